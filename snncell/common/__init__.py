@@ -1,0 +1,1 @@
+"""MindSpore keeps its initialisers under this name."""

@@ -1,0 +1,215 @@
+"""Initial values of Parameters: a rule, by name or as an object, and `initializer` that makes a Tensor of it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from snncell import dtype as dtypes
+from snncell.errors import ArgumentError, ShapeError
+from snncell.ops import random
+from snncell.ops.base import as_shape
+from snncell.tape.tensor import Tensor
+
+
+class Initializer:
+    """A rule for initial values: `__call__(shape)` gives them as a float64 array."""
+
+    def __call__(self, shape: tuple[int, ...]) -> Any:
+        raise NotImplementedError
+
+
+def fans(shape: tuple[int, ...]) -> tuple[int, int]:
+    """The numbers of inputs and outputs of a weight (out, in, *kernel)."""
+    if not shape:
+        return 1, 1
+    if len(shape) == 1:
+        return shape[0], shape[0]
+    field = math.prod(shape[2:])
+    return shape[1] * field, shape[0] * field
+
+
+def _uniform(shape: tuple[int, ...], bound: float) -> Any:
+    return random.uniform(shape, -bound, bound, dtypes.float64).asnumpy()
+
+
+def _normal(shape: tuple[int, ...], sigma: float, mean: float = 0.0) -> Any:
+    return random.normal(shape, mean, sigma, dtypes.float64).asnumpy()
+
+
+class Constant(Initializer):
+    """One value everywhere."""
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+    def __call__(self, shape: tuple[int, ...]) -> Any:
+        return np.full(shape, self.value)
+
+
+class Zero(Constant):
+    """Zeros."""
+
+    def __init__(self) -> None:
+        super().__init__(0.0)
+
+
+class One(Constant):
+    """Ones."""
+
+    def __init__(self) -> None:
+        super().__init__(1.0)
+
+
+class Normal(Initializer):
+    """Normal with a deviation and a mean."""
+
+    def __init__(self, sigma: float = 0.01, mean: float = 0.0) -> None:
+        self.sigma, self.mean = sigma, mean
+
+    def __call__(self, shape: tuple[int, ...]) -> Any:
+        return _normal(shape, self.sigma, self.mean)
+
+
+class TruncatedNormal(Normal):
+    """Normal, drawn again where it lies more than two deviations from the mean."""
+
+    def __call__(self, shape: tuple[int, ...]) -> Any:
+        values = np.array(_normal(shape, 1.0))
+        while (far := np.abs(values) > 2).any():
+            values[far] = _normal((int(far.sum()),), 1.0)
+        return values * self.sigma + self.mean
+
+
+class Uniform(Initializer):
+    """Even over [-scale, scale]."""
+
+    def __init__(self, scale: float = 0.07) -> None:
+        self.scale = scale
+
+    def __call__(self, shape: tuple[int, ...]) -> Any:
+        return _uniform(shape, self.scale)
+
+
+class XavierUniform(Initializer):
+    """Even over +-gain sqrt(6 / (in + out)) (Glorot and Bengio 2010)."""
+
+    def __init__(self, gain: float = 1.0) -> None:
+        self.gain = gain
+
+    def __call__(self, shape: tuple[int, ...]) -> Any:
+        return _uniform(shape, self.gain * math.sqrt(6 / sum(fans(shape))))
+
+
+class XavierNormal(XavierUniform):
+    """Normal with deviation gain sqrt(2 / (in + out)) (Glorot and Bengio 2010)."""
+
+    def __call__(self, shape: tuple[int, ...]) -> Any:
+        return _normal(shape, self.gain * math.sqrt(2 / sum(fans(shape))))
+
+
+class HeUniform(Initializer):
+    """Even over +-gain sqrt(3 / fan) with gain sqrt(2 / (1 + slope^2)) for a leaky ReLU (He et al. 2015).
+
+    Args:
+        negative_slope: of the leaky ReLU that follows; 0 for a ReLU.
+        mode: "fan_in" or "fan_out".
+        nonlinearity: "leaky_relu", "relu" (gain sqrt(2)) or "linear" (gain 1).
+    """
+
+    def __init__(self, negative_slope: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> None:
+        if mode not in ("fan_in", "fan_out"):
+            raise ArgumentError(f'HeUniform: mode is "fan_in" or "fan_out", not {mode!r}.')
+        gains = {"leaky_relu": math.sqrt(2 / (1 + negative_slope**2)), "relu": math.sqrt(2), "linear": 1.0}
+        if nonlinearity not in gains:
+            raise ArgumentError(f"HeUniform: nonlinearity is one of {sorted(gains)}, not {nonlinearity!r}.")
+        self.gain = gains[nonlinearity]
+        self.mode = mode
+
+    def deviation(self, shape: tuple[int, ...]) -> float:
+        """gain / sqrt(fan)."""
+        return self.gain / math.sqrt(max(fans(shape)[self.mode == "fan_out"], 1))
+
+    def __call__(self, shape: tuple[int, ...]) -> Any:
+        return _uniform(shape, math.sqrt(3) * self.deviation(shape))
+
+
+class HeNormal(HeUniform):
+    """Normal with deviation gain / sqrt(fan) (He et al. 2015)."""
+
+    def __call__(self, shape: tuple[int, ...]) -> Any:
+        return _normal(shape, self.deviation(shape))
+
+
+class Identity(Initializer):
+    """Ones on the diagonal of a matrix."""
+
+    def __call__(self, shape: tuple[int, ...]) -> Any:
+        if len(shape) != 2:
+            raise ShapeError(f"initializer 'identity' needs a matrix, not shape {shape}.")
+        return np.eye(*shape)
+
+
+class Orthogonal(Initializer):
+    """Rows (or columns, whichever are fewer) that are orthonormal, times a gain (Saxe et al. 2014)."""
+
+    def __init__(self, gain: float = 1.0) -> None:
+        self.gain = gain
+
+    def __call__(self, shape: tuple[int, ...]) -> Any:
+        if len(shape) < 2:
+            raise ShapeError(f"initializer 'orthogonal' needs at least two axes, not shape {shape}.")
+        rows, columns = shape[0], math.prod(shape[1:])
+        q, r = np.linalg.qr(_normal((max(rows, columns), min(rows, columns)), 1.0))
+        q = q * np.sign(np.diag(r))
+        return self.gain * (q if rows >= columns else q.T).reshape(shape)
+
+
+_BY_NAME: dict[str, type[Initializer]] = {
+    "zeros": Zero,
+    "zero": Zero,
+    "ones": One,
+    "one": One,
+    "normal": Normal,
+    "uniform": Uniform,
+    "xavier_uniform": XavierUniform,
+    "xavier_normal": XavierNormal,
+    "he_uniform": HeUniform,
+    "he_normal": HeNormal,
+    "truncatednormal": TruncatedNormal,
+    "truncated_normal": TruncatedNormal,
+    "identity": Identity,
+    "orthogonal": Orthogonal,
+}
+
+
+def initializer(init: Any, shape: Any = None, dtype: Any = dtypes.float32) -> Tensor:
+    """Initial values as a Tensor.
+
+    Args:
+        init: a name ("zeros", "ones", "normal", "uniform", "xavier_uniform", "xavier_normal", "he_uniform",
+            "he_normal", "truncatedNormal", "identity", "orthogonal"), an `Initializer`, a number, or a Tensor, which
+            must have the shape.
+        shape: of the result.
+        dtype: of the result.
+
+    Raises:
+        ArgumentError: for an unknown name.
+        ShapeError: if a Tensor has another shape.
+    """
+    if isinstance(init, Tensor):
+        if shape is not None and init.shape != as_shape(shape, "initializer"):
+            raise ShapeError(f"initializer: the Tensor has shape {init.shape}, not {tuple(shape)}.")
+        return Tensor(init, dtype)
+    sizes = as_shape(() if shape is None else shape, "initializer")
+    if isinstance(init, (int, float)) and not isinstance(init, bool):
+        init = Constant(init)
+    if isinstance(init, str):
+        if init.lower() not in _BY_NAME:
+            raise ArgumentError(f"initializer: no rule {init!r}; there are {', '.join(sorted(_BY_NAME))}.")
+        init = _BY_NAME[init.lower()]()
+    if not isinstance(init, Initializer):
+        raise ArgumentError(f"initializer: takes a name, an Initializer, a number or a Tensor, not {init!r}.")
+    return Tensor(init(sizes), dtype)

@@ -1,0 +1,143 @@
+"""The two kinds of operations that the compiler can look into: elementwise formulas, and reductions.
+
+A formula is written once, as a plain Python function of operators and of the names in `kernels/scalar.py`. Eagerly it
+runs as it stands, with those names bound to NumPy's functions; in a generated loop its expression is copied in, with
+the names bound to scalar functions and its literals cast to the precision of the operands.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import inspect
+import textwrap
+from collections.abc import Callable, Sequence
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+from snncell import dtype as dtypes
+from snncell.errors import ShapeError
+from snncell.kernels.scalar import LOOP, NUMPY
+from snncell.tape.primitive import Primitive
+from snncell.tape.tracing import Value
+
+# What generated loops can hold: Numba has no arithmetic for float16, and complex numbers are left to NumPy.
+COMPILED = frozenset(np.dtype(d.dtype) for d in dtypes.ALL if d.name not in ("float16", "complex64", "complex128"))
+
+
+class Elementwise(Primitive):
+    """An operation whose every output element is one formula of the inputs' elements, after broadcasting.
+
+    Args:
+        formula: a function whose body is one `return` of an expression.
+        rule: how dtypes behave. "same": the operands are brought to one dtype, which is the result's; "float": the
+            same, with integers made float32; "compare": the result is bool; "logical": all is bool; "select": the
+            first operand is bool, the others are brought to one dtype.
+    """
+
+    def __init__(self, formula: Callable[..., Any], rule: str) -> None:
+        names = {**NUMPY, "__builtins__": {}}
+        super().__init__(formula.__name__, FunctionType(formula.__code__, names, formula.__name__))
+        self.__doc__ = formula.__doc__
+        self.formula = formula
+        self.rule = rule
+        self._tree: tuple[list[str], ast.expr] | None = None
+
+    def operand_dtype(self, inputs: Sequence[Any]) -> Any:
+        """The NumPy dtype that the formula computes in."""
+        operands = inputs[1:] if self.rule == "select" else inputs
+        return next(x.dtype for x in operands if hasattr(x, "dtype"))
+
+    def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
+        shape = broadcast_shape(self.name, [x.shape for x in inputs if isinstance(x, Value)])
+        dtype = self.operand_dtype(inputs)
+        if dtype.kind == "c":
+            return super().abstract(inputs, attrs)
+        return [(shape, np.dtype(bool) if self.rule in ("compare", "logical") else dtype)]
+
+    def expression(self, operands: Sequence[str], literal: str) -> str:
+        """The formula as an expression of `operands`; `literal` is the name that casts a number in it."""
+        if self._tree is None:
+            self._tree = _parse(self.formula)
+        names, body = self._tree
+        # A copy: the transformer changes the tree it walks.
+        filled = _Fill(dict(zip(names, operands, strict=True)), literal).visit(copy.deepcopy(body))
+        return ast.unparse(filled)
+
+
+class Reduction(Primitive):
+    """An operation that joins the elements along some axes.
+
+    Args:
+        evaluate: `evaluate(array, axis=tuple, keepdims=bool)`.
+        join: an expression of {0} and {1}.
+        start: for a NumPy dtype, the text of the value that joins to nothing.
+    """
+
+    def __init__(self, name: str, evaluate: Callable[..., Any], join: str, start: Callable[[Any], str]) -> None:
+        super().__init__(name, evaluate)
+        self.join = join
+        self.start = start
+
+    def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
+        (x,) = inputs
+        kept = [1 if axis in attrs["axis"] else n for axis, n in enumerate(x.shape)]
+        if not attrs["keepdims"]:
+            kept = [n for axis, n in enumerate(x.shape) if axis not in attrs["axis"]]
+        return [(tuple(kept), x.dtype)]
+
+
+def compiled_here(dtypes_used: Sequence[Any]) -> bool:
+    """Whether generated loops can compute with all of these dtypes."""
+    return COMPILED.issuperset(dtypes_used)
+
+
+def broadcast_shape(name: str, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """The shape that `shapes` broadcast to.
+
+    Raises:
+        ShapeError: naming the operation, the shapes and the axis.
+    """
+    if len(shapes) == 1:
+        return shapes[0]
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        given = " and ".join(map(str, shapes))
+        raise ShapeError(
+            f"{name}: shapes {given} do not broadcast. Counted from the right, each axis must be equal or 1; "
+            f"reshape or expand_dims one of them."
+        ) from None
+
+
+def _parse(formula: Callable[..., Any]) -> tuple[list[str], ast.expr]:
+    (function,) = ast.parse(textwrap.dedent(inspect.getsource(formula))).body
+    assert isinstance(function, ast.FunctionDef)  # formulas are written with def
+    returned = [statement for statement in function.body if isinstance(statement, ast.Return)]
+    assert len(returned) == 1 and returned[0].value is not None, f"formula {function.name}: one return, no statements"
+    return [argument.arg for argument in function.args.args], returned[0].value
+
+
+class _Fill(ast.NodeTransformer):
+    """Puts operands in the places of a formula's arguments, and loop functions in the places of its names."""
+
+    def __init__(self, operands: dict[str, str], literal: str) -> None:
+        self.operands = operands
+        self.literal = literal
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return ast.Name(self.operands[node.id])
+
+    def visit_Constant(self, node: ast.Constant) -> ast.expr:
+        return _expression(f"{self.literal}({node.value!r})")
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        assert isinstance(node.func, ast.Name)  # formulas call names only
+        arguments = [ast.unparse(self.visit(argument)) for argument in node.args]
+        return _expression(LOOP[node.func.id].format(*(f"({argument})" for argument in arguments)))
+
+
+def _expression(text: str) -> ast.expr:
+    return ast.parse(text, mode="eval").body

@@ -1,0 +1,110 @@
+"""Fusion: elementwise steps, and the reductions that consume them, gathered into groups that become one loop each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from snncell.compiler.formula import Elementwise, Reduction, compiled_here
+from snncell.compiler.program import Program
+from snncell.tape.tracing import Step, Value
+
+MAX_STEPS = 64  # per loop: registers run out long before, and compile time grows faster than linearly
+
+
+class Group:
+    """Steps that run as one: a fused loop over `shape`, or a single step of another kind (`shape` is None).
+
+    Attributes:
+        axes: the axes that the group's reductions run along; None as long as it has none.
+    """
+
+    def __init__(self, shape: tuple[int, ...] | None) -> None:
+        self.shape = shape
+        self.steps: list[Step] = []
+        self.axes: tuple[int, ...] | None = None
+        self.reads: list[Value] = []
+        self.writes: list[Value] = []
+
+    @property
+    def inside(self) -> set[Value]:
+        """The Values that the group itself computes."""
+        return {value for step in self.steps for value in step.outputs}
+
+    def settle(self, used_later: set[Value]) -> None:
+        """Fix what comes in from outside and what goes out."""
+        inside = self.inside
+        arriving = [x for step in self.steps for x in step.inputs if isinstance(x, Value) and x not in inside]
+        self.reads = list(dict.fromkeys(arriving))
+        self.writes = [value for step in self.steps for value in step.outputs if value in used_later]
+
+    def takes(self, step: Step, shape: tuple[int, ...]) -> bool:
+        """Whether `step`, which runs over `shape`, may join."""
+        if self.shape != shape or len(self.steps) >= MAX_STEPS:
+            return False
+        if isinstance(step.op, Reduction):
+            return self.axes is None or self.axes == step.attrs["axis"]
+        return True
+
+
+def loop_shape(step: Step) -> tuple[int, ...] | None:
+    """The index space of a step that can be part of a fused loop, else None."""
+    values = [x for x in (*step.inputs, *step.outputs) if isinstance(x, Value)]
+    if not compiled_here([value.dtype for value in values]):
+        return None
+    if isinstance(step.op, Elementwise):
+        return step.outputs[0].shape
+    if isinstance(step.op, Reduction):
+        shape: tuple[int, ...] = step.inputs[0].shape
+        return shape
+    return None
+
+
+def fuse(program: Program) -> list[Group]:
+    """Groups in an order in which they can run.
+
+    Each step goes into the earliest group that runs over the same shape, comes no earlier than its inputs, and has
+    something in common with it; otherwise it opens a group of its own at the end. Groups never move, so an order that
+    was right stays right.
+    """
+    groups: list[Group] = []
+    place: dict[Value, int] = {}  # the group that computes a Value
+    reduced: set[Value] = set()  # results of reductions: complete only when their loop has ended
+    touched: list[set[Value]] = []  # per group, the Values it reads or computes
+    for step in program.steps:
+        shape = loop_shape(step)
+        values = [x for x in step.inputs if isinstance(x, Value)]
+        first = max((place.get(x, -1) + (x in reduced) for x in values), default=0)
+        index = _host(groups, touched, step, shape, values, max(first, 0))
+        if index is None:
+            # Anything that is no loop may run only after all its inputs are complete, which the end of the list is.
+            groups.append(Group(shape))
+            touched.append(set())
+            index = len(groups) - 1
+        group = groups[index]
+        group.steps.append(step)
+        touched[index].update(values, step.outputs)
+        if isinstance(step.op, Reduction) and shape is not None:
+            group.axes = step.attrs["axis"]
+            reduced.update(step.outputs)
+        place.update(dict.fromkeys(step.outputs, index))
+    _settle(groups, program.results())
+    return groups
+
+
+def _host(
+    groups: list[Group], touched: list[set[Value]], step: Step, shape: Any, values: Sequence[Value], first: int
+) -> int | None:
+    if shape is None:
+        return None
+    for index in range(first, len(groups)):
+        if groups[index].takes(step, shape) and not touched[index].isdisjoint(values):
+            return index
+    return None
+
+
+def _settle(groups: list[Group], results: list[Value]) -> None:
+    used = set(results)
+    for group in reversed(groups):
+        group.settle(used)
+        used.update(group.reads)

@@ -1,0 +1,155 @@
+"""Plan: a Program becomes a list of launches over numbered slots, which is replayed as often as one likes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from snncell.compiler.emit import Operand, emit
+from snncell.compiler.fuse import Group, fuse
+from snncell.compiler.program import Program, last_uses
+from snncell.kernels.arrays import quiet
+from snncell.kernels.build import build
+from snncell.tape.tracing import Step, Value
+
+
+class Slots(dict[Value, int]):
+    """The place of each Value in the list that a replay works on."""
+
+    def __missing__(self, value: Value) -> int:
+        self[value] = len(self)
+        return self[value]
+
+
+class Plan:
+    """The launches of one Program."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        slots = Slots()
+        constants = {value: np.asarray(array) for array, value in program.constants}
+        uniform = {value: array for value, array in constants.items() if _is_uniform(array)}
+        groups = fuse(program)
+        self.inputs = [slots[value] for value in program.inputs]
+        self.parameters = [(parameter, slots[value]) for parameter, value in program.parameters.items()]
+        self.launches: list[Launch | Call] = []
+        for group, dead in zip(groups, last_uses(groups, program.results()), strict=True):
+            drops = [slots[value] for value in dead]
+            kind = Call if group.shape is None else Launch
+            self.launches.append(kind(group, uniform, slots, drops))
+        self.outputs = [slots[value] for value in program.outputs]
+        self.written = [(parameter, slots[value]) for parameter, value in program.written.items()]
+        places = {slots[value]: array for value, array in constants.items()}
+        self._template = [places.get(slot) for slot in range(len(slots))]
+
+    def replay(self, arrays: Sequence[Any]) -> list[Any]:
+        """Run the launches on the arguments' arrays, write the Parameters, and give the outputs' arrays."""
+        slots = self._template.copy()
+        for slot, array in zip(self.inputs, arrays, strict=True):
+            slots[slot] = array
+        for parameter, slot in self.parameters:
+            slots[slot] = parameter._data
+        quiet(self._run, slots)
+        results = [slots[slot] for slot in self.outputs]
+        for parameter, slot in self.written:
+            parameter._data = slots[slot]
+        return results
+
+    def _run(self, slots: list[Any]) -> None:
+        for launch in self.launches:
+            launch.run(slots)
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.launches))
+
+
+class Launch:
+    """One call of a generated loop."""
+
+    def __init__(self, group: Group, uniform: dict[Value, Any], slots: Slots, drops: list[int]) -> None:
+        kernel = emit(group, set(uniform))
+        self.group = group
+        self.parallel = kernel.parallel
+        self.name = kernel.name
+        self.sizes = kernel.sizes
+        self.call = build(kernel.name, kernel.source, kernel.signature, kernel.parallel)
+        self.arrays = [_Argument(operand, slots, uniform) for operand in kernel.arrays]
+        self.scalars = [_as_scalar(number, dtype) for number, dtype in kernel.scalars]
+        self.outputs = [(slots[o.value], o.shape, o.value.dtype, _reshaped(o)) for o in kernel.outputs]
+        self.drops = drops
+
+    def run(self, slots: list[Any]) -> None:
+        """Fill the output slots."""
+        fresh = [np.empty(shape, dtype) for _, shape, dtype, _ in self.outputs]
+        self.call(*self.sizes, *[argument.take(slots) for argument in self.arrays], *self.scalars, *fresh)
+        for (slot, _, _, shape), array in zip(self.outputs, fresh, strict=True):
+            slots[slot] = array if shape is None else array.reshape(shape)
+        for slot in self.drops:
+            slots[slot] = None
+
+    def __str__(self) -> str:
+        threads = "all threads" if self.parallel else "one thread"
+        steps = "".join(f"\n      {step.op.name:<14} {step.line}" for step in self.group.steps)
+        return f"  loop {self.name} over {self.sizes}, {threads}{steps}"
+
+
+class Call:
+    """One call of an operation that is no loop: a matrix product, a view, a random draw."""
+
+    def __init__(self, group: Group, uniform: dict[Value, Any], slots: Slots, drops: list[int]) -> None:
+        (self.step,) = group.steps
+        step: Step = self.step
+        self.evaluate = step.op.evaluate
+        self.attrs = step.attrs
+        self.given = [(True, slots[x]) if isinstance(x, Value) else (False, x) for x in step.inputs]
+        self.outputs = [slots[value] for value in step.outputs]
+        self.drops = drops
+
+    def run(self, slots: list[Any]) -> None:
+        """Fill the output slots."""
+        out = self.evaluate(*[slots[x] if is_slot else x for is_slot, x in self.given], **self.attrs)
+        if not self.step.op.multiple:
+            out = (out,)
+        for slot, array in zip(self.outputs, out, strict=True):
+            slots[slot] = array if type(array) is np.ndarray else np.asarray(array)
+        for slot in self.drops:
+            slots[slot] = None
+
+    def __str__(self) -> str:
+        return f"  call {self.step.op.name:<14} {self.step.line}"
+
+
+class _Argument:
+    """An array on its way into a loop: contiguous, and in the shape of the joined axes."""
+
+    def __init__(self, operand: Operand, slots: Slots, uniform: dict[Value, Any]) -> None:
+        self.slot = slots[operand.value]
+        self.shape = _reshaped(operand, into=True)
+        constant = uniform.get(operand.value)
+        self.fixed = None if constant is None else np.array(constant.flat[0]).reshape(operand.shape)
+
+    def take(self, slots: list[Any]) -> Any:
+        if self.fixed is not None:
+            return self.fixed
+        array = slots[self.slot]
+        if not array.flags.c_contiguous:
+            array = np.ascontiguousarray(array)
+        return array if self.shape is None else array.reshape(self.shape)
+
+
+def _reshaped(operand: Operand, into: bool = False) -> tuple[int, ...] | None:
+    """The shape to change to on the way in or out of a kernel, or None where it is the same."""
+    if operand.shape == operand.value.shape:
+        return None
+    return operand.shape if into else operand.value.shape
+
+
+def _as_scalar(number: Any, dtype: Any) -> Any:
+    return dtype.type(number).item()
+
+
+def _is_uniform(array: Any) -> bool:
+    """Whether a constant is one element, repeated: seen by its strides, or by its size."""
+    return bool(array.size == 1 or (array.size > 1 and not any(array.strides)))

@@ -1,0 +1,109 @@
+"""Program: what a traced function computes, as straight-line steps, and the small passes over it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from snncell.tape.parameter import Parameter
+from snncell.tape.tracing import Step, Trace, Value
+
+
+class Program(NamedTuple):
+    """Steps in order, each assigning Values that no other assigns.
+
+    Attributes:
+        inputs: Values of the arguments.
+        parameters: Parameters read, each with the Value it has at the start.
+        constants: arrays, each with its Value.
+        steps: the operations.
+        outputs: Values of the results.
+        written: Parameters written at the end, each with its new Value.
+    """
+
+    inputs: list[Value]
+    parameters: dict[Parameter, Value]
+    constants: list[tuple[Any, Value]]
+    steps: list[Step]
+    outputs: list[Value]
+    written: dict[Parameter, Value]
+
+    def results(self) -> list[Value]:
+        """Every Value that must be there at the end."""
+        return [*self.outputs, *self.written.values()]
+
+    def __str__(self) -> str:
+        lines = ["program(" + ", ".join(map(repr, self.inputs)) + ")"]
+        lines += [f"  {value!r} = Parameter {parameter.name}" for parameter, value in self.parameters.items()]
+        lines += [f"  {value!r} = constant" for _, value in self.constants]
+        lines += [f"  {_step_text(step)}" for step in self.steps]
+        lines += [f"  Parameter {parameter.name} = %{value.number}" for parameter, value in self.written.items()]
+        lines.append("  return " + ", ".join(f"%{value.number}" for value in self.outputs))
+        return "\n".join(lines)
+
+
+def _step_text(step: Step) -> str:
+    given = ", ".join(f"%{x.number}" if isinstance(x, Value) else repr(x) for x in step.inputs)
+    options = "".join(f", {key}={value!r}" for key, value in step.attrs.items())
+    text = f"{', '.join(map(repr, step.outputs))} = {step.op.name}({given}{options})"
+    return f"{text:<64} # {step.line}"
+
+
+def from_trace(trace: Trace, outputs: list[Value]) -> Program:
+    """The Program of a finished trace, without what nothing uses and with equal steps merged."""
+    program = Program(
+        trace.inputs,
+        trace.parameters,
+        list(trace.constants.values()),
+        trace.steps,
+        outputs,
+        trace.written,
+    )
+    return drop_dead(merge_equal(program))
+
+
+def merge_equal(program: Program) -> Program:
+    """Let one step stand for all that do the same to the same inputs."""
+    replaced: dict[Value, Value] = {}
+    seen: dict[Any, Step] = {}
+    steps = []
+    for step in program.steps:
+        inputs = tuple(replaced.get(x, x) if isinstance(x, Value) else x for x in step.inputs)
+        scalars = tuple((type(x), x) for x in inputs)
+        key = (step.op, scalars, repr(sorted(step.attrs.items())))
+        first = seen.setdefault(key, step)
+        if first is step:
+            step.inputs = inputs
+            steps.append(step)
+        else:
+            replaced.update(zip(step.outputs, first.outputs, strict=True))
+    return program._replace(
+        steps=steps,
+        outputs=[replaced.get(value, value) for value in program.outputs],
+        written={parameter: replaced.get(value, value) for parameter, value in program.written.items()},
+    )
+
+
+def drop_dead(program: Program) -> Program:
+    """Leave out the steps, constants and Parameters that no result depends on."""
+    needed = set(program.results())
+    steps = []
+    for step in reversed(program.steps):
+        if not needed.isdisjoint(step.outputs):
+            steps.append(step)
+            needed.update(x for x in step.inputs if isinstance(x, Value))
+    return program._replace(
+        steps=steps[::-1],
+        constants=[(array, value) for array, value in program.constants if value in needed],
+        parameters={parameter: value for parameter, value in program.parameters.items() if value in needed},
+    )
+
+
+def last_uses(steps: list[Any], results: list[Value]) -> list[list[Value]]:
+    """For each item (anything with `reads` and `writes`), the Values that are needed no more after it."""
+    kept = set(results)
+    dying: list[list[Value]] = []
+    for step in reversed(steps):
+        values = dict.fromkeys([*step.reads, *step.writes])
+        dying.append([value for value in values if value not in kept])
+        kept.update(values)
+    return dying[::-1]

@@ -1,0 +1,115 @@
+"""The element types of Tensors, under MindSpore's names, and the rules that combine them.
+
+`from snncell import dtype as mstype` gives `mstype.float32` and the rest. Each is accepted by NumPy wherever a
+dtype is (`np.zeros(3, snncell.float32)`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from snncell.errors import DTypeError
+
+
+class DType:
+    """One element type. Compares equal to its name and to NumPy's dtype."""
+
+    __slots__ = ("category", "code", "dtype", "is_float", "name")
+
+    def __init__(self, name: str, category: int) -> None:
+        self.name = name
+        self.dtype = np.dtype(name)  # NumPy accepts any object with this attribute as a dtype
+        self.category = category  # the order of promotion: bool, integer, floating, complex
+        self.is_float = category >= 2
+        self.code = self.dtype.str[1:]  # "f4", "i8", "b1": names in generated code
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return self.dtype.itemsize
+
+    def __repr__(self) -> str:
+        return self.name.rstrip("_").capitalize()
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, DType):
+            return self is other
+        try:
+            return bool(self.dtype == np.dtype(other))  # type: ignore[call-overload]
+        except TypeError:
+            return NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.dtype)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return as_dtype, (self.name,)
+
+
+bool_ = DType("bool", 0)
+uint8 = DType("uint8", 1)
+int8, int16, int32, int64 = (DType(f"int{bits}", 1) for bits in (8, 16, 32, 64))
+float16, float32, float64 = (DType(f"float{bits}", 2) for bits in (16, 32, 64))
+complex64, complex128 = (DType(f"complex{bits}", 3) for bits in (64, 128))
+
+ALL = (bool_, uint8, int8, int16, int32, int64, float16, float32, float64, complex64, complex128)
+BY_NUMPY: dict[Any, DType] = {d.dtype: d for d in ALL}
+_PROMOTED: dict[tuple[DType, DType], DType] = {}
+
+
+def as_dtype(dtype: Any) -> DType:
+    """The DType that `dtype` (a DType, a name, a NumPy dtype, a Python type) stands for.
+
+    Raises:
+        DTypeError: if snncell has no such element type.
+    """
+    if type(dtype) is DType:
+        return dtype
+    if dtype is float:
+        return float32
+    try:
+        found = BY_NUMPY.get(np.dtype(dtype).newbyteorder("="))
+    except (TypeError, ValueError):
+        found = None
+    if found is None:
+        names = ", ".join(d.name for d in ALL)
+        raise DTypeError(f"{dtype!r} is not a dtype of snncell. Use one of: {names}.")
+    return found
+
+
+def promote(a: DType, b: DType) -> DType:
+    """The dtype of a binary operation: the higher category wins (bool < integers < floats < complex).
+
+    Within a category the wider one wins, as NumPy has it; an int64 meeting a float16 gives float16.
+    """
+    if a is b:
+        return a
+    found = _PROMOTED.get((a, b))
+    if found is None:
+        if a.category == b.category or max(a.category, b.category) == 3:
+            found = as_dtype(np.promote_types(_real_partner(a, b), _real_partner(b, a)))
+        else:
+            found = a if a.category > b.category else b
+        _PROMOTED[a, b] = found
+    return found
+
+
+def _real_partner(a: DType, b: DType) -> Any:
+    """What `a` counts as beside a complex `b`: an integer or bool must not widen complex64 to complex128."""
+    return np.dtype(np.float16) if b.category == 3 and a.category < 2 else a.dtype
+
+
+def scalar_dtype(value: bool | int | float | complex, beside: DType) -> DType:
+    """The dtype of a Python scalar beside a Tensor: weak, so that float32 + 2.5 and int32 + 2.5 are float32."""
+    category = 0 if isinstance(value, bool) else 1 if isinstance(value, int) else 2 if isinstance(value, float) else 3
+    if category <= beside.category:
+        return beside
+    return (bool_, int64, float32, promote(complex64, beside))[category]
+
+
+def default_of(value: Any) -> DType | None:
+    """The dtype that data without one of its own gets: floats are float32, complex numbers complex64."""
+    kind = np.asarray(value).dtype.kind
+    return {"f": float32, "c": complex64, "i": int64, "b": bool_, "u": None}.get(kind)

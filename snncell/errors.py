@@ -1,0 +1,55 @@
+"""Every error of snncell: each derives from SnncellError and from the built-in class it refines."""
+
+from __future__ import annotations
+
+
+class SnncellError(Exception):
+    """Base of all errors that snncell raises on purpose."""
+
+
+class ShapeError(SnncellError, ValueError):
+    """Shapes that do not fit each other, or do not fit the operation."""
+
+
+class DTypeError(SnncellError, TypeError):
+    """A dtype that the operation does not take, or a conversion that would lose values."""
+
+
+class ArgumentError(SnncellError, ValueError):
+    """An argument outside the values that make sense (a learning rate of NaN, a label out of range)."""
+
+
+class TensorIndexError(SnncellError, IndexError):
+    """An index that the Tensor does not have, or of a kind that is not supported."""
+
+
+class GradientError(SnncellError, TypeError, ValueError):
+    """A gradient asked for with respect to something that has none."""
+
+
+class BpropError(SnncellError, TypeError, ValueError):
+    """A custom reverse that returned the wrong count, shape, dtype, or key."""
+
+
+class TraceError(SnncellError, TypeError):
+    """A traced function that needs a value which exists only when the Program runs."""
+
+
+class ParameterError(SnncellError, ValueError):
+    """Parameters with clashing names, or given where none is expected."""
+
+
+class AssignError(SnncellError, TypeError, ValueError):
+    """A write to a Tensor, or to a Parameter while a gradient is being recorded."""
+
+
+class DeviceError(SnncellError, RuntimeError):
+    """A device that is not there, or an operation that has no rule for it."""
+
+
+class CheckpointError(SnncellError, ValueError):
+    """A checkpoint that is missing, damaged, or does not fit the Cell."""
+
+
+class GradientCheckError(SnncellError, AssertionError):
+    """A gradient that disagrees with finite differences or with the tape."""

@@ -1,0 +1,114 @@
+"""Checkpoints: Parameters in a safetensors file, keyed by attribute path."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from snncell.cell import Cell
+from snncell.errors import CheckpointError
+from snncell.tape.parameter import Parameter, fits, refuse_equal_names
+
+
+def _path(file: str | os.PathLike[str]) -> Path:
+    if not isinstance(file, (str, os.PathLike)):
+        raise CheckpointError(f"a checkpoint is named by a path, not by {file!r}.")
+    return Path(file)
+
+
+def save_checkpoint(save_obj: Cell, ckpt_file_name: str | os.PathLike[str]) -> None:
+    """Write all Parameters of a Cell to a file, so that it is either the old one or the new one, never half.
+
+    Args:
+        save_obj: the Cell.
+        ckpt_file_name: the path; it is written as it is given.
+
+    Raises:
+        ParameterError: if two Parameters of one Cell share a name, naming both.
+        CheckpointError: if the file cannot be written.
+    """
+    from safetensors.numpy import save
+
+    if not isinstance(save_obj, Cell):
+        raise CheckpointError(f"save_checkpoint: takes a Cell, not a {type(save_obj).__name__}.")
+    parameters = save_obj.parameters_dict()
+    refuse_equal_names(parameters.values(), "save_checkpoint")
+    content = save({path: np.ascontiguousarray(p.asnumpy()) for path, p in parameters.items()}, {"writer": "snncell"})
+    target = _path(ckpt_file_name)
+    temporary = None
+    try:
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except OSError as error:
+        if temporary is not None and os.path.exists(temporary):
+            os.unlink(temporary)
+        raise CheckpointError(f"save_checkpoint: {target} cannot be written: {error}.") from None
+
+
+def load_checkpoint(ckpt_file_name: str | os.PathLike[str], net: Cell | None = None) -> dict[str, Parameter]:
+    """Read a checkpoint: a dict of Parameters by attribute path; with `net`, put them into it as well.
+
+    Raises:
+        CheckpointError: if the file is missing or damaged, or does not fit `net`; then nothing of it is loaded.
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    source = _path(ckpt_file_name)
+    try:
+        arrays = load(source.read_bytes())
+    except FileNotFoundError:
+        raise CheckpointError(f"load_checkpoint: there is no file {source}.") from None
+    except OSError as error:
+        raise CheckpointError(f"load_checkpoint: {source} cannot be read: {error}.") from None
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"load_checkpoint: {source} is damaged or no safetensors file: {error}.") from None
+    found = {path: Parameter(array, name=path.rpartition(".")[2]) for path, array in arrays.items()}
+    if net is not None:
+        load_param_into_net(net, found, strict_load=True)
+    return found
+
+
+def load_param_into_net(
+    net: Cell, parameter_dict: dict[str, Any], strict_load: bool = False
+) -> tuple[list[str], list[str]]:
+    """Put Parameters into a Cell by attribute path.
+
+    Args:
+        net: the Cell.
+        parameter_dict: what `load_checkpoint` returned.
+        strict_load: whether every path must be on both sides.
+
+    Returns:
+        The paths of the Cell that got nothing, and those of the dict that had no place.
+
+    Raises:
+        CheckpointError: if a shape or dtype differs or, with strict_load, a path is missing; then nothing is loaded.
+    """
+    own = net.parameters_dict()
+    missing = [path for path in own if path not in parameter_dict]
+    unused = [path for path in parameter_dict if path not in own]
+    if strict_load and (missing or unused):
+        raise CheckpointError(
+            f"load_param_into_net: the checkpoint does not fit {type(net).__name__}. "
+            f"Not in the checkpoint: {missing or 'nothing'}; not in the Cell: {unused or 'nothing'}."
+        )
+    shared = [path for path in own if path in parameter_dict]
+    for path in shared:
+        have, want = parameter_dict[path], own[path]
+        if have.shape != want.shape or not fits(have.dtype, want.dtype):
+            raise CheckpointError(
+                f"load_param_into_net: {path!r} is {have.dtype}{list(have.shape)} in the checkpoint and "
+                f"{want.dtype}{list(want.shape)} in {type(net).__name__}."
+            )
+    for path in shared:
+        own[path].set_data(parameter_dict[path].value())
+    return missing, unused

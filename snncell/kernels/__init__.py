@@ -1,0 +1,1 @@
+"""Loops over arrays and what they need: the Numba policy, the build of generated files, the scalar functions."""

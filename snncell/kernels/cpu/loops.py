@@ -1,0 +1,119 @@
+"""The CPU's loops as text: `map`, and `reduce` along rows, columns or everything.
+
+A loop gets the statements of its body and gives the lines of a function's body. Index variables are i0, i1, ...; the
+sizes n0, n1, ... are arguments, so one compiled loop serves every size. Sums run in an order that depends on the sizes
+alone, never on the number of threads.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+LANES = 16  # partial sums side by side: one AVX-512 register of float32
+BLOCK = 4096  # elements per block where a whole array is reduced by all threads
+COLUMNS = 256  # columns that one thread adds up together
+
+
+class Reduced(NamedTuple):
+    """One reduction of a loop: the term's variable, its result's array, and how terms are joined.
+
+    Attributes:
+        target: where the result goes: "o1[i0, 0]".
+        term: the variable that holds an element's term.
+        join: an expression of {0} and {1}.
+        start: the value that joins to nothing, as text.
+        cast: the name that casts to the result's dtype.
+    """
+
+    target: str
+    term: str
+    join: str
+    start: str
+    cast: str
+
+    def joined(self, left: str, right: str) -> str:
+        """The text of the two joined."""
+        return f"{self.cast}({self.join.format(left, right)})"
+
+
+def indent(lines: list[str], by: int = 1) -> list[str]:
+    """Shift lines to the right."""
+    return ["    " * by + line for line in lines]
+
+
+def nest(axes: list[int], body: list[str], parallel: bool) -> list[str]:
+    """Loops over `axes`, the first of them by all threads."""
+    for position, axis in reversed(list(enumerate(axes))):
+        span = "prange" if parallel and position == 0 else "range"
+        body = [f"for i{axis} in {span}(n{axis}):", *indent(body)]
+    return body
+
+
+def map_loop(ndim: int, body: list[str], parallel: bool) -> list[str]:
+    """Run the body once for every element."""
+    return nest(list(range(ndim)), body, parallel)
+
+
+def reduce_rows(kept: list[int], along: list[int], body: list[str], sums: list[Reduced], parallel: bool) -> list[str]:
+    """Reduce along axes of which the last is the innermost: lanes side by side over it, then the lanes in order."""
+    last = along[-1]
+    lines = [f"lanes{k} = np.full({LANES}, {r.start})" for k, r in enumerate(sums)]
+    add = [f"lanes{k}[lane] = {r.joined(f'lanes{k}[lane]', r.term)}" for k, r in enumerate(sums)]
+    index = f"i{last} = base + lane"
+    inner = [
+        f"for base in range(0, n{last} - n{last} % {LANES}, {LANES}):",
+        f"    for lane in range({LANES}):",
+        *indent([index, *body, *add], 2),
+        f"base = n{last} - n{last} % {LANES}",
+        f"for lane in range(n{last} % {LANES}):",
+        *indent([index, *body, *add]),
+    ]
+    lines += nest(along[:-1], inner, False)
+    for k, r in enumerate(sums):
+        lines += total(k, r, f"lanes{k}", str(LANES), r.target)
+    return nest(kept, lines, parallel)
+
+
+def reduce_all(body: list[str], sums: list[Reduced]) -> list[str]:
+    """Reduce one long axis by all threads: blocks of a fixed length, then the blocks in order."""
+    inner = [
+        f"for base in range(block * {BLOCK}, min(n0, block * {BLOCK} + {BLOCK}), {LANES}):",
+        f"    for lane in range(min({LANES}, n0 - base)):",
+        *indent(["i0 = base + lane", *body], 2),
+        *indent([f"lanes{k}[lane] = {r.joined(f'lanes{k}[lane]', r.term)}" for k, r in enumerate(sums)], 2),
+    ]
+    lines = [f"blocks = (n0 + {BLOCK - 1}) // {BLOCK}"]
+    lines += [f"parts{k} = np.full(blocks, {r.start})" for k, r in enumerate(sums)]
+    lines += ["for block in prange(blocks):"]
+    lines += indent([f"lanes{k} = np.full({LANES}, {r.start})" for k, r in enumerate(sums)])
+    lines += indent(inner)
+    for k, r in enumerate(sums):
+        lines += indent(total(k, r, f"lanes{k}", str(LANES), f"parts{k}[block]"))
+    for k, r in enumerate(sums):
+        lines += total(k, r, f"parts{k}", "blocks", r.target)
+    return lines
+
+
+def reduce_columns(
+    kept: list[int], along: list[int], body: list[str], sums: list[Reduced], parallel: bool
+) -> list[str]:
+    """Reduce along axes of which none is the innermost: whole rows of results grow together, a strip per thread."""
+    *outer, last = kept
+    strip = f"range(strip * {COLUMNS}, min(n{last}, strip * {COLUMNS} + {COLUMNS}))"
+    start = [f"for i{last} in {strip}:", *indent([f"{r.target} = {r.start}" for r in sums])]
+    grow = [f"{r.target} = {r.joined(r.target, r.term)}" for r in sums]
+    step = [f"for i{last} in {strip}:", *indent([*body, *grow])]
+    inner = [*start, *nest(along, step, False)]
+    span = "prange" if parallel and not outer else "range"
+    lines = [f"for strip in {span}((n{last} + {COLUMNS - 1}) // {COLUMNS}):", *indent(inner)]
+    return nest(outer, lines, parallel)
+
+
+def total(k: int, r: Reduced, parts: str, count: str, target: str) -> list[str]:
+    """Join `count` partial results in their order."""
+    return [
+        f"total{k} = {r.start}",
+        f"for part in range({count}):",
+        f"    total{k} = {r.joined(f'total{k}', f'{parts}[part]')}",
+        f"{target} = total{k}",
+    ]

@@ -1,0 +1,321 @@
+"""Layers with weights, and the small ones around them. Names and defaults are MindSpore's."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from snncell import dtype as dtypes
+from snncell import ops
+from snncell.cell import Cell
+from snncell.common.initializer import HeUniform, Uniform, initializer
+from snncell.errors import ArgumentError, ShapeError
+from snncell.nn.activation import activation_of
+from snncell.ops.conv import max_pool2d, tuple_of
+from snncell.tape.parameter import Parameter
+from snncell.tape.tensor import Tensor
+
+
+def positive(value: Any, who: str, name: str) -> int:
+    """A count of channels or features.
+
+    Raises:
+        ArgumentError: if it is no integer of at least 1.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ArgumentError(f"{who}: {name} is an integer of at least 1, not {value!r}.")
+    return value
+
+
+class Dense(Cell):
+    """y = activation(x W^T + b), over the last axis.
+
+    Args:
+        in_channels: length of the last axis of x.
+        out_channels: length of the last axis of y.
+        weight_init: of W, (out_channels, in_channels); by default even within 1 / sqrt(in_channels).
+        bias_init: of b, (out_channels,); the same default.
+        has_bias: whether there is b.
+        activation: a name ("relu", ...) or a Cell.
+        dtype: of the Parameters.
+
+    Raises:
+        ShapeError: naming this Cell, if the last axis of x is not in_channels.
+
+    Example:
+        >>> Dense(3, 4)(Tensor([[1.0, 2.0, 3.0]])).shape
+        (1, 4)
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        weight_init: Any = None,
+        bias_init: Any = None,
+        has_bias: bool = True,
+        activation: Any = None,
+        dtype: Any = dtypes.float32,
+    ) -> None:
+        super().__init__()
+        self.in_channels = positive(in_channels, "Dense", "in_channels")
+        self.out_channels = positive(out_channels, "Dense", "out_channels")
+        self.has_bias = has_bias
+        weight_init = HeUniform(math.sqrt(5)) if weight_init is None else weight_init
+        self.weight = Parameter(initializer(weight_init, (out_channels, in_channels), dtype))
+        if has_bias:
+            bias_init = Uniform(1 / math.sqrt(in_channels)) if bias_init is None else bias_init
+            self.bias = Parameter(initializer(bias_init, (out_channels,), dtype))
+        self.activation = activation_of(activation, "Dense")
+
+    def construct(self, x: Tensor) -> Tensor:
+        if x.shape[-1:] != (self.in_channels,):
+            raise ShapeError(
+                f"{self!r}: the input has shape {x.shape}; its last axis must have length in_channels = "
+                f"{self.in_channels}."
+            )
+        out = ops.matmul(x, self.weight.T)
+        if self.has_bias:
+            out = out + self.bias
+        return out if self.activation is None else self.activation(out)
+
+    def extend_repr(self) -> str:
+        return f"in_channels={self.in_channels}, out_channels={self.out_channels}, has_bias={self.has_bias}"
+
+
+class _Conv(Cell):
+    """What convolutions share; `axes` is how many axes they run over."""
+
+    axes: int
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any = 1,
+        pad_mode: str = "same",
+        padding: Any = 0,
+        dilation: Any = 1,
+        group: int = 1,
+        has_bias: bool = False,
+        weight_init: Any = None,
+        bias_init: Any = None,
+        dtype: Any = dtypes.float32,
+    ) -> None:
+        super().__init__()
+        who = type(self).__name__
+        self.in_channels = positive(in_channels, who, "in_channels")
+        self.out_channels = positive(out_channels, who, "out_channels")
+        self.group = positive(group, who, "group")
+        if in_channels % group or out_channels % group:
+            raise ArgumentError(
+                f"{who}: group={group} must divide in_channels={in_channels} and out_channels={out_channels}."
+            )
+        self.kernel_size = tuple_of(kernel_size, self.axes, who, "kernel_size", 1)
+        self.stride, self.pad_mode, self.padding, self.dilation = stride, pad_mode, padding, dilation
+        self.has_bias = has_bias
+        shape = (out_channels, in_channels // group, *self.kernel_size)
+        weight_init = HeUniform(math.sqrt(5)) if weight_init is None else weight_init
+        self.weight = Parameter(initializer(weight_init, shape, dtype))
+        if has_bias:
+            bound = 1 / math.sqrt(math.prod(shape[1:]))
+            self.bias = Parameter(initializer(Uniform(bound) if bias_init is None else bias_init, shape[:1], dtype))
+
+    def construct(self, x: Tensor) -> Tensor:
+        if x.ndim != self.axes + 2 or x.shape[1] != self.in_channels:
+            places = ", ".join("LHWD"[1:][: self.axes] if self.axes > 1 else "L")
+            raise ShapeError(
+                f"{self!r}: the input has shape {x.shape}; it takes (N, {self.in_channels}, {places}). "
+                f"Time goes around it: nn.TimeDistributed(...)."
+            )
+        return (ops.conv1d if self.axes == 1 else ops.conv2d)(
+            x,
+            self.weight,
+            self.bias if self.has_bias else None,
+            stride=self.stride,
+            pad_mode=self.pad_mode,
+            padding=self.padding,
+            dilation=self.dilation,
+            groups=self.group,
+        )
+
+    def extend_repr(self) -> str:
+        return (
+            f"in_channels={self.in_channels}, out_channels={self.out_channels}, kernel_size={self.kernel_size}, "
+            f"stride={self.stride}, pad_mode={self.pad_mode}, padding={self.padding}, dilation={self.dilation}, "
+            f"group={self.group}, has_bias={self.has_bias}"
+        )
+
+
+class Conv1d(_Conv):
+    """Convolution over (N, C, L), see `ops.conv1d`; weight (O, C // group, K).
+
+    Args:
+        in_channels, out_channels: C and O.
+        kernel_size: K.
+        stride, dilation: in elements.
+        pad_mode: "same" (output length ceil(L / stride)), "valid" (no padding) or "pad" (by `padding`).
+        padding: elements on both sides, with pad_mode "pad".
+        group: into how many parts the channels are divided.
+        has_bias: whether there is a bias; not by default, as in MindSpore.
+        weight_init, bias_init: by default even within 1 / sqrt(fan in).
+
+    Raises:
+        ShapeError: naming this Cell, for an input of another shape.
+        ArgumentError: for options that do not fit.
+    """
+
+    axes = 1
+
+
+class Conv2d(_Conv):
+    """Convolution over (N, C, H, W), see `ops.conv2d`; weight (O, C // group, KH, KW).
+
+    Its arguments are those of `Conv1d`, each an int or a pair; `padding` may be (top, bottom, left, right).
+    """
+
+    axes = 2
+
+
+class Flatten(Cell):
+    """The axes from `start_dim` to `end_dim` as one; by default all but the batch."""
+
+    def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
+        super().__init__()
+        self.start_dim, self.end_dim = start_dim, end_dim
+
+    def construct(self, x: Tensor) -> Tensor:
+        return ops.flatten(x, self.start_dim, self.end_dim)
+
+
+class MaxPool2d(Cell):
+    """The largest element of each window of (N, C, H, W); see `ops.max_pool2d`. stride is 1 by default, as in
+    MindSpore."""
+
+    def __init__(
+        self, kernel_size: Any = 1, stride: Any = 1, pad_mode: str = "valid", padding: Any = 0, dilation: Any = 1
+    ) -> None:
+        super().__init__()
+        self.kernel_size, self.stride = kernel_size, stride
+        self.options = {"pad_mode": pad_mode, "padding": padding, "dilation": dilation}
+
+    def construct(self, x: Tensor) -> Tensor:
+        return max_pool2d(x, self.kernel_size, self.stride, **self.options)
+
+    def extend_repr(self) -> str:
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, pad_mode={self.options['pad_mode']}"
+
+
+class AvgPool2d(Cell):
+    """The mean of each window of (N, C, H, W); see `ops.avg_pool2d`. stride is 1 by default, as in MindSpore."""
+
+    def __init__(
+        self,
+        kernel_size: Any = 1,
+        stride: Any = 1,
+        pad_mode: str = "valid",
+        padding: Any = 0,
+        count_include_pad: bool = True,
+    ) -> None:
+        super().__init__()
+        self.kernel_size, self.stride = kernel_size, stride
+        self.options = {"pad_mode": pad_mode, "padding": padding, "count_include_pad": count_include_pad}
+
+    def construct(self, x: Tensor) -> Tensor:
+        return ops.avg_pool2d(x, self.kernel_size, self.stride, **self.options)
+
+    def extend_repr(self) -> str:
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, pad_mode={self.options['pad_mode']}"
+
+
+class Dropout(Cell):
+    """In training, each element is 0 with probability p, and the others are divided by 1 - p; else nothing.
+
+    Args:
+        keep_prob: 1 - p, MindSpore's older way to say it.
+        p: the probability of dropping; if given, `keep_prob` does not count.
+    """
+
+    shared_from: int | None = None  # the axes from here on are dropped together
+
+    def __init__(self, keep_prob: float = 0.5, p: float | None = None) -> None:
+        super().__init__()
+        self.p = 1.0 - keep_prob if p is None else p
+        if not 0.0 <= self.p <= 1.0:
+            raise ArgumentError(f"{type(self).__name__}: the probability of dropping lies in [0, 1], not {self.p!r}.")
+
+    def construct(self, x: Tensor) -> Tensor:
+        if not self.training:
+            return x
+        shared = () if self.shared_from is None else tuple(range(self.shared_from, x.ndim))
+        return ops.dropout(x, float(self.p), shared)
+
+    def extend_repr(self) -> str:
+        return f"p={self.p}"
+
+
+class Dropout2d(Dropout):
+    """In training, each channel of (N, C, H, W) is 0 with probability p, the others are divided by 1 - p."""
+
+    shared_from = 2
+
+    def __init__(self, p: float = 0.5) -> None:
+        super().__init__(p=p)
+
+
+class Threshold(Cell):
+    """x where x > threshold, else value; where it is replaced, the gradient is 0."""
+
+    def __init__(self, threshold: float, value: float) -> None:
+        super().__init__()
+        self.threshold, self.value = threshold, value
+
+    def construct(self, x: Tensor) -> Tensor:
+        return ops.select(ops.gt(x, self.threshold), x, self.value)
+
+    def extend_repr(self) -> str:
+        return f"threshold={self.threshold}, value={self.value}"
+
+
+class Embedding(Cell):
+    """Rows of a table, looked up by integers: (...) -> (..., embedding_size).
+
+    Args:
+        vocab_size: the number of rows.
+        embedding_size: their length.
+        use_one_hot: kept for MindSpore's signature; a lookup is a gather either way.
+        embedding_table: how the table begins.
+        dtype: of the table.
+        padding_idx: a row that begins at zero and whose gradient is zero.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        embedding_size: int,
+        use_one_hot: bool = False,
+        embedding_table: Any = "normal",
+        dtype: Any = dtypes.float32,
+        padding_idx: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.vocab_size = positive(vocab_size, "Embedding", "vocab_size")
+        self.embedding_size = positive(embedding_size, "Embedding", "embedding_size")
+        if padding_idx is not None and not 0 <= padding_idx < vocab_size:
+            raise ArgumentError(f"Embedding: padding_idx={padding_idx} is no row of a table of {vocab_size}.")
+        self.padding_idx = padding_idx
+        table = Parameter(initializer(embedding_table, (vocab_size, embedding_size), dtype))
+        if padding_idx is not None:
+            table[padding_idx] = 0.0
+        self.embedding_table = table
+
+    def construct(self, indices: Tensor) -> Tensor:
+        table: Tensor = self.embedding_table
+        if self.padding_idx is not None:
+            is_padding = ops.equal(ops.arange(self.vocab_size), self.padding_idx).reshape((-1, 1))
+            table = ops.select(is_padding, ops.stop_gradient(table), table)
+        return ops.gather(table, indices, 0)
+
+    def extend_repr(self) -> str:
+        return f"vocab_size={self.vocab_size}, embedding_size={self.embedding_size}"

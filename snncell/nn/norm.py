@@ -1,0 +1,147 @@
+"""Normalisation."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from snncell import dtype as dtypes
+from snncell import ops
+from snncell.cell import Cell
+from snncell.common.initializer import initializer
+from snncell.errors import ArgumentError, ShapeError
+from snncell.nn.layer import positive
+from snncell.tape.parameter import Parameter
+from snncell.tape.tensor import Tensor
+
+
+class _BatchNorm(Cell):
+    """y = (x - mean) / sqrt(var + eps) gamma + beta, per channel (axis 1)."""
+
+    dims: tuple[int, ...]
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float = 0.9,
+        affine: bool = True,
+        gamma_init: Any = "ones",
+        beta_init: Any = "zeros",
+        moving_mean_init: Any = "zeros",
+        moving_var_init: Any = "ones",
+        use_batch_statistics: bool | None = None,
+        dtype: Any = dtypes.float32,
+    ) -> None:
+        super().__init__()
+        self.num_features = positive(num_features, type(self).__name__, "num_features")
+        if not 0.0 <= momentum <= 1.0:
+            raise ArgumentError(f"{type(self).__name__}: momentum lies in [0, 1], not {momentum!r}.")
+        self.eps, self.momentum = eps, momentum
+        self.use_batch_statistics = use_batch_statistics
+        shape = (num_features,)
+        self.moving_mean = Parameter(initializer(moving_mean_init, shape, dtype), requires_grad=False)
+        self.moving_variance = Parameter(initializer(moving_var_init, shape, dtype), requires_grad=False)
+        self.gamma = Parameter(initializer(gamma_init, shape, dtype), requires_grad=affine)
+        self.beta = Parameter(initializer(beta_init, shape, dtype), requires_grad=affine)
+
+    def construct(self, x: Tensor) -> Tensor:
+        if x.ndim not in self.dims or x.shape[1] != self.num_features:
+            raise ShapeError(
+                f"{self!r}: the input has shape {x.shape}; it takes {' or '.join(map(str, self.dims))} axes with "
+                f"{self.num_features} channels on axis 1."
+            )
+        per_channel = (1, -1, *(1,) * (x.ndim - 2))
+        from_batch = self.training if self.use_batch_statistics is None else self.use_batch_statistics
+        if from_batch:
+            axes = tuple(axis for axis in range(x.ndim) if axis != 1)
+            count = math.prod(x.shape[axis] for axis in axes)
+            if count < 2:
+                raise ShapeError(f"{self!r}: an input of shape {x.shape} has one value per channel, so no variance.")
+            mean, var = ops.mean(x, axes), ops.var(x, axes)
+            self._follow(self.moving_mean, mean)
+            self._follow(self.moving_variance, var * (count / (count - 1)))
+        else:
+            mean, var = self.moving_mean.value(), self.moving_variance.value()
+        scale = ops.rsqrt(var + self.eps) * self.gamma
+        return (x - mean.reshape(per_channel)) * scale.reshape(per_channel) + self.beta.reshape(per_channel)
+
+    def _follow(self, moving: Parameter, value: Tensor) -> None:
+        after = moving * self.momentum + ops.stop_gradient(value) * (1.0 - self.momentum)
+        moving.assign(after.astype(moving.dtype), type(self).__name__)
+
+    def extend_repr(self) -> str:
+        return f"num_features={self.num_features}, eps={self.eps}, momentum={self.momentum}"
+
+
+class BatchNorm1d(_BatchNorm):
+    """Batch normalisation of (N, C) or (N, C, L), per channel.
+
+    y = (x - mean) / sqrt(var + eps) gamma + beta. In training, mean and (biased) variance are those of the batch, and
+    the moving ones follow: moving = momentum moving + (1 - momentum) batch, with the unbiased variance. In prediction
+    the moving ones are used.
+
+    Args:
+        num_features: C.
+        eps: added to the variance.
+        momentum: of the moving statistics.
+        affine: whether gamma and beta are trained.
+        gamma_init, beta_init, moving_mean_init, moving_var_init: how the Parameters begin.
+        use_batch_statistics: True or False decides regardless of training.
+
+    Source: Ioffe and Szegedy, "Batch Normalization", ICML 2015.
+    """
+
+    dims = (2, 3)
+
+
+class BatchNorm2d(_BatchNorm):
+    """Batch normalisation of (N, C, H, W), per channel; see `BatchNorm1d`."""
+
+    dims = (4,)
+
+
+class LayerNorm(Cell):
+    """y = (x - mean) / sqrt(var + eps) gamma + beta, over the last axes of each sample.
+
+    Args:
+        normalized_shape: an int or the lengths of the last axes, which are normalised together; gamma and beta have it.
+        begin_norm_axis, begin_params_axis: kept for MindSpore's signature; -1, or the first of those axes.
+        gamma_init, beta_init: how the Parameters begin.
+        epsilon: added to the variance.
+
+    Source: Ba, Kiros and Hinton, "Layer Normalization", 2016.
+    """
+
+    def __init__(
+        self,
+        normalized_shape: Any,
+        begin_norm_axis: int = -1,
+        begin_params_axis: int = -1,
+        gamma_init: Any = "ones",
+        beta_init: Any = "zeros",
+        epsilon: float = 1e-7,
+        dtype: Any = dtypes.float32,
+    ) -> None:
+        super().__init__()
+        shape = normalized_shape if isinstance(normalized_shape, (tuple, list)) else (normalized_shape,)
+        self.normalized_shape = tuple(positive(n, "LayerNorm", "normalized_shape") for n in shape)
+        if begin_norm_axis < 0:
+            self.norm_axes = tuple(range(begin_norm_axis, 0))
+        else:
+            self.norm_axes = tuple(range(-len(self.normalized_shape), 0))
+        if len(self.normalized_shape) > 1 and begin_norm_axis == -1:
+            self.norm_axes = tuple(range(-len(self.normalized_shape), 0))
+        self.epsilon = epsilon
+        self.gamma = Parameter(initializer(gamma_init, self.normalized_shape, dtype))
+        self.beta = Parameter(initializer(beta_init, self.normalized_shape, dtype))
+
+    def construct(self, x: Tensor) -> Tensor:
+        if x.shape[-len(self.normalized_shape) :] != self.normalized_shape:
+            raise ShapeError(f"{self!r}: the input has shape {x.shape}; its last axes must be {self.normalized_shape}.")
+        mean = ops.mean(x, self.norm_axes, keepdims=True)
+        var = ops.var(x, self.norm_axes, keepdims=True)
+        return (x - mean) * ops.rsqrt(var + self.epsilon) * self.gamma + self.beta
+
+    def extend_repr(self) -> str:
+        return f"normalized_shape={self.normalized_shape}, epsilon={self.epsilon}"

@@ -1,0 +1,315 @@
+"""Optimisers: made from Parameters, called with their gradients, `opt(grads)`; and learning-rate schedules.
+
+Rates, moments and the step are Parameters, so that an optimiser inside a jitted function is part of the Program, and
+a changed rate compiles nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from snncell import dtype as dtypes
+from snncell import ops
+from snncell.cell import Cell
+from snncell.errors import ArgumentError, ParameterError, ShapeError
+from snncell.tape.parameter import Parameter, ParameterTuple, refuse_equal_names
+from snncell.tape.tensor import Tensor
+
+
+def number_in(value: Any, low: float, high: float, who: str, name: str) -> float:
+    """A number in [low, high).
+
+    Raises:
+        ArgumentError: for anything else, NaN among it.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value < high:
+        raise ArgumentError(f"{who}: {name} is a number in [{low}, {high}), not {value!r}.")
+    return float(value)
+
+
+class LearningRateSchedule(Cell):
+    """A learning rate that depends on the step: `construct(step)` gives it, for an int64 Tensor of shape ()."""
+
+
+class ExponentialDecayLR(LearningRateSchedule):
+    """learning_rate decay_rate^(step / decay_steps); with `is_stair` in whole steps of decay_steps."""
+
+    def __init__(self, learning_rate: float, decay_rate: float, decay_steps: int, is_stair: bool = False) -> None:
+        super().__init__()
+        self.learning_rate = number_in(learning_rate, 0.0, math.inf, "ExponentialDecayLR", "learning_rate")
+        self.decay_rate = number_in(decay_rate, 0.0, math.inf, "ExponentialDecayLR", "decay_rate")
+        self.decay_steps, self.is_stair = decay_steps, is_stair
+
+    def construct(self, step: Tensor) -> Tensor:
+        p = step / self.decay_steps
+        return ops.exp((ops.floor(p) if self.is_stair else p) * math.log(self.decay_rate)) * self.learning_rate
+
+
+class CosineDecayLR(LearningRateSchedule):
+    """min_lr + (max_lr - min_lr) (1 + cos(pi step / decay_steps)) / 2, and min_lr after decay_steps."""
+
+    def __init__(self, min_lr: float, max_lr: float, decay_steps: int) -> None:
+        super().__init__()
+        self.min_lr = number_in(min_lr, 0.0, math.inf, "CosineDecayLR", "min_lr")
+        self.max_lr = number_in(max_lr, min_lr, math.inf, "CosineDecayLR", "max_lr")
+        self.decay_steps = decay_steps
+
+    def construct(self, step: Tensor) -> Tensor:
+        p = ops.minimum(step / self.decay_steps, 1.0)
+        return (ops.cos(p * math.pi) + 1.0) * ((self.max_lr - self.min_lr) / 2) + self.min_lr
+
+
+class Optimizer(Cell):
+    """What optimisers share.
+
+    Args:
+        params: Parameters, all with requires_grad.
+        learning_rate: a number, or a `LearningRateSchedule`.
+        weight_decay: is added to each gradient, times the Parameter.
+
+    Raises:
+        ParameterError: for no Parameters, something else among them, one twice, or two of one name.
+        ArgumentError: for a rate that is negative or not finite.
+    """
+
+    def __init__(self, params: Any, learning_rate: Any, weight_decay: float = 0.0) -> None:
+        super().__init__()
+        who = type(self).__name__
+        self.parameters = _parameters(params, who)
+        self.weight_decay = number_in(weight_decay, 0.0, math.inf, who, "weight_decay")
+        self.global_step = Parameter(Tensor(0), requires_grad=False)
+        self.schedule: LearningRateSchedule | None = None
+        if isinstance(learning_rate, LearningRateSchedule):
+            self.schedule = learning_rate
+        else:
+            rate = number_in(learning_rate, 0.0, math.inf, who, "learning_rate")
+            self.learning_rate = Parameter(Tensor(rate, dtypes.float32), requires_grad=False)
+
+    def set_learning_rate(self, rate: float) -> None:
+        """Change the learning rate from the next step on."""
+        if self.schedule is not None:
+            raise ArgumentError(f"{type(self).__name__}: its learning rate follows a schedule.")
+        number = number_in(rate, 0.0, math.inf, type(self).__name__, "learning_rate")
+        self.learning_rate.set_data(Tensor(number, dtypes.float32))
+
+    def get_lr(self) -> Tensor:
+        """The learning rate of the next step."""
+        return self.learning_rate.value() if self.schedule is None else self.schedule(self.global_step)
+
+    def like_parameters(self, name: str) -> list[Parameter]:
+        """Zeros for each Parameter: a moment to keep."""
+        return [
+            Parameter(ops.zeros_like(p), name=f"{name}.{i}", requires_grad=False) for i, p in enumerate(self.parameters)
+        ]
+
+    def construct(self, gradients: Any) -> bool:
+        grads = self._checked(gradients)
+        rate = self.get_lr()
+        step = self.global_step + 1
+        self.global_step.assign(step)
+        for index, (parameter, grad) in enumerate(zip(self.parameters, grads, strict=True)):
+            slope = grad + parameter * self.weight_decay if self.weight_decay and self.decays_gradient else grad
+            parameter.assign(self.updated(index, parameter, slope, rate, step).astype(parameter.dtype))
+        return True
+
+    decays_gradient = True
+
+    def updated(self, index: int, parameter: Parameter, grad: Tensor, rate: Tensor, step: Tensor) -> Tensor:
+        """The new value of a Parameter; moments are written on the way."""
+        raise NotImplementedError
+
+    def _checked(self, gradients: Any) -> Sequence[Tensor]:
+        who = type(self).__name__
+        grads = [gradients] if isinstance(gradients, Tensor) else list(gradients)
+        if len(grads) != len(self.parameters):
+            raise ArgumentError(f"{who}: {len(grads)} gradient(s) for {len(self.parameters)} Parameter(s).")
+        for parameter, grad in zip(self.parameters, grads, strict=True):
+            if not isinstance(grad, Tensor):
+                raise ArgumentError(f"{who}: the gradient of {parameter.name!r} is a {type(grad).__name__}, no Tensor.")
+            if grad.shape != parameter.shape:
+                raise ShapeError(
+                    f"{who}: the gradient of {parameter.name!r} has shape {grad.shape}, the Parameter "
+                    f"{parameter.shape}. Are the gradients in the order of the Parameters?"
+                )
+        return grads
+
+    def extend_repr(self) -> str:
+        return f"{len(self.parameters)} Parameters, weight_decay={self.weight_decay}"
+
+
+def _parameters(params: Any, who: str) -> ParameterTuple:
+    if isinstance(params, Cell):
+        raise ParameterError(f"{who}: takes Parameters, not a Cell; write {who}(net.trainable_params(), ...).")
+    found = [params] if isinstance(params, Parameter) else list(params)
+    if not found:
+        raise ParameterError(f"{who}: there are no Parameters to train.")
+    seen: dict[int, int] = {}
+    for position, parameter in enumerate(found):
+        if not isinstance(parameter, Parameter):
+            raise ParameterError(f"{who}: element {position} is a {type(parameter).__name__}, not a Parameter.")
+        if id(parameter) in seen:
+            raise ParameterError(
+                f"{who}: Parameter {parameter.name!r} is there twice, as elements {seen[id(parameter)]} and {position}."
+            )
+        if not parameter.requires_grad:
+            raise ParameterError(f"{who}: Parameter {parameter.name!r} has requires_grad=False; leave it out.")
+        seen[id(parameter)] = position
+    refuse_equal_names(found, who)
+    return ParameterTuple(found)
+
+
+class SGD(Optimizer):
+    """b = momentum b + (1 - dampening) g (b = g at first);  p = p - rate b, or with nesterov p - rate (g + momentum b).
+
+    Source: Sutskever et al., ICML 2013.
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        learning_rate: Any = 0.1,
+        momentum: float = 0.0,
+        dampening: float = 0.0,
+        weight_decay: float = 0.0,
+        nesterov: bool = False,
+    ) -> None:
+        super().__init__(params, learning_rate, weight_decay)
+        who = type(self).__name__
+        self.momentum = number_in(momentum, 0.0, math.inf, who, "momentum")
+        self.dampening = number_in(dampening, 0.0, math.inf, who, "dampening")
+        if nesterov and (not momentum or dampening):
+            raise ArgumentError(f"{who}: nesterov needs a momentum above 0 and no dampening.")
+        self.nesterov = nesterov
+        self.accum = self.like_parameters("accum") if momentum else []
+
+    def updated(self, index: int, parameter: Parameter, grad: Tensor, rate: Tensor, step: Tensor) -> Tensor:
+        if not self.momentum:
+            return parameter - grad * rate
+        accum = self.accum[index]
+        fresh = grad * (1.0 - self.dampening)
+        if self.dampening:
+            fresh = ops.select(ops.equal(step, 1), grad, fresh)
+        moved = accum * self.momentum + fresh
+        accum.assign(moved)
+        return parameter - (grad + moved * self.momentum if self.nesterov else moved) * rate
+
+
+class Momentum(SGD):
+    """SGD with a momentum: b = momentum b + g;  p = p - rate b, or with use_nesterov p - rate (g + momentum b)."""
+
+    def __init__(
+        self,
+        params: Any,
+        learning_rate: Any,
+        momentum: float,
+        weight_decay: float = 0.0,
+        use_nesterov: bool = False,
+    ) -> None:
+        super().__init__(params, learning_rate, momentum, 0.0, weight_decay, use_nesterov)
+
+
+class RMSProp(Optimizer):
+    """s = decay s + (1 - decay) g^2;  m = momentum m + rate g / sqrt(s + epsilon);  p = p - m.
+
+    With `centered`, s is reduced by the square of the moving mean of g.
+
+    Source: Hinton, Neural Networks for Machine Learning, lecture 6e.
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        learning_rate: Any = 0.1,
+        decay: float = 0.9,
+        momentum: float = 0.0,
+        epsilon: float = 1e-10,
+        centered: bool = False,
+        weight_decay: float = 0.0,
+    ) -> None:
+        super().__init__(params, learning_rate, weight_decay)
+        self.decay = number_in(decay, 0.0, 1.0, "RMSProp", "decay")
+        self.momentum = number_in(momentum, 0.0, math.inf, "RMSProp", "momentum")
+        self.epsilon = number_in(epsilon, 0.0, math.inf, "RMSProp", "epsilon")
+        self.centered = centered
+        self.mean_square = self.like_parameters("mean_square")
+        self.moment = self.like_parameters("moment")
+        self.mean_grad = self.like_parameters("mean_grad") if centered else []
+
+    def updated(self, index: int, parameter: Parameter, grad: Tensor, rate: Tensor, step: Tensor) -> Tensor:
+        mean_square = self.mean_square[index] * self.decay + ops.square(grad) * (1.0 - self.decay)
+        self.mean_square[index].assign(mean_square)
+        spread = mean_square
+        if self.centered:
+            mean_grad = self.mean_grad[index] * self.decay + grad * (1.0 - self.decay)
+            self.mean_grad[index].assign(mean_grad)
+            spread = mean_square - ops.square(mean_grad)
+        moment = self.moment[index] * self.momentum + grad * rate / ops.sqrt(spread + self.epsilon)
+        self.moment[index].assign(moment)
+        return parameter - moment
+
+
+class Adam(Optimizer):
+    """m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2;  p = p - rate m^ / (sqrt(v^) + eps)
+
+    with m^ = m / (1 - beta1^t) and v^ = v / (1 - beta2^t) at step t. `weight_decay` is added to the gradient.
+
+    Source: Kingma and Ba, "Adam", ICLR 2015.
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        learning_rate: Any = 1e-3,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+    ) -> None:
+        super().__init__(params, learning_rate, weight_decay)
+        who = type(self).__name__
+        self.beta1 = number_in(beta1, 0.0, 1.0, who, "beta1")
+        self.beta2 = number_in(beta2, 0.0, 1.0, who, "beta2")
+        self.eps = number_in(eps, 0.0, math.inf, who, "eps")
+        self.moment1 = self.like_parameters("moment1")
+        self.moment2 = self.like_parameters("moment2")
+
+    def updated(self, index: int, parameter: Parameter, grad: Tensor, rate: Tensor, step: Tensor) -> Tensor:
+        moment1 = self.moment1[index] * self.beta1 + grad * (1.0 - self.beta1)
+        moment2 = self.moment2[index] * self.beta2 + ops.square(grad) * (1.0 - self.beta2)
+        self.moment1[index].assign(moment1)
+        self.moment2[index].assign(moment2)
+        # The corrections are numbers: one for all elements.
+        t = step.astype(parameter.dtype)
+        correct1, correct2 = 1.0 - ops.pow(self.beta1, t), ops.sqrt(1.0 - ops.pow(self.beta2, t))
+        return self.decayed(parameter, rate) - (rate * correct2 / correct1) * moment1 / (
+            ops.sqrt(moment2) + self.eps * correct2
+        )
+
+    def decayed(self, parameter: Parameter, rate: Tensor) -> Tensor:
+        """The Parameter before the step."""
+        return parameter
+
+
+class AdamW(Adam):
+    """Adam whose weight decay is apart from the gradient: p = p - rate weight_decay p - (Adam's step).
+
+    Source: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", ICLR 2019.
+    """
+
+    decays_gradient = False
+
+    def __init__(
+        self,
+        params: Any,
+        learning_rate: Any = 1e-3,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        eps: float = 1e-8,
+        weight_decay: float = 0.01,
+    ) -> None:
+        super().__init__(params, learning_rate, beta1, beta2, eps, weight_decay)
+
+    def decayed(self, parameter: Parameter, rate: Tensor) -> Tensor:
+        return parameter * (1.0 - rate * self.weight_decay) if self.weight_decay else parameter

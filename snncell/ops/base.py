@@ -1,0 +1,181 @@
+"""What operations are made of: the decorators that declare them, and the handling of arguments they share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from snncell import dtype as dtypes
+from snncell.compiler.formula import Elementwise
+from snncell.errors import ArgumentError, DTypeError, ShapeError
+from snncell.tape.primitive import Primitive
+from snncell.tape.tensor import Tensor
+
+_FLOATS = frozenset(np.dtype(name) for name in ("float16", "float32", "float64"))
+_NUMBERS = (bool, int, float, complex)
+
+
+class Function(Elementwise):
+    """An elementwise operation as users call it: operands of any dtype, arrays and Python numbers among them."""
+
+    def __call__(self, *inputs: Any) -> Tensor:
+        common = None
+        if self.rule in ("same", "float", "compare"):
+            for x in inputs:
+                if type(x) is float or type(x) is int:
+                    continue
+                if not isinstance(x, Tensor):
+                    break
+                dtype = x._data.dtype
+                if dtype is not common:
+                    if common is not None or dtype not in _FLOATS:
+                        break
+                    common = dtype
+            else:
+                if common is not None:  # one float dtype and plain numbers: nothing to convert
+                    result: Tensor = self.bind(*inputs)
+                    return result
+        converted: Tensor = self.bind(*self._converted(inputs))
+        return converted
+
+    def _converted(self, inputs: tuple[Any, ...]) -> list[Any]:
+        """The operands in the dtype that the rule asks for."""
+        expected = self.formula.__code__.co_argcount
+        if len(inputs) != expected:
+            raise ArgumentError(f"{self.name}: takes {expected} operand(s), got {len(inputs)}.")
+        operands = [x if type(x) in _NUMBERS else as_tensor(x, self.name) for x in inputs]
+        if self.rule == "logical":
+            return [astype(as_tensor(x, self.name), dtypes.bool_) for x in operands]
+        if self.rule == "select":
+            condition = astype(as_tensor(operands[0], self.name), dtypes.bool_)
+            return [condition, *same_dtype(operands[1:], self.name)]
+        return same_dtype(operands, self.name, floating=self.rule == "float")
+
+
+def same_dtype(operands: Sequence[Any], name: str, floating: bool = False) -> list[Any]:
+    """Operands brought to one dtype; Python numbers stay, being weak, unless there is nothing else."""
+    if not any(isinstance(x, Tensor) for x in operands):
+        operands = [as_tensor(operands[0], name), *operands[1:]]
+    tensors = [x for x in operands if isinstance(x, Tensor)]
+    dtype = tensors[0].dtype
+    for tensor in tensors[1:]:
+        dtype = dtypes.promote(dtype, tensor.dtype)
+    for x in operands:
+        if not isinstance(x, Tensor):
+            dtype = dtypes.scalar_dtype(x, dtype)
+    if floating and not dtype.is_float:
+        dtype = dtypes.float32
+    return [astype(x, dtype) if isinstance(x, Tensor) else x for x in operands]
+
+
+def elementwise(rule: str) -> Callable[[Callable[..., Any]], Function]:
+    """Declare an elementwise operation by its formula; `Elementwise` says what the rules are."""
+    return lambda formula: Function(formula, rule)
+
+
+def primitive(evaluate: Callable[..., Any]) -> Primitive:
+    """Declare an operation by its forward on NumPy arrays."""
+    return Primitive(evaluate.__name__.strip("_"), evaluate)
+
+
+def as_tensor(x: Any, name: str) -> Tensor:
+    """`x` as a Tensor: a Tensor as it is, numbers and arrays as constants.
+
+    Raises:
+        DTypeError: for anything else, naming the operation.
+    """
+    if isinstance(x, Tensor):
+        return x
+    if x is None or isinstance(x, (str, bytes)) or callable(x):
+        raise DTypeError(f"{name}: takes Tensors, arrays and numbers, not {x!r}. Wrap data in snncell.Tensor(...).")
+    return Tensor(x)
+
+
+class _Cast(Elementwise):
+    """Conversion to another dtype."""
+
+    def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
+        return [(inputs[0].shape, attrs["dtype"])]
+
+
+def _cast(x: Any) -> Any:
+    return x
+
+
+cast_primitive = _Cast(_cast, "same")
+cast_primitive.name = "cast"
+cast_primitive.evaluate = lambda x, dtype: x.astype(dtype)
+
+
+@cast_primitive.def_bprop
+def _cast_bprop(_x: Tensor, _out: Tensor, dout: Tensor, *, dtype: Any) -> Sequence[Any]:
+    return (dout,)  # the tape casts a gradient to its input's dtype
+
+
+def astype(x: Any, dtype: Any) -> Tensor:
+    """`x` converted to `dtype`; the gradient is converted back.
+
+    Raises:
+        DTypeError: for an unknown dtype.
+    """
+    tensor = as_tensor(x, "astype")
+    wanted = dtypes.as_dtype(dtype)
+    if tensor._data.dtype == wanted.dtype:
+        return tensor
+    converted: Tensor = cast_primitive.bind(tensor, dtype=wanted.dtype)
+    return converted
+
+
+def as_float(x: Any, name: str) -> Tensor:
+    """`x` as a Tensor of floats: integers and booleans become float32."""
+    tensor = as_tensor(x, name)
+    return tensor if tensor.dtype.is_float else astype(tensor, dtypes.float32)
+
+
+def as_axes(axis: Any, ndim: int, name: str) -> tuple[int, ...]:
+    """`axis` (None for all, an int, or several) as sorted axes from 0 on.
+
+    Raises:
+        ShapeError: for an axis that is not there, or named twice.
+    """
+    if axis is None or (isinstance(axis, (tuple, list)) and not axis):
+        return tuple(range(ndim))
+    given = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
+    axes = tuple(sorted(as_axis(one, ndim, name) for one in given))
+    if len(set(axes)) != len(axes):
+        raise ShapeError(f"{name}: axis {axis} names an axis twice.")
+    return axes
+
+
+def as_axis(axis: Any, ndim: int, name: str) -> int:
+    """One axis, counted from 0.
+
+    Raises:
+        ShapeError: for an axis that is not there.
+    """
+    number = as_int(axis, name, "axis")
+    if not -ndim <= number < ndim:
+        raise ShapeError(f"{name}: axis {number} of a Tensor with {ndim} axes; it must lie in [{-ndim}, {ndim - 1}].")
+    return number % ndim
+
+
+def as_int(x: Any, name: str, argument: str) -> int:
+    """`x` as a Python integer.
+
+    Raises:
+        ArgumentError: for anything that is none.
+    """
+    if isinstance(x, bool) or not isinstance(x, (int, np.integer)):
+        raise ArgumentError(f"{name}: {argument} is an integer, not {x!r}.")
+    return int(x)
+
+
+def as_shape(shape: Any, name: str) -> tuple[int, ...]:
+    """A shape from an int, or a tuple or list of ints, none negative."""
+    given = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+    sizes = tuple(as_int(n, name, "shape") for n in given)
+    if any(n < 0 for n in sizes):
+        raise ShapeError(f"{name}: shape {sizes} has a negative length.")
+    return sizes

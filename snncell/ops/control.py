@@ -1,0 +1,110 @@
+"""Loops over time, and writes to Parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from snncell.errors import ArgumentError, DTypeError, ShapeError
+from snncell.ops.base import as_int, astype
+from snncell.ops.shape import stack, unstack
+from snncell.tape import structure
+from snncell.tape.parameter import Parameter
+from snncell.tape.tensor import Tensor
+
+
+def scan(
+    f: Callable[[Any, Any], tuple[Any, Any]],
+    init: Any,
+    xs: Any,
+    *,
+    reverse: bool = False,
+    checkpoint_every: int | None = None,
+) -> tuple[Any, Any]:
+    """Run `carry, y = f(carry, x)` for each step of `xs` and collect the ys.
+
+    This version runs the steps one after the other through the tape; a compiled loop will take its place.
+
+    Args:
+        f: one step. The carry it returns must have the structure, shapes and dtypes of the one it got.
+        init: the first carry: Tensors in any structure.
+        xs: a Tensor (T, ...), or a structure of Tensors with the same T.
+        reverse: go from the last step to the first; ys stay in the order of xs.
+        checkpoint_every: how many steps apart the compiled loop stores the carry. Checked, but without effect in
+            this version: the tape keeps what every step's reverse needs.
+
+    Returns:
+        The last carry, and the ys stacked along a first axis of length T.
+
+    Raises:
+        ShapeError: if the lengths of xs differ or a carry changes its shape, naming it.
+        DTypeError: if a carry changes its dtype.
+        ArgumentError: for xs without a Tensor or of length 0.
+    """
+    if checkpoint_every is not None and as_int(checkpoint_every, "scan", "checkpoint_every") < 1:
+        raise ArgumentError(f"scan: checkpoint_every is at least 1, not {checkpoint_every}.")
+    leaves, tree = structure.flatten(xs)
+    if not leaves:
+        raise ArgumentError("scan: xs holds no Tensor, so there is no number of steps.")
+    if any(leaf.ndim == 0 for leaf in leaves) or len({leaf.shape[0] for leaf in leaves}) != 1:
+        raise ShapeError(f"scan: xs need one common first axis; their shapes are {[leaf.shape for leaf in leaves]}.")
+    steps = [structure.unflatten(tree, slices) for slices in zip(*[unstack(leaf) for leaf in leaves], strict=True)]
+    if not steps:
+        raise ArgumentError("scan: xs have no steps (a first axis of length 0).")
+    carry, collected = init, []
+    for step in reversed(steps) if reverse else steps:
+        result = f(carry, step)
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise ArgumentError(f"scan: f returns (carry, y), not {type(result).__name__}.")
+        after, y = result
+        _check_carry(carry, after)
+        carry = after
+        collected.append(structure.flatten(y))
+    if reverse:
+        collected.reverse()
+    columns = [stack(column) for column in zip(*[ys for ys, _ in collected], strict=True)]
+    return carry, structure.unflatten(collected[0][1], columns)
+
+
+def _check_carry(before: Any, after: Any) -> None:
+    old, old_tree = structure.flatten(before)
+    new, new_tree = structure.flatten(after)
+    if old_tree != new_tree:
+        raise ShapeError(
+            f"scan: the carry came in as {_outline(before)} and went out as {_outline(after)}; f must return a carry "
+            f"of the same structure."
+        )
+    for position, (a, b) in enumerate(zip(old, new, strict=True)):
+        if a.shape != b.shape:
+            raise ShapeError(
+                f"scan: state {position} has shape {a.shape} before a step and {b.shape} after it. Give it its full "
+                f"shape from the start, for instance ops.zeros({b.shape})."
+            )
+        if a.dtype != b.dtype:
+            raise DTypeError(f"scan: state {position} has dtype {a.dtype} before a step and {b.dtype} after it.")
+
+
+def _outline(tree: Any) -> str:
+    if isinstance(tree, Tensor):
+        return f"{tree.dtype}{list(tree.shape)}"
+    if isinstance(tree, (tuple, list)):
+        return f"({', '.join(map(_outline, tree))})"
+    return type(tree).__name__
+
+
+def assign(variable: Parameter, value: Any) -> Parameter:
+    """Replace a Parameter's value: now, or inside a jitted function when it runs.
+
+    Raises:
+        ShapeError: if the shape differs.
+        DTypeError: if the value would lose precision.
+    """
+    if not isinstance(variable, Parameter):
+        raise DTypeError(f"assign: the first argument is a Parameter, not a {type(variable).__name__}.")
+    variable.assign(value if isinstance(value, Tensor) else Tensor(value, variable.dtype))
+    return variable
+
+
+def assign_add(variable: Parameter, value: Any) -> Parameter:
+    """Add to a Parameter's value."""
+    return assign(variable, astype(variable + value, variable.dtype))

@@ -1,0 +1,317 @@
+"""Convolution and pooling over one or two axes (or more), from one pair of operations: windows, and their adjoint fold.
+
+A convolution is a matrix product with the windows of its input; a pooling is a reduction over them. So all gradients,
+to any order, come from those of `windows`, `fold`, `pad` and the product.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from snncell.errors import ArgumentError, ShapeError
+from snncell.ops import elementwise as el
+from snncell.ops import linalg, reduce
+from snncell.ops import shape as sh
+from snncell.ops.base import as_float, as_int, as_tensor, primitive, same_dtype
+from snncell.tape.tensor import Tensor
+
+Grads = Sequence[Any]
+Ints = tuple[int, ...]
+
+
+@primitive
+def _windows(x: Any, size: Ints, stride: Ints, dilation: Ints) -> Any:
+    """(N, C, *S) -> (N, C, *O, *size), a view."""
+    count = len(size)
+    reach = tuple((k - 1) * d + 1 for k, d in zip(size, dilation, strict=True))
+    view = np.lib.stride_tricks.sliding_window_view(x, reach, tuple(range(2, 2 + count)))
+    steps = (*stride, *dilation)
+    return view[(slice(None), slice(None), *(slice(None, None, step) for step in steps))]
+
+
+@primitive
+def _fold(x: Any, shape: Ints, size: Ints, stride: Ints, dilation: Ints) -> Any:
+    """(N, C, *O, *size) -> (N, C, *S): each element of a window is added where it came from."""
+    out = np.zeros(shape, x.dtype)
+    counts = x.shape[2 : 2 + len(size)]
+    for offset in itertools.product(*(range(k) for k in size)):
+        spans = [
+            slice(o * d, o * d + (n - 1) * s + 1, s)
+            for o, d, n, s in zip(offset, dilation, counts, stride, strict=True)
+        ]
+        out[(slice(None), slice(None), *spans)] += x[(..., *offset)]
+    return out
+
+
+@_windows.def_bprop
+def _(_x: Tensor, _out: Tensor, dout: Tensor, *, size: Ints, stride: Ints, dilation: Ints) -> Grads:
+    return (_fold.bind(dout, shape=_x.shape, size=size, stride=stride, dilation=dilation),)
+
+
+@_fold.def_bprop
+def _(_x: Tensor, _out: Tensor, dout: Tensor, *, shape: Ints, size: Ints, stride: Ints, dilation: Ints) -> Grads:
+    return (_windows.bind(dout, size=size, stride=stride, dilation=dilation),)
+
+
+def windows(x: Tensor, size: Ints, stride: Ints, dilation: Ints, name: str) -> Tensor:
+    """The windows of `x`, `(N, C, *S) -> (N, C, *O, *size)` with O = (S - (size - 1) dilation - 1) // stride + 1.
+
+    Raises:
+        ShapeError: if a window does not fit.
+    """
+    for length, k, d in zip(x.shape[2:], size, dilation, strict=True):
+        if (k - 1) * d + 1 > length:
+            raise ShapeError(
+                f"{name}: a window of {k} elements with dilation {d} reaches over {(k - 1) * d + 1}, but the padded "
+                f"input has length {length} (input shape {x.shape} after padding). Pad more, or use a smaller window."
+            )
+    result: Tensor = _windows.bind(x, size=size, stride=stride, dilation=dilation)
+    return result
+
+
+# --- padding ----------------------------------------------------------------------------------------------------------
+
+
+def tuple_of(value: Any, count: int, name: str, argument: str, least: int) -> Ints:
+    """An int for every axis, or one for each.
+
+    Raises:
+        ArgumentError: for another count, or a value below `least`.
+    """
+    given = tuple(value) if isinstance(value, (tuple, list)) else (value,) * count
+    found = tuple(as_int(n, name, argument) for n in given)
+    if len(found) != count or any(n < least for n in found):
+        raise ArgumentError(f"{name}: {argument} is an int or {count} ints, each at least {least}, not {value!r}.")
+    return found
+
+
+def padding_of(lengths: Ints, size: Ints, stride: Ints, dilation: Ints, mode: str, padding: Any, name: str) -> Ints:
+    """Elements to add, as pairs from the last axis on.
+
+    "valid" adds none; "same" so many that the output has length ceil(S / stride), the odd one at the end; "pad" adds
+    `padding`: one int, one for each axis (both sides), or a pair for each axis.
+    """
+    count = len(lengths)
+    if mode not in ("same", "valid", "pad"):
+        raise ArgumentError(f'{name}: pad_mode is "same", "valid" or "pad", not {mode!r}.')
+    if mode != "pad" and padding not in (0, (0,) * count, (0,) * 2 * count):
+        raise ArgumentError(f'{name}: padding={padding!r} needs pad_mode="pad"; with {mode!r} it must be 0.')
+    pairs = [(0, 0)] * count
+    if mode == "same":
+        for axis, (length, k, s, d) in enumerate(zip(lengths, size, stride, dilation, strict=True)):
+            total = max((math.ceil(length / s) - 1) * s + (k - 1) * d + 1 - length, 0)
+            pairs[axis] = (total // 2, total - total // 2)
+    elif mode == "pad" and isinstance(padding, (tuple, list)) and len(padding) == 2 * count and count > 1:
+        flat = tuple_of(padding, 2 * count, name, "padding", 0)
+        pairs = [(flat[2 * i], flat[2 * i + 1]) for i in range(count)]
+    elif mode == "pad":
+        pairs = [(n, n) for n in tuple_of(padding, count, name, "padding", 0)]
+    return tuple(n for pair in reversed(pairs) for n in pair)
+
+
+# --- convolution ------------------------------------------------------------------------------------------------------
+
+
+def conv(
+    x: Any,
+    weight: Any,
+    *,
+    stride: Any = 1,
+    pad_mode: str = "valid",
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    name: str = "conv",
+) -> Tensor:
+    """The cross-correlation of `x` with `weight` over all axes after the channels.
+
+    y[n, o, p] = sum over c, k of x[n, c, p * stride + k * dilation] * weight[o, c, k]
+
+    Args:
+        x: (N, C, *S).
+        weight: (O, C // groups, *K).
+        stride, dilation: an int, or one for each axis.
+        pad_mode, padding: see `padding_of`.
+        groups: into how many parts the channels are divided; each output channel sees one part.
+        name: for errors.
+
+    Returns:
+        (N, O, *P).
+
+    Raises:
+        ShapeError: for shapes that do not fit.
+        ArgumentError: for options that do not.
+    """
+    x, weight = same_dtype([as_float(x, name), as_float(weight, name)], name)
+    count = weight.ndim - 2
+    if x.ndim != weight.ndim or count < 1:
+        raise ShapeError(f"{name}: input {x.shape} and weight {weight.shape} need (N, C, ...) and (O, C, ...) axes.")
+    parts = as_int(groups, name, "groups")
+    out_channels, per_group = weight.shape[:2]
+    if parts < 1 or x.shape[1] != per_group * parts or out_channels % parts:
+        raise ShapeError(
+            f"{name}: an input of shape {x.shape} has {x.shape[1]} channels; the weight of shape {weight.shape} with "
+            f"groups={groups} takes {per_group * parts}, and groups must divide its {out_channels} output channels."
+        )
+    size = weight.shape[2:]
+    steps = tuple_of(stride, count, name, "stride", 1)
+    spread = tuple_of(dilation, count, name, "dilation", 1)
+    x = sh.pad(x, padding_of(x.shape[2:], size, steps, spread, pad_mode, padding, name))
+    view = windows(x, size, steps, spread, name)  # (N, C, *P, *K)
+    n, places = x.shape[0], view.shape[2 : 2 + count]
+    view = sh.reshape(view, (n, parts, per_group, *places, *size))
+    order = (1, 0, *range(3, 3 + count), 2, *range(3 + count, 3 + 2 * count))
+    patch = per_group * math.prod(size)
+    columns = sh.reshape(sh.transpose(view, order), (parts, n * math.prod(places), patch))
+    kernels = sh.transpose(sh.reshape(weight, (parts, out_channels // parts, patch)), (0, 2, 1))
+    if parts == 1:
+        product = linalg.matmul(columns[0], kernels[0])
+    else:
+        product = sh.transpose(linalg.matmul(columns, kernels), (1, 0, 2))
+    result = sh.reshape(product, (n, *places, out_channels))
+    return sh.transpose(result, (0, count + 1, *range(1, count + 1)))
+
+
+def conv1d(
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    pad_mode: str = "valid",
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Tensor:
+    """`conv` over one axis: x (N, C, L), weight (O, C // groups, K), bias (O,)."""
+    return _with_bias(
+        x,
+        weight,
+        bias,
+        1,
+        "conv1d",
+        stride=stride,
+        pad_mode=pad_mode,
+        padding=padding,
+        dilation=dilation,
+        groups=groups,
+    )
+
+
+def conv2d(
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    pad_mode: str = "valid",
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Tensor:
+    """`conv` over two axes: x (N, C, H, W), weight (O, C // groups, KH, KW), bias (O,)."""
+    return _with_bias(
+        x,
+        weight,
+        bias,
+        2,
+        "conv2d",
+        stride=stride,
+        pad_mode=pad_mode,
+        padding=padding,
+        dilation=dilation,
+        groups=groups,
+    )
+
+
+def _with_bias(x: Any, weight: Any, bias: Any, count: int, name: str, **options: Any) -> Tensor:
+    x, weight = as_tensor(x, name), as_tensor(weight, name)
+    if weight.ndim != count + 2:
+        raise ShapeError(f"{name}: the weight needs {count + 2} axes, its shape is {weight.shape}.")
+    out = conv(x, weight, name=name, **options)
+    if bias is None:
+        return out
+    bias = as_tensor(bias, name)
+    if bias.shape != (weight.shape[0],):
+        raise ShapeError(f"{name}: the bias has shape {bias.shape}; it needs {(weight.shape[0],)}.")
+    return out + sh.reshape(bias, (-1,) + (1,) * count)
+
+
+# --- pooling ----------------------------------------------------------------------------------------------------------
+
+
+def _pool_windows(
+    x: Any, count: int, size: Any, stride: Any, mode: str, padding: Any, dilation: Any, value: float, name: str
+) -> Tensor:
+    """(N, C, *S) -> (N, C, *O, elements of a window)."""
+    tensor = as_float(x, name)
+    if tensor.ndim != count + 2:
+        raise ShapeError(f"{name}: takes (N, C, ...) with {count} more axes, not {tensor.shape}.")
+    sizes = tuple_of(size, count, name, "kernel_size", 1)
+    steps = tuple_of(sizes if stride is None else stride, count, name, "stride", 1)
+    spread = tuple_of(dilation, count, name, "dilation", 1)
+    widths = padding_of(tensor.shape[2:], sizes, steps, spread, mode, padding, name)
+    view = windows(sh.pad(tensor, widths, value=value), sizes, steps, spread, name)
+    return sh.reshape(view, (*view.shape[: 2 + count], math.prod(sizes)))
+
+
+def max_pool(
+    x: Any,
+    count: int,
+    kernel_size: Any,
+    stride: Any = None,
+    pad_mode: str = "valid",
+    padding: Any = 0,
+    dilation: Any = 1,
+) -> Tensor:
+    """The largest element of each window over `count` axes; the gradient goes to the first one that is largest."""
+    name = f"max_pool{count}d"
+    view = _pool_windows(x, count, kernel_size, stride, pad_mode, padding, dilation, -math.inf, name)
+    first = reduce.argmax(view, -1, keepdims=True)
+    chosen = el.equal(sh.arange(view.shape[-1]), first)
+    return reduce.sum(el.where(chosen, view, 0.0), -1)
+
+
+def avg_pool(
+    x: Any,
+    count: int,
+    kernel_size: Any,
+    stride: Any = None,
+    pad_mode: str = "valid",
+    padding: Any = 0,
+    count_include_pad: bool = True,
+) -> Tensor:
+    """The mean of each window over `count` axes; with pad_mode "same", or without `count_include_pad`, of its elements
+    that are not padding."""
+    name = f"avg_pool{count}d"
+    tensor = as_float(x, name)
+    view = _pool_windows(tensor, count, kernel_size, stride, pad_mode, padding, 1, 0.0, name)
+    if pad_mode == "valid" or (pad_mode == "pad" and count_include_pad):
+        return reduce.mean(view, -1)
+    inside = _pool_windows(
+        sh.ones((1, 1, *tensor.shape[2:]), tensor.dtype), count, kernel_size, stride, pad_mode, padding, 1, 0.0, name
+    )
+    return reduce.sum(view, -1) / reduce.sum(inside, -1)
+
+
+def max_pool1d(x: Any, kernel_size: Any, stride: Any = None, **options: Any) -> Tensor:
+    """`max_pool` over one axis: (N, C, L)."""
+    return max_pool(x, 1, kernel_size, stride, **options)
+
+
+def max_pool2d(x: Any, kernel_size: Any, stride: Any = None, **options: Any) -> Tensor:
+    """`max_pool` over two axes: (N, C, H, W)."""
+    return max_pool(x, 2, kernel_size, stride, **options)
+
+
+def avg_pool1d(x: Any, kernel_size: Any, stride: Any = None, **options: Any) -> Tensor:
+    """`avg_pool` over one axis: (N, C, L)."""
+    return avg_pool(x, 1, kernel_size, stride, **options)
+
+
+def avg_pool2d(x: Any, kernel_size: Any, stride: Any = None, **options: Any) -> Tensor:
+    """`avg_pool` over two axes: (N, C, H, W)."""
+    return avg_pool(x, 2, kernel_size, stride, **options)

@@ -1,0 +1,595 @@
+"""Elementwise operations: each is its formula and, right under it, its reverse.
+
+In a formula, names such as `exp` or `where` mean scalar functions (`kernels/scalar.py`); in a reverse they are the
+operations of this module. Conventions where a derivative does not exist: relu'(0) = 0, abs'(0) = 0, a tie of maximum
+or minimum splits 0.5 / 0.5, clip's is 0 outside and 1 on its bounds. NaN passes through everything.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from snncell.errors import ArgumentError
+from snncell.ops.base import as_float, as_tensor, astype, elementwise
+from snncell.tape.tensor import Tensor
+
+Grads = Sequence[Any]
+
+# --- arithmetic -------------------------------------------------------------------------------------------------------
+
+
+@elementwise("same")
+def add(x: Any, y: Any) -> Any:
+    """x + y."""
+    return x + y
+
+
+@add.def_bprop
+def _(_x: Tensor, _y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return dout, dout
+
+
+@elementwise("same")
+def sub(x: Any, y: Any) -> Any:
+    """x - y."""
+    return x - y
+
+
+@sub.def_bprop
+def _(_x: Tensor, _y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return dout, lambda: -dout
+
+
+@elementwise("same")
+def mul(x: Any, y: Any) -> Any:
+    """x * y."""
+    return x * y
+
+
+@mul.def_bprop
+def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return lambda: dout * conj(y), lambda: dout * conj(x)
+
+
+@elementwise("float")
+def div(x: Any, y: Any) -> Any:
+    """x / y; integers are divided as float32."""
+    return x / y
+
+
+@div.def_bprop
+def _(_x: Tensor, y: Tensor, out: Tensor, dout: Tensor) -> Grads:
+    return lambda: dout / conj(y), lambda: -dout * conj(out / y)
+
+
+@elementwise("same")
+def floor_div(x: Any, y: Any) -> Any:
+    """The largest integer not above x / y."""
+    return x // y
+
+
+@floor_div.def_bprop
+def _(_x: Tensor, _y: Tensor, _out: Tensor, _dout: Tensor) -> Grads:
+    return None, None
+
+
+@elementwise("same")
+def mod(x: Any, y: Any) -> Any:
+    """x - y * floor(x / y): the remainder has the sign of y."""
+    return x % y
+
+
+@mod.def_bprop
+def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return dout, lambda: -dout * floor(x / y)
+
+
+@elementwise("same")
+def neg(x: Any) -> Any:
+    """-x."""
+    return -x
+
+
+@neg.def_bprop
+def _(_x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return (-dout,)
+
+
+@elementwise("same")
+def power(x: Any, y: Any) -> Any:
+    """x ** y."""
+    return x**y
+
+
+@power.def_bprop
+def _(x: Tensor, y: Tensor, out: Tensor, dout: Tensor) -> Grads:
+    # x ** (y - 1) rather than out / x, which is 0 / 0 at x = 0; where y is 0 the power is constant.
+    return lambda: dout * where(equal(y, 0), 0.0, y * pow(x, y - 1)), lambda: dout * out * log(where(x > 0, x, 1.0))
+
+
+def pow(x: Any, y: Any) -> Tensor:
+    """x ** y. Small whole exponents, 0.5 and -1 are products, a root and a quotient instead of a call of pow.
+
+    Note:
+        The gradient with respect to y is that of x ** y = exp(y log x) for x > 0, and 0 for x <= 0.
+    """
+    if type(y) in (int, float) and isinstance(x, Tensor):
+        if y == 1:
+            return x
+        if y == 2:
+            return square(x)
+        if y == 3:
+            return x * square(x)
+        if y == 0.5:
+            return sqrt(x)
+        if y == -1:
+            return div(1, x)
+        if y < 0 and not x.dtype.is_float:
+            x = as_float(x, "pow")  # an integer to a negative power is a fraction
+    return power(x, y)
+
+
+@elementwise("same")
+def square(x: Any) -> Any:
+    """x * x."""
+    return x * x
+
+
+@square.def_bprop
+def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return (dout * conj(x) * 2,)
+
+
+def conj(x: Any) -> Tensor:
+    """The complex conjugate; a real Tensor as it is.
+
+    Note:
+        The gradient of a real loss with respect to z = a + ib is dL/da + i dL/db, so the reverse of a product with y
+        is a product with the conjugate of y.
+    """
+    return _conj(x) if as_tensor(x, "conj").dtype.category == 3 else as_tensor(x, "conj")
+
+
+@elementwise("same")
+def _conj(x: Any) -> Any:
+    return conj(x)
+
+
+@_conj.def_bprop
+def _(_x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return (_conj(dout),)
+
+
+@elementwise("same")
+def abs(x: Any) -> Any:
+    """|x|."""
+    return abs(x)
+
+
+@abs.def_bprop
+def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return (dout * sign(x),)
+
+
+@elementwise("same")
+def sign(x: Any) -> Any:
+    """-1, 0 or 1."""
+    return sign(x)
+
+
+@sign.def_bprop
+def _(_x: Tensor, _out: Tensor, _dout: Tensor) -> Grads:
+    return (None,)
+
+
+@elementwise("same")
+def maximum(x: Any, y: Any) -> Any:
+    """The larger of x and y; a tie's gradient is split in halves."""
+    return maximum(x, y)
+
+
+@maximum.def_bprop
+def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return lambda: dout * _share(greater(x, y), equal(x, y)), lambda: dout * _share(less(x, y), equal(x, y))
+
+
+@elementwise("same")
+def minimum(x: Any, y: Any) -> Any:
+    """The smaller of x and y; a tie's gradient is split in halves."""
+    return minimum(x, y)
+
+
+@minimum.def_bprop
+def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return lambda: dout * _share(less(x, y), equal(x, y)), lambda: dout * _share(greater(x, y), equal(x, y))
+
+
+def _share(wins: Tensor, ties: Tensor) -> Tensor:
+    """1 where an operand wins, 0.5 in a tie, else 0."""
+    return where(wins, 1.0, where(ties, 0.5, 0.0))
+
+
+def clip(x: Any, min: Any = None, max: Any = None) -> Tensor:
+    """x limited to [min, max]; the gradient is 0 outside of it.
+
+    Raises:
+        ArgumentError: without a bound, or with min > max.
+    """
+    if min is None and max is None:
+        raise ArgumentError("clip: give min, max, or both.")
+    if type(min) in (int, float) and type(max) in (int, float) and min > max:
+        raise ArgumentError(f"clip: min={min} is above max={max}.")
+    x = as_tensor(x, "clip")
+    if min is not None:
+        x = where(less(x, min), min, x)
+    if max is not None:
+        x = where(greater(x, max), max, x)
+    return x
+
+
+# --- rounding ---------------------------------------------------------------------------------------------------------
+
+
+@elementwise("same")
+def floor(x: Any) -> Any:
+    """The largest integer not above x; no gradient."""
+    return floor(x)
+
+
+@elementwise("same")
+def ceil(x: Any) -> Any:
+    """The smallest integer not below x; no gradient."""
+    return ceil(x)
+
+
+@elementwise("same")
+def round(x: Any) -> Any:
+    """The nearest integer, halves to even; no gradient."""
+    return round(x)
+
+
+for _step in (floor, ceil, round):
+
+    @_step.def_bprop
+    def _(_x: Tensor, _out: Tensor, _dout: Tensor) -> Grads:
+        return (None,)
+
+
+# --- roots, exponentials, logarithms ----------------------------------------------------------------------------------
+
+
+@elementwise("float")
+def sqrt(x: Any) -> Any:
+    """The square root."""
+    return sqrt(x)
+
+
+@sqrt.def_bprop
+def _(_x: Tensor, out: Tensor, dout: Tensor) -> Grads:
+    return (dout * 0.5 / out,)
+
+
+@elementwise("float")
+def rsqrt(x: Any) -> Any:
+    """1 / sqrt(x)."""
+    return 1.0 / sqrt(x)
+
+
+@rsqrt.def_bprop
+def _(x: Tensor, out: Tensor, dout: Tensor) -> Grads:
+    return (dout * -0.5 * out / x,)
+
+
+@elementwise("float")
+def exp(x: Any) -> Any:
+    """e ** x."""
+    return exp(x)
+
+
+@exp.def_bprop
+def _(_x: Tensor, out: Tensor, dout: Tensor) -> Grads:
+    return (dout * out,)
+
+
+@elementwise("float")
+def expm1(x: Any) -> Any:
+    """e ** x - 1, exact near 0."""
+    return expm1(x)
+
+
+@expm1.def_bprop
+def _(_x: Tensor, out: Tensor, dout: Tensor) -> Grads:
+    return (dout * (out + 1.0),)
+
+
+@elementwise("float")
+def log(x: Any) -> Any:
+    """The natural logarithm."""
+    return log(x)
+
+
+@log.def_bprop
+def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return (dout / x,)
+
+
+@elementwise("float")
+def log1p(x: Any) -> Any:
+    """log(1 + x), exact near 0."""
+    return log1p(x)
+
+
+@log1p.def_bprop
+def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return (dout / (x + 1.0),)
+
+
+# --- trigonometry, error function -------------------------------------------------------------------------------------
+
+
+@elementwise("float")
+def sin(x: Any) -> Any:
+    """The sine of an angle in radians."""
+    return sin(x)
+
+
+@sin.def_bprop
+def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return (dout * cos(x),)
+
+
+@elementwise("float")
+def cos(x: Any) -> Any:
+    """The cosine of an angle in radians."""
+    return cos(x)
+
+
+@cos.def_bprop
+def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return (-dout * sin(x),)
+
+
+@elementwise("float")
+def atan(x: Any) -> Any:
+    """The arc tangent in radians."""
+    return atan(x)
+
+
+@atan.def_bprop
+def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return (dout / (square(x) + 1.0),)
+
+
+@elementwise("float")
+def tanh(x: Any) -> Any:
+    """The hyperbolic tangent."""
+    return tanh(x)
+
+
+@tanh.def_bprop
+def _(_x: Tensor, out: Tensor, dout: Tensor) -> Grads:
+    return (dout * (1.0 - square(out)),)
+
+
+@elementwise("float")
+def erf(x: Any) -> Any:
+    """The error function, 2 / sqrt(pi) times the integral of exp(-t^2) from 0 to x."""
+    return erf(x)
+
+
+@erf.def_bprop
+def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return (dout * exp(-square(x)) * (2.0 / math.sqrt(math.pi)),)
+
+
+# --- activations ------------------------------------------------------------------------------------------------------
+
+
+@elementwise("float")
+def sigmoid(x: Any) -> Any:
+    """1 / (1 + exp(-x))."""
+    return 1.0 / (1.0 + exp(-x))
+
+
+@sigmoid.def_bprop
+def _(_x: Tensor, out: Tensor, dout: Tensor) -> Grads:
+    return (dout * out * (1.0 - out),)
+
+
+@elementwise("same")
+def relu(x: Any) -> Any:
+    """x where x > 0, else 0."""
+    return where(x <= 0, 0, x)  # in this order, a NaN stays
+
+
+@relu.def_bprop
+def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return (where(x > 0, dout, 0.0),)
+
+
+@elementwise("same")
+def relu6(x: Any) -> Any:
+    """x limited to [0, 6]."""
+    return where(x <= 0, 0, where(x >= 6, 6, x))
+
+
+@relu6.def_bprop
+def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return (where(logical_and(x > 0, x < 6), dout, 0.0),)
+
+
+@elementwise("float")
+def _leaky_relu(x: Any, alpha: Any) -> Any:
+    return where(x <= 0, alpha * x, x)
+
+
+@_leaky_relu.def_bprop
+def _(x: Tensor, alpha: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return lambda: where(x > 0, dout, dout * alpha), lambda: where(x > 0, 0.0, dout * x)
+
+
+def leaky_relu(x: Any, alpha: Any = 0.2) -> Tensor:
+    """x where x > 0, else alpha * x; `alpha` may be a Tensor and gets a gradient too."""
+    return _leaky_relu(x, alpha)
+
+
+def gelu(x: Any, approximate: str = "tanh") -> Tensor:
+    """x * Phi(x), with Phi the normal distribution function.
+
+    Args:
+        x: any shape.
+        approximate: "tanh" for 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), "none" for the exact function.
+    """
+    x = as_float(x, "gelu")
+    if approximate == "none":
+        return mul(x * 0.5, erf(x * math.sqrt(0.5)) + 1.0)
+    if approximate != "tanh":
+        raise ArgumentError(f'gelu: approximate is "tanh" or "none", not {approximate!r}.')
+    return mul(x * 0.5, tanh((x + x * square(x) * 0.044715) * math.sqrt(2.0 / math.pi)) + 1.0)
+
+
+@elementwise("float")
+def softplus(x: Any) -> Any:
+    """log(1 + exp(x)), without overflow."""
+    return maximum(x, 0.0) + log1p(exp(-abs(x)))
+
+
+@softplus.def_bprop
+def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return (dout * sigmoid(x),)
+
+
+# --- comparison, logic, selection -------------------------------------------------------------------------------------
+
+
+@elementwise("compare")
+def equal(x: Any, y: Any) -> Any:
+    """x == y."""
+    return x == y
+
+
+@elementwise("compare")
+def not_equal(x: Any, y: Any) -> Any:
+    """x != y."""
+    return x != y
+
+
+@elementwise("compare")
+def less(x: Any, y: Any) -> Any:
+    """x < y."""
+    return x < y
+
+
+@elementwise("compare")
+def less_equal(x: Any, y: Any) -> Any:
+    """x <= y."""
+    return x <= y
+
+
+@elementwise("compare")
+def greater(x: Any, y: Any) -> Any:
+    """x > y."""
+    return x > y
+
+
+@elementwise("compare")
+def greater_equal(x: Any, y: Any) -> Any:
+    """x >= y."""
+    return x >= y
+
+
+@elementwise("compare")
+def isnan(x: Any) -> Any:
+    """Whether x is not a number."""
+    return x != x
+
+
+@elementwise("compare")
+def isfinite(x: Any) -> Any:
+    """Whether x is neither infinite nor NaN."""
+    return x - x == 0
+
+
+@elementwise("logical")
+def logical_and(x: Any, y: Any) -> Any:
+    """Whether both are true."""
+    return x & y
+
+
+@elementwise("logical")
+def logical_or(x: Any, y: Any) -> Any:
+    """Whether one is true."""
+    return x | y
+
+
+@elementwise("logical")
+def logical_xor(x: Any, y: Any) -> Any:
+    """Whether exactly one is true."""
+    return x ^ y
+
+
+@elementwise("logical")
+def logical_not(x: Any) -> Any:
+    """Whether x is false."""
+    return logical_not(x)
+
+
+@elementwise("same")
+def bitwise_and(x: Any, y: Any) -> Any:
+    """The bits that both have."""
+    return x & y
+
+
+@elementwise("same")
+def bitwise_or(x: Any, y: Any) -> Any:
+    """The bits that one has."""
+    return x | y
+
+
+@elementwise("same")
+def bitwise_xor(x: Any, y: Any) -> Any:
+    """The bits that exactly one has."""
+    return x ^ y
+
+
+for _discrete in (
+    equal,
+    not_equal,
+    less,
+    less_equal,
+    greater,
+    greater_equal,
+    isnan,
+    isfinite,
+    logical_and,
+    logical_or,
+    logical_xor,
+    logical_not,
+    bitwise_and,
+    bitwise_or,
+    bitwise_xor,
+):
+    _discrete.no_gradient()
+
+
+@elementwise("select")
+def where(condition: Any, x: Any, y: Any) -> Any:
+    """x where the condition holds, else y."""
+    return where(condition, x, y)
+
+
+@where.def_bprop
+def _(condition: Tensor, _x: Tensor, _y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return None, lambda: where(condition, dout, 0.0), lambda: where(condition, 0.0, dout)
+
+
+select = where
+gt, ge, lt, le, eq, ne = greater, greater_equal, less, less_equal, equal, not_equal
+subtract, multiply, divide = sub, mul, div
+
+
+def cast(x: Any, dtype: Any) -> Tensor:
+    """x converted to `dtype`; the gradient is converted back."""
+    return astype(x, dtype)

@@ -1,0 +1,156 @@
+"""Fourier transforms along the last axis (SciPy's), with y_k = sum_n x_n exp(-2 pi i k n / N).
+
+Each transform is linear; its reverse is its adjoint, which is again a transform.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from snncell import dtype as dtypes
+from snncell.errors import ShapeError
+from snncell.ops.base import as_float, astype, primitive
+from snncell.tape.tensor import Tensor
+
+Grads = Sequence[Any]
+
+
+def _scipy_fft() -> Any:
+    import scipy.fft  # on first use: importing it takes a while
+
+    return scipy.fft
+
+
+@primitive
+def _fft(x: Any) -> Any:
+    return _scipy_fft().fft(x)
+
+
+@primitive
+def _ifft(x: Any) -> Any:
+    return _scipy_fft().ifft(x)
+
+
+@_fft.def_bprop
+def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return (ifft(dout) * x.shape[-1],)
+
+
+@_ifft.def_bprop
+def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return (fft(dout) / x.shape[-1],)
+
+
+@primitive
+def _rfft(x: Any) -> Any:
+    return _scipy_fft().rfft(x)
+
+
+@primitive
+def _irfft(x: Any, n: int) -> Any:
+    return _scipy_fft().irfft(x, n)
+
+
+@_rfft.def_bprop
+def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    n = x.shape[-1]
+    # irfft counts every frequency but the first (and, for even n, the last) twice; the sum has each once.
+    return (_irfft.bind(dout / _multiplicity(n, dout), n=n) * n,)
+
+
+@_irfft.def_bprop
+def _(_x: Tensor, _out: Tensor, dout: Tensor, *, n: int) -> Grads:
+    spectrum = _rfft.bind(dout)
+    return (spectrum * _multiplicity(n, spectrum) / n,)
+
+
+def _multiplicity(n: int, like: Tensor) -> Tensor:
+    """How often each of the n // 2 + 1 frequencies of a real signal occurs in its full spectrum."""
+    counts = np.full(n // 2 + 1, 2.0)
+    counts[0] = 1
+    if n % 2 == 0:
+        counts[-1] = 1
+    return Tensor(counts, dtypes.float64 if like.dtype == dtypes.complex128 else dtypes.float32)
+
+
+def fft(x: Any) -> Tensor:
+    """The complex spectrum of a real or complex signal, `(..., N)`."""
+    tensor = _signal(x, "fft")
+    result: Tensor = _fft.bind(astype(tensor, _complex_of(tensor)))
+    return result
+
+
+def ifft(x: Any) -> Tensor:
+    """The complex signal of a spectrum, the reverse of `fft`."""
+    tensor = _signal(x, "ifft")
+    result: Tensor = _ifft.bind(astype(tensor, _complex_of(tensor)))
+    return result
+
+
+def rfft(x: Any) -> Tensor:
+    """The spectrum of a real signal `(..., N)`, without its mirrored half: complex `(..., N // 2 + 1)`."""
+    tensor = _signal(x, "rfft")
+    if tensor.dtype.category == 3:
+        raise ShapeError("rfft: takes a real signal; use fft for a complex one.")
+    result: Tensor = _rfft.bind(tensor if tensor.dtype != dtypes.float16 else astype(tensor, dtypes.float32))
+    return result
+
+
+def irfft(x: Any, n: int | None = None) -> Tensor:
+    """The real signal of length n (2 (K - 1) by default) of a half spectrum `(..., K)`, the reverse of `rfft`.
+
+    Raises:
+        ShapeError: if K is not n // 2 + 1.
+    """
+    tensor = _signal(x, "irfft")
+    length = 2 * (tensor.shape[-1] - 1) if n is None else n
+    if tensor.shape[-1] != length // 2 + 1 or length < 1:
+        raise ShapeError(f"irfft: {tensor.shape[-1]} frequencies are not those of a signal of length {length}.")
+    result: Tensor = _irfft.bind(astype(tensor, _complex_of(tensor)), n=length)
+    return result
+
+
+def _signal(x: Any, name: str) -> Tensor:
+    tensor = as_float(x, name)
+    if not tensor.ndim or not tensor.shape[-1]:
+        raise ShapeError(f"{name}: needs a last axis of at least one element, the shape is {tensor.shape}.")
+    return tensor
+
+
+def _complex_of(x: Tensor) -> Any:
+    return dtypes.complex128 if x.dtype in (dtypes.float64, dtypes.complex128) else dtypes.complex64
+
+
+@primitive
+def _real(x: Any) -> Any:
+    return x.real
+
+
+@primitive
+def _imag(x: Any) -> Any:
+    return x.imag
+
+
+@_real.def_bprop
+def _(_x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return (dout,)
+
+
+@_imag.def_bprop
+def _(_x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return (astype(dout, _complex_of(dout)) * 1j,)
+
+
+def real(x: Any) -> Tensor:
+    """The real part."""
+    tensor = as_float(x, "real")
+    return tensor if tensor.dtype.category < 3 else _real.bind(tensor)
+
+
+def imag(x: Any) -> Tensor:
+    """The imaginary part."""
+    tensor = as_float(x, "imag")
+    return tensor * 0.0 if tensor.dtype.category < 3 else _imag.bind(tensor)

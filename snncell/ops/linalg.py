@@ -1,0 +1,178 @@
+"""Matrix products and Einstein sums."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from snncell.errors import ArgumentError, ShapeError
+from snncell.ops import shape as sh
+from snncell.ops.base import as_tensor, primitive, same_dtype
+from snncell.ops.elementwise import conj
+from snncell.tape.primitive import Primitive
+from snncell.tape.tensor import Tensor
+
+Grads = Sequence[Any]
+
+
+@primitive
+def _matmul(x: Any, y: Any) -> Any:
+    return np.matmul(x, y)
+
+
+@_matmul.def_bprop
+def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    # Batch axes that were broadcast are summed by the tape.
+    return lambda: matmul(dout, conj(sh.swapaxes(y, -1, -2))), lambda: matmul(conj(sh.swapaxes(x, -1, -2)), dout)
+
+
+def matmul(x: Any, y: Any) -> Tensor:
+    """The matrix product over the last axis of `x` and the last but one of `y`; leading axes are a batch.
+
+    Shapes `(..., n, k) @ (..., k, m) -> (..., n, m)`, batch axes broadcast; a vector counts as one row or column,
+    whose axis is dropped again.
+
+    Raises:
+        ShapeError: if the inner lengths differ, the batch axes do not broadcast, or an operand has no axis.
+    """
+    x, y = same_dtype([as_tensor(x, "matmul"), as_tensor(y, "matmul")], "matmul")
+    if not x.ndim or not y.ndim:
+        raise ShapeError(f"matmul: shapes {x.shape} and {y.shape}; a number is multiplied by *.")
+    inner = y.shape[0] if y.ndim == 1 else y.shape[-2]
+    if x.shape[-1] != inner:
+        raise ShapeError(
+            f"matmul: shapes {x.shape} and {y.shape} have inner lengths {x.shape[-1]} and {inner}; they must agree. "
+            f"Transpose one of them?"
+        )
+    if x.ndim == 1:
+        return sh.squeeze(matmul(sh.expand_dims(x, 0), y), -1 if y.ndim == 1 else -2)
+    if y.ndim == 1:
+        return sh.squeeze(matmul(x, sh.expand_dims(y, 1)), -1)
+    if y.ndim == 2 and x.ndim > 2:  # one product over all rows, and one in the reverse, instead of one per batch entry
+        rows = sh.reshape(x, (-1, x.shape[-1])) if x.size else sh.reshape(x, (_rows(x), x.shape[-1]))
+        return sh.reshape(_product(rows, y), (*x.shape[:-1], y.shape[-1]))
+    try:
+        np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+    except ValueError:
+        raise ShapeError(f"matmul: the batch axes of shapes {x.shape} and {y.shape} do not broadcast.") from None
+    return _product(x, y)
+
+
+def _rows(x: Tensor) -> int:
+    return int(np.prod(x.shape[:-1]))
+
+
+def _product(x: Tensor, y: Tensor) -> Tensor:
+    result: Tensor = _matmul.bind(x, y)
+    return result
+
+
+def bmm(x: Any, y: Any) -> Tensor:
+    """The matrix products of two batches: `(b, n, k)` and `(b, k, m)` give `(b, n, m)`.
+
+    Raises:
+        ShapeError: for other shapes.
+    """
+    x, y = as_tensor(x, "bmm"), as_tensor(y, "bmm")
+    if x.ndim != 3 or y.ndim != 3 or x.shape[0] != y.shape[0]:
+        raise ShapeError(f"bmm: takes (b, n, k) and (b, k, m), not {x.shape} and {y.shape}.")
+    return matmul(x, y)
+
+
+# --- Einstein sums ----------------------------------------------------------------------------------------------------
+
+
+def _einsum_evaluate(*arrays: Any, equation: str) -> Any:
+    return np.einsum(equation, *arrays, optimize=len(arrays) > 1)
+
+
+_einsum = Primitive("einsum", _einsum_evaluate)
+
+
+@_einsum.def_bprop
+def _(*args: Any, equation: str) -> Grads:
+    *operands, _, dout = args
+    left, out = equation.split("->")
+    terms = left.split(",")
+
+    def gradient(position: int) -> Tensor:
+        others = [conj(x) for i, x in enumerate(operands) if i != position]
+        other_terms = [term for i, term in enumerate(terms) if i != position]
+        # A letter that only this operand has was summed away: the gradient is the same along it.
+        for letter, length in zip(terms[position], operands[position].shape, strict=True):
+            if letter not in out and not any(letter in term for term in other_terms):
+                others.append(sh.ones((length,), dout.dtype))
+                other_terms.append(letter)
+        spread = f"{','.join([out, *other_terms])}->{terms[position]}"
+        result: Tensor = _einsum.bind(dout, *others, equation=spread)
+        return result
+
+    return [lambda i=i: gradient(i) for i in range(len(operands))]
+
+
+def einsum(equation: str, *operands: Any) -> Tensor:
+    """The sum of products that `equation` describes: "ij,jk->ik" is a matrix product.
+
+    Letters that the right side lacks are summed; a letter that an operand has twice takes its diagonal; `...` stands
+    for the axes that no letter names. Without "->" the result has the letters that occur once, in alphabetical order.
+
+    Raises:
+        ArgumentError: for an equation that is malformed or does not fit the number of operands.
+        ShapeError: if a letter stands for different lengths.
+
+    Example:
+        >>> einsum("ijk,i,j->k", w, x, x)  # y_k = sum_ij w_ijk x_i x_j
+    """
+    tensors = same_dtype([as_tensor(x, "einsum") for x in operands], "einsum") if operands else []
+    terms, out = _explicit(equation, tensors)
+    lengths: dict[str, int] = {}
+    for position, (term, x) in enumerate(zip(terms, tensors, strict=True)):
+        for letter, length in zip(term, x.shape, strict=True):
+            if lengths.setdefault(letter, length) != length:
+                raise ShapeError(
+                    f"einsum({equation!r}): {letter!r} is {length} in operand {position} of shape {x.shape}, "
+                    f"{lengths[letter]} before."
+                )
+    free = iter(c for c in string.ascii_letters if c not in "".join(terms))
+    for position, term in enumerate(list(terms)):
+        for place, letter in enumerate(term):
+            if letter in term[:place]:  # a diagonal is a product with the identity, so that it has a reverse
+                other = next(free)
+                terms[position] = terms[position][:place] + other + terms[position][place + 1 :]
+                terms.append(letter + other)
+                tensors.append(sh.eye(lengths[letter], dtype=tensors[position].dtype))
+    result: Tensor = _einsum.bind(*tensors, equation=f"{','.join(terms)}->{out}")
+    return result
+
+
+def _explicit(equation: str, tensors: list[Tensor]) -> tuple[list[str], str]:
+    """The letters of each operand and of the result, with `...` spelled out."""
+    if not isinstance(equation, str):
+        raise ArgumentError(f"einsum: the first argument is the equation, a str, not {equation!r}.")
+    left, arrow, out = equation.replace(" ", "").partition("->")
+    terms = left.split(",")
+    if len(terms) != len(tensors):
+        raise ArgumentError(f"einsum({equation!r}): {len(terms)} operand(s) in the equation, {len(tensors)} given.")
+    named = set(equation) & set(string.ascii_letters)
+    spare = [c for c in string.ascii_letters if c not in named]
+    widest = 0
+    for position, (term, x) in enumerate(zip(terms, tensors, strict=True)):
+        letters = term.replace("...", "")
+        hidden = x.ndim - len(letters)
+        if not set(letters) <= set(string.ascii_letters) or hidden < 0 or (hidden and "..." not in term):
+            raise ArgumentError(f"einsum({equation!r}): {term!r} does not fit operand {position} of shape {x.shape}.")
+        widest = max(widest, hidden)
+        terms[position] = term.replace("...", "".join(spare[:widest][widest - hidden :]) if hidden else "")
+    dots = "".join(spare[:widest])
+    if not arrow:
+        joined = "".join(terms)
+        out = dots + "".join(sorted(c for c in named if joined.count(c) == 1))
+    out = out.replace("...", dots)
+    if len(set(out)) != len(out) or not set(out) <= set("".join(terms)):
+        raise ArgumentError(
+            f"einsum({equation!r}): the result's letters {out!r} must each occur once, and on the left."
+        )
+    return terms, out

@@ -1,0 +1,70 @@
+"""Hangs the operators and methods into Tensor, one floor above it, so that Tensor and the operations form no circle."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from snncell.ops import base, linalg, reduce
+from snncell.ops import elementwise as el
+from snncell.ops import shape as sh
+from snncell.tape.tensor import Tensor
+
+
+def _flipped(function: Any) -> Any:
+    return lambda x, y: function(y, x)
+
+
+def _operator(function: Any) -> Any:
+    """A binary operator: what is no number or array is left to the other operand."""
+
+    def method(x: Tensor, y: Any) -> Any:
+        if y is None or isinstance(y, str):
+            return NotImplemented
+        return function(x, y)
+
+    return method
+
+
+def _hang_in() -> None:
+    plain = {
+        "__add__": el.add, "__sub__": el.sub, "__mul__": el.mul, "__truediv__": el.div, "__floordiv__": el.floor_div,
+        "__mod__": el.mod, "__pow__": el.pow, "__matmul__": linalg.matmul, "__and__": el.bitwise_and,
+        "__or__": el.bitwise_or, "__xor__": el.bitwise_xor,
+    }  # fmt: skip
+    for name, function in plain.items():
+        setattr(Tensor, name, _operator(function))
+        setattr(Tensor, "__r" + name[2:], _operator(_flipped(function)))
+    # Beside None or a str, == and != are answered as Python answers them: False and True.
+    for name, function in {
+        "lt": el.less, "le": el.less_equal, "gt": el.greater, "ge": el.greater_equal, "eq": el.equal, "ne": el.not_equal,
+    }.items():  # fmt: skip
+        setattr(Tensor, f"__{name}__", _operator(function))
+    for name, function in {"neg": el.neg, "pos": lambda x: x, "abs": el.abs, "invert": el.logical_not}.items():
+        setattr(Tensor, f"__{name}__", _method(function))
+    setattr(Tensor, "__getitem__", sh.getitem)
+    setattr(Tensor, "T", property(sh.transpose, doc="The axes in reverse order."))
+    for module in (el, reduce, sh):
+        for name in _METHODS[module.__name__.rpartition(".")[2]].split():
+            setattr(Tensor, name, _method(getattr(module, name)))
+    for name, function in {"astype": base.astype, "matmul": linalg.matmul}.items():
+        setattr(Tensor, name, function)
+
+
+def _method(function: Any) -> Any:
+    """A function as a method: operations are objects, which Python would not bind."""
+
+    def method(self: Tensor, *args: Any, **options: Any) -> Any:
+        return function(self, *args, **options)
+
+    method.__doc__ = function.__doc__
+    return method
+
+
+_METHODS = {
+    "elementwise": "abs sign square sqrt rsqrt exp log log1p expm1 pow sin cos tanh sigmoid relu clip floor ceil round "
+    "isnan isfinite maximum minimum add sub mul div",
+    "reduce": "sum mean max min prod var std argmax argmin any all cumsum logsumexp softmax log_softmax",
+    "shape": "reshape transpose swapaxes expand_dims squeeze broadcast_to flip split tile flatten gather unstack",
+}
+
+_hang_in()

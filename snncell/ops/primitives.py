@@ -1,0 +1,269 @@
+"""MindSpore's primitive classes: an operation as an object that is made first and called later, `ops.Sigmoid()(x)`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from snncell.ops import conv, linalg, random, reduce
+from snncell.ops import elementwise as el
+from snncell.ops import shape as sh
+from snncell.ops.base import as_axis, as_tensor, astype
+from snncell.ops.control import assign
+from snncell.tape.tensor import Tensor
+
+
+class PrimitiveClass:
+    """An operation whose options are given when it is made and whose operands when it is called."""
+
+    function: ClassVar[Callable[..., Any]]
+
+    def __init__(self, **options: Any) -> None:
+        self.options = options
+
+    def __call__(self, *operands: Any) -> Any:
+        return type(self).function(*operands, **self.options)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.options.items())})"
+
+
+def _without_options(name: str, function: Callable[..., Any]) -> type[PrimitiveClass]:
+    doc = f"The operation `ops.{getattr(function, '__name__', name)}` as an object."
+    return type(name, (_Plain,), {"function": staticmethod(function), "__doc__": doc, "__module__": __name__})
+
+
+class _Plain(PrimitiveClass):
+    def __init__(self) -> None:
+        super().__init__()
+
+
+Abs = _without_options("Abs", el.abs)
+Add = _without_options("Add", el.add)
+Ceil = _without_options("Ceil", el.ceil)
+Cos = _without_options("Cos", el.cos)
+Div = _without_options("Div", el.div)
+Equal = _without_options("Equal", el.equal)
+Erf = _without_options("Erf", el.erf)
+Exp = _without_options("Exp", el.exp)
+Expm1 = _without_options("Expm1", el.expm1)
+ExpandDims = _without_options("ExpandDims", sh.expand_dims)
+Fill = _without_options("Fill", sh.fill)
+Floor = _without_options("Floor", el.floor)
+Gather = _without_options("Gather", sh.gather)
+GeLU = _without_options("GeLU", el.gelu)
+Greater = _without_options("Greater", el.greater)
+GreaterEqual = _without_options("GreaterEqual", el.greater_equal)
+Less = _without_options("Less", el.less)
+LessEqual = _without_options("LessEqual", el.less_equal)
+Log = _without_options("Log", el.log)
+Log1p = _without_options("Log1p", el.log1p)
+LogicalAnd = _without_options("LogicalAnd", el.logical_and)
+LogicalNot = _without_options("LogicalNot", el.logical_not)
+LogicalOr = _without_options("LogicalOr", el.logical_or)
+Maximum = _without_options("Maximum", el.maximum)
+Minimum = _without_options("Minimum", el.minimum)
+Mul = _without_options("Mul", el.mul)
+Neg = _without_options("Neg", el.neg)
+NotEqual = _without_options("NotEqual", el.not_equal)
+OnesLike = _without_options("OnesLike", sh.ones_like)
+Pow = _without_options("Pow", el.pow)
+ReLU = _without_options("ReLU", el.relu)
+ReLU6 = _without_options("ReLU6", el.relu6)
+RealDiv = _without_options("RealDiv", el.div)
+Reshape = _without_options("Reshape", sh.reshape)
+Round = _without_options("Round", el.round)
+Rsqrt = _without_options("Rsqrt", el.rsqrt)
+Select = _without_options("Select", el.where)
+Sigmoid = _without_options("Sigmoid", el.sigmoid)
+Sign = _without_options("Sign", el.sign)
+Sin = _without_options("Sin", el.sin)
+Softplus = _without_options("Softplus", el.softplus)
+Sqrt = _without_options("Sqrt", el.sqrt)
+Square = _without_options("Square", el.square)
+Sub = _without_options("Sub", el.sub)
+Tanh = _without_options("Tanh", el.tanh)
+Transpose = _without_options("Transpose", sh.transpose)
+ZerosLike = _without_options("ZerosLike", sh.zeros_like)
+Cast = _without_options("Cast", astype)
+
+
+class MatMul(PrimitiveClass):
+    """`ops.matmul`, with either operand transposed first."""
+
+    def __init__(self, transpose_a: bool = False, transpose_b: bool = False) -> None:
+        super().__init__(transpose_a=transpose_a, transpose_b=transpose_b)
+
+    def __call__(self, x: Any, y: Any) -> Tensor:
+        x, y = as_tensor(x, "MatMul"), as_tensor(y, "MatMul")
+        if self.options["transpose_a"]:
+            x = sh.swapaxes(x, -1, -2)
+        if self.options["transpose_b"]:
+            y = sh.swapaxes(y, -1, -2)
+        return linalg.matmul(x, y)
+
+
+class BatchMatMul(MatMul):
+    """`MatMul` of batches of matrices."""
+
+
+class _Reduce(PrimitiveClass):
+    def __init__(self, keep_dims: bool = False) -> None:
+        super().__init__(keepdims=keep_dims)
+
+    def __call__(self, x: Any, axis: Any = ()) -> Any:
+        return type(self).function(x, axis, **self.options)
+
+
+class ReduceSum(_Reduce):
+    """`ops.sum`."""
+
+    function = staticmethod(reduce.sum)
+
+
+class ReduceMean(_Reduce):
+    """`ops.mean`."""
+
+    function = staticmethod(reduce.mean)
+
+
+class ReduceMax(_Reduce):
+    """`ops.max`."""
+
+    function = staticmethod(reduce.max)
+
+
+class ReduceMin(_Reduce):
+    """`ops.min`."""
+
+    function = staticmethod(reduce.min)
+
+
+class ReduceProd(_Reduce):
+    """`ops.prod`."""
+
+    function = staticmethod(reduce.prod)
+
+
+class _Axis(PrimitiveClass):
+    def __init__(self, axis: int = 0) -> None:
+        super().__init__(axis=axis)
+
+
+class Concat(_Axis):
+    """`ops.concat`."""
+
+    function = staticmethod(sh.concat)
+
+
+class Stack(_Axis):
+    """`ops.stack`."""
+
+    function = staticmethod(sh.stack)
+
+
+class CumSum(PrimitiveClass):
+    """`ops.cumsum`, with the axis given at the call."""
+
+    function = staticmethod(reduce.cumsum)
+
+
+class Squeeze(PrimitiveClass):
+    """`ops.squeeze`."""
+
+    function = staticmethod(sh.squeeze)
+
+    def __init__(self, axis: Any = ()) -> None:
+        super().__init__(axis=None if axis == () else axis)
+
+
+class Softmax(PrimitiveClass):
+    """`ops.softmax`."""
+
+    function = staticmethod(reduce.softmax)
+
+    def __init__(self, axis: int = -1) -> None:
+        super().__init__(axis=axis)
+
+
+class LogSoftmax(Softmax):
+    """`ops.log_softmax`."""
+
+    function = staticmethod(reduce.log_softmax)
+
+
+class Argmax(PrimitiveClass):
+    """`ops.argmax`."""
+
+    function = staticmethod(reduce.argmax)
+
+    def __init__(self, axis: int = -1) -> None:
+        super().__init__(axis=axis)
+
+
+class OneHot(PrimitiveClass):
+    """`ops.one_hot`, with the values given at the call."""
+
+    function = staticmethod(sh.one_hot)
+
+    def __init__(self, axis: int = -1) -> None:
+        super().__init__(axis=axis)
+
+
+class Split(PrimitiveClass):
+    """`ops.split` into `output_num` equal pieces."""
+
+    def __init__(self, axis: int = 0, output_num: int = 1) -> None:
+        super().__init__(axis=axis, output_num=output_num)
+
+    def __call__(self, x: Any) -> tuple[Tensor, ...]:
+        tensor, count = as_tensor(x, "Split"), self.options["output_num"]
+        axis = as_axis(self.options["axis"], tensor.ndim, "Split")
+        return sh.split(tensor, [tensor.shape[axis] // count] * count, axis)
+
+
+class Conv2D(PrimitiveClass):
+    """`ops.conv2d` without a bias."""
+
+    def __init__(
+        self,
+        out_channel: int,
+        kernel_size: Any,
+        pad_mode: str = "valid",
+        pad: Any = 0,
+        stride: Any = 1,
+        dilation: Any = 1,
+        group: int = 1,
+    ) -> None:
+        super().__init__(pad_mode=pad_mode, padding=pad, stride=stride, dilation=dilation, groups=group)
+
+    def __call__(self, x: Any, weight: Any) -> Tensor:
+        return conv.conv2d(x, weight, **self.options)
+
+
+class Dropout(PrimitiveClass):
+    """`ops.dropout`, always on, with the probability of keeping an element. Returns the result alone."""
+
+    def __init__(self, keep_prob: float = 0.5) -> None:
+        super().__init__(p=1.0 - keep_prob)
+
+    function = staticmethod(random.dropout)
+
+
+class Dropout2D(PrimitiveClass):
+    """Sets whole channels to 0 with probability 1 - keep_prob, at every call; returns (result, mask).
+
+    See `ops.dropout2d`.
+    """
+
+    function = staticmethod(random.dropout2d)
+
+    def __init__(self, keep_prob: float = 0.5) -> None:
+        super().__init__(keep_prob=keep_prob)
+        random._probability(keep_prob, "Dropout2D", "keep_prob")
+
+
+class Assign(PrimitiveClass):
+    """`ops.assign`."""
+
+    function = staticmethod(assign)

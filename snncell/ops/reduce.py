@@ -1,0 +1,247 @@
+"""Reductions: along an axis, several (a tuple), or all (None, the default); `keepdims` leaves them with length 1."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from snncell import dtype as dtypes
+from snncell.compiler.formula import Reduction
+from snncell.errors import ShapeError
+from snncell.kernels.scalar import LOOP
+from snncell.ops import elementwise as el
+from snncell.ops import shape as sh
+from snncell.ops.base import as_axes, as_axis, as_float, as_tensor, astype, primitive
+from snncell.tape.primitive import Composite
+from snncell.tape.tensor import Tensor
+from snncell.tape.transforms import stop_gradient
+
+Axis = int | tuple[int, ...] | None
+Grads = Sequence[Any]
+
+
+def _lowest(dtype: Any) -> str:
+    if dtype.kind == "f":
+        return "-np.inf"
+    return "False" if dtype.kind == "b" else str(np.iinfo(dtype).min)
+
+
+def _highest(dtype: Any) -> str:
+    if dtype.kind == "f":
+        return "np.inf"
+    return "True" if dtype.kind == "b" else str(np.iinfo(dtype).max)
+
+
+_sum = Reduction(
+    "sum", lambda x, axis, keepdims: np.sum(x, axis, x.dtype, keepdims=keepdims), "{0} + {1}", lambda dtype: "0"
+)
+_max = Reduction("max", lambda x, axis, keepdims: np.max(x, axis, keepdims=keepdims), LOOP["maximum"], _lowest)
+_min = Reduction("min", lambda x, axis, keepdims: np.min(x, axis, keepdims=keepdims), LOOP["minimum"], _highest)
+_any = Reduction(
+    "any", lambda x, axis, keepdims: np.any(x, axis, keepdims=keepdims), "{0} | {1}", lambda dtype: "False"
+)
+_all = Reduction("all", lambda x, axis, keepdims: np.all(x, axis, keepdims=keepdims), "{0} & {1}", lambda dtype: "True")
+_any.no_gradient()
+_all.no_gradient()
+
+
+@_sum.def_bprop
+def _(x: Tensor, _out: Tensor, dout: Tensor, *, axis: tuple[int, ...], keepdims: bool) -> Grads:
+    return (sh.broadcast_to(_with_kept_axes(dout, axis, keepdims), x.shape),)
+
+
+@_max.def_bprop
+@_min.def_bprop
+def _(x: Tensor, out: Tensor, dout: Tensor, *, axis: tuple[int, ...], keepdims: bool) -> Grads:
+    chosen = astype(el.equal(x, _with_kept_axes(out, axis, keepdims)), dout.dtype)  # ties share equally
+    return (chosen * (_with_kept_axes(dout, axis, keepdims) / sum(chosen, axis, keepdims=True)),)
+
+
+def _with_kept_axes(x: Tensor, axis: tuple[int, ...], keepdims: bool) -> Tensor:
+    """`x`, the result of a reduction, with the reduced axes as axes of length 1."""
+    return x if keepdims else sh.expand_dims(x, axis)
+
+
+def _reduce(reduction: Reduction, x: Any, axis: Axis, keepdims: bool) -> Tensor:
+    tensor = as_tensor(x, reduction.name)
+    axes = as_axes(axis, tensor.ndim, reduction.name)
+    if not axes:
+        return tensor
+    result: Tensor = reduction.bind(tensor, axis=axes, keepdims=bool(keepdims))
+    return result
+
+
+def sum(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """The sum. Booleans and narrow integers are added as int64."""
+    tensor = as_tensor(x, "sum")
+    if not tensor.dtype.is_float:
+        tensor = astype(tensor, dtypes.int64)
+    return _reduce(_sum, tensor, axis, keepdims)
+
+
+def max(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """The largest element, NaN if one is; the gradient is shared equally by all that are largest."""
+    return _reduce(_max, _not_empty(x, axis, "max"), axis, keepdims)
+
+
+def min(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """The smallest element, NaN if one is; the gradient is shared equally by all that are smallest."""
+    return _reduce(_min, _not_empty(x, axis, "min"), axis, keepdims)
+
+
+def any(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """Whether an element is true."""
+    return _reduce(_any, astype(x, dtypes.bool_), axis, keepdims)
+
+
+def all(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """Whether every element is true."""
+    return _reduce(_all, astype(x, dtypes.bool_), axis, keepdims)
+
+
+def prod(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """The product, by halves: its gradient is exact to every order, where elements are zero too."""
+    tensor = as_tensor(x, "prod")
+    axes = as_axes(axis, tensor.ndim, "prod")
+    if not axes:
+        return tensor
+    kept = [a for a in range(tensor.ndim) if a not in axes]
+    left = tuple(tensor.shape[a] for a in kept)
+    rest = sh.reshape(sh.transpose(tensor, (*kept, *axes)), (*left, _count(tensor.shape, axes)))
+    while rest.shape[-1] > 1:
+        half = rest.shape[-1] // 2
+        pairs = rest[..., :half] * rest[..., half : 2 * half]
+        rest = sh.concat([pairs, rest[..., 2 * half :]], -1) if rest.shape[-1] % 2 else pairs
+    product = rest[..., 0] if rest.shape[-1] else sh.ones(left, tensor.dtype)
+    return sh.expand_dims(product, axes) if keepdims else product
+
+
+def mean(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """The arithmetic mean; of integers a float32."""
+    tensor = as_float(x, "mean")
+    return sum(tensor, axis, keepdims) / _count(tensor.shape, as_axes(axis, tensor.ndim, "mean"))
+
+
+def var(x: Any, axis: Axis = None, ddof: int = 0, keepdims: bool = False) -> Tensor:
+    """The variance, sum((x - mean)^2) / (n - ddof)."""
+    tensor = as_float(x, "var")
+    n = _count(tensor.shape, as_axes(axis, tensor.ndim, "var"))
+    return sum(el.square(tensor - mean(tensor, axis, keepdims=True)), axis, keepdims) / (n - ddof)
+
+
+def std(x: Any, axis: Axis = None, ddof: int = 0, keepdims: bool = False) -> Tensor:
+    """The standard deviation, the root of `var`."""
+    return el.sqrt(var(x, axis, ddof, keepdims))
+
+
+def logsumexp(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """log(sum(exp(x))), without overflow."""
+    tensor = as_float(x, "logsumexp")
+    peak = stop_gradient(max(tensor, axis, keepdims=True))
+    peak = el.where(el.isfinite(peak), peak, 0.0)  # -inf - -inf would be NaN
+    result = el.log(sum(el.exp(tensor - peak), axis, keepdims=True)) + peak
+    return result if keepdims else sh.squeeze(result, as_axes(axis, tensor.ndim, "logsumexp"))
+
+
+@Composite
+def _softmax(x: Tensor, *, axis: int) -> Tensor:
+    raised = el.exp(x - max(x, axis, keepdims=True))
+    return raised / sum(raised, axis, keepdims=True)
+
+
+@_softmax.def_bprop
+def _(x: Tensor, out: Tensor, dout: Tensor, *, axis: int) -> Grads:
+    return (out * (dout - sum(dout * out, axis, keepdims=True)),)
+
+
+@Composite
+def _log_softmax(x: Tensor, *, axis: int) -> Tensor:
+    shifted = x - max(x, axis, keepdims=True)
+    return shifted - el.log(sum(el.exp(shifted), axis, keepdims=True))
+
+
+@_log_softmax.def_bprop
+def _(x: Tensor, out: Tensor, dout: Tensor, *, axis: int) -> Grads:
+    return (dout - el.exp(out) * sum(dout, axis, keepdims=True),)
+
+
+def softmax(x: Any, axis: int = -1) -> Tensor:
+    """exp(x) / sum(exp(x)) along `axis`, without overflow."""
+    return _along(_softmax, x, axis)
+
+
+def log_softmax(x: Any, axis: int = -1) -> Tensor:
+    """log(softmax(x)) along `axis`, exact where softmax underflows."""
+    return _along(_log_softmax, x, axis)
+
+
+def _along(function: Callable[..., Tensor], x: Any, axis: int) -> Tensor:
+    tensor = as_float(x, "softmax")
+    return function(_not_empty(tensor, axis, "softmax"), axis=as_axis(axis, tensor.ndim, "softmax"))
+
+
+@primitive
+def _cumsum(x: Any, axis: int) -> Any:
+    return np.cumsum(x, axis, x.dtype)
+
+
+@_cumsum.def_bprop
+def _(_x: Tensor, _out: Tensor, dout: Tensor, *, axis: int) -> Grads:
+    return (sh.flip(cumsum(sh.flip(dout, axis), axis), axis),)
+
+
+def cumsum(x: Any, axis: int) -> Tensor:
+    """Running sums along `axis`."""
+    tensor = as_tensor(x, "cumsum")
+    if not tensor.dtype.is_float:
+        tensor = astype(tensor, dtypes.int64)
+    result: Tensor = _cumsum.bind(tensor, axis=as_axis(axis, tensor.ndim, "cumsum"))
+    return result
+
+
+@primitive
+def _argmax(x: Any, axis: int) -> Any:
+    return np.argmax(x, axis)
+
+
+@primitive
+def _argmin(x: Any, axis: int) -> Any:
+    return np.argmin(x, axis)
+
+
+_argmax.no_gradient()
+_argmin.no_gradient()
+
+
+def argmax(x: Any, axis: int | None = None, keepdims: bool = False) -> Tensor:
+    """The position of the first largest element along `axis`, or in the flattened Tensor."""
+    return _position(_argmax, x, axis, keepdims)
+
+
+def argmin(x: Any, axis: int | None = None, keepdims: bool = False) -> Tensor:
+    """The position of the first smallest element along `axis`, or in the flattened Tensor."""
+    return _position(_argmin, x, axis, keepdims)
+
+
+def _position(op: Any, x: Any, axis: int | None, keepdims: bool) -> Tensor:
+    tensor = _not_empty(x, axis, op.name)
+    if axis is None:
+        found: Tensor = op.bind(sh.reshape(tensor, (-1,)), axis=0)
+        return sh.reshape(found, (1,) * tensor.ndim) if keepdims else found
+    number = as_axis(axis, tensor.ndim, op.name)
+    found = op.bind(tensor, axis=number)
+    return sh.expand_dims(found, number) if keepdims else found
+
+
+def _not_empty(x: Any, axis: Axis, name: str) -> Tensor:
+    tensor = as_tensor(x, name)
+    if _count(tensor.shape, as_axes(axis, tensor.ndim, name)) == 0:
+        raise ShapeError(f"{name}: there is nothing along axis {axis} of a Tensor of shape {tensor.shape}.")
+    return tensor
+
+
+def _count(shape: tuple[int, ...], axes: tuple[int, ...]) -> int:
+    return math.prod(shape[axis] for axis in axes)

@@ -1,0 +1,502 @@
+"""Shape operations: they move elements, or views of them, and compute nothing. Each reverse moves them back."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from snncell import dtype as dtypes
+from snncell.errors import ArgumentError, ShapeError, TensorIndexError
+from snncell.ops.base import as_axes, as_axis, as_int, as_shape, as_tensor, primitive, same_dtype
+from snncell.tape.primitive import Primitive
+from snncell.tape.tensor import Tensor, wrap
+
+Grads = Sequence[Any]
+
+# --- new Tensors ------------------------------------------------------------------------------------------------------
+
+
+def full(shape: Any, value: Any, dtype: Any = None) -> Tensor:
+    """A Tensor of `shape` filled with a number."""
+    array = np.asarray(Tensor(value, dtype)._data)
+    return wrap(np.full(as_shape(shape, "full"), array, array.dtype))
+
+
+def fill(type: Any, shape: Any, value: Any) -> Tensor:
+    """A Tensor of dtype `type` and `shape`, filled with `value` (MindSpore's order of arguments)."""
+    return full(shape, value, type)
+
+
+def zeros(shape: Any, dtype: Any = dtypes.float32) -> Tensor:
+    """Zeros."""
+    return wrap(np.zeros(as_shape(shape, "zeros"), dtypes.as_dtype(dtype).dtype))
+
+
+def ones(shape: Any, dtype: Any = dtypes.float32) -> Tensor:
+    """Ones."""
+    return wrap(np.ones(as_shape(shape, "ones"), dtypes.as_dtype(dtype).dtype))
+
+
+def zeros_like(x: Any, dtype: Any = None) -> Tensor:
+    """Zeros of the shape of `x`, and of its dtype unless another is given."""
+    tensor = as_tensor(x, "zeros_like")
+    return zeros(tensor.shape, dtype or tensor.dtype)
+
+
+def ones_like(x: Any, dtype: Any = None) -> Tensor:
+    """Ones of the shape of `x`, and of its dtype unless another is given."""
+    tensor = as_tensor(x, "ones_like")
+    return ones(tensor.shape, dtype or tensor.dtype)
+
+
+def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Tensor:
+    """Numbers from `start` (0 if it is left out) up to but without `stop`."""
+    first, last = (0, start) if stop is None else (start, stop)
+    if step == 0:
+        raise ArgumentError("arange: step is 0.")
+    numbers = np.arange(first, last, step)
+    return Tensor(numbers, dtype or (dtypes.float32 if numbers.dtype.kind == "f" else None))
+
+
+def eye(n: int, m: int | None = None, dtype: Any = dtypes.float32) -> Tensor:
+    """Ones on the diagonal of an n x m matrix, zeros elsewhere."""
+    return wrap(np.eye(as_int(n, "eye", "n"), m, dtype=dtypes.as_dtype(dtype).dtype))
+
+
+# --- views ------------------------------------------------------------------------------------------------------------
+
+
+@primitive
+def _reshape(x: Any, shape: tuple[int, ...]) -> Any:
+    return x.reshape(shape)
+
+
+@_reshape.def_bprop
+def _(_x: Tensor, _out: Tensor, dout: Tensor, *, shape: Any) -> Grads:
+    return (reshape(dout, _x.shape),)
+
+
+def reshape(x: Any, *shape: Any) -> Tensor:
+    """The same elements in the same order as another shape; one length may be -1.
+
+    Raises:
+        ShapeError: if the number of elements differs.
+    """
+    tensor = as_tensor(x, "reshape")
+    given = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
+    sizes = tuple(as_int(n, "reshape", "shape") for n in given)
+    if sizes == tensor.shape:
+        return tensor
+    known = math.prod(n for n in sizes if n != -1)
+    if sizes.count(-1) == 1 and known and tensor.size % known == 0:
+        sizes = tuple(tensor.size // known if n == -1 else n for n in sizes)
+    if -1 in sizes or any(n < 0 for n in sizes) or math.prod(sizes) != tensor.size:
+        raise ShapeError(f"reshape: {tensor.size} elements of shape {tensor.shape} do not fill shape {tuple(given)}.")
+    result: Tensor = _reshape.bind(tensor, shape=sizes)
+    return result
+
+
+def flatten(x: Any, start_dim: int = 0, end_dim: int = -1) -> Tensor:
+    """`x` with the axes from `start_dim` to `end_dim` as one."""
+    tensor = as_tensor(x, "flatten")
+    if tensor.ndim == 0:
+        return reshape(tensor, (1,))
+    first, last = as_axis(start_dim, tensor.ndim, "flatten"), as_axis(end_dim, tensor.ndim, "flatten")
+    if first > last:
+        raise ShapeError(f"flatten: start_dim {start_dim} comes after end_dim {end_dim}.")
+    middle = math.prod(tensor.shape[first : last + 1])
+    return reshape(tensor, (*tensor.shape[:first], middle, *tensor.shape[last + 1 :]))
+
+
+@primitive
+def _transpose(x: Any, axes: tuple[int, ...]) -> Any:
+    return x.transpose(axes)
+
+
+@_transpose.def_bprop
+def _(_x: Tensor, _out: Tensor, dout: Tensor, *, axes: tuple[int, ...]) -> Grads:
+    return (transpose(dout, tuple(int(a) for a in np.argsort(axes))),)
+
+
+def transpose(x: Any, *axes: Any) -> Tensor:
+    """The axes in another order; without one, reversed.
+
+    Raises:
+        ShapeError: if `axes` is no permutation.
+    """
+    tensor = as_tensor(x, "transpose")
+    given = axes[0] if len(axes) == 1 and isinstance(axes[0], (tuple, list)) else axes
+    order = tuple(as_axis(a, tensor.ndim, "transpose") for a in given) or tuple(range(tensor.ndim))[::-1]
+    if sorted(order) != list(range(tensor.ndim)):
+        raise ShapeError(f"transpose: {tuple(given)} is no permutation of the {tensor.ndim} axes.")
+    if order == tuple(range(tensor.ndim)):
+        return tensor
+    result: Tensor = _transpose.bind(tensor, axes=order)
+    return result
+
+
+def swapaxes(x: Any, axis0: int, axis1: int) -> Tensor:
+    """`x` with two axes exchanged."""
+    tensor = as_tensor(x, "swapaxes")
+    order = list(range(tensor.ndim))
+    a, b = as_axis(axis0, tensor.ndim, "swapaxes"), as_axis(axis1, tensor.ndim, "swapaxes")
+    order[a], order[b] = b, a
+    return transpose(tensor, tuple(order))
+
+
+def expand_dims(x: Any, axis: int | tuple[int, ...]) -> Tensor:
+    """`x` with axes of length 1 put in, at positions counted in the result."""
+    tensor = as_tensor(x, "expand_dims")
+    count = len(axis) if isinstance(axis, (tuple, list)) else 1
+    axes = as_axes(axis, tensor.ndim + count, "expand_dims") if count else ()
+    rest = iter(tensor.shape)
+    return reshape(tensor, tuple(1 if a in axes else next(rest) for a in range(tensor.ndim + count)))
+
+
+def squeeze(x: Any, axis: int | tuple[int, ...] | None = None) -> Tensor:
+    """`x` without axes of length 1: the given ones, or all.
+
+    Raises:
+        ShapeError: if a given axis is longer.
+    """
+    tensor = as_tensor(x, "squeeze")
+    if axis is None:
+        return reshape(tensor, tuple(n for n in tensor.shape if n != 1))
+    axes = as_axes(axis, tensor.ndim, "squeeze")
+    for a in axes:
+        if tensor.shape[a] != 1:
+            raise ShapeError(f"squeeze: axis {a} of a Tensor of shape {tensor.shape} has length {tensor.shape[a]}.")
+    return reshape(tensor, tuple(n for a, n in enumerate(tensor.shape) if a not in axes))
+
+
+@primitive
+def _broadcast_to(x: Any, shape: tuple[int, ...]) -> Any:
+    return np.broadcast_to(x, shape)
+
+
+@_broadcast_to.def_bprop
+def _(_x: Tensor, _out: Tensor, dout: Tensor, *, shape: Any) -> Grads:
+    return (dout,)  # the tape sums it
+
+
+def broadcast_to(x: Any, shape: Any) -> Tensor:
+    """`x` stretched along axes of length 1 and new leading axes; -1 keeps a length.
+
+    Raises:
+        ShapeError: if it does not fit.
+    """
+    tensor = as_tensor(x, "broadcast_to")
+    given = tuple(as_int(n, "broadcast_to", "shape") for n in shape)
+    extra = len(given) - tensor.ndim
+    own = (1,) * extra + tensor.shape
+    if extra < 0 or any(have not in (1, want) and want != -1 for have, want in zip(own, given, strict=True)):
+        raise ShapeError(f"broadcast_to: shape {tensor.shape} does not broadcast to {given}.")
+    target = tuple(have if want == -1 else want for have, want in zip(own, given, strict=True))
+    if target == tensor.shape:
+        return tensor
+    result: Tensor = _broadcast_to.bind(tensor, shape=target)
+    return result
+
+
+@primitive
+def _flip(x: Any, axes: tuple[int, ...]) -> Any:
+    return np.flip(x, axes)
+
+
+@_flip.def_bprop
+def _(_x: Tensor, _out: Tensor, dout: Tensor, *, axes: tuple[int, ...]) -> Grads:
+    return (_flip.bind(dout, axes=axes),)
+
+
+def flip(x: Any, dims: int | tuple[int, ...]) -> Tensor:
+    """`x` in reverse order along the given axes."""
+    tensor = as_tensor(x, "flip")
+    result: Tensor = _flip.bind(tensor, axes=as_axes(dims, tensor.ndim, "flip"))
+    return result
+
+
+# --- joining and splitting --------------------------------------------------------------------------------------------
+
+
+@primitive
+def _concat(*arrays: Any, axis: int, sizes: tuple[int, ...]) -> Any:
+    return np.concatenate(arrays, axis)
+
+
+@_concat.def_bprop
+def _(*_inputs: Any, axis: int, sizes: tuple[int, ...]) -> Grads:
+    return _split(_inputs[-1], sizes, axis)
+
+
+def _joined(tensors: Any, name: str) -> list[Tensor]:
+    found = list(tensors) if isinstance(tensors, (tuple, list)) else []
+    if not found:
+        raise ArgumentError(f"{name}: takes a tuple or list of at least one Tensor.")
+    return same_dtype([as_tensor(x, name) for x in found], name)
+
+
+def concat(tensors: Any, axis: int = 0) -> Tensor:
+    """Tensors one after the other along an axis they have; the other lengths must agree.
+
+    Raises:
+        ShapeError: naming the Tensor that does not fit.
+    """
+    parts = _joined(tensors, "concat")
+    number = as_axis(axis, parts[0].ndim, "concat")
+    for position, part in enumerate(parts):
+        if part.ndim != parts[0].ndim or any(
+            a != b for i, (a, b) in enumerate(zip(part.shape, parts[0].shape, strict=True)) if i != number
+        ):
+            raise ShapeError(
+                f"concat: Tensor {position} has shape {part.shape}, Tensor 0 {parts[0].shape}; they may differ along "
+                f"axis {number} only."
+            )
+    if len(parts) == 1:
+        return parts[0]
+    result: Tensor = _concat.bind(*parts, axis=number, sizes=tuple(part.shape[number] for part in parts))
+    return result
+
+
+def stack(tensors: Any, axis: int = 0) -> Tensor:
+    """Tensors of one shape side by side along a new axis.
+
+    Raises:
+        ShapeError: naming the Tensor whose shape differs.
+    """
+    parts = _joined(tensors, "stack")
+    for position, part in enumerate(parts):
+        if part.shape != parts[0].shape:
+            raise ShapeError(f"stack: Tensor {position} has shape {part.shape}, Tensor 0 {parts[0].shape}.")
+    number = as_axis(axis, parts[0].ndim + 1, "stack")
+    return concat([expand_dims(part, number) for part in parts], number)
+
+
+def _pieces(x: Any, bounds: tuple[int, ...], axis: int) -> Any:
+    return tuple(np.split(x, bounds, axis))
+
+
+_pieces_op = Primitive("split", _pieces, multiple=True)
+
+
+@_pieces_op.def_bprop
+def _(_x: Tensor, _out: Any, dout: Any, *, bounds: Any, axis: int) -> Grads:
+    return (concat(dout, axis),)
+
+
+def _split(x: Tensor, sizes: Sequence[int], axis: int) -> tuple[Tensor, ...]:
+    bounds = tuple(int(n) for n in np.cumsum(sizes)[:-1])
+    parts: tuple[Tensor, ...] = _pieces_op.bind(x, bounds=bounds, axis=axis)
+    return parts
+
+
+def split(x: Any, split_size_or_sections: int | Sequence[int], axis: int = 0) -> tuple[Tensor, ...]:
+    """`x` cut along an axis: into pieces of a length (the last may be shorter), or of the lengths given.
+
+    Raises:
+        ShapeError: if the lengths do not add up to the axis.
+    """
+    tensor = as_tensor(x, "split")
+    number = as_axis(axis, tensor.ndim, "split")
+    length = tensor.shape[number]
+    if isinstance(split_size_or_sections, (tuple, list)):
+        sizes = [as_int(n, "split", "a section") for n in split_size_or_sections]
+    else:
+        size = as_int(split_size_or_sections, "split", "split_size_or_sections")
+        if size < 1:
+            raise ArgumentError(f"split: pieces have a length of at least 1, not {size}.")
+        sizes = [min(size, length - start) for start in range(0, length, size)] or [0]
+    if sum(sizes) != length or any(n < 0 for n in sizes):
+        raise ShapeError(f"split: sections {sizes} do not add up to {length}, the length of axis {number}.")
+    return _split(tensor, sizes, number)
+
+
+def unstack(x: Any, axis: int = 0) -> tuple[Tensor, ...]:
+    """The Tensors along an axis, without it: the reverse of `stack`."""
+    tensor = as_tensor(x, "unstack")
+    number = as_axis(axis, tensor.ndim, "unstack")
+    if not tensor.shape[number]:
+        return ()
+    return tuple(squeeze(part, number) for part in _split(tensor, (1,) * tensor.shape[number], number))
+
+
+@primitive
+def _pad(x: Any, widths: tuple[tuple[int, int], ...], value: float) -> Any:
+    return np.pad(x, widths, constant_values=value)
+
+
+@_pad.def_bprop
+def _(_x: Tensor, _out: Tensor, dout: Tensor, *, widths: tuple[tuple[int, int], ...], value: float) -> Grads:
+    inner = zip(widths, dout.shape, strict=True)
+    return (dout[tuple(slice(low, n - high) for (low, high), n in inner)],)
+
+
+def pad(x: Any, padding: Sequence[int], mode: str = "constant", value: float = 0) -> Tensor:
+    """`x` with elements of `value` put around it.
+
+    Args:
+        x: any shape.
+        padding: before and after, in pairs, of the last axis, then of the last but one, and so on.
+        mode: "constant", the only one there is.
+        value: what to put there.
+    """
+    tensor = as_tensor(x, "pad")
+    given = [as_int(n, "pad", "padding") for n in padding]
+    if mode != "constant":
+        raise ArgumentError(f'pad: mode is "constant", not {mode!r}.')
+    if len(given) % 2 or len(given) > 2 * tensor.ndim or min(given, default=0) < 0:
+        raise ShapeError(
+            f"pad: padding {tuple(given)} for a Tensor with {tensor.ndim} axes; give pairs (before, after), none "
+            f"negative, from the last axis on."
+        )
+    pairs = [(given[i], given[i + 1]) for i in range(0, len(given), 2)][::-1]
+    widths = ((0, 0),) * (tensor.ndim - len(pairs)) + tuple(pairs)
+    if not any(map(any, widths)):
+        return tensor
+    result: Tensor = _pad.bind(tensor, widths=widths, value=value)
+    return result
+
+
+# --- indexing ---------------------------------------------------------------------------------------------------------
+
+
+@primitive
+def _getitem(x: Any, index: Any) -> Any:
+    return x[index]
+
+
+@primitive
+def _put(x: Any, index: Any, shape: tuple[int, ...]) -> Any:
+    """Zeros of `shape` with `x` at `index`."""
+    out = np.zeros(shape, x.dtype)
+    out[index] = x
+    return out
+
+
+@_getitem.def_bprop
+def _(_x: Tensor, _out: Tensor, dout: Tensor, *, index: Any) -> Grads:
+    return (_put.bind(dout, index=index, shape=_x.shape),)
+
+
+@_put.def_bprop
+def _(_x: Tensor, _out: Tensor, dout: Tensor, *, index: Any, shape: Any) -> Grads:
+    return (_getitem.bind(dout, index=index),)
+
+
+def getitem(x: Tensor, index: Any) -> Tensor:
+    """`x[index]` by NumPy's basic rules (integers, slices, None, ...), or with one list or Tensor of integers.
+
+    Raises:
+        TensorIndexError: for an index out of range, a mask, or a mixture that is not supported.
+    """
+    if isinstance(index, (list, np.ndarray)) or (isinstance(index, Tensor) and index.ndim > 0):
+        return gather(x, _no_mask(Tensor(index) if not isinstance(index, Tensor) else index), 0)
+    parts = index if isinstance(index, tuple) else (index,)
+    plain = tuple([_basic(part) for part in parts])
+    result: Tensor = _getitem.bind(x, index=plain)
+    return result
+
+
+def _basic(part: Any) -> Any:
+    if part is None or part is Ellipsis:
+        return part
+    if isinstance(part, slice):
+        return slice(*[None if bound is None else _position(bound) for bound in (part.start, part.stop, part.step)])
+    return _position(part)
+
+
+def _position(part: Any) -> int:
+    try:
+        if not isinstance(part, (bool, np.bool_)):
+            return operator.index(part)
+    except TypeError:
+        pass
+    raise TensorIndexError(
+        f"A Tensor index is made of integers, slices, None and ..., not {part!r}. Use ops.gather for lists of "
+        f"positions, and ops.select(mask, x, 0) instead of a mask."
+    )
+
+
+def _no_mask(index: Tensor) -> Tensor:
+    if index.dtype.category != 1:
+        raise TensorIndexError(
+            f"A Tensor cannot be indexed by a Tensor of dtype {index.dtype}: the result's shape would depend on "
+            f"values. Use ops.select(mask, x, 0), or ops.gather with integers."
+        )
+    return index
+
+
+@primitive
+def _gather(x: Any, indices: Any, axis: int) -> Any:
+    return np.take(x, indices, axis)
+
+
+@primitive
+def _scatter_add(x: Any, indices: Any, axis: int, shape: tuple[int, ...]) -> Any:
+    """Zeros of `shape` to which the slices of `x` are added at `indices` along `axis`, in their order."""
+    out = np.zeros(shape, x.dtype)
+    np.add.at(out, (*(slice(None),) * axis, indices), x)
+    return out
+
+
+@_gather.def_bprop
+def _(_x: Tensor, indices: Tensor, _out: Tensor, dout: Tensor, *, axis: int) -> Grads:
+    return _scatter_add.bind(dout, indices, axis=axis, shape=_x.shape), None
+
+
+@_scatter_add.def_bprop
+def _(_x: Tensor, indices: Tensor, _out: Tensor, dout: Tensor, *, axis: int, shape: Any) -> Grads:
+    return gather(dout, indices, axis), None
+
+
+def gather(x: Any, indices: Any, axis: int = 0) -> Tensor:
+    """Slices of `x` at integer positions along an axis; the axis is replaced by the shape of `indices`.
+
+    Raises:
+        TensorIndexError: for a position out of range.
+    """
+    tensor = as_tensor(x, "gather")
+    where = _no_mask(as_tensor(indices, "gather"))
+    result: Tensor = _gather.bind(tensor, where, axis=as_axis(axis, tensor.ndim, "gather"))
+    return result
+
+
+@primitive
+def _one_hot(indices: Any, depth: int, axis: int, dtype: Any) -> Any:
+    if indices.size and (indices.min() < 0 or indices.max() >= depth):
+        wrong = indices.min() if indices.min() < 0 else indices.max()
+        raise ArgumentError(f"one_hot: index {wrong} is out of range for depth {depth}; it must lie in [0, {depth}).")
+    out = np.zeros((*indices.shape, depth), dtype)
+    np.put_along_axis(out, indices[..., None], 1, -1)
+    return np.moveaxis(out, -1, axis)
+
+
+_one_hot.no_gradient()
+
+
+def one_hot(indices: Any, depth: int, on_value: Any = 1.0, off_value: Any = 0.0, axis: int = -1) -> Tensor:
+    """`on_value` at each index along a new axis of length `depth`, `off_value` elsewhere.
+
+    Raises:
+        ArgumentError: for an index outside of [0, depth).
+    """
+    tensor = _no_mask(as_tensor(indices, "one_hot"))
+    size = as_int(depth, "one_hot", "depth")
+    number = as_axis(axis, tensor.ndim + 1, "one_hot")
+    hot: Tensor = _one_hot.bind(tensor, depth=size, axis=number, dtype=np.dtype(np.float32))
+    return hot if (on_value, off_value) == (1.0, 0.0) else hot * (on_value - off_value) + off_value
+
+
+def tile(x: Any, reps: Sequence[int]) -> Tensor:
+    """`x` repeated along each axis."""
+    tensor = as_tensor(x, "tile")
+    counts = as_shape(reps, "tile")
+    own = (1,) * (len(counts) - tensor.ndim) + tensor.shape
+    counts = (1,) * (len(own) - len(counts)) + counts
+    spread = tuple(n for pair in zip(counts, own, strict=True) for n in pair)
+    single = tuple(n for length in own for n in (1, length))
+    total = tuple(c * n for c, n in zip(counts, own, strict=True))
+    return reshape(broadcast_to(reshape(tensor, single), spread), total)

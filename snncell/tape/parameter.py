@@ -1,0 +1,172 @@
+"""Parameter: a Tensor with a name whose value is replaced as training goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from snncell import dtype as dtypes
+from snncell.errors import AssignError, DTypeError, ParameterError, ShapeError, TensorIndexError
+from snncell.tape.state import STATE
+from snncell.tape.tape import Entry
+from snncell.tape.tensor import Tensor, to_array, wrap
+
+
+class Parameter(Tensor):
+    """A Tensor that a Cell owns and an optimiser updates.
+
+    Args:
+        default_input: the initial value: whatever `Tensor` takes.
+        name: what it is called; the attribute's name if it is left out when a Cell takes it.
+        requires_grad: whether gradients may be taken with respect to it.
+
+    A write (`p[0] = 1.`, `set_data`, `ops.assign`) puts a new array in its place. Tensors computed from the old value
+    keep it, so a write never reaches into results that were handed out before.
+    """
+
+    __slots__ = ("__dict__", "name", "owner")
+
+    def __init__(self, default_input: Any, name: str | None = None, requires_grad: bool = True) -> None:
+        super().__init__(default_input)
+        if name is not None and not isinstance(name, str):
+            raise ParameterError(f"Parameter: name is a str, not {name!r}.")
+        self.name = name
+        self.owner: tuple[int, str] | None = None
+        self.requires_grad = requires_grad
+
+    def belong_to(self, cell: Any, attribute: str) -> None:
+        """Note the first Cell that took this Parameter; a Parameter without a name is called as the attribute."""
+        if self.owner is None:
+            self.owner = (id(cell), f"{type(cell).__name__}.{attribute}")
+        if self.name is None:
+            self.name = attribute
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether gradients may be taken with respect to this Parameter."""
+        return self._entry is not None
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        self._entry = Entry.source(self._data) if value else None
+
+    def value(self) -> Tensor:
+        """The present value, as a Tensor that later writes leave alone."""
+        return wrap(self._data)
+
+    data = property(value)
+
+    def set_data(self, data: Any) -> Parameter:
+        """Replace the value by a copy of `data`, of the same shape.
+
+        Raises:
+            ShapeError: if the shape differs.
+            DTypeError: if the conversion would lose values (float64 into float32, float into int).
+            AssignError: while a gradient with respect to this Parameter is being recorded.
+        """
+        value = data if isinstance(data, Tensor) else Tensor(data, None if hasattr(data, "dtype") else self.dtype)
+        self.assign(value, "set_data")
+        return self
+
+    def assign(self, value: Tensor, what: str = "assign") -> None:
+        """Make `value` the Parameter's value: now, or inside a trace when the Program runs."""
+        if value.shape != self.shape:
+            raise ShapeError(
+                f"{what}: Parameter {self.name!r} has shape {self.shape}, the new value {value.shape}. "
+                f"Reshape the value, or make a new Parameter."
+            )
+        if not fits(value.dtype, self.dtype):
+            raise DTypeError(
+                f"{what}: {value.dtype} values do not fit Parameter {self.name!r} of dtype {self.dtype} without loss. "
+                f"Convert them first: value.astype({self.dtype.name!r})."
+            )
+        self._refuse_write_in_gradient(what)
+        if STATE.trace is not None:
+            STATE.trace.write(self, value)
+        else:
+            self._data = np.array(value._concrete(what), dtype=self._data.dtype, order="C")
+
+    def _refuse_write_in_gradient(self, what: str) -> None:
+        if STATE.tape is not None and self.requires_grad:
+            raise AssignError(
+                f"{what}: Parameter {self.name!r} is written while a gradient is being recorded. Write to it after the "
+                f"gradient is computed, or create it with requires_grad=False if it is a statistic."
+            )
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self._refuse_write_in_gradient("p[...] = value")
+        if STATE.trace is not None:
+            raise STATE.trace.needs_value("p[...] = value on a Parameter")
+        try:
+            new = self._data.copy()
+            new[index] = to_array(value, None if hasattr(value, "dtype") else self.dtype)
+        except IndexError as error:
+            raise TensorIndexError(f"Parameter {self.name!r} of shape {self.shape}: {error}.") from None
+        except ValueError as error:
+            raise ShapeError(f"Parameter {self.name!r} of shape {self.shape}, p[{index!r}] = value: {error}.") from None
+        self._data = new
+
+    def clone(self, prefix: str = "") -> Parameter:
+        """A copy with a value of its own, named `prefix.name`."""
+        name = f"{prefix}.{self.name}" if prefix else self.name
+        return Parameter(self.value(), name=name, requires_grad=self.requires_grad)
+
+    def __repr__(self) -> str:
+        return (
+            f"Parameter (name={self.name}, shape={self.shape}, dtype={self.dtype!r}, "
+            f"requires_grad={self.requires_grad})"
+        )
+
+    __str__ = __repr__
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Parameter, (np.array(self.asnumpy()), self.name, self.requires_grad)
+
+    def __deepcopy__(self, memo: Any) -> Parameter:
+        return Parameter(self.value(), self.name, self.requires_grad)
+
+
+class ParameterTuple(tuple[Parameter, ...]):
+    """A tuple of Parameters.
+
+    Raises:
+        ParameterError: if an element is no Parameter.
+    """
+
+    def __new__(cls, parameters: Iterable[Parameter] = ()) -> ParameterTuple:
+        found = tuple(parameters)
+        for position, parameter in enumerate(found):
+            if not isinstance(parameter, Parameter):
+                raise ParameterError(f"ParameterTuple: element {position} is a {type(parameter).__name__}.")
+        return super().__new__(cls, found)
+
+    def clone(self, prefix: str) -> ParameterTuple:
+        """Copies of all Parameters, named `prefix.name`."""
+        return ParameterTuple(parameter.clone(prefix) for parameter in self)
+
+
+def fits(source: dtypes.DType, target: dtypes.DType) -> bool:
+    """Whether values of `source` may be stored as `target`: the same kind and no narrower, or integers as floats."""
+    if source.category == target.category:
+        return bool(np.can_cast(source.dtype, target.dtype))
+    return source.category < target.category
+
+
+def refuse_equal_names(parameters: Iterable[Parameter], what: str) -> None:
+    """Check that no two Parameters of one Cell, and no two outside of Cells, share a name.
+
+    Raises:
+        ParameterError: naming where both are.
+    """
+    seen: dict[Any, tuple[int, Parameter]] = {}
+    for position, parameter in enumerate(parameters):
+        home = None if parameter.owner is None else parameter.owner[0]
+        first, other = seen.setdefault((home, parameter.name), (position, parameter))
+        if other is not parameter and parameter.name is not None:
+            places = [p.owner[1] if p.owner else f"element {i}" for i, p in ((first, other), (position, parameter))]
+            raise ParameterError(
+                f"{what}: {places[0]} and {places[1]} are different Parameters with one name, {parameter.name!r}. "
+                f"Give each a name of its own, or none."
+            )

@@ -1,0 +1,245 @@
+"""Primitive: a forward on arrays and a reverse on Tensors; and custom reverses around any function of Tensors."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from snncell.errors import ArgumentError, DTypeError, GradientError, ShapeError, SnncellError, TensorIndexError
+from snncell.kernels.arrays import quiet
+from snncell.tape import structure
+from snncell.tape.state import STATE, recording_on
+from snncell.tape.tape import Entry, Tape, zeros_of
+from snncell.tape.tensor import Tensor, stale, wrap
+from snncell.tape.tracing import Value, evaluated_specs
+
+_REFUSALS: tuple[tuple[type[Exception], type[SnncellError]], ...] = (
+    (TypeError, DTypeError),
+    (IndexError, TensorIndexError),
+    (ArithmeticError, ArgumentError),
+)
+
+
+class Unkept(NamedTuple):
+    """What a reverse gets for an input whose value it did not ask for."""
+
+    shape: tuple[int, ...]
+    dtype: Any
+
+
+class Primitive:
+    """An operation.
+
+    Args:
+        name: what it is called in errors and Programs.
+        evaluate: the forward: `evaluate(*arrays, **attrs)` gives an array, or a tuple of them with `multiple`.
+        multiple: whether there are several outputs.
+
+    The reverse is given by `def_bprop`; an operation without a gradient is declared by `no_gradient`, so that
+    silence is a decision.
+    """
+
+    multiple: bool
+
+    def __init__(self, name: str, evaluate: Callable[..., Any], *, multiple: bool = False) -> None:
+        self.name = name
+        self.evaluate = evaluate
+        self.multiple = multiple
+        self.bprop: Callable[..., Sequence[Any]] | None = None
+        self.differentiable = True
+        self.keeps: tuple[bool, ...] = ()
+        self.variadic = False
+        self.keeps_out = False
+        self.__doc__ = evaluate.__doc__
+        self.__name__ = name
+
+    def def_bprop(self, bprop: Callable[..., Sequence[Any]]) -> Callable[..., Sequence[Any]]:
+        """Give the reverse: `bprop(*inputs, out, dout, **attrs)` returns a gradient (or None) for each input.
+
+        Of an argument whose name begins with an underscore only shape and dtype are used, and the tape does not keep
+        its value. A gradient may be a function without arguments, which is called only if the gradient is needed. A
+        gradient larger than its input is summed to its shape, the reverse of broadcasting. An operation with any
+        number of inputs takes `(*inputs_out_dout, **attrs)` and does not get its output.
+        """
+        kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+        names = [p for p in inspect.signature(bprop).parameters.values() if p.kind in kinds]
+        self.variadic = names[0].kind is inspect.Parameter.VAR_POSITIONAL
+        kept = [not p.name.startswith("_") for p in names]
+        self.keeps, self.keeps_out = (tuple(kept), False) if self.variadic else (tuple(kept[:-2]), kept[-2])
+        self.bprop = bprop
+        return bprop
+
+    def no_gradient(self) -> Primitive:
+        """Declare that no gradient flows through this operation."""
+        self.differentiable = False
+        return self
+
+    def bind(self, *inputs: Any, **attrs: Any) -> Any:
+        """Carry the operation out on Tensors and Python scalars, or trace it, and note it on the tape."""
+        state = STATE
+        data = (
+            self.run([x._data if isinstance(x, Tensor) else x for x in inputs], inputs, attrs)
+            if state.trace is None
+            else state.trace.record(self, inputs, attrs)
+        )
+        tape = state.tape
+        if tape is not None and self.differentiable:
+            for x in inputs:
+                if isinstance(x, Tensor) and x._entry is not None:
+                    return self._record(tape, inputs, data, attrs)
+        if self.multiple:
+            return tuple([wrap(part) for part in data])
+        return wrap(data)
+
+    def run(self, arrays: Sequence[Any], inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
+        """Evaluate on arrays; what NumPy refuses is said in our words. `inputs` are what the message tells of."""
+        try:
+            data = quiet(self.evaluate, *arrays, **attrs)
+        except SnncellError:
+            raise
+        except (TypeError, ValueError, IndexError, AttributeError, ArithmeticError) as error:
+            raise self.failure(inputs, attrs, error) from None
+        if self.multiple:
+            return tuple([part if type(part) is np.ndarray else np.asarray(part) for part in data])
+        return data if type(data) is np.ndarray else np.asarray(data)
+
+    def failure(self, inputs: Sequence[Any], attrs: dict[str, Any], error: Exception) -> SnncellError:
+        """The error for inputs that the forward refused."""
+        if any(isinstance(getattr(x, "_data", None), Value) for x in inputs):
+            return stale()
+        given = ", ".join(_describe(x) for x in inputs)
+        options = "".join(f", {key}={value!r}" for key, value in attrs.items())
+        kind = next((ours for theirs, ours in _REFUSALS if isinstance(error, theirs)), ShapeError)
+        return kind(f"{self.name}({given}{options}): {error}.")
+
+    def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
+        """Shape and dtype of each output, from inputs that are Values or Python scalars."""
+        return evaluated_specs(self, inputs, attrs)
+
+    def _record(self, tape: Tape, inputs: tuple[Any, ...], data: Any, attrs: dict[str, Any]) -> Any:
+        outputs = data if self.multiple else (data,)
+        entry = Entry(
+            self,
+            attrs,
+            tuple([x._entry if isinstance(x, Tensor) else None for x in inputs]),
+            tuple([x._index if isinstance(x, Tensor) else 0 for x in inputs]),
+            self._kept(inputs),
+            outputs if self.keeps_out else None,
+            tuple([(part.shape, part.dtype) for part in outputs]),
+        )
+        tape.add(entry)
+        tensors = tracked(entry, outputs)
+        return tensors if self.multiple else tensors[0]
+
+    def _kept(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        keeps = self.keeps * len(inputs) if self.variadic else self.keeps
+        return tuple([snapshot(x) if keep else None for x, keep in zip(inputs, keeps, strict=True)])
+
+    def pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
+        """Call the reverse of one entry."""
+        if self.bprop is None:
+            raise GradientError(f"{self.name} has no gradient. Put ops.stop_gradient around it if none is wanted.")
+        outs = rebuilt(entry) if self.keeps_out else (None,) * len(entry.specs)
+        full = tuple([zeros_of(s) if d is None else d for d, s in zip(douts, entry.specs, strict=True)])
+        inputs = [
+            Unkept(*parent.specs[index]) if x is None and parent is not None else x
+            for x, parent, index in zip(entry.inputs, entry.parents, entry.indices, strict=True)
+        ]
+        out, dout = (outs, full) if self.multiple else (outs[0], full[0])
+        return self.bprop(*inputs, out, dout, **entry.attrs)
+
+    def __repr__(self) -> str:
+        return f"<operation {self.name}>"
+
+
+def snapshot(x: Any) -> Any:
+    """`x`, or for a Parameter a Tensor of its present value in the same place on the tape."""
+    if type(x) is Tensor or not isinstance(x, Tensor):
+        return x
+    data = x._data if STATE.trace is None else STATE.trace.lift(x)
+    return wrap(data, x._entry, x._index)
+
+
+def tracked(entry: Entry, outputs: Sequence[Any]) -> tuple[Tensor, ...]:
+    """The Tensors of an entry's outputs; integers and booleans carry no gradient."""
+    return tuple([wrap(part, entry if part.dtype.kind in "fc" else None, i) for i, part in enumerate(outputs)])
+
+
+def rebuilt(entry: Entry) -> tuple[Tensor, ...]:
+    """The outputs of an entry once more, for its reverse: the entry keeps arrays, for Tensors would keep it alive."""
+    if entry.outputs is None:
+        raise GradientError("This gradient was released after its first use. Record the computation again.")
+    return tracked(entry, entry.outputs)
+
+
+def custom(op: Any, forward: Callable[[], Any], inputs: Sequence[Tensor], attrs: Any = None) -> Any:
+    """Run `forward` unrecorded and note it as one entry, whose reverse is `op.pull`.
+
+    Args:
+        op: what has the reverse: `pull(entry, douts)` gives a gradient for each of `inputs`.
+        forward: gives Tensors in any structure.
+        inputs: the Tensors that the reverse gives gradients for.
+        attrs: kept in the entry for `pull`; the output structure is put beside it.
+    """
+    tape = STATE.tape
+    with recording_on(None):
+        out = forward()
+    if tape is None or all(x._entry is None for x in inputs):
+        return out
+    leaves, shape_of_out = structure.flatten(out)
+    outputs = [snapshot(leaf)._data for leaf in leaves]
+    entry = Entry(
+        op,
+        (attrs, shape_of_out),
+        tuple([x._entry for x in inputs]),
+        tuple([x._index for x in inputs]),
+        tuple([snapshot(x) for x in inputs]),
+        outputs,
+        tuple([(part.shape, part.dtype) for part in outputs]),
+    )
+    tape.add(entry)
+    return structure.unflatten(shape_of_out, tracked(entry, outputs))
+
+
+class Composite:
+    """A function of Tensors with a reverse of its own, which the tape sees as one operation.
+
+    Args:
+        forward: a function of Tensors and keyword attributes, written with operations.
+    """
+
+    def __init__(self, forward: Callable[..., Any]) -> None:
+        self.name = forward.__name__.strip("_")
+        self.forward = forward
+        self.__doc__ = forward.__doc__
+        self.bprop: Callable[..., Sequence[Any]] | None = None
+
+    def def_bprop(self, bprop: Callable[..., Sequence[Any]]) -> Callable[..., Sequence[Any]]:
+        """Give the reverse: `bprop(*inputs, out, dout, **attrs)`, as for a Primitive."""
+        self.bprop = bprop
+        return bprop
+
+    def __call__(self, *inputs: Tensor, **attrs: Any) -> Any:
+        return custom(self, lambda: self.forward(*inputs, **attrs), inputs, attrs)
+
+    def pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
+        """Call the reverse of one entry."""
+        assert self.bprop is not None  # given where the function is defined
+        (dout,), (out,) = douts, rebuilt(entry)
+        return self.bprop(*entry.inputs, out, dout, **entry.attrs[0])
+
+
+def _describe(x: Any) -> str:
+    shape = getattr(x, "shape", None)
+    return repr(x) if shape is None else f"{np.dtype(x.dtype).name}{list(shape)}"
+
+
+alias = Primitive("alias", lambda x: x)  # the same value in a new place on the tape
+
+
+@alias.def_bprop
+def _alias_bprop(_x: Tensor, _out: Tensor, dout: Tensor) -> Sequence[Tensor]:
+    return (dout,)

@@ -1,0 +1,51 @@
+"""What is active on this thread: the tape that records, the trace that collects a Program, smooth spikes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from snncell.tape.tape import Tape
+    from snncell.tape.tracing import Trace
+
+
+class _State(threading.local):
+    tape: Tape | None = None
+    trace: Trace | None = None
+    smooth = False  # whether Cells that have a smooth primitive run it instead of construct
+
+
+STATE = _State()
+
+
+@contextmanager
+def recording_on(tape: Tape | None) -> Iterator[None]:
+    """Record on `tape` in the body; with None, record nothing."""
+    outer, STATE.tape = STATE.tape, tape
+    try:
+        yield
+    finally:
+        STATE.tape = outer
+
+
+@contextmanager
+def tracing_to(trace: Trace | None) -> Iterator[None]:
+    """Append operations to `trace` in the body instead of evaluating them; with None, evaluate them."""
+    outer, STATE.trace = STATE.trace, trace
+    try:
+        yield
+    finally:
+        STATE.trace = outer
+
+
+@contextmanager
+def smoothing() -> Iterator[None]:
+    """Let every Cell that has a method `primitive` run it, in the body, instead of its construct and bprop."""
+    outer, STATE.smooth = STATE.smooth, True
+    try:
+        yield
+    finally:
+        STATE.smooth = outer

@@ -1,0 +1,66 @@
+"""Nested tuples, lists and dicts of Tensors: taken apart into a flat list, and put together again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from snncell.tape.tensor import Tensor
+
+
+class Leaf(NamedTuple):
+    """The place of a Tensor in a structure."""
+
+
+class Static(NamedTuple):
+    """Anything that is no Tensor and no container; equal only to a value of the same type (1 is not True)."""
+
+    kind: type
+    value: Any
+
+
+class Branch(NamedTuple):
+    """A container: its class, the keys of a dict, and what is in it."""
+
+    kind: type
+    keys: tuple[Any, ...] | None
+    children: tuple[Any, ...]
+
+
+LEAF = Leaf()
+NOTHING = Static(type(None), None)
+
+
+def flatten(tree: Any) -> tuple[list[Tensor], Any]:
+    """The Tensors in `tree`, in order, and the structure around them."""
+    leaves: list[Tensor] = []
+    return leaves, _walk(tree, leaves)
+
+
+def _walk(tree: Any, leaves: list[Tensor]) -> Any:
+    if isinstance(tree, Tensor):
+        leaves.append(tree)
+        return LEAF
+    if isinstance(tree, (tuple, list)):
+        return Branch(type(tree), None, tuple(_walk(child, leaves) for child in tree))
+    if isinstance(tree, dict):
+        return Branch(type(tree), tuple(tree), tuple(_walk(child, leaves) for child in tree.values()))
+    return NOTHING if tree is None else Static(type(tree), tree)
+
+
+def unflatten(structure: Any, leaves: Iterable[Any]) -> Any:
+    """The reverse of `flatten`, with `leaves` in the places of the Tensors."""
+    return _build(structure, iter(leaves))
+
+
+def _build(structure: Any, leaves: Iterator[Any]) -> Any:
+    if isinstance(structure, Leaf):
+        return next(leaves)
+    if isinstance(structure, Static):
+        return structure.value
+    children = [_build(child, leaves) for child in structure.children]
+    if structure.keys is not None:
+        return structure.kind(zip(structure.keys, children, strict=True))
+    if hasattr(structure.kind, "_fields"):  # a named tuple takes its fields one by one
+        return structure.kind(*children)
+    return structure.kind(children)

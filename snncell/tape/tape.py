@@ -1,0 +1,151 @@
+"""The tape: what was computed, in order, and the walk backwards over it.
+
+An Entry is kept alive by the Tensors that came out of it and by the entries that used them, never by the tape, which
+holds weak references: what nothing needs any more is gone before the sweep begins.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Protocol
+
+import numpy as np
+
+from snncell import dtype as dtypes
+from snncell.errors import ShapeError
+from snncell.tape.state import STATE
+from snncell.tape.tensor import Tensor, wrap
+
+
+class Operation(Protocol):
+    """What the tape needs to know of an operation."""
+
+    @property
+    def name(self) -> str: ...
+
+    def pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
+        """For each input a gradient: a Tensor, None for zero, or a function that gives it when it is needed."""
+
+
+class Entry:
+    """One operation that was carried out: its parents, and the values that its reverse asked for."""
+
+    __slots__ = ("__weakref__", "attrs", "indices", "inputs", "op", "outputs", "parents", "specs")
+
+    def __init__(
+        self,
+        op: Operation | None,
+        attrs: Any,
+        parents: tuple[Entry | None, ...],
+        indices: tuple[int, ...],
+        inputs: Any,
+        outputs: Any,
+        specs: tuple[tuple[tuple[int, ...], Any], ...],
+    ) -> None:
+        self.op = op
+        self.attrs = attrs
+        self.parents = parents  # for each input the entry it came out of, or None where no gradient flows
+        self.indices = indices  # and which of that entry's outputs it was
+        self.inputs = inputs  # the inputs that the reverse asked for; the places of the others hold None
+        self.outputs = outputs  # the output arrays if the reverse asked for them, else None
+        self.specs = specs  # shape and dtype of each output
+
+    @classmethod
+    def source(cls, data: Any) -> Entry:
+        """An entry without a parent: something that gradients are taken with respect to."""
+        return cls(None, None, (), (), (), None, ((data.shape, data.dtype),))
+
+    def clear(self) -> None:
+        """Let go of everything, so that a Tensor a user keeps does not keep a whole graph."""
+        self.parents = self.indices = self.inputs = ()
+        self.outputs = None
+
+
+class Tape:
+    """Records operations while it is active on its thread (`with tape:`); tapes nest.
+
+    When an inner tape ends, its entries go on to the outer one: what was computed inside is part of both.
+    """
+
+    __slots__ = ("entries", "outer")
+
+    def __init__(self) -> None:
+        self.entries: list[weakref.ref[Entry]] = []
+        self.outer: Tape | None = None
+
+    def __enter__(self) -> Tape:
+        self.outer, STATE.tape = STATE.tape, self
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        STATE.tape = self.outer
+        if self.outer is not None:
+            self.outer.entries.extend(self.entries)
+
+    def add(self, entry: Entry) -> None:
+        """Note an entry that has just been carried out."""
+        self.entries.append(weakref.ref(entry))
+
+    def live(self) -> list[Entry]:
+        """The entries that something still refers to, in the order they were carried out."""
+        return [entry for reference in self.entries if (entry := reference()) is not None]
+
+
+def sweep(
+    entries: list[Entry], cotangents: dict[Entry, list[Tensor | None]], wanted: set[Entry], release: bool
+) -> dict[Entry, list[Tensor | None]]:
+    """Walk `entries` backwards and add up what arrives at the `wanted` sources.
+
+    Args:
+        entries: in the order of the forward pass; used up.
+        cotangents: for some entries, the gradient of each output; those of the sources are added to it.
+        wanted: the sources. Only entries that one of them leads to are asked for their gradients.
+        release: whether the entries are needed no more.
+    """
+    reaching = set(wanted)
+    for entry in entries:
+        if not reaching.isdisjoint(entry.parents):
+            reaching.add(entry)
+    while entries:
+        entry = entries.pop()
+        douts = cotangents.pop(entry, None)
+        if douts is not None and entry in reaching and entry.op is not None:
+            for parent, index, grad in zip(entry.parents, entry.indices, entry.op.pull(entry, douts), strict=True):
+                if grad is not None and parent in reaching:
+                    deposit(cotangents, parent, index, grad() if callable(grad) else grad)
+        if release:
+            entry.clear()
+    return cotangents
+
+
+def deposit(cotangents: dict[Entry, list[Tensor | None]], entry: Entry, index: int, grad: Tensor) -> None:
+    """Add `grad` to what has arrived at output `index` of `entry`."""
+    shape, dtype = entry.specs[index]
+    slots = cotangents.setdefault(entry, [None] * len(entry.specs))
+    present = slots[index]
+    grad = conform(grad, shape, dtype)
+    slots[index] = grad if present is None else present + grad
+
+
+def conform(grad: Tensor, shape: tuple[int, ...], dtype: Any) -> Tensor:
+    """`grad` summed to `shape`, the reverse of broadcasting, and cast to `dtype`.
+
+    Raises:
+        ShapeError: if `shape` does not broadcast to the gradient's shape.
+    """
+    if grad.shape != shape:
+        extra = len(grad.shape) - len(shape)
+        pairs = zip(grad.shape[max(extra, 0) :], shape, strict=False)
+        if extra < 0 or any(have != want != 1 for have, want in pairs):
+            raise ShapeError(f"a gradient of shape {grad.shape} for a value of shape {shape}")
+        stretched = [extra + axis for axis, want in enumerate(shape) if want == 1 != grad.shape[extra + axis]]
+        grad = grad.sum(axis=(*range(extra), *stretched)).reshape(shape)
+    return grad if grad._data.dtype == dtype else grad.astype(dtypes.BY_NUMPY[dtype])
+
+
+def zeros_of(spec: tuple[tuple[int, ...], Any]) -> Tensor:
+    """Zeros of an output's shape that take no memory: the gradient of an output nobody used."""
+    shape, dtype = spec
+    return wrap(np.broadcast_to(np.zeros((), dtype if dtype.kind in "fc" else np.float32), shape))

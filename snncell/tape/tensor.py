@@ -1,0 +1,267 @@
+"""Tensor: an array whose values do not change, and its place on the tape.
+
+Its operators and most of its methods are operations, which live one floor above: `ops/methods.py` hangs them in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from snncell import dtype as dtypes
+from snncell.dtype import DType
+from snncell.errors import AssignError, DeviceError, DTypeError, ShapeError, TraceError
+from snncell.tape.state import STATE
+
+if TYPE_CHECKING:
+    from snncell.tape.tape import Entry
+
+
+class Tensor:
+    """An n-dimensional array of one dtype, on one device, that operations take and give.
+
+    Args:
+        data: a number, a nested list, a NumPy array (copied), a Tensor, or anything that speaks DLPack.
+        dtype: the element type. Without it NumPy arrays keep theirs; lists of floats become float32, of ints int64.
+
+    Raises:
+        ShapeError: for ragged lists.
+        DTypeError: for data that are no numbers.
+
+    Example:
+        >>> Tensor([[1.0, 2.0]]) * 2
+        Tensor(shape=[1, 2], dtype=Float32, value=
+        [[ 2.00000000e+00,  4.00000000e+00]])
+    """
+
+    __slots__ = ("__weakref__", "_data", "_entry", "_index")
+    __array_ufunc__ = None  # `ndarray * tensor` is a Tensor: NumPy leaves the operator to us
+    __array_priority__ = 1000
+
+    _data: Any  # a NumPy array, or inside a trace a Value of the Program
+    _entry: Entry | None  # the tape entry that this is an output of, if a gradient may flow into it
+    _index: int  # which output
+
+    def __init__(self, data: Any, dtype: Any = None) -> None:
+        self._data = to_array(data, dtype)
+        self._entry = None
+        self._index = 0
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The size along each axis."""
+        shape: tuple[int, ...] = self._data.shape
+        return shape
+
+    @property
+    def dtype(self) -> DType:
+        """The element type."""
+        return dtypes.BY_NUMPY[self._data.dtype]
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self._data.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        size = 1
+        for length in self._data.shape:
+            size *= length
+        return size
+
+    @property
+    def device(self) -> str:
+        """Where the elements are: "cpu"."""
+        return "cpu"
+
+    def to(self, device: str) -> Tensor:
+        """This Tensor on "cpu"; the GPU backend is not built yet."""
+        if str(device).lower() != "cpu":
+            raise DeviceError(f'Tensor.to: this version of snncell has no device {device!r}; use "cpu".')
+        return self
+
+    def asnumpy(self) -> np.ndarray[Any, Any]:
+        """The elements as a read-only NumPy array, without a copy; `np.array(t)` makes one that can be written."""
+        view = self._concrete("asnumpy()").view()
+        view.flags.writeable = False
+        return view
+
+    def item(self) -> Any:
+        """The value of a Tensor of one element as a Python number."""
+        if self.size != 1:
+            raise ShapeError(f"Tensor.item: needs exactly one element, this Tensor has shape {self.shape}.")
+        return self._concrete("item()").item()
+
+    def tolist(self) -> Any:
+        """The elements as nested lists of Python numbers."""
+        return self._concrete("tolist()").tolist()
+
+    def _concrete(self, what: str) -> np.ndarray[Any, Any]:
+        """The array, or an error where there is none because the function is being traced."""
+        if isinstance(self._data, np.ndarray):
+            return self._data
+        raise STATE.trace.needs_value(what) if STATE.trace is not None else stale()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        return np.array(self.asnumpy(), dtype=dtype, copy=copy)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        array = self.asnumpy()
+        # A consumer that asks for the older protocol cannot be told that the memory is read-only: it gets its own.
+        version = options.get("max_version")
+        return (array if version is not None and version >= (1, 0) else array.copy()).__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._concrete("__dlpack_device__()").__dlpack_device__()
+
+    def __bool__(self) -> bool:
+        if self.size != 1:
+            raise ShapeError(
+                f"A Tensor of shape {self.shape} is neither true nor false. Reduce it first: (x > 0).all() or .any()."
+            )
+        return bool(self._concrete("if/while/bool() on a Tensor").item())
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __index__(self) -> int:
+        if self.dtype.category != 1:
+            raise DTypeError(f"A Tensor of dtype {self.dtype} is no index; only integers are.")
+        return int(self.item())
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise ShapeError("len() of a Tensor without axes (shape ()).")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return (self[i] for i in range(len(self)))
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        raise AssignError(
+            "A Tensor's values do not change. Build a new one (ops.select, ops.concat), or write to a Parameter."
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Tensor, (np.array(self.asnumpy()),)
+
+    def __deepcopy__(self, memo: Any) -> Tensor:
+        return wrap(self._data)
+
+    def __repr__(self) -> str:
+        dims = ", ".join(map(str, self.shape))
+        gap = "\n" if self.ndim > 1 else " "
+        return f"Tensor(shape=[{dims}], dtype={self.dtype!r}, value={gap}{self._text(scientific=True)})"
+
+    def __str__(self) -> str:
+        return self._text(scientific=False)
+
+    def __format__(self, specification: str) -> str:
+        return format(self.item(), specification) if specification else str(self)
+
+    def _text(self, scientific: bool) -> str:
+        if not isinstance(self._data, np.ndarray):
+            return str(self._data)
+        if not scientific:
+            return str(self._data)
+        styles: Any = {"float_kind": lambda x: f"{x:15.8e}"} if self._data.ndim else {}
+        return np.array2string(self._data, separator=", ", formatter=styles)
+
+    if TYPE_CHECKING:  # hung in by ops/methods.py
+
+        def __getattr__(self, name: str) -> Callable[..., Tensor]: ...
+        @property
+        def T(self) -> Tensor: ...  # noqa: N802 (NumPy's name)
+        def split(self, split_size_or_sections: Any, axis: int = 0) -> tuple[Tensor, ...]: ...
+        def unstack(self, axis: int = 0) -> tuple[Tensor, ...]: ...
+        def __getitem__(self, index: Any) -> Tensor: ...
+        def __add__(self, other: Any) -> Tensor: ...
+        def __radd__(self, other: Any) -> Tensor: ...
+        def __sub__(self, other: Any) -> Tensor: ...
+        def __rsub__(self, other: Any) -> Tensor: ...
+        def __mul__(self, other: Any) -> Tensor: ...
+        def __rmul__(self, other: Any) -> Tensor: ...
+        def __truediv__(self, other: Any) -> Tensor: ...
+        def __rtruediv__(self, other: Any) -> Tensor: ...
+        def __floordiv__(self, other: Any) -> Tensor: ...
+        def __mod__(self, other: Any) -> Tensor: ...
+        def __pow__(self, other: Any) -> Tensor: ...
+        def __rpow__(self, other: Any) -> Tensor: ...
+        def __matmul__(self, other: Any) -> Tensor: ...
+        def __rmatmul__(self, other: Any) -> Tensor: ...
+        def __neg__(self) -> Tensor: ...
+        def __abs__(self) -> Tensor: ...
+        def __invert__(self) -> Tensor: ...
+        def __and__(self, other: Any) -> Tensor: ...
+        def __or__(self, other: Any) -> Tensor: ...
+        def __xor__(self, other: Any) -> Tensor: ...
+        def __lt__(self, other: Any) -> Tensor: ...
+        def __le__(self, other: Any) -> Tensor: ...
+        def __gt__(self, other: Any) -> Tensor: ...
+        def __ge__(self, other: Any) -> Tensor: ...
+        def __eq__(self, other: object) -> Tensor: ...  # type: ignore[override]
+        def __ne__(self, other: object) -> Tensor: ...  # type: ignore[override]
+
+
+_new = Tensor.__new__
+
+
+def wrap(data: Any, entry: Entry | None = None, index: int = 0) -> Tensor:
+    """A Tensor around an array (or a traced Value) without a copy or a check: what operations return."""
+    tensor = _new(Tensor)
+    tensor._data = data
+    tensor._entry = entry
+    tensor._index = index
+    return tensor
+
+
+def stale() -> TraceError:
+    """The error for a traced Tensor that is used after its trace has ended."""
+    return TraceError(
+        "This Tensor belongs to a function that snncell.jit traced earlier; it has no value outside of it. "
+        "Return it from the function instead of keeping it in an attribute or a global."
+    )
+
+
+def to_array(data: Any, dtype: Any = None) -> np.ndarray[Any, Any]:
+    """A new array of a dtype that snncell has, from whatever `Tensor` takes."""
+    wanted = None if dtype is None else dtypes.as_dtype(dtype)
+    if isinstance(data, Tensor):
+        source = data._concrete("Tensor(tensor)")
+    elif isinstance(data, (np.ndarray, np.generic)):
+        source = np.asarray(data)
+    elif hasattr(data, "__dlpack__"):
+        source = np.from_dlpack(data)
+    else:
+        try:
+            source = np.asarray(_plain(data))
+        except ValueError as error:
+            raise ShapeError(f"Tensor: the nested list is ragged or holds no numbers: {error}") from None
+        wanted = wanted or dtypes.default_of(source)
+    if source.dtype.kind not in "biufc":
+        raise DTypeError(f"Tensor: {type(data).__name__} {_short(data)} holds no numbers (NumPy dtype {source.dtype}).")
+    if wanted is None:
+        wanted = dtypes.as_dtype(source.dtype)
+    return np.array(source, dtype=wanted.dtype, order="C")
+
+
+def _plain(data: Any) -> Any:
+    """Lists of Tensors hold their values, not objects."""
+    if isinstance(data, (list, tuple)):
+        return [_plain(item) for item in data]
+    return data.asnumpy() if isinstance(data, Tensor) else data
+
+
+def _short(data: Any) -> str:
+    text = repr(data)
+    return text if len(text) <= 60 else text[:57] + "..."

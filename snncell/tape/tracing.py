@@ -1,0 +1,137 @@
+"""Tracing: running a function on Values that have a shape and a dtype but no elements, to learn what it computes.
+
+Gradients inside a traced function need nothing more: the tape records Tensors whose data are Values as it records
+others, and the operations of its sweep land in the trace like any others.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from snncell.errors import TraceError
+from snncell.tape.tensor import Tensor, stale, wrap
+
+if TYPE_CHECKING:
+    from snncell.tape.parameter import Parameter
+    from snncell.tape.primitive import Primitive
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+class Value:
+    """A variable of a Program: what is known of an array before the Program runs."""
+
+    __slots__ = ("dtype", "number", "shape", "trace")
+
+    def __init__(self, trace: Trace, shape: tuple[int, ...], dtype: Any) -> None:
+        self.trace = trace
+        self.shape = shape
+        self.dtype = dtype
+        self.number = trace.count
+        trace.count += 1
+
+    @property
+    def spec(self) -> tuple[tuple[int, ...], Any]:
+        """Shape and dtype."""
+        return self.shape, self.dtype
+
+    def __repr__(self) -> str:
+        return f"%{self.number}:{self.dtype}[{','.join(map(str, self.shape))}]"
+
+
+class Step:
+    """One operation of a Program. Inputs are Values or Python scalars."""
+
+    __slots__ = ("attrs", "inputs", "line", "op", "outputs")
+
+    def __init__(self, op: Primitive, inputs: tuple[Any, ...], attrs: dict[str, Any], line: str) -> None:
+        self.op = op
+        self.inputs = inputs
+        self.attrs = attrs
+        self.line = line  # "file.py:12: v = v + x", where the user asked for it
+        self.outputs: tuple[Value, ...] = ()
+
+
+class Trace:
+    """Collects the steps of a function, the arrays and Parameters it reads, and the Parameters it writes."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.inputs: list[Value] = []
+        self.steps: list[Step] = []
+        self.constants: dict[int, tuple[Any, Value]] = {}  # by id of the array, which is kept so that ids stay unique
+        self.parameters: dict[Parameter, Value] = {}
+        self.written: dict[Parameter, Value] = {}
+        self.cells: dict[Any, None] = {}  # Cells that were called: if an attribute changes, the trace is out of date
+
+    def new_input(self, shape: tuple[int, ...], dtype: Any) -> Tensor:
+        """A Tensor that stands for an argument."""
+        value = Value(self, shape, dtype)
+        self.inputs.append(value)
+        return wrap(value)
+
+    def lift(self, x: Any) -> Any:
+        """The Value that stands for `x` in this trace; Python scalars stay what they are."""
+        if not isinstance(x, Tensor):
+            return x
+        data = x._data
+        if isinstance(data, Value):
+            if data.trace is not self:
+                raise stale()
+            return data
+        if type(x) is not Tensor:
+            parameter: Any = x  # a Parameter is read anew at each run; any other array is a constant
+            if parameter in self.written:
+                return self.written[parameter]
+            if parameter not in self.parameters:
+                self.parameters[parameter] = Value(self, data.shape, data.dtype)
+            return self.parameters[parameter]
+        if id(data) not in self.constants:
+            self.constants[id(data)] = (data, Value(self, data.shape, data.dtype))
+        return self.constants[id(data)][1]
+
+    def write(self, parameter: Parameter, value: Tensor) -> None:
+        """Note that `parameter` is to get `value`; reads that follow see it."""
+        self.lift(parameter)
+        self.written[parameter] = self.lift(value.astype(parameter.dtype))
+
+    def record(self, op: Primitive, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+        """Append a step; its Value, or a tuple of them."""
+        step = Step(op, tuple(self.lift(x) for x in inputs), attrs, user_line())
+        specs = op.abstract(step.inputs, attrs)
+        step.outputs = tuple(Value(self, shape, dtype) for shape, dtype in specs)
+        self.steps.append(step)
+        return step.outputs if op.multiple else step.outputs[0]
+
+    def needs_value(self, what: str) -> TraceError:
+        """The error for Python code that looks at a traced value."""
+        return TraceError(
+            f"{what} needs a value while snncell.jit traces the function, and there is none yet.\n  at {user_line()}\n"
+            f"Choose with ops.select(condition, a, b) instead of if, keep loops to Python numbers and shapes, "
+            f"pass what is fixed as a Python number, or take this part out of the jitted function."
+        )
+
+
+def evaluated_specs(op: Primitive, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
+    """Shapes and dtypes of an operation's outputs, found by evaluating it on zeros that take no memory.
+
+    So that no operation states its shape rule twice.
+    """
+    zeros = [np.broadcast_to(np.zeros((), x.dtype), x.shape) if isinstance(x, Value) else x for x in inputs]
+    outs = op.run(zeros, inputs, attrs)
+    return [(np.shape(out), np.asarray(out).dtype) for out in (outs if op.multiple else (outs,))]
+
+
+def user_line() -> str:
+    """File, line and text of the innermost caller outside of this package."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    import linecache
+
+    path, number = frame.f_code.co_filename, frame.f_lineno
+    return f"{os.path.basename(path)}:{number}: {linecache.getline(path, number).strip()}"

@@ -1,0 +1,293 @@
+"""Gradients of functions: `grad`, `value_and_grad`, `GradOperation`, `vjp`, `stop_gradient`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from snncell.errors import GradientError, ShapeError
+from snncell.tape import structure
+from snncell.tape.parameter import Parameter
+from snncell.tape.primitive import alias, snapshot
+from snncell.tape.state import STATE
+from snncell.tape.tape import Entry, Tape, deposit, sweep, zeros_of
+from snncell.tape.tensor import Tensor, wrap
+
+
+class _Recording:
+    """A function that has been run under a tape, ready to be pulled back."""
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        args: Sequence[Any],
+        positions: Sequence[int],
+        weights: Any,
+        kwargs: dict[str, Any],
+        who: str,
+    ) -> None:
+        self.who = who
+        self.arguments: list[tuple[list[Tensor], Any]] = []
+        call_args = list(args)
+        for position in positions:
+            if not -len(args) <= position < len(args):
+                raise GradientError(f"{who}: grad_position {position}, but the function got {len(args)} argument(s).")
+            leaves, tree = structure.flatten(call_args[position])
+            watched = [_watch(leaf) for leaf in _differentiable(leaves, call_args[position], position, who)]
+            self.arguments.append((watched, tree))
+            call_args[position] = structure.unflatten(tree, watched)
+        self.weights = _weights(weights, who)
+        self.tape = Tape()
+        with self.tape:
+            self.out = fn(*call_args, **kwargs)
+
+    def pull(self, out: Any, sens: Any, release: bool) -> tuple[list[Any], list[Tensor] | None]:
+        """Gradients for each watched argument, and for the weights."""
+        leaves, _ = structure.flatten(out)
+        seeds = _seeds(leaves, sens, self.who)
+        sources = [source for watched, _ in self.arguments for source in watched] + list(self.weights or ())
+        wanted = {source._entry for source in sources if source._entry is not None}
+        cotangents: dict[Entry, list[Tensor | None]] = {}
+        for leaf, seed in zip(leaves, seeds, strict=True):
+            if leaf._entry is not None and seed is not None:
+                deposit(cotangents, leaf._entry, leaf._index, seed)
+        sweep(self.tape.live(), cotangents, wanted, release and STATE.tape is None)
+        grads = iter([_arrived(source, cotangents) for source in sources])
+        of_arguments = [structure.unflatten(tree, [next(grads) for _ in watched]) for watched, tree in self.arguments]
+        return of_arguments, None if self.weights is None else list(grads)
+
+
+def _watch(x: Tensor) -> Tensor:
+    """The same value in a place of its own, so that other uses of `x` do not count; an outer tape sees through it."""
+    if STATE.tape is not None and x._entry is not None:
+        watched: Tensor = alias.bind(x)
+        return watched
+    data = snapshot(x)._data
+    return wrap(data, Entry.source(data))
+
+
+def _arrived(source: Tensor, cotangents: dict[Entry, list[Tensor | None]]) -> Tensor:
+    assert source._entry is not None  # sources are watched
+    slots = cotangents.get(source._entry)
+    found = None if slots is None else slots[source._index]
+    return zeros_of((source.shape, source._data.dtype)) if found is None else found
+
+
+def _differentiable(leaves: list[Tensor], argument: Any, position: int, who: str) -> list[Tensor]:
+    if not leaves:
+        raise GradientError(
+            f"{who}: argument {position} is a {type(argument).__name__}; gradients are taken with respect to Tensors. "
+            f"Pass snncell.Tensor(...), or choose others by grad_position."
+        )
+    for leaf in leaves:
+        if not leaf.dtype.is_float:
+            raise GradientError(
+                f"{who}: argument {position} has dtype {leaf.dtype}; there is no gradient with respect to integers or "
+                f"booleans. Convert it (x.astype('float32')) or choose other arguments by grad_position."
+            )
+    return leaves
+
+
+def _weights(weights: Any, who: str) -> tuple[Parameter, ...] | None:
+    if weights is None:
+        return None
+    found = (weights,) if isinstance(weights, Parameter) else tuple(weights)
+    for weight in found:
+        if not isinstance(weight, Parameter):
+            raise GradientError(f"{who}: weights holds a {type(weight).__name__}; only Parameters can be weights.")
+        if not weight.requires_grad:
+            raise GradientError(
+                f"{who}: Parameter {weight.name!r} has requires_grad=False. Set it to True or leave it out of weights."
+            )
+        if not weight.dtype.is_float:
+            raise GradientError(f"{who}: Parameter {weight.name!r} has dtype {weight.dtype}, which has no gradient.")
+    return found
+
+
+def _seeds(leaves: list[Tensor], sens: Any, who: str) -> list[Tensor | None]:
+    """What goes in at the outputs: `sens`, or ones for each output that can carry a gradient."""
+    if not leaves:
+        raise GradientError(f"{who}: the function returned no Tensor, so there is nothing to differentiate.")
+    if not any(leaf.dtype.is_float for leaf in leaves):
+        kinds = ", ".join(repr(leaf.dtype) for leaf in leaves)
+        raise GradientError(f"{who}: the function returned {kinds}, which has no gradient. Return floats.")
+    if sens is None:
+        return [_ones(leaf) if leaf.dtype.is_float else None for leaf in leaves]
+    given, _ = structure.flatten(sens)
+    if len(given) != len(leaves):
+        raise GradientError(f"{who}: {len(given)} gradient(s) for {len(leaves)} output(s); give one for each.")
+    for number, (seed, leaf) in enumerate(zip(given, leaves, strict=True)):
+        if seed.shape != leaf.shape:
+            raise ShapeError(
+                f"{who}: the gradient for output {number} has shape {seed.shape}, the output itself {leaf.shape}."
+            )
+    return list(given)
+
+
+def _ones(leaf: Tensor) -> Tensor:
+    return wrap(np.broadcast_to(np.ones((), leaf._data.dtype), leaf.shape))
+
+
+def value_and_grad(
+    fn: Callable[..., Any], grad_position: int | tuple[int, ...] | None = 0, weights: Any = None, has_aux: bool = False
+) -> Callable[..., Any]:
+    """A function that gives the value of `fn` and its gradients.
+
+    The value is differentiated in reverse from ones (an output that is not a scalar counts as its sum; several
+    outputs are added).
+
+    Args:
+        fn: a function or Cell of Tensors.
+        grad_position: the argument to differentiate with respect to: an int or a 1-tuple gives a bare gradient, a
+            longer tuple a tuple, None none. An argument that is a tuple, list or dict of Tensors gets a gradient of
+            the same structure.
+        weights: a Parameter (bare gradient) or several (a tuple), beside or instead of the arguments. With both, the
+            gradients are a pair.
+        has_aux: `fn` returns `(loss, *aux)`, and only `loss` is differentiated.
+
+    Returns:
+        A function with `fn`'s arguments that returns `(value, gradients)`.
+
+    Raises:
+        GradientError: for an argument that is no float Tensor, a weight that is no Parameter, or an output without a
+            gradient.
+
+    Example:
+        >>> value_and_grad(lambda x: x * x)(Tensor(3.0))
+        (Tensor(shape=[], dtype=Float32, value= 9), Tensor(shape=[], dtype=Float32, value= 6))
+    """
+    return _gradient_function(fn, grad_position, weights, has_aux, True, "value_and_grad")
+
+
+def grad(
+    fn: Callable[..., Any], grad_position: int | tuple[int, ...] | None = 0, weights: Any = None, has_aux: bool = False
+) -> Callable[..., Any]:
+    """A function that gives the gradients of `fn`; its arguments are those of `value_and_grad`.
+
+    Returns:
+        A function with `fn`'s arguments that returns the gradients, or `(gradients, aux)` with `has_aux`.
+
+    Example:
+        >>> grad(grad(lambda x: x * x * x))(Tensor(2.0))
+        Tensor(shape=[], dtype=Float32, value= 12)
+    """
+    return _gradient_function(fn, grad_position, weights, has_aux, False, "grad")
+
+
+def _gradient_function(
+    fn: Callable[..., Any], grad_position: Any, weights: Any, has_aux: bool, with_value: bool, who: str
+) -> Callable[..., Any]:
+    if not callable(fn):
+        raise GradientError(f"{who}: the first argument is a function or a Cell, not a {type(fn).__name__}.")
+    positions = (grad_position,) if isinstance(grad_position, int) else tuple(grad_position or ())
+    if not positions and weights is None:
+        raise GradientError(f"{who}: nothing to differentiate with respect to; give grad_position or weights.")
+
+    def gradients(*args: Any, **kwargs: Any) -> Any:
+        recording = _Recording(fn, args, positions, weights, kwargs, who)
+        out = recording.out
+        if has_aux and not isinstance(out, tuple):
+            raise GradientError(f"{who}: with has_aux the function returns (loss, *aux), not a {type(out).__name__}.")
+        of_arguments, of_weights = recording.pull(out[0] if has_aux else out, None, release=True)
+        parts: list[Any] = [of_arguments[0] if len(of_arguments) == 1 else tuple(of_arguments)] if of_arguments else []
+        if of_weights is not None:
+            parts.append(of_weights[0] if isinstance(weights, Parameter) else tuple(of_weights))
+        result = parts[0] if len(parts) == 1 else tuple(parts)
+        if with_value:
+            return out, result
+        return (result, out[1:]) if has_aux else result
+
+    return _wraps(fn, gradients)
+
+
+def _wraps(fn: Callable[..., Any], wrapper: Callable[..., Any]) -> Callable[..., Any]:
+    """Carry over the name and documentation of a function; a Cell's attributes are its own."""
+    return functools.wraps(fn, updated=())(wrapper) if hasattr(fn, "__name__") else wrapper
+
+
+class GradOperation:
+    """MindSpore's gradient operation: `GradOperation(...)(fn)` or `GradOperation(get_by_list=True)(fn, weights)`.
+
+    Args:
+        get_all: gradients of all Tensor arguments as a tuple, instead of the first one's, bare.
+        get_by_list: gradients of the Parameters given beside the function, as a tuple; with `get_all` a pair of
+            tuples.
+        sens_param: the gradient function takes, as its last argument, the gradient to start from.
+
+    Example:
+        >>> GradOperation(get_all=True)(lambda x, y: x * y)(Tensor(2.0), Tensor(3.0))
+        (Tensor(shape=[], dtype=Float32, value= 3), Tensor(shape=[], dtype=Float32, value= 2))
+    """
+
+    def __init__(self, get_all: bool = False, get_by_list: bool = False, sens_param: bool = False) -> None:
+        self.get_all = get_all
+        self.get_by_list = get_by_list
+        self.sens_param = sens_param
+
+    def __call__(self, fn: Callable[..., Any], weights: Any = None) -> Callable[..., Any]:
+        if self.get_by_list and weights is None:
+            raise GradientError("GradOperation(get_by_list=True)(fn, weights): the weights are missing.")
+
+        def gradients(*args: Any, **kwargs: Any) -> Any:
+            sens = None
+            if self.sens_param:
+                sens = kwargs.pop("sens", None)
+                if sens is None:
+                    if not args:
+                        raise GradientError("GradOperation(sens_param=True): the last argument is the gradient.")
+                    *head, sens = args
+                    args = tuple(head)
+            positions: Sequence[int] = () if self.get_by_list and not self.get_all else (0,)
+            if self.get_all:
+                positions = [i for i, x in enumerate(args) if isinstance(x, Tensor) and x.dtype.is_float]
+            chosen = weights if self.get_by_list else None
+            recording = _Recording(fn, args, positions, chosen, kwargs, "GradOperation")
+            of_arguments, of_weights = recording.pull(recording.out, sens, release=True)
+            if of_weights is None:
+                return tuple(of_arguments) if self.get_all else of_arguments[0]
+            return (tuple(of_arguments), tuple(of_weights)) if self.get_all else tuple(of_weights)
+
+        return _wraps(fn, gradients)
+
+
+def vjp(fn: Callable[..., Any], *inputs: Any, weights: Any = None, has_aux: bool = False) -> tuple[Any, ...]:
+    """Run `fn` and give, beside its value, the function that pulls a gradient of the value back to the inputs.
+
+    Args:
+        fn: a function or Cell of Tensors.
+        inputs: its arguments.
+        weights: Parameters whose gradients are given too.
+        has_aux: `fn` returns `(out, *aux)`, and only `out` is differentiated.
+
+    Returns:
+        `(out, pull)`, or `(out, pull, aux)` with `has_aux`. `pull(dout, ...)` takes a gradient for each output and
+        returns one for each input: bare if there is one, else a tuple; with weights a pair. It may be called often.
+    """
+    positions = [i for i, x in enumerate(inputs) if _has_float(x)]
+    recording = _Recording(fn, inputs, positions, weights, {}, "vjp")
+    out, aux = (recording.out[0], recording.out[1:]) if has_aux else (recording.out, None)
+
+    def pull(*douts: Any) -> Any:
+        of_arguments, of_weights = recording.pull(out, douts, release=False)
+        found = dict(zip(positions, of_arguments, strict=True))
+        grads = tuple(found.get(i) for i in range(len(inputs)))
+        result = grads[0] if len(grads) == 1 else grads
+        if of_weights is None:
+            return result
+        return result, of_weights[0] if isinstance(weights, Parameter) else tuple(of_weights)
+
+    return (out, pull, aux) if has_aux else (out, pull)
+
+
+def _has_float(x: Any) -> bool:
+    leaves, _ = structure.flatten(x)
+    return bool(leaves) and all(leaf.dtype.is_float for leaf in leaves)
+
+
+def stop_gradient(x: Any) -> Any:
+    """`x` (a Tensor or a structure of them) with the same values, through which no gradient flows."""
+    leaves, tree = structure.flatten(x)
+    return structure.unflatten(tree, [wrap(snapshot(leaf)._data) for leaf in leaves])
