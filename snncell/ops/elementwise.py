@@ -222,11 +222,8 @@ def clip(x: Any, min: Any = None, max: Any = None) -> Tensor:
     if type(min) in (int, float) and type(max) in (int, float) and min > max:
         raise ArgumentError(f"clip: min={min} is above max={max}.")
     x = as_tensor(x, "clip")
-    if min is not None:
-        x = where(less(x, min), min, x)
-    if max is not None:
-        x = where(greater(x, max), max, x)
-    return x
+    low: Tensor = x if min is None else where(less(x, min), min, x)
+    return low if max is None else where(greater(low, max), max, low)
 
 
 # --- rounding ---------------------------------------------------------------------------------------------------------

@@ -35,10 +35,8 @@ def _hang_in() -> None:
         setattr(Tensor, name, _operator(function))
         setattr(Tensor, "__r" + name[2:], _operator(_flipped(function)))
     # Beside None or a str, == and != are answered as Python answers them: False and True.
-    for name, function in {
-        "lt": el.less, "le": el.less_equal, "gt": el.greater, "ge": el.greater_equal, "eq": el.equal, "ne": el.not_equal,
-    }.items():  # fmt: skip
-        setattr(Tensor, f"__{name}__", _operator(function))
+    for name in ("lt", "le", "gt", "ge", "eq", "ne"):
+        setattr(Tensor, f"__{name}__", _operator(getattr(el, name)))
     for name, function in {"neg": el.neg, "pos": lambda x: x, "abs": el.abs, "invert": el.logical_not}.items():
         setattr(Tensor, f"__{name}__", _method(function))
     setattr(Tensor, "__getitem__", sh.getitem)

@@ -104,7 +104,8 @@ def uniform(shape: Any, low: Any = 0.0, high: Any = 1.0, dtype: Any = dtypes.flo
 def normal(shape: Any, mean: Any = 0.0, stddev: Any = 1.0, dtype: Any = dtypes.float32) -> Tensor:
     """Numbers of the normal distribution; mean and deviation may be Tensors and get gradients."""
     drawn: Tensor = _normal.bind(next_key(), shape=as_shape(shape, "normal"), dtype=_real(dtype, "normal"))
-    return drawn * stddev + mean
+    result: Tensor = drawn * stddev + mean
+    return result
 
 
 def bernoulli(p: Any) -> Tensor:
