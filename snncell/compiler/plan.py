@@ -10,8 +10,8 @@ import numpy as np
 from snncell.compiler.emit import Operand, emit
 from snncell.compiler.fuse import Group, fuse
 from snncell.compiler.program import Program, last_uses
-from snncell.kernels.arrays import quiet
 from snncell.kernels.build import build
+from snncell.tape.state import STATE
 from snncell.tape.tracing import Step, Value
 
 
@@ -51,7 +51,7 @@ class Plan:
             slots[slot] = array
         for parameter, slot in self.parameters:
             slots[slot] = parameter._data
-        quiet(self._run, slots)
+        STATE.quiet(self._run, slots)
         results = [slots[slot] for slot in self.outputs]
         for parameter, slot in self.written:
             parameter._data = slots[slot]

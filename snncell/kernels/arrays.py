@@ -1,33 +1,21 @@
-"""CPU arrays: evaluating without floating-point warnings, allocating."""
+"""CPU arrays: evaluating without floating-point warnings."""
 
 from __future__ import annotations
 
 import contextvars
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 
-def _silent_context() -> contextvars.Context:
+def quiet_runner() -> Callable[..., Any]:
+    """`run(function, *args, **kwargs)` calls it with NumPy's floating-point warnings off: inf and NaN are values here.
+
+    NumPy keeps its error state in a context variable. Running in a context that was prepared once costs a twentieth of
+    a microsecond; entering `np.errstate` costs one, as much as a small operation. A context can be entered once at a
+    time, so each thread needs a runner of its own, and what it runs must not call it again.
+    """
     context = contextvars.copy_context()
     context.run(np.seterr, all="ignore")
-    return context
-
-
-class _PerThread(threading.local):
-    def __init__(self) -> None:
-        self.run: Callable[..., Any] = _silent_context().run
-
-
-_thread = _PerThread()
-
-
-def quiet(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call `function` with NumPy's floating-point warnings off: inf and NaN are values here, they pass through.
-
-    NumPy keeps its error state in a context variable. Running in a context prepared once per thread costs a
-    twentieth of a microsecond; entering `np.errstate` costs one, as much as a small operation.
-    """
-    return _thread.run(function, *args, **kwargs)
+    return context.run

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from snncell.errors import ArgumentError, DTypeError, GradientError, ShapeError, SnncellError, TensorIndexError
-from snncell.kernels.arrays import quiet
 from snncell.tape import structure
 from snncell.tape.state import STATE, recording_on
 from snncell.tape.tape import Entry, Tape, zeros_of
@@ -80,16 +79,14 @@ class Primitive:
     def bind(self, *inputs: Any, **attrs: Any) -> Any:
         """Carry the operation out on Tensors and Python scalars, or trace it, and note it on the tape."""
         state = STATE
-        data = (
-            self.run([x._data if isinstance(x, Tensor) else x for x in inputs], inputs, attrs)
-            if state.trace is None
-            else state.trace.record(self, inputs, attrs)
-        )
-        tape = state.tape
-        if tape is not None and self.differentiable:
-            for x in inputs:
-                if isinstance(x, Tensor) and x._entry is not None:
-                    return self._record(tape, inputs, data, attrs)
+        if state.trace is None:
+            data = self.run([x._data if isinstance(x, Tensor) else x for x in inputs], inputs, attrs)
+        else:
+            data = state.trace.record(self, inputs, attrs)
+        if state.tape is not None and self.differentiable:
+            parents = tuple([x._entry if isinstance(x, Tensor) else None for x in inputs])
+            if parents.count(None) != len(parents):
+                return self._record(state.tape, inputs, parents, data, attrs)
         if self.multiple:
             return tuple([wrap(part) for part in data])
         return wrap(data)
@@ -97,7 +94,7 @@ class Primitive:
     def run(self, arrays: Sequence[Any], inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
         """Evaluate on arrays; what NumPy refuses is said in our words. `inputs` are what the message tells of."""
         try:
-            data = quiet(self.evaluate, *arrays, **attrs)
+            data = STATE.quiet(self.evaluate, *arrays, **attrs)
         except SnncellError:
             raise
         except (TypeError, ValueError, IndexError, AttributeError, ArithmeticError) as error:
@@ -119,24 +116,32 @@ class Primitive:
         """Shape and dtype of each output, from inputs that are Values or Python scalars."""
         return evaluated_specs(self, inputs, attrs)
 
-    def _record(self, tape: Tape, inputs: tuple[Any, ...], data: Any, attrs: dict[str, Any]) -> Any:
+    def _record(
+        self,
+        tape: Tape,
+        inputs: tuple[Any, ...],
+        parents: tuple[Entry | None, ...],
+        data: Any,
+        attrs: dict[str, Any],
+    ) -> Any:
+        keeps = self.keeps * len(inputs) if self.variadic else self.keeps
         outputs = data if self.multiple else (data,)
         entry = Entry(
             self,
             attrs,
-            tuple([x._entry if isinstance(x, Tensor) else None for x in inputs]),
+            parents,
             tuple([x._index if isinstance(x, Tensor) else 0 for x in inputs]),
-            self._kept(inputs),
+            [
+                None if not keep else x if type(x) is Tensor else snapshot(x)
+                for x, keep in zip(inputs, keeps, strict=True)
+            ],
             outputs if self.keeps_out else None,
-            tuple([(part.shape, part.dtype) for part in outputs]),
+            [(part.shape, part.dtype) for part in outputs],
         )
         tape.add(entry)
-        tensors = tracked(entry, outputs)
-        return tensors if self.multiple else tensors[0]
-
-    def _kept(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        keeps = self.keeps * len(inputs) if self.variadic else self.keeps
-        return tuple([snapshot(x) if keep else None for x, keep in zip(inputs, keeps, strict=True)])
+        if self.multiple:
+            return tracked(entry, outputs)
+        return wrap(data, entry if data.dtype.kind in "fc" else None)
 
     def pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
         """Call the reverse of one entry."""

@@ -7,12 +7,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from snncell.kernels.arrays import quiet_runner
+
 if TYPE_CHECKING:
     from snncell.tape.tape import Tape
     from snncell.tape.tracing import Trace
 
 
 class _State(threading.local):
+    def __init__(self) -> None:
+        self.quiet = quiet_runner()  # calls a function without floating-point warnings
+
     tape: Tape | None = None
     trace: Trace | None = None
     smooth = False  # whether Cells that have a smooth primitive run it instead of construct

@@ -42,7 +42,7 @@ class Entry:
         indices: tuple[int, ...],
         inputs: Any,
         outputs: Any,
-        specs: tuple[tuple[tuple[int, ...], Any], ...],
+        specs: Sequence[tuple[tuple[int, ...], Any]],
     ) -> None:
         self.op = op
         self.attrs = attrs

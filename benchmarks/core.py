@@ -1,0 +1,158 @@
+"""The core's figures, side by side with PyTorch where it is installed: `python benchmarks/core.py [--json FILE]`.
+
+Each pair is measured in turns (A B A B ...), and medians and ratios are printed, for the machine's speed drifts.
+
+- import: `import snncell` in fresh processes.
+- eager: one operation with its tape entry on 64 elements, forward only, recorded.
+- first call: a jitted function in a fresh process, with an empty and with a filled disk cache.
+- step: a 64-128-128-10 MLP training step with Adam, batch 64, float32.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import snncell
+from snncell import Tensor, nn, ops
+from snncell.tape.tape import Tape
+
+ROUNDS = 15
+
+
+def in_turns(contestants: dict[str, Callable[[], Any]], calls: int) -> dict[str, float]:
+    """Median seconds per call of each, measured round by round."""
+    times: dict[str, list[float]] = {name: [] for name in contestants}
+    for function in contestants.values():
+        function()
+    for _ in range(ROUNDS):
+        for name, function in contestants.items():
+            start = time.perf_counter()
+            for _ in range(calls):
+                function()
+            times[name].append((time.perf_counter() - start) / calls)
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def fresh(code: str, **environment: str) -> float:
+    """What a fresh process prints for `code`: seconds."""
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, **environment}, capture_output=True, text=True, check=True
+    )
+    return float(done.stdout)
+
+
+def import_time() -> dict[str, float]:
+    code = "import time; t = time.perf_counter(); import snncell; print(time.perf_counter() - t)"
+    return {"import snncell, s": statistics.median(fresh(code) for _ in range(7))}
+
+
+def first_call() -> dict[str, float]:
+    code = (
+        "import time, snncell; from snncell import Tensor, ops\n"
+        "f = snncell.jit(lambda x: (ops.tanh(x * 2.0 + 1.0) * ops.sigmoid(x)).sum(0)); x = Tensor([[1.0, 2.0]] * 64)\n"
+        "t = time.perf_counter(); f(x); print(time.perf_counter() - t)"
+    )
+    cold, warm = [], []
+    for _ in range(3):
+        with tempfile.TemporaryDirectory() as folder:
+            cold.append(fresh(code, SNNCELL_CACHE_DIR=folder))
+            warm.append(fresh(code, SNNCELL_CACHE_DIR=folder))
+    return {"jit, first call, cold, s": statistics.median(cold), "from the disk cache, s": statistics.median(warm)}
+
+
+def eager_op(torch: Any) -> dict[str, float]:
+    x = snncell.Parameter(np.ones(64, np.float32))
+    y = Tensor(np.ones(64, np.float32))
+    tape = Tape()
+
+    def add() -> Any:
+        return x + y
+
+    def mul() -> Any:
+        return x * y
+
+    def sigmoid() -> Any:
+        return ops.sigmoid(x)
+
+    figures: dict[str, float] = {}
+    for mine in (add, mul, sigmoid):
+        contestants: dict[str, Callable[[], Any]] = {"snncell": mine}
+        if torch is not None:
+            a, b = torch.ones(64, requires_grad=True), torch.ones(64)
+            theirs = {"add": lambda a=a, b=b: a + b, "mul": lambda a=a, b=b: a * b, "sigmoid": lambda a=a: a.sigmoid()}
+            contestants["torch"] = theirs[mine.__name__]
+        with tape:
+            found = in_turns(contestants, 2000)
+            tape.entries.clear()
+        figures.update({f"eager {mine.__name__} with tape, {name}, us": t * 1e6 for name, t in found.items()})
+    return figures
+
+
+def training_step(torch: Any) -> dict[str, float]:
+    rng = np.random.default_rng(0)
+    data, classes = rng.standard_normal((64, 64)).astype(np.float32), rng.integers(0, 10, 64)
+    net = nn.SequentialCell(nn.Dense(64, 128), nn.ReLU(), nn.Dense(128, 128), nn.ReLU(), nn.Dense(128, 10))
+    loss_fn, params = nn.CrossEntropyLoss(), net.trainable_params()
+    optimiser = nn.Adam(params, 1e-3)
+    gradients = snncell.value_and_grad(lambda x, y: loss_fn(net(x), y), None, params)
+    x, y = Tensor(data), Tensor(classes)
+
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        value, grads = gradients(x, y)
+        optimiser(grads)
+        return value
+
+    jitted = snncell.jit(step)
+    contestants: dict[str, Callable[[], Any]] = {"eager": lambda: step(x, y), "jitted": lambda: jitted(x, y)}
+    if torch is not None:
+        layers = torch.nn
+        model = layers.Sequential(
+            layers.Linear(64, 128), layers.ReLU(), layers.Linear(128, 128), layers.ReLU(), layers.Linear(128, 10)
+        )
+        adam = torch.optim.Adam(model.parameters(), 1e-3)
+        tx, ty = torch.from_numpy(data), torch.from_numpy(classes)
+
+        def torch_step() -> None:
+            adam.zero_grad()
+            torch.nn.functional.cross_entropy(model(tx), ty).backward()
+            adam.step()
+
+        contestants["torch"] = torch_step
+    return {f"MLP step, {name}, us": t * 1e6 for name, t in in_turns(contestants, 100).items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", help="also write the figures to this file")
+    arguments = parser.parse_args()
+    try:
+        import torch
+    except ImportError:
+        torch = None
+        print("PyTorch is not installed: its columns are left out.")
+    figures = {**import_time(), **first_call(), **eager_op(torch), **training_step(torch)}
+    for name, value in figures.items():
+        print(f"{name:<46} {value:>10.3f}")
+    for name in [name for name in figures if ", torch" in name]:
+        for kind in ("snncell", "eager", "jitted"):
+            mine = figures.get(name.replace("torch", kind))
+            if mine is not None:
+                print(f"{name.split(', ')[0]}: {kind} / torch {mine / figures[name]:>22.2f}")
+    if arguments.json:
+        with open(arguments.json, "w", encoding="utf-8") as file:
+            json.dump(figures, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()
