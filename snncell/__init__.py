@@ -3,58 +3,34 @@
 import importlib
 from typing import Any
 
-from snncell import common as common
-from snncell import dtype as dtype
-from snncell import nn as nn
-from snncell import ops as ops
-from snncell import surrogate as surrogate
-from snncell.compiler.jit import explain as explain
-from snncell.compiler.jit import jit as jit
-from snncell.config import GRAPH_MODE as GRAPH_MODE
-from snncell.config import PYNATIVE_MODE as PYNATIVE_MODE
-from snncell.config import get_context as get_context
-from snncell.config import set_context as set_context
+from snncell import common as common, dtype as dtype, nn as nn, ops as ops, surrogate as surrogate
+from snncell.compiler.jit import explain as explain, jit as jit
+from snncell.config import (
+    GRAPH_MODE as GRAPH_MODE,
+    PYNATIVE_MODE as PYNATIVE_MODE,
+    get_context as get_context,
+    set_context as set_context,
+)
 from snncell.dtype import (
     bool_ as bool_,
-)
-from snncell.dtype import (
     complex64 as complex64,
-)
-from snncell.dtype import (
     complex128 as complex128,
-)
-from snncell.dtype import (
     float16 as float16,
-)
-from snncell.dtype import (
     float32 as float32,
-)
-from snncell.dtype import (
     float64 as float64,
-)
-from snncell.dtype import (
     int8 as int8,
-)
-from snncell.dtype import (
     int16 as int16,
-)
-from snncell.dtype import (
     int32 as int32,
-)
-from snncell.dtype import (
     int64 as int64,
-)
-from snncell.dtype import (
     uint8 as uint8,
 )
-from snncell.io.checkpoint import load_checkpoint as load_checkpoint
-from snncell.io.checkpoint import load_param_into_net as load_param_into_net
-from snncell.io.checkpoint import save_checkpoint as save_checkpoint
-from snncell.ops import grad as grad
-from snncell.ops import set_seed as set_seed
-from snncell.ops import value_and_grad as value_and_grad
-from snncell.tape.parameter import Parameter as Parameter
-from snncell.tape.parameter import ParameterTuple as ParameterTuple
+from snncell.io.checkpoint import (
+    load_checkpoint as load_checkpoint,
+    load_param_into_net as load_param_into_net,
+    save_checkpoint as save_checkpoint,
+)
+from snncell.ops import grad as grad, set_seed as set_seed, value_and_grad as value_and_grad
+from snncell.tape.parameter import Parameter as Parameter, ParameterTuple as ParameterTuple
 from snncell.tape.tensor import Tensor as Tensor
 
 __version__ = "0.1.0"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from snncell import dtype as dtypes
-from snncell import ops
+from snncell import dtype as dtypes, ops
 from snncell.cell import Cell
 from snncell.common.initializer import HeUniform, Uniform, initializer
 from snncell.errors import ArgumentError, ShapeError

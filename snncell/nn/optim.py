@@ -10,8 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from snncell import dtype as dtypes
-from snncell import ops
+from snncell import dtype as dtypes, ops
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, ParameterError, ShapeError
 from snncell.tape.parameter import Parameter, ParameterTuple, refuse_equal_names

@@ -14,9 +14,7 @@ from typing import Any
 import numpy as np
 
 from snncell.errors import ArgumentError, ShapeError
-from snncell.ops import elementwise as el
-from snncell.ops import linalg, reduce
-from snncell.ops import shape as sh
+from snncell.ops import creation as new, linalg, logic as lg, reduce, shape as sh
 from snncell.ops.base import as_float, as_int, as_tensor, primitive, same_dtype
 from snncell.tape.tensor import Tensor
 
@@ -271,8 +269,8 @@ def max_pool(
     name = f"max_pool{count}d"
     view = _pool_windows(x, count, kernel_size, stride, pad_mode, padding, dilation, -math.inf, name)
     first = reduce.argmax(view, -1, keepdims=True)
-    chosen = el.equal(sh.arange(view.shape[-1]), first)
-    return reduce.sum(el.where(chosen, view, 0.0), -1)
+    chosen = lg.equal(new.arange(view.shape[-1]), first)
+    return reduce.sum(lg.where(chosen, view, 0.0), -1)
 
 
 def avg_pool(
@@ -292,7 +290,7 @@ def avg_pool(
     if pad_mode == "valid" or (pad_mode == "pad" and count_include_pad):
         return reduce.mean(view, -1)
     inside = _pool_windows(
-        sh.ones((1, 1, *tensor.shape[2:]), tensor.dtype), count, kernel_size, stride, pad_mode, padding, 1, 0.0, name
+        new.ones((1, 1, *tensor.shape[2:]), tensor.dtype), count, kernel_size, stride, pad_mode, padding, 1, 0.0, name
     )
     return reduce.sum(view, -1) / reduce.sum(inside, -1)
 

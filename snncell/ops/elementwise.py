@@ -1,8 +1,8 @@
 """Elementwise operations: each is its formula and, right under it, its reverse.
 
 In a formula, names such as `exp` or `where` mean scalar functions (`kernels/scalar.py`); in a reverse they are the
-operations of this module. Conventions where a derivative does not exist: relu'(0) = 0, abs'(0) = 0, a tie of maximum
-or minimum splits 0.5 / 0.5, clip's is 0 outside and 1 on its bounds. NaN passes through everything.
+operations of this package. Conventions where a derivative does not exist: abs'(0) = 0, a tie of maximum or minimum
+splits 0.5 / 0.5, clip's is 0 outside and 1 on its bounds. NaN passes through everything.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 from snncell.errors import ArgumentError
 from snncell.ops.base import as_float, as_tensor, astype, elementwise
+from snncell.ops.logic import equal, greater, less, where
 from snncell.tape.tensor import Tensor
 
 Grads = Sequence[Any]
@@ -381,209 +382,6 @@ def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     return (dout * exp(-square(x)) * (2.0 / math.sqrt(math.pi)),)
 
 
-# --- activations ------------------------------------------------------------------------------------------------------
-
-
-@elementwise("float")
-def sigmoid(x: Any) -> Any:
-    """1 / (1 + exp(-x))."""
-    return 1.0 / (1.0 + exp(-x))
-
-
-@sigmoid.def_bprop
-def _(_x: Tensor, out: Tensor, dout: Tensor) -> Grads:
-    return (dout * out * (1.0 - out),)
-
-
-@elementwise("same")
-def relu(x: Any) -> Any:
-    """x where x > 0, else 0."""
-    return where(x <= 0, 0, x)  # in this order, a NaN stays
-
-
-@relu.def_bprop
-def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
-    return (where(x > 0, dout, 0.0),)
-
-
-@elementwise("same")
-def relu6(x: Any) -> Any:
-    """x limited to [0, 6]."""
-    return where(x <= 0, 0, where(x >= 6, 6, x))
-
-
-@relu6.def_bprop
-def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
-    return (where(logical_and(x > 0, x < 6), dout, 0.0),)
-
-
-@elementwise("float")
-def _leaky_relu(x: Any, alpha: Any) -> Any:
-    return where(x <= 0, alpha * x, x)
-
-
-@_leaky_relu.def_bprop
-def _(x: Tensor, alpha: Tensor, _out: Tensor, dout: Tensor) -> Grads:
-    return lambda: where(x > 0, dout, dout * alpha), lambda: where(x > 0, 0.0, dout * x)
-
-
-def leaky_relu(x: Any, alpha: Any = 0.2) -> Tensor:
-    """x where x > 0, else alpha * x; `alpha` may be a Tensor and gets a gradient too."""
-    return _leaky_relu(x, alpha)
-
-
-def gelu(x: Any, approximate: str = "tanh") -> Tensor:
-    """x * Phi(x), with Phi the normal distribution function.
-
-    Args:
-        x: any shape.
-        approximate: "tanh" for 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), "none" for the exact function.
-    """
-    x = as_float(x, "gelu")
-    if approximate == "none":
-        return mul(x * 0.5, erf(x * math.sqrt(0.5)) + 1.0)
-    if approximate != "tanh":
-        raise ArgumentError(f'gelu: approximate is "tanh" or "none", not {approximate!r}.')
-    return mul(x * 0.5, tanh((x + x * square(x) * 0.044715) * math.sqrt(2.0 / math.pi)) + 1.0)
-
-
-@elementwise("float")
-def softplus(x: Any) -> Any:
-    """log(1 + exp(x)), without overflow."""
-    return maximum(x, 0.0) + log1p(exp(-abs(x)))
-
-
-@softplus.def_bprop
-def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
-    return (dout * sigmoid(x),)
-
-
-# --- comparison, logic, selection -------------------------------------------------------------------------------------
-
-
-@elementwise("compare")
-def equal(x: Any, y: Any) -> Any:
-    """x == y."""
-    return x == y
-
-
-@elementwise("compare")
-def not_equal(x: Any, y: Any) -> Any:
-    """x != y."""
-    return x != y
-
-
-@elementwise("compare")
-def less(x: Any, y: Any) -> Any:
-    """x < y."""
-    return x < y
-
-
-@elementwise("compare")
-def less_equal(x: Any, y: Any) -> Any:
-    """x <= y."""
-    return x <= y
-
-
-@elementwise("compare")
-def greater(x: Any, y: Any) -> Any:
-    """x > y."""
-    return x > y
-
-
-@elementwise("compare")
-def greater_equal(x: Any, y: Any) -> Any:
-    """x >= y."""
-    return x >= y
-
-
-@elementwise("compare")
-def isnan(x: Any) -> Any:
-    """Whether x is not a number."""
-    return x != x
-
-
-@elementwise("compare")
-def isfinite(x: Any) -> Any:
-    """Whether x is neither infinite nor NaN."""
-    return x - x == 0
-
-
-@elementwise("logical")
-def logical_and(x: Any, y: Any) -> Any:
-    """Whether both are true."""
-    return x & y
-
-
-@elementwise("logical")
-def logical_or(x: Any, y: Any) -> Any:
-    """Whether one is true."""
-    return x | y
-
-
-@elementwise("logical")
-def logical_xor(x: Any, y: Any) -> Any:
-    """Whether exactly one is true."""
-    return x ^ y
-
-
-@elementwise("logical")
-def logical_not(x: Any) -> Any:
-    """Whether x is false."""
-    return logical_not(x)
-
-
-@elementwise("same")
-def bitwise_and(x: Any, y: Any) -> Any:
-    """The bits that both have."""
-    return x & y
-
-
-@elementwise("same")
-def bitwise_or(x: Any, y: Any) -> Any:
-    """The bits that one has."""
-    return x | y
-
-
-@elementwise("same")
-def bitwise_xor(x: Any, y: Any) -> Any:
-    """The bits that exactly one has."""
-    return x ^ y
-
-
-for _discrete in (
-    equal,
-    not_equal,
-    less,
-    less_equal,
-    greater,
-    greater_equal,
-    isnan,
-    isfinite,
-    logical_and,
-    logical_or,
-    logical_xor,
-    logical_not,
-    bitwise_and,
-    bitwise_or,
-    bitwise_xor,
-):
-    _discrete.no_gradient()
-
-
-@elementwise("select")
-def where(condition: Any, x: Any, y: Any) -> Any:
-    """x where the condition holds, else y."""
-    return where(condition, x, y)
-
-
-@where.def_bprop
-def _(condition: Tensor, _x: Tensor, _y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
-    return None, lambda: where(condition, dout, 0.0), lambda: where(condition, 0.0, dout)
-
-
-select = where
-gt, ge, lt, le, eq, ne = greater, greater_equal, less, less_equal, equal, not_equal
 subtract, multiply, divide = sub, mul, div
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from snncell.errors import ArgumentError, ShapeError
-from snncell.ops import shape as sh
+from snncell.ops import creation as new, shape as sh
 from snncell.ops.base import as_tensor, primitive, same_dtype
 from snncell.ops.elementwise import conj
 from snncell.tape.primitive import Primitive
@@ -104,7 +104,7 @@ def _(*args: Any, equation: str) -> Grads:
         # A letter that only this operand has was summed away: the gradient is the same along it.
         for letter, length in zip(terms[position], operands[position].shape, strict=True):
             if letter not in out and not any(letter in term for term in other_terms):
-                others.append(sh.ones((length,), dout.dtype))
+                others.append(new.ones((length,), dout.dtype))
                 other_terms.append(letter)
         spread = f"{','.join([out, *other_terms])}->{terms[position]}"
         result: Tensor = _einsum.bind(dout, *others, equation=spread)
@@ -143,7 +143,7 @@ def einsum(equation: str, *operands: Any) -> Tensor:
                 other = next(free)
                 terms[position] = terms[position][:place] + other + terms[position][place + 1 :]
                 terms.append(letter + other)
-                tensors.append(sh.eye(lengths[letter], dtype=tensors[position].dtype))
+                tensors.append(new.eye(lengths[letter], dtype=tensors[position].dtype))
     result: Tensor = _einsum.bind(*tensors, equation=f"{','.join(terms)}->{out}")
     return result
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from snncell.ops import base, linalg, reduce
-from snncell.ops import elementwise as el
-from snncell.ops import shape as sh
+from snncell.ops import activation, base, elementwise as el, indexing, linalg, logic, reduce, shape as sh
 from snncell.tape.tensor import Tensor
 
 
@@ -28,20 +26,20 @@ def _operator(function: Any) -> Any:
 def _hang_in() -> None:
     plain = {
         "__add__": el.add, "__sub__": el.sub, "__mul__": el.mul, "__truediv__": el.div, "__floordiv__": el.floor_div,
-        "__mod__": el.mod, "__pow__": el.pow, "__matmul__": linalg.matmul, "__and__": el.bitwise_and,
-        "__or__": el.bitwise_or, "__xor__": el.bitwise_xor,
+        "__mod__": el.mod, "__pow__": el.pow, "__matmul__": linalg.matmul, "__and__": logic.bitwise_and,
+        "__or__": logic.bitwise_or, "__xor__": logic.bitwise_xor,
     }  # fmt: skip
     for name, function in plain.items():
         setattr(Tensor, name, _operator(function))
         setattr(Tensor, "__r" + name[2:], _operator(_flipped(function)))
     # Beside None or a str, == and != are answered as Python answers them: False and True.
     for name in ("lt", "le", "gt", "ge", "eq", "ne"):
-        setattr(Tensor, f"__{name}__", _operator(getattr(el, name)))
-    for name, function in {"neg": el.neg, "pos": lambda x: x, "abs": el.abs, "invert": el.logical_not}.items():
+        setattr(Tensor, f"__{name}__", _operator(getattr(logic, name)))
+    for name, function in {"neg": el.neg, "pos": lambda x: x, "abs": el.abs, "invert": logic.logical_not}.items():
         setattr(Tensor, f"__{name}__", _method(function))
-    setattr(Tensor, "__getitem__", sh.getitem)
+    setattr(Tensor, "__getitem__", indexing.getitem)
     setattr(Tensor, "T", property(sh.transpose, doc="The axes in reverse order."))
-    for module in (el, reduce, sh):
+    for module in (el, activation, logic, reduce, sh, indexing):
         for name in _METHODS[module.__name__.rpartition(".")[2]].split():
             setattr(Tensor, name, _method(getattr(module, name)))
     for name, function in {"astype": base.astype, "matmul": linalg.matmul}.items():
@@ -59,10 +57,13 @@ def _method(function: Any) -> Any:
 
 
 _METHODS = {
-    "elementwise": "abs sign square sqrt rsqrt exp log log1p expm1 pow sin cos tanh sigmoid relu clip floor ceil round "
-    "isnan isfinite maximum minimum add sub mul div",
+    "elementwise": "abs sign square sqrt rsqrt exp log log1p expm1 pow sin cos tanh clip floor ceil round "
+    "maximum minimum add sub mul div",
+    "activation": "sigmoid relu",
+    "logic": "isnan isfinite",
     "reduce": "sum mean max min prod var std argmax argmin any all cumsum logsumexp softmax log_softmax",
-    "shape": "reshape transpose swapaxes expand_dims squeeze broadcast_to flip split tile flatten gather unstack",
+    "shape": "reshape transpose swapaxes expand_dims squeeze broadcast_to flip split tile flatten unstack",
+    "indexing": "gather",
 }
 
 _hang_in()

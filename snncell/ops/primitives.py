@@ -5,9 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from snncell.ops import conv, linalg, random, reduce
-from snncell.ops import elementwise as el
-from snncell.ops import shape as sh
+from snncell.ops import (
+    activation as act,
+    conv,
+    creation as new,
+    elementwise as el,
+    indexing,
+    linalg,
+    logic as lg,
+    random,
+    reduce,
+    shape as sh,
+)
 from snncell.ops.base import as_axis, as_tensor, astype
 from snncell.ops.control import assign
 from snncell.tape.tensor import Tensor
@@ -43,48 +52,48 @@ Add = _without_options("Add", el.add)
 Ceil = _without_options("Ceil", el.ceil)
 Cos = _without_options("Cos", el.cos)
 Div = _without_options("Div", el.div)
-Equal = _without_options("Equal", el.equal)
+Equal = _without_options("Equal", lg.equal)
 Erf = _without_options("Erf", el.erf)
 Exp = _without_options("Exp", el.exp)
 Expm1 = _without_options("Expm1", el.expm1)
 ExpandDims = _without_options("ExpandDims", sh.expand_dims)
-Fill = _without_options("Fill", sh.fill)
+Fill = _without_options("Fill", new.fill)
 Floor = _without_options("Floor", el.floor)
-Gather = _without_options("Gather", sh.gather)
-GeLU = _without_options("GeLU", el.gelu)
-Greater = _without_options("Greater", el.greater)
-GreaterEqual = _without_options("GreaterEqual", el.greater_equal)
-Less = _without_options("Less", el.less)
-LessEqual = _without_options("LessEqual", el.less_equal)
+Gather = _without_options("Gather", indexing.gather)
+GeLU = _without_options("GeLU", act.gelu)
+Greater = _without_options("Greater", lg.greater)
+GreaterEqual = _without_options("GreaterEqual", lg.greater_equal)
+Less = _without_options("Less", lg.less)
+LessEqual = _without_options("LessEqual", lg.less_equal)
 Log = _without_options("Log", el.log)
 Log1p = _without_options("Log1p", el.log1p)
-LogicalAnd = _without_options("LogicalAnd", el.logical_and)
-LogicalNot = _without_options("LogicalNot", el.logical_not)
-LogicalOr = _without_options("LogicalOr", el.logical_or)
+LogicalAnd = _without_options("LogicalAnd", lg.logical_and)
+LogicalNot = _without_options("LogicalNot", lg.logical_not)
+LogicalOr = _without_options("LogicalOr", lg.logical_or)
 Maximum = _without_options("Maximum", el.maximum)
 Minimum = _without_options("Minimum", el.minimum)
 Mul = _without_options("Mul", el.mul)
 Neg = _without_options("Neg", el.neg)
-NotEqual = _without_options("NotEqual", el.not_equal)
-OnesLike = _without_options("OnesLike", sh.ones_like)
+NotEqual = _without_options("NotEqual", lg.not_equal)
+OnesLike = _without_options("OnesLike", new.ones_like)
 Pow = _without_options("Pow", el.pow)
-ReLU = _without_options("ReLU", el.relu)
-ReLU6 = _without_options("ReLU6", el.relu6)
+ReLU = _without_options("ReLU", act.relu)
+ReLU6 = _without_options("ReLU6", act.relu6)
 RealDiv = _without_options("RealDiv", el.div)
 Reshape = _without_options("Reshape", sh.reshape)
 Round = _without_options("Round", el.round)
 Rsqrt = _without_options("Rsqrt", el.rsqrt)
-Select = _without_options("Select", el.where)
-Sigmoid = _without_options("Sigmoid", el.sigmoid)
+Select = _without_options("Select", lg.where)
+Sigmoid = _without_options("Sigmoid", act.sigmoid)
 Sign = _without_options("Sign", el.sign)
 Sin = _without_options("Sin", el.sin)
-Softplus = _without_options("Softplus", el.softplus)
+Softplus = _without_options("Softplus", act.softplus)
 Sqrt = _without_options("Sqrt", el.sqrt)
 Square = _without_options("Square", el.square)
 Sub = _without_options("Sub", el.sub)
 Tanh = _without_options("Tanh", el.tanh)
 Transpose = _without_options("Transpose", sh.transpose)
-ZerosLike = _without_options("ZerosLike", sh.zeros_like)
+ZerosLike = _without_options("ZerosLike", new.zeros_like)
 Cast = _without_options("Cast", astype)
 
 
@@ -204,7 +213,7 @@ class Argmax(PrimitiveClass):
 class OneHot(PrimitiveClass):
     """`ops.one_hot`, with the values given at the call."""
 
-    function = staticmethod(sh.one_hot)
+    function = staticmethod(indexing.one_hot)
 
     def __init__(self, axis: int = -1) -> None:
         super().__init__(axis=axis)

@@ -15,8 +15,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.errors import ArgumentError, ShapeError
-from snncell.ops import elementwise as el
-from snncell.ops import shape as sh
+from snncell.ops import logic as lg, shape as sh
 from snncell.ops.base import as_float, as_int, as_shape, astype, primitive
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
@@ -118,7 +117,7 @@ def bernoulli(p: Any) -> Tensor:
         _probability(p, "bernoulli", "p")
     tensor = as_float(p, "bernoulli")
     drawn = _uniform.bind(next_key(), shape=tensor.shape, dtype=_real(tensor.dtype, "bernoulli"))
-    return astype(el.less(drawn, tensor), tensor.dtype)
+    return astype(lg.less(drawn, tensor), tensor.dtype)
 
 
 def randint(low: int, high: int, shape: Any) -> Tensor:
@@ -183,8 +182,8 @@ def dropout2d(x: Any, keep_prob: float = 0.5) -> tuple[Tensor, Tensor]:
         raise ShapeError(f"Dropout2D: takes (N, C, ...), the shape is {tensor.shape}.")
     channels = (*tensor.shape[:2], *(1,) * (tensor.ndim - 2))
     drawn = _uniform.bind(next_key(), shape=channels, dtype=np.dtype(np.float32))
-    mask = sh.broadcast_to(el.less(drawn, keep), tensor.shape)
-    kept = el.where(mask, tensor, 0.0)
+    mask = sh.broadcast_to(lg.less(drawn, keep), tensor.shape)
+    kept = lg.where(mask, tensor, 0.0)
     return (kept if keep in (0.0, 1.0) else kept * (1.0 / keep)), mask
 
 

@@ -12,8 +12,7 @@ from snncell import dtype as dtypes
 from snncell.compiler.formula import Reduction
 from snncell.errors import ShapeError
 from snncell.kernels.scalar import LOOP
-from snncell.ops import elementwise as el
-from snncell.ops import shape as sh
+from snncell.ops import creation as new, elementwise as el, logic as lg, shape as sh
 from snncell.ops.base import as_axes, as_axis, as_float, as_tensor, astype, primitive
 from snncell.tape.primitive import Composite
 from snncell.tape.tensor import Tensor
@@ -56,7 +55,7 @@ def _(x: Tensor, _out: Tensor, dout: Tensor, *, axis: tuple[int, ...], keepdims:
 @_max.def_bprop
 @_min.def_bprop
 def _(x: Tensor, out: Tensor, dout: Tensor, *, axis: tuple[int, ...], keepdims: bool) -> Grads:
-    chosen = astype(el.equal(x, _with_kept_axes(out, axis, keepdims)), dout.dtype)  # ties share equally
+    chosen = astype(lg.equal(x, _with_kept_axes(out, axis, keepdims)), dout.dtype)  # ties share equally
     return (chosen * (_with_kept_axes(dout, axis, keepdims) / sum(chosen, axis, keepdims=True)),)
 
 
@@ -115,7 +114,7 @@ def prod(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
         half = rest.shape[-1] // 2
         pairs = rest[..., :half] * rest[..., half : 2 * half]
         rest = sh.concat([pairs, rest[..., 2 * half :]], -1) if rest.shape[-1] % 2 else pairs
-    product = rest[..., 0] if rest.shape[-1] else sh.ones(left, tensor.dtype)
+    product = rest[..., 0] if rest.shape[-1] else new.ones(left, tensor.dtype)
     return sh.expand_dims(product, axes) if keepdims else product
 
 
@@ -141,7 +140,7 @@ def logsumexp(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """log(sum(exp(x))), without overflow."""
     tensor = as_float(x, "logsumexp")
     peak = stop_gradient(max(tensor, axis, keepdims=True))
-    peak = el.where(el.isfinite(peak), peak, 0.0)  # -inf - -inf would be NaN
+    peak = lg.where(lg.isfinite(peak), peak, 0.0)  # -inf - -inf would be NaN
     result = el.log(sum(el.exp(tensor - peak), axis, keepdims=True)) + peak
     return result if keepdims else sh.squeeze(result, as_axes(axis, tensor.ndim, "logsumexp"))
 

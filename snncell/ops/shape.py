@@ -3,69 +3,17 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from snncell import dtype as dtypes
-from snncell.errors import ArgumentError, ShapeError, TensorIndexError
+from snncell.errors import ArgumentError, ShapeError
 from snncell.ops.base import as_axes, as_axis, as_int, as_shape, as_tensor, primitive, same_dtype
 from snncell.tape.primitive import Primitive
-from snncell.tape.tensor import Tensor, wrap
+from snncell.tape.tensor import Tensor
 
 Grads = Sequence[Any]
-
-# --- new Tensors ------------------------------------------------------------------------------------------------------
-
-
-def full(shape: Any, value: Any, dtype: Any = None) -> Tensor:
-    """A Tensor of `shape` filled with a number."""
-    array = np.asarray(Tensor(value, dtype)._data)
-    return wrap(np.full(as_shape(shape, "full"), array, array.dtype))
-
-
-def fill(type: Any, shape: Any, value: Any) -> Tensor:
-    """A Tensor of dtype `type` and `shape`, filled with `value` (MindSpore's order of arguments)."""
-    return full(shape, value, type)
-
-
-def zeros(shape: Any, dtype: Any = dtypes.float32) -> Tensor:
-    """Zeros."""
-    return wrap(np.zeros(as_shape(shape, "zeros"), dtypes.as_dtype(dtype).dtype))
-
-
-def ones(shape: Any, dtype: Any = dtypes.float32) -> Tensor:
-    """Ones."""
-    return wrap(np.ones(as_shape(shape, "ones"), dtypes.as_dtype(dtype).dtype))
-
-
-def zeros_like(x: Any, dtype: Any = None) -> Tensor:
-    """Zeros of the shape of `x`, and of its dtype unless another is given."""
-    tensor = as_tensor(x, "zeros_like")
-    return zeros(tensor.shape, dtype or tensor.dtype)
-
-
-def ones_like(x: Any, dtype: Any = None) -> Tensor:
-    """Ones of the shape of `x`, and of its dtype unless another is given."""
-    tensor = as_tensor(x, "ones_like")
-    return ones(tensor.shape, dtype or tensor.dtype)
-
-
-def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Tensor:
-    """Numbers from `start` (0 if it is left out) up to but without `stop`."""
-    first, last = (0, start) if stop is None else (start, stop)
-    if step == 0:
-        raise ArgumentError("arange: step is 0.")
-    numbers = np.arange(first, last, step)
-    return Tensor(numbers, dtype or (dtypes.float32 if numbers.dtype.kind == "f" else None))
-
-
-def eye(n: int, m: int | None = None, dtype: Any = dtypes.float32) -> Tensor:
-    """Ones on the diagonal of an n x m matrix, zeros elsewhere."""
-    return wrap(np.eye(as_int(n, "eye", "n"), m, dtype=dtypes.as_dtype(dtype).dtype))
-
 
 # --- views ------------------------------------------------------------------------------------------------------------
 
@@ -358,136 +306,6 @@ def pad(x: Any, padding: Sequence[int], mode: str = "constant", value: float = 0
         return tensor
     result: Tensor = _pad.bind(tensor, widths=widths, value=value)
     return result
-
-
-# --- indexing ---------------------------------------------------------------------------------------------------------
-
-
-@primitive
-def _getitem(x: Any, index: Any) -> Any:
-    return x[index]
-
-
-@primitive
-def _put(x: Any, index: Any, shape: tuple[int, ...]) -> Any:
-    """Zeros of `shape` with `x` at `index`."""
-    out = np.zeros(shape, x.dtype)
-    out[index] = x
-    return out
-
-
-@_getitem.def_bprop
-def _(_x: Tensor, _out: Tensor, dout: Tensor, *, index: Any) -> Grads:
-    return (_put.bind(dout, index=index, shape=_x.shape),)
-
-
-@_put.def_bprop
-def _(_x: Tensor, _out: Tensor, dout: Tensor, *, index: Any, shape: Any) -> Grads:
-    return (_getitem.bind(dout, index=index),)
-
-
-def getitem(x: Tensor, index: Any) -> Tensor:
-    """`x[index]` by NumPy's basic rules (integers, slices, None, ...), or with one list or Tensor of integers.
-
-    Raises:
-        TensorIndexError: for an index out of range, a mask, or a mixture that is not supported.
-    """
-    if isinstance(index, (list, np.ndarray)) or (isinstance(index, Tensor) and index.ndim > 0):
-        return gather(x, _no_mask(Tensor(index) if not isinstance(index, Tensor) else index), 0)
-    parts = index if isinstance(index, tuple) else (index,)
-    plain = tuple([_basic(part) for part in parts])
-    result: Tensor = _getitem.bind(x, index=plain)
-    return result
-
-
-def _basic(part: Any) -> Any:
-    if part is None or part is Ellipsis:
-        return part
-    if isinstance(part, slice):
-        return slice(*[None if bound is None else _position(bound) for bound in (part.start, part.stop, part.step)])
-    return _position(part)
-
-
-def _position(part: Any) -> int:
-    try:
-        if not isinstance(part, (bool, np.bool_)):
-            return operator.index(part)
-    except TypeError:
-        pass
-    raise TensorIndexError(
-        f"A Tensor index is made of integers, slices, None and ..., not {part!r}. Use ops.gather for lists of "
-        f"positions, and ops.select(mask, x, 0) instead of a mask."
-    )
-
-
-def _no_mask(index: Tensor) -> Tensor:
-    if index.dtype.category != 1:
-        raise TensorIndexError(
-            f"A Tensor cannot be indexed by a Tensor of dtype {index.dtype}: the result's shape would depend on "
-            f"values. Use ops.select(mask, x, 0), or ops.gather with integers."
-        )
-    return index
-
-
-@primitive
-def _gather(x: Any, indices: Any, axis: int) -> Any:
-    return np.take(x, indices, axis)
-
-
-@primitive
-def _scatter_add(x: Any, indices: Any, axis: int, shape: tuple[int, ...]) -> Any:
-    """Zeros of `shape` to which the slices of `x` are added at `indices` along `axis`, in their order."""
-    out = np.zeros(shape, x.dtype)
-    np.add.at(out, (*(slice(None),) * axis, indices), x)
-    return out
-
-
-@_gather.def_bprop
-def _(_x: Tensor, indices: Tensor, _out: Tensor, dout: Tensor, *, axis: int) -> Grads:
-    return _scatter_add.bind(dout, indices, axis=axis, shape=_x.shape), None
-
-
-@_scatter_add.def_bprop
-def _(_x: Tensor, indices: Tensor, _out: Tensor, dout: Tensor, *, axis: int, shape: Any) -> Grads:
-    return gather(dout, indices, axis), None
-
-
-def gather(x: Any, indices: Any, axis: int = 0) -> Tensor:
-    """Slices of `x` at integer positions along an axis; the axis is replaced by the shape of `indices`.
-
-    Raises:
-        TensorIndexError: for a position out of range.
-    """
-    tensor = as_tensor(x, "gather")
-    where = _no_mask(as_tensor(indices, "gather"))
-    result: Tensor = _gather.bind(tensor, where, axis=as_axis(axis, tensor.ndim, "gather"))
-    return result
-
-
-@primitive
-def _one_hot(indices: Any, depth: int, axis: int, dtype: Any) -> Any:
-    if indices.size and (indices.min() < 0 or indices.max() >= depth):
-        wrong = indices.min() if indices.min() < 0 else indices.max()
-        raise ArgumentError(f"one_hot: index {wrong} is out of range for depth {depth}; it must lie in [0, {depth}).")
-    out = np.zeros((*indices.shape, depth), dtype)
-    np.put_along_axis(out, indices[..., None], 1, -1)
-    return np.moveaxis(out, -1, axis)
-
-
-_one_hot.no_gradient()
-
-
-def one_hot(indices: Any, depth: int, on_value: Any = 1.0, off_value: Any = 0.0, axis: int = -1) -> Tensor:
-    """`on_value` at each index along a new axis of length `depth`, `off_value` elsewhere.
-
-    Raises:
-        ArgumentError: for an index outside of [0, depth).
-    """
-    tensor = _no_mask(as_tensor(indices, "one_hot"))
-    size = as_int(depth, "one_hot", "depth")
-    number = as_axis(axis, tensor.ndim + 1, "one_hot")
-    hot: Tensor = _one_hot.bind(tensor, depth=size, axis=number, dtype=np.dtype(np.float32))
-    return hot if (on_value, off_value) == (1.0, 0.0) else hot * (on_value - off_value) + off_value
 
 
 def tile(x: Any, reps: Sequence[int]) -> Tensor:

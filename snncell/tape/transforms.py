@@ -94,6 +94,8 @@ def _differentiable(leaves: list[Tensor], argument: Any, position: int, who: str
 def _weights(weights: Any, who: str) -> tuple[Parameter, ...] | None:
     if weights is None:
         return None
+    if not isinstance(weights, (Parameter, tuple, list)):
+        raise GradientError(f"{who}: weights is a Parameter, or a tuple or list of them, not {weights!r}.")
     found = (weights,) if isinstance(weights, Parameter) else tuple(weights)
     for weight in found:
         if not isinstance(weight, Parameter):

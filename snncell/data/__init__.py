@@ -1,0 +1,63 @@
+"""Data sets that come with the package, and batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import resources
+from typing import Any
+
+import numpy as np
+
+from snncell.errors import ArgumentError, ShapeError
+from snncell.ops.random import randperm
+from snncell.tape.tensor import Tensor
+
+Array = np.ndarray[Any, Any]
+
+
+def digits() -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    """Handwritten digits: 1,797 grey images of 8 x 8 pixels, 1,437 for training and 360 for testing.
+
+    Every fifth image is a test image, so the same writers are in both parts.
+
+    Returns:
+        `(images, labels), (test_images, test_labels)`: images float32 (N, 8, 8) in [0, 1], labels int64 (N,) in [0, 9].
+
+    Source: E. Alpaydin and C. Kaynak, "Optical Recognition of Handwritten Digits" (its test set), UCI Machine Learning
+    Repository, 1998, doi:10.24432/C50P49, CC BY 4.0; the images as scikit-learn bundles them, stored as uint8.
+    """
+    with resources.files(__package__).joinpath("digits.npz").open("rb") as file, np.load(file) as stored:
+        images = stored["images"].astype(np.float32) / 16.0
+        labels = stored["labels"].astype(np.int64)
+    test = np.arange(len(labels)) % 5 == 4
+    return (images[~test], labels[~test]), (images[test], labels[test])
+
+
+def batches(
+    *arrays: Any, batch_size: int, shuffle: bool = True, drop_last: bool = False
+) -> Iterator[tuple[Tensor, ...]]:
+    """Go through arrays of one length together, a batch at a time, as Tensors.
+
+    Args:
+        arrays: NumPy arrays or Tensors with the same first axis.
+        batch_size: how many entries a batch has; the last may have fewer.
+        shuffle: in random order, another one each time (`snncell.set_seed` makes it repeatable).
+        drop_last: leave out a last batch that is not full.
+
+    Raises:
+        ShapeError: if the first axes differ.
+        ArgumentError: for a batch size below 1, or no arrays.
+    """
+    if not arrays or batch_size < 1:
+        raise ArgumentError(f"batches: needs arrays and a batch_size of at least 1, not {batch_size!r}.")
+    sources = [np.asarray(array) for array in arrays]
+    lengths = {len(source) for source in sources}
+    if len(lengths) != 1:
+        raise ShapeError(f"batches: the arrays have different lengths {sorted(lengths)}.")
+    (length,) = lengths
+    order = randperm(length).asnumpy() if shuffle else np.arange(length)
+    for start in range(0, length, batch_size):
+        chosen = order[start : start + batch_size]
+        if drop_last and len(chosen) < batch_size:
+            return
+        yield tuple(Tensor(source[chosen]) for source in sources)

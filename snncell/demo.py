@@ -1,0 +1,200 @@
+"""The demo: a spiking network with custom reverses learns to read handwritten digits.
+
+Written as a user would write it: a spike function of one's own, a network of three spiking layers, a training loop,
+three pictures.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import snncell
+from snncell import Tensor, nn, ops
+from snncell.data import batches, digits
+from snncell.nn import Cell
+
+
+class Triangle(Cell):
+    """A spike function: 1 above the threshold, with the gradient max(0, 1 - |x|)."""
+
+    def construct(self, x: Tensor) -> Tensor:
+        return (x > 0).astype(x.dtype)
+
+    def bprop(self, x: Tensor, out: Tensor, dout: Tensor) -> tuple[Tensor]:
+        return (dout * ops.relu(1.0 - ops.abs(x)),)
+
+    def primitive(self, x: Tensor) -> Tensor:
+        near = ops.clip(x, -1.0, 1.0)
+        return near - near * ops.abs(near) / 2.0
+
+
+class DigitNet(Cell):
+    """64 pixels -> 128 LIF -> 64 LIF -> 10 neurons that integrate without firing.
+
+    A pixel's brightness is a constant current. The class is read off the membranes of the last layer, averaged over
+    time.
+
+    Args:
+        steps: time steps T that an image is shown for.
+    """
+
+    def __init__(self, steps: int = 16) -> None:
+        super().__init__()
+        self.steps = steps
+        self.dense1, self.lif1 = nn.Dense(64, 128), nn.LIFNode(tau=2.0, v_threshold=0.5, surrogate_function=Triangle())
+        self.dense2, self.lif2 = nn.Dense(128, 64), nn.LIFNode(tau=2.0, v_threshold=0.5)
+        self.dense3, self.readout = nn.Dense(64, 10), nn.IFNode(fire=False)
+        self.layer1, self.layer2, self.layer3 = (nn.MultiStep(cell) for cell in (self.lif1, self.lif2, self.readout))
+
+    def construct(self, images: Tensor) -> Tensor:
+        return self.layers(images, None)[-1].mean(0)
+
+    def layers(self, images: Tensor, extra: Any) -> tuple[Tensor, Tensor, Tensor]:
+        """The outputs of all layers, (T, B, N) each; `extra` currents are added, for gradients with respect to them."""
+        x1, x2, x3 = extra or (0.0, 0.0, 0.0)
+        current = self.dense1(images)  # the same at every step, so it is computed once
+        spikes1 = self.layer1(ops.broadcast_to(current, (self.steps, *current.shape)) + x1)
+        spikes2 = self.layer2(self.dense2(spikes1) + x2)
+        return spikes1, spikes2, self.layer3(self.dense3(spikes2) + x3)
+
+
+class _Clock:
+    """Where the time goes."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = defaultdict(float)
+
+    @contextmanager
+    def __call__(self, part: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self.seconds[part] += time.perf_counter() - start
+
+
+def accuracy(net: Cell, images: Any, labels: Any) -> float:
+    """The fraction of images that are read right."""
+    return float((net(Tensor(images)).argmax(1) == Tensor(labels)).mean())
+
+
+def run(epochs: int = 30, seed: int = 0, folder: str | Path = "plots", progress: bool = True) -> float:
+    """Train, test, draw.
+
+    Args:
+        epochs: passes over the training images.
+        seed: of weights and order.
+        folder: where the pictures go.
+        progress: whether a progress bar is shown.
+
+    Returns:
+        The accuracy on the test images.
+    """
+    from tqdm import tqdm
+
+    snncell.set_seed(seed)
+    clock = _Clock()
+    with clock("data"):
+        (images, labels), (test_images, test_labels) = digits()
+        images, test_images = images.reshape(-1, 64), test_images.reshape(-1, 64)
+    net = DigitNet()
+    net.set_train()
+    loss_fn = nn.CrossEntropyLoss(label_smoothing=0.1)
+    params = net.trainable_params()
+    per_epoch = -(-len(labels) // 64)
+    optimiser = nn.AdamW(params, nn.CosineDecayLR(1e-5, 3e-3, epochs * per_epoch), weight_decay=0.01)
+    with tqdm(total=epochs * per_epoch, unit="step", disable=not progress) as bar:
+        for epoch in range(epochs):
+            for x, y in batches(images, labels, batch_size=64):
+                with clock("forward"):
+                    loss, pull = ops.vjp(lambda x, y: loss_fn(net(x), y), x, y, weights=params)
+                with clock("backward"):
+                    _, gradients = pull(Tensor(1.0))
+                with clock("optimiser"):
+                    optimiser(gradients)
+                bar.update()
+            bar.set_postfix(epoch=epoch + 1, loss=f"{float(loss):.4f}")
+    net.set_train(False)
+    with clock("evaluation"):
+        trained, tested = accuracy(net, images, labels), accuracy(net, test_images, test_labels)
+    with clock("pictures"):
+        written = draw(net, test_images[:32], test_labels[:32], Path(folder))
+    _report(trained, tested, clock, written)
+    return tested
+
+
+def _report(trained: float, tested: float, clock: _Clock, written: list[Path]) -> None:
+    from tqdm import tqdm
+
+    total = sum(clock.seconds.values())
+    tqdm.write(f"training accuracy {trained:.4f}")
+    tqdm.write(f"test accuracy {tested:.4f}")
+    tqdm.write(f"time {total:.1f} s, of which")
+    for part, seconds in clock.seconds.items():
+        tqdm.write(f"  {part:<11}{seconds:6.2f} s  {seconds / total:4.0%}")
+    tqdm.write("pictures: " + ", ".join(map(str, written)))
+
+
+def draw(net: DigitNet, images: Any, labels: Any, folder: Path) -> list[Path]:
+    """Write a raster, membrane traces, and the gradients' norms over time of each layer."""
+    import matplotlib.pyplot as plt
+
+    from snncell import plot
+
+    folder.mkdir(parents=True, exist_ok=True)
+    x, y = Tensor(images), Tensor(labels)
+    spikes1, spikes2, membranes = net.layers(x, None)
+    size = (net.steps, len(labels))
+    extra = tuple(ops.zeros((*size, n)) for n in (128, 64, 10))
+
+    def loss(extra: Any) -> Tensor:
+        value: Tensor = nn.CrossEntropyLoss()(net.layers(x, extra)[-1].mean(0), y)
+        return value
+
+    gradients = dict(zip(("layer 1", "layer 2", "readout"), snncell.grad(loss)(extra), strict=True))
+
+    def save(name: str, figure: Any) -> Path:
+        path = folder / name
+        figure.savefig(path, dpi=150)
+        plt.close(figure)
+        return path
+
+    raster, rows = plt.subplots(2, 1, figsize=(7, 5.5), layout="constrained")
+    plot.raster(spikes1[:, 0], ax=rows[0], title=f"layer 1, shown a {labels[0]}")
+    plot.raster(spikes2[:, 0], ax=rows[1], title="layer 2")
+    traces, (left, right) = plt.subplots(1, 2, figsize=(10, 3.5), layout="constrained")
+    h, fired = _traces(net, x[:1])
+    # Neurons that fire about every third step show the most: charging, crossing the threshold, reset.
+    busy = np.argsort(np.abs(fired.mean(0) - 0.3), kind="stable")[:3]
+    plot.membrane(
+        h[:, busy],
+        fired[:, busy],
+        net.lif2.v_threshold,
+        ax=left,
+        labels=[f"neuron {n}" for n in busy],
+        title="layer 2, potential before the reset",
+    )
+    plot.membrane(
+        membranes[:, 0], ax=right, labels=[f"digit {n}" for n in range(10)], title=f"readout, shown a {labels[0]}"
+    )
+    norms, axes = plt.subplots(figsize=(6, 3.5), layout="constrained")
+    plot.gradient_norms(gradients, ax=axes, title="gradient of the loss with respect to each layer's current")
+    return [save("raster.png", raster), save("membrane.png", traces), save("gradient_norms.png", norms)]
+
+
+def _traces(net: DigitNet, x: Tensor) -> tuple[Any, Any]:
+    """The second layer's potentials before the reset, and its spikes, for one image: (T, N) each."""
+    spikes1, spikes2, _ = net.layers(x, None)
+    currents = net.dense2(spikes1)
+    v = net.lif2.init_state(currents[0])
+    potentials = []
+    for current in currents:
+        spike, after = net.lif2(current, v)
+        potentials.append(after + spike * net.lif2.v_threshold)  # the reset subtracted it
+        v = after
+    return ops.stack(potentials)[:, 0].asnumpy(), spikes2[:, 0].asnumpy()

@@ -1,0 +1,59 @@
+"""New Tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from snncell import dtype as dtypes
+from snncell.errors import ArgumentError
+from snncell.ops.base import as_int, as_shape, as_tensor
+from snncell.tape.tensor import Tensor, wrap
+
+
+def full(shape: Any, value: Any, dtype: Any = None) -> Tensor:
+    """A Tensor of `shape` filled with a number."""
+    array = np.asarray(Tensor(value, dtype)._data)
+    return wrap(np.full(as_shape(shape, "full"), array, array.dtype))
+
+
+def fill(type: Any, shape: Any, value: Any) -> Tensor:
+    """A Tensor of dtype `type` and `shape`, filled with `value` (MindSpore's order of arguments)."""
+    return full(shape, value, type)
+
+
+def zeros(shape: Any, dtype: Any = dtypes.float32) -> Tensor:
+    """Zeros."""
+    return wrap(np.zeros(as_shape(shape, "zeros"), dtypes.as_dtype(dtype).dtype))
+
+
+def ones(shape: Any, dtype: Any = dtypes.float32) -> Tensor:
+    """Ones."""
+    return wrap(np.ones(as_shape(shape, "ones"), dtypes.as_dtype(dtype).dtype))
+
+
+def zeros_like(x: Any, dtype: Any = None) -> Tensor:
+    """Zeros of the shape of `x`, and of its dtype unless another is given."""
+    tensor = as_tensor(x, "zeros_like")
+    return zeros(tensor.shape, dtype or tensor.dtype)
+
+
+def ones_like(x: Any, dtype: Any = None) -> Tensor:
+    """Ones of the shape of `x`, and of its dtype unless another is given."""
+    tensor = as_tensor(x, "ones_like")
+    return ones(tensor.shape, dtype or tensor.dtype)
+
+
+def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Tensor:
+    """Numbers from `start` (0 if it is left out) up to but without `stop`."""
+    first, last = (0, start) if stop is None else (start, stop)
+    if step == 0:
+        raise ArgumentError("arange: step is 0.")
+    numbers = np.arange(first, last, step)
+    return Tensor(numbers, dtype or (dtypes.float32 if numbers.dtype.kind == "f" else None))
+
+
+def eye(n: int, m: int | None = None, dtype: Any = dtypes.float32) -> Tensor:
+    """Ones on the diagonal of an n x m matrix, zeros elsewhere."""
+    return wrap(np.eye(as_int(n, "eye", "n"), m, dtype=dtypes.as_dtype(dtype).dtype))

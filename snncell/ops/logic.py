@@ -1,0 +1,134 @@
+"""Comparison, logic and selection, element by element. Only selection has a gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from snncell.ops.base import elementwise
+from snncell.tape.tensor import Tensor
+
+
+@elementwise("compare")
+def equal(x: Any, y: Any) -> Any:
+    """x == y."""
+    return x == y
+
+
+@elementwise("compare")
+def not_equal(x: Any, y: Any) -> Any:
+    """x != y."""
+    return x != y
+
+
+@elementwise("compare")
+def less(x: Any, y: Any) -> Any:
+    """x < y."""
+    return x < y
+
+
+@elementwise("compare")
+def less_equal(x: Any, y: Any) -> Any:
+    """x <= y."""
+    return x <= y
+
+
+@elementwise("compare")
+def greater(x: Any, y: Any) -> Any:
+    """x > y."""
+    return x > y
+
+
+@elementwise("compare")
+def greater_equal(x: Any, y: Any) -> Any:
+    """x >= y."""
+    return x >= y
+
+
+@elementwise("compare")
+def isnan(x: Any) -> Any:
+    """Whether x is not a number."""
+    return x != x
+
+
+@elementwise("compare")
+def isfinite(x: Any) -> Any:
+    """Whether x is neither infinite nor NaN."""
+    return x - x == 0
+
+
+@elementwise("logical")
+def logical_and(x: Any, y: Any) -> Any:
+    """Whether both are true."""
+    return x & y
+
+
+@elementwise("logical")
+def logical_or(x: Any, y: Any) -> Any:
+    """Whether one is true."""
+    return x | y
+
+
+@elementwise("logical")
+def logical_xor(x: Any, y: Any) -> Any:
+    """Whether exactly one is true."""
+    return x ^ y
+
+
+@elementwise("logical")
+def logical_not(x: Any) -> Any:
+    """Whether x is false."""
+    return logical_not(x)
+
+
+@elementwise("same")
+def bitwise_and(x: Any, y: Any) -> Any:
+    """The bits that both have."""
+    return x & y
+
+
+@elementwise("same")
+def bitwise_or(x: Any, y: Any) -> Any:
+    """The bits that one has."""
+    return x | y
+
+
+@elementwise("same")
+def bitwise_xor(x: Any, y: Any) -> Any:
+    """The bits that exactly one has."""
+    return x ^ y
+
+
+for _discrete in (
+    equal,
+    not_equal,
+    less,
+    less_equal,
+    greater,
+    greater_equal,
+    isnan,
+    isfinite,
+    logical_and,
+    logical_or,
+    logical_xor,
+    logical_not,
+    bitwise_and,
+    bitwise_or,
+    bitwise_xor,
+):
+    _discrete.no_gradient()
+
+
+@elementwise("select")
+def where(condition: Any, x: Any, y: Any) -> Any:
+    """x where the condition holds, else y."""
+    return where(condition, x, y)
+
+
+@where.def_bprop
+def _(condition: Tensor, _x: Tensor, _y: Tensor, _out: Tensor, dout: Tensor) -> Sequence[Any]:
+    return None, lambda: where(condition, dout, 0.0), lambda: where(condition, 0.0, dout)
+
+
+select = where
+gt, ge, lt, le, eq, ne = greater, greater_equal, less, less_equal, equal, not_equal

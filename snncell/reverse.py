@@ -1,0 +1,257 @@
+"""The reverse of a Cell that has a `bprop`: what it is called with, and the checks of what it returns.
+
+The rules are strict, because a wrong gradient shows nowhere else: a count, shape, dtype or key that does not fit is an
+error that names the Cell, the input, and the mend.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from snncell.errors import BpropError, SnncellError, TraceError
+from snncell.ops.random import present_key, replaying
+from snncell.tape import structure
+from snncell.tape.parameter import Parameter
+from snncell.tape.primitive import custom, rebuilt
+from snncell.tape.state import STATE, recording_on
+from snncell.tape.tape import Entry, conform, zeros_of
+from snncell.tape.tensor import Tensor
+from snncell.testing import compare_reverse
+
+
+def run_with_bprop(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call `cell.construct` as one entry of the tape, whose reverse is `cell.bprop`.
+
+    Raises:
+        BpropError: if the signature of bprop does not fit that of construct.
+    """
+    names, values = named_inputs(cell.construct, args, kwargs)
+    if len(names) not in cell._checked_counts:
+        _check_signature(cell, names)
+        cell._checked_counts.add(len(names))
+
+    def forward() -> Any:
+        cell._saving.append(())
+        try:
+            return cell.construct(*args, **kwargs), cell._saving[-1]
+        finally:
+            cell._saving.pop()
+
+    if STATE.tape is None:
+        return forward()[0]
+    key = present_key() if cell.bprop_debug else None
+    leaves, tree = structure.flatten(values)
+    parameters = cell.trainable_params()
+    return custom(_Reverse(cell, names, tree, parameters, key), forward, [*leaves, *parameters])[0]
+
+
+class _Signature(NamedTuple):
+    whole: inspect.Signature
+    plain: list[str] | None  # the names, if all arguments are given one by one
+
+
+_signatures: dict[Any, _Signature] = {}
+
+
+def _signature_of(construct: Callable[..., Any]) -> _Signature:
+    function = getattr(construct, "__func__", construct)
+    if function not in _signatures:
+        whole = inspect.signature(construct)
+        parameters = whole.parameters.values()
+        plain = all(p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters)
+        _signatures[function] = _Signature(whole, list(whole.parameters) if plain else None)
+    return _signatures[function]
+
+
+def named_inputs(
+    construct: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[list[str], list[Any]]:
+    """The inputs in the order of construct's signature, keywords put in place and defaults filled in."""
+    signature, plain = _signature_of(construct)
+    if plain is not None and not kwargs and len(args) == len(plain):
+        return plain, list(args)
+    bound = signature.bind(*args, **kwargs)
+    bound.apply_defaults()
+    names: list[str] = []
+    values: list[Any] = []
+    for name, value in bound.arguments.items():
+        kind = signature.parameters[name].kind
+        if kind is inspect.Parameter.VAR_POSITIONAL:
+            names += [f"{name}[{i}]" for i in range(len(value))]
+            values += value
+        elif kind is inspect.Parameter.VAR_KEYWORD:
+            names += value
+            values += value.values()
+        else:
+            names.append(name)
+            values.append(value)
+    return names, values
+
+
+def _check_signature(cell: Any, names: list[str]) -> None:
+    try:
+        inspect.signature(cell.bprop).bind(*[None] * (len(names) + 2))
+    except TypeError as error:
+        wanted = ", ".join(["self", *names, "out", "dout"])
+        raise BpropError(
+            f"{type(cell).__name__}.bprop does not fit construct: it must take ({wanted}); {error}."
+        ) from None
+
+
+class _Reverse:
+    """The reverse of one call of a Cell that has a bprop."""
+
+    def __init__(self, cell: Any, names: list[str], tree: Any, parameters: list[Parameter], key: Any) -> None:
+        self.cell = cell
+        self.name = type(cell).__name__
+        self.names = names
+        self.tree = tree  # the structure of the inputs
+        self.parameters = parameters  # of the Cell and all below it: hidden inputs
+        self.key = key  # where the random numbers stood before the call, for bprop_debug
+
+    def pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
+        """Call the bprop, check what it returns, and give a gradient for each leaf and each Parameter."""
+        _, tree_of_out = entry.attrs
+        count = len(entry.inputs) - len(self.parameters)
+        inputs = structure.unflatten(self.tree, entry.inputs[:count])
+        out, saved = structure.unflatten(tree_of_out, rebuilt(entry))
+        saved_count = len(structure.flatten(saved)[0])
+        if saved_count and any(dout is not None for dout in douts[-saved_count:]):
+            raise self.error(
+                "a second-order gradient reaches a value kept by save_for_bprop, through which none flows. Compute the "
+                "value again in bprop, or return it from construct as an output"
+            )
+        filled = [zeros_of(s) if d is None else d for d, s in zip(douts, entry.specs, strict=True)]
+        dout, _ = structure.unflatten(tree_of_out, filled)
+        returned = self._call(inputs, out, dout, saved)
+        grads, of_parameters = self._split(returned)
+        leaves = self._gradients_of_inputs(inputs, grads)
+        if self.cell.bprop_debug:
+            self._debug(inputs, dout, grads, of_parameters)
+        return [*leaves, *(self._gradient_of_parameter(p, of_parameters) for p in self.parameters)]
+
+    def _call(self, inputs: list[Any], out: Any, dout: Any, saved: Any) -> Any:
+        self.cell.__dict__["_saved"] = saved
+        try:
+            return self.cell.bprop(*inputs, out, dout)
+        except Exception as error:
+            error.add_note(f"raised in the bprop of {self.name}")
+            raise
+        finally:
+            self.cell.__dict__["_saved"] = ()
+
+    def error(self, text: str) -> BpropError:
+        """A BpropError about this Cell."""
+        return BpropError(f"The bprop of {self.name}: {text}.")
+
+    def _split(self, returned: Any) -> tuple[tuple[Any, ...], dict[Parameter, Tensor]]:
+        """What was returned, as gradients of inputs and of internal_params."""
+        internal = tuple(getattr(self.cell, "internal_params", ()))
+        of_parameters: dict[Parameter, Tensor] = {}
+        if self._is_pair(returned):
+            returned, of_parameters = returned
+        if not isinstance(returned, tuple):
+            raise self.error(
+                f"returned a {type(returned).__name__}; it must return a tuple with a gradient for each input. "
+                f"For a single input write: return (dx,)"
+            )
+        if len(returned) != len(self.names):
+            inputs = ", ".join(self.names)
+            raise self.error(
+                f"returned {len(returned)} gradient(s) for {len(self.names)} input(s) ({inputs}); return one for each, "
+                f"None where there is none"
+            )
+        for parameter in of_parameters:
+            if not any(parameter is p for p in internal):
+                name = parameter.name if isinstance(parameter, Parameter) else repr(parameter)
+                raise self.error(
+                    f"returned a gradient for {name}, which is not in self.internal_params; list the Parameter there"
+                )
+        for parameter in internal:
+            if parameter not in of_parameters:
+                raise self.error(
+                    f"returned no gradient for Parameter {parameter.name!r} of self.internal_params; return "
+                    f"(gradients, {{self.{parameter.name}: gradient, ...}})"
+                )
+            of_parameters[parameter] = self._fitted(
+                of_parameters[parameter], parameter, f"Parameter {parameter.name!r}"
+            )
+        return returned, of_parameters
+
+    def _is_pair(self, returned: Any) -> bool:
+        """Whether it is (gradients, {parameter: gradient}), not two gradients of which the second is a dict's."""
+        if not (isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[0], tuple)):
+            return False
+        of_parameters = returned[1]
+        by_parameter = isinstance(of_parameters, dict) and all(isinstance(key, Parameter) for key in of_parameters)
+        a_dict_input = len(self.names) == 2 and isinstance(self.tree.children[1], structure.Branch)
+        return isinstance(of_parameters, dict) and (by_parameter or not a_dict_input)
+
+    def _gradients_of_inputs(self, inputs: list[Any], grads: tuple[Any, ...]) -> list[Tensor | None]:
+        """A gradient for each Tensor in the inputs, checked and fitted to it."""
+        found: list[Tensor | None] = []
+        for name, value, grad in zip(self.names, inputs, grads, strict=True):
+            leaves, tree = structure.flatten(value)
+            if grad is None:
+                found += [None] * len(leaves)
+            elif not leaves:
+                raise self.error(
+                    f"returned a {type(grad).__name__} for input {name!r}, which is a {type(value).__name__} and no "
+                    f"Tensor; return None in its place"
+                )
+            elif isinstance(value, Tensor):
+                found.append(self._fitted(grad, value, f"input {name!r}"))
+            else:
+                parts, tree_of_grad = structure.flatten(grad)
+                if tree_of_grad != tree:
+                    raise self.error(f"the gradient for input {name!r} must have the structure of the input")
+                found += [self._fitted(g, x, f"input {name!r}") for g, x in zip(parts, leaves, strict=True)]
+        return found
+
+    def _fitted(self, grad: Any, x: Tensor, what: str) -> Any:
+        if grad is None:
+            return None
+        if not isinstance(grad, Tensor):
+            raise self.error(f"returned a {type(grad).__name__} for {what}; a gradient is a Tensor or None")
+        if grad.dtype is not x.dtype and not (grad.dtype.category == x.dtype.category == 2):
+            raise self.error(
+                f"returned a gradient of dtype {grad.dtype} for {what} of dtype {x.dtype}; "
+                + ("return None for an input that is not a float" if not x.dtype.is_float else "return floats")
+            )
+        try:
+            return conform(grad, x.shape, x._data.dtype)
+        except SnncellError:
+            raise self.error(
+                f"returned a gradient of shape {grad.shape} for {what} of shape {x.shape}; it must have the input's "
+                f"shape, or one that broadcasting the input gives"
+            ) from None
+
+    def _gradient_of_parameter(self, parameter: Parameter, given: dict[Parameter, Tensor]) -> Any:
+        if parameter in given:
+            return given[parameter]
+
+        def refuse() -> Tensor:
+            raise self.error(
+                f"the gradient of Parameter {parameter.name!r} is asked for, but the bprop gives none. Either list it "
+                f"in self.internal_params and return (gradients, {{parameter: gradient}}), or leave it out of the "
+                f"weights (requires_grad=False)"
+            )
+
+        return refuse
+
+    def _debug(self, inputs: list[Any], dout: Any, grads: tuple[Any, ...], of_parameters: dict[Parameter, Any]) -> None:
+        """Compare the values with the reference; the random numbers are those of the call."""
+        if STATE.trace is not None:
+            raise TraceError(
+                f"{self.name}.bprop_debug compares values, which do not exist while jit traces. Run eagerly."
+            )
+        weights = tuple(of_parameters)
+        found = [*grads, *of_parameters.values()]
+        with recording_on(None), replaying(self.key):
+            try:
+                douts = structure.flatten(dout)[0]
+                compare_reverse(self.cell, inputs, douts, found, weights, rtol=1e-3, atol=1e-5)
+            except AssertionError as error:
+                raise BpropError(str(error)) from None

@@ -1,0 +1,29 @@
+"""What every test gets: one seed, and a cache folder of generated kernels that belongs to this run."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+import snncell
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if os.environ.get("NUMBA_DISABLE_JIT") == "1":
+        skip = pytest.mark.skip(reason="NUMBA_DISABLE_JIT=1: there is no compiler to test")
+        for item in items:
+            if item.get_closest_marker("compiled"):
+                item.add_marker(skip)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _own_cache(tmp_path_factory: pytest.TempPathFactory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SNNCELL_CACHE_DIR", str(tmp_path_factory.mktemp("kernels")))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _seeded(_own_cache: None) -> None:
+    snncell.set_seed(0)

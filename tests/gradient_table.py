@@ -1,0 +1,539 @@
+"""One table of all operations: what they are called with, how often they can be differentiated, and torch's name.
+
+A row is a function of float Tensors; whatever else an operation takes (positions, masks, options) is fixed inside of
+it. `test_ops_gradients.py` walks the table. A new operation needs a row here, or a place in `NOT_A_ROW` with a reason.
+"""
+
+from __future__ import annotations
+
+import functools
+import zlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import snncell as ms
+from snncell import ops
+
+
+class Spec(NamedTuple):
+    """Numbers to be drawn: the same Spec in the same place always gives the same array."""
+
+    kind: str
+    shape: tuple[int, ...]
+    low: float = 0.0
+    high: float = 0.0
+
+    def draw(self, position: int) -> np.ndarray:
+        return _draw(self, position)
+
+
+@functools.cache
+def _draw(spec: Spec, position: int) -> np.ndarray:
+    rng = np.random.default_rng([position, zlib.crc32(repr(spec).encode())])
+    if spec.kind == "normal":
+        array = rng.standard_normal(spec.shape)
+    elif spec.kind == "between":
+        array = rng.uniform(spec.low, spec.high, spec.shape)
+    else:  # equal steps in random order: no ties, and nothing near a kink for finite differences to step over
+        count = int(np.prod(spec.shape))
+        array = rng.permutation(np.linspace(spec.low, spec.high, count)).reshape(spec.shape)
+    array.flags.writeable = False
+    return array
+
+
+def between(low: float, high: float, *shape: int) -> Spec:
+    """Numbers drawn evenly from [low, high)."""
+    return Spec("between", shape, low, high)
+
+
+def apart(low: float, high: float, *shape: int) -> Spec:
+    """Different numbers at equal distances."""
+    return Spec("apart", shape, low, high)
+
+
+class Row(NamedTuple):
+    """One way to call an operation.
+
+    Attributes:
+        name: of the operation in `snncell.ops`.
+        fn: a function of float Tensors that returns Tensors.
+        inputs: a shape (normal numbers), a Spec, or an array for each argument.
+        order: how often it is differentiated; 0 for an operation that lets no gradient through.
+        torch: the same with torch: `torch(module, *tensors)`.
+        case: what is special about this row.
+        jit: whether it is compiled too; a row that sets the seed is not.
+    """
+
+    name: str
+    fn: Callable[..., Any]
+    inputs: tuple[Any, ...]
+    order: int = 2
+    torch: Callable[..., Any] | None = None
+    case: str = ""
+    jit: bool = True
+
+    def arrays(self) -> list[np.ndarray]:
+        given = [Spec("normal", x) if type(x) is tuple else x for x in self.inputs]
+        return [x.draw(i) if isinstance(x, Spec) else x for i, x in enumerate(given)]
+
+    def __repr__(self) -> str:
+        return f"{self.name}-{self.case}" if self.case else self.name
+
+
+TABLE: list[Row] = []
+
+
+def row(name: str, fn: Any, *inputs: Any, torch: Any = None, order: int = 2, case: str = "", jit: bool = True) -> None:
+    TABLE.append(Row(name, fn, inputs, order, torch, case, jit))
+
+
+M = (3, 4)  # a matrix: most elementwise rows share it, so that they are compiled into one loop
+POSITIVE = between(0.3, 2.0, *M)
+KINKED = apart(-2.05, 1.95, *M)  # on both sides of 0, of 1 and of -1, at a distance
+
+# --- arithmetic -------------------------------------------------------------------------------------------------------
+
+row("add", ops.add, M, M, torch=lambda t, x, y: x + y)
+row("add", ops.add, M, (4,), torch=lambda t, x, y: x + y, case="broadcast")
+row("add", ops.add, (3, 1), (1, 4), torch=lambda t, x, y: x + y, case="both broadcast")
+row("add", lambda x, y: x + y + 2, (), M, torch=lambda t, x, y: x + y + 2, case="no axes")
+row("sub", ops.sub, M, M, torch=lambda t, x, y: x - y)
+row("sub", lambda x: 1.5 - x, M, torch=lambda t, x: 1.5 - x, case="from a number")
+row("mul", ops.mul, M, M, torch=lambda t, x, y: x * y)
+row("mul", ops.mul, M, (3, 1), torch=lambda t, x, y: x * y, case="broadcast")
+row("mul", lambda x: x * 0.1, M, torch=lambda t, x: x * 0.1, case="by a number")
+row("mul", lambda x: x * x, M, torch=lambda t, x: x * x, case="with itself")
+row("div", ops.div, M, POSITIVE, torch=lambda t, x, y: x / y)
+row("div", ops.div, (4,), POSITIVE, torch=lambda t, x, y: x / y, case="broadcast")
+row("div", lambda x: x / 0.3, M, torch=lambda t, x: x / 0.3, case="by a number")
+row("div", lambda x: 0.1 / x, POSITIVE, torch=lambda t, x: 0.1 / x, case="of a number")
+row("floor_div", ops.floor_div, KINKED, POSITIVE, torch=lambda t, x, y: t.floor_divide(x, y), order=0)
+row("mod", ops.mod, KINKED, between(0.7, 0.75, *M), torch=lambda t, x, y: t.remainder(x, y))
+row("mod", lambda x: x % -0.7, KINKED, torch=lambda t, x: t.remainder(x, -0.7), case="negative")
+row("neg", ops.neg, M, torch=lambda t, x: -x)
+row("square", ops.square, M, torch=lambda t, x: x.square())
+row("abs", ops.abs, KINKED, torch=lambda t, x: x.abs())
+row("sign", ops.sign, KINKED, torch=lambda t, x: x.sign(), order=0)
+for exponent in (0, 1, 2, 3, 4, -1, -2, 0.5, 1.5, -0.3):
+    row(
+        "pow",
+        lambda x, n=exponent: ops.pow(x, n),
+        POSITIVE,
+        torch=lambda t, x, n=exponent: t.pow(x, n),
+        case=f"to the {exponent}",
+    )
+row("pow", lambda x: x**4, M, torch=lambda t, x: x**4, case="negative base")
+row("pow", ops.pow, POSITIVE, M, torch=lambda t, x, y: t.pow(x, y), case="tensor exponent")
+row("pow", ops.pow, POSITIVE, (4,), torch=lambda t, x, y: t.pow(x, y), case="broadcast exponent")
+row("pow", lambda y: 0.3**y, M, torch=lambda t, y: t.pow(0.3, y), case="number to a tensor")
+row("maximum", ops.maximum, KINKED, apart(-1.9, 2.2, *M), torch=lambda t, x, y: t.maximum(x, y))
+row("minimum", ops.minimum, KINKED, apart(-1.9, 2.2, *M), torch=lambda t, x, y: t.minimum(x, y))
+row("maximum", lambda x: ops.maximum(x, 0.5), KINKED, torch=lambda t, x: x.clamp(min=0.5), case="number")
+row("clip", lambda x: ops.clip(x, -1.0, 1.2), KINKED, torch=lambda t, x: x.clip(-1.0, 1.2))
+row("clip", lambda x: ops.clip(x, min=-1), KINKED, torch=lambda t, x: x.clip(-1), case="from below")
+row("clip", lambda x: ops.clip(x, max=0.5), KINKED, torch=lambda t, x: x.clip(max=0.5), case="from above")
+row(
+    "clip",
+    ops.clip,
+    KINKED,
+    between(-1.3, -1.2, *M),
+    between(0.8, 0.9, *M),
+    torch=lambda t, x, low, high: x.clip(low, high),
+    case="tensor bounds",
+)
+row("floor", ops.floor, KINKED, torch=lambda t, x: x.floor(), order=0)
+row("ceil", ops.ceil, KINKED, torch=lambda t, x: x.ceil(), order=0)
+row("round", ops.round, KINKED, torch=lambda t, x: x.round(), order=0)
+
+# --- exponentials, trigonometry, activations --------------------------------------------------------------------------
+
+for name in ("sqrt", "rsqrt", "log", "log1p"):
+    row(name, getattr(ops, name), POSITIVE, torch=lambda t, x, f=name: getattr(t, f)(x), order=3)
+for name in ("exp", "expm1", "sin", "cos", "atan", "tanh", "erf", "sigmoid"):
+    row(name, getattr(ops, name), M, torch=lambda t, x, f=name: getattr(t, f)(x), order=3)
+row("softplus", ops.softplus, M, torch=lambda t, x: t.nn.functional.softplus(x), order=3)
+row("gelu", ops.gelu, M, torch=lambda t, x: t.nn.functional.gelu(x, approximate="tanh"))
+row("gelu", lambda x: ops.gelu(x, "none"), M, torch=lambda t, x: t.nn.functional.gelu(x), case="exact")
+row("relu", ops.relu, KINKED, torch=lambda t, x: x.relu())
+row("relu6", ops.relu6, apart(-3.0, 9.1, *M), torch=lambda t, x: t.nn.functional.relu6(x))
+row("leaky_relu", ops.leaky_relu, KINKED, torch=lambda t, x: t.nn.functional.leaky_relu(x, 0.2))
+row("leaky_relu", ops.leaky_relu, KINKED, (4,), torch=lambda t, x, a: t.where(x > 0, x, a * x), case="tensor slope")
+
+# --- comparison, logic, selection -------------------------------------------------------------------------------------
+
+for name, theirs in {
+    "equal": "eq",
+    "not_equal": "ne",
+    "less": "lt",
+    "less_equal": "le",
+    "greater": "gt",
+    "greater_equal": "ge",
+    "logical_and": "logical_and",
+    "logical_or": "logical_or",
+    "logical_xor": "logical_xor",
+}.items():
+    row(name, getattr(ops, name), KINKED, KINKED, torch=lambda t, x, y, f=theirs: getattr(t, f)(x, y), order=0)
+for name in ("isnan", "isfinite", "logical_not"):
+    row(name, getattr(ops, name), KINKED, torch=lambda t, x, f=name: getattr(t, f)(x), order=0)
+row("where", lambda x, y: ops.where(x > y, x, y * 2), KINKED, M, torch=lambda t, x, y: t.where(x > y, x, y * 2))
+row(
+    "where",
+    lambda x, y: ops.where(ms.Tensor([True, False, True, True]), x, y),
+    M,
+    (3, 1),
+    torch=lambda t, x, y: t.where(t.tensor([True, False, True, True]), x, y),
+    case="broadcast",
+)
+row("where", lambda x: ops.where(x > 0, x, 0.5), KINKED, torch=lambda t, x: t.where(x > 0, x, 0.5), case="number")
+row("select", lambda x: ops.select(x > 0, 0.5, x), KINKED, torch=lambda t, x: t.where(x > 0, 0.5, x))
+row("cast", lambda x: ops.real(ops.cast(x, ms.complex128) * 2), M, torch=lambda t, x: x * 2)
+row("stop_gradient", lambda x: ops.stop_gradient(x), M, torch=lambda t, x: x.detach(), order=0)
+
+# --- reductions -------------------------------------------------------------------------------------------------------
+
+CUBE = (2, 3, 4)
+CUBE_APART = apart(-2.0, 2.4, *CUBE)
+AXES: list[dict[str, Any]] = [{}, {"axis": 1}, {"axis": -1, "keepdims": True}, {"axis": (0, 2)}, {"axis": (-1, 1)}]
+
+
+def _dims(options: dict[str, Any]) -> dict[str, Any]:
+    """Options in torch's words; torch takes no axes as all of them."""
+    return {"dim": options.get("axis", (0, 1, 2)), "keepdim": options.get("keepdims", False)}
+
+
+for options in AXES:
+    text = " ".join(f"{k}={v}" for k, v in options.items())
+    for name, theirs in {"sum": "sum", "mean": "mean", "max": "amax", "min": "amin", "logsumexp": "logsumexp"}.items():
+        row(
+            name,
+            lambda x, f=name, o=options: getattr(ops, f)(x, **o),
+            CUBE_APART,
+            torch=lambda t, x, f=theirs, o=options: getattr(t, f)(x, **_dims(o)),
+            case=text,
+        )
+    for name in ("var", "std"):
+        for ddof in (0, 1):
+            row(
+                name,
+                lambda x, f=name, o=options, d=ddof: getattr(ops, f)(x, ddof=d, **o),
+                CUBE_APART,
+                torch=lambda t, x, f=name, o=options, d=ddof: getattr(t, f)(x, correction=d, **_dims(o)),
+                case=f"{text} ddof={ddof}".strip(),
+            )
+    row("prod", lambda x, o=options: ops.prod(x, **o), between(0.5, 1.5, *CUBE), case=text)
+row("sum", ops.sum, (), torch=lambda t, x: x.sum(), case="no axes")
+ZEROS = np.array([[2.0, 0.0, 3.0, 0.5], [0.0, 0.0, 1.5, 2.0], [1.0, 2.0, 3.0, 4.0]])
+row("prod", lambda x: ops.prod(x, 1), ZEROS, torch=lambda t, x: x.prod(1), order=3, case="zeros")
+row("prod", lambda x: ops.prod(x, 0, keepdims=True), ZEROS[:, :1], torch=lambda t, x: x.prod(0, True), case="two")
+for axis in (0, 1, -1):
+    row("softmax", lambda x, a=axis: ops.softmax(x, a), M, torch=lambda t, x, a=axis: x.softmax(a), case=f"axis={axis}")
+    row(
+        "log_softmax",
+        lambda x, a=axis: ops.log_softmax(x, a),
+        M,
+        torch=lambda t, x, a=axis: x.log_softmax(a),
+        case=f"axis={axis}",
+    )
+    row("cumsum", lambda x, a=axis: ops.cumsum(x, a), M, torch=lambda t, x, a=axis: x.cumsum(a), case=f"axis={axis}")
+for name in ("argmax", "argmin"):
+    row(name, getattr(ops, name), KINKED, torch=lambda t, x, f=name: getattr(t, f)(x), order=0)
+    row(
+        name,
+        lambda x, f=name: getattr(ops, f)(x, 1, keepdims=True),
+        KINKED,
+        torch=lambda t, x, f=name: getattr(t, f)(x, 1, True),
+        order=0,
+        case="axis",
+    )
+for name in ("any", "all"):
+    row(name, lambda x, f=name: getattr(ops, f)(x > 1, axis=0), KINKED, order=0)
+    TABLE[-1] = TABLE[-1]._replace(torch=lambda t, x, f=name: getattr(t, f)(x > 1, 0))
+
+# --- shapes -----------------------------------------------------------------------------------------------------------
+
+row("reshape", lambda x: ops.reshape(x, (4, -1)), CUBE, torch=lambda t, x: x.reshape(4, -1))
+row("reshape", lambda x: x.reshape(6, 4), CUBE, torch=lambda t, x: x.reshape(6, 4), case="lengths")
+row("flatten", ops.flatten, CUBE, torch=lambda t, x: x.flatten())
+row("flatten", lambda x: ops.flatten(x, 1), CUBE, torch=lambda t, x: x.flatten(1), case="from axis 1")
+row("transpose", ops.transpose, CUBE, torch=lambda t, x: x.permute(2, 1, 0))
+row("transpose", lambda x: ops.transpose(x, (1, -1, 0)), CUBE, torch=lambda t, x: x.permute(1, 2, 0), case="order")
+row("swapaxes", lambda x: ops.swapaxes(x, 0, -1), CUBE, torch=lambda t, x: x.swapaxes(0, -1))
+row("expand_dims", lambda x: ops.expand_dims(x, (0, -1)), M, torch=lambda t, x: x[None, ..., None])
+row("squeeze", ops.squeeze, (1, 3, 1), torch=lambda t, x: x.squeeze())
+row("squeeze", lambda x: ops.squeeze(x, -1), (1, 3, 1), torch=lambda t, x: x.squeeze(-1), case="axis")
+row("broadcast_to", lambda x: ops.broadcast_to(x, (2, 3, -1)), (3, 1), torch=lambda t, x: x.expand(2, 3, -1))
+row("broadcast_to", lambda x: ops.broadcast_to(x, (2, 3)), (), torch=lambda t, x: x.expand(2, 3), case="no axes")
+row("flip", lambda x: ops.flip(x, 1), M, torch=lambda t, x: x.flip(1))
+row("flip", lambda x: ops.flip(x, (0, -1)), CUBE, torch=lambda t, x: x.flip(0, 2), case="two axes")
+row("concat", lambda x, y: ops.concat([x, y]), M, (2, 4), torch=lambda t, x, y: t.cat([x, y]))
+row("concat", lambda x, y: ops.concat((x, y, x), -1), M, (3, 2), torch=lambda t, x, y: t.cat([x, y, x], 1), case="last")
+row("stack", lambda x, y: ops.stack([x, y]), M, M, torch=lambda t, x, y: t.stack([x, y]))
+row("stack", lambda x, y: ops.stack([x, y], -1), M, M, torch=lambda t, x, y: t.stack([x, y], -1), case="last")
+row("split", lambda x: ops.split(x, 2), (5, 3), torch=lambda t, x: x.split(2))
+row("split", lambda x: ops.split(x, [1, 3], -1)[1], M, torch=lambda t, x: x.split([1, 3], -1)[1], case="one unused")
+row("unstack", lambda x: ops.unstack(x, 1), M, torch=lambda t, x: x.unbind(1))
+row("pad", lambda x: ops.pad(x, (1, 2)), M, torch=lambda t, x: t.nn.functional.pad(x, (1, 2)))
+row(
+    "pad",
+    lambda x: ops.pad(x, (0, 1, 2, 0), value=1.5),
+    M,
+    torch=lambda t, x: t.nn.functional.pad(x, (0, 1, 2, 0), value=1.5),
+    case="two axes",
+)
+row("tile", lambda x: ops.tile(x, (2, 3)), M, torch=lambda t, x: x.tile(2, 3))
+row("tile", lambda x: ops.tile(x, (2, 1, 3)), (4,), torch=lambda t, x: x.tile(2, 1, 3), case="new axes")
+POSITIONS = [[0, 2], [2, -1]]  # a repeated one: its gradients add up
+row("gather", lambda x: ops.gather(x, ms.Tensor(POSITIONS)), M, torch=lambda t, x: x[t.tensor(POSITIONS)])
+row(
+    "gather",
+    lambda x: ops.gather(x, ms.Tensor(POSITIONS), -1),
+    CUBE,
+    torch=lambda t, x: x[..., t.tensor(POSITIONS)],
+    case="last axis",
+)
+row("gather", lambda x: ops.gather(x, ms.Tensor(1), 1), M, torch=lambda t, x: x[:, 1], case="one position")
+INDICES: dict[str, Any] = {
+    "int": 1,
+    "negative int": -1,
+    "slice": slice(1, None),
+    "ints": (1, 2),
+    "step": (slice(None), slice(None, None, 2)),
+    "none": (None, slice(None), None, 2),
+    "ellipsis": (..., 1),
+    "all": ...,
+    "empty": slice(2, 2),
+}
+for text, index in INDICES.items():
+    row("__getitem__", lambda x, i=index: x[i], CUBE, torch=lambda t, x, i=index: x[i], case=text)
+row("__getitem__", lambda x: x[::-1, 2:0:-1], CUBE, torch=lambda t, x: x.flip(0)[:, [2, 1]], case="negative steps")
+row("__getitem__", lambda x: x[[0, 1, 0]], CUBE, torch=lambda t, x: x[[0, 1, 0]], case="list")
+row("__getitem__", lambda x: x[0] * x[1], (2, 3), torch=lambda t, x: x[0] * x[1], case="twice")
+
+# --- products ---------------------------------------------------------------------------------------------------------
+
+for a, b in [
+    ((4,), (4,)),
+    ((3, 4), (4,)),
+    ((3,), (3, 4)),
+    ((3, 4), (4, 2)),
+    ((5, 3, 4), (4, 2)),
+    ((5, 3, 4), (4,)),
+    ((3,), (5, 3, 4)),
+    ((3, 4), (5, 4, 2)),
+    ((5, 3, 4), (5, 4, 2)),
+    ((5, 1, 3, 4), (2, 4, 2)),
+]:
+    row("matmul", ops.matmul, a, b, torch=lambda t, x, y: x @ y, case=f"{a} {b}")
+row("matmul", lambda x: x @ x.T, M, torch=lambda t, x: x @ x.T, case="with itself")
+row("bmm", ops.bmm, (2, 3, 4), (2, 4, 2), torch=lambda t, x, y: t.bmm(x, y))
+for equation, shapes in {
+    "ij,jk->ik": [(3, 4), (4, 2)],
+    "ij,jk": [(3, 4), (4, 2)],
+    "ba": [(3, 4)],
+    "ij->": [(3, 4)],
+    "ij->j": [(3, 4)],
+    "ii->i": [(3, 3)],
+    "ii": [(3, 3)],
+    "iij->ji": [(3, 3, 2)],
+    "i,j->ij": [(3,), (2,)],
+    "i,i->": [(3,), (3,)],
+    "i,ij,j->": [(3,), (3, 4), (4,)],
+    "ijk,i,j->k": [(2, 3, 4), (2,), (3,)],
+    "...ij,...jk->...ik": [(5, 2, 3), (5, 3, 2)],
+    "i...,i...": [(2, 3, 4), (2, 3, 4)],
+    "...i->...": [(2, 3, 4)],
+    "...,i->i...": [(2, 3), (4,)],
+    "...i,...i->...": [(3, 4), (2, 3, 4)],
+    "...j,...j->...j": [(4,), (2, 3, 4)],
+    "ij,k->i": [(3, 4), (2,)],
+}.items():
+    row(
+        "einsum",
+        lambda *xs, e=equation: ops.einsum(e, *xs),
+        *shapes,
+        torch=lambda t, *xs, e=equation: t.einsum(e, *xs),
+        case=equation,
+    )
+
+# --- convolution, pooling ---------------------------------------------------------------------------------------------
+
+for options in [
+    {},
+    {"stride": 2},
+    {"dilation": 2},
+    {"stride": 3, "dilation": 2},
+    {"pad_mode": "pad", "padding": 2},
+    {"groups": 2},
+    {"groups": 4, "stride": 2, "pad_mode": "pad", "padding": 1},
+]:
+    row(
+        "conv1d",
+        lambda x, w, b, o=options: ops.conv1d(x, w, b, **o),
+        (2, 4, 8),
+        (4, 4 // options.get("groups", 1), 3),
+        (4,),
+        torch=lambda t, x, w, b, o=options: t.nn.functional.conv1d(
+            x, w, b, **{k: v for k, v in o.items() if k != "pad_mode"}
+        ),
+        case=" ".join(f"{k}={v}" for k, v in options.items()),
+    )
+row(
+    "conv1d",
+    lambda x, w: ops.conv1d(x, w, stride=2, pad_mode="same"),
+    (1, 2, 6),
+    (3, 2, 3),
+    torch=lambda t, x, w: t.nn.functional.conv1d(t.nn.functional.pad(x, (0, 1)), w, stride=2),
+    case="same, the odd one at the end",
+)
+for options in [
+    {},
+    {"stride": (2, 1), "dilation": (1, 2)},
+    {"pad_mode": "pad", "padding": (1, 2), "stride": 2},
+    {"groups": 2, "dilation": 2},
+]:
+    row(
+        "conv2d",
+        lambda x, w, o=options: ops.conv2d(x, w, **o),
+        (2, 2, 5, 6),
+        (4, 2 // options.get("groups", 1), 2, 3),
+        torch=lambda t, x, w, o=options: t.nn.functional.conv2d(
+            x, w, **{k: v for k, v in o.items() if k != "pad_mode"}
+        ),
+        case=" ".join(f"{k}={v}" for k, v in options.items()),
+    )
+row(
+    "conv2d",
+    lambda x, w, b: ops.conv2d(x, w, b, pad_mode="same"),
+    (1, 2, 4, 5),
+    (3, 2, 3, 2),
+    (3,),
+    torch=lambda t, x, w, b: t.nn.functional.conv2d(t.nn.functional.pad(x, (0, 1, 1, 1)), w, b),
+    case="same",
+)
+row(
+    "conv2d",
+    lambda x, w: ops.conv2d(x, w, pad_mode="pad", padding=(1, 0, 2, 1)),
+    (1, 1, 4, 4),
+    (2, 1, 3, 3),
+    torch=lambda t, x, w: t.nn.functional.conv2d(t.nn.functional.pad(x, (2, 1, 1, 0)), w),
+    case="four paddings",
+)
+row("conv", ops.conv, (1, 2, 3, 4, 3), (2, 2, 2, 2, 2), torch=lambda t, x, w: t.nn.functional.conv3d(x, w))
+IMAGE = apart(-2.0, 2.4, 2, 1, 5, 6)
+SIGNAL = apart(-2.0, 2.4, 2, 2, 7)
+PAD = {"pad_mode": "pad"}
+row("max_pool1d", lambda x: ops.max_pool1d(x, 2), SIGNAL, torch=lambda t, x: t.max_pool1d(x, 2))
+row("max_pool1d", lambda x: ops.max_pool1d(x, 3, 1), SIGNAL, torch=lambda t, x: t.max_pool1d(x, 3, 1), case="overlap")
+row("max_pool2d", lambda x: ops.max_pool2d(x, 2), IMAGE, torch=lambda t, x: t.max_pool2d(x, 2))
+row(
+    "max_pool2d",
+    lambda x: ops.max_pool2d(x, (3, 2), (2, 1), padding=(1, 0), dilation=(1, 2), **PAD),
+    IMAGE,
+    torch=lambda t, x: t.max_pool2d(x, (3, 2), (2, 1), (1, 0), (1, 2)),
+    case="all options",
+)
+row(
+    "max_pool2d",
+    lambda x: ops.max_pool2d(x, 2, pad_mode="same"),
+    IMAGE,
+    torch=lambda t, x: t.max_pool2d(x, 2, ceil_mode=True),
+    case="same",
+)
+row("avg_pool1d", lambda x: ops.avg_pool1d(x, 2), SIGNAL, torch=lambda t, x: t.nn.functional.avg_pool1d(x, 2))
+row("avg_pool2d", lambda x: ops.avg_pool2d(x, 2, 1), IMAGE, torch=lambda t, x: t.nn.functional.avg_pool2d(x, 2, 1))
+for include in (True, False):
+    row(
+        "avg_pool2d",
+        lambda x, i=include: ops.avg_pool2d(x, 3, 2, padding=1, count_include_pad=i, **PAD),
+        IMAGE,
+        torch=lambda t, x, i=include: t.nn.functional.avg_pool2d(x, 3, 2, 1, count_include_pad=i),
+        case=f"padded count_include_pad={include}",
+    )
+row(
+    "avg_pool2d",
+    lambda x: ops.avg_pool2d(x, 2, pad_mode="same"),
+    IMAGE,
+    torch=lambda t, x: t.nn.functional.avg_pool2d(x, 2, ceil_mode=True, count_include_pad=False),
+    case="same",
+)
+
+# --- complex numbers and Fourier transforms ---------------------------------------------------------------------------
+
+
+def parts(z: Any) -> Any:
+    """The real and the imaginary part: gradients are compared with respect to real numbers."""
+    return ops.real(z), ops.imag(z)
+
+
+def their_parts(z: Any) -> Any:
+    return z.real, z.imag
+
+
+def joined(a: Any, b: Any) -> Any:
+    """a + ib."""
+    return a + b * 1j
+
+
+for length in (6, 5, 1):
+    row("fft", lambda x: parts(ops.fft(x)), (2, length), torch=lambda t, x: their_parts(t.fft.fft(x)), case=f"{length}")
+    row(
+        "rfft", lambda x: parts(ops.rfft(x)), (length,), torch=lambda t, x: their_parts(t.fft.rfft(x)), case=f"{length}"
+    )
+row("rfft", lambda x: ops.irfft(ops.rfft(x) * 2.0, 5), (2, 5), torch=lambda t, x: x * 2, case="and back")
+for name in ("fft", "ifft"):
+    row(
+        name,
+        lambda a, b, f=name: parts(getattr(ops, f)(joined(a, b))),
+        M,
+        M,
+        torch=lambda t, a, b, f=name: their_parts(getattr(t.fft, f)(t.complex(a, b))),
+        case="complex",
+    )
+for length in (6, 7):
+    row(
+        "irfft",
+        lambda a, b, n=length: ops.irfft(joined(a, b), n),
+        M,
+        M,
+        torch=lambda t, a, b, n=length: t.fft.irfft(t.complex(a, b), n),
+        case=f"{length}",
+    )
+row("real", lambda a, b: ops.real(joined(a, b) * joined(b, a)), M, M, torch=lambda t, a, b: a * b - b * a)
+row("imag", lambda a, b: ops.imag(joined(a, b) * joined(a, b)), M, M, torch=lambda t, a, b: 2 * a * b)
+row("conj", lambda a, b: parts(ops.conj(joined(a, b))), M, M, torch=lambda t, a, b: (a, -b))
+
+# --- random numbers, loops --------------------------------------------------------------------------------------------
+
+
+def seeded(function: Any, *args: Any) -> Any:
+    """The same numbers at every call."""
+    ops.set_seed(7)
+    return function(*args)
+
+
+row("uniform", lambda a, b: seeded(ops.uniform, (3, 4), a, b), (), (4,), jit=False)
+row("normal", lambda a, b: seeded(ops.normal, (3, 4), a, b), (3, 1), (), jit=False)
+row("dropout", lambda x: seeded(ops.dropout, x, 0.4), M, jit=False)
+row("dropout", lambda x: seeded(ops.dropout, x, 0.4, (1,)), (6, 4), case="shared axes", jit=False)
+row("dropout2d", lambda x: seeded(ops.dropout2d, x, 0.6)[0], (2, 4, 2, 3), jit=False)
+row("bernoulli", lambda p: seeded(ops.bernoulli, p), between(0.0, 1.0, *M), order=0, jit=False)
+
+
+def _leaky(carry: Any, x: Any) -> Any:
+    carry = 0.5 * carry + ops.tanh(x)
+    return carry, carry * x
+
+
+row("scan", lambda v, x: ops.scan(_leaky, v, x), (3,), (4, 3))
+row("scan", lambda v, x: ops.scan(_leaky, v, x, reverse=True), (3,), (4, 3), case="reverse")
+
+# Public functions that have no float input to differentiate by, and where they are tested instead.
+NOT_A_ROW = {
+    **dict.fromkeys(["zeros", "ones", "full", "fill", "arange", "eye", "zeros_like", "ones_like"], "makes constants"),
+    **dict.fromkeys(["randint", "randperm", "one_hot", "bitwise_and", "bitwise_or", "bitwise_xor"], "integers"),
+    **dict.fromkeys(["grad", "value_and_grad", "vjp"], "a transformation of functions"),
+    **dict.fromkeys(["assign", "assign_add"], "writes to a Parameter, for which a gradient is refused"),
+    "set_seed": "no Tensors",
+}

@@ -1,0 +1,87 @@
+"""Help for tests of the compiler: Programs without plans, and generated loops run as plain Python.
+
+Interpreted loops need no compile, so hundreds of shapes cost seconds; what Numba makes of the same source is tested
+apart, on few of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from snncell.compiler import plan
+from snncell.compiler.emit import Kernel, emit
+from snncell.compiler.fuse import fuse
+from snncell.compiler.program import Program, from_trace
+from snncell.tape import structure
+from snncell.tape.state import recording_on, tracing_to
+from snncell.tape.tensor import Tensor
+from snncell.tape.tracing import Trace
+
+
+def traced(fn: Any, *args: Tensor) -> Program:
+    """The Program of `fn` for arguments like these, with nothing built."""
+    trace = Trace()
+    with tracing_to(trace), recording_on(None):
+        out = fn(*[trace.new_input(x.shape, x.asnumpy().dtype) for x in args])
+        outputs = [trace.lift(leaf) for leaf in structure.flatten(out)[0]]
+    return from_trace(trace, outputs)
+
+
+def op_names(program: Program) -> list[str]:
+    """The names of a Program's steps, in order."""
+    return [step.op.name for step in program.steps]
+
+
+def launches(fn: Any, *args: Tensor) -> tuple[int, int]:
+    """How many fused loops and how many other calls `fn` becomes."""
+    groups = fuse(traced(fn, *args))
+    loops = sum(group.shape is not None for group in groups)
+    return loops, len(groups) - loops
+
+
+def emitted(fn: Any, *args: Tensor) -> Kernel:
+    """The kernel of a function that becomes one loop."""
+    (group,) = fuse(traced(fn, *args))
+    return emit(group, set())
+
+
+def as_python(name: str, source: str) -> Any:
+    """A generated function as plain Python: the same file, not compiled."""
+    namespace: dict[str, Any] = {}
+    exec(compile(source, name, "exec"), namespace)
+    return namespace[name]
+
+
+def call_kernel(function: Any, kernel: Kernel, arrays: list[Any]) -> list[Any]:
+    """Call a loop on `arrays`, which stand in the order of the kernel's inputs; its outputs in the shapes of a user."""
+    given = [np.ascontiguousarray(a).reshape(o.shape) for a, o in zip(arrays, kernel.arrays, strict=True)]
+    outputs = [np.empty(o.shape, o.value.dtype) for o in kernel.outputs]
+    scalars = [dtype.type(number).item() for number, dtype in kernel.scalars]
+    with np.errstate(all="ignore"):
+        function(*kernel.sizes, *given, *scalars, *outputs)
+    return [out.reshape(o.value.shape) for out, o in zip(outputs, kernel.outputs, strict=True)]
+
+
+def run_plainly(fn: Any, *arrays: Any) -> list[Any]:
+    """What a function that becomes one loop gives when the loop runs as plain Python."""
+    kernel = emitted(fn, *[Tensor(a) for a in arrays])
+    wanted = sorted(range(len(kernel.arrays)), key=lambda i: kernel.arrays[i].value.number)
+    places = {position: order for order, position in enumerate(wanted)}
+    given = [arrays[places[i]] for i in range(len(kernel.arrays))]
+    found = call_kernel(as_python(kernel.name, kernel.source), kernel, given)
+    order = np.argsort([o.value.number for o in kernel.outputs])
+    return [found[i] for i in order]
+
+
+def whole_numbers(shape: tuple[int, ...], dtype: Any, seed: int = 0) -> Any:
+    """Whole numbers around 0, so that arithmetic and sums are exact in every dtype and order."""
+    return np.random.default_rng(seed).integers(0 if np.dtype(dtype).kind == "u" else -3, 4, shape).astype(dtype)
+
+
+@pytest.fixture
+def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within the test, what is traced anew is run as plain Python instead of being compiled."""
+    monkeypatch.setattr(plan, "build", lambda name, source, signature, parallel: as_python(name, source))

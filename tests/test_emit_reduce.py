@@ -1,0 +1,187 @@
+"""Reductions in loops, run as plain Python: every pattern of kept and reduced axes, lengths, dtypes, NaN."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from interpreting import emitted, run_plainly, whole_numbers
+
+from snncell import Tensor, ops
+from snncell.compiler import emit as emitter
+
+LENGTHS = [0, 1, 15, 16, 17, 31, 33, 1025]
+
+# Shapes with one axis of length n, and the axes that are reduced.
+PATTERNS: list[tuple[tuple[Any, ...], tuple[int, ...]]] = [
+    (("n",), (0,)),
+    ((3, "n"), (1,)),
+    (("n", 3), (1,)),
+    ((3, "n"), (0,)),
+    (("n", 3), (0,)),
+    ((3, "n"), (0, 1)),
+    ((2, "n", 3), (1,)),
+    ((2, "n", 3), (0, 2)),
+    (("n", 3, 2), (0, 2)),
+    ((2, 3, "n"), (0, 2)),
+    ((2, 3, "n"), (1, 2)),
+    ((2, 3, "n"), (0, 1)),
+    (("n", 2, 2, 3), (0, 2)),
+    ((2, 2, "n", 3), (1, 3)),
+    ((2, 2, 3, "n"), (1, 3)),
+    ((2, 2, 3, "n"), (0, 2, 3)),
+    ((2, 1, "n", 1), (1, 2)),
+]
+NAMES = [f"{'x'.join(map(str, shape))}-{''.join(map(str, axis))}" for shape, axis in PATTERNS]
+
+
+@pytest.fixture(params=["serial", "parallel"])
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Loops as they are for small and for large arrays: which of them is a matter of size alone."""
+    if request.param == "parallel":
+        monkeypatch.setattr(emitter, "PARALLEL_SIZE", 0)
+    return str(request.param)
+
+
+def filled(shape: tuple[Any, ...], length: int) -> tuple[int, ...]:
+    return tuple(length if n == "n" else n for n in shape)
+
+
+@pytest.mark.usefixtures("kind")
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
+@pytest.mark.parametrize(("shape", "axis"), PATTERNS, ids=NAMES)
+def test_reductions_along_every_pattern_of_axes(shape: tuple[Any, ...], axis: tuple[int, ...], dtype: Any) -> None:
+    for length in (1, 5, 17):
+        a = whole_numbers(filled(shape, length), dtype)
+        doubled, total, top, low = run_plainly(
+            lambda x: (x * 2, ops.sum(x * 2, axis), ops.max(x, axis, keepdims=True), ops.min(x, axis)), a
+        )
+        np.testing.assert_array_equal(doubled, a * 2, strict=True)
+        np.testing.assert_array_equal(total, (a * 2).sum(axis), strict=True)
+        np.testing.assert_array_equal(top, a.max(axis, keepdims=True), strict=True)
+        np.testing.assert_array_equal(low, a.min(axis), strict=True)
+
+
+@pytest.mark.usefixtures("kind")
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize(("shape", "axis"), PATTERNS, ids=NAMES)
+def test_sums_of_every_length(shape: tuple[Any, ...], axis: tuple[int, ...], length: int) -> None:
+    a = whole_numbers(filled(shape, length), np.float32)
+    (total,) = run_plainly(lambda x: x.sum(axis), a)
+    np.testing.assert_array_equal(total, a.sum(axis), strict=True)
+
+
+@pytest.mark.usefixtures("kind")
+@pytest.mark.parametrize("dtype", [np.bool_, np.int8, np.int16, np.int32, np.uint8])
+@pytest.mark.parametrize(("shape", "axis"), [((33,), (0,)), ((3, 17), (1,)), ((17, 3), (0,))])
+def test_narrow_integers_and_booleans(shape: tuple[int, ...], axis: tuple[int, ...], dtype: Any) -> None:
+    a = whole_numbers(shape, np.int8).astype(dtype)
+    (total,) = run_plainly(lambda x: ops.sum(x, axis), a)
+    np.testing.assert_array_equal(total, a.sum(axis, np.int64), strict=True)
+    top, low = run_plainly(lambda x: (ops.max(x, axis), ops.min(x, axis)), a)
+    np.testing.assert_array_equal(top, a.max(axis), strict=True)
+    np.testing.assert_array_equal(low, a.min(axis), strict=True)
+
+
+@pytest.mark.usefixtures("kind")
+@pytest.mark.parametrize("length", LENGTHS)
+def test_any_and_all(length: int) -> None:
+    for a in (np.zeros((2, length), bool), np.ones((2, length), bool), np.arange(2 * length).reshape(2, length) == 1):
+        some, every = run_plainly(lambda x: (ops.any(x, 1), ops.all(x, 1)), a)
+        np.testing.assert_array_equal(some, a.any(1), strict=True)
+        np.testing.assert_array_equal(every, a.all(1), strict=True)
+
+
+@pytest.mark.usefixtures("kind")
+def test_integers_at_the_ends_of_their_range() -> None:
+    for dtype in (np.int8, np.int64, np.uint8):
+        ends = np.iinfo(dtype)
+        for a in (np.full(20, ends.min, dtype), np.full(20, ends.max, dtype)):
+            top, low = run_plainly(lambda x: (ops.max(x, 0), ops.min(x, 0)), a)
+            assert (top.item(), low.item()) == (a[0].item(), a[0].item())
+
+
+@pytest.mark.usefixtures("kind")
+@pytest.mark.parametrize(("shape", "axis"), [((40,), (0,)), ((3, 40), (1,)), ((40, 3), (0,))])
+@pytest.mark.parametrize("position", [0, 7, 16, 31, 39])  # in each lane's first and later rounds, and in the rest
+def test_a_nan_anywhere_comes_through(shape: tuple[int, ...], axis: tuple[int, ...], position: int) -> None:
+    a = whole_numbers(shape, np.float32)
+    place = tuple(position if n == 40 else 1 for n in shape)
+    for value in (np.nan, np.inf, -np.inf):
+        a[place] = value
+        top, low, total = run_plainly(lambda x: (ops.max(x, axis), ops.min(x, axis), ops.sum(x, axis)), a)
+        np.testing.assert_array_equal(top, a.max(axis), strict=True)
+        np.testing.assert_array_equal(low, a.min(axis), strict=True)
+        np.testing.assert_array_equal(total, a.sum(axis), strict=True)
+
+
+@pytest.mark.usefixtures("kind")
+@pytest.mark.parametrize("axis", [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)])
+@pytest.mark.parametrize("other", [(1, 1, 5), (1, 4, 1), (3, 1, 1), (5,), (4, 1), (3, 1, 5), ()])
+def test_a_reduced_product_with_a_broadcast_operand(other: tuple[int, ...], axis: tuple[int, ...]) -> None:
+    a, b = whole_numbers((3, 4, 5), np.float64), whole_numbers(other, np.float64, 1)
+    product, total = run_plainly(lambda x, y: (x * y, (x * y).sum(axis)), a, b)
+    np.testing.assert_array_equal(product, a * b, strict=True)
+    np.testing.assert_array_equal(total, (a * b).sum(axis), strict=True)
+
+
+@pytest.mark.usefixtures("kind")
+@pytest.mark.parametrize("axis", [(0,), (1,), (0, 1)])
+def test_a_sum_over_an_axis_that_only_broadcasting_gives(axis: tuple[int, ...]) -> None:
+    a, b = whole_numbers((4, 1), np.float64), whole_numbers((1, 3), np.float64, 1)
+    (total,) = run_plainly(lambda x, y: (x * y).sum(axis), a, b)
+    np.testing.assert_array_equal(total, (a * b).sum(axis), strict=True)
+
+
+@pytest.mark.usefixtures("kind")
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((0,), (0,)), ((0, 3), (0,)), ((3, 0), (0,)), ((3, 0), (1,)), ((2, 0, 3), (0, 2))]
+)
+def test_nothing_adds_up_to_zero(shape: tuple[int, ...], axis: tuple[int, ...]) -> None:
+    a = np.zeros(shape, np.float32)
+    total, some, every = run_plainly(lambda x: (x.sum(axis), ops.any(x > 0, axis), ops.all(x > 0, axis)), a)
+    np.testing.assert_array_equal(total, a.sum(axis), strict=True)
+    np.testing.assert_array_equal(some, (a > 0).any(axis), strict=True)
+    np.testing.assert_array_equal(every, (a > 0).all(axis), strict=True)
+
+
+def test_a_long_axis_is_reduced_in_blocks_of_a_fixed_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(emitter, "PARALLEL_SIZE", 0)
+    for length in (4095, 4096, 4097, 9000):
+        a = whole_numbers((length,), np.float64)
+        (total,) = run_plainly(lambda x: x.sum(), a)
+        assert total.item() == a.sum()
+
+
+@pytest.mark.parametrize("length", [257, 600])
+def test_more_columns_than_one_strip(length: int) -> None:
+    a = whole_numbers((5, length), np.float64)
+    (total,) = run_plainly(lambda x: x.sum(axis=0), a)
+    np.testing.assert_array_equal(total, a.sum(axis=0), strict=True)
+
+
+def test_a_sum_is_made_of_sixteen_partial_sums() -> None:
+    # One large term swallows only what shares its lane: naive addition would lose nearly everything.
+    a = np.ones(1600, np.float32)
+    a[0] = 2.0**25
+    (total,) = run_plainly(lambda x: x.sum(), a)
+    assert total.item() == 2.0**25 + 1500
+    assert math.fsum(a) - total.item() == 99.0
+
+
+@pytest.mark.parametrize(("shape", "axis"), PATTERNS, ids=NAMES)
+def test_every_parallel_loop_has_something_to_share(shape: tuple[Any, ...], axis: tuple[int, ...]) -> None:
+    # Numba warns about a parallel kernel without a prange: a user's first sum would end in a warning.
+    x = Tensor(np.ones(filled(shape, 50_000), np.float32))
+    kernel = emitted(lambda x: (x * 2.0).sum(axis), x)
+    assert kernel.parallel
+    assert "prange(" in kernel.source
+
+
+@pytest.mark.parametrize("other", [(200,), (200, 1), (1, 200)])
+def test_a_whole_sum_with_a_broadcast_operand_is_shared_too(other: tuple[int, ...]) -> None:
+    kernel = emitted(lambda x, y: (x * y).sum(), ops.ones((200, 200)), ops.ones(other))
+    assert kernel.parallel
+    assert "prange(" in kernel.source

@@ -1,0 +1,216 @@
+"""Fusion: groups that can run in their order, with as few launches as there are today."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from interpreting import interpreted, launches, traced
+
+from snncell import Parameter, Tensor, grad, jit, nn, ops
+from snncell.compiler.formula import Reduction
+from snncell.compiler.fuse import MAX_STEPS, Group, fuse
+from snncell.compiler.program import Program
+
+__all__ = ["interpreted"]  # a fixture
+
+pytestmark = pytest.mark.usefixtures("interpreted")
+
+
+def check_order(program: Program, groups: list[Group]) -> None:
+    """Every step is there once, and reads only what is complete when it runs."""
+    assert sorted(map(id, program.steps)) == sorted(id(step) for group in groups for step in group.steps)
+    ready = {*program.inputs, *program.parameters.values(), *(value for _, value in program.constants)}
+    for group in groups:
+        inside: set[Any] = set()
+        assert ready.issuperset(group.reads)
+        for step in group.steps:
+            arriving = {x for x in step.inputs if hasattr(x, "number")}
+            assert arriving <= inside | set(group.reads)
+            # A reduction's result is complete only when the loop has ended, so nothing in the loop may read it.
+            if not isinstance(step.op, Reduction):
+                inside.update(step.outputs)
+        ready.update(group.writes)
+    assert ready.issuperset(program.results())
+
+
+# --- any graph --------------------------------------------------------------------------------------------------------
+
+
+def bounded(x: Tensor) -> Tensor:
+    """Values stay small whole numbers, so that sums are exact in any order and results are equal to the bit."""
+    return ops.clip(x, -9.0, 9.0)
+
+
+def rows(x: Tensor) -> Tensor:
+    return ops.broadcast_to(x, (3, 4))
+
+
+ACTIONS: list[Callable[[Tensor, Tensor], Tensor]] = [
+    lambda a, b: bounded(a + b),
+    lambda a, b: bounded(a * b),
+    lambda a, b: bounded(a - b),
+    lambda a, b: ops.where(a > b, a, -b),
+    lambda a, b: ops.maximum(a, b),
+    lambda a, b: bounded(a.sum(axis=0)),
+    lambda a, b: bounded(a.sum(axis=-1, keepdims=True)),
+    lambda a, b: rows(a).max(axis=0, keepdims=True),
+    lambda a, b: bounded(rows(a).sum()),
+    lambda a, b: ops.reshape(ops.transpose(rows(a), (1, 0)), (3, 4)),
+    lambda a, b: bounded(rows(a) @ ops.transpose(rows(b), (1, 0)) @ rows(a)),
+    lambda a, b: ops.reshape(bounded(rows(a) + b), (12,)).sum() - a,
+]
+INSTRUCTIONS = st.lists(
+    st.tuples(st.integers(0, len(ACTIONS) - 1), st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=14
+)
+
+
+def graph(instructions: list[tuple[int, int, int]]) -> Callable[..., list[Tensor]]:
+    """A function that carries the instructions out on whatever there is so far."""
+
+    def f(*inputs: Tensor) -> list[Tensor]:
+        pool = list(inputs)
+        for action, i, j in instructions:
+            a, b = pool[i % len(pool)], pool[j % len(pool)]
+            if a.ndim == 0:
+                a = rows(a)
+            pool.append(ACTIONS[action](a, b))
+        return pool[len(inputs) :]
+
+    return f
+
+
+RNG = np.random.default_rng(0)
+INPUTS = [Tensor(RNG.integers(-3, 4, shape).astype(np.float64)) for shape in ((3, 4), (4,), (3, 1), (3, 4))]
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(INSTRUCTIONS)
+def test_any_fused_graph_gives_what_its_steps_give_one_by_one(instructions: list[tuple[int, int, int]]) -> None:
+    f = graph(instructions)
+    program = traced(f, *INPUTS)
+    check_order(program, fuse(program))
+    for found, expected in zip(jit(f)(*INPUTS), f(*INPUTS), strict=True):
+        assert found.dtype is expected.dtype
+        np.testing.assert_array_equal(found.asnumpy(), expected.asnumpy(), strict=True)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(INSTRUCTIONS)
+def test_only_the_last_result_of_any_graph(instructions: list[tuple[int, int, int]]) -> None:
+    # With one result most steps are dead or die early: their slots are emptied while the plan runs.
+    f = graph(instructions)
+    last = jit(lambda *inputs: f(*inputs)[-1])(*INPUTS)
+    np.testing.assert_array_equal(last.asnumpy(), f(*INPUTS)[-1].asnumpy(), strict=True)
+
+
+# --- what joins what --------------------------------------------------------------------------------------------------
+
+
+def x84() -> Tensor:
+    return Tensor(np.random.default_rng(1).normal(size=(8, 4)).astype(np.float32))
+
+
+def test_a_reduction_joins_its_producer() -> None:
+    (group,) = fuse(traced(lambda x: (ops.exp(x) * 2.0).sum(axis=0), x84()))
+    assert [step.op.name for step in group.steps] == ["exp", "mul", "sum"]
+    assert group.axes == (0,)
+    assert len(group.reads) == len(group.writes) == 1
+
+
+def test_reductions_along_the_same_axes_share_a_loop_and_others_do_not() -> None:
+    assert launches(lambda x: (x.sum(axis=0), x.max(axis=0), ops.square(x).sum(axis=0)), x84()) == (1, 0)
+    assert launches(lambda x: (x.sum(axis=0), x.sum(axis=1)), x84()) == (2, 0)
+
+
+def test_what_needs_a_reduction_waits_for_its_loop_to_end() -> None:
+    program = traced(lambda x: x - x.sum(axis=1, keepdims=True), x84())
+    groups = fuse(program)
+    assert [[step.op.name for step in group.steps] for group in groups] == [["sum"], ["sub"]]
+
+
+def test_steps_without_anything_in_common_stay_apart() -> None:
+    # Joined they would save no memory traffic, and one would wait for the other.
+    assert launches(lambda x, y: (x + 1.0, y + 1.0), x84(), x84()) == (2, 0)
+
+
+def test_a_call_between_parts_a_run() -> None:
+    assert launches(lambda x: ops.exp((x + 1.0) @ (x.T + 1.0)), x84()) == (3, 2)
+
+
+@pytest.mark.parametrize("length", [1, MAX_STEPS, MAX_STEPS + 1, 3 * MAX_STEPS])
+def test_no_loop_grows_beyond_the_limit(length: int) -> None:
+    def chain(x: Tensor) -> Tensor:
+        for _ in range(length):
+            x = x + 1.0
+        return x
+
+    groups = fuse(traced(chain, x84()))
+    assert max(len(group.steps) for group in groups) <= MAX_STEPS
+    assert len(groups) == -(-length // MAX_STEPS)
+    np.testing.assert_array_equal(jit(chain)(Tensor([0.0])).asnumpy(), [float(length)])
+
+
+def test_dtypes_that_loops_do_not_have_are_left_to_numpy() -> None:
+    half, double = Tensor(np.ones(3, np.float16)), Tensor(np.ones(3, np.complex128))
+    assert launches(lambda x: x * 2.0 + 1.0, half) == (0, 2)
+    assert launches(lambda x: x * 2.0 + 1.0, double) == (0, 2)
+
+
+def test_only_what_is_used_later_leaves_a_loop() -> None:
+    (group,) = fuse(traced(lambda x: ops.exp(x + 1.0) * 2.0, x84()))
+    assert [value.number for value in group.writes] == [group.steps[-1].outputs[0].number]
+
+
+# --- how many launches ------------------------------------------------------------------------------------------------
+
+W = Parameter(np.ones((4, 5), np.float32), name="w")
+B = Parameter(np.ones(5, np.float32), name="b")
+
+
+def layer(x: Tensor) -> Tensor:
+    return ops.tanh(x @ W + B)
+
+
+def normalised(x: Tensor) -> Tensor:
+    return (x - x.mean(axis=-1, keepdims=True)) / ops.sqrt(x.var(axis=-1, keepdims=True) + 1e-5)
+
+
+def spikes(x: Tensor) -> Tensor:
+    return nn.LIFNode()(x, x)[0].sum()
+
+
+# (loops, calls) as they are today. Fewer is an improvement: lower the number. More is a loss.
+COUNTS: list[tuple[str, Callable[..., Any], tuple[int, int]]] = [
+    ("layer", layer, (1, 1)),
+    ("layer, forward and backward", grad(lambda x: layer(x).sum(), 0, weights=[W, B]), (2, 7)),
+    ("layer, gradients of weights", grad(lambda x: layer(x).sum(), None, weights=[W, B]), (2, 5)),
+    ("softmax", ops.softmax, (3, 0)),
+    ("gelu", ops.gelu, (1, 0)),
+    ("variance", lambda x: x.var(axis=0), (4, 0)),
+    ("layer norm", normalised, (5, 0)),
+    ("LIF neuron", lambda x: nn.LIFNode()(x, x), (1, 0)),
+    ("LIF neuron, backward", grad(spikes), (2, 2)),
+]
+
+
+@pytest.mark.parametrize(("fn", "most"), [row[1:] for row in COUNTS], ids=[row[0] for row in COUNTS])
+def test_launches_do_not_become_more(fn: Callable[..., Any], most: tuple[int, int]) -> None:
+    loops, calls = launches(fn, x84())
+    assert loops <= most[0]
+    assert calls <= most[1]
+
+
+def test_an_adam_step_costs_at_most_three_loops_for_each_parameter() -> None:
+    optimizer = nn.Adam([W, B])
+
+    def step(g: Tensor, h: Tensor) -> None:
+        optimizer([g, h])
+
+    loops, calls = launches(step, ops.ones((4, 5)), ops.ones((5,)))
+    assert loops <= 1 + 3 * 2  # one for the corrections, which are numbers
+    assert calls == 0

@@ -1,0 +1,348 @@
+"""Reductions, shapes, indexing, and Tensors as arrays: values against NumPy's."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+import snncell as ms
+from snncell import Tensor, ops
+from snncell.errors import AssignError, ShapeError
+
+X = np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32)
+COUNTS = np.random.default_rng(1).integers(0, 5, (2, 3, 4))
+
+
+def same(ours: Any, expected: Any) -> None:
+    assert ours.shape == np.shape(expected)
+    np.testing.assert_array_equal(ours.asnumpy(), expected)
+
+
+def close(ours: Any, expected: Any) -> None:
+    assert ours.shape == np.shape(expected)
+    np.testing.assert_allclose(ours.asnumpy(), expected, rtol=2e-6, atol=1e-6)
+
+
+# --- reductions -------------------------------------------------------------------------------------------------------
+
+AXES = [None, 0, 1, -1, (0, 2), (-1, 0), (2, 1, 0), [0, 1]]
+
+
+@pytest.mark.parametrize("keepdims", [False, True])
+@pytest.mark.parametrize("axis", AXES, ids=str)
+@pytest.mark.parametrize("name", ["sum", "mean", "max", "min", "prod", "var", "std", "any", "all"])
+def test_reductions_are_numpys(name, axis, keepdims):
+    own = tuple(axis) if isinstance(axis, list) else axis
+    for x in (X, X > 0) if name in ("any", "all") else (X,):
+        expected = getattr(np, name)(x, axis=own, keepdims=keepdims)
+        close(getattr(ops, name)(Tensor(x), axis, keepdims=keepdims), expected)
+        close(getattr(Tensor(x), name)(axis=axis, keepdims=keepdims), expected)
+
+
+@pytest.mark.parametrize("name", ["sum", "max", "min", "prod"])
+def test_reductions_of_integers_are_exact(name):
+    same(getattr(ops, name)(Tensor(COUNTS), 1), getattr(np, name)(COUNTS, 1))
+
+
+@pytest.mark.parametrize("name", ["sum", "mean", "max", "min", "prod", "any", "all"])
+def test_an_empty_tuple_of_axes_means_all_of_them(name):
+    """MindSpore's rule, not NumPy's: `ReduceSum()(x)` has `axis=()` and adds everything."""
+    close(getattr(ops, name)(Tensor(X), ()), getattr(np, name)(X))
+
+
+@pytest.mark.parametrize("name", ["sum", "mean", "max", "min", "prod", "any", "all", "logsumexp", "cumsum", "var"])
+def test_reductions_of_a_number(name):
+    found = ops.cumsum(Tensor([3.0]), 0)[0] if name == "cumsum" else getattr(ops, name)(Tensor(3.0))
+    same(found, {"any": True, "all": True, "var": 0}.get(name, 3))
+
+
+def test_reductions_of_nothing():
+    empty = Tensor(np.zeros((0, 3), np.float32))
+    same(ops.sum(empty), 0)
+    same(ops.sum(empty, 0), [0, 0, 0])
+    same(ops.prod(empty, 0), [1, 1, 1])
+    same(ops.any(empty), False)
+    same(ops.all(empty, 0, keepdims=True), [[True, True, True]])
+    same(ops.mean(empty, 0), [np.nan] * 3)
+    for f in (ops.sum, ops.prod, ops.max, ops.mean, ops.logsumexp, ops.argmax):
+        assert f(empty, 1).shape == (0,), f
+    assert ops.softmax(empty, 1).shape == ops.cumsum(empty, 0).shape == (0, 3)
+    for f in (ops.max, ops.min, ops.argmax, ops.argmin):
+        with pytest.raises(ShapeError, match=f"{f.__name__}: there is nothing along axis 0 of a Tensor of shape"):
+            f(empty, 0)
+    same(ms.grad(ops.sum)(empty), np.zeros((0, 3)))
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_cumsum_softmax_and_argmax_are_numpys(axis):
+    close(ops.cumsum(Tensor(X), axis), np.cumsum(X, axis))
+    same(ops.cumsum(Tensor(COUNTS), axis), np.cumsum(COUNTS, axis))
+    raised = np.exp(X)
+    close(ops.softmax(Tensor(X), axis), raised / raised.sum(axis, keepdims=True))
+    close(ops.log_softmax(Tensor(X), axis), np.log(raised / raised.sum(axis, keepdims=True)))
+    close(ops.logsumexp(Tensor(X), axis), np.log(raised.sum(axis)))
+    same(ops.argmax(Tensor(COUNTS), axis), np.argmax(COUNTS, axis))  # with ties: the first one
+    same(ops.argmin(Tensor(COUNTS), axis, keepdims=True), np.argmin(COUNTS, axis, keepdims=True))
+
+
+def test_argmax_of_all():
+    same(ops.argmax(Tensor(X)), np.argmax(X))
+    same(ops.argmin(Tensor(X), keepdims=True), np.argmin(X, keepdims=True))
+    assert ops.argmax(Tensor([1.0, np.nan, 3.0])).item() == 1
+    assert ops.argmax(Tensor(X)).dtype == ms.int64
+
+
+def test_variance_with_and_without_bessels_correction():
+    close(ops.var(Tensor(X), 1, 1), np.var(X, 1, ddof=1))
+    close(ops.std(Tensor(X), 1, 1), np.std(X, 1, ddof=1))
+    same(ops.std(Tensor([1, 3])), 1)
+
+
+def test_long_sums_of_float32_do_not_drift():
+    """Pairwise or blocked addition: one running sum would be off by a thousand times more."""
+    x = np.full(1 << 20, 0.1, np.float32)
+    assert abs(ops.sum(Tensor(x)).item() / x.astype(np.float64).sum() - 1) < 1e-6
+
+
+# --- shapes -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ours", "numpys"),
+    [
+        (lambda x: ops.reshape(x, (4, -1)), lambda x: x.reshape(4, -1)),
+        (lambda x: x.reshape(-1), lambda x: x.reshape(-1)),
+        (lambda x: x.reshape(2, 3, 4), lambda x: x),
+        (lambda x: ops.flatten(x, 1, 2), lambda x: x.reshape(2, 12)),
+        (lambda x: ops.transpose(x, (2, 0, 1)), lambda x: x.transpose(2, 0, 1)),
+        (lambda x: x.transpose(0, -1, 1), lambda x: x.transpose(0, 2, 1)),
+        (lambda x: x.T, lambda x: x.T),
+        (lambda x: ops.swapaxes(x, 0, -1), lambda x: x.swapaxes(0, -1)),
+        (lambda x: ops.expand_dims(x, 1), lambda x: x[:, None]),
+        (lambda x: ops.expand_dims(x, (0, -1)), lambda x: x[None, ..., None]),
+        (lambda x: ops.squeeze(x[:1, :, :1]), lambda x: x[0, :, 0]),
+        (lambda x: x[:1].squeeze(0), lambda x: x[0]),
+        (lambda x: ops.broadcast_to(x[:, :1], (5, 2, 3, -1)), lambda x: np.broadcast_to(x[:, :1], (5, 2, 3, 4))),
+        (lambda x: ops.flip(x, 1), lambda x: np.flip(x, 1)),
+        (lambda x: ops.flip(x, (0, -1)), lambda x: np.flip(x, (0, -1))),
+        (lambda x: ops.concat([x, x[:, :2]], 1), lambda x: np.concatenate([x, x[:, :2]], 1)),
+        (lambda x: ops.concat((x,)), lambda x: x),
+        (lambda x: ops.stack([x, x + 1], -1), lambda x: np.stack([x, x + 1], -1)),
+        (lambda x: ops.split(x, 3, 2)[1], lambda x: x[..., 3:]),
+        (lambda x: ops.split(x, [1, 0, 2], 1)[2], lambda x: x[:, 1:]),
+        (lambda x: ops.unstack(x, -1)[3], lambda x: x[..., 3]),
+        (lambda x: ops.pad(x, (1, 2)), lambda x: np.pad(x, ((0, 0), (0, 0), (1, 2)))),
+        (lambda x: ops.pad(x, [0, 0, 1, 0], value=-1), lambda x: np.pad(x, ((0, 0), (1, 0), (0, 0)), constant_values=-1)),
+        (lambda x: ops.tile(x, (2, 1, 3)), lambda x: np.tile(x, (2, 1, 3))),
+        (lambda x: ops.tile(x, 2), lambda x: np.tile(x, 2)),
+        (lambda x: ops.tile(x, (2, 1, 1, 1)), lambda x: np.tile(x, (2, 1, 1, 1))),
+        (lambda x: ops.gather(x, Tensor([[0, -1]]), 1), lambda x: np.take(x, [[0, -1]], 1)),
+    ],
+)
+def test_shape_operations_are_numpys(ours, numpys):
+    same(ours(Tensor(X)), numpys(X))
+    assert ours(Tensor(COUNTS)).dtype == ms.int64
+
+
+def test_new_tensors():
+    for ours, expected in [
+        (ops.zeros((2, 3)), np.zeros((2, 3), np.float32)),
+        (ops.ones(3, ms.int32), np.ones(3, np.int32)),
+        (ops.full((2,), 2.5), np.full(2, 2.5, np.float32)),
+        (ops.full((2,), 3), np.full(2, 3)),
+        (ops.fill(ms.float64, (2, 1), 7), np.full((2, 1), 7.0)),
+        (ops.zeros_like(Tensor(COUNTS)), np.zeros_like(COUNTS)),
+        (ops.ones_like(Tensor(X), ms.bool_), np.ones_like(X, bool)),
+        (ops.arange(4), np.arange(4)),
+        (ops.arange(1, 2, 0.25), np.arange(1, 2, 0.25, np.float32)),
+        (ops.arange(5, 0, -2), np.arange(5, 0, -2)),
+        (ops.eye(2), np.eye(2, dtype=np.float32)),
+        (ops.eye(2, 3, ms.int8), np.eye(2, 3, dtype=np.int8)),
+        (ops.zeros(()), np.float32(0)),
+        (ops.zeros((0, 2)), np.zeros((0, 2), np.float32)),
+    ]:
+        assert ours.dtype == expected.dtype
+        same(ours, expected)
+
+
+def test_one_hot():
+    indices = np.array([[0, 2], [1, 0]])
+    same(ops.one_hot(Tensor(indices), 3), np.eye(3, dtype=np.float32)[indices])
+    same(ops.one_hot(Tensor(indices), 3, axis=0), np.moveaxis(np.eye(3)[indices], -1, 0))
+    same(ops.one_hot(Tensor(indices), 3, 5.0, -1.0), np.where(np.eye(3)[indices] == 1, 5, -1))
+    same(ops.one_hot(Tensor(1), 2), [0, 1])
+    assert ops.one_hot(Tensor(indices), 3).dtype == ms.float32
+
+
+def test_matrix_products_are_numpys():
+    a, b = X, X.transpose(0, 2, 1)
+    for x, y in [(a, b), (a, b[0]), (a[0], b), (a[0, 0], b), (a, b[0, :, 0]), (a[0, 0], a[0, 0]), (a[:, :0], b)]:
+        close(Tensor(x) @ Tensor(y), x @ y)
+    same(Tensor(COUNTS[0]) @ Tensor(COUNTS[1].T), COUNTS[0] @ COUNTS[1].T)
+    assert (Tensor(np.zeros((2, 0))) @ Tensor(np.zeros((0, 3)))).asnumpy().tolist() == [[0.0] * 3] * 2
+
+
+@pytest.mark.parametrize("equation", ["...ij,...jk", "a...b,...bc->c...a", "...j,jk", "...j,...j->..."])
+def test_einsum_spells_out_the_dots_as_numpy_does(equation):
+    x, y = X[0][None, None], X[1].T if "k" in equation or "c" in equation else X
+    close(ops.einsum(equation, Tensor(x), Tensor(y)), np.einsum(equation, x, y))
+
+
+# --- indexing ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        0,
+        -1,
+        (1, 2, 3),
+        (0, -1),
+        slice(None),
+        slice(1, None),
+        slice(-3, -1),
+        slice(None, None, -1),
+        slice(5, 9),
+        (slice(None), slice(2, 0, -1), slice(None, None, 3)),
+        ...,
+        (..., 0),
+        (0, ..., 1),
+        (None, 1),
+        (slice(None), None, ..., None, 2),
+        (),
+        np.int64(1),
+        (np.int32(0), slice(np.int8(1), None)),
+        [0, 1, 1, -1],
+    ],
+    ids=repr,
+)
+def test_indexing_is_numpys(index):
+    same(Tensor(X)[index], X[index])
+
+
+def test_tensors_and_arrays_as_indices():
+    x = Tensor(X)
+    same(x[Tensor(1)], X[1])
+    same(x[Tensor(1), Tensor(0) :], X[1])
+    same(x[Tensor([1, 0, 1])], X[[1, 0, 1]])
+    same(x[np.array([[1], [0]])], X[np.array([[1], [0]])])
+
+
+def test_an_empty_list_chooses_nothing():
+    same(Tensor(X)[[]], X[[]])
+
+
+def test_iteration_and_length():
+    assert [row.asnumpy().tolist() for row in Tensor([[1, 2], [3, 4]])] == [[1, 2], [3, 4]]
+    assert len(Tensor(X)) == 2
+    a, b = Tensor([1.0, 2.0])
+    assert (a.item(), b.item()) == (1, 2)
+
+
+# --- Tensors as arrays ------------------------------------------------------------------------------------------------
+
+
+def test_a_tensor_copies_what_it_is_made_of():
+    source = np.zeros(3)
+    x = Tensor(source)
+    source[0] = 1
+    same(x, [0, 0, 0])
+
+
+def test_arrays_of_a_tensor():
+    x = Tensor(X)
+    view = x.asnumpy()
+    assert np.shares_memory(view, x.asnumpy())
+    with pytest.raises(ValueError, match="read-only"):
+        view[0] = 1
+    own = np.array(x)
+    own[0] = 1
+    same(x, X)
+    assert np.asarray(x).dtype == np.float32
+    assert np.asarray(x, np.float64).dtype == np.float64
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "int64", "uint8", "bool", "complex64"])
+def test_dlpack_there_and_back(dtype):
+    source = COUNTS.astype(dtype)
+    there = np.from_dlpack(Tensor(source))
+    np.testing.assert_array_equal(there, source)
+    assert there.dtype == source.dtype
+    same(Tensor(there), source)
+    np.testing.assert_array_equal(np.from_dlpack(Tensor(source).T[::-1]), source.T[::-1])
+
+
+@pytest.mark.peer
+def test_dlpack_with_torch():
+    torch = pytest.importorskip("torch", reason="torch is not installed: no exchange with it")
+    x = Tensor(X)
+    np.testing.assert_array_equal(torch.from_dlpack(x).numpy(), X)
+    same(Tensor(torch.arange(3)), [0, 1, 2])
+
+
+def test_values_do_not_change():
+    x = Tensor([1.0, 2.0])
+    with pytest.raises(AssignError, match=r"A Tensor's values do not change.*Parameter"):
+        x[0] = 5.0
+    y = x
+    y += 1
+    y *= 2
+    same(x, [1, 2])
+    same(y, [4, 6])
+    with pytest.raises(TypeError, match="values do not change"):
+        x[:] = 0
+
+
+def test_attributes():
+    x = Tensor(X)
+    assert (x.shape, x.ndim, x.size, x.dtype, x.device) == ((2, 3, 4), 3, 24, ms.float32, "cpu")
+    assert x.to("cpu") is x
+    assert Tensor(2.5).item() == float(Tensor(2.5)) == 2.5
+    assert int(Tensor(3)) == 3 and list(range(5))[Tensor(3)] == 3
+    assert bool(Tensor([[True]])) and not Tensor(0.0)
+    assert f"{Tensor(2.5):.2f}" == "2.50"
+    assert Tensor([[1, 2]]).tolist() == [[1, 2]]
+    assert (x.dtype, str(x.dtype), x.dtype.name) == ("float32", "Float32", "float32")
+
+
+def test_copies_and_pickles():
+    x = Tensor(X, ms.float64)
+    for other in (copy.copy(x), copy.deepcopy(x), pickle.loads(pickle.dumps(x))):
+        assert other.dtype == ms.float64
+        same(other, X)
+
+
+# --- text -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("x", "text"),
+    [
+        (
+            [20, 0.2, 0.3],
+            "Tensor(shape=[3], dtype=Float32, value= [ 2.00000000e+01,  2.00000003e-01,  3.00000012e-01])",
+        ),
+        (3.0, "Tensor(shape=[], dtype=Float32, value= 3)"),
+        ([[1, 2], [3, 4]], "Tensor(shape=[2, 2], dtype=Int64, value=\n[[1, 2],\n [3, 4]])"),
+        ([True, False], "Tensor(shape=[2], dtype=Bool, value= [ True, False])"),
+        ([[-1.5]], "Tensor(shape=[1, 1], dtype=Float32, value=\n[[-1.50000000e+00]])"),
+        (np.array([0.1]), "Tensor(shape=[1], dtype=Float64, value= [ 1.00000000e-01])"),
+        (np.zeros((0, 2), np.float32), "Tensor(shape=[0, 2], dtype=Float32, value=\n[])"),
+    ],
+)
+def test_repr(x, text):
+    assert repr(Tensor(x)) == text
+
+
+def test_str_is_numpys():
+    for x in (X, COUNTS, np.float32(2.5), np.array([True])):
+        assert str(Tensor(x)) == f"{Tensor(x)}" == str(x)
+
+
+def test_repr_of_a_parameter():
+    parameter = ms.Parameter(Tensor(np.zeros((5, 3), np.float32)), name="w")
+    assert repr(parameter) == "Parameter (name=w, shape=(5, 3), dtype=Float32, requires_grad=True)"

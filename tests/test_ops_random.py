@@ -1,0 +1,182 @@
+"""Random numbers and dropout: the same seed, the same numbers; masks that the reverse shares with the forward."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import snncell as ms
+from snncell import Tensor, ops
+from snncell.errors import ArgumentError, ShapeError
+
+DRAWS = {
+    "uniform": lambda: ops.uniform((3, 4)),
+    "normal": lambda: ops.normal((3, 4)),
+    "randint": lambda: ops.randint(0, 1000, (3, 4)),
+    "randperm": lambda: ops.randperm(50),
+    "bernoulli": lambda: ops.bernoulli(Tensor(np.full((8, 8), 0.5))),
+    "dropout": lambda: ops.dropout(Tensor(np.ones((8, 8)))),
+    "dropout2d": lambda: ops.dropout2d(Tensor(np.ones((8, 8, 1))))[0],
+}
+each_draw = pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
+
+
+def three(draw) -> list[np.ndarray]:
+    return [draw().asnumpy() for _ in range(3)]
+
+
+@each_draw
+def test_the_same_seed_gives_the_same_numbers_and_each_call_others(draw):
+    ops.set_seed(5)
+    first = three(draw)
+    ops.set_seed(5)
+    np.testing.assert_array_equal(three(draw), first)
+    assert not np.array_equal(first[0], first[1]) and not np.array_equal(first[1], first[2])
+    ops.set_seed(6)
+    assert not np.array_equal(draw().asnumpy(), first[0])
+
+
+@pytest.mark.compiled
+@each_draw
+def test_a_jitted_function_draws_what_an_eager_one_draws_and_goes_on(draw):
+    ops.set_seed(5)
+    eager = three(draw)
+    ops.set_seed(5)
+    np.testing.assert_array_equal(three(ms.jit(draw)), eager)
+
+
+@pytest.mark.compiled
+def test_two_draws_in_one_jitted_function_differ():
+    a, b = ms.jit(lambda: (ops.uniform((8,)), ops.uniform((8,))))()
+    assert not np.array_equal(a.asnumpy(), b.asnumpy())
+
+
+def test_distributions():
+    n = 40_000  # means are then within 4 deviations of what they should be, with these seeds
+    x = ops.uniform((n,), -1.0, 3.0).asnumpy()
+    assert x.dtype == np.float32 and -1 <= x.min() < -0.99 and 2.99 < x.max() < 3 and abs(x.mean() - 1) < 0.025
+    x = ops.normal((n,), 2.0, 0.5, ms.float64).asnumpy()
+    assert x.dtype == np.float64 and abs(x.mean() - 2) < 0.01 and abs(x.std() - 0.5) < 0.01
+    x = ops.bernoulli(Tensor(np.full(n, 0.3))).asnumpy()
+    assert x.dtype == np.float64 and set(x) == {0, 1} and abs(x.mean() - 0.3) < 0.01
+    x = ops.randint(-2, 3, (n,)).asnumpy()
+    assert x.dtype == np.int64 and set(x) == {-2, -1, 0, 1, 2}
+    np.testing.assert_array_equal(np.sort(ops.randperm(100).asnumpy()), np.arange(100))
+
+
+def test_bernoulli_of_certainties():
+    np.testing.assert_array_equal(ops.bernoulli(Tensor([0.0, 1.0] * 50)).asnumpy(), [0, 1] * 50)
+
+
+def test_uniform_numbers_do_not_depend_on_how_many_are_drawn_after_them():
+    """An element is a function of (seed, call, position), so a longer draw begins with the shorter one."""
+    ops.set_seed(1)
+    short = ops.uniform((100,)).asnumpy()
+    ops.set_seed(1)
+    np.testing.assert_array_equal(ops.uniform((1000,)).asnumpy()[:100], short)
+
+
+# --- dropout ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, pytest.param(ms.jit, marks=pytest.mark.compiled)], ids=["eager", "jit"])
+def test_the_reverse_of_dropout_uses_the_forwards_mask(wrap):
+    @wrap
+    def run(x: Tensor) -> tuple[Tensor, Tensor]:
+        out, pull = ops.vjp(lambda v: ops.dropout(v, 0.25), x)
+        return out, pull(ops.ones_like(out))
+
+    for _ in range(2):
+        out, slope = (part.asnumpy() for part in run(Tensor(np.full((40, 40), 2.0))))
+        assert set(np.unique(slope)) == {0, 1 / 0.75}
+        np.testing.assert_array_equal(out, 2 * slope)
+        assert 0.7 < (out > 0).mean() < 0.8
+
+
+@pytest.mark.compiled
+def test_the_gradient_of_a_jitted_dropout_uses_its_mask():
+    """The reverse of a jitted call computes the forward once more: it must not draw a new mask, nor use up a key."""
+    x = Tensor(np.full((40, 40), 2.0))
+    jitted = ms.jit(lambda v: ops.dropout(v, 0.25))
+    out, pull = ops.vjp(jitted, x)
+    np.testing.assert_array_equal(pull(ops.ones_like(out)).asnumpy() * 2, out.asnumpy())
+
+
+def test_dropout_along_shared_axes():
+    out = ops.dropout(Tensor(np.ones((20, 30))), 0.5, (1,)).asnumpy()
+    assert set(out[:, 0]) == {0, 2}
+    np.testing.assert_array_equal(out, np.broadcast_to(out[:, :1], out.shape))
+
+
+def test_dropout2d_drops_whole_channels_and_returns_its_mask():
+    x = Tensor(np.full((10, 10, 3, 2), 3.0, np.float32))
+    out, mask = ops.dropout2d(x, 0.75)
+    assert mask.dtype == ms.bool_ and mask.shape == x.shape
+    np.testing.assert_array_equal(out.asnumpy(), np.where(mask.asnumpy(), 4.0, 0.0).astype(np.float32))
+    kept = mask.asnumpy().reshape(100, 6)
+    assert set(kept.sum(1)) == {0, 6}
+    assert 60 < kept[:, 0].sum() < 90
+
+
+@pytest.mark.parametrize("x", [[[[1.0, np.inf]]], [[[-2.0, 3.0]]]])
+def test_keeping_nothing_and_keeping_all(x):
+    x = Tensor(x)
+    for nothing in (ops.dropout(x, 1.0), ops.dropout(x, 1), ops.dropout2d(x, 0.0)[0], ops.Dropout2D(0.0)(x)[0]):
+        np.testing.assert_array_equal(nothing.asnumpy(), np.zeros(x.shape))
+    for everything in (ops.dropout(x, 0.0), ops.dropout2d(x, 1.0)[0], ops.Dropout(1.0)(x), ops.dropout2d(x, 1)[0]):
+        np.testing.assert_array_equal(everything.asnumpy(), x.asnumpy())
+    for f in (lambda v: ops.dropout(v, 1.0), lambda v: ops.dropout2d(v, 0.0)[0]):
+        np.testing.assert_array_equal(ms.grad(f)(x).asnumpy(), np.zeros(x.shape))
+
+
+@pytest.mark.parametrize("dtype", [ms.float16, ms.float32, ms.float64], ids=str)
+def test_dropout_keeps_the_dtype(dtype):
+    x = Tensor(np.ones((2, 3, 4)), dtype)
+    assert ops.dropout(x).dtype == ops.dropout2d(x)[0].dtype == dtype
+    assert ms.grad(ops.dropout)(x).dtype == dtype
+    assert ops.bernoulli(Tensor(0.5, dtype)).dtype == dtype
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+BAD = [-0.1, 1.1, float("nan"), True, "0.5", None]
+
+
+@pytest.mark.parametrize("p", BAD, ids=repr)
+def test_a_probability_is_a_number_from_0_to_1(p):
+    x = Tensor(np.ones((2, 3, 4)))
+    with pytest.raises(ArgumentError, match=r"dropout: p is a number in \[0, 1\], not"):
+        ops.dropout(x, p)
+    with pytest.raises(ArgumentError, match=r"Dropout2D: keep_prob is a number in \[0, 1\], not"):
+        ops.dropout2d(x, p)
+    with pytest.raises(ArgumentError, match=r"Dropout2D: keep_prob is a number in \[0, 1\], not"):
+        ops.Dropout2D(p)
+    with pytest.raises(ArgumentError, match=r"Dropout: keep_prob is a number in \[0, 1\], not"):
+        ops.Dropout(p)
+
+
+def test_bernoullis_probability():
+    for p in (-0.1, 1.5):
+        with pytest.raises(ArgumentError, match=r"bernoulli: p is a number in \[0, 1\], not"):
+            ops.bernoulli(p)
+
+
+def test_what_random_operations_refuse():
+    with pytest.raises(ArgumentError, match=r"randint: high=2 is not above low=2"):
+        ops.randint(2, 2, (3,))
+    with pytest.raises(ArgumentError, match="uniform: draws float32 or float64, not Float16"):
+        ops.uniform((2,), dtype=ms.float16)
+    with pytest.raises(ArgumentError, match="normal: shape is an integer, not 2.5"):
+        ops.normal(2.5)
+    with pytest.raises(ShapeError, match=r"uniform: shape \(-1,\) has a negative length"):
+        ops.uniform((-1,))
+    with pytest.raises(ShapeError, match=r"Dropout2D: takes \(N, C, ...\), the shape is \(2, 3\)"):
+        ops.dropout2d(ops.ones((2, 3)))
+    with pytest.raises(ArgumentError, match="randperm: n .*-1"):
+        ops.randperm(-1)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**63, 1.5, "7", None])
+def test_a_seed_is_a_non_negative_integer(seed):
+    with pytest.raises(ArgumentError, match="set_seed: "):
+        ops.set_seed(seed)
