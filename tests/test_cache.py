@@ -77,7 +77,88 @@ def test_debug_prints_the_path_of_each_generated_file(tmp_path: Path) -> None:
     assert quiet == ""
 
 
-def test_files_can_be_read_by_their_owner_only(tmp_path: Path) -> None:
-    # What lies in the folder is executed: nobody else may write to it.
-    folder = tmp_path / "below" / "kernels"
-    in_a_process(folder, NUMBA_DISABLE_JIT="1") if False else None
+# --- the files --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache folder for this test alone."""
+    chosen = tmp_path / "below" / "kernels"
+    monkeypatch.setenv("SNNCELL_CACHE_DIR", str(chosen))
+    monkeypatch.setattr(builder, "_fallback", None)
+    return chosen
+
+
+def test_the_folder_belongs_to_its_owner(folder: Path) -> None:
+    builder._write("a.py", "x = 1\n")
+    assert folder.stat().st_mode & 0o077 == 0  # what lies in it is executed
+
+
+def test_an_equal_file_is_left_alone(folder: Path) -> None:
+    path = builder._write("a.py", "x = 1\n")
+    os.utime(path, ns=(1_000_000_000, 1_000_000_000))
+    assert builder._write("a.py", "x = 1\n") == path
+    assert path.stat().st_mtime_ns == 1_000_000_000  # Numba's index goes by the time
+
+
+def test_a_changed_file_of_the_same_name_is_rewritten(folder: Path) -> None:
+    path = builder._write("a.py", "x = 1\n")
+    os.utime(path, ns=(1_000_000_000, 1_000_000_000))
+    path.write_text("x = 2  # damaged\n", encoding="utf-8")
+    assert builder._write("a.py", "x = 1\n") == path
+    assert path.read_text(encoding="utf-8") == "x = 1\n"
+    assert listing(folder).keys() == {"a.py"}  # no temporary file stays
+
+
+def test_a_truncated_kernel_file_is_repaired_by_the_next_process(folder: Path) -> None:
+    jit(lambda x: x * 3.5 - 0.25)(Tensor([1.0]))
+    (path,) = folder.glob("loop_*.py")
+    source = path.read_text(encoding="utf-8")
+    path.write_text(source[: len(source) // 2], encoding="utf-8")
+    builder._built.clear()
+    assert jit(lambda x: x * 3.5 - 0.25)(Tensor([1.0])).item() == 3.25
+    assert path.read_text(encoding="utf-8") == source
+
+
+def test_equal_computations_share_one_file_and_one_kernel(folder: Path) -> None:
+    first = jit(lambda x: x * 3.5 - 0.125)
+    second = jit(lambda y: y * 9.5 - 0.625)  # other names, other numbers
+    first(Tensor([1.0])), second(Tensor([1.0]))
+    assert len(list(folder.glob("loop_*.py"))) <= 1  # none, if another test has built it already
+
+
+# --- a folder that cannot be written ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def blocked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache folder below a regular file: nobody can create it, not even root."""
+    (tmp_path / "file").write_text("in the way", encoding="utf-8")
+    chosen = tmp_path / "file" / "kernels"
+    monkeypatch.setenv("SNNCELL_CACHE_DIR", str(chosen))
+    monkeypatch.setattr(builder, "_fallback", None)
+    monkeypatch.setattr(builder, "_built", {})
+    return chosen
+
+
+def test_an_unwritable_folder_warns_once_and_works(blocked: Path) -> None:
+    x = Tensor(np.arange(3, dtype=np.float32))
+    with pytest.warns(RuntimeWarning, match="cannot be written.*Set SNNCELL_CACHE_DIR") as said:
+        first = jit(lambda x: x * 2.0 + 1.0)(x)
+        second = jit(lambda x: x - 7.0)(x)  # another kernel, no second warning
+    assert len(said) == 1
+    assert str(blocked) in str(said[0].message)
+    assert first.tolist() == [1.0, 3.0, 5.0]
+    assert second.tolist() == [-7.0, -6.0, -5.0]
+
+
+def test_a_folder_for_kernels_that_are_not_kept_does_not_stay(blocked: Path) -> None:
+    script = SCRIPT.format(number=2.0) + "\nprint(build._fallback)"
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script],
+        env={**os.environ, "SNNCELL_CACHE_DIR": str(blocked), "NUMBA_DISABLE_JIT": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert not Path(done.stdout.split()[-1]).exists()

@@ -55,20 +55,32 @@ class Compiled:
         if STATE.tape is None:
             return self._replay(leaves)
         trainable = tuple(parameter for parameter in self.parameters if parameter.requires_grad)
-        return custom(self, lambda: self._replay(leaves), [*leaves, *trainable], trainable)
+        before = {parameter: parameter._data for parameter in self.program.written}
+        return custom(self, lambda: self._replay(leaves), [*leaves, *trainable], (trainable, before))
 
     def _replay(self, leaves: Sequence[Tensor]) -> Any:
         results = self.plan.replay([leaf._data for leaf in leaves])
         return structure.unflatten(self.structure_of_out, [wrap(array) for array in results])
 
     def pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
-        """The reverse: the tape's over the traced function, compiled too. It computes intermediates once more."""
-        trainable, _ = entry.attrs
+        """The reverse: the tape's over the traced function, compiled too.
+
+        It computes the forward once more, so it must find what the forward found: random numbers and statistics are
+        set back for it, and what it writes to them is forgotten.
+        """
+        (trainable, before), _ = entry.attrs
         count = len(entry.inputs) - len(trainable)
         if trainable not in self.reverses:
             self.reverses[trainable] = Jitted(self._reverse(trainable), f"reverse of {self.name}")
         seeds = [zeros_of(spec) if dout is None else dout for dout, spec in zip(douts, entry.specs, strict=True)]
-        grads: Sequence[Any] = self.reverses[trainable](entry.inputs[:count], tuple(seeds))
+        after = {parameter: parameter._data for parameter in before}
+        try:
+            for parameter, data in before.items():
+                parameter._data = data
+            grads: Sequence[Any] = self.reverses[trainable](entry.inputs[:count], tuple(seeds))
+        finally:
+            for parameter, data in after.items():
+                parameter._data = data
         return grads
 
     def _reverse(self, trainable: tuple[Parameter, ...]) -> Callable[..., Any]:
@@ -134,7 +146,8 @@ def jit(fn: Callable[..., Any] | None = None) -> Any:
 
     The signature is made of the Tensors' shapes and dtypes and of all other arguments as they are. Gradients,
     optimiser steps and writes to Parameters inside `fn` become part of the Program. If an attribute of a Cell that
-    `fn` calls is changed, `fn` is traced again.
+    `fn` calls is changed, `fn` is traced again. Other values that it finds outside of its arguments, Tensors among
+    them, are constants: they stay as they were when it was traced.
 
     Args:
         fn: a function or Cell. Python code in it runs while it is traced, so a branch on a Tensor's value is an error.

@@ -68,8 +68,9 @@ def merge_equal(program: Program) -> Program:
     steps = []
     for step in program.steps:
         inputs = tuple(replaced.get(x, x) if isinstance(x, Value) else x for x in step.inputs)
-        scalars = tuple((type(x), x) for x in inputs)
-        key = (step.op, scalars, repr(sorted(step.attrs.items())))
+        # Numbers by their text: 1, 1.0 and True are equal, and so are 0.0 and -0.0, but they do not do the same.
+        operands = tuple(x if isinstance(x, Value) else repr(x) for x in inputs)
+        key = (step.op, operands, repr(sorted(step.attrs.items())))
         first = seen.setdefault(key, step)
         if first is step:
             step.inputs = inputs

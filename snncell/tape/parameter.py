@@ -11,7 +11,7 @@ from snncell import dtype as dtypes
 from snncell.errors import AssignError, DTypeError, ParameterError, ShapeError, TensorIndexError
 from snncell.tape.state import STATE
 from snncell.tape.tape import Entry
-from snncell.tape.tensor import Tensor, to_array, wrap
+from snncell.tape.tensor import Tensor, snapshot, to_array
 
 
 class Parameter(Tensor):
@@ -53,8 +53,9 @@ class Parameter(Tensor):
         self._entry = Entry.source(self._data) if value else None
 
     def value(self) -> Tensor:
-        """The present value, as a Tensor that later writes leave alone."""
-        return wrap(self._data)
+        """The present value, as a Tensor that later writes leave alone and that gradients flow through."""
+        value: Tensor = snapshot(self)
+        return value
 
     data = property(value)
 

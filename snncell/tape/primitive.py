@@ -12,7 +12,7 @@ from snncell.errors import ArgumentError, DTypeError, GradientError, ShapeError,
 from snncell.tape import structure
 from snncell.tape.state import STATE, recording_on
 from snncell.tape.tape import Entry, Tape, zeros_of
-from snncell.tape.tensor import Tensor, stale, wrap
+from snncell.tape.tensor import Tensor, snapshot, stale, wrap
 from snncell.tape.tracing import Value, evaluated_specs
 
 _REFUSALS: tuple[tuple[type[Exception], type[SnncellError]], ...] = (
@@ -158,14 +158,6 @@ class Primitive:
 
     def __repr__(self) -> str:
         return f"<operation {self.name}>"
-
-
-def snapshot(x: Any) -> Any:
-    """`x`, or for a Parameter a Tensor of its present value in the same place on the tape."""
-    if type(x) is Tensor or not isinstance(x, Tensor):
-        return x
-    data = x._data if STATE.trace is None else STATE.trace.lift(x)
-    return wrap(data, x._entry, x._index)
 
 
 def tracked(entry: Entry, outputs: Sequence[Any]) -> tuple[Tensor, ...]:

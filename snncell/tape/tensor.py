@@ -225,6 +225,14 @@ def wrap(data: Any, entry: Entry | None = None, index: int = 0) -> Tensor:
     return tensor
 
 
+def snapshot(x: Any) -> Any:
+    """`x`, or for a Parameter a Tensor of its present value in the same place on the tape."""
+    if type(x) is Tensor or not isinstance(x, Tensor):
+        return x
+    data = x._data if STATE.trace is None else STATE.trace.lift(x)
+    return wrap(data, x._entry, x._index)
+
+
 def stale() -> TraceError:
     """The error for a traced Tensor that is used after its trace has ended."""
     return TraceError(

@@ -1,0 +1,260 @@
+"""Checkpoints: what is written can be read, a file is whole or not there, and nothing is loaded by half."""
+
+import os
+import stat
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+import snncell
+from snncell import Parameter, Tensor, nn, ops
+from snncell.errors import CheckpointError
+
+
+def network(seed=0):
+    snncell.set_seed(seed)
+    return nn.SequentialCell(nn.Dense(3, 4), nn.BatchNorm1d(4), nn.Dense(4, 2))
+
+
+def values(net):
+    return {path: p.asnumpy().copy() for path, p in net.parameters_dict().items()}
+
+
+def assert_same(mine, theirs):
+    assert list(mine) == list(theirs)
+    for path in mine:
+        np.testing.assert_array_equal(mine[path], theirs[path], err_msg=path)
+
+
+@pytest.fixture
+def saved(tmp_path):
+    path = tmp_path / "net.ckpt"
+    snncell.save_checkpoint(network(), path)
+    return path
+
+
+# --- round trips -----------------------------------------------------------------------------------------------------
+
+
+def test_what_is_saved_is_loaded(saved):
+    net = network(seed=1)
+    found = snncell.load_checkpoint(saved)
+    assert set(found) == set(values(net)) and all(isinstance(p, Parameter) for p in found.values())
+    assert snncell.load_param_into_net(net, found) == ([], [])
+    assert_same(values(net), values(network()))
+
+
+def test_loading_into_a_net_at_once(saved):
+    net = network(seed=1)
+    snncell.load_checkpoint(saved, net)
+    assert_same(values(net), values(network()))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "int64", "uint8", "bool"])
+@pytest.mark.parametrize("shape", [(), (0,), (2, 3)], ids=str)
+def test_every_dtype_and_shape_keeps_its_bits(tmp_path, dtype, shape):
+    net = nn.Cell()
+    array = np.random.default_rng(0).uniform(0, 100, shape).astype(dtype)
+    net.p = Parameter(array, requires_grad=False)
+    snncell.save_checkpoint(net, str(tmp_path / "p"))
+    found = snncell.load_checkpoint(tmp_path / "p")["p"]
+    assert found.dtype == dtype and found.shape == shape and found.asnumpy().tobytes() == array.tobytes()
+
+
+def test_special_values_survive(tmp_path):
+    net = nn.Cell()
+    array = np.array([np.nan, np.inf, -np.inf, -0.0, 1e-45], np.float32)
+    net.p = Parameter(array)
+    snncell.save_checkpoint(net, tmp_path / "p")
+    assert snncell.load_checkpoint(tmp_path / "p")["p"].asnumpy().tobytes() == array.tobytes()
+
+
+def test_an_optimiser_is_saved_with_its_moments(tmp_path):
+    def trained(steps, optimiser=None, net=None):
+        for _ in range(steps):
+            optimiser(ops.grad(net, None, net.trainable_params())(Tensor([[1.0, 2.0]])))
+        return optimiser, net
+
+    def fresh():
+        net = nn.Dense(2, 1, weight_init="ones")
+        return nn.Adam(net.trainable_params(), 0.1), net
+
+    whole, net = trained(5, *fresh())
+    half, half_net = trained(3, *fresh())
+    snncell.save_checkpoint(half, tmp_path / "adam")
+    resumed, resumed_net = fresh()
+    snncell.load_checkpoint(tmp_path / "adam", resumed)
+    trained(2, resumed, resumed_net)
+    assert_same(values(resumed), values(whole))
+
+
+def test_paths_are_of_attributes_so_that_wrapping_names_do_not_matter(saved):
+    net = network(seed=1)
+    net.update_parameters_name("renamed.")
+    snncell.load_checkpoint(saved, net)
+    assert_same(values(net), values(network()))
+
+
+def test_a_part_is_loaded_where_it_fits(saved):
+    net = nn.SequentialCell(nn.Dense(3, 4))
+    missing, unused = snncell.load_param_into_net(net, snncell.load_checkpoint(saved))
+    assert missing == [] and "2.weight" in unused
+    np.testing.assert_array_equal(net[0].weight.asnumpy(), network()[0].weight.asnumpy())
+
+
+# --- files that cannot be used ---------------------------------------------------------------------------------------
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(CheckpointError, match=r"there is no file .*absent\.ckpt"):
+        snncell.load_checkpoint(tmp_path / "absent.ckpt")
+    with pytest.raises(ValueError, match="absent"):
+        snncell.load_checkpoint(tmp_path / "absent.ckpt")
+
+
+def test_a_folder_is_no_checkpoint(tmp_path):
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        snncell.load_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize("part", [0, 1, 7, 8, 50, -1], ids=str)
+def test_a_truncated_file_is_refused_and_loads_nothing(saved, part):
+    content = saved.read_bytes()
+    saved.write_bytes(content[:part])
+    net = network(seed=1)
+    before = values(net)
+    with pytest.raises(CheckpointError, match=r"net\.ckpt is damaged or no safetensors file"):
+        snncell.load_checkpoint(saved, net)
+    assert_same(values(net), before)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"text, not tensors\n" * 10, b"\x00" * 64, b"\xff" * 64, b"PK\x03\x04" + b"\x00" * 100],
+    ids=["text", "zeros", "ones", "zip"],
+)
+def test_a_foreign_file_is_refused(tmp_path, content):
+    path = tmp_path / "foreign.bin"
+    path.write_bytes(content)
+    with pytest.raises(CheckpointError, match=r"foreign\.bin is damaged or no safetensors file"):
+        snncell.load_checkpoint(path)
+
+
+def test_a_dtype_that_snncell_has_not_is_refused(tmp_path):
+    save_file({"p": np.ones(2, np.uint32)}, tmp_path / "p")
+    with pytest.raises(CheckpointError, match="p"):
+        snncell.load_checkpoint(tmp_path / "p")
+
+
+def test_wrong_shapes_load_nothing(saved):
+    found = snncell.load_checkpoint(saved)
+    net = nn.SequentialCell(nn.Dense(3, 4), nn.BatchNorm1d(4), nn.Dense(4, 5))  # only the last layer differs
+    before = values(net)
+    with pytest.raises(CheckpointError, match=r"'2\.weight' is Float32\[2, 4\] in the checkpoint and Float32\[5, 4\]"):
+        snncell.load_param_into_net(net, found)
+    assert_same(values(net), before)
+
+
+def test_wrong_dtypes_load_nothing(saved):
+    found = snncell.load_checkpoint(saved)
+    found["2.bias"] = Parameter(np.ones(2))  # float64
+    net = network(seed=1)
+    before = values(net)
+    with pytest.raises(CheckpointError, match=r"'2\.bias' is Float64\[2\]"):
+        snncell.load_param_into_net(net, found)
+    assert_same(values(net), before)
+
+
+def test_a_strict_load_wants_every_path_on_both_sides(saved):
+    net = nn.SequentialCell(nn.Dense(3, 4), nn.BatchNorm1d(4))
+    before = values(net)
+    with pytest.raises(
+        CheckpointError, match=r"does not fit SequentialCell.*not in the Cell: \['2\.bias', '2\.weight'\]"
+    ):
+        snncell.load_checkpoint(saved, net)
+    bigger = nn.SequentialCell(nn.Dense(3, 4), nn.BatchNorm1d(4), nn.Dense(4, 2), nn.Dense(2, 2))
+    with pytest.raises(CheckpointError, match=r"Not in the checkpoint: \['3\.weight', '3\.bias'\]"):
+        snncell.load_checkpoint(saved, bigger)
+    assert_same(values(net), before)
+
+
+def test_values_that_are_no_tensors_are_refused(saved):
+    net = network()
+    with pytest.raises(CheckpointError, match=r"0\.bias"):
+        snncell.load_param_into_net(net, {"0.bias": "text"})
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["fsync", "replace"])
+def test_an_interrupted_write_leaves_the_old_file(saved, monkeypatch, where):
+    before = saved.read_bytes()
+
+    def fails(*args, **options):
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(os, where, fails)
+    with pytest.raises(CheckpointError, match=r"net\.ckpt cannot be written.*disk is full"):
+        snncell.save_checkpoint(network(seed=1), saved)
+    assert saved.read_bytes() == before
+    assert [p.name for p in saved.parent.iterdir()] == ["net.ckpt"]  # no half-written file stays behind
+
+
+def test_an_interrupt_from_the_keyboard_leaves_the_old_file_alone(saved, monkeypatch):
+    before = saved.read_bytes()
+
+    def interrupted(*args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        snncell.save_checkpoint(network(seed=1), saved)
+    assert saved.read_bytes() == before
+    assert [p.name for p in saved.parent.iterdir()] == ["net.ckpt"]
+
+
+def test_the_file_is_complete_before_it_takes_its_name(saved, monkeypatch):
+    seen = []
+    replace = os.replace
+
+    def watching(source, target):
+        seen.append(snncell.load_checkpoint(source).keys())  # whole at this moment
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", watching)
+    snncell.save_checkpoint(network(seed=1), saved)
+    assert len(seen) == 1 and "0.weight" in seen[0]
+
+
+def test_an_overwritten_file_has_the_new_content(saved):
+    snncell.save_checkpoint(network(seed=1), saved)
+    assert_same(values(network(seed=1)), {k: v.asnumpy() for k, v in ordered(saved).items()})
+
+
+def ordered(path):
+    found = snncell.load_checkpoint(path)
+    return {name: found[name] for name in network().parameters_dict()}
+
+
+def test_a_folder_that_is_not_there_is_an_error(tmp_path):
+    with pytest.raises(CheckpointError, match="cannot be written"):
+        snncell.save_checkpoint(network(), tmp_path / "absent" / "net.ckpt")
+
+
+def test_the_file_has_the_permissions_of_any_new_file(saved):
+    plain = saved.parent / "plain"
+    plain.write_bytes(b"")
+    assert stat.S_IMODE(saved.stat().st_mode) == stat.S_IMODE(plain.stat().st_mode)
+
+
+@pytest.mark.parametrize("name", [None, 3, b"net.ckpt"])
+def test_a_name_that_is_no_path_is_refused(name):
+    with pytest.raises(CheckpointError, match="named by a path"):
+        snncell.save_checkpoint(network(), name)
+
+
+def test_only_cells_are_saved(tmp_path):
+    with pytest.raises(CheckpointError, match="takes a Cell, not a dict"):
+        snncell.save_checkpoint({}, tmp_path / "x")
