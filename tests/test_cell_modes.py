@@ -64,6 +64,34 @@ def test_graph_mode_equals_pynative_mode():
 
 
 @pytest.mark.compiled
+def test_the_gradient_through_a_compiled_dropout_has_the_mask_of_its_forward():
+    layer = nn.Dropout(p=0.5)
+    layer.set_train()
+    out, found = ops.value_and_grad(snncell.jit(layer))(ops.ones(64))
+    assert 0 < out.asnumpy().sum() < 128
+    np.testing.assert_array_equal(found.asnumpy(), out.asnumpy())
+
+
+@pytest.mark.compiled
+def test_the_gradient_through_a_compiled_function_carries_out_its_effects_once():
+    layer = nn.BatchNorm1d(2, momentum=0.5)
+    layer.set_train()
+    x = Tensor([[1.0, 2.0], [3.0, 6.0]])
+    ops.grad(snncell.jit(layer))(x)
+    assert layer.moving_mean.asnumpy().tolist() == [1.0, 2.0]
+
+    counter = snncell.Parameter(Tensor(0), name="counter", requires_grad=False)
+
+    @snncell.jit
+    def counting(x):
+        ops.assign_add(counter, 1)
+        return x * x
+
+    ops.grad(counting)(Tensor(2.0))
+    assert counter.item() == 1
+
+
+@pytest.mark.compiled
 def test_graph_mode_follows_changed_attributes_and_parameters(graph_mode):
     class Scale(nn.Cell):
         def __init__(self):

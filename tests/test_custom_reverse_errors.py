@@ -354,6 +354,32 @@ def test_debug_of_a_step_against_its_primitive():
         ops.grad(Step(4.9))(GRID)
 
 
+class Adds(nn.Cell):
+    """x + b, b being broadcast; what the reverse returns for b is given from outside."""
+
+    def __init__(self, of_b):
+        super().__init__()
+        self.of_b = of_b
+        self.bprop_debug = True
+
+    def construct(self, x, b):
+        return x + b
+
+    def bprop(self, x, b, out, dout):
+        return dout, self.of_b(dout)
+
+
+@pytest.mark.parametrize("shape", [(4,), (3, 1), (1,), ()], ids=str)
+def test_debug_compares_after_the_gradient_is_summed_to_its_input(shape):
+    found = ops.grad(Adds(lambda dout: dout), 1)(GRID, ops.ones(shape))
+    assert found.shape == shape and found.sum().item() == 12.0
+
+
+def test_debug_sees_that_none_stands_for_zeros():
+    with pytest.raises(BpropError, match="bprop of Adds gives 0 for input 1"):
+        ops.grad(Adds(lambda dout: None), (0, 1))(GRID, ops.ones(4))
+
+
 def test_debug_may_be_switched_on_between_forward_and_reverse():
     cell = Sine(wrong_at=(0, 0))
     cell.bprop_debug = False

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 import snncell as ms
-from snncell import Parameter, ParameterTuple, Tensor, nn, ops
-from snncell import dtype as mstype
+from snncell import Parameter, ParameterTuple, Tensor, dtype as mstype, nn, ops
 from snncell.common.initializer import initializer
 from snncell.errors import BpropError
 

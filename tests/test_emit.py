@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import math
+import pkgutil
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -14,13 +16,16 @@ from interpreting import emitted, run_plainly, whole_numbers
 
 from snncell import Tensor, ops
 from snncell.compiler.emit import join_axes
-from snncell.ops import elementwise as el
 from snncell.ops.base import Function
 
+FAMILIES = [importlib.import_module(f"snncell.ops.{found.name}") for found in pkgutil.iter_modules(ops.__path__)]
 FUNCTIONS = {
-    f"{name}": function
-    for name, function in vars(el).items()
-    if isinstance(function, Function) and function.__name__ == name and name != "_conj"  # complex numbers have no loop
+    function.name: function
+    for family in FAMILIES
+    for function in vars(family).values()
+    if isinstance(function, Function)
+    and function.name != "_conj"  # complex numbers have no loop
+    and not function.name.startswith("bitwise")  # floats have no bits
 }
 LENGTHS = [0, 1, 15, 16, 17, 31, 33, 1025]
 

@@ -108,6 +108,12 @@ def test_long_sums_of_float32_do_not_drift():
     assert abs(ops.sum(Tensor(x)).item() / x.astype(np.float64).sum() - 1) < 1e-6
 
 
+def test_the_mean_of_many_halves_is_added_up_in_more_precision():
+    """As NumPy's: 65504 is float16's largest number, so a sum of 70000 ones is none."""
+    for f in (ops.mean, ops.std, ops.var):
+        same(f(Tensor(np.ones(70_000, np.float16))), 1 if f is ops.mean else 0)
+
+
 # --- shapes -----------------------------------------------------------------------------------------------------------
 
 
@@ -136,7 +142,10 @@ def test_long_sums_of_float32_do_not_drift():
         (lambda x: ops.split(x, [1, 0, 2], 1)[2], lambda x: x[:, 1:]),
         (lambda x: ops.unstack(x, -1)[3], lambda x: x[..., 3]),
         (lambda x: ops.pad(x, (1, 2)), lambda x: np.pad(x, ((0, 0), (0, 0), (1, 2)))),
-        (lambda x: ops.pad(x, [0, 0, 1, 0], value=-1), lambda x: np.pad(x, ((0, 0), (1, 0), (0, 0)), constant_values=-1)),
+        (
+            lambda x: ops.pad(x, [0, 0, 1, 0], value=-1),
+            lambda x: np.pad(x, ((0, 0), (1, 0), (0, 0)), constant_values=-1),
+        ),
         (lambda x: ops.tile(x, (2, 1, 3)), lambda x: np.tile(x, (2, 1, 3))),
         (lambda x: ops.tile(x, 2), lambda x: np.tile(x, 2)),
         (lambda x: ops.tile(x, (2, 1, 1, 1)), lambda x: np.tile(x, (2, 1, 1, 1))),
@@ -190,6 +199,13 @@ def test_matrix_products_are_numpys():
 def test_einsum_spells_out_the_dots_as_numpy_does(equation):
     x, y = X[0][None, None], X[1].T if "k" in equation or "c" in equation else X
     close(ops.einsum(equation, Tensor(x), Tensor(y)), np.einsum(equation, x, y))
+
+
+def test_the_dots_of_einsum_are_counted_from_the_right():
+    """Of equal lengths, so that a wrong order of the axes would not be noticed but by the values."""
+    x, y = X[0, 0, :3], X[0, :, :3]
+    close(ops.einsum("...,...->...", Tensor(x), Tensor(y)), x * y)
+    close(ops.einsum("...,...->...", Tensor(y), Tensor(x)), x * y)
 
 
 # --- indexing ---------------------------------------------------------------------------------------------------------

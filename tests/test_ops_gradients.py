@@ -89,11 +89,12 @@ def test_steps_let_no_gradient_through(r: Row):
         np.testing.assert_array_equal(found.asnumpy(), np.ones(found.shape))
 
 
+@pytest.mark.parametrize("dtype", [ms.float16, ms.float32], ids=str)
 @pytest.mark.parametrize("r", SMOOTH, ids=repr)
-def test_gradients_have_the_dtype_and_shape_of_their_inputs(r: Row):
-    xs = [x.astype(ms.float32) for x in tensors(r)]
+def test_gradients_have_the_dtype_and_shape_of_their_inputs(r: Row, dtype: Any):
+    xs = [x.astype(dtype) for x in tensors(r)]
     found = leaves(ms.grad(r.fn, tuple(range(len(xs))))(*xs))
-    assert [(g.shape, g.dtype) for g in found] == [(x.shape, ms.float32) for x in xs]
+    assert [(g.shape, g.dtype) for g in found] == [(x.shape, dtype) for x in xs]
 
 
 # --- compiled ---------------------------------------------------------------------------------------------------------

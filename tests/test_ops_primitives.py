@@ -19,12 +19,34 @@ C = Tensor([[True, True], [False, True]])
 PLAIN: dict[str, tuple[Any, ...]] = {
     **{
         name: ((), (X,), getattr(ops, name.lower())(X))
-        for name in "Abs Ceil Cos Erf Exp Expm1 Floor GeLU Log Log1p Neg ReLU ReLU6 Round Rsqrt Sigmoid Sign Sin "
-        "Softplus Sqrt Square Tanh".split()
+        for name in [
+            "Abs",
+            "Ceil",
+            "Cos",
+            "Erf",
+            "Exp",
+            "Expm1",
+            "Floor",
+            "GeLU",
+            "Log",
+            "Log1p",
+            "Neg",
+            "ReLU",
+            "ReLU6",
+            "Round",
+            "Rsqrt",
+            "Sigmoid",
+            "Sign",
+            "Sin",
+            "Softplus",
+            "Sqrt",
+            "Square",
+            "Tanh",
+        ]
     },
     **{
         name: ((), (X, Y), getattr(ops, name.lower())(X, Y))
-        for name in "Add Div Equal Greater Less Maximum Minimum Mul Pow Sub".split()
+        for name in ["Add", "Div", "Equal", "Greater", "Less", "Maximum", "Minimum", "Mul", "Pow", "Sub"]
     },
     "RealDiv": ((), (X, Y), ops.div(X, Y)),
     "GreaterEqual": ((), (X, Y), ops.greater_equal(X, Y)),

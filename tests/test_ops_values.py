@@ -1,4 +1,4 @@
-"""Forward values against NumPy's: arithmetic, dtypes, reductions, indexing, and what does not exist (NaN, ties, kinks)."""
+"""Values of elementwise operations against NumPy's: dtypes, arithmetic, NaN, and gradients at ties and kinks."""
 
 from __future__ import annotations
 

@@ -309,3 +309,22 @@ def test_a_pull_kept_from_inside_a_finished_gradient_is_an_error_not_a_zero(x):
     ops.grad(fn)(x)
     with pytest.raises(GradientError, match="released"):
         kept[0](ops.ones(3))
+
+
+@pytest.mark.parametrize(
+    ("fn", "slope"),
+    [
+        (lambda a: a * 0.6, 0.6),
+        (lambda a: 0.6 * a, 0.6),
+        (lambda a: a / 0.6, 1 / 0.6),
+        (lambda a: 0.6 / a, -0.6 / 0.3**2),
+        (lambda a: a**1.1, 1.1 * 0.3**0.1),
+        (lambda a: 0.6**a, np.log(0.6) * 0.6**0.3),
+        (lambda a: (a - 0.1) * 0.7 - 0.2 * (0.3 - a), 0.9),
+    ],
+    ids=["a * c", "c * a", "a / c", "c / a", "a ** c", "c ** a", "sums"],
+)
+def test_a_python_number_keeps_its_digits_in_the_reverse(fn, slope):
+    found = ops.grad(fn)(Tensor(np.float64(0.3)))
+    assert found.dtype == "float64"
+    np.testing.assert_allclose(found.item(), slope, rtol=1e-14)

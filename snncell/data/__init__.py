@@ -16,7 +16,7 @@ Array = np.ndarray[Any, Any]
 
 
 def digits() -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    """Handwritten digits: 1,797 grey images of 8 x 8 pixels, 1,437 for training and 360 for testing.
+    """Handwritten digits: 1,797 grey images of 8 x 8 pixels, 1,438 for training and 359 for testing.
 
     Every fifth image is a test image, so the same writers are in both parts.
 

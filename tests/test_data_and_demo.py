@@ -1,0 +1,104 @@
+"""The digits, batches, pictures, and the two commands, at a small size."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import snncell
+from snncell import Tensor, demo, errors
+from snncell.__main__ import main
+from snncell.data import batches, digits
+from snncell.testing import check_bprop, check_grads
+
+
+def test_digits_are_the_known_ones():
+    (images, labels), (test_images, test_labels) = digits()
+    assert images.shape == (1438, 8, 8)
+    assert test_images.shape == (359, 8, 8)
+    assert images.dtype == np.float32
+    assert labels.dtype == np.int64
+    assert images.min() == 0.0
+    assert images.max() == 1.0
+    counts = np.bincount(np.concatenate([labels, test_labels]))
+    np.testing.assert_array_equal(counts, [178, 182, 177, 183, 181, 182, 181, 179, 174, 180])  # from its description
+
+
+def test_digits_are_the_same_each_time_and_small():
+    first, second = digits(), digits()
+    np.testing.assert_array_equal(first[1][0], second[1][0])
+    path = os.path.join(os.path.dirname(snncell.__file__), "data", "digits.npz")
+    assert os.path.getsize(path) < 100_000
+
+
+def test_batches_cover_everything_once_in_an_order_of_the_seed():
+    x = np.arange(10)
+    seen = [batch.asnumpy() for (batch,) in batches(x, batch_size=4)]
+    assert [len(batch) for batch in seen] == [4, 4, 2]
+    np.testing.assert_array_equal(np.sort(np.concatenate(seen)), x)
+    snncell.set_seed(3)
+    first = np.concatenate([batch.asnumpy() for (batch,) in batches(x, batch_size=4)])
+    snncell.set_seed(3)
+    again = np.concatenate([batch.asnumpy() for (batch,) in batches(x, batch_size=4)])
+    np.testing.assert_array_equal(first, again)
+    assert (first != x).any()
+
+
+def test_batches_keep_pairs_together_and_can_drop_the_last():
+    x = np.arange(10)
+    for a, b in batches(x, Tensor(x * 2), batch_size=3, drop_last=True):
+        assert len(a) == 3
+        np.testing.assert_array_equal(a.asnumpy() * 2, b.asnumpy())
+    unshuffled = [batch.asnumpy() for (batch,) in batches(x, batch_size=10, shuffle=False)]
+    np.testing.assert_array_equal(unshuffled[0], x)
+
+
+def test_batches_refuse_what_does_not_fit():
+    with pytest.raises(errors.ShapeError, match=r"different lengths \[2, 3\]"):
+        next(batches(np.zeros(3), np.zeros(2), batch_size=1))
+    with pytest.raises(errors.ArgumentError, match="at least 1, not 0"):
+        next(batches(np.zeros(3), batch_size=0))
+
+
+def test_the_demos_own_surrogate_is_right():
+    x = Tensor(np.array([-2.0, -0.7, -0.1, 0.3, 0.9, 1.5]))
+    check_bprop(demo.Triangle(), x)
+    check_grads(demo.Triangle().primitive, x, order=2)
+
+
+def test_the_demo_learns_and_draws(tmp_path, capsys):
+    accuracy = demo.run(epochs=3, folder=tmp_path, progress=False)
+    printed = capsys.readouterr().out
+    assert accuracy > 0.85
+    assert f"test accuracy {accuracy:.4f}" in printed
+    for part in ("forward", "backward", "optimiser", "evaluation", "pictures"):
+        assert part in printed
+    for name in ("raster.png", "membrane.png", "gradient_norms.png"):
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_demo_is_repeatable(tmp_path):
+    first = demo.run(epochs=1, seed=4, folder=tmp_path, progress=False)
+    assert demo.run(epochs=1, seed=4, folder=tmp_path, progress=False) == first
+
+
+def test_info_prints_what_a_bug_report_needs(capsys):
+    assert main(["info"]) == 0
+    printed = capsys.readouterr().out
+    for word in ("snncell", "numba", "threads", "BLAS", "CUDA", "cache folder"):
+        assert word in printed
+
+
+def test_the_command_line_trains(tmp_path):
+    command = [sys.executable, "-m", "snncell", "demo", "--epochs", "1", "--folder", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, "MPLBACKEND": "Agg"})
+    assert "test accuracy" in done.stdout
+    assert (tmp_path / "raster.png").exists()
+
+
+def test_a_command_is_needed(capsys):
+    with pytest.raises(SystemExit):
+        main([])
+    assert "required: command" in capsys.readouterr().err

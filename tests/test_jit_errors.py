@@ -1,0 +1,303 @@
+"""What jit cannot do, said with the user's line and the mend; and traced Tensors that got away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from interpreting import interpreted
+
+from snncell import Parameter, Tensor, grad, jit, nn, ops
+from snncell.errors import ArgumentError, BpropError, ShapeError, SnncellError, TraceError
+
+__all__ = ["interpreted"]  # a fixture
+
+pytestmark = pytest.mark.usefixtures("interpreted")
+
+HERE = Path(__file__).name
+PLAIN = Tensor([1.0, 2.0])
+
+
+def branch(x: Tensor) -> Tensor:
+    if x.sum() > 0:  # looks
+        return x
+    return -x
+
+
+def loop(x: Tensor) -> Tensor:
+    while x.sum() < 9:  # looks
+        x = x * 2.0
+    return x
+
+
+def conjunction(x: Tensor) -> Any:
+    return x.sum() > 0 and x  # looks
+
+
+def as_float(x: Tensor) -> Tensor:
+    return x * float(x[0])  # looks
+
+
+def as_int(x: Tensor) -> Tensor:
+    return x * int(x[0])  # looks
+
+
+def as_array(x: Tensor) -> Any:
+    return np.asarray(x)  # looks
+
+
+def as_numpy(x: Tensor) -> Any:
+    return x.asnumpy()  # looks
+
+
+def as_item(x: Tensor) -> Any:
+    return x.sum().item()  # looks
+
+
+def as_list(x: Tensor) -> Any:
+    return [value for value in x.tolist()]  # noqa: C416  # looks
+
+
+def as_range(x: Tensor) -> Any:
+    return [i for i in range(x.sum().astype("int64"))]  # noqa: C416  # looks
+
+
+def as_copy(x: Tensor) -> Any:
+    return Tensor(x)  # looks
+
+
+def as_parameter(x: Tensor) -> Any:
+    return Parameter(x)  # looks
+
+
+def as_text(x: Tensor) -> str:
+    return f"{x.sum():.3f}"  # looks
+
+
+LOOKS = [branch, loop, conjunction, as_float, as_int, as_array, as_numpy, as_item, as_list, as_range, as_copy]
+LOOKS += [as_parameter, as_text]
+
+
+def line_in(fn: Callable[..., Any]) -> int:
+    """The line of `fn` that looks at a value."""
+    first = fn.__code__.co_firstlineno
+    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
+    return next(number for number in range(first, first + 9) if lines[number - 1].endswith("# looks"))
+
+
+@pytest.mark.parametrize("fn", LOOKS, ids=lambda fn: fn.__name__)
+def test_a_look_at_a_value_names_the_line_and_the_mend(fn: Any) -> None:
+    with pytest.raises(TraceError, match=r"(?s)needs a value while snncell\.jit traces.*ops\.select") as caught:
+        jit(fn)(PLAIN)
+    text = str(caught.value)
+    assert f"at {HERE}:{line_in(fn)}: " in text
+    assert "# looks" in text
+    assert (PLAIN + 1.0).tolist() == [2.0, 3.0]  # nothing is being traced any more
+
+
+@pytest.mark.parametrize("fn", [branch, as_item], ids=lambda fn: fn.__name__)
+def test_a_look_inside_a_cell_and_a_gradient_names_the_line_too(fn: Any) -> None:
+    class Net(nn.Cell):
+        def construct(self, x: Tensor) -> Tensor:
+            return fn(x)
+
+    for traced in (jit(Net()), jit(grad(lambda x: Net()(x).sum()))):
+        with pytest.raises(TraceError, match=f"{HERE}:{line_in(fn)}"):
+            traced(PLAIN)
+
+
+def test_the_value_of_a_parameter_is_not_there_either() -> None:
+    # It is read anew at each run; a branch on today's value would be taken for ever.
+    p = Parameter([1.0], name="p")
+    with pytest.raises(TraceError, match=HERE):
+        jit(lambda x: x * 2.0 if p.item() > 0 else x)(PLAIN)
+    with pytest.raises(TraceError, match=HERE):
+        jit(lambda x: x * 2.0 if p > 0 else x)(PLAIN)
+    with pytest.raises(TraceError, match=HERE):
+        jit(lambda x: x * p.asnumpy())(PLAIN)
+
+
+def test_a_tensor_from_outside_has_its_value() -> None:
+    limit = Tensor(3.0)
+    f = jit(lambda x: x * 2.0 if limit.item() > 2 else x)
+    assert f(PLAIN).tolist() == [2.0, 4.0]
+
+
+def test_rows_and_shapes_may_be_looped_over() -> None:
+    f = jit(lambda x: [row * n for n, row in enumerate(x)] + [x] * len(x))
+    assert [part.tolist() for part in f(PLAIN)] == [0.0, 2.0, [1.0, 2.0], [1.0, 2.0]]
+
+
+def test_an_element_of_a_parameter_cannot_be_written_inside() -> None:
+    p = Parameter([1.0, 2.0], name="p", requires_grad=False)
+
+    def f(x: Tensor) -> Tensor:
+        p[0] = 5.0
+        return x
+
+    with pytest.raises(TraceError, match=HERE):
+        jit(f)(PLAIN)
+    assert p.tolist() == [1.0, 2.0]
+
+
+# --- arguments --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("argument", [{1, 2}, [{1}], {"key": bytearray(b"x")}])
+def test_a_fixed_argument_must_be_hashable(argument: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"jit\(first\): arguments are Tensors.*must be hashable: unhashable type"):
+        jit(first)(PLAIN, argument)
+
+
+def first(x: Tensor, _: Any) -> Tensor:
+    return x
+
+
+@pytest.mark.parametrize("argument", [3, None, Tensor([1.0])])
+def test_jit_takes_a_function(argument: Any) -> None:
+    if argument is None:
+        assert jit(None) is jit  # the decorator with brackets
+        return
+    with pytest.raises(SnncellError, match=f"jit: takes a function or a Cell, not a {type(argument).__name__}"):
+        jit(argument)
+
+
+def test_a_number_that_does_not_fit_the_dtype_is_refused_in_our_words() -> None:
+    small = Tensor(np.array([1], np.uint8))
+    for f in (lambda x: x + (-1), lambda x: x * 300):
+        with pytest.raises(SnncellError, match=r"out of bounds for uint8"):
+            f(small)
+        with pytest.raises(SnncellError, match=r"out of bounds for uint8"):
+            jit(f)(small)
+
+
+# --- errors of operations come while tracing --------------------------------------------------------------------------
+
+
+def test_shapes_that_do_not_fit_are_refused_as_in_eager() -> None:
+    refused = {
+        "add": lambda x: x + ops.ones((3,)),
+        "matmul": lambda x: x @ ops.ones((3, 3)),
+        "reshape": lambda x: ops.reshape(x, (3,)),
+    }
+    for name, f in refused.items():
+        for run in (f, jit(f)):
+            with pytest.raises(ShapeError, match=name):
+                run(PLAIN)
+
+
+class Wrong(nn.Cell):
+    """Its reverse returns what it is told to."""
+
+    def __init__(self, reverse: Callable[[Tensor, Tensor], Any]) -> None:
+        super().__init__()
+        self.reverse = reverse
+
+    def construct(self, x: Tensor) -> Tensor:
+        return x * 2.0
+
+    def bprop(self, x: Tensor, out: Tensor, dout: Tensor) -> Any:
+        return self.reverse(x, dout)
+
+
+@pytest.mark.parametrize(
+    ("reverse", "message"),
+    [
+        (lambda x, dout: (dout, dout), r"returned 2 gradient\(s\) for 1 input"),
+        (lambda x, dout: dout, "must return a tuple"),
+        (lambda x, dout: (dout.reshape((2, 1)),), "shape"),
+        (lambda x, dout: (dout > 0,), "dtype"),
+        (lambda x, dout: (3.0,), "a gradient is a Tensor or None"),
+    ],
+)
+def test_a_wrong_reverse_is_found_while_tracing(reverse: Any, message: str) -> None:
+    net = Wrong(reverse)
+    with pytest.raises(BpropError, match=f"Wrong.*{message}"):
+        jit(grad(lambda x: net(x).sum()))(PLAIN)
+    with pytest.raises(BpropError, match=f"Wrong.*{message}"):
+        grad(lambda x: jit(net)(x).sum())(PLAIN)
+    assert jit(net)(PLAIN).tolist() == [2.0, 4.0]  # the forward is right
+
+
+def test_an_error_of_the_user_comes_through_and_the_next_call_works() -> None:
+    fail = [True]
+
+    def f(x: Tensor) -> Tensor:
+        if fail[0]:
+            raise KeyError("mine")
+        return x * 2.0
+
+    jitted = jit(f)
+    with pytest.raises(KeyError, match="mine"):
+        jitted(PLAIN)
+    fail[0] = False
+    assert jitted(PLAIN).tolist() == [2.0, 4.0]
+
+
+# --- Tensors that got away --------------------------------------------------------------------------------------------
+
+
+def leaked() -> Tensor:
+    kept: list[Tensor] = []
+    jit(lambda x: (kept.append(x), x * 2.0)[1])(PLAIN)
+    return kept[0]
+
+
+USES: dict[str, Callable[[Tensor], Any]] = {
+    "add": lambda x: x + 1.0,
+    "add to a Tensor": lambda x: PLAIN + x,
+    "equal": lambda x: x == 1.0,
+    "not equal": lambda x: x != 1.0,
+    "less": lambda x: x < 1.0,
+    "isnan": ops.isnan,
+    "where": lambda x: ops.where(x, 1.0, 2.0),
+    "exp": ops.exp,
+    "sum": lambda x: x.sum(),
+    "reshape": lambda x: x.reshape((2,)),
+    "flatten": lambda x: x.reshape((-1,)),
+    "transpose": lambda x: x.T,
+    "expand_dims": lambda x: ops.expand_dims(x, 0),
+    "broadcast_to": lambda x: ops.broadcast_to(x, (3, 2)),
+    "index": lambda x: x[0],
+    "matmul": lambda x: x @ x,
+    "concat": lambda x: ops.concat([x, x], 0),
+    "astype": lambda x: x.astype("float64"),
+    "item": lambda x: x[0].item(),
+    "asnumpy": lambda x: x.asnumpy(),
+    "stop_gradient": lambda x: ops.stop_gradient(x) * 2.0,
+    "gradient": lambda x: grad(lambda y: (y * x).sum())(PLAIN),
+    "gradient by it": lambda x: grad(lambda y: (y * y).sum())(x),
+    "another trace": lambda x: jit(lambda y: y * x)(PLAIN),
+    "argument of a trace": lambda x: jit(lambda y: y * 2.0)(x),
+    "Parameter": Parameter,
+    "with no elements": lambda x: x[:0] + 1.0,
+    "beside no elements": lambda x: x + ops.zeros((0, 2)),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_a_tensor_of_a_finished_trace_has_no_value(use: str) -> None:
+    with pytest.raises(TraceError, match=r"belongs to a function that snncell\.jit traced earlier.*Return it"):
+        USES[use](leaked())
+
+
+def test_a_tensor_kept_on_a_cell_while_tracing_has_no_value() -> None:
+    class Keeps(nn.Cell):
+        def construct(self, x: Tensor) -> Tensor:
+            self.kept = x * 2.0
+            return x
+
+    net = Keeps()
+    f = jit(net)
+    f(PLAIN)
+    f(PLAIN)
+    with pytest.raises(TraceError, match="traced earlier"):
+        net.kept.asnumpy()
+
+
+def test_shape_and_text_of_a_leaked_tensor_are_harmless() -> None:
+    assert leaked().shape == (2,)
+    assert "float32" in repr(leaked())

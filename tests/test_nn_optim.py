@@ -1,0 +1,307 @@
+"""Optimisers over several steps, against their formulas in NumPy and against PyTorch; schedules; what they refuse."""
+
+import numpy as np
+import pytest
+
+import snncell
+from snncell import Parameter, ParameterTuple, Tensor, nn, ops
+from snncell.errors import ArgumentError, ParameterError, ShapeError
+
+# Rates are powers of two: the rate is kept as float32, which holds these exactly, and the rest is float64.
+RATE = 0.125
+STEPS = 6
+
+
+@pytest.fixture(scope="module")
+def torch():
+    module = pytest.importorskip("torch", reason="PyTorch is not installed: optimisers are compared with it")
+    module.set_num_threads(1)
+    return module
+
+
+def sgd(p, gradients, momentum=0.0, dampening=0.0, decay=0.0, nesterov=False):
+    buffer = None
+    for g in gradients:
+        g = g + decay * p
+        if momentum:
+            buffer = g.copy() if buffer is None else momentum * buffer + (1 - dampening) * g
+            g = g + momentum * buffer if nesterov else buffer
+        p = p - RATE * g
+    return p
+
+
+def adam(p, gradients, beta1=0.9, beta2=0.999, eps=1e-8, decay=0.0, decoupled=False):
+    m, v = np.zeros_like(p), np.zeros_like(p)
+    for t, g in enumerate(gradients, start=1):
+        if decoupled:
+            p = p - RATE * decay * p
+        else:
+            g = g + decay * p
+        m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
+        p = p - RATE * (m / (1 - beta1**t)) / (np.sqrt(v / (1 - beta2**t)) + eps)
+    return p
+
+
+def rmsprop(p, gradients, rho=0.9, momentum=0.0, eps=1e-10, centered=False, decay=0.0):
+    s, m, mean = np.zeros_like(p), np.zeros_like(p), np.zeros_like(p)
+    for g in gradients:
+        g = g + decay * p
+        s, mean = rho * s + (1 - rho) * g * g, rho * mean + (1 - rho) * g
+        m = momentum * m + RATE * g / np.sqrt(s - (mean**2 if centered else 0) + eps)
+        p = p - m
+    return p
+
+
+# name: (ours, the formula, PyTorch's class and options)
+OPTIMISERS = {
+    "SGD": (lambda p: nn.SGD(p, RATE), sgd, ("SGD", {})),
+    "SGD momentum": (lambda p: nn.SGD(p, RATE, 0.9), lambda p, g: sgd(p, g, 0.9), ("SGD", {"momentum": 0.9})),
+    "SGD dampening": (
+        lambda p: nn.SGD(p, RATE, 0.9, 0.4),
+        lambda p, g: sgd(p, g, 0.9, 0.4),
+        ("SGD", {"momentum": 0.9, "dampening": 0.4}),
+    ),
+    "SGD nesterov": (
+        lambda p: nn.SGD(p, RATE, 0.9, nesterov=True),
+        lambda p, g: sgd(p, g, 0.9, nesterov=True),
+        ("SGD", {"momentum": 0.9, "nesterov": True}),
+    ),
+    "SGD decay": (
+        lambda p: nn.SGD(p, RATE, 0.5, weight_decay=0.1),
+        lambda p, g: sgd(p, g, 0.5, decay=0.1),
+        ("SGD", {"momentum": 0.5, "weight_decay": 0.1}),
+    ),
+    "Momentum": (lambda p: nn.Momentum(p, RATE, 0.9), lambda p, g: sgd(p, g, 0.9), ("SGD", {"momentum": 0.9})),
+    "Momentum nesterov": (
+        lambda p: nn.Momentum(p, RATE, 0.9, 0.1, True),
+        lambda p, g: sgd(p, g, 0.9, decay=0.1, nesterov=True),
+        ("SGD", {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1}),
+    ),
+    "Adam": (lambda p: nn.Adam(p, RATE), adam, ("Adam", {})),
+    "Adam betas": (
+        lambda p: nn.Adam(p, RATE, 0.5, 0.7, 1e-3, 0.1),
+        lambda p, g: adam(p, g, 0.5, 0.7, 1e-3, 0.1),
+        ("Adam", {"betas": (0.5, 0.7), "eps": 1e-3, "weight_decay": 0.1}),
+    ),
+    "AdamW": (
+        lambda p: nn.AdamW(p, RATE),
+        lambda p, g: adam(p, g, decay=0.01, decoupled=True),
+        ("AdamW", {"weight_decay": 0.01}),
+    ),
+    "AdamW decay": (
+        lambda p: nn.AdamW(p, RATE, weight_decay=0.5),
+        lambda p, g: adam(p, g, decay=0.5, decoupled=True),
+        ("AdamW", {"weight_decay": 0.5}),
+    ),
+    # MindSpore's RMSProp has epsilon under the root, PyTorch's beside it; at 0 they are one.
+    "RMSProp": (
+        lambda p: nn.RMSProp(p, RATE, epsilon=0.0),
+        lambda p, g: rmsprop(p, g, eps=0.0),
+        ("RMSprop", {"alpha": 0.9, "eps": 0.0}),
+    ),
+    "RMSProp momentum": (
+        lambda p: nn.RMSProp(p, RATE, 0.8, 0.5, 0.0),
+        lambda p, g: rmsprop(p, g, 0.8, 0.5, 0.0),
+        ("RMSprop", {"alpha": 0.8, "momentum": 0.5, "eps": 0.0}),
+    ),
+    "RMSProp centered": (
+        lambda p: nn.RMSProp(p, RATE, 0.8, 0.0, 0.0, True, 0.1),
+        lambda p, g: rmsprop(p, g, 0.8, 0.0, 0.0, True, 0.1),
+        ("RMSprop", {"alpha": 0.8, "centered": True, "eps": 0.0, "weight_decay": 0.1}),
+    ),
+    "RMSProp epsilon": (
+        lambda p: nn.RMSProp(p, RATE, epsilon=0.1),
+        lambda p, g: rmsprop(p, g, eps=0.1),
+        None,
+    ),
+}
+
+
+def problem():
+    """Two Parameters and a gradient of each for every step."""
+    rng = np.random.default_rng(0)
+    shapes = [(3, 2), (4,)]
+    return [rng.standard_normal(s) for s in shapes], [[rng.normal(0, 2, s) for s in shapes] for _ in range(STEPS)]
+
+
+def parameters(starts):
+    return [Parameter(start, name=f"p{i}") for i, start in enumerate(starts)]
+
+
+@pytest.mark.parametrize("name", OPTIMISERS)
+def test_steps_follow_the_formula(name):
+    make, formula, _ = OPTIMISERS[name]
+    starts, gradients = problem()
+    params = parameters(starts)
+    optimiser = make(params)
+    for grads in gradients:
+        assert optimiser(tuple(Tensor(g) for g in grads)) is True
+    for i, p in enumerate(params):
+        expected = formula(starts[i], [grads[i] for grads in gradients])
+        assert p.dtype == "float64"
+        np.testing.assert_allclose(p.asnumpy(), expected, rtol=1e-9, atol=1e-11)
+    assert optimiser.global_step.item() == STEPS
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("name", [n for n, row in OPTIMISERS.items() if row[2]])
+def test_steps_are_those_of_torch(torch, name):
+    make, _, (kind, options) = OPTIMISERS[name]
+    starts, gradients = problem()
+    params = parameters(starts)
+    optimiser = make(params)
+    theirs = [torch.nn.Parameter(torch.tensor(start)) for start in starts]
+    their_optimiser = getattr(torch.optim, kind)(theirs, lr=RATE, **options)
+    for grads in gradients:
+        optimiser([Tensor(g) for g in grads])
+        for p, g in zip(theirs, grads, strict=True):
+            p.grad = torch.tensor(g)
+        their_optimiser.step()
+        for mine, other in zip(params, theirs, strict=True):
+            np.testing.assert_allclose(mine.asnumpy(), other.detach().numpy(), rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", ["SGD momentum", "Adam", "AdamW", "RMSProp momentum"])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_parameters_keep_their_dtype(name, dtype):
+    p = Parameter(Tensor([1.0, 2.0], dtype), name="p")
+    optimiser = OPTIMISERS[name][0]([p])
+    for _ in range(2):
+        optimiser(ops.ones(2, dtype))
+    assert p.dtype == dtype and np.isfinite(p.asnumpy()).all() and (p.asnumpy() < [1, 2]).all()
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("name", ["SGD nesterov", "Adam betas", "RMSProp centered"])
+def test_steps_are_the_same_compiled(name):
+    starts, gradients = problem()
+    eager, compiled = parameters(starts), parameters(starts)
+    one, other = OPTIMISERS[name][0](eager), OPTIMISERS[name][0](compiled)
+    step = snncell.jit(lambda a, b: other((a, b)))
+    for grads in gradients:
+        tensors = [Tensor(g) for g in grads]
+        one(tensors)
+        step(*tensors)
+    for a, b in zip(eager, compiled, strict=True):
+        np.testing.assert_allclose(b.asnumpy(), a.asnumpy(), rtol=1e-10, atol=1e-12)
+
+
+def test_a_quadratic_is_minimised():
+    p = Parameter(Tensor([3.0, -2.0]), name="p")
+    optimiser = nn.Adam([p], 0.1)
+    gradient = ops.grad(lambda: ((p - Tensor([1.0, 1.0])) * (p - Tensor([1.0, 1.0]))).sum(), None, p)
+    for _ in range(200):
+        optimiser(gradient())
+    np.testing.assert_allclose(p.asnumpy(), [1.0, 1.0], atol=1e-2)
+
+
+# --- rates -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_rate_can_be_changed():
+    p = Parameter(Tensor([0.0]), name="p")
+    optimiser = nn.SGD([p], 0.5)
+    optimiser(ops.ones(1))
+    optimiser.set_learning_rate(2.0)
+    optimiser(ops.ones(1))
+    assert p.item() == -2.5 and optimiser.get_lr().item() == 2.0
+
+
+@pytest.mark.parametrize(
+    ("schedule", "rate"),
+    [
+        (nn.ExponentialDecayLR(0.5, 0.9, 4), lambda t: 0.5 * 0.9 ** (t / 4)),
+        (nn.ExponentialDecayLR(0.5, 0.9, 4, is_stair=True), lambda t: 0.5 * 0.9 ** (t // 4)),
+        (nn.CosineDecayLR(0.1, 0.5, 6), lambda t: 0.1 + 0.4 * (1 + np.cos(np.pi * min(t / 6, 1))) / 2),
+    ],
+    ids=["exponential", "stairs", "cosine"],
+)
+def test_schedules(schedule, rate):
+    p = Parameter(Tensor([0.0]), name="p")
+    optimiser = nn.SGD([p], schedule)
+    expected = 0.0
+    for t in range(10):
+        assert optimiser.get_lr().item() == pytest.approx(rate(t), rel=1e-5)
+        optimiser(ops.ones(1))
+        expected -= rate(t)
+        assert p.item() == pytest.approx(expected, rel=1e-5)
+    with pytest.raises(ArgumentError, match="learning rate follows a schedule"):
+        optimiser.set_learning_rate(0.1)
+
+
+# --- errors ----------------------------------------------------------------------------------------------------------
+
+P = Parameter(Tensor([1.0, 2.0]), name="p")
+Q = Parameter(Tensor([1.0]), name="q")
+
+
+@pytest.mark.parametrize("rate", [float("nan"), float("inf"), -0.1, "fast", None, True])
+@pytest.mark.parametrize("make", [nn.SGD, nn.Adam, nn.AdamW, nn.RMSProp, lambda p, r: nn.Momentum(p, r, 0.9)])
+def test_a_rate_that_is_no_rate_is_refused(make, rate):
+    with pytest.raises(ArgumentError, match=r"learning_rate is a number in \[0\.0, inf\), not"):
+        make([P], rate)
+
+
+def test_a_rate_set_later_is_checked_too():
+    with pytest.raises(ArgumentError, match="learning_rate is a number"):
+        nn.SGD([P], 0.1).set_learning_rate(float("nan"))
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ([P, Q, P], r"Adam: Parameter 'p' is there twice, as elements 0 and 2"),
+        ([], r"Adam: there are no Parameters to train"),
+        ([P, Tensor(1.0)], r"Adam: element 1 is a Tensor, not a Parameter"),
+        ([Parameter(1.0, "f", requires_grad=False)], r"Adam: Parameter 'f' has requires_grad=False"),
+        (nn.Dense(1, 1), r"Adam: takes Parameters, not a Cell; write Adam\(net\.trainable_params\(\)"),
+        ([Parameter(1, "n")], r"Adam.*'n'.*Int64"),
+    ],
+    ids=["twice", "none", "a Tensor", "frozen", "a Cell", "integers"],
+)
+def test_parameters_that_cannot_be_trained_are_refused(params, message):
+    with pytest.raises(ParameterError, match=message):
+        nn.Adam(params)
+
+
+def test_one_parameter_and_a_parameter_tuple_are_fine():
+    assert len(nn.SGD(P, 0.1).parameters) == 1 and len(nn.SGD(ParameterTuple((P, Q)), 0.1).parameters) == 2
+
+
+@pytest.mark.parametrize(
+    ("gradients", "kind", "message"),
+    [
+        ((ops.ones(2),), ArgumentError, r"SGD: 1 gradient\(s\) for 2 Parameter\(s\)"),
+        ((ops.ones(2), ops.ones(1), ops.ones(1)), ArgumentError, r"SGD: 3 gradient\(s\) for 2 Parameter\(s\)"),
+        ((ops.ones(1), ops.ones(2)), ShapeError, r"gradient of 'p' has shape \(1,\).*\(2,\).*order of the Parameters"),
+        ((ops.ones(2), None), ArgumentError, r"gradient of 'q' is a NoneType"),
+        ((ops.ones(2), np.ones(1, np.float32)), ArgumentError, r"gradient of 'q' is a ndarray"),
+    ],
+    ids=["too few", "too many", "swapped", "None", "NumPy"],
+)
+def test_gradients_that_do_not_fit_change_nothing(gradients, kind, message):
+    optimiser = nn.SGD([P, Q], 0.1)
+    before = P.asnumpy().copy(), Q.asnumpy().copy()
+    with pytest.raises(kind, match=message):
+        optimiser(gradients)
+    assert (before[0] == P.asnumpy()).all() and (before[1] == Q.asnumpy()).all()
+    assert optimiser.global_step.item() == 0
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: nn.SGD([P], 0.1, weight_decay=-1.0), "weight_decay is a number"),
+        (lambda: nn.SGD([P], 0.1, momentum=float("nan")), "momentum is a number"),
+        (lambda: nn.SGD([P], 0.1, nesterov=True), "nesterov needs a momentum above 0 and no dampening"),
+        (lambda: nn.Adam([P], beta1=1.0), r"beta1 is a number in \[0\.0, 1\.0\), not 1\.0"),
+        (lambda: nn.Adam([P], beta2=-0.1), "beta2 is a number"),
+        (lambda: nn.RMSProp([P], decay=2.0), "decay is a number"),
+        (lambda: nn.ExponentialDecayLR(0.1, 0.9, 0), "decay_steps"),
+        (lambda: nn.ExponentialDecayLR(0.1, 0.0, 5), "decay_rate"),
+        (lambda: nn.CosineDecayLR(0.5, 0.1, 5), "max_lr is a number"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(make, message):
+    with pytest.raises(ArgumentError, match=message):
+        make()

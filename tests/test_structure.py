@@ -1,0 +1,259 @@
+"""The house: imports go down, one home for Numba's options, documented names, small files, a light import."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import subprocess
+import sys
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import snncell
+from snncell import errors
+
+ROOT = Path(snncell.__file__).parent
+FILES = sorted(ROOT.rglob("*.py"))
+TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
+
+
+def module_of(path: Path) -> str:
+    """ "ops.base" for snncell/ops/base.py, "ops" for snncell/ops/__init__.py, "" for snncell/__init__.py."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_of(path): path for path in FILES}
+
+# --- imports ----------------------------------------------------------------------------------------------------------
+
+# From the ground up. What stands in one row may not import another member of the row, unless it is one package.
+FLOORS: list[set[str]] = [
+    {"errors"},
+    {"dtype", "config"},
+    {"kernels"},
+    {"tape"},
+    {"compiler"},
+    {"ops"},
+    {"testing", "common"},
+    {"reverse"},
+    {"cell"},
+    {"surrogate"},
+    {"nn"},
+    {"io", "data", "plot", "train"},
+    {""},  # the face
+    {"demo"},  # a program like a user's
+    {"__main__"},
+]
+FLOOR = {room: number for number, floor in enumerate(FLOORS) for room in floor}
+
+# Imports inside functions, each for a reason. They are arrows like any others, but for circles at import time.
+LOCAL: dict[tuple[str, str], str] = {
+    ("__main__", "demo"): "`snncell info` must not import what the demo needs",
+    ("demo", "plot"): "matplotlib is needed when the training is over, if at all",
+}
+
+
+def imported(module: str, *, inside_functions: bool) -> Iterator[str]:
+    """The modules of snncell that a module imports, not counting those for type checkers alone."""
+    path = MODULES[module]
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    pending: list[tuple[ast.AST, bool]] = [(TREES[path], False)]
+    while pending:
+        node, inside = pending.pop()
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+            pending += [(child, inside) for child in node.orelse]
+            continue
+        inside = inside or isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+        pending += [(child, inside) for child in ast.iter_child_nodes(node)]
+        if inside != inside_functions:
+            continue
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.split(".")[0] == "snncell":
+                    yield alias.name.partition(".")[2]
+        elif isinstance(node, ast.ImportFrom):
+            if node.level:
+                raise AssertionError(f"{module}: relative import in {package}")
+            if (node.module or "").split(".")[0] == "snncell":
+                base = (node.module or "").partition(".")[2]
+                for alias in node.names:
+                    name = f"{base}.{alias.name}".lstrip(".")
+                    yield name if name in MODULES else base
+
+
+def room_of(module: str) -> str:
+    return module.split(".")[0]
+
+
+def test_every_module_has_a_floor() -> None:
+    assert {room_of(module) for module in MODULES} <= FLOOR.keys()
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_no_import_goes_up_or_sideways(module: str) -> None:
+    for target in imported(module, inside_functions=False):
+        assert target in MODULES, f"{module} imports {target}"
+        own, other = room_of(module), room_of(target)
+        assert own == other or FLOOR[other] < FLOOR[own], f"{module} imports {target}, which is not below it"
+
+
+def test_no_circle_between_modules() -> None:
+    graph = {module: set(imported(module, inside_functions=False)) - {module} for module in MODULES}
+    try:
+        list(TopologicalSorter(graph).static_order())
+    except CycleError as error:
+        pytest.fail(f"a circle: {' -> '.join(error.args[1])}")
+
+
+def test_imports_inside_functions_are_listed_with_a_reason() -> None:
+    found = {(module, target) for module in MODULES for target in imported(module, inside_functions=True)}
+    assert found == LOCAL.keys()
+
+
+def test_the_search_for_imports_sees_each_kind() -> None:
+    assert "tape.tracing" in set(imported("tape.primitive", inside_functions=False))
+    assert "dtype" in set(imported("tape.tensor", inside_functions=False))  # from snncell import dtype as dtypes
+    assert "tape.tape" not in set(imported("tape.tensor", inside_functions=False))  # for type checkers alone
+
+
+# --- Numba ------------------------------------------------------------------------------------------------------------
+
+
+COMPILERS = {"numba.njit", "numba.jit", "numba.vectorize", "numba.guvectorize", "cuda.jit", "numba.cuda.jit"}
+
+
+def test_numba_compiles_in_one_file_only() -> None:
+    homes = set()
+    for path, tree in TREES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and ast.unparse(node) in COMPILERS:
+                homes.add(module_of(path))
+            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "numba":
+                assert module_of(path).startswith("kernels."), f"{path.name} imports from {node.module}"
+                assert not {"njit", "jit"} & {alias.name for alias in node.names}
+    assert homes == {"kernels.policy"}
+
+
+def test_numba_is_never_imported_at_the_top_of_a_module() -> None:
+    for path, tree in TREES.items():
+        for node in tree.body:
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not any(name.split(".")[0] == "numba" for name in names), module_of(path)
+
+
+LIGHT = """
+import sys
+import snncell
+heavy = {"numba", "matplotlib", "scipy", "tqdm", "safetensors", "torch", "jax", "llvmlite"}
+print(*sorted(heavy & {name.split(".")[0] for name in sys.modules}))
+"""
+
+
+def test_the_import_brings_in_nothing_heavy() -> None:
+    done = subprocess.run([sys.executable, "-W", "error", "-c", LIGHT], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
+# --- documentation ----------------------------------------------------------------------------------------------------
+
+# What subclasses override says nothing new in each of them.
+EXEMPT = {"construct", "bprop", "primitive", "abstract", "updated", "decayed", "extend_repr"}
+
+
+def undocumented(body: list[ast.stmt], prefix: str) -> Iterator[str]:
+    for node in body:
+        if isinstance(node, ast.If):  # TYPE_CHECKING, versions
+            continue
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) or node.name.startswith("_"):
+            continue
+        decorators = {ast.unparse(decorator).rpartition(".")[2] for decorator in node.decorator_list}
+        if ast.get_docstring(node) is None and node.name not in EXEMPT and not {"setter", "overload"} & decorators:
+            yield prefix + node.name
+        if isinstance(node, ast.ClassDef):
+            yield from undocumented(node.body, f"{prefix}{node.name}.")
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_every_module_and_public_name_is_documented(module: str) -> None:
+    tree = TREES[MODULES[module]]
+    if tree.body:
+        assert ast.get_docstring(tree), f"{module} has no docstring"
+    assert list(undocumented(tree.body, "")) == []
+
+
+# --- size -------------------------------------------------------------------------------------------------------------
+
+LONG_MODULES = {
+    "ops.elementwise": "one place for each operation: formula and reverse, and there are many",
+    "ops.shape": "a table of operations like ops.elementwise",
+    "ops.conv": "convolution and pooling in one and two axes share windows and folds",
+    "nn.layer": "a table of layers",
+    "nn.optim": "a table of optimisers and schedules",
+}
+LONG_FUNCTIONS = {
+    "ops.conv.conv": "a third of it says what each argument means",
+    "ops.control.scan": "the docstring and the checks of what f returns",
+}
+
+
+def functions(tree: ast.AST) -> Iterator[ast.FunctionDef]:
+    return (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+
+
+def test_modules_over_three_hundred_lines_are_listed() -> None:
+    long = {module for module, path in MODULES.items() if len(path.read_text(encoding="utf-8").splitlines()) > 300}
+    assert long <= LONG_MODULES.keys()
+    assert LONG_MODULES.keys() <= long, "no longer long: take them off the list"
+
+
+def test_functions_over_fifty_lines_are_listed() -> None:
+    long = {
+        f"{module}.{node.name}"
+        for module, path in MODULES.items()
+        for node in functions(TREES[path])
+        if (node.end_lineno or 0) - node.lineno + 1 > 50
+    }
+    assert long <= LONG_FUNCTIONS.keys()
+    assert LONG_FUNCTIONS.keys() <= long, "no longer long: take them off the list"
+
+
+def test_the_reverse_sweep_is_under_thirty_lines() -> None:
+    (sweep,) = [node for node in functions(TREES[MODULES["tape.tape"]]) if node.name == "sweep"]
+    assert sweep.end_lineno is not None
+    code = sweep.end_lineno - sweep.body[1].lineno + 1  # after the docstring
+    assert code < 30
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+ERRORS = [kind for kind in vars(errors).values() if isinstance(kind, type) and kind is not errors.SnncellError]
+
+
+@pytest.mark.parametrize("kind", ERRORS, ids=lambda kind: kind.__name__)
+def test_every_error_is_ours_and_a_built_in_one_and_is_used(kind: type[Exception]) -> None:
+    assert issubclass(kind, errors.SnncellError)
+    own = {value for value in vars(builtins).values() if isinstance(value, type) and issubclass(value, Exception)}
+    assert set(kind.__mro__) & (own - {Exception, BaseException})
+    # Raised, or made by a function that gives the error to raise, or named in a table of them.
+    uses = [
+        module_of(path)
+        for path, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name) and node.id == kind.__name__ and isinstance(node.ctx, ast.Load)
+    ]
+    assert set(uses) - {"errors"}
+
+
+def test_nothing_raises_a_bare_built_in_error() -> None:
+    # NotImplementedError marks a method that subclasses give; AttributeError is what __getattr__ must raise.
+    allowed = {"NotImplementedError", "AttributeError"}
+    for path, tree in TREES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and isinstance(node.exc.func, ast.Name):
+                name = node.exc.func.id
+                assert not hasattr(builtins, name) or name in allowed, f"{module_of(path)}:{node.lineno} raises {name}"

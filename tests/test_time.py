@@ -1,0 +1,320 @@
+"""What runs a step over time: ops.scan, nn.MultiStep, nn.Recurrent, nn.TimeDistributed."""
+
+import naive
+import numpy as np
+import pytest
+
+from snncell import Tensor, nn, ops, surrogate, testing
+from snncell.errors import ArgumentError, DTypeError, ShapeError
+
+
+@pytest.fixture
+def xs():
+    return Tensor(np.random.default_rng(0).standard_normal((5, 3)))
+
+
+# --- scan ------------------------------------------------------------------------------------------------------------
+
+
+def test_scan_carries_and_collects(xs):
+    carry, ys = ops.scan(lambda c, x: (c + x, c * 2.0), ops.zeros(3, "float64"), xs)
+    sums = np.cumsum(xs.asnumpy(), 0)
+    np.testing.assert_allclose(carry.asnumpy(), sums[-1], rtol=1e-12)
+    np.testing.assert_allclose(ys.asnumpy(), 2 * np.vstack([np.zeros(3), sums[:-1]]), rtol=1e-12)
+
+
+def test_scan_in_reverse_keeps_the_order_of_its_results(xs):
+    carry, ys = ops.scan(lambda c, x: (c + x, c + x), ops.zeros(3, "float64"), xs, reverse=True)
+    sums = np.cumsum(xs.asnumpy()[::-1], 0)[::-1]
+    np.testing.assert_allclose(ys.asnumpy(), sums, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(carry.asnumpy(), sums[0], rtol=1e-12)
+
+
+def test_scan_takes_and_gives_structures(xs):
+    def step(carry, x):
+        total, (count,) = carry["total"] + x["a"], carry["rest"]
+        return {"total": total, "rest": [count + 1]}, (total, {"double": x["b"][0] * 2.0, "none": None})
+
+    init = {"total": ops.zeros(3, "float64"), "rest": [Tensor(0)]}
+    carry, (totals, named) = ops.scan(step, init, {"a": xs, "b": (xs + 1.0,)})
+    assert carry["rest"][0].item() == 5 and carry["rest"][0].dtype == "int64"
+    np.testing.assert_allclose(totals.asnumpy(), np.cumsum(xs.asnumpy(), 0), rtol=1e-12)
+    np.testing.assert_allclose(named["double"].asnumpy(), 2 * (xs.asnumpy() + 1), rtol=1e-12)
+    assert named["none"] is None
+
+
+def test_scan_without_results(xs):
+    carry, ys = ops.scan(lambda c, x: (c + x, None), ops.zeros(3, "float64"), xs)
+    assert ys is None and carry.shape == (3,)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("checkpoint_every", [None, 1, 2, 100])
+def test_gradients_of_a_scan_are_those_of_the_loop(xs, reverse, checkpoint_every):
+    w = Tensor(np.array([0.3, -0.8, 1.1]))
+
+    def step(c, x):
+        new = ops.tanh(c * w + x)
+        return new, new * x
+
+    def scanned(init, xs):
+        return ops.scan(step, init, xs, reverse=reverse, checkpoint_every=checkpoint_every)
+
+    def looped(init, xs):
+        c, ys = init, [None] * 5
+        for t in reversed(range(5)) if reverse else range(5):
+            c, ys[t] = step(c, xs[t])
+        return c, ops.stack(ys)
+
+    init = Tensor(np.array([0.1, 0.2, 0.3]))
+    for mine, theirs in zip(scanned(init, xs), looped(init, xs), strict=True):
+        np.testing.assert_allclose(mine.asnumpy(), theirs.asnumpy(), rtol=1e-13)
+    for mine, theirs in zip(ops.grad(scanned, (0, 1))(init, xs), ops.grad(looped, (0, 1))(init, xs), strict=True):
+        np.testing.assert_allclose(mine.asnumpy(), theirs.asnumpy(), rtol=1e-12)
+    testing.check_grads(scanned, init, xs, order=2)
+
+
+def test_values_that_a_step_closes_over_get_gradients(xs):
+    def total(w):
+        return ops.scan(lambda c, x: (c * w + x, c), ops.zeros(3, "float64"), xs)
+
+    testing.check_grads(total, Tensor(np.array([0.5, 0.9, -0.4])))
+
+
+def test_a_state_that_changes_its_shape_is_named(xs):
+    init = (ops.zeros(3, "float64"), ops.zeros((), "float64"))
+    with pytest.raises(ShapeError, match=r"state 1 has shape \(\) before .* \(3,\) after it.*ops\.zeros\(\(3,\)\)"):
+        ops.scan(lambda c, x: ((c[0], c[1] + x), None), init, xs)
+
+
+def test_a_state_that_changes_its_dtype_is_named(xs):
+    init = (ops.zeros(3, "float64"), ops.zeros(3, "float32"))
+    with pytest.raises(DTypeError, match="state 1 has dtype Float32 before a step and Float64 after it"):
+        ops.scan(lambda c, x: ((c[0], c[1] + x), None), init, xs)
+
+
+def test_a_carry_that_changes_its_structure_is_shown(xs):
+    with pytest.raises(ShapeError, match=r"came in as Float64\[3\] and went out as \(Float64\[3\], Float64\[3\]\)"):
+        ops.scan(lambda c, x: ((c, x), None), ops.zeros(3, "float64"), xs)
+
+
+@pytest.mark.parametrize(
+    ("f", "xs", "options", "kind", "message"),
+    [
+        (lambda c, x: c, ops.ones((2, 1)), {}, ArgumentError, r"f returns \(carry, y\), not Tensor"),
+        (lambda c, x: (c, x, x), ops.ones((2, 1)), {}, ArgumentError, r"f returns \(carry, y\)"),
+        (lambda c, x: (c, x), (ops.ones((2, 1)), ops.ones((3, 1))), {}, ShapeError, r"one common first axis.*\(3, 1\)"),
+        (lambda c, x: (c, x), Tensor(1.0), {}, ShapeError, "one common first axis"),
+        (lambda c, x: (c, x), ops.ones((0, 1)), {}, ArgumentError, "no steps"),
+        (lambda c, x: (c, x), [], {}, ArgumentError, "xs holds no Tensor"),
+        (
+            lambda c, x: (c, x),
+            ops.ones((2, 1)),
+            {"checkpoint_every": 0},
+            ArgumentError,
+            "checkpoint_every is at least 1",
+        ),
+        (lambda c, x: (c, x), ops.ones((2, 1)), {"checkpoint_every": 1.5}, ArgumentError, "checkpoint_every is an int"),
+    ],
+    ids=["no pair", "three values", "lengths", "no axis", "no steps", "no tensors", "every 0", "every 1.5"],
+)
+def test_scans_that_make_no_sense(f, xs, options, kind, message):
+    with pytest.raises(kind, match=message):
+        ops.scan(f, ops.ones(1), xs, **options)
+
+
+def test_a_number_as_result_is_collected_or_refused_but_not_dropped():
+    counter = iter(range(3))
+    try:
+        _, ys = ops.scan(lambda c, x: (c, float(next(counter))), ops.ones(1), ops.ones((3, 1)))
+    except ArgumentError:
+        return
+    assert np.asarray(ys).tolist() == [0.0, 1.0, 2.0]
+
+
+# --- MultiStep -------------------------------------------------------------------------------------------------------
+
+
+def currents(steps=8, batch=2, neurons=4):
+    return Tensor(np.random.default_rng(1).uniform(0, 1.5, (steps, batch, neurons)).astype(np.float32))
+
+
+def node():
+    return nn.LIFNode(2.5, decay_input=False, v_reset=0.1, reset="value")
+
+
+def test_many_steps_equal_as_many_single_ones():
+    x, cell = currents(), node()
+    v, spikes = cell.init_state(x[0]), []
+    for t in range(8):
+        s, v = cell(x[t], v)
+        spikes.append(s.asnumpy())
+    y, (last,) = nn.MultiStep(cell, return_states=True)(x)
+    np.testing.assert_array_equal(y.asnumpy(), np.stack(spikes))
+    np.testing.assert_array_equal(last.asnumpy(), v.asnumpy())
+    assert np.stack(spikes).any()
+
+
+@pytest.mark.parametrize("cut", [1, 3, 7])
+def test_states_carry_over_a_cut_through_time(cut):
+    x, net = currents(), nn.MultiStep(node(), return_states=True)
+    whole, (last,) = net(x)
+    first, states = net(x[:cut])
+    second, (last_of_parts,) = net(x[cut:], *states)
+    np.testing.assert_array_equal(np.concatenate([first.asnumpy(), second.asnumpy()]), whole.asnumpy())
+    np.testing.assert_array_equal(last_of_parts.asnumpy(), last.asnumpy())
+
+
+def test_the_gradient_flows_through_the_states_of_a_cut():
+    x, net = currents(), nn.MultiStep(node(), return_states=True)
+
+    def in_parts(x):
+        first, states = net(x[:3])
+        second, _ = net(x[3:], *states)
+        return ops.concat((first, second))
+
+    np.testing.assert_array_equal(ops.grad(in_parts)(x).asnumpy(), ops.grad(lambda x: net(x)[0])(x).asnumpy())
+
+
+def test_states_not_given_come_from_the_cell_or_are_zeros():
+    class Two(nn.Cell):
+        """A user's neuron with two states and no init_state."""
+
+        def construct(self, x, v, u, gain=1.0):
+            return v + u, v + x * gain, u * 0.5 + 1.0
+
+    x = currents()
+    y, states = nn.MultiStep(Two(), return_states=True)(x)
+    assert len(states) == 2 and not y.asnumpy()[0].any()
+    given, _ = nn.MultiStep(node(), return_states=True)(x)
+    explicit, _ = nn.MultiStep(node(), return_states=True)(x, ops.full((2, 4), 0.1))
+    np.testing.assert_array_equal(given.asnumpy(), explicit.asnumpy())
+
+
+def test_nothing_is_kept_between_calls():
+    net, x = nn.MultiStep(node()), currents()
+    np.testing.assert_array_equal(net(x).asnumpy(), net(x).asnumpy())
+
+
+def test_a_return_of_another_number_of_states_is_refused():
+    class Loses(nn.Cell):
+        def construct(self, x, v):
+            return x
+
+    class Gains(nn.Cell):
+        def construct(self, x, v):
+            return x, v, v
+
+    with pytest.raises(ArgumentError, match=r"Loses\.construct took 1 state.*\(output, \*states\).*it returned Tensor"):
+        nn.MultiStep(Loses())(currents())
+    with pytest.raises(ArgumentError, match=r"Gains\.construct took 1 state.*returned 3 values"):
+        nn.MultiStep(Gains())(currents())
+
+
+def test_a_signature_that_does_not_tell_the_states_needs_them_given():
+    class Any(nn.Cell):
+        def construct(self, x, *states):
+            return (x, *states)
+
+    with pytest.raises(ArgumentError, match=r"Any: construct takes \*args.*init_state"):
+        nn.MultiStep(Any())(currents())
+    x = currents()
+    y, states = nn.MultiStep(Any(), return_states=True)(x, x[0], x[1])
+    assert len(states) == 2 and y.shape == x.shape
+
+
+def test_a_state_that_grows_in_the_first_step_is_named():
+    net = nn.MultiStep(nn.IFNode())
+    with pytest.raises(ShapeError, match=r"state 0 has shape \(4,\) before a step and \(2, 4\) after it"):
+        net(currents(), ops.zeros(4))
+
+
+def test_no_steps_and_no_axes_are_refused():
+    for shape in ((), (0, 2, 3)):
+        with pytest.raises(ArgumentError, match=r"MultiStep: x is .* at least one step"):
+            nn.MultiStep(node())(ops.ones(shape))
+
+
+def test_only_cells_run_over_time():
+    with pytest.raises(ArgumentError, match="MultiStep: takes a Cell, not a function"):
+        nn.MultiStep(lambda x: x)
+
+
+# --- Recurrent -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def recurrent():
+    rng = np.random.default_rng(4)
+    feedback = nn.Dense(5, 5, Tensor(rng.normal(0, 0.6, (5, 5))), Tensor(rng.normal(0, 0.1, 5)), dtype="float64")
+    neuron = nn.LIFNode(2.0, decay_input=False, surrogate_function=surrogate.ATan())
+    return nn.MultiStep(nn.Recurrent(neuron, feedback)), feedback, Tensor(rng.uniform(0, 1.2, (9, 1, 5)))
+
+
+def test_recurrent_forward_equals_the_loop(recurrent):
+    net, feedback, x = recurrent
+    spikes, hs = naive.recurrent_forward(x.asnumpy()[:, 0], feedback.weight.asnumpy(), feedback.bias.asnumpy())
+    assert np.abs(hs - 1).min() > 1e-5 and 0.1 < spikes.mean() < 0.9
+    np.testing.assert_array_equal(net(x).asnumpy()[:, 0], spikes)
+
+
+def test_recurrent_gradients_equal_hand_written_bptt(recurrent):
+    net, feedback, x = recurrent
+    weight = feedback.weight.asnumpy()
+    spikes, hs = naive.recurrent_forward(x.asnumpy()[:, 0], weight, feedback.bias.asnumpy())
+    d_spikes = np.random.default_rng(5).standard_normal(spikes.shape)
+    expected = naive.recurrent_backward(spikes, hs, weight, d_spikes, naive.atan_slope)
+    _, pull = ops.vjp(net, x, weights=[feedback.weight, feedback.bias])
+    of_x, (of_weight, of_bias) = pull(Tensor(d_spikes[:, None]))
+    for mine, theirs in zip((of_x[:, 0], of_weight, of_bias), expected, strict=True):
+        np.testing.assert_allclose(mine.asnumpy(), theirs, rtol=1e-10, atol=1e-12)
+
+
+def test_recurrent_with_smooth_spikes_agrees_with_finite_differences(recurrent):
+    net, _, x = recurrent
+    with surrogate.smooth():
+        testing.check_grads(net, x, order=2)
+
+
+def test_recurrent_states_are_the_output_and_the_neurons(recurrent):
+    net, _, x = recurrent
+    net.return_states = True
+    y, (out, v) = net(x)
+    np.testing.assert_array_equal(out.asnumpy(), y.asnumpy()[-1])
+    again, _ = net(x[4:], *net(x[:4])[1])
+    np.testing.assert_array_equal(again.asnumpy(), y.asnumpy()[4:])
+    assert v.shape == (1, 5)
+
+
+# --- TimeDistributed -------------------------------------------------------------------------------------------------
+
+
+def test_time_distributed_equals_each_step_by_itself():
+    layer, x = nn.Dense(4, 3), currents()
+    out = nn.TimeDistributed(layer)(x)
+    assert out.shape == (8, 2, 3)
+    for t in range(8):
+        np.testing.assert_allclose(out[t].asnumpy(), layer(x[t]).asnumpy(), rtol=1e-6, atol=1e-7)
+    mine = ops.grad(nn.TimeDistributed(layer), 0, layer.weight)(x)
+    theirs = ops.grad(lambda x: ops.stack([layer(x[t]) for t in range(8)]), 0, layer.weight)(x)
+    for a, b in zip(mine, theirs, strict=True):
+        np.testing.assert_allclose(a.asnumpy(), b.asnumpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_time_distributed_normalises_over_time_and_batch():
+    layer = nn.BatchNorm1d(4)
+    layer.set_train()
+    out = nn.TimeDistributed(layer)(currents()).asnumpy().reshape(16, 4)
+    np.testing.assert_allclose(out.mean(0), 0, atol=1e-5)
+
+
+def test_time_distributed_needs_time_and_a_kept_first_axis():
+    with pytest.raises(ShapeError, match=r"TimeDistributed: takes \(T, B, \.\.\.\), the shape is \(4,\)"):
+        nn.TimeDistributed(nn.ReLU())(ops.ones(4))
+
+    class Sums(nn.Cell):
+        def construct(self, x):
+            return x.sum(0)
+
+    with pytest.raises(ShapeError, match=r"Sums gave shape \(4,\) for 8 steps of a batch of 2; .* stay 16"):
+        nn.TimeDistributed(Sums())(currents())
