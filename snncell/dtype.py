@@ -113,3 +113,9 @@ def default_of(value: Any) -> DType | None:
     """The dtype that data without one of its own gets: floats are float32, complex numbers complex64."""
     kind = np.asarray(value).dtype.kind
     return {"f": float32, "c": complex64, "i": int64, "b": bool_, "u": None}.get(kind)
+
+
+def holds(dtype: DType, number: int) -> bool:
+    """Whether an integer dtype has the value `number`."""
+    limits = np.iinfo(dtype.dtype)
+    return bool(limits.min <= number <= limits.max)

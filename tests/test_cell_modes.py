@@ -225,3 +225,23 @@ def test_a_dense_layer_begins_even_within_one_over_the_root_of_its_inputs():
         assert np.abs(values).max() <= bound * (1 + 1e-6)
         law = stats.uniform(-bound, 2 * bound).cdf
         assert stats.kstest(values.astype(float), law).statistic < CRITICAL / np.sqrt(values.size)
+
+
+@pytest.mark.compiled
+def test_a_cell_appended_to_a_list_is_seen_by_what_is_compiled():
+    class Chain(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.layers = [nn.ReLU()]
+
+        def construct(self, x):
+            for layer in self.layers:
+                x = layer(x) + 1.0
+            return x
+
+    chain = Chain()
+    compiled = snncell.jit(chain)
+    assert compiled(Tensor([1.0])).item() == 2.0
+    chain.layers.append(nn.ReLU())
+    assert chain(Tensor([1.0])).item() == 3.0
+    assert compiled(Tensor([1.0])).item() == 3.0

@@ -494,3 +494,56 @@ def test_hooks_that_return_nothing_change_nothing():
     spy.register_forward_pre_hook(lambda cell, args: seen.append(args))
     spy.register_forward_hook(lambda cell, args, out: seen.append(out))
     assert ops.grad(spy)(X).asnumpy().tolist() == [10.0, 10.0] and len(seen) == 2
+
+
+# --- where Cells are and what they return ----------------------------------------------------------------------------
+
+
+def test_a_cell_that_returns_its_input_has_its_reverse(run):
+    class Identity(nn.Cell):
+        def construct(self, x):
+            return x
+
+        def bprop(self, x, out, dout):
+            return (dout * 5.0,)
+
+    assert run(ops.grad(Identity()))(X).asnumpy().tolist() == [5.0, 5.0]
+
+
+def test_one_tensor_as_two_inputs_gets_both_gradients(run):
+    class Adds(nn.Cell):
+        def construct(self, a, b):
+            return a + b
+
+        def bprop(self, a, b, out, dout):
+            return dout * 2.0, dout * 3.0
+
+    assert run(ops.grad(lambda x: Adds()(x, x)))(X).asnumpy().tolist() == [5.0, 5.0]
+
+
+def test_internal_params_that_no_attribute_holds_get_their_gradient_too():
+    class Stored(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.store = {"w": Parameter(Tensor([2.0]), name="w")}  # a dict is not registered
+            self.internal_params = [self.store["w"]]
+
+        def construct(self, x):
+            return x * self.store["w"]
+
+        def bprop(self, x, out, dout):
+            return (dout * self.store["w"],), {self.store["w"]: dout * x}
+
+    cell = Stored()
+    assert ops.grad(cell, None, cell.store["w"])(X).asnumpy().tolist() == [3.0]
+
+
+@pytest.mark.compiled
+def test_a_hook_that_is_registered_later_is_called_by_what_is_compiled():
+    spy = Spy()
+    compiled = snncell.jit(spy)
+    assert compiled(X).asnumpy().tolist() == [2.0, 4.0]
+    handle = spy.register_forward_hook(lambda cell, args, out: out * 100.0)
+    assert compiled(X).asnumpy().tolist() == [200.0, 400.0]
+    handle.remove()
+    assert compiled(X).asnumpy().tolist() == [2.0, 4.0]

@@ -328,3 +328,25 @@ def test_a_python_number_keeps_its_digits_in_the_reverse(fn, slope):
     found = ops.grad(fn)(Tensor(np.float64(0.3)))
     assert found.dtype == "float64"
     np.testing.assert_allclose(found.item(), slope, rtol=1e-14)
+
+
+# --- what must not be answered with zeros or nothing -----------------------------------------------------------------
+
+
+def test_get_all_without_anything_to_differentiate_is_refused():
+    with pytest.raises(GradientError, match="GradOperation"):
+        ops.GradOperation(get_all=True)(lambda a: a * 2.0)(Tensor([1, 2]))
+
+
+def test_vjp_with_aux_needs_a_tuple(x):
+    with pytest.raises(GradientError, match="has_aux"):
+        ops.vjp(lambda a: a * 2.0, x, has_aux=True)
+
+
+@pytest.mark.parametrize("positions", [(0, 0), (0, -2)])
+def test_a_position_named_twice_is_refused_or_answered_twice(x, y, positions):
+    try:
+        first, second = ops.grad(lambda a, b: a * b, positions)(x, y)
+    except GradientError:
+        return
+    assert bits(first) == bits(second) == bits(y)

@@ -8,6 +8,7 @@ the names bound to scalar functions and its literals cast to the precision of th
 from __future__ import annotations
 
 import ast
+import builtins
 import copy
 import inspect
 import textwrap
@@ -18,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from snncell import dtype as dtypes
-from snncell.errors import ShapeError
+from snncell.errors import ArgumentError, ShapeError, SnncellError
 from snncell.kernels.scalar import LOOP, NUMPY
 from snncell.tape.primitive import Primitive
 from snncell.tape.tracing import Value
@@ -33,17 +34,28 @@ class Elementwise(Primitive):
     Args:
         formula: a function whose body is one `return` of an expression.
         rule: how dtypes behave. "same": the operands are brought to one dtype, which is the result's; "float": the
-            same, with integers made float32; "compare": the result is bool; "logical": all is bool; "select": the
-            first operand is bool, the others are brought to one dtype.
+            same, with integers made float32; "whole": integers are left as they are; "compare": the result is bool;
+            "test": the same, with integers made float32; "logical": all is bool; "select": the first operand is bool,
+            the others are brought to one dtype.
     """
 
     def __init__(self, formula: Callable[..., Any], rule: str) -> None:
-        names = {**NUMPY, "__builtins__": {}}
+        names = {**NUMPY, "__builtins__": builtins}
         super().__init__(formula.__name__, FunctionType(formula.__code__, names, formula.__name__))
         self.__doc__ = formula.__doc__
         self.formula = formula
         self.rule = rule
+        self.arity = formula.__code__.co_argcount
         self._tree: tuple[list[str], ast.expr] | None = None
+
+    def failure(self, inputs: Sequence[Any], attrs: dict[str, Any], error: Exception) -> SnncellError:
+        if isinstance(error, ValueError):
+            try:
+                broadcast_shape(self.name, [x.shape for x in inputs if hasattr(x, "shape")])
+            except ShapeError as refused:
+                return refused
+            return ArgumentError(f"{self.name}: {error}")  # the shapes fit, so it is the values that do not
+        return super().failure(inputs, attrs, error)
 
     def operand_dtype(self, inputs: Sequence[Any]) -> Any:
         """The NumPy dtype that the formula computes in."""
@@ -55,7 +67,7 @@ class Elementwise(Primitive):
         dtype = self.operand_dtype(inputs)
         if dtype.kind == "c":
             return super().abstract(inputs, attrs)
-        return [(shape, np.dtype(bool) if self.rule in ("compare", "logical") else dtype)]
+        return [(shape, np.dtype(bool) if self.rule in ("compare", "test", "logical") else dtype)]
 
     def expression(self, operands: Sequence[str], literal: str) -> str:
         """The formula as an expression of `operands`; `literal` is the name that casts a number in it."""

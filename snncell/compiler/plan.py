@@ -101,19 +101,16 @@ class Call:
     def __init__(self, group: Group, uniform: dict[Value, Any], slots: Slots, drops: list[int]) -> None:
         (self.step,) = group.steps
         step: Step = self.step
-        self.evaluate = step.op.evaluate
-        self.attrs = step.attrs
         self.given = [(True, slots[x]) if isinstance(x, Value) else (False, x) for x in step.inputs]
         self.outputs = [slots[value] for value in step.outputs]
         self.drops = drops
 
     def run(self, slots: list[Any]) -> None:
         """Fill the output slots."""
-        out = self.evaluate(*[slots[x] if is_slot else x for is_slot, x in self.given], **self.attrs)
-        if not self.step.op.multiple:
-            out = (out,)
-        for slot, array in zip(self.outputs, out, strict=True):
-            slots[slot] = array if type(array) is np.ndarray else np.asarray(array)
+        arrays = [slots[x] if is_slot else x for is_slot, x in self.given]
+        out = self.step.op.run_here(arrays, arrays, self.step.attrs)
+        for slot, array in zip(self.outputs, out if self.step.op.multiple else (out,), strict=True):
+            slots[slot] = array
         for slot in self.drops:
             slots[slot] = None
 

@@ -15,7 +15,8 @@ import numpy as np
 def _erf(x: Any) -> Any:
     from scipy.special import erf  # on first use: importing it takes a tenth of a second
 
-    return erf(x)
+    result = erf(x)
+    return result if result.dtype == x.dtype else result.astype(x.dtype)  # it computes float16 in double
 
 
 # What a formula's names mean on NumPy arrays.
@@ -32,7 +33,7 @@ NUMPY: dict[str, Any] = {
     "erf": _erf,
     "floor": np.floor,
     "ceil": np.ceil,
-    "round": np.rint,
+    "round": np.round,
     "abs": np.abs,
     "where": np.where,
     "minimum": np.minimum,
@@ -45,12 +46,13 @@ NUMPY: dict[str, Any] = {
 # The same names in a loop, on scalars: {0}, {1}, ... are the arguments, which are names of variables or literals.
 LOOP: dict[str, str] = {
     **{name: name + "({0})" for name in ("exp", "expm1", "log", "log1p", "sqrt", "sin", "cos", "tanh")},
-    **{name: name + "({0})" for name in ("atan", "erf", "floor", "ceil", "sign")},
+    **{name: name + "({0})" for name in ("atan", "erf", "floor", "ceil")},
     "round": "rint({0})",
     "abs": "abs({0})",
     "where": "({1} if {0} else {2})",
     "minimum": "({0} if ({0} <= {1}) | ({0} != {0}) else {1})",  # a NaN on either side comes through
     "maximum": "({0} if ({0} >= {1}) | ({0} != {0}) else {1})",
+    "sign": "(1 if {0} > 0 else (-1 if {0} < 0 else {0} + 0))",  # NaN stays, and -0.0 becomes 0.0
     "logical_not": "(not {0})",
 }
 
@@ -59,5 +61,5 @@ LOOP_IMPORTS = """\
 from math import atan, erf
 import numpy as np
 from numba import prange
-from numpy import ceil, cos, exp, expm1, floor, log, log1p, rint, sign, sin, sqrt, tanh
+from numpy import ceil, cos, exp, expm1, floor, log, log1p, rint, sin, sqrt, tanh
 """

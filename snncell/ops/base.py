@@ -20,9 +20,14 @@ _NUMBERS = (bool, int, float, complex)
 class Function(Elementwise):
     """An elementwise operation as users call it: operands of any dtype, arrays and Python numbers among them."""
 
+    def __init__(self, formula: Callable[..., Any], rule: str, complex_numbers: bool = False) -> None:
+        super().__init__(formula, rule)
+        self.complex_numbers = complex_numbers  # whether the reverse is right for them
+        self.plain = rule not in ("select", "logical")
+
     def __call__(self, *inputs: Any) -> Tensor:
         common = None
-        if self.rule in ("same", "float", "compare"):
+        if self.plain and len(inputs) == self.arity:
             for x in inputs:
                 if type(x) is float or type(x) is int:
                     continue
@@ -37,25 +42,47 @@ class Function(Elementwise):
                 if common is not None:  # one float dtype and plain numbers: nothing to convert
                     result: Tensor = self.bind(*inputs)
                     return result
-        converted: Tensor = self.bind(*self._converted(inputs))
+        operands = self._converted(inputs)
+        if self.rule == "whole" and not operands[0].dtype.is_float:
+            whole: Tensor = operands[0]
+            return whole
+        converted: Tensor = self.bind(*operands)
         return converted
 
     def _converted(self, inputs: tuple[Any, ...]) -> list[Any]:
         """The operands in the dtype that the rule asks for."""
-        expected = self.formula.__code__.co_argcount
-        if len(inputs) != expected:
-            raise ArgumentError(f"{self.name}: takes {expected} operand(s), got {len(inputs)}.")
+        if len(inputs) != self.arity:
+            raise ArgumentError(f"{self.name}: takes {self.arity} operand(s), got {len(inputs)}.")
         operands = [x if type(x) in _NUMBERS else as_tensor(x, self.name) for x in inputs]
         if self.rule == "logical":
             return [astype(as_tensor(x, self.name), dtypes.bool_) for x in operands]
         if self.rule == "select":
             condition = astype(as_tensor(operands[0], self.name), dtypes.bool_)
-            return [condition, *same_dtype(operands[1:], self.name)]
-        return same_dtype(operands, self.name, floating=self.rule == "float")
+            return [condition, *self._real(same_dtype(operands[1:], self.name))]
+        floating, comparing = self.rule in ("float", "test"), self.rule == "compare"
+        return self._real(same_dtype(operands, self.name, floating=floating, widening=comparing))
+
+    def _real(self, operands: list[Any]) -> list[Any]:
+        """Refuse complex numbers where the operation has no rule for them."""
+        if not self.complex_numbers and any(isinstance(x, Tensor) and x.dtype.category == 3 for x in operands):
+            raise DTypeError(f"{self.name}: takes real numbers. Take ops.real(x), ops.imag(x) or ops.abs(x) first.")
+        return operands
 
 
-def same_dtype(operands: Sequence[Any], name: str, floating: bool = False) -> list[Any]:
-    """Operands brought to one dtype; Python numbers stay, being weak, unless there is nothing else."""
+def same_dtype(
+    operands: Sequence[Any], name: str, floating: bool = False, widening: bool = False
+) -> list[Any]:
+    """Operands brought to one dtype; Python numbers stay, being weak, unless there is nothing else.
+
+    Args:
+        operands: Tensors and Python numbers.
+        name: of the operation, for errors.
+        floating: whether integers become float32.
+        widening: whether an integer that the dtype cannot hold widens it, instead of being refused.
+
+    Raises:
+        ArgumentError: for an integer that the other operands' dtype cannot hold.
+    """
     if not any(isinstance(x, Tensor) for x in operands):
         operands = [as_tensor(operands[0], name), *operands[1:]]
     tensors = [x for x in operands if isinstance(x, Tensor)]
@@ -65,14 +92,21 @@ def same_dtype(operands: Sequence[Any], name: str, floating: bool = False) -> li
     for x in operands:
         if not isinstance(x, Tensor):
             dtype = dtypes.scalar_dtype(x, dtype)
+            if type(x) is int and dtype.category == 1 and not dtypes.holds(dtype, x):
+                if not widening or not dtypes.holds(dtypes.int64, x):
+                    raise ArgumentError(
+                        f"{name}: the number {x} does not fit the dtype {dtype} of the other operand. Convert that "
+                        f"first, for instance x.astype('int64')."
+                    )
+                dtype = dtypes.int64
     if floating and not dtype.is_float:
         dtype = dtypes.float32
     return [astype(x, dtype) if isinstance(x, Tensor) else x for x in operands]
 
 
-def elementwise(rule: str) -> Callable[[Callable[..., Any]], Function]:
+def elementwise(rule: str, complex_numbers: bool = False) -> Callable[[Callable[..., Any]], Function]:
     """Declare an elementwise operation by its formula; `Elementwise` says what the rules are."""
-    return lambda formula: Function(formula, rule)
+    return lambda formula: Function(formula, rule, complex_numbers)
 
 
 def primitive(evaluate: Callable[..., Any]) -> Primitive:
@@ -106,7 +140,7 @@ def _cast(x: Any) -> Any:
 
 cast_primitive = _Cast(_cast, "same")
 cast_primitive.name = "cast"
-cast_primitive.evaluate = lambda x, dtype: x.astype(dtype)
+cast_primitive.evaluate = lambda x, dtype: (x.real if x.dtype.kind == "c" != dtype.kind else x).astype(dtype)
 
 
 @cast_primitive.def_bprop
@@ -156,6 +190,8 @@ def as_axis(axis: Any, ndim: int, name: str) -> int:
         ShapeError: for an axis that is not there.
     """
     number = as_int(axis, name, "axis")
+    if not ndim:
+        raise ShapeError(f"{name}: axis {number} of a Tensor that has no axes.")
     if not -ndim <= number < ndim:
         raise ShapeError(f"{name}: axis {number} of a Tensor with {ndim} axes; it must lie in [{-ndim}, {ndim - 1}].")
     return number % ndim
@@ -172,10 +208,30 @@ def as_int(x: Any, name: str, argument: str) -> int:
     return int(x)
 
 
+def as_ints(value: Any, name: str, argument: str) -> tuple[int, ...]:
+    """An integer, or a tuple or list of them, as a tuple.
+
+    Raises:
+        ArgumentError: for anything else.
+    """
+    given = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    return tuple(as_int(n, name, argument) for n in given)
+
+
+def as_number(value: Any, name: str, argument: str) -> int | float:
+    """`value` as it is, if it is a Python or NumPy number.
+
+    Raises:
+        ArgumentError: for anything else.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise ArgumentError(f"{name}: {argument} is a number, not {value!r}.")
+    return value if isinstance(value, (int, float)) else value.item()
+
+
 def as_shape(shape: Any, name: str) -> tuple[int, ...]:
     """A shape from an int, or a tuple or list of ints, none negative."""
-    given = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
-    sizes = tuple(as_int(n, name, "shape") for n in given)
+    sizes = as_ints(shape, name, "shape")
     if any(n < 0 for n in sizes):
         raise ShapeError(f"{name}: shape {sizes} has a negative length.")
     return sizes

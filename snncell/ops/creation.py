@@ -8,13 +8,15 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.errors import ArgumentError
-from snncell.ops.base import as_int, as_shape, as_tensor
-from snncell.tape.tensor import Tensor, wrap
+from snncell.ops.base import as_int, as_number, as_shape, as_tensor
+from snncell.tape.tensor import Tensor, to_array, wrap
 
 
 def full(shape: Any, value: Any, dtype: Any = None) -> Tensor:
     """A Tensor of `shape` filled with a number."""
-    array = np.asarray(Tensor(value, dtype)._data)
+    array = to_array(value, dtype)
+    if array.ndim:
+        raise ArgumentError(f"full: value is a number, not {value!r}.")
     return wrap(np.full(as_shape(shape, "full"), array, array.dtype))
 
 
@@ -47,8 +49,8 @@ def ones_like(x: Any, dtype: Any = None) -> Tensor:
 
 def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Tensor:
     """Numbers from `start` (0 if it is left out) up to but without `stop`."""
-    first, last = (0, start) if stop is None else (start, stop)
-    if step == 0:
+    first, last = (as_number(n, "arange", "a bound") for n in ((0, start) if stop is None else (start, stop)))
+    if as_number(step, "arange", "step") == 0:
         raise ArgumentError("arange: step is 0.")
     numbers = np.arange(first, last, step)
     return Tensor(numbers, dtype or (dtypes.float32 if numbers.dtype.kind == "f" else None))
@@ -56,4 +58,5 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Te
 
 def eye(n: int, m: int | None = None, dtype: Any = dtypes.float32) -> Tensor:
     """Ones on the diagonal of an n x m matrix, zeros elsewhere."""
-    return wrap(np.eye(as_int(n, "eye", "n"), m, dtype=dtypes.as_dtype(dtype).dtype))
+    columns = None if m is None else as_int(m, "eye", "m")
+    return wrap(np.eye(as_int(n, "eye", "n"), columns, dtype=dtypes.as_dtype(dtype).dtype))

@@ -11,6 +11,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from snncell.errors import ArgumentError
 from snncell.ops.base import as_float, as_tensor, astype, elementwise
 from snncell.ops.logic import equal, greater, less, where
@@ -21,7 +23,7 @@ Grads = Sequence[Any]
 # --- arithmetic -------------------------------------------------------------------------------------------------------
 
 
-@elementwise("same")
+@elementwise("same", complex_numbers=True)
 def add(x: Any, y: Any) -> Any:
     """x + y."""
     return x + y
@@ -32,7 +34,7 @@ def _(_x: Tensor, _y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     return dout, dout
 
 
-@elementwise("same")
+@elementwise("same", complex_numbers=True)
 def sub(x: Any, y: Any) -> Any:
     """x - y."""
     return x - y
@@ -43,7 +45,7 @@ def _(_x: Tensor, _y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     return dout, lambda: -dout
 
 
-@elementwise("same")
+@elementwise("same", complex_numbers=True)
 def mul(x: Any, y: Any) -> Any:
     """x * y."""
     return x * y
@@ -54,7 +56,7 @@ def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     return lambda: dout * conj(y), lambda: dout * conj(x)
 
 
-@elementwise("float")
+@elementwise("float", complex_numbers=True)
 def div(x: Any, y: Any) -> Any:
     """x / y; integers are divided as float32."""
     return x / y
@@ -87,7 +89,7 @@ def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     return dout, lambda: -dout * floor(x / y)
 
 
-@elementwise("same")
+@elementwise("same", complex_numbers=True)
 def neg(x: Any) -> Any:
     """-x."""
     return -x
@@ -105,9 +107,16 @@ def power(x: Any, y: Any) -> Any:
 
 
 @power.def_bprop
-def _(x: Tensor, y: Tensor, out: Tensor, dout: Tensor) -> Grads:
+def _(x: Any, y: Any, out: Tensor, dout: Tensor) -> Grads:
     # x ** (y - 1) rather than out / x, which is 0 / 0 at x = 0; where y is 0 the power is constant.
-    return lambda: dout * where(equal(y, 0), 0.0, y * pow(x, y - 1)), lambda: dout * out * log(where(x > 0, x, 1.0))
+    return lambda: dout * where(equal(y, 0), 0.0, y * pow(x, y - 1)), lambda: dout * out * _log_if_positive(x)
+
+
+def _log_if_positive(x: Any) -> Any:
+    """log(x) where x > 0, else 0; of a number a number, which takes the precision of what it meets."""
+    if isinstance(x, Tensor):
+        return log(where(x > 0, x, 1.0))
+    return math.log(x) if x > 0 else 0.0
 
 
 def pow(x: Any, y: Any) -> Tensor:
@@ -132,7 +141,7 @@ def pow(x: Any, y: Any) -> Tensor:
     return power(x, y)
 
 
-@elementwise("same")
+@elementwise("same", complex_numbers=True)
 def square(x: Any) -> Any:
     """x * x."""
     return x * x
@@ -143,17 +152,20 @@ def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     return (dout * conj(x) * 2,)
 
 
-def conj(x: Any) -> Tensor:
+def conj(x: Any) -> Any:
     """The complex conjugate; a real Tensor as it is.
 
     Note:
         The gradient of a real loss with respect to z = a + ib is dL/da + i dL/db, so the reverse of a product with y
         is a product with the conjugate of y.
     """
-    return _conj(x) if as_tensor(x, "conj").dtype.category == 3 else as_tensor(x, "conj")
+    if isinstance(x, (bool, int, float, complex)):
+        return x.conjugate()  # a number stays one: it takes the precision of what it meets
+    tensor = as_tensor(x, "conj")
+    return _conj(tensor) if tensor.dtype.category == 3 else tensor
 
 
-@elementwise("same")
+@elementwise("same", complex_numbers=True)
 def _conj(x: Any) -> Any:
     return conj(x)
 
@@ -163,14 +175,16 @@ def _(_x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     return (_conj(dout),)
 
 
-@elementwise("same")
+@elementwise("same", complex_numbers=True)
 def abs(x: Any) -> Any:
     """|x|."""
     return abs(x)
 
 
 @abs.def_bprop
-def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+def _(x: Tensor, out: Tensor, dout: Tensor) -> Grads:
+    if x.dtype.category == 3:
+        return (dout * x / where(equal(out, 0.0), 1.0, out),)
     return (dout * sign(x),)
 
 
@@ -223,6 +237,10 @@ def clip(x: Any, min: Any = None, max: Any = None) -> Tensor:
     if type(min) in (int, float) and type(max) in (int, float) and min > max:
         raise ArgumentError(f"clip: min={min} is above max={max}.")
     x = as_tensor(x, "clip")
+    if x.dtype.category == 1:  # a bound beyond what the integers can be is no bound
+        limits = np.iinfo(x.dtype.dtype)
+        min = None if type(min) is int and min <= limits.min else min
+        max = None if type(max) is int and max >= limits.max else max
     low: Tensor = x if min is None else where(less(x, min), min, x)
     return low if max is None else where(greater(low, max), max, low)
 
@@ -230,19 +248,19 @@ def clip(x: Any, min: Any = None, max: Any = None) -> Tensor:
 # --- rounding ---------------------------------------------------------------------------------------------------------
 
 
-@elementwise("same")
+@elementwise("whole")
 def floor(x: Any) -> Any:
     """The largest integer not above x; no gradient."""
     return floor(x)
 
 
-@elementwise("same")
+@elementwise("whole")
 def ceil(x: Any) -> Any:
     """The smallest integer not below x; no gradient."""
     return ceil(x)
 
 
-@elementwise("same")
+@elementwise("whole")
 def round(x: Any) -> Any:
     """The nearest integer, halves to even; no gradient."""
     return round(x)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.errors import ArgumentError, TensorIndexError
+from snncell.errors import ArgumentError, DTypeError, TensorIndexError
 from snncell.ops.base import as_axis, as_int, as_tensor, primitive
 from snncell.tape.tensor import Tensor
 
@@ -45,7 +45,9 @@ def getitem(x: Tensor, index: Any) -> Tensor:
         TensorIndexError: for an index out of range, a mask, or a mixture that is not supported.
     """
     if isinstance(index, (list, np.ndarray)) or (isinstance(index, Tensor) and index.ndim > 0):
-        return gather(x, _no_mask(Tensor(index) if not isinstance(index, Tensor) else index), 0)
+        if not isinstance(index, Tensor):
+            index = Tensor(index, "int64" if np.size(index) == 0 else None)
+        return gather(x, _no_mask(index), 0)
     parts = index if isinstance(index, tuple) else (index,)
     plain = tuple([_basic(part) for part in parts])
     result: Tensor = _getitem.bind(x, index=plain)
@@ -56,7 +58,10 @@ def _basic(part: Any) -> Any:
     if part is None or part is Ellipsis:
         return part
     if isinstance(part, slice):
-        return slice(*[None if bound is None else _position(bound) for bound in (part.start, part.stop, part.step)])
+        bounds = [None if bound is None else _position(bound) for bound in (part.start, part.stop, part.step)]
+        if bounds[2] == 0:
+            raise TensorIndexError("A slice of a Tensor has step 0.")
+        return slice(*bounds)
     return _position(part)
 
 
@@ -135,7 +140,9 @@ def one_hot(indices: Any, depth: int, on_value: Any = 1.0, off_value: Any = 0.0,
     Raises:
         ArgumentError: for an index outside of [0, depth).
     """
-    tensor = _no_mask(as_tensor(indices, "one_hot"))
+    tensor = as_tensor(indices, "one_hot")
+    if tensor.dtype.category != 1:
+        raise DTypeError(f"one_hot: takes integers, not {tensor.dtype}. Convert them: indices.astype('int64').")
     size = as_int(depth, "one_hot", "depth")
     number = as_axis(axis, tensor.ndim + 1, "one_hot")
     hot: Tensor = _one_hot.bind(tensor, depth=size, axis=number, dtype=np.dtype(np.float32))

@@ -148,6 +148,18 @@ def einsum(equation: str, *operands: Any) -> Tensor:
     return result
 
 
+def _stretch(terms: list[str], tensors: list[Tensor], dots: list[str]) -> None:
+    """Bring the axes under `...` that have length 1 in one operand to the length they have in another."""
+    lengths: dict[str, int] = {}
+    for term, x in zip(terms, tensors, strict=True):
+        for letter, n in zip(term, x.shape, strict=True):
+            lengths[letter] = max(n, lengths.get(letter, n)) if 0 not in (n, lengths.get(letter)) else 0
+    for position, (term, x) in enumerate(zip(terms, tensors, strict=True)):
+        pairs = zip(term, x.shape, strict=True)
+        shape = tuple(lengths[letter] if letter in dots and n == 1 else n for letter, n in pairs)
+        tensors[position] = sh.broadcast_to(x, shape)
+
+
 def _explicit(equation: str, tensors: list[Tensor]) -> tuple[list[str], str]:
     """The letters of each operand and of the result, with `...` spelled out."""
     if not isinstance(equation, str):
@@ -158,14 +170,15 @@ def _explicit(equation: str, tensors: list[Tensor]) -> tuple[list[str], str]:
         raise ArgumentError(f"einsum({equation!r}): {len(terms)} operand(s) in the equation, {len(tensors)} given.")
     named = set(equation) & set(string.ascii_letters)
     spare = [c for c in string.ascii_letters if c not in named]
-    widest = 0
+    hidden = [x.ndim - len(term.replace("...", "")) for term, x in zip(terms, tensors, strict=True)]
     for position, (term, x) in enumerate(zip(terms, tensors, strict=True)):
-        letters = term.replace("...", "")
-        hidden = x.ndim - len(letters)
-        if not set(letters) <= set(string.ascii_letters) or hidden < 0 or (hidden and "..." not in term):
+        letters = set(term.replace("...", ""))
+        if not letters <= set(string.ascii_letters) or hidden[position] < 0 or (hidden[position] and "..." not in term):
             raise ArgumentError(f"einsum({equation!r}): {term!r} does not fit operand {position} of shape {x.shape}.")
-        widest = max(widest, hidden)
-        terms[position] = term.replace("...", "".join(spare[:widest][widest - hidden :]) if hidden else "")
+    widest = max(hidden)
+    for position, term in enumerate(terms):  # the dots of operands with fewer axes are the last of them
+        terms[position] = term.replace("...", "".join(spare[widest - hidden[position] : widest]))
+    _stretch(terms, tensors, spare[:widest])
     dots = "".join(spare[:widest])
     if not arrow:
         joined = "".join(terms)

@@ -9,13 +9,13 @@ from snncell.ops.base import elementwise
 from snncell.tape.tensor import Tensor
 
 
-@elementwise("compare")
+@elementwise("compare", complex_numbers=True)
 def equal(x: Any, y: Any) -> Any:
     """x == y."""
     return x == y
 
 
-@elementwise("compare")
+@elementwise("compare", complex_numbers=True)
 def not_equal(x: Any, y: Any) -> Any:
     """x != y."""
     return x != y
@@ -45,13 +45,13 @@ def greater_equal(x: Any, y: Any) -> Any:
     return x >= y
 
 
-@elementwise("compare")
+@elementwise("test")
 def isnan(x: Any) -> Any:
     """Whether x is not a number."""
     return x != x
 
 
-@elementwise("compare")
+@elementwise("test")
 def isfinite(x: Any) -> Any:
     """Whether x is neither infinite nor NaN."""
     return x - x == 0
@@ -119,7 +119,7 @@ for _discrete in (
     _discrete.no_gradient()
 
 
-@elementwise("select")
+@elementwise("select", complex_numbers=True)
 def where(condition: Any, x: Any, y: Any) -> Any:
     """x where the condition holds, else y."""
     return where(condition, x, y)

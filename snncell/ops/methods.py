@@ -35,15 +35,21 @@ def _hang_in() -> None:
     # Beside None or a str, == and != are answered as Python answers them: False and True.
     for name in ("lt", "le", "gt", "ge", "eq", "ne"):
         setattr(Tensor, f"__{name}__", _operator(getattr(logic, name)))
-    for name, function in {"neg": el.neg, "pos": lambda x: x, "abs": el.abs, "invert": logic.logical_not}.items():
+    for name, function in {"neg": el.neg, "pos": lambda x: x, "abs": el.abs, "invert": _invert}.items():
         setattr(Tensor, f"__{name}__", _method(function))
     setattr(Tensor, "__getitem__", indexing.getitem)
+    setattr(Tensor, "flatten", lambda x, start_dim=0, end_dim=-1: sh.flatten(x, start_dim, end_dim))
     setattr(Tensor, "T", property(sh.transpose, doc="The axes in reverse order."))
     for module in (el, activation, logic, reduce, sh, indexing):
         for name in _METHODS[module.__name__.rpartition(".")[2]].split():
             setattr(Tensor, name, _method(getattr(module, name)))
     for name, function in {"astype": base.astype, "matmul": linalg.matmul}.items():
         setattr(Tensor, name, function)
+
+
+def _invert(x: Tensor) -> Tensor:
+    """Logical not of booleans, the bits turned over of integers."""
+    return logic.logical_not(x) if x.dtype.category == 0 else -x - 1
 
 
 def _method(function: Any) -> Any:
@@ -62,7 +68,7 @@ _METHODS = {
     "activation": "sigmoid relu",
     "logic": "isnan isfinite",
     "reduce": "sum mean max min prod var std argmax argmin any all cumsum logsumexp softmax log_softmax",
-    "shape": "reshape transpose swapaxes expand_dims squeeze broadcast_to flip split tile flatten unstack",
+    "shape": "reshape transpose swapaxes expand_dims squeeze broadcast_to flip split tile unstack",
     "indexing": "gather",
 }
 

@@ -223,6 +223,8 @@ class Split(PrimitiveClass):
     """`ops.split` into `output_num` equal pieces."""
 
     def __init__(self, axis: int = 0, output_num: int = 1) -> None:
+        if as_int(output_num, "Split", "output_num") < 1:
+            raise ArgumentError(f"Split: output_num is at least 1, not {output_num}.")
         super().__init__(axis=axis, output_num=output_num)
 
     def __call__(self, x: Any) -> tuple[Tensor, ...]:
@@ -247,16 +249,17 @@ class Conv2D(PrimitiveClass):
         super().__init__(pad_mode=pad_mode, padding=pad, stride=stride, dilation=dilation, groups=group)
 
     def __call__(self, x: Any, weight: Any) -> Tensor:
-        return conv.conv2d(x, weight, **self.options)
+        return conv2d(x, weight, **self.options)
 
 
 class Dropout(PrimitiveClass):
     """`ops.dropout`, always on, with the probability of keeping an element. Returns the result alone."""
 
     def __init__(self, keep_prob: float = 0.5) -> None:
-        super().__init__(p=1.0 - keep_prob)
+        super().__init__(keep_prob=random.probability(keep_prob, "Dropout", "keep_prob"))
 
-    function = staticmethod(random.dropout)
+    def __call__(self, x: Any) -> Tensor:
+        return random.dropout(x, 1.0 - self.options["keep_prob"])
 
 
 class Dropout2D(PrimitiveClass):
@@ -268,8 +271,7 @@ class Dropout2D(PrimitiveClass):
     function = staticmethod(random.dropout2d)
 
     def __init__(self, keep_prob: float = 0.5) -> None:
-        super().__init__(keep_prob=keep_prob)
-        random._probability(keep_prob, "Dropout2D", "keep_prob")
+        super().__init__(keep_prob=random.probability(keep_prob, "Dropout2D", "keep_prob"))
 
 
 class Assign(PrimitiveClass):

@@ -16,7 +16,7 @@ import numpy as np
 from snncell import dtype as dtypes
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops import logic as lg, shape as sh
-from snncell.ops.base import as_float, as_int, as_shape, astype, primitive
+from snncell.ops.base import as_axes, as_float, as_int, as_shape, astype, primitive
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 
@@ -114,23 +114,28 @@ def bernoulli(p: Any) -> Tensor:
         ArgumentError: for a number outside of [0, 1].
     """
     if isinstance(p, (int, float)):
-        _probability(p, "bernoulli", "p")
+        probability(p, "bernoulli", "p")
     tensor = as_float(p, "bernoulli")
-    drawn = _uniform.bind(next_key(), shape=tensor.shape, dtype=_real(tensor.dtype, "bernoulli"))
+    drawn_as = dtypes.float64 if tensor.dtype == dtypes.float64 else dtypes.float32
+    drawn = _uniform.bind(next_key(), shape=tensor.shape, dtype=drawn_as.dtype)
     return astype(lg.less(drawn, tensor), tensor.dtype)
 
 
 def randint(low: int, high: int, shape: Any) -> Tensor:
     """Integers from `low` up to but without `high`, as int64."""
-    if high <= low:
+    first, last = as_int(low, "randint", "low"), as_int(high, "randint", "high")
+    if last <= first:
         raise ArgumentError(f"randint: high={high} is not above low={low}.")
-    drawn: Tensor = _integers.bind(next_key(), shape=as_shape(shape, "randint"), low=low, high=high)
+    drawn: Tensor = _integers.bind(next_key(), shape=as_shape(shape, "randint"), low=first, high=last)
     return drawn
 
 
 def randperm(n: int) -> Tensor:
     """The integers from 0 to n - 1 in random order."""
-    drawn: Tensor = _permutation.bind(next_key(), n=as_int(n, "randperm", "n"))
+    count = as_int(n, "randperm", "n")
+    if count < 0:
+        raise ArgumentError(f"randperm: n is not negative, but {n}.")
+    drawn: Tensor = _permutation.bind(next_key(), n=count)
     return drawn
 
 
@@ -158,10 +163,11 @@ def dropout(x: Any, p: float = 0.5, shared_axes: tuple[int, ...] = ()) -> Tensor
         shared_axes: axes along which elements are dropped together.
     """
     tensor = as_float(x, "dropout")
-    keep_prob = 1.0 - _probability(p, "dropout", "p")
+    keep_prob = 1.0 - probability(p, "dropout", "p")
     if keep_prob == 1.0:
         return tensor
-    shape = tuple(1 if axis in shared_axes else n for axis, n in enumerate(tensor.shape))
+    shared = as_axes(shared_axes, tensor.ndim, "dropout") if shared_axes else ()
+    shape = tuple(1 if axis in shared else n for axis, n in enumerate(tensor.shape))
     result: Tensor = _dropped.bind(tensor, next_key(), keep_prob=keep_prob, shape=shape)
     return result
 
@@ -176,7 +182,7 @@ def dropout2d(x: Any, keep_prob: float = 0.5) -> tuple[Tensor, Tensor]:
         ArgumentError: if keep_prob is outside of [0, 1].
         ShapeError: if `x` has no axes after its channels.
     """
-    keep = _probability(keep_prob, "Dropout2D", "keep_prob")
+    keep = probability(keep_prob, "Dropout2D", "keep_prob")
     tensor = as_float(x, "Dropout2D")
     if tensor.ndim < 3:
         raise ShapeError(f"Dropout2D: takes (N, C, ...), the shape is {tensor.shape}.")
@@ -187,7 +193,7 @@ def dropout2d(x: Any, keep_prob: float = 0.5) -> tuple[Tensor, Tensor]:
     return (kept if keep in (0.0, 1.0) else kept * (1.0 / keep)), mask
 
 
-def _probability(p: Any, name: str, argument: str) -> float:
+def probability(p: Any, name: str, argument: str) -> float:
     if isinstance(p, bool) or not isinstance(p, (int, float)) or not 0.0 <= p <= 1.0:
         raise ArgumentError(f"{name}: {argument} is a number in [0, 1], not {p!r}.")
     return float(p)

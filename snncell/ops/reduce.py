@@ -13,7 +13,7 @@ from snncell.compiler.formula import Reduction
 from snncell.errors import ShapeError
 from snncell.kernels.scalar import LOOP
 from snncell.ops import creation as new, elementwise as el, logic as lg, shape as sh
-from snncell.ops.base import as_axes, as_axis, as_float, as_tensor, astype, primitive
+from snncell.ops.base import as_axes, as_axis, as_float, as_number, as_tensor, astype, primitive
 from snncell.tape.primitive import Composite
 from snncell.tape.tensor import Tensor
 from snncell.tape.transforms import stop_gradient
@@ -104,6 +104,8 @@ def all(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
 def prod(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """The product, by halves: its gradient is exact to every order, where elements are zero too."""
     tensor = as_tensor(x, "prod")
+    if not tensor.dtype.is_float:
+        tensor = astype(tensor, dtypes.int64)
     axes = as_axes(axis, tensor.ndim, "prod")
     if not axes:
         return tensor
@@ -119,16 +121,26 @@ def prod(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
 
 
 def mean(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """The arithmetic mean; of integers a float32."""
+    """The arithmetic mean; of integers a float32. float16 is added up in float32."""
     tensor = as_float(x, "mean")
-    return sum(tensor, axis, keepdims) / _count(tensor.shape, as_axes(axis, tensor.ndim, "mean"))
+    axes = as_axes(axis, tensor.ndim, "mean")
+    total = _reduce(_sum, _wide(tensor), axes, keepdims)
+    return astype(total / _count(tensor.shape, axes), tensor.dtype)
+
+
+def _wide(x: Tensor) -> Tensor:
+    """`x`, or float16 as float32, where sums of it do not overflow."""
+    return astype(x, dtypes.float32) if x.dtype == dtypes.float16 else x
 
 
 def var(x: Any, axis: Axis = None, ddof: int = 0, keepdims: bool = False) -> Tensor:
     """The variance, sum((x - mean)^2) / (n - ddof)."""
     tensor = as_float(x, "var")
-    n = _count(tensor.shape, as_axes(axis, tensor.ndim, "var"))
-    return sum(el.square(tensor - mean(tensor, axis, keepdims=True)), axis, keepdims) / (n - ddof)
+    axes = as_axes(axis, tensor.ndim, "var")
+    n = _count(tensor.shape, axes) - as_number(ddof, "var", "ddof")
+    wide = _wide(tensor)
+    squares = el.square(wide - mean(wide, axes, keepdims=True))
+    return astype(_reduce(_sum, squares, axes, keepdims) / n, tensor.dtype)
 
 
 def std(x: Any, axis: Axis = None, ddof: int = 0, keepdims: bool = False) -> Tensor:
@@ -139,7 +151,7 @@ def std(x: Any, axis: Axis = None, ddof: int = 0, keepdims: bool = False) -> Ten
 def logsumexp(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """log(sum(exp(x))), without overflow."""
     tensor = as_float(x, "logsumexp")
-    peak = stop_gradient(max(tensor, axis, keepdims=True))
+    peak = stop_gradient(_reduce(_max, _not_empty(tensor, axis, "logsumexp"), axis, keepdims=True))
     peak = lg.where(lg.isfinite(peak), peak, 0.0)  # -inf - -inf would be NaN
     result = el.log(sum(el.exp(tensor - peak), axis, keepdims=True)) + peak
     return result if keepdims else sh.squeeze(result, as_axes(axis, tensor.ndim, "logsumexp"))
@@ -169,17 +181,18 @@ def _(x: Tensor, out: Tensor, dout: Tensor, *, axis: int) -> Grads:
 
 def softmax(x: Any, axis: int = -1) -> Tensor:
     """exp(x) / sum(exp(x)) along `axis`, without overflow."""
-    return _along(_softmax, x, axis)
+    return _along(_softmax, x, axis, "softmax")
 
 
 def log_softmax(x: Any, axis: int = -1) -> Tensor:
     """log(softmax(x)) along `axis`, exact where softmax underflows."""
-    return _along(_log_softmax, x, axis)
+    return _along(_log_softmax, x, axis, "log_softmax")
 
 
-def _along(function: Callable[..., Tensor], x: Any, axis: int) -> Tensor:
-    tensor = as_float(x, "softmax")
-    return function(_not_empty(tensor, axis, "softmax"), axis=as_axis(axis, tensor.ndim, "softmax"))
+def _along(function: Callable[..., Tensor], x: Any, axis: int, name: str) -> Tensor:
+    tensor = as_float(x, name)
+    number = as_axis(axis, tensor.ndim, name)
+    return function(_not_empty(tensor, number, name), axis=number)
 
 
 @primitive

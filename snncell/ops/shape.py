@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from snncell.errors import ArgumentError, ShapeError
-from snncell.ops.base import as_axes, as_axis, as_int, as_shape, as_tensor, primitive, same_dtype
+from snncell.ops.base import as_axes, as_axis, as_int, as_ints, as_shape, as_tensor, primitive, same_dtype
 from snncell.tape.primitive import Primitive
 from snncell.tape.tensor import Tensor
 
@@ -48,11 +48,11 @@ def reshape(x: Any, *shape: Any) -> Tensor:
     return result
 
 
-def flatten(x: Any, start_dim: int = 0, end_dim: int = -1) -> Tensor:
-    """`x` with the axes from `start_dim` to `end_dim` as one."""
+def flatten(x: Any, start_dim: int = 1, end_dim: int = -1) -> Tensor:
+    """`x` with the axes from `start_dim` to `end_dim` as one; by default all but the first, the batch."""
     tensor = as_tensor(x, "flatten")
-    if tensor.ndim == 0:
-        return reshape(tensor, (1,))
+    if tensor.ndim < 2:
+        return reshape(tensor, (-1,))
     first, last = as_axis(start_dim, tensor.ndim, "flatten"), as_axis(end_dim, tensor.ndim, "flatten")
     if first > last:
         raise ShapeError(f"flatten: start_dim {start_dim} comes after end_dim {end_dim}.")
@@ -138,7 +138,7 @@ def broadcast_to(x: Any, shape: Any) -> Tensor:
         ShapeError: if it does not fit.
     """
     tensor = as_tensor(x, "broadcast_to")
-    given = tuple(as_int(n, "broadcast_to", "shape") for n in shape)
+    given = as_ints(shape, "broadcast_to", "shape")
     extra = len(given) - tensor.ndim
     own = (1,) * extra + tensor.shape
     if extra < 0 or any(have not in (1, want) and want != -1 for have, want in zip(own, given, strict=True)):
@@ -292,12 +292,12 @@ def pad(x: Any, padding: Sequence[int], mode: str = "constant", value: float = 0
         value: what to put there.
     """
     tensor = as_tensor(x, "pad")
-    given = [as_int(n, "pad", "padding") for n in padding]
+    given = as_ints(padding, "pad", "padding")
     if mode != "constant":
         raise ArgumentError(f'pad: mode is "constant", not {mode!r}.')
     if len(given) % 2 or len(given) > 2 * tensor.ndim or min(given, default=0) < 0:
         raise ShapeError(
-            f"pad: padding {tuple(given)} for a Tensor with {tensor.ndim} axes; give pairs (before, after), none "
+            f"pad: padding {given} for a Tensor with {tensor.ndim} axes; give pairs (before, after), none "
             f"negative, from the last axis on."
         )
     pairs = [(given[i], given[i + 1]) for i in range(0, len(given), 2)][::-1]

@@ -92,9 +92,13 @@ class Primitive:
         return wrap(data)
 
     def run(self, arrays: Sequence[Any], inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
-        """Evaluate on arrays; what NumPy refuses is said in our words. `inputs` are what the message tells of."""
+        """Evaluate on arrays, without floating-point warnings. `inputs` are what an error's message tells of."""
+        return STATE.quiet(self.run_here, arrays, inputs, attrs)
+
+    def run_here(self, arrays: Sequence[Any], inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
+        """Evaluate on arrays; what NumPy refuses is said in our words."""
         try:
-            data = STATE.quiet(self.evaluate, *arrays, **attrs)
+            data = self.evaluate(*arrays, **attrs)
         except SnncellError:
             raise
         except (TypeError, ValueError, IndexError, AttributeError, ArithmeticError) as error:

@@ -174,7 +174,9 @@ class Tensor:
             return str(self._data)
         if not scientific:
             return str(self._data)
-        styles: Any = {"float_kind": lambda x: f"{x:15.8e}"} if self._data.ndim else {}
+        if not self._data.ndim:
+            return f"{self._data.item():g}" if self._data.dtype.kind == "f" else str(self._data)
+        styles: Any = {"float_kind": lambda x: f"{x:15.8e}"}
         return np.array2string(self._data, separator=", ", formatter=styles)
 
     if TYPE_CHECKING:  # hung in by ops/methods.py
