@@ -212,11 +212,11 @@ class Cell:
 
     def register_forward_pre_hook(self, hook: Callable[[Cell, Any], Any]) -> HookHandle:
         """Call `hook(cell, inputs)` before each `construct`; what it returns, if not None, replaces the inputs."""
-        return HookHandle(self._pre_hooks, hook)
+        return HookHandle(self, self._pre_hooks, hook)
 
     def register_forward_hook(self, hook: Callable[[Cell, Any, Any], Any]) -> HookHandle:
         """Call `hook(cell, inputs, out)` after each call; what it returns, if not None, replaces the output."""
-        return HookHandle(self._hooks, hook)
+        return HookHandle(self, self._hooks, hook)
 
     # --- custom reverse -----------------------------------------------------------------------------------------------
 
@@ -238,10 +238,12 @@ class Cell:
 class HookHandle:
     """A registered hook; `remove()` takes it off again."""
 
-    def __init__(self, hooks: dict[int, Any], hook: Callable[..., Any]) -> None:
-        self._hooks = hooks
+    def __init__(self, cell: Cell, hooks: dict[int, Any], hook: Callable[..., Any]) -> None:
+        self._cell, self._hooks = cell, hooks
         hooks[id(self)] = hook
+        cell.__dict__["version"] += 1  # a trace without the hook is out of date
 
     def remove(self) -> None:
         """Take the hook off."""
-        self._hooks.pop(id(self), None)
+        if self._hooks.pop(id(self), None) is not None:
+            self._cell.__dict__["version"] += 1

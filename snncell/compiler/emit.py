@@ -154,8 +154,8 @@ def _loop(
         return loops.map_loop(len(kept), body, parallel)
     if kept[-1]:
         return loops.reduce_columns(keep, along, body, sums, parallel)
-    if not keep and len(along) == 1 and parallel:
-        return loops.reduce_all(body, sums)
+    if not keep and parallel:
+        return loops.reduce_all(body, sums) if len(along) == 1 else loops.reduce_slices(along, body, sums)
     return loops.reduce_rows(keep, along, body, sums, parallel)
 
 
@@ -171,7 +171,7 @@ class _Body:
     def at(self, array: str, shape: Sequence[int], present: Sequence[bool] | None = None) -> str:
         """The element of `array` that belongs to the loop's position."""
         full = [True] * self.ndim if present is None else present
-        return f"{array}[{', '.join(f'i{axis}' if full[axis] else '0' for axis in range(len(shape)))}]"
+        return f"{array}[{', '.join(f'p{axis}' if full[axis] else '0' for axis in range(len(shape)))}]"
 
     def load(self, operand: Operand, number: int) -> None:
         present = [length != 1 for length in operand.shape]

@@ -49,6 +49,7 @@ class Elementwise(Primitive):
         self._tree: tuple[list[str], ast.expr] | None = None
 
     def failure(self, inputs: Sequence[Any], attrs: dict[str, Any], error: Exception) -> SnncellError:
+        """Shapes that do not broadcast are the usual reason."""
         if isinstance(error, ValueError):
             try:
                 broadcast_shape(self.name, [x.shape for x in inputs if hasattr(x, "shape")])

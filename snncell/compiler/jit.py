@@ -17,8 +17,8 @@ from snncell.tape.parameter import Parameter
 from snncell.tape.primitive import custom
 from snncell.tape.state import STATE, recording_on, tracing_to
 from snncell.tape.tape import Entry, zeros_of
-from snncell.tape.tensor import Tensor, wrap
-from snncell.tape.tracing import Trace
+from snncell.tape.tensor import Tensor, stale, wrap
+from snncell.tape.tracing import Trace, Value
 from snncell.tape.transforms import vjp
 
 
@@ -32,6 +32,7 @@ class Compiled:
         trace = Trace()
         with tracing_to(trace), recording_on(None):
             stand_ins = [trace.new_input(leaf.shape, leaf._data.dtype) for leaf in leaves]
+            trace.cells.update(_cells_in(arguments, fn))
             out, self.structure_of_out = structure.flatten(self.flat_call(stand_ins))
             outputs = [trace.lift(leaf) for leaf in out]
         self.program: Program = from_trace(trace, outputs)
@@ -39,6 +40,7 @@ class Compiled:
         # Taken after the trace: what construct itself sets on a Cell belongs to the state it leaves behind.
         self.versions = [(cell, cell.version) for cell in trace.cells]
         self.parameters = [parameter for parameter in trace.parameters if parameter.dtype.is_float]
+        self.trained = [(parameter, parameter.requires_grad) for parameter in self.parameters]
         self.reverses: dict[Any, Jitted] = {}
 
     def flat_call(self, leaves: Sequence[Tensor]) -> Any:
@@ -48,8 +50,10 @@ class Compiled:
 
     @property
     def up_to_date(self) -> bool:
-        """Whether no Cell that was traced has had an attribute changed since."""
-        return all(cell.version == version for cell, version in self.versions)
+        """Whether no Cell that was traced, and no Parameter's requires_grad, has been changed since."""
+        return all(cell.version == version for cell, version in self.versions) and all(
+            parameter.requires_grad == trained for parameter, trained in self.trained
+        )
 
     def __call__(self, leaves: Sequence[Tensor]) -> Any:
         if STATE.tape is None:
@@ -65,11 +69,12 @@ class Compiled:
     def pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
         """The reverse: the tape's over the traced function, compiled too.
 
-        It computes the forward once more, so it must find what the forward found: random numbers and statistics are
-        set back for it, and what it writes to them is forgotten.
+        It computes the forward once more, so it must find what the forward found: Parameters, random numbers and
+        statistics are set back for it, and what it writes to them is forgotten.
         """
         (trainable, before), _ = entry.attrs
         count = len(entry.inputs) - len(trainable)
+        before = before | {p: x._data for p, x in zip(trainable, entry.inputs[count:], strict=True)}
         if trainable not in self.reverses:
             self.reverses[trainable] = Jitted(self._reverse(trainable), f"reverse of {self.name}")
         seeds = [zeros_of(spec) if dout is None else dout for dout, spec in zip(douts, entry.specs, strict=True)]
@@ -112,6 +117,9 @@ class Jitted:
     def lookup(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Compiled, list[Tensor]]:
         """What is compiled for these arguments, and the Tensors among them."""
         leaves, tree = structure.flatten((_tensors(args), _tensors(kwargs)))
+        for leaf in leaves:
+            if isinstance(leaf._data, Value):
+                raise stale()
         signature = (STATE.smooth, tree, tuple([(leaf._data.shape, leaf._data.dtype) for leaf in leaves]))
         try:
             compiled = self.compiled.get(signature)
@@ -128,6 +136,12 @@ class Jitted:
         """The Program for these arguments and the launches it became, as text."""
         compiled, _ = self.lookup(args, kwargs)
         return f"{compiled.program}\n\nlaunches:\n{compiled.plan}"
+
+
+def _cells_in(arguments: Any, fn: Any) -> dict[Any, None]:
+    """The Cells among the fixed arguments, the one that `fn` is a method of, and all below them."""
+    owners = [*structure.statics(arguments), getattr(fn, "__self__", None)]
+    return {cell: None for owner in owners if hasattr(owner, "cells_and_names") for _, cell in owner.cells_and_names()}
 
 
 def _tensors(tree: Any) -> Any:

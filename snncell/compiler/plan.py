@@ -144,7 +144,8 @@ def _reshaped(operand: Operand, into: bool = False) -> tuple[int, ...] | None:
 
 
 def _as_scalar(number: Any, dtype: Any) -> Any:
-    return dtype.type(number).item()
+    """A Python number as it is passed to a kernel: rounded to the dtype, beyond its range infinite."""
+    return STATE.quiet(dtype.type, number).item()
 
 
 def _is_uniform(array: Any) -> bool:

@@ -19,7 +19,7 @@ from typing import Any
 from snncell.kernels import policy
 
 _built: dict[tuple[Any, ...], Callable[..., Any]] = {}
-_fallback: Path | None = None
+_fallback: tempfile.TemporaryDirectory[str] | None = None  # removed when the process ends
 
 
 def cache_folder() -> Path:
@@ -51,7 +51,7 @@ def build(name: str, source: str, signature: Sequence[Any], parallel: bool) -> C
 def _write(filename: str, source: str) -> Path:
     """Put `source` in the cache folder, atomically; an equal file is left alone, for Numba goes by its time stamp."""
     global _fallback
-    folder = _fallback or cache_folder()
+    folder = Path(_fallback.name) if _fallback else cache_folder()
     path = folder / filename
     try:
         if path.is_file() and path.read_text(encoding="utf-8") == source:
@@ -64,7 +64,7 @@ def _write(filename: str, source: str) -> Path:
     except OSError as error:
         if _fallback is not None:
             raise
-        _fallback = Path(tempfile.mkdtemp(prefix="snncell-"))
+        _fallback = tempfile.TemporaryDirectory(prefix="snncell-")
         warnings.warn(
             f"snncell: the cache folder {folder} cannot be written ({error}); compiled kernels of this process are "
             f"not kept. Set SNNCELL_CACHE_DIR to a writable folder.",

@@ -20,9 +20,10 @@ _NUMBERS = (bool, int, float, complex)
 class Function(Elementwise):
     """An elementwise operation as users call it: operands of any dtype, arrays and Python numbers among them."""
 
-    def __init__(self, formula: Callable[..., Any], rule: str, complex_numbers: bool = False) -> None:
+    def __init__(self, formula: Callable[..., Any], rule: str, complex_numbers: bool, booleans: bool) -> None:
         super().__init__(formula, rule)
         self.complex_numbers = complex_numbers  # whether the reverse is right for them
+        self.booleans = booleans or rule != "same"  # whether the formula of booleans is a boolean
         self.plain = rule not in ("select", "logical")
 
     def __call__(self, *inputs: Any) -> Tensor:
@@ -58,20 +59,20 @@ class Function(Elementwise):
             return [astype(as_tensor(x, self.name), dtypes.bool_) for x in operands]
         if self.rule == "select":
             condition = astype(as_tensor(operands[0], self.name), dtypes.bool_)
-            return [condition, *self._real(same_dtype(operands[1:], self.name))]
+            return [condition, *self._checked(same_dtype(operands[1:], self.name))]
         floating, comparing = self.rule in ("float", "test"), self.rule == "compare"
-        return self._real(same_dtype(operands, self.name, floating=floating, widening=comparing))
+        return self._checked(same_dtype(operands, self.name, floating=floating, widening=comparing))
 
-    def _real(self, operands: list[Any]) -> list[Any]:
-        """Refuse complex numbers where the operation has no rule for them."""
+    def _checked(self, operands: list[Any]) -> list[Any]:
+        """Refuse complex numbers and booleans where the operation has no rule for them."""
+        if not self.booleans and any(isinstance(x, Tensor) and x.dtype.category == 0 for x in operands):
+            raise DTypeError(f"{self.name}: takes numbers, not booleans. Convert them first: x.astype('int64').")
         if not self.complex_numbers and any(isinstance(x, Tensor) and x.dtype.category == 3 for x in operands):
             raise DTypeError(f"{self.name}: takes real numbers. Take ops.real(x), ops.imag(x) or ops.abs(x) first.")
         return operands
 
 
-def same_dtype(
-    operands: Sequence[Any], name: str, floating: bool = False, widening: bool = False
-) -> list[Any]:
+def same_dtype(operands: Sequence[Any], name: str, floating: bool = False, widening: bool = False) -> list[Any]:
     """Operands brought to one dtype; Python numbers stay, being weak, unless there is nothing else.
 
     Args:
@@ -104,9 +105,17 @@ def same_dtype(
     return [astype(x, dtype) if isinstance(x, Tensor) else x for x in operands]
 
 
-def elementwise(rule: str, complex_numbers: bool = False) -> Callable[[Callable[..., Any]], Function]:
-    """Declare an elementwise operation by its formula; `Elementwise` says what the rules are."""
-    return lambda formula: Function(formula, rule, complex_numbers)
+def elementwise(
+    rule: str, complex_numbers: bool = False, booleans: bool = False
+) -> Callable[[Callable[..., Any]], Function]:
+    """Declare an elementwise operation by its formula; `Elementwise` says what the rules are.
+
+    Args:
+        rule: how dtypes behave.
+        complex_numbers: whether it takes complex numbers, its reverse being right for them.
+        booleans: with the rule "same", whether it takes booleans and gives one.
+    """
+    return lambda formula: Function(formula, rule, complex_numbers, booleans)
 
 
 def primitive(evaluate: Callable[..., Any]) -> Primitive:

@@ -23,7 +23,7 @@ Grads = Sequence[Any]
 # --- arithmetic -------------------------------------------------------------------------------------------------------
 
 
-@elementwise("same", complex_numbers=True)
+@elementwise("same", complex_numbers=True, booleans=True)
 def add(x: Any, y: Any) -> Any:
     """x + y."""
     return x + y
@@ -45,7 +45,7 @@ def _(_x: Tensor, _y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     return dout, lambda: -dout
 
 
-@elementwise("same", complex_numbers=True)
+@elementwise("same", complex_numbers=True, booleans=True)
 def mul(x: Any, y: Any) -> Any:
     """x * y."""
     return x * y
@@ -199,7 +199,7 @@ def _(_x: Tensor, _out: Tensor, _dout: Tensor) -> Grads:
     return (None,)
 
 
-@elementwise("same")
+@elementwise("same", booleans=True)
 def maximum(x: Any, y: Any) -> Any:
     """The larger of x and y; a tie's gradient is split in halves."""
     return maximum(x, y)
@@ -210,7 +210,7 @@ def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     return lambda: dout * _share(greater(x, y), equal(x, y)), lambda: dout * _share(less(x, y), equal(x, y))
 
 
-@elementwise("same")
+@elementwise("same", booleans=True)
 def minimum(x: Any, y: Any) -> Any:
     """The smaller of x and y; a tie's gradient is split in halves."""
     return minimum(x, y)

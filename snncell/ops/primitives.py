@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from snncell.errors import ArgumentError
 from snncell.ops import (
     activation as act,
-    conv,
     creation as new,
     elementwise as el,
     indexing,
@@ -17,8 +17,9 @@ from snncell.ops import (
     reduce,
     shape as sh,
 )
-from snncell.ops.base import as_axis, as_tensor, astype
+from snncell.ops.base import as_axis, as_int, as_tensor, astype
 from snncell.ops.control import assign
+from snncell.ops.conv import conv2d
 from snncell.tape.tensor import Tensor
 
 

@@ -112,7 +112,7 @@ class Parameter(Tensor):
     def clone(self, prefix: str = "") -> Parameter:
         """A copy with a value of its own, named `prefix.name`."""
         name = f"{prefix}.{self.name}" if prefix else self.name
-        return Parameter(self.value(), name=name, requires_grad=self.requires_grad)
+        return Parameter(self._data, name=name, requires_grad=self.requires_grad)
 
     def __repr__(self) -> str:
         return (
@@ -123,10 +123,10 @@ class Parameter(Tensor):
     __str__ = __repr__
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Parameter, (np.array(self.asnumpy()), self.name, self.requires_grad)
+        return Parameter, (self._data, self.name, self.requires_grad)
 
     def __deepcopy__(self, memo: Any) -> Parameter:
-        return Parameter(self.value(), self.name, self.requires_grad)
+        return Parameter(self._data, self.name, self.requires_grad)
 
 
 class ParameterTuple(tuple[Parameter, ...]):

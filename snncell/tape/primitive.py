@@ -105,7 +105,11 @@ class Primitive:
             raise self.failure(inputs, attrs, error) from None
         if self.multiple:
             return tuple([part if type(part) is np.ndarray else np.asarray(part) for part in data])
-        return data if type(data) is np.ndarray else np.asarray(data)
+        if type(data) is np.ndarray:
+            return data
+        if any(isinstance(array, Value) for array in arrays):
+            raise stale()
+        return np.asarray(data)
 
     def failure(self, inputs: Sequence[Any], attrs: dict[str, Any], error: Exception) -> SnncellError:
         """The error for inputs that the forward refused."""

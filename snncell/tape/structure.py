@@ -12,11 +12,23 @@ class Leaf(NamedTuple):
     """The place of a Tensor in a structure."""
 
 
-class Static(NamedTuple):
-    """Anything that is no Tensor and no container; equal only to a value of the same type (1 is not True)."""
+class Static:
+    """Anything that is no Tensor and no container.
 
-    kind: type
-    value: Any
+    Equal only to the same value of the same type: 1 is neither True nor 1.0, and -0.0 is not 0.0.
+    """
+
+    __slots__ = ("key", "value")
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        self.key = (type(value), value.hex() if type(value) is float else value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Static) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
 
 
 class Branch(NamedTuple):
@@ -28,7 +40,7 @@ class Branch(NamedTuple):
 
 
 LEAF = Leaf()
-NOTHING = Static(type(None), None)
+NOTHING = Static(None)
 
 
 def flatten(tree: Any) -> tuple[list[Tensor], Any]:
@@ -45,7 +57,7 @@ def _walk(tree: Any, leaves: list[Tensor]) -> Any:
         return Branch(type(tree), None, tuple(_walk(child, leaves) for child in tree))
     if isinstance(tree, dict):
         return Branch(type(tree), tuple(tree), tuple(_walk(child, leaves) for child in tree.values()))
-    return NOTHING if tree is None else Static(type(tree), tree)
+    return NOTHING if tree is None else Static(tree)
 
 
 def unflatten(structure: Any, leaves: Iterable[Any]) -> Any:
@@ -64,3 +76,12 @@ def _build(structure: Any, leaves: Iterator[Any]) -> Any:
     if hasattr(structure.kind, "_fields"):  # a named tuple takes its fields one by one
         return structure.kind(*children)
     return structure.kind(children)
+
+
+def statics(structure: Any) -> list[Any]:
+    """The values in a structure that are no Tensors."""
+    if isinstance(structure, Static):
+        return [structure.value]
+    if isinstance(structure, Branch):
+        return [value for child in structure.children for value in statics(child)]
+    return []

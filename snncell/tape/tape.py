@@ -23,7 +23,9 @@ class Operation(Protocol):
     """What the tape needs to know of an operation."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """What it is called in errors."""
+        ...
 
     def pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
         """For each input a gradient: a Tensor, None for zero, or a function that gives it when it is needed."""

@@ -102,8 +102,8 @@ class Tensor:
 
     def _concrete(self, what: str) -> np.ndarray[Any, Any]:
         """The array, or an error where there is none because the function is being traced."""
-        if isinstance(self._data, np.ndarray):
-            return self._data
+        if isinstance(self._data, np.ndarray) and (STATE.trace is None or type(self) is Tensor):
+            return self._data  # but not a Parameter's while a Program is traced: it may be another when that runs
         raise STATE.trace.needs_value(what) if STATE.trace is not None else stale()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:

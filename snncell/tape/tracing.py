@@ -26,6 +26,7 @@ class Value:
     """A variable of a Program: what is known of an array before the Program runs."""
 
     __slots__ = ("dtype", "number", "shape", "trace")
+    __array_ufunc__ = None  # NumPy is to refuse it, not to make an array of one object
 
     def __init__(self, trace: Trace, shape: tuple[int, ...], dtype: Any) -> None:
         self.trace = trace
@@ -33,6 +34,9 @@ class Value:
         self.dtype = dtype
         self.number = trace.count
         trace.count += 1
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise stale()
 
     @property
     def spec(self) -> tuple[tuple[int, ...], Any]:

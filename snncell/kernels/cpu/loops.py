@@ -1,6 +1,6 @@
 """The CPU's loops as text: `map`, and `reduce` along rows, columns or everything.
 
-A loop gets the statements of its body and gives the lines of a function's body. Index variables are i0, i1, ...; the
+A loop gets the statements of its body and gives the lines of a function's body. Index variables are p0, p1, ...; the
 sizes n0, n1, ... are arguments, so one compiled loop serves every size. Sums run in an order that depends on the sizes
 alone, never on the number of threads.
 """
@@ -18,7 +18,7 @@ class Reduced(NamedTuple):
     """One reduction of a loop: the term's variable, its result's array, and how terms are joined.
 
     Attributes:
-        target: where the result goes: "o1[i0, 0]".
+        target: where the result goes: "o1[p0, 0]".
         term: the variable that holds an element's term.
         join: an expression of {0} and {1}.
         start: the value that joins to nothing, as text.
@@ -45,7 +45,7 @@ def nest(axes: list[int], body: list[str], parallel: bool) -> list[str]:
     """Loops over `axes`, the first of them by all threads."""
     for position, axis in reversed(list(enumerate(axes))):
         span = "prange" if parallel and position == 0 else "range"
-        body = [f"for i{axis} in {span}(n{axis}):", *indent(body)]
+        body = [f"for p{axis} in {span}(n{axis}):", *indent(body)]
     return body
 
 
@@ -59,7 +59,7 @@ def reduce_rows(kept: list[int], along: list[int], body: list[str], sums: list[R
     last = along[-1]
     lines = [f"lanes{k} = np.full({LANES}, {r.start})" for k, r in enumerate(sums)]
     add = [f"lanes{k}[lane] = {r.joined(f'lanes{k}[lane]', r.term)}" for k, r in enumerate(sums)]
-    index = f"i{last} = base + lane"
+    index = f"p{last} = base + lane"
     inner = [
         f"for base in range(0, n{last} - n{last} % {LANES}, {LANES}):",
         f"    for lane in range({LANES}):",
@@ -79,7 +79,7 @@ def reduce_all(body: list[str], sums: list[Reduced]) -> list[str]:
     inner = [
         f"for base in range(block * {BLOCK}, min(n0, block * {BLOCK} + {BLOCK}), {LANES}):",
         f"    for lane in range(min({LANES}, n0 - base)):",
-        *indent(["i0 = base + lane", *body], 2),
+        *indent(["p0 = base + lane", *body], 2),
         *indent([f"lanes{k}[lane] = {r.joined(f'lanes{k}[lane]', r.term)}" for k, r in enumerate(sums)], 2),
     ]
     lines = [f"blocks = (n0 + {BLOCK - 1}) // {BLOCK}"]
@@ -94,15 +94,26 @@ def reduce_all(body: list[str], sums: list[Reduced]) -> list[str]:
     return lines
 
 
+def reduce_slices(along: list[int], body: list[str], sums: list[Reduced]) -> list[str]:
+    """Reduce several axes to one element by all threads: slices of the first axis, then their results in order."""
+    first, *rest = along
+    parts = [r._replace(target=f"parts{k}[p{first}]") for k, r in enumerate(sums)]
+    lines = [f"parts{k} = np.full(n{first}, {r.start})" for k, r in enumerate(sums)]
+    lines += [f"for p{first} in prange(n{first}):", *indent(reduce_rows([], rest, body, parts, False))]
+    for k, r in enumerate(sums):
+        lines += total(k, r, f"parts{k}", f"n{first}", r.target)
+    return lines
+
+
 def reduce_columns(
     kept: list[int], along: list[int], body: list[str], sums: list[Reduced], parallel: bool
 ) -> list[str]:
     """Reduce along axes of which none is the innermost: whole rows of results grow together, a strip per thread."""
     *outer, last = kept
     strip = f"range(strip * {COLUMNS}, min(n{last}, strip * {COLUMNS} + {COLUMNS}))"
-    start = [f"for i{last} in {strip}:", *indent([f"{r.target} = {r.start}" for r in sums])]
+    start = [f"for p{last} in {strip}:", *indent([f"{r.target} = {r.start}" for r in sums])]
     grow = [f"{r.target} = {r.joined(r.target, r.term)}" for r in sums]
-    step = [f"for i{last} in {strip}:", *indent([*body, *grow])]
+    step = [f"for p{last} in {strip}:", *indent([*body, *grow])]
     inner = [*start, *nest(along, step, False)]
     span = "prange" if parallel and not outer else "range"
     lines = [f"for strip in {span}((n{last} + {COLUMNS - 1}) // {COLUMNS}):", *indent(inner)]

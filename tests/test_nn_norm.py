@@ -1,0 +1,280 @@
+"""Normalisation, dropout, embeddings, activations and containers, against NumPy and PyTorch."""
+
+import numpy as np
+import pytest
+
+import snncell
+from snncell import Tensor, nn, ops, testing
+from snncell.errors import ArgumentError, ShapeError, TensorIndexError
+
+
+@pytest.fixture(scope="module")
+def torch():
+    module = pytest.importorskip("torch", reason="PyTorch is not installed: layers are compared with it")
+    module.set_num_threads(1)
+    return module
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+def filled(cell, rng):
+    """The Cell with random float64 Parameters, so that no default hides a mistake."""
+    for path, p in cell.parameters_dict().items():
+        low = 0.5 if "variance" in path or "gamma" in path else -1.0
+        p.set_data(Tensor(rng.uniform(low, 1.5, p.shape)))
+    return cell
+
+
+def assert_like(torch, cell, module, x, names):
+    """Forward, and gradients of the input and of the Parameters `names` = {theirs: ours}, against a torch module."""
+    module = module.double()
+    for theirs, ours in names.items():
+        getattr(module, theirs).data = torch.tensor(np.array(getattr(cell, ours).asnumpy()))
+    theirs_x = torch.tensor(x, requires_grad=True)
+    theirs_out = module(theirs_x)
+    dout = np.random.default_rng(9).standard_normal(theirs_out.shape)
+    theirs_out.backward(torch.tensor(dout))
+    weights = [getattr(cell, ours) for ours in names.values()]
+    out, pull = ops.vjp(cell, Tensor(x), weights=weights)
+    of_x, of_weights = pull(Tensor(dout))
+    np.testing.assert_allclose(out.asnumpy(), theirs_out.detach().numpy(), rtol=1e-10, atol=1e-11)
+    np.testing.assert_allclose(of_x.asnumpy(), theirs_x.grad.numpy(), rtol=1e-9, atol=1e-10)
+    for theirs, found in zip(names, of_weights, strict=True):
+        expected = getattr(module, theirs).grad.numpy()
+        np.testing.assert_allclose(found.asnumpy(), expected, rtol=1e-9, atol=1e-10, err_msg=theirs)
+
+
+# --- normalisation ---------------------------------------------------------------------------------------------------
+
+BATCHES = [(nn.BatchNorm1d, (6, 3)), (nn.BatchNorm1d, (4, 3, 5)), (nn.BatchNorm2d, (4, 3, 2, 5))]
+BATCH_IDS = ["N C", "N C L", "N C H W"]
+
+
+@pytest.mark.parametrize(("make", "shape"), BATCHES, ids=BATCH_IDS)
+def test_batch_norm_in_training_and_prediction(rng, make, shape):
+    layer = filled(make(3, eps=1e-3, momentum=0.8, dtype="float64"), rng)
+    x = rng.normal(2, 3, shape)
+    axes = (0, *range(2, len(shape)))
+    per_channel = (1, 3, *(1,) * (len(shape) - 2))
+    gamma, beta, mean, var = (
+        p.asnumpy().copy() for p in (layer.gamma, layer.beta, layer.moving_mean, layer.moving_variance)
+    )
+
+    def normalised(m, v):
+        m, v, g, b = (a.reshape(per_channel) for a in (m, v, gamma, beta))
+        return (x - m) / np.sqrt(v + 1e-3) * g + b
+
+    np.testing.assert_allclose(layer(Tensor(x)).asnumpy(), normalised(mean, var), rtol=1e-11)
+    np.testing.assert_array_equal(layer.moving_mean.asnumpy(), mean)  # prediction moves nothing
+    layer.set_train()
+    np.testing.assert_allclose(layer(Tensor(x)).asnumpy(), normalised(x.mean(axes), x.var(axes)), rtol=1e-10)
+    np.testing.assert_allclose(layer.moving_mean.asnumpy(), 0.8 * mean + 0.2 * x.mean(axes), rtol=1e-12)
+    unbiased = x.var(axes, ddof=1)
+    np.testing.assert_allclose(layer.moving_variance.asnumpy(), 0.8 * var + 0.2 * unbiased, rtol=1e-12)
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize(("make", "shape"), BATCHES, ids=BATCH_IDS)
+def test_batch_norm_like_torch(torch, rng, make, shape, training):
+    layer = filled(make(3, eps=1e-4, momentum=0.7, dtype="float64"), rng)
+    module = (torch.nn.BatchNorm2d if len(shape) == 4 else torch.nn.BatchNorm1d)(3, eps=1e-4, momentum=0.3)
+    module.running_mean = torch.tensor(layer.moving_mean.asnumpy().copy())
+    module.running_var = torch.tensor(layer.moving_variance.asnumpy().copy())
+    module.train(training)
+    layer.set_train(training)
+    x = rng.normal(1, 2, shape)
+    # torch keeps float32 buffers unless told otherwise, so .double() in assert_like matters
+    assert_like(torch, layer, module, x, {"weight": "gamma", "bias": "beta"})
+    np.testing.assert_allclose(layer.moving_mean.asnumpy(), module.running_mean.numpy(), rtol=1e-10)
+    np.testing.assert_allclose(layer.moving_variance.asnumpy(), module.running_var.numpy(), rtol=1e-10)
+
+
+def test_batch_statistics_can_be_chosen_regardless_of_training(rng):
+    x = Tensor(rng.normal(5, 2, (50, 2)).astype(np.float32))
+    layer = nn.BatchNorm1d(2, use_batch_statistics=True)
+    assert abs(layer(x).asnumpy().mean()) < 1e-5
+    frozen = nn.BatchNorm1d(2, use_batch_statistics=False)
+    frozen.set_train()
+    np.testing.assert_allclose(frozen(x).asnumpy(), x.asnumpy(), rtol=1e-4)
+    assert not frozen.moving_mean.asnumpy().any()
+
+
+def test_batch_norm_without_affine_trains_nothing():
+    layer = nn.BatchNorm1d(2, affine=False)
+    assert layer.trainable_params() == [] and len(nn.BatchNorm1d(2).trainable_params()) == 2
+
+
+def test_batch_norm_errors_name_the_cell():
+    with pytest.raises(ShapeError, match=r"BatchNorm2d<num_features=3.*\(2, 3, 4\).*4 axes with 3 channels"):
+        nn.BatchNorm2d(3)(ops.ones((2, 3, 4)))
+    with pytest.raises(ShapeError, match=r"BatchNorm1d<num_features=3.*2 or 3 axes"):
+        nn.BatchNorm1d(3)(ops.ones((2, 4)))
+    layer = nn.BatchNorm1d(3)
+    layer.set_train()
+    with pytest.raises(ShapeError, match=r"BatchNorm1d<.*\(1, 3\) has one value per channel, so no variance"):
+        layer(ops.ones((1, 3)))
+    with pytest.raises(ArgumentError, match=r"momentum lies in \[0, 1\], not 1\.5"):
+        nn.BatchNorm1d(3, momentum=1.5)
+
+
+@pytest.mark.parametrize(("size", "shape"), [(5, (4, 5)), ((3, 5), (2, 4, 3, 5)), ([5], (5,))], ids=str)
+def test_layer_norm(rng, size, shape):
+    layer = filled(nn.LayerNorm(size, epsilon=1e-3, dtype="float64"), rng)
+    axes = tuple(range(-len(layer.gamma.shape), 0))
+    x = rng.normal(2, 3, shape)
+    mean, var = x.mean(axes, keepdims=True), x.var(axes, keepdims=True)
+    expected = (x - mean) / np.sqrt(var + 1e-3) * layer.gamma.asnumpy() + layer.beta.asnumpy()
+    np.testing.assert_allclose(layer(Tensor(x)).asnumpy(), expected, rtol=1e-11)
+    testing.check_grads(layer, Tensor(x), order=2)
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize(("size", "shape"), [(5, (4, 5)), ((3, 5), (2, 4, 3, 5))], ids=str)
+def test_layer_norm_like_torch(torch, rng, size, shape):
+    layer = filled(nn.LayerNorm(size, epsilon=1e-5, dtype="float64"), rng)
+    assert_like(
+        torch, layer, torch.nn.LayerNorm(size, 1e-5), rng.normal(2, 3, shape), {"weight": "gamma", "bias": "beta"}
+    )
+
+
+def test_layer_norm_names_itself_when_the_shape_is_wrong():
+    with pytest.raises(ShapeError, match=r"LayerNorm<normalized_shape=\(3, 5\).*\(2, 5\).*last axes must be \(3, 5\)"):
+        nn.LayerNorm((3, 5))(ops.ones((2, 5)))
+
+
+# --- dropout ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("p", [0.0, 0.25, 1.0])
+def test_dropout(p):
+    layer, x = nn.Dropout(p=p), ops.ones((100, 100))
+    assert layer(x) is x  # prediction
+    layer.set_train()
+    out, found = ops.value_and_grad(layer)(x)
+    assert set(np.unique(out.asnumpy()).tolist()) <= {0.0, np.float32(1 / (1 - p)).item() if p < 1 else 0.0}
+    assert (out.asnumpy() == 0).mean() == pytest.approx(p, abs=4 * 0.5 / 100)
+    np.testing.assert_array_equal(found.asnumpy(), out.asnumpy())  # the mask of the forward
+    if 0 < p < 1:
+        assert (layer(x).asnumpy() != out.asnumpy()).any()
+
+
+def test_dropout_takes_the_probability_of_keeping_too():
+    assert nn.Dropout(0.9).p == pytest.approx(0.1) and nn.Dropout(keep_prob=0.9, p=0.3).p == 0.3
+    for wrong in (-0.1, 1.1, float("nan")):
+        with pytest.raises(ArgumentError, match=r"Dropout: the probability of dropping lies in \[0, 1\]"):
+            nn.Dropout(p=wrong)
+
+
+def test_dropout2d_drops_channels():
+    layer = nn.Dropout2d(0.5)
+    layer.set_train()
+    out = layer(ops.ones((20, 10, 3, 4))).asnumpy()
+    assert (out == out[:, :, :1, :1]).all() and 0.3 < (out[:, :, 0, 0] == 0).mean() < 0.7
+    assert set(np.unique(out).tolist()) == {0.0, 2.0}
+
+
+# --- Embedding and the small ones ------------------------------------------------------------------------------------
+
+
+def test_embedding_gathers_rows_and_adds_up_their_gradients(rng):
+    layer = filled(nn.Embedding(5, 3, dtype="float64"), rng)
+    indices = Tensor([[0, 4], [4, 4]])
+    out, pull = ops.vjp(lambda: layer(indices), weights=layer.embedding_table)
+    np.testing.assert_array_equal(out.asnumpy(), layer.embedding_table.asnumpy()[indices.asnumpy()])
+    dout = rng.standard_normal((2, 2, 3))
+    expected = np.zeros((5, 3))
+    np.add.at(expected, indices.asnumpy(), dout)
+    _, found = pull(Tensor(dout))
+    np.testing.assert_allclose(found.asnumpy(), expected, rtol=1e-13)
+
+
+def test_embedding_with_padding(rng):
+    layer = nn.Embedding(5, 3, padding_idx=2, embedding_table="ones")
+    assert not layer.embedding_table.asnumpy()[2].any() and layer.embedding_table.asnumpy()[1].all()
+    found = ops.grad(lambda: layer(Tensor([1, 2, 2])), None, layer.embedding_table)()
+    assert found.asnumpy().tolist() == [[0.0] * 3, [1.0] * 3, [0.0] * 3, [0.0] * 3, [0.0] * 3]
+    layer.embedding_table.set_data(ops.ones((5, 3)))
+    assert layer(Tensor([2])).asnumpy().tolist() == [[1.0, 1.0, 1.0]]  # the row is read, its gradient is what is zero
+    with pytest.raises(ArgumentError, match="padding_idx=5 is no row of a table of 5"):
+        nn.Embedding(5, 3, padding_idx=5)
+
+
+@pytest.mark.parametrize("index", [5, -6])
+def test_embedding_refuses_rows_that_are_not_there(index):
+    with pytest.raises(TensorIndexError, match=str(index)):
+        nn.Embedding(5, 3)(Tensor([index]))
+
+
+@pytest.mark.peer
+def test_embedding_like_torch(torch, rng):
+    layer = filled(nn.Embedding(6, 3, padding_idx=1, dtype="float64"), rng)
+    module = torch.nn.Embedding(6, 3, padding_idx=1).double()
+    module.weight.data = torch.tensor(layer.embedding_table.asnumpy().copy())
+    indices = rng.integers(0, 6, (4, 5))
+    dout = rng.standard_normal((4, 5, 3))
+    module(torch.tensor(indices)).backward(torch.tensor(dout))
+    _, pull = ops.vjp(lambda: layer(Tensor(indices)), weights=layer.embedding_table)
+    np.testing.assert_allclose(pull(Tensor(dout))[1].asnumpy(), module.weight.grad.numpy(), rtol=1e-12)
+
+
+ACTIVATIONS = {
+    "ReLU": (nn.ReLU, lambda t: t.nn.ReLU()),
+    "ReLU6": (nn.ReLU6, lambda t: t.nn.ReLU6()),
+    "LeakyReLU": (nn.LeakyReLU, lambda t: t.nn.LeakyReLU(0.2)),
+    "GELU": (nn.GELU, lambda t: t.nn.GELU(approximate="tanh")),
+    "GELU exact": (lambda: nn.GELU(approximate=False), lambda t: t.nn.GELU()),
+    "Sigmoid": (nn.Sigmoid, lambda t: t.nn.Sigmoid()),
+    "Tanh": (nn.Tanh, lambda t: t.nn.Tanh()),
+    "Softplus": (nn.Softplus, lambda t: t.nn.Softplus(threshold=1e9)),
+    "Softmax": (nn.Softmax, lambda t: t.nn.Softmax(-1)),
+    "Softmax(0)": (lambda: nn.Softmax(0), lambda t: t.nn.Softmax(0)),
+    "LogSoftmax": (nn.LogSoftmax, lambda t: t.nn.LogSoftmax(-1)),
+    "Flatten": (nn.Flatten, lambda t: t.nn.Flatten()),
+    "Threshold": (lambda: nn.Threshold(0.1, 20.0), lambda t: t.nn.Threshold(0.1, 20.0)),
+}
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activations_like_torch(torch, rng, name):
+    mine, theirs = ACTIVATIONS[name]
+    assert_like(torch, mine(), theirs(torch), rng.uniform(-4, 8, (3, 4, 5)), {})
+
+
+@pytest.mark.parametrize("name", [n for n in ACTIVATIONS if n != "Flatten"])
+def test_activations_have_true_gradients(rng, name):
+    testing.check_grads(ACTIVATIONS[name][0](), Tensor(rng.uniform(-4, 8, (3, 5))), order=2)
+
+
+# --- containers ------------------------------------------------------------------------------------------------------
+
+
+def test_sequential_takes_cells_lists_and_names():
+    a, b = nn.Dense(2, 3), nn.Dense(3, 1)
+    x = ops.ones((4, 2))
+    expected = b(a(x)).asnumpy()
+    from collections import OrderedDict
+
+    for net in (
+        nn.SequentialCell(a, b),
+        nn.SequentialCell([a, b]),
+        nn.SequentialCell(OrderedDict(first=a, second=b)),
+        nn.SequentialCell(a).append(b),
+    ):
+        np.testing.assert_array_equal(net(x).asnumpy(), expected)
+        assert len(net) == 2 and net[1] is b and list(net) == [a, b] and len(net[:1]) == 1
+    assert "first.weight" in nn.SequentialCell(OrderedDict(first=a)).parameters_dict()
+    with pytest.raises(ArgumentError, match="SequentialCell: element 1 is a function, not a Cell"):
+        nn.SequentialCell(a, lambda x: x)
+
+
+def test_cell_list_registers_and_leaves_calling_to_others():
+    cells = nn.CellList([nn.Dense(2, 2)]).extend([nn.Dense(2, 3), nn.Dense(3, 1)])
+    assert len(cells) == 3 and cells[-1].out_channels == 1 and isinstance(cells[:2], nn.CellList)
+    assert list(cells.parameters_dict())[:2] == ["0.weight", "0.bias"]
+    with pytest.raises(snncell.errors.SnncellError, match="CellList"):
+        cells(ops.ones((1, 2)))

@@ -1,0 +1,256 @@
+"""Tests of the tester: a custom reverse that is wrong by a tenth of a percent must fail, and the message say where."""
+
+import numpy as np
+import pytest
+
+from snncell import Parameter, Tensor, nn, ops, surrogate, testing
+from snncell.errors import GradientCheckError, GradientError
+
+
+class Wrong(nn.Cell):
+    """sin(x) y, whose first and second derivatives with respect to x are off by the given fractions."""
+
+    def __init__(self, first=0.0, second=0.0, of_y=0.0):
+        super().__init__()
+        self.first, self.of_y = first, of_y
+        self.slope = WrongSlope(second)
+
+    def construct(self, x, y):
+        return ops.sin(x) * y
+
+    def bprop(self, x, y, out, dout):
+        return dout * self.slope(x) * y * (1.0 + self.first), dout * ops.sin(x) * (1.0 + self.of_y)
+
+
+class WrongSlope(nn.Cell):
+    """cos(x), whose derivative is off by a fraction."""
+
+    def __init__(self, error):
+        super().__init__()
+        self.error = error
+
+    def construct(self, x):
+        return ops.cos(x)
+
+    def bprop(self, x, out, dout):
+        return (-dout * ops.sin(x) * (1.0 + self.error),)
+
+
+RNG = np.random.default_rng(0)
+X, Y = Tensor(RNG.standard_normal((3, 4))), Tensor(RNG.standard_normal((3, 4)))
+TENTH_OF_A_PERCENT = 1e-3
+
+
+# --- check_bprop -----------------------------------------------------------------------------------------------------
+
+
+def test_check_bprop_passes_what_is_right():
+    testing.check_bprop(Wrong(), X, Y)
+    for name in surrogate.__all__:
+        if isinstance(getattr(surrogate, name), type):
+            testing.check_bprop(getattr(surrogate, name)(), X)
+
+
+@pytest.mark.parametrize(("which", "number"), [("first", 0), ("of_y", 1)])
+def test_check_bprop_finds_a_tenth_of_a_percent_and_names_cell_input_and_index(which, number):
+    message = rf"The bprop of Wrong gives .* for input {number} at index \(\d, \d\), the tape's gradient of construct"
+    with pytest.raises(GradientCheckError, match=message):
+        testing.check_bprop(Wrong(**{which: TENTH_OF_A_PERCENT}), X, Y)
+
+
+class Step(nn.Cell):
+    """A spike whose surrogate is off by a fraction."""
+
+    def __init__(self, error=0.0, has_primitive=True):
+        super().__init__()
+        self.error = error
+        if has_primitive:
+            self.primitive = lambda x: ops.sigmoid(x * 4.0)
+
+    def construct(self, x):
+        return ops.greater(x, 0).astype(x.dtype)
+
+    def bprop(self, x, out, dout):
+        s = ops.sigmoid(x * 4.0)
+        return (dout * s * (1.0 - s) * 4.0 * (1.0 + self.error),)
+
+
+def test_check_bprop_compares_a_surrogate_with_its_primitive():
+    testing.check_bprop(Step(), X)
+    with pytest.raises(GradientCheckError, match=r"of Step gives .* for input 0 at index .*, its primitive gives"):
+        testing.check_bprop(Step(TENTH_OF_A_PERCENT), X)
+
+
+def test_check_bprop_says_what_a_surrogate_without_primitive_needs():
+    with pytest.raises(GradientCheckError, match=r"derivative of construct is zero.*give the Cell a method primitive"):
+        testing.check_bprop(Step(has_primitive=False), X)
+
+
+def test_check_bprop_names_the_worst_entry():
+    class OneEntry(nn.Cell):
+        def construct(self, x):
+            return ops.sin(x)
+
+        def bprop(self, x, out, dout):
+            factor = np.ones(x.shape)
+            factor[0, 1], factor[2, 3] = 1.001, 1.5
+            return (dout * ops.cos(x) * Tensor(factor),)
+
+    with pytest.raises(GradientCheckError, match=r"at index \(2, 3\)"):
+        testing.check_bprop(OneEntry(), X)
+
+
+class Scaled(nn.Cell):
+    """w x + b."""
+
+    def __init__(self, of_w=0.0, of_b=0.0):
+        super().__init__()
+        self.w, self.b = Parameter(Tensor([2.0]), name="w"), Parameter(Tensor([1.0]), name="b")
+        self.internal_params = [self.w, self.b]
+        self.of_w, self.of_b = of_w, of_b
+
+    def construct(self, x):
+        return x * self.w + self.b
+
+    def bprop(self, x, out, dout):
+        return (dout * self.w,), {self.b: dout * (1.0 + self.of_b), self.w: dout * x * (1.0 + self.of_w)}
+
+
+def test_check_bprop_checks_the_gradients_of_parameters():
+    testing.check_bprop(Scaled(), X)
+    for which, name in (("of_w", "w"), ("of_b", "b")):
+        with pytest.raises(GradientCheckError, match=rf"of Scaled gives .* for Parameter '{name}' at index \(0,\)"):
+            testing.check_bprop(Scaled(**{which: TENTH_OF_A_PERCENT}), X)
+
+
+class ThroughPart(nn.Cell):
+    """A Cell whose construct the tape cannot differentiate, because a part in it has no gradient for its weights."""
+
+    def __init__(self, error):
+        super().__init__()
+        self.error = error
+        self.part = Part()
+
+    def construct(self, x):
+        return self.part(x) * 3.0
+
+    def bprop(self, x, out, dout):
+        return (dout * 6.0 * x * (1.0 + self.error),)
+
+
+class Part(nn.Cell):
+    """x^2, whose own reverse refuses."""
+
+    def construct(self, x):
+        return x * x
+
+    def bprop(self, x, out, dout):
+        raise GradientError("this part has no gradient")
+
+
+def test_check_bprop_falls_back_on_finite_differences_and_says_so():
+    testing.check_bprop(ThroughPart(0.0), X)
+    with pytest.raises(GradientCheckError, match=r"of ThroughPart gives .*, finite differences of construct gives"):
+        testing.check_bprop(ThroughPart(TENTH_OF_A_PERCENT), X)
+
+
+def test_check_bprop_treats_none_as_zeros():
+    class Forgets(nn.Cell):
+        def construct(self, x, y):
+            return x * y
+
+        def bprop(self, x, y, out, dout):
+            return dout * y, None
+
+    with pytest.raises(GradientCheckError, match="bprop of Forgets gives 0 for input 1"):
+        testing.check_bprop(Forgets(), X, Y)
+
+
+def test_check_bprop_of_several_outputs_with_integers_among_them():
+    class Two(nn.Cell):
+        def __init__(self, error):
+            super().__init__()
+            self.error = error
+
+        def construct(self, x):
+            return x * 2.0, x > 0.0, ops.sin(x)
+
+        def bprop(self, x, out, dout):
+            return (dout[0] * 2.0 + dout[2] * ops.cos(x) * (1.0 + self.error),)
+
+    testing.check_bprop(Two(0.0), X)
+    with pytest.raises(GradientCheckError, match="bprop of Two"):
+        testing.check_bprop(Two(0.01), X)
+
+
+def test_check_bprop_with_an_integer_input():
+    class Picks(nn.Cell):
+        def construct(self, x, rows):
+            return ops.gather(x, rows, 0)
+
+        def bprop(self, x, rows, out, dout):
+            one_hot = ops.one_hot(rows, x.shape[0]).astype(x.dtype)
+            return one_hot.T @ dout, None
+
+    testing.check_bprop(Picks(), X, Tensor([0, 2, 2, 1]))
+
+
+@pytest.mark.parametrize("where", ["bprop", "both"])
+def test_check_bprop_and_nan(where):
+    class NotANumber(nn.Cell):
+        def construct(self, x):
+            return x * (float("nan") if where == "both" else 2.0)
+
+        def bprop(self, x, out, dout):
+            return (dout * float("nan"),)
+
+    if where == "both":  # NaN where NaN is right
+        testing.check_bprop(NotANumber(), X)
+    else:
+        with pytest.raises(GradientCheckError, match="bprop of NotANumber gives nan for input 0"):
+            testing.check_bprop(NotANumber(), X)
+
+
+class NoisyCell(nn.Cell):
+    """Channel dropout, whose reverse uses the mask that its forward gave out."""
+
+    def __init__(self, error=0.0):
+        super().__init__()
+        self.drop = ops.Dropout2D(0.5)
+        self.error = error
+
+    def construct(self, x):
+        return self.drop(x)
+
+    def bprop(self, x, out, dout):
+        return (out[1].astype(x.dtype) * dout[0] * 2.0 * (1.0 + self.error),)
+
+
+def test_check_bprop_draws_the_same_random_numbers_for_both_sides():
+    x = Tensor(RNG.standard_normal((4, 8, 2, 2)))
+    testing.check_bprop(NoisyCell(), x)
+    with pytest.raises(GradientCheckError, match="bprop of NoisyCell"):
+        testing.check_bprop(NoisyCell(TENTH_OF_A_PERCENT), x)
+
+
+def test_check_bprop_sums_a_gradient_that_broadcasting_made_larger():
+    class Adds(nn.Cell):
+        def construct(self, x, b):
+            return x + b
+
+        def bprop(self, x, b, out, dout):
+            return dout, dout
+
+    testing.check_bprop(Adds(), X, Tensor(RNG.standard_normal(4)))
+
+
+def test_check_bprop_refuses_a_cell_without_one():
+    with pytest.raises(GradientError, match="check_bprop: Dense has no bprop to check"):
+        testing.check_bprop(nn.Dense(4, 4), X)
+
+
+def test_both_errors_are_assertion_errors():
+    with pytest.raises(AssertionError):
+        testing.check_grads(Wrong(first=0.1), X, Y)
+    with pytest.raises(AssertionError):
+        testing.check_bprop(Wrong(first=0.1), X, Y)
