@@ -8,10 +8,11 @@ from typing import Any
 
 from snncell import config
 from snncell.compiler.jit import Jitted
-from snncell.errors import SnncellError
-from snncell.reverse import run_with_bprop
+from snncell.errors import AssignError, SnncellError
+from snncell.reverse import innermost_call, run_with_bprop
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import STATE
+from snncell.tape.tensor import Tensor
 
 _SIMPLE = (bool, int, float, str, bytes, type(None))
 
@@ -35,8 +36,6 @@ class Cell:
     construct: Callable[..., Any]
     _pre_hooks: dict[int, Callable[..., Any]]
     _hooks: dict[int, Callable[..., Any]]
-    _saving: list[tuple[Any, ...]]
-    _saved: tuple[Any, ...]
     _checked_counts: set[int]
     _graph: Jitted | None = None
 
@@ -46,7 +45,6 @@ class Cell:
         state["training"] = False
         state["bprop_debug"] = False
         state["_pre_hooks"], state["_hooks"] = {}, {}
-        state["_saving"], state["_saved"] = [], ()
         state["_checked_counts"] = set()
         for name, value in flags.items():
             setattr(self, name, value)
@@ -60,6 +58,11 @@ class Cell:
         old = state.get(name, _SIMPLE)
         if old is value or (type(old) is type(value) and isinstance(value, _SIMPLE) and old == value):
             return
+        if isinstance(old, Parameter) and isinstance(value, Tensor) and not isinstance(value, Parameter):
+            raise AssignError(
+                f"{type(self).__name__}.{name} is a Parameter; a Tensor in its place would not be trained. Write to it "
+                f"by self.{name}.set_data(value), or delete it first."
+            )
         if isinstance(value, Parameter):
             value.belong_to(self, name)
         elif isinstance(value, (list, tuple)):
@@ -76,6 +79,13 @@ class Cell:
     def __getstate__(self) -> dict[str, Any]:
         """What a copy or a pickle takes along: everything but compiled code."""
         return {name: value for name, value in self.__dict__.items() if name != "_graph"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Become a copy: the Parameters that came along belong to it."""
+        self.__dict__.update(state)
+        for name, member in self._members():
+            if isinstance(member, Parameter):
+                member.belong_to(self, name)
 
     def _members(self) -> Iterator[tuple[str, Any]]:
         """Own Parameters and Cells with their attribute names, in the order they were set."""
@@ -225,14 +235,15 @@ class Cell:
 
         They are constants to the reverse: a second-order gradient through them is an error, not a wrong number.
         """
-        if self._saving:
-            self._saving[-1] = values
+        call = innermost_call(self, backward=False)
+        if call is not None:
+            call.saved = values
 
     @property
     def saved_for_bprop(self) -> tuple[Any, ...]:
         """In `bprop`: what `construct` kept by `save_for_bprop` in the call that is being reversed."""
-        saved: tuple[Any, ...] = self._saved
-        return saved
+        call = innermost_call(self, backward=True)
+        return () if call is None else tuple(call.saved)
 
 
 class HookHandle:

@@ -7,7 +7,9 @@ error that names the Cell, the input, and the mend.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 from snncell.errors import BpropError, SnncellError, TraceError
@@ -33,18 +35,50 @@ def run_with_bprop(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         cell._checked_counts.add(len(names))
 
     def forward() -> Any:
-        cell._saving.append(())
-        try:
-            return cell.construct(*args, **kwargs), cell._saving[-1]
-        finally:
-            cell._saving.pop()
+        call = _Call(cell)
+        with call.active(_CALLS.forward):
+            return cell.construct(*args, **kwargs), call.saved
 
     if STATE.tape is None:
         return forward()[0]
     key = present_key() if cell.bprop_debug else None
     leaves, tree = structure.flatten(values)
-    parameters = cell.trainable_params()
+    parameters = list(dict.fromkeys([*cell.trainable_params(), *getattr(cell, "internal_params", ())]))
     return custom(_Reverse(cell, names, tree, parameters, key), forward, [*leaves, *parameters])[0]
+
+
+class _Call:
+    """One call of a Cell, forward or backward, and what is saved from the one for the other."""
+
+    def __init__(self, cell: Any, saved: tuple[Any, ...] = ()) -> None:
+        self.cell = cell
+        self.saved = saved
+
+    @contextmanager
+    def active(self, stack: list[_Call]) -> Iterator[None]:
+        """Be the innermost call in the body."""
+        stack.append(self)
+        try:
+            yield
+        finally:
+            stack.pop()
+
+
+class _Calls(threading.local):
+    """The calls that are running on this thread."""
+
+    def __init__(self) -> None:
+        self.forward: list[_Call] = []
+        self.backward: list[_Call] = []
+
+
+_CALLS = _Calls()
+
+
+def innermost_call(cell: Any, backward: bool) -> Any:
+    """The innermost running call of `cell`, or None: it has `saved`, the values kept for its reverse."""
+    calls = _CALLS.backward if backward else _CALLS.forward
+    return next((call for call in reversed(calls) if call.cell is cell), None)
 
 
 class _Signature(NamedTuple):
@@ -129,18 +163,16 @@ class _Reverse:
         grads, of_parameters = self._split(returned)
         leaves = self._gradients_of_inputs(inputs, grads)
         if self.cell.bprop_debug:
-            self._debug(inputs, dout, grads, of_parameters)
+            self._debug(entry.inputs[:count], inputs, dout, leaves, of_parameters)
         return [*leaves, *(self._gradient_of_parameter(p, of_parameters) for p in self.parameters)]
 
     def _call(self, inputs: list[Any], out: Any, dout: Any, saved: Any) -> Any:
-        self.cell.__dict__["_saved"] = saved
-        try:
-            return self.cell.bprop(*inputs, out, dout)
-        except Exception as error:
-            error.add_note(f"raised in the bprop of {self.name}")
-            raise
-        finally:
-            self.cell.__dict__["_saved"] = ()
+        with _Call(self.cell, saved).active(_CALLS.backward):
+            try:
+                return self.cell.bprop(*inputs, out, dout)
+            except Exception as error:
+                error.add_note(f"raised in the bprop of {self.name}")
+                raise
 
     def error(self, text: str) -> BpropError:
         """A BpropError about this Cell."""
@@ -241,17 +273,24 @@ class _Reverse:
 
         return refuse
 
-    def _debug(self, inputs: list[Any], dout: Any, grads: tuple[Any, ...], of_parameters: dict[Parameter, Any]) -> None:
+    def _debug(
+        self,
+        tensors: Sequence[Tensor],
+        inputs: list[Any],
+        dout: Any,
+        leaves: list[Tensor | None],
+        of_parameters: dict[Parameter, Any],
+    ) -> None:
         """Compare the values with the reference; the random numbers are those of the call."""
         if STATE.trace is not None:
             raise TraceError(
                 f"{self.name}.bprop_debug compares values, which do not exist while jit traces. Run eagerly."
             )
-        weights = tuple(of_parameters)
-        found = [*grads, *of_parameters.values()]
-        with recording_on(None), replaying(self.key):
+        filled = [zeros_of((x.shape, x._data.dtype)) if g is None else g for g, x in zip(leaves, tensors, strict=True)]
+        found = [*structure.unflatten(self.tree, filled), *of_parameters.values()]
+        with recording_on(None), replaying(self.key) if self.key is not None else nullcontext():
             try:
                 douts = structure.flatten(dout)[0]
-                compare_reverse(self.cell, inputs, douts, found, weights, rtol=1e-3, atol=1e-5)
+                compare_reverse(self.cell, inputs, douts, found, tuple(of_parameters), rtol=1e-3, atol=1e-5)
             except AssertionError as error:
                 raise BpropError(str(error)) from None

@@ -12,6 +12,7 @@ import numpy as np
 
 from snncell.dtype import float64
 from snncell.errors import GradientCheckError, GradientError
+from snncell.ops.random import present_key, replaying
 from snncell.tape import structure
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
@@ -46,6 +47,7 @@ def check_grads(
     """
     rng = np.random.default_rng(seed)
     given = [_doubled(x) for x in inputs]
+    key = present_key()  # what is random is to be the same at every point
     positions = [i for i, x in enumerate(given) if isinstance(x, Tensor) and x.dtype.is_float]
     if not positions:
         raise GradientError("check_grads: no float Tensor among the inputs.")
@@ -54,7 +56,8 @@ def check_grads(
         args = list(given)
         for position, x in zip(positions, moving, strict=True):
             args[position] = x
-        return _projected(fn(*args), np.random.default_rng(seed + 1))
+        with replaying(key):
+            return _projected(fn(*args), np.random.default_rng(seed + 1))
 
     _check_scalar(scalar, [given[i] for i in positions], order, eps, rtol, atol, rng, 1)
 
@@ -122,16 +125,15 @@ def check_bprop(cell: Any, *inputs: Any, rtol: float = 1e-4, atol: float = 1e-6,
     weights = tuple(getattr(cell, "internal_params", ()))
     rng = np.random.default_rng(seed)
 
-    def weights_given(fn: Callable[..., Any]) -> tuple[Any, Callable[..., Any]]:
-        out, pull = vjp(fn, *given, weights=weights)
-        return out, pull
-
-    out, pull = weights_given(cell)
+    key = present_key()
+    with replaying(key):
+        out, pull = vjp(cell, *given, weights=weights)
     douts = [Tensor(rng.standard_normal(leaf.shape)).astype(leaf.dtype) for leaf in _floats(out)]
     seeds = iter(douts)
     full = [next(seeds) if leaf.dtype.is_float else leaf for leaf in structure.flatten(out)[0]]
     found, of_weights = pull(*full)
-    compare_reverse(cell, given, full, [*_as_tuple(found, given), *of_weights], weights, rtol, atol)
+    with replaying(key):
+        compare_reverse(cell, given, full, [*_as_tuple(found, given), *of_weights], weights, rtol, atol)
 
 
 def compare_reverse(

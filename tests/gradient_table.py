@@ -255,7 +255,7 @@ for name in ("any", "all"):
 
 row("reshape", lambda x: ops.reshape(x, (4, -1)), CUBE, torch=lambda t, x: x.reshape(4, -1))
 row("reshape", lambda x: x.reshape(6, 4), CUBE, torch=lambda t, x: x.reshape(6, 4), case="lengths")
-row("flatten", ops.flatten, CUBE, torch=lambda t, x: x.flatten())
+row("flatten", lambda x: ops.flatten(x, 0), CUBE, torch=lambda t, x: x.flatten())
 row("flatten", lambda x: ops.flatten(x, 1), CUBE, torch=lambda t, x: x.flatten(1), case="from axis 1")
 row("transpose", ops.transpose, CUBE, torch=lambda t, x: x.permute(2, 1, 0))
 row("transpose", lambda x: ops.transpose(x, (1, -1, 0)), CUBE, torch=lambda t, x: x.permute(1, 2, 0), case="order")

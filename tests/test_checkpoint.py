@@ -77,7 +77,7 @@ def test_an_optimiser_is_saved_with_its_moments(tmp_path):
         return optimiser
 
     def fresh():
-        net = nn.Dense(2, 1, weight_init="ones")
+        net = nn.Dense(2, 1, weight_init="ones", bias_init="zeros")
         return nn.Adam(net.trainable_params(), 0.1), net
 
     whole = trained(5, *fresh())

@@ -98,8 +98,9 @@ DTYPES: list[tuple[Any, str]] = [
     (lambda: X.astype("float8"), r"'float8' is not a dtype of snncell. Use one of: .*float32"),
     (lambda: ops.cast(X, "words"), r"'words' is not a dtype of snncell"),
     (lambda: Tensor([1], np.uint16), r"is not a dtype of snncell. Use one of"),
-    (lambda: -Tensor([True]), r"neg\(bool\[1\]\)"),
-    (lambda: Tensor([True]) - Tensor([True]), r"sub\(bool\[1\], bool\[1\]\)"),
+    (lambda: -Tensor([True]), r"neg: takes numbers, not booleans.*astype"),
+    (lambda: ops.one_hot(X, 3), r"one_hot: takes integers, not Float32.*astype"),
+    (lambda: Tensor([True]) - Tensor([True]), r"sub: takes numbers, not booleans.*astype"),
     (lambda: X & X, r"bitwise_and\(float32\[2, 3\], float32\[2, 3\]\)"),
     (lambda: [1, 2][Tensor(1.0)], r"A Tensor of dtype Float32 is no index"),
 ]
@@ -148,8 +149,8 @@ ARGUMENTS: list[tuple[Any, str]] = [
     (lambda: ops.conv2d(ones(1, 1, 4, 4), ones(1, 1, 2, 2), padding=1), r"conv2d: padding=1 needs pad_mode=\"pad\""),
     (lambda: ops.max_pool2d(ones(1, 1, 4, 4), 0), r"max_pool2d: kernel_size is an int or 2 ints, each at least 1"),
     (lambda: ops.avg_pool2d(ones(1, 1, 4, 4), (2, 2, 2)), r"avg_pool2d: kernel_size is an int or 2 ints"),
-    (lambda: Tensor([3], ms.uint8) + 300, r"add\(uint8\[1\], 300\)"),
-    (lambda: 2 ** Tensor([-1]), r"power\(2, int64\[1\]\): Integers to negative integer powers"),
+    (lambda: Tensor([3], ms.uint8) + 300, r"add: the number 300 does not fit the dtype Uint8.*astype"),
+    (lambda: 2 ** Tensor([-1]), r"power: Integers to negative integer powers"),
 ]
 
 INDICES: list[tuple[Any, str]] = [
@@ -161,7 +162,7 @@ INDICES: list[tuple[Any, str]] = [
     (lambda: X[1.0:], r"A Tensor index is made of integers, slices, None and ..., not 1.0"),
     (lambda: X[True], r"not True"),
     (lambda: X[..., ...], r"ellipsis"),
-    (lambda: X[::0], r"slice step cannot be zero"),
+    (lambda: X[::0], r"step 0"),
     (lambda: X[X > 0], r"cannot be indexed by a Tensor of dtype Bool.*ops.select\(mask, x, 0\)"),
     (lambda: X[[True, False]], r"cannot be indexed by a Tensor of dtype Bool"),
     (lambda: X[[0.5]], r"cannot be indexed by a Tensor of dtype Float32"),
@@ -169,7 +170,6 @@ INDICES: list[tuple[Any, str]] = [
     (lambda: X[[0], 1], r"A Tensor index is made of .* ops.gather for lists"),
     (lambda: ops.gather(X, Tensor([0, 3]), 1), r"gather.*index 3 is out of bounds for axis 1 with size 3"),
     (lambda: ops.gather(X, X), r"cannot be indexed by a Tensor of dtype Float32"),
-    (lambda: ops.one_hot(X, 3), r"one_hot.* dtype Float32"),
 ]
 
 GRADIENTS: list[tuple[Any, str]] = [

@@ -149,7 +149,7 @@ class _Fill(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.expr:
         assert isinstance(node.func, ast.Name)  # formulas call names only
         arguments = [ast.unparse(self.visit(argument)) for argument in node.args]
-        return _expression(LOOP[node.func.id].format(*(f"({argument})" for argument in arguments)))
+        return _expression(LOOP[node.func.id].format(*(f"({argument})" for argument in arguments), cast=self.literal))
 
 
 def _expression(text: str) -> ast.expr:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -64,8 +65,8 @@ def fuse(program: Program) -> list[Group]:
     """Groups in an order in which they can run.
 
     Each step goes into the earliest group that runs over the same shape, comes no earlier than its inputs, and has
-    something in common with it; otherwise it opens a group of its own at the end. Groups never move, so an order that
-    was right stays right.
+    something in common with it (or runs over one element only); otherwise it opens a group of its own at the end.
+    Groups never move, so an order that was right stays right.
     """
     groups: list[Group] = []
     place: dict[Value, int] = {}  # the group that computes a Value
@@ -97,8 +98,9 @@ def _host(
 ) -> int | None:
     if shape is None:
         return None
+    single = math.prod(shape) <= 1  # a loop over one element costs its launch and nothing else
     for index in range(first, len(groups)):
-        if groups[index].takes(step, shape) and not touched[index].isdisjoint(values):
+        if groups[index].takes(step, shape) and (single or not touched[index].isdisjoint(values)):
             return index
     return None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import MethodType
 from typing import Any
 
@@ -39,6 +39,7 @@ class Compiled:
         self.plan = Plan(self.program)
         # Taken after the trace: what construct itself sets on a Cell belongs to the state it leaves behind.
         self.versions = [(cell, cell.version) for cell in trace.cells]
+        self.containers = [(held, list(map(id, _items(held))), _items(held)) for held in _containers(trace.cells)]
         self.parameters = [parameter for parameter in trace.parameters if parameter.dtype.is_float]
         self.trained = [(parameter, parameter.requires_grad) for parameter in self.parameters]
         self.reverses: dict[Any, Jitted] = {}
@@ -50,9 +51,11 @@ class Compiled:
 
     @property
     def up_to_date(self) -> bool:
-        """Whether no Cell that was traced, and no Parameter's requires_grad, has been changed since."""
-        return all(cell.version == version for cell, version in self.versions) and all(
-            parameter.requires_grad == trained for parameter, trained in self.trained
+        """Whether no Cell that was traced, no list or dict it holds, and no requires_grad has been changed since."""
+        return (
+            all(cell.version == version for cell, version in self.versions)
+            and all(parameter.requires_grad == trained for parameter, trained in self.trained)
+            and all(list(map(id, _items(held))) == ids for held, ids, _ in self.containers)
         )
 
     def __call__(self, leaves: Sequence[Tensor]) -> Any:
@@ -142,6 +145,21 @@ def _cells_in(arguments: Any, fn: Any) -> dict[Any, None]:
     """The Cells among the fixed arguments, the one that `fn` is a method of, and all below them."""
     owners = [*structure.statics(arguments), getattr(fn, "__self__", None)]
     return {cell: None for owner in owners if hasattr(owner, "cells_and_names") for _, cell in owner.cells_and_names()}
+
+
+def _containers(cells: Iterable[Any]) -> list[Any]:
+    """The lists and dicts that are attributes of Cells."""
+    held = [
+        value
+        for cell in cells
+        for name, value in vars(cell).items()
+        if isinstance(value, (list, dict)) and not name.startswith("_")
+    ]
+    return list({id(value): value for value in held}.values())
+
+
+def _items(container: Any) -> list[Any]:
+    return [*container, *container.values()] if isinstance(container, dict) else container[:]
 
 
 def _tensors(tree: Any) -> Any:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-import tempfile
+import secrets
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from snncell.cell import Cell
-from snncell.errors import CheckpointError
+from snncell.errors import CheckpointError, DTypeError
 from snncell.tape.parameter import Parameter, fits, refuse_equal_names
+from snncell.tape.tensor import Tensor
 
 
 def _path(file: str | os.PathLike[str]) -> Path:
@@ -37,20 +38,19 @@ def save_checkpoint(save_obj: Cell, ckpt_file_name: str | os.PathLike[str]) -> N
         raise CheckpointError(f"save_checkpoint: takes a Cell, not a {type(save_obj).__name__}.")
     parameters = save_obj.parameters_dict()
     refuse_equal_names(parameters.values(), "save_checkpoint")
-    content = save({path: np.ascontiguousarray(p.asnumpy()) for path, p in parameters.items()}, {"writer": "snncell"})
+    content = save({path: np.array(p.asnumpy(), order="C") for path, p in parameters.items()}, {"writer": "snncell"})
     target = _path(ckpt_file_name)
-    temporary = None
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
     try:
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        with os.fdopen(handle, "wb") as file:
+        with temporary.open("xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)
     except OSError as error:
-        if temporary is not None and os.path.exists(temporary):
-            os.unlink(temporary)
         raise CheckpointError(f"save_checkpoint: {target} cannot be written: {error}.") from None
+    finally:
+        temporary.unlink(missing_ok=True)  # gone already, unless something went wrong
 
 
 def load_checkpoint(ckpt_file_name: str | os.PathLike[str], net: Cell | None = None) -> dict[str, Parameter]:
@@ -71,7 +71,10 @@ def load_checkpoint(ckpt_file_name: str | os.PathLike[str], net: Cell | None = N
         raise CheckpointError(f"load_checkpoint: {source} cannot be read: {error}.") from None
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"load_checkpoint: {source} is damaged or no safetensors file: {error}.") from None
-    found = {path: Parameter(array, name=path.rpartition(".")[2]) for path, array in arrays.items()}
+    try:
+        found = {path: Parameter(array, name=path.rpartition(".")[2]) for path, array in arrays.items()}
+    except DTypeError as error:
+        raise CheckpointError(f"load_checkpoint: {source}: {error}") from None
     if net is not None:
         load_param_into_net(net, found, strict_load=True)
     return found
@@ -104,11 +107,13 @@ def load_param_into_net(
     shared = [path for path in own if path in parameter_dict]
     for path in shared:
         have, want = parameter_dict[path], own[path]
+        if not isinstance(have, Tensor):
+            raise CheckpointError(f"load_param_into_net: {path!r} is a {type(have).__name__}, not a Tensor.")
         if have.shape != want.shape or not fits(have.dtype, want.dtype):
             raise CheckpointError(
                 f"load_param_into_net: {path!r} is {have.dtype}{list(have.shape)} in the checkpoint and "
                 f"{want.dtype}{list(want.shape)} in {type(net).__name__}."
             )
     for path in shared:
-        own[path].set_data(parameter_dict[path].value())
+        own[path].set_data(parameter_dict[path])
     return missing, unused

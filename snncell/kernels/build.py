@@ -6,9 +6,11 @@ beside it, in the next process. `SNNCELL_DEBUG=1` prints the path of each file; 
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import importlib.util
 import os
+import shutil
 import sys
 import tempfile
 import warnings
@@ -19,7 +21,7 @@ from typing import Any
 from snncell.kernels import policy
 
 _built: dict[tuple[Any, ...], Callable[..., Any]] = {}
-_fallback: tempfile.TemporaryDirectory[str] | None = None  # removed when the process ends
+_fallback: Path | None = None
 
 
 def cache_folder() -> Path:
@@ -51,7 +53,7 @@ def build(name: str, source: str, signature: Sequence[Any], parallel: bool) -> C
 def _write(filename: str, source: str) -> Path:
     """Put `source` in the cache folder, atomically; an equal file is left alone, for Numba goes by its time stamp."""
     global _fallback
-    folder = Path(_fallback.name) if _fallback else cache_folder()
+    folder = _fallback or cache_folder()
     path = folder / filename
     try:
         if path.is_file() and path.read_text(encoding="utf-8") == source:
@@ -64,7 +66,8 @@ def _write(filename: str, source: str) -> Path:
     except OSError as error:
         if _fallback is not None:
             raise
-        _fallback = tempfile.TemporaryDirectory(prefix="snncell-")
+        _fallback = Path(tempfile.mkdtemp(prefix="snncell-"))
+        atexit.register(shutil.rmtree, _fallback, ignore_errors=True)
         warnings.warn(
             f"snncell: the cache folder {folder} cannot be written ({error}); compiled kernels of this process are "
             f"not kept. Set SNNCELL_CACHE_DIR to a writable folder.",

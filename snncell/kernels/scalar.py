@@ -43,7 +43,7 @@ NUMPY: dict[str, Any] = {
     "logical_not": np.logical_not,
 }
 
-# The same names in a loop, on scalars: {0}, {1}, ... are the arguments, which are names of variables or literals.
+# The same names in a loop, on scalars: {0}, {1}, ... are the arguments, {cast} brings a number to their precision.
 LOOP: dict[str, str] = {
     **{name: name + "({0})" for name in ("exp", "expm1", "log", "log1p", "sqrt", "sin", "cos", "tanh")},
     **{name: name + "({0})" for name in ("atan", "erf", "floor", "ceil")},
@@ -52,7 +52,7 @@ LOOP: dict[str, str] = {
     "where": "({1} if {0} else {2})",
     "minimum": "({0} if ({0} <= {1}) | ({0} != {0}) else {1})",  # a NaN on either side comes through
     "maximum": "({0} if ({0} >= {1}) | ({0} != {0}) else {1})",
-    "sign": "(1 if {0} > 0 else (-1 if {0} < 0 else {0} + 0))",  # NaN stays, and -0.0 becomes 0.0
+    "sign": "({cast}(1) if {0} > {cast}(0) else (-{cast}(1) if {0} < {cast}(0) else {0} + {cast}(0)))",  # NaN stays
     "logical_not": "(not {0})",
 }
 

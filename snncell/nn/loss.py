@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from snncell import ops
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, DTypeError, ShapeError
+from snncell.ops.indexing import hot
 from snncell.tape.tensor import Tensor
 
 
@@ -83,6 +86,11 @@ class CrossEntropyLoss(_Loss):
         if logits.ndim < 2:
             raise ShapeError(f"CrossEntropyLoss: logits are (N, C, ...), not {logits.shape}.")
         classes = logits.shape[1]
+        if self.weight is not None and tuple(np.shape(self.weight)) != (classes,):
+            raise ShapeError(
+                f"CrossEntropyLoss: weight has shape {tuple(np.shape(self.weight))}; logits of shape {logits.shape} "
+                f"have {classes} classes."
+            )
         log_p = ops.log_softmax(logits, 1)
         if labels.dtype.is_float:
             if labels.shape != logits.shape:
@@ -98,7 +106,7 @@ class CrossEntropyLoss(_Loss):
                     f"{(logits.shape[0], *logits.shape[2:])}, not {labels.shape}."
                 )
             counts = ops.not_equal(labels, self.ignore_index)
-            target = ops.one_hot(ops.select(counts, labels, 0), classes, axis=1)
+            target = hot(ops.select(counts, labels, 0), classes, 1, "CrossEntropyLoss: label").astype(log_p.dtype)
         if self.label_smoothing:
             target = target * (1.0 - self.label_smoothing) + self.label_smoothing / classes
         if self.weight is not None:

@@ -7,15 +7,59 @@ from typing import Any
 
 from snncell import ops
 from snncell.cell import Cell
+from snncell.dtype import float32
 from snncell.errors import ArgumentError
 from snncell.surrogate import relusigmoid
 from snncell.tape.tensor import Tensor
 
 
-class IFNode(Cell):
+class _Resetting(Cell):
+    """What a neuron with a threshold and a reset has.
+
+    v = h - s v_threshold                    reset="subtract"
+    v = (1 - s) h + s v_reset                reset="value" (v_reset), or "zero" (0)
+    v = h                                    reset=None
+    """
+
+    def __init__(
+        self, v_threshold: Any, v_reset: Any, reset: str | None, detach_reset: bool, surrogate_function: Any
+    ) -> None:
+        super().__init__()
+        if reset not in ("subtract", "zero", "value", None):
+            raise ArgumentError(f'{type(self).__name__}: reset is "subtract", "zero", "value" or None, not {reset!r}.')
+        self.v_threshold = v_threshold
+        self.v_reset = v_reset
+        self.reset = reset
+        self.detach_reset = detach_reset
+        self.surrogate_function = surrogate_function
+
+    def after_reset(self, h: Tensor, spike: Tensor) -> Tensor:
+        """The potential after the reset, from the one before it and the spikes, 0 or 1."""
+        s = ops.stop_gradient(spike) if self.detach_reset else spike
+        if self.reset == "subtract":
+            lower: Tensor = h - s * self.v_threshold
+            return lower
+        if self.reset is None:
+            return h
+        target = self.v_reset if self.reset == "value" else 0.0
+        kept: Tensor = h * (1.0 - s)
+        return kept + s * target if target else kept
+
+    def init_state(self, x: Tensor) -> Tensor:
+        """The state before the first step: v_reset everywhere."""
+        return ops.full(x.shape, self.v_reset, x.dtype if x.dtype.is_float else float32)
+
+    def extend_repr(self) -> str:
+        return (
+            f"v_threshold={self.v_threshold}, v_reset={self.v_reset}, reset={self.reset!r}, "
+            f"detach_reset={self.detach_reset}"
+        )
+
+
+class IFNode(_Resetting):
     """Integrate and fire, as MindSpore's guide to custom reverses has it.
 
-    h = v + x;  spike = surrogate(h - v_threshold) v_threshold;  v = h - spike
+    h = v + x;  s = surrogate(h - v_threshold);  spike = s v_threshold;  v = h - spike
 
     A spike has the size v_threshold, and the reset subtracts it. With `fire=False` the output is v itself.
 
@@ -23,33 +67,41 @@ class IFNode(Cell):
         v_threshold: in units of the membrane potential.
         fire: whether it spikes.
         surrogate_function: the spike function, a Cell.
+        v_reset, reset, detach_reset: as for `LIFNode`.
 
     Inputs:
         x, v: the input and the state, of one shape.
 
     Returns:
         (spike, v), or (v, v) with `fire=False`.
+
+    Source: MindSpore 1.9 tutorials, "Customizing Reverse Propagation Function of Cell".
     """
 
-    def __init__(self, v_threshold: float = 1.0, fire: bool = True, surrogate_function: Any = relusigmoid()) -> None:
-        super().__init__()
-        self.v_threshold = v_threshold
+    def __init__(
+        self,
+        v_threshold: float = 1.0,
+        fire: bool = True,
+        surrogate_function: Any = relusigmoid(),
+        v_reset: float = 0.0,
+        reset: str | None = "subtract",
+        detach_reset: bool = False,
+    ) -> None:
+        super().__init__(v_threshold, v_reset, reset, detach_reset, surrogate_function)
         self.fire = fire
-        self.surrogate_function = surrogate_function
 
     def construct(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        v = v + x
-        if self.fire:
-            spike = self.surrogate_function(v - self.v_threshold) * self.v_threshold
-            v = v - spike
-            return spike, v
-        return v, v
+        h = v + x
+        if not self.fire:
+            return h, h
+        s = self.surrogate_function(h - self.v_threshold)
+        return s * self.v_threshold, self.after_reset(h, s)
 
     def extend_repr(self) -> str:
-        return f"v_threshold={self.v_threshold}, fire={self.fire}"
+        return f"fire={self.fire}, {super().extend_repr()}"
 
 
-class LIFNode(Cell):
+class LIFNode(_Resetting):
     """Leaky integrate and fire.
 
     h = v + (x - (v - v_reset)) / tau        with decay_input
@@ -89,18 +141,11 @@ class LIFNode(Cell):
         decay_input: bool = True,
         surrogate_function: Any = relusigmoid(),
     ) -> None:
-        super().__init__()
+        super().__init__(v_threshold, v_reset, reset, detach_reset, surrogate_function)
         if not isinstance(tau, Tensor) and not tau > 1.0:
             raise ArgumentError(f"LIFNode: tau is a number of steps above 1, not {tau!r}.")
-        if reset not in ("subtract", "zero", "value", None):
-            raise ArgumentError(f'LIFNode: reset is "subtract", "zero", "value" or None, not {reset!r}.')
         self.tau = tau
-        self.v_threshold = v_threshold
-        self.v_reset = v_reset
-        self.reset = reset
-        self.detach_reset = detach_reset
         self.decay_input = decay_input
-        self.surrogate_function = surrogate_function
 
     def construct(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         leak = v if self.v_reset == 0.0 else v - self.v_reset
@@ -108,25 +153,8 @@ class LIFNode(Cell):
         spike = self.surrogate_function(h - self.v_threshold)
         return spike, self.after_reset(h, spike)
 
-    def after_reset(self, h: Tensor, spike: Tensor) -> Tensor:
-        """The potential after the reset."""
-        s = ops.stop_gradient(spike) if self.detach_reset else spike
-        if self.reset == "subtract":
-            return h - s * self.v_threshold
-        if self.reset is None:
-            return h
-        target = self.v_reset if self.reset == "value" else 0.0
-        return h * (1.0 - s) + s * target if target else h * (1.0 - s)
-
-    def init_state(self, x: Tensor) -> Tensor:
-        """The state before the first step: v_reset everywhere."""
-        return ops.full(x.shape, self.v_reset, x.dtype)
-
     def extend_repr(self) -> str:
-        return (
-            f"tau={self.tau}, v_threshold={self.v_threshold}, v_reset={self.v_reset}, reset={self.reset!r}, "
-            f"detach_reset={self.detach_reset}, decay_input={self.decay_input}"
-        )
+        return f"tau={self.tau}, {super().extend_repr()}, decay_input={self.decay_input}"
 
 
 def initial_states(cell: Cell, x: Tensor) -> tuple[Tensor, ...]:
@@ -135,8 +163,8 @@ def initial_states(cell: Cell, x: Tensor) -> tuple[Tensor, ...]:
     if init_state is not None:
         states = init_state(x)
         return tuple(states) if isinstance(states, (tuple, list)) else (states,)
-    dtype = x.dtype if x.dtype.is_float else None
-    return tuple(ops.zeros_like(x, dtype or "float32") for _ in range(state_count(cell)))
+    dtype = x.dtype if x.dtype.is_float else float32
+    return tuple(ops.zeros_like(x, dtype) for _ in range(state_count(cell)))
 
 
 def state_count(cell: Cell) -> int:

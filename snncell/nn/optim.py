@@ -29,7 +29,7 @@ def number_in(value: Any, low: float, high: float, who: str, name: str) -> float
 
 
 class LearningRateSchedule(Cell):
-    """A learning rate that depends on the step: `construct(step)` gives it, for an int64 Tensor of shape ()."""
+    """A learning rate that depends on the step: `construct(step)` gives it, for a float64 Tensor of shape ()."""
 
 
 class ExponentialDecayLR(LearningRateSchedule):
@@ -38,8 +38,9 @@ class ExponentialDecayLR(LearningRateSchedule):
     def __init__(self, learning_rate: float, decay_rate: float, decay_steps: int, is_stair: bool = False) -> None:
         super().__init__()
         self.learning_rate = number_in(learning_rate, 0.0, math.inf, "ExponentialDecayLR", "learning_rate")
-        self.decay_rate = number_in(decay_rate, 0.0, math.inf, "ExponentialDecayLR", "decay_rate")
-        self.decay_steps, self.is_stair = decay_steps, is_stair
+        self.decay_rate = number_in(decay_rate, math.ulp(0.0), math.inf, "ExponentialDecayLR", "decay_rate")
+        self.decay_steps = number_in(decay_steps, 1, math.inf, "ExponentialDecayLR", "decay_steps")
+        self.is_stair = is_stair
 
     def construct(self, step: Tensor) -> Tensor:
         p = step / self.decay_steps
@@ -53,7 +54,7 @@ class CosineDecayLR(LearningRateSchedule):
         super().__init__()
         self.min_lr = number_in(min_lr, 0.0, math.inf, "CosineDecayLR", "min_lr")
         self.max_lr = number_in(max_lr, min_lr, math.inf, "CosineDecayLR", "max_lr")
-        self.decay_steps = decay_steps
+        self.decay_steps = number_in(decay_steps, 1, math.inf, "CosineDecayLR", "decay_steps")
 
     def construct(self, step: Tensor) -> Tensor:
         p = ops.minimum(step / self.decay_steps, 1.0)
@@ -84,18 +85,20 @@ class Optimizer(Cell):
             self.schedule = learning_rate
         else:
             rate = number_in(learning_rate, 0.0, math.inf, who, "learning_rate")
-            self.learning_rate = Parameter(Tensor(rate, dtypes.float32), requires_grad=False)
+            self.learning_rate = Parameter(Tensor(rate, dtypes.float64), requires_grad=False)
 
     def set_learning_rate(self, rate: float) -> None:
         """Change the learning rate from the next step on."""
         if self.schedule is not None:
             raise ArgumentError(f"{type(self).__name__}: its learning rate follows a schedule.")
         number = number_in(rate, 0.0, math.inf, type(self).__name__, "learning_rate")
-        self.learning_rate.set_data(Tensor(number, dtypes.float32))
+        self.learning_rate.set_data(Tensor(number, dtypes.float64))
 
     def get_lr(self) -> Tensor:
-        """The learning rate of the next step."""
-        return self.learning_rate.value() if self.schedule is None else self.schedule(self.global_step)
+        """The learning rate of the next step, as float64."""
+        if self.schedule is None:
+            return self.learning_rate.value()
+        return ops.cast(self.schedule(self.global_step.astype(dtypes.float64)), dtypes.float64)
 
     def like_parameters(self, name: str) -> list[Parameter]:
         """Zeros for each Parameter: a moment to keep."""
@@ -110,7 +113,8 @@ class Optimizer(Cell):
         self.global_step.assign(step)
         for index, (parameter, grad) in enumerate(zip(self.parameters, grads, strict=True)):
             slope = grad + parameter * self.weight_decay if self.weight_decay and self.decays_gradient else grad
-            parameter.assign(self.updated(index, parameter, slope, rate, step).astype(parameter.dtype))
+            here = rate.astype(parameter.dtype)
+            parameter.assign(self.updated(index, parameter, slope, here, step).astype(parameter.dtype))
         return True
 
     decays_gradient = True
@@ -152,6 +156,8 @@ def _parameters(params: Any, who: str) -> ParameterTuple:
             raise ParameterError(
                 f"{who}: Parameter {parameter.name!r} is there twice, as elements {seen[id(parameter)]} and {position}."
             )
+        if not parameter.dtype.is_float:
+            raise ParameterError(f"{who}: Parameter {parameter.name!r} has dtype {parameter.dtype}; only floats train.")
         if not parameter.requires_grad:
             raise ParameterError(f"{who}: Parameter {parameter.name!r} has requires_grad=False; leave it out.")
         seen[id(parameter)] = position

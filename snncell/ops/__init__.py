@@ -223,8 +223,8 @@ from snncell.ops.shape import (
     transpose as transpose,
     unstack as unstack,
 )
+from snncell.tape.grad_operation import GradOperation as GradOperation
 from snncell.tape.transforms import (
-    GradOperation as GradOperation,
     grad as grad,
     stop_gradient as stop_gradient,
     value_and_grad as value_and_grad,

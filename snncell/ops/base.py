@@ -11,7 +11,9 @@ from snncell import dtype as dtypes
 from snncell.compiler.formula import Elementwise
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.tape.primitive import Primitive
-from snncell.tape.tensor import Tensor
+from snncell.tape.state import STATE
+from snncell.tape.tensor import Tensor, stale
+from snncell.tape.tracing import Value
 
 _FLOATS = frozenset(np.dtype(name) for name in ("float16", "float32", "float64"))
 _NUMBERS = (bool, int, float, complex)
@@ -130,6 +132,8 @@ def as_tensor(x: Any, name: str) -> Tensor:
         DTypeError: for anything else, naming the operation.
     """
     if isinstance(x, Tensor):
+        if STATE.trace is None and isinstance(x._data, Value):
+            raise stale()
         return x
     if x is None or isinstance(x, (str, bytes)) or callable(x):
         raise DTypeError(f"{name}: takes Tensors, arrays and numbers, not {x!r}. Wrap data in snncell.Tensor(...).")
@@ -200,7 +204,7 @@ def as_axis(axis: Any, ndim: int, name: str) -> int:
     """
     number = as_int(axis, name, "axis")
     if not ndim:
-        raise ShapeError(f"{name}: axis {number} of a Tensor that has no axes.")
+        raise ShapeError(f"{name}: axis {number} of a Tensor with 0 axes; it has none to name.")
     if not -ndim <= number < ndim:
         raise ShapeError(f"{name}: axis {number} of a Tensor with {ndim} axes; it must lie in [{-ndim}, {ndim - 1}].")
     return number % ndim

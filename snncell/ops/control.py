@@ -59,6 +59,11 @@ def scan(
         after, y = result
         _check_carry(carry, after)
         carry = after
+        for value in structure.statics(structure.flatten(y)[1]):
+            if value is not None:
+                raise ArgumentError(
+                    f"scan: f returned {value!r} in y, which cannot be stacked over time. Return a Tensor (or None)."
+                )
         collected.append(structure.flatten(y))
     if reverse:
         collected.reverse()

@@ -12,7 +12,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.errors import ShapeError
-from snncell.ops.base import as_float, astype, primitive
+from snncell.ops.base import as_float, as_int, astype, primitive
 from snncell.tape.tensor import Tensor
 
 Grads = Sequence[Any]
@@ -106,7 +106,7 @@ def irfft(x: Any, n: int | None = None) -> Tensor:
         ShapeError: if K is not n // 2 + 1.
     """
     tensor = _signal(x, "irfft")
-    length = 2 * (tensor.shape[-1] - 1) if n is None else n
+    length = 2 * (tensor.shape[-1] - 1) if n is None else as_int(n, "irfft", "n")
     if tensor.shape[-1] != length // 2 + 1 or length < 1:
         raise ShapeError(f"irfft: {tensor.shape[-1]} frequencies are not those of a signal of length {length}.")
     result: Tensor = _irfft.bind(astype(tensor, _complex_of(tensor)), n=length)

@@ -122,10 +122,10 @@ def gather(x: Any, indices: Any, axis: int = 0) -> Tensor:
 
 
 @primitive
-def _one_hot(indices: Any, depth: int, axis: int, dtype: Any) -> Any:
+def _one_hot(indices: Any, depth: int, axis: int, dtype: Any, name: str) -> Any:
     if indices.size and (indices.min() < 0 or indices.max() >= depth):
         wrong = indices.min() if indices.min() < 0 else indices.max()
-        raise ArgumentError(f"one_hot: index {wrong} is out of range for depth {depth}; it must lie in [0, {depth}).")
+        raise ArgumentError(f"{name} {wrong} is out of range for depth {depth}; it must lie in [0, {depth}).")
     out = np.zeros((*indices.shape, depth), dtype)
     np.put_along_axis(out, indices[..., None], 1, -1)
     return np.moveaxis(out, -1, axis)
@@ -143,7 +143,12 @@ def one_hot(indices: Any, depth: int, on_value: Any = 1.0, off_value: Any = 0.0,
     tensor = as_tensor(indices, "one_hot")
     if tensor.dtype.category != 1:
         raise DTypeError(f"one_hot: takes integers, not {tensor.dtype}. Convert them: indices.astype('int64').")
-    size = as_int(depth, "one_hot", "depth")
-    number = as_axis(axis, tensor.ndim + 1, "one_hot")
-    hot: Tensor = _one_hot.bind(tensor, depth=size, axis=number, dtype=np.dtype(np.float32))
-    return hot if (on_value, off_value) == (1.0, 0.0) else hot * (on_value - off_value) + off_value
+    ones = hot(tensor, as_int(depth, "one_hot", "depth"), axis, "one_hot: index")
+    return ones if (on_value, off_value) == (1.0, 0.0) else ones * (on_value - off_value) + off_value
+
+
+def hot(indices: Tensor, depth: int, axis: int, name: str) -> Tensor:
+    """float32 ones at each index along a new axis; `name` is how an index out of range is called."""
+    number = as_axis(axis, indices.ndim + 1, "one_hot")
+    ones: Tensor = _one_hot.bind(indices, depth=depth, axis=number, dtype=np.dtype(np.float32), name=name)
+    return ones

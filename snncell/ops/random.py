@@ -194,6 +194,11 @@ def dropout2d(x: Any, keep_prob: float = 0.5) -> tuple[Tensor, Tensor]:
 
 
 def probability(p: Any, name: str, argument: str) -> float:
+    """`p` as it is, if it is a number in [0, 1].
+
+    Raises:
+        ArgumentError: for anything else.
+    """
     if isinstance(p, bool) or not isinstance(p, (int, float)) or not 0.0 <= p <= 1.0:
         raise ArgumentError(f"{name}: {argument} is a number in [0, 1], not {p!r}.")
     return float(p)

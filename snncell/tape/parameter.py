@@ -100,9 +100,17 @@ class Parameter(Tensor):
         self._refuse_write_in_gradient("p[...] = value")
         if STATE.trace is not None:
             raise STATE.trace.needs_value("p[...] = value on a Parameter")
+        array = to_array(value)
+        weak = not hasattr(value, "dtype")  # Python numbers take the Parameter's precision, but floats are no integers
+        kind = dtypes.as_dtype(array.dtype)
+        if kind.category > self.dtype.category or not (weak or fits(kind, self.dtype)):
+            raise DTypeError(
+                f"p[...] = value: {kind} values do not fit Parameter {self.name!r} of dtype {self.dtype} without loss. "
+                f"Convert them first: value.astype({self.dtype.name!r})."
+            )
         try:
             new = self._data.copy()
-            new[index] = to_array(value, None if hasattr(value, "dtype") else self.dtype)
+            new[index] = array
         except IndexError as error:
             raise TensorIndexError(f"Parameter {self.name!r} of shape {self.shape}: {error}.") from None
         except ValueError as error:

@@ -175,8 +175,6 @@ def tracked(entry: Entry, outputs: Sequence[Any]) -> tuple[Tensor, ...]:
 
 def rebuilt(entry: Entry) -> tuple[Tensor, ...]:
     """The outputs of an entry once more, for its reverse: the entry keeps arrays, for Tensors would keep it alive."""
-    if entry.outputs is None:
-        raise GradientError("This gradient was released after its first use. Record the computation again.")
     return tracked(entry, entry.outputs)
 
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from snncell import dtype as dtypes
-from snncell.errors import ShapeError
+from snncell.errors import GradientError, ShapeError
 from snncell.tape.state import STATE
 from snncell.tape.tensor import Tensor, wrap
 
@@ -34,7 +34,7 @@ class Operation(Protocol):
 class Entry:
     """One operation that was carried out: its parents, and the values that its reverse asked for."""
 
-    __slots__ = ("__weakref__", "attrs", "indices", "inputs", "op", "outputs", "parents", "specs")
+    __slots__ = ("__weakref__", "attrs", "indices", "inputs", "op", "outputs", "parents", "released", "specs")
 
     def __init__(
         self,
@@ -52,6 +52,7 @@ class Entry:
         self.indices = indices  # and which of that entry's outputs it was
         self.inputs = inputs  # the inputs that the reverse asked for; the places of the others hold None
         self.outputs = outputs  # the output arrays if the reverse asked for them, else None
+        self.released = False
         self.specs = specs  # shape and dtype of each output
 
     @classmethod
@@ -63,6 +64,7 @@ class Entry:
         """Let go of everything, so that a Tensor a user keeps does not keep a whole graph."""
         self.parents = self.indices = self.inputs = ()
         self.outputs = None
+        self.released = True
 
 
 class Tape:
@@ -108,6 +110,11 @@ def sweep(
     """
     reaching = set(wanted)
     for entry in entries:
+        if entry.released:
+            raise GradientError(
+                "This gradient belongs to a computation that an outer gradient has finished and released. Pull it back "
+                "inside of that, or record the computation on its own."
+            )
         if not reaching.isdisjoint(entry.parents):
             reaching.add(entry)
     while entries:

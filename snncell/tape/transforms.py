@@ -1,4 +1,4 @@
-"""Gradients of functions: `grad`, `value_and_grad`, `GradOperation`, `vjp`, `stop_gradient`."""
+"""Gradients of functions: `grad`, `value_and_grad`, `vjp`, `stop_gradient`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from snncell.tape.tape import Entry, Tape, deposit, sweep, zeros_of
 from snncell.tape.tensor import Tensor, snapshot, wrap
 
 
-class _Recording:
+class Recording:
     """A function that has been run under a tape, ready to be pulled back."""
 
     def __init__(
@@ -31,6 +31,8 @@ class _Recording:
     ) -> None:
         self.who = who
         self.arguments: list[tuple[list[Tensor], Any]] = []
+        if len({position % len(args) for position in positions if args}) != len(positions) and args:
+            raise GradientError(f"{who}: grad_position {tuple(positions)} names an argument twice.")
         call_args = list(args)
         for position in positions:
             if not -len(args) <= position < len(args):
@@ -189,70 +191,30 @@ def _gradient_function(
         raise GradientError(f"{who}: nothing to differentiate with respect to; give grad_position or weights.")
 
     def gradients(*args: Any, **kwargs: Any) -> Any:
-        recording = _Recording(fn, args, positions, weights, kwargs, who)
+        recording = Recording(fn, args, positions, weights, kwargs, who)
         out = recording.out
-        if has_aux and not isinstance(out, tuple):
-            raise GradientError(f"{who}: with has_aux the function returns (loss, *aux), not a {type(out).__name__}.")
-        of_arguments, of_weights = recording.pull(out[0] if has_aux else out, None, release=True)
+        value, aux = _without_aux(out, who) if has_aux else (out, ())
+        of_arguments, of_weights = recording.pull(value, None, release=True)
         parts: list[Any] = [of_arguments[0] if len(of_arguments) == 1 else tuple(of_arguments)] if of_arguments else []
         if of_weights is not None:
             parts.append(of_weights[0] if isinstance(weights, Parameter) else tuple(of_weights))
         result = parts[0] if len(parts) == 1 else tuple(parts)
         if with_value:
             return out, result
-        return (result, out[1:]) if has_aux else result
+        return (result, aux) if has_aux else result
 
-    return _wraps(fn, gradients)
+    return wraps(fn, gradients)
 
 
-def _wraps(fn: Callable[..., Any], wrapper: Callable[..., Any]) -> Callable[..., Any]:
+def _without_aux(out: Any, who: str) -> tuple[Any, tuple[Any, ...]]:
+    if not isinstance(out, tuple) or not out:
+        raise GradientError(f"{who}: with has_aux the function returns (loss, *aux), not a {type(out).__name__}.")
+    return out[0], out[1:]
+
+
+def wraps(fn: Callable[..., Any], wrapper: Callable[..., Any]) -> Callable[..., Any]:
     """Carry over the name and documentation of a function; a Cell's attributes are its own."""
     return functools.wraps(fn, updated=())(wrapper) if hasattr(fn, "__name__") else wrapper
-
-
-class GradOperation:
-    """MindSpore's gradient operation: `GradOperation(...)(fn)` or `GradOperation(get_by_list=True)(fn, weights)`.
-
-    Args:
-        get_all: gradients of all Tensor arguments as a tuple, instead of the first one's, bare.
-        get_by_list: gradients of the Parameters given beside the function, as a tuple; with `get_all` a pair of
-            tuples.
-        sens_param: the gradient function takes, as its last argument, the gradient to start from.
-
-    Example:
-        >>> GradOperation(get_all=True)(lambda x, y: x * y)(Tensor(2.0), Tensor(3.0))
-        (Tensor(shape=[], dtype=Float32, value= 3), Tensor(shape=[], dtype=Float32, value= 2))
-    """
-
-    def __init__(self, get_all: bool = False, get_by_list: bool = False, sens_param: bool = False) -> None:
-        self.get_all = get_all
-        self.get_by_list = get_by_list
-        self.sens_param = sens_param
-
-    def __call__(self, fn: Callable[..., Any], weights: Any = None) -> Callable[..., Any]:
-        if self.get_by_list and weights is None:
-            raise GradientError("GradOperation(get_by_list=True)(fn, weights): the weights are missing.")
-
-        def gradients(*args: Any, **kwargs: Any) -> Any:
-            sens = None
-            if self.sens_param:
-                sens = kwargs.pop("sens", None)
-                if sens is None:
-                    if not args:
-                        raise GradientError("GradOperation(sens_param=True): the last argument is the gradient.")
-                    *head, sens = args
-                    args = tuple(head)
-            positions: Sequence[int] = () if self.get_by_list and not self.get_all else (0,)
-            if self.get_all:
-                positions = [i for i, x in enumerate(args) if isinstance(x, Tensor) and x.dtype.is_float]
-            chosen = weights if self.get_by_list else None
-            recording = _Recording(fn, args, positions, chosen, kwargs, "GradOperation")
-            of_arguments, of_weights = recording.pull(recording.out, sens, release=True)
-            if of_weights is None:
-                return tuple(of_arguments) if self.get_all else of_arguments[0]
-            return (tuple(of_arguments), tuple(of_weights)) if self.get_all else tuple(of_weights)
-
-        return _wraps(fn, gradients)
 
 
 def vjp(fn: Callable[..., Any], *inputs: Any, weights: Any = None, has_aux: bool = False) -> tuple[Any, ...]:
@@ -269,8 +231,8 @@ def vjp(fn: Callable[..., Any], *inputs: Any, weights: Any = None, has_aux: bool
         returns one for each input: bare if there is one, else a tuple; with weights a pair. It may be called often.
     """
     positions = [i for i, x in enumerate(inputs) if _has_float(x)]
-    recording = _Recording(fn, inputs, positions, weights, {}, "vjp")
-    out, aux = (recording.out[0], recording.out[1:]) if has_aux else (recording.out, None)
+    recording = Recording(fn, inputs, positions, weights, {}, "vjp")
+    out, aux = _without_aux(recording.out, "vjp") if has_aux else (recording.out, None)
 
     def pull(*douts: Any) -> Any:
         of_arguments, of_weights = recording.pull(out, douts, release=False)

@@ -1,0 +1,57 @@
+"""MindSpore's way to ask for gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from snncell.errors import GradientError
+from snncell.tape.tensor import Tensor
+from snncell.tape.transforms import Recording, wraps
+
+
+class GradOperation:
+    """MindSpore's gradient operation: `GradOperation(...)(fn)` or `GradOperation(get_by_list=True)(fn, weights)`.
+
+    Args:
+        get_all: gradients of all Tensor arguments as a tuple, instead of the first one's, bare.
+        get_by_list: gradients of the Parameters given beside the function, as a tuple; with `get_all` a pair of
+            tuples.
+        sens_param: the gradient function takes, as its last argument, the gradient to start from.
+
+    Example:
+        >>> GradOperation(get_all=True)(lambda x, y: x * y)(Tensor(2.0), Tensor(3.0))
+        (Tensor(shape=[], dtype=Float32, value= 3), Tensor(shape=[], dtype=Float32, value= 2))
+    """
+
+    def __init__(self, get_all: bool = False, get_by_list: bool = False, sens_param: bool = False) -> None:
+        self.get_all = get_all
+        self.get_by_list = get_by_list
+        self.sens_param = sens_param
+
+    def __call__(self, fn: Callable[..., Any], weights: Any = None) -> Callable[..., Any]:
+        if self.get_by_list and weights is None:
+            raise GradientError("GradOperation(get_by_list=True)(fn, weights): the weights are missing.")
+
+        def gradients(*args: Any, **kwargs: Any) -> Any:
+            sens = None
+            if self.sens_param:
+                sens = kwargs.pop("sens", None)
+                if sens is None:
+                    if not args:
+                        raise GradientError("GradOperation(sens_param=True): the last argument is the gradient.")
+                    *head, sens = args
+                    args = tuple(head)
+            positions: Sequence[int] = () if self.get_by_list and not self.get_all else (0,)
+            if self.get_all:
+                positions = [i for i, x in enumerate(args) if isinstance(x, Tensor) and x.dtype.is_float]
+                if not positions:
+                    raise GradientError("GradOperation(get_all=True): no argument is a Tensor of floats.")
+            chosen = weights if self.get_by_list else None
+            recording = Recording(fn, args, positions, chosen, kwargs, "GradOperation")
+            of_arguments, of_weights = recording.pull(recording.out, sens, release=True)
+            if of_weights is None:
+                return tuple(of_arguments) if self.get_all else of_arguments[0]
+            return (tuple(of_arguments), tuple(of_weights)) if self.get_all else tuple(of_weights)
+
+        return wraps(fn, gradients)
