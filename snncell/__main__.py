@@ -36,7 +36,7 @@ def info() -> None:
         "Python": f"{platform.python_version()} on {platform.platform()}",
         **{name: _version(name) for name in ("numpy", "numba", "scipy", "matplotlib", "safetensors", "tbb")},
         "threads": f"{numba.config.NUMBA_NUM_THREADS} of {os.cpu_count()} processors, layer: {threading_layer()}",
-        "parallel from": f"{PARALLEL_SIZE} elements on",
+        "parallel from": f"{PARALLEL_SIZE} elements of plain arithmetic on",
         "BLAS": _blas(),
         "CUDA": "no backend in this version",
         "cache folder": str(cache_folder()),

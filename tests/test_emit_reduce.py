@@ -11,6 +11,7 @@ from interpreting import emitted, run_plainly, whole_numbers
 
 from snncell import Tensor, ops
 from snncell.compiler import emit as emitter
+from snncell.kernels.policy import PARALLEL_SIZE
 
 LENGTHS = [0, 1, 15, 16, 17, 31, 33, 1025]
 
@@ -174,14 +175,14 @@ def test_a_sum_is_made_of_sixteen_partial_sums() -> None:
 @pytest.mark.parametrize(("shape", "axis"), PATTERNS, ids=NAMES)
 def test_every_parallel_loop_has_something_to_share(shape: tuple[Any, ...], axis: tuple[int, ...]) -> None:
     # Numba warns about a parallel kernel without a prange: a user's first sum would end in a warning.
-    x = Tensor(np.ones(filled(shape, 50_000), np.float32))
+    x = Tensor(np.ones(filled(shape, PARALLEL_SIZE), np.float32))
     kernel = emitted(lambda x: (x * 2.0).sum(axis), x)
     assert kernel.parallel
     assert "prange(" in kernel.source
 
 
-@pytest.mark.parametrize("other", [(200,), (200, 1), (1, 200)])
+@pytest.mark.parametrize("other", [(400,), (400, 1), (1, 400)])
 def test_a_whole_sum_with_a_broadcast_operand_is_shared_too(other: tuple[int, ...]) -> None:
-    kernel = emitted(lambda x, y: (x * y).sum(), ops.ones((200, 200)), ops.ones(other))
+    kernel = emitted(lambda x, y: (x * y).sum(), ops.ones((400, 400)), ops.ones(other))
     assert kernel.parallel
     assert "prange(" in kernel.source

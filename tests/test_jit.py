@@ -353,8 +353,8 @@ def test_explain_names_operations_lines_and_launches() -> None:
     assert "loop loop_add_tanh over (15,), one thread" in launches
     assert launches.count("return ops.tanh(h + 1.0)  # explained") == 2
     assert jit(layer).explain(x) == text
-    large = explain(lambda x: x * 2.0, ops.ones((200, 200)))
-    assert "over (40000,), all threads" in large
+    large = explain(lambda x: x * 2.0, ops.ones((400, 400)))
+    assert "over (160000,), all threads" in large
 
 
 @pytest.mark.usefixtures("interpreted")

@@ -51,7 +51,7 @@ def test_a_kept_result_does_not_keep_the_graph(entries):
         assert len(entries) == 4
         assert alive(entries) <= 1  # the one of the value itself
         value_entry = value._entry
-        assert value_entry.parents == () and value_entry.outputs is None and not value_entry.inputs
+        assert value_entry.parents == [] and value_entry.outputs is None and not value_entry.inputs
         del value, value_entry, found
         assert alive(entries) == 0
     finally:
@@ -70,7 +70,7 @@ def test_a_tensor_stored_during_recording_does_not_keep_the_graph(entries):
     ops.grad(fn)(f64([1.0, 2.0]))
     gc.collect()
     assert alive(entries) <= 1
-    assert kept[0]._entry is None or kept[0]._entry.parents == ()
+    assert kept[0]._entry is None or kept[0]._entry.parents == []
     assert ops.grad(lambda z: (z * kept[0]).sum())(f64([1.0, 1.0])).asnumpy().tolist() == kept[0].asnumpy().tolist()
 
 

@@ -27,13 +27,13 @@ def digest(*tensors):
     return found.hexdigest()
 
 rng = np.random.default_rng(0)
-x = Tensor(rng.normal(size=(300, 257)).astype(np.float32))
+x = Tensor(rng.normal(size=(600, 257)).astype(np.float32))
 row = Tensor(rng.normal(size=(257,)).astype(np.float32))
 print("map", digest(*jit(lambda x, r: (ops.tanh(x * r), x > r))(x, row)))
 print("whole", digest(*jit(lambda x: (x.sum(), x.max(), ops.exp(x).mean()))(x)))
 print("rows", digest(*jit(lambda x: (x.sum(axis=1), ops.square(x).sum(axis=1)))(x)))
 print("columns", digest(*jit(lambda x: (x.sum(axis=0), x.min(axis=0)))(x)))
-print("mixed", digest(jit(lambda x: x.sum(axis=(0, 2)))(ops.reshape(x, (30, 10, 257)))))
+print("mixed", digest(jit(lambda x: x.sum(axis=(0, 2)))(ops.reshape(x, (60, 10, 257)))))
 print("softmax", digest(jit(ops.softmax)(x)))
 
 snncell.set_seed(3)
@@ -41,7 +41,7 @@ net = nn.SequentialCell([nn.Dense(257, 128), nn.LayerNorm((128,)), nn.Tanh(), nn
 net.set_train()
 optimizer = nn.Adam(net.trainable_params(), 1e-2)
 loss_fn = nn.CrossEntropyLoss()
-labels = Tensor(rng.integers(0, 4, 300))
+labels = Tensor(rng.integers(0, 4, 600))
 gradients = snncell.value_and_grad(lambda x: loss_fn(net(x), labels), None, weights=net.trainable_params())
 
 @jit

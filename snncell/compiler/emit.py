@@ -17,7 +17,7 @@ from snncell import dtype as dtypes
 from snncell.compiler.formula import Elementwise, Reduction
 from snncell.compiler.fuse import Group
 from snncell.kernels.cpu import loops
-from snncell.kernels.policy import PARALLEL_SIZE
+from snncell.kernels.policy import CALL_COST, PARALLEL_SIZE
 from snncell.kernels.scalar import LOOP_IMPORTS
 from snncell.tape.tracing import Step, Value
 
@@ -61,7 +61,7 @@ def emit(group: Group, uniform: set[Value]) -> Kernel:
     axes = group.axes or ()
     patterns = {value: _pattern(value, group.shape, value in uniform) for value in group.reads}
     sizes, kept, runs = join_axes(group.shape, axes, list(patterns.values()))
-    parallel = math.prod(group.shape) >= PARALLEL_SIZE
+    parallel = math.prod(group.shape) * _cost(group) >= PARALLEL_SIZE
 
     arrays = [Operand(value, _joined_shape(patterns[value], runs, sizes)) for value in group.reads]
     outputs = []
@@ -102,6 +102,11 @@ def emit(group: Group, uniform: set[Value]) -> Kernel:
         *[(dtypes.BY_NUMPY[o.value.dtype], len(sizes), True) for o in outputs],
     )
     return Kernel(name, source, sizes, arrays, body.scalars, outputs, signature, parallel)
+
+
+def _cost(group: Group) -> int:
+    """What one element costs, in elements of plain arithmetic."""
+    return 1 + CALL_COST * sum(step.op.slow_calls for step in group.steps if isinstance(step.op, Elementwise))
 
 
 def join_axes(

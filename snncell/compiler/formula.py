@@ -13,6 +13,7 @@ import copy
 import inspect
 import textwrap
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from types import FunctionType
 from typing import Any
 
@@ -20,7 +21,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.errors import ArgumentError, ShapeError, SnncellError
-from snncell.kernels.scalar import LOOP, NUMPY
+from snncell.kernels.scalar import LOOP, NUMPY, SLOW
 from snncell.tape.primitive import Primitive
 from snncell.tape.tracing import Value
 
@@ -46,7 +47,6 @@ class Elementwise(Primitive):
         self.formula = formula
         self.rule = rule
         self.arity = formula.__code__.co_argcount
-        self._tree: tuple[list[str], ast.expr] | None = None
 
     def failure(self, inputs: Sequence[Any], attrs: dict[str, Any], error: Exception) -> SnncellError:
         """Shapes that do not broadcast are the usual reason."""
@@ -70,11 +70,22 @@ class Elementwise(Primitive):
             return super().abstract(inputs, attrs)
         return [(shape, np.dtype(bool) if self.rule in ("compare", "test", "logical") else dtype)]
 
+    @cached_property
+    def slow_calls(self) -> int:
+        """How many of the scalar functions that take long an element needs; `**` is one."""
+        nodes = list(ast.walk(self._parsed[1]))
+        calls = [node for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
+        return sum(node.func.id in SLOW for node in calls if isinstance(node.func, ast.Name)) + sum(
+            isinstance(node, ast.Pow) for node in nodes
+        )
+
+    @cached_property
+    def _parsed(self) -> tuple[list[str], ast.expr]:
+        return _parse(self.formula)
+
     def expression(self, operands: Sequence[str], literal: str) -> str:
         """The formula as an expression of `operands`; `literal` is the name that casts a number in it."""
-        if self._tree is None:
-            self._tree = _parse(self.formula)
-        names, body = self._tree
+        names, body = self._parsed
         # A copy: the transformer changes the tree it walks.
         filled = _Fill(dict(zip(names, operands, strict=True)), literal).visit(copy.deepcopy(body))
         return ast.unparse(filled)

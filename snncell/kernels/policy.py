@@ -10,9 +10,11 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-# From this many elements on, a loop is run by all threads. Measured with benchmarks/parallel.py: a parallel launch
-# costs about 1 us, and the break-even of a ten-flop map lies between 10,000 and 30,000 elements on two cores.
-PARALLEL_SIZE = 16_384
+# From this many elements on, a loop of plain arithmetic is run by all threads; a call of exp and the like counts as
+# CALL_COST elements. Measured on two cores with benchmarks/parallel.py: the break-even lies at 100,000 elements for
+# sums and products, whose loops wait for memory, and at 5,000 for exp.
+PARALLEL_SIZE = 131_072
+CALL_COST = 24
 
 _threads_chosen = False
 

@@ -56,6 +56,9 @@ LOOP: dict[str, str] = {
     "logical_not": "(not {0})",
 }
 
+# Calls that take many times as long as an addition.
+SLOW = frozenset(("exp", "expm1", "log", "log1p", "sin", "cos", "tanh", "atan", "erf"))
+
 # The head of every generated file: where the names above come from.
 LOOP_IMPORTS = """\
 from math import atan, erf

@@ -83,13 +83,12 @@ class Primitive:
             data = self.run([x._data if isinstance(x, Tensor) else x for x in inputs], inputs, attrs)
         else:
             data = state.trace.record(self, inputs, attrs)
+        entry = None
         if state.tape is not None and self.differentiable:
-            parents = tuple([x._entry if isinstance(x, Tensor) else None for x in inputs])
-            if parents.count(None) != len(parents):
-                return self._record(state.tape, inputs, parents, data, attrs)
+            entry = self._entry(state.tape, inputs, data, attrs)
         if self.multiple:
-            return tuple([wrap(part) for part in data])
-        return wrap(data)
+            return tuple([wrap(part) for part in data]) if entry is None else tracked(entry, data)
+        return wrap(data, entry if data.dtype.kind in "fc" else None)
 
     def run(self, arrays: Sequence[Any], inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
         """Evaluate on arrays, without floating-point warnings. `inputs` are what an error's message tells of."""
@@ -124,32 +123,29 @@ class Primitive:
         """Shape and dtype of each output, from inputs that are Values or Python scalars."""
         return evaluated_specs(self, inputs, attrs)
 
-    def _record(
-        self,
-        tape: Tape,
-        inputs: tuple[Any, ...],
-        parents: tuple[Entry | None, ...],
-        data: Any,
-        attrs: dict[str, Any],
-    ) -> Any:
-        keeps = self.keeps * len(inputs) if self.variadic else self.keeps
+    def _entry(self, tape: Tape, inputs: tuple[Any, ...], data: Any, attrs: dict[str, Any]) -> Entry | None:
+        """The entry on the tape, or None if no gradient flows into an input. All eager calls come by here."""
+        parents: list[Entry | None] = []
+        indices: list[int] = []
+        kept: list[Any] = []
+        reached = False
+        for x, keep in zip(inputs, self.keeps * len(inputs) if self.variadic else self.keeps, strict=True):
+            if isinstance(x, Tensor):
+                parents.append(x._entry)
+                indices.append(x._index)
+                kept.append(None if not keep else x if type(x) is Tensor else snapshot(x))
+                reached = reached or x._entry is not None
+            else:
+                parents.append(None)
+                indices.append(0)
+                kept.append(x if keep else None)
+        if not reached:
+            return None
         outputs = data if self.multiple else (data,)
-        entry = Entry(
-            self,
-            attrs,
-            parents,
-            tuple([x._index if isinstance(x, Tensor) else 0 for x in inputs]),
-            [
-                None if not keep else x if type(x) is Tensor else snapshot(x)
-                for x, keep in zip(inputs, keeps, strict=True)
-            ],
-            outputs if self.keeps_out else None,
-            [(part.shape, part.dtype) for part in outputs],
-        )
+        specs = [(part.shape, part.dtype) for part in outputs] if self.multiple else [(data.shape, data.dtype)]
+        entry = Entry(self, attrs, parents, indices, kept, outputs if self.keeps_out else None, specs)
         tape.add(entry)
-        if self.multiple:
-            return tracked(entry, outputs)
-        return wrap(data, entry if data.dtype.kind in "fc" else None)
+        return entry
 
     def pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
         """Call the reverse of one entry."""
@@ -197,8 +193,8 @@ def custom(op: Any, forward: Callable[[], Any], inputs: Sequence[Tensor], attrs:
     entry = Entry(
         op,
         (attrs, shape_of_out),
-        tuple([x._entry for x in inputs]),
-        tuple([x._index for x in inputs]),
+        [x._entry for x in inputs],
+        [x._index for x in inputs],
         tuple([snapshot(x) for x in inputs]),
         outputs,
         tuple([(part.shape, part.dtype) for part in outputs]),

@@ -40,8 +40,8 @@ class Entry:
         self,
         op: Operation | None,
         attrs: Any,
-        parents: tuple[Entry | None, ...],
-        indices: tuple[int, ...],
+        parents: list[Entry | None],
+        indices: list[int],
         inputs: Any,
         outputs: Any,
         specs: Sequence[tuple[tuple[int, ...], Any]],
@@ -58,11 +58,11 @@ class Entry:
     @classmethod
     def source(cls, data: Any) -> Entry:
         """An entry without a parent: something that gradients are taken with respect to."""
-        return cls(None, None, (), (), (), None, ((data.shape, data.dtype),))
+        return cls(None, None, [], [], (), None, ((data.shape, data.dtype),))
 
     def clear(self) -> None:
         """Let go of everything, so that a Tensor a user keeps does not keep a whole graph."""
-        self.parents = self.indices = self.inputs = ()
+        self.parents, self.indices, self.inputs = [], [], ()
         self.outputs = None
         self.released = True
 
