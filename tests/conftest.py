@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import numpy as np
 import pytest
 
 import snncell
@@ -27,3 +28,23 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory):
 @pytest.fixture(autouse=True)
 def _seeded(_own_cache: None) -> None:
     snncell.set_seed(0)
+
+
+@pytest.fixture(scope="session")
+def torch():
+    """PyTorch on one thread, where it is installed."""
+    module = pytest.importorskip("torch", reason="PyTorch is not installed: there is nothing to compare with")
+    module.set_num_threads(1)
+    return module
+
+
+@pytest.fixture
+def rng():
+    """Random numbers that are the same at every run."""
+    return np.random.default_rng(0)
+
+
+@pytest.fixture(params=["eager", pytest.param("jit", marks=pytest.mark.compiled)])
+def run(request):
+    """How a function is run: as it is, or compiled."""
+    return (lambda fn: fn) if request.param == "eager" else snncell.jit

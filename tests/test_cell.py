@@ -1,6 +1,7 @@
 """Cells: paths and names of what is in them, sharing, names that clash, and training state."""
 
 import pytest
+from cells import Leaf
 
 import snncell
 from snncell import Parameter, Tensor, nn, ops
@@ -13,16 +14,6 @@ class Branch(nn.Cell):
         self.first = Leaf()
         self.own = Parameter(Tensor([1.0]))
         self.second = Leaf()
-
-
-class Leaf(nn.Cell):
-    def __init__(self):
-        super().__init__()
-        self.w = Parameter(Tensor([1.0, 2.0]))
-        self.b = Parameter(Tensor([0.0]), requires_grad=False)
-
-    def construct(self, x):
-        return x * self.w + self.b
 
 
 class Root(nn.Cell):

@@ -5,35 +5,10 @@ test_custom_reverse_values.py.
 """
 
 import pytest
+from cells import Spy, values
 
 import snncell
 from snncell import Parameter, Tensor, nn, ops
-
-
-@pytest.fixture(params=["eager", pytest.param("jit", marks=pytest.mark.compiled)])
-def run(request):
-    """How a function is run: as it is, or compiled."""
-    return (lambda fn: fn) if request.param == "eager" else snncell.jit
-
-
-def values(grads):
-    return [None if g is None else g.asnumpy().tolist() for g in grads]
-
-
-class Spy(nn.Cell):
-    """Doubles its input; its reverse notes how it was called and says 10 dout."""
-
-    def __init__(self):
-        super().__init__()
-        self.calls = []
-
-    def construct(self, x):
-        return x * 2.0
-
-    def bprop(self, x, out, dout):
-        self.calls.append((x, out, dout))
-        return (dout * 10.0,)
-
 
 X = Tensor([1.0, 2.0])
 

@@ -9,14 +9,6 @@ import pytest
 from snncell import Tensor, nn, ops, testing
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 
-
-@pytest.fixture(scope="module")
-def torch():
-    module = pytest.importorskip("torch", reason="PyTorch is not installed: losses are compared with it")
-    module.set_num_threads(1)
-    return module
-
-
 LOGITS = np.random.default_rng(0).normal(0, 3, (6, 4))
 LABELS = np.array([0, 3, 1, 3, 2, 3])
 WEIGHT = np.array([0.3, 1.0, 2.0, 0.7])

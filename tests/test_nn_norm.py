@@ -2,50 +2,11 @@
 
 import numpy as np
 import pytest
+from against_torch import assert_like, filled
 
 import snncell
 from snncell import Tensor, nn, ops, testing
 from snncell.errors import ArgumentError, ShapeError, TensorIndexError
-
-
-@pytest.fixture(scope="module")
-def torch():
-    module = pytest.importorskip("torch", reason="PyTorch is not installed: layers are compared with it")
-    module.set_num_threads(1)
-    return module
-
-
-@pytest.fixture
-def rng():
-    return np.random.default_rng(0)
-
-
-def filled(cell, rng):
-    """The Cell with random float64 Parameters, so that no default hides a mistake."""
-    for path, p in cell.parameters_dict().items():
-        low = 0.5 if "variance" in path or "gamma" in path else -1.0
-        p.set_data(Tensor(rng.uniform(low, 1.5, p.shape)))
-    return cell
-
-
-def assert_like(torch, cell, module, x, names):
-    """Forward, and gradients of the input and of the Parameters `names` = {theirs: ours}, against a torch module."""
-    module = module.double()
-    for theirs, ours in names.items():
-        getattr(module, theirs).data = torch.tensor(np.array(getattr(cell, ours).asnumpy()))
-    theirs_x = torch.tensor(x, requires_grad=True)
-    theirs_out = module(theirs_x)
-    dout = np.random.default_rng(9).standard_normal(theirs_out.shape)
-    theirs_out.backward(torch.tensor(dout))
-    weights = [getattr(cell, ours) for ours in names.values()]
-    out, pull = ops.vjp(cell, Tensor(x), weights=weights)
-    of_x, of_weights = pull(Tensor(dout))
-    np.testing.assert_allclose(out.asnumpy(), theirs_out.detach().numpy(), rtol=1e-10, atol=1e-11)
-    np.testing.assert_allclose(of_x.asnumpy(), theirs_x.grad.numpy(), rtol=1e-9, atol=1e-10)
-    for theirs, found in zip(names, of_weights, strict=True):
-        expected = getattr(module, theirs).grad.numpy()
-        np.testing.assert_allclose(found.asnumpy(), expected, rtol=1e-9, atol=1e-10, err_msg=theirs)
-
 
 # --- normalisation ---------------------------------------------------------------------------------------------------
 

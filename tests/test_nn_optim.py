@@ -12,13 +12,6 @@ RATE = 0.125
 STEPS = 6
 
 
-@pytest.fixture(scope="module")
-def torch():
-    module = pytest.importorskip("torch", reason="PyTorch is not installed: optimisers are compared with it")
-    module.set_num_threads(1)
-    return module
-
-
 def sgd(p, gradients, momentum=0.0, dampening=0.0, decay=0.0, nesterov=False):
     buffer = None
     for g in gradients:

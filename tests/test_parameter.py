@@ -5,20 +5,10 @@ import pickle
 
 import numpy as np
 import pytest
+from cells import Leaf
 
 from snncell import Parameter, ParameterTuple, Tensor, nn, ops
 from snncell.errors import AssignError, DTypeError, ParameterError, ShapeError, TensorIndexError
-
-
-class Leaf(nn.Cell):
-    def __init__(self):
-        super().__init__()
-        self.w = Parameter(Tensor([1.0, 2.0]))
-        self.b = Parameter(Tensor([0.0]), requires_grad=False)
-
-    def construct(self, x):
-        return x * self.w + self.b
-
 
 # --- writing to Parameters -------------------------------------------------------------------------------------------
 

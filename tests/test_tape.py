@@ -1,15 +1,11 @@
 """Gradient functions: what they return for every combination of options."""
 
 import pytest
+from cells import bits
 
 import snncell
 from snncell import Parameter, Tensor, nn, ops
 from snncell.errors import GradientError, ShapeError
-
-
-def bits(tensor):
-    """The elements as nested lists, so that a comparison is exact."""
-    return tensor.asnumpy().tolist()
 
 
 @pytest.fixture

@@ -2,14 +2,10 @@
 
 import numpy as np
 import pytest
+from cells import bits
 
 from snncell import Parameter, Tensor, ops
 from snncell.errors import GradientError
-
-
-def bits(tensor):
-    """The elements as nested lists, so that a comparison is exact."""
-    return tensor.asnumpy().tolist()
 
 
 @pytest.fixture

@@ -2,39 +2,10 @@
 
 import numpy as np
 import pytest
+from cells import Wrong
 
 from snncell import Parameter, Tensor, nn, ops, surrogate, testing
 from snncell.errors import GradientCheckError, GradientError
-
-
-class Wrong(nn.Cell):
-    """sin(x) y, whose first and second derivatives with respect to x are off by the given fractions."""
-
-    def __init__(self, first=0.0, second=0.0, of_y=0.0):
-        super().__init__()
-        self.first, self.of_y = first, of_y
-        self.slope = WrongSlope(second)
-
-    def construct(self, x, y):
-        return ops.sin(x) * y
-
-    def bprop(self, x, y, out, dout):
-        return dout * self.slope(x) * y * (1.0 + self.first), dout * ops.sin(x) * (1.0 + self.of_y)
-
-
-class WrongSlope(nn.Cell):
-    """cos(x), whose derivative is off by a fraction."""
-
-    def __init__(self, error):
-        super().__init__()
-        self.error = error
-
-    def construct(self, x):
-        return ops.cos(x)
-
-    def bprop(self, x, out, dout):
-        return (-dout * ops.sin(x) * (1.0 + self.error),)
-
 
 RNG = np.random.default_rng(0)
 X, Y = Tensor(RNG.standard_normal((3, 4))), Tensor(RNG.standard_normal((3, 4)))
