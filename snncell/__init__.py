@@ -1,7 +1,17 @@
-"""snncell: spiking neural networks, and any other network with a custom reverse, in plain Python, compiled by Numba."""
+"""snncell: spiking neural networks, and any other network with a custom reverse, in plain Python, compiled by Numba.
 
-import importlib
-from typing import Any
+Tensor, Parameter, ParameterTuple    what networks compute with
+nn                                   Cell, layers, neurons (IFNode, LIFNode, MultiStep, Recurrent), losses, optimisers
+ops                                  the differentiable operations
+surrogate                            spike functions, and `surrogate.smooth()`
+grad, value_and_grad, ops.vjp        gradients
+jit, explain                         compilation
+testing                              check_grads, check_bprop
+data, plot, io                       the digits and batches; pictures; checkpoints
+"""
+
+import importlib as _importlib
+from typing import Any as _Any
 
 from snncell import common as common, dtype as dtype, nn as nn, ops as ops, surrogate as surrogate
 from snncell.compiler.jit import explain as explain, jit as jit
@@ -38,7 +48,7 @@ __version__ = "0.1.0"
 _LAZY = ("data", "io", "plot", "testing")  # imported when they are first used
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> _Any:
     if name in _LAZY:
-        return importlib.import_module(f"snncell.{name}")
+        return _importlib.import_module(f"snncell.{name}")
     raise AttributeError(f"module 'snncell' has no attribute {name!r}")

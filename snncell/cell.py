@@ -6,10 +6,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
+
 from snncell import config
+from snncell.calls import innermost_call, refuse_arguments
 from snncell.compiler.jit import Jitted
 from snncell.errors import AssignError, SnncellError
-from snncell.reverse import innermost_call, run_with_bprop
+from snncell.reverse import run_with_bprop
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import STATE
 from snncell.tape.tensor import Tensor
@@ -22,7 +25,10 @@ class Cell:
 
     Subclasses define `construct(self, *inputs)`. Where its true derivative is useless they also define
     `bprop(self, *inputs, out, dout)`, which returns a tuple with one gradient (or None) for each input, or
-    `(tuple, {parameter: gradient})` for the Parameters listed in `self.internal_params`.
+    `(tuple, {parameter: gradient})` for the Parameters listed in `self.internal_params`. With `self.bprop_debug = True`
+    every such gradient is compared with that of `construct` (or of `primitive`, if there is one) as it is computed.
+
+    A call takes Tensors, and NumPy arrays, which become Tensors of the same dtype, and anything else as it is.
 
     A Cell, a Parameter, or a list or tuple of them that is set as an attribute belongs to the Cell.
 
@@ -54,14 +60,14 @@ class Cell:
     def __setattr__(self, name: str, value: Any) -> None:
         state = self.__dict__
         if "version" not in state:
-            raise SnncellError(f"{type(self).__name__}: call super().__init__() before setting self.{name}.")
+            raise self._not_begun()
         old = state.get(name, _SIMPLE)
         if old is value or (type(old) is type(value) and isinstance(value, _SIMPLE) and old == value):
             return
-        if isinstance(old, Parameter) and isinstance(value, Tensor) and not isinstance(value, Parameter):
+        if isinstance(old, Parameter) and value is not None and not isinstance(value, Parameter):
             raise AssignError(
-                f"{type(self).__name__}.{name} is a Parameter; a Tensor in its place would not be trained. Write to it "
-                f"by self.{name}.set_data(value), or delete it first."
+                f"{type(self).__name__}.{name} is a Parameter; a {type(value).__name__} in its place would not be "
+                f"trained. Write to it by self.{name}.set_data(value), or delete it first."
             )
         if isinstance(value, Parameter):
             value.belong_to(self, name)
@@ -71,6 +77,9 @@ class Cell:
                     item.belong_to(self, f"{name}.{position}")
         object.__setattr__(self, name, value)
         state["version"] += 1
+
+    def _not_begun(self) -> SnncellError:
+        return SnncellError(f"{type(self).__name__}.__init__ must call super().__init__() before anything else.")
 
     def __delattr__(self, name: str) -> None:
         object.__delattr__(self, name)
@@ -203,6 +212,12 @@ class Cell:
         return self._run(*args, **kwargs)
 
     def _run(self, *args: Any, **kwargs: Any) -> Any:
+        if "version" not in self.__dict__:
+            raise self._not_begun()
+        for arg in args:
+            if isinstance(arg, np.ndarray):
+                args = tuple([Tensor(x) if isinstance(x, np.ndarray) else x for x in args])
+                break
         for hook in self._pre_hooks.values():
             changed = hook(self, args)
             if changed is not None:
@@ -212,7 +227,11 @@ class Cell:
         if STATE.smooth and (primitive := getattr(self, "primitive", None)) is not None:
             out = primitive(*args, **kwargs)
         elif getattr(self, "bprop", None) is None:
-            out = self.construct(*args, **kwargs)
+            try:
+                out = self.construct(*args, **kwargs)
+            except TypeError:
+                refuse_arguments(self, args, kwargs)
+                raise
         else:
             out = run_with_bprop(self, args, kwargs)
         for hook in self._hooks.values():

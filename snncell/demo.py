@@ -165,8 +165,8 @@ def draw(net: DigitNet, images: Any, labels: Any, folder: Path) -> list[Path]:
         return path
 
     raster, rows = plt.subplots(2, 1, figsize=(7, 5.5), layout="constrained")
-    plot.raster(spikes1[:, 0], ax=rows[0], title=f"layer 1, shown a {labels[0]}")
-    plot.raster(spikes2[:, 0], ax=rows[1], title="layer 2")
+    plot.raster(spikes1[:, 0], ax=rows[0], title=f"layer 1, shown a {labels[0]} as a constant current")
+    plot.raster(spikes2[:, 0], ax=rows[1], title=f"layer 2, shown a {labels[0]}")
     traces, (left, right) = plt.subplots(1, 2, figsize=(10, 3.5), layout="constrained")
     h, fired = _traces(net, x[:1])
     # Neurons that fire about every third step show the most: charging, crossing the threshold, reset.
@@ -183,7 +183,7 @@ def draw(net: DigitNet, images: Any, labels: Any, folder: Path) -> list[Path]:
         membranes[:, 0], ax=right, labels=[f"digit {n}" for n in range(10)], title=f"readout, shown a {labels[0]}"
     )
     norms, axes = plt.subplots(figsize=(6, 3.5), layout="constrained")
-    plot.gradient_norms(gradients, ax=axes, title="gradient of the loss with respect to each layer's current")
+    plot.gradient_norms(gradients, ax=axes, title=f"gradient of the loss of {len(labels)} images, by layer's current")
     return [save("raster.png", raster), save("membrane.png", traces), save("gradient_norms.png", norms)]
 
 

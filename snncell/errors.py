@@ -31,6 +31,10 @@ class BpropError(SnncellError, TypeError, ValueError):
     """A custom reverse that returned the wrong count, shape, dtype, or key."""
 
 
+class CallError(SnncellError, TypeError):
+    """A Cell called with arguments that its construct does not take."""
+
+
 class TraceError(SnncellError, TypeError):
     """A traced function that needs a value which exists only when the Program runs."""
 

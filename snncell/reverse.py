@@ -7,11 +7,11 @@ error that names the Cell, the input, and the mend.
 from __future__ import annotations
 
 import inspect
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import Any
 
+from snncell.calls import CALLS, Call, named_inputs
 from snncell.errors import BpropError, SnncellError, TraceError
 from snncell.ops.random import present_key, replaying
 from snncell.tape import structure
@@ -35,8 +35,8 @@ def run_with_bprop(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         cell._checked_counts.add(len(names))
 
     def forward() -> Any:
-        call = _Call(cell)
-        with call.active(_CALLS.forward):
+        call = Call(cell)
+        with call.active(CALLS.forward):
             return cell.construct(*args, **kwargs), call.saved
 
     if STATE.tape is None:
@@ -45,83 +45,6 @@ def run_with_bprop(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     leaves, tree = structure.flatten(values)
     parameters = list(dict.fromkeys([*cell.trainable_params(), *getattr(cell, "internal_params", ())]))
     return custom(_Reverse(cell, names, tree, parameters, key), forward, [*leaves, *parameters])[0]
-
-
-class _Call:
-    """One call of a Cell, forward or backward, and what is saved from the one for the other."""
-
-    def __init__(self, cell: Any, saved: tuple[Any, ...] = ()) -> None:
-        self.cell = cell
-        self.saved = saved
-
-    @contextmanager
-    def active(self, stack: list[_Call]) -> Iterator[None]:
-        """Be the innermost call in the body."""
-        stack.append(self)
-        try:
-            yield
-        finally:
-            stack.pop()
-
-
-class _Calls(threading.local):
-    """The calls that are running on this thread."""
-
-    def __init__(self) -> None:
-        self.forward: list[_Call] = []
-        self.backward: list[_Call] = []
-
-
-_CALLS = _Calls()
-
-
-def innermost_call(cell: Any, backward: bool) -> Any:
-    """The innermost running call of `cell`, or None: it has `saved`, the values kept for its reverse."""
-    calls = _CALLS.backward if backward else _CALLS.forward
-    return next((call for call in reversed(calls) if call.cell is cell), None)
-
-
-class _Signature(NamedTuple):
-    whole: inspect.Signature
-    plain: list[str] | None  # the names, if all arguments are given one by one
-
-
-_signatures: dict[Any, _Signature] = {}
-
-
-def _signature_of(construct: Callable[..., Any]) -> _Signature:
-    function = getattr(construct, "__func__", construct)
-    if function not in _signatures:
-        whole = inspect.signature(construct)
-        parameters = whole.parameters.values()
-        plain = all(p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters)
-        _signatures[function] = _Signature(whole, list(whole.parameters) if plain else None)
-    return _signatures[function]
-
-
-def named_inputs(
-    construct: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[list[str], list[Any]]:
-    """The inputs in the order of construct's signature, keywords put in place and defaults filled in."""
-    signature, plain = _signature_of(construct)
-    if plain is not None and not kwargs and len(args) == len(plain):
-        return plain, list(args)
-    bound = signature.bind(*args, **kwargs)
-    bound.apply_defaults()
-    names: list[str] = []
-    values: list[Any] = []
-    for name, value in bound.arguments.items():
-        kind = signature.parameters[name].kind
-        if kind is inspect.Parameter.VAR_POSITIONAL:
-            names += [f"{name}[{i}]" for i in range(len(value))]
-            values += value
-        elif kind is inspect.Parameter.VAR_KEYWORD:
-            names += value
-            values += value.values()
-        else:
-            names.append(name)
-            values.append(value)
-    return names, values
 
 
 def _check_signature(cell: Any, names: list[str]) -> None:
@@ -167,7 +90,7 @@ class _Reverse:
         return [*leaves, *(self._gradient_of_parameter(p, of_parameters) for p in self.parameters)]
 
     def _call(self, inputs: list[Any], out: Any, dout: Any, saved: Any) -> Any:
-        with _Call(self.cell, saved).active(_CALLS.backward):
+        with Call(self.cell, saved).active(CALLS.backward):
             try:
                 return self.cell.bprop(*inputs, out, dout)
             except Exception as error:
@@ -199,7 +122,8 @@ class _Reverse:
             if not any(parameter is p for p in internal):
                 name = parameter.name if isinstance(parameter, Parameter) else repr(parameter)
                 raise self.error(
-                    f"returned a gradient for {name}, which is not in self.internal_params; list the Parameter there"
+                    f"returned a gradient for {name}, which is not in self.internal_params; list the Parameter there, "
+                    f"and use the Parameter itself as the key"
                 )
         for parameter in internal:
             if parameter not in of_parameters:

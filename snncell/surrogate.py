@@ -12,7 +12,7 @@ from snncell import ops
 from snncell.cell import Cell
 from snncell.dtype import float32
 from snncell.errors import ArgumentError
-from snncell.tape.state import smoothing as smooth
+from snncell.tape.state import smooth
 from snncell.tape.tensor import Tensor
 
 __all__ = ["ATan", "Sigmoid", "relusigmoid", "smooth"]

@@ -99,6 +99,7 @@ def _projected(out: Any, rng: Any) -> Tensor:
 
 
 def _doubled(x: Any) -> Any:
+    x = Tensor(x) if isinstance(x, np.ndarray) else x
     return x.astype(float64) if isinstance(x, Tensor) and x.dtype.is_float else x
 
 

@@ -131,7 +131,7 @@ def test_a_cell_without_super_init_says_what_is_missing():
         def __init__(self):
             self.w = Parameter(Tensor([1.0]))
 
-    with pytest.raises(SnncellError, match=r"Forgetful: call super\(\).__init__\(\) before setting self\.w"):
+    with pytest.raises(SnncellError, match=r"Forgetful\.__init__ must call super\(\)\.__init__\(\)"):
         Forgetful()
 
 

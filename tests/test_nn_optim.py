@@ -266,7 +266,11 @@ def test_one_parameter_and_a_parameter_tuple_are_fine():
     [
         ((ops.ones(2),), ArgumentError, r"SGD: 1 gradient\(s\) for 2 Parameter\(s\)"),
         ((ops.ones(2), ops.ones(1), ops.ones(1)), ArgumentError, r"SGD: 3 gradient\(s\) for 2 Parameter\(s\)"),
-        ((ops.ones(1), ops.ones(2)), ShapeError, r"gradient of 'p' has shape \(1,\).*\(2,\).*order of the Parameters"),
+        (
+            (ops.ones(1), ops.ones(2)),
+            ShapeError,
+            r"gradient 0, of 'p', has shape \(1,\).*\(2,\).*order of the Parameters",
+        ),
         ((ops.ones(2), None), ArgumentError, r"gradient of 'q' is a NoneType"),
         ((ops.ones(2), np.ones(1, np.float32)), ArgumentError, r"gradient of 'q' is a ndarray"),
     ],

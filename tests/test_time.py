@@ -225,7 +225,9 @@ def test_a_signature_that_does_not_tell_the_states_needs_them_given():
 
 def test_a_state_that_grows_in_the_first_step_is_named():
     net = nn.MultiStep(nn.IFNode())
-    with pytest.raises(ShapeError, match=r"state 0 has shape \(4,\) before a step and \(2, 4\) after it"):
+    with pytest.raises(
+        ShapeError, match=r"MultiStep\(IFNode\): state v has shape \(4,\) before a step and \(2, 4\) after it"
+    ):
         net(currents(), ops.zeros(4))
 
 

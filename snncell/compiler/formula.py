@@ -48,6 +48,11 @@ class Elementwise(Primitive):
         self.rule = rule
         self.arity = formula.__code__.co_argcount
 
+    @property
+    def __signature__(self) -> inspect.Signature:
+        """For `help`."""
+        return inspect.signature(self.formula)
+
     def failure(self, inputs: Sequence[Any], attrs: dict[str, Any], error: Exception) -> SnncellError:
         """Shapes that do not broadcast are the usual reason."""
         if isinstance(error, ValueError):

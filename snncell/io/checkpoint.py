@@ -40,6 +40,8 @@ def save_checkpoint(save_obj: Cell, ckpt_file_name: str | os.PathLike[str]) -> N
     refuse_equal_names(parameters.values(), "save_checkpoint")
     content = save({path: np.array(p.asnumpy(), order="C") for path, p in parameters.items()}, {"writer": "snncell"})
     target = _path(ckpt_file_name)
+    if not target.parent.is_dir():
+        raise CheckpointError(f"save_checkpoint: there is no folder {target.parent} to write {target.name} into.")
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
     try:
         with temporary.open("xb") as file:
@@ -76,7 +78,10 @@ def load_checkpoint(ckpt_file_name: str | os.PathLike[str], net: Cell | None = N
     except DTypeError as error:
         raise CheckpointError(f"load_checkpoint: {source}: {error}") from None
     if net is not None:
-        load_param_into_net(net, found, strict_load=True)
+        try:
+            load_param_into_net(net, found, strict_load=True)
+        except CheckpointError as error:
+            raise CheckpointError(f"load_checkpoint: {source}: {error}") from None
     return found
 
 

@@ -39,8 +39,6 @@ from snncell.nn.loss import (
 from snncell.nn.neuron import (
     IFNode as IFNode,
     LIFNode as LIFNode,
-    MultiStep as MultiStep,
-    Recurrent as Recurrent,
 )
 from snncell.nn.norm import (
     BatchNorm1d as BatchNorm1d,
@@ -58,6 +56,7 @@ from snncell.nn.optim import (
     Optimizer as Optimizer,
     RMSProp as RMSProp,
 )
+from snncell.nn.time import MultiStep as MultiStep, Recurrent as Recurrent
 from snncell.surrogate import (
     relusigmoid as relusigmoid,
 )

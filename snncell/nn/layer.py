@@ -10,7 +10,8 @@ from snncell.cell import Cell
 from snncell.common.initializer import HeUniform, Uniform, initializer
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.activation import activation_of
-from snncell.ops.conv import max_pool2d, tuple_of
+from snncell.ops.conv import max_pool2d, padding_of, tuple_of
+from snncell.ops.indexing import lookup
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 
@@ -113,6 +114,8 @@ class _Conv(Cell):
             )
         self.kernel_size = tuple_of(kernel_size, self.axes, who, "kernel_size", 1)
         self.stride, self.pad_mode, self.padding, self.dilation = stride, pad_mode, padding, dilation
+        steps, spread = (tuple_of(n, self.axes, who, "stride or dilation", 1) for n in (stride, dilation))
+        padding_of(self.kernel_size, self.kernel_size, steps, spread, pad_mode, padding, who)  # refuses what is wrong
         self.has_bias = has_bias
         shape = (out_channels, in_channels // group, *self.kernel_size)
         weight_init = HeUniform(math.sqrt(5)) if weight_init is None else weight_init
@@ -314,7 +317,7 @@ class Embedding(Cell):
         if self.padding_idx is not None:
             is_padding = ops.equal(ops.arange(self.vocab_size), self.padding_idx).reshape((-1, 1))
             table = ops.select(is_padding, ops.stop_gradient(table), table)
-        return ops.gather(table, indices, 0)
+        return lookup(table, indices, "Embedding: index")
 
     def extend_repr(self) -> str:
         return f"vocab_size={self.vocab_size}, embedding_size={self.embedding_size}"

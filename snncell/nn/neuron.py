@@ -1,9 +1,10 @@
-"""Spiking neurons, `construct(x, *states) -> (output, *states)` for one time step, and what runs them over time."""
+"""Spiking neurons: Cells of one time step, `construct(x, *states) -> (output, *states)`."""
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
+
+import numpy as np
 
 from snncell import ops
 from snncell.cell import Cell
@@ -11,6 +12,17 @@ from snncell.dtype import float32
 from snncell.errors import ArgumentError
 from snncell.surrogate import relusigmoid
 from snncell.tape.tensor import Tensor
+
+
+def constant(value: Any, who: str, name: str) -> Any:
+    """A constant of a neuron: a number, or a Tensor or Parameter.
+
+    Raises:
+        ArgumentError: for anything else.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.number, Tensor)):
+        raise ArgumentError(f"{who}: {name} is a number, a Tensor or a Parameter, not {value!r}.")
+    return value
 
 
 class _Resetting(Cell):
@@ -27,8 +39,14 @@ class _Resetting(Cell):
         super().__init__()
         if reset not in ("subtract", "zero", "value", None):
             raise ArgumentError(f'{type(self).__name__}: reset is "subtract", "zero", "value" or None, not {reset!r}.')
-        self.v_threshold = v_threshold
-        self.v_reset = v_reset
+        who = type(self).__name__
+        self.v_threshold = constant(v_threshold, who, "v_threshold")
+        self.v_reset = constant(v_reset, who, "v_reset")
+        if isinstance(surrogate_function, type) or not callable(surrogate_function):
+            raise ArgumentError(
+                f"{who}: surrogate_function is a spike function, an object such as surrogate.ATan(), not "
+                f"{surrogate_function!r}."
+            )
         self.reset = reset
         self.detach_reset = detach_reset
         self.surrogate_function = surrogate_function
@@ -142,7 +160,7 @@ class LIFNode(_Resetting):
         surrogate_function: Any = relusigmoid(),
     ) -> None:
         super().__init__(v_threshold, v_reset, reset, detach_reset, surrogate_function)
-        if not isinstance(tau, Tensor) and not tau > 1.0:
+        if not isinstance(constant(tau, "LIFNode", "tau"), Tensor) and not tau > 1.0:
             raise ArgumentError(f"LIFNode: tau is a number of steps above 1, not {tau!r}.")
         self.tau = tau
         self.decay_input = decay_input
@@ -155,102 +173,3 @@ class LIFNode(_Resetting):
 
     def extend_repr(self) -> str:
         return f"tau={self.tau}, {super().extend_repr()}, decay_input={self.decay_input}"
-
-
-def initial_states(cell: Cell, x: Tensor) -> tuple[Tensor, ...]:
-    """The states of a neuron before its first input `x`: its `init_state`, or zeros for each state it takes."""
-    init_state = getattr(cell, "init_state", None)
-    if init_state is not None:
-        states = init_state(x)
-        return tuple(states) if isinstance(states, (tuple, list)) else (states,)
-    dtype = x.dtype if x.dtype.is_float else float32
-    return tuple(ops.zeros_like(x, dtype) for _ in range(state_count(cell)))
-
-
-def state_count(cell: Cell) -> int:
-    """How many states a neuron takes: the arguments of its construct after the first.
-
-    Raises:
-        ArgumentError: if the signature does not tell.
-    """
-    parameters = inspect.signature(cell.construct).parameters.values()
-    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
-        raise ArgumentError(
-            f"{type(cell).__name__}: construct takes *args, so the number of states is unknown. Give the Cell a method "
-            f"init_state(x), or pass the states."
-        )
-    return sum(p.default is p.empty for p in parameters) - 1
-
-
-class MultiStep(Cell):
-    """Runs a neuron over time: (T, B, ...) -> (T, B, ...).
-
-    Args:
-        cell: a Cell of one step, `construct(x, *states) -> (output, *states)`.
-        return_states: give `(y, (state, ...))` with the last states, instead of y.
-        checkpoint_every: see `ops.scan`.
-
-    Inputs:
-        x: (T, B, ...).
-        states: the states before the first step; left out, they come from `cell.init_state(x[0])`, or are zeros.
-
-    Raises:
-        ArgumentError: for another number of states, or a Cell that does not return (output, *states).
-        ShapeError, DTypeError: if a state changes its shape or dtype, naming it.
-
-    Example:
-        >>> spikes = MultiStep(LIFNode(tau=2.0))(ops.ones((8, 1, 3)) * 1.5)  # (8, 1, 3)
-    """
-
-    def __init__(self, cell: Cell, return_states: bool = False, checkpoint_every: int | None = None) -> None:
-        super().__init__()
-        if not isinstance(cell, Cell):
-            raise ArgumentError(f"MultiStep: takes a Cell, not a {type(cell).__name__}.")
-        self.cell = cell
-        self.return_states = return_states
-        self.checkpoint_every = checkpoint_every
-
-    def construct(self, x: Tensor, *states: Tensor) -> Any:
-        if x.ndim == 0 or x.shape[0] == 0:
-            raise ArgumentError(f"MultiStep: x is (T, B, ...) with at least one step, its shape is {x.shape}.")
-        first = tuple(states) or initial_states(self.cell, x[0])
-        name = type(self.cell).__name__
-
-        def step(carry: tuple[Tensor, ...], now: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
-            result = self.cell(now, *carry)
-            if not isinstance(result, tuple) or len(result) != len(carry) + 1:
-                got = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
-                raise ArgumentError(
-                    f"MultiStep: {name}.construct took {len(carry)} state(s) and must return (output, *states) with as "
-                    f"many; it returned {got}."
-                )
-            return tuple(result[1:]), result[0]
-
-        last, y = ops.scan(step, first, x, checkpoint_every=self.checkpoint_every)
-        return (y, last) if self.return_states else y
-
-
-class Recurrent(Cell):
-    """A neuron whose output of the step before comes back through a Cell with weights.
-
-    out, *states = cell(x + feedback(out_before), *states)
-
-    It is a Cell of one step itself, whose first state is the output; run it by `MultiStep`.
-
-    Args:
-        cell: the neuron.
-        feedback: from an output to an input of the neuron, for example `Dense(n, n)`.
-    """
-
-    def __init__(self, cell: Cell, feedback: Cell) -> None:
-        super().__init__()
-        self.cell = cell
-        self.feedback = feedback
-
-    def construct(self, x: Tensor, out: Tensor, *states: Tensor) -> tuple[Tensor, ...]:
-        after: tuple[Tensor, ...] = self.cell(x + self.feedback(out), *states)
-        return (after[0], *after)
-
-    def init_state(self, x: Tensor) -> tuple[Tensor, ...]:
-        """No output yet, and the neuron's own initial states."""
-        return (ops.zeros_like(x), *initial_states(self.cell, x))

@@ -128,12 +128,12 @@ class Optimizer(Cell):
         grads = [gradients] if isinstance(gradients, Tensor) else list(gradients)
         if len(grads) != len(self.parameters):
             raise ArgumentError(f"{who}: {len(grads)} gradient(s) for {len(self.parameters)} Parameter(s).")
-        for parameter, grad in zip(self.parameters, grads, strict=True):
+        for position, (parameter, grad) in enumerate(zip(self.parameters, grads, strict=True)):
             if not isinstance(grad, Tensor):
                 raise ArgumentError(f"{who}: the gradient of {parameter.name!r} is a {type(grad).__name__}, no Tensor.")
             if grad.shape != parameter.shape:
                 raise ShapeError(
-                    f"{who}: the gradient of {parameter.name!r} has shape {grad.shape}, the Parameter "
+                    f"{who}: gradient {position}, of {parameter.name!r}, has shape {grad.shape}, the Parameter "
                     f"{parameter.shape}. Are the gradients in the order of the Parameters?"
                 )
         return grads
@@ -151,7 +151,8 @@ def _parameters(params: Any, who: str) -> ParameterTuple:
     seen: dict[int, int] = {}
     for position, parameter in enumerate(found):
         if not isinstance(parameter, Parameter):
-            raise ParameterError(f"{who}: element {position} is a {type(parameter).__name__}, not a Parameter.")
+            groups = " Groups with settings of their own need an optimiser each." if isinstance(parameter, dict) else ""
+            raise ParameterError(f"{who}: element {position} is a {type(parameter).__name__}, not a Parameter.{groups}")
         if id(parameter) in seen:
             raise ParameterError(
                 f"{who}: Parameter {parameter.name!r} is there twice, as elements {seen[id(parameter)]} and {position}."

@@ -56,7 +56,7 @@ class Function(Elementwise):
         """The operands in the dtype that the rule asks for."""
         if len(inputs) != self.arity:
             raise ArgumentError(f"{self.name}: takes {self.arity} operand(s), got {len(inputs)}.")
-        operands = [x if type(x) in _NUMBERS else as_tensor(x, self.name) for x in inputs]
+        operands = [number_or_tensor(x, self.name) for x in inputs]
         if self.rule == "logical":
             return [astype(as_tensor(x, self.name), dtypes.bool_) for x in operands]
         if self.rule == "select":
@@ -72,6 +72,17 @@ class Function(Elementwise):
         if not self.complex_numbers and any(isinstance(x, Tensor) and x.dtype.category == 3 for x in operands):
             raise DTypeError(f"{self.name}: takes real numbers. Take ops.real(x), ops.imag(x) or ops.abs(x) first.")
         return operands
+
+
+def number_or_tensor(x: Any, name: str) -> Any:
+    """Python numbers as they are, NumPy's scalars as Python numbers, everything else as a Tensor.
+
+    `np.exp(-1 / tau)` is a float64 scalar; were it not as weak as a Python number, it would turn a network of float32
+    into one of float64.
+    """
+    if type(x) in _NUMBERS:
+        return x
+    return x.item() if isinstance(x, (np.number, np.bool_)) else as_tensor(x, name)
 
 
 def same_dtype(operands: Sequence[Any], name: str, floating: bool = False, widening: bool = False) -> list[Any]:

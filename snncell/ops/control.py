@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from snncell.errors import ArgumentError, DTypeError, ShapeError
@@ -41,28 +41,42 @@ def scan(
         DTypeError: if a carry changes its dtype.
         ArgumentError: for xs without a Tensor or of length 0.
     """
-    if checkpoint_every is not None and as_int(checkpoint_every, "scan", "checkpoint_every") < 1:
-        raise ArgumentError(f"scan: checkpoint_every is at least 1, not {checkpoint_every}.")
+    return run_scan(f, init, xs, reverse=reverse, checkpoint_every=checkpoint_every)
+
+
+def run_scan(
+    f: Callable[[Any, Any], tuple[Any, Any]],
+    init: Any,
+    xs: Any,
+    *,
+    reverse: bool = False,
+    checkpoint_every: int | None = None,
+    who: str = "scan",
+    names: Sequence[str] | None = None,
+) -> tuple[Any, Any]:
+    """`scan`, with the names that its errors use: `who` was called, and what the states are called."""
+    if checkpoint_every is not None and as_int(checkpoint_every, who, "checkpoint_every") < 1:
+        raise ArgumentError(f"{who}: checkpoint_every is at least 1, not {checkpoint_every}.")
     leaves, tree = structure.flatten(xs)
     if not leaves:
-        raise ArgumentError("scan: xs holds no Tensor, so there is no number of steps.")
+        raise ArgumentError(f"{who}: xs holds no Tensor, so there is no number of steps.")
     if any(leaf.ndim == 0 for leaf in leaves) or len({leaf.shape[0] for leaf in leaves}) != 1:
-        raise ShapeError(f"scan: xs need one common first axis; their shapes are {[leaf.shape for leaf in leaves]}.")
+        raise ShapeError(f"{who}: xs need one common first axis; their shapes are {[leaf.shape for leaf in leaves]}.")
     steps = [structure.unflatten(tree, slices) for slices in zip(*[unstack(leaf) for leaf in leaves], strict=True)]
     if not steps:
-        raise ArgumentError("scan: xs have no steps (a first axis of length 0).")
+        raise ArgumentError(f"{who}: xs have no steps (a first axis of length 0).")
     carry, collected = init, []
     for step in reversed(steps) if reverse else steps:
         result = f(carry, step)
         if not isinstance(result, tuple) or len(result) != 2:
-            raise ArgumentError(f"scan: f returns (carry, y), not {type(result).__name__}.")
+            raise ArgumentError(f"{who}: f returns (carry, y), not {type(result).__name__}.")
         after, y = result
-        _check_carry(carry, after)
+        _check_carry(carry, after, who, names)
         carry = after
         for value in structure.statics(structure.flatten(y)[1]):
             if value is not None:
                 raise ArgumentError(
-                    f"scan: f returned {value!r} in y, which cannot be stacked over time. Return a Tensor (or None)."
+                    f"{who}: f returned {value!r} in y, which cannot be stacked over time. Return a Tensor (or None)."
                 )
         collected.append(structure.flatten(y))
     if reverse:
@@ -71,22 +85,26 @@ def scan(
     return carry, structure.unflatten(collected[0][1], columns)
 
 
-def _check_carry(before: Any, after: Any) -> None:
+def _check_carry(before: Any, after: Any, who: str, names: Sequence[str] | None) -> None:
     old, old_tree = structure.flatten(before)
     new, new_tree = structure.flatten(after)
     if old_tree != new_tree:
         raise ShapeError(
-            f"scan: the carry came in as {_outline(before)} and went out as {_outline(after)}; f must return a carry "
+            f"{who}: the carry came in as {_outline(before)} and went out as {_outline(after)}; f must return a carry "
             f"of the same structure."
         )
     for position, (a, b) in enumerate(zip(old, new, strict=True)):
+        state = f"state {position if names is None else names[position]}"
         if a.shape != b.shape:
             raise ShapeError(
-                f"scan: state {position} has shape {a.shape} before a step and {b.shape} after it. Give it its full "
+                f"{who}: {state} has shape {a.shape} before a step and {b.shape} after it. Give it its full "
                 f"shape from the start, for instance ops.zeros({b.shape})."
             )
         if a.dtype != b.dtype:
-            raise DTypeError(f"scan: state {position} has dtype {a.dtype} before a step and {b.dtype} after it.")
+            raise DTypeError(
+                f"{who}: {state} has dtype {a.dtype} before a step and {b.dtype} after it. Begin with "
+                f"{b.dtype.name}, or convert what widens it in the step (a NumPy array of float64?)."
+            )
 
 
 def _outline(tree: Any) -> str:

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from snncell.errors import ArgumentError, ShapeError
-from snncell.ops import creation as new, linalg, logic as lg, reduce, shape as sh
+from snncell.ops import creation as new, linalg, reduce, shape as sh
 from snncell.ops.base import as_float, as_int, as_tensor, primitive, same_dtype
+from snncell.ops.indexing import pick
 from snncell.tape.tensor import Tensor
 
 Grads = Sequence[Any]
@@ -268,9 +269,22 @@ def max_pool(
     """The largest element of each window over `count` axes; the gradient goes to the first one that is largest."""
     name = f"max_pool{count}d"
     view = _pool_windows(x, count, kernel_size, stride, pad_mode, padding, dilation, -math.inf, name)
-    first = reduce.argmax(view, -1, keepdims=True)
-    chosen = lg.equal(new.arange(view.shape[-1]), first)
-    return reduce.sum(lg.where(chosen, view, 0.0), -1)
+    return pick(view, _first_largest.bind(view))
+
+
+@primitive
+def _first_largest(x: Any) -> Any:
+    """argmax of the last axis, one window place after the other: the axis is short, the others are long."""
+    best, found = x[..., 0].copy(), np.zeros(x.shape[:-1], np.int64)
+    for place in range(1, x.shape[-1]):
+        # A NaN is larger than everything, so that it comes through.
+        better = ~(x[..., place] <= best) & (best == best)
+        np.copyto(best, x[..., place], where=better)
+        found[better] = place
+    return found
+
+
+_first_largest.no_gradient()
 
 
 def avg_pool(

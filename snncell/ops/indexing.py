@@ -87,7 +87,10 @@ def _no_mask(index: Tensor) -> Tensor:
 
 
 @primitive
-def _gather(x: Any, indices: Any, axis: int) -> Any:
+def _gather(x: Any, indices: Any, axis: int, only_within: str | None) -> Any:
+    if only_within is not None and indices.size and (indices.min() < 0 or indices.max() >= x.shape[axis]):
+        wrong = indices.min() if indices.min() < 0 else indices.max()
+        raise TensorIndexError(f"{only_within} {wrong} is out of range; it must lie in [0, {x.shape[axis]}).")
     return np.take(x, indices, axis)
 
 
@@ -100,7 +103,7 @@ def _scatter_add(x: Any, indices: Any, axis: int, shape: tuple[int, ...]) -> Any
 
 
 @_gather.def_bprop
-def _(_x: Tensor, indices: Tensor, _out: Tensor, dout: Tensor, *, axis: int) -> Grads:
+def _(_x: Tensor, indices: Tensor, _out: Tensor, dout: Tensor, *, axis: int, only_within: str | None) -> Grads:
     return _scatter_add.bind(dout, indices, axis=axis, shape=_x.shape), None
 
 
@@ -117,8 +120,51 @@ def gather(x: Any, indices: Any, axis: int = 0) -> Tensor:
     """
     tensor = as_tensor(x, "gather")
     where = _no_mask(as_tensor(indices, "gather"))
-    result: Tensor = _gather.bind(tensor, where, axis=as_axis(axis, tensor.ndim, "gather"))
+    result: Tensor = _gather.bind(tensor, where, axis=as_axis(axis, tensor.ndim, "gather"), only_within=None)
     return result
+
+
+def lookup(table: Tensor, indices: Any, name: str) -> Tensor:
+    """Rows of `table` at `indices`, none negative; `name` is how an index out of range is called.
+
+    Raises:
+        DTypeError: if `indices` are no integers.
+        TensorIndexError: for an index out of range.
+    """
+    where = as_tensor(indices, name)
+    if where.dtype.category != 1:
+        raise DTypeError(f"{name}: indices are integers, not {where.dtype}. Convert them: x.astype('int64').")
+    rows: Tensor = _gather.bind(table, where, axis=0, only_within=name)
+    return rows
+
+
+@primitive
+def _pick(x: Any, indices: Any) -> Any:
+    return np.take_along_axis(x, indices[..., None], -1)[..., 0]
+
+
+@primitive
+def _place(x: Any, indices: Any, length: int) -> Any:
+    """Zeros with a last axis of `length`, and `x` at `indices` along it."""
+    out = np.zeros((*x.shape, length), x.dtype)
+    np.put_along_axis(out, indices[..., None], x[..., None], -1)
+    return out
+
+
+@_pick.def_bprop
+def _(_x: Tensor, indices: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return lambda: _place.bind(dout, indices, length=_x.shape[-1]), None
+
+
+@_place.def_bprop
+def _(_x: Tensor, indices: Tensor, _out: Tensor, dout: Tensor, *, length: int) -> Grads:
+    return lambda: _pick.bind(dout, indices), None
+
+
+def pick(x: Tensor, indices: Tensor) -> Tensor:
+    """One element of the last axis for each place: x (..., n), indices (...) -> (...)."""
+    picked: Tensor = _pick.bind(x, indices)
+    return picked
 
 
 @primitive

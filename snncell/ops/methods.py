@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
+from snncell.errors import DTypeError
 from snncell.ops import activation, base, elementwise as el, indexing, linalg, logic, reduce, shape as sh
+from snncell.tape.state import STATE
 from snncell.tape.tensor import Tensor
+from snncell.tape.tracing import user_line
 
 
 def _flipped(function: Any) -> Any:
@@ -39,12 +43,33 @@ def _hang_in() -> None:
         setattr(Tensor, f"__{name}__", _method(function))
     setattr(Tensor, "__getitem__", indexing.getitem)
     setattr(Tensor, "flatten", lambda x, start_dim=0, end_dim=-1: sh.flatten(x, start_dim, end_dim))
+    setattr(Tensor, "__array_ufunc__", _array_ufunc)
     setattr(Tensor, "T", property(sh.transpose, doc="The axes in reverse order."))
     for module in (el, activation, logic, reduce, sh, indexing):
         for name in _METHODS[module.__name__.rpartition(".")[2]].split():
             setattr(Tensor, name, _method(getattr(module, name)))
     for name, function in {"astype": base.astype, "matmul": linalg.matmul}.items():
         setattr(Tensor, name, function)
+
+
+_UFUNCS: dict[str, Any] = {
+    "add": el.add, "subtract": el.sub, "multiply": el.mul, "divide": el.div, "floor_divide": el.floor_div,
+    "remainder": el.mod, "power": el.pow, "matmul": linalg.matmul, "less": logic.less, "less_equal": logic.less_equal,
+    "greater": logic.greater, "greater_equal": logic.greater_equal, "equal": logic.equal,
+    "not_equal": logic.not_equal, "bitwise_and": logic.bitwise_and, "bitwise_or": logic.bitwise_or,
+    "bitwise_xor": logic.bitwise_xor,
+}  # fmt: skip
+
+
+def _array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+    """`ndarray * tensor` is a Tensor; NumPy's functions are refused, for they would lose the gradient."""
+    if method == "__call__" and not options and ufunc.__name__ in _UFUNCS:
+        return _UFUNCS[ufunc.__name__](*inputs)
+    where = f"\n  at {user_line()}" if STATE.trace is not None else ""
+    raise DTypeError(
+        f"np.{ufunc.__name__} takes arrays, not Tensors: no gradient would flow through it. Use snncell's operation of "
+        f"that name (ops.exp, ops.maximum, ...), or np.asarray(x) where no gradient is wanted.{where}"
+    )
 
 
 def _invert(x: Tensor) -> Tensor:
@@ -58,8 +83,7 @@ def _method(function: Any) -> Any:
     def method(self: Tensor, *args: Any, **options: Any) -> Any:
         return function(self, *args, **options)
 
-    method.__doc__ = function.__doc__
-    return method
+    return functools.wraps(function, updated=())(method) if hasattr(function, "__name__") else method
 
 
 _METHODS = {

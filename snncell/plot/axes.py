@@ -21,6 +21,22 @@ def axes_or_new(ax: Any, width: float = 6.0, height: float = 3.0) -> Any:
     return plt.subplots(figsize=(width, height), layout="constrained")[1]
 
 
+def whole_steps(axes: Any) -> None:
+    """Label the time axis at whole steps."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_xlabel("time step")
+
+
+def legend(axes: Any) -> None:
+    """A legend beside the Axes where the layout makes room for it, else inside."""
+    figure = axes.figure
+    beside = hasattr(figure, "get_layout_engine") and figure.get_layout_engine() is not None
+    place = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)} if beside else {"loc": "best"}
+    axes.legend(fontsize=8, frameon=False, **place)
+
+
 def array_of(x: Any, ndim: int, who: str, axes: str) -> np.ndarray[Any, Any]:
     """`x` as an array with `ndim` axes.
 

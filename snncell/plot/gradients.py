@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from snncell.errors import ArgumentError
-from snncell.plot.axes import COLOURS, axes_or_new
+from snncell.plot.axes import COLOURS, axes_or_new, whole_steps
 
 _MARKERS = "osv^Dx+"
 
@@ -37,8 +37,8 @@ def gradient_norms(gradients: Mapping[str, Any], ax: Any = None, title: str | No
         style = {"color": COLOURS[number % len(COLOURS)], "marker": _MARKERS[number % len(_MARKERS)]}
         axes.plot(steps, np.where(norms > 0, norms, np.nan), label=name, linewidth=1.4, markersize=4, **style)
     axes.set_yscale("log")
-    axes.set_xlabel("time step")
-    axes.set_ylabel("gradient norm")
+    whole_steps(axes)
+    axes.set_ylabel("gradient norm (L2)")
     axes.legend(fontsize=8, frameon=False)
     if title:
         axes.set_title(title, fontsize=10)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from snncell.errors import ShapeError
-from snncell.plot.axes import COLOURS, array_of, axes_or_new
+from snncell.plot.axes import COLOURS, array_of, axes_or_new, legend, whole_steps
 
 _STYLES = ("-", "--", ":", "-.")  # when the colours are used up, the lines change
 
@@ -30,8 +30,8 @@ def raster(spikes: Any, ax: Any = None, title: str | None = None, colour: str = 
     height = max(1.0, min(40.0, 1200.0 / max(array.shape[1], 1)))
     axes.scatter(steps, neurons, s=height, c=colour, marker="|", linewidths=1.2)
     axes.set_xlim(-0.5, array.shape[0] - 0.5)
-    axes.set_ylim(-0.5, array.shape[1] - 0.5)
-    axes.set_xlabel("time step")
+    axes.set_ylim(-1.0, array.shape[1])
+    whole_steps(axes)
     axes.set_ylabel("neuron")
     rate = len(steps) / max(array.size, 1)
     axes.set_title(f"{title + ': ' if title else ''}{len(steps)} spikes, {rate:.3f} per neuron and step", fontsize=10)
@@ -49,7 +49,7 @@ def membrane(
     """Membrane potentials as lines, with the threshold and a triangle where a neuron spikes.
 
     Args:
-        v: (T, N), in units of the threshold's.
+        v: (T, N), in units of the threshold's; before the reset, if spikes are to stand above the threshold.
         spikes: (T, N), if they are to be marked.
         v_threshold: drawn as a dashed line.
         ax: the Axes to draw on; a new one if it is left out.
@@ -75,9 +75,9 @@ def membrane(
             axes.plot(at, potential[at, neuron], "^", color=colour, markersize=6, label="_spikes")
     if v_threshold is not None:
         axes.axhline(v_threshold, color="0.5", linestyle="--", linewidth=1.0, label="threshold")
-    axes.set_xlabel("time step")
+    whole_steps(axes)
     axes.set_ylabel("membrane potential")
-    axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
+    legend(axes)
     if title:
         axes.set_title(title, fontsize=10)
     return axes

@@ -47,8 +47,13 @@ def tracing_to(trace: Trace | None) -> Iterator[None]:
 
 
 @contextmanager
-def smoothing() -> Iterator[None]:
-    """Let every Cell that has a method `primitive` run it, in the body, instead of its construct and bprop."""
+def smooth() -> Iterator[None]:
+    """A context in which every Cell that has a method `primitive` runs that smooth function instead of its construct.
+
+    Example:
+        >>> with snncell.surrogate.smooth():
+        ...     snncell.testing.check_grads(net, x)  # finite differences see a network without steps
+    """
     outer, STATE.smooth = STATE.smooth, True
     try:
         yield

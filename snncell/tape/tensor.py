@@ -37,9 +37,6 @@ class Tensor:
     """
 
     __slots__ = ("__weakref__", "_data", "_entry", "_index")
-    __array_ufunc__ = None  # `ndarray * tensor` is a Tensor: NumPy leaves the operator to us
-    __array_priority__ = 1000
-
     _data: Any  # a NumPy array, or inside a trace a Value of the Program
     _entry: Entry | None  # the tape entry that this is an output of, if a gradient may flow into it
     _index: int  # which output
@@ -181,6 +178,7 @@ class Tensor:
 
     if TYPE_CHECKING:  # hung in by ops/methods.py
 
+        def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any: ...
         def __getattr__(self, name: str) -> Callable[..., Tensor]: ...
         @property
         def T(self) -> Tensor: ...  # noqa: N802 (NumPy's name)

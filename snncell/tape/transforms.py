@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -97,7 +97,10 @@ def _weights(weights: Any, who: str) -> tuple[Parameter, ...] | None:
     if weights is None:
         return None
     if not isinstance(weights, (Parameter, tuple, list)):
-        raise GradientError(f"{who}: weights is a Parameter, or a tuple or list of them, not {weights!r}.")
+        raise GradientError(
+            f"{who}: weights is a Parameter, or a tuple or list of them (net.trainable_params()), not "
+            f"{type(weights).__name__} {weights!r:.60}."
+        )
     found = (weights,) if isinstance(weights, Parameter) else tuple(weights)
     for weight in found:
         if not isinstance(weight, Parameter):
@@ -186,6 +189,8 @@ def _gradient_function(
 ) -> Callable[..., Any]:
     if not callable(fn):
         raise GradientError(f"{who}: the first argument is a function or a Cell, not a {type(fn).__name__}.")
+    if isinstance(weights, Iterator):
+        weights = tuple(weights)  # a generator could be used once only
     positions = (grad_position,) if isinstance(grad_position, int) else tuple(grad_position or ())
     if not positions and weights is None:
         raise GradientError(f"{who}: nothing to differentiate with respect to; give grad_position or weights.")

@@ -1,0 +1,106 @@
+"""How a Cell is called: its inputs by name, arguments that do not fit, and the calls that are running."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from snncell.errors import CallError
+
+
+class Call:
+    """One call of a Cell, forward or backward, and what is saved from the one for the other."""
+
+    def __init__(self, cell: Any, saved: tuple[Any, ...] = ()) -> None:
+        self.cell = cell
+        self.saved = saved
+
+    @contextmanager
+    def active(self, stack: list[Call]) -> Iterator[None]:
+        """Be the innermost call in the body."""
+        stack.append(self)
+        try:
+            yield
+        finally:
+            stack.pop()
+
+
+class Calls(threading.local):
+    """The calls that are running on this thread."""
+
+    def __init__(self) -> None:
+        self.forward: list[Call] = []
+        self.backward: list[Call] = []
+
+
+CALLS = Calls()
+
+
+def innermost_call(cell: Any, backward: bool) -> Any:
+    """The innermost running call of `cell`, or None: it has `saved`, the values kept for its reverse."""
+    calls = CALLS.backward if backward else CALLS.forward
+    return next((call for call in reversed(calls) if call.cell is cell), None)
+
+
+class _Signature(NamedTuple):
+    whole: inspect.Signature
+    plain: list[str] | None  # the names, if all arguments are given one by one
+
+
+_signatures: dict[Any, _Signature] = {}
+
+
+def _signature_of(construct: Callable[..., Any]) -> _Signature:
+    function = getattr(construct, "__func__", construct)
+    if function not in _signatures:
+        whole = inspect.signature(construct)
+        parameters = whole.parameters.values()
+        plain = all(p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters)
+        _signatures[function] = _Signature(whole, list(whole.parameters) if plain else None)
+    return _signatures[function]
+
+
+def refuse_arguments(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raise a CallError if the arguments of the call do not fit construct, and it was not something inside of it."""
+    signature = _signature_of(cell.construct).whole
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as misfit:
+        neuron = hasattr(cell, "init_state") and len(args) == 1
+        hint = " It is one time step of a neuron: nn.MultiStep(cell)(x) runs it over time and keeps its states."
+        raise CallError(
+            f"{type(cell).__name__}.construct takes {signature}; the call gave {len(args) + len(kwargs)} argument(s): "
+            f"{misfit}.{hint if neuron else ''}"
+        ) from None
+
+
+def named_inputs(
+    construct: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[list[str], list[Any]]:
+    """The inputs in the order of construct's signature, keywords put in place and defaults filled in."""
+    signature, plain = _signature_of(construct)
+    if plain is not None and not kwargs and len(args) == len(plain):
+        return plain, list(args)
+    try:
+        bound = signature.bind(*args, **kwargs)
+    except TypeError:
+        refuse_arguments(construct.__self__, args, kwargs)  # type: ignore[attr-defined]
+        raise
+    bound.apply_defaults()
+    names: list[str] = []
+    values: list[Any] = []
+    for name, value in bound.arguments.items():
+        kind = signature.parameters[name].kind
+        if kind is inspect.Parameter.VAR_POSITIONAL:
+            names += [f"{name}[{i}]" for i in range(len(value))]
+            values += value
+        elif kind is inspect.Parameter.VAR_KEYWORD:
+            names += value
+            values += value.values()
+        else:
+            names.append(name)
+            values.append(value)
+    return names, values

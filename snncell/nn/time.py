@@ -1,0 +1,141 @@
+"""What runs neurons over time: MultiStep, and Recurrent, which feeds outputs back."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from snncell import ops
+from snncell.cell import Cell
+from snncell.dtype import float32
+from snncell.errors import ArgumentError
+from snncell.ops.control import run_scan
+from snncell.tape.tensor import Tensor
+
+
+def initial_states(cell: Cell, x: Tensor) -> tuple[Tensor, ...]:
+    """The states of a neuron before its first input `x`: its `init_state`, or zeros for each state it takes."""
+    init_state = getattr(cell, "init_state", None)
+    if init_state is not None:
+        states = init_state(x)
+        return tuple(states) if isinstance(states, (tuple, list)) else (states,)
+    dtype = x.dtype if x.dtype.is_float else float32
+    return tuple(ops.zeros_like(x, dtype) for _ in range(state_count(cell)))
+
+
+def state_count(cell: Cell) -> int:
+    """How many states a neuron takes: the arguments of its construct after the first.
+
+    Raises:
+        ArgumentError: if the signature does not tell.
+    """
+    parameters = inspect.signature(cell.construct).parameters.values()
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        raise ArgumentError(
+            f"{type(cell).__name__}: construct takes *args, so the number of states is unknown. Give the Cell a method "
+            f"init_state(x), or pass the states."
+        )
+    return sum(p.default is p.empty for p in parameters) - 1
+
+
+class MultiStep(Cell):
+    """Runs a neuron over time: (T, B, ...) -> (T, B, ...).
+
+    Args:
+        cell: a Cell of one step, `construct(x, *states) -> (output, *states)`.
+        return_states: give `(y, (state, ...))` with the last states, instead of y.
+        checkpoint_every: see `ops.scan`.
+
+    Inputs:
+        x: (T, B, ...).
+        states: the states before the first step; left out, they come from `cell.init_state(x[0])`, or are zeros.
+
+    Raises:
+        ArgumentError: for another number of states, or a Cell that does not return (output, *states).
+        ShapeError, DTypeError: if a state changes its shape or dtype, naming it.
+
+    The output of the Cell may be any structure of Tensors, which is collected as it is: to record potentials beside
+    spikes, write a Cell whose construct returns `((spike, v), *states)`.
+
+    Example:
+        >>> spikes = MultiStep(LIFNode(tau=2.0))(ops.ones((8, 1, 3)) * 1.5)  # (8, 1, 3)
+    """
+
+    def __init__(self, cell: Cell, return_states: bool = False, checkpoint_every: int | None = None) -> None:
+        super().__init__()
+        if not isinstance(cell, Cell):
+            raise ArgumentError(f"MultiStep: takes a Cell, not a {type(cell).__name__}.")
+        self.cell = cell
+        self.return_states = return_states
+        self.checkpoint_every = checkpoint_every
+
+    def construct(self, x: Tensor, *states: Tensor) -> Any:
+        if x.ndim == 0 or x.shape[0] == 0:
+            raise ArgumentError(f"MultiStep: x is (T, B, ...) with at least one step, its shape is {x.shape}.")
+        name = type(self.cell).__name__
+        first = tuple(states) or initial_states(self.cell, x[0])
+        names = self._names_of(first)
+
+        def step(carry: tuple[Tensor, ...], now: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
+            result = self.cell(now, *carry)
+            if not isinstance(result, tuple) or len(result) != len(carry) + 1:
+                got = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
+                raise ArgumentError(
+                    f"MultiStep: {name}.construct took {len(carry)} state(s) and must return (output, *states) with as "
+                    f"many; it returned {got}."
+                )
+            return tuple(result[1:]), result[0]
+
+        last, y = run_scan(
+            step, first, x, checkpoint_every=self.checkpoint_every, who=f"MultiStep({name})", names=names
+        )
+        return (y, last) if self.return_states else y
+
+    def _names_of(self, states: tuple[Any, ...]) -> list[str]:
+        """What construct calls the states, after checking that they are as many as it takes, and Tensors."""
+        name = type(self.cell).__name__
+        parameters = list(inspect.signature(self.cell.construct).parameters.values())[1:]
+        names = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+        open_ended = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+        least = sum(p.default is p.empty for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD)
+        if len(states) < least or (len(states) > len(names) and not open_ended):
+            raise ArgumentError(
+                f"MultiStep: {name}.construct takes the state(s) {', '.join(names) or 'none'} after its input, but got "
+                f"{len(states)}. Give one for each, as arguments or from init_state."
+                + (" A Cell without states runs by nn.TimeDistributed, or is called directly." if not names else "")
+            )
+        for position, state in enumerate(states):
+            if not isinstance(state, Tensor):
+                raise ArgumentError(
+                    f"MultiStep: a state of {name} is a {type(state).__name__}, not a Tensor; for instance "
+                    f"ops.full(x.shape, {state!r})."
+                )
+            if position >= len(names):
+                names.append(f"number {position}")
+        return names
+
+
+class Recurrent(Cell):
+    """A neuron whose output of the step before comes back through a Cell with weights.
+
+    out, *states = cell(x + feedback(out_before), *states)
+
+    It is a Cell of one step itself, whose first state is the output; run it by `MultiStep`.
+
+    Args:
+        cell: the neuron.
+        feedback: from an output to an input of the neuron, for example `Dense(n, n)`.
+    """
+
+    def __init__(self, cell: Cell, feedback: Cell) -> None:
+        super().__init__()
+        self.cell = cell
+        self.feedback = feedback
+
+    def construct(self, x: Tensor, out: Tensor, *states: Tensor) -> tuple[Tensor, ...]:
+        after: tuple[Tensor, ...] = self.cell(x + self.feedback(out), *states)
+        return (after[0], *after)
+
+    def init_state(self, x: Tensor) -> tuple[Tensor, ...]:
+        """No output yet, and the neuron's own initial states."""
+        return (ops.zeros_like(x), *initial_states(self.cell, x))

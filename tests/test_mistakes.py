@@ -1,0 +1,171 @@
+"""Mistakes that users make: each error names what was written, what was expected, and the mend."""
+
+import numpy as np
+import pytest
+
+import snncell
+from snncell import Parameter, Tensor, nn, ops, surrogate, testing
+from snncell.errors import (
+    ArgumentError,
+    AssignError,
+    CallError,
+    CheckpointError,
+    DTypeError,
+    GradientError,
+    ParameterError,
+    TensorIndexError,
+)
+
+X = np.ones((2, 3), np.float32)
+
+
+def test_a_neuron_called_without_its_state_is_sent_to_multistep():
+    with pytest.raises(CallError, match=r"LIFNode\.construct takes \(x.*v.*\).*missing.*'v'.*nn\.MultiStep"):
+        nn.LIFNode()(Tensor(X))
+
+
+def test_too_many_arguments_are_named_and_errors_inside_are_left_alone():
+    class Inside(nn.Cell):
+        def construct(self, x):
+            return len(3)  # a TypeError of its own
+
+    with pytest.raises(CallError, match=r"ReLU\.construct takes \(x.*2 argument"):
+        nn.ReLU()(Tensor(X), Tensor(X))
+    with pytest.raises(TypeError, match=r"object of type 'int' has no len") as caught:
+        Inside()(Tensor(X))
+    assert not isinstance(caught.value, CallError)
+
+
+def test_a_cell_with_a_bprop_checks_its_arguments_too():
+    with pytest.raises(CallError, match=r"relusigmoid\.construct takes \(x"):
+        surrogate.relusigmoid()(Tensor(X), 1)
+
+
+def test_numpy_arrays_go_into_cells_and_keep_their_dtype():
+    assert nn.Dense(3, 4)(X).dtype == snncell.float32
+    assert nn.CrossEntropyLoss()(ops.ones((2, 3)), np.array([0, 2])).shape == ()
+    assert nn.MultiStep(nn.IFNode(fire=False))(np.ones((4, 2, 3))).dtype == snncell.float64
+
+
+def test_numpys_functions_are_refused_and_its_operators_are_not():
+    x = Tensor(X)
+    with pytest.raises(DTypeError, match=r"np\.exp takes arrays, not Tensors.*ops\.exp"):
+        np.exp(x)
+    with pytest.raises(DTypeError, match=r"np\.add"):
+        np.add.reduce(x)
+    for result in (X * x, X - x, X / x, np.float32(2) ** x, x > X, x == X, X @ ops.ones((3, 2))):
+        assert isinstance(result, Tensor)
+    gradient = ops.grad(lambda x: (X * 3 * x).sum())(x)
+    np.testing.assert_array_equal(gradient.asnumpy(), np.full((2, 3), 3, np.float32))
+    array = X.copy()
+    with pytest.raises(DTypeError, match=r"np\.add"):
+        array += x
+
+
+@pytest.mark.compiled
+def test_numpys_function_on_a_traced_value_names_the_line():
+    with pytest.raises(DTypeError, match=r"np\.tanh(.|\n)*at test_mistakes\.py:\d+: .*np\.tanh"):
+        snncell.jit(lambda x: np.tanh(x))(Tensor(X))
+
+
+def test_states_are_counted_and_must_be_tensors():
+    class Two(nn.Cell):
+        def construct(self, x, v, w):
+            return x, v, w
+
+        def init_state(self, x):
+            return ops.zeros_like(x)
+
+    class Floats(Two):
+        def init_state(self, x):
+            return 0.0, 1.0
+
+    with pytest.raises(ArgumentError, match=r"MultiStep: Two.construct takes the state\(s\) v, w .*but got 1"):
+        nn.MultiStep(Two())(ops.ones((3, 2)))
+    with pytest.raises(ArgumentError, match=r"a state of Floats is a float, not a Tensor; for instance ops\.full"):
+        nn.MultiStep(Floats())(ops.ones((3, 2)))
+    with pytest.raises(ArgumentError, match=r"LIFNode.construct takes the state\(s\) v .*but got 2"):
+        nn.MultiStep(nn.LIFNode())(ops.ones((3, 2)), ops.ones((2,)), ops.ones((2,)))
+
+
+def test_a_state_that_changes_its_dtype_is_called_by_its_name():
+    class Widening(nn.Cell):
+        def construct(self, x, v):
+            return x, v + np.ones(2)
+
+    with pytest.raises(DTypeError, match=r"MultiStep\(Widening\): state v has dtype Float32 before a step and Float64"):
+        nn.MultiStep(Widening())(ops.ones((3, 2)))
+
+
+def test_an_output_of_several_tensors_is_collected():
+    class Recording(nn.Cell):
+        def construct(self, x, v):
+            v = v * 0.5 + x
+            return (ops.greater(v, 1.0).astype("float32"), v), v
+
+    spikes, potentials = nn.MultiStep(Recording())(ops.ones((3, 2)))
+    np.testing.assert_array_equal(potentials.asnumpy()[:, 0], [1.0, 1.5, 1.75])
+    np.testing.assert_array_equal(spikes.asnumpy()[:, 0], [0.0, 1.0, 1.0])
+
+
+@pytest.mark.parametrize("value", [3, Tensor(X), [1.0]])
+def test_a_parameter_is_not_lost_by_an_assignment(value):
+    net = nn.Dense(3, 4)
+    with pytest.raises(AssignError, match=r"Dense\.weight is a Parameter; a .* in its place.*set_data"):
+        net.weight = value
+    net.weight = Parameter(Tensor(X))
+    assert net.weight.shape == (2, 3)
+
+
+def test_neurons_refuse_constants_that_are_none():
+    with pytest.raises(ArgumentError, match=r"LIFNode: v_threshold is a number, a Tensor or a Parameter, not 'a'"):
+        nn.LIFNode(v_threshold="a")
+    with pytest.raises(ArgumentError, match=r"LIFNode: tau is a number of steps above 1"):
+        nn.LIFNode(tau=1.0)
+    with pytest.raises(ArgumentError, match=r"IFNode: surrogate_function is .* surrogate\.ATan\(\), not <class"):
+        nn.IFNode(surrogate_function=surrogate.ATan)
+
+
+def test_an_embedding_names_itself():
+    table = nn.Embedding(5, 3)
+    for wrong in (-1, 5):
+        with pytest.raises(TensorIndexError, match=rf"Embedding: index {wrong} is out of range; .*\[0, 5\)"):
+            table(Tensor([wrong]))
+    with pytest.raises(DTypeError, match=r"Embedding: index: indices are integers, not Float32.*astype"):
+        table(Tensor([1.0]))
+
+
+def test_weights_may_be_a_generator_but_not_a_cell():
+    net = nn.Dense(3, 1)
+    gradients = ops.grad(lambda x: net(x).sum(), None, net.get_parameters())
+    assert len(gradients(Tensor(X))) == len(gradients(Tensor(X))) == 2
+    with pytest.raises(GradientError, match=r"net\.trainable_params\(\)\), not Dense"):
+        ops.grad(net, None, net)(Tensor(X))
+
+
+def test_parameter_groups_are_said_to_be_missing():
+    with pytest.raises(ParameterError, match=r"element 0 is a dict, not a Parameter\. Groups"):
+        nn.Adam([{"params": nn.Dense(2, 2).trainable_params()}])
+
+
+def test_a_checkpoint_of_another_net_names_the_file(tmp_path):
+    snncell.save_checkpoint(nn.Dense(2, 2), tmp_path / "a")
+    with pytest.raises(CheckpointError, match=r"load_checkpoint: .*a: .*'weight' is Float32\[2, 2\]"):
+        snncell.load_checkpoint(tmp_path / "a", nn.Dense(3, 2))
+
+
+def test_a_convolution_checks_its_padding_when_it_is_made():
+    with pytest.raises(ArgumentError, match=r'Conv2d: padding=1 needs pad_mode="pad"'):
+        nn.Conv2d(1, 4, 3, padding=1)
+
+
+def test_checks_take_numpy_arrays():
+    testing.check_bprop(surrogate.ATan(), np.linspace(-1, 1, 5))
+    testing.check_grads(ops.tanh, np.linspace(-1, 1, 5))
+
+
+def test_help_shows_signatures():
+    import inspect
+
+    assert list(inspect.signature(ops.maximum).parameters) == ["x", "y"]
+    assert list(inspect.signature(Tensor.sum).parameters) == ["x", "axis", "keepdims"]
