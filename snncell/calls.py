@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -50,17 +51,18 @@ class _Signature(NamedTuple):
     plain: list[str] | None  # the names, if all arguments are given one by one
 
 
-_signatures: dict[Any, _Signature] = {}
+_signatures: weakref.WeakKeyDictionary[Any, _Signature] = weakref.WeakKeyDictionary()
 
 
 def _signature_of(construct: Callable[..., Any]) -> _Signature:
     function = getattr(construct, "__func__", construct)
-    if function not in _signatures:
+    found = _signatures.get(function)
+    if found is None:
         whole = inspect.signature(construct)
         parameters = whole.parameters.values()
         plain = all(p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters)
-        _signatures[function] = _Signature(whole, list(whole.parameters) if plain else None)
-    return _signatures[function]
+        found = _signatures[function] = _Signature(whole, list(whole.parameters) if plain else None)
+    return found
 
 
 def refuse_arguments(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

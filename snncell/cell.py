@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -62,7 +63,7 @@ class Cell:
         if "version" not in state:
             raise self._not_begun()
         old = state.get(name, _SIMPLE)
-        if old is value or (type(old) is type(value) and isinstance(value, _SIMPLE) and old == value):
+        if old is value or (type(old) is type(value) and isinstance(value, _SIMPLE) and repr(old) == repr(value)):
             return
         if isinstance(old, Parameter) and value is not None and not isinstance(value, Parameter):
             raise AssignError(
@@ -265,15 +266,18 @@ class Cell:
         return () if call is None else tuple(call.saved)
 
 
+_hook_numbers = itertools.count()
+
+
 class HookHandle:
     """A registered hook; `remove()` takes it off again."""
 
     def __init__(self, cell: Cell, hooks: dict[int, Any], hook: Callable[..., Any]) -> None:
-        self._cell, self._hooks = cell, hooks
-        hooks[id(self)] = hook
+        self._cell, self._hooks, self._number = cell, hooks, next(_hook_numbers)
+        hooks[self._number] = hook
         cell.__dict__["version"] += 1  # a trace without the hook is out of date
 
     def remove(self) -> None:
         """Take the hook off."""
-        if self._hooks.pop(id(self), None) is not None:
+        if self._hooks.pop(self._number, None) is not None:
             self._cell.__dict__["version"] += 1

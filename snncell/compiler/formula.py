@@ -47,6 +47,7 @@ class Elementwise(Primitive):
         self.formula = formula
         self.rule = rule
         self.arity = formula.__code__.co_argcount
+        self.integer_loops = True  # whether a generated loop may compute it on integers
 
     @property
     def __signature__(self) -> inspect.Signature:

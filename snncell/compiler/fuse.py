@@ -54,6 +54,8 @@ def loop_shape(step: Step) -> tuple[int, ...] | None:
     if not compiled_here([value.dtype for value in values]):
         return None
     if isinstance(step.op, Elementwise):
+        if not step.op.integer_loops and step.outputs[0].dtype.kind != "f":
+            return None
         return step.outputs[0].shape
     if isinstance(step.op, Reduction):
         shape: tuple[int, ...] = step.inputs[0].shape

@@ -45,7 +45,13 @@ def build(name: str, source: str, signature: Sequence[Any], parallel: bool) -> C
         path = _write(f"{name}_{digest}.py", source)
         if os.environ.get("SNNCELL_DEBUG") == "1":
             sys.stderr.write(f"snncell: {path}\n")
-        kernel = policy.compile_kernel(getattr(_load(path), name), signature, parallel)
+        function = getattr(_load(path), name)
+        try:
+            kernel = policy.compile_kernel(function, signature, parallel)
+        except Exception:
+            if not _forget(path):
+                raise
+            kernel = policy.compile_kernel(function, signature, parallel)  # without what was damaged
         _built[key] = kernel
     return kernel
 
@@ -76,6 +82,14 @@ def _write(filename: str, source: str) -> Path:
         )
         return _write(filename, source)
     return path
+
+
+def _forget(path: Path) -> bool:
+    """Remove what Numba has stored for a generated file; whether there was anything."""
+    stored = [*path.parent.glob(f"__pycache__/{path.stem}.*.nb[ic]")]
+    for file in stored:
+        file.unlink(missing_ok=True)
+    return bool(stored)
 
 
 def _load(path: Path) -> Any:

@@ -112,6 +112,8 @@ class CrossEntropyLoss(_Loss):
         if self.weight is not None:
             shape = (1, -1, *(1,) * (logits.ndim - 2))
             target = target * (self.weight if isinstance(self.weight, Tensor) else Tensor(self.weight)).reshape(shape)
+        if counts is not None:  # a class that is masked by -inf does not count, unless it is the label
+            log_p = ops.select(ops.equal(target, 0.0), 0.0, log_p)
         each = -(log_p * target).sum(1)
         if counts is None:
             return self.reduced(each)

@@ -125,12 +125,13 @@ class LayerNorm(Cell):
         super().__init__()
         shape = normalized_shape if isinstance(normalized_shape, (tuple, list)) else (normalized_shape,)
         self.normalized_shape = tuple(positive(n, "LayerNorm", "normalized_shape") for n in shape)
-        if begin_norm_axis < 0:
-            self.norm_axes = tuple(range(begin_norm_axis, 0))
-        else:
-            self.norm_axes = tuple(range(-len(self.normalized_shape), 0))
-        if len(self.normalized_shape) > 1 and begin_norm_axis == -1:
-            self.norm_axes = tuple(range(-len(self.normalized_shape), 0))
+        first = -len(self.normalized_shape)
+        if begin_norm_axis not in (-1, first) or begin_params_axis not in (-1, first):
+            raise ArgumentError(
+                f"LayerNorm: begin_norm_axis={begin_norm_axis} and begin_params_axis={begin_params_axis}; here the axes "
+                f"that are normalised are those of normalized_shape {self.normalized_shape}, so leave both at -1."
+            )
+        self.norm_axes = tuple(range(first, 0))
         self.epsilon = epsilon
         self.gamma = Parameter(initializer(gamma_init, self.normalized_shape, dtype))
         self.beta = Parameter(initializer(beta_init, self.normalized_shape, dtype))

@@ -22,10 +22,13 @@ _NUMBERS = (bool, int, float, complex)
 class Function(Elementwise):
     """An elementwise operation as users call it: operands of any dtype, arrays and Python numbers among them."""
 
-    def __init__(self, formula: Callable[..., Any], rule: str, complex_numbers: bool, booleans: bool) -> None:
+    def __init__(
+        self, formula: Callable[..., Any], rule: str, complex_numbers: bool, booleans: bool, integer_loops: bool
+    ) -> None:
         super().__init__(formula, rule)
         self.complex_numbers = complex_numbers  # whether the reverse is right for them
         self.booleans = booleans or rule != "same"  # whether the formula of booleans is a boolean
+        self.integer_loops = integer_loops
         self.plain = rule not in ("select", "logical")
 
     def __call__(self, *inputs: Any) -> Tensor:
@@ -119,7 +122,7 @@ def same_dtype(operands: Sequence[Any], name: str, floating: bool = False, widen
 
 
 def elementwise(
-    rule: str, complex_numbers: bool = False, booleans: bool = False
+    rule: str, complex_numbers: bool = False, booleans: bool = False, integer_loops: bool = True
 ) -> Callable[[Callable[..., Any]], Function]:
     """Declare an elementwise operation by its formula; `Elementwise` says what the rules are.
 
@@ -127,8 +130,9 @@ def elementwise(
         rule: how dtypes behave.
         complex_numbers: whether it takes complex numbers, its reverse being right for them.
         booleans: with the rule "same", whether it takes booleans and gives one.
+        integer_loops: whether a loop may compute it on integers; not where NumPy refuses some of their values.
     """
-    return lambda formula: Function(formula, rule, complex_numbers, booleans)
+    return lambda formula: Function(formula, rule, complex_numbers, booleans, integer_loops)
 
 
 def primitive(evaluate: Callable[..., Any]) -> Primitive:
@@ -164,7 +168,15 @@ def _cast(x: Any) -> Any:
 
 cast_primitive = _Cast(_cast, "same")
 cast_primitive.name = "cast"
-cast_primitive.evaluate = lambda x, dtype: (x.real if x.dtype.kind == "c" != dtype.kind else x).astype(dtype)
+
+
+def _cast_array(x: Any, dtype: Any) -> Any:
+    if x.dtype.kind != "c" or dtype.kind in "cb":
+        return x.astype(dtype)
+    return x.real.astype(dtype)  # NumPy would warn
+
+
+cast_primitive.evaluate = _cast_array
 
 
 @cast_primitive.def_bprop

@@ -86,7 +86,7 @@ def mod(x: Any, y: Any) -> Any:
 
 @mod.def_bprop
 def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
-    return dout, lambda: -dout * floor(x / y)
+    return dout, lambda: -dout * floor_div(x, y)
 
 
 @elementwise("same", complex_numbers=True)
@@ -100,7 +100,7 @@ def _(_x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     return (-dout,)
 
 
-@elementwise("same")
+@elementwise("same", integer_loops=False)
 def power(x: Any, y: Any) -> Any:
     """x ** y."""
     return x**y
@@ -108,6 +108,8 @@ def power(x: Any, y: Any) -> Any:
 
 @power.def_bprop
 def _(x: Any, y: Any, out: Tensor, dout: Tensor) -> Grads:
+    if type(y) in (int, float) and y == 0:
+        return None, None  # constant, to every order
     # x ** (y - 1) rather than out / x, which is 0 / 0 at x = 0; where y is 0 the power is constant.
     return lambda: dout * where(equal(y, 0), 0.0, y * pow(x, y - 1)), lambda: dout * out * _log_if_positive(x)
 

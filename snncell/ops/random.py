@@ -18,6 +18,7 @@ from snncell.errors import ArgumentError, ShapeError
 from snncell.ops import logic as lg, shape as sh
 from snncell.ops.base import as_axes, as_float, as_int, as_shape, astype, primitive
 from snncell.tape.parameter import Parameter
+from snncell.tape.state import EFFECTS
 from snncell.tape.tensor import Tensor
 
 _state = Parameter(np.array([secrets.randbits(62), 0]), name="random_state", requires_grad=False)
@@ -34,8 +35,9 @@ def set_seed(seed: int) -> None:
 
 def next_key() -> Tensor:
     """The key of the next draw."""
-    key = _state.value()
-    _state.assign(key + _ADVANCE, "random")
+    with EFFECTS:  # two threads must not draw the same numbers
+        key = _state.value()
+        _state.assign(key + _ADVANCE, "random")
     return key
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.compiler.formula import Reduction
-from snncell.errors import ShapeError
+from snncell.errors import DTypeError, ShapeError
 from snncell.kernels.scalar import LOOP
 from snncell.ops import creation as new, elementwise as el, logic as lg, shape as sh
 from snncell.ops.base import as_axes, as_axis, as_float, as_number, as_tensor, astype, primitive
@@ -138,6 +138,8 @@ def var(x: Any, axis: Axis = None, ddof: int = 0, keepdims: bool = False) -> Ten
     tensor = as_float(x, "var")
     axes = as_axes(axis, tensor.ndim, "var")
     n = _count(tensor.shape, axes) - as_number(ddof, "var", "ddof")
+    if tensor.dtype.category == 3:
+        raise DTypeError("var: takes real numbers. Take ops.real(x), ops.imag(x) or ops.abs(x) first.")
     wide = _wide(tensor)
     squares = el.square(wide - mean(wide, axes, keepdims=True))
     return astype(_reduce(_sum, squares, axes, keepdims) / n, tensor.dtype)

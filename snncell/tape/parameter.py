@@ -26,10 +26,11 @@ class Parameter(Tensor):
     keep it, so a write never reaches into results that were handed out before.
     """
 
-    __slots__ = ("__dict__", "name", "owner")
+    __slots__ = ("__dict__", "born_in", "name", "owner")
 
     def __init__(self, default_input: Any, name: str | None = None, requires_grad: bool = True) -> None:
         super().__init__(default_input)
+        self.born_in = STATE.trace
         if name is not None and not isinstance(name, str):
             raise ParameterError(f"Parameter: name is a str, not {name!r}.")
         self.name = name
@@ -50,7 +51,8 @@ class Parameter(Tensor):
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
-        self._entry = Entry.source(self._data) if value else None
+        if bool(value) != self.requires_grad:  # a gradient that is under way knows the Parameter by its entry
+            self._entry = Entry.source(self._data) if value else None
 
     def value(self) -> Tensor:
         """The present value, as a Tensor that later writes leave alone and that gradients flow through."""
@@ -90,7 +92,7 @@ class Parameter(Tensor):
             self._data = np.array(value._concrete(what), dtype=self._data.dtype, order="C")
 
     def _refuse_write_in_gradient(self, what: str) -> None:
-        if STATE.tape is not None and self.requires_grad:
+        if (STATE.tape is not None or STATE.paused) and self.requires_grad:
             raise AssignError(
                 f"{what}: Parameter {self.name!r} is written while a gradient is being recorded. Write to it after the "
                 f"gradient is computed, or create it with requires_grad=False if it is a statistic."

@@ -184,8 +184,13 @@ def custom(op: Any, forward: Callable[[], Any], inputs: Sequence[Tensor], attrs:
         attrs: kept in the entry for `pull`; the output structure is put beside it.
     """
     tape = STATE.tape
-    with recording_on(None):
-        out = forward()
+    kept = [snapshot(x) for x in inputs]  # before the forward, which may write to Parameters
+    paused, STATE.paused = STATE.paused, STATE.paused or tape is not None
+    try:
+        with recording_on(None):
+            out = forward()
+    finally:
+        STATE.paused = paused
     if tape is None or all(x._entry is None for x in inputs):
         return out
     leaves, shape_of_out = structure.flatten(out)
@@ -195,9 +200,9 @@ def custom(op: Any, forward: Callable[[], Any], inputs: Sequence[Tensor], attrs:
         (attrs, shape_of_out),
         [x._entry for x in inputs],
         [x._index for x in inputs],
-        tuple([snapshot(x) for x in inputs]),
+        kept,
         outputs,
-        tuple([(part.shape, part.dtype) for part in outputs]),
+        [(part.shape, part.dtype) for part in outputs],
     )
     tape.add(entry)
     return structure.unflatten(shape_of_out, tracked(entry, outputs))

@@ -20,10 +20,12 @@ class _State(threading.local):
 
     tape: Tape | None = None
     trace: Trace | None = None
+    paused = False  # whether a tape waits while the forward of a custom reverse runs unrecorded
     smooth = False  # whether Cells that have a smooth primitive run it instead of construct
 
 
 STATE = _State()
+EFFECTS = threading.RLock()  # held while Parameters are read, computed with, and written: draws of random numbers
 
 
 @contextmanager

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from snncell.tape.tensor import Tensor
 
@@ -22,7 +25,8 @@ class Static:
 
     def __init__(self, value: Any) -> None:
         self.value = value
-        self.key = (type(value), value.hex() if type(value) is float else value)
+        # Floats by their text, so that -0.0 is not 0.0 and NaN is NaN.
+        self.key = (type(value), repr(value) if isinstance(value, (float, complex, np.floating)) else value)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Static) and self.key == other.key
@@ -56,7 +60,7 @@ def _walk(tree: Any, leaves: list[Tensor]) -> Any:
     if isinstance(tree, (tuple, list)):
         return Branch(type(tree), None, tuple(_walk(child, leaves) for child in tree))
     if isinstance(tree, dict):
-        return Branch(type(tree), tuple(tree), tuple(_walk(child, leaves) for child in tree.values()))
+        return Branch(type(tree), tuple(map(Static, tree)), tuple(_walk(child, leaves) for child in tree.values()))
     return NOTHING if tree is None else Static(tree)
 
 
@@ -72,7 +76,8 @@ def _build(structure: Any, leaves: Iterator[Any]) -> Any:
         return structure.value
     children = [_build(child, leaves) for child in structure.children]
     if structure.keys is not None:
-        return structure.kind(zip(structure.keys, children, strict=True))
+        kind = structure.kind if structure.kind in (dict, OrderedDict) else dict
+        return kind(zip((key.value for key in structure.keys), children, strict=True))
     if hasattr(structure.kind, "_fields"):  # a named tuple takes its fields one by one
         return structure.kind(*children)
     return structure.kind(children)

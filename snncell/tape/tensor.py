@@ -83,9 +83,13 @@ class Tensor:
 
     def asnumpy(self) -> np.ndarray[Any, Any]:
         """The elements as a read-only NumPy array, without a copy; `np.array(t)` makes one that can be written."""
-        view = self._concrete("asnumpy()").view()
-        view.flags.writeable = False
-        return view
+        array = self._concrete("asnumpy()")
+        # The owner of the memory too, or the flag could be turned back on the view. Nothing here writes to an array
+        # that a Tensor has.
+        array.flags.writeable = False
+        if isinstance(array.base, np.ndarray):
+            array.base.flags.writeable = False
+        return array.view()
 
     def item(self) -> Any:
         """The value of a Tensor of one element as a Python number."""
@@ -107,10 +111,8 @@ class Tensor:
         return np.array(self.asnumpy(), dtype=dtype, copy=copy)
 
     def __dlpack__(self, **options: Any) -> Any:
-        array = self.asnumpy()
-        # A consumer that asks for the older protocol cannot be told that the memory is read-only: it gets its own.
-        version = options.get("max_version")
-        return (array if version is not None and version >= (1, 0) else array.copy()).__dlpack__(**options)
+        # A copy: consumers may write to what they get, PyTorch even where the protocol says that it is read-only.
+        return self._concrete("__dlpack__()").copy().__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self._concrete("__dlpack_device__()").__dlpack_device__()

@@ -88,6 +88,11 @@ class Trace:
                 raise stale()
             return data
         if type(x) is not Tensor:
+            if x.born_in is self:
+                raise TraceError(
+                    f"Parameter {x.name!r} is made inside a function that snncell.jit traces; it would keep its value "
+                    f"from call to call. Make it outside.\n  at {user_line()}"
+                )
             parameter: Any = x  # a Parameter is read anew at each run; any other array is a constant
             if parameter in self.written:
                 return self.written[parameter]

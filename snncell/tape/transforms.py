@@ -42,6 +42,9 @@ class Recording:
             self.arguments.append((watched, tree))
             call_args[position] = structure.unflatten(tree, watched)
         self.weights = _weights(weights, who)
+        watched = [source for found, _ in self.arguments for source in found]
+        # Tensors of their own, for a Parameter may be frozen, or replaced, before the gradient is pulled.
+        self.sources = [*watched, *(wrap(p._data, p._entry) for p in self.weights or ())]
         self.tape = Tape()
         with self.tape:
             self.out = fn(*call_args, **kwargs)
@@ -50,14 +53,13 @@ class Recording:
         """Gradients for each watched argument, and for the weights."""
         leaves, _ = structure.flatten(out)
         seeds = _seeds(leaves, sens, self.who)
-        sources = [source for watched, _ in self.arguments for source in watched] + list(self.weights or ())
-        wanted = {source._entry for source in sources if source._entry is not None}
+        wanted = {source._entry for source in self.sources if source._entry is not None}
         cotangents: dict[Entry, list[Tensor | None]] = {}
         for leaf, seed in zip(leaves, seeds, strict=True):
             if leaf._entry is not None and seed is not None:
                 deposit(cotangents, leaf._entry, leaf._index, seed)
         sweep(self.tape.live(), cotangents, wanted, release and STATE.tape is None)
-        grads = iter([_arrived(source, cotangents) for source in sources])
+        grads = iter([_arrived(source, cotangents) for source in self.sources])
         of_arguments = [structure.unflatten(tree, [next(grads) for _ in watched]) for watched, tree in self.arguments]
         return of_arguments, None if self.weights is None else list(grads)
 
