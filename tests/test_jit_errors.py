@@ -284,20 +284,6 @@ def test_a_tensor_of_a_finished_trace_has_no_value(use: str) -> None:
         USES[use](leaked())
 
 
-def test_a_tensor_kept_on_a_cell_while_tracing_has_no_value() -> None:
-    class Keeps(nn.Cell):
-        def construct(self, x: Tensor) -> Tensor:
-            self.kept = x * 2.0
-            return x
-
-    net = Keeps()
-    f = jit(net)
-    f(PLAIN)
-    f(PLAIN)
-    with pytest.raises(TraceError, match="traced earlier"):
-        net.kept.asnumpy()
-
-
 def test_shape_and_text_of_a_leaked_tensor_are_harmless() -> None:
     assert leaked().shape == (2,)
     assert "float32" in repr(leaked())

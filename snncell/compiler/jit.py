@@ -4,52 +4,57 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from types import MethodType
 from typing import Any
 
 import numpy as np
 
+from snncell.compiler.linked import Linked, watched
 from snncell.compiler.plan import Plan
-from snncell.compiler.program import Program, from_trace
+from snncell.compiler.program import from_trace
 from snncell.errors import ArgumentError, TraceError
 from snncell.tape import structure
-from snncell.tape.parameter import Parameter
-from snncell.tape.primitive import custom
 from snncell.tape.state import STATE, recording_on, tracing_to
-from snncell.tape.tape import Entry, zeros_of
+from snncell.tape.tape import Tape
 from snncell.tape.tensor import Tensor, stale, wrap
 from snncell.tape.tracing import Trace, Value
-from snncell.tape.transforms import vjp
 
 
 class Compiled:
-    """A function compiled for one signature: shapes, dtypes, Python arguments, and the state of the Cells in it."""
+    """A function compiled for one signature: shapes, dtypes, Python arguments, and the state of the Cells in it.
 
-    def __init__(self, name: str, fn: Callable[..., Any], leaves: Sequence[Tensor], arguments: Any) -> None:
-        self.name = name
-        self.fn = fn
-        self.arguments = arguments  # the structure of (args, kwargs)
-        trace = Trace()
-        with tracing_to(trace), recording_on(None):
+    Args:
+        name: for errors.
+        fn: the function.
+        leaves: the Tensors among the arguments.
+        arguments: the structure of (args, kwargs).
+        taped: whether gradients are to be taken through it from outside.
+    """
+
+    def __init__(
+        self, name: str, fn: Callable[..., Any], leaves: Sequence[Tensor], arguments: Any, taped: bool
+    ) -> None:
+        trace, tape = Trace(taped=taped), Tape()
+        with tracing_to(trace), recording_on(None), tape if taped else nullcontext():
             stand_ins = [trace.new_input(leaf.shape, leaf._data.dtype) for leaf in leaves]
+            if taped:
+                stand_ins = [watched(x) for x in stand_ins]
             trace.cells.update(_cells_in(arguments, fn))
-            out, self.structure_of_out = structure.flatten(self.flat_call(stand_ins))
-            outputs = [trace.lift(leaf) for leaf in out]
-        self.program: Program = from_trace(trace, outputs)
-        self.plan = Plan(self.program)
-        # Taken after the trace: what construct itself sets on a Cell belongs to the state it leaves behind.
-        self.versions = [(cell, cell.version) for cell in trace.cells]
-        self.containers = [(held, list(map(id, _items(held))), _items(held)) for held in _containers(trace.cells)]
-        self.parameters = [parameter for parameter in trace.parameters if parameter.dtype.is_float]
-        self.trained = [(parameter, parameter.requires_grad) for parameter in self.parameters]
-        self.reverses: dict[Any, Jitted] = {}
+            args, kwargs = structure.unflatten(arguments, stand_ins)
+            outs, self.structure_of_out = structure.flatten(fn(*args, **kwargs))
+            outputs = [trace.lift(out) for out in outs]
+            _refuse_leaks(trace)
+            # Taken after the trace: what construct itself sets on a Cell belongs to the state it leaves behind.
+            self.versions = [(cell, cell.version) for cell in trace.cells]
+            self.containers = [(held, list(map(id, _items(held))), _items(held)) for held in _containers(trace.cells)]
+            self.trained = [(parameter, parameter.requires_grad) for parameter in trace.parameters]
+            self.linked = self.plan = None
+            if taped:
+                self.linked = Linked(f"jit({name})", trace, tape.live(), stand_ins, outs, self.up_to_date)
+        if not taped:
+            self.plan = Plan(from_trace(trace, outputs))
 
-    def flat_call(self, leaves: Sequence[Tensor]) -> Any:
-        """Call the function with `leaves` in the places of its Tensors."""
-        args, kwargs = structure.unflatten(self.arguments, leaves)
-        return self.fn(*args, **kwargs)
-
-    @property
     def up_to_date(self) -> bool:
         """Whether no Cell that was traced, no list or dict it holds, and no requires_grad has been changed since."""
         return (
@@ -59,45 +64,12 @@ class Compiled:
         )
 
     def __call__(self, leaves: Sequence[Tensor]) -> Any:
-        if STATE.tape is None:
-            return self._replay(leaves)
-        trainable = tuple(parameter for parameter in self.parameters if parameter.requires_grad)
-        before = {parameter: parameter._data for parameter in self.program.written}
-        return custom(self, lambda: self._replay(leaves), [*leaves, *trainable], (trainable, before))
-
-    def _replay(self, leaves: Sequence[Tensor]) -> Any:
-        results = self.plan.replay([leaf._data for leaf in leaves])
-        return structure.unflatten(self.structure_of_out, [wrap(array) for array in results])
-
-    def pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
-        """The reverse: the tape's over the traced function, compiled too.
-
-        It computes the forward once more, so it must find what the forward found: Parameters, random numbers and
-        statistics are set back for it, and what it writes to them is forgotten.
-        """
-        (trainable, before), _ = entry.attrs
-        count = len(entry.inputs) - len(trainable)
-        before = before | {p: x._data for p, x in zip(trainable, entry.inputs[count:], strict=True)}
-        if trainable not in self.reverses:
-            self.reverses[trainable] = Jitted(self._reverse(trainable), f"reverse of {self.name}")
-        seeds = [zeros_of(spec) if dout is None else dout for dout, spec in zip(douts, entry.specs, strict=True)]
-        after = {parameter: parameter._data for parameter in before}
-        try:
-            for parameter, data in before.items():
-                parameter._data = data
-            grads: Sequence[Any] = self.reverses[trainable](entry.inputs[:count], tuple(seeds))
-        finally:
-            for parameter, data in after.items():
-                parameter._data = data
-        return grads
-
-    def _reverse(self, trainable: tuple[Parameter, ...]) -> Callable[..., Any]:
-        def reverse(leaves: tuple[Tensor, ...], seeds: tuple[Tensor, ...]) -> Any:
-            _, pull = vjp(lambda *args: tuple(structure.flatten(self.flat_call(args))[0]), *leaves, weights=trainable)
-            of_leaves, of_weights = pull(*seeds)
-            return (*(of_leaves if len(leaves) != 1 else (of_leaves,)), *of_weights)
-
-        return reverse
+        if self.linked is not None:
+            results = self.linked(leaves)
+        else:
+            assert self.plan is not None  # one of the two is there
+            results = tuple([wrap(array) for array in self.plan.replay([leaf._data for leaf in leaves])])
+        return structure.unflatten(self.structure_of_out, results)
 
 
 class Jitted:
@@ -123,7 +95,8 @@ class Jitted:
         for leaf in leaves:
             if isinstance(leaf._data, Value):
                 raise stale()
-        signature = (STATE.smooth, tree, tuple([(leaf._data.shape, leaf._data.dtype) for leaf in leaves]))
+        taped = STATE.tape is not None
+        signature = (taped, STATE.smooth, tree, tuple([(leaf._data.shape, leaf._data.dtype) for leaf in leaves]))
         try:
             compiled = self.compiled.get(signature)
         except TypeError as error:
@@ -131,14 +104,16 @@ class Jitted:
                 f"jit({self.name}): arguments are Tensors, numbers, and tuples, lists or dicts of them; what is fixed "
                 f"must be hashable: {error}."
             ) from None
-        if compiled is None or not compiled.up_to_date:
-            compiled = self.compiled[signature] = Compiled(self.name, self.fn, leaves, tree)
+        if compiled is None or not compiled.up_to_date():
+            compiled = self.compiled[signature] = Compiled(self.name, self.fn, leaves, tree, taped)
         return compiled, leaves
 
     def explain(self, *args: Any, **kwargs: Any) -> str:
         """The Program for these arguments and the launches it became, as text."""
-        compiled, _ = self.lookup(args, kwargs)
-        return f"{compiled.program}\n\nlaunches:\n{compiled.plan}"
+        with recording_on(None):
+            plan = self.lookup(args, kwargs)[0].plan
+        assert plan is not None  # there is one without a tape
+        return f"{plan.program}\n\nlaunches:\n{plan}"
 
 
 def _cells_in(arguments: Any, fn: Any) -> dict[Any, None]:
@@ -147,19 +122,37 @@ def _cells_in(arguments: Any, fn: Any) -> dict[Any, None]:
     return {cell: None for owner in owners if hasattr(owner, "cells_and_names") for _, cell in owner.cells_and_names()}
 
 
+def _refuse_leaks(trace: Trace) -> None:
+    """Raise if a Cell keeps a traced Tensor: in the next run it would not be what that run computes."""
+    for cell in trace.cells:
+        for name, value in vars(cell).items():
+            if isinstance(value, Tensor) and isinstance(value._data, Value):
+                object.__delattr__(cell, name)
+                raise TraceError(
+                    f"{type(cell).__name__}.{name} is set to a Tensor inside a function that snncell.jit traces; it "
+                    f"would never change again. Return it as a state, or make self.{name} a Parameter "
+                    f"(requires_grad=False) and write to it by ops.assign."
+                )
+
+
 def _containers(cells: Iterable[Any]) -> list[Any]:
-    """The lists and dicts that are attributes of Cells."""
-    held = [
-        value
-        for cell in cells
-        for name, value in vars(cell).items()
-        if isinstance(value, (list, dict)) and not name.startswith("_")
-    ]
-    return list({id(value): value for value in held}.values())
+    """The lists, dicts and sets that are attributes of Cells, and those inside of them."""
+    found: dict[int, Any] = {}
+    waiting = [value for cell in cells for name, value in vars(cell).items() if name not in _INTERNAL]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, (list, dict, set, tuple)) and id(value) not in found:
+            waiting += _items(value)
+            if not isinstance(value, tuple):
+                found[id(value)] = value
+    return list(found.values())
+
+
+_INTERNAL = ("_pre_hooks", "_hooks", "_checked_counts")  # of a Cell itself
 
 
 def _items(container: Any) -> list[Any]:
-    return [*container, *container.values()] if isinstance(container, dict) else container[:]
+    return [*container, *container.values()] if isinstance(container, dict) else list(container)
 
 
 def _tensors(tree: Any) -> Any:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from snncell.tape.parameter import Parameter
+from snncell.tape.tensor import Tensor, snapshot, wrap
 from snncell.tape.tracing import Step, Trace, Value
 
 
@@ -12,7 +14,7 @@ class Program(NamedTuple):
     """Steps in order, each assigning Values that no other assigns.
 
     Attributes:
-        inputs: Values of the arguments.
+        inputs: Values of the arguments, and then of what was captured from parent traces.
         parameters: Parameters read, each with the Value it has at the start.
         constants: arrays, each with its Value.
         steps: the operations.
@@ -51,7 +53,7 @@ def _step_text(step: Step) -> str:
 def from_trace(trace: Trace, outputs: list[Value]) -> Program:
     """The Program of a finished trace, without what nothing uses and with equal steps merged."""
     program = Program(
-        trace.inputs,
+        [*trace.inputs, *(value for _, value in trace.captures.values())],
         trace.parameters,
         list(trace.constants.values()),
         trace.steps,
@@ -108,3 +110,17 @@ def last_uses(steps: list[Any], results: list[Value]) -> list[list[Value]]:
         dying.append([value for value in values if value not in kept])
         kept.update(values)
     return dying[::-1]
+
+
+def interpret(program: Program, inputs: Sequence[Tensor]) -> list[Tensor]:
+    """Carry a Program out operation by operation: inside another trace it becomes part of that."""
+    known: dict[Value, Tensor] = dict(zip(program.inputs, inputs, strict=True))
+    known.update((value, parameter) for parameter, value in program.parameters.items())
+    known.update((value, wrap(array)) for array, value in program.constants)
+    for step in program.steps:
+        out = step.op.bind(*(known[x] if isinstance(x, Value) else x for x in step.inputs), **step.attrs)
+        known.update(zip(step.outputs, out if step.op.multiple else (out,), strict=True))
+    results = [snapshot(known[value]) for value in program.outputs]
+    for parameter, value in program.written.items():
+        parameter.assign(known[value])
+    return results

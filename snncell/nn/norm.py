@@ -128,7 +128,7 @@ class LayerNorm(Cell):
         first = -len(self.normalized_shape)
         if begin_norm_axis not in (-1, first) or begin_params_axis not in (-1, first):
             raise ArgumentError(
-                f"LayerNorm: begin_norm_axis={begin_norm_axis} and begin_params_axis={begin_params_axis}; here the axes "
+                f"LayerNorm: begin_norm_axis={begin_norm_axis}, begin_params_axis={begin_params_axis}; here the axes "
                 f"that are normalised are those of normalized_shape {self.normalized_shape}, so leave both at -1."
             )
         self.norm_axes = tuple(range(first, 0))

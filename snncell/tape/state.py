@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 from snncell.kernels.arrays import quiet_runner
@@ -49,15 +49,20 @@ def tracing_to(trace: Trace | None) -> Iterator[None]:
 
 
 @contextmanager
-def smooth() -> Iterator[None]:
+def smoothed(value: bool) -> Iterator[None]:
+    """Set whether Cells run their smooth primitives."""
+    outer, STATE.smooth = STATE.smooth, value
+    try:
+        yield
+    finally:
+        STATE.smooth = outer
+
+
+def smooth() -> AbstractContextManager[None]:
     """A context in which every Cell that has a method `primitive` runs that smooth function instead of its construct.
 
     Example:
         >>> with snncell.surrogate.smooth():
         ...     snncell.testing.check_grads(net, x)  # finite differences see a network without steps
     """
-    outer, STATE.smooth = STATE.smooth, True
-    try:
-        yield
-    finally:
-        STATE.smooth = outer
+    return smoothed(True)

@@ -181,6 +181,9 @@ class Tensor:
     if TYPE_CHECKING:  # hung in by ops/methods.py
 
         def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any: ...
+
+        born_in: Any
+
         def __getattr__(self, name: str) -> Callable[..., Tensor]: ...
         @property
         def T(self) -> Tensor: ...  # noqa: N802 (NumPy's name)

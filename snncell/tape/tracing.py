@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from snncell.errors import TraceError
+from snncell.errors import GradientError, TraceError
 from snncell.tape.tensor import Tensor, stale, wrap
 
 if TYPE_CHECKING:
@@ -63,7 +63,10 @@ class Step:
 class Trace:
     """Collects the steps of a function, the arrays and Parameters it reads, and the Parameters it writes."""
 
-    def __init__(self) -> None:
+    def __init__(self, parents: tuple[Trace, ...] = (), taped: bool = False) -> None:
+        self.parents = parents  # finished traces whose Values may be used here: they become inputs, `captures`
+        self.taped = taped  # whether gradients are going to be taken through what is traced
+        self.captures: dict[Any, tuple[Tensor, Value]] = {}
         self.count = 0
         self.inputs: list[Value] = []
         self.steps: list[Step] = []
@@ -84,9 +87,7 @@ class Trace:
             return x
         data = x._data
         if isinstance(data, Value):
-            if data.trace is not self:
-                raise stale()
-            return data
+            return data if data.trace is self else self._capture(x, data)
         if type(x) is not Tensor:
             if x.born_in is self:
                 raise TraceError(
@@ -99,9 +100,23 @@ class Trace:
             if parameter not in self.parameters:
                 self.parameters[parameter] = Value(self, data.shape, data.dtype)
             return self.parameters[parameter]
+        if self.taped and x._entry is not None and not x._entry.released:
+            raise GradientError(
+                f"A jitted function uses a Tensor from outside of it that a gradient is being taken through; it would "
+                f"count as a constant. Pass it as an argument.\n  at {user_line()}"
+            )
         if id(data) not in self.constants:
             self.constants[id(data)] = (data, Value(self, data.shape, data.dtype))
         return self.constants[id(data)][1]
+
+    def _capture(self, x: Tensor, data: Value) -> Value:
+        """A Value of a parent trace, as an input of this one. Places on the tape count apart: gradients do."""
+        if data.trace not in self.parents:
+            raise stale()
+        key = (data, x._entry, x._index)
+        if key not in self.captures:
+            self.captures[key] = (wrap(*key), Value(self, data.shape, data.dtype))
+        return self.captures[key][1]
 
     def write(self, parameter: Parameter, value: Tensor) -> None:
         """Note that `parameter` is to get `value`; reads that follow see it."""

@@ -1,0 +1,159 @@
+"""A traced function linked with its reverse, for gradients that are taken through a compiled function from outside.
+
+The function is traced under a tape. Its reverse is the sweep of that tape, traced into a Program of its own: the
+Values of the forward that the sweep uses are captured, and the forward's Program gives them as residuals beside its
+results. So nothing is computed twice, and the reverse sees exactly what the forward saw. A reverse is traced under a
+tape too, so it has a reverse in turn, and gradients of any order come from this one class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from snncell.compiler.plan import Plan
+from snncell.compiler.program import from_trace, interpret
+from snncell.errors import GradientError
+from snncell.tape.primitive import custom, rebuilt
+from snncell.tape.state import STATE, recording_on, smoothed, tracing_to
+from snncell.tape.tape import Entry, Tape, deposit, sweep
+from snncell.tape.tensor import Tensor, wrap
+from snncell.tape.tracing import Trace
+
+
+class Linked:
+    """A trace with its tape.
+
+    Args:
+        name: for errors.
+        trace: finished.
+        entries: the tape's, which are kept alive here.
+        arguments: Tensors of the trace that stand for what a call is given.
+        outs: Tensors of the trace that a call returns.
+        up_to_date: whether the Python state that was traced is still as it was.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        trace: Trace,
+        entries: list[Entry],
+        arguments: Sequence[Tensor],
+        outs: Sequence[Tensor],
+        up_to_date: Callable[[], bool],
+    ) -> None:
+        self.name = name
+        self.trace = trace
+        self.entries = entries
+        self.outs = [wrap(trace.lift(out), out._entry, out._index) for out in outs]
+        self.trainable = [p for p in trace.parameters if p.requires_grad and p.dtype.is_float]
+        of_parameters = [wrap(trace.parameters[p], p._entry) for p in self.trainable]
+        captured = [tensor for tensor, _ in trace.captures.values()]
+        self.given = len(arguments) + len(captured)  # how many inputs a call passes; the rest are Parameters
+        self.inputs = [*arguments, *captured, *of_parameters]
+        self.places = {_place(x): number for number, x in reversed(list(enumerate(self.inputs)))}
+        self.up_to_date = up_to_date
+        self.smooth = STATE.smooth
+        self._residuals: list[Tensor] | None = None
+        self._plans: dict[bool, Plan] = {}
+        self._reverses: dict[tuple[int, ...], _Reversed] = {}
+
+    def __call__(self, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """The results; on a tape as one entry, whose reverse is this one's."""
+        if STATE.tape is None:
+            return self._execute(given, residuals=False)
+
+        def forward() -> Any:
+            found = self._execute(given, residuals=True)
+            return found[: len(self.outs)], found[len(self.outs) :]
+
+        results: tuple[Tensor, ...] = custom(self, forward, [*given, *self.trainable])[0]
+        return results
+
+    def residuals(self) -> list[Tensor]:
+        """What the forward must leave for its reverse: what that captures, but for the inputs."""
+        if self._residuals is None:
+            self._residuals = []
+            reverse = self._reverse(tuple(n for n, out in enumerate(self.outs) if out._entry is not None))
+            captured = [tensor for tensor, _ in reverse.linked.trace.captures.values()]
+            self._residuals = [x for x in captured if x._data.trace is self.trace and _place(x) not in self.places]
+        return self._residuals
+
+    def _execute(self, given: Sequence[Tensor], residuals: bool) -> tuple[Tensor, ...]:
+        if residuals not in self._plans:
+            wanted = [*self.outs, *(self.residuals() if residuals else ())]
+            self._plans[residuals] = Plan(from_trace(self.trace, [x._data for x in wanted]))
+        plan = self._plans[residuals]
+        if STATE.trace is not None:
+            return tuple(interpret(plan.program, given))
+        return tuple(wrap(array) for array in plan.replay([x._data for x in given]))
+
+    def pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
+        """The gradients of the inputs from those of the results and, in higher orders, of the residuals."""
+        positions = [*self.outs, *self.residuals()]
+        # Which results have a gradient; the residuals have one in higher orders only.
+        pairs = enumerate(zip(douts, positions, strict=True))
+        present = tuple(n for n, (dout, x) in pairs if dout is not None and x._entry is not None)
+        reverse = self._reverse(present)
+        seeds = [dout for n in present if (dout := douts[n]) is not None]
+        found = dict(zip(map(_place, positions), rebuilt(entry), strict=True))
+        for place, number in self.places.items():
+            found[place] = entry.inputs[number]
+        captured = [found[_place(tensor)] for tensor, _ in reverse.linked.trace.captures.values()]
+        grads = iter(reverse.linked([*seeds, *captured]))
+        return [next(grads) if arrives else None for arrives in reverse.arrives]
+
+    def _reverse(self, present: tuple[int, ...]) -> _Reversed:
+        """The sweep from those results and residuals that have a gradient, traced once."""
+        if present not in self._reverses:
+            if not self.up_to_date():
+                raise GradientError(
+                    f"{self.name}: a Cell that the jitted function calls was changed between its forward and this "
+                    f"gradient. Change it after the gradient is taken."
+                )
+            with smoothed(self.smooth):
+                self._reverses[present] = self._trace_reverse(present)
+        return self._reverses[present]
+
+    def _trace_reverse(self, present: tuple[int, ...]) -> _Reversed:
+        trace, tape = Trace(parents=(self.trace, *self.trace.parents)), Tape()
+        seeds: list[Tensor] = []
+        cotangents: dict[Entry, list[Tensor | None]] = {}
+        with tracing_to(trace), recording_on(None), tape:
+            positions = [*self.outs, *(self._residuals or ())]
+            for x in (positions[number] for number in present):
+                assert x._entry is not None  # only those are asked for
+                seeds.append(watched(trace.new_input(x.shape, x._data.dtype)))
+                deposit(cotangents, x._entry, x._index, seeds[-1])
+            sweep(list(self.entries), cotangents, {x._entry for x in self.inputs if x._entry is not None}, False)
+            grads = [self._arrived(number, x, cotangents) for number, x in enumerate(self.inputs)]
+            outs = [grad for grad in grads if grad is not None]
+            linked = Linked(f"reverse of {self.name}", trace, tape.live(), seeds, outs, self.up_to_date)
+        return _Reversed(linked, [grad is not None for grad in grads])
+
+    def _arrived(self, number: int, x: Tensor, cotangents: dict[Entry, list[Tensor | None]]) -> Tensor | None:
+        """The gradient of an input; of inputs in one place on the tape, the first gets it."""
+        if x._entry is None or x._entry not in cotangents or self._first_at(x) != number:
+            return None
+        return cotangents[x._entry][x._index]
+
+    def _first_at(self, x: Tensor) -> int:
+        return next(n for n, y in enumerate(self.inputs) if y._entry is x._entry and y._index == x._index)
+
+
+class _Reversed:
+    """A reverse, and which inputs it gives a gradient for."""
+
+    def __init__(self, linked: Linked, arrives: list[bool]) -> None:
+        self.linked = linked
+        self.arrives = arrives
+
+
+def watched(x: Tensor) -> Tensor:
+    """A Tensor of a trace as something that gradients are taken with respect to, if it is of floats."""
+    return wrap(x._data, Entry.source(x._data)) if x.dtype.is_float else x
+
+
+def _place(x: Tensor) -> Any:
+    """A Tensor's Value and its place on the tape: what it is, and where its gradient goes."""
+    return x._data, x._entry, x._index

@@ -1,0 +1,353 @@
+"""Gradients through a jitted function from outside: they see what its forward saw, whatever happens in between."""
+
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import snncell
+from snncell import Parameter, Tensor, jit, nn, ops, surrogate
+from snncell.errors import AssignError, GradientError, TraceError
+
+pytestmark = pytest.mark.compiled
+
+X = Tensor(np.array([0.5, -1.0, 2.0]))
+ONE = Tensor(np.ones(3))
+
+
+def close(a, b):
+    np.testing.assert_allclose(a.asnumpy(), b.asnumpy(), rtol=1e-12, atol=1e-12)
+
+
+# --- any order -------------------------------------------------------------------------------------------------------
+
+
+class Cubed(nn.Cell):
+    """x^3, whose reverse is a Cell's with a reverse of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.slope = Slope()
+
+    def construct(self, x):
+        return x * x * x
+
+    def bprop(self, x, out, dout):
+        return (dout * self.slope(x),)
+
+
+class Slope(nn.Cell):
+    """3 x^2, with a reverse that says 7 instead of 6 x."""
+
+    def construct(self, x):
+        return x * x * 3.0
+
+    def bprop(self, x, out, dout):
+        return (dout * 7.0,)
+
+
+FUNCTIONS = {
+    "smooth": lambda x: ops.tanh(x * 2.0) * ops.exp(x) + ops.square(x).sum(),
+    "custom reverses": lambda x: Cubed()(x) * ops.sigmoid(x),
+    "stopped": lambda x: ops.stop_gradient(x * x) * x + x,
+    "returns its input": lambda x: (x, x * 2.0),
+    "two results, one used": lambda x: (ops.log(x * x) * 3.0, x)[0],
+    "inner gradient": lambda x: ops.grad(lambda y: (ops.sin(y) * x).sum())(x),
+    "a Cell that gives its input back": lambda x: Unchanged()(x) * x,
+}
+
+
+class Unchanged(nn.Cell):
+    """The input itself, with a reverse that says 5."""
+
+    def construct(self, x):
+        return x
+
+    def bprop(self, x, out, dout):
+        return (dout * 5.0,)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_gradients_of_every_order_are_the_eager_ones(name, order):
+    def nested(fn):
+        for _ in range(order):
+            fn = (lambda inner: ops.grad(lambda x: sum_of(inner(x))))(fn)
+        return fn(X)
+
+    close(nested(jit(FUNCTIONS[name])), nested(FUNCTIONS[name]))
+
+
+def sum_of(out):
+    out = out if isinstance(out, tuple) else (out,)
+    return sum(((part * part).sum() for part in out), Tensor(0.0, "float64"))
+
+
+def test_weights_get_second_order_gradients_too():
+    w = Parameter(np.array([0.3, 0.7, -0.2]), name="w")
+
+    def fn(x):
+        return ops.sin(w * x) * w
+
+    def squared(f):
+        return ops.grad(lambda x: (ops.grad(lambda x: f(x).sum(), 0, w)(x)[1] ** 2).sum(), 0, w)(X)
+
+    for mine, theirs in zip(squared(jit(fn)), squared(fn), strict=True):
+        close(mine, theirs)
+
+
+def test_an_unused_result_is_not_swept():
+    # The reverse of log at 0 would be 0 / 0.
+    fn = jit(lambda x: (x * 3.0, ops.log(x - x)))
+    close(ops.grad(lambda x: fn(x)[0].sum())(X), ONE * 3.0)
+
+
+def test_a_pull_may_be_differentiated_and_jitted():
+    _, pull = ops.vjp(jit(ops.tanh), X)
+    _, eager = ops.vjp(ops.tanh, X)
+    close(jit(pull)(ONE), eager(ONE))
+    close(ops.grad(lambda u: (pull(u) ** 2).sum())(X), ops.grad(lambda u: (eager(u) ** 2).sum())(X))
+
+
+# --- what the forward saw --------------------------------------------------------------------------------------------
+
+
+def test_parameters_written_after_the_forward_do_not_matter():
+    for trained in (True, False):
+        p = Parameter(np.array(2.0), requires_grad=trained)
+        _, pull = ops.vjp(jit(lambda x, p=p: x * p), X)
+        p.set_data(Tensor(np.array(5.0)))
+        close(pull(ONE), ONE * 2.0)
+
+
+def test_a_statistic_assigned_later_in_the_same_gradient_does_not_matter():
+    p = Parameter(np.array(2.0), requires_grad=False)
+    scaled = jit(lambda x: x * p)
+
+    def fn(x):
+        y = scaled(x)
+        ops.assign(p, Tensor(np.array(100.0)))
+        return y.sum()
+
+    close(ops.grad(fn)(X), ONE * 2.0)
+    assert p.asnumpy() == 100.0
+
+
+def test_switching_a_cell_after_the_forward_does_not_matter():
+    cell = nn.BatchNorm1d(3).set_train()
+    x = ops.normal((5, 3))
+    _, pull = ops.vjp(jit(cell), x)
+    same = nn.BatchNorm1d(3).set_train()
+    _, eager = ops.vjp(same, x)
+    cell.set_train(False)
+    seed = ops.normal((5, 3))
+    np.testing.assert_allclose(pull(seed).asnumpy(), eager(seed).asnumpy(), rtol=2e-5, atol=1e-6)
+
+
+def test_a_reverse_that_is_not_traced_yet_refuses_a_changed_cell():
+    class Pair(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.k = 2.0
+
+        def construct(self, x):
+            return x * self.k, x * x
+
+    cell = Pair()
+    first = []
+
+    def fn(x):
+        a, b = jitted(x)
+        first.append((a, b))
+        cell.k = 3.0
+        return a.sum()  # the reverse from the first result alone is traced only now
+
+    jitted = jit(cell)
+    with pytest.raises(GradientError, match=r"jit\(Pair\): a Cell .* was changed between its forward"):
+        ops.grad(fn)(X)
+
+
+def test_smooth_spikes_belong_to_the_forward():
+    cell = surrogate.ATan()
+    with surrogate.smooth():
+        _, pull = ops.vjp(jit(cell), X)
+        _, eager = ops.vjp(cell, X)
+    close(pull(ONE), eager(ONE))
+
+
+def test_values_and_gradients_agree_about_what_is_captured():
+    k = [2.0]
+    fn = jit(lambda x: (x * k[0]).sum())
+    value, gradient = ops.value_and_grad(fn)(X)
+    k[0] = 7.0
+    again, same = ops.value_and_grad(fn)(X)
+    close(value, again)
+    close(gradient, same)
+
+
+def test_effects_happen_once_and_random_masks_are_those_of_the_forward():
+    count = Parameter(np.array(0.0), requires_grad=False)
+
+    def fn(x):
+        ops.assign_add(count, 1.0)
+        return ops.dropout(x, 0.5)
+
+    out, pull = ops.vjp(jit(fn), ops.ones((100,)))
+    for gradient in (pull(ops.ones((100,))), jit(pull)(ops.ones((100,))), jit(pull)(ops.ones((100,)))):
+        close(gradient, out)
+    assert count.asnumpy() == 1.0
+
+
+def test_a_tensor_from_outside_that_is_differentiated_is_refused():
+    with pytest.raises(GradientError, match=r"uses a Tensor from outside .* Pass it as an argument(.|\n)*test_linked"):
+        ops.grad(lambda w: jit(lambda x: (x * w).sum())(X))(Tensor(2.0))
+
+
+def test_a_trained_parameter_is_not_written_by_what_is_differentiated():
+    p = Parameter(2.0)
+
+    class Writes(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.w = p
+
+        def construct(self, x):
+            y = x * self.w
+            self.w.set_data(Tensor(50.0))
+            return y
+
+        def bprop(self, x, out, dout):
+            return (dout,)
+
+    with pytest.raises(AssignError, match="written while a gradient is being recorded"):
+        ops.grad(Writes())(X)
+
+    def fn(x):
+        ops.assign(p, Tensor(9.0))
+        return x * p
+
+    with pytest.raises(AssignError, match="written while a gradient is being recorded"):
+        ops.grad(jit(fn))(X)
+    assert p.asnumpy() == 2.0
+
+
+# --- state -----------------------------------------------------------------------------------------------------------
+
+
+def test_requires_grad_may_be_set_to_what_it_is():
+    p = Parameter(2.0)
+    _, pull = ops.vjp(lambda x: (x * p).sum(), Tensor([3.0]), weights=p)
+    p.requires_grad = True
+    assert pull(Tensor(1.0))[1].item() == 3.0
+    p.requires_grad = False
+    assert pull(Tensor(1.0))[1].item() == 3.0
+
+
+def test_hooks_without_handles_are_all_called():
+    cell, seen = nn.ReLU(), []
+    for number in range(3):
+        cell.register_forward_hook(lambda *_, number=number: seen.append(number))
+    cell(X)
+    assert seen == [0, 1, 2]
+
+
+def test_a_masked_class_does_not_poison_the_loss():
+    loss = nn.CrossEntropyLoss()(Tensor([[0.0, -np.inf, 1.0]]), Tensor([0]))
+    np.testing.assert_allclose(loss.item(), np.log(1 + np.e), rtol=1e-6)
+
+
+def test_state_set_in_a_jitted_construct_is_refused():
+    class Keeps(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.v = Tensor([0.0])
+
+        def construct(self, x):
+            self.v = self.v + x
+            return self.v
+
+    with pytest.raises(TraceError, match=r"Keeps\.v is set to a Tensor inside .* ops\.assign"):
+        jit(Keeps())(Tensor([1.0]))
+
+
+def test_a_parameter_made_inside_a_jitted_function_is_refused():
+    def fn(x):
+        total = Parameter(0.0, name="total", requires_grad=False)
+        ops.assign_add(total, x)
+        return total.value()
+
+    with pytest.raises(TraceError, match=r"Parameter 'total' is made inside .* Make it outside"):
+        jit(fn)(Tensor(1.0))
+
+
+def test_nested_containers_are_seen_to_change():
+    class Nested(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.options = {"inner": [[1.0]]}
+
+        def construct(self, x):
+            return x * self.options["inner"][0][0]
+
+    cell = Nested()
+    fn = jit(cell)
+    close(fn(X), X)
+    cell.options["inner"][0][0] = 4.0
+    close(fn(X), X * 4.0)
+
+
+def test_threads_draw_different_numbers():
+    drawn: list[bytes] = []
+    jitted = jit(lambda: ops.uniform((2,)))
+
+    def draw(function):
+        found = [function().asnumpy().tobytes() for _ in range(300)]
+        drawn.extend(found)
+
+    threads = [threading.Thread(target=draw, args=(f,)) for f in (jitted, lambda: ops.uniform((2,))) * 2]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(drawn) == len(set(drawn)) == 1200
+
+
+def test_damaged_cache_files_are_made_anew(tmp_path):
+    code = "import snncell; print(snncell.jit(lambda x: x * 2.0 + 1.0)(snncell.Tensor([1.0])))"
+    environment = {**os.environ, "SNNCELL_CACHE_DIR": str(tmp_path)}
+
+    def run():
+        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+        return done.stdout
+
+    assert run() == "[3.]\n"
+    for pattern in ("*.nbi", "*.nbc"):
+        for file in (tmp_path / "__pycache__").glob(pattern):
+            file.write_bytes(b"damaged")
+        assert run() == "[3.]\n"
+
+
+def test_the_gradient_of_mod_is_that_of_its_value():
+    close(ops.grad(lambda y: Tensor(np.array(1.0)) % y)(Tensor(np.array(0.1))), Tensor(np.array(-9.0)))
+
+
+def test_asnumpy_cannot_be_made_writable():
+    view = (X * 2.0).reshape((3, 1)).asnumpy()
+    with pytest.raises(ValueError, match="cannot set WRITEABLE flag"):
+        view.flags.writeable = True
+
+
+def test_fixed_arguments_tell_signed_zeros_apart():
+    fn = jit(lambda x, s: 1.0 / (x * s))
+    one = Tensor([1.0])
+    assert fn(one, 0.0).item() == np.inf
+    assert fn(one, -0.0).item() == -np.inf
+    assert fn(one, np.float64(-0.0)).item() == -np.inf
+
+
+def test_integer_powers_refuse_negative_exponents_when_compiled_too():
+    with pytest.raises(snncell.errors.ArgumentError, match="negative integer powers"):
+        jit(lambda x: 2**x)(Tensor([-1]))
