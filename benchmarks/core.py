@@ -128,7 +128,16 @@ def training_step(torch: Any) -> dict[str, float]:
             torch.nn.functional.cross_entropy(model(tx), ty).backward()
             adam.step()
 
-        contestants["torch"] = torch_step
+        def on_one_thread() -> None:
+            torch.set_num_threads(1)
+            torch_step()
+
+        def on_all_threads() -> None:
+            torch.set_num_threads(os.cpu_count() or 1)
+            torch_step()
+
+        contestants["torch"] = on_all_threads
+        contestants["torch on one thread"] = on_one_thread
     return {f"MLP step, {name}, us": t * 1e6 for name, t in in_turns(contestants, 100).items()}
 
 
@@ -145,10 +154,11 @@ def main() -> None:
     for name, value in figures.items():
         print(f"{name:<46} {value:>10.3f}")
     for name in [name for name in figures if ", torch" in name]:
+        beside = name.split(", ")[1]
         for kind in ("snncell", "eager", "jitted"):
-            mine = figures.get(name.replace("torch", kind))
+            mine = figures.get(name.replace(beside, kind))
             if mine is not None:
-                print(f"{name.split(', ')[0]}: {kind} / torch {mine / figures[name]:>22.2f}")
+                print(f"{name.split(', ')[0]}: {kind} / {beside} {mine / figures[name]:>10.2f}")
     if arguments.json:
         with open(arguments.json, "w", encoding="utf-8") as file:
             json.dump(figures, file, indent=1)
