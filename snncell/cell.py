@@ -34,8 +34,8 @@ class Cell:
     A Cell, a Parameter, or a list or tuple of them that is set as an attribute belongs to the Cell.
 
     Values that `construct` keeps on `self` for `bprop` are those of the last call only; if the Cell is used twice,
-    both reverses would see them. `self.save_for_bprop(...)` keeps values for each call. A Parameter that `bprop` reads by
-    `self.w` has the value that it has when the gradient is taken.
+    both reverses would see them. `self.save_for_bprop(...)` keeps values for each call. A Parameter that `bprop` reads
+    by `self.w` has the value that it has when the gradient is taken.
     """
 
     version: int

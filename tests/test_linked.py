@@ -99,6 +99,70 @@ def test_weights_get_second_order_gradients_too():
         close(mine, theirs)
 
 
+class Weighted(nn.Cell):
+    """sin(w x), whose reverse is wrong on purpose and reads the Parameter itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = Parameter(np.array([0.4, -0.3, 1.2]))
+        self.internal_params = [self.w]
+
+    def construct(self, x):
+        return ops.sin(self.w * x)
+
+    def bprop(self, x, out, dout):
+        slope = ops.cos(self.w * x) * dout
+        return (slope * self.w * 1.1,), {self.w: slope * x * 0.9}
+
+
+class Around(nn.Cell):
+    """Several results in a structure, one of them stopped, around a Cell with weights."""
+
+    def __init__(self):
+        super().__init__()
+        self.k = Parameter(np.array([0.7, 0.1, -0.5]))
+        self.inner = Weighted()
+
+    def construct(self, x, y):
+        return {"a": self.inner(x) * self.k, "b": (y * x, ops.stop_gradient(self.k) * x), "c": None}
+
+
+def first_order(net, weights):
+    def loss(x, y):
+        out = net(x, y)
+        return (out["a"] ** 2).sum() + (out["b"][0] * out["a"]).sum() + out["b"][1].sum()
+
+    return ops.grad(loss, (0, 1), weights)
+
+
+def second_order(net, weights):
+    def loss(x, y):
+        of_inputs, of_weights = first_order(net, weights)(x, y)
+        return sum(((g * g).sum() for g in (*of_inputs, *of_weights)), Tensor(0.0, "float64"))
+
+    return ops.grad(loss, (0, 1), weights)
+
+
+@pytest.mark.parametrize("gradients", [first_order, second_order])
+@pytest.mark.parametrize("how", ["jit inside", "jit around", "GRAPH_MODE"])
+def test_cells_with_weights_and_structures_of_results(gradients, how):
+    net = Around()
+    weights = net.trainable_params()
+    expected = gradients(net, weights)(X, ONE)
+    if how == "GRAPH_MODE":
+        snncell.set_context(mode=snncell.GRAPH_MODE)
+        try:
+            found = gradients(net, weights)(X, ONE)
+        finally:
+            snncell.set_context(mode=snncell.PYNATIVE_MODE)
+    elif how == "jit inside":
+        found = gradients(jit(net), weights)(X, ONE)
+    else:
+        found = jit(gradients(net, weights))(X, ONE)
+    for mine, theirs in zip((*found[0], *found[1]), (*expected[0], *expected[1]), strict=True):
+        close(mine, theirs)
+
+
 def test_an_unused_result_is_not_swept():
     # The reverse of log at 0 would be 0 / 0.
     fn = jit(lambda x: (x * 3.0, ops.log(x - x)))
