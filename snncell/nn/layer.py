@@ -43,7 +43,7 @@ class Dense(Cell):
         ShapeError: naming this Cell, if the last axis of x is not in_channels.
 
     Example:
-        >>> Dense(3, 4)(Tensor([[1.0, 2.0, 3.0]])).shape
+        >>> nn.Dense(3, 4)(Tensor([[1.0, 2.0, 3.0]])).shape
         (1, 4)
     """
 

@@ -58,7 +58,8 @@ class MultiStep(Cell):
     spikes, write a Cell whose construct returns `((spike, v), *states)`.
 
     Example:
-        >>> spikes = MultiStep(LIFNode(tau=2.0))(ops.ones((8, 1, 3)) * 1.5)  # (8, 1, 3)
+        >>> nn.MultiStep(nn.LIFNode(tau=2.0))(ops.ones((8, 1, 3)) * 1.5).shape  # (T, B, N)
+        (8, 1, 3)
     """
 
     def __init__(self, cell: Cell, return_states: bool = False, checkpoint_every: int | None = None) -> None:

@@ -124,7 +124,9 @@ def einsum(equation: str, *operands: Any) -> Tensor:
         ShapeError: if a letter stands for different lengths.
 
     Example:
-        >>> einsum("ijk,i,j->k", w, x, x)  # y_k = sum_ij w_ijk x_i x_j
+        >>> x, w = Tensor([1.0, 2.0]), ops.ones((2, 2, 3))
+        >>> ops.einsum("ijk,i,j->k", w, x, x)  # y_k = sum_ij w_ijk x_i x_j
+        Tensor(shape=[3], dtype=Float32, value= [ 9.00000000e+00,  9.00000000e+00,  9.00000000e+00])
     """
     tensors = same_dtype([as_tensor(x, "einsum") for x in operands], "einsum") if operands else []
     terms, out = _explicit(equation, tensors)

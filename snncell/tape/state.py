@@ -62,7 +62,8 @@ def smooth() -> AbstractContextManager[None]:
     """A context in which every Cell that has a method `primitive` runs that smooth function instead of its construct.
 
     Example:
-        >>> with snncell.surrogate.smooth():
-        ...     snncell.testing.check_grads(net, x)  # finite differences see a network without steps
+        >>> net = nn.MultiStep(nn.LIFNode())
+        >>> with snncell.surrogate.smooth():  # finite differences see a network without steps
+        ...     snncell.testing.check_grads(net, ops.uniform((5, 2, 3)))
     """
     return smoothed(True)

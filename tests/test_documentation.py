@@ -1,0 +1,77 @@
+"""What the documentation shows works: the examples in docstrings, the README's code, and the files in examples/."""
+
+import doctest
+import importlib
+import importlib.util
+import pkgutil
+import re
+from pathlib import Path
+
+import pytest
+
+import snncell
+
+ROOT = Path(__file__).parent.parent
+NAMES = {
+    name: getattr(snncell, name)
+    for name in ("Tensor", "Parameter", "ParameterTuple", "nn", "ops", "grad", "value_and_grad", "jit", "explain")
+} | {"snncell": snncell, "GradOperation": snncell.ops.GradOperation}
+MODULES = sorted(m.name for m in pkgutil.walk_packages(snncell.__path__, "snncell.") if not m.name.endswith("__main__"))
+
+
+def examples(module: str) -> list[doctest.DocTest]:
+    found = doctest.DocTestFinder(exclude_empty=True).find(importlib.import_module(module), globs=dict(NAMES))
+    return [test for test in found if test.examples]
+
+
+def test_there_are_examples_in_docstrings():
+    assert sum(len(examples(module)) for module in MODULES) >= 7
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("module", [module for module in MODULES if examples(module)])
+def test_examples_in_docstrings_print_what_they_say(module):
+    for test in examples(module):
+        report: list[str] = []
+        doctest.DocTestRunner().run(test, out=report.append)
+        assert not report, "".join(report)
+
+
+@pytest.mark.compiled
+def test_the_code_in_the_readme_runs(capsys):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.S)
+    assert len(blocks) == 2
+    exec(compile("\n".join(blocks), "README.md", "exec"), {})
+    losses = eval(capsys.readouterr().out)
+    assert losses[-1] < losses[0]
+
+
+def test_the_readmes_first_block_is_its_two_commands():
+    kind, block = re.search(r"```(\w*)\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.S).groups()
+    assert kind == "bash"
+    assert block.splitlines() == ["pip install . && python -m snncell demo", 'pip install ".[test]" && pytest']
+
+
+def load(name: str):
+    specification = importlib.util.spec_from_file_location(name, ROOT / "examples" / f"{name}.py")
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+def test_the_example_of_a_custom_reverse(capsys):
+    load("custom_reverse").main()
+    printed = capsys.readouterr().out
+    assert "gradient of x, limited: [ 0.8 -1.   1. ]" in printed
+    assert "check_bprop: The bprop of ClippedScale gives" in printed
+
+
+@pytest.mark.compiled
+def test_the_example_of_jitted_training():
+    assert load("jitted_training").main(epochs=8) > 0.9
+
+
+@pytest.mark.compiled
+def test_the_example_of_a_temporal_task(tmp_path):
+    assert load("pulse_order").main(steps=150, picture=str(tmp_path / "potentials.png")) > 0.7
+    assert (tmp_path / "potentials.png").read_bytes().startswith(b"\x89PNG")
