@@ -403,6 +403,29 @@ for options in [
         ),
         case=" ".join(f"{k}={v}" for k, v in options.items()),
     )
+for options in [
+    {},
+    {"stride": 2},
+    {"stride": (2, 1), "dilation": (1, 2), "groups": 2},
+    {"stride": 3, "dilation": 2, "padding": 1, "output_padding": 2},
+]:
+    mode = {"pad_mode": "pad"} if "padding" in options else {}
+    row(
+        "conv_transpose2d",
+        lambda x, w, b, o={**options, **mode}: ops.conv_transpose2d(x, w, b, **o),
+        (2, 4, 3, 4),
+        (4, 2, 3, 2),
+        (2 * options.get("groups", 1),),
+        torch=lambda t, x, w, b, o=options: t.nn.functional.conv_transpose2d(x, w, b, **o),
+        case=str(options),
+    )
+row(
+    "conv_transpose2d",
+    lambda x, w: ops.conv_transpose2d(x, w, stride=2, pad_mode="same"),
+    (1, 2, 3, 3),
+    (2, 1, 3, 2),
+    case="same",
+)
 row(
     "conv2d",
     lambda x, w, b: ops.conv2d(x, w, b, pad_mode="same"),

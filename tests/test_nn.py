@@ -196,3 +196,35 @@ def test_pools_with_same_padding_cover_the_input():
     x = Tensor(np.arange(25.0, dtype=np.float32).reshape(1, 1, 5, 5))
     assert nn.MaxPool2d(2, 2, "same")(x).asnumpy().tolist() == [[[[6, 8, 9], [16, 18, 19], [21, 23, 24]]]]
     assert nn.AvgPool2d(2, 2, "same")(x).asnumpy()[0, 0, 2].tolist() == [20.5, 22.5, 24.0]  # of real elements only
+
+
+# --- transposed convolution -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize(("stride", "group"), [(1, 1), (2, 2), (3, 1)])
+def test_transposed_convolutions_like_torch(torch, rng, stride, group):
+    cell = filled(nn.Conv2dTranspose(4, 6, 3, stride, "pad", 1, group=group, has_bias=True, dtype="float64"), rng)
+    module = torch.nn.ConvTranspose2d(4, 6, 3, stride, 1, groups=group)
+    assert_like(torch, cell, module, rng.standard_normal((2, 4, 5, 4)), WEIGHTS)
+
+
+@pytest.mark.parametrize(("kernel", "stride"), [(3, 1), (2, 2), (5, 3), (2, 3)])
+def test_same_transposed_convolutions_multiply_the_length_by_the_stride(kernel, stride):
+    cell = nn.Conv2dTranspose(1, 2, kernel, stride)
+    assert cell(ops.ones((1, 1, 4, 5))).shape == (1, 2, 4 * stride, 5 * stride)
+
+
+def test_a_transposed_convolution_is_the_adjoint_of_the_convolution(rng):
+    w = Tensor(rng.standard_normal((3, 2, 3, 3)))
+    x, y = Tensor(rng.standard_normal((1, 2, 7, 7))), Tensor(rng.standard_normal((1, 3, 3, 3)))
+    forward = (ops.conv2d(x, w, stride=2) * y).sum().item()
+    backward = (x * ops.conv_transpose2d(y, w, stride=2)).sum().item()
+    np.testing.assert_allclose(forward, backward, rtol=1e-12)
+
+
+def test_a_transposed_convolution_names_itself():
+    with pytest.raises(ShapeError, match=r"Conv2dTranspose<in_channels=2.*\(N, 2, H, W\)"):
+        nn.Conv2dTranspose(2, 2, 3)(ops.ones((1, 3, 4, 4)))
+    with pytest.raises(ShapeError, match=r"conv_transpose2d: takes \(N, C, H, W\) and a weight"):
+        ops.conv_transpose2d(ops.ones((1, 3, 4, 4)), ops.ones((2, 1, 3, 3)))

@@ -192,8 +192,7 @@ def test_every_module_and_public_name_is_documented(module: str) -> None:
 LONG_MODULES = {
     "ops.elementwise": "one place for each operation: formula and reverse, and there are many",
     "ops.shape": "a table of operations like ops.elementwise",
-    "ops.conv": "convolution and pooling in one and two axes share windows and folds",
-    "nn.layer": "a table of layers",
+    "ops.conv": "convolution and its transpose share windows, folds and paddings",
     "nn.optim": "a table of optimisers and schedules",
 }
 LONG_FUNCTIONS = {

@@ -19,10 +19,9 @@ from snncell.nn.container import (
     SequentialCell as SequentialCell,
     TimeDistributed as TimeDistributed,
 )
+from snncell.nn.conv import Conv1d as Conv1d, Conv2d as Conv2d, Conv2dTranspose as Conv2dTranspose
 from snncell.nn.layer import (
     AvgPool2d as AvgPool2d,
-    Conv1d as Conv1d,
-    Conv2d as Conv2d,
     Dense as Dense,
     Dropout as Dropout,
     Dropout2d as Dropout2d,

@@ -15,13 +15,10 @@ from snncell.ops.control import (
     scan as scan,
 )
 from snncell.ops.conv import (
-    avg_pool1d as avg_pool1d,
-    avg_pool2d as avg_pool2d,
     conv as conv,
     conv1d as conv1d,
     conv2d as conv2d,
-    max_pool1d as max_pool1d,
-    max_pool2d as max_pool2d,
+    conv_transpose2d as conv_transpose2d,
 )
 from snncell.ops.creation import (
     arange as arange,
@@ -109,6 +106,12 @@ from snncell.ops.logic import (
     not_equal as not_equal,
     select as select,
     where as where,
+)
+from snncell.ops.pool import (
+    avg_pool1d as avg_pool1d,
+    avg_pool2d as avg_pool2d,
+    max_pool1d as max_pool1d,
+    max_pool2d as max_pool2d,
 )
 from snncell.ops.primitives import (
     Abs as Abs,

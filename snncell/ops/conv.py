@@ -1,6 +1,6 @@
-"""Convolution and pooling over one or two axes (or more), from one pair of operations: windows, and their adjoint fold.
+"""Convolution over one or two axes (or more), from one pair of operations: windows, and their adjoint fold.
 
-A convolution is a matrix product with the windows of its input; a pooling is a reduction over them. So all gradients,
+A convolution is a matrix product with the windows of its input, a transposed one the folded product. So all gradients,
 to any order, come from those of `windows`, `fold`, `pad` and the product.
 """
 
@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 
 from snncell.errors import ArgumentError, ShapeError
-from snncell.ops import creation as new, linalg, reduce, shape as sh
+from snncell.ops import linalg, shape as sh
 from snncell.ops.base import as_float, as_int, as_tensor, primitive, same_dtype
-from snncell.ops.indexing import pick
 from snncell.tape.tensor import Tensor
 
 Grads = Sequence[Any]
@@ -231,99 +230,73 @@ def _with_bias(x: Any, weight: Any, bias: Any, count: int, name: str, **options:
     if weight.ndim != count + 2:
         raise ShapeError(f"{name}: the weight needs {count + 2} axes, its shape is {weight.shape}.")
     out = conv(x, weight, name=name, **options)
-    if bias is None:
-        return out
-    bias = as_tensor(bias, name)
-    if bias.shape != (weight.shape[0],):
-        raise ShapeError(f"{name}: the bias has shape {bias.shape}; it needs {(weight.shape[0],)}.")
-    return out + sh.reshape(bias, (-1,) + (1,) * count)
+    return out if bias is None else out + _bias_of(bias, weight.shape[0], count, name)
 
 
-# --- pooling ----------------------------------------------------------------------------------------------------------
+def _bias_of(bias: Any, channels: int, count: int, name: str) -> Tensor:
+    """A bias (channels,) in a shape that broadcasts along `count` axes behind the channels."""
+    found = as_tensor(bias, name)
+    if found.shape != (channels,):
+        raise ShapeError(f"{name}: the bias has shape {found.shape}; it needs {(channels,)}.")
+    return sh.reshape(found, (-1,) + (1,) * count)
 
 
-def _pool_windows(
-    x: Any, count: int, size: Any, stride: Any, mode: str, padding: Any, dilation: Any, value: float, name: str
-) -> Tensor:
-    """(N, C, *S) -> (N, C, *O, elements of a window)."""
-    tensor = as_float(x, name)
-    if tensor.ndim != count + 2:
-        raise ShapeError(f"{name}: takes (N, C, ...) with {count} more axes, not {tensor.shape}.")
-    sizes = tuple_of(size, count, name, "kernel_size", 1)
-    steps = tuple_of(sizes if stride is None else stride, count, name, "stride", 1)
-    spread = tuple_of(dilation, count, name, "dilation", 1)
-    widths = padding_of(tensor.shape[2:], sizes, steps, spread, mode, padding, name)
-    view = windows(sh.pad(tensor, widths, value=value), sizes, steps, spread, name)
-    return sh.reshape(view, (*view.shape[: 2 + count], math.prod(sizes)))
-
-
-def max_pool(
+def conv_transpose2d(
     x: Any,
-    count: int,
-    kernel_size: Any,
-    stride: Any = None,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
     pad_mode: str = "valid",
     padding: Any = 0,
+    output_padding: Any = 0,
     dilation: Any = 1,
+    groups: int = 1,
 ) -> Tensor:
-    """The largest element of each window over `count` axes; the gradient goes to the first one that is largest."""
-    name = f"max_pool{count}d"
-    view = _pool_windows(x, count, kernel_size, stride, pad_mode, padding, dilation, -math.inf, name)
-    return pick(view, _first_largest.bind(view))
+    """The adjoint of `conv2d` with respect to its input, as an operation of its own: it enlarges images.
+
+    Args:
+        x: (N, C, H, W).
+        weight: (C, O // groups, KH, KW).
+        bias: (O,).
+        stride, dilation: an int, or a pair.
+        pad_mode: "valid" gives length (H - 1) stride + (KH - 1) dilation + 1; "same" gives H stride; "pad" takes
+            `padding` off both sides of the former and adds `output_padding` at the end.
+        padding, output_padding: for "pad".
+        groups: into how many parts the channels are divided.
+
+    Raises:
+        ShapeError: for shapes that do not fit.
+        ArgumentError: for options that do not.
+    """
+    name = "conv_transpose2d"
+    x, weight = same_dtype([as_float(x, name), as_float(weight, name)], name)
+    parts = as_int(groups, name, "groups")
+    if x.ndim != 4 or weight.ndim != 4 or x.shape[1] != weight.shape[0] or parts < 1 or x.shape[1] % parts:
+        raise ShapeError(
+            f"{name}: takes (N, C, H, W) and a weight (C, O // groups, KH, KW) with groups dividing C, not {x.shape} "
+            f"and {weight.shape} with groups={groups}."
+        )
+    n, channels, *lengths = x.shape
+    _, per_group, *size = weight.shape
+    steps, spread = tuple_of(stride, 2, name, "stride", 1), tuple_of(dilation, 2, name, "dilation", 1)
+    whole = [(s - 1) * step + (k - 1) * d + 1 for s, step, k, d in zip(lengths, steps, size, spread, strict=True)]
+    cut = _cut_of(whole, [s * step for s, step in zip(lengths, steps, strict=True)], pad_mode, padding, output_padding)
+    rows = sh.transpose(sh.reshape(x, (n, parts, channels // parts, -1)), (1, 0, 3, 2))
+    kernels = sh.reshape(weight, (parts, 1, channels // parts, per_group * math.prod(size)))
+    patches = sh.reshape(linalg.matmul(rows, kernels), (parts, n, *lengths, per_group, *size))
+    patches = sh.reshape(sh.transpose(patches, (1, 0, 4, 2, 3, 5, 6)), (n, parts * per_group, *lengths, *size))
+    grown = tuple(length + max(high, 0) for length, (_, high) in zip(whole, cut, strict=True))
+    folded = _fold.bind(patches, shape=(n, parts * per_group, *grown), size=tuple(size), stride=steps, dilation=spread)
+    spans = (slice(low, length + high) for (low, high), length in zip(cut, whole, strict=True))
+    out: Tensor = folded[(slice(None), slice(None), *spans)]
+    return out if bias is None else out + _bias_of(bias, out.shape[1], 2, name)
 
 
-@primitive
-def _first_largest(x: Any) -> Any:
-    """argmax of the last axis, one window place after the other: the axis is short, the others are long."""
-    best, found = x[..., 0].copy(), np.zeros(x.shape[:-1], np.int64)
-    for place in range(1, x.shape[-1]):
-        # A NaN is larger than everything, so that it comes through.
-        better = ~(x[..., place] <= best) & (best == best)
-        np.copyto(best, x[..., place], where=better)
-        found[better] = place
-    return found
-
-
-_first_largest.no_gradient()
-
-
-def avg_pool(
-    x: Any,
-    count: int,
-    kernel_size: Any,
-    stride: Any = None,
-    pad_mode: str = "valid",
-    padding: Any = 0,
-    count_include_pad: bool = True,
-) -> Tensor:
-    """The mean of each window over `count` axes; with pad_mode "same", or without `count_include_pad`, of its elements
-    that are not padding."""
-    name = f"avg_pool{count}d"
-    tensor = as_float(x, name)
-    view = _pool_windows(tensor, count, kernel_size, stride, pad_mode, padding, 1, 0.0, name)
-    if pad_mode == "valid" or (pad_mode == "pad" and count_include_pad):
-        return reduce.mean(view, -1)
-    inside = _pool_windows(
-        new.ones((1, 1, *tensor.shape[2:]), tensor.dtype), count, kernel_size, stride, pad_mode, padding, 1, 0.0, name
-    )
-    return reduce.sum(view, -1) / reduce.sum(inside, -1)
-
-
-def max_pool1d(x: Any, kernel_size: Any, stride: Any = None, **options: Any) -> Tensor:
-    """`max_pool` over one axis: (N, C, L)."""
-    return max_pool(x, 1, kernel_size, stride, **options)
-
-
-def max_pool2d(x: Any, kernel_size: Any, stride: Any = None, **options: Any) -> Tensor:
-    """`max_pool` over two axes: (N, C, H, W)."""
-    return max_pool(x, 2, kernel_size, stride, **options)
-
-
-def avg_pool1d(x: Any, kernel_size: Any, stride: Any = None, **options: Any) -> Tensor:
-    """`avg_pool` over one axis: (N, C, L)."""
-    return avg_pool(x, 1, kernel_size, stride, **options)
-
-
-def avg_pool2d(x: Any, kernel_size: Any, stride: Any = None, **options: Any) -> Tensor:
-    """`avg_pool` over two axes: (N, C, H, W)."""
-    return avg_pool(x, 2, kernel_size, stride, **options)
+def _cut_of(whole: list[int], same: list[int], mode: str, padding: Any, output_padding: Any) -> list[tuple[int, int]]:
+    """For each axis, where the result begins in the whole, and how far behind its end (negative: before it) it ends."""
+    name = "conv_transpose2d"
+    if mode == "same":
+        return [(max(w - s, 0) // 2, s - w + max(w - s, 0) // 2) for w, s in zip(whole, same, strict=True)]
+    pairs = padding_of((1, 1), (1, 1), (1, 1), (1, 1), mode, padding, name)
+    extra = tuple_of(output_padding, 2, name, "output_padding", 0)
+    return [(pairs[2], extra[0] - pairs[3]), (pairs[0], extra[1] - pairs[1])]

@@ -1,0 +1,102 @@
+"""Pooling over one or two axes (or more): reductions over the windows of `ops/conv.py`."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from snncell.errors import ShapeError
+from snncell.ops import creation as new, reduce, shape as sh
+from snncell.ops.base import as_float, primitive
+from snncell.ops.conv import padding_of, tuple_of, windows
+from snncell.ops.indexing import pick
+from snncell.tape.tensor import Tensor
+
+
+def _pool_windows(
+    x: Any, count: int, size: Any, stride: Any, mode: str, padding: Any, dilation: Any, value: float, name: str
+) -> Tensor:
+    """(N, C, *S) -> (N, C, *O, elements of a window)."""
+    tensor = as_float(x, name)
+    if tensor.ndim != count + 2:
+        raise ShapeError(f"{name}: takes (N, C, ...) with {count} more axes, not {tensor.shape}.")
+    sizes = tuple_of(size, count, name, "kernel_size", 1)
+    steps = tuple_of(sizes if stride is None else stride, count, name, "stride", 1)
+    spread = tuple_of(dilation, count, name, "dilation", 1)
+    widths = padding_of(tensor.shape[2:], sizes, steps, spread, mode, padding, name)
+    view = windows(sh.pad(tensor, widths, value=value), sizes, steps, spread, name)
+    return sh.reshape(view, (*view.shape[: 2 + count], math.prod(sizes)))
+
+
+def max_pool(
+    x: Any,
+    count: int,
+    kernel_size: Any,
+    stride: Any = None,
+    pad_mode: str = "valid",
+    padding: Any = 0,
+    dilation: Any = 1,
+) -> Tensor:
+    """The largest element of each window over `count` axes; the gradient goes to the first one that is largest."""
+    name = f"max_pool{count}d"
+    view = _pool_windows(x, count, kernel_size, stride, pad_mode, padding, dilation, -math.inf, name)
+    return pick(view, _first_largest.bind(view))
+
+
+@primitive
+def _first_largest(x: Any) -> Any:
+    """argmax of the last axis, one window place after the other: the axis is short, the others are long."""
+    best, found = x[..., 0].copy(), np.zeros(x.shape[:-1], np.int64)
+    for place in range(1, x.shape[-1]):
+        # A NaN is larger than everything, so that it comes through.
+        better = ~(x[..., place] <= best) & (best == best)
+        np.copyto(best, x[..., place], where=better)
+        found[better] = place
+    return found
+
+
+_first_largest.no_gradient()
+
+
+def avg_pool(
+    x: Any,
+    count: int,
+    kernel_size: Any,
+    stride: Any = None,
+    pad_mode: str = "valid",
+    padding: Any = 0,
+    count_include_pad: bool = True,
+) -> Tensor:
+    """The mean of each window over `count` axes; with pad_mode "same", or without `count_include_pad`, of its elements
+    that are not padding."""
+    name = f"avg_pool{count}d"
+    tensor = as_float(x, name)
+    view = _pool_windows(tensor, count, kernel_size, stride, pad_mode, padding, 1, 0.0, name)
+    if pad_mode == "valid" or (pad_mode == "pad" and count_include_pad):
+        return reduce.mean(view, -1)
+    inside = _pool_windows(
+        new.ones((1, 1, *tensor.shape[2:]), tensor.dtype), count, kernel_size, stride, pad_mode, padding, 1, 0.0, name
+    )
+    return reduce.sum(view, -1) / reduce.sum(inside, -1)
+
+
+def max_pool1d(x: Any, kernel_size: Any, stride: Any = None, **options: Any) -> Tensor:
+    """`max_pool` over one axis: (N, C, L)."""
+    return max_pool(x, 1, kernel_size, stride, **options)
+
+
+def max_pool2d(x: Any, kernel_size: Any, stride: Any = None, **options: Any) -> Tensor:
+    """`max_pool` over two axes: (N, C, H, W)."""
+    return max_pool(x, 2, kernel_size, stride, **options)
+
+
+def avg_pool1d(x: Any, kernel_size: Any, stride: Any = None, **options: Any) -> Tensor:
+    """`avg_pool` over one axis: (N, C, L)."""
+    return avg_pool(x, 1, kernel_size, stride, **options)
+
+
+def avg_pool2d(x: Any, kernel_size: Any, stride: Any = None, **options: Any) -> Tensor:
+    """`avg_pool` over two axes: (N, C, H, W)."""
+    return avg_pool(x, 2, kernel_size, stride, **options)
