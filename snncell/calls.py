@@ -5,8 +5,7 @@ from __future__ import annotations
 import inspect
 import threading
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from snncell.errors import CallError
@@ -18,15 +17,6 @@ class Call:
     def __init__(self, cell: Any, saved: tuple[Any, ...] = ()) -> None:
         self.cell = cell
         self.saved = saved
-
-    @contextmanager
-    def active(self, stack: list[Call]) -> Iterator[None]:
-        """Be the innermost call in the body."""
-        stack.append(self)
-        try:
-            yield
-        finally:
-            stack.pop()
 
 
 class Calls(threading.local):

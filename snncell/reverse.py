@@ -36,8 +36,11 @@ def run_with_bprop(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
     def forward() -> Any:
         call = Call(cell)
-        with call.active(CALLS.forward):
+        CALLS.forward.append(call)
+        try:
             return cell.construct(*args, **kwargs), call.saved
+        finally:
+            CALLS.forward.pop()
 
     if STATE.tape is None:
         return forward()[0]
@@ -90,12 +93,14 @@ class _Reverse:
         return [*leaves, *(self._gradient_of_parameter(p, of_parameters) for p in self.parameters)]
 
     def _call(self, inputs: list[Any], out: Any, dout: Any, saved: Any) -> Any:
-        with Call(self.cell, saved).active(CALLS.backward):
-            try:
-                return self.cell.bprop(*inputs, out, dout)
-            except Exception as error:
-                error.add_note(f"raised in the bprop of {self.name}")
-                raise
+        CALLS.backward.append(Call(self.cell, saved))
+        try:
+            return self.cell.bprop(*inputs, out, dout)
+        except Exception as error:
+            error.add_note(f"raised in the bprop of {self.name}")
+            raise
+        finally:
+            CALLS.backward.pop()
 
     def error(self, text: str) -> BpropError:
         """A BpropError about this Cell."""

@@ -68,7 +68,9 @@ class Plan:
             launch.run(slots)
 
     def __str__(self) -> str:
-        return "\n".join(map(str, self.launches))
+        loops = sum(isinstance(launch, Launch) for launch in self.launches)
+        head = f"  {loops} loops, {len(self.launches) - loops} calls"
+        return "\n".join([head, *map(str, self.launches)])
 
 
 class Launch:

@@ -10,7 +10,7 @@ import numpy as np
 
 from snncell.errors import ArgumentError, DTypeError, GradientError, ShapeError, SnncellError, TensorIndexError
 from snncell.tape import structure
-from snncell.tape.state import STATE, recording_on
+from snncell.tape.state import STATE
 from snncell.tape.tape import Entry, Tape, zeros_of
 from snncell.tape.tensor import Tensor, snapshot, stale, wrap
 from snncell.tape.tracing import Value, evaluated_specs
@@ -185,12 +185,12 @@ def custom(op: Any, forward: Callable[[], Any], inputs: Sequence[Tensor], attrs:
     """
     tape = STATE.tape
     kept = [snapshot(x) for x in inputs]  # before the forward, which may write to Parameters
-    paused, STATE.paused = STATE.paused, STATE.paused or tape is not None
+    paused = STATE.paused
+    STATE.tape, STATE.paused = None, paused or tape is not None
     try:
-        with recording_on(None):
-            out = forward()
+        out = forward()
     finally:
-        STATE.paused = paused
+        STATE.tape, STATE.paused = tape, paused
     if tape is None or all(x._entry is None for x in inputs):
         return out
     leaves, shape_of_out = structure.flatten(out)
