@@ -270,6 +270,24 @@ def test_a_tensor_from_outside_that_is_differentiated_is_refused():
         ops.grad(lambda w: jit(lambda x: (x * w).sum())(X))(Tensor(2.0))
 
 
+def test_nor_may_the_reverse_take_such_a_tensor_for_a_constant():
+    class Scaled(nn.Cell):
+        def construct(self, x):
+            return x * 1.0
+
+        def bprop(self, x, out, dout):
+            return (dout * self.scale,)
+
+    cell = Scaled()
+
+    def fn(w):
+        cell.scale = w  # in second order, the gradient with respect to w would be lost
+        return ops.grad(lambda x: (jit(cell)(x) ** 2).sum())(X).sum()
+
+    with pytest.raises(GradientError, match=r"uses a Tensor from outside .* Pass it as an argument"):
+        ops.grad(fn)(Tensor(2.0))
+
+
 def test_a_trained_parameter_is_not_written_by_what_is_differentiated():
     p = Parameter(2.0)
 

@@ -116,7 +116,7 @@ class Linked:
         return self._reverses[present]
 
     def _trace_reverse(self, present: tuple[int, ...]) -> _Reversed:
-        trace, tape = Trace(parents=(self.trace, *self.trace.parents)), Tape()
+        trace, tape = Trace(parents=(self.trace, *self.trace.parents), taped=True), Tape()
         seeds: list[Tensor] = []
         cotangents: dict[Entry, list[Tensor | None]] = {}
         with tracing_to(trace), recording_on(None), tape:

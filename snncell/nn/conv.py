@@ -49,16 +49,20 @@ class _Conv(Cell):
         steps, spread = (tuple_of(n, self.axes, who, "stride or dilation", 1) for n in (stride, dilation))
         padding_of(self.kernel_size, self.kernel_size, steps, spread, pad_mode, padding, who)  # refuses what is wrong
         self.has_bias = has_bias
-        shape = (out_channels, in_channels // group, *self.kernel_size)
+        shape = self.weight_shape()
         weight_init = HeUniform(math.sqrt(5)) if weight_init is None else weight_init
         self.weight = Parameter(initializer(weight_init, shape, dtype))
         if has_bias:
-            bound = 1 / math.sqrt(math.prod(shape[1:]))
-            self.bias = Parameter(initializer(Uniform(bound) if bias_init is None else bias_init, shape[:1], dtype))
+            bias_init = Uniform(1 / math.sqrt(math.prod(shape[1:]))) if bias_init is None else bias_init
+            self.bias = Parameter(initializer(bias_init, (out_channels,), dtype))
+
+    def weight_shape(self) -> tuple[int, ...]:
+        """Output channels, input channels of a group, and the window."""
+        return self.out_channels, self.in_channels // self.group, *self.kernel_size
 
     def construct(self, x: Tensor) -> Tensor:
         if x.ndim != self.axes + 2 or x.shape[1] != self.in_channels:
-            places = ", ".join("LHWD"[1:][: self.axes] if self.axes > 1 else "L")
+            places = "L" if self.axes == 1 else "H, W"
             raise ShapeError(
                 f"{self!r}: the input has shape {x.shape}; it takes (N, {self.in_channels}, {places}). "
                 f"Time goes around it: nn.TimeDistributed(...)."
@@ -141,13 +145,14 @@ class Conv2dTranspose(_Conv):
         dtype: Any = dtypes.float32,
     ) -> None:
         super().__init__(
-            in_channels, out_channels, kernel_size, stride, pad_mode, padding, dilation, group, has_bias, None,
+            in_channels, out_channels, kernel_size, stride, pad_mode, padding, dilation, group, has_bias, weight_init,
             bias_init, dtype,
         )  # fmt: skip
         self.output_padding = output_padding
-        shape = (in_channels, out_channels // group, *self.kernel_size)
-        weight_init = HeUniform(math.sqrt(5)) if weight_init is None else weight_init
-        self.weight = Parameter(initializer(weight_init, shape, dtype))
+
+    def weight_shape(self) -> tuple[int, ...]:
+        """Input channels, output channels of a group, and the window."""
+        return self.in_channels, self.out_channels // self.group, *self.kernel_size
 
     def convolved(self, x: Tensor, **options: Any) -> Tensor:
         """The operation itself."""

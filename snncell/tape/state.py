@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from snncell.kernels.arrays import quiet_runner
 
@@ -29,33 +29,29 @@ EFFECTS = threading.RLock()  # held while Parameters are read, computed with, an
 
 
 @contextmanager
-def recording_on(tape: Tape | None) -> Iterator[None]:
+def _while(**settings: Any) -> Iterator[None]:
+    """Hold these settings of the thread in the body."""
+    before = {name: getattr(STATE, name) for name in settings}
+    vars(STATE).update(settings)
+    try:
+        yield
+    finally:
+        vars(STATE).update(before)
+
+
+def recording_on(tape: Tape | None) -> AbstractContextManager[None]:
     """Record on `tape` in the body; with None, record nothing."""
-    outer, STATE.tape = STATE.tape, tape
-    try:
-        yield
-    finally:
-        STATE.tape = outer
+    return _while(tape=tape)
 
 
-@contextmanager
-def tracing_to(trace: Trace | None) -> Iterator[None]:
+def tracing_to(trace: Trace | None) -> AbstractContextManager[None]:
     """Append operations to `trace` in the body instead of evaluating them; with None, evaluate them."""
-    outer, STATE.trace = STATE.trace, trace
-    try:
-        yield
-    finally:
-        STATE.trace = outer
+    return _while(trace=trace)
 
 
-@contextmanager
-def smoothed(value: bool) -> Iterator[None]:
+def smoothed(value: bool) -> AbstractContextManager[None]:
     """Set whether Cells run their smooth primitives."""
-    outer, STATE.smooth = STATE.smooth, value
-    try:
-        yield
-    finally:
-        STATE.smooth = outer
+    return _while(smooth=value)
 
 
 def smooth() -> AbstractContextManager[None]:
