@@ -5,7 +5,7 @@ nn                                   Cell, layers, neurons (IFNode, LIFNode, Mul
 ops                                  the differentiable operations
 surrogate                            spike functions, and `surrogate.smooth()`
 grad, value_and_grad, ops.vjp        gradients
-jit, explain                         compilation
+jit, explain                         compilation; empty_pool gives back memory
 testing                              check_grads, check_bprop
 data, plot, io                       the digits and batches; pictures; checkpoints
 """
@@ -39,6 +39,7 @@ from snncell.io.checkpoint import (
     load_param_into_net as load_param_into_net,
     save_checkpoint as save_checkpoint,
 )
+from snncell.kernels.arrays import empty_pool as empty_pool
 from snncell.ops import grad as grad, set_seed as set_seed, value_and_grad as value_and_grad
 from snncell.tape.parameter import Parameter as Parameter, ParameterTuple as ParameterTuple
 from snncell.tape.tensor import Tensor as Tensor

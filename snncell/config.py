@@ -9,19 +9,23 @@ from snncell.errors import ArgumentError, DeviceError
 GRAPH_MODE = 0
 PYNATIVE_MODE = 1
 
-_context: dict[str, Any] = {"mode": PYNATIVE_MODE, "device_target": "CPU"}
+_context: dict[str, Any] = {"mode": PYNATIVE_MODE, "device_target": "CPU", "pool_limit": 1 << 31}
 
 
-def set_context(*, mode: int | None = None, device_target: str | None = None) -> None:
+def set_context(
+    *, mode: int | None = None, device_target: str | None = None, pool_limit: int | None = None
+) -> None:
     """Choose how Cells run.
 
     Args:
         mode: `PYNATIVE_MODE` (the default) runs each operation as it is called; `GRAPH_MODE` compiles every Cell
             that is called from outside a Cell, as if `snncell.jit` were around it.
         device_target: "CPU".
+        pool_limit: how many bytes of memory of freed arrays are kept for new ones (2 GiB unless it is set);
+            `snncell.empty_pool()` lets go of what is kept.
 
     Raises:
-        ArgumentError: for an unknown mode or target.
+        ArgumentError: for an unknown mode or target, or a limit that is no number of bytes.
         DeviceError: for "GPU", as long as this version has no CUDA backend.
     """
     if mode is not None:
@@ -37,10 +41,14 @@ def set_context(*, mode: int | None = None, device_target: str | None = None) ->
         if device_target != "CPU":
             raise ArgumentError(f'set_context: device_target is "CPU" or "GPU", not {device_target!r}.')
         _context["device_target"] = device_target
+    if pool_limit is not None:
+        if isinstance(pool_limit, bool) or not isinstance(pool_limit, int) or pool_limit < 0:
+            raise ArgumentError(f"set_context: pool_limit is a number of bytes, 0 or more, not {pool_limit!r}.")
+        _context["pool_limit"] = pool_limit
 
 
 def get_context(key: str) -> Any:
-    """The current value of a setting: "mode" or "device_target"."""
+    """The current value of a setting: "mode", "device_target" or "pool_limit"."""
     if key not in _context:
         raise ArgumentError(f"get_context: no setting {key!r}; there are {sorted(_context)}.")
     return _context[key]

@@ -55,5 +55,9 @@ class CheckpointError(SnncellError, ValueError):
     """A checkpoint that is missing, damaged, or does not fit the Cell."""
 
 
+class CacheError(SnncellError, PermissionError):
+    """A folder for compiled kernels that other users can write: what lies in it would be run."""
+
+
 class GradientCheckError(SnncellError, AssertionError):
     """A gradient that disagrees with finite differences or with the tape."""

@@ -1,16 +1,27 @@
-"""Generated files and Numba's cache beside them: found again by the next process, left alone, written safely."""
+"""Generated files and compiled code beside them: found again by the next process, never trusted, written safely."""
 
 from __future__ import annotations
 
+import errno
 import os
+import pickle
+import shutil
+import stat
 import subprocess
 import sys
+import tempfile
+import warnings
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from llvmlite import binding
 
+import snncell
 from snncell import Tensor, jit
+from snncell.errors import CacheError, SnncellError
 from snncell.kernels import build as builder
 
 SCRIPT = """
@@ -77,6 +88,115 @@ def test_debug_prints_the_path_of_each_generated_file(tmp_path: Path) -> None:
     assert quiet == ""
 
 
+# --- the key ----------------------------------------------------------------------------------------------------------
+
+SMALL = """
+import sys
+import snncell
+from snncell.kernels import build
+
+if "wait" in sys.argv:
+    import numba
+    print("ready", flush=True)
+    sys.stdin.readline()
+f = snncell.jit(lambda x: snncell.ops.exp(x * 0.0) + x * 3.5)
+value = f(snncell.Tensor([1.0])).item()
+(kernel,) = build._built.values()
+print(value, sum(kernel.stats.cache_hits.values()), sum(kernel.stats.cache_misses.values()))
+"""
+COMPILED, LOADED = "4.5 0 1", "4.5 1 0"  # the value, and what the cache was found to have
+
+
+def small(folder: Path, **environment: str) -> str:
+    """Whether a process of its own compiles a small kernel or loads it."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", SMALL],
+        env={**os.environ, "SNNCELL_CACHE_DIR": str(folder), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache folder that has the small kernel."""
+    folder = tmp_path_factory.mktemp("kept")
+    assert small(folder) == COMPILED
+    return folder
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("name", ["NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES", "NUMBA_OPT"])
+def test_code_for_another_cpu_or_setting_is_not_loaded(kept: Path, name: str) -> None:
+    fewer = binding.get_host_cpu_features().flatten().rpartition(",")[0]
+    value = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": fewer, "NUMBA_OPT": "1"}[name]
+    assert small(kept, **{name: value}) == COMPILED
+    assert small(kept, **{name: value}) == LOADED
+    assert small(kept) == LOADED  # the other code stands beside this one
+
+
+@pytest.mark.compiled
+def test_the_places_where_numba_looks_for_its_cache_are_not_ours(kept: Path, tmp_path: Path) -> None:
+    assert small(kept, NUMBA_CACHE_DIR=str(tmp_path / "numba")) == LOADED
+    assert small(tmp_path / "fresh", NUMBA_CACHE_DIR=str(tmp_path / "numba")) == COMPILED
+    assert not (tmp_path / "numba").exists()
+
+
+def test_the_name_of_a_file_covers_source_flag_version_and_mathematics(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {builder._digest("x = 1\n", False)}
+    names.add(builder._digest("x = 2\n", False))
+    names.add(builder._digest("x = 1\n", True))
+    with monkeypatch.context() as patch:
+        patch.setattr(snncell, "__version__", "0.0.0")
+        names.add(builder._digest("x = 1\n", False))
+    with monkeypatch.context() as patch:
+        patch.setattr(builder, "mathematics_digest", lambda: "another")
+        names.add(builder._digest("x = 1\n", False))
+    assert len(names) == 5
+    assert builder._digest("x = 1\n", False) in names
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("package", ["numba", "llvmlite"])
+def test_code_of_another_compiler_is_not_loaded(folder: Path, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert compute() == 3.25
+    monkeypatch.setattr(f"{package}.__version__", "0.0")
+    builder._built.clear()
+    assert compute() == 3.25
+    assert counts() == (0, 1)
+
+
+# --- two processes at once --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.compiled
+def test_two_processes_that_compile_the_same_kernel_at_once_both_succeed(tmp_path: Path) -> None:
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-W", "error", "-c", SMALL, "wait"],
+            env={**os.environ, "SNNCELL_CACHE_DIR": str(tmp_path)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    for process in both:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    for process in both:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    said = [process.communicate(timeout=60)[0].strip() for process in both]
+    assert [process.returncode for process in both] == [0, 0]
+    assert set(said) <= {COMPILED, LOADED} and COMPILED in said
+    assert small(tmp_path) == LOADED
+    assert sorted(path.suffix for path in tmp_path.rglob("*")) == [".nbc", ".py"]
+
+
 # --- the files --------------------------------------------------------------------------------------------------------
 
 
@@ -85,40 +205,72 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache folder for this test alone."""
     chosen = tmp_path / "below" / "kernels"
     monkeypatch.setenv("SNNCELL_CACHE_DIR", str(chosen))
-    monkeypatch.setattr(builder, "_fallback", None)
+    monkeypatch.setattr(builder, "_warned", False)
     monkeypatch.setattr(builder, "_built", {})
     return chosen
 
 
-def test_the_folder_belongs_to_its_owner(folder: Path) -> None:
-    builder._write("a.py", "x = 1\n")
-    assert folder.stat().st_mode & 0o077 == 0  # what lies in it is executed
+def compute() -> float:
+    """A kernel's value; as the same computation traced anew, it finds the same kernel."""
+    return float(jit(lambda x: x * 3.5 - 0.25)(Tensor([1.0])).item())
+
+
+def again() -> float:
+    """The same by a kernel that is not in memory, as in a new process."""
+    builder._built.clear()
+    return compute()
+
+
+def counts() -> tuple[int, int]:
+    """How often the one kernel in memory was loaded, and compiled."""
+    (kernel,) = builder._built.values()
+    numbers: Any = kernel.stats  # type: ignore[attr-defined]
+    return sum(numbers.cache_hits.values()), sum(numbers.cache_misses.values())
+
+
+def test_the_folder_and_its_files_belong_to_their_owner(folder: Path) -> None:
+    assert compute() == 3.25
+    paths = [folder, *folder.rglob("*")]
+    assert len(paths) >= 2
+    assert all(path.stat().st_mode & 0o077 == 0 for path in paths)  # what lies in it is run
 
 
 def test_an_equal_file_is_left_alone(folder: Path) -> None:
-    path = builder._write("a.py", "x = 1\n")
+    path = folder / "a.py"
+    assert builder._keep_source(path, "x = 1\n")
     os.utime(path, ns=(1_000_000_000, 1_000_000_000))
-    assert builder._write("a.py", "x = 1\n") == path
-    assert path.stat().st_mtime_ns == 1_000_000_000  # Numba's index goes by the time
+    assert builder._keep_source(path, "x = 1\n")
+    assert path.stat().st_mtime_ns == 1_000_000_000
 
 
-def test_a_changed_file_of_the_same_name_is_rewritten(folder: Path) -> None:
-    path = builder._write("a.py", "x = 1\n")
-    os.utime(path, ns=(1_000_000_000, 1_000_000_000))
-    path.write_text("x = 2  # damaged\n", encoding="utf-8")
-    assert builder._write("a.py", "x = 1\n") == path
+@pytest.mark.parametrize("content", [b"", b"x = 2  # another\n", b"x = ", b"\xff\x00"])
+def test_a_changed_file_of_the_same_name_is_rewritten(folder: Path, content: bytes) -> None:
+    path = folder / "a.py"
+    builder._keep_source(path, "x = 1\n")
+    path.write_bytes(content)
+    assert builder._keep_source(path, "x = 1\n")
     assert path.read_text(encoding="utf-8") == "x = 1\n"
     assert listing(folder).keys() == {"a.py"}  # no temporary file stays
 
 
-def test_a_truncated_kernel_file_is_repaired_by_the_next_process(folder: Path) -> None:
-    jit(lambda x: x * 3.5 - 0.25)(Tensor([1.0]))
+def test_a_damaged_generated_file_is_repaired_and_never_run(folder: Path) -> None:
+    assert compute() == 3.25
     (path,) = folder.glob("loop_*.py")
     source = path.read_text(encoding="utf-8")
-    path.write_text(source[: len(source) // 2], encoding="utf-8")
-    builder._built.clear()
-    assert jit(lambda x: x * 3.5 - 0.25)(Tensor([1.0])).item() == 3.25
-    assert path.read_text(encoding="utf-8") == source
+    for damaged in (source[: len(source) // 2], source.replace("*", "+"), "raise SystemExit"):
+        assert damaged != source
+        path.write_text(damaged, encoding="utf-8")
+        assert again() == 3.25
+        assert path.read_text(encoding="utf-8") == source
+
+
+def test_a_generated_file_that_is_a_folder_is_no_obstacle(folder: Path) -> None:
+    assert compute() == 3.25
+    (path,) = folder.glob("loop_*.py")
+    path.unlink()
+    path.mkdir()
+    with pytest.warns(RuntimeWarning, match="cannot be written"):
+        assert again() == 3.25
 
 
 def test_equal_computations_share_one_file_and_one_kernel(folder: Path) -> None:
@@ -126,6 +278,196 @@ def test_equal_computations_share_one_file_and_one_kernel(folder: Path) -> None:
     second = jit(lambda y: y * 9.5 - 0.625)  # other names, other numbers
     first(Tensor([1.0])), second(Tensor([1.0]))
     assert len(list(folder.glob("loop_*.py"))) == len(builder._built) == 1
+
+
+@pytest.mark.compiled
+def test_comments_in_generated_code_compile_nothing_anew(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compute()
+    ((name, source, signature, parallel),) = builder._built
+    (path,) = folder.glob("loop_*.py")
+    builder._built.clear()
+    commented = source.replace("    for ", "    # user.py:7: x = 3\n    for ", 1)
+    assert commented != source
+    builder.build(name, commented, signature, parallel)
+    assert counts() == (1, 0)
+    assert path.read_text(encoding="utf-8") == commented  # it is for people
+    builder.build(name, source, signature, parallel)
+    assert len(builder._built) == 1
+
+
+# --- damaged code -----------------------------------------------------------------------------------------------------
+
+
+class Bomb:
+    """An object whose pickle, loaded, makes a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Path.touch, (self.path,))
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda content: b"",
+    "cut within the seal": lambda content: content[:10],
+    "the seal alone": lambda content: content[:32],
+    "cut in the middle": lambda content: content[: len(content) // 2],
+    "one byte short": lambda content: content[:-1],
+    "one byte more": lambda content: content + b"\0",
+    "one byte changed": lambda content: content[:4000] + bytes([content[4000] ^ 1]) + content[4001:],
+    "zeros": lambda content: bytes(len(content)),
+    "text": lambda content: b"damaged",
+}
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_code_is_compiled_again(folder: Path, damage: str) -> None:
+    assert compute() == 3.25
+    (path,) = folder.glob("*.nbc")
+    content = path.read_bytes()
+    assert again() == 3.25 and counts() == (1, 0)
+    path.write_bytes(DAMAGES[damage](content))
+    assert again() == 3.25 and counts() == (0, 1)
+    assert again() == 3.25 and counts() == (1, 0)  # it was replaced
+    assert len(listing(folder)) == 2
+
+
+@pytest.mark.compiled
+def test_a_foreign_pickle_is_not_loaded(folder: Path, tmp_path: Path) -> None:
+    assert compute() == 3.25
+    (path,) = folder.glob("*.nbc")
+    bomb = pickle.dumps(Bomb(tmp_path / "exploded"))
+    for content in (bomb, builder._seal(b"", bomb) + bomb, path.read_bytes()[:32] + bomb):
+        path.write_bytes(content)
+        assert again() == 3.25 and counts() == (0, 1)
+    assert not (tmp_path / "exploded").exists()
+    pickle.loads(bomb)
+    assert (tmp_path / "exploded").exists()  # it would have shown
+
+
+@pytest.mark.compiled
+def test_code_of_another_kernel_is_not_taken_for_this_one(folder: Path) -> None:
+    compute()
+    (path,) = folder.glob("*.nbc")
+    jit(lambda x: x * 3.5 + 0.25)(Tensor([1.0]))  # of the same signature
+    (other,) = set(folder.glob("*.nbc")) - {path}
+    shutil.copyfile(other, path)
+    assert again() == 3.25 and counts() == (0, 1)
+
+
+@pytest.mark.compiled
+def test_code_without_its_source_and_source_without_its_code(folder: Path) -> None:
+    compute()
+    (code,), (source,) = folder.glob("*.nbc"), folder.glob("*.py")
+    source.unlink()
+    assert again() == 3.25 and counts() == (1, 0) and source.exists()
+    code.unlink()
+    assert again() == 3.25 and counts() == (0, 1) and code.exists()
+
+
+@pytest.mark.compiled
+def test_whole_code_that_no_longer_loads_is_compiled_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compute()
+    (path,) = folder.glob("*.nbc")
+    place = builder._CodeFile._place
+    keys: list[bytes] = []
+
+    def spied(self: Any, signature: Any, codegen: Any) -> tuple[bytes, Path]:
+        key, where = place(self, signature, codegen)
+        keys.append(key)
+        return key, where
+
+    monkeypatch.setattr(builder._CodeFile, "_place", spied)
+    assert again() == 3.25 and counts() == (1, 0)
+    code = b"cmodule_that_has_gone\nname\n."
+    path.write_bytes(builder._seal(keys[0], code) + code)
+    assert again() == 3.25 and counts() == (0, 1)
+    assert again() == 3.25 and counts() == (1, 0)
+
+
+@pytest.mark.compiled
+def test_a_cache_that_is_emptied_meanwhile_is_filled_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    load = builder._load
+
+    def emptied(path: Path, source: str) -> Any:
+        shutil.rmtree(folder)  # by another process, between the two files
+        return load(path, source)
+
+    monkeypatch.setattr(builder, "_load", emptied)
+    assert compute() == 3.25
+    monkeypatch.setattr(builder, "_load", load)
+    assert again() == 3.25 and counts() == (1, 0)
+
+
+# --- a folder that others can write -----------------------------------------------------------------------------------
+
+POSIX = pytest.mark.skipif(sys.platform == "win32", reason="Windows: mode bits do not say who may write")
+
+
+@POSIX
+@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o770, 0o720, 0o702])
+def test_a_folder_that_others_can_write_is_refused(folder: Path, mode: int) -> None:
+    folder.mkdir(parents=True)
+    folder.chmod(mode)
+    with pytest.raises(CacheError, match=r"others than its owner can write it") as refused:
+        compute()
+    assert isinstance(refused.value, SnncellError) and isinstance(refused.value, PermissionError)
+    said = str(refused.value)
+    assert str(folder) in said and f"chmod go-w {folder}" in said and "SNNCELL_CACHE_DIR" in said
+    assert listing(folder) == {}
+    folder.chmod(0o755)  # others may look
+    assert compute() == 3.25
+
+
+@POSIX
+@pytest.mark.compiled
+def test_a_folder_that_is_opened_to_others_later_is_refused_too(folder: Path) -> None:
+    assert compute() == 3.25
+    folder.chmod(0o777)
+    with pytest.raises(CacheError, match="others than its owner"):
+        again()
+
+
+@POSIX
+@pytest.mark.parametrize(
+    ("owner", "mode", "said"),
+    [
+        ("own", 0o700, None),
+        ("own", 0o755, None),
+        ("own", 0o775, "others than its owner can write it (mode 775)"),
+        ("root", 0o755, None),
+        ("root", 0o1777, "others than its owner can write it (mode 777)"),
+        ("another", 0o700, "it belongs to another user"),
+    ],
+)
+def test_whom_a_folder_may_belong_to(owner: str, mode: int, said: str | None) -> None:
+    number = {"own": os.geteuid(), "root": 0, "another": os.geteuid() + 1}[owner]
+    doubt = builder._doubt(os.stat_result((stat.S_IFDIR | mode, 0, 0, 1, number, 0, 0, 0, 0, 0)))
+    assert doubt is None if said is None else doubt is not None and said in doubt
+
+
+@POSIX
+def test_a_folder_of_another_user_is_refused(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    try:
+        os.chown(folder, os.geteuid() + 1, -1)
+    except PermissionError:
+        pytest.skip("only root can give a folder away")
+    with pytest.raises(CacheError, match="belongs to another user"):
+        compute()
+
+
+@POSIX
+@pytest.mark.compiled
+def test_a_code_file_that_others_can_write_is_compiled_again(folder: Path) -> None:
+    compute()
+    (path,) = folder.glob("*.nbc")
+    path.chmod(0o666)
+    assert again() == 3.25 and counts() == (0, 1)
+    assert again() == 3.25 and counts() == (1, 0)
+    assert path.stat().st_mode & 0o022 == 0
 
 
 # --- a folder that cannot be written ----------------------------------------------------------------------------------
@@ -137,7 +479,7 @@ def blocked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "file").write_text("in the way", encoding="utf-8")
     chosen = tmp_path / "file" / "kernels"
     monkeypatch.setenv("SNNCELL_CACHE_DIR", str(chosen))
-    monkeypatch.setattr(builder, "_fallback", None)
+    monkeypatch.setattr(builder, "_warned", False)
     monkeypatch.setattr(builder, "_built", {})
     return chosen
 
@@ -153,15 +495,81 @@ def test_an_unwritable_folder_warns_once_and_works(blocked: Path) -> None:
     assert second.tolist() == [-7.0, -6.0, -5.0]
 
 
-def test_a_folder_for_kernels_that_are_not_kept_does_not_stay(blocked: Path) -> None:
-    script = "from snncell.kernels import build; print(build._write('a.py', 'x = 1'))"
+def test_loops_of_all_threads_work_without_a_folder(blocked: Path) -> None:
+    x = Tensor(np.full((300, 1000), 2.0, dtype=np.float32))
+    with pytest.warns(RuntimeWarning, match="cannot be written"):
+        total = jit(lambda x: (x * 2.0 + 1.0).sum())(x)
+    assert total.item() == 1_500_000.0
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EIO])
+@pytest.mark.parametrize("step", ["os.replace", "tempfile.mkstemp"])
+def test_a_full_or_read_only_disk_warns_once_and_works(
+    folder: Path, number: int, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: Any, **__: Any) -> Any:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(step, failing)
+        with pytest.warns(RuntimeWarning, match="compiled kernels of this process are not kept") as said:
+            assert (compute(), again()) == (3.25, 3.25)
+        assert len(said) == 1 and os.strerror(number) in str(said[0].message)
+        assert listing(folder) == {}
+    assert again() == 3.25  # once there is room again, it is used
+    assert listing(folder)
+
+
+@pytest.mark.compiled
+def test_a_disk_that_is_full_when_the_code_is_saved(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = builder._write
+
+    def full(path: Path, content: bytes) -> None:
+        if path.suffix == ".nbc":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(path, content)
+
+    monkeypatch.setattr(builder, "_write", full)
+    with pytest.warns(RuntimeWarning, match="not kept") as said:
+        assert (compute(), again()) == (3.25, 3.25)
+    assert len(said) == 1 and counts() == (0, 1)
+
+
+LIMITED = """
+import resource, warnings
+import snncell
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))  # enough for source, not for code
+with warnings.catch_warnings(record=True) as said:
+    warnings.simplefilter("always")
+    f, g = snncell.jit(lambda x: x * 3.5), snncell.jit(lambda x: x + 3.5)
+    print(f(snncell.Tensor([1.0])).item(), g(snncell.Tensor([1.0])).item(), len(said))
+"""
+
+
+@POSIX
+@pytest.mark.compiled
+def test_a_file_that_cannot_be_finished_does_not_stay(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", script],
-        env={**os.environ, "SNNCELL_CACHE_DIR": str(blocked)},
+        [sys.executable, "-c", LIMITED],
+        env={**os.environ, "SNNCELL_CACHE_DIR": str(tmp_path)},
         capture_output=True,
         text=True,
         check=True,
     )
-    written = Path(done.stdout.strip())
-    assert written.name == "a.py"
-    assert not written.parent.exists()
+    assert done.stdout.split() == ["3.5", "4.5", "1"]
+    assert {path.suffix for path in tmp_path.rglob("*")} == {".py"}
+
+
+@pytest.mark.compiled
+def test_a_full_cache_that_cannot_be_written_is_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compute()
+
+    def failing(*_: Any, **__: Any) -> Any:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(tempfile, "mkstemp", failing)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert again() == 3.25
+    assert counts() == (1, 0)

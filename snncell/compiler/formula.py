@@ -11,6 +11,7 @@ import ast
 import builtins
 import copy
 import inspect
+import re
 import textwrap
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -27,6 +28,9 @@ from snncell.tape.tracing import Value
 
 # What generated loops can hold: Numba has no arithmetic for float16, and complex numbers are left to NumPy.
 COMPILED = frozenset(np.dtype(d.dtype) for d in dtypes.ALL if d.name not in ("float16", "complex64", "complex128"))
+
+
+_PLACE = re.compile(r"\bOPERAND(\d+)\b")
 
 
 class Elementwise(Primitive):
@@ -47,6 +51,7 @@ class Elementwise(Primitive):
         self.formula = formula
         self.rule = rule
         self.arity = formula.__code__.co_argcount
+        self._templates: dict[str, str] = {}  # the expression for each kind of literals, with places for the operands
         self.integer_loops = True  # whether a generated loop may compute it on integers
 
     @property
@@ -76,6 +81,12 @@ class Elementwise(Primitive):
             return super().abstract(inputs, attrs)
         return [(shape, np.dtype(bool) if self.rule in ("compare", "test", "logical") else dtype)]
 
+    def over_time(self, arrays: Sequence[Any], moving: Sequence[bool], attrs: dict[str, Any]) -> Any:
+        """The formula for all steps of a loop over time: axes of length 1 are put behind that of time."""
+        ndim = max(np.ndim(x) - moves for x, moves in zip(arrays, moving, strict=True))
+        aligned = [_with_axes(x, ndim) if moves else x for x, moves in zip(arrays, moving, strict=True)]
+        return self.evaluate(*aligned, **attrs)
+
     @cached_property
     def slow_calls(self) -> int:
         """How many of the scalar functions that take long an element needs; `**` is one."""
@@ -91,10 +102,12 @@ class Elementwise(Primitive):
 
     def expression(self, operands: Sequence[str], literal: str) -> str:
         """The formula as an expression of `operands`; `literal` is the name that casts a number in it."""
-        names, body = self._parsed
-        # A copy: the transformer changes the tree it walks.
-        filled = _Fill(dict(zip(names, operands, strict=True)), literal).visit(copy.deepcopy(body))
-        return ast.unparse(filled)
+        if literal not in self._templates:
+            names, body = self._parsed
+            places = {name: f"OPERAND{n}" for n, name in enumerate(names)}
+            # A copy: the transformer changes the tree it walks.
+            self._templates[literal] = ast.unparse(_Fill(places, literal).visit(copy.deepcopy(body)))
+        return _PLACE.sub(lambda found: operands[int(found[1])], self._templates[literal])
 
 
 class Reduction(Primitive):
@@ -111,12 +124,20 @@ class Reduction(Primitive):
         self.join = join
         self.start = start
 
+    def over_time(self, arrays: Sequence[Any], moving: Sequence[bool], attrs: dict[str, Any]) -> Any:
+        """The reduction within each step."""
+        return self.evaluate(arrays[0], axis=tuple(axis + 1 for axis in attrs["axis"]), keepdims=attrs["keepdims"])
+
     def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
         (x,) = inputs
         kept = [1 if axis in attrs["axis"] else n for axis, n in enumerate(x.shape)]
         if not attrs["keepdims"]:
             kept = [n for axis, n in enumerate(x.shape) if axis not in attrs["axis"]]
         return [(tuple(kept), x.dtype)]
+
+
+def _with_axes(x: Any, ndim: int) -> Any:
+    return x.reshape(x.shape[:1] + (1,) * (ndim + 1 - x.ndim) + x.shape[1:])
 
 
 def compiled_here(dtypes_used: Sequence[Any]) -> bool:

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from snncell.compiler.linked import Linked, watched
+from snncell.compiler.linked import Linked
 from snncell.compiler.plan import Plan
 from snncell.compiler.program import from_trace
 from snncell.errors import ArgumentError, TraceError
 from snncell.tape import structure
 from snncell.tape.state import STATE, recording_on, tracing_to
-from snncell.tape.tape import Tape
+from snncell.tape.tape import Tape, watched
 from snncell.tape.tensor import Tensor, stale, wrap
 from snncell.tape.tracing import Trace, Value
 

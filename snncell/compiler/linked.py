@@ -16,7 +16,7 @@ from snncell.compiler.program import from_trace, interpret
 from snncell.errors import GradientError
 from snncell.tape.primitive import custom, rebuilt
 from snncell.tape.state import STATE, recording_on, smoothed, tracing_to
-from snncell.tape.tape import Entry, Tape, deposit, sweep
+from snncell.tape.tape import Entry, Tape, deposit, sweep, watched
 from snncell.tape.tensor import Tensor, wrap
 from snncell.tape.tracing import Trace
 
@@ -147,11 +147,6 @@ class _Reversed:
     def __init__(self, linked: Linked, arrives: list[bool]) -> None:
         self.linked = linked
         self.arrives = arrives
-
-
-def watched(x: Tensor) -> Tensor:
-    """A Tensor of a trace as something that gradients are taken with respect to, if it is of floats."""
-    return wrap(x._data, Entry.source(x._data)) if x.dtype.is_float else x
 
 
 def _place(x: Tensor) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.compiler.emit import Operand, emit
+from snncell.compiler.emit import Operand, as_scalar, emit
 from snncell.compiler.fuse import Group, fuse
 from snncell.compiler.program import Program, last_uses
 from snncell.kernels.build import build
@@ -52,20 +52,22 @@ class Plan:
         return self._replay(arrays)
 
     def _replay(self, arrays: Sequence[Any]) -> list[Any]:
+        results: list[Any] = STATE.quiet(self.carry_out, arrays)
+        return results
+
+    def carry_out(self, arrays: Sequence[Any]) -> list[Any]:
+        """`replay` where floating-point warnings are off already."""
         slots = self._template.copy()
         for slot, array in zip(self.inputs, arrays, strict=True):
             slots[slot] = array
         for parameter, slot in self.parameters:
             slots[slot] = parameter._data
-        STATE.quiet(self._run, slots)
+        for launch in self.launches:
+            launch.run(slots)
         results = [slots[slot] for slot in self.outputs]
         for parameter, slot in self.written:
             parameter._data = slots[slot]
         return results
-
-    def _run(self, slots: list[Any]) -> None:
-        for launch in self.launches:
-            launch.run(slots)
 
     def __str__(self) -> str:
         loops = sum(isinstance(launch, Launch) for launch in self.launches)
@@ -84,7 +86,7 @@ class Launch:
         self.sizes = kernel.sizes
         self.call = build(kernel.name, kernel.source, kernel.signature, kernel.parallel)
         self.arrays = [_Argument(operand, slots, uniform) for operand in kernel.arrays]
-        self.scalars = [_as_scalar(number, dtype) for number, dtype in kernel.scalars]
+        self.scalars = [as_scalar(number, dtype) for number, dtype in kernel.scalars]
         self.outputs = [(slots[o.value], o.shape, o.value.dtype, _reshaped(o)) for o in kernel.outputs]
         self.drops = drops
 
@@ -149,11 +151,6 @@ def _reshaped(operand: Operand, into: bool = False) -> tuple[int, ...] | None:
     if operand.shape == operand.value.shape:
         return None
     return operand.shape if into else operand.value.shape
-
-
-def _as_scalar(number: Any, dtype: Any) -> Any:
-    """A Python number as it is passed to a kernel: rounded to the dtype, beyond its range infinite."""
-    return STATE.quiet(dtype.type, number).item()
 
 
 def _is_uniform(array: Any) -> bool:

@@ -101,6 +101,11 @@ def drop_dead(program: Program) -> Program:
     )
 
 
+def values_used(program: Program) -> set[Value]:
+    """The Values that steps take or that go out."""
+    return set(program.results()).union(*([x for x in step.inputs if isinstance(x, Value)] for step in program.steps))
+
+
 def last_uses(steps: list[Any], results: list[Value]) -> list[list[Value]]:
     """For each item (anything with `reads` and `writes`), the Values that are needed no more after it."""
     kept = set(results)

@@ -1,12 +1,104 @@
-"""CPU arrays: evaluating without floating-point warnings."""
+"""CPU arrays: where large ones get their memory from, and evaluating without floating-point warnings."""
 
 from __future__ import annotations
 
 import contextvars
+import math
+import os
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+
+from snncell import config
+
+# Smaller arrays are left to the C library, which keeps their memory too; larger ones it gives back to the system each
+# time, and a page that comes anew costs as much as filling it.
+POOLED_BYTES = 1 << 18
+
+
+def empty(shape: tuple[int, ...], dtype: Any) -> Any:
+    """A new array that is not filled, from the pool if it is large.
+
+    Its memory goes back to the pool when neither it nor a view of it is left.
+    """
+    size = math.prod(shape) * dtype.itemsize
+    if size < POOLED_BYTES:
+        return np.empty(shape, dtype)
+    return np.asarray(_Lease(POOL.take(size), size)).view(dtype).reshape(shape)
+
+
+class Pool:
+    """Memory that nothing uses at present: blocks by their size.
+
+    At most `snncell.get_context("pool_limit")` bytes are kept; `clear` lets go of all.
+    """
+
+    def __init__(self) -> None:
+        self._begin()
+        if hasattr(os, "register_at_fork"):  # the lock may be held by a thread that the child does not have
+            os.register_at_fork(after_in_child=self._begin)
+
+    def _begin(self) -> None:
+        self._free: dict[int, list[Any]] = {}
+        self._lock = threading.RLock()  # a lease may end while this thread is in here, if the collector runs
+        self.held = 0
+
+    def take(self, size: int) -> Any:
+        """A block of at least `size` bytes."""
+        size = _rounded(size)
+        with self._lock:
+            blocks = self._free.get(size)
+            if blocks:
+                self.held -= size
+                return blocks.pop()
+        return np.empty(size + _ALIGNMENT, np.uint8)
+
+    def give(self, block: Any) -> None:
+        """Keep a block for later, within the limit."""
+        size = block.size - _ALIGNMENT
+        with self._lock:
+            if self.held + size <= config.get_context("pool_limit"):
+                self._free.setdefault(size, []).append(block)
+                self.held += size
+
+    def clear(self) -> None:
+        """Let go of all blocks."""
+        with self._lock:
+            self._free.clear()
+            self.held = 0
+
+
+_ALIGNMENT = 64  # bytes: a cache line, and a vector register
+
+
+def _rounded(size: int) -> int:
+    """`size` rounded up by at most an eighth, so that arrays of nearly equal sizes share blocks."""
+    grain = 1 << max(size.bit_length() - 4, 12)
+    return -(-size // grain) * grain
+
+
+class _Lease:
+    """The right of an array to its block. The array refers to it; when it goes, the block goes back."""
+
+    __slots__ = ("__array_interface__", "_block")
+
+    def __init__(self, block: Any, size: int) -> None:
+        self._block = block
+        start = -(-block.ctypes.data // _ALIGNMENT) * _ALIGNMENT
+        self.__array_interface__ = {"shape": (size,), "typestr": "|u1", "data": (start, False), "version": 3}
+
+    def __del__(self) -> None:
+        POOL.give(self._block)
+
+
+POOL = Pool()
+
+
+def empty_pool() -> None:
+    """Give the memory that freed arrays have left behind back to the system."""
+    POOL.clear()
 
 
 def quiet_runner() -> Callable[..., Any]:

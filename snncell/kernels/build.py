@@ -1,27 +1,36 @@
-"""Generated source -> a file in the cache folder -> a compiled kernel.
+"""Generated source -> a file in the cache folder -> a compiled kernel, found again by the next process.
 
-The file is named by a hash of what is in it, so that the same computation finds the same file, and Numba's disk cache
-beside it, in the next process. `SNNCELL_DEBUG=1` prints the path of each file; `SNNCELL_CACHE_DIR` moves the folder.
+A kernel has two files in the folder, both named by a digest of what they hold. `NAME_DIGEST.py` is for people (a
+debugger, a traceback): it is written, never run. `NAME_DIGEST.KEY.nbc` is the compiled code. To load it is to run what
+it says, hence it is sealed with a checksum, and the folder must be one that nobody else can write: another is refused.
+`SNNCELL_DEBUG=1` prints the path of each generated file; `SNNCELL_CACHE_DIR` moves the folder.
 """
 
 from __future__ import annotations
 
-import atexit
+import contextlib
 import hashlib
-import importlib.util
+import importlib
 import os
-import shutil
+import pickle
 import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+from snncell.errors import CacheError
 from snncell.kernels import policy
+from snncell.kernels.scalar import mathematics_digest
 
 _built: dict[tuple[Any, ...], Callable[..., Any]] = {}
-_fallback: Path | None = None
+_warned = False
+
+# Numba's settings that change the code it makes, and that Numba's own index leaves out. Code that calls Intel's vector
+# library (SVML), for one, cannot be linked where that is missing or switched off.
+_SETTINGS = ("OPT", "USING_SVML", "BOUNDSCHECK", "DEBUGINFO_DEFAULT", "LOOP_VECTORIZE", "SLP_VECTORIZE")
 
 
 def cache_folder() -> Path:
@@ -38,69 +47,186 @@ def cache_folder() -> Path:
 
 def build(name: str, source: str, signature: Sequence[Any], parallel: bool) -> Callable[..., Any]:
     """The kernel called `name` in `source`, compiled for `signature` (see `policy.compile_kernel`)."""
-    key = (name, source, tuple(signature), parallel)
+    # Comments name the user's lines, whose numbers change whenever that file is edited: they are no part of a kernel.
+    code = "\n".join(line for line in source.splitlines() if not line.lstrip().startswith("#"))
+    key = (name, code, tuple(signature), parallel)
     kernel = _built.get(key)
     if kernel is None:
-        digest = hashlib.sha256(repr((source, parallel)).encode()).hexdigest()[:16]
-        path = _write(f"{name}_{digest}.py", source)
-        if os.environ.get("SNNCELL_DEBUG") == "1":
+        path = cache_folder() / f"{name}_{_digest(code, parallel)}.py"
+        kept = _keep_source(path, source)
+        if kept and os.environ.get("SNNCELL_DEBUG") == "1":
             sys.stderr.write(f"snncell: {path}\n")
-        function = getattr(_load(path), name)
-        try:
-            kernel = policy.compile_kernel(function, signature, parallel)
-        except Exception:
-            if not _forget(path):
-                raise
-            kernel = policy.compile_kernel(function, signature, parallel)  # without what was damaged
+        function = getattr(_load(path, source), name)
+        kernel = policy.compile_kernel(function, signature, parallel, _CodeFile(path) if kept else None)
         _built[key] = kernel
     return kernel
 
 
-def _write(filename: str, source: str) -> Path:
-    """Put `source` in the cache folder, atomically; an equal file is left alone, for Numba goes by its time stamp."""
-    global _fallback
-    folder = _fallback or cache_folder()
-    path = folder / filename
-    try:
-        if path.is_file() and path.read_text(encoding="utf-8") == source:
-            return path
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        handle, temporary = tempfile.mkstemp(dir=folder, suffix=".tmp")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(source)
-        os.replace(temporary, path)
-    except OSError as error:
-        if _fallback is not None:
-            raise
-        _fallback = Path(tempfile.mkdtemp(prefix="snncell-"))
-        atexit.register(shutil.rmtree, _fallback, ignore_errors=True)
-        warnings.warn(
-            f"snncell: the cache folder {folder} cannot be written ({error}); compiled kernels of this process are "
-            f"not kept. Set SNNCELL_CACHE_DIR to a writable folder.",
-            RuntimeWarning,
-            stacklevel=2,
-        )
-        return _write(filename, source)
-    return path
+def _digest(code: str, parallel: bool) -> str:
+    """What a kernel's files are named by. The machine, Numba and the signature are in the code file's key."""
+    version = sys.modules["snncell"].__version__  # the package stands above this module, which may not import it
+    return hashlib.sha256(repr((code, parallel, version, mathematics_digest())).encode()).hexdigest()[:16]
 
 
-def _forget(path: Path) -> bool:
-    """Remove what Numba has stored for a generated file; whether there was anything."""
-    stored = [*path.parent.glob(f"__pycache__/{path.stem}.*.nb[ic]")]
-    for file in stored:
-        file.unlink(missing_ok=True)
-    return bool(stored)
+def _load(path: Path, source: str) -> ModuleType:
+    """The module of a generated file, made from the source at hand: the file may be another's by now, or missing.
 
-
-def _load(path: Path) -> Any:
-    """Import a generated file under a name that stays the same from process to process.
-
-    Numba's cached code refers to its module by name, and finds it among the loaded ones.
+    Its name stays the same from process to process. Numba's compiled code refers to its module by name, and finds it
+    among the loaded ones.
     """
-    name = f"_snncell_generated_{path.stem}"
-    specification = importlib.util.spec_from_file_location(name, path)
-    assert specification is not None and specification.loader is not None  # a path that ends in .py has a loader
-    module = importlib.util.module_from_spec(specification)
-    sys.modules[name] = module
-    specification.loader.exec_module(module)
+    module = ModuleType(f"_snncell_generated_{path.stem}")
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module
+    exec(compile(source, str(path), "exec"), module.__dict__)
     return module
+
+
+# --- the folder and its files -----------------------------------------------------------------------------------------
+
+
+def _keep_source(path: Path, source: str) -> bool:
+    """Put `source` in the cache folder, if it is not there; whether the folder can be used."""
+    content = source.encode()
+    try:
+        _prepare(path.parent)
+        if not (path.is_file() and path.read_bytes() == content):
+            _write(path, content)
+    except CacheError:
+        raise
+    except OSError as error:
+        _say_not_kept(path.parent, error)
+        return False
+    return True
+
+
+def _prepare(folder: Path) -> None:
+    """Make the folder where it is missing, for its owner alone, and refuse one that others can write."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    doubt = _doubt(folder.stat())
+    if doubt:
+        raise CacheError(
+            f"{folder}: the cache folder holds compiled kernels, which are run as they are found there, and {doubt}. "
+            f"If it is yours, chmod go-w {folder}; otherwise set SNNCELL_CACHE_DIR to a folder of your own."
+        )
+
+
+def _doubt(status: os.stat_result) -> str | None:
+    """Who else may have written a folder or a file, in words, or None.
+
+    What belongs to root is as good as the user's own: root can run code as anybody, and a system may come with its
+    kernels already compiled.
+    """
+    if sys.platform == "win32":  # owner and mode say nothing there; %LOCALAPPDATA% is the user's by its access list
+        return None
+    if status.st_uid not in (os.geteuid(), 0):
+        return f"it belongs to another user (number {status.st_uid})"
+    if status.st_mode & 0o022:
+        return f"others than its owner can write it (mode {status.st_mode & 0o777:o})"
+    return None
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write a file so that other processes see all of it or nothing, and nothing stays behind where that fails."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        os.replace(temporary, path)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        # Windows replaces no file that another process reads: it has just been written there, with the same content.
+        if not (sys.platform == "win32" and isinstance(error, PermissionError) and path.exists()):
+            raise
+
+
+def _say_not_kept(folder: Path, error: OSError) -> None:
+    """Warn, once in a process, that it works without a cache."""
+    global _warned
+    if _warned:
+        return
+    _warned = True
+    warnings.warn(
+        f"snncell: the cache folder {folder} cannot be written ({error}); compiled kernels of this process are not "
+        f"kept. Set SNNCELL_CACHE_DIR to a writable folder.",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+
+
+# --- compiled code ----------------------------------------------------------------------------------------------------
+
+
+class _CodeFile:
+    """The compiled code of one kernel on disk, in the place of the cache that Numba's dispatcher asks.
+
+    Numba's own cache unpickles whatever it finds, takes another kernel's code if it has the right name, raises where
+    its index is damaged or the disk is full, and goes to `NUMBA_CACHE_DIR`, or to a folder of its own where it cannot
+    write beside the source: folders that nobody has checked. Here is one file, read only if its seal fits. The seal is
+    a checksum over the code and over all that it was compiled for, so a file that was cut short, damaged, or made for
+    another kernel, CPU or Numba does not get as far as being unpickled; it is compiled again and replaced.
+    """
+
+    def __init__(self, source: Path) -> None:
+        self.cache_path = str(source.parent)  # the dispatcher's `stats` show it
+        self._source = source
+        self._options: dict[str, Any] = {}
+
+    def attach(self, kernel: Any) -> None:
+        """Become the cache of a kernel that has compiled nothing yet."""
+        self._options = kernel.targetoptions
+        kernel._cache = self
+
+    def load_overload(self, signature: Any, target: Any) -> Any:
+        """The compiled code for a signature, or None if it is not there or not to be trusted."""
+        compiler: Any = importlib.import_module("numba.core.compiler")
+
+        target.refresh()  # without Numba's types and helpers in place, the code that is loaded crashes
+        key, path = self._place(signature, target.codegen())
+        try:
+            with path.open("rb") as file:
+                seal, code = file.read(32), file.read()
+                doubt = _doubt(os.fstat(file.fileno()))  # the folder may be another one since it was checked
+        except OSError:
+            return None
+        if doubt or seal != _seal(key, code):
+            return None
+        try:
+            return compiler.CompileResult._rebuild(target, *pickle.loads(code))
+        except Exception:  # whole and ours, but it names something that has changed under it (another scipy, say)
+            return None
+
+    def save_overload(self, signature: Any, result: Any) -> None:
+        """Keep what was compiled for a signature, if that is possible."""
+        serialize: Any = importlib.import_module("numba.core.serialize")
+
+        if result.library.has_dynamic_globals:  # addresses of this process
+            return
+        key, path = self._place(signature, result.codegen)
+        code = serialize.dumps(result._reduce())
+        try:
+            _prepare(path.parent)  # somebody may have emptied the cache meanwhile
+            _write(path, _seal(key, code) + code)
+        except OSError as error:
+            _say_not_kept(path.parent, error)
+
+    def _place(self, signature: Any, codegen: Any) -> tuple[bytes, Path]:
+        """All that the code depends on, as a key, and the path of its file."""
+        numba: Any = importlib.import_module("numba")
+        llvmlite: Any = importlib.import_module("llvmlite")
+
+        described = (
+            self._source.stem,  # with the digest of code and version
+            signature,
+            sorted(self._options.items()),
+            codegen.magic_tuple(),  # system, CPU and its features
+            (sys.implementation.cache_tag, getattr(sys, "abiflags", "")),
+            (numba.__version__, llvmlite.__version__),
+            [getattr(numba.config, name, None) for name in _SETTINGS],
+        )
+        key = hashlib.sha256(repr(described).encode()).digest()
+        return key, self._source.with_suffix(f".{key.hex()[:16]}.nbc")
+
+
+def _seal(key: bytes, code: bytes) -> bytes:
+    return hashlib.sha256(key + code).digest()

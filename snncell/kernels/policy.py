@@ -8,39 +8,62 @@ import importlib.metadata
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 # From this many elements on, a loop of plain arithmetic is run by all threads; a call of exp and the like counts as
-# CALL_COST elements. Measured on two cores with benchmarks/parallel.py: the break-even lies at 100,000 elements for
-# sums and products, whose loops wait for memory, and at 5,000 for exp.
+# CALL_COST elements. Measured on two cores as in benchmarks/parallel.py: the break-even lies at 100,000 elements for
+# sums and products, whose loops wait for memory, at 32,000 for exp and at 16,000 for tanh. These are the float32 ones;
+# libm's, for float64, gain from fewer elements on, but one number is enough where the gain is microseconds.
 PARALLEL_SIZE = 131_072
-CALL_COST = 24
+CALL_COST = 5
 
+_F = TypeVar("_F", bound=Callable[..., Any])
 _threads_chosen = False
 
 
-def compile_kernel(function: Callable[..., Any], signature: Sequence[Any], parallel: bool) -> Callable[..., Any]:
+def compile_kernel(
+    function: Callable[..., Any], signature: Sequence[Any], parallel: bool, cache: Any = None
+) -> Callable[..., Any]:
     """Compile a generated function for one signature, or load it from the disk cache.
 
     Args:
-        function: the function, from a module file (Numba's cache needs one).
+        function: the function, from a module that Numba finds by its name.
         signature: for each argument, a DType for a scalar, or (DType, ndim, writable) for a C-contiguous array.
         parallel: whether its `prange` loops are run by all threads.
+        cache: where compiled code is kept (see `build`), if anywhere.
     """
     numba: Any = importlib.import_module("numba")  # half of `import snncell`'s time, were it imported at the top
 
     if parallel:
         _choose_threading_layer()
-    kernel: Callable[..., Any] = numba.njit(
-        tuple(_numba_type(argument) for argument in signature),
-        cache=not numba.config.DISABLE_JIT,
+    kernel: Any = numba.njit(  # without a signature: it is compiled when it has its cache
         error_model="numpy",  # 1 / 0 is inf as in NumPy; Python's check for it would stop vectorisation
         fastmath=False,  # reordering sums would change which neuron spikes
         nogil=True,  # another Python thread may run meanwhile
         boundscheck=False,  # the planner has checked every shape
         parallel=parallel,
     )(function)
-    return kernel
+    if not numba.config.DISABLE_JIT:
+        if cache is not None:
+            cache.attach(kernel)
+        kernel.compile(tuple(_numba_type(argument) for argument in signature))
+        kernel.disable_compile()  # a call with other types is a mistake of ours
+    return kernel  # type: ignore[no-any-return]
+
+
+def scalar_function(function: _F) -> _F:
+    """A decorator: make a function of scalars callable from generated loops, and part of them when they are compiled.
+
+    It compiles nothing by itself. With NUMBA_DISABLE_JIT=1 the function stays what it is, and takes NumPy's scalars.
+    """
+    numba: Any = importlib.import_module("numba")  # see compile_kernel
+
+    compiled: _F = numba.njit(
+        error_model="numpy",  # as in the loops: a check before each division would be a branch
+        fastmath=False,  # the order of operations is what makes the last places right
+        forceinline=True,  # LLVM would leave a long function a call, and a loop with a call is not vectorised
+    )(function)
+    return compiled
 
 
 def _numba_type(argument: Any) -> Any:

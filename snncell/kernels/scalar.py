@@ -1,12 +1,15 @@
 """The scalar functions that formulas may call, in each namespace they are evaluated in.
 
 A formula is a plain Python function of operators and of these names. NumPy evaluates it on arrays (`NUMPY`);
-generated loops evaluate it on scalars, where a name is either imported from NumPy or spelled out as an expression
-(`LOOP`), because NumPy's scalar version is missing in Numba or does not vectorise.
+generated loops evaluate it on scalars (`LOOP`), where a name is imported from NumPy, spelled out as an expression where
+NumPy's scalar version is missing in Numba, or a function of `cpu/mathematics.py` where it does not vectorise.
 """
 
 from __future__ import annotations
 
+import hashlib
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +20,11 @@ def _erf(x: Any) -> Any:
 
     result = erf(x)
     return result if result.dtype == x.dtype else result.astype(x.dtype)  # it computes float16 in double
+
+
+def _sigmoid(x: Any) -> Any:
+    e = np.exp(-np.abs(x))  # at most 1: 1 / (1 + exp(-x)) is 0 where exp(-x) overflows, and the result is not
+    return np.where(x < 0, e, 1) / (1 + e)
 
 
 # What a formula's names mean on NumPy arrays.
@@ -31,6 +39,7 @@ NUMPY: dict[str, Any] = {
     "tanh": np.tanh,
     "atan": np.arctan,
     "erf": _erf,
+    "sigmoid": _sigmoid,
     "floor": np.floor,
     "ceil": np.ceil,
     "round": np.round,
@@ -43,10 +52,13 @@ NUMPY: dict[str, Any] = {
     "logical_not": np.logical_not,
 }
 
+# Calls that take several times as long as an addition.
+SLOW = frozenset(("exp", "expm1", "log", "log1p", "sin", "cos", "tanh", "atan", "erf", "sigmoid"))
+
 # The same names in a loop, on scalars: {0}, {1}, ... are the arguments, {cast} brings a number to their precision.
 LOOP: dict[str, str] = {
-    **{name: name + "({0})" for name in ("exp", "expm1", "log", "log1p", "sqrt", "sin", "cos", "tanh")},
-    **{name: name + "({0})" for name in ("atan", "erf", "floor", "ceil")},
+    **{name: f"mathematics.{name}_{{cast}}({{0}})" for name in sorted(SLOW - {"sin", "cos"})},
+    **{name: name + "({0})" for name in ("sqrt", "sin", "cos", "floor", "ceil")},
     "round": "rint({0})",
     "abs": "abs({0})",
     "where": "({1} if {0} else {2})",
@@ -56,13 +68,20 @@ LOOP: dict[str, str] = {
     "logical_not": "(not {0})",
 }
 
-# Calls that take many times as long as an addition.
-SLOW = frozenset(("exp", "expm1", "log", "log1p", "sin", "cos", "tanh", "atan", "erf"))
-
 # The head of every generated file: where the names above come from.
 LOOP_IMPORTS = """\
-from math import atan, erf
 import numpy as np
 from numba import prange
-from numpy import ceil, cos, exp, expm1, floor, log, log1p, rint, sin, sqrt, tanh
+from numpy import ceil, cos, floor, rint, sin, sqrt
+
+from snncell.kernels.cpu import mathematics
 """
+
+
+@cache
+def mathematics_digest() -> str:
+    """A hash of the module that generated files import: compiled kernels have its functions in them.
+
+    The file is read, not imported, for it imports Numba.
+    """
+    return hashlib.sha256((Path(__file__).parent / "cpu" / "mathematics.py").read_bytes()).hexdigest()

@@ -179,6 +179,9 @@ def _cast_array(x: Any, dtype: Any) -> Any:
 cast_primitive.evaluate = _cast_array
 
 
+cast_primitive.additive = True  # between floats, to rounding; nothing else is added up
+
+
 @cast_primitive.def_bprop
 def _cast_bprop(_x: Tensor, _out: Tensor, dout: Tensor, *, dtype: Any) -> Sequence[Any]:
     return (dout,)  # the tape casts a gradient to its input's dtype

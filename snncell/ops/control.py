@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from snncell.compiler.scan import run as scanned
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.ops.base import as_int, astype
-from snncell.ops.shape import stack, unstack
 from snncell.tape import structure
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
@@ -62,27 +62,29 @@ def run_scan(
         raise ArgumentError(f"{who}: xs holds no Tensor, so there is no number of steps.")
     if any(leaf.ndim == 0 for leaf in leaves) or len({leaf.shape[0] for leaf in leaves}) != 1:
         raise ShapeError(f"{who}: xs need one common first axis; their shapes are {[leaf.shape for leaf in leaves]}.")
-    steps = [structure.unflatten(tree, slices) for slices in zip(*[unstack(leaf) for leaf in leaves], strict=True)]
-    if not steps:
+    if not leaves[0].shape[0]:
         raise ArgumentError(f"{who}: xs have no steps (a first axis of length 0).")
-    carry, collected = init, []
-    for step in reversed(steps) if reverse else steps:
-        result = f(carry, step)
+    carry, tree_of_carry = structure.flatten(init)
+    tree_of_ys: Any = None
+
+    def step(states: list[Tensor], slices: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        nonlocal tree_of_ys
+        before = structure.unflatten(tree_of_carry, states)
+        result = f(before, structure.unflatten(tree, slices))
         if not isinstance(result, tuple) or len(result) != 2:
             raise ArgumentError(f"{who}: f returns (carry, y), not {type(result).__name__}.")
         after, y = result
-        _check_carry(carry, after, who, names)
-        carry = after
-        for value in structure.statics(structure.flatten(y)[1]):
+        _check_carry(before, after, who, names)
+        ys, tree_of_ys = structure.flatten(y)
+        for value in structure.statics(tree_of_ys):
             if value is not None:
                 raise ArgumentError(
                     f"{who}: f returned {value!r} in y, which cannot be stacked over time. Return a Tensor (or None)."
                 )
-        collected.append(structure.flatten(y))
-    if reverse:
-        collected.reverse()
-    columns = [stack(column) for column in zip(*[ys for ys, _ in collected], strict=True)]
-    return carry, structure.unflatten(collected[0][1], columns)
+        return structure.flatten(after)[0], ys
+
+    last, ys = scanned(step, carry, leaves, backwards=reverse, every=checkpoint_every, who=who)
+    return structure.unflatten(tree_of_carry, last), structure.unflatten(tree_of_ys, ys)
 
 
 def _check_carry(before: Any, after: Any, who: str, names: Sequence[str] | None) -> None:

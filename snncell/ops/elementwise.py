@@ -29,6 +29,9 @@ def add(x: Any, y: Any) -> Any:
     return x + y
 
 
+add.additive = True
+
+
 @add.def_bprop
 def _(_x: Tensor, _y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     return dout, dout
@@ -38,6 +41,9 @@ def _(_x: Tensor, _y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
 def sub(x: Any, y: Any) -> Any:
     """x - y."""
     return x - y
+
+
+sub.additive = True
 
 
 @sub.def_bprop
@@ -93,6 +99,9 @@ def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
 def neg(x: Any) -> Any:
     """-x."""
     return -x
+
+
+neg.additive = True
 
 
 @neg.def_bprop

@@ -23,6 +23,30 @@ def _matmul(x: Any, y: Any) -> Any:
     return np.matmul(x, y)
 
 
+def _product_over_time(arrays: Sequence[Any], moving: Sequence[bool], attrs: dict[str, Any]) -> Any:
+    x, y = arrays
+    if moving[0] and not moving[1] and x.ndim == 3 and y.ndim == 2:
+        return np.matmul(x.reshape(-1, x.shape[-1]), y).reshape(*x.shape[:-1], -1)  # one product, not one per step
+    inner = [array if moves else array[None] for array, moves in zip(arrays, moving, strict=True)]
+    ndim = max(array.ndim for array in inner)
+    return np.matmul(*(array.reshape(len(array), *[1] * (ndim - array.ndim), *array.shape[1:]) for array in inner))
+
+
+def _sum_of_products(arrays: Sequence[Any], moving: Sequence[bool], attrs: dict[str, Any]) -> Any:
+    x, y = arrays
+    if all(moving) and x.ndim == y.ndim == 3:
+        return np.tensordot(x, y, ((0, 2), (0, 1)))  # the sum over time is part of the product
+    if not moving[1]:
+        return np.matmul(x.sum(0), y)
+    if not moving[0]:
+        return np.matmul(x, y.sum(0))
+    return _product_over_time(arrays, moving, attrs).sum(0)
+
+
+_matmul.over_time = _product_over_time
+_matmul.summed = _sum_of_products
+
+
 @_matmul.def_bprop
 def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     # Batch axes that were broadcast are summed by the tape.

@@ -43,6 +43,7 @@ _any = Reduction(
     "any", lambda x, axis, keepdims: np.any(x, axis, keepdims=keepdims), "{0} | {1}", lambda dtype: "False"
 )
 _all = Reduction("all", lambda x, axis, keepdims: np.all(x, axis, keepdims=keepdims), "{0} & {1}", lambda dtype: "True")
+_sum.additive = True
 _any.no_gradient()
 _all.no_gradient()
 

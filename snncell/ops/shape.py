@@ -23,6 +23,10 @@ def _reshape(x: Any, shape: tuple[int, ...]) -> Any:
     return x.reshape(shape)
 
 
+_reshape.additive = True
+_reshape.over_time = lambda arrays, moving, attrs: arrays[0].reshape(len(arrays[0]), *attrs["shape"])
+
+
 @_reshape.def_bprop
 def _(_x: Tensor, _out: Tensor, dout: Tensor, *, shape: Any) -> Grads:
     return (reshape(dout, _x.shape),)
@@ -63,6 +67,10 @@ def flatten(x: Any, start_dim: int = 1, end_dim: int = -1) -> Tensor:
 @primitive
 def _transpose(x: Any, axes: tuple[int, ...]) -> Any:
     return x.transpose(axes)
+
+
+_transpose.additive = True
+_transpose.over_time = lambda arrays, moving, attrs: arrays[0].transpose((0, *(axis + 1 for axis in attrs["axes"])))
 
 
 @_transpose.def_bprop

@@ -42,6 +42,10 @@ class Primitive:
     """
 
     multiple: bool
+    # What a loop over time may do with it other than step by step; operations that can say so, where they are defined.
+    additive = False  # the operation of sums is the sum of the operations: once, on the totals, is enough
+    over_time: Callable[..., Any] | None = None  # (arrays, whether each has a first axis of time, attrs): all steps
+    summed: Callable[..., Any] | None = None  # the same, added up over time
 
     def __init__(self, name: str, evaluate: Callable[..., Any], *, multiple: bool = False) -> None:
         self.name = name
@@ -81,6 +85,9 @@ class Primitive:
         state = STATE
         if state.trace is None:
             data = self.run([x._data if isinstance(x, Tensor) else x for x in inputs], inputs, attrs)
+        elif state.trace.outside(inputs):
+            with state.trace.stepping_out():
+                return self.bind(*inputs, **attrs)
         else:
             data = state.trace.record(self, inputs, attrs)
         entry = None
@@ -184,6 +191,9 @@ def custom(op: Any, forward: Callable[[], Any], inputs: Sequence[Tensor], attrs:
         attrs: kept in the entry for `pull`; the output structure is put beside it.
     """
     tape = STATE.tape
+    if STATE.trace is not None and STATE.trace.outside(inputs):
+        with STATE.trace.stepping_out():
+            return custom(op, forward, inputs, attrs)
     kept = [snapshot(x) for x in inputs]  # before the forward, which may write to Parameters
     paused = STATE.paused
     STATE.tape, STATE.paused = None, paused or tape is not None

@@ -29,10 +29,10 @@ EFFECTS = threading.RLock()  # held while Parameters are read, computed with, an
 
 
 @contextmanager
-def _while(**settings: Any) -> Iterator[None]:
+def settings(**values: Any) -> Iterator[None]:
     """Hold these settings of the thread in the body."""
-    before = {name: getattr(STATE, name) for name in settings}
-    vars(STATE).update(settings)
+    before = {name: getattr(STATE, name) for name in values}
+    vars(STATE).update(values)
     try:
         yield
     finally:
@@ -41,17 +41,17 @@ def _while(**settings: Any) -> Iterator[None]:
 
 def recording_on(tape: Tape | None) -> AbstractContextManager[None]:
     """Record on `tape` in the body; with None, record nothing."""
-    return _while(tape=tape)
+    return settings(tape=tape)
 
 
 def tracing_to(trace: Trace | None) -> AbstractContextManager[None]:
     """Append operations to `trace` in the body instead of evaluating them; with None, evaluate them."""
-    return _while(trace=trace)
+    return settings(trace=trace)
 
 
 def smoothed(value: bool) -> AbstractContextManager[None]:
     """Set whether Cells run their smooth primitives."""
-    return _while(smooth=value)
+    return settings(smooth=value)
 
 
 def smooth() -> AbstractContextManager[None]:

@@ -67,6 +67,11 @@ class Entry:
         self.released = True
 
 
+def watched(x: Tensor) -> Tensor:
+    """`x` as something that gradients are taken with respect to, if it is of floats."""
+    return wrap(x._data, Entry.source(x._data)) if x.dtype.is_float else x
+
+
 class Tape:
     """Records operations while it is active on its thread (`with tape:`); tapes nest.
 

@@ -8,18 +8,26 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from snncell.errors import GradientError, TraceError
+from snncell.tape.state import STATE, settings
 from snncell.tape.tensor import Tensor, stale, wrap
 
 if TYPE_CHECKING:
     from snncell.tape.parameter import Parameter
     from snncell.tape.primitive import Primitive
+    from snncell.tape.tape import Tape
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+# What carries operations out; the package's neurons and layers are equations like a user's.
+_MACHINERY = tuple(
+    _PACKAGE + name for name in ("tape", "ops", "compiler", "cell.py", "reverse.py", "calls.py", "testing.py")
+)
 
 
 class Value:
@@ -61,11 +69,18 @@ class Step:
 
 
 class Trace:
-    """Collects the steps of a function, the arrays and Parameters it reads, and the Parameters it writes."""
+    """Collects the steps of a function, the arrays and Parameters it reads, and the Parameters it writes.
 
-    def __init__(self, parents: tuple[Trace, ...] = (), taped: bool = False) -> None:
-        self.parents = parents  # finished traces whose Values may be used here: they become inputs, `captures`
-        self.taped = taped  # whether gradients are going to be taken through what is traced
+    Args:
+        parents: finished traces whose Values may be used here: they become inputs, `captures`.
+        taped: whether gradients are going to be taken through what is traced.
+        who: what traces, for errors.
+    """
+
+    def __init__(self, parents: tuple[Trace, ...] = (), taped: bool = False, who: str = "snncell.jit") -> None:
+        self.who = who
+        self.parents = parents
+        self.taped = taped
         self.captures: dict[Any, tuple[Tensor, Value]] = {}
         self.count = 0
         self.inputs: list[Value] = []
@@ -91,7 +106,7 @@ class Trace:
         if type(x) is not Tensor:
             if x.born_in is self:
                 raise TraceError(
-                    f"Parameter {x.name!r} is made inside a function that snncell.jit traces; it would keep its value "
+                    f"Parameter {x.name!r} is made inside a function that {self.who} traces; it would keep its value "
                     f"from call to call. Make it outside.\n  at {user_line()}"
                 )
             parameter: Any = x  # a Parameter is read anew at each run; any other array is a constant
@@ -125,7 +140,7 @@ class Trace:
 
     def record(self, op: Primitive, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
         """Append a step; its Value, or a tuple of them."""
-        step = Step(op, tuple(self.lift(x) for x in inputs), attrs, user_line())
+        step = Step(op, tuple(self.lift(x) for x in inputs), attrs, user_line(_MACHINERY))
         specs = op.abstract(step.inputs, attrs)
         step.outputs = tuple(Value(self, shape, dtype) for shape, dtype in specs)
         self.steps.append(step)
@@ -134,10 +149,84 @@ class Trace:
     def needs_value(self, what: str) -> TraceError:
         """The error for Python code that looks at a traced value."""
         return TraceError(
-            f"{what} needs a value while snncell.jit traces the function, and there is none yet.\n  at {user_line()}\n"
+            f"{what} needs a value while {self.who} traces the function, and there is none yet.\n  at {user_line()}\n"
             f"Choose with ops.select(condition, a, b) instead of if, keep loops to Python numbers and shapes, "
-            f"pass what is fixed as a Python number, or take this part out of the jitted function."
+            f"pass what is fixed as a Python number, put ops.stop_gradient where no gradient is wanted, or take this "
+            f"part out of the traced function."
         )
+
+    def outside(self, inputs: Any) -> bool:
+        """Whether an operation on `inputs` is to be carried out outside of this trace; see `BodyTrace`."""
+        return False
+
+
+class BodyTrace(Trace):
+    """The trace of one step of a loop, or, as a `fork`, of a step together with its reverse.
+
+    Whatever comes from outside of the step is an input of it, a `capture`: Tensors, Parameters, Values of the trace
+    around. What does not depend on the step at all is not part of it: an operation whose operands all come from outside
+    is carried out there, once, and on the tape that is active there. Parameters that the step writes are states.
+
+    Args:
+        who: what runs the loop, for errors.
+        tape: where the step's own operations are recorded.
+        carried: Parameters that the step writes, as far as they are known.
+    """
+
+    def __init__(self, who: str, tape: Tape | None, carried: Iterable[Parameter] = ()) -> None:
+        super().__init__(taped=tape is not None, who=who)
+        self.tape = tape
+        self.lineage: tuple[Trace, ...] = (self,)
+        self.around = (STATE.trace, STATE.tape)
+        self.carried = {p: self.new_input(p.shape, p._data.dtype)._data for p in carried}
+
+    def fork(self) -> BodyTrace:
+        """A trace that begins with the steps of this one, and may use its Values."""
+        child = BodyTrace(self.who, self.tape)
+        child.lineage = (child, *self.lineage)
+        child.count = self.count
+        child.inputs, child.steps = list(self.inputs), list(self.steps)
+        child.captures, child.cells, child.carried = dict(self.captures), dict(self.cells), self.carried
+        return child
+
+    def lift(self, x: Any) -> Any:
+        """The Value that stands for `x`; what comes from outside becomes an input."""
+        if not isinstance(x, Tensor):
+            return x
+        data = x._data
+        if isinstance(data, Value) and data.trace in self.lineage:
+            return data
+        key: Any = (data, x._entry, x._index)
+        if not isinstance(data, Value):
+            if type(x) is not Tensor:
+                if x.born_in is self:
+                    return super().lift(x)  # refused
+                parameter: Any = x
+                if parameter in self.written or parameter in self.carried:
+                    return self.written.get(parameter, self.carried.get(parameter))
+                key = parameter
+            else:
+                key = (id(data), x._entry, x._index)
+        if key not in self.captures:
+            self.captures[key] = (x, Value(self, data.shape, data.dtype))
+        return self.captures[key][1]
+
+    def outside(self, inputs: Any) -> bool:
+        """Whether all operands come from outside, and no gradient of the step's own is being recorded."""
+        if STATE.tape is not None and STATE.tape is not self.tape:
+            return False
+        tensors = [x for x in inputs if isinstance(x, Tensor)]
+        return bool(tensors) and not any(self._owns(x) for x in tensors)
+
+    def _owns(self, x: Any) -> bool:
+        if isinstance(x._data, Value):
+            return x._data.trace in self.lineage
+        return type(x) is not Tensor and (x in self.carried or x in self.written or x.born_in is self)
+
+    def stepping_out(self) -> AbstractContextManager[None]:
+        """Be outside of the step in the body of this context."""
+        trace, tape = self.around
+        return settings(trace=trace, tape=tape if STATE.tape is not None or self.tape is None else None)
 
 
 def evaluated_specs(op: Primitive, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
@@ -150,10 +239,10 @@ def evaluated_specs(op: Primitive, inputs: tuple[Any, ...], attrs: dict[str, Any
     return [(np.shape(out), np.asarray(out).dtype) for out in (outs if op.multiple else (outs,))]
 
 
-def user_line() -> str:
-    """File, line and text of the innermost caller outside of this package."""
+def user_line(beyond: tuple[str, ...] = (_PACKAGE,)) -> str:
+    """File, line and text of the innermost caller that is in none of the folders and files `beyond`."""
     frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(beyond):
         frame = frame.f_back
     import linecache
 

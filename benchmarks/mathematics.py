@@ -1,0 +1,85 @@
+"""The scalar functions of generated float32 loops beside libm's: `python benchmarks/mathematics.py`
+
+For each function: ns per element of a loop over 4096 numbers (they stay in the nearest caches), in turns with the same
+loop calling libm, medians of rounds; and the largest error over every 997th float32, in units of the last place.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numba
+import numpy as np
+from scipy import special
+
+from snncell.kernels.cpu import mathematics
+
+SIZE = 4096
+ROUNDS = 15
+CALLS = 200
+
+
+@numba.njit(error_model="numpy")
+def libm_sigmoid(x: Any) -> Any:
+    return np.float32(1) / (np.float32(1) + np.exp(-x))
+
+
+# What Numba takes from libm, the exact function, and where it is timed.
+FUNCTIONS: dict[str, tuple[Any, Any, tuple[float, float]]] = {
+    "exp": (np.exp, np.exp, (-10, 10)),
+    "expm1": (np.expm1, np.expm1, (-10, 10)),
+    "log": (np.log, np.log, (0.01, 10)),
+    "log1p": (np.log1p, np.log1p, (-0.99, 10)),
+    "tanh": (np.tanh, np.tanh, (-4, 4)),
+    "sigmoid": (libm_sigmoid, special.expit, (-10, 10)),
+    "erf": (math.erf, special.erf, (-4, 4)),
+    "atan": (math.atan, np.arctan, (-4, 4)),
+}
+
+
+def loop_of(function: Any) -> Callable[[Any, Any], None]:
+    @numba.njit(error_model="numpy")
+    def loop(x: Any, out: Any) -> None:
+        for i in range(x.size):
+            out[i] = function(x[i])
+
+    return loop
+
+
+def nanoseconds(loop: Callable[[Any, Any], None], x: Any, out: Any) -> float:
+    start = time.perf_counter()
+    for _ in range(CALLS):
+        loop(x, out)
+    return (time.perf_counter() - start) / CALLS / x.size * 1e9
+
+
+def largest_error(loop: Callable[[Any, Any], None], exact: Any) -> float:
+    x = np.arange(0, 2**32, 997, np.uint64).astype(np.uint32).view(np.float32)
+    found = np.empty_like(x)
+    loop(x, found)
+    with np.errstate(all="ignore"):
+        expected = exact(x.astype(np.float64))
+        known = np.isfinite(expected.astype(np.float32)) & (expected != 0)
+    exponent = np.frexp(expected[known])[1] - 1
+    distance = np.abs(found[known].astype(np.float64) - expected[known])
+    return float((distance / np.ldexp(1.0, np.maximum(exponent, -126) - 23)).max())
+
+
+def main() -> None:
+    print(f"{'':<8} {'ns':>6} {'libm, ns':>9} {'ratio':>6} {'error, ulp':>11} {'of libm':>8}")
+    for name, (libm, exact, (low, high)) in FUNCTIONS.items():
+        ours, theirs = loop_of(getattr(mathematics, f"{name}_f4")), loop_of(libm)
+        found = [largest_error(loop, exact) for loop in (ours, theirs)]
+        x = np.random.default_rng(0).uniform(low, high, SIZE).astype(np.float32)
+        out = np.empty_like(x)
+        rounds = [(nanoseconds(ours, x, out), nanoseconds(theirs, x, out)) for _ in range(ROUNDS)]
+        a, b = (statistics.median(times) for times in zip(*rounds, strict=True))
+        print(f"{name:<8} {a:>6.2f} {b:>9.2f} {b / a:>6.1f} {found[0]:>11.3f} {found[1]:>8.3f}")
+
+
+if __name__ == "__main__":
+    main()

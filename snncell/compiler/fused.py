@@ -1,0 +1,308 @@
+"""A loop over time as one kernel: blocks of elements, all steps per block, the state in the block's cache."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from snncell import dtype as dtypes
+from snncell.compiler.emit import Statements, as_scalar, cost_of, file_head, join_axes, pattern_of
+from snncell.compiler.split import Split, is_elementwise, values_in
+from snncell.kernels.arrays import empty
+from snncell.kernels.build import build
+from snncell.kernels.cpu import loops
+from snncell.kernels.policy import PARALLEL_SIZE
+from snncell.tape.tracing import Step, Value
+
+if TYPE_CHECKING:
+    from snncell.compiler.lower import Lowered, Segments
+
+# Elements per block. The rows of a block are read and written in long runs, and its state stays in the second-level
+# cache: measured, 4096 is within 10 % of the best. Small nets get smaller blocks, so that all threads have some.
+BLOCK = 4096
+LEAST_BLOCK = 512
+SEGMENT_BYTES = 1 << 19  # what the states of a segment that are computed again may take of the cache
+
+
+def space_of(parts: Split, carry: Sequence[Value]) -> tuple[int, ...]:
+    """The shape that everything in the loop broadcasts to."""
+    values = [*carry, *parts.after, *parts.sequences]
+    values += [x for step in parts.loop for x in (*values_in(step), *step.outputs)]
+    return np.broadcast_shapes(*(value.shape for value in values))
+
+
+def obstacle(parts: Split, carry: Sequence[Value], segments: Segments | None) -> str | None:
+    """Why a body is no single kernel, or None if it is one."""
+    for step in (*parts.loop, *(segments.forward.loop if segments else ())):
+        if not is_elementwise(step):
+            return f"{step.op.name} is no elementwise operation: {step.line}"
+    try:
+        space = space_of(parts, carry)
+    except ValueError:
+        return "its states have different shapes"
+    computed = {value for step in parts.loop for value in step.outputs}
+    outgoing = [*carry, *parts.after, *parts.sequences, *(value for value in parts.summed if value in computed)]
+    small = next((value for value in outgoing if value.shape != space), None)
+    if small is not None:
+        return f"one of its values has shape {small.shape}, the others {space}"
+    return None
+
+
+class FusedLoop:
+    """The kernel of a body whose loop is elementwise.
+
+    Args:
+        owner: the body's values and parts.
+        every: store the states before each `every`-th step.
+        segments: compute the states between the stored ones again.
+    """
+
+    def __init__(self, owner: Lowered, every: int | None, segments: Segments | None) -> None:
+        parts = owner.parts
+        self.who = owner.who
+        self.backwards = owner.body.backwards
+        self.every = segments.every if segments else every
+        self.storing = every is not None
+        self.segments = segments
+        self.shape = space_of(parts, owner.carry)
+        self.size = math.prod(self.shape)
+        self.carry, self.after, self.sequences, self.steps = owner.carry, parts.after, parts.sequences, parts.loop
+        computed = set(owner.carry).union(*(step.outputs for step in parts.loop))
+        self.summed = [value for value in parts.summed if value in computed]
+        self.moving = {*owner.xs, *(value for step in parts.ahead for value in step.outputs)}
+        self.rows: list[Value] = []
+        self.fixed: list[Value] = []
+        self._emit()
+
+    # --- the kernel ---------------------------------------------------------------------------------------------------
+
+    def _emit(self) -> None:
+        """Write the kernel, and note what its arguments are."""
+        states = self.segments.carry if self.segments else []
+        results = [*self.after, *self.sequences, *self.summed]
+        outside = _outside(self.steps, results, self.carry)
+        again: list[Step] = []
+        if self.segments:
+            again = _leading_to(self.segments.forward.loop, self.segments.forward.after)
+            outside += _outside(again, self.segments.forward.after, states)
+        outside = list(dict.fromkeys(value for value in outside if value not in states))
+        self.rows = [value for value in outside if value in self.moving]
+        self.fixed = [value for value in outside if value not in self.moving]
+        places = _Places(self.shape, self.rows, self.fixed)
+        self.sizes = places.sizes
+
+        main = Statements()
+        rows = places.load(main, _outside(self.steps, results, self.carry))
+        for n, value in enumerate(self.carry):
+            main.load(value, f"w{n}[i]")
+        prepare = [f"w{n} = last{n}[low:high]" for n in range(len(self.carry))]
+        for n in range(len(self.carry)):
+            prepare += [f"if m{n} == 0:", f"    w{n}[:] = c{n}[0]", "else:", f"    w{n}[:] = c{n}[low:high]"]
+        for n in range(len(self.summed)):
+            prepare += [f"z{n} = q{n}[low:high]", f"z{n}[:] = 0"]
+        for n, value in enumerate(states):
+            rows.append(f"k{n} = kept{n}[turn]")
+            main.load(value, f"k{n}[i]")
+            prepare.append(f"kept{n} = np.empty((every, count), np.{value.dtype.type.__name__})")
+        if self.storing:
+            for n in range(len(self.carry)):
+                rows += ["if turn % every == 0:", f"    p{n}[turn // every, low:high] = w{n}"]
+        for step in self.steps:
+            main.compute(step)
+        for n, value in enumerate(self.sequences):
+            rows.append(f"g{n} = o{n}[t, low:high]")
+            main.lines.append(f"g{n}[i] = {main.names[value]}")
+        main.lines += [f"z{n}[i] += {main.names[value]}" for n, value in enumerate(self.summed)]
+        main.lines += [f"w{n}[i] = {main.names[value]}" for n, value in enumerate(self.after)]
+
+        self.parallel_cost = cost_of([*self.steps, *again])
+        self.scalars = main.scalars
+        if self.segments:
+            lines = self._again(places, main, again, [*places.prepare, *prepare], rows)
+        else:
+            lines = partial(loops.scan_loop, [*places.prepare, *prepare], rows, main.lines, self.backwards)
+        self._finish(lines, [*again, *self.steps], [*states, *self.carry])
+
+    def _again(self, places: _Places, main: Statements, again: list[Step], prepare: list[str], rows: list[str]) -> Any:
+        """The loop that computes the states between the stored ones again."""
+        assert self.segments is not None  # the caller's choice
+        other = Statements(main.scalars)
+        after = self.segments.forward.after
+        more = places.load(other, _outside(again, after, self.segments.carry))
+        for n, value in enumerate(self.segments.carry):
+            more += [f"k{n} = kept{n}[turn]", f"l{n} = kept{n}[turn + 1]"]
+            other.load(value, f"k{n}[i]")
+        for step in again:
+            other.compute(step)
+        other.lines += [f"l{n}[i] = {other.names[value]}" for n, value in enumerate(after)]
+        start = [f"kept{n}[0] = p{n}[segment, low:high]" for n in range(len(after))]
+        return partial(loops.scan_again, prepare, start, [more, other.lines], rows, main.lines, self.backwards)
+
+    def _finish(self, lines: Any, steps: list[Step], others: list[Value]) -> None:
+        """The source, the signature, and the kernels for one thread and for all."""
+        counts = {"steps": 1, "n": 1, "block": 1, "every": 1}
+        flat, rows, number = _array(1), _array(2), dtypes.int64
+        arguments: list[tuple[str, Any]] = [(name, number) for name in counts]
+        arguments += [(f"n{axis}", number) for axis in range(len(self.sizes))]
+        for n, value in enumerate(self.carry):
+            arguments += [(f"c{n}", flat(value, False)), (f"m{n}", number)]
+        for n, value in enumerate(self.rows):
+            arguments += [(f"x{n}", rows(value, False)), (f"h{n}", number)]
+        arguments += [(f"a{n}", flat(value, False)) for n, value in enumerate(self.fixed)]
+        if self.segments:
+            arguments += [(f"p{n}", rows(value, False)) for n, value in enumerate(self.segments.carry)]
+        arguments += [(f"s{n}", dtypes.BY_NUMPY[dtype]) for n, (_, dtype) in enumerate(self.scalars)]
+        arguments += [(f"last{n}", flat(value, True)) for n, value in enumerate(self.carry)]
+        arguments += [(f"o{n}", rows(value, True)) for n, value in enumerate(self.sequences)]
+        arguments += [(f"q{n}", flat(value, True)) for n, value in enumerate(self.summed)]
+        if self.storing:
+            arguments += [(f"p{n}", rows(value, True)) for n, value in enumerate(self.carry)]
+        self.name = "scan_" + "".join(c if c.isalnum() else "_" for c in self.who)[:48]
+        names = ", ".join(name for name, _ in arguments)
+        self.signature = tuple(kind for _, kind in arguments)
+        head = file_head(steps, [*others, *self.rows, *self.fixed])
+        self._sources = {
+            parallel: f"{head}\n\ndef {self.name}({names}):\n" + "\n".join(loops.indent(lines(parallel))) + "\n"
+            for parallel in (False, True)
+        }
+        self.numbers = [as_scalar(value, dtype) for value, dtype in self.scalars]
+
+    # --- running it ---------------------------------------------------------------------------------------------------
+
+    def run(
+        self, known: dict[Value, Any], moving: set[Value], steps: int
+    ) -> tuple[list[Any], dict[Value, Any], dict[Value, Any], list[Any]]:
+        """The states after the last step, the sequences, the sums, and the stored states."""
+        last = [empty((self.size,), value.dtype) for value in self.carry]
+        ys = [empty((steps, self.size), value.dtype) for value in self.sequences]
+        sums = [empty((self.size,), value.dtype) for value in self.summed]
+        stored = []
+        if self.storing:
+            stored = [empty((-(-steps // (self.every or 1)), self.size), value.dtype) for value in self.carry]
+        arguments: list[Any] = [steps, self.size, self._block(), self.every or 1, *self.sizes]
+        for value in self.carry:
+            array, full = _flat(known[value])
+            arguments += [array, full]
+        for value in self.rows:
+            arguments += _sequence(known[value], steps)
+        arguments += [np.ascontiguousarray(known[value]).reshape(-1) for value in self.fixed]
+        if self.segments:
+            arguments += [np.ascontiguousarray(known[x]).reshape(len(known[x]), -1) for x in self.segments.carry]
+        if self.size:
+            self.kernel(steps)(*arguments, *self.numbers, *last, *ys, *sums, *stored)
+        return (
+            [x.reshape(self.shape) for x in last],
+            {value: y.reshape(steps, *self.shape) for value, y in zip(self.sequences, ys, strict=True)},
+            {value: x.reshape(self.shape) for value, x in zip(self.summed, sums, strict=True)},
+            [x.reshape(-1, *self.shape) for x in stored],
+        )
+
+    def kernel(self, steps: int) -> Any:
+        """The kernel for so many steps: on all threads if there is enough to do."""
+        parallel = self.size > LEAST_BLOCK and steps * self.size * self.parallel_cost >= PARALLEL_SIZE
+        return build(self.name, self._sources[parallel], self.signature, parallel)
+
+    def _block(self) -> int:
+        """Elements per block: a function of the size alone."""
+        block = min(BLOCK, max(LEAST_BLOCK, self.size // 64))
+        if self.segments:
+            rows = (self.every or 1) * sum(value.dtype.itemsize for value in self.segments.carry)
+            block = min(block, max(LEAST_BLOCK // 8, SEGMENT_BYTES // max(rows, 1)))
+        return block
+
+
+class _Places:
+    """Where a kernel finds what comes from outside: rows of sequences, and constants."""
+
+    def __init__(self, shape: tuple[int, ...], rows: list[Value], fixed: list[Value]) -> None:
+        patterns = {value: pattern_of(value, shape) for value in (*rows, *fixed)}
+        self.sizes, _, runs = join_axes(shape, (), list(patterns.values()))
+        self.present = {
+            value: [all(own[axis] for axis in run) for run in runs] for value, own in patterns.items()
+        }
+        self.numbers = {value: n for n, value in enumerate(rows)}
+        self.prepare: list[str] = []
+        self.elements: dict[Value, str] = {}
+        for n, value in enumerate(fixed):
+            self._constant(n, value)
+        for n, value in enumerate(rows):
+            if self._kind(value) == "some":
+                self.prepare += self._indices(f"j{n}", "np.int64", value, "{0}")
+
+    def _kind(self, value: Value) -> str:
+        axes = [has or size == 1 for has, size in zip(self.present[value], self.sizes, strict=True)]
+        return "all" if all(axes) and value.shape else "some" if any(self.present[value]) else "one"
+
+    def _constant(self, n: int, value: Value) -> None:
+        kind = self._kind(value)
+        self.elements[value] = f"d{n}" if kind == "one" else f"d{n}[i]"
+        if kind == "some":
+            self.prepare += self._indices(f"d{n}", f"np.{value.dtype.type.__name__}", value, f"a{n}[{{0}}]")
+        else:
+            self.prepare.append(f"d{n} = a{n}[{'0' if kind == 'one' else 'low:high'}]")
+
+    def _indices(self, name: str, dtype: str, value: Value, element: str) -> list[str]:
+        """Fill an array of the block with what belongs to each element, by its place along the axes."""
+        terms: list[str] = []
+        inner: list[str] = []
+        own: list[str] = []
+        for axis in reversed(range(len(self.sizes))):
+            if self.present[value][axis]:
+                place = f"(low + i) // ({' * '.join(inner)})" if inner else "(low + i)"
+                scale = f" * {' * '.join(own)}" if own else ""
+                terms.append(f"{place} % n{axis}{scale}")
+                own.append(f"n{axis}")
+            inner.append(f"n{axis}")
+        index = " + ".join(terms)
+        return [f"{name} = np.empty(count, {dtype})", "for i in range(count):", f"    {name}[i] = {element.format(index)}"]
+
+    def load(self, statements: Statements, values: list[Value]) -> list[str]:
+        """Give each of `values` a name in the body; the statements that a step needs for it."""
+        rows = []
+        for value in values:
+            if value in self.elements:
+                statements.load(value, self.elements[value])
+            elif value in self.numbers:
+                n, kind = self.numbers[value], self._kind(value)
+                part = {"all": ", low:high", "some": "", "one": ", 0"}[kind]
+                rows.append(f"r{n} = x{n}[t * h{n}{part}]")
+                statements.load(value, {"all": f"r{n}[i]", "some": f"r{n}[j{n}[i]]", "one": f"r{n}"}[kind])
+        return rows
+
+
+def _outside(steps: Sequence[Step], results: Sequence[Value], own: Sequence[Value]) -> list[Value]:
+    """What steps and results take that neither they nor `own` give."""
+    inside = set(own).union(*(step.outputs for step in steps))
+    taken = [*(x for step in steps for x in values_in(step)), *results]
+    return list(dict.fromkeys(x for x in taken if x not in inside))
+
+
+def _leading_to(steps: Sequence[Step], results: Sequence[Value]) -> list[Step]:
+    wanted, kept = set(results), []
+    for step in reversed(steps):
+        if not wanted.isdisjoint(step.outputs):
+            kept.append(step)
+            wanted.update(values_in(step))
+    return kept[::-1]
+
+
+def _array(ndim: int) -> Any:
+    return lambda value, writable: (dtypes.BY_NUMPY[value.dtype], ndim, writable)
+
+
+def _flat(array: Any) -> tuple[Any, int]:
+    """An array in one row, or one element of it if all are one; and which."""
+    if array.size > 1 and not any(array.strides):
+        return np.ascontiguousarray(array[(0,) * array.ndim]).reshape(1), 0
+    return np.ascontiguousarray(array).reshape(-1), 1
+
+
+def _sequence(array: Any, steps: int) -> list[Any]:
+    """A sequence as rows, and 1; or one row, if all are one, and 0."""
+    if steps > 1 and array.strides[0] == 0:
+        return [np.ascontiguousarray(array[0]).reshape(1, -1), 0]
+    return [np.ascontiguousarray(array).reshape(steps, -1), 1]

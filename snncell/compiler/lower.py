@@ -1,0 +1,87 @@
+"""A body becomes what runs it: steps before the loop, the loop, steps after it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from snncell.compiler.body import Body
+from snncell.compiler.fused import FusedLoop, obstacle
+from snncell.compiler.split import Split, split
+from snncell.compiler.stepwise import StepLoop
+from snncell.tape.tracing import Step, Value
+
+
+class Segments:
+    """How the states between those that were stored are had: `forward` runs again from every `every`-th."""
+
+    def __init__(self, every: int, forward: Body) -> None:
+        self.every = every
+        self.body = forward
+        self.forward = split(forward)
+        self.carry = [x._data for x in forward.carry]
+
+
+class Lowered:
+    """The loops of one body.
+
+    Args:
+        body: one step.
+        who: what runs it.
+        every: store the states before each `every`-th step, as further outputs.
+        segments: for a reverse: the stored states are every so many steps apart.
+    """
+
+    def __init__(self, body: Body, who: str, every: int | None, segments: Segments | None) -> None:
+        self.body = body
+        self.who = who
+        self.parts = split(body)
+        self.carry = [x._data for x in body.carry]
+        self.xs = [x._data for x in body.xs]
+        self.consts = [x._data for x in body.consts]
+        self.reason = obstacle(self.parts, self.carry, segments)
+        kind = FusedLoop if self.reason is None else StepLoop
+        self.loop: FusedLoop | StepLoop = kind(self, every, segments)
+
+    def run(self, arrays: Sequence[Any], steps: int) -> tuple[Any, ...]:
+        """All outputs, from the arrays of all inputs."""
+        parts = self.parts
+        known = dict(zip((*self.carry, *self.xs, *self.consts), arrays, strict=True))
+        moving = set(self.xs)
+        for step in parts.before:
+            known.update(zip(step.outputs, _evaluated(step, known), strict=True))
+        for step in parts.ahead:
+            known.update(zip(step.outputs, _over_time(step.op.over_time, step, known, moving), strict=True))
+            moving.update(step.outputs)
+        last, sequences, totals, stored = self.loop.run(known, moving, steps)
+        known.update(sequences)
+        moving.update(sequences)
+        for step in parts.behind:
+            known.update(zip(step.outputs, _over_time(step.op.over_time, step, known, moving), strict=True))
+            moving.update(step.outputs)
+        for value in (*parts.summed, *parts.sums):
+            if value not in totals and value in known:
+                totals[value] = known[value].sum(0) if value in moving else known[value] * steps
+        for step in parts.totals:
+            if step.op.additive:
+                totals.update(zip(step.outputs, _evaluated(step, totals), strict=True))
+            else:
+                totals.update(zip(step.outputs, _over_time(step.op.summed, step, known, moving), strict=True))
+        ys = [known[y] if y in moving else np.broadcast_to(known[y], (steps, *y.shape)) for y in parts.ys]
+        sums = [totals[value].astype(value.dtype, copy=False) for value in parts.sums]
+        return (*last, *ys, *sums, *stored)
+
+
+def _evaluated(step: Step, known: dict[Value, Any]) -> Sequence[Any]:
+    arrays = [known[x] if isinstance(x, Value) else x for x in step.inputs]
+    out = step.op.run_here(arrays, arrays, step.attrs)
+    return out if step.op.multiple else (out,)
+
+
+def _over_time(rule: Any, step: Step, known: dict[Value, Any], moving: set[Value]) -> Sequence[Any]:
+    """A step by one of its operation's rules for whole sequences."""
+    arrays = [known[x] if isinstance(x, Value) else x for x in step.inputs]
+    out = rule(arrays, [x in moving for x in step.inputs], step.attrs)
+    return (np.asarray(out, step.outputs[0].dtype),)

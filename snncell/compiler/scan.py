@@ -1,0 +1,167 @@
+"""Scan: a loop over time as one operation, the forward of which is a body and the reverse a scan of its reverse."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from itertools import compress
+from typing import Any
+
+from snncell.compiler.body import Body, Reverse, StepFunction, trace_body
+from snncell.compiler.lower import Lowered, Segments
+from snncell.compiler.program import values_used
+from snncell.tape.primitive import Primitive, rebuilt
+from snncell.tape.state import EFFECTS, STATE
+from snncell.tape.tape import Entry, zeros_of
+from snncell.tape.tensor import Tensor
+from snncell.tape.transforms import vjp
+
+
+def run(
+    f: StepFunction,
+    carry: Sequence[Tensor],
+    xs: Sequence[Tensor],
+    *,
+    backwards: bool,
+    every: int | None,
+    who: str,
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Trace `f`, and run it over the sequences: the last state, and the collected results."""
+    body, written = trace_body(f, carry, xs, backwards, who)
+    states = [*carry, *(p.value() for p in written)]
+    with EFFECTS if written and STATE.trace is None else nullcontext():
+        scan, outs = _bound(body, [*states, *xs, *body.captured], xs[0].shape[0], every, who)
+        for parameter, value in zip(written, outs[len(carry) : len(states)], strict=True):
+            parameter.assign(value)
+    return list(outs[: len(carry)]), list(outs[len(states) : len(states) + scan.given])
+
+
+def _bound(
+    body: Body, inputs: list[Tensor], steps: int, every: int | None, who: str, segments: Segments | None = None
+) -> tuple[Scan, Sequence[Tensor]]:
+    """The scan of a body, carried out or traced; on a tape it stores what its reverse needs."""
+    given = len(body.ys)
+    taped = STATE.tape is not None and body.trace.tape is not None and any(x._entry is not None for x in inputs)
+    if taped and every is None and segments is None:
+        body = body.with_states()
+    scan = Scan(body, given, every if taped else None, who, segments)
+    return scan, scan.bind(*inputs, steps=steps)
+
+
+class Scan(Primitive):
+    """A body, run `steps` times.
+
+    The inputs are the states before the first step, the sequences (steps, ...), and the constants; the outputs are the
+    states after the last step, the collected results (steps, ...), and sums over all steps.
+
+    Args:
+        body: one step.
+        given: how many of the body's ys were asked for; those that follow are the states before each step.
+        every: store the states only before each `every`-th step, as further outputs, and compute those between again.
+        who: what runs the loop, for errors and `explain`.
+        segments: for a reverse, how it has the states between those that were stored.
+    """
+
+    multiple = True
+
+    def __init__(self, body: Body, given: int, every: int | None, who: str, segments: Segments | None = None) -> None:
+        super().__init__("scan", self._run, multiple=True)
+        self.body = body
+        self.given = given
+        self.every = every
+        self.who = who
+        self.segments = segments
+        self.keeps = (True,) * (len(body.carry) + len(body.xs) + len(body.consts))
+        self.keeps_out = True
+        self._lowered: Lowered | None = None
+
+    @property
+    def lowered(self) -> Lowered:
+        """The loops it became; made when it is first run."""
+        if self._lowered is None:
+            self._lowered = Lowered(self.body, self.who, self.every, self.segments)
+        return self._lowered
+
+    def _run(self, *arrays: Any, steps: int) -> tuple[Any, ...]:
+        return self.lowered.run(arrays, steps)
+
+    def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
+        body, steps = self.body, attrs["steps"]
+        specs = [(out.shape, out._data.dtype) for out in body.after]
+        specs += [((steps, *out.shape), out._data.dtype) for out in body.ys]
+        specs += [(out.shape, out._data.dtype) for out in body.sums]
+        if self.every is not None:
+            stored = -(-steps // self.every)
+            specs += [((stored, *x.shape), x._data.dtype) for x in body.carry]
+        return specs
+
+    def pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
+        """The gradients of the inputs: a scan of the body's reverse, in the other direction of time."""
+        body, steps, outs = self.body, entry.attrs["steps"], rebuilt(entry)
+        results = len(body.outs)
+        if self.segments is not None:
+            return self._pull_whole(entry, douts)
+        reverse = body.reverse([dout is not None for dout in douts[:results]])
+        first, last = len(body.carry), len(body.carry) + len(body.xs)
+        stored = outs[results:] if self.every else outs[first + self.given : first + self.given + len(body.carry)]
+        later = first + len(body.ys)  # from here on, outputs are sums
+        inputs = [
+            *(_seed(douts[n], entry.specs[n]) for n in reverse.flowing),
+            *(*entry.inputs[first:last], *stored, *(douts[n] for n in reverse.arriving if n < later)),
+            *(*entry.inputs[last:], *(douts[n] for n in reverse.arriving if n >= later), *reverse.body.captured),
+        ]
+        segments = Segments(self.every, body) if self.every else None
+        inputs = _without_unused(reverse.body, inputs, segments)
+        scan, found = _bound(reverse.body, inputs, steps, None, f"reverse of {self.who}", segments)
+        grads = _spread(reverse, scan, found, first)
+        if self.every:  # what has been stored first are the states that came in
+            for n, dout in enumerate(douts[results:]):
+                if dout is not None and grads[n] is not None:
+                    grads[n] = grads[n] + dout[0]
+        return grads
+
+    def _pull_whole(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
+        """The gradients through a reverse that computed states again: those of one that has them all."""
+        assert self.segments is not None  # the caller's choice
+        forward, body, steps = self.segments.body, self.body, entry.attrs["steps"]
+        places = {x._data: n for n, x in enumerate((*body.carry, *body.xs, *body.consts))}
+        states = [places[x._data] for x in forward.carry]
+
+        def whole(*inputs: Tensor) -> Any:
+            taken = [inputs[places[x._data]] for x in (*forward.xs, *forward.consts)]
+            again = Scan(forward.with_states(), len(forward.ys), None, self.who)
+            found = again.bind(*(inputs[n][0] for n in states), *taken, steps=steps)
+            given = list(inputs)
+            for n, rows in zip(states, found[len(states) + len(forward.ys) :], strict=False):
+                given[n] = rows
+            scan, found = _bound(body, given, steps, None, self.who)
+            collected = len(body.after) + len(body.ys)
+            return [*found[:collected], *found[len(body.after) + len(scan.body.ys) :]]
+
+        found, pull = vjp(whole, *entry.inputs)[:2]
+        grads = pull(*(_seed(dout, (out.shape, out._data.dtype)) for dout, out in zip(douts, found, strict=True)))
+        return list(grads) if isinstance(grads, tuple) else [grads]
+
+
+def _seed(dout: Tensor | None, spec: Any) -> Tensor:
+    return zeros_of(spec) if dout is None else dout
+
+
+def _without_unused(body: Body, inputs: list[Any], segments: Segments | None) -> list[Tensor]:
+    """Leave out sequences and constants that no step takes, so that nothing keeps them; the inputs that are left."""
+    used = values_used(body.program())
+    if segments is not None:
+        used |= values_used(segments.body.program()) | {x._data for x in segments.body.carry}
+    flags = [True] * len(body.carry) + [x._data in used for x in (*body.xs, *body.consts)]
+    body.xs = [x for x in body.xs if x._data in used]
+    body.consts = [x for x in body.consts if x._data in used]
+    return list(compress(inputs, flags))
+
+
+def _spread(reverse: Reverse, scan: Scan, found: Sequence[Tensor], states: int) -> list[Any]:
+    """A gradient, or None, for each input of the forward, the first of which are `states` states."""
+    first = len(scan.body.after)
+    grads = iter([*found[: first + scan.given], *found[first + len(scan.body.ys) :]])
+    flowing = {n: next(grads) for n in reverse.flowing}
+    others = [next(grads) if gives else None for gives in reverse.gives[states:]]
+    return [*(flowing.get(n) for n in range(states)), *others]

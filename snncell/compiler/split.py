@@ -1,0 +1,151 @@
+"""What of a body has to run step by step: the rest is done once, before the loop or after it, for all steps together.
+
+Three things leave the loop. What depends on constants alone is computed before it. What depends on the sequences
+alone, and is no elementwise step, is computed for all steps before it: a product of matrices becomes one large one.
+And what nothing in the loop waits for comes after it: results that are made from other results, and all that is done
+to sums, as far as it may as well be done to their total. What is left of most neurons is elementwise, and one loop.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from snncell.compiler.body import Body
+from snncell.compiler.formula import Elementwise
+from snncell.compiler.fuse import loop_shape
+from snncell.compiler.program import Program
+from snncell.tape.tracing import Step, Value
+
+
+class Split(NamedTuple):
+    """A body's Program, taken apart.
+
+    Attributes:
+        program: the whole.
+        after, ys, sums: the Values of its outputs.
+        before: steps that depend on constants alone, in order.
+        ahead: steps that are carried out on whole sequences before the loop.
+        loop: the steps of the loop.
+        behind: steps that are carried out on whole sequences after the loop.
+        totals: steps that are carried out on sums after the loop.
+        sequences: Values of the loop that are wanted as sequences, by the caller or by `behind` and `totals`.
+        summed: Values of the loop whose sums over time are wanted.
+    """
+
+    program: Program
+    after: list[Value]
+    ys: list[Value]
+    sums: list[Value]
+    before: list[Step]
+    ahead: list[Step]
+    loop: list[Step]
+    behind: list[Step]
+    totals: list[Step]
+    sequences: list[Value]
+    summed: list[Value]
+
+
+def is_elementwise(step: Step) -> bool:
+    """Whether a generated loop can hold the step."""
+    return isinstance(step.op, Elementwise) and loop_shape(step) is not None
+
+
+def split(body: Body) -> Split:
+    """Take a body apart."""
+    program = body.program()
+    first, last = len(body.after), len(body.after) + len(body.ys)
+    after, ys, sums = program.outputs[:first], program.outputs[first:last], program.outputs[last:]
+    carried, constant = {x._data for x in body.carry}, {x._data for x in body.consts}
+    before, ahead, rest = _leading(program.steps, carried, constant)
+    modes = _modes(rest, after, ys, sums)
+    loop = [step for step in rest if modes.kind[step] == "loop"]
+    computed = carried.union(*(step.outputs for step in loop))
+    late = {value for step in rest if modes.kind[step] != "loop" for value in step.outputs}
+    sequences = [value for value, wanted in modes.wanted.items() if "sequence" in wanted and value in computed]
+    summed = [value for value, wanted in modes.wanted.items() if "sum" in wanted and value not in late]
+    return Split(
+        program,
+        after,
+        ys,
+        sums,
+        before,
+        ahead,
+        loop,
+        [step for step in rest if modes.kind[step] == "sequence"],
+        [step for step in rest if modes.kind[step] == "sum"],
+        sequences,
+        summed,
+    )
+
+
+def _leading(
+    steps: list[Step], carried: set[Value], constant: set[Value]
+) -> tuple[list[Step], list[Step], list[Step]]:
+    """What can be done before the loop, and the rest."""
+    fixed, moving = set(constant), set(carried)
+    before: list[Step] = []
+    along: list[Step] = []
+    for step in steps:
+        values = values_in(step)
+        if values and fixed.issuperset(values):
+            before.append(step)
+            fixed.update(step.outputs)
+        elif values and moving.isdisjoint(values) and step.op.over_time is not None:
+            along.append(step)  # of sequences alone
+        else:
+            moving.update(step.outputs)
+    # Elementwise steps are better off in the loop, unless another step ahead of it waits for them.
+    needed: set[Value] = set()
+    ahead: list[Step] = []
+    for step in reversed(along):
+        if not is_elementwise(step) or not needed.isdisjoint(step.outputs):
+            ahead.append(step)
+            needed.update(values_in(step))
+    ahead.reverse()
+    gone = set(map(id, (*ahead, *before)))
+    return before, ahead, [step for step in steps if id(step) not in gone]
+
+
+class _Modes(NamedTuple):
+    """For each step whether it runs in the "loop", on a "sequence" or on a "sum"; for each Value how it is wanted."""
+
+    kind: dict[Step, str]
+    wanted: dict[Value, set[str]]
+
+
+def _modes(steps: list[Step], after: list[Value], ys: list[Value], sums: list[Value]) -> _Modes:
+    wanted: dict[Value, set[str]] = {}
+    for values, mode in ((after, "loop"), (ys, "sequence"), (sums, "sum")):
+        for value in values:
+            wanted.setdefault(value, set()).add(mode)
+    reduced: set[Value] = set()  # what other than elementwise steps have a part in
+    for step in steps:
+        if not is_elementwise(step) or not reduced.isdisjoint(values_in(step)):
+            reduced.update(step.outputs)
+    kind: dict[Step, str] = {}
+    for step in reversed(steps):
+        modes: set[str] = set().union(*(wanted.get(value, set()) for value in step.outputs))
+        kind[step], needs = _placed(step, modes, reduced)
+        for x in values_in(step):
+            wanted.setdefault(x, set()).add(needs)
+    return _Modes(kind, wanted)
+
+
+def _placed(step: Step, modes: set[str], reduced: set[Value]) -> tuple[str, str]:
+    """Where a step runs, and how it then wants its inputs."""
+    op = step.op
+    additive = modes == {"sum"} and op.additive and all(isinstance(x, Value) for x in step.inputs)
+    if additive and not reduced.isdisjoint(step.outputs):
+        return "sum", "sum"
+    if is_elementwise(step):
+        return "loop", "loop"
+    if modes == {"sum"} and op.summed is not None:
+        return "sum", "sequence"
+    if "loop" not in modes and op.over_time is not None:
+        return "sequence", "sequence"
+    return "loop", "loop"
+
+
+def values_in(step: Step) -> list[Value]:
+    """The Values among a step's inputs."""
+    return [x for x in step.inputs if isinstance(x, Value)]

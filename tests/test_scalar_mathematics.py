@@ -1,0 +1,203 @@
+"""The fast scalar functions: how far each is from the exact result over all of float32, and where results are given."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+import pytest
+from scipy import special
+
+import snncell as ms
+from snncell import Tensor, ops
+from snncell.kernels.cpu import mathematics
+from snncell.kernels.scalar import LOOP, NUMPY, mathematics_digest
+
+COMPILED = os.environ.get("NUMBA_DISABLE_JIT") != "1"
+STEP = 1999 if COMPILED else 4_000_037  # from one float32 to the next, in bit patterns
+AROUND = 500 if COMPILED else 3
+
+# The exact function, in float64, and the largest error in units of the last place. Measured on every float32.
+FUNCTIONS: dict[str, tuple[Any, float]] = {
+    "exp": (np.exp, 1.01),
+    "expm1": (np.expm1, 0.54),
+    "log": (np.log, 0.57),
+    "log1p": (np.log1p, 0.57),
+    "tanh": (np.tanh, 0.54),
+    "sigmoid": (special.expit, 0.51),
+    "erf": (special.erf, 0.54),
+    "atan": (np.arctan, 0.54),
+}
+
+# Where a formula changes or a result ends: limits of arguments, powers of two, the ends of a reduced range.
+CRITICAL = [
+    *(0.0, 2.0**-149, 2.0**-126, 2.0**-26, 2.0**-24, 2.0**-12, 0.5, 1.0, 2.0, 3.92, 9.01, 10.0, 104.0, 3.4028235e38),
+    *(math.sqrt(0.5), math.sqrt(2.0), *(n * math.log(2) / 2 for n in (1, 3, 5, 251, 255, 299))),
+    *(87.336544, 88.722839, 89.0, 103.97208, 103.27893, math.inf),
+]
+
+
+def applied(function: Any, x: Any) -> Any:
+    """A scalar function over an array, in a loop as generated files have them."""
+
+    @numba.njit(error_model="numpy")
+    def loop(x: Any, out: Any) -> None:
+        for i in range(x.size):
+            out[i] = function(x[i])
+
+    out = np.empty_like(x)
+    with np.errstate(all="ignore"):  # without the compiler, scalars warn
+        loop(x, out)
+    return out
+
+
+def swept() -> Any:
+    """Float32 from all of its range, and all around critical points."""
+    patterns = [np.arange(0, 2**32, STEP, np.uint64).astype(np.uint32)]
+    for point in CRITICAL:
+        for bits in np.array([point, -point], np.float32).view(np.uint32):
+            patterns.append((int(bits) + np.arange(-AROUND, AROUND + 1)).astype(np.uint32))  # wraps around at 0
+    return np.concatenate(patterns).view(np.float32)
+
+
+def errors(found: Any, exact: Any) -> Any:
+    """The distances of float32 from finite exact results, in units of the last place of a float32."""
+    exponent = np.frexp(exact)[1] - 1
+    return np.abs(found - exact) / np.ldexp(1.0, np.maximum(exponent, -126) - 23)
+
+
+@pytest.fixture(scope="module")
+def numbers() -> Any:
+    return swept()
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_all_of_float32_is_within_two_units_in_the_last_place(name: str, numbers: Any) -> None:
+    function, largest = FUNCTIONS[name]
+    found = applied(getattr(mathematics, f"{name}_f4"), numbers)
+    assert found.dtype == np.float32
+    with np.errstate(all="ignore"):
+        exact = function(numbers.astype(np.float64))
+        rounded = exact.astype(np.float32)
+    given = ~np.isfinite(rounded) | (exact == 0.0)  # where there is no last place
+    np.testing.assert_array_equal(found[given], rounded[given])
+    zeros = exact == 0.0
+    np.testing.assert_array_equal(np.signbit(found[zeros]), np.signbit(rounded[zeros]))
+    assert errors(found[~given].astype(np.float64), exact[~given]).max() <= largest <= 2
+
+
+NONE = math.nan
+SPECIAL: dict[str, list[float]] = {
+    #          0     -0    inf       -inf          NaN   1e30         -1e30         1e-45   -1e-45
+    "exp": [1.0, 1.0, math.inf, 0.0, NONE, math.inf, 0.0, 1.0, 1.0],
+    "expm1": [0.0, -0.0, math.inf, -1.0, NONE, math.inf, -1.0, 1e-45, -1e-45],
+    "log": [-math.inf, -math.inf, math.inf, NONE, NONE, 69.07755, NONE, -103.27893, NONE],
+    "log1p": [0.0, -0.0, math.inf, NONE, NONE, 69.07755, NONE, 1e-45, -1e-45],
+    "tanh": [0.0, -0.0, 1.0, -1.0, NONE, 1.0, -1.0, 1e-45, -1e-45],
+    "sigmoid": [0.5, 0.5, 1.0, 0.0, NONE, 1.0, 0.0, 0.5, 0.5],
+    "erf": [0.0, -0.0, 1.0, -1.0, NONE, 1.0, -1.0, 1e-45, -1e-45],
+    "atan": [0.0, -0.0, math.pi / 2, -math.pi / 2, NONE, math.pi / 2, -math.pi / 2, 1e-45, -1e-45],
+}
+
+
+@pytest.mark.parametrize("name", SPECIAL)
+def test_special_arguments(name: str) -> None:
+    x = np.array([0.0, -0.0, math.inf, -math.inf, math.nan, 1e30, -1e30, 1e-45, -1e-45], np.float32)
+    found, expected = applied(getattr(mathematics, f"{name}_f4"), x), np.array(SPECIAL[name], np.float32)
+    np.testing.assert_array_equal(found, expected)
+    known = ~np.isnan(expected)
+    np.testing.assert_array_equal(np.signbit(found[known]), np.signbit(expected[known]))
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_compiled_and_plain_functions_give_the_same_bits(name: str, numbers: Any) -> None:
+    """So nothing is contracted to a fused multiply-add or put into another order."""
+    x = numbers[:: numbers.size // 300]
+    function = getattr(mathematics, f"{name}_f4")
+    plain = getattr(function, "py_func", function)
+    with np.errstate(all="ignore"):
+        expected = np.array([plain(value) for value in x], np.float32)
+    np.testing.assert_array_equal(applied(function, x), expected)
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_loops_of_them_are_vectorised(name: str) -> None:
+    function = getattr(mathematics, f"{name}_f4")
+
+    @numba.njit(error_model="numpy")
+    def loop(x: Any, out: Any) -> None:
+        for i in range(x.size):
+            out[i] = function(x[i])
+
+    loop.compile("void(float32[::1], float32[::1])")
+    (text,) = loop.inspect_llvm().values()
+    assert re.search(r"fmul <\d+ x (float|double)>", text)
+
+
+# --- in operations ----------------------------------------------------------------------------------------------------
+
+
+def all_of_them(x: Tensor) -> list[Tensor]:
+    return [getattr(ops, name)(x) for name in [*FUNCTIONS, "softplus"]]
+
+
+@pytest.mark.compiled
+def test_compiled_operations_agree_with_eager_ones_in_float32() -> None:
+    drawn = np.random.default_rng(0)
+    x = np.concatenate(
+        [drawn.uniform(1e-3, 8, 3000), drawn.uniform(-0.99, 1, 3000), 10.0 ** drawn.uniform(-30, 1, 3000)]
+    )
+    given = Tensor(x.astype(np.float32))
+    for name, a, b in zip([*FUNCTIONS, "softplus"], all_of_them(given), ms.jit(all_of_them)(given), strict=True):
+        a, b = a.asnumpy(), b.asnumpy()
+        np.testing.assert_array_equal(np.isnan(a), np.isnan(b), err_msg=name)
+        known = ~np.isnan(a)
+        assert (np.abs(a - b) / np.spacing(np.abs(a)))[known].max() <= 3, name  # 2 and NumPy's 1
+
+
+@pytest.mark.compiled
+def test_float64_stays_with_libm() -> None:
+    x = np.concatenate([np.linspace(0.01, 20, 2000), -np.linspace(0.01, 0.99, 500), [-750.0, 750.0, 1e-300]])
+    for name, a, b in zip(
+        [*FUNCTIONS, "softplus"], all_of_them(Tensor(x)), ms.jit(all_of_them)(Tensor(x)), strict=True
+    ):
+        assert b.asnumpy().dtype == np.float64
+        np.testing.assert_allclose(b.asnumpy(), a.asnumpy(), rtol=1e-15, err_msg=name)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_the_eager_sigmoid_is_that_of_scipy(dtype: Any) -> None:
+    x = np.concatenate([np.linspace(-12, 12, 999), [-1000.0, 1000.0, -np.inf, np.inf, np.nan]]).astype(dtype)
+    with np.errstate(all="raise", under="ignore"):
+        found = NUMPY["sigmoid"](x)
+    assert found.dtype == dtype
+    np.testing.assert_allclose(found, special.expit(x), rtol=4 * np.finfo(dtype).eps, atol=np.finfo(dtype).tiny)
+
+
+def test_the_eager_sigmoid_ends_where_float32_does() -> None:
+    x = np.linspace(-110, -80, 301).astype(np.float32)
+    exact = special.expit(x.astype(np.float64))
+    assert errors(NUMPY["sigmoid"](x).astype(np.float64), exact).max() <= 2
+
+
+def test_sigmoid_in_float64() -> None:
+    x = np.concatenate([np.linspace(-40, 40, 99), [-700.0, -1000.0, 1000.0, -np.inf, np.inf, np.nan]])
+    np.testing.assert_allclose(applied(mathematics.sigmoid_f8, x), special.expit(x), rtol=1e-15)
+
+
+def test_each_name_of_a_loop_is_there_in_both_precisions() -> None:
+    for text in LOOP.values():
+        for name in re.findall(r"mathematics\.(\w+)_\{cast\}", text):
+            assert {f"{name}_f4", f"{name}_f8"} <= set(mathematics.__all__)
+
+
+def test_the_digest_is_that_of_the_file() -> None:
+    assert mathematics.__file__ is not None
+    assert mathematics_digest() == hashlib.sha256(Path(mathematics.__file__).read_bytes()).hexdigest()
