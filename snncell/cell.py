@@ -46,6 +46,7 @@ class Cell:
     _hooks: dict[int, Callable[..., Any]]
     _checked_counts: set[int]
     _graph: Jitted | None = None
+    _loop: Jitted | None = None
 
     def __init__(self, **flags: Any) -> None:
         state = self.__dict__
@@ -89,7 +90,7 @@ class Cell:
 
     def __getstate__(self) -> dict[str, Any]:
         """What a copy or a pickle takes along: everything but compiled code."""
-        return {name: value for name, value in self.__dict__.items() if name != "_graph"}
+        return {name: value for name, value in self.__dict__.items() if name not in _COMPILED}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Become a copy: the Parameters that came along belong to it."""
@@ -268,6 +269,9 @@ class Cell:
 
 
 _hook_numbers = itertools.count()
+
+
+_COMPILED = ("_graph", "_loop")  # what a Cell keeps of its compiled self
 
 
 class HookHandle:

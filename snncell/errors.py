@@ -27,6 +27,10 @@ class GradientError(SnncellError, TypeError, ValueError):
     """A gradient asked for with respect to something that has none."""
 
 
+class OutsideTensorError(GradientError):
+    """A compiled function uses a Tensor from outside of it that a gradient is being taken through."""
+
+
 class BpropError(SnncellError, TypeError, ValueError):
     """A custom reverse that returned the wrong count, shape, dtype, or key."""
 

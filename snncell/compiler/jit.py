@@ -73,10 +73,17 @@ class Compiled:
 
 
 class Jitted:
-    """What `jit` returns: call it as the function it wraps."""
+    """What `jit` returns: call it as the function it wraps.
 
-    def __init__(self, fn: Callable[..., Any], name: str | None = None) -> None:
+    Args:
+        fn: the function.
+        name: what it is called in errors.
+        limit: how many signatures are kept; beyond it, the oldest goes.
+    """
+
+    def __init__(self, fn: Callable[..., Any], name: str | None = None, limit: int | None = None) -> None:
         self.fn = fn
+        self.limit = limit
         self.name = str(name or getattr(fn, "__name__", type(fn).__name__))
         self.compiled: dict[Any, Compiled] = {}
 
@@ -105,7 +112,10 @@ class Jitted:
                 f"must be hashable: {error}."
             ) from None
         if compiled is None or not compiled.up_to_date():
-            compiled = self.compiled[signature] = Compiled(self.name, self.fn, leaves, tree, taped)
+            compiled = Compiled(self.name, self.fn, leaves, tree, taped)
+            if self.limit is not None and len(self.compiled) >= self.limit:
+                del self.compiled[next(iter(self.compiled))]
+            self.compiled[signature] = compiled
         return compiled, leaves
 
     def explain(self, *args: Any, **kwargs: Any) -> str:

@@ -92,6 +92,8 @@ def drop_dead(program: Program) -> Program:
     steps = []
     for step in reversed(program.steps):
         if not needed.isdisjoint(step.outputs):
+            if step.op.pruned is not None:
+                step = step.op.pruned(step, needed)
             steps.append(step)
             needed.update(x for x in step.inputs if isinstance(x, Value))
     return program._replace(

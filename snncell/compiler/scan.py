@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from contextlib import nullcontext
 from itertools import compress
@@ -14,6 +15,7 @@ from snncell.tape.primitive import Primitive, rebuilt
 from snncell.tape.state import EFFECTS, STATE
 from snncell.tape.tape import Entry, zeros_of
 from snncell.tape.tensor import Tensor
+from snncell.tape.tracing import Step, Value
 from snncell.tape.transforms import vjp
 
 
@@ -85,6 +87,21 @@ class Scan(Primitive):
     def _run(self, *arrays: Any, steps: int) -> tuple[Any, ...]:
         return self.lowered.run(arrays, steps)
 
+    def pruned(self, step: Step, needed: set[Value]) -> Step:
+        """The step without the results and sums that nothing needs, and without the inputs that only those need."""
+        body = copy.copy(self.body)
+        first, last = len(body.after), len(body.after) + len(body.ys)
+        flags = [n < first or n >= len(body.outs) or value in needed for n, value in enumerate(step.outputs)]
+        if all(flags):
+            return step
+        body.ys = list(compress(body.ys, flags[first:last]))
+        body.sums = list(compress(body.sums, flags[last:]))
+        inputs = _without_unused(body, step.inputs, self.segments)
+        scan = Scan(body, len(body.ys), self.every, self.who, self.segments)
+        smaller = Step(scan, tuple(inputs), step.attrs, step.line)
+        smaller.outputs = tuple(compress(step.outputs, flags))
+        return smaller
+
     def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
         body, steps = self.body, attrs["steps"]
         specs = [(out.shape, out._data.dtype) for out in body.after]
@@ -147,7 +164,7 @@ def _seed(dout: Tensor | None, spec: Any) -> Tensor:
     return zeros_of(spec) if dout is None else dout
 
 
-def _without_unused(body: Body, inputs: list[Any], segments: Segments | None) -> list[Tensor]:
+def _without_unused(body: Body, inputs: Sequence[Any], segments: Segments | None) -> list[Any]:
     """Leave out sequences and constants that no step takes, so that nothing keeps them; the inputs that are left."""
     used = values_used(body.program())
     if segments is not None:

@@ -7,10 +7,14 @@ from typing import Any
 
 from snncell import ops
 from snncell.cell import Cell
+from snncell.compiler.jit import Jitted
 from snncell.dtype import float32
-from snncell.errors import ArgumentError
-from snncell.ops.control import run_scan
+from snncell.errors import ArgumentError, OutsideTensorError
+from snncell.ops.control import run_scan, step_by_step
+from snncell.tape.state import STATE
 from snncell.tape.tensor import Tensor
+
+KEPT_TRACES = 32  # of one MultiStep: for so many shapes of inputs
 
 
 def initial_states(cell: Cell, x: Tensor) -> tuple[Tensor, ...]:
@@ -54,6 +58,10 @@ class MultiStep(Cell):
         ArgumentError: for another number of states, or a Cell that does not return (output, *states).
         ShapeError, DTypeError: if a state changes its shape or dtype, naming it.
 
+    The step is traced once for each kind of inputs, and becomes one forward and one backward kernel if it is
+    elementwise; `snncell.explain` says what it became, and why. So Python code in the Cell runs when it is traced, not
+    at each step, and a branch on a value is an error. Cells that have hooks or `bprop_debug` are run step by step.
+
     The output of the Cell may be any structure of Tensors, which is collected as it is: to record potentials beside
     spikes, write a Cell whose construct returns `((spike, v), *states)`.
 
@@ -73,6 +81,20 @@ class MultiStep(Cell):
     def construct(self, x: Tensor, *states: Tensor) -> Any:
         if x.ndim == 0 or x.shape[0] == 0:
             raise ArgumentError(f"MultiStep: x is (T, B, ...) with at least one step, its shape is {x.shape}.")
+        if STATE.trace is not None or self._looked_into():
+            return self._run_steps(x, *states)
+        if self._loop is None:
+            self.__dict__["_loop"] = Jitted(self._run_steps, f"MultiStep({type(self.cell).__name__})", KEPT_TRACES)
+        try:
+            return self._loop(x, *states)  # traced once, not at each call
+        except OutsideTensorError:
+            return self._run_steps(x, *states)  # a Cell holds a Tensor that is being differentiated: traced anew
+
+    def _looked_into(self) -> bool:
+        """Whether somebody wants to see every step: by a hook, or by bprop_debug."""
+        return any(cell._hooks or cell._pre_hooks or cell.bprop_debug for _, cell in self.cell.cells_and_names())
+
+    def _run_steps(self, x: Tensor, *states: Tensor) -> Any:
         name = type(self.cell).__name__
         first = tuple(states) or initial_states(self.cell, x[0])
         names = self._names_of(first)
@@ -87,9 +109,11 @@ class MultiStep(Cell):
                 )
             return tuple(result[1:]), result[0]
 
-        last, y = run_scan(
-            step, first, x, checkpoint_every=self.checkpoint_every, who=f"MultiStep({name})", names=names
-        )
+        who = f"MultiStep({name})"
+        if STATE.trace is None and self._looked_into():
+            last, y = step_by_step(step, first, x, who=who, names=names)
+        else:
+            last, y = run_scan(step, first, x, checkpoint_every=self.checkpoint_every, who=who, names=names)
         return (y, last) if self.return_states else y
 
     def _names_of(self, states: tuple[Any, ...]) -> list[str]:

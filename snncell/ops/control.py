@@ -8,6 +8,7 @@ from typing import Any
 from snncell.compiler.scan import run as scanned
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.ops.base import as_int, astype
+from snncell.ops.shape import stack, unstack
 from snncell.tape import structure
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
@@ -23,15 +24,18 @@ def scan(
 ) -> tuple[Any, Any]:
     """Run `carry, y = f(carry, x)` for each step of `xs` and collect the ys.
 
-    This version runs the steps one after the other through the tape; a compiled loop will take its place.
+    `f` is traced once, and becomes one kernel for the forward and one for the reverse, with the loop inside, if it is
+    elementwise and its states have one shape; else its steps are carried out one by one over the same plan. Whatever
+    `f` computes from Tensors that are the same at every step is computed once, before the loop, and what it captures
+    has its gradient. `snncell.explain` shows what became of it.
 
     Args:
         f: one step. The carry it returns must have the structure, shapes and dtypes of the one it got.
         init: the first carry: Tensors in any structure.
         xs: a Tensor (T, ...), or a structure of Tensors with the same T.
         reverse: go from the last step to the first; ys stay in the order of xs.
-        checkpoint_every: how many steps apart the compiled loop stores the carry. Checked, but without effect in
-            this version: the tape keeps what every step's reverse needs.
+        checkpoint_every: how many steps apart the carry is stored for the reverse, which computes those between
+            again. Without it every carry is stored, and nothing else.
 
     Returns:
         The last carry, and the ys stacked along a first axis of length T.
@@ -57,6 +61,36 @@ def run_scan(
     """`scan`, with the names that its errors use: `who` was called, and what the states are called."""
     if checkpoint_every is not None and as_int(checkpoint_every, who, "checkpoint_every") < 1:
         raise ArgumentError(f"{who}: checkpoint_every is at least 1, not {checkpoint_every}.")
+    leaves, tree = _sequences(xs, who)
+    carry, tree_of_carry = structure.flatten(init)
+    tree_of_ys: Any = None
+
+    def step(states: list[Tensor], slices: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        nonlocal tree_of_ys
+        before = structure.unflatten(tree_of_carry, states)
+        after, y = _one_step(f, before, structure.unflatten(tree, slices), who, names)
+        ys, tree_of_ys = structure.flatten(y)
+        return structure.flatten(after)[0], ys
+
+    last, ys = scanned(step, carry, leaves, backwards=reverse, every=checkpoint_every, who=who)
+    return structure.unflatten(tree_of_carry, last), structure.unflatten(tree_of_ys, ys)
+
+
+def step_by_step(
+    f: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any, *, who: str, names: Sequence[str] | None = None
+) -> tuple[Any, Any]:
+    """What `run_scan` does, one step after the other on the tape, for those who want to see each."""
+    leaves, tree = _sequences(xs, who)
+    carry, collected = init, []
+    for slices in zip(*[unstack(leaf) for leaf in leaves], strict=True):
+        carry, y = _one_step(f, carry, structure.unflatten(tree, slices), who, names)
+        collected.append(structure.flatten(y))
+    columns = [stack(column) for column in zip(*[ys for ys, _ in collected], strict=True)]
+    return carry, structure.unflatten(collected[0][1], columns)
+
+
+def _sequences(xs: Any, who: str) -> tuple[list[Tensor], Any]:
+    """The Tensors of xs, which have one number of steps, and the structure around them."""
     leaves, tree = structure.flatten(xs)
     if not leaves:
         raise ArgumentError(f"{who}: xs holds no Tensor, so there is no number of steps.")
@@ -64,27 +98,22 @@ def run_scan(
         raise ShapeError(f"{who}: xs need one common first axis; their shapes are {[leaf.shape for leaf in leaves]}.")
     if not leaves[0].shape[0]:
         raise ArgumentError(f"{who}: xs have no steps (a first axis of length 0).")
-    carry, tree_of_carry = structure.flatten(init)
-    tree_of_ys: Any = None
+    return leaves, tree
 
-    def step(states: list[Tensor], slices: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-        nonlocal tree_of_ys
-        before = structure.unflatten(tree_of_carry, states)
-        result = f(before, structure.unflatten(tree, slices))
-        if not isinstance(result, tuple) or len(result) != 2:
-            raise ArgumentError(f"{who}: f returns (carry, y), not {type(result).__name__}.")
-        after, y = result
-        _check_carry(before, after, who, names)
-        ys, tree_of_ys = structure.flatten(y)
-        for value in structure.statics(tree_of_ys):
-            if value is not None:
-                raise ArgumentError(
-                    f"{who}: f returned {value!r} in y, which cannot be stacked over time. Return a Tensor (or None)."
-                )
-        return structure.flatten(after)[0], ys
 
-    last, ys = scanned(step, carry, leaves, backwards=reverse, every=checkpoint_every, who=who)
-    return structure.unflatten(tree_of_carry, last), structure.unflatten(tree_of_ys, ys)
+def _one_step(f: Any, before: Any, x: Any, who: str, names: Sequence[str] | None) -> tuple[Any, Any]:
+    """Call `f`, and check what it returns."""
+    result = f(before, x)
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise ArgumentError(f"{who}: f returns (carry, y), not {type(result).__name__}.")
+    after, y = result
+    _check_carry(before, after, who, names)
+    for value in structure.statics(structure.flatten(y)[1]):
+        if value is not None:
+            raise ArgumentError(
+                f"{who}: f returned {value!r} in y, which cannot be stacked over time. Return a Tensor (or None)."
+            )
+    return after, y
 
 
 def _check_carry(before: Any, after: Any, who: str, names: Sequence[str] | None) -> None:

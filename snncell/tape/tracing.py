@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from snncell.errors import GradientError, TraceError
+from snncell.errors import OutsideTensorError, TraceError
 from snncell.tape.state import STATE, settings
 from snncell.tape.tensor import Tensor, stale, wrap
 
@@ -116,7 +116,7 @@ class Trace:
                 self.parameters[parameter] = Value(self, data.shape, data.dtype)
             return self.parameters[parameter]
         if self.taped and x._entry is not None and not x._entry.released:
-            raise GradientError(
+            raise OutsideTensorError(
                 f"A jitted function uses a Tensor from outside of it that a gradient is being taken through; it would "
                 f"count as a constant. Pass it as an argument.\n  at {user_line()}"
             )
