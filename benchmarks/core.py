@@ -14,42 +14,16 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from timing import fresh, in_turns, medians
 
 import snncell
 from snncell import Tensor, nn, ops
 from snncell.tape.tape import Tape
-
-ROUNDS = 15
-
-
-def in_turns(contestants: dict[str, Callable[[], Any]], calls: int) -> dict[str, float]:
-    """Median seconds per call of each, measured round by round."""
-    times: dict[str, list[float]] = {name: [] for name in contestants}
-    for function in contestants.values():
-        function()
-    for _ in range(ROUNDS):
-        for name, function in contestants.items():
-            start = time.perf_counter()
-            for _ in range(calls):
-                function()
-            times[name].append((time.perf_counter() - start) / calls)
-    return {name: statistics.median(values) for name, values in times.items()}
-
-
-def fresh(code: str, **environment: str) -> float:
-    """What a fresh process prints for `code`: seconds."""
-    done = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, **environment}, capture_output=True, text=True, check=True
-    )
-    return float(done.stdout)
 
 
 def import_time() -> dict[str, float]:
@@ -93,7 +67,7 @@ def eager_op(torch: Any) -> dict[str, float]:
             theirs = {"add": lambda a=a, b=b: a + b, "mul": lambda a=a, b=b: a * b, "sigmoid": lambda a=a: a.sigmoid()}
             contestants["torch"] = theirs[mine.__name__]
         with tape:
-            found = in_turns(contestants, 2000)
+            found = medians(in_turns(contestants, 2000))
             tape.entries.clear()
         figures.update({f"eager {mine.__name__} with tape, {name}, us": t * 1e6 for name, t in found.items()})
     return figures
@@ -138,7 +112,7 @@ def training_step(torch: Any) -> dict[str, float]:
 
         contestants["torch"] = on_all_threads
         contestants["torch on one thread"] = on_one_thread
-    return {f"MLP step, {name}, us": t * 1e6 for name, t in in_turns(contestants, 100).items()}
+    return {f"MLP step, {name}, us": t * 1e6 for name, t in medians(in_turns(contestants, 100)).items()}
 
 
 def main() -> None:

@@ -12,9 +12,7 @@ PYNATIVE_MODE = 1
 _context: dict[str, Any] = {"mode": PYNATIVE_MODE, "device_target": "CPU", "pool_limit": 1 << 31}
 
 
-def set_context(
-    *, mode: int | None = None, device_target: str | None = None, pool_limit: int | None = None
-) -> None:
+def set_context(*, mode: int | None = None, device_target: str | None = None, pool_limit: int | None = None) -> None:
     """Choose how Cells run.
 
     Args:

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from snncell.compiler.program import Program, from_trace
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import STATE, recording_on, tracing_to
 from snncell.tape.tape import Entry, Tape, deposit, sweep, watched, zeros_of
 from snncell.tape.tensor import Tensor, wrap
-from snncell.tape.tracing import BodyTrace
+from snncell.tape.tracing import BodyTrace, Step
 
 StepFunction = Callable[[list[Tensor], list[Tensor]], tuple[list[Tensor], list[Tensor]]]
 
@@ -42,6 +41,7 @@ class Body:
         self.after: list[Tensor] = []
         self.ys: list[Tensor] = []
         self.sums: list[Tensor] = []
+        self.ahead: list[Step] = []  # steps that the compiler has put before those of the trace
         self.captured: list[Tensor] = []  # Tensors from outside that the last of `consts` stand for
 
     @property
@@ -58,7 +58,7 @@ class Body:
     def program(self) -> Program:
         """The step as a Program."""
         trace = self.trace
-        return from_trace(trace, [trace.lift(out) for out in self.outs])
+        return from_trace(trace, [trace.lift(out) for out in self.outs], self.ahead)
 
     def reverse(self, present: Sequence[bool]) -> Reverse:
         """The reverse, for outputs of which those that are `present` have a gradient.

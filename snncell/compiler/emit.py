@@ -89,7 +89,9 @@ def emit(group: Group, uniform: set[Value]) -> Kernel:
     arguments = [f"n{i}" for i in range(len(sizes))] + [f"a{i}" for i in range(len(arrays))]
     arguments += [f"s{i}" for i in range(len(body.scalars))] + [f"o{i}" for i in range(len(outputs))]
     lines = _loop(kept, body.lines, sums, parallel)
-    source = f"{file_head(group.steps)}\n\ndef {name}({', '.join(arguments)}):\n" + "\n".join(loops.indent(lines)) + "\n"
+    source = (
+        f"{file_head(group.steps)}\n\ndef {name}({', '.join(arguments)}):\n" + "\n".join(loops.indent(lines)) + "\n"
+    )
     signature = (
         *[dtypes.int64 for _ in sizes],
         *[(dtypes.BY_NUMPY[o.value.dtype], len(sizes), False) for o in arrays],

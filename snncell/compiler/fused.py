@@ -169,6 +169,7 @@ class FusedLoop:
             parallel: f"{head}\n\ndef {self.name}({names}):\n" + "\n".join(loops.indent(lines(parallel))) + "\n"
             for parallel in (False, True)
         }
+        self._kernels: dict[bool, Any] = {}
         self.numbers = [as_scalar(value, dtype) for value, dtype in self.scalars]
 
     # --- running it ---------------------------------------------------------------------------------------------------
@@ -201,10 +202,20 @@ class FusedLoop:
             [x.reshape(-1, *self.shape) for x in stored],
         )
 
+    def explained(self, steps: int) -> str:
+        """How it runs."""
+        threads = "all threads" if self._in_parallel(steps) else "one thread"
+        return f"one kernel, {threads}, {steps} steps for blocks of {self._block()} of {self.size} elements"
+
+    def _in_parallel(self, steps: int) -> bool:
+        return self.size > LEAST_BLOCK and steps * self.size * self.parallel_cost >= PARALLEL_SIZE
+
     def kernel(self, steps: int) -> Any:
         """The kernel for so many steps: on all threads if there is enough to do."""
-        parallel = self.size > LEAST_BLOCK and steps * self.size * self.parallel_cost >= PARALLEL_SIZE
-        return build(self.name, self._sources[parallel], self.signature, parallel)
+        parallel = self._in_parallel(steps)
+        if parallel not in self._kernels:
+            self._kernels[parallel] = build(self.name, self._sources[parallel], self.signature, parallel)
+        return self._kernels[parallel]
 
     def _block(self) -> int:
         """Elements per block: a function of the size alone."""
@@ -221,9 +232,7 @@ class _Places:
     def __init__(self, shape: tuple[int, ...], rows: list[Value], fixed: list[Value]) -> None:
         patterns = {value: pattern_of(value, shape) for value in (*rows, *fixed)}
         self.sizes, _, runs = join_axes(shape, (), list(patterns.values()))
-        self.present = {
-            value: [all(own[axis] for axis in run) for run in runs] for value, own in patterns.items()
-        }
+        self.present = {value: [all(own[axis] for axis in run) for run in runs] for value, own in patterns.items()}
         self.numbers = {value: n for n, value in enumerate(rows)}
         self.prepare: list[str] = []
         self.elements: dict[Value, str] = {}
@@ -258,7 +267,11 @@ class _Places:
                 own.append(f"n{axis}")
             inner.append(f"n{axis}")
         index = " + ".join(terms)
-        return [f"{name} = np.empty(count, {dtype})", "for i in range(count):", f"    {name}[i] = {element.format(index)}"]
+        return [
+            f"{name} = np.empty(count, {dtype})",
+            "for i in range(count):",
+            f"    {name}[i] = {element.format(index)}",
+        ]
 
     def load(self, statements: Statements, values: list[Value]) -> list[str]:
         """Give each of `values` a name in the body; the statements that a step needs for it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from types import MethodType
@@ -10,15 +11,19 @@ from typing import Any
 
 import numpy as np
 
+from snncell.compiler.absorb import optimised
 from snncell.compiler.linked import Linked
 from snncell.compiler.plan import Plan
 from snncell.compiler.program import from_trace
+from snncell.compiler.report import report
 from snncell.errors import ArgumentError, TraceError
 from snncell.tape import structure
 from snncell.tape.state import STATE, recording_on, tracing_to
 from snncell.tape.tape import Tape, watched
 from snncell.tape.tensor import Tensor, stale, wrap
 from snncell.tape.tracing import Trace, Value
+
+STORM = 8  # from so many traces of one function on, something is probably wrong
 
 
 class Compiled:
@@ -53,7 +58,7 @@ class Compiled:
             if taped:
                 self.linked = Linked(f"jit({name})", trace, tape.live(), stand_ins, outs, self.up_to_date)
         if not taped:
-            self.plan = Plan(from_trace(trace, outputs))
+            self.plan = Plan(optimised(from_trace(trace, outputs)))
 
     def up_to_date(self) -> bool:
         """Whether no Cell that was traced, no list or dict it holds, and no requires_grad has been changed since."""
@@ -62,6 +67,16 @@ class Compiled:
             and all(parameter.requires_grad == trained for parameter, trained in self.trained)
             and all(list(map(id, _items(held))) == ids for held, ids, _ in self.containers)
         )
+
+    def changed(self) -> str:
+        """What makes this trace out of date."""
+        for cell, version in self.versions:
+            if cell.version != version:
+                return f"an attribute of {type(cell).__name__}"
+        for parameter, trained in self.trained:
+            if parameter.requires_grad != trained:
+                return f"requires_grad of Parameter {parameter.name!r}"
+        return "a list or dict of a Cell"
 
     def __call__(self, leaves: Sequence[Tensor]) -> Any:
         if self.linked is not None:
@@ -86,6 +101,8 @@ class Jitted:
         self.limit = limit
         self.name = str(name or getattr(fn, "__name__", type(fn).__name__))
         self.compiled: dict[Any, Compiled] = {}
+        self.stale = 0  # how often a trace was out of date
+        self.reported = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if STATE.trace is not None:
@@ -112,18 +129,57 @@ class Jitted:
                 f"must be hashable: {error}."
             ) from None
         if compiled is None or not compiled.up_to_date():
+            self._report_storm(signature, compiled)
             compiled = Compiled(self.name, self.fn, leaves, tree, taped)
             if self.limit is not None and len(self.compiled) >= self.limit:
                 del self.compiled[next(iter(self.compiled))]
             self.compiled[signature] = compiled
         return compiled, leaves
 
+    def _report_storm(self, signature: Any, outdated: Compiled | None) -> None:
+        """Say once that a function is traced again and again, and what for."""
+        self.stale += outdated is not None
+        if self.reported or self.limit is not None or max(self.stale, len(self.compiled)) < STORM:
+            return
+        self.reported = True
+        if outdated is not None:
+            cause = f"{outdated.changed()} is changed between the calls. Make what changes an argument or a Parameter"
+        else:
+            cause = (
+                f"{difference(list(self.compiled)[-1], signature)}. Pad to a few shapes, or pass a number that changes "
+                f"as a Tensor"
+            )
+        warnings.warn(
+            f"jit({self.name}): is traced for the {STORM + 1}th time: {cause}; each trace takes as long as many "
+            f"calls.",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+
     def explain(self, *args: Any, **kwargs: Any) -> str:
-        """The Program for these arguments and the launches it became, as text."""
+        """What it becomes for these arguments, as text; see `explain`."""
         with recording_on(None):
             plan = self.lookup(args, kwargs)[0].plan
         assert plan is not None  # there is one without a tape
-        return f"{plan.program}\n\nlaunches:\n{plan}"
+        return report(self.name, plan)
+
+
+def difference(old: Any, new: Any) -> str:
+    """How two signatures differ, in the words of the caller."""
+    (*before, tree, specs), (*now, new_tree, new_specs) = old, new
+    if before != now:
+        return "a gradient, or smooth spikes, are wanted in one call and not in another"
+    if tree == new_tree:
+        names = structure.paths(tree)
+        pairs = zip(names, specs, new_specs, strict=True)
+        return "; ".join(
+            f"{name} is {a[1]}{list(a[0])} in one call and {b[1]}{list(b[0])} in another"
+            for name, a, b in pairs
+            if a != b
+        )
+    values = zip(structure.statics(tree), structure.statics(new_tree), strict=False)
+    found = [f"{a!r} in one call and {b!r} in another" for a, b in values if a != b or type(a) is not type(b)]
+    return "a fixed argument is " + found[0] if found else "the arguments have another structure"
 
 
 def _cells_in(arguments: Any, fn: Any) -> dict[Any, None]:
@@ -211,5 +267,19 @@ def jit(fn: Callable[..., Any] | None = None) -> Any:
 
 
 def explain(fn: Callable[..., Any], *inputs: Any, **kwargs: Any) -> str:
-    """What `fn` becomes when it is compiled for these inputs: the Program, then loop by loop what was fused."""
+    """What `fn` becomes when it is compiled for these inputs, as text.
+
+    A summary; then launch by launch the operations it fuses with the lines they come from, the bytes it moves, and why
+    it is apart from those it takes something from; of a loop over time whether it is one kernel or why it is not, what
+    it stores for its reverse, and what is done before and after it; last the Program. Nothing is run. A gradient is
+    explained where it is taken: `explain(snncell.value_and_grad(...), ...)`, or the whole training step.
+
+    Args:
+        fn: a function or Cell, jitted or not.
+        inputs, kwargs: arguments like those it will get.
+
+    Example:
+        >>> print(explain(lambda x: ops.exp(x) * 2.0, ops.ones(3)).splitlines()[0])
+        <lambda>: 1 loop, 0 loops over time, 0 calls; 24 B read and written by one run
+    """
     return (fn if isinstance(fn, Jitted) else Jitted(fn)).explain(*inputs, **kwargs)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from snncell.compiler.absorb import optimised
 from snncell.compiler.plan import Plan
 from snncell.compiler.program import from_trace, interpret
 from snncell.errors import GradientError
@@ -82,7 +83,7 @@ class Linked:
     def _execute(self, given: Sequence[Tensor], residuals: bool) -> tuple[Tensor, ...]:
         if residuals not in self._plans:
             wanted = [*self.outs, *(self.residuals() if residuals else ())]
-            self._plans[residuals] = Plan(from_trace(self.trace, [x._data for x in wanted]))
+            self._plans[residuals] = Plan(optimised(from_trace(self.trace, [x._data for x in wanted])))
         plan = self._plans[residuals]
         if STATE.trace is not None:
             return tuple(interpret(plan.program, given))

@@ -9,7 +9,7 @@ import numpy as np
 
 from snncell.compiler.body import Body
 from snncell.compiler.fused import FusedLoop, obstacle
-from snncell.compiler.split import Split, split
+from snncell.compiler.split import split
 from snncell.compiler.stepwise import StepLoop
 from snncell.tape.tracing import Step, Value
 
@@ -37,6 +37,7 @@ class Lowered:
     def __init__(self, body: Body, who: str, every: int | None, segments: Segments | None) -> None:
         self.body = body
         self.who = who
+        self.every, self.segments = every, segments
         self.parts = split(body)
         self.carry = [x._data for x in body.carry]
         self.xs = [x._data for x in body.xs]
@@ -44,6 +45,30 @@ class Lowered:
         self.reason = obstacle(self.parts, self.carry, segments)
         kind = FusedLoop if self.reason is None else StepLoop
         self.loop: FusedLoop | StepLoop = kind(self, every, segments)
+
+    def explained(self, steps: int) -> list[str]:
+        """What it became, and why."""
+        parts = self.parts
+        lines = [f"{self.who}: {self.loop.explained(steps)}"]
+        if self.reason is not None:
+            lines.append(f"no single kernel, because {self.reason}")
+        stored = [value for value in parts.ys if value in self.carry]
+        if self.every is not None:
+            lines.append(f"stores the state before each {self.every}th step for the reverse: {_specs(self.carry)}")
+        elif stored:
+            lines.append(f"stores the state before each step for the reverse, and nothing else: {_specs(stored)}")
+        if self.segments is not None:
+            lines.append(f"computes the states between the stored ones again, {self.segments.every} steps at a time")
+        for title, steps_there in (
+            ("once before the loop", parts.before),
+            ("for all steps together, before the loop", parts.ahead),
+            ("in the loop", parts.loop),
+            ("for all steps together, after the loop", parts.behind),
+            ("on sums over time, after the loop", parts.totals),
+        ):
+            lines += [f"  {title}:"] * bool(steps_there)
+            lines += [f"    {step.op.name:<14} {step.line}" for step in steps_there]
+        return lines
 
     def run(self, arrays: Sequence[Any], steps: int) -> tuple[Any, ...]:
         """All outputs, from the arrays of all inputs."""
@@ -85,3 +110,7 @@ def _over_time(rule: Any, step: Step, known: dict[Value, Any], moving: set[Value
     arrays = [known[x] if isinstance(x, Value) else x for x in step.inputs]
     out = rule(arrays, [x in moving for x in step.inputs], step.attrs)
     return (np.asarray(out, step.outputs[0].dtype),)
+
+
+def _specs(values: Sequence[Value]) -> str:
+    return ", ".join(f"{value.dtype}{list(value.shape)}" for value in values)

@@ -69,11 +69,6 @@ class Plan:
             parameter._data = slots[slot]
         return results
 
-    def __str__(self) -> str:
-        loops = sum(isinstance(launch, Launch) for launch in self.launches)
-        head = f"  {loops} loops, {len(self.launches) - loops} calls"
-        return "\n".join([head, *map(str, self.launches)])
-
 
 class Launch:
     """One call of a generated loop."""
@@ -99,16 +94,12 @@ class Launch:
         for slot in self.drops:
             slots[slot] = None
 
-    def __str__(self) -> str:
-        threads = "all threads" if self.parallel else "one thread"
-        steps = "".join(f"\n      {step.op.name:<14} {step.line}" for step in self.group.steps)
-        return f"  loop {self.name} over {self.sizes}, {threads}{steps}"
-
 
 class Call:
     """One call of an operation that is no loop: a matrix product, a view, a random draw."""
 
     def __init__(self, group: Group, uniform: dict[Value, Any], slots: Slots, drops: list[int]) -> None:
+        self.group = group
         (self.step,) = group.steps
         step: Step = self.step
         self.given = [(True, slots[x]) if isinstance(x, Value) else (False, x) for x in step.inputs]
@@ -123,9 +114,6 @@ class Call:
             slots[slot] = array
         for slot in self.drops:
             slots[slot] = None
-
-    def __str__(self) -> str:
-        return f"  call {self.step.op.name:<14} {self.step.line}"
 
 
 class _Argument:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor, snapshot, wrap
@@ -37,7 +40,8 @@ class Program(NamedTuple):
         lines = ["program(" + ", ".join(map(repr, self.inputs)) + ")"]
         lines += [f"  {value!r} = Parameter {parameter.name}" for parameter, value in self.parameters.items()]
         lines += [f"  {value!r} = constant" for _, value in self.constants]
-        lines += [f"  {_step_text(step)}" for step in self.steps]
+        for step in self.steps:
+            lines += [f"  {_step_text(step)}", *(f"      {line}" for line in step.op.inside())]
         lines += [f"  Parameter {parameter.name} = %{value.number}" for parameter, value in self.written.items()]
         lines.append("  return " + ", ".join(f"%{value.number}" for value in self.outputs))
         return "\n".join(lines)
@@ -50,13 +54,13 @@ def _step_text(step: Step) -> str:
     return f"{text:<64} # {step.line}"
 
 
-def from_trace(trace: Trace, outputs: list[Value]) -> Program:
-    """The Program of a finished trace, without what nothing uses and with equal steps merged."""
+def from_trace(trace: Trace, outputs: list[Value], ahead: Sequence[Step] = ()) -> Program:
+    """The Program of a finished trace, `ahead` before its steps, without what nothing uses, equal steps merged."""
     program = Program(
         [*trace.inputs, *(value for _, value in trace.captures.values())],
         trace.parameters,
         list(trace.constants.values()),
-        trace.steps,
+        [*ahead, *trace.steps],
         outputs,
         trace.written,
     )
@@ -101,6 +105,30 @@ def drop_dead(program: Program) -> Program:
         constants=[(array, value) for array, value in program.constants if value in needed],
         parameters={parameter: value for parameter, value in program.parameters.items() if value in needed},
     )
+
+
+FOLDED_BYTES = 1 << 20
+
+
+def fold(program: Program) -> Program:
+    """Carry out, once and now, what depends on constants alone, unless it makes much of little."""
+    known = {value: array for array, value in program.constants}
+    steps, constants = [], list(program.constants)
+    for step in program.steps:
+        inputs = [known.get(x) if isinstance(x, Value) else x for x in step.inputs]
+        size = sum(math.prod(value.shape) * value.dtype.itemsize for value in step.outputs)
+        if not known or size > FOLDED_BYTES or any(x is None for x in inputs) or not any(map(_is_array, inputs)):
+            steps.append(step)
+            continue
+        out = step.op.run(inputs, inputs, step.attrs)
+        for value, array in zip(step.outputs, out if step.op.multiple else (out,), strict=True):
+            known[value] = array
+            constants.append((array, value))
+    return drop_dead(program._replace(steps=steps, constants=constants))
+
+
+def _is_array(x: Any) -> bool:
+    return isinstance(x, np.ndarray)
 
 
 def values_used(program: Program) -> set[Value]:

@@ -87,6 +87,14 @@ class Scan(Primitive):
     def _run(self, *arrays: Any, steps: int) -> tuple[Any, ...]:
         return self.lowered.run(arrays, steps)
 
+    def inside(self) -> list[str]:
+        """The body's Program."""
+        return str(self.body.program()).splitlines()
+
+    def explained(self, attrs: dict[str, Any]) -> list[str]:
+        """What the loop became, and why."""
+        return self.lowered.explained(attrs["steps"])
+
     def pruned(self, step: Step, needed: set[Value]) -> Step:
         """The step without the results and sums that nothing needs, and without the inputs that only those need."""
         body = copy.copy(self.body)

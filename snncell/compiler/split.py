@@ -8,7 +8,7 @@ to sums, as far as it may as well be done to their total. What is left of most n
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from snncell.compiler.body import Body
 from snncell.compiler.formula import Elementwise
@@ -78,9 +78,7 @@ def split(body: Body) -> Split:
     )
 
 
-def _leading(
-    steps: list[Step], carried: set[Value], constant: set[Value]
-) -> tuple[list[Step], list[Step], list[Step]]:
+def _leading(steps: list[Step], carried: set[Value], constant: set[Value]) -> tuple[list[Step], list[Step], list[Step]]:
     """What can be done before the loop, and the rest."""
     fixed, moving = set(constant), set(carried)
     before: list[Step] = []

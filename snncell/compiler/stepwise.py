@@ -38,6 +38,10 @@ class StepLoop:
         self.plan = _StepPlan(parts, self.carry, [*parts.after, *self.sequences, *self.summed])
         self.again = _StepPlan(segments.forward, segments.carry, segments.forward.after) if segments else None
 
+    def explained(self, steps: int) -> str:
+        """How it runs."""
+        return f"{steps} steps one by one, {len(self.plan.plan.launches)} launches each"
+
     def run(
         self, known: dict[Value, Any], moving: set[Value], steps: int
     ) -> tuple[list[Any], dict[Value, Any], dict[Value, Any], list[Any]]:

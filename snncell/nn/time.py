@@ -83,10 +83,10 @@ class MultiStep(Cell):
             raise ArgumentError(f"MultiStep: x is (T, B, ...) with at least one step, its shape is {x.shape}.")
         if STATE.trace is not None or self._looked_into():
             return self._run_steps(x, *states)
-        if self._loop is None:
-            self.__dict__["_loop"] = Jitted(self._run_steps, f"MultiStep({type(self.cell).__name__})", KEPT_TRACES)
+        loop = self._loop or Jitted(self._run_steps, f"MultiStep({type(self.cell).__name__})", KEPT_TRACES)
+        self.__dict__["_loop"] = loop
         try:
-            return self._loop(x, *states)  # traced once, not at each call
+            return loop(x, *states)  # traced once, not at each call
         except OutsideTensorError:
             return self._run_steps(x, *states)  # a Cell holds a Tensor that is being differentiated: traced anew
 

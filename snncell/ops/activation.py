@@ -18,7 +18,7 @@ Grads = Sequence[Any]
 @elementwise("float")
 def sigmoid(x: Any) -> Any:
     """1 / (1 + exp(-x))."""
-    return 1.0 / (1.0 + exp(-x))
+    return sigmoid(x)
 
 
 @sigmoid.def_bprop

@@ -23,7 +23,7 @@ def _reshape(x: Any, shape: tuple[int, ...]) -> Any:
     return x.reshape(shape)
 
 
-_reshape.additive = True
+_reshape.additive = _reshape.view = True
 _reshape.over_time = lambda arrays, moving, attrs: arrays[0].reshape(len(arrays[0]), *attrs["shape"])
 
 
@@ -69,7 +69,7 @@ def _transpose(x: Any, axes: tuple[int, ...]) -> Any:
     return x.transpose(axes)
 
 
-_transpose.additive = True
+_transpose.additive = _transpose.view = True
 _transpose.over_time = lambda arrays, moving, attrs: arrays[0].transpose((0, *(axis + 1 for axis in attrs["axes"])))
 
 
@@ -132,6 +132,9 @@ def squeeze(x: Any, axis: int | tuple[int, ...] | None = None) -> Tensor:
 @primitive
 def _broadcast_to(x: Any, shape: tuple[int, ...]) -> Any:
     return np.broadcast_to(x, shape)
+
+
+_broadcast_to.view = True
 
 
 @_broadcast_to.def_bprop

@@ -45,6 +45,7 @@ class Primitive:
     # What a loop over time may do with it other than step by step; operations that can say so, where they are defined.
     additive = False  # the operation of sums is the sum of the operations: once, on the totals, is enough
     over_time: Callable[..., Any] | None = None  # (arrays, whether each has a first axis of time, attrs): all steps
+    view = False  # whether it gives the same elements in another order or shape, and moves none
     pruned: Callable[..., Any] | None = None  # (step, Values that are needed): the step without its other outputs
     summed: Callable[..., Any] | None = None  # the same, added up over time
 
@@ -167,6 +168,14 @@ class Primitive:
         ]
         out, dout = (outs, full) if self.multiple else (outs[0], full[0])
         return self.bprop(*inputs, out, dout, **entry.attrs)
+
+    def inside(self) -> list[str]:
+        """For an operation made of others: those, as lines of a Program."""
+        return []
+
+    def explained(self, attrs: dict[str, Any]) -> list[str]:
+        """For `explain`: what it became, if there is more to say than its name."""
+        return []
 
     def __repr__(self) -> str:
         return f"<operation {self.name}>"

@@ -90,3 +90,22 @@ def statics(structure: Any) -> list[Any]:
     if isinstance(structure, Branch):
         return [value for child in structure.children for value in statics(child)]
     return []
+
+
+def paths(structure: Any) -> list[str]:
+    """For each Tensor of (args, kwargs), how the caller would name it: "argument 1['x']"."""
+    args, kwargs = structure.children
+    found = [path for n, child in enumerate(args.children) for path in _paths(child, f"argument {n}")]
+    names = [key.value for key in kwargs.keys or ()]
+    return found + [path for key, child in zip(names, kwargs.children, strict=True) for path in _paths(child, key)]
+
+
+def _paths(structure: Any, name: str) -> list[str]:
+    if isinstance(structure, Leaf):
+        return [name]
+    if isinstance(structure, Static):
+        return []
+    keys = range(len(structure.children)) if structure.keys is None else [key.value for key in structure.keys]
+    return [
+        path for key, child in zip(keys, structure.children, strict=True) for path in _paths(child, f"{name}[{key!r}]")
+    ]

@@ -34,7 +34,7 @@ class Operation(Protocol):
 class Entry:
     """One operation that was carried out: its parents, and the values that its reverse asked for."""
 
-    __slots__ = ("__weakref__", "attrs", "indices", "inputs", "op", "outputs", "parents", "released", "specs")
+    __slots__ = ("__weakref__", "attrs", "indices", "inputs", "line", "op", "outputs", "parents", "released", "specs")
 
     def __init__(
         self,
@@ -53,6 +53,7 @@ class Entry:
         self.inputs = inputs  # the inputs that the reverse asked for; the places of the others hold None
         self.outputs = outputs  # the output arrays if the reverse asked for them, else None
         self.released = False
+        self.line = ""  # where the user asked for it, if it was traced
         self.specs = specs  # shape and dtype of each output
 
     @classmethod
@@ -95,6 +96,8 @@ class Tape:
 
     def add(self, entry: Entry) -> None:
         """Note an entry that has just been carried out."""
+        if STATE.trace is not None:
+            entry.line = STATE.trace.line
         self.entries.append(weakref.ref(entry))
 
     def live(self) -> list[Entry]:

@@ -16,6 +16,7 @@ import numpy as np
 
 from snncell.errors import OutsideTensorError, TraceError
 from snncell.tape.state import STATE, settings
+from snncell.tape.tape import sweep
 from snncell.tape.tensor import Tensor, stale, wrap
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ class Trace:
         self.taped = taped
         self.captures: dict[Any, tuple[Tensor, Value]] = {}
         self.count = 0
+        self.line = ""  # of the last step
         self.inputs: list[Value] = []
         self.steps: list[Step] = []
         self.constants: dict[int, tuple[Any, Value]] = {}  # by id of the array, which is kept so that ids stay unique
@@ -140,7 +142,8 @@ class Trace:
 
     def record(self, op: Primitive, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
         """Append a step; its Value, or a tuple of them."""
-        step = Step(op, tuple(self.lift(x) for x in inputs), attrs, user_line(_MACHINERY))
+        self.line = user_line(_MACHINERY)
+        step = Step(op, tuple(self.lift(x) for x in inputs), attrs, self.line)
         specs = op.abstract(step.inputs, attrs)
         step.outputs = tuple(Value(self, shape, dtype) for shape, dtype in specs)
         self.steps.append(step)
@@ -158,6 +161,10 @@ class Trace:
     def outside(self, inputs: Any) -> bool:
         """Whether an operation on `inputs` is to be carried out outside of this trace; see `BodyTrace`."""
         return False
+
+    def stepping_out(self) -> AbstractContextManager[None]:
+        """Be outside of this trace in the body of this context."""
+        return settings(trace=None)
 
 
 class BodyTrace(Trace):
@@ -240,9 +247,15 @@ def evaluated_specs(op: Primitive, inputs: tuple[Any, ...], attrs: dict[str, Any
 
 
 def user_line(beyond: tuple[str, ...] = (_PACKAGE,)) -> str:
-    """File, line and text of the innermost caller that is in none of the folders and files `beyond`."""
+    """File, line and text of the innermost caller that is in none of the folders and files `beyond`.
+
+    What the tape's sweep asks for belongs to the line of the operation that is being reversed, unless a bprop of the
+    user's comes before.
+    """
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(beyond):
+        if frame.f_code is sweep.__code__ and "entry" in frame.f_locals:
+            return f"reverse of {frame.f_locals['entry'].line}"
         frame = frame.f_back
     import linecache
 

@@ -135,7 +135,12 @@ def scan_loop(prepare: list[str], rows: list[str], body: list[str], backwards: b
 
 
 def scan_again(
-    prepare: list[str], start: list[str], again: list[list[str]], rows: list[str], body: list[str], backwards: bool,
+    prepare: list[str],
+    start: list[str],
+    again: list[list[str]],
+    rows: list[str],
+    body: list[str],
+    backwards: bool,
     parallel: bool,
 ) -> list[str]:
     """A loop over time that runs against the direction of another, whose states were stored every `every` steps.

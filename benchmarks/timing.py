@@ -1,0 +1,57 @@
+"""How benchmarks measure: contestants in turns, and code in fresh processes."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+ROUNDS = 15
+
+
+def in_turns(
+    contestants: dict[str, Callable[[], Any]], calls: int = 1, rounds: int = ROUNDS, rest: float = 0.0
+) -> dict[str, list[float]]:
+    """Seconds per call of each contestant in each round (A B C A B C ...), after one call that does not count.
+
+    Args:
+        contestants: what is called.
+        calls: how often in each round; their mean counts.
+        rounds: how many.
+        rest: seconds of sleep before each turn, for threads that spin when their work is done.
+    """
+    times: dict[str, list[float]] = {name: [] for name in contestants}
+    for function in contestants.values():
+        function()
+    for _ in range(rounds):
+        for name, function in contestants.items():
+            time.sleep(rest)
+            start = time.perf_counter()
+            for _ in range(calls):
+                function()
+            times[name].append((time.perf_counter() - start) / calls)
+    return times
+
+
+def medians(times: dict[str, list[float]]) -> dict[str, float]:
+    """The median of each contestant."""
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def printed(code: str, **environment: str) -> str:
+    """What a fresh process prints for `code`."""
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, **environment}, capture_output=True, text=True
+    )
+    if done.returncode:
+        raise RuntimeError(f"A fresh process failed:\n{done.stderr}")
+    return done.stdout
+
+
+def fresh(code: str, **environment: str) -> float:
+    """The number that a fresh process prints last for `code`: seconds."""
+    return float(printed(code, **environment).split()[-1])

@@ -1,0 +1,169 @@
+"""Loops over time take in what is around them: elementwise steps that make their sequences, sums of their results.
+
+A bias that is added before a neuron, or a mean over time behind it, would each read a whole sequence once more, and
+write one. Inside the loop they cost next to nothing.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, NamedTuple
+
+from snncell.compiler.body import Body
+from snncell.compiler.formula import Reduction
+from snncell.compiler.program import Program, drop_dead, fold
+from snncell.compiler.scan import Scan
+from snncell.compiler.split import is_elementwise, values_in
+from snncell.tape.tensor import wrap
+from snncell.tape.tracing import Step, Value
+
+
+def optimised(program: Program) -> Program:
+    """The Program with constants folded and loops that have taken in their neighbours: what is planned."""
+    return absorb(fold(program))
+
+
+def absorb(program: Program) -> Program:
+    """The Program with loops that have taken in their neighbours."""
+    if not any(isinstance(step.op, Scan) for step in program.steps):
+        return program
+    return drop_dead(_take_sums(_take_makers(program)))
+
+
+def _users(program: Program) -> dict[Value, list[Step | None]]:
+    """The steps that take each Value; None stands for the results."""
+    users: dict[Value, list[Step | None]] = {}
+    for step in program.steps:
+        for value in values_in(step):
+            users.setdefault(value, []).append(step)
+    for value in program.results():
+        users.setdefault(value, []).append(None)
+    return users
+
+
+def _is_kernel(step: Step | None) -> bool:
+    return step is not None and isinstance(step.op, Scan) and step.op.lowered.reason is None
+
+
+# --- what makes a sequence --------------------------------------------------------------------------------------------
+
+
+def _take_makers(program: Program) -> Program:
+    """Elementwise steps that make a sequence which loops alone take become part of each of those loops."""
+    users = _users(program)
+    makers = {
+        step.outputs[0]: step
+        for step in program.steps
+        if is_elementwise(step) and step.outputs[0].shape and all(map(_is_kernel, users.get(step.outputs[0], [None])))
+    }
+    steps = [_with_makers(step, makers) if _is_kernel(step) else step for step in program.steps]
+    return program._replace(steps=steps)
+
+
+class _Operands(NamedTuple):
+    """What a loop takes: the Value outside, and inside the Tensor of the body."""
+
+    outside: list[Any]
+    inside: list[Any]
+
+
+def _with_makers(step: Step, makers: dict[Value, Step]) -> Step:
+    scan: Any = step.op
+    body: Body = copy.copy(scan.body)
+    first, last = len(body.carry), len(body.carry) + len(body.xs)
+    xs, consts = _Operands([], []), _Operands(list(step.inputs[last:]), list(body.consts))
+    ahead: list[Step] = []
+    waiting = list(zip(step.inputs[first:last], body.xs, strict=True))
+    while waiting:
+        outside, inside = waiting.pop(0)
+        maker = makers.get(outside)
+        if maker is None or not _fits(maker, outside):
+            xs.outside.append(outside)
+            xs.inside.append(inside)
+            continue
+        inputs: list[Any] = []
+        for x in maker.inputs:
+            if not isinstance(x, Value):
+                inputs.append(x)
+                continue
+            moves = len(x.shape) == len(outside.shape) and x.shape[0] == outside.shape[0]
+            value = Value(body.trace, x.shape[1:] if moves else x.shape, x.dtype)
+            inputs.append(value)
+            if moves:
+                waiting.append((x, wrap(value)))
+            else:
+                consts.outside.append(x)
+                consts.inside.append(wrap(value))
+        made = Step(maker.op, tuple(inputs), maker.attrs, maker.line)
+        made.outputs = (inside._data,)
+        ahead.insert(0, made)
+    if not ahead:
+        return step
+    body.ahead = [*ahead, *body.ahead]
+    body.xs, body.consts = xs.inside, consts.inside
+    return _rebuilt(step, body, [*step.inputs[:first], *xs.outside, *consts.outside], step.outputs)
+
+
+def _fits(maker: Step, made: Value) -> bool:
+    """Whether each operand is a sequence of as many steps, or the same at every step."""
+    if not made.shape or made.shape[0] == 1:
+        return False
+    return all(len(x.shape) < len(made.shape) or x.shape[0] == made.shape[0] for x in values_in(maker))
+
+
+def _rebuilt(step: Step, body: Body, inputs: list[Any], outputs: tuple[Value, ...]) -> Step:
+    """The step with another body."""
+    old: Any = step.op
+    new = Step(Scan(body, len(body.ys), old.every, old.who, old.segments), tuple(inputs), step.attrs, step.line)
+    new.outputs = outputs
+    return new
+
+
+# --- what adds a result up --------------------------------------------------------------------------------------------
+
+
+def _take_sums(program: Program) -> Program:
+    """Sums over time of a loop's results are added up in the loop."""
+    users = _users(program)
+    steps: list[Step] = []
+    replaced: dict[int, Step | None] = {}
+    for step in program.steps:
+        if id(step) in replaced:
+            other = replaced[id(step)]
+            steps += [] if other is None else [other]
+        elif _is_kernel(step):
+            steps.append(_with_sums(step, users, replaced))
+        else:
+            steps.append(step)
+    return program._replace(steps=steps)
+
+
+def _with_sums(step: Step, users: dict[Value, list[Step | None]], replaced: dict[int, Step | None]) -> Step:
+    scan: Any = step.op
+    body: Body = copy.copy(scan.body)
+    first = len(body.after)
+    body.sums, outputs = list(body.sums), list(step.outputs)
+    for y, value in zip(body.ys, step.outputs[first : first + len(body.ys)], strict=True):
+        for user in users.get(value, []):
+            if user is None or not _adds_up(user) or id(user) in replaced:
+                continue
+            axes = tuple(axis - 1 for axis in user.attrs["axis"] if axis)
+            total = Value(value.trace, value.shape[1:], value.dtype) if axes else user.outputs[0]
+            body.sums.append(y)
+            outputs.insert(len(body.outs) - 1, total)
+            replaced[id(user)] = None
+            if axes:
+                rest = Step(user.op, (total,), {**user.attrs, "axis": axes}, user.line)
+                rest.outputs = user.outputs
+                replaced[id(user)] = rest
+    return step if len(outputs) == len(step.outputs) else _rebuilt(step, body, list(step.inputs), tuple(outputs))
+
+
+def _adds_up(user: Step) -> bool:
+    return (
+        isinstance(user.op, Reduction)
+        and user.op.additive
+        and 0 in user.attrs["axis"]
+        and not user.attrs["keepdims"]
+        and user.inputs[0].dtype.kind == "f"
+    )

@@ -1,0 +1,92 @@
+"""What a plan does, in words: its kernels, what each fuses and moves, and why what is apart is apart."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from snncell.compiler.formula import Elementwise, Reduction, compiled_here
+from snncell.compiler.fuse import MAX_STEPS
+from snncell.compiler.plan import Call, Launch, Plan
+from snncell.tape.tracing import Step, Value
+
+
+def report(name: str, plan: Plan) -> str:
+    """A summary, the launches in order, and the Program they came from."""
+    loops = sum(isinstance(launch, Launch) for launch in plan.launches)
+    scans = sum(isinstance(launch, Call) and bool(launch.step.op.inside()) for launch in plan.launches)
+    moved = sum(map(_moved, plan.launches))
+    head = [
+        f"{name}: {_count(loops, 'loop')}, {_count(scans, 'loop')} over time, "
+        f"{_count(len(plan.launches) - loops - scans, 'call')}; {_bytes(moved)} read and written by one run",
+        "",
+        "launches:",
+    ]
+    made: dict[Value, int] = {}
+    for number, launch in enumerate(plan.launches, 1):
+        head += _lines(number, launch, made, plan.launches)
+        made.update(dict.fromkeys(launch.group.writes, number))
+    return "\n".join([*head, "", str(plan.program)])
+
+
+def _lines(number: int, launch: Launch | Call, made: dict[Value, int], launches: list[Any]) -> list[str]:
+    if isinstance(launch, Launch):
+        threads = "all threads" if launch.parallel else "one thread"
+        lines = [f"{number:4}. loop {launch.name} over {launch.sizes}, {threads}, {_bytes(_moved(launch))}"]
+        lines += [f"        {step.op.name:<14} {step.line}" for step in launch.group.steps]
+        return [*lines, *(f"        apart from {other}, {why}" for other, why in _boundaries(launch, made, launches))]
+    step = launch.step
+    lines = [f"{number:4}. call {step.op.name:<14} {step.line}, {_bytes(_moved(launch))}"]
+    return [*lines, *(f"        {line}" for line in step.op.explained(step.attrs) or [f"no loop: {why_no_loop(step)}"])]
+
+
+def _boundaries(launch: Launch, made: dict[Value, int], launches: list[Any]) -> list[tuple[int, str]]:
+    """The loops that this one takes something from, and why the two are not one."""
+    found: dict[int, str] = {}
+    for value in launch.group.reads:
+        number = made.get(value)
+        other = launches[number - 1] if number is not None else None
+        if number is None or not isinstance(other, Launch):
+            continue
+        if any(isinstance(step.op, Reduction) and value in step.outputs for step in other.group.steps):
+            found[number] = "whose sum is complete only when that loop has ended"
+        elif other.group.shape != launch.group.shape:
+            found.setdefault(number, f"which runs over {other.group.shape}")
+        elif len(other.group.steps) >= MAX_STEPS:
+            found.setdefault(number, f"which has {MAX_STEPS} steps, the most that a loop gets")
+        else:
+            found.setdefault(number, "because something in between has to wait for that, or the axes of sums differ")
+    return list(found.items())
+
+
+def why_no_loop(step: Step) -> str:
+    """Why a step is a call of NumPy, not part of a generated loop."""
+    if step.op.view:
+        return "another view of the same elements"
+    if not isinstance(step.op, (Elementwise, Reduction)):
+        return f"{step.op.name} is no elementwise operation and no reduction"
+    values = [x for x in (*step.inputs, *step.outputs) if isinstance(x, Value)]
+    if not compiled_here([value.dtype for value in values]):
+        kinds = ", ".join(sorted({str(v.dtype) for v in values if not compiled_here([v.dtype])}))
+        return f"{kinds} is left to NumPy"
+    return f"NumPy refuses some integers in {step.op.name}, and so must we"
+
+
+def _moved(launch: Launch | Call) -> int:
+    """Bytes that a launch reads and writes, as far as they go through memory."""
+    if isinstance(launch, Call) and launch.step.op.view:
+        return 0
+    values = dict.fromkeys((*launch.group.reads, *launch.group.writes))
+    return sum(math.prod(value.shape) * value.dtype.itemsize for value in values)
+
+
+def _bytes(number: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if number < 1000:
+            return f"{number:.3g} {unit}"
+        number /= 1000
+    return f"{number:.3g} GB"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
