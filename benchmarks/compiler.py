@@ -47,7 +47,7 @@ import snncell
 from snncell import Parameter, Tensor, nn, ops
 
 MODULES = {"PyTorch": "torch", "SpikingJelly": "spikingjelly", "JAX": "jax"}
-REST = 0.05  # seconds before each turn: idle OpenMP threads spin for some milliseconds
+REST = 0.2  # seconds before each turn: the threads of a BLAS spin for a tenth of a second when their work is done
 
 Run = Callable[[], Any]
 
@@ -86,7 +86,7 @@ SMALL = Sizes(
     memory=(64, 1 << 12),
     busy=(2, 10),
 )
-CHECK_LOOP, CHECK_RECURRENT = (16, 4, 512), (20, 8, 50, 32, 5)
+CHECK_LOOP, CHECK_RECURRENT = (40, 4, 512), (20, 8, 50, 32, 5)
 
 
 @dataclass
@@ -375,8 +375,13 @@ def jax_adaptive(x: Any, dout: Any, w: Any) -> Run:
     return jax_vjp(net, x, dout, w)
 
 
-LIF = {"snncell": snncell_lif, "PyTorch": torch_lif, "SpikingJelly": spikingjelly_lif, "JAX": jax_lif}
-ADAPTIVE = {"snncell": snncell_adaptive, "PyTorch": torch_adaptive, "JAX": jax_adaptive}
+LIF: dict[str, Callable[..., Run]] = {
+    "snncell": snncell_lif,
+    "PyTorch": torch_lif,
+    "SpikingJelly": spikingjelly_lif,
+    "JAX": jax_lif,
+}
+ADAPTIVE: dict[str, Callable[..., Run]] = {"snncell": snncell_adaptive, "PyTorch": torch_adaptive, "JAX": jax_adaptive}
 
 
 def currents(shape: tuple[int, ...], seed: int = 0) -> tuple[Any, Any]:
@@ -401,16 +406,18 @@ def copying(bytes_each: int = 64_000_000) -> Run:
     return lambda: list(pool.map(lambda part: np.copyto(*part), parts))
 
 
-def loops(report: Report, figure: str, everyone: dict[str, Callable[..., Run]], states: int, *weights: Any) -> None:
-    """Check and measure contestants at one kind of loop; `weights` are functions of the number of neurons."""
-    factories = report.present(everyone)
-    found: dict[str, Any] = {
-        name: arrays(factory(*currents(CHECK_LOOP, 1), *(weight(CHECK_LOOP[2]) for weight in weights))())
-        for name, factory in factories.items()
-    }
+def check(report: Report, figure: str, factories: dict[str, Callable[..., Run]], *weights: Any) -> None:
+    """Compare contestants at one kind of loop; `weights` are functions of the number of neurons."""
+    given = (*currents(CHECK_LOOP, 1), *(weight(CHECK_LOOP[2]) for weight in weights))
+    found = {name: arrays(factory(*given)()) for name, factory in factories.items()}
     for name in list(found)[1:]:
         report.note(agree(f"{figure}, {name}", found["snncell"], found[name]))
 
+
+def loops(report: Report, figure: str, everyone: dict[str, Callable[..., Run]], states: int, *weights: Any) -> None:
+    """Check and measure contestants at one kind of loop; `weights` are functions of the number of neurons."""
+    factories = report.present(everyone)
+    check(report, figure, factories, *weights)
     shape = report.sizes.loop
     given = (*currents(shape), *(weight(shape[2]) for weight in weights))
     contestants: dict[str, Run] = {name: factory(*given) for name, factory in factories.items()}
@@ -730,7 +737,10 @@ def demo(report: Report) -> None:
 
 # Memory ----------------------------------------------------------------------
 
-MEMORY = {**LIF, "snncell, checkpoint_every=32": functools.partial(snncell_lif, every=32)}
+MEMORY: dict[str, Callable[..., Run]] = {
+    **LIF,
+    "snncell, checkpoint_every=32": functools.partial(snncell_lif, every=32),
+}
 
 
 def resident(field: str) -> int:
@@ -745,7 +755,7 @@ def peak(name: str, steps: int, neurons: int) -> float:
     """In a fresh process: the most that one run adds to the memory in use, in float32 sequences (steps, neurons)."""
     factory = MEMORY[name]
     for _ in range(2):  # compilers and thread pools have what they need
-        factory(*currents((8, 1, neurons)))()
+        factory(*currents((64, 1, neurons)))()
     gc.collect()
     before = resident("VmRSS")
     run = factory(*currents((steps, 1, neurons)))
@@ -761,16 +771,18 @@ def memory(report: Report) -> None:
         return
     steps, neurons = report.sizes.memory
     figure = f"memory, T = {steps}, {neurons} neurons"
+    factories = report.present(MEMORY)
+    check(report, "memory", factories)
     found = {
         name: fresh(f"import compiler; print(compiler.peak({name!r}, {steps}, {neurons}))", PYTHONPATH=_with_here())
-        for name in report.present(MEMORY)
+        for name in factories
     }
     report.add(Row(figure, "bound: x, dx, spikes, dout, one state", 5.0, "sequences", None, 5.0 / found["snncell"]))
     for name, value in found.items():
         report.add(Row(figure, name, value, "sequences", None, value / found["snncell"]))
     report.note(
         f"memory: VmHWM after the first run of this size minus VmRSS before its inputs were made, in a fresh process "
-        f"that had run 8 steps before; in sequences of {4e-6 * steps * neurons:.0f} MB. So inputs (x and dout), "
+        f"that had run 64 steps before; in sequences of {4e-6 * steps * neurons:.0f} MB. So inputs (x and dout), "
         f"results (spikes and dx) and all in between count; imports and compilers hardly."
     )
 
@@ -826,6 +838,8 @@ def busy(report: Report) -> None:
         with others_computing(2):
             measure(times["two other processes computing"])
     report.times("busy, training step of 64-128-64-10", times, "quiet")
+    means = [statistics.mean(values) for values in times.values()]
+    report.note(f"busy: the mean, which counts the steps that had to wait, grows to {means[1] / means[0]:.2f} times.")
 
 
 # The run ---------------------------------------------------------------------
@@ -908,7 +922,7 @@ def main() -> None:
     notes = "\n".join(f"- {note}" for note in report.notes)
     text = (
         f"# The compiler's figures\n\n{header}\n\nRatios are of medians, to snncell's or to the first row of "
-        f"a figure; a machine's speed drifts, so they say more than the times.\n\n{table(report)}\n\n{notes}\n"
+        f"a figure; a machine's speed drifts, so they\nsay more than the times.\n\n{table(report)}\n\n{notes}\n"
     )
     print(f"\n{text}")
     if arguments.markdown:

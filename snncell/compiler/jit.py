@@ -150,8 +150,7 @@ class Jitted:
                 f"as a Tensor"
             )
         warnings.warn(
-            f"jit({self.name}): is traced for the {STORM + 1}th time: {cause}; each trace takes as long as many "
-            f"calls.",
+            f"jit({self.name}): is traced for the {STORM + 1}th time: {cause}; each trace takes as long as many calls.",
             RuntimeWarning,
             stacklevel=4,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,9 @@ import numpy as np
 from snncell.compiler.emit import Operand, as_scalar, emit
 from snncell.compiler.fuse import Group, fuse
 from snncell.compiler.program import Program, last_uses
+from snncell.kernels.arrays import empty
 from snncell.kernels.build import build
+from snncell.kernels.threads import BLAS
 from snncell.tape.state import EFFECTS, STATE
 from snncell.tape.tracing import Step, Value
 
@@ -41,6 +44,7 @@ class Plan:
             self.launches.append(kind(group, uniform, slots, drops))
         self.outputs = [slots[value] for value in program.outputs]
         self.written = [(parameter, slots[value]) for parameter, value in program.written.items()]
+        self.multiplies = any(isinstance(launch, Call) and launch.step.op.into for launch in self.launches)
         places = {slots[value]: array for value, array in constants.items()}
         self._template = [places.get(slot) for slot in range(len(slots))]
 
@@ -52,22 +56,32 @@ class Plan:
         return self._replay(arrays)
 
     def _replay(self, arrays: Sequence[Any]) -> list[Any]:
-        results: list[Any] = STATE.quiet(self.carry_out, arrays)
+        with BLAS if self.multiplies else nullcontext():  # once, not at each product
+            results: list[Any] = STATE.quiet(self.carry_out, arrays)
         return results
 
-    def carry_out(self, arrays: Sequence[Any]) -> list[Any]:
-        """`replay` where floating-point warnings are off already."""
+    def carry_out(self, arrays: Sequence[Any], into: dict[int, Any] | None = None) -> list[Any]:
+        """`replay` where floating-point warnings are off already.
+
+        Args:
+            arrays: the inputs.
+            into: arrays for some of the `targets`, which are filled instead of new ones.
+        """
         slots = self._template.copy()
         for slot, array in zip(self.inputs, arrays, strict=True):
             slots[slot] = array
         for parameter, slot in self.parameters:
             slots[slot] = parameter._data
         for launch in self.launches:
-            launch.run(slots)
+            launch.run(slots, into or {})
         results = [slots[slot] for slot in self.outputs]
         for parameter, slot in self.written:
             parameter._data = slots[slot]
         return results
+
+    def targets(self) -> dict[Value, int]:
+        """The Values whose arrays can be given, with their slots."""
+        return {value: slot for launch in self.launches for value, slot in launch.targets().items()}
 
 
 class Launch:
@@ -85,9 +99,16 @@ class Launch:
         self.outputs = [(slots[o.value], o.shape, o.value.dtype, _reshaped(o)) for o in kernel.outputs]
         self.drops = drops
 
-    def run(self, slots: list[Any]) -> None:
+    def targets(self) -> dict[Value, int]:
+        """The Values it computes, with their slots."""
+        return {value: output[0] for value, output in zip(self.group.writes, self.outputs, strict=True)}
+
+    def run(self, slots: list[Any], into: dict[int, Any]) -> None:
         """Fill the output slots."""
-        fresh = [np.empty(shape, dtype) for _, shape, dtype, _ in self.outputs]
+        if into:
+            fresh = [into[s].reshape(n) if s in into else empty(n, dtype) for s, n, dtype, _ in self.outputs]
+        else:
+            fresh = [empty(shape, dtype) for _, shape, dtype, _ in self.outputs]
         self.call(*self.sizes, *[argument.take(slots) for argument in self.arrays], *self.scalars, *fresh)
         for (slot, _, _, shape), array in zip(self.outputs, fresh, strict=True):
             slots[slot] = array if shape is None else array.reshape(shape)
@@ -106,10 +127,18 @@ class Call:
         self.outputs = [slots[value] for value in step.outputs]
         self.drops = drops
 
-    def run(self, slots: list[Any]) -> None:
+    def targets(self) -> dict[Value, int]:
+        """The Value it computes, with its slot, if the operation can be told where to put it."""
+        return {} if self.step.op.into is None else {self.step.outputs[0]: self.outputs[0]}
+
+    def run(self, slots: list[Any], into: dict[int, Any]) -> None:
         """Fill the output slots."""
         arrays = [slots[x] if is_slot else x for is_slot, x in self.given]
-        out = self.step.op.run_here(arrays, arrays, self.step.attrs)
+        if into and self.outputs[0] in into and self.step.op.into is not None:
+            out = into[self.outputs[0]]
+            self.step.op.into(out, *arrays)
+        else:
+            out = self.step.op.run_here(arrays, arrays, self.step.attrs)
         for slot, array in zip(self.outputs, out if self.step.op.multiple else (out,), strict=True):
             slots[slot] = array
         for slot in self.drops:

@@ -35,8 +35,8 @@ class StepLoop:
         self.carry, self.sequences = owner.carry, parts.sequences
         computed = set(owner.carry).union(*(step.outputs for step in parts.loop))
         self.summed = [value for value in parts.summed if value in computed]
-        self.plan = _StepPlan(parts, self.carry, [*parts.after, *self.sequences, *self.summed])
-        self.again = _StepPlan(segments.forward, segments.carry, segments.forward.after) if segments else None
+        self.plan = _StepPlan(parts, self.carry, parts.after, [*self.sequences, *self.summed])
+        self.again = _StepPlan(segments.forward, segments.carry, segments.forward.after, []) if segments else None
 
     def explained(self, steps: int) -> str:
         """How it runs."""
@@ -54,6 +54,9 @@ class StepLoop:
             count = -(-steps // (self.every or 1))
             stored = [empty((count, *value.shape), value.dtype) for value in self.carry]
         kept: list[list[Any]] = []
+        self.plan.begin(known, moving, ys)
+        if self.again is not None:
+            self.again.begin(known, moving, {})
         for turn in range(steps):
             place = steps - 1 - turn if self.backwards else turn
             if self.storing and turn % (self.every or 1) == 0:
@@ -62,51 +65,76 @@ class StepLoop:
             now: dict[Value, Any] = {}
             if self.segments:
                 if not kept:
-                    kept = self._segment(known, moving, steps, steps - 1 - turn)
+                    kept = self._segment(known, steps, steps - 1 - turn)
                 now = dict(zip(self.segments.carry, kept.pop(), strict=True))
-            results = self.plan.take(states, known, moving, place, now)
+            results = self.plan.take(states, place, turn, now)
             states = results[: len(states)]
-            for rows, result in zip(ys.values(), results[len(states) :], strict=False):
-                rows[place] = result
-            for value, result in zip(totals, results[len(states) + len(ys) :], strict=True):
+            for value, result in zip(totals, results[len(states) :], strict=True):
                 totals[value] += result
+        # The buffers of the last steps are this run's own; nothing writes to them again.
+        self.plan.end()
+        if self.again is not None:
+            self.again.end()
         return states, ys, totals, stored
 
-    def _segment(self, known: dict[Value, Any], moving: set[Value], steps: int, last: int) -> list[list[Any]]:
+    def _segment(self, known: dict[Value, Any], steps: int, last: int) -> list[list[Any]]:
         """The states before each step of the segment that ends with step `last` of the forward."""
         assert self.segments is not None and self.again is not None  # the caller's choice
         first = last - last % self.segments.every
         kept = [[known[value][first // self.segments.every] for value in self.segments.carry]]
         for turn in range(first, last):
             place = turn if self.backwards else steps - 1 - turn
-            kept.append(self.again.take(kept[-1], known, moving, place, {}))
+            # Copies, for the plan has two places for a state, and a segment keeps more.
+            kept.append([np.array(state) for state in self.again.take(kept[-1], place, turn, {})])
         return kept
 
 
 class _StepPlan:
-    """The plan of one step of a loop."""
+    """The plan of one step of a loop, and while a loop runs, the arrays that its steps take turns in.
 
-    def __init__(self, parts: Split, carry: Sequence[Value], results: list[Value]) -> None:
+    Every launch has two places for each result, one for even steps and one for odd ones: what the last step made is
+    read while this step's is written. A result that is wanted as a sequence is put where it belongs in that.
+    """
+
+    def __init__(self, parts: Split, carry: Sequence[Value], after: list[Value], others: list[Value]) -> None:
+        results = [*after, *others]
         inside = set(carry).union(*(step.outputs for step in parts.loop))
         taken = [*(x for step in parts.loop for x in values_in(step)), *results]
-        program = Program([], {}, [], parts.loop, results, {})
-        program = drop_dead(program)
+        program = drop_dead(Program([], {}, [], parts.loop, results, {}))
         self.outside = list(dict.fromkeys(x for x in taken if x not in inside))
         self.plan = Plan(program._replace(inputs=[*carry, *self.outside]))
+        self.states = len(after)
+        self.targets = self.plan.targets()
+        # A state that is handed on as it came must not be overwritten two steps later.
+        self.handed_on = [value in carry for value in after]
 
-    def take(
-        self,
-        states: Sequence[Any],
-        known: dict[Value, Any],
-        moving: set[Value],
-        place: int,
-        now: dict[Value, Any],
-    ) -> list[Any]:
+    def begin(self, known: dict[Value, Any], moving: set[Value], ys: dict[Value, Any]) -> None:
+        """Make ready for a loop over these sequences and constants, which fills `ys`."""
+        self.given: list[tuple[Any, bool]] = [(known.get(value), value in moving) for value in self.outside]
+        buffers = {slot: value for value, slot in self.targets.items() if value not in ys}
+        self.buffers = [{slot: np.empty(value.shape, value.dtype) for slot, value in buffers.items()} for _ in range(2)]
+        self.rows = [(self.targets[value], rows) for value, rows in ys.items() if value in self.targets]
+        places = {value: n for n, value in enumerate(self.plan.program.outputs)}
+        self.copied = [(places[value], rows) for value, rows in ys.items() if value not in self.targets]
+        self.collected = len(ys)
+
+    def end(self) -> None:
+        """Let go of the arrays."""
+        self.given, self.buffers, self.rows, self.copied = [], [], [], []
+
+    def take(self, states: Sequence[Any], place: int, turn: int, now: dict[Value, Any]) -> list[Any]:
         """One step from `states`, at `place` of the sequences; `now` are the states of another loop at this step."""
-        taken = []
-        for value in self.outside:
-            found = now.get(value)
-            if found is None:
-                found = known[value][place] if value in moving else known[value]
-            taken.append(found)
-        return self.plan.carry_out([*states, *taken])
+        taken = [array[place] if moves else array for array, moves in self.given]
+        if now:
+            taken = [now.get(value, array) for value, array in zip(self.outside, taken, strict=True)]
+        into = self.buffers[turn % 2]
+        for slot, rows in self.rows:
+            into[slot] = rows[place]
+        results = self.plan.carry_out([*states, *taken], into)
+        for number, rows in self.copied:
+            rows[place] = results[number]
+        after = [
+            np.array(state) if handed_on else state
+            for state, handed_on in zip(results[: self.states], self.handed_on, strict=True)
+        ]
+        return [*after, *results[self.states + self.collected :]]

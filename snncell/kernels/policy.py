@@ -99,6 +99,14 @@ def _choose_threading_layer() -> None:
             return
 
 
+def number_of_threads() -> int:
+    """How many threads parallel kernels run on: Numba's setting."""
+    numba: Any = importlib.import_module("numba")
+    _choose_threading_layer()  # asking for the number starts the threads
+    number: int = numba.get_num_threads()
+    return number
+
+
 def threading_layer() -> str:
     """The threading layer that parallel kernels run on, for `python -m snncell info`."""
     numba: Any = importlib.import_module("numba")

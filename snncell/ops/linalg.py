@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from snncell.errors import ArgumentError, ShapeError
+from snncell.kernels import products
 from snncell.ops import creation as new, shape as sh
 from snncell.ops.base import as_tensor, primitive, same_dtype
 from snncell.ops.elementwise import conj
@@ -20,13 +21,13 @@ Grads = Sequence[Any]
 
 @primitive
 def _matmul(x: Any, y: Any) -> Any:
-    return np.matmul(x, y)
+    return products.matmul(x, y)
 
 
 def _product_over_time(arrays: Sequence[Any], moving: Sequence[bool], attrs: dict[str, Any]) -> Any:
     x, y = arrays
     if moving[0] and not moving[1] and x.ndim == 3 and y.ndim == 2:
-        return np.matmul(x.reshape(-1, x.shape[-1]), y).reshape(*x.shape[:-1], -1)  # one product, not one per step
+        return products.matmul(x.reshape(-1, x.shape[-1]), y).reshape(*x.shape[:-1], -1)  # one product, not many
     inner = [array if moves else array[None] for array, moves in zip(arrays, moving, strict=True)]
     ndim = max(array.ndim for array in inner)
     return np.matmul(*(array.reshape(len(array), *[1] * (ndim - array.ndim), *array.shape[1:]) for array in inner))
@@ -35,7 +36,8 @@ def _product_over_time(arrays: Sequence[Any], moving: Sequence[bool], attrs: dic
 def _sum_of_products(arrays: Sequence[Any], moving: Sequence[bool], attrs: dict[str, Any]) -> Any:
     x, y = arrays
     if all(moving) and x.ndim == y.ndim == 3:
-        return np.tensordot(x, y, ((0, 2), (0, 1)))  # the sum over time is part of the product
+        rows = x.transpose(0, 2, 1).reshape(-1, x.shape[1])  # the sum over time is part of the product
+        return products.matmul(rows.T, y.reshape(-1, y.shape[-1]))
     if not moving[1]:
         return np.matmul(x.sum(0), y)
     if not moving[0]:
@@ -43,6 +45,7 @@ def _sum_of_products(arrays: Sequence[Any], moving: Sequence[bool], attrs: dict[
     return _product_over_time(arrays, moving, attrs).sum(0)
 
 
+_matmul.into = products.matmul_into
 _matmul.over_time = _product_over_time
 _matmul.summed = _sum_of_products
 

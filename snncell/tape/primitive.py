@@ -45,6 +45,7 @@ class Primitive:
     # What a loop over time may do with it other than step by step; operations that can say so, where they are defined.
     additive = False  # the operation of sums is the sum of the operations: once, on the totals, is enough
     over_time: Callable[..., Any] | None = None  # (arrays, whether each has a first axis of time, attrs): all steps
+    into: Callable[..., Any] | None = None  # (out, *arrays): the same, put into an array that is there
     view = False  # whether it gives the same elements in another order or shape, and moves none
     pruned: Callable[..., Any] | None = None  # (step, Values that are needed): the step without its other outputs
     summed: Callable[..., Any] | None = None  # the same, added up over time

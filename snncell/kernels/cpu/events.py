@@ -1,0 +1,68 @@
+"""Products of matrices of which one is mostly zeros, as spikes are: work in proportion to the elements that are not.
+
+These functions are compiled from their source (`kernels/products.py`). Sums run over the events in their order, so they
+do not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import prange
+
+STRIP = 128  # columns that one thread adds up together: their sums stay in registers and the first-level cache
+
+
+def rows_of_events(x: Any, y: Any, out: Any) -> None:
+    """`out = x @ y` for `x` (m, k) of few events: the rows of `y` that belong to a row's events, added up."""
+    m, k = x.shape
+    n = y.shape[1]
+    for row in prange(m):
+        places = np.empty(k, np.int32)
+        count = 0
+        given = x[row]
+        for place in range(k):
+            places[count] = place
+            count += given[place] != 0
+        result = out[row]
+        result[:] = 0
+        event = 0
+        while event + 4 <= count:  # four rows of y for each pass over the result
+            a, b, c, d = places[event], places[event + 1], places[event + 2], places[event + 3]
+            va, vb, vc, vd = given[a], given[b], given[c], given[d]
+            ya, yb, yc, yd = y[a], y[b], y[c], y[d]
+            for column in range(n):
+                result[column] += va * ya[column] + vb * yb[column] + (vc * yc[column] + vd * yd[column])
+            event += 4
+        while event < count:
+            a = places[event]
+            va = given[a]
+            ya = y[a]
+            for column in range(n):
+                result[column] += va * ya[column]
+            event += 1
+
+
+def columns_of_events(x: Any, y: Any, out: Any) -> None:
+    """`out = x.T @ y` for `x` (m, k) of few events: each event adds a row of `y` to a row of the result."""
+    m, k = x.shape
+    n = y.shape[1]
+    for strip in prange((n + STRIP - 1) // STRIP):
+        low = strip * STRIP
+        high = min(low + STRIP, n)
+        out[:, low:high] = 0
+        places = np.empty(k, np.int32)
+        for row in range(m):
+            given = x[row]
+            count = 0
+            for place in range(k):
+                places[count] = place
+                count += given[place] != 0
+            added = y[row, low:high]
+            for event in range(count):
+                place = places[event]
+                value = given[place]
+                result = out[place, low:high]
+                for column in range(high - low):
+                    result[column] += value * added[column]
