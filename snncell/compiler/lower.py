@@ -76,7 +76,7 @@ class Lowered:
         known = dict(zip((*self.carry, *self.xs, *self.consts), arrays, strict=True))
         moving = set(self.xs)
         for step in parts.before:
-            known.update(zip(step.outputs, map(np.ascontiguousarray, _evaluated(step, known)), strict=True))
+            known.update(zip(step.outputs, _evaluated(step, known), strict=True))
         for step in parts.ahead:
             known.update(zip(step.outputs, _over_time(step.op.over_time, step, known, moving), strict=True))
             moving.update(step.outputs)

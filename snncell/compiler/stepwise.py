@@ -110,7 +110,12 @@ class _StepPlan:
 
     def begin(self, known: dict[Value, Any], moving: set[Value], ys: dict[Value, Any]) -> None:
         """Make ready for a loop over these sequences and constants, which fills `ys`."""
-        self.given: list[tuple[Any, bool]] = [(known.get(value), value in moving) for value in self.outside]
+        self.given: list[tuple[Any, bool]] = []
+        for value in self.outside:
+            array = known.get(value)
+            if array is not None and value not in moving:
+                array = np.ascontiguousarray(array)  # once, not at each step
+            self.given.append((array, value in moving))
         buffers = {slot: value for value, slot in self.targets.items() if value not in ys}
         self.buffers = [{slot: np.empty(value.shape, value.dtype) for slot, value in buffers.items()} for _ in range(2)]
         self.rows = [(self.targets[value], rows) for value, rows in ys.items() if value in self.targets]

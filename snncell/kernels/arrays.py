@@ -26,7 +26,7 @@ def empty(shape: tuple[int, ...], dtype: Any) -> Any:
     size = math.prod(shape) * dtype.itemsize
     if size < POOLED_BYTES:
         return np.empty(shape, dtype)
-    return np.asarray(_Lease(POOL.take(size), size)).view(dtype).reshape(shape)
+    return np.asarray(_Lease(POOL, size)).view(dtype).reshape(shape)
 
 
 class Pool:
@@ -35,7 +35,11 @@ class Pool:
     At most `snncell.get_context("pool_limit")` bytes are kept; `clear` lets go of all.
     """
 
+    ALIGNMENT = 64  # bytes: a cache line, and a vector register
+
     def __init__(self) -> None:
+        # Arrays may die when the interpreter ends and the names of this module are gone: `give` uses none of them.
+        self._setting = config.get_context
         self._begin()
         if hasattr(os, "register_at_fork"):  # the lock may be held by a thread that the child does not have
             os.register_at_fork(after_in_child=self._begin)
@@ -53,13 +57,13 @@ class Pool:
             if blocks:
                 self.held -= size
                 return blocks.pop()
-        return np.empty(size + _ALIGNMENT, np.uint8)
+        return np.empty(size + self.ALIGNMENT, np.uint8)
 
     def give(self, block: Any) -> None:
         """Keep a block for later, within the limit."""
-        size = block.size - _ALIGNMENT
+        size = block.size - self.ALIGNMENT
         with self._lock:
-            if self.held + size <= config.get_context("pool_limit"):
+            if self.held + size <= self._setting("pool_limit"):
                 self._free.setdefault(size, []).append(block)
                 self.held += size
 
@@ -68,9 +72,6 @@ class Pool:
         with self._lock:
             self._free.clear()
             self.held = 0
-
-
-_ALIGNMENT = 64  # bytes: a cache line, and a vector register
 
 
 def _rounded(size: int) -> int:
@@ -82,15 +83,16 @@ def _rounded(size: int) -> int:
 class _Lease:
     """The right of an array to its block. The array refers to it; when it goes, the block goes back."""
 
-    __slots__ = ("__array_interface__", "_block")
+    __slots__ = ("__array_interface__", "_block", "_pool")
 
-    def __init__(self, block: Any, size: int) -> None:
-        self._block = block
-        start = -(-block.ctypes.data // _ALIGNMENT) * _ALIGNMENT
+    def __init__(self, pool: Pool, size: int) -> None:
+        self._pool = pool
+        self._block = pool.take(size)
+        start = -(-self._block.ctypes.data // pool.ALIGNMENT) * pool.ALIGNMENT
         self.__array_interface__ = {"shape": (size,), "typestr": "|u1", "data": (start, False), "version": 3}
 
     def __del__(self) -> None:
-        POOL.give(self._block)
+        self._pool.give(self._block)
 
 
 POOL = Pool()

@@ -16,7 +16,7 @@ from snncell.kernels.threads import BLAS, WORKERS
 
 # Measured with benchmarks/products.py: BLAS wins above these densities, and for products that take it microseconds.
 FORWARD_DENSITY = 0.15
-REVERSE_DENSITY = 0.05
+REVERSE_DENSITY = 0.08
 LEAST_WORK = 1 << 21  # multiplications
 PART_WORK = 1 << 24  # multiplications: a quarter of a millisecond, ten times what handing over a part costs
 MOST_PARTS = 64
@@ -80,7 +80,7 @@ def kernel(name: str, dtype: Any, parallel: bool) -> Any:
     key = (name, dtype, parallel)
     if key not in _kernels:
         events = importlib.import_module("snncell.kernels.cpu.events")  # imports Numba
-        head = f"import numpy as np\nfrom numba import prange\n\nSTRIP = {events.STRIP}\n\n\n"
+        head = f"import numpy as np\nfrom numba import prange\n\nROWS = {events.ROWS}\nSTRIP = {events.STRIP}\n\n\n"
         source = head + inspect.getsource(getattr(events, name)).replace(": Any", "").replace(" -> None", "")
         matrix, result = (dtype, 2, False), (dtype, 2, True)
         _kernels[key] = build(name, source, (matrix, matrix, result), parallel)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numba import prange
 
+ROWS = 16  # that one thread takes at a time
 STRIP = 128  # columns that one thread adds up together: their sums stay in registers and the first-level cache
 
 
@@ -18,49 +19,74 @@ def rows_of_events(x: Any, y: Any, out: Any) -> None:
     """`out = x @ y` for `x` (m, k) of few events: the rows of `y` that belong to a row's events, added up."""
     m, k = x.shape
     n = y.shape[1]
-    for row in prange(m):
-        places = np.empty(k, np.int32)
-        count = 0
-        given = x[row]
-        for place in range(k):
-            places[count] = place
-            count += given[place] != 0
-        result = out[row]
-        result[:] = 0
-        event = 0
-        while event + 4 <= count:  # four rows of y for each pass over the result
-            a, b, c, d = places[event], places[event + 1], places[event + 2], places[event + 3]
-            va, vb, vc, vd = given[a], given[b], given[c], given[d]
-            ya, yb, yc, yd = y[a], y[b], y[c], y[d]
-            for column in range(n):
-                result[column] += va * ya[column] + vb * yb[column] + (vc * yc[column] + vd * yd[column])
-            event += 4
-        while event < count:
-            a = places[event]
-            va = given[a]
-            ya = y[a]
-            for column in range(n):
-                result[column] += va * ya[column]
-            event += 1
+    for part in prange((m + ROWS - 1) // ROWS):
+        flags = np.zeros((k + 7) // 8 * 8, np.uint8)  # whether each element is an event,
+        words = flags.view(np.uint64)  # eight to a word: words of zeros are passed over
+        places = np.empty(k + 8, np.int32)
+        for row in range(part * ROWS, min(m, part * ROWS + ROWS)):
+            given = x[row]
+            for place in range(k):
+                flags[place] = given[place] != 0
+            count = 0
+            for word in range(len(words)):
+                if words[word] != 0:
+                    for place in range(8 * word, 8 * word + 8):
+                        places[count] = place
+                        count += flags[place]
+            result = out[row]
+            result[:] = 0
+            event = 0
+            while event + 4 <= count:  # four rows of y for each pass over the result
+                a, b, c, d = places[event], places[event + 1], places[event + 2], places[event + 3]
+                va, vb, vc, vd = given[a], given[b], given[c], given[d]
+                ya, yb, yc, yd = y[a], y[b], y[c], y[d]
+                for column in range(n):
+                    result[column] += va * ya[column] + vb * yb[column] + (vc * yc[column] + vd * yd[column])
+                event += 4
+            while event < count:
+                a = places[event]
+                va = given[a]
+                ya = y[a]
+                for column in range(n):
+                    result[column] += va * ya[column]
+                event += 1
 
 
 def columns_of_events(x: Any, y: Any, out: Any) -> None:
     """`out = x.T @ y` for `x` (m, k) of few events: each event adds a row of `y` to a row of the result."""
     m, k = x.shape
     n = y.shape[1]
+    counts = np.zeros(m + 1, np.int64)
+    for row in prange(m):
+        found = 0
+        for place in range(k):
+            found += x[row, place] != 0
+        counts[row + 1] = found
+    firsts = np.cumsum(counts)
+    places = np.empty(firsts[m] + 8, np.int32)
+    for part in prange((m + ROWS - 1) // ROWS):
+        flags = np.zeros((k + 7) // 8 * 8, np.uint8)
+        words = flags.view(np.uint64)
+        own = np.empty(k + 8, np.int32)
+        for row in range(part * ROWS, min(m, part * ROWS + ROWS)):
+            given = x[row]
+            for place in range(k):
+                flags[place] = given[place] != 0
+            count = 0
+            for word in range(len(words)):
+                if words[word] != 0:
+                    for place in range(8 * word, 8 * word + 8):
+                        own[count] = place
+                        count += flags[place]
+            places[firsts[row] : firsts[row] + count] = own[:count]
     for strip in prange((n + STRIP - 1) // STRIP):
         low = strip * STRIP
         high = min(low + STRIP, n)
         out[:, low:high] = 0
-        places = np.empty(k, np.int32)
         for row in range(m):
             given = x[row]
-            count = 0
-            for place in range(k):
-                places[count] = place
-                count += given[place] != 0
             added = y[row, low:high]
-            for event in range(count):
+            for event in range(firsts[row], firsts[row + 1]):
                 place = places[event]
                 value = given[place]
                 result = out[place, low:high]
