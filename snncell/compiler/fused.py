@@ -102,16 +102,17 @@ class FusedLoop:
             main.load(value, f"w{n}[i]")
         prepare = [f"w{n} = last{n}[low:high]" for n in range(len(self.carry))]
         for n in range(len(self.carry)):
-            prepare += [f"if m{n} == 0:", f"    w{n}[:] = c{n}[0]", "else:", f"    w{n}[:] = c{n}[low:high]"]
+            prepare += _each(f"w{n}[i] = c{n}[(low + i) * m{n}]")
         for n in range(len(self.summed)):
-            prepare += [f"z{n} = q{n}[low:high]", f"z{n}[:] = 0"]
+            prepare += [f"z{n} = q{n}[low:high]", *_each(f"z{n}[i] = 0")]
         for n, value in enumerate(states):
             rows.append(f"k{n} = kept{n}[turn]")
             main.load(value, f"k{n}[i]")
             prepare.append(f"kept{n} = np.empty((every, count), np.{value.dtype.type.__name__})")
         if self.storing:
             for n in range(len(self.carry)):
-                rows += ["if turn % every == 0:", f"    p{n}[turn // every, low:high] = w{n}"]
+                row = [f"u{n} = p{n}[turn // every, low:high]", *_each(f"u{n}[i] = w{n}[i]")]
+                rows += ["if turn % every == 0:", *loops.indent(row)]
         for step in self.steps:
             main.compute(step)
         for n, value in enumerate(self.sequences):
@@ -140,7 +141,9 @@ class FusedLoop:
         for step in again:
             other.compute(step)
         other.lines += [f"l{n}[i] = {other.names[value]}" for n, value in enumerate(after)]
-        start = [f"kept{n}[0] = p{n}[segment, low:high]" for n in range(len(after))]
+        start: list[str] = []
+        for n in range(len(after)):
+            start += [f"k{n}, u{n} = kept{n}[0], p{n}[segment, low:high]", *_each(f"k{n}[i] = u{n}[i]")]
         return partial(loops.scan_again, prepare, start, [more, other.lines], rows, main.lines, self.backwards)
 
     def _finish(self, lines: Any, steps: list[Step], others: list[Value]) -> None:
@@ -225,6 +228,11 @@ class FusedLoop:
             rows = (self.every or 1) * sum(value.dtype.itemsize for value in self.segments.carry)
             block = min(block, max(LEAST_BLOCK // 8, SEGMENT_BYTES // max(rows, 1)))
         return block
+
+
+def _each(statement: str) -> list[str]:
+    """A loop over the block. Assignments to slices would double the time of compilation, with all their checks."""
+    return ["for i in range(count):", f"    {statement}"]
 
 
 def _outside(steps: Sequence[Step], results: Sequence[Value], own: Sequence[Value]) -> list[Value]:

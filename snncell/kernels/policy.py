@@ -18,6 +18,10 @@ PARALLEL_SIZE = 131_072
 CALL_COST = 5
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+_NO_SEARCH = dict.fromkeys(
+    ("comprehension", "reduction", "inplace_binop", "setitem", "numpy", "stencil", "fusion"), False
+)
+
 _threads_chosen = False
 
 
@@ -41,6 +45,7 @@ def compile_kernel(
         fastmath=False,  # reordering sums would change which neuron spikes
         nogil=True,  # another Python thread may run meanwhile
         boundscheck=False,  # the planner has checked every shape
+        # Only the loops that say so are shared among threads: looking for others doubles the time of compilation.
         parallel=parallel,
     )(function)
     if not numba.config.DISABLE_JIT:

@@ -22,7 +22,7 @@ PART_WORK = 1 << 24  # multiplications: a quarter of a millisecond, ten times wh
 MOST_PARTS = 64
 ROWS = 16  # parts are multiples of so many rows, which BLAS takes together
 LEAST_COLUMNS = 16  # of the result: a register of float32
-SAMPLES = 32  # rows that are looked at for the density
+SAMPLES = 4096  # elements that are looked at for the density, in whole rows
 
 
 def matmul(x: Any, y: Any) -> Any:
@@ -71,7 +71,7 @@ def _dense(out: Any, x: Any, y: Any) -> None:
 
 def _density(x: Any) -> float:
     """The part of elements that are not zero, from some of the rows."""
-    rows = x[:: max(1, len(x) // SAMPLES)]
+    rows = x[:: max(1, x.size // SAMPLES)]
     return float(np.count_nonzero(rows) / max(1, rows.size))
 
 

@@ -1,7 +1,7 @@
 """Products of matrices of which one is mostly zeros, as spikes are: work in proportion to the elements that are not.
 
 These functions are compiled from their source (`kernels/products.py`). Sums run over the events in their order, so they
-do not depend on the number of threads.
+do not depend on the number of threads. No slice is assigned to: what Numba makes of that takes a second to compile.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ def rows_of_events(x: Any, y: Any, out: Any) -> None:
                         places[count] = place
                         count += flags[place]
             result = out[row]
-            result[:] = 0
+            for column in range(n):
+                result[column] = 0
             event = 0
             while event + 4 <= count:  # four rows of y for each pass over the result
                 a, b, c, d = places[event], places[event + 1], places[event + 2], places[event + 3]
@@ -56,13 +57,14 @@ def columns_of_events(x: Any, y: Any, out: Any) -> None:
     """`out = x.T @ y` for `x` (m, k) of few events: each event adds a row of `y` to a row of the result."""
     m, k = x.shape
     n = y.shape[1]
-    counts = np.zeros(m + 1, np.int64)
+    firsts = np.zeros(m + 1, np.int64)
     for row in prange(m):
         found = 0
         for place in range(k):
             found += x[row, place] != 0
-        counts[row + 1] = found
-    firsts = np.cumsum(counts)
+        firsts[row + 1] = found
+    for row in range(m):
+        firsts[row + 1] += firsts[row]
     places = np.empty(firsts[m] + 8, np.int32)
     for part in prange((m + ROWS - 1) // ROWS):
         flags = np.zeros((k + 7) // 8 * 8, np.uint8)
@@ -78,11 +80,15 @@ def columns_of_events(x: Any, y: Any, out: Any) -> None:
                     for place in range(8 * word, 8 * word + 8):
                         own[count] = place
                         count += flags[place]
-            places[firsts[row] : firsts[row] + count] = own[:count]
+            for event in range(count):
+                places[firsts[row] + event] = own[event]
     for strip in prange((n + STRIP - 1) // STRIP):
         low = strip * STRIP
         high = min(low + STRIP, n)
-        out[:, low:high] = 0
+        for place in range(k):
+            result = out[place, low:high]
+            for column in range(high - low):
+                result[column] = 0
         for row in range(m):
             given = x[row]
             added = y[row, low:high]
