@@ -114,6 +114,7 @@ def run(epochs: int = 30, seed: int = 0, folder: str | Path = "plots", progress:
 
     @snncell.jit  # forward, backward and optimiser as one list of kernels
     def train(x: Tensor, y: Tensor) -> Tensor:
+        loss: Tensor
         loss, grads = gradients(x, y)
         optimiser(grads)
         return loss

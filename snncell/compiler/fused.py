@@ -72,9 +72,10 @@ class FusedLoop:
         self.shape = space_of(parts, owner.carry)
         self.size = math.prod(self.shape)
         self.carry, self.after, self.sequences, self.steps = owner.carry, parts.after, parts.sequences, parts.loop
-        computed = set(owner.carry).union(*(step.outputs for step in parts.loop))
+        again = segments.carry if segments else []
+        computed = {*owner.carry, *again}.union(*(step.outputs for step in parts.loop))
         self.summed = [value for value in parts.summed if value in computed]
-        self.moving = {*owner.xs, *(value for step in parts.ahead for value in step.outputs)}
+        self.moving = {*owner.xs, *(value for step in owner.ahead for value in step.outputs)}
         self.rows: list[Value] = []
         self.fixed: list[Value] = []
         self._emit()

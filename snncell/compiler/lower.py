@@ -38,10 +38,13 @@ class Lowered:
         self.body = body
         self.who = who
         self.every, self.segments = every, segments
-        self.parts = split(body)
+        self.parts = split(body, segments.carry if segments else ())
         self.carry = [x._data for x in body.carry]
         self.xs = [x._data for x in body.xs]
         self.consts = [x._data for x in body.consts]
+        forward = [segments.forward] if segments else []  # what is computed again has things to be done before it too
+        self.before = _united([part.before for part in (self.parts, *forward)])
+        self.ahead = _united([part.ahead for part in (self.parts, *forward)])
         self.reason = obstacle(self.parts, self.carry, segments)
         kind = FusedLoop if self.reason is None else StepLoop
         self.loop: FusedLoop | StepLoop = kind(self, every, segments)
@@ -54,14 +57,14 @@ class Lowered:
             lines.append(f"no single kernel, because {self.reason}")
         stored = [value for value in parts.ys if value in self.carry]
         if self.every is not None:
-            lines.append(f"stores the state before each {self.every}th step for the reverse: {_specs(self.carry)}")
+            lines.append(f"stores the state every {self.every} steps for the reverse: {_specs(self.carry)}")
         elif stored:
             lines.append(f"stores the state before each step for the reverse, and nothing else: {_specs(stored)}")
         if self.segments is not None:
             lines.append(f"computes the states between the stored ones again, {self.segments.every} steps at a time")
         for title, steps_there in (
-            ("once before the loop", parts.before),
-            ("for all steps together, before the loop", parts.ahead),
+            ("once before the loop", self.before),
+            ("for all steps together, before the loop", self.ahead),
             ("in the loop", parts.loop),
             ("for all steps together, after the loop", parts.behind),
             ("on sums over time, after the loop", parts.totals),
@@ -75,9 +78,9 @@ class Lowered:
         parts = self.parts
         known = dict(zip((*self.carry, *self.xs, *self.consts), arrays, strict=True))
         moving = set(self.xs)
-        for step in parts.before:
+        for step in self.before:
             known.update(zip(step.outputs, _evaluated(step, known), strict=True))
-        for step in parts.ahead:
+        for step in self.ahead:
             known.update(zip(step.outputs, _over_time(step.op.over_time, step, known, moving), strict=True))
             moving.update(step.outputs)
         last, sequences, totals, stored = self.loop.run(known, moving, steps)
@@ -97,6 +100,12 @@ class Lowered:
         ys = [known[y] if y in moving else np.broadcast_to(known[y], (steps, *y.shape)) for y in parts.ys]
         sums = [totals[value].astype(value.dtype, copy=False) for value in parts.sums]
         return (*last, *ys, *sums, *stored)
+
+
+def _united(parts: Sequence[Sequence[Step]]) -> list[Step]:
+    """The steps of all, each once."""
+    found = {id(step): step for part in parts for step in part}
+    return list(found.values())
 
 
 def _evaluated(step: Step, known: dict[Value, Any]) -> Sequence[Any]:

@@ -8,7 +8,8 @@ to sums, as far as it may as well be done to their total. What is left of most n
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from snncell.compiler.body import Body
 from snncell.compiler.formula import Elementwise
@@ -50,17 +51,24 @@ def is_elementwise(step: Step) -> bool:
     return isinstance(step.op, Elementwise) and loop_shape(step) is not None
 
 
-def split(body: Body) -> Split:
-    """Take a body apart."""
+def split(body: Body, states: Sequence[Value] = ()) -> Split:
+    """Take a body apart.
+
+    Args:
+        body: one step.
+        states: those of its sequences that are not there as sequences, but computed again in the loop.
+    """
     program = body.program()
     first, last = len(body.after), len(body.after) + len(body.ys)
     after, ys, sums = program.outputs[:first], program.outputs[first:last], program.outputs[last:]
-    carried, constant = {x._data for x in body.carry}, {x._data for x in body.consts}
-    before, ahead, rest = _leading(program.steps, carried, constant)
+    carried = {x._data for x in body.carry}.union(states)
+    before, rest = _leading(program.steps, {x._data for x in body.consts})
     modes = _modes(rest, after, ys, sums)
-    loop = [step for step in rest if modes.kind[step] == "loop"]
-    computed = carried.union(*(step.outputs for step in loop))
-    late = {value for step in rest if modes.kind[step] != "loop" for value in step.outputs}
+    ahead = _ahead(rest, modes.kind, carried)
+    gone = set(map(id, ahead))
+    placed = {mode: [s for s in rest if modes.kind[s] == mode and id(s) not in gone] for mode in _PLACES}
+    computed = carried.union(*(step.outputs for step in placed["loop"]))
+    late = {value for mode in ("sequence", "sum") for step in placed[mode] for value in step.outputs}
     sequences = [value for value, wanted in modes.wanted.items() if "sequence" in wanted and value in computed]
     summed = [value for value, wanted in modes.wanted.items() if "sum" in wanted and value not in late]
     return Split(
@@ -70,26 +78,40 @@ def split(body: Body) -> Split:
         sums,
         before,
         ahead,
-        loop,
-        [step for step in rest if modes.kind[step] == "sequence"],
-        [step for step in rest if modes.kind[step] == "sum"],
+        placed["loop"],
+        placed["sequence"],
+        placed["sum"],
         sequences,
         summed,
     )
 
 
-def _leading(steps: list[Step], carried: set[Value], constant: set[Value]) -> tuple[list[Step], list[Step], list[Step]]:
-    """What can be done before the loop, and the rest."""
-    fixed, moving = set(constant), set(carried)
+_PLACES = ("loop", "sequence", "sum")
+
+
+def _leading(steps: list[Step], constant: set[Value]) -> tuple[list[Step], list[Step]]:
+    """What depends on constants alone, and the rest."""
+    fixed = set(constant)
     before: list[Step] = []
-    along: list[Step] = []
+    rest: list[Step] = []
     for step in steps:
         values = values_in(step)
         if values and fixed.issuperset(values):
             before.append(step)
             fixed.update(step.outputs)
-        elif values and moving.isdisjoint(values) and step.op.over_time is not None:
-            along.append(step)  # of sequences alone
+        else:
+            rest.append(step)
+    return before, rest
+
+
+def _ahead(steps: list[Step], kind: dict[Step, str], carried: set[Value]) -> list[Step]:
+    """What the loop needs that is not elementwise and depends on the sequences alone, with all that leads to it."""
+    moving = set(carried)
+    along: list[Step] = []
+    for step in steps:
+        values = values_in(step)
+        if values and moving.isdisjoint(values) and step.op.over_time is not None and kind[step] == "loop":
+            along.append(step)
         else:
             moving.update(step.outputs)
     # Elementwise steps are better off in the loop, unless another step ahead of it waits for them.
@@ -99,9 +121,7 @@ def _leading(steps: list[Step], carried: set[Value], constant: set[Value]) -> tu
         if not is_elementwise(step) or not needed.isdisjoint(step.outputs):
             ahead.append(step)
             needed.update(values_in(step))
-    ahead.reverse()
-    gone = set(map(id, (*ahead, *before)))
-    return before, ahead, [step for step in steps if id(step) not in gone]
+    return ahead[::-1]
 
 
 class _Modes(NamedTuple):
@@ -132,7 +152,7 @@ def _modes(steps: list[Step], after: list[Value], ys: list[Value], sums: list[Va
 def _placed(step: Step, modes: set[str], reduced: set[Value]) -> tuple[str, str]:
     """Where a step runs, and how it then wants its inputs."""
     op = step.op
-    additive = modes == {"sum"} and op.additive and all(isinstance(x, Value) for x in step.inputs)
+    additive = modes == {"sum"} and op.additive and all(_is_float(x) for x in step.inputs)
     if additive and not reduced.isdisjoint(step.outputs):
         return "sum", "sum"
     if is_elementwise(step):
@@ -142,6 +162,10 @@ def _placed(step: Step, modes: set[str], reduced: set[Value]) -> tuple[str, str]
     if "loop" not in modes and op.over_time is not None:
         return "sequence", "sequence"
     return "loop", "loop"
+
+
+def _is_float(x: Any) -> bool:
+    return isinstance(x, Value) and x.dtype.kind == "f"
 
 
 def values_in(step: Step) -> list[Value]:

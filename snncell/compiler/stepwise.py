@@ -33,7 +33,8 @@ class StepLoop:
         self.segments = segments
         self.backwards = owner.body.backwards
         self.carry, self.sequences = owner.carry, parts.sequences
-        computed = set(owner.carry).union(*(step.outputs for step in parts.loop))
+        again = segments.carry if segments else []
+        computed = {*owner.carry, *again}.union(*(step.outputs for step in parts.loop))
         self.summed = [value for value in parts.summed if value in computed]
         self.plan = _StepPlan(parts, self.carry, parts.after, [*self.sequences, *self.summed])
         self.again = _StepPlan(segments.forward, segments.carry, segments.forward.after, []) if segments else None
