@@ -14,9 +14,9 @@ from snncell.kernels.build import build
 from snncell.kernels.policy import PARALLEL_SIZE
 from snncell.kernels.threads import BLAS, WORKERS
 
-# Measured with benchmarks/products.py: BLAS wins above these densities, and for products that take it microseconds.
-FORWARD_DENSITY = 0.15
-REVERSE_DENSITY = 0.08
+# Up to which densities events win, measured with benchmarks/products.py: forward and reverse, for products that BLAS
+# gets in parts for all threads, and for those that it gets whole, on one.
+DENSITIES = {True: (0.16, 0.08), False: (0.3, 0.12)}
 LEAST_WORK = 1 << 21  # multiplications
 PART_WORK = 1 << 24  # multiplications: a quarter of a millisecond, ten times what handing over a part costs
 MOST_PARTS = 64
@@ -44,11 +44,12 @@ def matmul_into(out: Any, x: Any, y: Any) -> None:
         n = y.shape[1]
         if x.size * n >= LEAST_WORK and n >= LEAST_COLUMNS and out.flags.c_contiguous:
             name, events = None, x
+            forward, reverse = DENSITIES[x.size * n >= 2 * PART_WORK]
             if x.flags.c_contiguous:
-                name = "rows_of_events" if _density(x) < FORWARD_DENSITY else None
+                name = "rows_of_events" if _density(x) < forward else None
             elif x.T.flags.c_contiguous:
                 events = x.T
-                name = "columns_of_events" if _density(events) < REVERSE_DENSITY else None
+                name = "columns_of_events" if _density(events) < reverse else None
             if name is not None:
                 kernel(name, dtypes.BY_NUMPY[x.dtype], 2 * x.size >= PARALLEL_SIZE)(
                     events, np.ascontiguousarray(y), out
