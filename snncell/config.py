@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from snncell.errors import ArgumentError, DeviceError
@@ -9,6 +10,7 @@ from snncell.errors import ArgumentError, DeviceError
 GRAPH_MODE = 0
 PYNATIVE_MODE = 1
 
+LISTENERS: list[Callable[[], None]] = []  # called when a setting has changed that something below goes by
 _context: dict[str, Any] = {"mode": PYNATIVE_MODE, "device_target": "CPU", "pool_limit": 1 << 31}
 
 
@@ -43,6 +45,8 @@ def set_context(*, mode: int | None = None, device_target: str | None = None, po
         if isinstance(pool_limit, bool) or not isinstance(pool_limit, int) or pool_limit < 0:
             raise ArgumentError(f"set_context: pool_limit is a number of bytes, 0 or more, not {pool_limit!r}.")
         _context["pool_limit"] = pool_limit
+        for listener in LISTENERS:
+            listener()
 
 
 def get_context(key: str) -> Any:

@@ -1,18 +1,27 @@
-"""The same bits for any number of threads, and jitted functions called from several Python threads at once."""
+"""The same bits for any number of threads; several Python threads at once; forks, the threading layer, and BLAS."""
 
 from __future__ import annotations
 
+import importlib.metadata
+import importlib.util
 import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
+from threadpoolctl import ThreadpoolController
 
-from snncell import Parameter, Tensor, grad, jit, ops
+import snncell
+from snncell import Parameter, Tensor, grad, jit, nn, ops
+from snncell.errors import ShapeError
+from snncell.kernels import policy
 from snncell.kernels.policy import PARALLEL_SIZE
+from snncell.kernels.threads import BLAS, WORKERS
 
 SCRIPT = """
 import hashlib
@@ -148,3 +157,600 @@ def test_two_python_threads_run_parallel_kernels_at_once() -> None:
         thread.join(timeout=120)
     assert len(found) == 100
     assert set(found) == {alone}
+
+
+# --- networks on several Python threads -------------------------------------------------------------------------------
+
+
+def network(seed: int, recurrent: bool = False) -> Any:
+    """A small spiking net and its training step, `step(x, labels) -> loss`, and its Parameters."""
+    snncell.set_seed(seed)
+    neuron = nn.Recurrent(nn.LIFNode(), nn.Dense(12, 12)) if recurrent else nn.LIFNode()
+    net = nn.SequentialCell([nn.Dense(10, 12), nn.MultiStep(neuron), nn.Dense(12, 3)])
+    optimizer = nn.Adam(net.trainable_params(), 1e-2)
+    loss_fn = nn.CrossEntropyLoss()
+    gradient = snncell.value_and_grad(lambda x, y: loss_fn(net(x).mean(0), y), None, weights=net.trainable_params())
+
+    def step(x: Any, labels: Any) -> Any:
+        loss, grads = gradient(x, labels)
+        optimizer(grads)
+        return loss
+
+    return step, net
+
+
+def trained(made: Any, how: Any, seed: int, steps: int) -> bytes:
+    """The losses and the weights after some steps."""
+    step, net = made
+    run = how(step)
+    rng = np.random.default_rng(seed)
+    x = Tensor(rng.normal(scale=2.0, size=(4, 6, 10)).astype(np.float32))
+    labels = Tensor(rng.integers(0, 3, 6))
+    found = [run(x, labels) for _ in range(steps)]
+    return b"".join(np.array(t.asnumpy()).tobytes() for t in (*found, *net.trainable_params()))
+
+
+def on_threads(*works: Any) -> list[Any]:
+    """What functions return that are called at once, on a thread each; an error is raised here."""
+    found: dict[int, Any] = {}
+    start = threading.Barrier(len(works))
+
+    def guarded(number: int) -> None:
+        try:
+            start.wait(timeout=60)
+            found[number] = works[number]()
+        except BaseException as error:  # raised in the main thread, where the test fails
+            found[number] = error
+
+    threads = [threading.Thread(target=guarded, args=(number,), daemon=True) for number in range(len(works))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=120)
+    assert not any(thread.is_alive() for thread in threads)
+    for value in found.values():
+        if isinstance(value, BaseException):
+            raise value
+    return [found[number] for number in range(len(works))]
+
+
+@pytest.mark.parametrize("recurrent", [False, True], ids=["fused", "step by step"])
+def test_two_python_threads_train_a_net_each(run: Any, recurrent: bool) -> None:
+    alone = [trained(network(seed, recurrent), run, seed, 6) for seed in (1, 2)]
+    nets = [network(seed, recurrent) for seed in (1, 2)]  # made one after the other: seeds are the process's
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-4)
+    try:
+        found = on_threads(*(lambda n=n: trained(nets[n], run, n + 1, 6) for n in range(2)))  # type: ignore[misc]
+    finally:
+        sys.setswitchinterval(interval)
+    assert found == alone
+    assert alone[0] != alone[1]
+
+
+def test_two_python_threads_share_a_jitted_net() -> None:
+    check_shared(jit(nn.SequentialCell([nn.Dense(10, 12), nn.MultiStep(nn.LIFNode())])))
+
+
+def test_two_python_threads_share_a_net() -> None:
+    check_shared(nn.SequentialCell([nn.Dense(10, 12), nn.MultiStep(nn.LIFNode())]))
+
+
+def test_two_python_threads_share_a_jitted_recurrent_net() -> None:
+    check_shared(jit(nn.MultiStep(nn.Recurrent(nn.LIFNode(), nn.Dense(10, 10)))))
+
+
+def test_two_python_threads_share_a_recurrent_net() -> None:
+    check_shared(nn.MultiStep(nn.Recurrent(nn.LIFNode(), nn.Dense(10, 10))))
+
+
+def test_two_python_threads_share_the_gradient_of_a_recurrent_net() -> None:
+    loop = nn.MultiStep(nn.Recurrent(nn.LIFNode(), nn.Dense(10, 10)))
+    check_shared(jit(grad(lambda x: (loop(x) * x).sum())))
+
+
+def check_shared(f: Any) -> None:
+    """Whether `f` gives two threads that call it at once what it gives one."""
+    xs = [Tensor(np.random.default_rng(n).normal(scale=2.0, size=(20, 4, 10)).astype(np.float32)) for n in range(2)]
+    alone = [np.array(f(x).asnumpy()) for x in xs]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        found = on_threads(*(lambda n=n: [np.array(f(xs[n]).asnumpy()) for _ in range(50)] for n in range(2)))  # type: ignore[misc]
+    finally:
+        sys.setswitchinterval(interval)
+    assert [sum(not np.array_equal(one, alone[n]) for one in found[n]) for n in range(2)] == [0, 0]
+
+
+# --- forks ------------------------------------------------------------------------------------------------------------
+
+FORKS = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+
+NET = """
+import hashlib, multiprocessing, os, signal, sys, threading
+import numpy as np
+import snncell
+from snncell import Tensor, nn, ops
+from snncell.kernels import policy
+from snncell.kernels.threads import BLAS
+
+rng = np.random.default_rng(0)
+snncell.set_seed(0)
+net = nn.SequentialCell([nn.Dense(300, 310), nn.MultiStep(nn.LIFNode()), nn.Dense(310, 20)])
+x = Tensor(rng.normal(scale=2.0, size=(8, 60, 300)).astype(np.float32))  # parallel kernels, and products in parts
+gradient = snncell.jit(snncell.grad(lambda x: ops.square(net(x)).sum(), 0, weights=net.trainable_params()))
+
+def digest(*_):
+    found = hashlib.sha256(net(x).asnumpy().tobytes())
+    first, weights = gradient(x)
+    for tensor in (first, *weights):
+        found.update(np.ascontiguousarray(tensor.asnumpy()).tobytes())
+    return found.hexdigest()
+"""
+
+FORK = (
+    NET
+    + """
+before = digest()
+reading, writing = os.pipe()
+child = os.fork()
+if child == 0:
+    signal.alarm(60)
+    os.write(writing, digest().encode())
+    os._exit(0)
+os.close(writing)
+with os.fdopen(reading) as pipe:
+    print(before, pipe.read(), digest(), os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), policy.threading_layer())
+"""
+)
+
+POOL = (
+    NET
+    + """
+if __name__ == "__main__":
+    before = digest()
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        print(before, *pool.map_async(digest, range(4)).get(timeout=90), digest())
+"""
+)
+
+
+def in_a_process(script: str, *flags: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A script in a process of its own, which must end well."""
+    done = subprocess.run(
+        [sys.executable, *(flags or ("-W", "ignore::DeprecationWarning")), "-c", script],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+@FORKS
+@pytest.mark.compiled
+def test_a_process_forked_after_a_parallel_kernel_runs_a_net() -> None:
+    before, inside, after, code, layer = in_a_process(FORK).stdout.split()
+    if layer == "omp":
+        pytest.skip("Numba has no threading layer here that can be forked")
+    assert code == "0"
+    assert before == inside == after
+
+
+@FORKS
+@pytest.mark.compiled
+def test_forked_workers_run_a_net() -> None:
+    layer = in_a_process(LAYER).stdout.split()[0]
+    if layer == "omp":
+        pytest.skip("Numba has no threading layer here that can be forked")
+    found = in_a_process(POOL).stdout.split()
+    assert len(found) == 6 and len(set(found)) == 1
+
+
+FORK_WHILE_LOCKED = """
+import os, signal, threading
+from snncell import ops
+from snncell.tape.state import EFFECTS
+
+ready, done = threading.Event(), threading.Event()
+
+def hold():
+    with EFFECTS:  # as another thread does that draws, or that runs a jitted training step
+        ready.set()
+        done.wait()
+
+thread = threading.Thread(target=hold)
+thread.start()
+ready.wait()
+child = os.fork()
+if child == 0:
+    signal.alarm(5)
+    ops.uniform((3,))
+    os._exit(7)
+done.set()
+thread.join()
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@FORKS
+def test_a_process_forked_while_another_thread_trains_can_draw() -> None:
+    assert in_a_process(FORK_WHILE_LOCKED).stdout == "7\n"
+
+
+# --- the number of threads, and the layer -----------------------------------------------------------------------------
+
+LAYER = """
+import os
+from snncell import jit, ops
+from snncell.kernels import policy
+
+jit(lambda x: ops.exp(x) * 2.0)(ops.ones((300, 1000)))
+print(policy.threading_layer(), policy.number_of_threads(), os.environ.get("OMP_WAIT_POLICY"))
+"""
+
+PRODUCT = """
+from snncell import ops
+from snncell.kernels import policy
+
+(ops.ones((1024, 300)) @ ops.ones((300, 300))).asnumpy()
+print(policy.threading_layer())
+"""
+
+HAS_TBB = (
+    sys.platform.startswith("linux")
+    and bool(importlib.util.find_spec("numba.np.ufunc.tbbpool"))
+    and any(distribution.metadata["Name"] == "tbb" for distribution in importlib.metadata.distributions())
+)
+TBB = pytest.mark.skipif(not HAS_TBB, reason="the tbb wheel is not installed, or Numba is built without it")
+
+
+@pytest.mark.compiled
+def test_one_thread_by_the_environment() -> None:
+    script = LAYER + "\nfrom snncell.kernels.threads import WORKERS\nWORKERS.run(str, range(9))\nprint(WORKERS._pool)"
+    _, number, _, pool = in_a_process(script, NUMBA_NUM_THREADS="1").stdout.split()
+    assert (number, pool) == ("1", "None")
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("number", [1, 2])
+def test_numbas_number_of_threads_is_respected(number: int) -> None:
+    if number > numba.config.NUMBA_NUM_THREADS:
+        pytest.skip("this machine has one core")
+    before = policy.number_of_threads()
+    numba.set_num_threads(number)
+    try:
+        assert policy.number_of_threads() == number
+        threads: set[int] = set()
+        seen: list[int] = []
+        meeting = threading.Barrier(number)
+
+        def part(which: int) -> None:
+            if which < number:
+                meeting.wait(timeout=60)  # so many run at once
+            threads.add(threading.get_ident())
+            seen.append(which)
+
+        WORKERS.run(part, range(40))
+        assert sorted(seen) == list(range(40)) and len(threads) == number
+        assert threading.get_ident() in threads
+    finally:
+        numba.set_num_threads(before)
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("layer", ["workqueue", "omp", "tbb"])
+@pytest.mark.parametrize("threads", ["1", "2"])
+def test_a_layer_that_the_user_has_chosen_is_left_alone(layer: str, threads: str) -> None:
+    pool = {"workqueue": "workqueue", "omp": "omppool", "tbb": "tbbpool"}[layer]
+    environment = {"NUMBA_THREADING_LAYER": layer, "NUMBA_NUM_THREADS": threads}
+    if layer == "tbb":
+        environment["LD_LIBRARY_PATH"] = str(Path(sys.prefix) / "lib")  # the user's own business
+    script = f"import numba.np.ufunc.{pool}" if layer != "workqueue" else ""
+    if (
+        layer != "workqueue"
+        and subprocess.run(
+            [sys.executable, "-c", script], env={**os.environ, **environment}, capture_output=True, check=False
+        ).returncode
+    ):
+        pytest.skip(f"Numba cannot load {layer} here")
+    waiting = os.environ.get("OMP_WAIT_POLICY")
+    assert in_a_process(LAYER, **environment).stdout.split() == [layer, threads, str(waiting)]
+
+
+@TBB
+@pytest.mark.compiled
+@pytest.mark.parametrize("script", [LAYER, PRODUCT], ids=["loop", "product"])
+def test_the_layer_is_tbb_where_it_is_installed(script: str) -> None:
+    assert in_a_process(script).stdout.split()[0] == "tbb"
+
+
+AT_ONCE = """
+import importlib.metadata, threading, time
+import numba
+from snncell.kernels import policy
+
+files = importlib.metadata.files
+importlib.metadata.files = lambda name: time.sleep(0.2) or files(name)  # on a slow disk
+threads = [threading.Thread(target=policy.number_of_threads) for _ in "ab"]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(policy.threading_layer())
+"""
+
+
+@TBB
+@pytest.mark.compiled
+def test_the_layer_is_tbb_if_two_threads_ask_at_once() -> None:
+    assert in_a_process(AT_ONCE).stdout == "tbb\n"
+
+
+WITHOUT_TBB = """
+import importlib.metadata
+
+def missing(name):
+    raise importlib.metadata.PackageNotFoundError(name)
+
+importlib.metadata.files = missing
+"""
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("chosen", [None, "active"])
+def test_without_tbb_threads_sleep_while_they_wait(chosen: str | None) -> None:
+    environment = {"OMP_DISPLAY_ENV": "TRUE", **({} if chosen is None else {"OMP_WAIT_POLICY": chosen})}
+    done = in_a_process(WITHOUT_TBB + LAYER, **environment)
+    layer, _, waiting = done.stdout.split()
+    if layer == "tbb":
+        pytest.skip("the loader finds TBB without our help here")
+    assert waiting == (chosen or "passive")
+    if "OMP_WAIT_POLICY" in done.stderr:  # what the library has taken from it
+        assert f"OMP_WAIT_POLICY = '{(chosen or 'passive').upper()}'" in done.stderr
+
+
+# --- what outlives the main thread ------------------------------------------------------------------------------------
+
+LATE = """
+import atexit, sys, threading, time
+from snncell import ops
+from snncell.kernels import policy
+
+x, y = ops.ones((1024, 300)), ops.ones((300, 300))
+if "early" in sys.argv:
+    x @ y
+
+def late():
+    if "thread" in sys.argv:
+        threading.main_thread().join()
+        time.sleep(0.2)
+    print((x @ y).asnumpy()[0, 0], flush=True)
+
+if "thread" in sys.argv:
+    threading.Thread(target=late).start()
+else:
+    atexit.register(late)
+"""
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("how", ["thread", "atexit"])
+@pytest.mark.parametrize("when", ["early", "late"])
+def test_products_when_the_main_thread_has_ended(how: str, when: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", LATE, how, when],
+        env={**os.environ, "NUMBA_NUM_THREADS": "2"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert (done.stdout, done.stderr) == ("300.0\n", "")
+
+
+# --- BLAS -------------------------------------------------------------------------------------------------------------
+
+
+def numbers() -> list[int]:
+    """The threads of the BLAS libraries."""
+    return [library.get_num_threads() for library in threadpool_libraries()]
+
+
+def threadpool_libraries() -> list[Any]:
+    ours = {library.path for library in BLAS._found()}  # other libraries may be loaded later, SciPy's for one
+    found = [c for c in ThreadpoolController().select(user_api="blas").lib_controllers if c.filepath in ours]
+    if not found:
+        pytest.skip("NumPy's BLAS is none whose threads can be counted")
+    return found
+
+
+@pytest.fixture(params=[2, 3])
+def several(request: pytest.FixtureRequest) -> Any:
+    """BLAS libraries with this many threads."""
+    libraries = threadpool_libraries()
+    before = numbers()
+    for library in libraries:
+        library.set_num_threads(request.param)
+    given = numbers()
+    yield given
+    for library, number in zip(libraries, before, strict=True):
+        library.set_num_threads(number)
+
+
+def test_blas_has_one_thread_inside_and_as_many_as_before_outside(several: list[int]) -> None:
+    one = [1] * len(several)
+    with BLAS:
+        assert numbers() == one
+        with BLAS:
+            assert numbers() == one
+        assert numbers() == one
+    assert numbers() == several
+    with pytest.raises(ZeroDivisionError), BLAS, BLAS:
+        _ = 1 / 0
+    assert numbers() == several
+    for library in threadpool_libraries():
+        library.set_num_threads(2)  # it is looked at anew each time
+    changed = numbers()
+    with BLAS:
+        assert numbers() == one
+    assert numbers() == changed
+
+
+def test_blas_has_one_thread_until_the_last_has_left(several: list[int]) -> None:
+    one = [1] * len(several)
+    inside, leave = threading.Event(), threading.Event()
+
+    def stay() -> None:
+        with BLAS:
+            inside.set()
+            assert leave.wait(timeout=60)
+
+    thread = threading.Thread(target=stay)
+    with BLAS:
+        thread.start()
+        assert inside.wait(timeout=60)
+    assert numbers() == one  # the other is still there
+    with BLAS:
+        leave.set()
+        thread.join()
+        assert numbers() == one
+    assert numbers() == several
+
+
+def test_blas_has_one_thread_inside_on_another_python_thread(several: list[int]) -> None:
+    def look() -> list[int]:
+        with BLAS:
+            return numbers()
+
+    assert on_threads(look) == [[1] * len(several)]
+    assert numbers() == several
+
+
+def test_another_python_thread_may_be_the_last_to_leave(several: list[int]) -> None:
+    inside, leave = threading.Event(), threading.Event()
+
+    def stay() -> None:
+        with BLAS:
+            inside.set()
+            assert leave.wait(timeout=60)
+
+    thread = threading.Thread(target=stay)
+    with BLAS:
+        thread.start()
+        assert inside.wait(timeout=60)
+    leave.set()
+    thread.join()
+    assert numbers() == several
+
+
+def test_blas_is_left_as_it_was_by_many_threads(several: list[int]) -> None:
+    def work() -> int:
+        wrong = 0
+        for _ in range(300):
+            with BLAS:
+                wrong += numbers_of(libraries) != [1] * len(libraries)
+        return wrong
+
+    libraries = threadpool_libraries()
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        assert on_threads(work, work, work) == [0, 0, 0]
+    finally:
+        sys.setswitchinterval(interval)
+    assert numbers() == several
+
+
+def numbers_of(libraries: list[Any]) -> list[int]:
+    return [library.get_num_threads() for library in libraries]
+
+
+def test_products_leave_blas_as_it_was(several: list[int], run: Any) -> None:
+    w = Tensor(np.ones((20, 20), np.float32))
+    run(lambda x: x @ w)(w)
+    assert numbers() == several
+    with pytest.raises(ShapeError):
+        run(lambda x: x @ w)(Tensor(np.ones((3, 4), np.float32)))
+    assert numbers() == several
+
+
+BLAS_FORK = """
+import os, signal, threading
+import numpy as np
+from threadpoolctl import ThreadpoolController
+from snncell.kernels.threads import BLAS
+
+libraries = ThreadpoolController().select(user_api="blas").lib_controllers
+
+def numbers():
+    return [library.get_num_threads() for library in libraries]
+
+before = numbers()
+assert min(before) == 2, before
+
+def child():
+    signal.alarm(30)
+    assert numbers() == before, f"outside: {numbers()}, not {before}"
+    for _ in range(2):
+        with BLAS:
+            assert numbers() == [1] * len(libraries), f"inside: {numbers()}"
+        assert numbers() == before, f"after: {numbers()}, not {before}"
+    os._exit(7)
+
+def ended(number):
+    print(os.waitstatus_to_exitcode(os.waitpid(number, 0)[1]))
+    assert numbers() == before
+"""
+OUTSIDE = """
+with BLAS:
+    pass
+number = os.fork()
+if number == 0:
+    child()
+ended(number)
+"""
+INSIDE = """
+with BLAS:
+    number = os.fork()
+if number == 0:
+    child()
+ended(number)
+"""
+ELSEWHERE = """
+ready, leave = threading.Event(), threading.Event()
+
+def stay():
+    with BLAS:
+        ready.set()
+        leave.wait()
+
+thread = threading.Thread(target=stay)
+thread.start()
+ready.wait()
+number = os.fork()
+if number == 0:
+    child()
+leave.set()
+thread.join()
+ended(number)
+"""
+
+
+@FORKS
+@pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param(OUTSIDE, id="outside"),
+        pytest.param(INSIDE, id="inside"),
+        pytest.param(ELSEWHERE, id="another thread inside"),
+    ],
+)
+def test_a_forked_process_has_the_threads_of_blas_that_it_should(script: str) -> None:
+    if os.cpu_count() == 1:
+        pytest.skip("this machine has one core: BLAS has one thread everywhere")
+    two = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "2")
+    done = in_a_process(BLAS_FORK + script, **two)
+    assert done.stdout == "7\n", done.stderr

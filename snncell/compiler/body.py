@@ -71,7 +71,9 @@ class Body:
         arriving = [n for n in range(len(self.after), len(self.outs)) if present[n]]
         cotangents: dict[Entry, list[Tensor | None]] = {}
         with tracing_to(trace), recording_on(tape if STATE.tape is not None else None):
-            seeds = {n: watched(trace.new_input(*self.outs[n]._data.spec)) for n in (*flowing, *arriving)}
+            seeds = {
+                n: watched(trace.new_input(self.outs[n].shape, self.outs[n]._data.dtype)) for n in (*flowing, *arriving)
+            }
             for n, seed in seeds.items():
                 out = self.outs[n]
                 if out._entry is not None:
@@ -127,7 +129,7 @@ def trace_body(
     carried: list[Parameter] = []
     while True:
         body = _traced(f, carry, xs, backwards, who, carried)
-        missing = [p for p in body.trace.written if p not in carried]
+        missing = [p for p in body.trace.written if all(p is not q for q in carried)]
         if not missing:
             return body, carried
         carried += missing  # a Parameter that a step writes is a state, and is traced as one

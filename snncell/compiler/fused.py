@@ -47,6 +47,7 @@ def obstacle(parts: Split, carry: Sequence[Value], segments: Segments | None) ->
         return "its states have different shapes"
     computed = {value for step in parts.loop for value in step.outputs}
     outgoing = [*carry, *parts.after, *parts.sequences, *(value for value in parts.summed if value in computed)]
+    outgoing += [*segments.carry, *segments.forward.after] if segments else []
     small = next((value for value in outgoing if value.shape != space), None)
     if small is not None:
         return f"one of its values has shape {small.shape}, the others {space}"

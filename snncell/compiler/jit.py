@@ -194,7 +194,7 @@ def _refuse_leaks(trace: Trace) -> None:
             if isinstance(value, Tensor) and isinstance(value._data, Value):
                 object.__delattr__(cell, name)
                 raise TraceError(
-                    f"{type(cell).__name__}.{name} is set to a Tensor inside a function that snncell.jit traces; it "
+                    f"{type(cell).__name__}.{name} is set to a Tensor inside a function that is traced; it "
                     f"would never change again. Return it as a state, or make self.{name} a Parameter "
                     f"(requires_grad=False) and write to it by ops.assign."
                 )

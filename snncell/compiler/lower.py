@@ -77,7 +77,7 @@ class Lowered:
         """All outputs, from the arrays of all inputs."""
         parts = self.parts
         known = dict(zip((*self.carry, *self.xs, *self.consts), arrays, strict=True))
-        moving = set(self.xs)
+        moving = set(self.xs).difference(self.segments.carry if self.segments else ())
         for step in self.before:
             known.update(zip(step.outputs, _evaluated(step, known), strict=True))
         for step in self.ahead:

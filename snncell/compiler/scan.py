@@ -30,6 +30,7 @@ def run(
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Trace `f`, and run it over the sequences: the last state, and the collected results."""
     body, written = trace_body(f, carry, xs, backwards, who)
+    every = every if body.carry else None  # without states there is nothing to store
     states = [*carry, *(p.value() for p in written)]
     with EFFECTS if written and STATE.trace is None else nullcontext():
         scan, outs = _bound(body, [*states, *xs, *body.captured], xs[0].shape[0], every, who)
@@ -151,21 +152,31 @@ class Scan(Primitive):
         forward, body, steps = self.segments.body, self.body, entry.attrs["steps"]
         places = {x._data: n for n, x in enumerate((*body.carry, *body.xs, *body.consts))}
         states = [places[x._data] for x in forward.carry]
+        live = [n for n, x in enumerate(entry.inputs) if x._entry is not None]
 
-        def whole(*inputs: Tensor) -> Any:
-            taken = [inputs[places[x._data]] for x in (*forward.xs, *forward.consts)]
+        def whole(*watched: Tensor) -> Any:
+            given = list(entry.inputs)
+            for n, x in zip(live, watched, strict=True):
+                given[n] = x
+            # What the forward takes and never uses has been left out.
+            xs = [given[places[x._data]] if x._data in places else _unused(x, (steps,)) for x in forward.xs]
+            consts = [given[places[x._data]] if x._data in places else _unused(x, ()) for x in forward.consts]
             again = Scan(forward.with_states(), len(forward.ys), None, self.who)
-            found = again.bind(*(inputs[n][0] for n in states), *taken, steps=steps)
-            given = list(inputs)
+            found = again.bind(*(given[n][0] for n in states), *xs, *consts, steps=steps)
             for n, rows in zip(states, found[len(states) + len(forward.ys) :], strict=False):
                 given[n] = rows
             scan, found = _bound(body, given, steps, None, self.who)
             collected = len(body.after) + len(body.ys)
             return [*found[:collected], *found[len(body.after) + len(scan.body.ys) :]]
 
-        found, pull = vjp(whole, *entry.inputs)[:2]
+        found, pull = vjp(whole, *(entry.inputs[n] for n in live))[:2]
         grads = pull(*(_seed(dout, (out.shape, out._data.dtype)) for dout, out in zip(douts, found, strict=True)))
-        return list(grads) if isinstance(grads, tuple) else [grads]
+        spread = dict(zip(live, grads if isinstance(grads, tuple) else (grads,), strict=True))
+        return [spread.get(n) for n in range(len(entry.inputs))]
+
+
+def _unused(x: Tensor, first: tuple[int, ...]) -> Tensor:
+    return zeros_of((first + x.shape, x._data.dtype))
 
 
 def _seed(dout: Tensor | None, spec: Any) -> Tensor:

@@ -55,47 +55,39 @@ class StepLoop:
             count = -(-steps // (self.every or 1))
             stored = [empty((count, *value.shape), value.dtype) for value in self.carry]
         kept: list[list[Any]] = []
-        self.plan.begin(known, moving, ys)
-        if self.again is not None:
-            self.again.begin(known, moving, {})
+        run = _StepRun(self.plan, known, moving, ys, self.segments)
+        again = None if self.again is None else _StepRun(self.again, known, moving, {})
         for turn in range(steps):
             place = steps - 1 - turn if self.backwards else turn
             if self.storing and turn % (self.every or 1) == 0:
                 for rows, state in zip(stored, states, strict=True):
                     rows[turn // (self.every or 1)] = state
             now: dict[Value, Any] = {}
-            if self.segments:
+            if self.segments and again:
                 if not kept:
-                    kept = self._segment(known, steps, steps - 1 - turn)
+                    kept = self._segment(again, known, steps, steps - 1 - turn)
                 now = dict(zip(self.segments.carry, kept.pop(), strict=True))
-            results = self.plan.take(states, place, turn, now)
+            results = run.take(states, place, turn, now)
             states = results[: len(states)]
             for value, result in zip(totals, results[len(states) :], strict=True):
                 totals[value] += result
-        # The buffers of the last steps are this run's own; nothing writes to them again.
-        self.plan.end()
-        if self.again is not None:
-            self.again.end()
-        return states, ys, totals, stored
+        # Copies: a state may be a row of a sequence, and would keep all of that.
+        return [np.array(state) for state in states], ys, totals, stored
 
-    def _segment(self, known: dict[Value, Any], steps: int, last: int) -> list[list[Any]]:
+    def _segment(self, again: _StepRun, known: dict[Value, Any], steps: int, last: int) -> list[list[Any]]:
         """The states before each step of the segment that ends with step `last` of the forward."""
-        assert self.segments is not None and self.again is not None  # the caller's choice
+        assert self.segments is not None  # the caller's choice
         first = last - last % self.segments.every
         kept = [[known[value][first // self.segments.every] for value in self.segments.carry]]
         for turn in range(first, last):
             place = turn if self.backwards else steps - 1 - turn
             # Copies, for the plan has two places for a state, and a segment keeps more.
-            kept.append([np.array(state) for state in self.again.take(kept[-1], place, turn, {})])
+            kept.append([np.array(state) for state in again.take(kept[-1], place, turn, {})])
         return kept
 
 
 class _StepPlan:
-    """The plan of one step of a loop, and while a loop runs, the arrays that its steps take turns in.
-
-    Every launch has two places for each result, one for even steps and one for odd ones: what the last step made is
-    read while this step's is written. A result that is wanted as a sequence is put where it belongs in that.
-    """
+    """The plan of one step of a loop, and what it takes and gives."""
 
     def __init__(self, parts: Split, carry: Sequence[Value], after: list[Value], others: list[Value]) -> None:
         results = [*after, *others]
@@ -104,43 +96,60 @@ class _StepPlan:
         program = drop_dead(Program([], {}, [], parts.loop, results, {}))
         self.outside = list(dict.fromkeys(x for x in taken if x not in inside))
         self.plan = Plan(program._replace(inputs=[*carry, *self.outside]))
-        self.states = len(after)
         self.targets = self.plan.targets()
-        # A state that is handed on as it came must not be overwritten two steps later.
-        self.handed_on = [value in carry for value in after]
+        # A state that no launch has put in a place of its own may be a view of what was there before the step, and
+        # that is overwritten two steps later.
+        self.may_be_views = [value not in self.targets for value in after]
 
-    def begin(self, known: dict[Value, Any], moving: set[Value], ys: dict[Value, Any]) -> None:
-        """Make ready for a loop over these sequences and constants, which fills `ys`."""
+
+class _StepRun:
+    """A loop that runs: the arrays that its steps take turns in.
+
+    Every launch has two places for each result, one for even steps and one for odd ones: what the last step made is
+    read while this step's is written. A result that is wanted as a sequence is put where it belongs in that. Each run
+    has its own, for others may run on other threads.
+    """
+
+    def __init__(
+        self,
+        plan: _StepPlan,
+        known: dict[Value, Any],
+        moving: set[Value],
+        ys: dict[Value, Any],
+        again: Segments | None = None,
+    ) -> None:
+        self.plan = plan
+        computed_again = () if again is None else again.carry
         self.given: list[tuple[Any, bool]] = []
-        for value in self.outside:
-            array = known.get(value)
+        for value in plan.outside:
+            array = None if value in computed_again else known[value]
             if array is not None and value not in moving:
                 array = np.ascontiguousarray(array)  # once, not at each step
             self.given.append((array, value in moving))
-        buffers = {slot: value for value, slot in self.targets.items() if value not in ys}
-        self.buffers = [{slot: np.empty(value.shape, value.dtype) for slot, value in buffers.items()} for _ in range(2)]
-        self.rows = [(self.targets[value], rows) for value, rows in ys.items() if value in self.targets]
-        places = {value: n for n, value in enumerate(self.plan.program.outputs)}
-        self.copied = [(places[value], rows) for value, rows in ys.items() if value not in self.targets]
+        places = {slot: value for value, slot in plan.targets.items() if value not in ys}
+        self.buffers = [{slot: np.empty(v.shape, v.dtype) for slot, v in places.items()} for _ in range(2)]
+        self.rows = [(plan.targets[value], rows) for value, rows in ys.items() if value in plan.targets]
+        outputs = {value: n for n, value in enumerate(plan.plan.program.outputs)}
+        self.copied = [(outputs[value], rows) for value, rows in ys.items() if value not in plan.targets]
         self.collected = len(ys)
 
-    def end(self) -> None:
-        """Let go of the arrays."""
-        self.given, self.buffers, self.rows, self.copied = [], [], [], []
-
     def take(self, states: Sequence[Any], place: int, turn: int, now: dict[Value, Any]) -> list[Any]:
-        """One step from `states`, at `place` of the sequences; `now` are the states of another loop at this step."""
-        taken = [array[place] if moves else array for array, moves in self.given]
+        """One step from `states`, at `place` of the sequences; `now` are the states of another loop at this step.
+
+        Gives the states after the step, and what is to be added up.
+        """
+        taken = [array[place, ...] if moves else array for array, moves in self.given]
         if now:
-            taken = [now.get(value, array) for value, array in zip(self.outside, taken, strict=True)]
+            taken = [now.get(value, array) for value, array in zip(self.plan.outside, taken, strict=True)]
         into = self.buffers[turn % 2]
         for slot, rows in self.rows:
-            into[slot] = rows[place]
-        results = self.plan.carry_out([*states, *taken], into)
+            into[slot] = rows[place, ...]
+        results = self.plan.plan.carry_out([*states, *taken], into)
         for number, rows in self.copied:
             rows[place] = results[number]
+        count = len(self.plan.may_be_views)
         after = [
-            np.array(state) if handed_on else state
-            for state, handed_on in zip(results[: self.states], self.handed_on, strict=True)
+            np.array(state) if may_be_view else state
+            for state, may_be_view in zip(results[:count], self.plan.may_be_views, strict=True)
         ]
-        return [*after, *results[self.states + self.collected :]]
+        return [*after, *results[count + self.collected :]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextvars
 import math
 import os
@@ -32,15 +33,16 @@ def empty(shape: tuple[int, ...], dtype: Any) -> Any:
 class Pool:
     """Memory that nothing uses at present: blocks by their size.
 
-    At most `snncell.get_context("pool_limit")` bytes are kept; `clear` lets go of all.
+    At most `snncell.get_context("pool_limit")` bytes are kept, those of the last sizes; `clear` lets go of all.
     """
 
     ALIGNMENT = 64  # bytes: a cache line, and a vector register
 
     def __init__(self) -> None:
-        # Arrays may die when the interpreter ends and the names of this module are gone: `give` uses none of them.
-        self._setting = config.get_context
+        self.ended = False
         self._begin()
+        # Arrays may die when the interpreter ends and the names of this module are gone.
+        atexit.register(self._end)
         if hasattr(os, "register_at_fork"):  # the lock may be held by a thread that the child does not have
             os.register_at_fork(after_in_child=self._begin)
 
@@ -49,23 +51,49 @@ class Pool:
         self._lock = threading.RLock()  # a lease may end while this thread is in here, if the collector runs
         self.held = 0
 
+    def _end(self) -> None:
+        self.ended = True
+        self.clear()
+
     def take(self, size: int) -> Any:
         """A block of at least `size` bytes."""
         size = _rounded(size)
         with self._lock:
-            blocks = self._free.get(size)
+            blocks = self._free.pop(size, None)
             if blocks:
+                self._free[size] = blocks  # the last that was asked for
                 self.held -= size
                 return blocks.pop()
         return np.empty(size + self.ALIGNMENT, np.uint8)
 
     def give(self, block: Any) -> None:
         """Keep a block for later, within the limit."""
+        if self.ended:
+            return
         size = block.size - self.ALIGNMENT
+        limit = config.get_context("pool_limit")
         with self._lock:
-            if self.held + size <= self._setting("pool_limit"):
+            while self._free and self.held + size > limit:
+                self._let_go()
+            if size <= limit:
                 self._free.setdefault(size, []).append(block)
                 self.held += size
+
+    def _let_go(self) -> None:
+        """Free a block of the size that was asked for the longest ago."""
+        oldest = next(iter(self._free))
+        blocks = self._free[oldest]
+        if blocks:
+            blocks.pop()
+            self.held -= oldest
+        if not blocks:
+            del self._free[oldest]
+
+    def fit(self) -> None:
+        """Free what is beyond the limit."""
+        with self._lock:
+            while self._free and self.held > config.get_context("pool_limit"):
+                self._let_go()
 
     def clear(self) -> None:
         """Let go of all blocks."""
@@ -96,6 +124,7 @@ class _Lease:
 
 
 POOL = Pool()
+config.LISTENERS.append(POOL.fit)
 
 
 def empty_pool() -> None:

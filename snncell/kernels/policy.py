@@ -7,6 +7,7 @@ import importlib
 import importlib.metadata
 import os
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -18,11 +19,8 @@ PARALLEL_SIZE = 131_072
 CALL_COST = 5
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-_NO_SEARCH = dict.fromkeys(
-    ("comprehension", "reduction", "inplace_binop", "setitem", "numpy", "stencil", "fusion"), False
-)
-
 _threads_chosen = False
+_choosing = threading.Lock()
 
 
 def compile_kernel(
@@ -38,8 +36,7 @@ def compile_kernel(
     """
     numba: Any = importlib.import_module("numba")  # half of `import snncell`'s time, were it imported at the top
 
-    if parallel:
-        _choose_threading_layer()
+    _choose_threading_layer()
     kernel: Any = numba.njit(  # without a signature: it is compiled when it has its cache
         error_model="numpy",  # 1 / 0 is inf as in NumPy; Python's check for it would stop vectorisation
         fastmath=False,  # reordering sums would change which neuron spikes
@@ -88,9 +85,13 @@ def _choose_threading_layer() -> None:
     threads spin while they wait. The wheel puts the library where the loader does not look, so it is loaded here.
     """
     global _threads_chosen
-    if _threads_chosen:
-        return
-    _threads_chosen = True
+    with _choosing:
+        if not _threads_chosen:
+            _load_tbb()
+            _threads_chosen = True
+
+
+def _load_tbb() -> None:
     if "NUMBA_THREADING_LAYER" in os.environ or not sys.platform.startswith("linux"):
         return
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # in case OpenMP is what Numba ends up with

@@ -22,7 +22,8 @@ PART_WORK = 1 << 24  # multiplications: a quarter of a millisecond, ten times wh
 MOST_PARTS = 64
 ROWS = 16  # parts are multiples of so many rows, which BLAS takes together
 LEAST_COLUMNS = 16  # of the result: a register of float32
-SAMPLES = 4096  # elements that are looked at for the density, in whole rows
+SAMPLES = 4096  # elements that are looked at for the density, in whole rows,
+SAMPLED_ROWS = 16  # of which there are at least so many
 
 
 def matmul(x: Any, y: Any) -> Any:
@@ -32,7 +33,8 @@ def matmul(x: Any, y: Any) -> Any:
     result agrees to rounding, but a zero times inf or NaN is left out.
     """
     if not (x.ndim == y.ndim == 2 and x.dtype == y.dtype and x.size and y.size):
-        return np.matmul(x, y)
+        with BLAS:
+            return np.matmul(x, y)
     out = empty((x.shape[0], y.shape[1]), x.dtype)
     matmul_into(out, x, y)
     return out
@@ -42,7 +44,7 @@ def matmul_into(out: Any, x: Any, y: Any) -> None:
     """`matmul`, put into `out`."""
     if x.ndim == y.ndim == 2 and x.dtype == y.dtype and x.dtype.kind == "f" and x.dtype.itemsize >= 4:
         n = y.shape[1]
-        if x.size * n >= LEAST_WORK and n >= LEAST_COLUMNS and out.flags.c_contiguous:
+        if x.size * n >= LEAST_WORK and n >= LEAST_COLUMNS and x.shape[1] == len(y) and out.flags.c_contiguous:
             name, events = None, x
             forward, reverse = DENSITIES[x.size * n >= 2 * PART_WORK]
             if x.flags.c_contiguous:
@@ -72,7 +74,7 @@ def _dense(out: Any, x: Any, y: Any) -> None:
 
 def _density(x: Any) -> float:
     """The part of elements that are not zero, from some of the rows."""
-    rows = x[:: max(1, x.size // SAMPLES)]
+    rows = x[:: max(1, min(x.size // SAMPLES, len(x) // SAMPLED_ROWS))]
     return float(np.count_nonzero(rows) / max(1, rows.size))
 
 

@@ -11,7 +11,9 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from itertools import product
 from types import TracebackType
 from typing import Any
 
@@ -22,39 +24,67 @@ class _Blas:
     """A context in which BLAS runs on one thread; whatever was set before comes back when the last leaves it."""
 
     def __init__(self) -> None:
-        self._begin()
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._begin)
-
-    def _begin(self) -> None:
         self._lock = threading.Lock()
         self._inside = 0
-        self._libraries: list[Any] | None = None
+        self._libraries: list[_Library] | None = None
         self._before: list[int] = []
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._in_child)
+
+    def _in_child(self) -> None:
+        """What other threads were inside of, the child will not leave: it begins outside."""
+        self._lock = threading.Lock()
+        if self._inside:
+            self._inside = 0
+            self._restore()
 
     def __enter__(self) -> None:
         with self._lock:
             if self._inside == 0:
-                libraries = self._found()
-                self._before = [library.get_num_threads() for library in libraries]
-                for library in libraries:
-                    library.set_num_threads(1)
+                self._before = [library.number() for library in self._found()]
+                for library in self._found():
+                    library.set_number(1)
             self._inside += 1
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         with self._lock:
-            self._inside -= 1
-            if self._inside == 0:
-                for library, number in zip(self._found(), self._before, strict=True):
-                    library.set_num_threads(number)
+            if self._inside:  # not where a child leaves what its parent entered
+                self._inside -= 1
+                if self._inside == 0:
+                    self._restore()
 
-    def _found(self) -> list[Any]:
-        """The BLAS libraries of this process that NumPy may use."""
+    def _restore(self) -> None:
+        for library, number in zip(self._found(), self._before, strict=True):
+            library.set_number(number)
+
+    def _found(self) -> list[_Library]:
+        """The BLAS libraries that NumPy may use: those that are there now. What is loaded later is others'."""
         if self._libraries is None:
             from threadpoolctl import ThreadpoolController  # looks through all loaded libraries: milliseconds
 
-            self._libraries = ThreadpoolController().select(user_api="blas").lib_controllers
+            found = ThreadpoolController().select(user_api="blas").lib_controllers
+            self._libraries = [_Library(controller) for controller in found]
         return self._libraries
+
+
+class _Library:
+    """How one BLAS library is asked and told its number of threads.
+
+    Args:
+        controller: threadpoolctl's, which finds the library. OpenBLAS is told directly: the controller would let one
+            thread of the program alone do it.
+    """
+
+    def __init__(self, controller: Any) -> None:
+        self.path = controller.filepath
+        self.number: Callable[[], int] = controller.get_num_threads
+        self.set_number: Callable[[int], Any] = controller.set_num_threads
+        if controller.internal_api == "openblas":
+            for prefix, suffix in product(("", "scipy_"), ("", "64_", "_64")):
+                found = getattr(controller.dynlib, f"{prefix}openblas_set_num_threads{suffix}", None)
+                if found is not None:
+                    self.number = getattr(controller.dynlib, f"{prefix}openblas_get_num_threads{suffix}")
+                    self.set_number = found
 
 
 class _Workers:
@@ -78,8 +108,13 @@ class _Workers:
             for part in waiting:  # each takes the next that is left
                 function(part)
 
-        helpers = [self._executor().submit(work) for _ in range(number - 1)]
-        work()
+        helpers: list[Future[None]] = []
+        with suppress(RuntimeError):  # the interpreter is ending and starts no more threads: this one does it all
+            helpers += [self._executor().submit(work) for _ in range(number - 1)]
+        try:
+            work()
+        finally:
+            wait(helpers)  # whatever happens, nobody writes to the result any more when this returns
         for helper in helpers:
             helper.result()
 

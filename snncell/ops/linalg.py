@@ -10,6 +10,7 @@ import numpy as np
 
 from snncell.errors import ArgumentError, ShapeError
 from snncell.kernels import products
+from snncell.kernels.threads import BLAS
 from snncell.ops import creation as new, shape as sh
 from snncell.ops.base import as_tensor, primitive, same_dtype
 from snncell.ops.elementwise import conj
@@ -30,7 +31,9 @@ def _product_over_time(arrays: Sequence[Any], moving: Sequence[bool], attrs: dic
         return products.matmul(x.reshape(-1, x.shape[-1]), y).reshape(*x.shape[:-1], -1)  # one product, not many
     inner = [array if moves else array[None] for array, moves in zip(arrays, moving, strict=True)]
     ndim = max(array.ndim for array in inner)
-    return np.matmul(*(array.reshape(len(array), *[1] * (ndim - array.ndim), *array.shape[1:]) for array in inner))
+    return products.matmul(
+        *(array.reshape(len(array), *[1] * (ndim - array.ndim), *array.shape[1:]) for array in inner)
+    )
 
 
 def _sum_of_products(arrays: Sequence[Any], moving: Sequence[bool], attrs: dict[str, Any]) -> Any:
@@ -39,9 +42,9 @@ def _sum_of_products(arrays: Sequence[Any], moving: Sequence[bool], attrs: dict[
         rows = x.transpose(0, 2, 1).reshape(-1, x.shape[1])  # the sum over time is part of the product
         return products.matmul(rows.T, y.reshape(-1, y.shape[-1]))
     if not moving[1]:
-        return np.matmul(x.sum(0), y)
+        return products.matmul(x.sum(0), y)
     if not moving[0]:
-        return np.matmul(x, y.sum(0))
+        return products.matmul(x, y.sum(0))
     return _product_over_time(arrays, moving, attrs).sum(0)
 
 
@@ -113,7 +116,8 @@ def bmm(x: Any, y: Any) -> Tensor:
 
 
 def _einsum_evaluate(*arrays: Any, equation: str) -> Any:
-    return np.einsum(equation, *arrays, optimize=len(arrays) > 1)
+    with BLAS:
+        return np.einsum(equation, *arrays, optimize=len(arrays) > 1)
 
 
 _einsum = Primitive("einsum", _einsum_evaluate)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from snncell.kernels.arrays import quiet_runner
@@ -25,7 +27,30 @@ class _State(threading.local):
 
 
 STATE = _State()
-EFFECTS = threading.RLock()  # held while Parameters are read, computed with, and written: draws of random numbers
+
+
+class _Effects:
+    """Held while Parameters are read, computed with, and written, as draws of random numbers are."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._owner = 0
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._in_child)
+
+    def _in_child(self) -> None:
+        if self._owner != threading.get_ident():  # a thread that the child does not have may have held it
+            self._lock = threading.RLock()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        self._owner = threading.get_ident()
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._lock.release()
+
+
+EFFECTS = _Effects()
 
 
 @contextmanager

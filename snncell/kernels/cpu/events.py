@@ -32,7 +32,7 @@ def rows_of_events(x: Any, y: Any, out: Any) -> None:
                 if words[word] != 0:
                     for place in range(8 * word, 8 * word + 8):
                         places[count] = place
-                        count += flags[place]
+                        count += flags[place] != 0
             result = out[row]
             for column in range(n):
                 result[column] = 0
@@ -79,7 +79,7 @@ def columns_of_events(x: Any, y: Any, out: Any) -> None:
                 if words[word] != 0:
                     for place in range(8 * word, 8 * word + 8):
                         own[count] = place
-                        count += flags[place]
+                        count += flags[place] != 0
             for event in range(count):
                 places[firsts[row] + event] = own[event]
     for strip in prange((n + STRIP - 1) // STRIP):

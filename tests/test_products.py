@@ -1,0 +1,478 @@
+"""Products of matrices: NumPy's values by every path, the path that was meant, the same bits on all threads."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from snncell import Tensor, grad, jit, nn, ops, testing
+from snncell.kernels import products
+from snncell.tape.state import STATE
+
+COMPILED = os.environ.get("NUMBA_DISABLE_JIT") != "1"
+
+
+@pytest.fixture
+def small_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small products are counted among those that are worth looking for events."""
+    monkeypatch.setattr(products, "LEAST_WORK", 1)
+
+
+@pytest.fixture
+def paths(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Which way each product goes. What a trace asks for shapes only does not count."""
+    found: list[str] = []
+    kernel, dense = products.kernel, products._dense
+
+    def note(name: str) -> None:
+        if STATE.trace is None:
+            found.append(name)
+
+    monkeypatch.setattr(products, "kernel", lambda name, *rest: note(name) or kernel(name, *rest))
+    monkeypatch.setattr(products, "_dense", lambda *arrays: note("blas") or dense(*arrays))
+    return found
+
+
+def events(rng: Any, shape: tuple[int, ...], density: float, dtype: Any, weighted: bool = False) -> Any:
+    """A matrix of spikes, of 1 or of any weight, at least one of them where there are to be any."""
+    made = (rng.random(shape) < density).astype(dtype)
+    if density:
+        made.flat[rng.integers(made.size)] = 1
+    return made * rng.normal(size=shape).astype(dtype) if weighted else made
+
+
+def close(found: Any, x: Any, y: Any) -> None:
+    """Whether `found` is `x @ y` to rounding, whatever the order of the sums."""
+    wide = np.float64 if found.dtype == np.float32 else np.longdouble
+    exact = x.astype(wide) @ y.astype(wide)
+    assert found.shape == exact.shape
+    bound = max(4, x.shape[1]) * np.finfo(found.dtype).eps * (np.abs(x).astype(wide) @ np.abs(y).astype(wide))
+    assert (np.abs(found - exact) <= bound).all()
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+SIZES = [
+    (67, 131, 200),  # (m, k, n): remainders in every direction
+    (33, 65, 131),
+    (16, 64, 128),  # none
+    (5, 3, 16),
+    (40, 7, 300),
+    (1, 130, 17),  # one row
+    (17, 1, 129),  # one column of events
+]
+
+
+@pytest.mark.parametrize("weighted", [False, True], ids=["spikes", "weights"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("density", [0.0, 0.01, 0.05])
+@pytest.mark.parametrize("m, k, n", SIZES)  # noqa: PT006 (as they are written in the names of the tests)
+def test_products_of_events_are_those_of_numpy(
+    small_too: None, monkeypatch: pytest.MonkeyPatch, m: int, k: int, n: int, density: float, dtype: Any, weighted: bool
+) -> None:
+    monkeypatch.setattr(products, "_density", lambda x: 0.0)  # small ones may have more events by chance
+    rng = np.random.default_rng(m + k + n)
+    x = events(rng, (m, k), density, dtype, weighted)
+    y, d = rng.normal(size=(k, n)).astype(dtype), rng.normal(size=(m, n)).astype(dtype)
+    close(products.matmul(x, y), x, y)
+    close(products.matmul(x.T, d), x.T, d)
+    for left, right in ((x, y), (x.T, d)):
+        out = np.full((left.shape[0], n), np.nan, dtype)  # what was there before does not matter
+        products.matmul_into(out, left, right)
+        np.testing.assert_array_equal(out, products.matmul(left, right))
+
+
+@pytest.mark.parametrize("count", range(10))
+def test_any_number_of_events_in_a_row(small_too: None, count: int) -> None:
+    x = np.zeros((6, 100), np.float32)
+    x[3, 7 : 7 + count] = 1.0 + np.arange(count)
+    x[5, 99] = -2.0
+    y = np.random.default_rng(0).normal(size=(100, 33)).astype(np.float32)
+    found = products.matmul(x, y)
+    close(found, x, y)
+    assert not found[[0, 1, 2, 4]].any()  # rows without events are zeros
+    d = np.random.default_rng(0).normal(size=(6, 33)).astype(np.float32)
+    close(products.matmul(x.T, d), x.T, d)
+
+
+@pytest.mark.parametrize("where", [0, 7, 8, 15, 16, 31, 100])
+def test_an_event_at_any_place(small_too: None, where: int) -> None:
+    x = np.zeros((18, 101), np.float64)
+    x[[0, 15, 16, 17], where] = 3.0
+    y, d = np.arange(101.0 * 20).reshape(101, 20), np.arange(18.0 * 20).reshape(18, 20)
+    np.testing.assert_array_equal(products.matmul(x, y), x @ y)
+    np.testing.assert_array_equal(products.matmul(x.T, d), x.T @ d)
+
+
+def test_more_events_in_a_row_than_a_byte_counts(small_too: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "_density", lambda x: 0.0)
+    x = np.zeros((3, 600), np.float32)
+    x[1, :300] = 1.0
+    y, d = np.ones((600, 16), np.float32), np.ones((3, 16), np.float32)
+    np.testing.assert_array_equal(products.matmul(x, y), x @ y)
+    np.testing.assert_array_equal(products.matmul(x.T, d), x.T @ d)
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_large_products_of_events(paths: list[str], dtype: Any) -> None:
+    rng = np.random.default_rng(0)
+    x = events(rng, (1030, 259), 0.03, dtype, weighted=True)  # enough for all threads, in four strips of columns
+    y, d = rng.normal(size=(259, 401)).astype(dtype), rng.normal(size=(1030, 401)).astype(dtype)
+    close(products.matmul(x, y), x, y)
+    close(products.matmul(x.T, d), x.T, d)
+    assert paths == ["rows_of_events", "columns_of_events"]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("transposed", ["no", "x", "y", "both"])
+def test_dense_products_in_parts(monkeypatch: pytest.MonkeyPatch, dtype: Any, transposed: str) -> None:
+    monkeypatch.setattr(products, "PART_WORK", 1 << 12)
+    rng = np.random.default_rng(0)
+    x = np.asarray(rng.normal(size=(101, 37)).astype(dtype), order="F" if transposed in ("x", "both") else "C")
+    y = np.asarray(rng.normal(size=(37, 45)).astype(dtype), order="F" if transposed in ("y", "both") else "C")
+    cuts = parts_of(monkeypatch)
+    close(products.matmul(x, y), x, y)
+    (rows,) = cuts
+    assert rows == [16, 16, 16, 16, 16, 16, 5]  # whole groups of rows, and the rest
+
+
+def parts_of(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+    """How many rows the parts of each product have."""
+    found: list[list[int]] = []
+    run = products.WORKERS.run
+
+    def noting(function: Any, cuts: Any) -> None:
+        found.append([cut.stop - cut.start for cut in cuts[:-1]] + [ROWS_HERE[0] - cuts[-1].start])
+        assert cuts[0].start == 0 and all(a.stop == b.start for a, b in pairwise(cuts))
+        run(function, cuts)
+
+    dense = products._dense
+
+    def knowing(out: Any, x: Any, y: Any) -> None:
+        ROWS_HERE[0] = len(out)
+        dense(out, x, y)
+
+    monkeypatch.setattr(products.WORKERS, "run", noting)
+    monkeypatch.setattr(products, "_dense", knowing)
+    return found
+
+
+ROWS_HERE = [0]
+
+
+def test_how_a_product_is_cut_depends_on_its_size_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "PART_WORK", 1 << 10)
+    cuts = parts_of(monkeypatch)
+    sizes = (15, 16, 17, 1000, 5000)
+    for m in sizes:
+        products.matmul(np.ones((m, 40), np.float32), np.ones((40, 30), np.float32))
+    for threads in (1, 2, 64):
+        monkeypatch.setattr("snncell.kernels.threads.number_of_threads", lambda threads=threads: threads)
+        products.matmul(np.ones((1000, 40), np.float32), np.ones((40, 30), np.float32))
+    assert [len(rows) for rows in cuts[:5]] == [1, 1, 2, 63, 63]
+    assert [sum(rows) for rows in cuts[:5]] == [*sizes]
+    assert cuts[5] == cuts[6] == cuts[7] == cuts[3]
+
+
+def test_an_error_in_a_part_is_raised_and_the_next_product_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "PART_WORK", 1 << 10)
+    monkeypatch.setattr("snncell.kernels.threads.number_of_threads", lambda: 3)
+    x, y = np.ones((200, 40), np.float32), np.ones((40, 30), np.float32)
+    with pytest.raises(ValueError, match="matmul"):
+        products.matmul_into(np.empty((200, 31), np.float32), x, y)
+    np.testing.assert_array_equal(products.matmul(x, y), x @ y)
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [((0, 3), (3, 4)), ((3, 0), (0, 4)), ((3, 4), (4, 0)), ((2, 3, 4), (4, 5)), ((2, 3, 4), (2, 4, 5)), ((3,), (3, 2))],
+)
+def test_other_shapes_are_left_to_numpy(left: tuple[int, ...], right: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=left), rng.normal(size=right)
+    np.testing.assert_array_equal(products.matmul(x, y), np.matmul(x, y))
+    out = np.empty_like(np.matmul(x, y))
+    products.matmul_into(out, x, y)
+    np.testing.assert_array_equal(out, np.matmul(x, y))
+
+
+# --- which path -------------------------------------------------------------------------------------------------------
+
+
+def spikes(density: float, shape: tuple[int, int] = (256, 200), dtype: Any = np.float32) -> Any:
+    """A matrix with so many ones, spread evenly: each sample of rows finds the same."""
+    m, k = shape
+    row = (np.arange(k) % max(1, round(1 / density)) == 0) if density else np.zeros(k, bool)
+    return np.tile(row, (m, 1)).astype(dtype)
+
+
+W = np.ones((200, 64), np.float32)
+D = np.ones((256, 64), np.float32)
+
+
+@pytest.mark.parametrize("density", [0.0, 0.01, 0.05, 0.1, 0.2, 0.5, 1.0])
+def test_the_density_decides(paths: list[str], density: float) -> None:
+    x = spikes(density)
+    forward, reverse = products.DENSITIES[False]  # for products that BLAS would not get in parts
+    np.testing.assert_array_equal(products.matmul(x, W), x @ W)
+    np.testing.assert_array_equal(products.matmul(x.T, D), x.T @ D)
+    assert paths == [
+        "rows_of_events" if density < forward else "blas",
+        "columns_of_events" if density < reverse else "blas",
+    ]
+    assert 0.05 <= reverse <= forward <= 0.5
+
+
+CASES: dict[str, tuple[Any, Any]] = {
+    "few columns": (spikes(0.01, (1024, 200)), W[:, : products.LEAST_COLUMNS - 1]),
+    "little work": (spikes(0.01, (128, 200)), W),
+    "every second column": (spikes(0.01, (256, 400))[:, ::2], W),
+    "every second row": (spikes(0.01, (512, 200))[::2], W),
+    "part of the columns": (spikes(0.01, (256, 400))[:, :200], W),
+    "a broadcast row": (np.broadcast_to(spikes(0.01)[0], (256, 200)), W),
+    "backwards": (spikes(0.01)[::-1], W),
+    "the other operand": (D.T.copy(), spikes(0.01, (256, 200))),
+    "integers": (spikes(0.01, dtype=np.int32), W.astype(np.int32)),
+    "half precision": (spikes(0.01, dtype=np.float16), W.astype(np.float16)),
+    "complex": (spikes(0.01, dtype=np.complex64), W.astype(np.complex64)),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_stays_with_blas(paths: list[str], case: str) -> None:
+    x, y = CASES[case]
+    np.testing.assert_array_equal(products.matmul(x, y), x @ y)
+    assert paths == ["blas"]
+
+
+@pytest.mark.parametrize("y", [W[:, ::-1], W.T.copy().T, np.broadcast_to(W[:1], W.shape)], ids=["back", "T", "row"])
+def test_the_dense_operand_may_be_of_any_layout(paths: list[str], y: Any) -> None:
+    x = spikes(0.01)
+    np.testing.assert_array_equal(products.matmul(x, y), x @ y)
+    assert paths == ["rows_of_events"]
+
+
+def test_a_result_that_is_not_contiguous_stays_with_blas(paths: list[str]) -> None:
+    out = np.zeros((256, 128), np.float32)[:, ::2]
+    products.matmul_into(out, spikes(0.01), W)
+    np.testing.assert_array_equal(out, spikes(0.01) @ W)
+    assert paths == ["blas"]
+
+
+def test_what_may_not_be_written_is_read(paths: list[str]) -> None:
+    x, w = spikes(0.01), W.copy()
+    x.flags.writeable = w.flags.writeable = False
+    np.testing.assert_array_equal(products.matmul(x, w), x @ w)
+    np.testing.assert_array_equal(products.matmul(x.T, D), x.T @ D)
+    assert paths == ["rows_of_events", "columns_of_events"]
+
+
+def test_one_dense_row_at_the_head_does_not_decide(paths: list[str]) -> None:
+    x = spikes(0.0, (2048, 64))
+    x[0] = 1.0
+    np.testing.assert_array_equal(products.matmul(x, W[:64]), x @ W[:64])
+    assert paths == ["rows_of_events"]
+
+
+def test_one_empty_row_at_the_head_does_not_decide(paths: list[str]) -> None:
+    x = np.ones((32, 5000), np.float32)
+    x[0] = 0.0  # of spikes over time, the first step is often silent
+    products.matmul(x, np.ones((5000, 16), np.float32))
+    assert paths == ["blas"]
+
+
+# --- zeros, infinities and NaN ----------------------------------------------------------------------------------------
+
+
+def test_a_zero_times_nan_or_infinity_is_left_out_and_an_event_times_one_is_not(small_too: None) -> None:
+    x = np.zeros((20, 50), np.float32)
+    x[3, 4] = x[5, 6] = x[7, 8] = 1.0
+    y = np.ones((50, 16), np.float32)
+    y[4], y[6], y[40] = np.nan, np.inf, np.nan
+    found = products.matmul(x, y)
+    assert np.isnan(found[3]).all() and np.isposinf(found[5]).all() and (found[7] == 1.0).all()
+    assert not np.delete(found, [3, 5, 7], 0).any()  # NumPy has NaN here
+    d = np.ones((20, 16), np.float32)
+    d[3], d[10] = np.nan, np.inf
+    back = products.matmul(x.T, d)
+    assert np.isnan(back[4]).all() and (back[[6, 8]] == 1.0).all()
+    assert not np.delete(back, [4, 6, 8], 0).any()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e-45, -1e-45])
+def test_what_is_not_zero_is_an_event(small_too: None, value: float) -> None:
+    x = np.zeros((20, 50), np.float32)
+    x[3, 4] = value
+    y, d = np.full((50, 16), 2.0, np.float32), np.full((20, 16), 2.0, np.float32)
+    np.testing.assert_array_equal(products.matmul(x, y)[3], np.full(16, np.float32(value) * np.float32(2)))
+    np.testing.assert_array_equal(products.matmul(x.T, d)[4], np.full(16, np.float32(value) * np.float32(2)))
+
+
+def test_minus_zero_is_no_event(small_too: None) -> None:
+    x = np.full((20, 50), -0.0, np.float32)
+    y = np.full((50, 16), np.nan, np.float32)
+    assert not products.matmul(x, y).any()
+
+
+def test_blas_has_nan_where_numpy_has(small_too: None, paths: list[str]) -> None:
+    x, y = np.ones((20, 50), np.float32), np.ones((50, 16), np.float32)
+    x[:, 3] = 0.0
+    y[3] = np.nan
+    assert np.isnan(products.matmul(x, y)).all()
+    assert paths == ["blas"]
+
+
+# --- in operations, gradients and jit ---------------------------------------------------------------------------------
+
+
+def test_gradients_through_a_product_with_spikes(paths: list[str]) -> None:
+    rng = np.random.default_rng(0)
+    x = Tensor(events(rng, (256, 128), 0.03, np.float64))
+    w = Tensor(rng.normal(size=(128, 64)))
+    testing.check_grads(lambda w: ops.matmul(x, w), w, order=2)
+    assert {"rows_of_events", "columns_of_events"} <= set(paths)
+    testing.check_grads(lambda x: ops.matmul(x, w), x)
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "jit"])
+def test_gradients_are_those_of_the_dense_product(
+    paths: list[str], compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+    x = Tensor(events(rng, (256, 128), 0.03, np.float32))
+    w = Tensor(rng.normal(size=(128, 64)).astype(np.float32))
+
+    def total(x: Any, w: Any) -> Any:
+        y = ops.matmul(x, w)
+        return (y * y).sum()
+
+    gradient = jit(grad(total, (0, 1))) if compiled else grad(total, (0, 1))
+    found = gradient(x, w)
+    assert sorted(paths) == ["blas", "columns_of_events", "rows_of_events"]
+    with monkeypatch.context() as patch:
+        patch.setattr(products, "LEAST_WORK", 1 << 60)
+        paths.clear()
+        dense = gradient(x, w)
+        assert paths == ["blas"] * 3
+    for mine, theirs in zip(found, dense, strict=True):
+        np.testing.assert_allclose(mine.asnumpy(), theirs.asnumpy(), rtol=1e-5, atol=1e-4)
+
+
+def test_a_batch_of_spikes_goes_as_one_matrix(paths: list[str]) -> None:
+    x = spikes(0.01).reshape(4, 64, 200)
+    found = ops.matmul(Tensor(x), Tensor(W))
+    np.testing.assert_array_equal(found.asnumpy(), x @ W)
+    assert paths == ["rows_of_events"]
+
+
+def test_a_jitted_layer_on_spikes(paths: list[str]) -> None:
+    layer = nn.Dense(200, 64)
+    x = Tensor(spikes(0.01))
+    np.testing.assert_allclose(jit(layer)(x).asnumpy(), layer(x).asnumpy(), rtol=1e-5, atol=1e-6)
+    assert paths == ["rows_of_events"] * 2
+
+
+def test_products_inside_of_a_loop_over_time(small_too: None, paths: list[str]) -> None:
+    rng = np.random.default_rng(0)
+    w = Tensor(rng.normal(size=(40, 40)).astype(np.float32))
+    x = Tensor((rng.normal(size=(6, 16, 40)) - 1.0).astype(np.float32))
+
+    def step(c: Any, x: Any) -> Any:
+        spike = ops.cast(ops.matmul(c, w) + x > 1.0, "float32")
+        return spike, spike
+
+    zeros = ops.zeros((16, 40))
+    found = jit(lambda x: ops.scan(step, zeros, x)[1])(x)
+    assert "rows_of_events" in paths  # put where the plan wants it
+    state = np.zeros((16, 40), np.float32)
+    for t in range(6):
+        state = (state @ w.asnumpy() + x.asnumpy()[t] > 1.0).astype(np.float32)
+        np.testing.assert_array_equal(found.asnumpy()[t], state)
+    assert 0 < found.asnumpy().mean() < 0.5
+
+
+def test_two_threads_build_and_use_the_kernels_at_once(small_too: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "_kernels", {})
+    x = spikes(0.05, (32, 40))
+    y, d = np.ones((40, 16), np.float32), np.ones((32, 16), np.float32)
+    found: list[bool] = []
+    start = threading.Barrier(2)
+
+    def work() -> None:
+        start.wait(timeout=60)
+        for _ in range(10):
+            found.append(np.array_equal(products.matmul(x, y), x @ y))
+            found.append(np.array_equal(products.matmul(x.T, d), x.T @ d))
+
+    threads = [threading.Thread(target=work) for _ in "ab"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=120)
+    assert found == [True] * 40
+
+
+# --- threads ----------------------------------------------------------------------------------------------------------
+
+SCRIPT = """
+import hashlib
+import numpy as np
+from snncell.kernels import products
+from snncell.tape.state import STATE
+from snncell.kernels.policy import number_of_threads
+
+runs = []
+run = products.WORKERS.run
+products.WORKERS.run = lambda function, parts: runs.append(len(parts)) or run(function, parts)
+
+def digest(*arrays):
+    return hashlib.sha256(b"".join(np.ascontiguousarray(a).tobytes() for a in arrays)).hexdigest()
+
+rng = np.random.default_rng(0)
+for dtype in (np.float32, np.float64):
+    name = np.dtype(dtype).name
+    x = ((rng.random((1030, 259)) < 0.03) * rng.normal(size=(1030, 259))).astype(dtype)
+    y, d = rng.normal(size=(259, 401)).astype(dtype), rng.normal(size=(1030, 401)).astype(dtype)
+    print(name + "-forward", digest(products.matmul(x, y)))
+    print(name + "-reverse", digest(products.matmul(x.T, d)))
+    a, b = rng.normal(size=(777, 300)).astype(dtype), rng.normal(size=(300, 410)).astype(dtype)
+    assert not runs
+    print(name + "-dense", digest(*(products.matmul(a, b) for _ in range(3))))
+    print(name + "-transposed", digest(products.matmul(b.T, a.T), products.matmul(a.T, np.ascontiguousarray(a))))
+    assert len(runs) == 5 and min(runs) > 1, runs
+    runs.clear()
+print("threads", number_of_threads())
+"""
+
+
+def digests(threads: int, **environment: str) -> dict[str, str]:
+    """What the script computes with so many threads, as hashes. BLAS may have as many as it likes outside of ours."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", SCRIPT],
+        env={**os.environ, "NUMBA_NUM_THREADS": str(threads), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    said = dict(line.split() for line in done.stdout.splitlines())
+    assert said.pop("threads") == str(threads)
+    return said  # type: ignore[return-value]
+
+
+@pytest.mark.compiled
+def test_products_have_the_same_bits_for_any_number_of_threads() -> None:
+    alone = digests(1)
+    assert len(alone) == 8
+    assert digests(2) == alone
+    assert digests(4) == alone
+    assert digests(2, OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1", MKL_NUM_THREADS="1") == alone

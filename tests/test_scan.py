@@ -1,0 +1,318 @@
+"""A loop over time as one operation: what it computes, and its first gradients, are those of the loop in Python."""
+
+import threading
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from interpreting import as_python
+
+from snncell import Parameter, Tensor, grad, jit, nn, ops
+from snncell.compiler import fused, plan
+from snncell.tape import structure
+
+RNG = np.random.default_rng(0)
+
+
+def normal(*shape, dtype=np.float64):
+    return Tensor(RNG.normal(size=shape).astype(dtype))
+
+
+def leaves(tree):
+    return structure.flatten(tree)[0]
+
+
+def looped(f, init, xs, reverse=False):
+    """What a scan is to compute: a loop in Python over operations on the tape."""
+    sequences, tree = structure.flatten(xs)
+    steps = range(sequences[0].shape[0])
+    carry, collected = init, []
+    for t in reversed(steps) if reverse else steps:
+        carry, y = f(carry, structure.unflatten(tree, [x[t] for x in sequences]))
+        collected.append(structure.flatten(y))
+    columns = [list(column) for column in zip(*[ys for ys, _ in collected], strict=True)]
+    stacked = [ops.stack(column[::-1] if reverse else column) for column in columns]
+    return carry, structure.unflatten(collected[0][1], stacked)
+
+
+@contextmanager
+def plainly():
+    """Kernels that are built in the body run as plain Python: many bodies, and nothing to compile."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (fused, plan):
+            patch.setattr(module, "build", lambda name, source, signature, parallel: as_python(name, source))
+        yield
+
+
+@pytest.fixture
+def plain():
+    with plainly():
+        yield
+
+
+def close(found, expected, rtol=1e-10, atol=1e-12):
+    """Equal shapes and dtypes, and values within a tolerance; to the bit with rtol=0."""
+    for mine, theirs in zip(leaves(found), leaves(expected), strict=True):
+        assert (mine.shape, mine.dtype) == (theirs.shape, theirs.dtype)
+        np.testing.assert_allclose(mine.asnumpy(), theirs.asnumpy(), rtol=rtol, atol=atol if rtol else 0)
+
+
+class Case(NamedTuple):
+    """A body: `step(*consts)` gives f(carry, x)."""
+
+    step: Any
+    init: Any
+    xs: Any
+    consts: tuple[Any, ...] = ()
+
+
+def gradients(run, case, order=1, of="both"):
+    """A function (init, xs, consts) -> gradients of a number made of the floats among the results."""
+    args = (case.init, case.xs, case.consts)
+    positions = tuple(n for n, arg in enumerate(args) if leaves(arg) and all(x.dtype.is_float for x in leaves(arg)))
+
+    def total(init, xs, consts):
+        carry, ys = run(case.step(*consts), init, xs)
+        chosen = {"both": (carry, ys), "states": carry, "ys": ys}[of]
+        return sum((ops.tanh(x) * x).sum() for x in leaves(chosen) if x.dtype.is_float)
+
+    fn = grad(total, positions)
+    for _ in range(order - 1):
+        fn = grad(lambda *args, fn=fn: sum((ops.sin(g) * g).sum() for g in leaves(fn(*args))), positions)
+    return lambda: fn(*args)
+
+
+def scanning(**options):
+    return lambda f, init, xs: ops.scan(f, init, xs, **options)
+
+
+def both(n):
+    return n, n
+
+
+def loop_of(cell):
+    """The loop over a Cell of one state, beginning with zeros."""
+    return lambda x: looped(lambda v, now: cell(now, v)[::-1], ops.zeros_like(x[0]), x)[1]
+
+
+class Leaky(nn.Cell):
+    """A leaky integrator with a leak for each neuron."""
+
+    def __init__(self):
+        super().__init__()
+        self.leak = Parameter(np.array([0.5, 0.6, 0.7]))
+        self.gain = 2.0
+
+    def construct(self, x, v):
+        v = v * self.leak + x * (self.gain if self.training else 1.5)
+        return ops.tanh(v), v
+
+
+W, FULL, NEURON, CHANNEL = normal(3, 3), normal(2, 3), normal(3), normal(2, 1, 1)
+C, XS = normal(2, 3), normal(4, 2, 3)
+
+CASES = {
+    "no state": Case(lambda w: lambda c, x: ((), ops.tanh(x) * w), (), XS, (NEURON,)),
+    "one state": Case(lambda w: lambda c, x: both(ops.tanh(c * w + x)), C, XS, (NEURON,)),
+    "two states": Case(lambda w: lambda c, x: ((c[1] + x, c[0] * w), c[0] * c[1]), (C, FULL), XS, (NEURON,)),
+    "three states": Case(
+        lambda w: lambda c, x: ((c[1] * x, c[2] + c[0] * w, ops.tanh(c[0])), c), (C, FULL, XS[0]), XS, (normal(),)
+    ),
+    "no result": Case(lambda w: lambda c, x: (c * w + x, None), C, XS, (NEURON,)),
+    "nested results": Case(lambda w: lambda c, x: (c * w + x, {"a": (c, None), "b": [x * w]}), C, XS, (NEURON,)),
+    "structures": Case(
+        lambda w: lambda c, x: ({"v": c["v"] * w + x["i"][0] * x["g"]}, (c["v"],)),
+        {"v": C},
+        {"i": [XS], "g": normal(4, 2, 1)},
+        (NEURON,),
+    ),
+    "a number as constant": Case(lambda: lambda c, x: both(c * 0.5 + x / 3.0), C, XS),
+    "constants": Case(
+        lambda a, b, d: lambda c, x: both(ops.tanh(c * a + b * x) + d * c), C, XS, (normal(), NEURON, FULL)
+    ),
+    "by channel": Case(
+        lambda w: lambda c, x: both(ops.tanh(c * w + x)), normal(1, 2, 2, 3), normal(3, 1, 2, 2, 3), (CHANNEL,)
+    ),
+    "one constant, many uses": Case(lambda w: lambda c, x: (c * w + x * w - w, w * c * w), C, XS, (NEURON,)),
+    "work on constants": Case(
+        lambda w, u: lambda c, x: both(c * ops.sigmoid(-w) + x * (u @ u.T).sum(0)), C, XS, (NEURON, W)
+    ),
+    "x per batch": Case(lambda w: lambda c, x: both(c * w + x), C, normal(4, 2, 1), (NEURON,)),
+    "x per step, kept axis": Case(lambda w: lambda c, x: both(c * w + x), C, normal(4, 1), (NEURON,)),
+    "x per step": Case(lambda w: lambda c, x: both(c * w + x), C, normal(4), (NEURON,)),
+    "x not used": Case(lambda w: lambda c, x: both(c * w + x[0]), C, (XS, normal(4, 7)), (NEURON,)),
+    "y is x": Case(lambda w: lambda c, x: (c * w, x), C, XS, (NEURON,)),
+    "y is a constant": Case(lambda w: lambda c, x: (c * 0.5 + x, (w, w * 2.0)), C, XS, (NEURON,)),
+    "state becomes a constant": Case(lambda w: lambda c, x: (w, c + x), C, XS, (FULL,)),
+    "state is handed on": Case(lambda w: lambda c, x: (c, x * c * w), C, XS, (NEURON,)),
+    "delay line": Case(lambda w: lambda c, x: ((x, c[0], c[1]), c[2] * w), (C, FULL, XS[1]), XS, (NEURON,)),
+    "swapped states": Case(lambda w: lambda c, x: ((c[1], c[0] * w + x), c[0]), (C, FULL), XS, (NEURON,)),
+    "delay line of products": Case(lambda w: lambda c, x: ((x, c[0] @ w, c[1]), c[2]), (C, FULL, XS[1]), XS, (W,)),
+    "swapped states of products": Case(lambda w: lambda c, x: ((c[1], c[0] @ w + x), c[0]), (C, FULL), XS, (W,)),
+    "a view of a state as a state": Case(
+        lambda w: lambda c, x: ((ops.tanh(c[0] @ w + x), c[0].T), c[1] * 2.0), (C, normal(3, 2)), XS, (W,)
+    ),
+    "a slice of a state as a state": Case(
+        lambda w: lambda c, x: ((ops.tanh(c[0] * w + x), c[0][:, 1:]), c[1] * 2.0), (C, normal(2, 2)), XS, (NEURON,)
+    ),
+    "states of two shapes": Case(
+        lambda w: lambda c, x: ((c[0] + x.sum(), c[1] * w + ops.tanh(x * c[0])), c[1]), (normal(), C), XS, (NEURON,)
+    ),
+    "a scalar state as a result": Case(
+        lambda w: lambda c, x: ((c[0] * 0.5 + c[1].sum(), ops.tanh(c[1] @ w + x)), c[0] * 2.0), (normal(), C), XS, (W,)
+    ),
+    "a counter": Case(
+        lambda w: lambda c, x: ((c[0] + 1, c[1] * w + ops.where(c[0] % 2 == 0, x, -x)), (c[0], c[1] > 0.0, c[1])),
+        (ops.zeros((2, 3), "int64"), C),
+        XS,
+        (NEURON,),
+    ),
+    "a scalar counter": Case(
+        lambda w: lambda c, x: ((c[0] + 1, c[1] * w + x * c[0]), c[1]), (Tensor(0), C), XS, (W[0],)
+    ),
+    "a boolean state": Case(
+        lambda w: lambda c, x: ((ops.logical_not(c[0]), ops.where(c[0], c[1] * w, x)), c[0]),
+        (Tensor([[True, False, True]] * 2), C),
+        XS,
+        (NEURON,),
+    ),
+    "stopped": Case(
+        lambda w: lambda c, x: (ops.stop_gradient(c * w) * x + c * w, ops.stop_gradient(c) * w), C, XS, (NEURON,)
+    ),
+    "recurrent weights": Case(lambda w: lambda c, x: both(ops.tanh(c @ w + x)), C, XS, (W,)),
+    "gated": Case(
+        lambda w, u, b: lambda c, x: both((lambda z: z * c + (1.0 - z) * ops.tanh(x))(ops.sigmoid(x @ w + c @ u + b))),
+        C,
+        XS,
+        (W, normal(3, 3), NEURON),
+    ),
+    "readout": Case(lambda w, b: lambda c, x: (c * 0.9 + x, (c * 0.9 + x) @ w + b), C, XS, (normal(3, 4), normal(4))),
+    "normalised": Case(
+        lambda g, b: (
+            lambda c, x: both(
+                (lambda h: (h - h.mean(-1, keepdims=True)) / ops.sqrt(h.var(-1, keepdims=True) + 0.1) * g + b)(
+                    c * 0.5 + x
+                )
+            )
+        ),
+        C,
+        XS,
+        (NEURON, normal(3)),
+    ),
+    "one step": Case(lambda w: lambda c, x: both(ops.tanh(c * w + x)), C, XS[:1], (NEURON,)),
+    "one step, product": Case(lambda w: lambda c, x: both(ops.tanh(c @ w + x)), C, XS[:1], (W,)),
+}
+WITHOUT_YS = ("no result", "a boolean state")  # that have a gradient
+
+
+# --- values and gradients ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("name", CASES)
+def test_values_are_those_of_the_loop(plain, name, reverse):
+    case = CASES[name]
+    expected = looped(case.step(*case.consts), case.init, case.xs, reverse)
+    close(scanning(reverse=reverse)(case.step(*case.consts), case.init, case.xs), expected)
+    close(jit(lambda xs: ops.scan(case.step(*case.consts), case.init, xs, reverse=reverse))(case.xs), expected)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_are_those_of_the_loop(plain, name, reverse):
+    case = CASES[name]
+    for of in ("both", *["states"] * (name != "no state"), *["ys"] * (name not in WITHOUT_YS)):
+        expected = gradients(lambda *args: looped(*args, reverse), case, of=of)()
+        close(gradients(scanning(reverse=reverse), case, of=of)(), expected)
+        close(jit(gradients(scanning(reverse=reverse), case, of=of))(), expected)
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("size", [0, 1, 31, 33, 1025])
+def test_arithmetic_is_that_of_the_loop_to_the_bit_at_any_size(size, dtype):
+    case = Case(
+        lambda w: lambda c, x: (ops.where(c > x, c * w - x, c + w), (c * x, c > 0.0)),
+        normal(size, dtype=dtype),
+        normal(5, size, dtype=dtype),
+        (normal(size, dtype=dtype),),
+    )
+    values = [run(case.step(*case.consts), case.init, case.xs) for run in (ops.scan, looped)]
+    close(*values, rtol=0)
+    close(*[gradients(run, case)() for run in (ops.scan, looped)], rtol=1e-4 if dtype is np.float32 else 1e-12)
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("name", ["by channel", "a counter", "x per batch", "a boolean state", "gated", "constants"])
+def test_compiled_loops_agree_with_the_loop(name):
+    case = CASES[name]
+    close(ops.scan(case.step(*case.consts), case.init, case.xs), looped(case.step(*case.consts), case.init, case.xs))
+    close(gradients(ops.scan, case)(), gradients(looped, case)())
+
+
+@pytest.mark.compiled
+def test_all_threads_give_what_one_gives():
+    init, xs, w = (
+        normal(40_000, dtype=np.float32),
+        normal(8, 40_000, dtype=np.float32),
+        normal(40_000, dtype=np.float32),
+    )
+    case = Case(lambda w: lambda c, x: both(c * w + x), init, xs, (w,))
+    close(ops.scan(case.step(w), init, xs), looped(case.step(w), init, xs), rtol=0)
+    close(gradients(ops.scan, case)(), gradients(looped, case)(), rtol=1e-4, atol=1e-4)
+
+
+LAYOUTS = {
+    "the same at every step": lambda x: ops.broadcast_to(x[:1], (4, 2, 3)),
+    "the same for every neuron": lambda x: ops.broadcast_to(x[:, :, :1], (4, 2, 3)),
+    "one number": lambda x: ops.broadcast_to(x[0, 0, 0], (4, 2, 3)),
+    "flipped": lambda x: x[::-1, :, ::-1],
+    "transposed": lambda x: ops.transpose(ops.reshape(x, (3, 2, 4)), (2, 1, 0)),
+    "strided": lambda x: ops.concat([x, x])[::2],
+}
+
+
+@pytest.mark.parametrize("name", ["one state", "recurrent weights"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_sequences_of_any_layout(plain, layout, name):
+    case = CASES[name]
+
+    def over(run):
+        return lambda x: run(case.step(*case.consts), case.init, LAYOUTS[layout](x))
+
+    for how in (lambda fn: fn, jit):
+        close(how(over(ops.scan))(XS), over(looped)(XS))
+        close(how(grad(over(ops.scan)))(XS), grad(over(looped))(XS))
+
+
+def test_parameters_that_a_body_captures_get_their_gradients(plain):
+    p, q = Parameter(np.array([0.5, -0.3, 0.8])), Parameter(W.asnumpy() * 1.0)
+
+    def over(run):
+        return lambda x: run(lambda c, x: both(ops.tanh(c @ q * p + x)), C, x)[1]
+
+    expected = grad(over(looped), 0, [p, q])(XS)
+    close(grad(over(ops.scan), 0, [p, q])(XS), expected)
+    close(jit(grad(over(ops.scan), 0, [p, q]))(XS), expected)
+
+
+def test_threads_do_not_mix_up_their_steps(plain):
+    fn = jit(lambda x: ops.scan(CASES["recurrent weights"].step(W), C, x)[1])
+    inputs = [normal(30, 2, 3) for _ in range(4)]
+    expected = [fn(x).asnumpy() for x in inputs]
+    wrong = []
+
+    def work(number):
+        for _ in range(40):
+            try:
+                wrong.extend([number] * (not np.array_equal(fn(inputs[number]).asnumpy(), expected[number])))
+            except Exception as error:
+                wrong.append(repr(error))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong

@@ -1,0 +1,337 @@
+"""Gradients of loops over time: higher orders, checkpoints, gradients and loops inside a body, effects, any body."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+from test_scan import (
+    CASES,
+    NEURON,
+    WITHOUT_YS,
+    XS,
+    C,
+    Case,
+    W,
+    both,
+    close,
+    gradients,
+    leaves,
+    loop_of,
+    looped,
+    normal,
+    plain,
+    plainly,
+    scanning,
+)
+
+import snncell
+from snncell import Parameter, Tensor, grad, jit, nn, ops, surrogate, testing, value_and_grad
+
+__all__ = ["plain"]  # a fixture
+
+
+# --- orders -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_second_order_gradients_are_those_of_the_loop(plain, name):
+    case = CASES[name]
+    for of in ("both", *["states"] * (name != "no state"), *["ys"] * (name not in WITHOUT_YS)):
+        expected = gradients(looped, case, 2, of)()
+        close(gradients(ops.scan, case, 2, of)(), expected, rtol=1e-9)
+        close(jit(gradients(ops.scan, case, 2, of))(), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["one state", "recurrent weights", "constants"])
+def test_third_order_gradients_are_those_of_the_loop(plain, name):
+    case = CASES[name]
+    expected = gradients(looped, case, 3)()
+    close(gradients(ops.scan, case, 3)(), expected, rtol=1e-8)
+    close(jit(gradients(ops.scan, case, 3))(), expected, rtol=1e-8)
+
+
+@pytest.mark.parametrize("every", [None, 3], ids=["stored", "again"])
+def test_second_order_of_a_custom_reverse_is_that_of_the_loop(plain, every):
+    weighting = normal(4, 2, 3)
+
+    def twice(run):
+        return grad(lambda x: (grad(lambda x: (run(x) * weighting * x).sum())(x) ** 2).sum())
+
+    cell = nn.LIFNode(2.0, v_threshold=0.5, reset="zero", surrogate_function=surrogate.ATan())
+    net, expected = nn.MultiStep(cell, checkpoint_every=every), twice(loop_of(cell))(XS)
+    assert expected.asnumpy().any()
+    close(jit(twice(net))(XS), expected)
+    close(twice(net)(XS), expected)
+
+
+# --- checkpoints ------------------------------------------------------------------------------------------------------
+
+KEPT = [name for name in CASES if "one step" not in name]
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("name", KEPT)
+def test_states_computed_again_are_the_stored_ones_to_the_bit(plain, name, reverse):
+    case = CASES[name]
+    stored = scanning(reverse=reverse)
+    values, expected = stored(case.step(*case.consts), case.init, case.xs), gradients(stored, case)()
+    for every in (1, 2, 3, 4, 9):
+        again = scanning(reverse=reverse, checkpoint_every=every)
+        close(again(case.step(*case.consts), case.init, case.xs), values, rtol=0)
+        close(gradients(again, case)(), expected, rtol=0)
+        close(jit(gradients(again, case))(), expected)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("name", KEPT)
+def test_states_computed_again_have_second_order_gradients(plain, name, reverse):
+    case = CASES[name]
+    expected = gradients(scanning(reverse=reverse), case, 2)()
+    for every in (1, 3, 9):
+        again = scanning(reverse=reverse, checkpoint_every=every)
+        close(gradients(again, case, 2)(), expected, rtol=1e-9)
+    close(jit(gradients(again, case, 2))(), expected, rtol=1e-9)
+
+
+def test_states_computed_again_have_what_only_the_forward_needs(plain):
+    def total(run):
+        return grad(lambda c: run(lambda c, x: (c * c * 0.1 + x.mean(-1, keepdims=True), None), c, XS)[0])
+
+    close(total(scanning(checkpoint_every=2))(C), total(looped)(C))
+
+
+# --- gradients and loops inside a body --------------------------------------------------------------------------------
+
+INNER = {
+    "of a state": lambda w: lambda c, x: (c * 0.5 + grad(lambda z: (ops.sin(z * w) * x).sum())(c), c),
+    "of a constant": lambda w: lambda c, x: (c * 0.5 + grad(lambda z: (ops.sin(z * c) * x).sum())(w), c),
+    "of a gradient": lambda w: (
+        lambda c, x: both(c * 0.5 + grad(lambda u: (grad(lambda z: (ops.sin(z * w) * x).sum())(u) ** 2).sum())(c))
+    ),
+    "of a product": lambda w: lambda c, x: both(c * 0.5 + grad(lambda z: (ops.tanh(z @ W) * x * w).sum())(c)),
+    "pulled": lambda w: lambda c, x: (c * 0.5 + ops.vjp(lambda z: ops.tanh(z * w), c)[1](x), c),
+    "a loop": lambda w: lambda c, x: ops.scan(lambda d, z: (ops.tanh(d * w + z), d * z), c, ops.stack([x, c, x])),
+    "a loop of products": lambda w: (
+        lambda c, x: ops.scan(lambda d, z: (ops.tanh(d @ W * w + z), d * z), c, ops.stack([x, c, x]), reverse=True)
+    ),
+    "a loop over a constant": lambda w: (
+        lambda c, x: (
+            ops.scan(lambda d, z: (ops.tanh(d * z) + x, None), c, ops.stack([w, w * 2.0]))[0],
+            c,
+        )
+    ),
+    "a loop beside it": lambda w: (
+        lambda c, x: both(
+            c * 0.5 + x * ops.scan(lambda d, z: (ops.tanh(d * z) + 1.0, None), w, ops.stack([w, w * 2.0]))[0]
+        )
+    ),
+}
+
+
+@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("name", INNER)
+def test_gradients_and_loops_inside_a_body(plain, name, order):
+    case = Case(INNER[name], C, XS, (NEURON,))
+    close(ops.scan(INNER[name](NEURON), C, XS), looped(INNER[name](NEURON), C, XS))
+    expected = gradients(looped, case, order)()
+    close(gradients(ops.scan, case, order)(), expected, rtol=1e-9)
+    close(jit(gradients(ops.scan, case, order))(), expected, rtol=1e-9)
+
+
+# --- effects ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{}, {"checkpoint_every": 2}, {"reverse": True}], ids=str)
+@pytest.mark.parametrize("how", [lambda fn: fn, jit], ids=["eager", "jit"])
+@pytest.mark.parametrize("product", [False, True], ids=["elementwise", "product"])
+def test_parameters_written_in_a_body_are_states(plain, options, how, product):
+    found = []
+    for run in (looped, scanning(**options)):
+        p = Parameter(np.array([1.0, 2.0, 3.0]), requires_grad=False)
+
+        def step(c, x, p=p):
+            before = p + 0.0
+            ops.assign(p, p * 0.5 + x.mean(0))
+            c = ops.tanh((c @ W if product else c * 0.5) + x * p)
+            ops.assign_add(p, 1.0)
+            return c, (c + before, p.value())
+
+        def total(x, step=step, run=run):
+            c, (a, b) = run(step, C, x, options.get("reverse", False)) if run is looped else run(step, C, x)
+            return (a * a).sum() + b.sum() + c.sum()
+
+        fn = total if run is looped else how(total)
+        found.append([*value_and_grad(fn)(XS), fn(XS), p.value()])
+    close(*found)
+
+
+class Normed(nn.Cell):
+    """A neuron with statistics of its batch, which it writes."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(3)
+
+    def construct(self, x, v):
+        v = self.norm(v * 0.5 + x)
+        return v, v
+
+
+@pytest.mark.parametrize("wrap", [nn.MultiStep, lambda cell: jit(nn.MultiStep(cell))], ids=["eager", "jit"])
+def test_statistics_of_a_batch_are_written_step_by_step(plain, wrap):
+    x = normal(4, 5, 3, dtype=np.float32)
+    found = []
+    for make in (loop_of, wrap):
+        cell = Normed().set_train()
+        net = make(cell)
+        values = [net(x), net(x), grad(lambda x, net=net: (net(x) ** 2).sum(), 0, cell.trainable_params())(x)]
+        found.append([*leaves(values), *(p.value() for p in cell.untrainable_params())])
+    close(*found, rtol=1e-3, atol=1e-4)
+
+
+class Dropping(nn.Cell):
+    """A leaky integrator with dropout."""
+
+    def __init__(self):
+        super().__init__()
+        self.drop = nn.Dropout(p=0.5)
+
+    def construct(self, x, v):
+        return self.drop(x) + v, v * 0.5
+
+
+@pytest.mark.parametrize("every", [None, 2])
+def test_a_body_draws_what_the_loop_draws_and_again_in_its_reverse(plain, every):
+    cell, x = Dropping().set_train(), ops.ones((4, 2, 20))
+    net = nn.MultiStep(cell, checkpoint_every=every)
+    snncell.set_seed(3)
+    expected = [loop_of(cell)(x) for _ in range(3)]
+    drawn = np.stack([out.asnumpy() for out in expected])
+    assert 0.2 < (drawn == 0).mean() < 0.8 and len({step.tobytes() for run in drawn for step in run}) == 12
+    for how in (lambda fn: fn, jit):
+        snncell.set_seed(3)
+        close([how(net)(x) for _ in range(3)], expected, rtol=0)
+        snncell.set_seed(3)
+        _, pull = ops.vjp(how(net), x)
+        close(net(x), expected[1], rtol=0)
+        for _ in range(2):
+            close(pull(ops.ones_like(x)), expected[0], rtol=0)  # the mask of the forward
+
+
+@pytest.mark.parametrize("how", [lambda fn: fn, jit], ids=["eager", "jit"])
+def test_second_order_gradients_draw_the_same_numbers(plain, how):
+    def total(w):
+        def step(c, x):
+            return both(ops.tanh(c * w + x * ops.uniform((2, 3)).astype("float64")))
+
+        return ops.scan(step, C, XS)[1]
+
+    testing.check_grads(how(total), NEURON, order=2)
+
+
+# --- any body ---------------------------------------------------------------------------------------------------------
+
+NAMES = ["c0", "c1", "x", "k0", "k1"]
+UNARY = {"neg": lambda a: -a, "abs": ops.abs, "half": lambda a: a * 0.5, "ratio": lambda a: a / (1.0 + ops.square(a))}
+FUNCTIONS = {"sigmoid": ops.sigmoid, "tanh": ops.tanh}
+BINARY = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "min": ops.minimum,
+    "where": lambda a, b: ops.where(a > b, a, b * 0.5),
+    "less": lambda a, b: (a < b).astype("float64") * a,
+}
+TABLE = {**UNARY, **FUNCTIONS, **BINARY}
+few = settings(max_examples=40, deadline=None, derandomize=True)
+
+
+def expressions(unary):
+    """Trees of names and operations."""
+
+    def larger(inner):
+        one = st.tuples(st.sampled_from(unary), inner)
+        return st.one_of(one, st.tuples(st.sampled_from(sorted(BINARY)), inner, inner))
+
+    return st.recursive(st.sampled_from(NAMES), larger, max_leaves=5)
+
+
+def evaluate(tree, known):
+    if isinstance(tree, str):
+        return known[tree]
+    return TABLE[tree[0]](*(evaluate(operand, known) for operand in tree[1:]))
+
+
+@st.composite
+def bodies(draw, unary=(*UNARY, *FUNCTIONS), batch=2):
+    """A Case of two states and two constants of random shapes, over three neurons."""
+    trees = [draw(expressions(unary)) for _ in range(3)]
+    rng = np.random.default_rng(draw(st.integers(0, 9)))
+    shapes = [draw(st.sampled_from([(), (3,), (1,), (batch, 1), (batch, 3), (1, 3)])) for _ in range(2)]
+    init, xs, *consts = (Tensor(rng.normal(size=shape)) for shape in ((2, batch, 3), (4, batch, 3), *shapes))
+
+    def step(k0, k1):
+        def f(carry, x):
+            known = {"c0": carry[0], "c1": carry[1], "x": x, "k0": k0, "k1": k1}
+            *states, y = (evaluate(tree, known) + 0.0 * x for tree in trees)
+            return tuple(ops.minimum(ops.maximum(v, -2.0), 2.0) for v in states), y
+
+        return f
+
+    return Case(step, (init[0], init[1]), xs, tuple(consts))
+
+
+@given(bodies(unary=tuple(UNARY)))
+@few
+def test_any_arithmetic_is_that_of_the_loop_to_the_bit(case):
+    with plainly():
+        close(*[run(case.step(*case.consts), case.init, case.xs) for run in (ops.scan, looped)], rtol=0)
+
+
+@given(bodies(), st.sampled_from([None, 1, 3]))
+@few
+def test_any_body_has_the_values_and_gradients_of_the_loop(case, every):
+    with plainly():
+        run = scanning(checkpoint_every=every)
+        close(run(case.step(*case.consts), case.init, case.xs), looped(case.step(*case.consts), case.init, case.xs))
+        close(gradients(run, case)(), gradients(looped, case)())
+
+
+@given(bodies())
+@few
+def test_a_pull_may_be_used_often_and_is_linear(case):
+    with plainly():
+        (_, pull), (_, other) = (
+            ops.vjp(lambda x, run=run: run(case.step(*case.consts), case.init, x)[1], XS) for run in (ops.scan, looped)
+        )
+        u, v = normal(4, 2, 3), normal(4, 2, 3)
+        close([pull(u), pull(v)], [other(u), other(v)])
+        close(pull(u * 2.0 - v * 3.0), pull(u) * 2.0 - pull(v) * 3.0, atol=1e-9)
+
+
+@given(bodies(batch=1))
+@few
+def test_a_batch_of_one_is_no_batch_and_steps_are_steps(case):
+    def dropped(x, axis):
+        return ops.squeeze(x, axis) if x.ndim > 1 else x
+
+    with plainly():
+        carry, ys = ops.scan(case.step(*case.consts), case.init, case.xs)
+        bare = case.step(*[dropped(k, 0) for k in case.consts])
+        found = ops.scan(bare, tuple(v[0] for v in case.init), case.xs[:, 0])
+        close(found, (tuple(v[0] for v in carry), ys[:, 0]), rtol=0)
+        state, singles = case.init, []
+        for t in range(4):
+            state, y = ops.scan(case.step(*case.consts), state, case.xs[t : t + 1])
+            singles.append(y)
+        close((state, ops.concat(singles)), (carry, ys), rtol=0)
+
+
+@given(bodies(), st.permutations(range(3)))
+@few
+def test_neurons_may_change_places(case, order):
+    def moved(tree):
+        return [ops.gather(x, np.array(order), -1) if x.ndim and x.shape[-1] == 3 else x for x in leaves(tree)]
+
+    with plainly():
+        found = ops.scan(case.step(*moved(case.consts)), tuple(moved(case.init)), moved(case.xs)[0])
+        close(leaves(found), moved(ops.scan(case.step(*case.consts), case.init, case.xs)), rtol=0)
