@@ -335,3 +335,95 @@ def test_neurons_may_change_places(case, order):
     with plainly():
         found = ops.scan(case.step(*moved(case.consts)), tuple(moved(case.init)), moved(case.xs)[0])
         close(leaves(found), moved(ops.scan(case.step(*case.consts), case.init, case.xs)), rtol=0)
+
+
+# --- found by others --------------------------------------------------------------------------------------------------
+
+
+class Noisy(nn.Cell):
+    def construct(self, w):
+        return w + ops.normal(w.shape)
+
+    def bprop(self, w, out, dout):
+        return (dout,)
+
+
+def test_a_cell_with_a_reverse_draws_at_each_step(plain):
+    noisy = Noisy()
+
+    def total(w):
+        return ops.scan(lambda c, x: (c + noisy(w), noisy(w)), ops.zeros(3), ops.zeros((4, 3)))[1]
+
+    snncell.set_seed(1)
+    expected = total(ops.zeros(3)).asnumpy()
+    snncell.set_seed(1)
+    out, pull = ops.vjp(total, ops.zeros(3))
+    np.testing.assert_array_equal(out.asnumpy(), expected)
+    assert len(np.unique(expected)) == expected.size
+    np.testing.assert_array_equal(pull(ops.ones((4, 3))).asnumpy(), [4.0] * 3)
+
+
+def test_numbers_keep_their_shape_where_steps_go_one_by_one(plain):
+    k = Tensor(2.0)
+    last, _ = ops.scan(lambda c, x: ((ops.tanh(c[0] @ W + x), k), c[0]), (C, ops.zeros(())), XS)
+    assert last[1].shape == ()
+
+    def total(xs, s):
+        return ops.scan(lambda c, x: ((ops.tanh(c[0] * 0.9 + x.sum()), x.mean()), c[0]), (C, s), xs)[1].sum()
+
+    assert jit(grad(total, (0, 1)))(XS, Tensor(np.array(0.3)))[1].shape == ()
+
+
+def test_what_makes_a_sequence_is_there_where_states_are_computed_again(plain):
+    def total(run):
+        def of(xs):
+            def step(v, x):
+                new = ops.tanh(v * 0.9 + x)
+                return new, new * new
+
+            return run(step, C, xs * 2.0 + 1.0)[1].sum()
+
+        return grad(of)
+
+    close(jit(total(scanning(checkpoint_every=2)))(XS), total(looped)(XS))
+
+
+class Widest(nn.Cell):
+    def construct(self, v, p):
+        return v + p
+
+    def bprop(self, v, p, out, dout):
+        return dout, dout.max(-1).reshape(2, 1)
+
+
+def test_what_does_not_add_up_is_added_up_after_it(plain):
+    widest = Widest()
+
+    def total(run):
+        def step(p):
+            def one(v, x):
+                new = ops.tanh(widest(v * 0.9 + x, p))
+                return new, new
+
+            return one
+
+        return grad(lambda p: run(step(p), C, XS)[1].sum())
+
+    p = normal(2, 1)
+    close(total(ops.scan)(p), total(looped)(p))
+
+
+@pytest.mark.parametrize(("batch", "inputs", "outputs"), [(0, 3, 4), (2, 0, 4), (2, 3, 0)])
+def test_products_of_nothing(plain, batch, inputs, outputs):
+    w, xs, start = normal(inputs, outputs), normal(5, batch, inputs), ops.zeros((batch, outputs), "float64")
+
+    def total(w, xs):
+        return ops.scan(lambda v, x: (v + x @ w, v * 2.0), start, xs)[1].sum()
+
+    found = grad(total, (0, 1))(w, xs)
+    assert [g.shape for g in found] == [w.shape, xs.shape]
+
+
+def test_gradients_at_a_constant_inside_of_a_function_that_is_differentiated():
+    inner = jit(lambda x: grad(lambda q: (q * q * x[0]).sum())(ops.ones((2, 3))).sum())
+    close(grad(inner)(Tensor(np.array([2.0, 3.0]))), Tensor(np.array([12.0, 0.0])))

@@ -69,6 +69,8 @@ class _Operands(NamedTuple):
 
 def _with_makers(step: Step, makers: dict[Value, Step]) -> Step:
     scan: Any = step.op
+    if scan.segments is not None:
+        return step  # the loop that computes states again takes the sequence as it is
     body: Body = copy.copy(scan.body)
     first, last = len(body.carry), len(body.carry) + len(body.xs)
     xs, consts = _Operands([], []), _Operands(list(step.inputs[last:]), list(body.consts))

@@ -9,7 +9,7 @@ import numpy as np
 
 from snncell.compiler.body import Body
 from snncell.compiler.fused import FusedLoop, obstacle
-from snncell.compiler.split import split
+from snncell.compiler.split import split, values_in
 from snncell.compiler.stepwise import StepLoop
 from snncell.tape.tracing import Step, Value
 
@@ -89,7 +89,8 @@ class Lowered:
         for step in parts.behind:
             known.update(zip(step.outputs, _over_time(step.op.over_time, step, known, moving), strict=True))
             moving.update(step.outputs)
-        for value in (*parts.summed, *parts.sums):
+        added_up = [x for step in parts.totals if step.op.additive for x in values_in(step)]
+        for value in (*parts.summed, *parts.sums, *added_up):
             if value not in totals and value in known:
                 totals[value] = known[value].sum(0) if value in moving else known[value] * steps
         for step in parts.totals:

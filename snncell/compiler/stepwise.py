@@ -123,7 +123,7 @@ class _StepRun:
         self.given: list[tuple[Any, bool]] = []
         for value in plan.outside:
             array = None if value in computed_again else known[value]
-            if array is not None and value not in moving:
+            if array is not None and value not in moving and not array.flags.c_contiguous:
                 array = np.ascontiguousarray(array)  # once, not at each step
             self.given.append((array, value in moving))
         places = {slot: value for value, slot in plan.targets.items() if value not in ys}

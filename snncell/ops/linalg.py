@@ -28,7 +28,8 @@ def _matmul(x: Any, y: Any) -> Any:
 def _product_over_time(arrays: Sequence[Any], moving: Sequence[bool], attrs: dict[str, Any]) -> Any:
     x, y = arrays
     if moving[0] and not moving[1] and x.ndim == 3 and y.ndim == 2:
-        return products.matmul(x.reshape(-1, x.shape[-1]), y).reshape(*x.shape[:-1], -1)  # one product, not many
+        rows = x.reshape(x.shape[0] * x.shape[1], x.shape[2])  # one product, not many
+        return products.matmul(rows, y).reshape(*x.shape[:2], y.shape[1])
     inner = [array if moves else array[None] for array, moves in zip(arrays, moving, strict=True)]
     ndim = max(array.ndim for array in inner)
     return products.matmul(
@@ -39,8 +40,9 @@ def _product_over_time(arrays: Sequence[Any], moving: Sequence[bool], attrs: dic
 def _sum_of_products(arrays: Sequence[Any], moving: Sequence[bool], attrs: dict[str, Any]) -> Any:
     x, y = arrays
     if all(moving) and x.ndim == y.ndim == 3:
-        rows = x.transpose(0, 2, 1).reshape(-1, x.shape[1])  # the sum over time is part of the product
-        return products.matmul(rows.T, y.reshape(-1, y.shape[-1]))
+        count = x.shape[0] * x.shape[2]
+        rows = x.transpose(0, 2, 1).reshape(count, x.shape[1])  # the sum over time is part of the product
+        return products.matmul(rows.T, y.reshape(count, y.shape[2]))
     if not moving[1]:
         return products.matmul(x.sum(0), y)
     if not moving[0]:

@@ -202,7 +202,8 @@ def custom(op: Any, forward: Callable[[], Any], inputs: Sequence[Tensor], attrs:
         attrs: kept in the entry for `pull`; the output structure is put beside it.
     """
     tape = STATE.tape
-    if STATE.trace is not None and STATE.trace.outside(inputs):
+    # A user's forward may draw numbers or write to Parameters at each step; what is made of operations alone does not.
+    if STATE.trace is not None and isinstance(op, Composite) and STATE.trace.outside(inputs):
         with STATE.trace.stepping_out():
             return custom(op, forward, inputs, attrs)
     kept = [snapshot(x) for x in inputs]  # before the forward, which may write to Parameters

@@ -69,7 +69,8 @@ def _watch(x: Tensor) -> Tensor:
     if STATE.tape is not None and x._entry is not None:
         watched: Tensor = alias.bind(x)
         return watched
-    data = snapshot(x)._data
+    # In a trace it is a Value, what it was outside: an array with a place on a tape would pass for another's.
+    data = x._data if STATE.trace is None else STATE.trace.lift(wrap(x._data) if type(x) is Tensor else x)
     return wrap(data, Entry.source(data))
 
 
