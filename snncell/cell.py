@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -67,6 +68,8 @@ class Cell:
         old = state.get(name, _SIMPLE)
         if old is value or (type(old) is type(value) and isinstance(value, _SIMPLE) and repr(old) == repr(value)):
             return
+        if STATE.trace is not None and type(old) in (bool, int, float) and isinstance(value, (bool, int, float)):
+            _warn_of_change(self, name)
         if isinstance(old, Parameter) and value is not None and not isinstance(value, Parameter):
             raise AssignError(
                 f"{type(self).__name__}.{name} is a Parameter; a {type(value).__name__} in its place would not be "
@@ -269,6 +272,15 @@ class Cell:
 
 
 _hook_numbers = itertools.count()
+
+
+def _warn_of_change(cell: Cell, name: str) -> None:
+    warnings.warn(
+        f"{type(cell).__name__}.{name} is changed inside a function that is traced: that happens once, not at each "
+        f"call or step. Return it as a state, or make it a Parameter (requires_grad=False) that ops.assign writes to.",
+        RuntimeWarning,
+        stacklevel=3,
+    )
 
 
 _COMPILED = ("_graph", "_loop")  # what a Cell keeps of its compiled self

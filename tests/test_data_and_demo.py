@@ -73,7 +73,7 @@ def test_the_demo_learns_and_draws(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert accuracy > 0.85
     assert f"test accuracy {accuracy:.4f}" in printed
-    for part in ("forward", "backward", "optimiser", "evaluation", "pictures"):
+    for part in ("first epoch", "training", "evaluation", "pictures"):
         assert part in printed
     for name in ("raster.png", "membrane.png", "gradient_norms.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")

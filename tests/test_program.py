@@ -63,15 +63,15 @@ def test_constants_and_writes_are_in_the_text() -> None:
     assert "\n  Parameter count = %" in text
 
 
-def test_steps_of_a_reverse_name_the_line_that_asked_for_the_gradient() -> None:
+def test_steps_of_a_reverse_name_the_line_of_what_is_reversed() -> None:
     def loss(x: Tensor) -> Tensor:
-        return ops.tanh(x).sum()
+        return ops.tanh(x).sum()  # line of tanh
 
     def f(x: Tensor) -> Tensor:
-        return grad(loss)(x)  # line of grad
+        return grad(loss)(x)
 
     lines = [step.line for step in traced(f, ones(3)).steps if step.op.name == "square"]
-    assert lines == [f"{HERE}:{line_of('# line of grad')}: return grad(loss)(x)  # line of grad"]
+    assert lines == [f"reverse of {HERE}:{line_of('# line of tanh')}: return ops.tanh(x).sum()  # line of tanh"]
 
 
 # --- passes -----------------------------------------------------------------------------------------------------------

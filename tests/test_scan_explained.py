@@ -139,7 +139,7 @@ def test_explain_says_why_a_body_goes_step_by_step_and_what_leaves_it():
     assert f"no single kernel, because matmul is no elementwise operation: {line_of('# the products')}" in text
     assert "for all steps together, before the loop:" in text and "for all steps together, after the loop:" in text
     mixed = explain(lambda x: ops.scan(lambda c, x: ((c[0] * 0.5, c[1] + x), None), (C[0], C), x)[0], XS)
-    assert "no single kernel, because one of its values has shape (3,), the others (2, 3)" in mixed
+    assert "no single kernel, because not all has one shape: (3,) and (2, 3), a state" in mixed
 
 
 @pytest.mark.parametrize(("every", "rows"), [(1, 4), (2, 2), (3, 2), (4, 1), (9, 1)])
@@ -345,7 +345,7 @@ CELLS = {  # construct(self, x, v), by the name of the Cell
 }
 MISTAKES = {
     "If": (TraceError, r"if/while.* MultiStep\(If\)(.|\n)*v\.sum\(\) > 0(.|\n)*ops\.select.* instead of if"),
-    "Float": (TraceError, r"item\(\) .* MultiStep\(Float\)(.|\n)*float\(x\.sum"),
+    "Float": (TraceError, r"float\(\) .* MultiStep\(Float\)(.|\n)*float\(x\.sum"),
     "Numpy": (DTypeError, r"np\.tanh takes arrays(.|\n)*operation of that name(.|\n)*np\.tanh\(x\)"),
     "Array": (TraceError, r"asnumpy\(\) .* MultiStep\(Array\)(.|\n)*x\.asnumpy"),
     "Makes": (TraceError, r"'made' is made inside .*MultiStep\(Makes\)(.|\n)*\"made\""),

@@ -205,7 +205,7 @@ def test_a_return_of_another_number_of_states_is_refused():
         def construct(self, x, v):
             return x, v, v
 
-    with pytest.raises(ArgumentError, match=r"Loses\.construct took 1 state.*\(output, \*states\).*it returned Tensor"):
+    with pytest.raises(ArgumentError, match=r"Loses\.construct took 1 state.*\(output, v\).*it returned Tensor"):
         nn.MultiStep(Loses())(currents())
     with pytest.raises(ArgumentError, match=r"Gains\.construct took 1 state.*returned 3 values"):
         nn.MultiStep(Gains())(currents())

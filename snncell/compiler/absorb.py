@@ -152,6 +152,7 @@ def _with_sums(step: Step, users: dict[Value, list[Step | None]], replaced: dict
             axes = tuple(axis - 1 for axis in user.attrs["axis"] if axis)
             total = Value(value.trace, value.shape[1:], value.dtype) if axes else user.outputs[0]
             body.sums.append(y)
+            body.added_up = [*body.added_up, user]
             outputs.insert(len(body.outs) - 1, total)
             replaced[id(user)] = None
             if axes:

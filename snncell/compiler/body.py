@@ -42,6 +42,8 @@ class Body:
         self.ys: list[Tensor] = []
         self.sums: list[Tensor] = []
         self.ahead: list[Step] = []  # steps that the compiler has put before those of the trace
+        self.added_up: list[Step] = []  # sums over time that the compiler has made part of `sums`
+        self.states_kept: list[Tensor] = []  # those of `ys` that are there for the reverse
         self.captured: list[Tensor] = []  # Tensors from outside that the last of `consts` stand for
 
     @property
@@ -52,13 +54,15 @@ class Body:
     def with_states(self) -> Body:
         """The same body, which collects the states before each step too."""
         other = copy.copy(self)
-        other.ys = [*self.ys, *self.carry]
+        other.states_kept = [wrap(x._data, x._entry, x._index) for x in self.carry]
+        other.ys = [*self.ys, *other.states_kept]
         return other
 
     def program(self) -> Program:
         """The step as a Program."""
         trace = self.trace
-        return from_trace(trace, [trace.lift(out) for out in self.outs], self.ahead)
+        program = from_trace(trace, [trace.lift(out) for out in self.outs], self.ahead)
+        return program._replace(inputs=[x._data for x in (*self.carry, *self.xs, *self.consts)])
 
     def reverse(self, present: Sequence[bool]) -> Reverse:
         """The reverse, for outputs of which those that are `present` have a gradient.

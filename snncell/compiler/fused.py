@@ -50,7 +50,8 @@ def obstacle(parts: Split, carry: Sequence[Value], segments: Segments | None) ->
     outgoing += [*segments.carry, *segments.forward.after] if segments else []
     small = next((value for value in outgoing if value.shape != space), None)
     if small is not None:
-        return f"one of its values has shape {small.shape}, the others {space}"
+        made = next((step.line for step in parts.loop if small in step.outputs), "a state")
+        return f"not all has one shape: {small.shape} and {space}, {made}"
     return None
 
 
@@ -207,6 +208,8 @@ class FusedLoop:
             {value: x.reshape(self.shape) for value, x in zip(self.summed, sums, strict=True)},
             [x.reshape(-1, *self.shape) for x in stored],
         )
+
+    moved = 0  # what is inside stays in the cache
 
     def explained(self, steps: int) -> str:
         """How it runs."""

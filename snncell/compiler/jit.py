@@ -279,6 +279,8 @@ def explain(fn: Callable[..., Any], *inputs: Any, **kwargs: Any) -> str:
 
     Example:
         >>> print(explain(lambda x: ops.exp(x) * 2.0, ops.ones(3)).splitlines()[0])
-        <lambda>: 1 loop, 0 loops over time, 0 calls; 24 B read and written by one run
+        <lambda>: 1 loop, 0 loops over time, 0 calls, 0 views; 24 B read and written by one run
     """
+    if not callable(fn) or isinstance(fn, Tensor):
+        raise TraceError(f"explain: the first argument is a function or a Cell, not a {type(fn).__name__}.")
     return (fn if isinstance(fn, Jitted) else Jitted(fn)).explain(*inputs, **kwargs)

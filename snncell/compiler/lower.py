@@ -9,6 +9,7 @@ import numpy as np
 
 from snncell.compiler.body import Body
 from snncell.compiler.fused import FusedLoop, obstacle
+from snncell.compiler.program import by_line
 from snncell.compiler.split import split, values_in
 from snncell.compiler.stepwise import StepLoop
 from snncell.tape.tracing import Step, Value
@@ -55,7 +56,8 @@ class Lowered:
         lines = [f"{self.who}: {self.loop.explained(steps)}"]
         if self.reason is not None:
             lines.append(f"no single kernel, because {self.reason}")
-        stored = [value for value in parts.ys if value in self.carry]
+        kept = set(map(id, self.body.states_kept))
+        stored = [y._data for y in self.body.ys if id(y) in kept]
         if self.every is not None:
             lines.append(f"stores the state every {self.every} steps for the reverse: {_specs(self.carry)}")
         elif stored:
@@ -68,10 +70,15 @@ class Lowered:
             ("in the loop", parts.loop),
             ("for all steps together, after the loop", parts.behind),
             ("on sums over time, after the loop", parts.totals),
+            ("taken into the loop, added up over time", self.body.added_up),
         ):
             lines += [f"  {title}:"] * bool(steps_there)
-            lines += [f"    {step.op.name:<14} {step.line}" for step in steps_there]
+            lines += [f"    {line}" for line in by_line(steps_there)]
         return lines
+
+    def moved(self, steps: int) -> int:
+        """Bytes that go through memory inside of it, beside its inputs and outputs."""
+        return steps * self.loop.moved
 
     def run(self, arrays: Sequence[Any], steps: int) -> tuple[Any, ...]:
         """All outputs, from the arrays of all inputs."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -79,6 +80,10 @@ class Plan:
             parameter._data = slots[slot]
         return results
 
+    def moved(self) -> int:
+        """Bytes that one run reads and writes, as far as they go through memory."""
+        return sum(moved(launch) for launch in self.launches)
+
     def targets(self) -> dict[Value, int]:
         """The Values whose arrays can be given, with their slots."""
         return {value: slot for launch in self.launches for value, slot in launch.targets().items()}
@@ -143,6 +148,18 @@ class Call:
             slots[slot] = array
         for slot in self.drops:
             slots[slot] = None
+
+
+def moved(launch: Launch | Call) -> int:
+    """Bytes that a launch reads and writes, as far as they go through memory."""
+    inside: int = 0
+    if isinstance(launch, Call):
+        if launch.step.op.view:
+            return 0
+        inside = launch.step.op.moved(launch.step.attrs)
+    values = dict.fromkeys((*launch.group.reads, *launch.group.writes))
+    total: int = inside + sum(math.prod(value.shape) * value.dtype.itemsize for value in values)
+    return total
 
 
 class _Argument:

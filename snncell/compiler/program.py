@@ -47,6 +47,16 @@ class Program(NamedTuple):
         return "\n".join(lines)
 
 
+def by_line(steps: Sequence[Step]) -> list[str]:
+    """The names of steps, those of one line of the user's together, and the line."""
+    lines: list[tuple[str, list[str]]] = []
+    for step in steps:
+        if not lines or lines[-1][0] != step.line:
+            lines.append((step.line, []))
+        lines[-1][1].append(step.op.name)
+    return [f"{' '.join(names):<24} {line}" for line, names in lines]
+
+
 def _step_text(step: Step) -> str:
     given = ", ".join(f"%{x.number}" if isinstance(x, Value) else repr(x) for x in step.inputs)
     options = "".join(f", {key}={value!r}" for key, value in step.attrs.items())

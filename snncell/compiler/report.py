@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from snncell.compiler.formula import Elementwise, Reduction, compiled_here
 from snncell.compiler.fuse import MAX_STEPS
-from snncell.compiler.plan import Call, Launch, Plan
+from snncell.compiler.plan import Call, Launch, Plan, moved
+from snncell.compiler.program import by_line
 from snncell.tape.tracing import Step, Value
 
 
 def report(name: str, plan: Plan) -> str:
     """A summary, the launches in order, and the Program they came from."""
     loops = sum(isinstance(launch, Launch) for launch in plan.launches)
-    scans = sum(isinstance(launch, Call) and bool(launch.step.op.inside()) for launch in plan.launches)
-    moved = sum(map(_moved, plan.launches))
+    calls = [launch for launch in plan.launches if isinstance(launch, Call)]
+    scans = sum(bool(call.step.op.inside()) for call in calls)
+    views = sum(call.step.op.view for call in calls)
+    others = f"{_count(len(calls) - scans - views, 'call')}, {_count(views, 'view')}"
     head = [
-        f"{name}: {_count(loops, 'loop')}, {_count(scans, 'loop')} over time, "
-        f"{_count(len(plan.launches) - loops - scans, 'call')}; {_bytes(moved)} read and written by one run",
+        f"{name}: {_count(loops, 'loop')}, {_count(scans, 'loop')} over time, {others}; "
+        f"{_bytes(plan.moved())} read and written by one run",
         "",
         "launches:",
     ]
     made: dict[Value, int] = {}
     for number, launch in enumerate(plan.launches, 1):
-        head += _lines(number, launch, made, plan.launches)
+        if not (isinstance(launch, Call) and launch.step.op.view):  # another view of the same elements
+            head += _lines(number, launch, made, plan.launches)
         made.update(dict.fromkeys(launch.group.writes, number))
     return "\n".join([*head, "", str(plan.program)])
 
@@ -32,11 +35,11 @@ def report(name: str, plan: Plan) -> str:
 def _lines(number: int, launch: Launch | Call, made: dict[Value, int], launches: list[Any]) -> list[str]:
     if isinstance(launch, Launch):
         threads = "all threads" if launch.parallel else "one thread"
-        lines = [f"{number:4}. loop {launch.name} over {launch.sizes}, {threads}, {_bytes(_moved(launch))}"]
-        lines += [f"        {step.op.name:<14} {step.line}" for step in launch.group.steps]
+        lines = [f"{number:4}. loop {launch.name} over {launch.sizes}, {threads}, {_bytes(moved(launch))}"]
+        lines += [f"        {line}" for line in by_line(launch.group.steps)]
         return [*lines, *(f"        apart from {other}, {why}" for other, why in _boundaries(launch, made, launches))]
     step = launch.step
-    lines = [f"{number:4}. call {step.op.name:<14} {step.line}, {_bytes(_moved(launch))}"]
+    lines = [f"{number:4}. call {step.op.name:<14} {step.line}, {_bytes(moved(launch))}"]
     return [*lines, *(f"        {line}" for line in step.op.explained(step.attrs) or [f"no loop: {why_no_loop(step)}"])]
 
 
@@ -61,8 +64,6 @@ def _boundaries(launch: Launch, made: dict[Value, int], launches: list[Any]) -> 
 
 def why_no_loop(step: Step) -> str:
     """Why a step is a call of NumPy, not part of a generated loop."""
-    if step.op.view:
-        return "another view of the same elements"
     if not isinstance(step.op, (Elementwise, Reduction)):
         return f"{step.op.name} is no elementwise operation and no reduction"
     values = [x for x in (*step.inputs, *step.outputs) if isinstance(x, Value)]
@@ -70,14 +71,6 @@ def why_no_loop(step: Step) -> str:
         kinds = ", ".join(sorted({str(v.dtype) for v in values if not compiled_here([v.dtype])}))
         return f"{kinds} is left to NumPy"
     return f"NumPy refuses some integers in {step.op.name}, and so must we"
-
-
-def _moved(launch: Launch | Call) -> int:
-    """Bytes that a launch reads and writes, as far as they go through memory."""
-    if isinstance(launch, Call) and launch.step.op.view:
-        return 0
-    values = dict.fromkeys((*launch.group.reads, *launch.group.writes))
-    return sum(math.prod(value.shape) * value.dtype.itemsize for value in values)
 
 
 def _bytes(number: float) -> str:

@@ -96,6 +96,10 @@ class Scan(Primitive):
         """What the loop became, and why."""
         return self.lowered.explained(attrs["steps"])
 
+    def moved(self, attrs: dict[str, Any]) -> int:
+        """Bytes that the steps move, where they go one by one."""
+        return self.lowered.moved(attrs["steps"])
+
     def pruned(self, step: Step, needed: set[Value]) -> Step:
         """The step without the results and sums that nothing needs, and without the inputs that only those need."""
         body = copy.copy(self.body)

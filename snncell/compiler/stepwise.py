@@ -39,6 +39,11 @@ class StepLoop:
         self.plan = _StepPlan(parts, self.carry, parts.after, [*self.sequences, *self.summed])
         self.again = _StepPlan(segments.forward, segments.carry, segments.forward.after, []) if segments else None
 
+    @property
+    def moved(self) -> int:
+        """Bytes that the launches of a step read and write."""
+        return self.plan.plan.moved()
+
     def explained(self, steps: int) -> str:
         """How it runs."""
         return f"{steps} steps one by one, {len(self.plan.plan.launches)} launches each"

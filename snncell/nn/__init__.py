@@ -1,4 +1,13 @@
-"""Cells: layers, neurons, containers, losses, optimisers."""
+"""Cells: layers, neurons, containers, losses, optimisers.
+
+neurons      IFNode, LIFNode; MultiStep runs a neuron over time, Recurrent feeds its output back; relusigmoid
+containers   Cell, SequentialCell, CellList, TimeDistributed
+layers       Dense, Conv1d, Conv2d, Conv2dTranspose, MaxPool2d, AvgPool2d, Flatten, Embedding, Dropout, Dropout2d,
+             BatchNorm1d, BatchNorm2d, LayerNorm, Threshold
+activations  ReLU, ReLU6, LeakyReLU, GELU, Sigmoid, Tanh, Softmax, LogSoftmax, Softplus
+losses       MSELoss, L1Loss, CrossEntropyLoss
+optimisers   SGD, Momentum, RMSProp, Adam, AdamW; ExponentialDecayLR, CosineDecayLR
+"""
 
 from snncell.cell import (
     Cell as Cell,
@@ -55,7 +64,8 @@ from snncell.nn.optim import (
     Optimizer as Optimizer,
     RMSProp as RMSProp,
 )
-from snncell.nn.time import MultiStep as MultiStep, Recurrent as Recurrent
+from snncell.nn.recurrent import Recurrent as Recurrent
+from snncell.nn.time import MultiStep as MultiStep
 from snncell.surrogate import (
     relusigmoid as relusigmoid,
 )

@@ -1,4 +1,4 @@
-"""What runs neurons over time: MultiStep, and Recurrent, which feeds outputs back."""
+"""What runs neurons over time: MultiStep."""
 
 from __future__ import annotations
 
@@ -82,6 +82,8 @@ class MultiStep(Cell):
         self.checkpoint_every = checkpoint_every
 
     def construct(self, x: Tensor, *states: Tensor) -> Any:
+        if not isinstance(x, Tensor):
+            raise ArgumentError(f"MultiStep: x is a Tensor (T, B, ...), not a {type(x).__name__}; snncell.Tensor(x)?")
         if x.ndim == 0 or x.shape[0] == 0:
             raise ArgumentError(f"MultiStep: x is (T, B, ...) with at least one step, its shape is {x.shape}.")
         if STATE.trace is not None or self._looked_into():
@@ -107,8 +109,8 @@ class MultiStep(Cell):
             if not isinstance(result, tuple) or len(result) != len(carry) + 1:
                 got = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
                 raise ArgumentError(
-                    f"MultiStep: {name}.construct took {len(carry)} state(s) and must return (output, *states) with as "
-                    f"many; it returned {got}."
+                    f"MultiStep: {name}.construct took {len(carry)} state(s) and must return "
+                    f"({', '.join(['output', *names])}); it returned {got}."
                 )
             return tuple(result[1:]), result[0]
 
@@ -122,6 +124,10 @@ class MultiStep(Cell):
     def _names_of(self, states: tuple[Any, ...]) -> list[str]:
         """What construct calls the states, after checking that they are as many as it takes, and Tensors."""
         name = type(self.cell).__name__
+        if len(states) == 1 and isinstance(states[0], (tuple, list)):
+            raise ArgumentError(
+                f"MultiStep: got one {type(states[0]).__name__} of states; pass them one by one, *states."
+            )
         parameters = list(inspect.signature(self.cell.construct).parameters.values())[1:]
         names = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
         open_ended = any(p.kind is p.VAR_POSITIONAL for p in parameters)
@@ -141,29 +147,3 @@ class MultiStep(Cell):
             if position >= len(names):
                 names.append(f"number {position}")
         return names
-
-
-class Recurrent(Cell):
-    """A neuron whose output of the step before comes back through a Cell with weights.
-
-    out, *states = cell(x + feedback(out_before), *states)
-
-    It is a Cell of one step itself, whose first state is the output; run it by `MultiStep`.
-
-    Args:
-        cell: the neuron.
-        feedback: from an output to an input of the neuron, for example `Dense(n, n)`.
-    """
-
-    def __init__(self, cell: Cell, feedback: Cell) -> None:
-        super().__init__()
-        self.cell = cell
-        self.feedback = feedback
-
-    def construct(self, x: Tensor, out: Tensor, *states: Tensor) -> tuple[Tensor, ...]:
-        after: tuple[Tensor, ...] = self.cell(x + self.feedback(out), *states)
-        return (after[0], *after)
-
-    def init_state(self, x: Tensor) -> tuple[Tensor, ...]:
-        """No output yet, and the neuron's own initial states."""
-        return (ops.zeros_like(x), *initial_states(self.cell, x))

@@ -119,6 +119,13 @@ def _one_step(f: Any, before: Any, x: Any, who: str, names: Sequence[str] | None
 def _check_carry(before: Any, after: Any, who: str, names: Sequence[str] | None) -> None:
     old, old_tree = structure.flatten(before)
     new, new_tree = structure.flatten(after)
+    if old_tree != new_tree and names is not None and len(after) == len(names):
+        for name, value in zip(names, after, strict=True):
+            if not isinstance(value, Tensor):
+                raise ShapeError(
+                    f"{who}: state {name} is a {type(value).__name__}, {value!r:.40}, after a step. Return a Tensor, "
+                    f"for instance ops.full({name}.shape, {value!r:.40})."
+                )
     if old_tree != new_tree:
         raise ShapeError(
             f"{who}: the carry came in as {_outline(before)} and went out as {_outline(after)}; f must return a carry "
@@ -132,10 +139,13 @@ def _check_carry(before: Any, after: Any, who: str, names: Sequence[str] | None)
                 f"shape from the start, for instance ops.zeros({b.shape})."
             )
         if a.dtype != b.dtype:
-            raise DTypeError(
-                f"{who}: {state} has dtype {a.dtype} before a step and {b.dtype} after it. Begin with "
-                f"{b.dtype.name}, or convert what widens it in the step (a NumPy array of float64?)."
+            mend = (
+                f"Begin with {b.dtype.name} (ops.zeros_like(x) has the dtype of x, ops.zeros(shape) is float32; "
+                f"gradients are checked in float64), or convert what widens it in the step."
+                if a.dtype.is_float
+                else f"Convert it back, .astype({a.dtype.name!r}), or begin with {b.dtype.name}."
             )
+            raise DTypeError(f"{who}: {state} has dtype {a.dtype} before a step and {b.dtype} after it. {mend}")
 
 
 def _outline(tree: Any) -> str:

@@ -7,9 +7,10 @@ from typing import Any
 
 from snncell.errors import DTypeError
 from snncell.ops import activation, base, elementwise as el, indexing, linalg, logic, reduce, shape as sh
+from snncell.tape import structure
 from snncell.tape.state import STATE
 from snncell.tape.tensor import Tensor
-from snncell.tape.tracing import user_line
+from snncell.tape.tracing import Value, user_line
 
 
 def _flipped(function: Any) -> Any:
@@ -44,6 +45,7 @@ def _hang_in() -> None:
     setattr(Tensor, "__getitem__", indexing.getitem)
     setattr(Tensor, "flatten", lambda x, start_dim=0, end_dim=-1: sh.flatten(x, start_dim, end_dim))
     setattr(Tensor, "__array_ufunc__", _array_ufunc)
+    setattr(Tensor, "__array_function__", _array_function)
     setattr(Tensor, "T", property(sh.transpose, doc="The axes in reverse order."))
     for module in (el, activation, logic, reduce, sh, indexing):
         for name in _METHODS[module.__name__.rpartition(".")[2]].split():
@@ -65,9 +67,23 @@ def _array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **options:
     """`ndarray * tensor` is a Tensor; NumPy's functions are refused, for they would lose the gradient."""
     if method == "__call__" and not options and ufunc.__name__ in _UFUNCS:
         return _UFUNCS[ufunc.__name__](*inputs)
+    raise _takes_arrays(ufunc.__name__)
+
+
+def _array_function(self: Tensor, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    """NumPy's other functions take a Tensor for its array, unless a gradient is being taken through it."""
+    leaves = structure.flatten((args, kwargs))[0]
+    recorded = STATE.tape is not None and any(leaf._entry is not None for leaf in leaves)
+    if recorded or any(isinstance(leaf._data, Value) for leaf in leaves):
+        raise _takes_arrays(function.__name__)
+    plain_args, plain_kwargs = structure.mapped(lambda leaf: leaf.asnumpy(), (args, kwargs))
+    return function(*plain_args, **plain_kwargs)
+
+
+def _takes_arrays(name: str) -> DTypeError:
     where = f"\n  at {user_line()}" if STATE.trace is not None else ""
-    raise DTypeError(
-        f"np.{ufunc.__name__} takes arrays, not Tensors: no gradient would flow through it. Use snncell's operation of "
+    return DTypeError(
+        f"np.{name} takes arrays, not Tensors: no gradient would flow through it. Use snncell's operation of "
         f"that name (ops.exp, ops.maximum, ...), or np.asarray(x) where no gradient is wanted.{where}"
     )
 

@@ -174,6 +174,10 @@ class Primitive:
         """For an operation made of others: those, as lines of a Program."""
         return []
 
+    def moved(self, attrs: dict[str, Any]) -> int:
+        """For an operation made of others: the bytes that those move between them."""
+        return 0
+
     def explained(self, attrs: dict[str, Any]) -> list[str]:
         """For `explain`: what it became, if there is more to say than its name."""
         return []

@@ -83,6 +83,12 @@ def _build(structure: Any, leaves: Iterator[Any]) -> Any:
     return structure.kind(children)
 
 
+def mapped(function: Any, tree: Any) -> Any:
+    """`tree` with `function` of each Tensor in its place."""
+    leaves, structure = flatten(tree)
+    return unflatten(structure, map(function, leaves))
+
+
 def statics(structure: Any) -> list[Any]:
     """The values in a structure that are no Tensors."""
     if isinstance(structure, Static):

@@ -93,9 +93,12 @@ class Tensor:
 
     def item(self) -> Any:
         """The value of a Tensor of one element as a Python number."""
+        return self._single("item()")
+
+    def _single(self, what: str) -> Any:
         if self.size != 1:
-            raise ShapeError(f"Tensor.item: needs exactly one element, this Tensor has shape {self.shape}.")
-        return self._concrete("item()").item()
+            raise ShapeError(f"{what} of a Tensor needs exactly one element, this Tensor has shape {self.shape}.")
+        return self._concrete(what).item()
 
     def tolist(self) -> Any:
         """The elements as nested lists of Python numbers."""
@@ -118,6 +121,8 @@ class Tensor:
         return self._concrete("__dlpack_device__()").__dlpack_device__()
 
     def __bool__(self) -> bool:
+        if STATE.trace is not None and not isinstance(self._data, np.ndarray):
+            raise STATE.trace.needs_value("if/while/bool() on a Tensor")
         if self.size != 1:
             raise ShapeError(
                 f"A Tensor of shape {self.shape} is neither true nor false. Reduce it first: (x > 0).all() or .any()."
@@ -125,10 +130,10 @@ class Tensor:
         return bool(self._concrete("if/while/bool() on a Tensor").item())
 
     def __float__(self) -> float:
-        return float(self.item())
+        return float(self._single("float()"))
 
     def __int__(self) -> int:
-        return int(self.item())
+        return int(self._single("int()"))
 
     def __index__(self) -> int:
         if self.dtype.category != 1:
@@ -170,7 +175,7 @@ class Tensor:
 
     def _text(self, scientific: bool) -> str:
         if not isinstance(self._data, np.ndarray):
-            return str(self._data)
+            return f"<{self.dtype.name}{list(self.shape)}, traced: no value yet>"
         if not scientific:
             return str(self._data)
         if not self._data.ndim:

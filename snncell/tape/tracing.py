@@ -27,8 +27,28 @@ if TYPE_CHECKING:
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 # What carries operations out; the package's neurons and layers are equations like a user's.
 _MACHINERY = tuple(
-    _PACKAGE + name for name in ("tape", "ops", "compiler", "cell.py", "reverse.py", "calls.py", "testing.py")
+    _PACKAGE + name
+    for name in (
+        "tape",
+        "ops",
+        "compiler",
+        "cell.py",
+        "reverse.py",
+        "calls.py",
+        "testing.py",
+        os.path.join("nn", "time.py"),
+    )
 )
+
+
+_MENDS = {
+    "if/while/bool() on a Tensor": "Choose element by element with ops.select(condition, a, b) instead of if (with "
+    "ops.stop_gradient where none is to flow); make what is fixed a static argument, a Python number or bool; or "
+    "take this part out of the traced function.",
+    "": "Compute with Tensors: ops.select(condition, a, b) chooses, ops.stop_gradient makes a constant. To look at a "
+    "value, return it (a neuron may return ((spike, v), *states)). Make what is fixed a static argument, a Python "
+    "number; or take this part out of the traced function.",
+}
 
 
 class Value:
@@ -153,9 +173,7 @@ class Trace:
         """The error for Python code that looks at a traced value."""
         return TraceError(
             f"{what} needs a value while {self.who} traces the function, and there is none yet.\n  at {user_line()}\n"
-            f"Choose with ops.select(condition, a, b) instead of if, keep loops to Python numbers and shapes, "
-            f"pass what is fixed as a Python number, put ops.stop_gradient where no gradient is wanted, or take this "
-            f"part out of the traced function."
+            f"{_MENDS.get(what, _MENDS[''])}"
         )
 
     def outside(self, inputs: Any) -> bool:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import prange
 
+prange = range  # where the source is compiled, Numba's: shared among threads
 ROWS = 16  # that one thread takes at a time
 STRIP = 128  # columns that one thread adds up together: their sums stay in registers and the first-level cache
 

@@ -1,0 +1,34 @@
+"""Neurons whose output comes back to them."""
+
+from __future__ import annotations
+
+from snncell import ops
+from snncell.cell import Cell
+from snncell.nn.time import initial_states
+from snncell.tape.tensor import Tensor
+
+
+class Recurrent(Cell):
+    """A neuron whose output of the step before comes back through a Cell with weights.
+
+    out, *states = cell(x + feedback(out_before), *states)
+
+    It is a Cell of one step itself, whose first state is the output; run it by `MultiStep`.
+
+    Args:
+        cell: the neuron.
+        feedback: from an output to an input of the neuron, for example `Dense(n, n)`.
+    """
+
+    def __init__(self, cell: Cell, feedback: Cell) -> None:
+        super().__init__()
+        self.cell = cell
+        self.feedback = feedback
+
+    def construct(self, x: Tensor, out: Tensor, *states: Tensor) -> tuple[Tensor, ...]:
+        after: tuple[Tensor, ...] = self.cell(x + self.feedback(out), *states)
+        return (after[0], *after)
+
+    def init_state(self, x: Tensor) -> tuple[Tensor, ...]:
+        """No output yet, and the neuron's own initial states."""
+        return (ops.zeros_like(x), *initial_states(self.cell, x))
