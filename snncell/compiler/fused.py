@@ -29,6 +29,14 @@ LEAST_BLOCK = 512
 SEGMENT_BYTES = 1 << 19  # what the states of a segment that are computed again may take of the cache
 
 
+LEGEND = """
+# c0, c1, ...  the states before the first step, with m0, ...: 1, or 0 if one element stands for all
+# x0, ...      the sequences, a row for each step, with h0, ...: 1, or 0 if one row stands for all
+# a0, ...      what is the same at every step; s0, ...: numbers; n0, ...: lengths of axes
+# last0, ...   the states after the last step; o0, ...: results; q0, ...: sums over time; p0, ...: stored states
+"""
+
+
 def space_of(parts: Split, carry: Sequence[Value]) -> tuple[int, ...]:
     """The shape that everything in the loop broadcasts to."""
     values = [*carry, *parts.after, *parts.sequences]
@@ -171,7 +179,7 @@ class FusedLoop:
         self.name = "scan_" + "".join(c if c.isalnum() else "_" for c in self.who)[:48]
         names = ", ".join(name for name, _ in arguments)
         self.signature = tuple(kind for _, kind in arguments)
-        head = file_head(steps, [*others, *self.rows, *self.fixed])
+        head = file_head(steps, [*others, *self.rows, *self.fixed]) + LEGEND
         self._sources = {
             parallel: f"{head}\n\ndef {self.name}({names}):\n" + "\n".join(loops.indent(lines(parallel))) + "\n"
             for parallel in (False, True)

@@ -97,7 +97,9 @@ class Tensor:
 
     def _single(self, what: str) -> Any:
         if self.size != 1:
-            raise ShapeError(f"{what} of a Tensor needs exactly one element, this Tensor has shape {self.shape}.")
+            raise ShapeError(
+                f"Tensor.{what.removesuffix('()')}: needs exactly one element, this Tensor has shape {self.shape}."
+            )
         return self._concrete(what).item()
 
     def tolist(self) -> Any:
