@@ -36,7 +36,8 @@ class Cell:
 
     Values that `construct` keeps on `self` for `bprop` are those of the last call only; if the Cell is used twice,
     both reverses would see them. `self.save_for_bprop(...)` keeps values for each call. A Parameter that `bprop` reads
-    by `self.w` has the value that it has when the gradient is taken.
+    by `self.w` has the value that it has when the gradient is taken; in a loop over time, and in a jitted function, the
+    one that it had in the forward.
     """
 
     version: int

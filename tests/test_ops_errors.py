@@ -101,7 +101,7 @@ DTYPES: list[tuple[Any, str]] = [
     (lambda: -Tensor([True]), r"neg: takes numbers, not booleans.*astype"),
     (lambda: ops.one_hot(X, 3), r"one_hot: takes integers, not Float32.*astype"),
     (lambda: Tensor([True]) - Tensor([True]), r"sub: takes numbers, not booleans.*astype"),
-    (lambda: X & X, r"bitwise_and\(float32\[2, 3\], float32\[2, 3\]\)"),
+    (lambda: X & X, "bitwise_and: takes integers or booleans"),
     (lambda: [1, 2][Tensor(1.0)], r"A Tensor of dtype Float32 is no index"),
 ]
 

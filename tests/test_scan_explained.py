@@ -369,3 +369,62 @@ def test_mistakes_in_a_cell_are_named(name, how):
 def test_no_steps_between_checkpoints_are_refused():
     with pytest.raises(ArgumentError, match=r"MultiStep\(Own\): checkpoint_every is at least 1, not 0"):
         nn.MultiStep(Own(), checkpoint_every=0)(XS)
+
+
+# --- found by others --------------------------------------------------------------------------------------------------
+
+
+def test_a_chain_before_a_loop_is_taken_into_it(plain):
+    def program(n):
+        def f(x):
+            for _ in range(n):
+                x = x * 2.0 + 1.0
+            return ops.scan(lambda c, now: (ops.tanh(c * 0.5 + now), c), C, x)[1]
+
+        return f
+
+    moved = {explain(program(n), XS).splitlines()[0].partition("; ")[2] for n in (0, 1, 2, 5)}
+    assert len(moved) == 1  # the sequence is read once, whatever comes before
+    for n in (1, 5):
+        np.testing.assert_allclose(jit(program(n))(XS).asnumpy(), program(n)(XS).asnumpy(), rtol=1e-12)
+        wanted = grad(lambda x, n=n: program(n)(x).sum())(XS).asnumpy()
+        np.testing.assert_allclose(jit(grad(lambda x, n=n: program(n)(x).sum()))(XS).asnumpy(), wanted, rtol=1e-12)
+
+
+class Fails(nn.Cell):
+    broken = False
+
+    def construct(self, x):
+        return ops.exp(x)
+
+    def bprop(self, x, out, dout):
+        if Fails.broken:
+            Fails.broken = False
+            raise KeyboardInterrupt
+        return (dout * out,)
+
+
+@pytest.mark.parametrize("how", [jit, lambda fn: fn], ids=["jit", "eager"])
+def test_a_gradient_that_was_interrupted_is_taken_again(plain, how):
+    Fails.broken = True
+    net = nn.MultiStep(nn.LIFNode(surrogate_function=Fails()))
+    gradient = grad(how(lambda x: net(x).sum()))
+    with pytest.raises(KeyboardInterrupt):
+        gradient(XS)
+    found = gradient(XS).asnumpy()
+    np.testing.assert_array_equal(found, gradient(XS).asnumpy())
+    assert found.any()
+
+
+def test_bits_of_floats_are_refused_in_a_loop():
+    with pytest.raises(DTypeError, match="bitwise_and: takes integers or booleans"):
+        ops.scan(lambda c, x: (c & x, c), ops.ones(3), ops.ones((2, 3)))
+
+
+def test_a_parameter_keeps_no_more_than_its_own_values(plain):
+    p = Parameter(np.zeros((2, 3)), requires_grad=False)
+    rows = ops.ones((50, 2, 3), "float64")
+    jit(lambda x: ops.assign(p, x[0]).value())(rows)
+    assert p._data.base is None or p._data.base.nbytes == p._data.nbytes
+    jit(lambda x: ops.assign(p, ops.broadcast_to(x, (2, 3))).value())(ops.ones(3, "float64"))
+    assert p._data.flags.c_contiguous

@@ -7,14 +7,15 @@ write one. Inside the loop they cost next to nothing.
 from __future__ import annotations
 
 import copy
-from typing import Any, NamedTuple
+from typing import Any
 
 from snncell.compiler.body import Body
 from snncell.compiler.formula import Reduction
+from snncell.compiler.fuse import MAX_STEPS
 from snncell.compiler.program import Program, drop_dead, fold
 from snncell.compiler.scan import Scan
 from snncell.compiler.split import is_elementwise, values_in
-from snncell.tape.tensor import wrap
+from snncell.tape.tensor import Tensor, wrap
 from snncell.tape.tracing import Step, Value
 
 
@@ -51,59 +52,69 @@ def _is_kernel(step: Step | None) -> bool:
 def _take_makers(program: Program) -> Program:
     """Elementwise steps that make a sequence which loops alone take become part of each of those loops."""
     users = _users(program)
-    makers = {
-        step.outputs[0]: step
-        for step in program.steps
-        if is_elementwise(step) and step.outputs[0].shape and all(map(_is_kernel, users.get(step.outputs[0], [None])))
-    }
-    steps = [_with_makers(step, makers) if _is_kernel(step) else step for step in program.steps]
+    makers: dict[Value, Step] = {}
+    for step in reversed(program.steps):
+        out = step.outputs[0]
+        if (
+            is_elementwise(step)
+            and _fits(step, out)
+            and all(_takes(user, out, makers) for user in users.get(out, [None]))
+        ):
+            makers[out] = step
+    order = {id(step): number for number, step in enumerate(program.steps)}
+    steps = [_with_makers(step, makers, order) if _is_kernel(step) else step for step in program.steps]
     return program._replace(steps=steps)
 
 
-class _Operands(NamedTuple):
-    """What a loop takes: the Value outside, and inside the Tensor of the body."""
+def _takes(user: Step | None, made: Value, makers: dict[Value, Step]) -> bool:
+    """Whether a user of a sequence takes in its maker: a loop, or a maker that is taken in itself."""
+    if user is None:
+        return False
+    if isinstance(user.op, Scan):
+        return _is_kernel(user) and user.op.segments is None
+    out = user.outputs[0]
+    return makers.get(out) is user and _moves(made, out)
 
-    outside: list[Any]
-    inside: list[Any]
+
+def _moves(x: Value, made: Value) -> bool:
+    """Whether an operand of a step that makes a sequence is a sequence too."""
+    return len(x.shape) == len(made.shape) and x.shape[0] == made.shape[0]
 
 
-def _with_makers(step: Step, makers: dict[Value, Step]) -> Step:
+def _with_makers(step: Step, makers: dict[Value, Step], order: dict[int, int]) -> Step:
     scan: Any = step.op
     if scan.segments is not None:
         return step  # the loop that computes states again takes the sequence as it is
     body: Body = copy.copy(scan.body)
     first, last = len(body.carry), len(body.carry) + len(body.xs)
-    xs, consts = _Operands([], []), _Operands(list(step.inputs[last:]), list(body.consts))
-    ahead: list[Step] = []
+    consts = list(zip(step.inputs[last:], body.consts, strict=True))
+    ahead: list[tuple[int, Step]] = []
+    known: dict[Value, Value] = {}  # what is outside, and its Value inside
     waiting = list(zip(step.inputs[first:last], body.xs, strict=True))
+    kept: list[tuple[Value, Tensor]] = []
     while waiting:
         outside, inside = waiting.pop(0)
         maker = makers.get(outside)
-        if maker is None or not _fits(maker, outside):
-            xs.outside.append(outside)
-            xs.inside.append(inside)
+        if maker is None or len(ahead) >= MAX_STEPS:
+            kept.append((outside, inside))
             continue
         inputs: list[Any] = []
         for x in maker.inputs:
-            if not isinstance(x, Value):
-                inputs.append(x)
-                continue
-            moves = len(x.shape) == len(outside.shape) and x.shape[0] == outside.shape[0]
-            value = Value(body.trace, x.shape[1:] if moves else x.shape, x.dtype)
-            inputs.append(value)
-            if moves:
-                waiting.append((x, wrap(value)))
-            else:
-                consts.outside.append(x)
-                consts.inside.append(wrap(value))
+            if isinstance(x, Value) and x not in known:
+                moves = _moves(x, outside)
+                known[x] = Value(body.trace, x.shape[1:] if moves else x.shape, x.dtype)
+                (waiting if moves else consts).append((x, wrap(known[x])))
+            inputs.append(known[x] if isinstance(x, Value) else x)
         made = Step(maker.op, tuple(inputs), maker.attrs, maker.line)
         made.outputs = (inside._data,)
-        ahead.insert(0, made)
+        ahead.append((order[id(maker)], made))
     if not ahead:
         return step
-    body.ahead = [*ahead, *body.ahead]
-    body.xs, body.consts = xs.inside, consts.inside
-    return _rebuilt(step, body, [*step.inputs[:first], *xs.outside, *consts.outside], step.outputs)
+    ahead.sort(key=lambda numbered: numbered[0])
+    body.ahead = [*(made for _, made in ahead), *body.ahead]
+    body.xs, body.consts = [inside for _, inside in kept], [inside for _, inside in consts]
+    inputs = [*step.inputs[:first], *(x for x, _ in kept), *(x for x, _ in consts)]
+    return _rebuilt(step, body, inputs, step.outputs)
 
 
 def _fits(maker: Step, made: Value) -> bool:

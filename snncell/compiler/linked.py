@@ -16,7 +16,7 @@ from snncell.compiler.plan import Plan
 from snncell.compiler.program import from_trace, interpret
 from snncell.errors import GradientError
 from snncell.tape.primitive import custom, rebuilt
-from snncell.tape.state import STATE, recording_on, smoothed, tracing_to
+from snncell.tape.state import STATE, TRACING, recording_on, smoothed, tracing_to
 from snncell.tape.tape import Entry, Tape, deposit, sweep, watched
 from snncell.tape.tensor import Tensor, wrap
 from snncell.tape.tracing import Trace
@@ -73,17 +73,19 @@ class Linked:
 
     def residuals(self) -> list[Tensor]:
         """What the forward must leave for its reverse: what that captures, but for the inputs."""
-        if self._residuals is None:
-            self._residuals = []
-            reverse = self._reverse(tuple(n for n, out in enumerate(self.outs) if out._entry is not None))
-            captured = [tensor for tensor, _ in reverse.linked.trace.captures.values()]
-            self._residuals = [x for x in captured if x._data.trace is self.trace and _place(x) not in self.places]
-        return self._residuals
+        with TRACING:
+            if self._residuals is None:
+                reverse = self._reverse(tuple(n for n, out in enumerate(self.outs) if out._entry is not None))
+                captured = [tensor for tensor, _ in reverse.linked.trace.captures.values()]
+                # Set when it is complete: a reverse that raises, or is interrupted, is traced again.
+                self._residuals = [x for x in captured if x._data.trace is self.trace and _place(x) not in self.places]
+            return self._residuals
 
     def _execute(self, given: Sequence[Tensor], residuals: bool) -> tuple[Tensor, ...]:
-        if residuals not in self._plans:
-            wanted = [*self.outs, *(self.residuals() if residuals else ())]
-            self._plans[residuals] = Plan(optimised(from_trace(self.trace, [x._data for x in wanted])))
+        with TRACING:
+            if residuals not in self._plans:
+                wanted = [*self.outs, *(self.residuals() if residuals else ())]
+                self._plans[residuals] = Plan(optimised(from_trace(self.trace, [x._data for x in wanted])))
         plan = self._plans[residuals]
         if STATE.trace is not None:
             return tuple(interpret(plan.program, given))
@@ -106,14 +108,15 @@ class Linked:
 
     def _reverse(self, present: tuple[int, ...]) -> _Reversed:
         """The sweep from those results and residuals that have a gradient, traced once."""
-        if present not in self._reverses:
-            if not self.up_to_date():
-                raise GradientError(
-                    f"{self.name}: a Cell that the jitted function calls was changed between its forward and this "
-                    f"gradient. Change it after the gradient is taken."
-                )
-            with smoothed(self.smooth):
-                self._reverses[present] = self._trace_reverse(present)
+        with TRACING:
+            if present not in self._reverses:
+                if not self.up_to_date():
+                    raise GradientError(
+                        f"{self.name}: a Cell that the jitted function calls was changed between its forward and this "
+                        f"gradient. Change it after the gradient is taken."
+                    )
+                with smoothed(self.smooth):
+                    self._reverses[present] = self._trace_reverse(present)
         return self._reverses[present]
 
     def _trace_reverse(self, present: tuple[int, ...]) -> _Reversed:

@@ -15,7 +15,7 @@ from snncell.compiler.program import Program, last_uses
 from snncell.kernels.arrays import empty
 from snncell.kernels.build import build
 from snncell.kernels.threads import BLAS
-from snncell.tape.state import EFFECTS, STATE
+from snncell.tape.state import EFFECTS, quietly
 from snncell.tape.tracing import Step, Value
 
 
@@ -58,7 +58,7 @@ class Plan:
 
     def _replay(self, arrays: Sequence[Any]) -> list[Any]:
         with BLAS if self.multiplies else nullcontext():  # once, not at each product
-            results: list[Any] = STATE.quiet(self.carry_out, arrays)
+            results: list[Any] = quietly(self.carry_out, arrays)
         return results
 
     def carry_out(self, arrays: Sequence[Any], into: dict[int, Any] | None = None) -> list[Any]:
@@ -77,7 +77,7 @@ class Plan:
             launch.run(slots, into or {})
         results = [slots[slot] for slot in self.outputs]
         for parameter, slot in self.written:
-            parameter._data = slots[slot]
+            parameter._data = _of_its_own(slots[slot])
         return results
 
     def moved(self) -> int:
@@ -150,6 +150,14 @@ class Call:
             slots[slot] = None
 
 
+def _of_its_own(array: Any) -> Any:
+    """An array that a Parameter may keep: not a view that keeps more alive than itself."""
+    owner = array
+    while isinstance(owner.base, np.ndarray):
+        owner = owner.base
+    return array if array.flags.c_contiguous and owner.nbytes <= array.nbytes else np.array(array, order="C")
+
+
 def moved(launch: Launch | Call) -> int:
     """Bytes that a launch reads and writes, as far as they go through memory."""
     inside: int = 0
@@ -157,7 +165,8 @@ def moved(launch: Launch | Call) -> int:
         if launch.step.op.view:
             return 0
         inside = launch.step.op.moved(launch.step.attrs)
-    values = dict.fromkeys((*launch.group.reads, *launch.group.writes))
+    written = launch.step.outputs if isinstance(launch, Call) else launch.group.writes
+    values = dict.fromkeys((*launch.group.reads, *written))
     total: int = inside + sum(math.prod(value.shape) * value.dtype.itemsize for value in values)
     return total
 

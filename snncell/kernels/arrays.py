@@ -59,11 +59,12 @@ class Pool:
         """A block of at least `size` bytes."""
         size = _rounded(size)
         with self._lock:
-            blocks = self._free.pop(size, None)
+            blocks = self._free.get(size)
             if blocks:
-                self._free[size] = blocks  # the last that was asked for
+                block = blocks.pop()
                 self.held -= size
-                return blocks.pop()
+                self._free[size] = self._free.pop(size)  # the last that was asked for
+                return block
         return np.empty(size + self.ALIGNMENT, np.uint8)
 
     def give(self, block: Any) -> None:

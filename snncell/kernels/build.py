@@ -9,6 +9,7 @@ it says, hence it is sealed with a checksum, and the folder must be one that nob
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import importlib
 import os
@@ -37,12 +38,18 @@ def cache_folder() -> Path:
     """The folder of generated files: `SNNCELL_CACHE_DIR`, or `snncell` in the user's cache folder."""
     chosen = os.environ.get("SNNCELL_CACHE_DIR")
     if chosen:
-        return Path(chosen)
+        return _absolute(chosen)
     if sys.platform == "win32":
         return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "snncell" / "Cache"
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "snncell"
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "snncell"
+
+
+@functools.cache
+def _absolute(folder: str) -> Path:
+    """A folder as it was when it was first asked for: the program may change its directory."""
+    return Path(folder).absolute()
 
 
 def build(name: str, source: str, signature: Sequence[Any], parallel: bool) -> Callable[..., Any]:

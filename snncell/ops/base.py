@@ -23,13 +23,20 @@ class Function(Elementwise):
     """An elementwise operation as users call it: operands of any dtype, arrays and Python numbers among them."""
 
     def __init__(
-        self, formula: Callable[..., Any], rule: str, complex_numbers: bool, booleans: bool, integer_loops: bool
+        self,
+        formula: Callable[..., Any],
+        rule: str,
+        complex_numbers: bool,
+        booleans: bool,
+        integer_loops: bool,
+        whole_numbers: bool,
     ) -> None:
         super().__init__(formula, rule)
         self.complex_numbers = complex_numbers  # whether the reverse is right for them
         self.booleans = booleans or rule != "same"  # whether the formula of booleans is a boolean
         self.integer_loops = integer_loops
-        self.plain = rule not in ("select", "logical")
+        self.whole_numbers = whole_numbers
+        self.plain = rule not in ("select", "logical") and not whole_numbers
 
     def __call__(self, *inputs: Any) -> Tensor:
         common = None
@@ -72,6 +79,10 @@ class Function(Elementwise):
         """Refuse complex numbers and booleans where the operation has no rule for them."""
         if not self.booleans and any(isinstance(x, Tensor) and x.dtype.category == 0 for x in operands):
             raise DTypeError(f"{self.name}: takes numbers, not booleans. Convert them first: x.astype('int64').")
+        if self.whole_numbers and any(isinstance(x, Tensor) and x.dtype.category > 1 for x in operands):
+            raise DTypeError(
+                f"{self.name}: takes integers or booleans. For spikes of 0.0 and 1.0 multiply, or compare first: x > 0."
+            )
         if not self.complex_numbers and any(isinstance(x, Tensor) and x.dtype.category == 3 for x in operands):
             raise DTypeError(f"{self.name}: takes real numbers. Take ops.real(x), ops.imag(x) or ops.abs(x) first.")
         return operands
@@ -122,7 +133,11 @@ def same_dtype(operands: Sequence[Any], name: str, floating: bool = False, widen
 
 
 def elementwise(
-    rule: str, complex_numbers: bool = False, booleans: bool = False, integer_loops: bool = True
+    rule: str,
+    complex_numbers: bool = False,
+    booleans: bool = False,
+    integer_loops: bool = True,
+    whole_numbers: bool = False,
 ) -> Callable[[Callable[..., Any]], Function]:
     """Declare an elementwise operation by its formula; `Elementwise` says what the rules are.
 
@@ -131,8 +146,9 @@ def elementwise(
         complex_numbers: whether it takes complex numbers, its reverse being right for them.
         booleans: with the rule "same", whether it takes booleans and gives one.
         integer_loops: whether a loop may compute it on integers; not where NumPy refuses some of their values.
+        whole_numbers: whether it takes nothing but integers and booleans.
     """
-    return lambda formula: Function(formula, rule, complex_numbers, booleans, integer_loops)
+    return lambda formula: Function(formula, rule, complex_numbers, booleans, integer_loops, whole_numbers)
 
 
 def primitive(evaluate: Callable[..., Any]) -> Primitive:

@@ -81,19 +81,19 @@ def logical_not(x: Any) -> Any:
     return logical_not(x)
 
 
-@elementwise("same", booleans=True)
+@elementwise("same", booleans=True, whole_numbers=True)
 def bitwise_and(x: Any, y: Any) -> Any:
     """The bits that both have."""
     return x & y
 
 
-@elementwise("same", booleans=True)
+@elementwise("same", booleans=True, whole_numbers=True)
 def bitwise_or(x: Any, y: Any) -> Any:
     """The bits that one has."""
     return x | y
 
 
-@elementwise("same", booleans=True)
+@elementwise("same", booleans=True, whole_numbers=True)
 def bitwise_xor(x: Any, y: Any) -> Any:
     """The bits that exactly one has."""
     return x ^ y

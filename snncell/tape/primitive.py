@@ -10,7 +10,7 @@ import numpy as np
 
 from snncell.errors import ArgumentError, DTypeError, GradientError, ShapeError, SnncellError, TensorIndexError
 from snncell.tape import structure
-from snncell.tape.state import STATE
+from snncell.tape.state import STATE, quietly
 from snncell.tape.tape import Entry, Tape, zeros_of
 from snncell.tape.tensor import Tensor, snapshot, stale, wrap
 from snncell.tape.tracing import Value, evaluated_specs
@@ -102,7 +102,7 @@ class Primitive:
 
     def run(self, arrays: Sequence[Any], inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
         """Evaluate on arrays, without floating-point warnings. `inputs` are what an error's message tells of."""
-        return STATE.quiet(self.run_here, arrays, inputs, attrs)
+        return quietly(self.run_here, arrays, inputs, attrs)
 
     def run_here(self, arrays: Sequence[Any], inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
         """Evaluate on arrays; what NumPy refuses is said in our words."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -29,8 +29,8 @@ class _State(threading.local):
 STATE = _State()
 
 
-class _Effects:
-    """Held while Parameters are read, computed with, and written, as draws of random numbers are."""
+class _Lock:
+    """A lock that a thread may take again and again, and that a forked child finds free."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -50,7 +50,18 @@ class _Effects:
         self._lock.release()
 
 
-EFFECTS = _Effects()
+EFFECTS = _Lock()  # held while Parameters are read, computed with, and written, as draws of random numbers are
+TRACING = _Lock()  # held while what several threads share is traced or planned
+
+
+def quietly(function: Callable[..., Any], *args: Any) -> Any:
+    """Call `function` without floating-point warnings."""
+    try:
+        return STATE.quiet(function, *args)
+    except RuntimeError as error:
+        if not str(error).startswith("cannot enter context"):
+            raise
+    return function(*args)  # a signal handler has come in between: warnings are off already
 
 
 @contextmanager
