@@ -276,12 +276,11 @@ _hook_numbers = itertools.count()
 
 
 def _warn_of_change(cell: Cell, name: str) -> None:
-    warnings.warn(
-        f"{type(cell).__name__}.{name} is changed inside a function that is traced: that happens once, not at each "
-        f"call or step. Return it as a state, or make it a Parameter (requires_grad=False) that ops.assign writes to.",
-        RuntimeWarning,
-        stacklevel=3,
+    text = (
+        "is changed inside a function that is traced: that happens once, not at each call or step. Return it as a state"
     )
+    mend = "or make it a Parameter (requires_grad=False) that ops.assign writes to."
+    warnings.warn(f"{type(cell).__name__}.{name} {text}, {mend}", RuntimeWarning, stacklevel=3)
 
 
 _COMPILED = ("_graph", "_loop")  # what a Cell keeps of its compiled self

@@ -396,3 +396,17 @@ def test_a_jitted_training_step_trains_as_the_eager_one(dtype: Any) -> None:
 
     for found, expected in zip(trained(jit), trained(lambda f: f), strict=True):
         same(found, expected, 2e-5 if dtype is np.float32 else 1e-12)
+
+
+def test_a_number_that_construct_changes_is_reported() -> None:
+    class Counts(nn.Cell):
+        def __init__(self) -> None:
+            super().__init__()
+            self.calls = 0
+
+        def construct(self, x: Tensor) -> Tensor:
+            self.calls += 1
+            return x * self.calls
+
+    with pytest.warns(RuntimeWarning, match=r"Counts\.calls is changed inside a function that is traced.*ops\.assign"):
+        jit(Counts())(ones(3))
