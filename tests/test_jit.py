@@ -409,4 +409,4 @@ def test_a_number_that_construct_changes_is_reported() -> None:
             return x * self.calls
 
     with pytest.warns(RuntimeWarning, match=r"Counts\.calls is changed inside a function that is traced.*ops\.assign"):
-        jit(Counts())(ones(3))
+        jit(Counts())(ops.ones(3))
