@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 from snncell import dtype as dtypes
 from snncell.kernels.arrays import empty
 from snncell.kernels.build import build
+from snncell.kernels.cpu import events
 from snncell.kernels.policy import PARALLEL_SIZE
 from snncell.kernels.threads import BLAS, WORKERS
 
@@ -82,9 +82,12 @@ def kernel(name: str, dtype: Any, parallel: bool) -> Any:
     """One of the kernels of `cpu/events.py`, compiled for matrices of `dtype`."""
     key = (name, dtype, parallel)
     if key not in _kernels:
-        events = importlib.import_module("snncell.kernels.cpu.events")  # imports Numba
-        head = f"import numpy as np\nfrom numba import prange\n\nROWS = {events.ROWS}\nSTRIP = {events.STRIP}\n\n\n"
-        source = head + inspect.getsource(getattr(events, name)).replace(": Any", "").replace(" -> None", "")
+        head = "import numpy as np\nfrom numba import prange\n\nfrom snncell.kernels.policy import scalar_function\n\n"
+        constants = f"ROWS = {events.ROWS}\nSTRIP = {events.STRIP}\n\n\n"
+        parts = [inspect.getsource(function) for function in (events.find_events, getattr(events, name))]
+        source = head + constants + "@scalar_function\n" + "\n\n".join(parts)
+        for annotation in (": Any", " -> None", " -> int"):
+            source = source.replace(annotation, "")
         matrix, result = (dtype, 2, False), (dtype, 2, True)
         _kernels[key] = build(name, source, (matrix, matrix, result), parallel)
     return _kernels[key]

@@ -15,24 +15,34 @@ ROWS = 16  # that one thread takes at a time
 STRIP = 128  # columns that one thread adds up together: their sums stay in registers and the first-level cache
 
 
+def find_events(given: Any, flags: Any, words: Any, places: Any) -> int:
+    """Put the places of the elements that are not zero into `places`; how many there are.
+
+    `flags` gets a 1 for each of them, a byte each; `words` is the same memory, eight to a word, so that eight zeros are
+    passed over at once.
+    """
+    for place in range(len(given)):
+        flags[place] = given[place] != 0
+    count = 0
+    for word in range(len(words)):
+        if words[word] != 0:
+            for place in range(8 * word, 8 * word + 8):
+                places[count] = place
+                count += flags[place] != 0
+    return count
+
+
 def rows_of_events(x: Any, y: Any, out: Any) -> None:
     """`out = x @ y` for `x` (m, k) of few events: the rows of `y` that belong to a row's events, added up."""
     m, k = x.shape
     n = y.shape[1]
     for part in prange((m + ROWS - 1) // ROWS):
-        flags = np.zeros((k + 7) // 8 * 8, np.uint8)  # whether each element is an event,
-        words = flags.view(np.uint64)  # eight to a word: words of zeros are passed over
+        flags = np.zeros((k + 7) // 8 * 8, np.uint8)
+        words = flags.view(np.uint64)
         places = np.empty(k + 8, np.int32)
         for row in range(part * ROWS, min(m, part * ROWS + ROWS)):
             given = x[row]
-            for place in range(k):
-                flags[place] = given[place] != 0
-            count = 0
-            for word in range(len(words)):
-                if words[word] != 0:
-                    for place in range(8 * word, 8 * word + 8):
-                        places[count] = place
-                        count += flags[place] != 0
+            count = find_events(given, flags, words, places)
             result = out[row]
             for column in range(n):
                 result[column] = 0
@@ -72,14 +82,7 @@ def columns_of_events(x: Any, y: Any, out: Any) -> None:
         own = np.empty(k + 8, np.int32)
         for row in range(part * ROWS, min(m, part * ROWS + ROWS)):
             given = x[row]
-            for place in range(k):
-                flags[place] = given[place] != 0
-            count = 0
-            for word in range(len(words)):
-                if words[word] != 0:
-                    for place in range(8 * word, 8 * word + 8):
-                        own[count] = place
-                        count += flags[place] != 0
+            count = find_events(given, flags, words, own)
             for event in range(count):
                 places[firsts[row] + event] = own[event]
     for strip in prange((n + STRIP - 1) // STRIP):
