@@ -68,6 +68,7 @@ def test_the_demos_own_surrogate_is_right():
     check_grads(demo.Triangle().primitive, x, order=2)
 
 
+@pytest.mark.compiled
 def test_the_demo_learns_and_draws(tmp_path, capsys):
     accuracy = demo.run(epochs=3, folder=tmp_path, progress=False)
     printed = capsys.readouterr().out
