@@ -80,6 +80,7 @@ def test_the_demo_learns_and_draws(tmp_path, capsys):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.compiled
 def test_the_demo_is_repeatable(tmp_path):
     first = demo.run(epochs=1, seed=4, folder=tmp_path, progress=False)
     assert demo.run(epochs=1, seed=4, folder=tmp_path, progress=False) == first
@@ -92,6 +93,7 @@ def test_info_prints_what_a_bug_report_needs(capsys):
         assert word in printed
 
 
+@pytest.mark.compiled
 def test_the_command_line_trains(tmp_path):
     command = [sys.executable, "-m", "snncell", "demo", "--epochs", "1", "--folder", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, "MPLBACKEND": "Agg"})
