@@ -105,3 +105,11 @@ def test_a_command_is_needed(capsys):
     with pytest.raises(SystemExit):
         main([])
     assert "required: command" in capsys.readouterr().err
+
+
+def test_the_demo_draws_an_untrained_network(tmp_path):
+    _, (images, labels) = digits()
+    net = demo.DigitNet(steps=3)
+    assert 0.0 <= demo.accuracy(net, images[:3].reshape(3, 64), labels[:3]) <= 1.0
+    written = demo.draw(net, images[:3].reshape(3, 64), labels[:3], tmp_path)
+    assert [path.name for path in written] == ["raster.png", "membrane.png", "gradient_norms.png"]
