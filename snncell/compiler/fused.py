@@ -12,7 +12,8 @@ import numpy as np
 from snncell import dtype as dtypes
 from snncell.compiler.emit import Statements, as_scalar, cost_of, file_head
 from snncell.compiler.places import Places
-from snncell.compiler.split import Split, is_elementwise, values_in
+from snncell.compiler.program import leading_to
+from snncell.compiler.split import Split, is_elementwise, outside_of, values_in
 from snncell.kernels.arrays import empty
 from snncell.kernels.build import build
 from snncell.kernels.cpu import loops
@@ -82,9 +83,7 @@ class FusedLoop:
         self.shape = space_of(parts, owner.carry)
         self.size = math.prod(self.shape)
         self.carry, self.after, self.sequences, self.steps = owner.carry, parts.after, parts.sequences, parts.loop
-        again = segments.carry if segments else []
-        computed = {*owner.carry, *again}.union(*(step.outputs for step in parts.loop))
-        self.summed = [value for value in parts.summed if value in computed]
+        self.summed = owner.summed
         self.moving = {*owner.xs, *(value for step in owner.ahead for value in step.outputs)}
         self.rows: list[Value] = []
         self.fixed: list[Value] = []
@@ -96,11 +95,11 @@ class FusedLoop:
         """Write the kernel, and note what its arguments are."""
         states = self.segments.carry if self.segments else []
         results = [*self.after, *self.sequences, *self.summed]
-        outside = _outside(self.steps, results, self.carry)
+        outside = outside_of(self.steps, results, self.carry)
         again: list[Step] = []
         if self.segments:
-            again = _leading_to(self.segments.forward.loop, self.segments.forward.after)
-            outside += _outside(again, self.segments.forward.after, states)
+            again = leading_to(self.segments.forward.loop, self.segments.forward.after)
+            outside += outside_of(again, self.segments.forward.after, states)
         outside = list(dict.fromkeys(value for value in outside if value not in states))
         self.rows = [value for value in outside if value in self.moving]
         self.fixed = [value for value in outside if value not in self.moving]
@@ -108,7 +107,7 @@ class FusedLoop:
         self.sizes = places.sizes
 
         main = Statements()
-        rows = places.load(main, _outside(self.steps, results, self.carry))
+        rows = places.load(main, outside_of(self.steps, results, self.carry))
         for n, value in enumerate(self.carry):
             main.load(value, f"w{n}[i]")
         prepare = [f"w{n} = last{n}[low:high]" for n in range(len(self.carry))]
@@ -145,7 +144,7 @@ class FusedLoop:
         assert self.segments is not None  # the caller's choice
         other = Statements(main.scalars)
         after = self.segments.forward.after
-        more = places.load(other, _outside(again, after, self.segments.carry))
+        more = places.load(other, outside_of(again, after, self.segments.carry))
         for n, value in enumerate(self.segments.carry):
             more += [f"k{n} = kept{n}[turn]", f"l{n} = kept{n}[turn + 1]"]
             other.load(value, f"k{n}[i]")
@@ -246,22 +245,6 @@ class FusedLoop:
 def _each(statement: str) -> list[str]:
     """A loop over the block. Assignments to slices would double the time of compilation, with all their checks."""
     return ["for i in range(count):", f"    {statement}"]
-
-
-def _outside(steps: Sequence[Step], results: Sequence[Value], own: Sequence[Value]) -> list[Value]:
-    """What steps and results take that neither they nor `own` give."""
-    inside = set(own).union(*(step.outputs for step in steps))
-    taken = [*(x for step in steps for x in values_in(step)), *results]
-    return list(dict.fromkeys(x for x in taken if x not in inside))
-
-
-def _leading_to(steps: Sequence[Step], results: Sequence[Value]) -> list[Step]:
-    wanted, kept = set(results), []
-    for step in reversed(steps):
-        if not wanted.isdisjoint(step.outputs):
-            kept.append(step)
-            wanted.update(values_in(step))
-    return kept[::-1]
 
 
 def _array(ndim: int) -> Any:

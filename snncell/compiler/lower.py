@@ -46,6 +46,9 @@ class Lowered:
         forward = [segments.forward] if segments else []  # what is computed again has things to be done before it too
         self.before = _united([part.before for part in (self.parts, *forward)])
         self.ahead = _united([part.ahead for part in (self.parts, *forward)])
+        # What the loop itself adds up; sums of what is there before it need no loop.
+        computed = {*self.carry, *(segments.carry if segments else ())}.union(*(s.outputs for s in self.parts.loop))
+        self.summed = [value for value in self.parts.summed if value in computed]
         self.reason = obstacle(self.parts, self.carry, segments)
         kind = FusedLoop if self.reason is None else StepLoop
         self.loop: FusedLoop | StepLoop = kind(self, every, segments)

@@ -146,6 +146,11 @@ def values_used(program: Program) -> set[Value]:
     return set(program.results()).union(*([x for x in step.inputs if isinstance(x, Value)] for step in program.steps))
 
 
+def leading_to(steps: list[Step], results: list[Value]) -> list[Step]:
+    """The steps that `results` depend on."""
+    return drop_dead(Program([], {}, [], steps, results, {})).steps
+
+
 def last_uses(steps: list[Any], results: list[Value]) -> list[list[Value]]:
     """For each item (anything with `reads` and `writes`), the Values that are needed no more after it."""
     kept = set(results)

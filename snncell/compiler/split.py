@@ -171,3 +171,10 @@ def _is_float(x: Any) -> bool:
 def values_in(step: Step) -> list[Value]:
     """The Values among a step's inputs."""
     return [x for x in step.inputs if isinstance(x, Value)]
+
+
+def outside_of(steps: Sequence[Step], results: Sequence[Value], own: Sequence[Value]) -> list[Value]:
+    """What steps and results take that neither they nor `own` give."""
+    inside = set(own).union(*(step.outputs for step in steps))
+    taken = [*(x for step in steps for x in values_in(step)), *results]
+    return list(dict.fromkeys(x for x in taken if x not in inside))

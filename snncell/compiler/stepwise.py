@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from snncell.compiler.plan import Plan
-from snncell.compiler.program import Program, drop_dead
-from snncell.compiler.split import Split, values_in
+from snncell.compiler.program import Program, leading_to
+from snncell.compiler.split import Split, outside_of
 from snncell.kernels.arrays import empty
 from snncell.tape.tracing import Value
 
@@ -33,9 +33,7 @@ class StepLoop:
         self.segments = segments
         self.backwards = owner.body.backwards
         self.carry, self.sequences = owner.carry, parts.sequences
-        again = segments.carry if segments else []
-        computed = {*owner.carry, *again}.union(*(step.outputs for step in parts.loop))
-        self.summed = [value for value in parts.summed if value in computed]
+        self.summed = owner.summed
         self.plan = _StepPlan(parts, self.carry, parts.after, [*self.sequences, *self.summed])
         self.again = _StepPlan(segments.forward, segments.carry, segments.forward.after, []) if segments else None
 
@@ -96,11 +94,9 @@ class _StepPlan:
 
     def __init__(self, parts: Split, carry: Sequence[Value], after: list[Value], others: list[Value]) -> None:
         results = [*after, *others]
-        inside = set(carry).union(*(step.outputs for step in parts.loop))
-        taken = [*(x for step in parts.loop for x in values_in(step)), *results]
-        program = drop_dead(Program([], {}, [], parts.loop, results, {}))
-        self.outside = list(dict.fromkeys(x for x in taken if x not in inside))
-        self.plan = Plan(program._replace(inputs=[*carry, *self.outside]))
+        self.outside = outside_of(parts.loop, results, carry)
+        steps = leading_to(parts.loop, results)
+        self.plan = Plan(Program([*carry, *self.outside], {}, [], steps, results, {}))
         self.targets = self.plan.targets()
         # A state that no launch has put in a place of its own may be a view of what was there before the step, and
         # that is overwritten two steps later.

@@ -45,16 +45,16 @@ def matmul_into(out: Any, x: Any, y: Any) -> None:
     if x.ndim == y.ndim == 2 and x.dtype == y.dtype and x.dtype.kind == "f" and x.dtype.itemsize >= 4:
         n = y.shape[1]
         if x.size * n >= LEAST_WORK and n >= LEAST_COLUMNS and x.shape[1] == len(y) and out.flags.c_contiguous:
-            name, events = None, x
+            name, spikes = None, x
             forward, reverse = DENSITIES[x.size * n >= 2 * PART_WORK]
             if x.flags.c_contiguous:
                 name = "rows_of_events" if _density(x) < forward else None
             elif x.T.flags.c_contiguous:
-                events = x.T
-                name = "columns_of_events" if _density(events) < reverse else None
+                spikes = x.T
+                name = "columns_of_events" if _density(spikes) < reverse else None
             if name is not None:
                 kernel(name, dtypes.BY_NUMPY[x.dtype], 2 * x.size >= PARALLEL_SIZE)(
-                    events, np.ascontiguousarray(y), out
+                    spikes, np.ascontiguousarray(y), out
                 )
                 return
     with BLAS:

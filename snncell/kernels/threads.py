@@ -110,7 +110,8 @@ class _Workers:
 
         helpers: list[Future[None]] = []
         with suppress(RuntimeError):  # the interpreter is ending and starts no more threads: this one does it all
-            helpers += [self._executor().submit(work) for _ in range(number - 1)]
+            for _ in range(number - 1):
+                helpers.append(self._executor().submit(work))
         try:
             work()
         finally:
