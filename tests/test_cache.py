@@ -153,7 +153,7 @@ def test_the_name_of_a_file_covers_source_flag_version_and_mathematics(monkeypat
         patch.setattr(snncell, "__version__", "0.0.0")
         names.add(builder._digest("x = 1\n", False))
     with monkeypatch.context() as patch:
-        patch.setattr(builder, "mathematics_digest", lambda: "another")
+        patch.setattr(builder, "library_digest", lambda: "another")
         names.add(builder._digest("x = 1\n", False))
     assert len(names) == 5
     assert builder._digest("x = 1\n", False) in names

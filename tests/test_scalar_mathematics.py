@@ -17,7 +17,7 @@ from scipy import special
 import snncell as ms
 from snncell import Tensor, ops
 from snncell.kernels.cpu import mathematics
-from snncell.kernels.scalar import LOOP, mathematics_digest
+from snncell.kernels.scalar import LOOP, library_digest
 
 COMPILED = os.environ.get("NUMBA_DISABLE_JIT") != "1"
 STEP = 1999 if COMPILED else 4_000_037  # from one float32 to the next, in bit patterns
@@ -185,4 +185,4 @@ def test_each_name_of_a_loop_is_there_in_both_precisions() -> None:
 
 def test_the_digest_is_that_of_the_file() -> None:
     assert mathematics.__file__ is not None
-    assert mathematics_digest() == hashlib.sha256(Path(mathematics.__file__).read_bytes()).hexdigest()
+    assert library_digest() == hashlib.sha256(Path(mathematics.__file__).read_bytes()).hexdigest()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 
-from snncell.compiler.program import Program, from_trace
+from snncell.compiler.program import Program, drop_dead, from_trace
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import STATE, recording_on, tracing_to
 from snncell.tape.tape import Entry, Tape, deposit, sweep, watched, zeros_of
@@ -43,7 +43,7 @@ class Body:
         self.sums: list[Tensor] = []
         self.ahead: list[Step] = []  # steps that the compiler has put before those of the trace
         self.added_up: list[Step] = []  # sums over time that the compiler has made part of `sums`
-        self.states_kept: list[Tensor] = []  # those of `ys` that are there for the reverse
+        self.kept: list[Tensor] = []  # the last of `ys`, which are there for the reverse: states, and products
         self.captured: list[Tensor] = []  # Tensors from outside that the last of `consts` stand for
 
     @property
@@ -51,18 +51,22 @@ class Body:
         """All that comes out."""
         return [*self.after, *self.ys, *self.sums]
 
-    def with_states(self) -> Body:
-        """The same body, which collects the states before each step too."""
+    def keeping(self) -> Body:
+        """The same body, which collects what its reverse takes: the states before each step, and products."""
         other = copy.copy(self)
-        other.states_kept = [wrap(x._data, x._entry, x._index) for x in self.carry]
-        other.ys = [*self.ys, *other.states_kept]
+        found = {x._data: x for x in (*self.carry, *self.trace.stored)}
+        other.kept = [wrap(x._data, x._entry, x._index) for x in found.values()]
+        other.ys = [*self.ys, *other.kept]
         return other
 
     def program(self) -> Program:
         """The step as a Program."""
         trace = self.trace
         program = from_trace(trace, [trace.lift(out) for out in self.outs], self.ahead)
-        return program._replace(inputs=[x._data for x in (*self.carry, *self.xs, *self.consts)])
+        inputs = [x._data for x in (*self.carry, *self.xs, *self.consts)]
+        given = set(inputs)  # among them what the forward computed and stored
+        steps = [step for step in program.steps if given.isdisjoint(step.outputs)]
+        return drop_dead(program._replace(inputs=inputs, steps=steps))
 
     def reverse(self, present: Sequence[bool]) -> Reverse:
         """The reverse, for outputs of which those that are `present` have a gradient.
@@ -86,7 +90,7 @@ class Body:
             sweep(tape.live(), cotangents, {x._entry for x in inputs if x._entry is not None}, False)
             grads = [_arrived(x, cotangents, inputs[:n]) for n, x in enumerate(inputs)]
             first, last = len(self.carry), len(self.carry) + len(self.xs)
-            body = Body(trace, [seeds[n] for n in flowing], [*self.xs, *self.carry], not self.backwards)
+            body = Body(trace, [seeds[n] for n in flowing], [*self.xs, *(self.kept or self.carry)], not self.backwards)
             body.after = [_or_zeros(grads[n], inputs[n]) for n in flowing]
             body.ys = [grad for grad in grads[first:last] if grad is not None]
             body.sums = [grad for grad in grads[last:] if grad is not None]

@@ -1,23 +1,25 @@
-"""A loop over time as one kernel: blocks of elements, all steps per block, the state in the block's cache."""
+"""A loop over time as one kernel: blocks of elements or rows, all steps per block, the state in the block's cache."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from snncell import dtype as dtypes
-from snncell.compiler.emit import Statements, as_scalar, cost_of, file_head
-from snncell.compiler.places import Places
+from snncell.compiler.block import Block
+from snncell.compiler.emit import as_scalar, cost_of, file_head
+from snncell.compiler.phases import Phase, Shape, Stores, phases_of
 from snncell.compiler.program import leading_to
-from snncell.compiler.split import Split, is_elementwise, outside_of, values_in
+from snncell.compiler.split import is_elementwise, values_in
 from snncell.kernels.arrays import empty
 from snncell.kernels.build import build
 from snncell.kernels.cpu import loops
 from snncell.kernels.policy import PARALLEL_SIZE
+from snncell.kernels.scalar import ROW_IMPORTS
 from snncell.tape.tracing import Step, Value
 
 if TYPE_CHECKING:
@@ -27,45 +29,76 @@ if TYPE_CHECKING:
 # cache: measured, 4096 is within 10 % of the best. Small nets get smaller blocks, so that all threads have some.
 BLOCK = 4096
 LEAST_BLOCK = 512
+GROUP = 4  # rows per block are a multiple of this: so many are multiplied together
+PRODUCTS_PER_ELEMENT = 8  # multiplications that take as long as an element of plain arithmetic
 SEGMENT_BYTES = 1 << 19  # what the states of a segment that are computed again may take of the cache
 
 
 LEGEND = """
 # c0, c1, ...  the states before the first step, with m0, ...: 1, or 0 if one element stands for all
+# n            units (elements, or rows where there are products), block of them at a time, f0, ... elements in each
 # x0, ...      the sequences, a row for each step, with h0, ...: 1, or 0 if one row stands for all
-# a0, ...      what is the same at every step; s0, ...: numbers; n0, ...: lengths of axes
+# a0, ...      what is the same at every step; s0, ...: numbers; n0_0, ...: lengths of axes
 # last0, ...   the states after the last step; o0, ...: results; q0, ...: sums over time; p0, ...: stored states
 """
 
 
-def space_of(parts: Split, carry: Sequence[Value]) -> tuple[int, ...]:
-    """The shape that everything in the loop broadcasts to."""
-    values = [*carry, *parts.after, *parts.sequences]
-    values += [x for step in parts.loop for x in (*values_in(step), *step.outputs)]
+def space_of(values: Iterable[Value]) -> Shape:
+    """The shape that all of them broadcast to."""
     return np.broadcast_shapes(*(value.shape for value in values))
 
 
-def obstacle(parts: Split, carry: Sequence[Value], segments: Segments | None) -> str | None:
+def obstacle(owner: Lowered, segments: Segments | None) -> str | None:
     """Why a body is no single kernel, or None if it is one."""
-    for step in (*parts.loop, *(segments.forward.loop if segments else ())):
-        if not is_elementwise(step):
+    parts, forward = owner.parts, segments.forward if segments else None
+    steps = [*parts.loop, *(forward.loop if forward else ())]
+    for step in steps:
+        if not is_elementwise(step) and step.op.by_rows is None:
             return f"{step.op.name} is no elementwise operation: {step.line}"
+    computed = {value for step in parts.loop for value in step.outputs}
+    outgoing = [*owner.carry, *parts.after, *parts.sequences, *(x for x in parts.summed if x in computed)]
+    outgoing += [*segments.carry, *segments.forward.after] if segments else []
+    products = [step for step in steps if not is_elementwise(step)]
+    if products:
+        return _obstacle_to_rows(owner, steps, products, outgoing)
     try:
-        space = space_of(parts, carry)
+        space = space_of([*outgoing, *(x for step in steps for x in (*values_in(step), *step.outputs))])
     except ValueError:
         return "its states have different shapes"
-    computed = {value for step in parts.loop for value in step.outputs}
-    outgoing = [*carry, *parts.after, *parts.sequences, *(value for value in parts.summed if value in computed)]
-    outgoing += [*segments.carry, *segments.forward.after] if segments else []
     small = next((value for value in outgoing if value.shape != space), None)
-    if small is not None:
-        made = next((step.line for step in parts.loop if small in step.outputs), "a state")
-        return f"not all has one shape: {small.shape} and {space}, {made}"
+    return None if small is None else _not_one_shape(small, space, parts.loop)
+
+
+def _not_one_shape(value: Value, shape: Shape, steps: Sequence[Step]) -> str:
+    made = next((step.line for step in steps if value in step.outputs), "a state")
+    return f"not all has one shape: {value.shape} and {shape}, {made}"
+
+
+def _obstacle_to_rows(
+    owner: Lowered, steps: Sequence[Step], products: Sequence[Step], outgoing: Sequence[Value]
+) -> str | None:
+    """Why a body with products is no kernel that takes rows of all its Values together."""
+    inside = {*outgoing, *(value for step in steps for value in step.outputs)}
+    moving = {*inside, *owner.xs, *(value for step in owner.ahead for value in step.outputs)}
+    rows = products[0].outputs[0].shape[:1]
+    for step in products:
+        x, y = step.inputs
+        if y in moving or x not in inside or len(x.shape) != 2 or len(y.shape) != 2:
+            return f"{step.op.name} of anything but the rows of a state and a matrix of weights: {step.line}"
+    for value in inside:
+        if value.shape[:1] != rows:
+            return _not_one_shape(value, products[0].outputs[0].shape, steps)
+    for step in steps:
+        small = next((x for x in values_in(step) if x in inside and x.shape != step.outputs[0].shape), None)
+        if small is not None and step not in products:
+            return f"{small.shape} is broadcast to {step.outputs[0].shape}: {step.line}"
     return None
 
 
 class FusedLoop:
-    """The kernel of a body whose loop is elementwise.
+    """The kernel of a body whose loop is elementwise, but for products of the rows of its states.
+
+    It works on blocks of units: of elements, or where there are products, of rows.
 
     Args:
         owner: the body's values and parts.
@@ -80,88 +113,81 @@ class FusedLoop:
         self.every = segments.every if segments else every
         self.storing = every is not None
         self.segments = segments
-        self.shape = space_of(parts, owner.carry)
-        self.size = math.prod(self.shape)
-        self.carry, self.after, self.sequences, self.steps = owner.carry, parts.after, parts.sequences, parts.loop
+        self.carry, self.after, self.sequences = owner.carry, parts.after, parts.sequences
         self.summed = owner.summed
-        self.moving = {*owner.xs, *(value for step in owner.ahead for value in step.outputs)}
-        self.rows: list[Value] = []
-        self.fixed: list[Value] = []
-        self._emit()
+        self.steps = leading_to(parts.loop, [*self.after, *self.sequences, *self.summed])
+        self.again = leading_to(segments.forward.loop, segments.forward.after) if segments else []
+        self.products = [step for step in (*self.steps, *self.again) if not is_elementwise(step)]
+        self._emit({*owner.xs, *(value for step in owner.ahead for value in step.outputs)})
 
     # --- the kernel ---------------------------------------------------------------------------------------------------
 
-    def _emit(self) -> None:
+    def _emit(self, moving: set[Value]) -> None:
         """Write the kernel, and note what its arguments are."""
         states = self.segments.carry if self.segments else []
-        results = [*self.after, *self.sequences, *self.summed]
-        outside = outside_of(self.steps, results, self.carry)
-        again: list[Step] = []
-        if self.segments:
-            again = leading_to(self.segments.forward.loop, self.segments.forward.after)
-            outside += outside_of(again, self.segments.forward.after, states)
-        outside = list(dict.fromkeys(value for value in outside if value not in states))
-        self.rows = [value for value in outside if value in self.moving]
-        self.fixed = [value for value in outside if value not in self.moving]
-        places = Places(self.shape, self.rows, self.fixed)
-        self.sizes = places.sizes
+        main = Stores(
+            self._phases(self.steps, [*self.after, *self.sequences, *self.summed]),
+            self.carry,
+            self.after,
+            self.sequences,
+            self.summed,
+            in_place=True,
+        )
+        after = self.segments.forward.after if self.segments else []
+        again = Stores(self._phases(self.again, after), states, after, [], [], in_place=False)
+        own = {*self.carry, *states}
+        outside = list(dict.fromkeys(x for x in (*main.outside(), *again.outside()) if x not in own))
+        self.rows = [value for value in outside if value in moving]
+        self.fixed = [value for value in outside if value not in moving]
+        self.shapes = [phase.shape for phase in (*main.phases, *again.phases)]
+        if self.products:
+            self.shapes += [value.shape for value in own]
+        self.shapes = list(dict.fromkeys(self.shapes))
+        self.block = block = Block(self.shapes, self.rows, self.fixed, [*main.needs, *again.needs])
+        self.scalars = block.scalars
 
-        main = Statements()
-        rows = places.load(main, outside_of(self.steps, results, self.carry))
+        begin, step = [], []
         for n, value in enumerate(self.carry):
-            main.load(value, f"w{n}[i]")
-        prepare = [f"w{n} = last{n}[low:high]" for n in range(len(self.carry))]
-        for n in range(len(self.carry)):
-            prepare += _each(f"w{n}[i] = c{n}[(low + i) * m{n}]")
-        for n in range(len(self.summed)):
-            prepare += [f"z{n} = q{n}[low:high]", *_each(f"z{n}[i] = 0")]
+            begin += [f"w{n} = last{n}[{block.part(value)}]", *block.each(value, f"w{n}[i] = c{n}[({{}} + i) * m{n}]")]
+            if self.storing:
+                row = [f"u{n} = p{n}[turn // every, {block.part(value)}]", *block.each(value, f"u{n}[i] = w{n}[i]")]
+                step += ["if turn % every == 0:", *loops.indent(row)]
+        for n, value in enumerate(self.summed):
+            begin += [f"z{n} = q{n}[{block.part(value)}]", *block.each(value, f"z{n}[i] = 0")]
+        homes = {value: f"w{n}" for n, value in enumerate(self.carry)}
         for n, value in enumerate(states):
-            rows.append(f"k{n} = kept{n}[turn]")
-            main.load(value, f"k{n}[i]")
-            prepare.append(f"kept{n} = np.empty((every, count), np.{value.dtype.type.__name__})")
-        if self.storing:
-            for n in range(len(self.carry)):
-                row = [f"u{n} = p{n}[turn // every, low:high]", *_each(f"u{n}[i] = w{n}[i]")]
-                rows += ["if turn % every == 0:", *loops.indent(row)]
-        for step in self.steps:
-            main.compute(step)
-        for n, value in enumerate(self.sequences):
-            rows.append(f"g{n} = o{n}[t, low:high]")
-            main.lines.append(f"g{n}[i] = {main.names[value]}")
-        main.lines += [f"z{n}[i] += {main.names[value]}" for n, value in enumerate(self.summed)]
-        main.lines += [f"w{n}[i] = {main.names[value]}" for n, value in enumerate(self.after)]
-
-        self.parallel_cost = cost_of([*self.steps, *again])
-        self.scalars = main.scalars
+            begin.append(f"kept{n} = {block.new(value, 'every')}")
+            step.append(f"k{n} = kept{n}[turn]")
+            homes[value] = f"k{n}"
+        step += block.step(main, homes, [f"w{n}" for n in range(len(self.carry))], self.sequences, self.summed)
         if self.segments:
-            lines = self._again(places, main, again, [*places.prepare, *prepare], rows)
+            once = []
+            for n, value in enumerate(states):
+                once += [f"k{n}, u{n} = kept{n}[0], p{n}[segment, {block.part(value)}]"]
+                once += block.each(value, f"k{n}[i] = u{n}[i]")
+            steps = [f"k{n}, l{n} = kept{n}[turn], kept{n}[turn + 1]" for n in range(len(states))]
+            homes = {value: f"k{n}" for n, value in enumerate(states)}
+            steps += block.step(again, homes, [f"l{n}" for n in range(len(states))], [], [])
+            lines = partial(loops.scan_again, [*block.prepare, *begin], once, steps, step, self.backwards)
         else:
-            lines = partial(loops.scan_loop, [*places.prepare, *prepare], rows, main.lines, self.backwards)
-        self._finish(lines, [*again, *self.steps], [*states, *self.carry])
+            lines = partial(loops.scan_loop, [*block.prepare, *begin], step, self.backwards)
+        self._finish(lines, [*self.again, *self.steps], [*states, *self.carry])
 
-    def _again(self, places: Places, main: Statements, again: list[Step], prepare: list[str], rows: list[str]) -> Any:
-        """The loop that computes the states between the stored ones again."""
-        assert self.segments is not None  # the caller's choice
-        other = Statements(main.scalars)
-        after = self.segments.forward.after
-        more = places.load(other, outside_of(again, after, self.segments.carry))
-        for n, value in enumerate(self.segments.carry):
-            more += [f"k{n} = kept{n}[turn]", f"l{n} = kept{n}[turn + 1]"]
-            other.load(value, f"k{n}[i]")
-        for step in again:
-            other.compute(step)
-        other.lines += [f"l{n}[i] = {other.names[value]}" for n, value in enumerate(after)]
-        start: list[str] = []
-        for n in range(len(after)):
-            start += [f"k{n}, u{n} = kept{n}[0], p{n}[segment, low:high]", *_each(f"k{n}[i] = u{n}[i]")]
-        return partial(loops.scan_again, prepare, start, [more, other.lines], rows, main.lines, self.backwards)
+    def _phases(self, steps: list[Step], results: list[Value]) -> list[Phase]:
+        """The phases of a step: one where all is elementwise, over the shape that everything broadcasts to."""
+        if self.products:
+            return phases_of(steps, results)
+        inside = [x for step in (*self.steps, *self.again) for x in (*values_in(step), *step.outputs)]
+        phase = Phase(space_of([*self.carry, *self.after, *self.sequences, *self.summed, *inside]))
+        phase.steps = steps
+        return [phase]
 
     def _finish(self, lines: Any, steps: list[Step], others: list[Value]) -> None:
         """The source, the signature, and the kernels for one thread and for all."""
-        counts = {"steps": 1, "n": 1, "block": 1, "every": 1}
         flat, rows, number = _array(1), _array(2), dtypes.int64
-        arguments: list[tuple[str, Any]] = [(name, number) for name in counts]
-        arguments += [(f"n{axis}", number) for axis in range(len(self.sizes))]
+        arguments: list[tuple[str, Any]] = [(name, number) for name in ("steps", "n", "block", "every")]
+        for k, sizes in enumerate(self.block.sizes):
+            arguments += [(f"f{k}", number), *((f"n{k}_{axis}", number) for axis in range(len(sizes)))]
         for n, value in enumerate(self.carry):
             arguments += [(f"c{n}", flat(value, False)), (f"m{n}", number)]
         for n, value in enumerate(self.rows):
@@ -178,13 +204,23 @@ class FusedLoop:
         self.name = "scan_" + "".join(c if c.isalnum() else "_" for c in self.who)[:48]
         names = ", ".join(name for name, _ in arguments)
         self.signature = tuple(kind for _, kind in arguments)
-        head = file_head(steps, [*others, *self.rows, *self.fixed]) + LEGEND
+        head = file_head(steps, [*others, *self.rows, *self.fixed], ROW_IMPORTS if self.products else "") + LEGEND
         self._sources = {
             parallel: f"{head}\n\ndef {self.name}({names}):\n" + "\n".join(loops.indent(lines(parallel))) + "\n"
             for parallel in (False, True)
         }
         self._kernels: dict[bool, Any] = {}
         self.numbers = [as_scalar(value, dtype) for value, dtype in self.scalars]
+        # What the block's units are, and what one costs, in elements of plain arithmetic.
+        self.units = self.shapes[0][0] if self.products else math.prod(self.shapes[0])
+        self.widths = [math.prod(shape[1:]) if self.products else 1 for shape in self.shapes]
+        self.cost = 0
+        for step in steps:
+            if is_elementwise(step):
+                self.cost += self.widths[self.block.of(step.outputs[0])] * (cost_of([step]) - 1)
+            else:
+                self.cost += math.prod(step.inputs[1].shape) // PRODUCTS_PER_ELEMENT
+        self.cost += sum(self.widths)
 
     # --- running it ---------------------------------------------------------------------------------------------------
 
@@ -192,13 +228,15 @@ class FusedLoop:
         self, known: dict[Value, Any], moving: set[Value], steps: int
     ) -> tuple[list[Any], dict[Value, Any], dict[Value, Any], list[Any]]:
         """The states after the last step, the sequences, the sums, and the stored states."""
-        last = [empty((self.size,), value.dtype) for value in self.carry]
-        ys = [empty((steps, self.size), value.dtype) for value in self.sequences]
-        sums = [empty((self.size,), value.dtype) for value in self.summed]
+        last = [self._empty(value) for value in self.carry]
+        ys = [self._empty(value, steps) for value in self.sequences]
+        sums = [self._empty(value) for value in self.summed]
         stored = []
         if self.storing:
-            stored = [empty((-(-steps // (self.every or 1)), self.size), value.dtype) for value in self.carry]
-        arguments: list[Any] = [steps, self.size, self._block(), self.every or 1, *self.sizes]
+            stored = [self._empty(value, -(-steps // (self.every or 1))) for value in self.carry]
+        arguments: list[Any] = [steps, self.units, self._block(), self.every or 1]
+        for width, sizes in zip(self.widths, self.block.sizes, strict=True):
+            arguments += [width, *sizes]
         for value in self.carry:
             array, full = _flat(known[value])
             arguments += [array, full]
@@ -207,24 +245,28 @@ class FusedLoop:
         arguments += [np.ascontiguousarray(known[value]).reshape(-1) for value in self.fixed]
         if self.segments:
             arguments += [np.ascontiguousarray(known[x]).reshape(len(known[x]), -1) for x in self.segments.carry]
-        if self.size:
+        if self.units:
             self.kernel(steps)(*arguments, *self.numbers, *last, *ys, *sums, *stored)
         return (
-            [x.reshape(self.shape) for x in last],
-            {value: y.reshape(steps, *self.shape) for value, y in zip(self.sequences, ys, strict=True)},
-            {value: x.reshape(self.shape) for value, x in zip(self.summed, sums, strict=True)},
-            [x.reshape(-1, *self.shape) for x in stored],
+            [x.reshape(value.shape) for value, x in zip(self.carry, last, strict=True)],
+            {value: y.reshape(steps, *value.shape) for value, y in zip(self.sequences, ys, strict=True)},
+            {value: x.reshape(value.shape) for value, x in zip(self.summed, sums, strict=True)},
+            [x.reshape(-1, *value.shape) for value, x in zip(self.carry, stored, strict=self.storing)],
         )
+
+    def _empty(self, value: Value, *steps: int) -> Any:
+        return empty((*steps, math.prod(value.shape)), value.dtype)
 
     moved = 0  # what is inside stays in the cache
 
     def explained(self, steps: int) -> str:
         """How it runs."""
         threads = "all threads" if self._in_parallel(steps) else "one thread"
-        return f"one kernel, {threads}, {steps} steps for blocks of {self._block()} of {self.size} elements"
+        unit = "rows" if self.products else "elements"
+        return f"one kernel, {threads}, {steps} steps for blocks of {self._block()} of {self.units} {unit}"
 
     def _in_parallel(self, steps: int) -> bool:
-        return self.size > LEAST_BLOCK and steps * self.size * self.parallel_cost >= PARALLEL_SIZE
+        return self.units > self._block() and steps * self.units * self.cost >= PARALLEL_SIZE
 
     def kernel(self, steps: int) -> Any:
         """The kernel for so many steps: on all threads if there is enough to do."""
@@ -234,17 +276,15 @@ class FusedLoop:
         return self._kernels[parallel]
 
     def _block(self) -> int:
-        """Elements per block: a function of the size alone."""
-        block = min(BLOCK, max(LEAST_BLOCK, self.size // 64))
+        """Units per block: a function of the sizes alone."""
+        if self.products:
+            most = BLOCK // max(1, *self.widths) // GROUP
+            return GROUP * max(1, min(self.units // (8 * GROUP), most))
+        block = min(BLOCK, max(LEAST_BLOCK, self.units // 64))
         if self.segments:
             rows = (self.every or 1) * sum(value.dtype.itemsize for value in self.segments.carry)
             block = min(block, max(LEAST_BLOCK // 8, SEGMENT_BYTES // max(rows, 1)))
         return block
-
-
-def _each(statement: str) -> list[str]:
-    """A loop over the block. Assignments to slices would double the time of compilation, with all their checks."""
-    return ["for i in range(count):", f"    {statement}"]
 
 
 def _array(ndim: int) -> Any:

@@ -49,7 +49,7 @@ class Lowered:
         # What the loop itself adds up; sums of what is there before it need no loop.
         computed = {*self.carry, *(segments.carry if segments else ())}.union(*(s.outputs for s in self.parts.loop))
         self.summed = [value for value in self.parts.summed if value in computed]
-        self.reason = obstacle(self.parts, self.carry, segments)
+        self.reason = obstacle(self, segments)
         kind = FusedLoop if self.reason is None else StepLoop
         self.loop: FusedLoop | StepLoop = kind(self, every, segments)
 
@@ -59,12 +59,17 @@ class Lowered:
         lines = [f"{self.who}: {self.loop.explained(steps)}"]
         if self.reason is not None:
             lines.append(f"no single kernel, because {self.reason}")
-        kept = set(map(id, self.body.states_kept))
+        kept = set(map(id, self.body.kept))
         stored = [y._data for y in self.body.ys if id(y) in kept]
+        products = [value for value in stored if value not in self.carry]
+        stored = [value for value in stored if value in self.carry]
         if self.every is not None:
             lines.append(f"stores the state every {self.every} steps for the reverse: {_specs(self.carry)}")
         elif stored:
-            lines.append(f"stores the state before each step for the reverse, and nothing else: {_specs(stored)}")
+            only = "" if products else ", and nothing else"
+            lines.append(f"stores the state before each step for the reverse{only}: {_specs(stored)}")
+        if products:
+            lines.append(f"stores products for the reverse, which would take long to compute again: {_specs(products)}")
         if self.segments is not None:
             lines.append(f"computes the states between the stored ones again, {self.segments.every} steps at a time")
         for title, steps_there in (

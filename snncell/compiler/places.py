@@ -12,50 +12,62 @@ from snncell.tape.tracing import Value
 
 
 class Places:
-    """Where a kernel finds what comes from outside: rows of sequences, and constants."""
+    """Where a phase of a kernel finds what comes from outside: rows of sequences, and constants.
 
-    def __init__(self, shape: tuple[int, ...], rows: list[Value], fixed: list[Value]) -> None:
-        patterns = {value: pattern_of(value, shape) for value in (*rows, *fixed)}
+    Args:
+        space: the number of the phase's shape: its elements in a block are those from `low<space>` to `high<space>`.
+        shape: that shape.
+        rows, fixed: the numbers of sequences and constants among the kernel's arguments.
+        used: those that the phase uses.
+    """
+
+    def __init__(
+        self, space: int, shape: tuple[int, ...], rows: dict[Value, int], fixed: dict[Value, int], used: list[Value]
+    ) -> None:
+        self.space = space
+        patterns = {value: pattern_of(value, shape) for value in used if value in rows or value in fixed}
         self.sizes, _, runs = join_axes(shape, (), list(patterns.values()))
         self.present = {value: [all(own[axis] for axis in run) for run in runs] for value, own in patterns.items()}
-        self.numbers = {value: n for n, value in enumerate(rows)}
+        self.rows = rows
         self.prepare: list[str] = []
         self.elements: dict[Value, str] = {}
-        for n, value in enumerate(fixed):
-            self._constant(n, value)
-        for n, value in enumerate(rows):
-            if self._kind(value) == "some":
-                self.prepare += self._indices(f"j{n}", "np.int64", value, "{0}")
+        for value in patterns:
+            if value in fixed:
+                self._constant(fixed[value], value)
+            elif self._kind(value) == "some":
+                self.prepare += self._indices(f"j{space}_{rows[value]}", "np.int64", value, "{0}")
 
     def _kind(self, value: Value) -> str:
         axes = [has or size == 1 for has, size in zip(self.present[value], self.sizes, strict=True)]
         return "all" if all(axes) and value.shape else "some" if any(self.present[value]) else "one"
 
     def _constant(self, n: int, value: Value) -> None:
-        kind = self._kind(value)
-        self.elements[value] = f"d{n}" if kind == "one" else f"d{n}[i]"
+        kind, name = self._kind(value), f"d{self.space}_{n}"
+        self.elements[value] = name if kind == "one" else f"{name}[i]"
         if kind == "some":
-            self.prepare += self._indices(f"d{n}", f"np.{value.dtype.type.__name__}", value, f"a{n}[{{0}}]")
+            self.prepare += self._indices(name, f"np.{value.dtype.type.__name__}", value, f"a{n}[{{0}}]")
         else:
-            self.prepare.append(f"d{n} = a{n}[{'0' if kind == 'one' else 'low:high'}]")
+            own = f"low{self.space}:high{self.space}"
+            self.prepare.append(f"{name} = a{n}[{'0' if kind == 'one' else own}]")
 
-    def _indices(self, name: str, dtype: str, value: Value, element: str) -> list[str]:
+    def _indices(self, name: str, dtype: str, value: Value, found: str) -> list[str]:
         """Fill an array of the block with what belongs to each element, by its place along the axes."""
         terms: list[str] = []
         inner: list[str] = []
         own: list[str] = []
+        element = f"(low{self.space} + i)"
         for axis in reversed(range(len(self.sizes))):
             if self.present[value][axis]:
-                place = f"(low + i) // ({' * '.join(inner)})" if inner else "(low + i)"
+                place = f"({element} // ({' * '.join(inner)}))" if inner else element
                 scale = f" * {' * '.join(own)}" if own else ""
-                terms.append(f"{place} % n{axis}{scale}")
-                own.append(f"n{axis}")
-            inner.append(f"n{axis}")
+                terms.append(f"{place} % n{self.space}_{axis}{scale}")
+                own.append(f"n{self.space}_{axis}")
+            inner.append(f"n{self.space}_{axis}")
         index = " + ".join(terms)
         return [
-            f"{name} = np.empty(count, {dtype})",
-            "for i in range(count):",
-            f"    {name}[i] = {element.format(index)}",
+            f"{name} = np.empty(count{self.space}, {dtype})",
+            f"for i in range(count{self.space}):",
+            f"    {name}[i] = {found.format(index)}",
         ]
 
     def load(self, statements: Statements, values: list[Value]) -> list[str]:
@@ -64,9 +76,10 @@ class Places:
         for value in values:
             if value in self.elements:
                 statements.load(value, self.elements[value])
-            elif value in self.numbers:
-                n, kind = self.numbers[value], self._kind(value)
-                part = {"all": ", low:high", "some": "", "one": ", 0"}[kind]
-                rows.append(f"r{n} = x{n}[t * h{n}{part}]")
-                statements.load(value, {"all": f"r{n}[i]", "some": f"r{n}[j{n}[i]]", "one": f"r{n}"}[kind])
+            elif value in self.present:
+                n, kind, row = self.rows[value], self._kind(value), f"r{self.space}_{self.rows[value]}"
+                part = {"all": f", low{self.space}:high{self.space}", "some": "", "one": ", 0"}[kind]
+                rows.append(f"{row} = x{n}[t * h{n}{part}]")
+                element = {"all": f"{row}[i]", "some": f"{row}[j{self.space}_{n}[i]]", "one": row}[kind]
+                statements.load(value, element)
         return rows

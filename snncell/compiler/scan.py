@@ -46,7 +46,7 @@ def _bound(
     given = len(body.ys)
     taped = STATE.tape is not None and body.trace.tape is not None and any(x._entry is not None for x in inputs)
     if taped and every is None and segments is None:
-        body = body.with_states()
+        body = body.keeping()
     scan = Scan(body, given, every if taped else None, who, segments)
     return scan, scan.bind(*inputs, steps=steps)
 
@@ -59,7 +59,7 @@ class Scan(Primitive):
 
     Args:
         body: one step.
-        given: how many of the body's ys were asked for; those that follow are the states before each step.
+        given: how many of the body's ys were asked for; those that follow are kept for the reverse.
         every: store the states only before each `every`-th step, as further outputs, and compute those between again.
         who: what runs the loop, for errors and `explain`.
         segments: for a reverse, how it has the states between those that were stored.
@@ -133,7 +133,7 @@ class Scan(Primitive):
             return self._pull_whole(entry, douts)
         reverse = body.reverse([dout is not None for dout in douts[:results]])
         first, last = len(body.carry), len(body.carry) + len(body.xs)
-        stored = outs[results:] if self.every else outs[first + self.given : first + self.given + len(body.carry)]
+        stored = outs[results:] if self.every else outs[first + self.given : first + self.given + len(body.kept)]
         later = first + len(body.ys)  # from here on, outputs are sums
         inputs = [
             *(_seed(douts[n], entry.specs[n]) for n in reverse.flowing),
@@ -165,7 +165,7 @@ class Scan(Primitive):
             # What the forward takes and never uses has been left out.
             xs = [given[places[x._data]] if x._data in places else _unused(x, (steps,)) for x in forward.xs]
             consts = [given[places[x._data]] if x._data in places else _unused(x, ()) for x in forward.consts]
-            again = Scan(forward.with_states(), len(forward.ys), None, self.who)
+            again = Scan(forward.keeping(), len(forward.ys), None, self.who)
             found = again.bind(*(given[n][0] for n in states), *xs, *consts, steps=steps)
             for n, rows in zip(states, found[len(states) + len(forward.ys) :], strict=False):
                 given[n] = rows

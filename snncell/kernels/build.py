@@ -24,7 +24,7 @@ from typing import Any
 
 from snncell.errors import CacheError
 from snncell.kernels import policy
-from snncell.kernels.scalar import mathematics_digest
+from snncell.kernels.scalar import library_digest
 
 _built: dict[tuple[Any, ...], Callable[..., Any]] = {}
 _warned = False
@@ -72,7 +72,7 @@ def build(name: str, source: str, signature: Sequence[Any], parallel: bool) -> C
 def _digest(code: str, parallel: bool) -> str:
     """What a kernel's files are named by. The machine, Numba and the signature are in the code file's key."""
     version = sys.modules["snncell"].__version__  # the package stands above this module, which may not import it
-    return hashlib.sha256(repr((code, parallel, version, mathematics_digest())).encode()).hexdigest()[:16]
+    return hashlib.sha256(repr((code, parallel, version, library_digest())).encode()).hexdigest()[:16]
 
 
 def _load(path: Path, source: str) -> ModuleType:

@@ -68,6 +68,14 @@ def scalar_function(function: _F) -> _F:
     return compiled
 
 
+def helper_function(function: _F) -> _F:
+    """A decorator: make a function of arrays callable from generated loops, compiled once for each that does."""
+    numba: Any = importlib.import_module("numba")  # see compile_kernel
+
+    compiled: _F = numba.njit(error_model="numpy", fastmath=False)(function)  # as in the loops
+    return compiled
+
+
 def _numba_type(argument: Any) -> Any:
     from numba import types
     from numba.np.numpy_support import from_dtype

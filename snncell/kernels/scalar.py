@@ -79,10 +79,15 @@ from snncell.kernels.cpu import mathematics
 """
 
 
-@cache
-def mathematics_digest() -> str:
-    """A hash of the module that generated files import: compiled kernels have its functions in them.
+# What the head of a file with products of rows imports besides.
+ROW_IMPORTS = "from snncell.kernels.cpu import rows\n"
 
-    The file is read, not imported, for it imports Numba.
+
+@cache
+def library_digest() -> str:
+    """A hash of the modules that generated files import: compiled kernels have their functions in them.
+
+    The files are read, not imported, for they import Numba.
     """
-    return hashlib.sha256((Path(__file__).parent / "cpu" / "mathematics.py").read_bytes()).hexdigest()
+    folder = Path(__file__).parent / "cpu"
+    return hashlib.sha256(b"".join((folder / name).read_bytes() for name in ("mathematics.py", "rows.py"))).hexdigest()

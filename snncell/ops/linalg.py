@@ -53,6 +53,8 @@ def _sum_of_products(arrays: Sequence[Any], moving: Sequence[bool], attrs: dict[
 _matmul.into = products.matmul_into
 _matmul.over_time = _product_over_time
 _matmul.summed = _sum_of_products
+_matmul.stored = True
+_matmul.by_rows = "multiply_rows"
 
 
 @_matmul.def_bprop

@@ -49,6 +49,8 @@ class Primitive:
     view = False  # whether it gives the same elements in another order or shape, and moves none
     pruned: Callable[..., Any] | None = None  # (step, Values that are needed): the step without its other outputs
     summed: Callable[..., Any] | None = None  # the same, added up over time
+    stored = False  # whether a loop over time stores its result for the reverse, which would else compute it again
+    by_rows: str | None = None  # of two matrices: what computes it for some rows of the first (`kernels/cpu/rows.py`)
 
     def __init__(self, name: str, evaluate: Callable[..., Any], *, multiple: bool = False) -> None:
         self.name = name
@@ -98,7 +100,10 @@ class Primitive:
             entry = self._entry(state.tape, inputs, data, attrs)
         if self.multiple:
             return tuple([wrap(part) for part in data]) if entry is None else tracked(entry, data)
-        return wrap(data, entry if data.dtype.kind in "fc" else None)
+        result = wrap(data, entry if data.dtype.kind in "fc" else None)
+        if self.stored and state.trace is not None:
+            state.trace.stored.append(result)
+        return result
 
     def run(self, arrays: Sequence[Any], inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
         """Evaluate on arrays, without floating-point warnings. `inputs` are what an error's message tells of."""

@@ -113,7 +113,7 @@ def sweep(
     Args:
         entries: in the order of the forward pass; used up.
         cotangents: for some entries, the gradient of each output; those of the sources are added to it.
-        wanted: the sources. Only entries that one of them leads to are asked for their gradients.
+        wanted: the sources, where the walk ends. Only entries that one of them leads to are asked for their gradients.
         release: whether the entries are needed no more.
     """
     reaching = set(wanted)
@@ -127,7 +127,7 @@ def sweep(
             reaching.add(entry)
     while entries:
         entry = entries.pop()
-        douts = cotangents.pop(entry, None)
+        douts = None if entry in wanted else cotangents.pop(entry, None)
         if douts is not None and entry in reaching and entry.op is not None:
             for parent, index, grad in zip(entry.parents, entry.indices, entry.op.pull(entry, douts), strict=True):
                 if grad is not None and parent in reaching:

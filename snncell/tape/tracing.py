@@ -107,6 +107,7 @@ class Trace:
         self.line = ""  # of the last step
         self.inputs: list[Value] = []
         self.steps: list[Step] = []
+        self.stored: list[Tensor] = []  # results that take long to compute again
         self.constants: dict[int, tuple[Any, Value]] = {}  # by id of the array, which is kept so that ids stay unique
         self.parameters: dict[Parameter, Value] = {}
         self.written: dict[Parameter, Value] = {}

@@ -120,28 +120,21 @@ def reduce_columns(
     return nest(outer, lines, parallel)
 
 
-def scan_loop(prepare: list[str], rows: list[str], body: list[str], backwards: bool, parallel: bool) -> list[str]:
-    """A loop over time: blocks of elements, all steps for one block before the next, whose state stays in the cache.
+def scan_loop(prepare: list[str], step: list[str], backwards: bool, parallel: bool) -> list[str]:
+    """A loop over time: blocks of units, all steps for one block before the next, whose state stays in the cache.
 
     Args:
-        prepare: statements for a block, the elements from `low` to `high`, `count` of them.
-        rows: statements for a step: `turn` counts steps as they are taken, `t` is the place in the sequences.
-        body: statements for an element, `i` within the block.
+        prepare: statements for a block, the units from `low` to `high`.
+        step: statements for a step: `turn` counts steps as they are taken, `t` is the place in the sequences.
         backwards: whether the last step is taken first.
         parallel: whether all threads share the blocks.
     """
-    step = [f"t = {'steps - 1 - turn' if backwards else 'turn'}", *rows, "for i in range(count):", *indent(body)]
-    return _blocks([*prepare, "for turn in range(steps):", *indent(step)], parallel)
+    place = f"t = {'steps - 1 - turn' if backwards else 'turn'}"
+    return _blocks([*prepare, "for turn in range(steps):", *indent([place, *step])], parallel)
 
 
 def scan_again(
-    prepare: list[str],
-    start: list[str],
-    again: list[list[str]],
-    rows: list[str],
-    body: list[str],
-    backwards: bool,
-    parallel: bool,
+    prepare: list[str], start: list[str], again: list[str], step: list[str], backwards: bool, parallel: bool
 ) -> list[str]:
     """A loop over time that runs against the direction of another, whose states were stored every `every` steps.
 
@@ -149,27 +142,25 @@ def scan_again(
     the block's cache; then this one runs over the segment.
 
     Args:
-        prepare, rows, body, backwards, parallel: as in `scan_loop`; in `rows`, `turn` counts within the segment.
+        prepare, step, backwards, parallel: as in `scan_loop`; in `step`, `turn` counts within the segment.
         start: statements that fetch the states before the first step of a `segment`.
-        again: for a step of the other loop, the statements for the step and those for an element.
+        again: statements for a step of the other loop.
     """
-    place = "steps - 1 - first - turn" if not backwards else "first + turn"
-    steps_again = [f"t = {place}", *again[0], "for i in range(count):", *indent(again[1])]
-    step = ["turn = length - 1 - back", f"t = {place}", *rows, "for i in range(count):", *indent(body)]
+    place = f"t = {'first + turn' if backwards else 'steps - 1 - first - turn'}"
     segment = [
         "first = segment * every",
         "length = min(every, steps - first)",
         *start,
         "for turn in range(length - 1):",
-        *indent(steps_again),
+        *indent([place, *again]),
         "for back in range(length):",
-        *indent(step),
+        *indent(["turn = length - 1 - back", place, *step]),
     ]
     return _blocks([*prepare, "for segment in range((steps - 1) // every, -1, -1):", *indent(segment)], parallel)
 
 
 def _blocks(body: list[str], parallel: bool) -> list[str]:
-    head = ["low = part * block", "high = min(low + block, n)", "count = high - low"]
+    head = ["low = part * block", "high = min(low + block, n)"]
     return [f"for part in {'prange' if parallel else 'range'}((n + block - 1) // block):", *indent([*head, *body])]
 
 

@@ -1,0 +1,128 @@
+"""Products of a few rows with a matrix, inside of generated loops: no launch, no packing, no threads of their own.
+
+Where a row holds few events, as spikes do, the rows of the matrix that belong to them are gathered; where it does not,
+four rows are multiplied at once, so that what is loaded of the matrix is used four times. Which of the two depends on
+those four rows alone, and the order of additions on nothing else, so a result does not depend on how the rows are
+shared among threads. On eight rows of 256 the dense way takes half of BLAS's time, which packs the matrix anew for each
+call; on whole batches BLAS is as fast, and outside of loops it is what multiplies (`kernels/products.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from snncell.kernels.policy import helper_function
+
+GROUP = 4  # rows that are multiplied together
+STRIP = 256  # columns that are added up before the next: with GROUP rows, 4 kB of the first-level cache
+STRIDE = STRIP + 16  # from one row's sums to the next: rows 1 kB apart would share places in the cache
+EVENTFUL = 0.4  # from this part of elements on that are not zero, multiplying all of them is faster
+
+
+@helper_function
+def find_events(given: Any, flags: Any, words: Any, places: Any) -> int:
+    """Put the places of the elements that are not zero into `places`; how many there are.
+
+    `flags` gets a 1 for each of them, a byte each; `words` is the same memory, eight to a word, so that eight zeros are
+    passed over at once.
+    """
+    for place in range(len(given)):
+        flags[place] = given[place] != 0
+    count = 0
+    for word in range(len(words)):
+        if words[word] != 0:
+            for place in range(8 * word, 8 * word + 8):
+                places[count] = place
+                count += flags[place] != 0
+    return count
+
+
+@helper_function
+def add_events(given: Any, places: Any, count: int, y: Any, result: Any) -> None:
+    """`result = given @ y`, where `given` is zero but at `count` places; `y` is flat, its rows as long as `result`."""
+    width = len(result)
+    for column in range(width):
+        result[column] = 0
+    event = 0
+    while event + 4 <= count:  # four rows of y for each pass over the result
+        a, b, c, d = places[event], places[event + 1], places[event + 2], places[event + 3]
+        va, vb, vc, vd = given[a], given[b], given[c], given[d]
+        ya, yb = y[a * width : a * width + width], y[b * width : b * width + width]
+        yc, yd = y[c * width : c * width + width], y[d * width : d * width + width]
+        for column in range(width):
+            result[column] += (va * ya[column] + vb * yb[column]) + (vc * yc[column] + vd * yd[column])
+        event += 4
+    while event < count:
+        a = places[event]
+        va = given[a]
+        ya = y[a * width : a * width + width]
+        for column in range(width):
+            result[column] += va * ya[column]
+        event += 1
+
+
+@helper_function
+def multiply_four(x: Any, y: Any, out: Any, inner: int, sums: Any) -> None:
+    """`out = x @ y` for four rows, all flat: `x` (4, inner), `y` (inner, width), `out` (4, width)."""
+    width = len(out) // 4
+    x0, x1, x2, x3 = x[:inner], x[inner : 2 * inner], x[2 * inner : 3 * inner], x[3 * inner : 4 * inner]
+    for first in range(0, width, STRIP):
+        count = min(STRIP, width - first)
+        for place in range(4 * STRIDE):
+            sums[place] = 0
+        k = 0
+        while k + 4 <= inner:
+            low = k * width + first
+            y0, y1 = y[low : low + count], y[low + width : low + width + count]
+            y2, y3 = y[low + 2 * width : low + 2 * width + count], y[low + 3 * width : low + 3 * width + count]
+            a0, a1, a2, a3 = x0[k], x0[k + 1], x0[k + 2], x0[k + 3]
+            b0, b1, b2, b3 = x1[k], x1[k + 1], x1[k + 2], x1[k + 3]
+            c0, c1, c2, c3 = x2[k], x2[k + 1], x2[k + 2], x2[k + 3]
+            d0, d1, d2, d3 = x3[k], x3[k + 1], x3[k + 2], x3[k + 3]
+            for i in range(count):
+                sums[i] += (a0 * y0[i] + a1 * y1[i]) + (a2 * y2[i] + a3 * y3[i])
+                sums[STRIDE + i] += (b0 * y0[i] + b1 * y1[i]) + (b2 * y2[i] + b3 * y3[i])
+                sums[2 * STRIDE + i] += (c0 * y0[i] + c1 * y1[i]) + (c2 * y2[i] + c3 * y3[i])
+                sums[3 * STRIDE + i] += (d0 * y0[i] + d1 * y1[i]) + (d2 * y2[i] + d3 * y3[i])
+            k += 4
+        while k < inner:
+            y0 = y[k * width + first : k * width + first + count]
+            a0, b0, c0, d0 = x0[k], x1[k], x2[k], x3[k]
+            for i in range(count):
+                sums[i] += a0 * y0[i]
+                sums[STRIDE + i] += b0 * y0[i]
+                sums[2 * STRIDE + i] += c0 * y0[i]
+                sums[3 * STRIDE + i] += d0 * y0[i]
+            k += 1
+        for row in range(4):
+            result = out[row * width + first : row * width + first + count]
+            for i in range(count):
+                result[i] = sums[row * STRIDE + i]
+
+
+@helper_function
+def multiply_rows(x: Any, y: Any, out: Any, count: int) -> None:
+    """`out = x @ y` for `count` rows of `x` and `out`; all three are flat."""
+    inner, width = len(x) // count, len(out) // count
+    flags = np.zeros((inner + 7) // 8 * 8, np.uint8)
+    words = flags.view(np.uint64)
+    places = np.empty(GROUP * (inner + 8), np.int32)
+    found = np.empty(GROUP, np.int64)
+    sums = np.empty(GROUP * STRIDE, out.dtype)
+    for first in range(0, count, GROUP):
+        rows = min(GROUP, count - first)
+        events = 0
+        for row in range(rows):
+            given = x[(first + row) * inner : (first + row + 1) * inner]
+            found[row] = find_events(given, flags, words, places[row * (inner + 8) : (row + 1) * (inner + 8)])
+            events += found[row]
+        if rows == GROUP and events > EVENTFUL * GROUP * inner:
+            four = out[first * width : (first + GROUP) * width]
+            multiply_four(x[first * inner : (first + GROUP) * inner], y, four, inner, sums)
+        else:
+            for row in range(rows):
+                given = x[(first + row) * inner : (first + row + 1) * inner]
+                result = out[(first + row) * width : (first + row + 1) * width]
+                add_events(given, places[row * (inner + 8) : (row + 1) * (inner + 8)], found[row], y, result)
