@@ -1,7 +1,7 @@
 """Where event-driven products begin to pay: `python benchmarks/products.py`.
 
-Prints, for sizes and densities, the time of NumPy's product over that of the event-driven kernels, forward (x @ y) and
-reverse (x.T @ y), measured in turns. The limits in `snncell/kernels/products.py` come from this table.
+Prints, for sizes and densities, the time of BLAS (one thread, large products in parts for all threads, as snncell has
+it) over that of the event-driven kernels, forward (x @ y) and reverse (x.T @ y), measured in turns. The limits in `snncell/kernels/products.py` come from this table.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.kernels import products
+from snncell.kernels.threads import BLAS
 
 SIZES = [(64, 256, 256), (1024, 64, 128), (6400, 256, 256), (6400, 700, 256), (2048, 2048, 512)]
-DENSITIES = [0.01, 0.03, 0.05, 0.1, 0.15, 0.2, 0.3]
+DENSITIES = [0.01, 0.03, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4]
 
 
 def in_turns(first: Any, second: Any) -> tuple[float, float]:
     """Median seconds of each."""
     times: tuple[list[float], list[float]] = ([], [])
-    first(), second()
+    first()
+    second()
     for _ in range(9):
         for kept, function in zip(times, (first, second), strict=True):
             start = time.perf_counter()
@@ -43,8 +45,9 @@ def main() -> None:
         rows, columns = (products.kernel(f"{name}_of_events", dtypes.float32, parallel) for name in ("rows", "columns"))
         for density in DENSITIES:
             x = (rng.random((m, k)) < density).astype(np.float32)
-            a = in_turns(partial(np.matmul, x, y, out=forward), partial(rows, x, y, forward))
-            b = in_turns(partial(np.matmul, x.T, d, out=reverse), partial(columns, x, d, reverse))
+            with BLAS:
+                a = in_turns(partial(products._dense, forward, x, y), partial(rows, x, y, forward))
+                b = in_turns(partial(products._dense, reverse, x.T, d), partial(columns, x, d, reverse))
             cells = [f"{p * 1e6:.0f}, {q * 1e6:.0f}, {p / q:.2f}" for p, q in (a, b)]
             print(f"| {m}, {k}, {n} | {density:.2f} | {cells[0]} | {cells[1]} |")
 

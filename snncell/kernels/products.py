@@ -16,7 +16,7 @@ from snncell.kernels.threads import BLAS, WORKERS
 
 # Up to which densities events win, measured with benchmarks/products.py: forward and reverse, for products that BLAS
 # gets in parts for all threads, and for those that it gets whole, on one.
-DENSITIES = {True: (0.16, 0.08), False: (0.3, 0.12)}
+DENSITIES = {True: (0.3, 0.2), False: (0.3, 0.12)}
 LEAST_WORK = 1 << 21  # multiplications
 PART_WORK = 1 << 24  # multiplications: a quarter of a millisecond, ten times what handing over a part costs
 MOST_PARTS = 64
@@ -53,12 +53,20 @@ def matmul_into(out: Any, x: Any, y: Any) -> None:
                 spikes = x.T
                 name = "columns_of_events" if _density(spikes) < reverse else None
             if name is not None:
-                kernel(name, dtypes.BY_NUMPY[x.dtype], 2 * x.size >= PARALLEL_SIZE)(
-                    spikes, np.ascontiguousarray(y), out
-                )
+                scratch = _scratch(spikes, y) if name == "columns_of_events" else ()
+                run = kernel(name, dtypes.BY_NUMPY[x.dtype], 2 * x.size >= PARALLEL_SIZE)
+                run(spikes, np.ascontiguousarray(y), out, *scratch)
                 return
     with BLAS:
         _dense(out, x, y)
+
+
+def _scratch(x: Any, y: Any) -> tuple[Any, ...]:
+    """What `columns_of_events` works on: memory of the pool, of which it uses as much as there are events."""
+    blocks, strips = -(-len(x) // events.BLOCK), -(-y.shape[1] // events.STRIP)
+    room = events.BLOCK * x.shape[1] + 8
+    found, rows = empty((blocks, room), np.dtype(np.int32)), empty((blocks, room), np.dtype(np.int32))
+    return found, rows, empty((blocks, room), x.dtype), empty((strips, events.BLOCK * events.STRIP), y.dtype)
 
 
 def _dense(out: Any, x: Any, y: Any) -> None:
@@ -82,14 +90,17 @@ def kernel(name: str, dtype: Any, parallel: bool) -> Any:
     """One of the kernels of `cpu/events.py`, compiled for matrices of `dtype`."""
     key = (name, dtype, parallel)
     if key not in _kernels:
-        head = "import numpy as np\nfrom numba import prange\n\nfrom snncell.kernels.policy import scalar_function\n\n"
-        constants = f"ROWS = {events.ROWS}\nSTRIP = {events.STRIP}\n\n\n"
-        parts = [inspect.getsource(function) for function in (events.find_events, getattr(events, name))]
-        source = head + constants + "@scalar_function\n" + "\n\n".join(parts)
-        for annotation in (": Any", " -> None", " -> int"):
+        head = (
+            "import numpy as np\nfrom numba import prange\n\n"
+            "from snncell.kernels.cpu.rows import add_events, find_events\n\n"
+            f"ROWS, BLOCK, STRIP = {events.ROWS}, {events.BLOCK}, {events.STRIP}\n\n\n"
+        )
+        source = head + inspect.getsource(getattr(events, name))
+        for annotation in (": Any", " -> None"):
             source = source.replace(annotation, "")
-        matrix, result = (dtype, 2, False), (dtype, 2, True)
-        _kernels[key] = build(name, source, (matrix, matrix, result), parallel)
+        matrix, result, places = (dtype, 2, False), (dtype, 2, True), (dtypes.int32, 2, True)
+        scratch = (places, places, result, result) if name == "columns_of_events" else ()
+        _kernels[key] = build(name, source, (matrix, matrix, result, *scratch), parallel)
     return _kernels[key]
 
 
