@@ -12,9 +12,9 @@ from typing import Any
 from snncell.compiler.body import Body
 from snncell.compiler.formula import Reduction
 from snncell.compiler.fuse import MAX_STEPS
-from snncell.compiler.program import Program, drop_dead, fold
+from snncell.compiler.program import Program, drop_dead, fold, values_in
 from snncell.compiler.scan import Scan
-from snncell.compiler.split import is_elementwise, values_in
+from snncell.compiler.split import is_elementwise
 from snncell.tape.tensor import Tensor, wrap
 from snncell.tape.tracing import Step, Value
 

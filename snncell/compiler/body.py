@@ -10,7 +10,8 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 
-from snncell.compiler.program import Program, drop_dead, from_trace
+from snncell.compiler.kept import Costs, what_to_keep
+from snncell.compiler.program import Program, from_trace, leading_to
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import STATE, recording_on, tracing_to
 from snncell.tape.tape import Entry, Tape, deposit, sweep, watched, zeros_of
@@ -43,7 +44,8 @@ class Body:
         self.sums: list[Tensor] = []
         self.ahead: list[Step] = []  # steps that the compiler has put before those of the trace
         self.added_up: list[Step] = []  # sums over time that the compiler has made part of `sums`
-        self.kept: list[Tensor] = []  # the last of `ys`, which are there for the reverse: states, and products
+        self.kept: list[Tensor] | None = None  # the last of `ys`, if they are there for the reverse
+        self.tried: Reverse | None = None  # the reverse for all of the outputs but `kept`
         self.captured: list[Tensor] = []  # Tensors from outside that the last of `consts` stand for
 
     @property
@@ -51,28 +53,67 @@ class Body:
         """All that comes out."""
         return [*self.after, *self.ys, *self.sums]
 
+    def with_states(self) -> Body:
+        """The same body, which collects the states before each step too."""
+        return self._collecting(self.carry)
+
     def keeping(self) -> Body:
-        """The same body, which collects what its reverse takes: the states before each step, and products."""
+        """The same body, which collects what its reverse takes of each step."""
+        try:
+            with recording_on(None):
+                tried = self.reverse([out.dtype.is_float for out in self.outs])
+        except Exception:  # a reverse that fails does so when it is asked for; until then, the states will do
+            return self.with_states()
+        other = self._collecting(self._needed_by(tried))
+        other.tried = tried
+        return other
+
+    def _collecting(self, values: Sequence[Tensor]) -> Body:
         other = copy.copy(self)
-        found = {x._data: x for x in (*self.carry, *self.trace.stored)}
-        other.kept = [wrap(x._data, x._entry, x._index) for x in found.values()]
+        other.kept = [wrap(x._data, x._entry, x._index) for x in values]
         other.ys = [*self.ys, *other.kept]
         return other
+
+    def _needed_by(self, reverse: Reverse) -> list[Tensor]:
+        """What the reverse is to be given of each step, beside the sequences that the step takes."""
+        trace = self.trace
+        places = {x._data: x for x in (*self.carry, *self.xs)}
+        given = [x._data for x in self.xs]
+        places.update((value, x) for value, x in trace.places.items() if value not in places)
+        of_entry = {(x._entry, x._index): value for value, x in places.items() if x._entry is not None}
+        taped = []
+        for value, x in places.items():
+            if x._entry is not None:
+                parents = zip(x._entry.parents, x._entry.indices, strict=True)
+                taped += [(of_entry[parent], value) for parent in parents if parent in of_entry]
+        # Where one of several outputs is given, the gradients of the others would not get beyond.
+        single = {value for value, x in places.items() if x._entry is not None and len(x._entry.specs) == 1}
+        shapes = {x.shape for x in (*self.carry, *self.ys)}
+        storable = {value for value in single if value.shape in shapes and value not in trace.ambiguous}
+        results = {value for value in storable if any(y._data is value for y in self.ys)}
+        costs = Costs([x._data for x in self.carry], given, results, storable)
+        gradients = [reverse.body.trace.lift(out) for out in reverse.body.outs]
+        steps = leading_to(reverse.body.trace.steps, gradients)
+        forward = {value for step in trace.steps for value in step.outputs}
+        found = what_to_keep(steps, gradients, forward, taped, costs)
+        return [places[value] for value in found if value not in given]
 
     def program(self) -> Program:
         """The step as a Program."""
         trace = self.trace
-        program = from_trace(trace, [trace.lift(out) for out in self.outs], self.ahead)
         inputs = [x._data for x in (*self.carry, *self.xs, *self.consts)]
         given = set(inputs)  # among them what the forward computed and stored
-        steps = [step for step in program.steps if given.isdisjoint(step.outputs)]
-        return drop_dead(program._replace(inputs=inputs, steps=steps))
+        program = from_trace(trace, [trace.lift(out) for out in self.outs], self.ahead, given)
+        return program._replace(inputs=inputs)
 
     def reverse(self, present: Sequence[bool]) -> Reverse:
         """The reverse, for outputs of which those that are `present` have a gradient.
 
-        A state's gradient flows from step to step, so it is there in any case.
+        A state's gradient flows from step to step, so it is there in any case. What the reverse needs of the forward it
+        computes from what was kept, or if nothing was, from the states.
         """
+        if self.tried is not None and STATE.tape is None and self._is_as_tried(present):
+            return self._given(self.tried)
         trace, tape = self.trace.fork(), self.trace.tape
         assert tape is not None  # only bodies traced under a tape are asked
         flowing = [n for n, x in enumerate(self.carry) if x.dtype.is_float]
@@ -90,7 +131,7 @@ class Body:
             sweep(tape.live(), cotangents, {x._entry for x in inputs if x._entry is not None}, False)
             grads = [_arrived(x, cotangents, inputs[:n]) for n, x in enumerate(inputs)]
             first, last = len(self.carry), len(self.carry) + len(self.xs)
-            body = Body(trace, [seeds[n] for n in flowing], [*self.xs, *(self.kept or self.carry)], not self.backwards)
+            body = Body(trace, [seeds[n] for n in flowing], [], not self.backwards)
             body.after = [_or_zeros(grads[n], inputs[n]) for n in flowing]
             body.ys = [grad for grad in grads[first:last] if grad is not None]
             body.sums = [grad for grad in grads[last:] if grad is not None]
@@ -98,7 +139,21 @@ class Body:
             for n in arriving:
                 (body.xs if n < len(self.after) + len(self.ys) else body.consts).append(seeds[n])
             body._take_captures(len(self.trace.captures))
-        return Reverse(body, flowing, arriving, [grad is not None for grad in grads])
+        return self._given(Reverse(body, flowing, arriving, [grad is not None for grad in grads]))
+
+    def _is_as_tried(self, present: Sequence[bool]) -> bool:
+        """Whether a reverse is the one that was traced to find out what to keep."""
+        assert self.tried is not None and self.kept is not None  # they come together
+        wanted = [n for n in range(len(self.after), len(self.outs)) if present[n]]
+        return not self.sums and wanted == self.tried.arriving
+
+    def _given(self, reverse: Reverse) -> Reverse:
+        """A copy of a reverse whose first sequences are those of this step and what it keeps."""
+        body = copy.copy(reverse.body)
+        arriving = body.xs[len(body.xs) - sum(n < len(self.after) + len(self.ys) for n in reverse.arriving) :]
+        body.xs = [*self.xs, *(self.carry if self.kept is None else self.kept), *arriving]
+        body.consts = list(body.consts)
+        return Reverse(body, reverse.flowing, reverse.arriving, reverse.gives)
 
     def _take_captures(self, known: int) -> None:
         """Whatever was captured beyond the `known` captures is constant from step to step."""

@@ -13,8 +13,8 @@ from snncell import dtype as dtypes
 from snncell.compiler.block import Block
 from snncell.compiler.emit import as_scalar, cost_of, file_head
 from snncell.compiler.phases import Phase, Shape, Stores, phases_of
-from snncell.compiler.program import leading_to
-from snncell.compiler.split import is_elementwise, values_in
+from snncell.compiler.program import leading_to, values_in
+from snncell.compiler.split import is_elementwise
 from snncell.kernels.arrays import empty
 from snncell.kernels.build import build
 from snncell.kernels.cpu import loops

@@ -9,8 +9,8 @@ import numpy as np
 
 from snncell.compiler.body import Body
 from snncell.compiler.fused import FusedLoop, obstacle
-from snncell.compiler.program import by_line
-from snncell.compiler.split import split, values_in
+from snncell.compiler.program import by_line, values_in
+from snncell.compiler.split import split
 from snncell.compiler.stepwise import StepLoop
 from snncell.tape.tracing import Step, Value
 
@@ -59,7 +59,7 @@ class Lowered:
         lines = [f"{self.who}: {self.loop.explained(steps)}"]
         if self.reason is not None:
             lines.append(f"no single kernel, because {self.reason}")
-        kept = set(map(id, self.body.kept))
+        kept = set(map(id, self.body.kept or ()))
         stored = [y._data for y in self.body.ys if id(y) in kept]
         products = [value for value in stored if value not in self.carry]
         stored = [value for value in stored if value in self.carry]

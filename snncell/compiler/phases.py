@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from snncell.compiler.split import is_elementwise, values_in
+from snncell.compiler.program import values_in
+from snncell.compiler.split import is_elementwise
 from snncell.tape.tracing import Step, Value
 
 Shape = tuple[int, ...]

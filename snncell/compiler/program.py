@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -64,13 +64,18 @@ def _step_text(step: Step) -> str:
     return f"{text:<64} # {step.line}"
 
 
-def from_trace(trace: Trace, outputs: list[Value], ahead: Sequence[Step] = ()) -> Program:
-    """The Program of a finished trace, `ahead` before its steps, without what nothing uses, equal steps merged."""
+def from_trace(
+    trace: Trace, outputs: list[Value], ahead: Sequence[Step] = (), given: Collection[Value] = frozenset()
+) -> Program:
+    """The Program of a finished trace, `ahead` before its steps, without what nothing uses, equal steps merged.
+
+    What is `given` is computed by no step, though the trace has one for it.
+    """
     program = Program(
         [*trace.inputs, *(value for _, value in trace.captures.values())],
         trace.parameters,
         list(trace.constants.values()),
-        [*ahead, *trace.steps],
+        [*ahead, *(step for step in trace.steps if not any(out in given for out in step.outputs))],
         outputs,
         trace.written,
     )
@@ -141,9 +146,14 @@ def _is_array(x: Any) -> bool:
     return isinstance(x, np.ndarray)
 
 
+def values_in(step: Step) -> list[Value]:
+    """The Values among a step's inputs."""
+    return [x for x in step.inputs if isinstance(x, Value)]
+
+
 def values_used(program: Program) -> set[Value]:
     """The Values that steps take or that go out."""
-    return set(program.results()).union(*([x for x in step.inputs if isinstance(x, Value)] for step in program.steps))
+    return set(program.results()).union(*(values_in(step) for step in program.steps))
 
 
 def leading_to(steps: list[Step], results: list[Value]) -> list[Step]:

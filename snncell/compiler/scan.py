@@ -133,7 +133,7 @@ class Scan(Primitive):
             return self._pull_whole(entry, douts)
         reverse = body.reverse([dout is not None for dout in douts[:results]])
         first, last = len(body.carry), len(body.carry) + len(body.xs)
-        stored = outs[results:] if self.every else outs[first + self.given : first + self.given + len(body.kept)]
+        stored = outs[results:] if self.every else outs[first + self.given : first + self.given + len(body.kept or ())]
         later = first + len(body.ys)  # from here on, outputs are sums
         inputs = [
             *(_seed(douts[n], entry.specs[n]) for n in reverse.flowing),
@@ -165,7 +165,7 @@ class Scan(Primitive):
             # What the forward takes and never uses has been left out.
             xs = [given[places[x._data]] if x._data in places else _unused(x, (steps,)) for x in forward.xs]
             consts = [given[places[x._data]] if x._data in places else _unused(x, ()) for x in forward.consts]
-            again = Scan(forward.keeping(), len(forward.ys), None, self.who)
+            again = Scan(forward.with_states(), len(forward.ys), None, self.who)
             found = again.bind(*(given[n][0] for n in states), *xs, *consts, steps=steps)
             for n, rows in zip(states, found[len(states) + len(forward.ys) :], strict=False):
                 given[n] = rows

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from snncell.compiler.body import Body
 from snncell.compiler.formula import Elementwise
 from snncell.compiler.fuse import loop_shape
-from snncell.compiler.program import Program
+from snncell.compiler.program import Program, values_in
 from snncell.tape.tracing import Step, Value
 
 
@@ -166,11 +166,6 @@ def _placed(step: Step, modes: set[str], reduced: set[Value]) -> tuple[str, str]
 
 def _is_float(x: Any) -> bool:
     return isinstance(x, Value) and x.dtype.kind == "f"
-
-
-def values_in(step: Step) -> list[Value]:
-    """The Values among a step's inputs."""
-    return [x for x in step.inputs if isinstance(x, Value)]
 
 
 def outside_of(steps: Sequence[Step], results: Sequence[Value], own: Sequence[Value]) -> list[Value]:

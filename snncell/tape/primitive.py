@@ -49,7 +49,7 @@ class Primitive:
     view = False  # whether it gives the same elements in another order or shape, and moves none
     pruned: Callable[..., Any] | None = None  # (step, Values that are needed): the step without its other outputs
     summed: Callable[..., Any] | None = None  # the same, added up over time
-    stored = False  # whether a loop over time stores its result for the reverse, which would else compute it again
+    stored = False  # whether a loop over time stores its result for the reverse: to compute it again would take long
     by_rows: str | None = None  # of two matrices: what computes it for some rows of the first (`kernels/cpu/rows.py`)
 
     def __init__(self, name: str, evaluate: Callable[..., Any], *, multiple: bool = False) -> None:
@@ -99,10 +99,10 @@ class Primitive:
         if state.tape is not None and self.differentiable:
             entry = self._entry(state.tape, inputs, data, attrs)
         if self.multiple:
-            return tuple([wrap(part) for part in data]) if entry is None else tracked(entry, data)
+            return tracked(entry, data)
         result = wrap(data, entry if data.dtype.kind in "fc" else None)
-        if self.stored and state.trace is not None:
-            state.trace.stored.append(result)
+        if state.trace is not None:
+            state.trace.note(result)
         return result
 
     def run(self, arrays: Sequence[Any], inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
@@ -191,9 +191,13 @@ class Primitive:
         return f"<operation {self.name}>"
 
 
-def tracked(entry: Entry, outputs: Sequence[Any]) -> tuple[Tensor, ...]:
+def tracked(entry: Entry | None, outputs: Sequence[Any]) -> tuple[Tensor, ...]:
     """The Tensors of an entry's outputs; integers and booleans carry no gradient."""
-    return tuple([wrap(part, entry if part.dtype.kind in "fc" else None, i) for i, part in enumerate(outputs)])
+    results = tuple([wrap(part, entry if part.dtype.kind in "fc" else None, i) for i, part in enumerate(outputs)])
+    if STATE.trace is not None:
+        for result in results:
+            STATE.trace.note(result)
+    return results
 
 
 def rebuilt(entry: Entry) -> tuple[Tensor, ...]:

@@ -107,7 +107,6 @@ class Trace:
         self.line = ""  # of the last step
         self.inputs: list[Value] = []
         self.steps: list[Step] = []
-        self.stored: list[Tensor] = []  # results that take long to compute again
         self.constants: dict[int, tuple[Any, Value]] = {}  # by id of the array, which is kept so that ids stay unique
         self.parameters: dict[Parameter, Value] = {}
         self.written: dict[Parameter, Value] = {}
@@ -155,6 +154,9 @@ class Trace:
         if key not in self.captures:
             self.captures[key] = (wrap(*key), Value(self, data.shape, data.dtype))
         return self.captures[key][1]
+
+    def note(self, x: Tensor) -> None:
+        """Take notice of a result and its place on the tape."""
 
     def write(self, parameter: Parameter, value: Tensor) -> None:
         """Note that `parameter` is to get `value`; reads that follow see it."""
@@ -204,6 +206,8 @@ class BodyTrace(Trace):
         self.tape = tape
         self.lineage: tuple[Trace, ...] = (self,)
         self.around = (STATE.trace, STATE.tape)
+        self.places: dict[Value, Tensor] = {}
+        self.ambiguous: set[Value] = set()
         self.carried = {p: self.new_input(p.shape, p._data.dtype)._data for p in carried}
 
     def fork(self) -> BodyTrace:
@@ -211,6 +215,7 @@ class BodyTrace(Trace):
         child = BodyTrace(self.who, self.tape)
         child.lineage = (child, *self.lineage)
         child.count = self.count
+        child.places, child.ambiguous = dict(self.places), set(self.ambiguous)
         child.inputs, child.steps = list(self.inputs), list(self.steps)
         child.captures, child.cells, child.carried = dict(self.captures), dict(self.cells), self.carried
         return child
@@ -236,6 +241,16 @@ class BodyTrace(Trace):
         if key not in self.captures:
             self.captures[key] = (x, Value(self, data.shape, data.dtype))
         return self.captures[key][1]
+
+    def note(self, x: Tensor) -> None:
+        """Keep a result with its place on the tape; one with several places is `ambiguous`."""
+        if not isinstance(x._data, Value):
+            return  # an array from outside
+        known = self.places.get(x._data)
+        if known is None or known._entry is None:
+            self.places[x._data] = x
+        elif x._entry is not None and (x._entry, x._index) != (known._entry, known._index):
+            self.ambiguous.add(x._data)
 
     def outside(self, inputs: Any) -> bool:
         """Whether all operands come from outside, and no gradient of the step's own is being recorded."""

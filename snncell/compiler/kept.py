@@ -1,0 +1,139 @@
+"""What a loop stores for its reverse: the least from which the reverse can compute the rest again.
+
+The reverse of a step needs some Values of the step. It may be given them, or what they are computed from, or anything
+between: each choice cuts the graph that leads from the inputs of the step to those Values. The cheapest cut is a
+maximum flow's (Ford and Fulkerson 1956), where the capacity of a Value is the bytes that move if it is stored: written
+and read, or only read if it is there in any case, as an input or a result.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple
+
+from snncell.compiler.program import values_in
+from snncell.tape.tracing import Step, Value
+
+ENDLESS = 1 << 62
+Node = tuple[Value | None, str]  # a Value as it arrives and as it leaves; where flow comes from and goes to
+START: Node = (None, "start")
+END: Node = (None, "end")
+
+
+class Costs(NamedTuple):
+    """What there is in any case, and what can be stored.
+
+    Attributes:
+        carried: the states before the step.
+        given: inputs that the reverse may read again.
+        written: results that go out in any case.
+        storable: Values that may be stored.
+    """
+
+    carried: Collection[Value]
+    given: Collection[Value]
+    written: Collection[Value]
+    storable: Collection[Value]
+
+    def of(self, value: Value) -> int:
+        """Bytes that one step moves; to store one Value rather than two of half the size is a little better."""
+        size: int = math.prod(value.shape) * value.dtype.itemsize
+        if value in self.given or value in self.written:
+            return 8 * size + 1
+        return 16 * size + 1 if value in self.storable or value in self.carried else ENDLESS
+
+
+def what_to_keep(
+    reverse: Sequence[Step],
+    gradients: Sequence[Value],
+    forward: Collection[Value],
+    taped: Iterable[tuple[Value, Value]],
+    costs: Costs,
+) -> list[Value]:
+    """The Values that the reverse is to be given, in the order in which the step has them.
+
+    The graph has the edges of the tape too. A gradient of the reverse must not come by what it is given, for what lies
+    beyond is not there; and on the tape a custom reverse may lead to an input that its forward never looks at.
+
+    Args:
+        reverse: the steps of the reverse, which computes all it needs of the step again; none merged with another.
+        gradients: what the reverse gives.
+        forward: the Values that the step computes.
+        taped: of what each Value is computed, as far as gradients flow there.
+        costs: what each of them costs.
+    """
+    moving = {*costs.carried, *costs.given}
+    room: dict[Node, dict[Node, int]] = {START: {}, END: {}}
+
+    def connect(a: Node, b: Node, capacity: int) -> None:
+        room.setdefault(a, {})[b] = capacity
+        room.setdefault(b, {}).setdefault(a, 0)
+
+    for value in moving:
+        connect(START, (value, "in"), ENDLESS)
+    needed = list(gradients)
+    for step in reverse:
+        if forward_step := all(out in forward for out in step.outputs):
+            sources = [x for x in values_in(step) if x in moving]
+            if not sources:
+                continue  # the same at every step: it is not part of the loop
+            moving.update(step.outputs)
+            for out in step.outputs:
+                if step.op.stored:
+                    connect(START, (out, "in"), ENDLESS)
+                for x in sources:
+                    connect((x, "out"), (out, "in"), 0 if step.op.stored else ENDLESS)
+        needed += [] if forward_step else values_in(step)
+    for source, value in taped:
+        if source in moving and value in moving:
+            connect((source, "out"), (value, "in"), ENDLESS)
+    for value in moving:
+        connect((value, "in"), (value, "out"), costs.of(value))
+    for value in needed:
+        if value in moving:
+            connect((value, "out"), END, ENDLESS)
+    _fill(room)
+    ends = _reaching(room)
+    order = [*costs.carried, *costs.given, *(out for step in reverse for out in step.outputs)]
+    return [x for x in dict.fromkeys(order) if x in moving and (x, "in") not in ends and (x, "out") in ends]
+
+
+def _fill(room: dict[Node, dict[Node, int]]) -> None:
+    """Send as much as possible from START to END, each time along a shortest path."""
+    while True:
+        before: dict[Node, Node] = {START: START}
+        waiting = deque([START])
+        while waiting and END not in before:
+            node = waiting.popleft()
+            for other, left in room[node].items():
+                if left > 0 and other not in before:
+                    before[other] = node
+                    waiting.append(other)
+        if END not in before:
+            return
+        path = [END]
+        while path[-1] != START:
+            path.append(before[path[-1]])
+        steps = list(zip(path[1:], path, strict=False))
+        amount = min(room[a][b] for a, b in steps)
+        for a, b in steps:
+            room[a][b] -= amount
+            room[b][a] += amount
+
+
+def _reaching(room: dict[Node, dict[Node, int]]) -> set[Node]:
+    """From where END can still be reached: of all cheapest cuts, this finds the one that is nearest to it."""
+    into: dict[Node, list[Node]] = {}
+    for node, others in room.items():
+        for other, left in others.items():
+            if left > 0:
+                into.setdefault(other, []).append(node)
+    found, waiting = {END}, deque([END])
+    while waiting:
+        for node in into.get(waiting.popleft(), ()):
+            if node not in found:
+                found.add(node)
+                waiting.append(node)
+    return found
