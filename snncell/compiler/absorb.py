@@ -14,14 +14,15 @@ from snncell.compiler.formula import Reduction
 from snncell.compiler.fuse import MAX_STEPS
 from snncell.compiler.program import Program, drop_dead, fold, values_in
 from snncell.compiler.scan import Scan
+from snncell.compiler.sharing import share
 from snncell.compiler.split import is_elementwise
 from snncell.tape.tensor import Tensor, wrap
 from snncell.tape.tracing import Step, Value
 
 
 def optimised(program: Program) -> Program:
-    """The Program with constants folded and loops that have taken in their neighbours: what is planned."""
-    return absorb(fold(program))
+    """What is planned: the Program with constants folded, and with loops and products that share with neighbours."""
+    return drop_dead(share(absorb(fold(program))))
 
 
 def absorb(program: Program) -> Program:

@@ -113,7 +113,13 @@ class FusedLoop:
         self.every = segments.every if segments else every
         self.storing = every is not None
         self.segments = segments
-        self.carry, self.after, self.sequences = owner.carry, parts.after, parts.sequences
+        self.carry, self.after = owner.carry, parts.after
+        # The state before a step is the state after the one before: where both are wanted, they are rows of one array.
+        pairs = zip(self.carry, self.after, strict=True)
+        self.shifted = {
+            c: a for c, a in pairs if c is not a and {c, a}.issubset(parts.sequences) and a not in self.carry
+        }
+        self.sequences = [value for value in parts.sequences if value not in self.shifted]
         self.summed = owner.summed
         self.steps = leading_to(parts.loop, [*self.after, *self.sequences, *self.summed])
         self.again = leading_to(segments.forward.loop, segments.forward.after) if segments else []
@@ -229,7 +235,11 @@ class FusedLoop:
     ) -> tuple[list[Any], dict[Value, Any], dict[Value, Any], list[Any]]:
         """The states after the last step, the sequences, the sums, and the stored states."""
         last = [self._empty(value) for value in self.carry]
-        ys = [self._empty(value, steps) for value in self.sequences]
+        ys = {value: self._empty(value, steps) for value in self.sequences}
+        for before, after in self.shifted.items():
+            rows = self._empty(after, steps + 1)
+            rows[-1 if self.backwards else 0] = np.broadcast_to(known[before], before.shape).reshape(-1)
+            ys[before], ys[after] = (rows[1:], rows[:-1]) if self.backwards else (rows[:-1], rows[1:])
         sums = [self._empty(value) for value in self.summed]
         stored = []
         if self.storing:
@@ -246,10 +256,11 @@ class FusedLoop:
         if self.segments:
             arguments += [np.ascontiguousarray(known[x]).reshape(len(known[x]), -1) for x in self.segments.carry]
         if self.units:
-            self.kernel(steps)(*arguments, *self.numbers, *last, *ys, *sums, *stored)
+            results = [ys[value] for value in self.sequences]
+            self.kernel(steps)(*arguments, *self.numbers, *last, *results, *sums, *stored)
         return (
             [x.reshape(value.shape) for value, x in zip(self.carry, last, strict=True)],
-            {value: y.reshape(steps, *value.shape) for value, y in zip(self.sequences, ys, strict=True)},
+            {value: y.reshape(steps, *value.shape) for value, y in ys.items()},
             {value: x.reshape(value.shape) for value, x in zip(self.summed, sums, strict=True)},
             [x.reshape(-1, *value.shape) for value, x in zip(self.carry, stored, strict=self.storing)],
         )

@@ -17,6 +17,7 @@ from snncell.kernels.threads import BLAS, WORKERS
 # Up to which densities events win, measured with benchmarks/products.py: forward and reverse, for products that BLAS
 # gets in parts for all threads, and for those that it gets whole, on one.
 DENSITIES = {True: (0.3, 0.2), False: (0.3, 0.12)}
+MOST_EVENTS = max(max(limits) for limits in DENSITIES.values())
 LEAST_WORK = 1 << 21  # multiplications
 PART_WORK = 1 << 24  # multiplications: a quarter of a millisecond, ten times what handing over a part costs
 MOST_PARTS = 64
@@ -42,31 +43,68 @@ def matmul(x: Any, y: Any) -> Any:
 
 def matmul_into(out: Any, x: Any, y: Any) -> None:
     """`matmul`, put into `out`."""
-    if x.ndim == y.ndim == 2 and x.dtype == y.dtype and x.dtype.kind == "f" and x.dtype.itemsize >= 4:
-        n = y.shape[1]
-        if x.size * n >= LEAST_WORK and n >= LEAST_COLUMNS and x.shape[1] == len(y) and out.flags.c_contiguous:
-            name, spikes = None, x
-            forward, reverse = DENSITIES[x.size * n >= 2 * PART_WORK]
-            if x.flags.c_contiguous:
-                name = "rows_of_events" if _density(x) < forward else None
-            elif x.T.flags.c_contiguous:
-                spikes = x.T
-                name = "columns_of_events" if _density(spikes) < reverse else None
-            if name is not None:
-                scratch = _scratch(spikes, y) if name == "columns_of_events" else ()
-                run = kernel(name, dtypes.BY_NUMPY[x.dtype], 2 * x.size >= PARALLEL_SIZE)
-                run(spikes, np.ascontiguousarray(y), out, *scratch)
-                return
+    if x.ndim == y.ndim == 2 and x.shape[1] == len(y) and out.flags.c_contiguous and _may_be_events(x, y):
+        turned = not x.flags.c_contiguous
+        spikes = x.T if turned else x
+        if spikes.flags.c_contiguous and _density(spikes) < _limit(x, y, turned):
+            _add_up(out, *_all_events(spikes), y, turned)
+            return
     with BLAS:
         _dense(out, x, y)
 
 
-def _scratch(x: Any, y: Any) -> tuple[Any, ...]:
-    """What `columns_of_events` works on: memory of the pool, of which it uses as much as there are events."""
-    blocks, strips = -(-len(x) // events.BLOCK), -(-y.shape[1] // events.STRIP)
-    room = events.BLOCK * x.shape[1] + 8
-    found, rows = empty((blocks, room), np.dtype(np.int32)), empty((blocks, room), np.dtype(np.int32))
-    return found, rows, empty((blocks, room), x.dtype), empty((strips, events.BLOCK * events.STRIP), y.dtype)
+def events_of(x: Any) -> tuple[Any, Any, Any]:
+    """The events of a matrix, to be used by several products: their places, their values, and how many each row has.
+
+    If there are too many for any product to gain by them, the first number is -1.
+    """
+    if x.flags.c_contiguous and x.size and _density(x) < MOST_EVENTS:
+        return _all_events(x)
+    return np.empty((0, 0), np.int32), np.empty((0, 0), x.dtype), np.full(len(x), -1, np.int32)
+
+
+def product_of_events(x: Any, places: Any, values: Any, counts: Any, y: Any, *, turned: bool) -> Any:
+    """`x @ y`, or if `turned`, `x.T @ y`, for an `x` whose events are known."""
+    left = x.T if turned else x
+    known = len(counts) and counts[0] >= 0 and left.shape[1] == len(y) and _may_be_events(left, y)
+    if not known or counts.sum() >= _limit(left, y, turned) * x.size:
+        return matmul(left, y)
+    out = empty((len(left), y.shape[1]), x.dtype)
+    _add_up(out, places, values, counts, y, turned)
+    return out
+
+
+def _may_be_events(x: Any, y: Any) -> bool:
+    """Whether a product is of a kind and a size at which it pays to look for events."""
+    if x.dtype != y.dtype or x.dtype.kind != "f" or x.dtype.itemsize < 4:
+        return False
+    return x.size * y.shape[1] >= LEAST_WORK and y.shape[1] >= LEAST_COLUMNS  # type: ignore[no-any-return]
+
+
+def _limit(x: Any, y: Any, turned: bool) -> float:
+    """The density up to which events win."""
+    return DENSITIES[x.size * y.shape[1] >= 2 * PART_WORK][turned]
+
+
+def _all_events(x: Any) -> tuple[Any, Any, Any]:
+    """The places of a matrix's events, their values, and how many there are in each row."""
+    room = (-(-len(x) // events.PART), events.PART * x.shape[1] + 8)
+    found = empty(room, np.dtype(np.int32)), empty(room, x.dtype), empty((len(x),), np.dtype(np.int32))
+    kernel("find_all_events", dtypes.BY_NUMPY[x.dtype], 2 * x.size >= PARALLEL_SIZE)(x, *found)
+    return found
+
+
+def _add_up(out: Any, places: Any, values: Any, counts: Any, y: Any, turned: bool) -> None:
+    """`out = x @ y`, or if `turned`, `x.T @ y`, by the events of `x`."""
+    m, k = len(counts), len(out) if turned else len(y)
+    scratch: tuple[Any, ...] = ()
+    if turned:  # memory of the pool, of which as much is used as there are events
+        room = (-(-m // events.BLOCK), events.BLOCK * k)
+        strip = (-(-y.shape[1] // events.STRIP), events.BLOCK * min(events.STRIP, y.shape[1]))
+        scratch = empty(room, np.dtype(np.int32)), empty(room, y.dtype), empty(strip, y.dtype)
+    name = "columns_of_events" if turned else "rows_of_events"
+    run = kernel(name, dtypes.BY_NUMPY[y.dtype], 2 * m * k >= PARALLEL_SIZE)
+    run(places, values, counts, np.ascontiguousarray(y), out, *scratch)
 
 
 def _dense(out: Any, x: Any, y: Any) -> None:
@@ -93,14 +131,17 @@ def kernel(name: str, dtype: Any, parallel: bool) -> Any:
         head = (
             "import numpy as np\nfrom numba import prange\n\n"
             "from snncell.kernels.cpu.rows import add_events, find_events\n\n"
-            f"ROWS, BLOCK, STRIP = {events.ROWS}, {events.BLOCK}, {events.STRIP}\n\n\n"
+            f"PART, BLOCK, STRIP = {events.PART}, {events.BLOCK}, {events.STRIP}\n\n\n"
         )
         source = head + inspect.getsource(getattr(events, name))
         for annotation in (": Any", " -> None"):
             source = source.replace(annotation, "")
-        matrix, result, places = (dtype, 2, False), (dtype, 2, True), (dtypes.int32, 2, True)
-        scratch = (places, places, result, result) if name == "columns_of_events" else ()
-        _kernels[key] = build(name, source, (matrix, matrix, result, *scratch), parallel)
+        finds = name == "find_all_events"
+        matrix, result = (dtype, 2, False), (dtype, 2, True)
+        found = (dtypes.int32, 2, finds), (dtype, 2, finds), (dtypes.int32, 1, finds)
+        scratch = ((dtypes.int32, 2, True), result, result) if name == "columns_of_events" else ()
+        signature = (matrix, *found) if finds else (*found, matrix, result, *scratch)
+        _kernels[key] = build(name, source, signature, parallel)
     return _kernels[key]
 
 

@@ -54,6 +54,9 @@ _matmul.into = products.matmul_into
 _matmul.over_time = _product_over_time
 _matmul.summed = _sum_of_products
 _matmul.stored = True
+_events = Primitive("events", products.events_of, multiple=True).no_gradient()
+_product_of_events = Primitive("product_of_events", products.product_of_events).no_gradient()
+_matmul.shares = (_events, _product_of_events)
 _matmul.by_rows = "multiply_rows"
 
 

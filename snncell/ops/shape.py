@@ -70,6 +70,7 @@ def _transpose(x: Any, axes: tuple[int, ...]) -> Any:
 
 
 _transpose.additive = _transpose.view = True
+_transpose.turns = lambda attrs: attrs["axes"] == (1, 0)
 _transpose.over_time = lambda arrays, moving, attrs: arrays[0].transpose((0, *(axis + 1 for axis in attrs["axes"])))
 
 

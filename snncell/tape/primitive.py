@@ -50,6 +50,10 @@ class Primitive:
     pruned: Callable[..., Any] | None = None  # (step, Values that are needed): the step without its other outputs
     summed: Callable[..., Any] | None = None  # the same, added up over time
     stored = False  # whether a loop over time stores its result for the reverse: to compute it again would take long
+    # What several products of one matrix share: the operation that prepares it, (matrix) -> prepared, ..., and the one
+    # that then takes its place, (matrix, prepared, ..., other operand) with `turned`, if it takes the transpose.
+    shares: tuple[Primitive, Primitive] | None = None
+    turns: Callable[..., bool] | None = None  # (attrs): whether it gives the transpose of a matrix
     by_rows: str | None = None  # of two matrices: what computes it for some rows of the first (`kernels/cpu/rows.py`)
 
     def __init__(self, name: str, evaluate: Callable[..., Any], *, multiple: bool = False) -> None:

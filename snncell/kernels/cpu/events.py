@@ -14,97 +14,110 @@ import numpy as np
 from snncell.kernels.cpu.rows import add_events, find_events
 
 prange = range  # where the source is compiled, Numba's: shared among threads
-ROWS = 16  # that one thread takes at a time
+PART = 64  # rows that one thread takes at a time, whose events lie close together
 BLOCK = 512  # rows that are added up together: with STRIP columns of them, a quarter of a second-level cache
 STRIP = 128  # columns that one thread adds up together
 
 
-def rows_of_events(x: Any, y: Any, out: Any) -> None:
-    """`out = x @ y` for `x` (m, k) of few events: the rows of `y` that belong to a row's events, added up."""
-    m, k = x.shape
-    weights = y.reshape(-1)
-    for part in prange((m + ROWS - 1) // ROWS):
-        flags = np.zeros((k + 7) // 8 * 8, np.uint8)
-        words = flags.view(np.uint64)
-        places = np.empty(k + 8, np.int32)
-        for row in range(part * ROWS, min(m, part * ROWS + ROWS)):
-            count = find_events(x[row], flags, words, places)
-            add_events(x[row], places, count, weights, out[row])
+def find_all_events(x: Any, places: Any, values: Any, counts: Any) -> None:
+    """The elements of `x` (m, k) that are not zero: their columns, themselves, and how many each row has.
 
-
-def columns_of_events(x: Any, y: Any, out: Any, found: Any, rows: Any, values: Any, strips: Any) -> None:
-    """`out = x.T @ y` for `x` (m, k) of few events: to each row of the result, the rows of `y` of its events.
-
-    The events of a block of rows are sorted by their columns first, so that a row of the result is loaded once for all
-    of them. What the events need of the last four arguments is overwritten: `found`, `rows` and `values` have room for
-    a block of nothing but events, for each block; `strips` for a strip of a block's rows of `y`, for each strip.
+    Those of PART rows lie one after another. `places` and `values` have room for nothing but events; what there are
+    none for is left as it is.
     """
     m, k = x.shape
-    n = y.shape[1]
+    for part in prange((m + PART - 1) // PART):
+        flags = np.zeros((k + 7) // 8 * 8, np.uint8)
+        words = flags.view(np.uint64)
+        own, of_own, found = places[part], values[part], 0
+        for row in range(part * PART, min(m, part * PART + PART)):
+            counts[row] = find_events(x[row], flags, words, own[found:], of_own[found:])
+            found += counts[row]
+
+
+def rows_of_events(places: Any, values: Any, counts: Any, y: Any, out: Any) -> None:
+    """`out = x @ y` for `x` of few events: the rows of `y` that belong to a row's events, added up."""
+    m = len(counts)
+    weights = y.reshape(-1)
+    for part in prange((m + PART - 1) // PART):
+        own, of_own, found = places[part], values[part], 0
+        for row in range(part * PART, min(m, part * PART + PART)):
+            add_events(of_own[found:], own[found:], counts[row], weights, out[row])
+            found += counts[row]
+
+
+def columns_of_events(
+    places: Any, values: Any, counts: Any, y: Any, out: Any, rows: Any, ordered: Any, strips: Any
+) -> None:
+    """`out = x.T @ y` for `x` of few events: to each row of the result, the rows of `y` of its events.
+
+    The events of a block of rows are sorted by their columns first, so that a row of the result is loaded once for all
+    of them. What the events need of the last three arguments is overwritten: `rows` and `ordered` have room for a block
+    of nothing but events, for each block; `strips` for a strip of a block's rows of `y`, for each strip.
+    """
+    m = len(counts)
+    k, n = out.shape
     blocks = (m + BLOCK - 1) // BLOCK
     firsts = np.zeros((blocks, k + 1), np.int32)  # of each column's events among those of the block
     for block in prange(blocks):
-        low, high = block * BLOCK, min(m, block * BLOCK + BLOCK)
-        flags = np.zeros((k + 7) // 8 * 8, np.uint8)
-        words = flags.view(np.uint64)
-        places = found[block]
-        counts = np.empty(high - low, np.int32)
-        first, total = firsts[block], 0
-        for row in range(low, high):
-            own = places[total:]
-            count = find_events(x[row], flags, words, own)
-            for event in range(count):
-                first[own[event] + 1] += 1
-            counts[row - low] = count
-            total += count
-        for column in range(k):
-            first[column + 1] += first[column]
-        free = np.empty(k, np.int32)
-        for column in range(k):
-            free[column] = first[column]
-        total = 0
-        row_of, value_of = rows[block], values[block]
-        for row in range(low, high):
-            own, given = places[total:], x[row]
-            for event in range(counts[row - low]):
-                place = free[own[event]]
-                free[own[event]] = place + 1
-                row_of[place] = row - low
-                value_of[place] = given[own[event]]
-            total += counts[row - low]
+        first, row_of, value_of = firsts[block], rows[block], ordered[block]
+        for turn in range(2):  # count the events of each column, then put each in its place
+            if turn == 1:
+                for column in range(k):
+                    first[column + 1] += first[column]
+                free = np.empty(k, np.int32)
+                for column in range(k):
+                    free[column] = first[column]
+            for part in range(block * BLOCK // PART, (min(m, block * BLOCK + BLOCK) + PART - 1) // PART):
+                own, of_own, found = places[part], values[part], 0
+                for row in range(part * PART, min(m, part * PART + PART)):
+                    for event in range(found, found + counts[row]):
+                        column = own[event]
+                        if turn == 0:
+                            first[column + 1] += 1
+                        else:
+                            place = free[column]
+                            free[column] = place + 1
+                            row_of[place] = row - block * BLOCK
+                            value_of[place] = of_own[event]
+                    found += counts[row]
     for strip in prange((n + STRIP - 1) // STRIP):
         low, width = strip * STRIP, min(STRIP, n - strip * STRIP)
         near = strips[strip]  # the strip of the block's rows of y, close together
-        sums = np.empty(STRIP, y.dtype)
+        sums = np.empty(width, y.dtype)
         for column in range(k):
             result = out[column, low : low + width]
             for i in range(width):
                 result[i] = 0
         for block in range(blocks):
-            row_of, value_of, first = rows[block], values[block], firsts[block]
+            row_of, value_of, first = rows[block], ordered[block], firsts[block]
             for row in range(min(BLOCK, m - block * BLOCK)):
-                given, own = y[block * BLOCK + row, low : low + width], near[row * STRIP : row * STRIP + width]
+                given, own = y[block * BLOCK + row, low : low + width], near[row * width : row * width + width]
                 for i in range(width):
                     own[i] = given[i]
             for column in range(k):
                 event, end = first[column], first[column + 1]
                 if event < end:
-                    for i in range(STRIP):
+                    for i in range(width):
                         sums[i] = 0
                     while event + 4 <= end:  # four rows of y for each pass over the sums
-                        a, b = row_of[event] * STRIP, row_of[event + 1] * STRIP
-                        c, d = row_of[event + 2] * STRIP, row_of[event + 3] * STRIP
+                        a, b = row_of[event] * width, row_of[event + 1] * width
+                        c, d = row_of[event + 2] * width, row_of[event + 3] * width
                         va, vb, vc, vd = value_of[event], value_of[event + 1], value_of[event + 2], value_of[event + 3]
-                        ya, yb = near[a : a + STRIP], near[b : b + STRIP]
-                        yc, yd = near[c : c + STRIP], near[d : d + STRIP]
-                        for i in range(STRIP):
+                        ya, yb, yc, yd = (
+                            near[a : a + width],
+                            near[b : b + width],
+                            near[c : c + width],
+                            near[d : d + width],
+                        )
+                        for i in range(width):
                             sums[i] += (va * ya[i] + vb * yb[i]) + (vc * yc[i] + vd * yd[i])
                         event += 4
                     while event < end:
-                        a = row_of[event] * STRIP
+                        a = row_of[event] * width
                         va = value_of[event]
-                        ya = near[a : a + STRIP]
-                        for i in range(STRIP):
+                        ya = near[a : a + width]
+                        for i in range(width):
                             sums[i] += va * ya[i]
                         event += 1
                     result = out[column, low : low + width]

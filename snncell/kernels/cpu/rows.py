@@ -22,8 +22,10 @@ EVENTFUL = 0.4  # from this part of elements on that are not zero, multiplying a
 
 
 @helper_function
-def find_events(given: Any, flags: Any, words: Any, places: Any) -> int:
-    """Put the places of the elements that are not zero into `places`; how many there are.
+def find_events(given: Any, flags: Any, words: Any, places: Any, values: Any) -> int:
+    """Put the elements that are not zero into `values`, their places into `places`; how many there are.
+
+    Both have room for 8 more than there can be.
 
     `flags` gets a 1 for each of them, a byte each; `words` is the same memory, eight to a word, so that eight zeros are
     passed over at once.
@@ -36,19 +38,21 @@ def find_events(given: Any, flags: Any, words: Any, places: Any) -> int:
             for place in range(8 * word, 8 * word + 8):
                 places[count] = place
                 count += flags[place] != 0
+    for event in range(count):
+        values[event] = given[places[event]]
     return count
 
 
 @helper_function
-def add_events(given: Any, places: Any, count: int, y: Any, result: Any) -> None:
-    """`result = given @ y`, where `given` is zero but at `count` places; `y` is flat, its rows as long as `result`."""
+def add_events(values: Any, places: Any, count: int, y: Any, result: Any) -> None:
+    """`result = x @ y` for a row `x` of `count` events; `y` is flat, its rows as long as `result`."""
     width = len(result)
     for column in range(width):
         result[column] = 0
     event = 0
     while event + 4 <= count:  # four rows of y for each pass over the result
         a, b, c, d = places[event], places[event + 1], places[event + 2], places[event + 3]
-        va, vb, vc, vd = given[a], given[b], given[c], given[d]
+        va, vb, vc, vd = values[event], values[event + 1], values[event + 2], values[event + 3]
         ya, yb = y[a * width : a * width + width], y[b * width : b * width + width]
         yc, yd = y[c * width : c * width + width], y[d * width : d * width + width]
         for column in range(width):
@@ -56,7 +60,7 @@ def add_events(given: Any, places: Any, count: int, y: Any, result: Any) -> None
         event += 4
     while event < count:
         a = places[event]
-        va = given[a]
+        va = values[event]
         ya = y[a * width : a * width + width]
         for column in range(width):
             result[column] += va * ya[column]
@@ -108,7 +112,8 @@ def multiply_rows(x: Any, y: Any, out: Any, count: int) -> None:
     inner, width = len(x) // count, len(out) // count
     flags = np.zeros((inner + 7) // 8 * 8, np.uint8)
     words = flags.view(np.uint64)
-    places = np.empty(GROUP * (inner + 8), np.int32)
+    room = inner + 8
+    places, values = np.empty(GROUP * room, np.int32), np.empty(GROUP * room, out.dtype)
     found = np.empty(GROUP, np.int64)
     sums = np.empty(GROUP * STRIDE, out.dtype)
     for first in range(0, count, GROUP):
@@ -116,13 +121,13 @@ def multiply_rows(x: Any, y: Any, out: Any, count: int) -> None:
         events = 0
         for row in range(rows):
             given = x[(first + row) * inner : (first + row + 1) * inner]
-            found[row] = find_events(given, flags, words, places[row * (inner + 8) : (row + 1) * (inner + 8)])
+            own = places[row * room : row * room + room]
+            found[row] = find_events(given, flags, words, own, values[row * room : row * room + room])
             events += found[row]
         if rows == GROUP and events > EVENTFUL * GROUP * inner:
             four = out[first * width : (first + GROUP) * width]
             multiply_four(x[first * inner : (first + GROUP) * inner], y, four, inner, sums)
         else:
             for row in range(rows):
-                given = x[(first + row) * inner : (first + row + 1) * inner]
                 result = out[(first + row) * width : (first + row + 1) * width]
-                add_events(given, places[row * (inner + 8) : (row + 1) * (inner + 8)], found[row], y, result)
+                add_events(values[row * room :], places[row * room :], found[row], y, result)
