@@ -32,7 +32,7 @@ def paths(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     kernel, dense = products.kernel, products._dense
 
     def note(name: str) -> None:
-        if STATE.trace is None:
+        if STATE.trace is None and name not in ("find_all_events", "sort_events"):
             found.append(name)
 
     monkeypatch.setattr(products, "kernel", lambda name, *rest: note(name) or kernel(name, *rest))
@@ -386,7 +386,7 @@ def test_products_inside_of_a_loop_over_time(small_too: None, paths: list[str]) 
     x = Tensor((rng.normal(size=(6, 16, 40)) - 1.0).astype(np.float32))
 
     def step(c: Any, x: Any) -> Any:
-        spike = ops.cast(ops.matmul(c, w) + x > 1.0, "float32")
+        spike = ops.cast(ops.matmul(c, w) + x > 1.0 + c.min(), "float32")  # the least keeps it from being one kernel
         return spike, spike
 
     zeros = ops.zeros((16, 40))

@@ -16,7 +16,7 @@ from scipy import special
 
 import snncell as ms
 from snncell import Tensor, ops
-from snncell.kernels.cpu import mathematics
+from snncell.kernels.cpu import mathematics, rows
 from snncell.kernels.scalar import LOOP, library_digest
 
 COMPILED = os.environ.get("NUMBA_DISABLE_JIT") != "1"
@@ -183,6 +183,7 @@ def test_each_name_of_a_loop_is_there_in_both_precisions() -> None:
             assert {f"{name}_f4", f"{name}_f8"} <= set(mathematics.__all__)
 
 
-def test_the_digest_is_that_of_the_file() -> None:
-    assert mathematics.__file__ is not None
-    assert library_digest() == hashlib.sha256(Path(mathematics.__file__).read_bytes()).hexdigest()
+def test_the_digest_is_that_of_the_files_that_kernels_import() -> None:
+    assert mathematics.__file__ is not None and rows.__file__ is not None
+    content = Path(mathematics.__file__).read_bytes() + Path(rows.__file__).read_bytes()
+    assert library_digest() == hashlib.sha256(content).hexdigest()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,8 @@ import numpy as np
 from snncell import dtype as dtypes
 from snncell.compiler.block import Block
 from snncell.compiler.emit import as_scalar, cost_of, file_head
-from snncell.compiler.phases import Phase, Shape, Stores, phases_of
+from snncell.compiler.obstacles import space_of
+from snncell.compiler.phases import Phase, Stores, phases_of
 from snncell.compiler.program import leading_to, values_in
 from snncell.compiler.split import is_elementwise
 from snncell.kernels.arrays import empty
@@ -41,58 +41,6 @@ LEGEND = """
 # a0, ...      what is the same at every step; s0, ...: numbers; n0_0, ...: lengths of axes
 # last0, ...   the states after the last step; o0, ...: results; q0, ...: sums over time; p0, ...: stored states
 """
-
-
-def space_of(values: Iterable[Value]) -> Shape:
-    """The shape that all of them broadcast to."""
-    return np.broadcast_shapes(*(value.shape for value in values))
-
-
-def obstacle(owner: Lowered, segments: Segments | None) -> str | None:
-    """Why a body is no single kernel, or None if it is one."""
-    parts, forward = owner.parts, segments.forward if segments else None
-    steps = [*parts.loop, *(forward.loop if forward else ())]
-    for step in steps:
-        if not is_elementwise(step) and step.op.by_rows is None:
-            return f"{step.op.name} is no elementwise operation: {step.line}"
-    computed = {value for step in parts.loop for value in step.outputs}
-    outgoing = [*owner.carry, *parts.after, *parts.sequences, *(x for x in parts.summed if x in computed)]
-    outgoing += [*segments.carry, *segments.forward.after] if segments else []
-    products = [step for step in steps if not is_elementwise(step)]
-    if products:
-        return _obstacle_to_rows(owner, steps, products, outgoing)
-    try:
-        space = space_of([*outgoing, *(x for step in steps for x in (*values_in(step), *step.outputs))])
-    except ValueError:
-        return "its states have different shapes"
-    small = next((value for value in outgoing if value.shape != space), None)
-    return None if small is None else _not_one_shape(small, space, parts.loop)
-
-
-def _not_one_shape(value: Value, shape: Shape, steps: Sequence[Step]) -> str:
-    made = next((step.line for step in steps if value in step.outputs), "a state")
-    return f"not all has one shape: {value.shape} and {shape}, {made}"
-
-
-def _obstacle_to_rows(
-    owner: Lowered, steps: Sequence[Step], products: Sequence[Step], outgoing: Sequence[Value]
-) -> str | None:
-    """Why a body with products is no kernel that takes rows of all its Values together."""
-    inside = {*outgoing, *(value for step in steps for value in step.outputs)}
-    moving = {*inside, *owner.xs, *(value for step in owner.ahead for value in step.outputs)}
-    rows = products[0].outputs[0].shape[:1]
-    for step in products:
-        x, y = step.inputs
-        if y in moving or x not in inside or len(x.shape) != 2 or len(y.shape) != 2:
-            return f"{step.op.name} of anything but the rows of a state and a matrix of weights: {step.line}"
-    for value in inside:
-        if value.shape[:1] != rows:
-            return _not_one_shape(value, products[0].outputs[0].shape, steps)
-    for step in steps:
-        small = next((x for x in values_in(step) if x in inside and x.shape != step.outputs[0].shape), None)
-        if small is not None and step not in products:
-            return f"{small.shape} is broadcast to {step.outputs[0].shape}: {step.line}"
-    return None
 
 
 class FusedLoop:

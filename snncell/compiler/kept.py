@@ -48,7 +48,7 @@ class Costs(NamedTuple):
 def what_to_keep(
     reverse: Sequence[Step],
     gradients: Sequence[Value],
-    forward: Collection[Value],
+    forward: set[Value],
     taped: Iterable[tuple[Value, Value]],
     costs: Costs,
 ) -> list[Value]:
@@ -65,75 +65,78 @@ def what_to_keep(
         costs: what each of them costs.
     """
     moving = {*costs.carried, *costs.given}
-    room: dict[Node, dict[Node, int]] = {START: {}, END: {}}
-
-    def connect(a: Node, b: Node, capacity: int) -> None:
-        room.setdefault(a, {})[b] = capacity
-        room.setdefault(b, {}).setdefault(a, 0)
-
+    flow = _Flow()
     for value in moving:
-        connect(START, (value, "in"), ENDLESS)
+        flow.connect(START, (value, "in"), ENDLESS)
     needed = list(gradients)
     for step in reverse:
-        if forward_step := all(out in forward for out in step.outputs):
-            sources = [x for x in values_in(step) if x in moving]
-            if not sources:
-                continue  # the same at every step: it is not part of the loop
+        sources = [x for x in values_in(step) if x in moving]
+        if not forward.issuperset(step.outputs):
+            needed += values_in(step)
+        elif sources:  # otherwise it is the same at every step, and no part of the loop
             moving.update(step.outputs)
             for out in step.outputs:
                 if step.op.stored:
-                    connect(START, (out, "in"), ENDLESS)
+                    flow.connect(START, (out, "in"), ENDLESS)
                 for x in sources:
-                    connect((x, "out"), (out, "in"), 0 if step.op.stored else ENDLESS)
-        needed += [] if forward_step else values_in(step)
+                    flow.connect((x, "out"), (out, "in"), 0 if step.op.stored else ENDLESS)
     for source, value in taped:
         if source in moving and value in moving:
-            connect((source, "out"), (value, "in"), ENDLESS)
+            flow.connect((source, "out"), (value, "in"), ENDLESS)
     for value in moving:
-        connect((value, "in"), (value, "out"), costs.of(value))
-    for value in needed:
-        if value in moving:
-            connect((value, "out"), END, ENDLESS)
-    _fill(room)
-    ends = _reaching(room)
+        flow.connect((value, "in"), (value, "out"), costs.of(value))
+    for value in moving.intersection(needed):
+        flow.connect((value, "out"), END, ENDLESS)
+    flow.fill()
+    ends = flow.reaching()
     order = [*costs.carried, *costs.given, *(out for step in reverse for out in step.outputs)]
     return [x for x in dict.fromkeys(order) if x in moving and (x, "in") not in ends and (x, "out") in ends]
 
 
-def _fill(room: dict[Node, dict[Node, int]]) -> None:
-    """Send as much as possible from START to END, each time along a shortest path."""
-    while True:
-        before: dict[Node, Node] = {START: START}
-        waiting = deque([START])
-        while waiting and END not in before:
-            node = waiting.popleft()
-            for other, left in room[node].items():
-                if left > 0 and other not in before:
-                    before[other] = node
-                    waiting.append(other)
-        if END not in before:
-            return
-        path = [END]
-        while path[-1] != START:
-            path.append(before[path[-1]])
-        steps = list(zip(path[1:], path, strict=False))
-        amount = min(room[a][b] for a, b in steps)
-        for a, b in steps:
-            room[a][b] -= amount
-            room[b][a] += amount
+class _Flow:
+    """A network, and a flow through it from START to END: what room is left from node to node."""
 
+    def __init__(self) -> None:
+        self.room: dict[Node, dict[Node, int]] = {START: {}, END: {}}
 
-def _reaching(room: dict[Node, dict[Node, int]]) -> set[Node]:
-    """From where END can still be reached: of all cheapest cuts, this finds the one that is nearest to it."""
-    into: dict[Node, list[Node]] = {}
-    for node, others in room.items():
-        for other, left in others.items():
-            if left > 0:
-                into.setdefault(other, []).append(node)
-    found, waiting = {END}, deque([END])
-    while waiting:
-        for node in into.get(waiting.popleft(), ()):
-            if node not in found:
-                found.add(node)
-                waiting.append(node)
-    return found
+    def connect(self, a: Node, b: Node, capacity: int) -> None:
+        """An edge from `a` to `b`."""
+        self.room.setdefault(a, {})[b] = capacity
+        self.room.setdefault(b, {}).setdefault(a, 0)
+
+    def fill(self) -> None:
+        """Send as much as possible, each time along a shortest path."""
+        while True:
+            before: dict[Node, Node] = {START: START}
+            waiting = deque([START])
+            while waiting and END not in before:
+                node = waiting.popleft()
+                for other, left in self.room[node].items():
+                    if left > 0 and other not in before:
+                        before[other] = node
+                        waiting.append(other)
+            if END not in before:
+                return
+            path = [END]
+            while path[-1] != START:
+                path.append(before[path[-1]])
+            edges = list(zip(path[1:], path, strict=False))
+            amount = min(self.room[a][b] for a, b in edges)
+            for a, b in edges:
+                self.room[a][b] -= amount
+                self.room[b][a] += amount
+
+    def reaching(self) -> set[Node]:
+        """From where END can still be reached: of all cheapest cuts, this finds the one that is nearest to it."""
+        into: dict[Node, list[Node]] = {}
+        for node, others in self.room.items():
+            for other, left in others.items():
+                if left > 0:
+                    into.setdefault(other, []).append(node)
+        found, waiting = {END}, deque([END])
+        while waiting:
+            for node in into.get(waiting.popleft(), ()):
+                if node not in found:
+                    found.add(node)
+                    waiting.append(node)
+        return found

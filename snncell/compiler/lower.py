@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from snncell.compiler.body import Body
-from snncell.compiler.fused import FusedLoop, obstacle
+from snncell.compiler.fused import FusedLoop
+from snncell.compiler.obstacles import obstacle
 from snncell.compiler.program import by_line, values_in
 from snncell.compiler.split import split
 from snncell.compiler.stepwise import StepLoop
@@ -61,15 +62,12 @@ class Lowered:
             lines.append(f"no single kernel, because {self.reason}")
         kept = set(map(id, self.body.kept or ()))
         stored = [y._data for y in self.body.ys if id(y) in kept]
-        products = [value for value in stored if value not in self.carry]
-        stored = [value for value in stored if value in self.carry]
         if self.every is not None:
             lines.append(f"stores the state every {self.every} steps for the reverse: {_specs(self.carry)}")
         elif stored:
-            only = "" if products else ", and nothing else"
-            lines.append(f"stores the state before each step for the reverse{only}: {_specs(stored)}")
-        if products:
-            lines.append(f"stores products for the reverse, which would take long to compute again: {_specs(products)}")
+            lines.append("stores for the reverse, of each step, and nothing else:")
+            made = {out: f"{step.op.name}, {step.line}" for step in parts.program.steps for out in step.outputs}
+            lines += [f"    {_specs([value])}: {made.get(value, 'the state before it')}" for value in stored]
         if self.segments is not None:
             lines.append(f"computes the states between the stored ones again, {self.segments.every} steps at a time")
         for title, steps_there in (

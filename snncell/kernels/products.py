@@ -97,14 +97,17 @@ def _all_events(x: Any) -> tuple[Any, Any, Any]:
 def _add_up(out: Any, places: Any, values: Any, counts: Any, y: Any, turned: bool) -> None:
     """`out = x @ y`, or if `turned`, `x.T @ y`, by the events of `x`."""
     m, k = len(counts), len(out) if turned else len(y)
-    scratch: tuple[Any, ...] = ()
-    if turned:  # memory of the pool, of which as much is used as there are events
-        room = (-(-m // events.BLOCK), events.BLOCK * k)
-        strip = (-(-y.shape[1] // events.STRIP), events.BLOCK * min(events.STRIP, y.shape[1]))
-        scratch = empty(room, np.dtype(np.int32)), empty(room, y.dtype), empty(strip, y.dtype)
-    name = "columns_of_events" if turned else "rows_of_events"
-    run = kernel(name, dtypes.BY_NUMPY[y.dtype], 2 * m * k >= PARALLEL_SIZE)
-    run(places, values, counts, np.ascontiguousarray(y), out, *scratch)
+    kind, parallel, y = dtypes.BY_NUMPY[y.dtype], 2 * m * k >= PARALLEL_SIZE, np.ascontiguousarray(y)
+    if not turned:
+        kernel("rows_of_events", kind, parallel)(places, values, counts, y, out)
+        return
+    # Memory of the pool, of which as much is used as there are events.
+    blocks, strips = -(-m // events.BLOCK), -(-y.shape[1] // events.STRIP)
+    rows, ordered = empty((blocks, events.BLOCK * k), np.dtype(np.int32)), empty((blocks, events.BLOCK * k), y.dtype)
+    near = empty((strips, events.BLOCK * min(events.STRIP, y.shape[1])), y.dtype)
+    firsts = np.zeros((blocks, k + 1), np.int32)
+    kernel("sort_events", kind, parallel)(places, values, counts, firsts, rows, ordered)
+    kernel("columns_of_events", kind, parallel)(firsts, rows, ordered, y, out, near)
 
 
 def _dense(out: Any, x: Any, y: Any) -> None:
@@ -136,11 +139,14 @@ def kernel(name: str, dtype: Any, parallel: bool) -> Any:
         source = head + inspect.getsource(getattr(events, name))
         for annotation in (": Any", " -> None"):
             source = source.replace(annotation, "")
-        finds = name == "find_all_events"
-        matrix, result = (dtype, 2, False), (dtype, 2, True)
-        found = (dtypes.int32, 2, finds), (dtype, 2, finds), (dtypes.int32, 1, finds)
-        scratch = ((dtypes.int32, 2, True), result, result) if name == "columns_of_events" else ()
-        signature = (matrix, *found) if finds else (*found, matrix, result, *scratch)
+        given, result = (dtype, 2, False), (dtype, 2, True)
+        places, found = (dtypes.int32, 2, False), (dtypes.int32, 2, True)
+        signature = {
+            "find_all_events": (given, found, result, (dtypes.int32, 1, True)),
+            "rows_of_events": (places, given, (dtypes.int32, 1, False), given, result),
+            "sort_events": (places, given, (dtypes.int32, 1, False), found, found, result),
+            "columns_of_events": (places, places, given, given, result, result),
+        }[name]
         _kernels[key] = build(name, source, signature, parallel)
     return _kernels[key]
 

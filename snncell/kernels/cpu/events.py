@@ -7,11 +7,12 @@ takes a second to compile.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from snncell.kernels.cpu.rows import add_events, find_events
+if TYPE_CHECKING:  # it needs Numba; the compiled source imports it
+    from snncell.kernels.cpu.rows import add_events, find_events
 
 prange = range  # where the source is compiled, Numba's: shared among threads
 PART = 64  # rows that one thread takes at a time, whose events lie close together
@@ -46,20 +47,15 @@ def rows_of_events(places: Any, values: Any, counts: Any, y: Any, out: Any) -> N
             found += counts[row]
 
 
-def columns_of_events(
-    places: Any, values: Any, counts: Any, y: Any, out: Any, rows: Any, ordered: Any, strips: Any
-) -> None:
-    """`out = x.T @ y` for `x` of few events: to each row of the result, the rows of `y` of its events.
+def sort_events(places: Any, values: Any, counts: Any, firsts: Any, rows: Any, ordered: Any) -> None:
+    """The events of each block of rows in the order of their columns.
 
-    The events of a block of rows are sorted by their columns first, so that a row of the result is loaded once for all
-    of them. What the events need of the last three arguments is overwritten: `rows` and `ordered` have room for a block
-    of nothing but events, for each block; `strips` for a strip of a block's rows of `y`, for each strip.
+    `firsts` (blocks, k + 1), zero before, gets the place of each column's first event among those of the block; `rows`
+    and `ordered` get the events' rows in the block and their values. They have room for nothing but events.
     """
     m = len(counts)
-    k, n = out.shape
-    blocks = (m + BLOCK - 1) // BLOCK
-    firsts = np.zeros((blocks, k + 1), np.int32)  # of each column's events among those of the block
-    for block in prange(blocks):
+    k = firsts.shape[1] - 1
+    for block in prange(len(firsts)):
         first, row_of, value_of = firsts[block], rows[block], ordered[block]
         for turn in range(2):  # count the events of each column, then put each in its place
             if turn == 1:
@@ -81,6 +77,17 @@ def columns_of_events(
                             row_of[place] = row - block * BLOCK
                             value_of[place] = of_own[event]
                     found += counts[row]
+
+
+def columns_of_events(firsts: Any, rows: Any, ordered: Any, y: Any, out: Any, strips: Any) -> None:
+    """`out = x.T @ y` for `x` of few events, sorted: to each row of the result, the rows of `y` of its events.
+
+    A row of the result is loaded once for all events of a block. `strips` is overwritten: room for a strip of a block's
+    rows of `y`, for each strip.
+    """
+    m = len(y)
+    k, n = out.shape
+    blocks = len(firsts)
     for strip in prange((n + STRIP - 1) // STRIP):
         low, width = strip * STRIP, min(STRIP, n - strip * STRIP)
         near = strips[strip]  # the strip of the block's rows of y, close together
@@ -98,28 +105,7 @@ def columns_of_events(
             for column in range(k):
                 event, end = first[column], first[column + 1]
                 if event < end:
-                    for i in range(width):
-                        sums[i] = 0
-                    while event + 4 <= end:  # four rows of y for each pass over the sums
-                        a, b = row_of[event] * width, row_of[event + 1] * width
-                        c, d = row_of[event + 2] * width, row_of[event + 3] * width
-                        va, vb, vc, vd = value_of[event], value_of[event + 1], value_of[event + 2], value_of[event + 3]
-                        ya, yb, yc, yd = (
-                            near[a : a + width],
-                            near[b : b + width],
-                            near[c : c + width],
-                            near[d : d + width],
-                        )
-                        for i in range(width):
-                            sums[i] += (va * ya[i] + vb * yb[i]) + (vc * yc[i] + vd * yd[i])
-                        event += 4
-                    while event < end:
-                        a = row_of[event] * width
-                        va = value_of[event]
-                        ya = near[a : a + width]
-                        for i in range(width):
-                            sums[i] += va * ya[i]
-                        event += 1
+                    add_events(value_of[event:], row_of[event:], end - event, near, sums)
                     result = out[column, low : low + width]
                     for i in range(width):
                         result[i] += sums[i]
