@@ -267,8 +267,19 @@ def jax_vjp(net: Callable[..., Any], x: Any, dout: Any, *weights: Any) -> Run:
 
 
 def snncell_lif(x: Any, dout: Any, every: int | None = None) -> Run:
+    """The gradient of the spikes, or if `dout` is for one step, of their numbers."""
     neuron = nn.LIFNode(tau=2.0, surrogate_function=SuperSpike())
-    return snncell_vjp(nn.MultiStep(neuron, checkpoint_every=every), x, dout)
+    layer = nn.MultiStep(neuron, checkpoint_every=every)
+    if dout.ndim == x.ndim:
+        return snncell_vjp(layer, x, dout)
+
+    @snncell.jit
+    def counted(x: Tensor, dout: Tensor) -> tuple[Tensor, Tensor]:
+        out, pull = ops.vjp(lambda x: layer(x).sum(0), x)
+        return out, pull(dout)
+
+    given, seed = Tensor(x), Tensor(dout)
+    return lambda: counted(given, seed)
 
 
 def torch_lif(x: Any, dout: Any) -> Run:
@@ -277,15 +288,19 @@ def torch_lif(x: Any, dout: Any) -> Run:
     spike = torch_spike()
 
     def net(x: Any) -> Any:
-        v = torch.zeros_like(x[0])
+        v, counts = torch.zeros_like(x[0]), torch.zeros_like(x[0])
         out = []
         for now in x.unbind(0):
             h = v + (now - v) / 2.0
             s = spike(h - 1.0)
             v = h - s
-            out.append(s)
-        return torch.stack(out)
+            if counted:
+                counts = counts + s
+            else:
+                out.append(s)
+        return counts if counted else torch.stack(out)
 
+    counted = dout.ndim < x.ndim
     return torch_vjp(net, x, dout)
 
 
@@ -296,7 +311,7 @@ def spikingjelly_lif(x: Any, dout: Any) -> Run:
 
     def net(x: Any) -> Any:
         functional.reset_net(node)
-        return node(x)
+        return node(x).sum(0) if dout.ndim < x.ndim else node(x)
 
     return torch_vjp(net, x, dout)
 
@@ -312,6 +327,16 @@ def jax_lif(x: Any, dout: Any) -> Run:
         s = spike(h - 1.0)
         return h - s, s
 
+    def counting(states: Any, now: Any) -> tuple[Any, None]:
+        v, s = step(states[0], now)
+        return (v, states[1] + s), None
+
+    def counts(x: Any) -> Any:
+        start = jnp.zeros_like(x[0])
+        return jax.lax.scan(counting, (start, start), x)[0][1]
+
+    if dout.ndim < x.ndim:
+        return jax_vjp(counts, x, dout)
     return jax_vjp(lambda x: jax.lax.scan(step, jnp.zeros_like(x[0]), x)[1], x, dout)
 
 
@@ -414,8 +439,13 @@ def check(report: Report, figure: str, factories: dict[str, Callable[..., Run]],
         report.note(agree(f"{figure}, {name}", found["snncell"], found[name]))
 
 
-def loops(report: Report, figure: str, everyone: dict[str, Callable[..., Run]], states: int, *weights: Any) -> None:
-    """Check and measure contestants at one kind of loop; `weights` are functions of the number of neurons."""
+def loops(
+    report: Report, figure: str, everyone: dict[str, Callable[..., Run]], stored: int, again: int, *weights: Any
+) -> None:
+    """Check and measure contestants at one kind of loop; `weights` are functions of the number of neurons.
+
+    `stored` is what snncell stores for the reverse of each step, `again` what the reverse reads of the input.
+    """
     factories = report.present(everyone)
     check(report, figure, factories, *weights)
     shape = report.sizes.loop
@@ -428,23 +458,23 @@ def loops(report: Report, figure: str, everyone: dict[str, Callable[..., Run]], 
 
     speed = 2 * 64e6 / statistics.median(copies)  # read and written
     sequence = 4 * int(np.prod(shape))
-    # Forward: x is read, spikes and states are written. Backward: x, states and dout are read, dx is written.
-    moved = ((2 + states) + (3 + states)) * sequence
+    # Forward: x is read, spikes and what is stored are written. Backward: that and dout are read, dx is written.
+    moved = (2 + stored + 2 + stored + again) * sequence
     alone, whole = moved / speed, statistics.median(times["snncell"])
     report.add(
         Row(figure, "that traffic alone", alone * 1e3, "ms", None, alone / whole),
-        Row(figure, f"bytes that must move, {states} state(s) stored", moved / 1e6, "MB"),
+        Row(figure, f"bytes that must move, {stored} sequence(s) stored", moved / 1e6, "MB"),
         Row(figure, "copy bandwidth, reads and writes", speed / 1e9, "GB/s"),
     )
     report.note(f"{figure}: snncell takes {whole / alone:.2f} times as long as that traffic alone.")
 
 
 def lif(report: Report) -> None:
-    loops(report, "lif", LIF, 1)
+    loops(report, "lif", LIF, 1, 0)
 
 
 def adaptive(report: Report) -> None:
-    loops(report, "adaptive", ADAPTIVE, 2, time_constants)
+    loops(report, "adaptive", ADAPTIVE, 2, 1, time_constants)
     report.note(
         "adaptive: SpikingJelly has no such neuron built in; a subclass of its BaseNode would run the operations of "
         "the PyTorch loop, so it is left out."
@@ -751,18 +781,25 @@ def resident(field: str) -> int:
     raise OSError(f"/proc/self/status has no {field}")
 
 
-def peak(name: str, steps: int, neurons: int) -> float:
+def peak(name: str, steps: int, neurons: int, counted: bool) -> float:
     """In a fresh process: the most that one run adds to the memory in use, in float32 sequences (steps, neurons)."""
     factory = MEMORY[name]
     for _ in range(2):  # compilers and thread pools have what they need
-        factory(*currents((64, 1, neurons)))()
+        factory(*signals(64, neurons, counted))()
     gc.collect()
     before = resident("VmRSS")
-    run = factory(*currents((steps, 1, neurons)))
+    run = factory(*signals(steps, neurons, counted))
     result = run()
     found = (resident("VmHWM") - before) / (4 * steps * neurons)
     del result
     return found
+
+
+def signals(steps: int, neurons: int, counted: bool) -> tuple[Any, Any]:
+    """The input, and the gradient of the spikes or of their numbers."""
+    x, _ = currents((steps, 1, neurons))
+    shape = x.shape[1:] if counted else x.shape
+    return x, np.random.default_rng(3).standard_normal(shape, np.float32)
 
 
 def memory(report: Report) -> None:
@@ -771,19 +808,27 @@ def memory(report: Report) -> None:
         return
     steps, neurons = report.sizes.memory
     figure = f"memory, T = {steps}, {neurons} neurons"
+    rate = f"{figure}, spikes counted"
     factories = report.present(MEMORY)
     check(report, "memory", factories)
-    found = {
-        name: fresh(f"import compiler; print(compiler.peak({name!r}, {steps}, {neurons}))", PYTHONPATH=_with_here())
-        for name in factories
-    }
+
+    def measured(counted: bool) -> dict[str, float]:
+        code = "import compiler; print(compiler.peak({!r}, {}, {}, {}))"
+        return {name: fresh(code.format(name, steps, neurons, counted), PYTHONPATH=_with_here()) for name in factories}
+
+    found = measured(False)
     report.add(Row(figure, "bound: x, dx, spikes, dout, one state", 5.0, "sequences", None, 5.0 / found["snncell"]))
-    for name, value in found.items():
-        report.add(Row(figure, name, value, "sequences", None, value / found["snncell"]))
+    for title, held, values in ((figure, 4, found), (rate, 2, measured(True))):
+        for name, value in values.items():
+            report.add(Row(title, name, value, "sequences", None, value / values["snncell"]))
+        for name, value in values.items():
+            ratio = (value - held) / (values["snncell"] - held)
+            report.add(Row(f"{title}, beside inputs and results", name, value - held, "sequences", None, ratio))
     report.note(
         f"memory: VmHWM after the first run of this size minus VmRSS before its inputs were made, in a fresh process "
         f"that had run 64 steps before; in sequences of {4e-6 * steps * neurons:.0f} MB. So inputs (x and dout), "
-        f"results (spikes and dx) and all in between count; imports and compilers hardly."
+        "results (spikes and dx) and all in between count; imports and compilers hardly. Where spikes are counted, the "
+        "loss depends on their numbers, as with a rate code: dout is one step, and nobody asks for the spikes."
     )
 
 

@@ -36,6 +36,7 @@ def compile_kernel(
     """
     numba: Any = importlib.import_module("numba")  # half of `import snncell`'s time, were it imported at the top
 
+    _import_array_functions()
     _choose_threading_layer()
     kernel: Any = numba.njit(  # without a signature: it is compiled when it has its cache
         error_model="numpy",  # 1 / 0 is inf as in NumPy; Python's check for it would stop vectorisation
@@ -51,6 +52,26 @@ def compile_kernel(
         kernel.compile(tuple(_numba_type(argument) for argument in signature))
         kernel.disable_compile()  # a call with other types is a mistake of ours
     return kernel  # type: ignore[no-any-return]
+
+
+def _import_array_functions() -> None:
+    """Import what Numba needs to compile or load a kernel, without SciPy's linear algebra.
+
+    Numba imports that only to see whether `np.dot` would work: a tenth of a second, a quarter of what the first call of
+    a kernel from the disk cache takes, for something that no kernel of ours calls. SciPy is there, we depend on it.
+    """
+    if "numba.np.arraymath" in sys.modules:
+        return
+    linalg: Any = importlib.import_module("numba.np.linalg")
+    ensure = getattr(linalg, "ensure_blas", None)
+    if ensure is None:
+        return  # another Numba, with another way to look
+    linalg.ensure_blas = lambda: None
+    try:
+        arrays: Any = importlib.import_module("numba.np.arraymath")
+        arrays.ensure_blas = ensure
+    finally:
+        linalg.ensure_blas = ensure
 
 
 def scalar_function(function: _F) -> _F:
