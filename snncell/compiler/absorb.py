@@ -12,8 +12,9 @@ from typing import Any
 from snncell.compiler.body import Body
 from snncell.compiler.formula import Reduction
 from snncell.compiler.fuse import MAX_STEPS
-from snncell.compiler.program import Program, drop_dead, fold, values_in
-from snncell.compiler.scan import Scan
+from snncell.compiler.narrow import narrow
+from snncell.compiler.program import Program, drop_dead, fold, users_of, values_in
+from snncell.compiler.scan import Scan, with_body
 from snncell.compiler.sharing import share
 from snncell.compiler.split import is_elementwise
 from snncell.tape.tensor import Tensor, wrap
@@ -22,7 +23,7 @@ from snncell.tape.tracing import Step, Value
 
 def optimised(program: Program) -> Program:
     """What is planned: the Program with constants folded, and with loops and products that share with neighbours."""
-    return drop_dead(share(absorb(fold(program))))
+    return narrow(drop_dead(share(absorb(fold(program)))))
 
 
 def absorb(program: Program) -> Program:
@@ -30,17 +31,6 @@ def absorb(program: Program) -> Program:
     if not any(isinstance(step.op, Scan) for step in program.steps):
         return program
     return drop_dead(_take_sums(_take_makers(program)))
-
-
-def _users(program: Program) -> dict[Value, list[Step | None]]:
-    """The steps that take each Value; None stands for the results."""
-    users: dict[Value, list[Step | None]] = {}
-    for step in program.steps:
-        for value in values_in(step):
-            users.setdefault(value, []).append(step)
-    for value in program.results():
-        users.setdefault(value, []).append(None)
-    return users
 
 
 def _is_kernel(step: Step | None) -> bool:
@@ -52,7 +42,7 @@ def _is_kernel(step: Step | None) -> bool:
 
 def _take_makers(program: Program) -> Program:
     """Elementwise steps that make a sequence which loops alone take become part of each of those loops."""
-    users = _users(program)
+    users = users_of(program)
     makers: dict[Value, Step] = {}
     for step in reversed(program.steps):
         out = step.outputs[0]
@@ -115,7 +105,7 @@ def _with_makers(step: Step, makers: dict[Value, Step], order: dict[int, int]) -
     body.ahead = [*(made for _, made in ahead), *body.ahead]
     body.xs, body.consts = [inside for _, inside in kept], [inside for _, inside in consts]
     inputs = [*step.inputs[:first], *(x for x, _ in kept), *(x for x, _ in consts)]
-    return _rebuilt(step, body, inputs, step.outputs)
+    return with_body(step, body, inputs, step.outputs)
 
 
 def _fits(maker: Step, made: Value) -> bool:
@@ -125,20 +115,12 @@ def _fits(maker: Step, made: Value) -> bool:
     return all(len(x.shape) < len(made.shape) or x.shape[0] == made.shape[0] for x in values_in(maker))
 
 
-def _rebuilt(step: Step, body: Body, inputs: list[Any], outputs: tuple[Value, ...]) -> Step:
-    """The step with another body."""
-    old: Any = step.op
-    new = Step(Scan(body, len(body.ys), old.every, old.who, old.segments), tuple(inputs), step.attrs, step.line)
-    new.outputs = outputs
-    return new
-
-
 # --- what adds a result up --------------------------------------------------------------------------------------------
 
 
 def _take_sums(program: Program) -> Program:
     """Sums over time of a loop's results are added up in the loop."""
-    users = _users(program)
+    users = users_of(program)
     steps: list[Step] = []
     replaced: dict[int, Step | None] = {}
     for step in program.steps:
@@ -171,7 +153,7 @@ def _with_sums(step: Step, users: dict[Value, list[Step | None]], replaced: dict
                 rest = Step(user.op, (total,), {**user.attrs, "axis": axes}, user.line)
                 rest.outputs = user.outputs
                 replaced[id(user)] = rest
-    return step if len(outputs) == len(step.outputs) else _rebuilt(step, body, list(step.inputs), tuple(outputs))
+    return step if len(outputs) == len(step.outputs) else with_body(step, body, list(step.inputs), tuple(outputs))
 
 
 def _adds_up(user: Step) -> bool:

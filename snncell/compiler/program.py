@@ -151,6 +151,17 @@ def values_in(step: Step) -> list[Value]:
     return [x for x in step.inputs if isinstance(x, Value)]
 
 
+def users_of(program: Program) -> dict[Value, list[Step | None]]:
+    """The steps that take each Value; None stands for the results."""
+    users: dict[Value, list[Step | None]] = {}
+    for step in program.steps:
+        for value in values_in(step):
+            users.setdefault(value, []).append(step)
+    for value in program.results():
+        users.setdefault(value, []).append(None)
+    return users
+
+
 def values_used(program: Program) -> set[Value]:
     """The Values that steps take or that go out."""
     return set(program.results()).union(*(values_in(step) for step in program.steps))

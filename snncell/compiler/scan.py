@@ -179,6 +179,14 @@ class Scan(Primitive):
         return [spread.get(n) for n in range(len(entry.inputs))]
 
 
+def with_body(step: Step, body: Body, inputs: Sequence[Any], outputs: Sequence[Value]) -> Step:
+    """A loop's step with another body, and the inputs and outputs that belong to it."""
+    old: Any = step.op
+    new = Step(Scan(body, len(body.ys), old.every, old.who, old.segments), tuple(inputs), step.attrs, step.line)
+    new.outputs = tuple(outputs)
+    return new
+
+
 def _unused(x: Tensor, first: tuple[int, ...]) -> Tensor:
     return zeros_of((first + x.shape, x._data.dtype))
 

@@ -32,8 +32,9 @@ def share(program: Program) -> Program:
         assert step.op.shares is not None  # they were chosen by it
         prepare, product = step.op.shares
         if matrix not in prepared:
-            before = Step(prepare, (matrix,), {}, step.line)
-            before.outputs = tuple(Value(matrix.trace, *spec) for spec in prepare.abstract((matrix,), {}))
+            attrs = {"dtype": matrix.dtype}
+            before = Step(prepare, (matrix,), attrs, step.line)
+            before.outputs = tuple(Value(matrix.trace, *spec) for spec in prepare.abstract((matrix,), attrs))
             prepared[matrix] = before.outputs
             steps.append(before)
         inputs = (matrix, *prepared[matrix], step.inputs[1])

@@ -47,38 +47,44 @@ def matmul_into(out: Any, x: Any, y: Any) -> None:
         turned = not x.flags.c_contiguous
         spikes = x.T if turned else x
         if spikes.flags.c_contiguous and _density(spikes) < _limit(x, y, turned):
-            _add_up(out, *_all_events(spikes), y, turned)
+            _add_up(out, *_all_events(spikes, y.dtype), y, turned)
             return
     with BLAS:
         _dense(out, x, y)
 
 
-def events_of(x: Any) -> tuple[Any, Any, Any]:
+def events_of(x: Any, *, dtype: Any) -> tuple[Any, Any, Any]:
     """The events of a matrix, to be used by several products: their places, their values, and how many each row has.
 
     If there are too many for any product to gain by them, the first number is -1.
+
+    Args:
+        x: of floats, or of booleans that stand for 0 and 1.
+        dtype: of the products.
     """
-    if x.flags.c_contiguous and x.size and _density(x) < MOST_EVENTS:
-        return _all_events(x)
-    return np.empty((0, 0), np.int32), np.empty((0, 0), x.dtype), np.full(len(x), -1, np.int32)
+    if x.flags.c_contiguous and x.size and dtype.itemsize >= 4 and _density(x) < MOST_EVENTS:
+        return _all_events(x, dtype)
+    return np.empty((0, 0), np.int32), np.empty((0, 0), dtype), np.full(len(x), -1, np.int32)
 
 
 def product_of_events(x: Any, places: Any, values: Any, counts: Any, y: Any, *, turned: bool) -> Any:
     """`x @ y`, or if `turned`, `x.T @ y`, for an `x` whose events are known."""
     left = x.T if turned else x
-    known = len(counts) and counts[0] >= 0 and left.shape[1] == len(y) and _may_be_events(left, y)
+    known = len(counts) and counts[0] >= 0 and values.dtype == y.dtype and _is_worth_it(left, y)
     if not known or counts.sum() >= _limit(left, y, turned) * x.size:
-        return matmul(left, y)
-    out = empty((len(left), y.shape[1]), x.dtype)
+        return matmul(left.astype(y.dtype, copy=False), y)
+    out = empty((len(left), y.shape[1]), y.dtype)
     _add_up(out, places, values, counts, y, turned)
     return out
 
 
 def _may_be_events(x: Any, y: Any) -> bool:
     """Whether a product is of a kind and a size at which it pays to look for events."""
-    if x.dtype != y.dtype or x.dtype.kind != "f" or x.dtype.itemsize < 4:
-        return False
-    return x.size * y.shape[1] >= LEAST_WORK and y.shape[1] >= LEAST_COLUMNS  # type: ignore[no-any-return]
+    return bool(x.dtype == y.dtype and x.dtype.kind == "f" and x.dtype.itemsize >= 4 and _is_worth_it(x, y))
+
+
+def _is_worth_it(x: Any, y: Any) -> bool:
+    return bool(x.size * y.shape[1] >= LEAST_WORK and y.shape[1] >= LEAST_COLUMNS)
 
 
 def _limit(x: Any, y: Any, turned: bool) -> float:
@@ -86,11 +92,12 @@ def _limit(x: Any, y: Any, turned: bool) -> float:
     return DENSITIES[x.size * y.shape[1] >= 2 * PART_WORK][turned]
 
 
-def _all_events(x: Any) -> tuple[Any, Any, Any]:
+def _all_events(x: Any, dtype: Any) -> tuple[Any, Any, Any]:
     """The places of a matrix's events, their values, and how many there are in each row."""
     room = (-(-len(x) // events.PART), events.PART * x.shape[1] + 8)
-    found = empty(room, np.dtype(np.int32)), empty(room, x.dtype), empty((len(x),), np.dtype(np.int32))
-    kernel("find_all_events", dtypes.BY_NUMPY[x.dtype], 2 * x.size >= PARALLEL_SIZE)(x, *found)
+    found = empty(room, np.dtype(np.int32)), empty(room, dtype), empty((len(x),), np.dtype(np.int32))
+    parallel = 2 * x.size >= PARALLEL_SIZE
+    kernel("find_all_events", dtypes.BY_NUMPY[dtype], parallel, dtypes.BY_NUMPY[x.dtype])(x, *found)
     return found
 
 
@@ -127,9 +134,9 @@ def _density(x: Any) -> float:
     return float(np.count_nonzero(rows) / max(1, rows.size))
 
 
-def kernel(name: str, dtype: Any, parallel: bool) -> Any:
-    """One of the kernels of `cpu/events.py`, compiled for matrices of `dtype`."""
-    key = (name, dtype, parallel)
+def kernel(name: str, dtype: Any, parallel: bool, spikes: Any = None) -> Any:
+    """One of the kernels of `cpu/events.py`, compiled for matrices of `dtype`, and `spikes` of another."""
+    key = (name, dtype, parallel, spikes)
     if key not in _kernels:
         head = (
             "import numpy as np\nfrom numba import prange\n\n"
@@ -142,7 +149,7 @@ def kernel(name: str, dtype: Any, parallel: bool) -> Any:
         given, result = (dtype, 2, False), (dtype, 2, True)
         places, found = (dtypes.int32, 2, False), (dtypes.int32, 2, True)
         signature = {
-            "find_all_events": (given, found, result, (dtypes.int32, 1, True)),
+            "find_all_events": ((spikes, 2, False), found, result, (dtypes.int32, 1, True)),
             "rows_of_events": (places, given, (dtypes.int32, 1, False), given, result),
             "sort_events": (places, given, (dtypes.int32, 1, False), found, found, result),
             "columns_of_events": (places, places, given, given, result, result),

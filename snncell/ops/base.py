@@ -195,6 +195,7 @@ def _cast_array(x: Any, dtype: Any) -> Any:
 cast_primitive.evaluate = _cast_array
 
 
+cast_primitive.truth = lambda step: step.inputs[0] if step.inputs[0].dtype.kind == "b" else None
 cast_primitive.additive = True  # between floats, to rounding; nothing else is added up
 
 

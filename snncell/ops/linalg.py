@@ -56,6 +56,7 @@ _matmul.summed = _sum_of_products
 _matmul.stored = True
 _events = Primitive("events", products.events_of, multiple=True).no_gradient()
 _product_of_events = Primitive("product_of_events", products.product_of_events).no_gradient()
+_events.takes_bytes = _product_of_events.takes_bytes = True
 _matmul.shares = (_events, _product_of_events)
 _matmul.by_rows = "multiply_rows"
 

@@ -53,6 +53,8 @@ class Primitive:
     # What several products of one matrix share: the operation that prepares it, (matrix) -> prepared, ..., and the one
     # that then takes its place, (matrix, prepared, ..., other operand) with `turned`, if it takes the transpose.
     shares: tuple[Primitive, Primitive] | None = None
+    takes_bytes = False  # whether its first operand may be of booleans that stand for 0 and 1
+    truth: Callable[..., Any] | None = None  # (step): the Value of booleans that its result is 0 and 1 for, if it is
     turns: Callable[..., bool] | None = None  # (attrs): whether it gives the transpose of a matrix
     by_rows: str | None = None  # of two matrices: what computes it for some rows of the first (`kernels/cpu/rows.py`)
 

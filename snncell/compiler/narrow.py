@@ -1,0 +1,70 @@
+"""Spikes leave a loop as bytes where all that takes them looks for events.
+
+A neuron's spike is a comparison that has been cast to a float. Products that find the events of their operand need no
+floats to find them in: the loop gives the comparison's result, a quarter of the bytes to write and to read.
+"""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+
+from snncell.compiler.body import Body
+from snncell.compiler.program import Program, users_of
+from snncell.compiler.scan import Scan, with_body
+from snncell.tape.tensor import wrap
+from snncell.tape.tracing import Step, Value
+
+
+def narrow(program: Program) -> Program:
+    """The Program whose loops give bytes where they can."""
+    if not any(step.op.takes_bytes for step in program.steps):
+        return program
+    users = users_of(program)
+    narrowed: dict[Value, Value] = {}
+    steps: list[Step] = []
+    for step in program.steps:
+        if isinstance(step.op, Scan):
+            steps.append(_with_bytes(step, users, narrowed))
+        elif step.inputs and step.inputs[0] in narrowed:
+            first = narrowed[step.inputs[0]]
+            new = Step(step.op, (first, *step.inputs[1:]), step.attrs, step.line)
+            new.outputs = step.outputs
+            if step.op.view:
+                narrowed[step.outputs[0]] = Value(first.trace, step.outputs[0].shape, first.dtype)
+                new.outputs = (narrowed[step.outputs[0]],)
+            steps.append(new)
+        else:
+            steps.append(step)
+    return program._replace(steps=steps)
+
+
+def _with_bytes(step: Step, users: dict[Value, list[Step | None]], narrowed: dict[Value, Value]) -> Step:
+    """A loop with bytes for those of its results that nothing needs as floats."""
+    scan = step.op
+    assert isinstance(scan, Scan)  # the caller's choice
+    body: Body = copy.copy(scan.body)
+    body.ys, outputs, first = list(body.ys), list(step.outputs), len(body.after)
+    inside = body.program()
+    made = {inner.outputs[0]: inner for inner in inside.steps}
+    for n, value in enumerate(inside.outputs[first : first + len(body.ys)]):
+        cast, out = made.get(value), step.outputs[first + n]
+        if cast is None or cast.op.truth is None or not _all_look_for_events(out, users):
+            continue
+        truth = cast.op.truth(cast)
+        if truth is not None:
+            body.ys[n] = wrap(truth)
+            outputs[first + n] = narrowed[out] = Value(out.trace, out.shape, np.dtype(bool))
+    return step if outputs == list(step.outputs) else with_body(step, body, step.inputs, outputs)
+
+
+def _all_look_for_events(value: Value, users: dict[Value, list[Step | None]]) -> bool:
+    """Whether a Value goes, by views of it, into nothing but what takes bytes."""
+    found = users.get(value, [])
+    return bool(found) and all(
+        user is not None
+        and user.inputs[0] is value
+        and (user.op.takes_bytes or (user.op.view and _all_look_for_events(user.outputs[0], users)))
+        for user in found
+    )
