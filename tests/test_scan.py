@@ -111,6 +111,8 @@ class Leaky(nn.Cell):
 
 W, FULL, NEURON, CHANNEL = normal(3, 3), normal(2, 3), normal(3), normal(2, 1, 1)
 C, XS = normal(2, 3), normal(4, 2, 3)
+FIVE, FIVES = normal(5, 3), normal(4, 5, 3)  # rows that come in no even groups
+UP, DOWN = normal(3, 4), normal(4, 3)
 
 CASES = {
     "no state": Case(lambda w: lambda c, x: ((), ops.tanh(x) * w), (), XS, (NEURON,)),
@@ -199,6 +201,56 @@ CASES = {
         C,
         XS,
         (NEURON, normal(3)),
+    ),
+    "five rows": Case(lambda w, b: lambda c, x: both(ops.tanh(c @ w + x + b)), FIVE, FIVES, (W, NEURON)),
+    "a product of a product": Case(lambda u, d: lambda c, x: both(ops.tanh((c @ u) @ d + x)), C, XS, (UP, DOWN)),
+    "two layers": Case(
+        lambda w, u, d: (
+            lambda c, x: (
+                lambda a: (lambda b: ((a, b), (b, b @ d)))(ops.tanh(c[1] * 0.5 + a @ u))  # the old a is not needed now
+            )(ops.tanh(c[0] @ w + x))
+        ),
+        (FIVE, normal(5, 4)),
+        FIVES,
+        (W, UP, DOWN),
+    ),
+    "a product as a state": Case(lambda w: lambda c, x: ((c[0] @ w, c[1] * c[0] + x), c), (C, FULL), XS, (W,)),
+    "a product as a result": Case(
+        lambda w: lambda c, x: (lambda p: (ops.tanh(p + x), (p, c)))(c @ w), FIVE, FIVES, (W,)
+    ),
+    "swapped products": Case(
+        lambda w, u: lambda c, x: ((c[1] @ w, c[0] @ u + x), c[0] * c[1]), (C, FULL), XS, (W, normal(3, 3))
+    ),
+    "an old state needed late": Case(
+        lambda w, u: lambda c, x: (lambda a: ((a, c[0] * (a @ u) + c[1] * 0.5), c[1]))(ops.tanh(c[0] @ w + c[1] + x)),
+        (C, FULL),
+        XS,
+        (W, normal(3, 3)),
+    ),
+    "reset gate": Case(
+        lambda w, u, v: (
+            lambda c, x: (lambda z, r: both(z * c + (1.0 - z) * ops.tanh(x + (r * c) @ v)))(
+                ops.sigmoid(x + c @ w), ops.sigmoid(c @ u)
+            )
+        ),
+        FIVE,
+        FIVES,
+        (W, normal(3, 3), normal(3, 3)),
+    ),
+    "constants of many shapes beside a product": Case(
+        lambda w, a, b, d: lambda c, x: both(ops.tanh((c @ w) * a + b * x[0] - d * x[1] * c)),
+        FIVE,
+        (FIVES, normal(4, 5, 1)),
+        (W, normal(5, 3), normal(5, 1), normal()),
+    ),
+    "a counter beside a product": Case(
+        lambda w: lambda c, x: ((c[0] + 1, ops.tanh(c[1] @ w) + ops.where(c[0] % 2 == 0, x, -x)), (c[0], c[1])),
+        (ops.zeros((2, 3), "int64"), C),
+        XS,
+        (W,),
+    ),
+    "written twice": Case(
+        lambda w: lambda c, x: (ops.tanh(c * w + x) * (c * w + x), ops.sigmoid(c * w + x)), C, XS, (NEURON,)
     ),
     "one step": Case(lambda w: lambda c, x: both(ops.tanh(c * w + x)), C, XS[:1], (NEURON,)),
     "one step, product": Case(lambda w: lambda c, x: both(ops.tanh(c @ w + x)), C, XS[:1], (W,)),

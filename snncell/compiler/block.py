@@ -1,6 +1,7 @@
 """What a kernel does to a block of elements or rows in one step, as text.
 
-An array of the block holds the elements from `low<k>` to `high<k>`, `count<k>` of them, of a Value whose shape is the
+Arrays have names of a letter and a number, but none that is a cast in generated files (b1, f4, i8, u1, ...). An array of
+the block holds the elements from `low<k>` to `high<k>`, `count<k>` of them, of a Value whose shape is the
 k-th space of the kernel.
 """
 
@@ -47,7 +48,7 @@ class Block:
         for shape, k in self.spaces.items():
             used = [x for phase, values in needs if phase.shape == shape and not phase.product for x in values]
             self.places.append(Places(k, shape, self.rows, self.fixed, list(dict.fromkeys(used))))
-            self.prepare += [f"low{k}, high{k} = low * f{k}, high * f{k}", f"count{k} = high{k} - low{k}"]
+            self.prepare += [f"low{k}, high{k} = low * per{k}, high * per{k}", f"count{k} = high{k} - low{k}"]
             self.prepare += self.places[k].prepare
         self.sizes = [places.sizes for places in self.places]
 
@@ -85,7 +86,7 @@ class Block:
         for n, value in enumerate(sequences):
             homes.setdefault(value, f"g{n}")
         for value in stores.shared:
-            homes[value] = f"b{self._buffers}"
+            homes[value] = f"e{self._buffers}"
             self.prepare.append(f"{homes[value]} = {self.new(value)}")
             self._buffers += 1
         for number, (phase, needed) in enumerate(stores.needs):

@@ -88,8 +88,9 @@ class Body:
                 taped += [(of_entry[parent], value) for parent in parents if parent in of_entry]
         # Where one of several outputs is given, the gradients of the others would not get beyond.
         single = {value for value, x in places.items() if x._entry is not None and len(x._entry.specs) == 1}
-        shapes = {x.shape for x in (*self.carry, *self.ys)}
-        storable = {value for value in single if value.shape in shapes and value not in trace.ambiguous}
+        shapes = {x.shape for x in (*self.carry, *self.ys)}  # a kernel has no place for what is smaller
+        dear = {out for step in trace.steps if step.op.stored for out in step.outputs}
+        storable = {x for x in single if (x.shape in shapes or x in dear) and x not in trace.ambiguous}
         results = {value for value in storable if any(y._data is value for y in self.ys)}
         costs = Costs([x._data for x in self.carry], given, results, storable)
         gradients = [reverse.body.trace.lift(out) for out in reverse.body.outs]

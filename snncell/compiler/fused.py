@@ -36,7 +36,7 @@ SEGMENT_BYTES = 1 << 19  # what the states of a segment that are computed again 
 
 LEGEND = """
 # c0, c1, ...  the states before the first step, with m0, ...: 1, or 0 if one element stands for all
-# n            units (elements, or rows where there are products), block of them at a time, f0, ... elements in each
+# n            units (elements, or rows where there are products), block of them at a time, per0, ... elements in each
 # x0, ...      the sequences, a row for each step, with h0, ...: 1, or 0 if one row stands for all
 # a0, ...      what is the same at every step; s0, ...: numbers; n0_0, ...: lengths of axes
 # last0, ...   the states after the last step; o0, ...: results; q0, ...: sums over time; p0, ...: stored states
@@ -104,7 +104,7 @@ class FusedLoop:
         for n, value in enumerate(self.carry):
             begin += [f"w{n} = last{n}[{block.part(value)}]", *block.each(value, f"w{n}[i] = c{n}[({{}} + i) * m{n}]")]
             if self.storing:
-                row = [f"u{n} = p{n}[turn // every, {block.part(value)}]", *block.each(value, f"u{n}[i] = w{n}[i]")]
+                row = [f"row{n} = p{n}[turn // every, {block.part(value)}]", *block.each(value, f"row{n}[i] = w{n}[i]")]
                 step += ["if turn % every == 0:", *loops.indent(row)]
         for n, value in enumerate(self.summed):
             begin += [f"z{n} = q{n}[{block.part(value)}]", *block.each(value, f"z{n}[i] = 0")]
@@ -117,8 +117,8 @@ class FusedLoop:
         if self.segments:
             once = []
             for n, value in enumerate(states):
-                once += [f"k{n}, u{n} = kept{n}[0], p{n}[segment, {block.part(value)}]"]
-                once += block.each(value, f"k{n}[i] = u{n}[i]")
+                once += [f"k{n}, row{n} = kept{n}[0], p{n}[segment, {block.part(value)}]"]
+                once += block.each(value, f"k{n}[i] = row{n}[i]")
             steps = [f"k{n}, l{n} = kept{n}[turn], kept{n}[turn + 1]" for n in range(len(states))]
             homes = {value: f"k{n}" for n, value in enumerate(states)}
             steps += block.step(again, homes, [f"l{n}" for n in range(len(states))], [], [])
@@ -141,7 +141,7 @@ class FusedLoop:
         flat, rows, number = _array(1), _array(2), dtypes.int64
         arguments: list[tuple[str, Any]] = [(name, number) for name in ("steps", "n", "block", "every")]
         for k, sizes in enumerate(self.block.sizes):
-            arguments += [(f"f{k}", number), *((f"n{k}_{axis}", number) for axis in range(len(sizes)))]
+            arguments += [(f"per{k}", number), *((f"n{k}_{axis}", number) for axis in range(len(sizes)))]
         for n, value in enumerate(self.carry):
             arguments += [(f"c{n}", flat(value, False)), (f"m{n}", number)]
         for n, value in enumerate(self.rows):

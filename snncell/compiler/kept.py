@@ -76,10 +76,11 @@ def what_to_keep(
         elif sources:  # otherwise it is the same at every step, and no part of the loop
             moving.update(step.outputs)
             for out in step.outputs:
-                if step.op.stored:
+                again = not step.op.stored or out not in costs.storable
+                if not again:
                     flow.connect(START, (out, "in"), ENDLESS)
                 for x in sources:
-                    flow.connect((x, "out"), (out, "in"), 0 if step.op.stored else ENDLESS)
+                    flow.connect((x, "out"), (out, "in"), ENDLESS if again else 0)
     for source, value in taped:
         if source in moving and value in moving:
             flow.connect((source, "out"), (value, "in"), ENDLESS)
