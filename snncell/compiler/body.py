@@ -1,8 +1,8 @@
 """The body of a loop over time: one step, traced once, and its reverse.
 
 The reverse of a step is the sweep of its tape, traced on behind the step itself. So it holds the step once more: what
-the sweep needs of the forward is computed again from the carried state, and nothing but that state has to be stored.
-The reverse is a body like any other, with a reverse in turn.
+the sweep needs of the forward is computed again, from the least that has to be stored for it (`kept.py`): a state, or
+what is made of it. The reverse is a body like any other, with a reverse in turn.
 """
 
 from __future__ import annotations

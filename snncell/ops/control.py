@@ -25,7 +25,8 @@ def scan(
     """Run `carry, y = f(carry, x)` for each step of `xs` and collect the ys.
 
     `f` is traced once, and becomes one kernel for the forward and one for the reverse, with the loop inside, if it is
-    elementwise and its states have one shape; else its steps are carried out one by one over the same plan. Whatever
+    elementwise and its states have one shape, or beside that multiplies rows of states, of one batch, by matrices that
+    are the same at every step; else its steps are carried out one by one over the same plan. Whatever
     `f` computes from Tensors that are the same at every step is computed once, before the loop, and what it captures
     has its gradient. `snncell.explain` shows what became of it.
 
@@ -35,7 +36,8 @@ def scan(
         xs: a Tensor (T, ...), or a structure of Tensors with the same T.
         reverse: go from the last step to the first; ys stay in the order of xs.
         checkpoint_every: how many steps apart the carry is stored for the reverse, which computes those between
-            again. Without it every carry is stored, and nothing else.
+            again. Without it, what the reverse needs of each step is stored: of the carry, or of what is computed from
+            it, whichever is least. `snncell.explain` names it.
 
     Returns:
         The last carry, and the ys stacked along a first axis of length T.
