@@ -1,8 +1,8 @@
 """What a kernel does to a block of elements or rows in one step, as text.
 
-Arrays have names of a letter and a number, but none that is a cast in generated files (b1, f4, i8, u1, ...). An array of
-the block holds the elements from `low<k>` to `high<k>`, `count<k>` of them, of a Value whose shape is the
-k-th space of the kernel.
+An array of the block holds the elements from `low<k>` to `high<k>`, `count<k>` of them, of a Value whose shape is the
+k-th space of the kernel. Arrays have names of a letter and a number, but none that is a cast in generated files (b1,
+f4, i8, u1, ...).
 """
 
 from __future__ import annotations
