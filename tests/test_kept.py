@@ -108,7 +108,21 @@ def twice(c: Any, x: Any) -> Any:
     return ops.tanh(c * 0.5 + x) * (c * 0.5 + x), ops.sigmoid(c * 0.5 + x)
 
 
+def merged(c: Any, x: Any) -> Any:
+    z = c + x
+    z = c + x  # the same again: nobody needs the first
+    return ops.tanh(z), z
+
+
+def dropped(c: Any, x: Any) -> Any:
+    p = (c @ W) * 0.5
+    Same()(p)
+    return c, (ops.tanh(c @ W) * p) * x
+
+
 STEPS = {
+    "written again": merged,
+    "a result that is dropped": dropped,
     "a neuron": fires,
     "two results": lambda c, x: (lambda a, b: (a * c + b, a * b))(*Both()(c * 0.7 + x)),
     "an input that only the reverse uses": lambda c, x: (lambda n: (n, n * c))(Ignores()(c + x, c * x)),

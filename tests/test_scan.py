@@ -249,6 +249,21 @@ CASES = {
         XS,
         (W,),
     ),
+    "two states of one value": Case(
+        lambda w: lambda c, x: (lambda n: ((n, n), n))(c[0] * c[1] * w + x), (C, FULL), XS, (NEURON,)
+    ),
+    "states of one product": Case(
+        lambda w: lambda c, x: (lambda n: ((n, n), n))((c[0] * c[1]) @ w + x), (C, FULL), XS, (W,)
+    ),
+    "a product that no state waits for": Case(
+        lambda u: lambda c, x: ((c[0], c[1]), (c[0] @ u) * x), (C, normal(2, 1)), normal(4, 1), (normal(3, 3),)
+    ),
+    "states handed on beside a product": Case(
+        lambda u: lambda c, x: (x, ops.tanh(ops.tanh(c) @ u)), FIVE, FIVES, (normal(3, 1),)
+    ),
+    "a wide product of weights": Case(
+        lambda w: lambda c, x: both(ops.tanh(ops.tanh(c @ w) @ ops.stop_gradient(DOWN)) + x), FIVE, FIVES, (UP,)
+    ),
     "written twice": Case(
         lambda w: lambda c, x: (ops.tanh(c * w + x) * (c * w + x), ops.sigmoid(c * w + x)), C, XS, (NEURON,)
     ),

@@ -29,6 +29,14 @@ from snncell import Parameter, Tensor, grad, jit, nn, ops, surrogate, testing, v
 __all__ = ["plain"]  # a fixture
 
 
+@pytest.mark.parametrize("every", [None, 2])
+def test_no_rows(every):
+    w = ops.ones((3, 3), "float64")
+    total = lambda s, x: ops.scan(lambda v, x: (ops.tanh(v @ w) + x,) * 2, s, x, checkpoint_every=every)[0].sum()  # noqa: E731
+    found = grad(total, (0, 1))(ops.zeros((0, 3), "float64"), ops.zeros((4, 0, 3), "float64"))
+    assert [g.shape for g in found] == [(0, 3), (4, 0, 3)]
+
+
 # --- orders -----------------------------------------------------------------------------------------------------------
 
 

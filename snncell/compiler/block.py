@@ -53,8 +53,8 @@ class Block:
         self.sizes = [places.sizes for places in self.places]
 
     def of(self, value: Value) -> int:
-        """The number of a Value's space; elements are all in one."""
-        return self.spaces.get(value.shape, 0)
+        """The number of a Value's space."""
+        return self.spaces[value.shape]
 
     def part(self, value: Value) -> str:
         """The elements of the block."""

@@ -63,15 +63,17 @@ class FusedLoop:
         self.segments = segments
         self.carry, self.after = owner.carry, parts.after
         # The state before a step is the state after the one before: where both are wanted, they are rows of one array.
-        pairs = zip(self.carry, self.after, strict=True)
-        self.shifted = {
-            c: a for c, a in pairs if c is not a and {c, a}.issubset(parts.sequences) and a not in self.carry
-        }
+        self.shifted: dict[Value, Value] = {}
+        for before, after in zip(self.carry, self.after, strict=True):
+            taken = after in self.carry or after in self.shifted.values()  # one array cannot begin with two states
+            if not taken and {before, after}.issubset(parts.sequences):
+                self.shifted[before] = after
         self.sequences = [value for value in parts.sequences if value not in self.shifted]
         self.summed = owner.summed
         self.steps = leading_to(parts.loop, [*self.after, *self.sequences, *self.summed])
         self.again = leading_to(segments.forward.loop, segments.forward.after) if segments else []
-        self.products = [step for step in (*self.steps, *self.again) if not is_elementwise(step)]
+        everything = [*parts.loop, *(segments.forward.loop if segments else [])]  # as `obstacle` sees it
+        self.products = [step for step in everything if not is_elementwise(step)]
         self._emit({*owner.xs, *(value for step in owner.ahead for value in step.outputs)})
 
     # --- the kernel ---------------------------------------------------------------------------------------------------
@@ -171,7 +173,7 @@ class FusedLoop:
         self.cost = 0
         for step in steps:
             if is_elementwise(step):
-                self.cost += self.widths[self.block.of(step.outputs[0])] * (cost_of([step]) - 1)
+                self.cost += self.widths[self.block.spaces.get(step.outputs[0].shape, 0)] * (cost_of([step]) - 1)
             else:
                 self.cost += math.prod(step.inputs[1].shape) // PRODUCTS_PER_ELEMENT
         self.cost += sum(self.widths)
@@ -202,7 +204,8 @@ class FusedLoop:
             arguments += _sequence(known[value], steps)
         arguments += [np.ascontiguousarray(known[value]).reshape(-1) for value in self.fixed]
         if self.segments:
-            arguments += [np.ascontiguousarray(known[x]).reshape(len(known[x]), -1) for x in self.segments.carry]
+            rows = [np.ascontiguousarray(known[x]) for x in self.segments.carry]
+            arguments += [x.reshape(len(x), math.prod(x.shape[1:])) for x in rows]
         if self.units:
             results = [ys[value] for value in self.sequences]
             self.kernel(steps)(*arguments, *self.numbers, *last, *results, *sums, *stored)
@@ -210,7 +213,7 @@ class FusedLoop:
             [x.reshape(value.shape) for value, x in zip(self.carry, last, strict=True)],
             {value: y.reshape(steps, *value.shape) for value, y in ys.items()},
             {value: x.reshape(value.shape) for value, x in zip(self.summed, sums, strict=True)},
-            [x.reshape(-1, *value.shape) for value, x in zip(self.carry, stored, strict=self.storing)],
+            [x.reshape(len(x), *value.shape) for value, x in zip(self.carry, stored, strict=self.storing)],
         )
 
     def _empty(self, value: Value, *steps: int) -> Any:

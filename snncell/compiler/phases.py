@@ -108,7 +108,7 @@ class Stores:
             if value in carry:
                 continue  # it stays what it is, or has been moved
             at, needed = made.get(value, 0), read.get(carry[n], -1)
-            product = phases[at].product
+            product = value in made and phases[at].product
             free = needed < at or (needed == at and not product)
             if value in made and value not in self.direct and free and not (product and value in sequences):
                 self.direct[value] = n

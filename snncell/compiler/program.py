@@ -94,8 +94,7 @@ def merge_equal(program: Program) -> Program:
         key = (step.op, operands, repr(sorted(step.attrs.items())))
         first = seen.setdefault(key, step)
         if first is step:
-            step.inputs = inputs
-            steps.append(step)
+            steps.append(step if inputs == step.inputs else _with_inputs(step, inputs))
         else:
             replaced.update(zip(step.outputs, first.outputs, strict=True))
     return program._replace(
@@ -103,6 +102,13 @@ def merge_equal(program: Program) -> Program:
         outputs=[replaced.get(value, value) for value in program.outputs],
         written={parameter: replaced.get(value, value) for parameter, value in program.written.items()},
     )
+
+
+def _with_inputs(step: Step, inputs: tuple[Any, ...]) -> Step:
+    """A step with other inputs. The old one stays as it is: it may be part of other Programs."""
+    new = Step(step.op, inputs, step.attrs, step.line)
+    new.outputs = step.outputs
+    return new
 
 
 def drop_dead(program: Program) -> Program:
