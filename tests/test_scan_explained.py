@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from interpreting import as_python, traced
-from test_scan import NEURON, XS, C, Leaky, W, both, close, loop_of, normal, plain
+from test_scan import NEURON, XS, C, Leaky, W, both, close, loop_of, looped, normal, plain
 
 import snncell
 from snncell import Parameter, Tensor, explain, grad, jit, nn, ops, value_and_grad
@@ -191,6 +191,18 @@ def test_a_bias_before_and_a_mean_behind_are_part_of_the_loop():
     expected = value_and_grad(lambda x: total(x, loop_of(Own())), 0, bias)(XS)
     close(step(XS), expected)
     close(jit(step)(XS), expected)
+
+
+def test_a_loop_with_products_takes_in_only_what_has_its_rows():
+    def total(a, b):
+        made = ops.exp(a) * b + 1.0  # of one row, and of two
+        return ops.scan(lambda c, x: both(ops.tanh(c @ W + x)), C, made)[1].sum()
+
+    a, b = normal(4, 1, 3), XS
+    text = explain(total, a, b)
+    assert "scan: one kernel" in text and "no single kernel" not in text
+    expected = looped(lambda c, x: both(ops.tanh(c @ W + x)), C, ops.exp(a) * b + 1.0)[1].sum()
+    close(jit(total)(a, b), expected)
 
 
 def jit_plan(fn):

@@ -105,7 +105,8 @@ def _with_makers(step: Step, makers: dict[Value, Step], order: dict[int, int]) -
     body.ahead = [*(made for _, made in ahead), *body.ahead]
     body.xs, body.consts = [inside for _, inside in kept], [inside for _, inside in consts]
     inputs = [*step.inputs[:first], *(x for x, _ in kept), *(x for x, _ in consts)]
-    return with_body(step, body, inputs, step.outputs)
+    larger = with_body(step, body, inputs, step.outputs)
+    return larger if _is_kernel(larger) else step  # beside a product there is no place for what has other rows
 
 
 def _fits(maker: Step, made: Value) -> bool:
