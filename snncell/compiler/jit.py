@@ -142,13 +142,11 @@ class Jitted:
         if self.reported or self.limit is not None or max(self.stale, len(self.compiled)) < STORM:
             return
         self.reported = True
-        if outdated is not None:
+        if outdated is not None and self.stale >= STORM:
             cause = f"{outdated.changed()} is changed between the calls. Make what changes an argument or a Parameter"
         else:
-            cause = (
-                f"{difference(list(self.compiled)[-1], signature)}. Pad to a few shapes, or pass a number that changes "
-                f"as a Tensor"
-            )
+            other = [known for known in self.compiled if known != signature][-1]
+            cause = f"{difference(other, signature)}. Pad to a few shapes, or pass a number that changes as a Tensor"
         warnings.warn(
             f"jit({self.name}): is traced for the {STORM + 1}th time: {cause}; each trace takes as long as many calls.",
             RuntimeWarning,

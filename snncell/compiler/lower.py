@@ -67,7 +67,8 @@ class Lowered:
         elif stored:
             lines.append("stores for the reverse, of each step, and nothing else:")
             made = {out: f"{step.op.name}, {step.line}" for step in parts.program.steps for out in step.outputs}
-            lines += [f"    {_specs([value])}: {made.get(value, 'the state before it')}" for value in stored]
+            made |= {value: f"state {n} before it" for n, value in enumerate(self.carry, 1)}
+            lines += [f"    {_specs([value])}: {made[value]}" for value in stored]
         if self.segments is not None:
             lines.append(f"computes the states between the stored ones again, {self.segments.every} steps at a time")
         for title, steps_there in (

@@ -54,8 +54,30 @@ _matmul.into = products.matmul_into
 _matmul.over_time = _product_over_time
 _matmul.summed = _sum_of_products
 _matmul.stored = True
-_events = Primitive("events", products.events_of, multiple=True).no_gradient()
-_product_of_events = Primitive("product_of_events", products.product_of_events).no_gradient()
+
+
+class _OfEvents(Primitive):
+    """What products of one matrix share (`compiler/sharing.py`)."""
+
+    def __init__(self, name: str, evaluate: Any, what: str, *, multiple: bool = False) -> None:
+        super().__init__(name, evaluate, multiple=multiple)
+        self.what = what
+        self.differentiable = False
+
+    def explained(self, attrs: dict[str, Any]) -> list[str]:
+        """What it is, for `explain`."""
+        return [self.what]
+
+
+_events = _OfEvents(
+    "events",
+    products.events_of,
+    "finds the elements that are not zero, once for all products of this matrix, unless there are too many",
+    multiple=True,
+)
+_product_of_events = _OfEvents(
+    "product_of_events", products.product_of_events, "multiplies those elements, or all of them by BLAS"
+)
 _events.takes_bytes = _product_of_events.takes_bytes = True
 _matmul.shares = (_events, _product_of_events)
 _matmul.by_rows = "multiply_rows"

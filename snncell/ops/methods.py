@@ -81,10 +81,11 @@ def _array_function(self: Tensor, function: Any, types: Any, args: Any, kwargs: 
 
 
 def _takes_arrays(name: str) -> DTypeError:
-    where = f"\n  at {user_line()}" if STATE.trace is not None else ""
+    traced = STATE.trace is not None  # then there is no array yet
+    rest = f".\n  at {user_line()}" if traced else ", or np.asarray(x) where no gradient is wanted."
     return DTypeError(
         f"np.{name} takes arrays, not Tensors: no gradient would flow through it. Use snncell's operation of "
-        f"that name (ops.exp, ops.maximum, ...), or np.asarray(x) where no gradient is wanted.{where}"
+        f"that name (ops.exp, ops.maximum, ...){rest}"
     )
 
 
