@@ -222,6 +222,14 @@ def test_spikes_that_something_else_takes_are_floats() -> None:
     assert not any(out.dtype == bool for step in program.steps for out in step.outputs)
 
 
+def test_spikes_that_are_states_are_floats() -> None:
+    net = nn.MultiStep(nn.Recurrent(nn.LIFNode(tau=2.0), nn.Dense(20, 20)))
+    w = Parameter(np.ones((20, 20), np.float32))
+    program = optimised(traced(value_and_grad(lambda x: (net(x) @ w).sum(), 0, w), ops.ones((6, 4, 20))))
+    assert [step.op.name for step in program.steps].count("events") == 1
+    assert not any(out.dtype == bool for step in program.steps for out in step.outputs)
+
+
 def test_a_matrix_with_one_user_is_not_prepared() -> None:
     w = Tensor(np.ones((20, 20), np.float32))
     program = optimised(traced(lambda x: x @ w, ops.ones((4, 20))))

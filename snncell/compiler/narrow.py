@@ -52,6 +52,8 @@ def _with_bytes(step: Step, users: dict[Value, list[Step | None]], narrowed: dic
         cast, out = made.get(value), step.outputs[first + n]
         if cast is None or cast.op.truth is None or not _all_look_for_events(out, users):
             continue
+        if inside.outputs.count(value) > 1:
+            continue  # it goes out as floats in any case: as a state, or as another result
         truth = cast.op.truth(cast)
         if truth is not None:
             body.ys[n] = wrap(truth)
