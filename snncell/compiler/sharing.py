@@ -18,7 +18,7 @@ def share(program: Program) -> Program:
     }
     users: dict[Value, list[Step]] = {}
     for step in program.steps:
-        if step.op.shares is not None and all(len(x.shape) == 2 for x in step.inputs):
+        if step.op.shares is not None and step.op.shares[2](*step.inputs):
             first = step.inputs[0]
             users.setdefault(turned.get(first, first), []).append(step)
     shared = {id(step): matrix for matrix, found in users.items() if len(found) > 1 for step in found}
@@ -30,7 +30,7 @@ def share(program: Program) -> Program:
             steps.append(step)
             continue
         assert step.op.shares is not None  # they were chosen by it
-        prepare, product = step.op.shares
+        prepare, product, _ = step.op.shares
         if matrix not in prepared:
             attrs = {"dtype": matrix.dtype}
             before = Step(prepare, (matrix,), attrs, step.line)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from typing import Any
 
 import numpy as np
@@ -70,7 +71,7 @@ def events_of(x: Any, *, dtype: Any) -> tuple[Any, Any, Any]:
 def product_of_events(x: Any, places: Any, values: Any, counts: Any, y: Any, *, turned: bool) -> Any:
     """`x @ y`, or if `turned`, `x.T @ y`, for an `x` whose events are known."""
     left = x.T if turned else x
-    known = len(counts) and counts[0] >= 0 and values.dtype == y.dtype and _is_worth_it(left, y)
+    known = len(counts) and counts[0] >= 0 and values.dtype == y.dtype and may_pay(left, y)
     if not known or counts.sum() >= _limit(left, y, turned) * x.size:
         return matmul(left.astype(y.dtype, copy=False), y)
     out = empty((len(left), y.shape[1]), y.dtype)
@@ -80,11 +81,14 @@ def product_of_events(x: Any, places: Any, values: Any, counts: Any, y: Any, *, 
 
 def _may_be_events(x: Any, y: Any) -> bool:
     """Whether a product is of a kind and a size at which it pays to look for events."""
-    return bool(x.dtype == y.dtype and x.dtype.kind == "f" and x.dtype.itemsize >= 4 and _is_worth_it(x, y))
+    return bool(x.dtype == y.dtype and x.dtype.kind == "f" and x.dtype.itemsize >= 4 and may_pay(x, y))
 
 
-def _is_worth_it(x: Any, y: Any) -> bool:
-    return bool(x.size * y.shape[1] >= LEAST_WORK and y.shape[1] >= LEAST_COLUMNS)
+def may_pay(x: Any, y: Any) -> bool:
+    """Whether a product of matrices of these shapes is of a size at which it pays to look for events."""
+    if not len(x.shape) == len(y.shape) == 2:
+        return False
+    return math.prod(x.shape) * int(y.shape[1]) >= LEAST_WORK and int(y.shape[1]) >= LEAST_COLUMNS
 
 
 def _limit(x: Any, y: Any, turned: bool) -> float:

@@ -79,7 +79,7 @@ _product_of_events = _OfEvents(
     "product_of_events", products.product_of_events, "multiplies those elements, or all of them by BLAS"
 )
 _events.takes_bytes = _product_of_events.takes_bytes = True
-_matmul.shares = (_events, _product_of_events)
+_matmul.shares = (_events, _product_of_events, products.may_pay)
 _matmul.by_rows = "multiply_rows"
 
 

@@ -50,9 +50,10 @@ class Primitive:
     pruned: Callable[..., Any] | None = None  # (step, Values that are needed): the step without its other outputs
     summed: Callable[..., Any] | None = None  # the same, added up over time
     stored = False  # whether a loop over time stores its result for the reverse: to compute it again would take long
-    # What several products of one matrix share: the operation that prepares it, (matrix) -> prepared, ..., and the one
-    # that then takes its place, (matrix, prepared, ..., other operand) with `turned`, if it takes the transpose.
-    shares: tuple[Primitive, Primitive] | None = None
+    # What several products of one matrix share: the operation that prepares it, (matrix) -> prepared, ..., the one that
+    # then takes its place, (matrix, prepared, ..., other operand) with `turned`, if it takes the transpose, and whether
+    # that can pay, for operands of these shapes.
+    shares: tuple[Primitive, Primitive, Callable[..., bool]] | None = None
     takes_bytes = False  # whether its first operand may be of booleans that stand for 0 and 1
     truth: Callable[..., Any] | None = None  # (step): the Value of booleans that its result is 0 and 1 for, if it is
     turns: Callable[..., bool] | None = None  # (attrs): whether it gives the transpose of a matrix
