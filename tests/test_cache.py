@@ -573,3 +573,41 @@ def test_a_full_cache_that_cannot_be_written_is_read(folder: Path, monkeypatch: 
         warnings.simplefilter("error")
         assert again() == 3.25
     assert counts() == (1, 0)
+
+
+# --- helper functions -------------------------------------------------------------------------------------------------
+
+RECURRENT = """
+import sys
+import numpy as np
+from snncell import Tensor, nn
+from snncell.kernels import policy
+
+width = int(sys.argv[1])
+weight = np.eye(width, dtype=np.float32)
+cell = nn.Recurrent(nn.LIFNode(decay_input=width == 4), nn.Dense(width, width, Tensor(weight), has_bias=False))
+out = nn.MultiStep(cell)(Tensor(np.ones((3, 2, width), np.float32)))
+counts = [(h.__name__, sum(h.stats.cache_hits.values()), sum(h.stats.cache_misses.values())) for h in policy.HELPERS]
+print(out.asnumpy().sum(), {name: (hits, misses) for name, hits, misses in counts if hits + misses})
+"""
+
+
+@pytest.mark.compiled
+def test_another_neuron_finds_the_helper_functions_compiled(tmp_path: Path) -> None:
+    def ran(width: int) -> str:
+        environment = {**os.environ, "SNNCELL_CACHE_DIR": str(tmp_path)}
+        command = [sys.executable, "-W", "error", "-c", RECURRENT, str(width)]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+    first = ran(4)
+    assert "'multiply_rows': (0, 1)" in first
+    second = ran(5)  # another neuron, and so another kernel
+    assert "'multiply_rows': (1, 0)" in second
+    for path in tmp_path.iterdir():
+        if path.name.startswith("scan_"):
+            path.unlink()
+        elif path.name.startswith("multiply_rows_"):
+            path.write_bytes(path.read_bytes()[:-100])  # cut short: compiled again
+    third = ran(4)
+    assert "'multiply_rows': (0, 1)" in third
+    assert third.split()[0] == first.split()[0]

@@ -17,13 +17,14 @@ from snncell.compiler.program import Program, drop_dead, fold, users_of, values_
 from snncell.compiler.scan import Scan, with_body
 from snncell.compiler.sharing import share
 from snncell.compiler.split import is_elementwise
+from snncell.compiler.totals import early
 from snncell.tape.tensor import Tensor, wrap
 from snncell.tape.tracing import Step, Value
 
 
 def optimised(program: Program) -> Program:
     """What is planned: the Program with constants folded, and with loops and products that share with neighbours."""
-    return narrow(drop_dead(share(absorb(fold(program)))))
+    return narrow(drop_dead(share(absorb(early(fold(program))))))
 
 
 def absorb(program: Program) -> Program:

@@ -64,9 +64,19 @@ def build(name: str, source: str, signature: Sequence[Any], parallel: bool) -> C
         if kept and os.environ.get("SNNCELL_DEBUG") == "1":
             sys.stderr.write(f"snncell: {path}\n")
         function = getattr(_load(path, source), name)
+        if kept:
+            _keep_helpers(path.parent)
         kernel = policy.compile_kernel(function, signature, parallel, _CodeFile(path) if kept else None)
         _built[key] = kernel
     return kernel
+
+
+def _keep_helpers(folder: Path) -> None:
+    """Let the helper functions that kernels call have files of their own: to compile them takes as long as a neuron."""
+    for helper in policy.HELPERS:
+        if getattr(helper._cache, "cache_path", None) != str(folder):
+            digest = _digest(helper.__name__, parallel=False)  # with that of the file it stands in
+            _CodeFile(folder / f"{helper.__name__}_{digest}.py").attach(helper)
 
 
 def _digest(code: str, parallel: bool) -> str:

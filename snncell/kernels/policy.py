@@ -21,6 +21,7 @@ CALL_COST = 5
 _F = TypeVar("_F", bound=Callable[..., Any])
 _threads_chosen = False
 _choosing = threading.Lock()
+HELPERS: list[Any] = []  # the helper functions that have been imported; `build` keeps their compiled code on disk
 
 
 def compile_kernel(
@@ -90,10 +91,12 @@ def scalar_function(function: _F) -> _F:
 
 
 def helper_function(function: _F) -> _F:
-    """A decorator: make a function of arrays callable from generated loops, compiled once for each that does."""
+    """A decorator: make a function of arrays callable from generated loops, compiled once for each kind."""
     numba: Any = importlib.import_module("numba")  # see compile_kernel
 
     compiled: _F = numba.njit(error_model="numpy", fastmath=False)(function)  # as in the loops
+    if not numba.config.DISABLE_JIT:
+        HELPERS.append(compiled)
     return compiled
 
 

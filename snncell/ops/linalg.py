@@ -14,6 +14,7 @@ from snncell.kernels.threads import BLAS
 from snncell.ops import creation as new, shape as sh
 from snncell.ops.base import as_tensor, primitive, same_dtype
 from snncell.ops.elementwise import conj
+from snncell.ops.reduce import sum_primitive
 from snncell.tape.primitive import Primitive
 from snncell.tape.tensor import Tensor
 
@@ -81,6 +82,7 @@ _product_of_events = _OfEvents(
 _events.takes_bytes = _product_of_events.takes_bytes = True
 _matmul.shares = (_events, _product_of_events, products.may_pay)
 _matmul.by_rows = "multiply_rows"
+_matmul.total = sum_primitive
 
 
 @_matmul.def_bprop

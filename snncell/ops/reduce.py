@@ -34,7 +34,7 @@ def _highest(dtype: Any) -> str:
     return "True" if dtype.kind == "b" else str(np.iinfo(dtype).max)
 
 
-_sum = Reduction(
+sum_primitive = _sum = Reduction(
     "sum", lambda x, axis, keepdims: np.sum(x, axis, x.dtype, keepdims=keepdims), "{0} + {1}", lambda dtype: "0"
 )
 _max = Reduction("max", lambda x, axis, keepdims: np.max(x, axis, keepdims=keepdims), LOOP["maximum"], _lowest)
@@ -44,6 +44,7 @@ _any = Reduction(
 )
 _all = Reduction("all", lambda x, axis, keepdims: np.all(x, axis, keepdims=keepdims), "{0} & {1}", lambda dtype: "True")
 _sum.additive = True
+_sum.repeated = el.mul
 _any.no_gradient()
 _all.no_gradient()
 

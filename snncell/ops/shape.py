@@ -23,7 +23,7 @@ def _reshape(x: Any, shape: tuple[int, ...]) -> Any:
     return x.reshape(shape)
 
 
-_reshape.additive = _reshape.view = True
+_reshape.additive = _reshape.view = _reshape.keeps_order = True
 _reshape.over_time = lambda arrays, moving, attrs: arrays[0].reshape(len(arrays[0]), *attrs["shape"])
 
 
@@ -135,7 +135,7 @@ def _broadcast_to(x: Any, shape: tuple[int, ...]) -> Any:
     return np.broadcast_to(x, shape)
 
 
-_broadcast_to.view = True
+_broadcast_to.view = _broadcast_to.repeats = True
 
 
 @_broadcast_to.def_bprop

@@ -47,6 +47,11 @@ class Primitive:
     over_time: Callable[..., Any] | None = None  # (arrays, whether each has a first axis of time, attrs): all steps
     into: Callable[..., Any] | None = None  # (out, *arrays): the same, put into an array that is there
     view = False  # whether it gives the same elements in another order or shape, and moves none
+    keeps_order = False  # whether it gives the same elements in the same order, in another shape
+    repeats = False  # whether it gives the same elements along further axes
+    # Of a product of rows with a matrix: the sum that may as well be taken of the rows (`compiler/totals.py`).
+    total: Primitive | None = None
+    repeated: Primitive | None = None  # of a sum: the operation, with their number, that joins elements that are equal
     pruned: Callable[..., Any] | None = None  # (step, Values that are needed): the step without its other outputs
     summed: Callable[..., Any] | None = None  # the same, added up over time
     stored = False  # whether a loop over time stores its result for the reverse: to compute it again would take long

@@ -1,0 +1,122 @@
+"""Sums over time are taken before products, and equal rows are multiplied once: the same values, a T-th of the work."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from snncell import Tensor, explain, grad, jit, nn, ops
+
+T, B, N = 7, 3, 5
+
+
+def array(*shape: int, seed: int = 0) -> Any:
+    return Tensor(np.random.default_rng(seed).normal(size=shape))
+
+
+def rows_multiplied(f: Callable[..., Any], *inputs: Any) -> list[int]:
+    """The number of multiplications of each product in what `f` becomes, over those of its matrix of weights."""
+    shape = r"%\d+:float64\[([\d,]+)\] = "
+    text = explain(f, *inputs)
+    sizes = dict(re.findall(r"%(\d+):float64\[([\d,]+)\]", text))
+    found = re.findall(shape + r"matmul\(%(\d+), %\d+\)", text)
+    return [int(np.prod([int(n) for n in sizes[x].split(",")])) * int(out.split(",")[-1]) for out, x in found]
+
+
+W, V, BIAS = array(N, 4, seed=1), array(4, 2, seed=2), array(4, seed=3)
+
+EARLY: dict[str, tuple[Callable[..., Any], list[int]]] = {
+    "mean": (lambda x, w, v, b: ops.matmul(x, w).mean(0), [B * N * 4]),
+    "sum": (lambda x, w, v, b: ops.matmul(x, w).sum(0), [B * N * 4]),
+    "bias": (lambda x, w, v, b: (ops.matmul(x, w) + b).mean(0), [B * N * 4]),
+    "bias before": (lambda x, w, v, b: (b - ops.matmul(x, w)).mean(0), [B * N * 4]),
+    "negative": (lambda x, w, v, b: ops.neg(ops.matmul(x, w)).sum(0), [B * N * 4]),
+    "two layers": (lambda x, w, v, b: ops.matmul(ops.matmul(x, w) + b, v).mean(0), [B * N * 4, B * 4 * 2]),
+    "all axes": (lambda x, w, v, b: (ops.matmul(x, w) + b).sum(), [N * 4]),
+    "time and batch": (lambda x, w, v, b: (ops.matmul(x, w) + b).mean((0, 1)), [N * 4]),
+    "a bias for each of the batch": (lambda x, w, v, b: (ops.matmul(x, w) + b[:3, None]).sum(0), [B * N * 4]),
+}
+LATE: dict[str, Callable[..., Any]] = {
+    "another axis": lambda x, w, v, b: ops.matmul(x, w).sum(1),
+    "kept": lambda x, w, v, b: ops.matmul(x, w).sum(0, keepdims=True),
+    "wanted itself": lambda x, w, v, b: (ops.matmul(x, w).sum(0), ops.matmul(x, w).max(0)),
+    "not linear": lambda x, w, v, b: ops.tanh(ops.matmul(x, w)).sum(0),
+    "squared": lambda x, w, v, b: ops.square(ops.matmul(x, w)).sum(0),
+    "two products": lambda x, w, v, b: (ops.matmul(x, w) + ops.matmul(x * 2.0, w)).sum(0),
+    "a bias for each step": lambda x, w, v, b: (ops.matmul(x, w) + x[:, :, :1]).sum(0),
+    "largest": lambda x, w, v, b: ops.matmul(x, w).max(0),
+    "other rows": lambda x, w, v, b: ops.matmul(x, w).reshape(B, T, 4).sum(0),
+    "folded": lambda x, w, v, b: ops.matmul(x, w).reshape(T, B * 4).sum(0),
+}
+
+
+def check(f: Callable[..., Any]) -> None:
+    """Values and gradients of the jitted function beside the eager ones."""
+    inputs = (array(T, B, N), W, V, BIAS)
+
+    def loss(*xs: Any) -> Any:
+        outs = f(*xs)
+        return sum(((out * out).sum() + out.sum() for out in (outs if isinstance(outs, tuple) else (outs,))), 0.0)
+
+    for g in (f, loss, grad(loss, (0, 1, 2, 3)), grad(lambda *xs: (grad(loss, 1)(*xs) ** 2).sum(), (0, 1))):
+        found, expected = jit(g)(*inputs), g(*inputs)
+        pairs = zip(found, expected, strict=True) if isinstance(found, tuple) else [(found, expected)]
+        for one, other in pairs:
+            np.testing.assert_allclose(one.asnumpy(), other.asnumpy(), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", EARLY)
+def test_a_sum_over_time_is_taken_before_the_product(name: str) -> None:
+    f, expected = EARLY[name]
+    assert rows_multiplied(f, array(T, B, N), W, V, BIAS) == expected
+    check(f)
+
+
+@pytest.mark.parametrize("name", LATE)
+def test_what_is_no_sum_of_rows_over_time_stays_behind_the_product(name: str) -> None:
+    found = rows_multiplied(LATE[name], array(T, B, N), W, V, BIAS)
+    assert found and set(found) == {T * B * N * 4}
+    check(LATE[name])
+
+
+def test_the_reverse_multiplies_equal_gradients_once() -> None:
+    inputs = (array(T, B, N), W, V, BIAS)
+
+    def loss(x: Tensor, w: Tensor, v: Tensor, b: Tensor) -> Any:
+        return ops.square((ops.matmul(ops.matmul(x, w) + b, v)).mean(0)).sum()
+
+    found = rows_multiplied(grad(loss, (0, 1, 2, 3)), *inputs)
+    first, second = B * N * 4, B * 4 * 2
+    assert sorted(found) == sorted([first, second] * 3)  # forward, gradients of what goes in, gradients of the weights
+    check(loss)
+
+
+def test_a_loss_of_each_step_is_multiplied_for_each() -> None:
+    found = rows_multiplied(grad(lambda x, w: ops.square(ops.matmul(x, w)).sum(0).sum(), (0, 1)), array(T, B, N), W)
+    assert set(found) == {T * B * N * 4}
+
+
+def test_one_step_stays_as_it_is() -> None:
+    f = EARLY["bias"][0]
+    assert rows_multiplied(f, array(1, B, N), W, V, BIAS) == [B * N * 4]
+    np.testing.assert_allclose(
+        jit(f)(array(1, B, N), W, V, BIAS).asnumpy(), f(array(1, B, N), W, V, BIAS).asnumpy(), rtol=1e-12
+    )
+
+
+@pytest.mark.compiled
+def test_a_readout_of_a_rate_needs_no_spikes_of_each_step() -> None:
+    layer, readout = nn.MultiStep(nn.LIFNode()), nn.Dense(N, 2)
+
+    def rate(x: Tensor) -> Any:
+        return readout(layer(x)).mean(0)
+
+    x = Tensor(np.random.default_rng(0).normal(size=(T, B, N)).astype(np.float32) * 2)
+    spikes = f"float32[{T},{B},{N}]"
+    assert explain(rate, x).count(spikes) == 1  # what goes in
+    assert explain(lambda x: readout(layer(x)).max(0), x).count(spikes) > 1
+    np.testing.assert_allclose(jit(rate)(x).asnumpy(), rate(x).asnumpy(), rtol=1e-5, atol=1e-6)
