@@ -14,9 +14,10 @@ from snncell import config
 from snncell.calls import innermost_call, refuse_arguments
 from snncell.compiler.jit import Jitted
 from snncell.errors import AssignError, SnncellError
+from snncell.kernels.space import DEVICE, IN_USE
 from snncell.reverse import run_with_bprop
 from snncell.tape.parameter import Parameter
-from snncell.tape.state import STATE
+from snncell.tape.state import STATE, settings
 from snncell.tape.tensor import Tensor
 
 _SIMPLE = (bool, int, float, str, bytes, type(None))
@@ -190,9 +191,13 @@ class Cell:
         return self
 
     def to(self, device: str) -> Cell:
-        """This Cell with its Parameters on `device`."""
+        """This Cell with its Parameters on `device`, "cpu" or "gpu".
+
+        Raises:
+            DeviceError: for another name, or where there is no GPU, saying what is missing.
+        """
         for parameter in self.get_parameters():
-            parameter.to(device)
+            parameter.move(device)
         return self
 
     def extend_repr(self) -> str:
@@ -225,6 +230,9 @@ class Cell:
             if isinstance(arg, np.ndarray):
                 args = tuple([Tensor(x) if isinstance(x, np.ndarray) else x for x in args])
                 break
+        if IN_USE and STATE.space is None and any(isinstance(x, Tensor) and x.device == "gpu" for x in args):
+            with settings(space=DEVICE):  # what this Cell makes, as the states of a neuron, is where its inputs are
+                return self._run(*args, **kwargs)
         for hook in self._pre_hooks.values():
             changed = hook(self, args)
             if changed is not None:

@@ -55,6 +55,10 @@ class DeviceError(SnncellError, RuntimeError):
     """A device that is not there, or an operation that has no rule for it."""
 
 
+class DeviceMemoryError(DeviceError, MemoryError):
+    """A device whose memory has no room for an array, even after what freed arrays left behind was given back."""
+
+
 class CheckpointError(SnncellError, ValueError):
     """A checkpoint that is missing, damaged, or does not fit the Cell."""
 

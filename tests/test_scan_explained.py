@@ -206,7 +206,7 @@ def test_a_loop_with_products_takes_in_only_what_has_its_rows():
 
 
 def jit_plan(fn):
-    return jit(fn).lookup((XS,), {})[0].plan
+    return jit(fn).lookup((XS,), {})[0].plan([XS._data])
 
 
 def test_a_sequence_that_others_need_too_stays_outside():

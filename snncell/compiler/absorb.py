@@ -18,13 +18,15 @@ from snncell.compiler.scan import Scan, with_body
 from snncell.compiler.sharing import share
 from snncell.compiler.split import is_elementwise
 from snncell.compiler.totals import early
+from snncell.kernels.space import HOST, Space
 from snncell.tape.tensor import Tensor, wrap
 from snncell.tape.tracing import Step, Value
 
 
-def optimised(program: Program) -> Program:
+def optimised(program: Program, space: Space = HOST) -> Program:
     """What is planned: the Program with constants folded, and with loops and products that share with neighbours."""
-    return narrow(drop_dead(share(absorb(early(fold(program))))))
+    whole = absorb(early(fold(program)))
+    return narrow(drop_dead(share(whole))) if space is HOST else whole  # on the device products are dense
 
 
 def absorb(program: Program) -> Program:

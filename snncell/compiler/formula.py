@@ -51,7 +51,9 @@ class Elementwise(Primitive):
         self.formula = formula
         self.rule = rule
         self.arity = formula.__code__.co_argcount
-        self._templates: dict[str, str] = {}  # the expression for each kind of literals, with places for the operands
+        self._templates: dict[
+            tuple[str, bool], str
+        ] = {}  # the expression for each kind of literals, with places for the operands
         self.integer_loops = True  # whether a generated loop may compute it on integers
 
     @property
@@ -81,11 +83,15 @@ class Elementwise(Primitive):
             return super().abstract(inputs, attrs)
         return [(shape, np.dtype(bool) if self.rule in ("compare", "test", "logical") else dtype)]
 
+    def on_device(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
+        """A kernel of its own (`compiler/single.py`, which stands above)."""
+        raise NotImplementedError
+
     def over_time(self, arrays: Sequence[Any], moving: Sequence[bool], attrs: dict[str, Any]) -> Any:
         """The formula for all steps of a loop over time: axes of length 1 are put behind that of time."""
         ndim = max(np.ndim(x) - moves for x, moves in zip(arrays, moving, strict=True))
         aligned = [_with_axes(x, ndim) if moves else x for x, moves in zip(arrays, moving, strict=True)]
-        return self.evaluate(*aligned, **attrs)
+        return self.run_here(aligned, arrays, attrs)
 
     @cached_property
     def slow_calls(self) -> int:
@@ -100,14 +106,21 @@ class Elementwise(Primitive):
     def _parsed(self) -> tuple[list[str], ast.expr]:
         return _parse(self.formula)
 
-    def expression(self, operands: Sequence[str], literal: str) -> str:
-        """The formula as an expression of `operands`; `literal` is the name that casts a number in it."""
-        if literal not in self._templates:
-            names, body = self._parsed
-            places = {name: f"OPERAND{n}" for n, name in enumerate(names)}
+    def expression(self, operands: Sequence[str], literal: str, names: dict[str, str] = LOOP) -> str:
+        """The formula as an expression of `operands`.
+
+        Args:
+            operands: what takes the places of the arguments.
+            literal: the name that casts a number in it.
+            names: what the functions in it are called, `LOOP` or `CUDA` of `kernels/scalar.py`.
+        """
+        key = (literal, names is LOOP)
+        if key not in self._templates:
+            arguments, body = self._parsed
+            places = {name: f"OPERAND{n}" for n, name in enumerate(arguments)}
             # A copy: the transformer changes the tree it walks.
-            self._templates[literal] = ast.unparse(_Fill(places, literal).visit(copy.deepcopy(body)))
-        return _PLACE.sub(lambda found: operands[int(found[1])], self._templates[literal])
+            self._templates[key] = ast.unparse(_Fill(places, literal, names).visit(copy.deepcopy(body)))
+        return _PLACE.sub(lambda found: operands[int(found[1])], self._templates[key])
 
 
 class Reduction(Primitive):
@@ -124,9 +137,14 @@ class Reduction(Primitive):
         self.join = join
         self.start = start
 
+    def on_device(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
+        """A kernel of its own (`compiler/single.py`, which stands above)."""
+        raise NotImplementedError
+
     def over_time(self, arrays: Sequence[Any], moving: Sequence[bool], attrs: dict[str, Any]) -> Any:
         """The reduction within each step."""
-        return self.evaluate(arrays[0], axis=tuple(axis + 1 for axis in attrs["axis"]), keepdims=attrs["keepdims"])
+        attrs = {"axis": tuple(axis + 1 for axis in attrs["axis"]), "keepdims": attrs["keepdims"]}
+        return self.run_here(arrays, arrays, attrs)
 
     def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
         (x,) = inputs
@@ -174,9 +192,10 @@ def _parse(formula: Callable[..., Any]) -> tuple[list[str], ast.expr]:
 class _Fill(ast.NodeTransformer):
     """Puts operands in the places of a formula's arguments, and loop functions in the places of its names."""
 
-    def __init__(self, operands: dict[str, str], literal: str) -> None:
+    def __init__(self, operands: dict[str, str], literal: str, names: dict[str, str]) -> None:
         self.operands = operands
         self.literal = literal
+        self.names = names
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         return ast.Name(self.operands[node.id])
@@ -187,7 +206,8 @@ class _Fill(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.expr:
         assert isinstance(node.func, ast.Name)  # formulas call names only
         arguments = [ast.unparse(self.visit(argument)) for argument in node.args]
-        return _expression(LOOP[node.func.id].format(*(f"({argument})" for argument in arguments), cast=self.literal))
+        found = self.names[node.func.id]
+        return _expression(found.format(*(f"({argument})" for argument in arguments), cast=self.literal))
 
 
 def _expression(text: str) -> ast.expr:

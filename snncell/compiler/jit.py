@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from snncell.compiler.absorb import optimised
 from snncell.compiler.linked import Linked
 from snncell.compiler.plan import Plan
+from snncell.compiler.plans import Plans
 from snncell.compiler.program import from_trace
 from snncell.compiler.report import report
 from snncell.errors import ArgumentError, TraceError
@@ -54,11 +54,12 @@ class Compiled:
             self.versions = [(cell, cell.version) for cell in trace.cells]
             self.containers = [(held, list(map(id, _items(held))), _items(held)) for held in _containers(trace.cells)]
             self.trained = [(parameter, parameter.requires_grad) for parameter in trace.parameters]
-            self.linked = self.plan = None
+            self.linked = self.plans = None
             if taped:
                 self.linked = Linked(f"jit({name})", trace, tape.live(), stand_ins, outs, self.up_to_date)
         if not taped:
-            self.plan = Plan(optimised(from_trace(trace, outputs)))
+            self.plans = Plans(from_trace(trace, outputs))
+            self.plans.of([leaf._data for leaf in leaves])  # what cannot be compiled is said now
 
     def up_to_date(self) -> bool:
         """Whether no Cell that was traced, no list or dict it holds, and no requires_grad has been changed since."""
@@ -78,12 +79,17 @@ class Compiled:
                 return f"requires_grad of Parameter {parameter.name!r}"
         return "a list or dict of a Cell"
 
+    def plan(self, arrays: Sequence[Any]) -> Plan:
+        """What is replayed for these arguments; on a tape there is no such plan."""
+        assert self.plans is not None  # the caller's choice
+        return self.plans.of(arrays)
+
     def __call__(self, leaves: Sequence[Tensor]) -> Any:
         if self.linked is not None:
             results = self.linked(leaves)
         else:
-            assert self.plan is not None  # one of the two is there
-            results = tuple([wrap(array) for array in self.plan.replay([leaf._data for leaf in leaves])])
+            arrays = [leaf._data for leaf in leaves]
+            results = tuple([wrap(array) for array in self.plan(arrays).replay(arrays)])
         return structure.unflatten(self.structure_of_out, results)
 
 
@@ -156,9 +162,8 @@ class Jitted:
     def explain(self, *args: Any, **kwargs: Any) -> str:
         """What it becomes for these arguments, as text; see `explain`."""
         with recording_on(None):
-            plan = self.lookup(args, kwargs)[0].plan
-        assert plan is not None  # there is one without a tape
-        return report(self.name, plan)
+            compiled, leaves = self.lookup(args, kwargs)
+        return report(self.name, compiled.plan([leaf._data for leaf in leaves]))
 
 
 def difference(old: Any, new: Any) -> str:

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from snncell.compiler.absorb import optimised
-from snncell.compiler.plan import Plan
+from snncell.compiler.plans import Plans
 from snncell.compiler.program import from_trace, interpret
 from snncell.errors import GradientError
 from snncell.tape.primitive import custom, rebuilt
@@ -56,7 +55,7 @@ class Linked:
         self.up_to_date = up_to_date
         self.smooth = STATE.smooth
         self._residuals: list[Tensor] | None = None
-        self._plans: dict[bool, Plan] = {}
+        self._plans: dict[bool, Plans] = {}
         self._reverses: dict[tuple[int, ...], _Reversed] = {}
 
     def __call__(self, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -85,11 +84,12 @@ class Linked:
         with TRACING:
             if residuals not in self._plans:
                 wanted = [*self.outs, *(self.residuals() if residuals else ())]
-                self._plans[residuals] = Plan(optimised(from_trace(self.trace, [x._data for x in wanted])))
-        plan = self._plans[residuals]
+                self._plans[residuals] = Plans(from_trace(self.trace, [x._data for x in wanted]))
+        plans = self._plans[residuals]
         if STATE.trace is not None:
-            return tuple(interpret(plan.program, given))
-        return tuple(wrap(array) for array in plan.replay([x._data for x in given]))
+            return tuple(interpret(plans.program, given))
+        arrays = [x._data for x in given]
+        return tuple(wrap(array) for array in plans.of(arrays).replay(arrays))
 
     def pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
         """The gradients of the inputs from those of the results and, in higher orders, of the residuals."""

@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 
 from snncell.compiler.body import Body
+from snncell.compiler.device_loop import DeviceLoop
 from snncell.compiler.fused import FusedLoop
 from snncell.compiler.obstacles import obstacle
 from snncell.compiler.program import by_line, values_in
-from snncell.compiler.split import split
+from snncell.compiler.split import is_elementwise, split
 from snncell.compiler.stepwise import StepLoop
+from snncell.kernels.space import DEVICE, HOST, IN_USE, Space, space_of
 from snncell.tape.tracing import Step, Value
 
 
@@ -51,13 +53,31 @@ class Lowered:
         computed = {*self.carry, *(segments.carry if segments else ())}.union(*(s.outputs for s in self.parts.loop))
         self.summed = [value for value in self.parts.summed if value in computed]
         self.reason = obstacle(self, segments)
-        kind = FusedLoop if self.reason is None else StepLoop
-        self.loop: FusedLoop | StepLoop = kind(self, every, segments)
+        self._loops: dict[Space, FusedLoop | DeviceLoop | StepLoop] = {}
+        self.loop = self.loop_in(HOST)
 
-    def explained(self, steps: int) -> list[str]:
-        """What it became, and why."""
+    def loop_in(self, space: Space) -> FusedLoop | DeviceLoop | StepLoop:
+        """What runs the steps where the arrays are."""
+        if space not in self._loops:
+            self._loops[space] = self._made(space)
+        return self._loops[space]
+
+    def _made(self, space: Space) -> FusedLoop | DeviceLoop | StepLoop:
+        if self.reason is not None:
+            return StepLoop(self, self.every, self.segments, space)
+        if space is HOST:
+            return FusedLoop(self, self.every, self.segments)
+        if all(is_elementwise(step) for step in self._steps()):
+            return DeviceLoop(self, self.every, self.segments)
+        return StepLoop(self, self.every, self.segments, space)  # a product is the library's
+
+    def _steps(self) -> list[Step]:
+        return [*self.parts.loop, *(self.segments.forward.loop if self.segments else [])]
+
+    def explained(self, steps: int, space: Space) -> list[str]:
+        """What it became in a place, and why."""
         parts = self.parts
-        lines = [f"{self.who}: {self.loop.explained(steps)}"]
+        lines = [f"{self.who}: {self.loop_in(space).explained(steps)}"]
         if self.reason is not None:
             lines.append(f"no single kernel, because {self.reason}")
         kept = set(map(id, self.body.kept or ()))
@@ -97,7 +117,11 @@ class Lowered:
         for step in self.ahead:
             known.update(zip(step.outputs, _over_time(step.op.over_time, step, known, moving), strict=True))
             moving.update(step.outputs)
-        last, sequences, totals, stored = self.loop.run(known, moving, steps)
+        loop, space = self.loop, HOST
+        if IN_USE and any(space_of(array) is DEVICE for array in arrays):
+            known = {value: DEVICE.taken(array, f"{self.who}: an operand") for value, array in known.items()}
+            loop, space = self.loop_in(DEVICE), DEVICE
+        last, sequences, totals, stored = loop.run(known, moving, steps)
         known.update(sequences)
         moving.update(sequences)
         for step in parts.behind:
@@ -106,14 +130,14 @@ class Lowered:
         added_up = [x for step in parts.totals if step.op.additive for x in values_in(step)]
         for value in (*parts.summed, *parts.sums, *added_up):
             if value not in totals and value in known:
-                totals[value] = known[value].sum(0) if value in moving else known[value] * steps
+                totals[value] = space.sum(known[value]) if value in moving else space.times(known[value], steps)
         for step in parts.totals:
             if step.op.additive:
                 totals.update(zip(step.outputs, _evaluated(step, totals), strict=True))
             else:
                 totals.update(zip(step.outputs, _over_time(step.op.summed, step, known, moving), strict=True))
         ys = [known[y] if y in moving else np.broadcast_to(known[y], (steps, *y.shape)) for y in parts.ys]
-        sums = [totals[value].astype(value.dtype, copy=False) for value in parts.sums]
+        sums = [space.cast(totals[value], value.dtype) for value in parts.sums]
         return (*last, *ys, *sums, *stored)
 
 
@@ -133,7 +157,7 @@ def _over_time(rule: Any, step: Step, known: dict[Value, Any], moving: set[Value
     """A step by one of its operation's rules for whole sequences."""
     arrays = [known[x] if isinstance(x, Value) else x for x in step.inputs]
     out = rule(arrays, [x in moving for x in step.inputs], step.attrs)
-    return (np.asarray(out, step.outputs[0].dtype),)
+    return (out if space_of(out) is DEVICE else np.asarray(out, step.outputs[0].dtype),)
 
 
 def _specs(values: Sequence[Value]) -> str:

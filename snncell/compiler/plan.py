@@ -12,8 +12,9 @@ import numpy as np
 from snncell.compiler.emit import Operand, as_scalar, emit
 from snncell.compiler.fuse import Group, fuse
 from snncell.compiler.program import Program, last_uses
-from snncell.kernels.arrays import empty
+from snncell.compiler.threads import THREADS, chunks_of, emit_threads
 from snncell.kernels.build import build
+from snncell.kernels.space import DEVICE, HOST, Space, moved as moved_to
 from snncell.kernels.threads import BLAS
 from snncell.tape.state import EFFECTS, quietly
 from snncell.tape.tracing import Step, Value
@@ -28,25 +29,27 @@ class Slots(dict[Value, int]):
 
 
 class Plan:
-    """The launches of one Program."""
+    """The launches of one Program, for arrays of one place."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, space: Space = HOST) -> None:
         self.program = program
+        self.space = space
         slots = Slots()
-        constants = {value: np.asarray(array) for array, value in program.constants}
+        constants = {value: array for array, value in program.constants}
         uniform = {value: array for value, array in constants.items() if _is_uniform(array)}
         groups = fuse(program)
         self.inputs = [slots[value] for value in program.inputs]
         self.parameters = [(parameter, slots[value]) for parameter, value in program.parameters.items()]
-        self.launches: list[Launch | Call] = []
+        self.launches: list[Launch | DeviceLaunch | Call] = []
         for group, dead in zip(groups, last_uses(groups, program.results()), strict=True):
             drops = [slots[value] for value in dead]
-            kind = Call if group.shape is None else Launch
+            kind = Call if group.shape is None else Launch if space is HOST else DeviceLaunch
             self.launches.append(kind(group, uniform, slots, drops))
         self.outputs = [slots[value] for value in program.outputs]
         self.written = [(parameter, slots[value]) for parameter, value in program.written.items()]
         self.multiplies = any(isinstance(launch, Call) and launch.step.op.into for launch in self.launches)
-        places = {slots[value]: array for value, array in constants.items()}
+        # What each constant is in its place. Uniform ones stay what they are: loops take a single element of them.
+        places = {slots[value]: moved_to(array, space) for value, array in constants.items()}
         self._template = [places.get(slot) for slot in range(len(slots))]
 
     def replay(self, arrays: Sequence[Any]) -> list[Any]:
@@ -73,12 +76,21 @@ class Plan:
             slots[slot] = array
         for parameter, slot in self.parameters:
             slots[slot] = parameter._data
+        if self.space is not HOST:
+            self._take_along(slots)
         for launch in self.launches:
             launch.run(slots, into or {})
         results = [slots[slot] for slot in self.outputs]
         for parameter, slot in self.written:
-            parameter._data = _of_its_own(slots[slot])
+            parameter._data = self.space.of_its_own(slots[slot])
         return results
+
+    def _take_along(self, slots: list[Any]) -> None:
+        """Bring what is single on the host, as an optimiser's counter is, to the device."""
+        for number, slot in enumerate(self.inputs):
+            slots[slot] = self.space.taken(slots[slot], f"argument {number + 1}")
+        for parameter, slot in self.parameters:
+            slots[slot] = self.space.taken(slots[slot], f"Parameter {parameter.name!r}")
 
     def moved(self) -> int:
         """Bytes that one run reads and writes, as far as they go through memory."""
@@ -111,14 +123,76 @@ class Launch:
     def run(self, slots: list[Any], into: dict[int, Any]) -> None:
         """Fill the output slots."""
         if into:
-            fresh = [into[s].reshape(n) if s in into else empty(n, dtype) for s, n, dtype, _ in self.outputs]
+            fresh = [into[s].reshape(n) if s in into else HOST.empty(n, dtype) for s, n, dtype, _ in self.outputs]
         else:
-            fresh = [empty(shape, dtype) for _, shape, dtype, _ in self.outputs]
+            fresh = [HOST.empty(shape, dtype) for _, shape, dtype, _ in self.outputs]
         self.call(*self.sizes, *[argument.take(slots) for argument in self.arrays], *self.scalars, *fresh)
         for (slot, _, _, shape), array in zip(self.outputs, fresh, strict=True):
             slots[slot] = array if shape is None else array.reshape(shape)
         for slot in self.drops:
             slots[slot] = None
+
+
+class DeviceLaunch:
+    """One call of a generated loop on the device, with the calls that join its sums."""
+
+    parallel = True
+
+    def __init__(self, group: Group, uniform: dict[Value, Any], slots: Slots, drops: list[int]) -> None:
+        from snncell.kernels.cuda.build import build as build_for_cuda  # it is needed where there is a device
+
+        kernel = emit_threads(group, set(uniform))
+        self.group = group
+        self.name = kernel.name
+        self.sizes = kernel.sizes
+        self.call = build_for_cuda(kernel.name, kernel.source, kernel.signature)
+        self.arrays = [(slots[o.value], uniform.get(o.value)) for o in kernel.arrays]
+        self.scalars = [dtype.type(as_scalar(number, dtype)) for number, dtype in kernel.scalars]
+        self.outputs = [(slots[o.value], o.value.shape, o.value.dtype) for o in kernel.outputs]
+        self.drops = drops
+        self.sums = kernel.sums
+        self.count = kernel.count
+        self.rounds = chunks_of(kernel.count, kernel.terms) if kernel.sums else [1]
+        if len(self.rounds) > 1:
+            self.join = build_for_cuda(f"join_{kernel.name}", kernel.source, kernel.join)
+
+    def targets(self) -> dict[Value, int]:
+        """The Values it computes, with their slots."""
+        return {value: output[0] for value, output in zip(self.group.writes, self.outputs, strict=True)}
+
+    def run(self, slots: list[Any], into: dict[int, Any], scalars: list[Any] | None = None) -> None:
+        """Fill the output slots; `scalars` take the place of those that the Program has."""
+        from snncell.kernels.cuda.runtime import runtime
+
+        fresh = [into[s] if s in into else DEVICE.empty(shape, dtype) for s, shape, dtype in self.outputs]
+        arrays = [slots[s] if fixed is None else _element(slots[s]) for s, fixed in self.arrays]
+        arrays = [DEVICE.contiguous(array) for array in arrays]
+        results = list(fresh)
+        chunks, *later = self.rounds
+        for n in self.sums if later else ():
+            results[n] = DEVICE.empty((chunks * self.count,), fresh[n].dtype)
+        sizes = [*self.sizes, *([chunks] if self.sums else [])]
+        given, taken = [x.argument for x in arrays], [x.argument for x in results]
+        launch, numbers = runtime().launch, self.scalars if scalars is None else scalars
+        launch(self.call, -(-self.count * chunks // THREADS), THREADS, [*sizes, *given, *numbers, *taken])
+        parts = [results[n] for n in self.sums]
+        while later:
+            before, (chunks, *later) = chunks, later
+            made = [DEVICE.empty((chunks * self.count,), x.dtype) for x in parts] if later else []
+            made = made or [fresh[n] for n in self.sums]
+            operands = [x.argument for x in (*parts, *made)]
+            blocks = -(-self.count * chunks // THREADS)
+            launch(self.join, blocks, THREADS, [self.count, before, chunks, *operands])
+            parts = made
+        for (slot, _, _), array in zip(self.outputs, fresh, strict=True):
+            slots[slot] = array
+        for slot in self.drops:
+            slots[slot] = None
+
+
+def _element(array: Any) -> Any:
+    """One element of an array whose elements are all the same."""
+    return array.reshape(-1)[:1]
 
 
 class Call:
@@ -150,15 +224,7 @@ class Call:
             slots[slot] = None
 
 
-def _of_its_own(array: Any) -> Any:
-    """An array that a Parameter may keep: not a view that keeps more alive than itself."""
-    owner = array
-    while isinstance(owner.base, np.ndarray):
-        owner = owner.base
-    return array if array.flags.c_contiguous and owner.nbytes <= array.nbytes else np.array(array, order="C")
-
-
-def moved(launch: Launch | Call) -> int:
+def moved(launch: Launch | DeviceLaunch | Call) -> int:
     """Bytes that a launch reads and writes, as far as they go through memory."""
     inside: int = 0
     if isinstance(launch, Call):
@@ -178,7 +244,7 @@ class _Argument:
         self.slot = slots[operand.value]
         self.shape = _reshaped(operand, into=True)
         constant = uniform.get(operand.value)
-        self.fixed = None if constant is None else np.array(constant.flat[0]).reshape(operand.shape)
+        self.fixed = None if constant is None else np.array(constant[(0,) * constant.ndim]).reshape(operand.shape)
 
     def take(self, slots: list[Any]) -> Any:
         if self.fixed is not None:
@@ -198,4 +264,4 @@ def _reshaped(operand: Operand, into: bool = False) -> tuple[int, ...] | None:
 
 def _is_uniform(array: Any) -> bool:
     """Whether a constant is one element, repeated: seen by its strides, or by its size."""
-    return bool(array.size == 1 or (array.size > 1 and not any(array.strides)))
+    return bool(array.size == 1 or (array.size > 1 and not any(array.strides)))  # strides mean the same in both places

@@ -138,7 +138,10 @@ def fold(program: Program) -> Program:
     for step in program.steps:
         inputs = [known.get(x) if isinstance(x, Value) else x for x in step.inputs]
         size = sum(math.prod(value.shape) * value.dtype.itemsize for value in step.outputs)
+        foldable = all(_is_array(x) or not hasattr(x, "shape") for x in inputs)  # not what is on the device
         if not known or size > FOLDED_BYTES or any(x is None for x in inputs) or not any(map(_is_array, inputs)):
+            foldable = False
+        if not foldable:
             steps.append(step)
             continue
         out = step.op.run(inputs, inputs, step.attrs)

@@ -6,14 +6,14 @@ from typing import Any
 
 from snncell.compiler.formula import Elementwise, Reduction, compiled_here
 from snncell.compiler.fuse import MAX_STEPS
-from snncell.compiler.plan import Call, Launch, Plan, moved
+from snncell.compiler.plan import Call, DeviceLaunch, Launch, Plan, moved
 from snncell.compiler.program import by_line
 from snncell.tape.tracing import Step, Value
 
 
 def report(name: str, plan: Plan) -> str:
     """A summary, the launches in order, and the Program they came from."""
-    loops = sum(isinstance(launch, Launch) for launch in plan.launches)
+    loops = sum(isinstance(launch, (Launch, DeviceLaunch)) for launch in plan.launches)
     calls = [launch for launch in plan.launches if isinstance(launch, Call)]
     scans = sum(bool(call.step.op.inside()) for call in calls)
     views = sum(call.step.op.view for call in calls)
@@ -27,29 +27,34 @@ def report(name: str, plan: Plan) -> str:
     made: dict[Value, int] = {}
     for number, launch in enumerate(plan.launches, 1):
         if not (isinstance(launch, Call) and launch.step.op.view):  # another view of the same elements
-            head += _lines(number, launch, made, plan.launches)
+            head += _lines(number, launch, made, plan)
         made.update(dict.fromkeys(launch.group.writes, number))
     return "\n".join([*head, "", str(plan.program)])
 
 
-def _lines(number: int, launch: Launch | Call, made: dict[Value, int], launches: list[Any]) -> list[str]:
-    if isinstance(launch, Launch):
+def _lines(number: int, launch: Launch | DeviceLaunch | Call, made: dict[Value, int], plan: Plan) -> list[str]:
+    if not isinstance(launch, Call):
         threads = "all threads" if launch.parallel else "one thread"
+        threads = "on the device" if isinstance(launch, DeviceLaunch) else threads
         lines = [f"{number:4}. loop {launch.name} over {launch.sizes}, {threads}, {_bytes(moved(launch))}"]
         lines += [f"        {line}" for line in by_line(launch.group.steps)]
-        return [*lines, *(f"        apart from {other}, {why}" for other, why in _boundaries(launch, made, launches))]
+        return [
+            *lines,
+            *(f"        apart from {other}, {why}" for other, why in _boundaries(launch, made, plan.launches)),
+        ]
     step = launch.step
     lines = [f"{number:4}. call {step.op.name:<14} {step.line}, {_bytes(moved(launch))}"]
-    return [*lines, *(f"        {line}" for line in step.op.explained(step.attrs) or [f"no loop: {why_no_loop(step)}"])]
+    said = step.op.explained(step.attrs, plan.space) or [f"no loop: {why_no_loop(step)}"]
+    return [*lines, *(f"        {line}" for line in said)]
 
 
-def _boundaries(launch: Launch, made: dict[Value, int], launches: list[Any]) -> list[tuple[int, str]]:
+def _boundaries(launch: Launch | DeviceLaunch, made: dict[Value, int], launches: list[Any]) -> list[tuple[int, str]]:
     """The loops that this one takes something from, and why the two are not one."""
     found: dict[int, str] = {}
     for value in launch.group.reads:
         number = made.get(value)
         other = launches[number - 1] if number is not None else None
-        if number is None or not isinstance(other, Launch):
+        if number is None or isinstance(other, Call):
             continue
         if any(isinstance(step.op, Reduction) and value in step.outputs for step in other.group.steps):
             found[number] = "whose sum is complete only when that loop has ended"

@@ -11,6 +11,7 @@ from typing import Any
 from snncell.compiler.body import Body, Reverse, StepFunction, trace_body
 from snncell.compiler.lower import Lowered, Segments
 from snncell.compiler.program import values_used
+from snncell.kernels.space import HOST, Space
 from snncell.tape.primitive import Primitive, rebuilt
 from snncell.tape.state import EFFECTS, STATE
 from snncell.tape.tape import Entry, zeros_of
@@ -92,9 +93,9 @@ class Scan(Primitive):
         """The body's Program."""
         return str(self.body.program()).splitlines()
 
-    def explained(self, attrs: dict[str, Any]) -> list[str]:
+    def explained(self, attrs: dict[str, Any], space: Space = HOST) -> list[str]:
         """What the loop became, and why."""
-        return self.lowered.explained(attrs["steps"])
+        return self.lowered.explained(attrs["steps"], space)
 
     def moved(self, attrs: dict[str, Any]) -> int:
         """Bytes that the steps move, where they go one by one."""

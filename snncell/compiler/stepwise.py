@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from snncell.compiler.plan import Plan
 from snncell.compiler.program import Program, leading_to
 from snncell.compiler.split import Split, outside_of
-from snncell.kernels.arrays import empty
+from snncell.kernels.space import HOST, Space
 from snncell.tape.tracing import Value
 
 if TYPE_CHECKING:
@@ -24,9 +22,10 @@ class StepLoop:
         owner: the body's values and parts.
         every: store the states before each `every`-th step.
         segments: compute the states between the stored ones again.
+        space: where the arrays are.
     """
 
-    def __init__(self, owner: Lowered, every: int | None, segments: Segments | None) -> None:
+    def __init__(self, owner: Lowered, every: int | None, segments: Segments | None, space: Space = HOST) -> None:
         parts = owner.parts
         self.every = segments.every if segments else every
         self.storing = every is not None
@@ -34,8 +33,11 @@ class StepLoop:
         self.backwards = owner.body.backwards
         self.carry, self.sequences = owner.carry, parts.sequences
         self.summed = owner.summed
-        self.plan = _StepPlan(parts, self.carry, parts.after, [*self.sequences, *self.summed])
-        self.again = _StepPlan(segments.forward, segments.carry, segments.forward.after, []) if segments else None
+        self.space = space
+        self.plan = _StepPlan(parts, self.carry, parts.after, [*self.sequences, *self.summed], space)
+        self.again = None
+        if segments:
+            self.again = _StepPlan(segments.forward, segments.carry, segments.forward.after, [], space)
 
     @property
     def moved(self) -> int:
@@ -51,12 +53,13 @@ class StepLoop:
     ) -> tuple[list[Any], dict[Value, Any], dict[Value, Any], list[Any]]:
         """The states after the last step, the sequences, the sums, and the stored states."""
         states = [known[value] for value in self.carry]
-        ys = {value: empty((steps, *value.shape), value.dtype) for value in self.sequences}
-        totals = {value: np.zeros(value.shape, value.dtype) for value in self.summed}
+        space = self.space
+        ys = {value: space.empty((steps, *value.shape), value.dtype) for value in self.sequences}
+        totals = {value: space.zeros(value.shape, value.dtype) for value in self.summed}
         stored: list[Any] = []
         if self.storing:
             count = -(-steps // (self.every or 1))
-            stored = [empty((count, *value.shape), value.dtype) for value in self.carry]
+            stored = [space.empty((count, *value.shape), value.dtype) for value in self.carry]
         kept: list[list[Any]] = []
         run = _StepRun(self.plan, known, moving, ys, self.segments)
         again = None if self.again is None else _StepRun(self.again, known, moving, {})
@@ -73,9 +76,9 @@ class StepLoop:
             results = run.take(states, place, turn, now)
             states = results[: len(states)]
             for value, result in zip(totals, results[len(states) :], strict=True):
-                totals[value] += result
+                totals[value] = space.added(totals[value], result)
         # Copies: a state may be a row of a sequence, and would keep all of that.
-        return [np.array(state) for state in states], ys, totals, stored
+        return [space.copy(state) for state in states], ys, totals, stored
 
     def _segment(self, again: _StepRun, known: dict[Value, Any], steps: int, last: int) -> list[list[Any]]:
         """The states before each step of the segment that ends with step `last` of the forward."""
@@ -85,18 +88,21 @@ class StepLoop:
         for turn in range(first, last):
             place = turn if self.backwards else steps - 1 - turn
             # Copies, for the plan has two places for a state, and a segment keeps more.
-            kept.append([np.array(state) for state in again.take(kept[-1], place, turn, {})])
+            kept.append([self.space.copy(state) for state in again.take(kept[-1], place, turn, {})])
         return kept
 
 
 class _StepPlan:
     """The plan of one step of a loop, and what it takes and gives."""
 
-    def __init__(self, parts: Split, carry: Sequence[Value], after: list[Value], others: list[Value]) -> None:
+    def __init__(
+        self, parts: Split, carry: Sequence[Value], after: list[Value], others: list[Value], space: Space
+    ) -> None:
         results = [*after, *others]
         self.outside = outside_of(parts.loop, results, carry)
         steps = leading_to(parts.loop, results)
-        self.plan = Plan(Program([*carry, *self.outside], {}, [], steps, results, {}))
+        self.space = space
+        self.plan = Plan(Program([*carry, *self.outside], {}, [], steps, results, {}), space)
         self.targets = self.plan.targets()
         # A state that no launch has put in a place of its own may be a view of what was there before the step, and
         # that is overwritten two steps later.
@@ -124,11 +130,11 @@ class _StepRun:
         self.given: list[tuple[Any, bool]] = []
         for value in plan.outside:
             array = None if value in computed_again else known[value]
-            if array is not None and value not in moving and not array.flags.c_contiguous:
-                array = np.ascontiguousarray(array)  # once, not at each step
+            if array is not None and value not in moving:
+                array = plan.space.contiguous(array)  # once, not at each step
             self.given.append((array, value in moving))
         places = {slot: value for value, slot in plan.targets.items() if value not in ys}
-        self.buffers = [{slot: np.empty(v.shape, v.dtype) for slot, v in places.items()} for _ in range(2)]
+        self.buffers = [{slot: plan.space.empty(v.shape, v.dtype) for slot, v in places.items()} for _ in range(2)]
         self.rows = [(plan.targets[value], rows) for value, rows in ys.items() if value in plan.targets]
         outputs = {value: n for n, value in enumerate(plan.plan.program.outputs)}
         self.copied = [(outputs[value], rows) for value, rows in ys.items() if value not in plan.targets]
@@ -150,7 +156,7 @@ class _StepRun:
             rows[place] = results[number]
         count = len(self.plan.may_be_views)
         after = [
-            np.array(state) if may_be_view else state
+            self.plan.space.copy(state) if may_be_view else state
             for state, may_be_view in zip(results[:count], self.plan.may_be_views, strict=True)
         ]
         return [*after, *results[count + self.collected :]]

@@ -30,15 +30,33 @@ def empty(shape: tuple[int, ...], dtype: Any) -> Any:
     return np.asarray(_Lease(POOL, size)).view(dtype).reshape(shape)
 
 
+ALIGNMENT = 64  # bytes: a cache line, and a vector register
+
+
+def _with_room(size: int) -> Any:
+    """Memory with `size` bytes in it that are aligned."""
+    return np.empty(size + ALIGNMENT, np.uint8)
+
+
 class Pool:
     """Memory that nothing uses at present: blocks by their size.
 
-    At most `snncell.get_context("pool_limit")` bytes are kept, those of the last sizes; `clear` lets go of all.
+    At most `snncell.get_context(limit)` bytes are kept, those of the last sizes; `clear` lets go of all.
+
+    Args:
+        allocate: gives a new block for so many bytes, with an attribute `size`.
+        spare: how many bytes a block is larger than it was asked for.
+        limit: the setting that limits what is kept, or None for no limit.
     """
 
-    ALIGNMENT = 64  # bytes: a cache line, and a vector register
+    ALIGNMENT = ALIGNMENT
 
-    def __init__(self) -> None:
+    def __init__(
+        self, allocate: Callable[[int], Any] = _with_room, spare: int = ALIGNMENT, limit: str | None = "pool_limit"
+    ) -> None:
+        self._allocate = allocate
+        self._spare = spare
+        self._setting = limit
         self.ended = False
         self._begin()
         # Arrays may die when the interpreter ends and the names of this module are gone.
@@ -65,20 +83,23 @@ class Pool:
                 self.held -= size
                 self._free[size] = self._free.pop(size)  # the last that was asked for
                 return block
-        return np.empty(size + self.ALIGNMENT, np.uint8)
+        return self._allocate(size)
 
     def give(self, block: Any) -> None:
         """Keep a block for later, within the limit."""
         if self.ended:
             return
-        size = block.size - self.ALIGNMENT
-        limit = config.get_context("pool_limit")
+        size = block.size - self._spare
+        limit = self._limit()
         with self._lock:
             while self._free and self.held + size > limit:
                 self._let_go()
             if size <= limit:
                 self._free.setdefault(size, []).append(block)
                 self.held += size
+
+    def _limit(self) -> float:
+        return math.inf if self._setting is None else config.get_context(self._setting)
 
     def _let_go(self) -> None:
         """Free a block of the size that was asked for the longest ago."""
@@ -93,7 +114,7 @@ class Pool:
     def fit(self) -> None:
         """Free what is beyond the limit."""
         with self._lock:
-            while self._free and self.held > config.get_context("pool_limit"):
+            while self._free and self.held > self._limit():
                 self._let_go()
 
     def clear(self) -> None:

@@ -54,21 +54,37 @@ def _absolute(folder: str) -> Path:
 
 def build(name: str, source: str, signature: Sequence[Any], parallel: bool) -> Callable[..., Any]:
     """The kernel called `name` in `source`, compiled for `signature` (see `policy.compile_kernel`)."""
-    # Comments name the user's lines, whose numbers change whenever that file is edited: they are no part of a kernel.
-    code = "\n".join(line for line in source.splitlines() if not line.lstrip().startswith("#"))
+    code = without_comments(source)
     key = (name, code, tuple(signature), parallel)
     kernel = _built.get(key)
     if kernel is None:
-        path = cache_folder() / f"{name}_{_digest(code, parallel)}.py"
-        kept = _keep_source(path, source)
-        if kept and os.environ.get("SNNCELL_DEBUG") == "1":
-            sys.stderr.write(f"snncell: {path}\n")
-        function = getattr(_load(path, source), name)
+        path, kept = keep(name, source, code, parallel)
+        function = function_of(path, source, name)
         if kept:
             _keep_helpers(path.parent)
         kernel = policy.compile_kernel(function, signature, parallel, _CodeFile(path) if kept else None)
         _built[key] = kernel
     return kernel
+
+
+def without_comments(source: str) -> str:
+    """What a kernel is known by: comments name the user's lines, whose numbers change whenever that file is edited."""
+    return "\n".join(line for line in source.splitlines() if not line.lstrip().startswith("#"))
+
+
+def keep(name: str, source: str, code: str, parallel: bool) -> tuple[Path, bool]:
+    """Put a generated file in the cache folder, and say so where that is wanted: its path, and whether that worked."""
+    path = cache_folder() / f"{name}_{_digest(code, parallel)}.py"
+    kept = _keep_source(path, source)
+    if kept and os.environ.get("SNNCELL_DEBUG") == "1":
+        sys.stderr.write(f"snncell: {path}\n")
+    return path, kept
+
+
+def function_of(path: Path, source: str, name: str) -> Callable[..., Any]:
+    """The function `name` of a generated file, not compiled."""
+    function: Callable[..., Any] = getattr(_load(path, source), name)
+    return function
 
 
 def _keep_helpers(folder: Path) -> None:
@@ -200,13 +216,8 @@ class _CodeFile:
 
         target.refresh()  # without Numba's types and helpers in place, the code that is loaded crashes
         key, path = self._place(signature, target.codegen())
-        try:
-            with path.open("rb") as file:
-                seal, code = file.read(32), file.read()
-                doubt = _doubt(os.fstat(file.fileno()))  # the folder may be another one since it was checked
-        except OSError:
-            return None
-        if doubt or seal != _seal(key, code):
+        code = read_sealed(path, key)
+        if code is None:
             return None
         try:
             return compiler.CompileResult._rebuild(target, *pickle.loads(code))
@@ -220,12 +231,7 @@ class _CodeFile:
         if result.library.has_dynamic_globals:  # addresses of this process
             return
         key, path = self._place(signature, result.codegen)
-        code = serialize.dumps(result._reduce())
-        try:
-            _prepare(path.parent)  # somebody may have emptied the cache meanwhile
-            _write(path, _seal(key, code) + code)
-        except OSError as error:
-            _say_not_kept(path.parent, error)
+        write_sealed(path, key, serialize.dumps(result._reduce()))
 
     def _place(self, signature: Any, codegen: Any) -> tuple[bytes, Path]:
         """All that the code depends on, as a key, and the path of its file."""
@@ -243,6 +249,26 @@ class _CodeFile:
         )
         key = hashlib.sha256(repr(described).encode()).digest()
         return key, self._source.with_suffix(f".{key.hex()[:16]}.nbc")
+
+
+def read_sealed(path: Path, key: bytes) -> bytes | None:
+    """What a file of code holds, or None if it is not there, not whole, not for this key, or another user's."""
+    try:
+        with path.open("rb") as file:
+            seal, code = file.read(32), file.read()
+            doubt = _doubt(os.fstat(file.fileno()))  # the folder may be another one since it was checked
+    except OSError:
+        return None
+    return None if doubt or seal != _seal(key, code) else code
+
+
+def write_sealed(path: Path, key: bytes, code: bytes) -> None:
+    """Keep code in a file, if that is possible, so that `read_sealed` finds it with the same key."""
+    try:
+        _prepare(path.parent)  # somebody may have emptied the cache meanwhile
+        _write(path, _seal(key, code) + code)
+    except OSError as error:
+        _say_not_kept(path.parent, error)
 
 
 def _seal(key: bytes, code: bytes) -> bytes:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib
 import importlib.metadata
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from types import FunctionType, SimpleNamespace
 from typing import Any, TypeVar
 
 # From this many elements on, a loop of plain arithmetic is run by all threads; a call of exp and the like counts as
@@ -152,3 +154,93 @@ def threading_layer() -> str:
         return str(numba.threading_layer())
     except ValueError:
         return "not started (no parallel kernel has run yet)"
+
+
+# --- CUDA -------------------------------------------------------------------------------------------------------------
+
+# Whether `a * b + c` becomes one instruction, with one rounding instead of two. It is faster by little where memory is
+# what a kernel waits for; without it additions and products have the bits that they have on the CPU, and so do spikes.
+CUDA_FMA = False
+
+_compiling_ptx = threading.Lock()
+
+
+def compile_ptx(
+    function: Callable[..., Any],
+    name: str,
+    signature: Sequence[Any],
+    capability: tuple[int, int],
+    launch_bounds: tuple[int, ...] | None = None,
+    fma: bool = CUDA_FMA,
+) -> str:
+    """A generated function as PTX, for which no card and no driver is needed.
+
+    Args:
+        name: of the kernel in the PTX. Numba's own differs from process to process.
+        signature: for each argument, a DType for a scalar, or (DType, writable) for an array, of which the kernel gets
+            the address alone.
+        capability: the compute capability of the card, or of an older one.
+        launch_bounds: the most threads in a block, and the fewest blocks that a multiprocessor should have at once.
+    """
+    compiler: Any = importlib.import_module("numba.cuda.compiler")
+    nvvm: Any = importlib.import_module("numba.cuda.cudadrv.nvvm")
+    types: Any = importlib.import_module("numba.types")
+
+    options = {"opt": 3, "fastmath": False}  # the order of operations is the user's, and division is exact
+    if not fma:
+        options["fma"] = 0
+    with _compiling_ptx, _capability_known(capability):
+        result = compiler.compile_cuda(
+            function,
+            types.void,
+            tuple(_cuda_type(argument) for argument in signature),
+            lineinfo=False,  # lines of generated files, which profilers could show, would be part of the code
+            nvvm_options=options,
+            fastmath=False,
+            cc=capability,
+        )
+        library, mangled = result.library, result.fndesc.llvm_func_name
+        kernel = library.get_function(mangled)
+        library._entry_name = mangled
+        compiler.kernel_fixup(kernel, False)
+        nvvm.set_launch_bounds(kernel, launch_bounds)
+        ptx = "".join(library.get_asm_strs(cc=capability))
+    lines = [line for line in ptx.splitlines() if not (line.startswith(".common .global") and "NumbaEnv" in line)]
+    return "\n".join(lines).replace(mangled, name) + "\n"
+
+
+@contextlib.contextmanager
+def _capability_known(capability: tuple[int, int]) -> Iterator[None]:
+    """Let Numba compile the functions that a kernel calls without asking the driver for the card's capability."""
+    dispatcher: Any = importlib.import_module("numba.cuda.dispatcher")
+    asked = dispatcher.get_current_device
+    dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=capability)
+    try:
+        yield
+    finally:
+        dispatcher.get_current_device = asked
+
+
+def _cuda_type(argument: Any) -> Any:
+    types: Any = importlib.import_module("numba.types")
+    from_dtype: Any = importlib.import_module("numba.np.numpy_support").from_dtype
+
+    if not isinstance(argument, tuple):
+        return from_dtype(argument.dtype)
+    if argument[0].dtype == "bool":
+        return types.CPointer(types.uint8)  # LLVM's booleans have one bit, and Numba cannot store them by address
+    return types.CPointer(from_dtype(argument[0].dtype))
+
+
+def simulate(function: Callable[..., Any]) -> Any:
+    """A generated function as a kernel of Numba's simulator: with NUMBA_ENABLE_CUDASIM=1, it is run as Python."""
+    cuda: Any = importlib.import_module("numba.cuda")
+    np: Any = importlib.import_module("numpy")
+
+    def run(*arguments: Any) -> None:
+        with np.errstate(all="ignore"):  # each of the simulator's threads begins with warnings on
+            function(*arguments)
+
+    # The simulator replaces `cuda` among the globals of what it runs: they must be those of the generated file.
+    own = FunctionType(run.__code__, function.__globals__, function.__name__, closure=run.__closure__)
+    return cuda.jit(own)

@@ -34,6 +34,8 @@ def matmul(x: Any, y: Any) -> Any:
     If `x`, or the matrix it is the transpose of, is found to be mostly zeros, only the others are multiplied: the
     result agrees to rounding, but a zero times inf or NaN is left out.
     """
+    if not isinstance(x, np.ndarray):
+        return _on_device().matmul(x, y)
     if not (x.ndim == y.ndim == 2 and x.dtype == y.dtype and x.size and y.size):
         with BLAS:
             return np.matmul(x, y)
@@ -44,6 +46,9 @@ def matmul(x: Any, y: Any) -> Any:
 
 def matmul_into(out: Any, x: Any, y: Any) -> None:
     """`matmul`, put into `out`."""
+    if not isinstance(x, np.ndarray):
+        _on_device().matmul(x, y, out)
+        return
     if x.ndim == y.ndim == 2 and x.shape[1] == len(y) and out.flags.c_contiguous and _may_be_events(x, y):
         turned = not x.flags.c_contiguous
         spikes = x.T if turned else x
@@ -52,6 +57,13 @@ def matmul_into(out: Any, x: Any, y: Any) -> None:
             return
     with BLAS:
         _dense(out, x, y)
+
+
+def _on_device() -> Any:
+    """The products of device arrays."""
+    from snncell.kernels.cuda import products
+
+    return products
 
 
 def events_of(x: Any, *, dtype: Any) -> tuple[Any, Any, Any]:

@@ -8,6 +8,7 @@ NumPy's scalar version is missing in Numba, or a function of `cpu/mathematics.py
 from __future__ import annotations
 
 import hashlib
+import os
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,34 @@ LOOP: dict[str, str] = {
     "logical_not": "(not {0})",
 }
 
+# The same on CUDA, where the device's own functions are as fast as ours would be. They are cast: in the simulator they
+# are NumPy's, and a Python number would be computed with in double precision.
+CUDA: dict[str, str] = {
+    **LOOP,
+    **{name: f"{{cast}}({name}({{0}}))" for name in ("exp", "expm1", "log", "log1p", "sqrt", "sin", "cos", "tanh")},
+    **{name: f"{{cast}}({name}({{0}}))" for name in ("atan", "erf")},
+    "sigmoid": "({cast}(1) / ({cast}(1) + {cast}(exp(-{0}))))",
+    **{name: f"{name}_{{cast}}({{0}})" for name in ("floor", "ceil", "rint")},
+    "round": "rint_{cast}({0})",
+}
+CUDA_IMPORTS = """\
+from math import atan, cos, erf, exp, expm1, log, log1p, sin, sqrt, tanh
+
+import numpy as np
+from numba import cuda
+from numba.cuda.libdevice import (
+    ceil as ceil_f8, ceilf as ceil_f4, floor as floor_f8, floorf as floor_f4, rint as rint_f8, rintf as rint_f4,
+)
+"""
+# In the simulator NumPy's: Python's raise where the device gives infinities.
+SIMULATOR_IMPORTS = """\
+import numpy as np
+from numba import cuda
+from numpy import arctan as atan, cos, exp, expm1, log, log1p, sin, sqrt, tanh
+from numpy import ceil as ceil_f4, ceil as ceil_f8, floor as floor_f4, floor as floor_f8, rint as rint_f4, rint as rint_f8
+from scipy.special import erf
+"""
+
 # The head of every generated file: where the names above come from.
 LOOP_IMPORTS = """\
 import numpy as np
@@ -81,6 +110,11 @@ from snncell.kernels.cpu import mathematics
 
 # What the head of a file with products of rows imports besides.
 ROW_IMPORTS = "from snncell.kernels.cpu import rows\n"
+
+
+def simulated() -> bool:
+    """Whether CUDA kernels are run by Numba's simulator, on the CPU."""
+    return os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
 
 
 @cache

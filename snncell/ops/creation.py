@@ -9,7 +9,7 @@ import numpy as np
 from snncell import dtype as dtypes
 from snncell.errors import ArgumentError
 from snncell.ops.base import as_int, as_number, as_shape, as_tensor
-from snncell.tape.tensor import Tensor, to_array, wrap
+from snncell.tape.tensor import Tensor, beside, placed, to_array, wrap
 
 
 def full(shape: Any, value: Any, dtype: Any = None) -> Tensor:
@@ -17,7 +17,7 @@ def full(shape: Any, value: Any, dtype: Any = None) -> Tensor:
     array = to_array(value, dtype)
     if array.ndim:
         raise ArgumentError(f"full: value is a number, not {value!r}.")
-    return wrap(np.full(as_shape(shape, "full"), array, array.dtype))
+    return wrap(placed(np.full(as_shape(shape, "full"), array, array.dtype)))
 
 
 def fill(type: Any, shape: Any, value: Any) -> Tensor:
@@ -27,24 +27,26 @@ def fill(type: Any, shape: Any, value: Any) -> Tensor:
 
 def zeros(shape: Any, dtype: Any = dtypes.float32) -> Tensor:
     """Zeros."""
-    return wrap(np.zeros(as_shape(shape, "zeros"), dtypes.as_dtype(dtype).dtype))
+    return wrap(placed(np.zeros(as_shape(shape, "zeros"), dtypes.as_dtype(dtype).dtype)))
 
 
 def ones(shape: Any, dtype: Any = dtypes.float32) -> Tensor:
     """Ones."""
-    return wrap(np.ones(as_shape(shape, "ones"), dtypes.as_dtype(dtype).dtype))
+    return wrap(placed(np.ones(as_shape(shape, "ones"), dtypes.as_dtype(dtype).dtype)))
 
 
 def zeros_like(x: Any, dtype: Any = None) -> Tensor:
-    """Zeros of the shape of `x`, and of its dtype unless another is given."""
+    """Zeros of the shape of `x`, where it is, and of its dtype unless another is given."""
     tensor = as_tensor(x, "zeros_like")
-    return zeros(tensor.shape, dtype or tensor.dtype)
+    with beside(tensor):
+        return zeros(tensor.shape, dtype or tensor.dtype)
 
 
 def ones_like(x: Any, dtype: Any = None) -> Tensor:
-    """Ones of the shape of `x`, and of its dtype unless another is given."""
+    """Ones of the shape of `x`, where it is, and of its dtype unless another is given."""
     tensor = as_tensor(x, "ones_like")
-    return ones(tensor.shape, dtype or tensor.dtype)
+    with beside(tensor):
+        return ones(tensor.shape, dtype or tensor.dtype)
 
 
 def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Tensor:
@@ -59,4 +61,4 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Te
 def eye(n: int, m: int | None = None, dtype: Any = dtypes.float32) -> Tensor:
     """Ones on the diagonal of an n x m matrix, zeros elsewhere."""
     columns = None if m is None else as_int(m, "eye", "m")
-    return wrap(np.eye(as_int(n, "eye", "n"), columns, dtype=dtypes.as_dtype(dtype).dtype))
+    return wrap(placed(np.eye(as_int(n, "eye", "n"), columns, dtype=dtypes.as_dtype(dtype).dtype)))

@@ -10,6 +10,7 @@ import numpy as np
 
 from snncell.errors import ArgumentError, ShapeError
 from snncell.kernels import products
+from snncell.kernels.space import HOST, Space
 from snncell.kernels.threads import BLAS
 from snncell.ops import creation as new, shape as sh
 from snncell.ops.base import as_tensor, primitive, same_dtype
@@ -65,7 +66,7 @@ class _OfEvents(Primitive):
         self.what = what
         self.differentiable = False
 
-    def explained(self, attrs: dict[str, Any]) -> list[str]:
+    def explained(self, attrs: dict[str, Any], space: Space = HOST) -> list[str]:
         """What it is, for `explain`."""
         return [self.what]
 

@@ -6,7 +6,7 @@ import functools
 from typing import Any
 
 from snncell.errors import DTypeError
-from snncell.ops import activation, base, elementwise as el, indexing, linalg, logic, reduce, shape as sh
+from snncell.ops import activation, base, device, elementwise as el, indexing, linalg, logic, reduce, shape as sh
 from snncell.tape import structure
 from snncell.tape.state import STATE
 from snncell.tape.tensor import Tensor
@@ -50,7 +50,7 @@ def _hang_in() -> None:
     for module in (el, activation, logic, reduce, sh, indexing):
         for name in _METHODS[module.__name__.rpartition(".")[2]].split():
             setattr(Tensor, name, _method(getattr(module, name)))
-    for name, function in {"astype": base.astype, "matmul": linalg.matmul}.items():
+    for name, function in {"astype": base.astype, "matmul": linalg.matmul, "to": device.to}.items():
         setattr(Tensor, name, function)
 
 

@@ -12,8 +12,9 @@ from snncell import dtype as dtypes
 from snncell.compiler.formula import Reduction
 from snncell.errors import DTypeError, ShapeError
 from snncell.kernels.scalar import LOOP
+from snncell.kernels.space import DEVICE
 from snncell.ops import creation as new, elementwise as el, logic as lg, shape as sh
-from snncell.ops.base import as_axes, as_axis, as_float, as_number, as_tensor, astype, primitive
+from snncell.ops.base import as_axes, as_axis, as_float, as_number, as_tensor, astype, cast_primitive, primitive
 from snncell.tape.primitive import Composite
 from snncell.tape.tensor import Tensor
 from snncell.tape.transforms import stop_gradient
@@ -45,6 +46,7 @@ _any = Reduction(
 _all = Reduction("all", lambda x, axis, keepdims: np.all(x, axis, keepdims=keepdims), "{0} & {1}", lambda dtype: "True")
 _sum.additive = True
 _sum.repeated = el.mul
+DEVICE.arithmetic.update({"add": el.add, "mul": el.mul, "sum": _sum, "cast": cast_primitive})
 _any.no_gradient()
 _all.no_gradient()
 

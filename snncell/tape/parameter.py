@@ -9,6 +9,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.errors import AssignError, DTypeError, ParameterError, ShapeError, TensorIndexError
+from snncell.kernels.space import HOST, moved, space_called
 from snncell.tape.state import STATE
 from snncell.tape.tape import Entry
 from snncell.tape.tensor import Tensor, snapshot, to_array
@@ -73,6 +74,11 @@ class Parameter(Tensor):
         self.assign(value, "set_data")
         return self
 
+    def move(self, device: str) -> None:
+        """Put the value on "cpu" or "gpu"."""
+        self._refuse_write_in_gradient("to")
+        self._data = moved(self._data, space_called(device, "Parameter.move"))
+
     def assign(self, value: Tensor, what: str = "assign") -> None:
         """Make `value` the Parameter's value: now, or inside a trace when the Program runs."""
         if value.shape != self.shape:
@@ -89,7 +95,7 @@ class Parameter(Tensor):
         if STATE.trace is not None:
             STATE.trace.write(self, value)
         else:
-            self._data = np.array(value._concrete(what), dtype=self._data.dtype, order="C")
+            self._data = value._copied(self.dtype, self.device, what)
 
     def _refuse_write_in_gradient(self, what: str) -> None:
         if (STATE.tape is not None or STATE.paused) and self.requires_grad:
@@ -133,7 +139,7 @@ class Parameter(Tensor):
     __str__ = __repr__
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Parameter, (self._data, self.name, self.requires_grad)
+        return Parameter, (moved(self._data, HOST), self.name, self.requires_grad)
 
     def __deepcopy__(self, memo: Any) -> Parameter:
         return Parameter(self._data, self.name, self.requires_grad)

@@ -8,7 +8,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from snncell.errors import ArgumentError, DTypeError, GradientError, ShapeError, SnncellError, TensorIndexError
+from snncell.errors import (
+    ArgumentError,
+    DeviceError,
+    DTypeError,
+    GradientError,
+    ShapeError,
+    SnncellError,
+    TensorIndexError,
+)
+from snncell.kernels.space import DEVICE, HOST, IN_USE, Space
 from snncell.tape import structure
 from snncell.tape.state import STATE, quietly
 from snncell.tape.tape import Entry, Tape, zeros_of
@@ -123,12 +132,15 @@ class Primitive:
 
     def run_here(self, arrays: Sequence[Any], inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
         """Evaluate on arrays; what NumPy refuses is said in our words."""
+        there = bool(IN_USE) and any(hasattr(x, "memory") for x in arrays)
         try:
-            data = self.evaluate(*arrays, **attrs)
+            data = self.on_device(arrays, attrs) if there else self.evaluate(*arrays, **attrs)
         except SnncellError:
             raise
         except (TypeError, ValueError, IndexError, AttributeError, ArithmeticError) as error:
             raise self.failure(inputs, attrs, error) from None
+        if there or hasattr(data, "memory"):
+            return data
         if self.multiple:
             return tuple([part if type(part) is np.ndarray else np.asarray(part) for part in data])
         if type(data) is np.ndarray:
@@ -136,6 +148,16 @@ class Primitive:
         if any(isinstance(array, Value) for array in arrays):
             raise stale()
         return np.asarray(data)
+
+    def on_device(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
+        """Evaluate where some of the arrays are on the GPU, by what NumPy's functions are there."""
+        given = [
+            DEVICE.taken(x, f"{self.name}: input {n}") if hasattr(x, "dtype") else x for n, x in enumerate(arrays, 1)
+        ]
+        try:
+            return self.evaluate(*given, **attrs)
+        except DeviceError as error:
+            raise DeviceError(f"{self.name}: {error}") from None
 
     def failure(self, inputs: Sequence[Any], attrs: dict[str, Any], error: Exception) -> SnncellError:
         """The error for inputs that the forward refused."""
@@ -195,7 +217,7 @@ class Primitive:
         """For an operation made of others: the bytes that those move between them."""
         return 0
 
-    def explained(self, attrs: dict[str, Any]) -> list[str]:
+    def explained(self, attrs: dict[str, Any], space: Space = HOST) -> list[str]:
         """For `explain`: what it became, if there is more to say than its name."""
         return []
 

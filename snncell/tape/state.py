@@ -9,7 +9,9 @@ from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from snncell import config
 from snncell.kernels.arrays import quiet_runner
+from snncell.kernels.space import DEVICE, HOST, Space
 
 if TYPE_CHECKING:
     from snncell.tape.tape import Tape
@@ -23,6 +25,7 @@ class _State(threading.local):
     tape: Tape | None = None
     trace: Trace | None = None
     paused = False  # whether a tape waits while the forward of a custom reverse runs unrecorded
+    space: Space | None = None  # where Tensors are made, if not where `set_context` says
     smooth = False  # whether Cells that have a smooth primitive run it instead of construct
 
 
@@ -48,6 +51,11 @@ class _Lock:
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._lock.release()
+
+
+def here() -> Space:
+    """Where Tensors are made: where the Cell that runs has its inputs, or else where `set_context` says."""
+    return STATE.space or (HOST if config.get_context("device_target") == "CPU" else DEVICE)
 
 
 EFFECTS = _Lock()  # held while Parameters are read, computed with, and written, as draws of random numbers are

@@ -6,14 +6,16 @@ Its operators and most of its methods are operations, which live one floor above
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.dtype import DType
-from snncell.errors import AssignError, DeviceError, DTypeError, ShapeError, TraceError
-from snncell.tape.state import STATE
+from snncell.errors import AssignError, DTypeError, ShapeError, TraceError
+from snncell.kernels.space import DEVICE, HOST, IN_USE, moved, space_of
+from snncell.tape.state import STATE, here, settings
 
 if TYPE_CHECKING:
     from snncell.tape.tape import Entry
@@ -42,7 +44,11 @@ class Tensor:
     _index: int  # which output
 
     def __init__(self, data: Any, dtype: Any = None) -> None:
-        self._data = to_array(data, dtype)
+        if IN_USE and hasattr(getattr(data, "_data", data), "memory"):
+            on_device = data if isinstance(data, Tensor) else wrap(data)
+            self._data = on_device._copied(dtypes.as_dtype(dtype or on_device.dtype), "gpu", "Tensor(tensor)")
+        else:
+            self._data = placed(to_array(data, dtype))
         self._entry = None
         self._index = 0
 
@@ -72,14 +78,8 @@ class Tensor:
 
     @property
     def device(self) -> str:
-        """Where the elements are: "cpu"."""
-        return "cpu"
-
-    def to(self, device: str) -> Tensor:
-        """This Tensor on "cpu"; the GPU backend is not built yet."""
-        if str(device).lower() != "cpu":
-            raise DeviceError(f'Tensor.to: this version of snncell has no device {device!r}; use "cpu".')
-        return self
+        """Where the elements are: "cpu" or "gpu"."""
+        return "gpu" if hasattr(self._data, "memory") else "cpu"
 
     def asnumpy(self) -> np.ndarray[Any, Any]:
         """The elements as a read-only NumPy array, without a copy; `np.array(t)` makes one that can be written."""
@@ -108,9 +108,20 @@ class Tensor:
 
     def _concrete(self, what: str) -> np.ndarray[Any, Any]:
         """The array, or an error where there is none because the function is being traced."""
+        if self.device == "gpu" and (STATE.trace is None or type(self) is Tensor):
+            array: np.ndarray[Any, Any] = self._data.host()
+            return array
         if isinstance(self._data, np.ndarray) and (STATE.trace is None or type(self) is Tensor):
             return self._data  # but not a Parameter's while a Program is traced: it may be another when that runs
         raise STATE.trace.needs_value(what) if STATE.trace is not None else stale()
+
+    def _copied(self, dtype: DType, device: str, what: str) -> Any:
+        """A new array of these elements, of another dtype or in another place if need be."""
+        if self.device == device == "cpu":
+            return np.array(self._concrete(what), dtype=dtype.dtype, order="C")
+        with settings(tape=None, trace=None):
+            array = self.to(device).astype(dtype)._data
+        return space_of(array).copy(array)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         return np.array(self.asnumpy(), dtype=dtype, copy=copy)
@@ -123,7 +134,7 @@ class Tensor:
         return self._concrete("__dlpack_device__()").__dlpack_device__()
 
     def __bool__(self) -> bool:
-        if STATE.trace is not None and not isinstance(self._data, np.ndarray):
+        if STATE.trace is not None and not isinstance(self._data, np.ndarray) and self.device == "cpu":
             raise STATE.trace.needs_value("if/while/bool() on a Tensor")
         if self.size != 1:
             raise ShapeError(
@@ -176,6 +187,8 @@ class Tensor:
         return format(self.item(), specification) if specification else str(self)
 
     def _text(self, scientific: bool) -> str:
+        if self.device == "gpu":
+            return wrap(self._data.host())._text(scientific)
         if not isinstance(self._data, np.ndarray):
             return f"<{self.dtype.name}{list(self.shape)}, traced: no value yet>"
         if not scientific:
@@ -197,6 +210,7 @@ class Tensor:
         def split(self, split_size_or_sections: Any, axis: int = 0) -> tuple[Tensor, ...]: ...
         def unstack(self, axis: int = 0) -> tuple[Tensor, ...]: ...
         def __getitem__(self, index: Any) -> Tensor: ...
+        def to(self, device: str) -> Tensor: ...
         def __add__(self, other: Any) -> Tensor: ...
         def __radd__(self, other: Any) -> Tensor: ...
         def __sub__(self, other: Any) -> Tensor: ...
@@ -235,6 +249,18 @@ def wrap(data: Any, entry: Entry | None = None, index: int = 0) -> Tensor:
     tensor._entry = entry
     tensor._index = index
     return tensor
+
+
+def placed(array: np.ndarray[Any, Any]) -> Any:
+    """A new array where Tensors are made at present: on the GPU, if that was chosen, but for the constants of a trace."""
+    return array if STATE.trace is not None or here() is HOST else moved(array, here())
+
+
+def beside(x: Tensor) -> AbstractContextManager[None]:
+    """Make new Tensors where `x` is, in the body."""
+    if isinstance(x._data, np.ndarray) or not IN_USE:
+        return nullcontext() if not IN_USE else settings(space=HOST)
+    return settings(space=DEVICE) if x.device == "gpu" else nullcontext()
 
 
 def snapshot(x: Any) -> Any:

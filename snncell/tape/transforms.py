@@ -78,7 +78,9 @@ def _arrived(source: Tensor, cotangents: dict[Entry, list[Tensor | None]]) -> Te
     assert source._entry is not None  # sources are watched
     slots = cotangents.get(source._entry)
     found = None if slots is None else slots[source._index]
-    return zeros_of((source.shape, source._data.dtype)) if found is None else found
+    found = zeros_of((source.shape, source._data.dtype)) if found is None else found
+    # Zeros, and what is made of the first gradient alone, may be elements of the host that stand for many.
+    return found if STATE.trace is not None or found.device == source.device else found.to(source.device)
 
 
 def _differentiable(leaves: list[Tensor], argument: Any, position: int, who: str) -> list[Tensor]:

@@ -1,0 +1,301 @@
+"""Arrays on the device: memory, shape and strides. What NumPy does by views is done by views here.
+
+Nothing is computed here and nothing goes to the host but by `host`. NumPy's functions and operators refuse these arrays
+(there is no quiet way back to the CPU), except for those that `functions.py` has a rule for.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from snncell.errors import DeviceError
+from snncell.kernels.cuda import copies, functions
+from snncell.kernels.cuda.runtime import Block, runtime
+
+
+class Memory:
+    """The right to a block of device memory, which goes back to the pool with the last array that refers to it."""
+
+    __slots__ = ("__weakref__", "block")
+
+    def __init__(self, size: int) -> None:
+        self.block: Block = runtime().allocate(size)
+
+    def __del__(self) -> None:
+        if hasattr(self, "block"):
+            runtime().release(self.block)
+
+
+class DeviceArray:
+    """An n-dimensional array in device memory.
+
+    Attributes:
+        memory: what keeps the memory alive: a `Memory`, or for memory from elsewhere whatever has a `block`.
+        offset: of the first element from the beginning of the block, in elements.
+        shape: the length of each axis.
+        strides: the distance of neighbours along each axis, in elements; 0 where one element stands for all.
+        dtype: NumPy's dtype.
+    """
+
+    __slots__ = ("__weakref__", "dtype", "memory", "offset", "shape", "strides")
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, memory: Any, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any) -> None:
+        self.memory = memory
+        self.offset = offset
+        self.shape = shape
+        self.strides = strides
+        self.dtype = dtype
+
+    # --- what it is ---------------------------------------------------------------------------------------------------
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes, if every element had memory of its own."""
+        return self.size * int(self.dtype.itemsize)
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether the elements lie one after another, in order."""
+        return self.strides == dense(self.shape) or self.size == 0 or self._dense_where_it_matters()
+
+    def _dense_where_it_matters(self) -> bool:
+        wanted = zip(self.shape, self.strides, dense(self.shape), strict=True)
+        return all(n == 1 or have == want for n, have, want in wanted)
+
+    @property
+    def uniform(self) -> bool:
+        """Whether one element stands for all."""
+        return self.size > 0 and all(n == 1 or stride == 0 for n, stride in zip(self.shape, self.strides, strict=True))
+
+    @property
+    def pointer(self) -> int:
+        """The address of the first element."""
+        return int(self.memory.block.pointer) + self.offset * int(self.dtype.itemsize)
+
+    @property
+    def argument(self) -> tuple[Any, int, Any]:
+        """The array as a kernel's argument: its elements in order, from the first on."""
+        return self.memory.block, self.offset * self.dtype.itemsize, self.dtype
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of an array without axes")
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        return f"DeviceArray({self.dtype}{list(self.shape)})"
+
+    def __bool__(self) -> bool:
+        raise refusal("a Python branch")
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise refusal("a conversion to a NumPy array")
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        raise refusal(f"np.{ufunc.__name__}")
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        rule = functions.RULES.get(function)
+        if rule is None:
+            raise refusal(f"np.{function.__name__}")
+        return rule(*args, **kwargs)
+
+    # --- views --------------------------------------------------------------------------------------------------------
+
+    def view(self, shape: Sequence[int], strides: Sequence[int], offset: int = 0) -> DeviceArray:
+        """Other elements of the same memory, `offset` elements further on."""
+        return DeviceArray(self.memory, self.offset + offset, tuple(shape), tuple(strides), self.dtype)
+
+    def reshape(self, *shape: Any) -> DeviceArray:
+        """The same elements in the same order; copied only if no strides describe them."""
+        sizes = tuple(shape[0]) if len(shape) == 1 and not isinstance(shape[0], int) else shape
+        if -1 in sizes:
+            rest = math.prod(n for n in sizes if n != -1)
+            sizes = tuple(self.size // max(rest, 1) if n == -1 else n for n in sizes)
+        if math.prod(sizes) != self.size:
+            raise ValueError(f"cannot reshape {self.size} elements into shape {sizes}")
+        if self.contiguous:
+            return self.view(sizes, dense(sizes))
+        if self.uniform:
+            return self.view(sizes, (0,) * len(sizes))
+        strides = _reshaped(self.shape, self.strides, sizes)
+        return self.view(sizes, strides) if strides is not None else self.copy().reshape(sizes)
+
+    def transpose(self, *axes: Any) -> DeviceArray:
+        """The axes in another order; without one, reversed."""
+        order = tuple(axes[0]) if len(axes) == 1 and not isinstance(axes[0], int) else axes
+        order = tuple(axis % self.ndim for axis in order) if order else tuple(range(self.ndim))[::-1]
+        return self.view([self.shape[axis] for axis in order], [self.strides[axis] for axis in order])
+
+    @property
+    def T(self) -> DeviceArray:  # noqa: N802 (NumPy's name)
+        """The axes reversed."""
+        return self.transpose()
+
+    def broadcast_to(self, shape: Sequence[int]) -> DeviceArray:
+        """Further axes in front, and longer ones where there is one element."""
+        added = len(shape) - self.ndim
+        own = zip(self.shape, self.strides, tuple(shape)[max(added, 0) :], strict=True)
+        if added < 0 or any(n not in (1, want) for n, _, want in own):
+            raise ValueError(f"shape {self.shape} does not broadcast to {tuple(shape)}")
+        kept = [
+            0 if n == 1 and want != 1 else stride
+            for n, stride, want in zip(self.shape, self.strides, tuple(shape)[added:], strict=True)
+        ]
+        return self.view(shape, [0] * added + kept)
+
+    def __getitem__(self, index: Any) -> DeviceArray:
+        """A view by integers, slices, `...` and None; arrays of indices have a rule of their own."""
+        shape: list[int] = []
+        strides: list[int] = []
+        offset, axis = 0, 0
+        items = index if isinstance(index, tuple) else (index,)
+        for item in _filled(items, self.ndim):
+            if item is None:
+                shape.append(1)
+                strides.append(0)
+                continue
+            length, stride = self.shape[axis], self.strides[axis]
+            if isinstance(item, slice):
+                start, _, step = item.indices(length)
+                shape.append(len(range(*item.indices(length))))
+                strides.append(stride * step)
+                offset += start * stride if shape[-1] else 0
+            elif isinstance(item, (int, np.integer)) and not isinstance(item, bool):
+                if not -length <= item < length:
+                    raise IndexError(f"index {item} is out of bounds for axis {axis} with size {length}")
+                offset += int(item % length) * stride
+            else:
+                raise refusal("indexing by an array")
+            axis += 1
+        return self.view(shape, strides, offset)
+
+    # --- copies -------------------------------------------------------------------------------------------------------
+
+    def copy(self) -> DeviceArray:
+        """A new array with the same elements, one after another."""
+        out = empty(self.shape, self.dtype)
+        copies.copy(self, out)
+        return out
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        target = self[index]
+        source = value if isinstance(value, DeviceArray) else from_host(np.asarray(value, self.dtype))
+        copies.copy(source.broadcast_to(target.shape), target)
+
+    def host(self) -> np.ndarray[Any, Any]:
+        """The elements as a NumPy array."""
+        source = self if self.contiguous else self.copy()
+        if self.uniform and self.size > 1:
+            source = self.view((), ())
+        array: np.ndarray[Any, Any] = np.empty(source.shape, self.dtype)
+        if array.size:
+            runtime().download(source.memory.block, source.offset * self.dtype.itemsize, array)
+        return array if source.shape == self.shape else np.broadcast_to(array, self.shape)
+
+
+def dense(shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides of elements that lie one after another."""
+    strides: list[int] = []
+    step = 1
+    for length in reversed(shape):
+        strides.append(step)
+        step *= length
+    return tuple(reversed(strides))
+
+
+def empty(shape: Sequence[int], dtype: Any) -> DeviceArray:
+    """A new array that is not filled."""
+    shape = tuple(shape)
+    return DeviceArray(Memory(max(math.prod(shape), 1) * dtype.itemsize), 0, shape, dense(shape), dtype)
+
+
+def zeros(shape: Sequence[int], dtype: Any) -> DeviceArray:
+    """A new array of zeros."""
+    array = empty(shape, dtype)
+    runtime().clear(array.memory.block, 0, max(array.size, 1) * dtype.itemsize)
+    return array
+
+
+def from_host(array: Any) -> DeviceArray:
+    """A NumPy array's elements on the device; where one of them stands for all, that one."""
+    if array.size > 1 and not any(array.strides):
+        return from_host(np.array(array[(0,) * array.ndim])).broadcast_to(array.shape)
+    out = empty(array.shape, array.dtype)
+    if array.size:
+        runtime().upload(np.ascontiguousarray(array), out.memory.block, 0)
+    return out
+
+
+def contiguous(array: DeviceArray) -> DeviceArray:
+    """The array, or a copy whose elements lie one after another."""
+    return array if array.contiguous else array.copy()
+
+
+def refusal(what: str) -> DeviceError:
+    """The error for what would have to go to the host."""
+    return DeviceError(
+        f"{what} has no rule for arrays on the GPU, and nothing goes to the host by itself. "
+        f'Move the Tensor first: x.to("cpu").'
+    )
+
+
+def _filled(items: tuple[Any, ...], ndim: int) -> list[Any]:
+    """An index with `...` and missing axes written out as whole slices."""
+    given = sum(item is not None and item is not Ellipsis for item in items)
+    if given > ndim:
+        raise IndexError(f"too many indices: {given} for {ndim} axes")
+    rest = [slice(None)] * (ndim - given)
+    place = next((n for n, item in enumerate(items) if item is Ellipsis), None)
+    if place is None:
+        return [*items, *rest]
+    return [*items[:place], *rest, *items[place + 1 :]]
+
+
+def _reshaped(shape: tuple[int, ...], strides: tuple[int, ...], sizes: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The strides of a reshaped view, or None if there are none: runs of axes are matched by their lengths."""
+    old = [(n, s) for n, s in zip(shape, strides, strict=True) if n != 1]
+    out: list[int] = []
+    position = 0
+    new = 0
+    while new < len(sizes):
+        if sizes[new] == 1:
+            out.append(0)
+            new += 1
+            continue
+        have, want, first_old, first_new = old[position][0], sizes[new], position, new
+        while have != want:
+            if have < want:
+                position += 1
+                have *= old[position][0]
+            else:
+                new += 1
+                want *= sizes[new]
+        run = old[first_old : position + 1]
+        if any(a[1] != b[1] * b[0] for a, b in itertools.pairwise(run)):
+            return None
+        step = run[-1][1]
+        own: list[int] = []
+        for length in reversed(sizes[first_new : new + 1]):
+            own.append(step)
+            step *= length
+        out += reversed(own)
+        position += 1
+        new += 1
+    return tuple(out)

@@ -1,0 +1,280 @@
+"""What a card and its simulator have in common: blocks of memory from a pool, and the list of what they can do."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from snncell.errors import DeviceMemoryError
+from snncell.kernels.arrays import Pool
+
+
+class Block:
+    """Memory on the device.
+
+    It is freed when nothing refers to it; give it to `Runtime.release` instead, so that it is used again.
+
+    Args:
+        pointer: its address there.
+        size: its bytes, of which there may be more than were asked for.
+        free: called with the block when it dies; None for memory that somebody else owns.
+        bytes: the memory itself as a NumPy array of bytes, in the simulator.
+        owner: what keeps somebody else's memory alive.
+    """
+
+    __slots__ = ("_free", "bytes", "owner", "pointer", "size")
+
+    def __init__(
+        self,
+        pointer: int,
+        size: int,
+        free: Callable[[Block], None] | None = None,
+        bytes: Any = None,  # what it holds
+        owner: Any = None,
+    ) -> None:
+        self.pointer = pointer
+        self.size = size
+        self.bytes = bytes
+        self.owner = owner
+        self._free = free
+
+    def __del__(self) -> None:
+        if self._free is not None:
+            self._free(self)
+
+    @property
+    def foreign(self) -> bool:
+        """Whether the memory belongs to somebody else."""
+        return self._free is None
+
+
+Place: TypeAlias = tuple[Block, int]  # a block, and how many bytes behind its start
+
+
+class Matrix(NamedTuple):
+    """A matrix, or a batch of them, as an operand of `Runtime.matmul`.
+
+    Attributes:
+        block: the memory it lies in, by rows.
+        offset: bytes before its first element.
+        leading: elements from the start of one row, as it is stored, to the start of the next.
+        stride: elements from one matrix of the batch to the next; 0 where all are the same one.
+        turned: whether what is stored is its transpose.
+    """
+
+    block: Block
+    offset: int
+    leading: int
+    stride: int = 0
+    turned: bool = False
+
+
+class OutOfMemory(DeviceMemoryError):
+    """The device has no memory of that size: what `allocate` answers by emptying the pool."""
+
+
+class Runtime:
+    """A device: its memory, its one stream (whatever is asked for happens in that order), and its libraries.
+
+    Attributes:
+        name: what it calls itself.
+        capability: its compute capability, (8, 0) for instance.
+        stream: the number by which other libraries know the stream; None where there is none.
+        lost: whether this is a forked child, which cannot use the device of its parent.
+    """
+
+    name: str
+    capability: tuple[int, int]
+    stream: int | None = None
+    lost = False
+
+    def __init__(self) -> None:
+        self._total = 0
+        self._counting = threading.RLock()  # a block may die, and be counted, while this thread counts another
+        if hasattr(os, "register_at_fork"):  # before the pool does so: it drops its blocks in the child
+            os.register_at_fork(after_in_child=self._in_child)
+        self._pool = Pool(self._counted, spare=0, limit=None)
+
+    def _in_child(self) -> None:
+        self._counting = threading.RLock()  # a thread that the child does not have may have held it
+
+    # --- memory ---
+
+    def allocate(self, size: int) -> Block:
+        """A block of at least `size` bytes, not filled.
+
+        Raises:
+            DeviceMemoryError: if there is no room, even after the pool has been emptied.
+        """
+        size = max(size, 1)
+        try:
+            return self._take(size)
+        except OutOfMemory:
+            held = self.held
+        self.empty_pool()
+        try:
+            return self._take(size)
+        except OutOfMemory:
+            raise self._no_room(size, held) from None
+
+    def _take(self, size: int) -> Block:
+        block: Block = self._pool.take(size)
+        return block
+
+    def release(self, block: Block) -> None:
+        """Take back a block that nothing uses any more; what it was given for is done before its next use begins."""
+        if not block.foreign:
+            self._pool.give(block)
+
+    def empty_pool(self) -> None:
+        """Give the memory of released blocks back to the device."""
+        self._pool.clear()
+
+    @property
+    def held(self) -> int:
+        """The bytes of released blocks that are kept for later."""
+        return self._pool.held
+
+    @property
+    def live(self) -> int:
+        """The bytes of blocks that are in use."""
+        return self._total - self._pool.held
+
+    def _counted(self, size: int) -> Block:
+        """A new block, for the pool."""
+        pointer, memory = self._new(size)
+        with self._counting:
+            self._total += size
+        return Block(pointer, size, self._freed, memory)
+
+    def _freed(self, block: Block) -> None:
+        if self._pool.ended:  # so does the process, and with it all it has on the device
+            return
+        with self._counting:
+            self._total -= block.size
+        self._free(block.pointer)
+
+    def _no_room(self, size: int, held: int) -> DeviceMemoryError:
+        free, total = self._memory()
+        return DeviceMemoryError(
+            f"No memory on {self.name} for an array of {_readable(size)}: live arrays hold {_readable(self.live)}, and "
+            f"freed ones held {_readable(held)}, which was given back first; of the card's {_readable(total)} "
+            f"{_readable(free)} are free. Use a smaller batch or fewer time steps, store the state less often "
+            f"(checkpoint_every), or let go of Tensors that are no longer needed."
+        )
+
+    def _new(self, size: int) -> tuple[int, Any]:
+        """The address of new memory, and itself where the host can see it. Raises OutOfMemory."""
+        raise NotImplementedError
+
+    def _free(self, pointer: int) -> None:
+        raise NotImplementedError
+
+    def _memory(self) -> tuple[int, int]:
+        """How many bytes the device has free, and in all."""
+        raise NotImplementedError
+
+    # --- copies ---
+
+    def upload(self, array: Any, block: Block, offset: int = 0) -> None:
+        """Copy a C-contiguous NumPy array to the device. It may be changed as soon as this returns."""
+        raise NotImplementedError
+
+    def download(self, block: Block, offset: int, array: Any) -> None:
+        """Copy from the device to a C-contiguous NumPy array, and wait until it is there."""
+        raise NotImplementedError
+
+    def copy(self, source: Block, source_offset: int, target: Block, target_offset: int, size: int) -> None:
+        """Copy `size` bytes on the device, between places that do not overlap."""
+        raise NotImplementedError
+
+    def clear(self, block: Block, offset: int, size: int) -> None:
+        """Fill `size` bytes with zeros."""
+        raise NotImplementedError
+
+    def synchronize(self) -> None:
+        """Wait until all that was asked for is done."""
+        raise NotImplementedError
+
+    def wait_for(self, stream: int | None) -> None:
+        """Wait until all is done that another library has put on its stream, given by number; None is none."""
+        raise NotImplementedError
+
+    # --- kernels and libraries ---
+
+    def load(self, cubin: bytes, name: str) -> Any:
+        """The kernel `name` of a cubin, for `launch`."""
+        raise NotImplementedError
+
+    def launch(self, kernel: Any, grid: int, threads: int, arguments: Sequence[Any], shared: int = 0) -> None:
+        """Run a kernel on `grid` blocks of `threads` threads; a grid of 0 runs nothing.
+
+        Args:
+            kernel: from `build`.
+            arguments: (Block, offset in bytes, NumPy's dtype) for arrays, Python's int for int64, NumPy's scalars for
+                all other numbers.
+            shared: bytes of shared memory for arrays whose size the kernel does not say; 48 KiB at most.
+        """
+        raise NotImplementedError
+
+    def matmul(
+        self,
+        out: Matrix,
+        a: Matrix,
+        b: Matrix,
+        sizes: tuple[int, int, int],
+        *,
+        dtype: Any,
+        batch: int = 1,
+        tf32: bool = False,
+        accumulate: bool = False,
+    ) -> None:
+        """`out = a @ b` for matrices (m, n) = (m, k) @ (k, n), or for a batch of them.
+
+        Args:
+            out: not turned.
+            sizes: (m, n, k).
+            dtype: of all three: float16 (added up in float32), float32, float64, complex64 or complex128.
+            tf32: whether float32 may be multiplied with 10 bits after the point, which is faster.
+            accumulate: add to `out` instead of replacing it.
+        """
+        raise NotImplementedError
+
+    def fft(
+        self,
+        kind: str,
+        source: Place,
+        target: Place,
+        length: int,
+        batch: int,
+        *,
+        double: bool = False,
+        inverse: bool = False,
+    ) -> None:
+        """Fourier transforms along the last axis of contiguous arrays, (batch, ...); neither way divides by the length.
+
+        Args:
+            kind: "c2c", "r2c" ((batch, length) to (batch, length // 2 + 1)) or "c2r" (the reverse of it). Of what c2r
+                reads, the imaginary part of the first element, and for even lengths of the last, must be 0.
+            length: of the transform, 1 or more.
+            double: whether in double precision.
+            inverse: the sign of the exponent of c2c.
+        """
+        raise NotImplementedError
+
+
+def as_bytes(array: Any) -> Any:
+    """The bytes of a C-contiguous NumPy array, not copied."""
+    return array.reshape(-1, copy=False).view(np.uint8)
+
+
+def _readable(size: int) -> str:
+    """A number of bytes for people."""
+    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if size >= 1 << power:
+            return f"{size / (1 << power):.1f} {unit}"
+    return f"{size} bytes"

@@ -1,0 +1,166 @@
+"""Generated source -> PTX -> a cubin in the cache folder -> a kernel on the card; for the simulator, a Python function.
+
+Numba makes PTX of the source and nvJitLink makes the card's code of that. Neither asks the driver, whose own compiler
+may be older than Numba's. The cubin lies beside the generated file, sealed like the CPU's code (see `kernels.build`):
+the next process loads it without importing Numba.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib
+import importlib.metadata
+import re
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from snncell.errors import DeviceError
+from snncell.kernels import build as builder, policy
+from snncell.kernels.cuda.runtime import runtime, simulated
+from snncell.kernels.cuda.simulated import SimulatedKernel
+
+_built: dict[tuple[Any, ...], Any] = {}
+_building = threading.Lock()
+
+# What has a say in the code: each is found under one name or another, by the CUDA version that it is for.
+_TOOLS = (
+    "numba",
+    "numba-cuda",
+    "cuda-core",
+    "nvidia-nvvm",
+    "nvidia-nvjitlink",
+    "nvidia-cuda-nvcc-cu12",
+    "nvidia-nvjitlink-cu12",
+)
+
+
+def build(name: str, source: str, signature: Sequence[Any], launch_bounds: tuple[int, ...] | None = None) -> Any:
+    """The kernel called `name` in `source`, for `Runtime.launch`.
+
+    Args:
+        source: a whole file, whose function `name` is a kernel over flat arrays.
+        signature: for each argument, a DType for a scalar, or (DType, writable) for an array.
+        launch_bounds: the most threads in a block, and the fewest blocks that a multiprocessor should have at once.
+    """
+    code = builder.without_comments(source)
+    key = (name, code, tuple(signature), launch_bounds)
+    kernel = _built.get(key)
+    if kernel is None:
+        with _building:
+            kernel = _built.get(key)
+            if kernel is None:
+                make = _simulated if simulated() else _loaded
+                kernel = _built[key] = make(name, source, code, tuple(signature), launch_bounds)
+    return kernel
+
+
+def _simulated(name: str, source: str, code: str, signature: tuple[Any, ...], launch_bounds: Any) -> SimulatedKernel:
+    path, _ = builder.keep(name, source, code, parallel=False)
+    function = policy.simulate(builder.function_of(path, source, name))
+    return SimulatedKernel(name, function, signature, threads_meet="sync" in code or "shared" in code)
+
+
+def _loaded(name: str, source: str, code: str, signature: tuple[Any, ...], launch_bounds: Any) -> Any:
+    """The kernel on the card, from the cache folder or compiled."""
+    device = runtime()
+    path, kept = builder.keep(name, source, code, parallel=False)
+    described = (path.stem, name, signature, launch_bounds, device.capability, policy.CUDA_FMA, _versions())
+    key = hashlib.sha256(repr(described).encode()).digest()
+    file = path.with_suffix(f".{key.hex()[:16]}.cubin")
+    found = builder.read_sealed(file, key) if kept else None
+    if found is not None:
+        try:
+            return device.load(found, name)
+        except DeviceError:  # whole and ours, but another driver has come since
+            pass
+    function = builder.function_of(path, source, name)
+    ptx = policy.compile_ptx(function, name, signature, device.capability, launch_bounds)
+    cubin, _ = _linked(ptx, device.capability)
+    if kept:
+        builder.write_sealed(file, key, cubin)
+    return device.load(cubin, name)
+
+
+@functools.cache
+def _versions() -> tuple[str | None, ...]:
+    """The versions of what compiles."""
+    return tuple(_version(tool) for tool in _TOOLS)
+
+
+def _version(tool: str) -> str | None:
+    try:
+        return importlib.metadata.version(tool)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+# --- without a card ---------------------------------------------------------------------------------------------------
+
+
+def ptx_of(
+    name: str,
+    source: str,
+    signature: Sequence[Any],
+    capability: tuple[int, int],
+    launch_bounds: tuple[int, ...] | None = None,
+    fma: bool = policy.CUDA_FMA,
+) -> str:
+    """The PTX of a kernel, as `build` would compile it for a card of that compute capability. It needs no driver."""
+    path = Path(f"{name}_ptx.py")  # a name for tracebacks; nothing is written
+    return policy.compile_ptx(builder.function_of(path, source, name), name, signature, capability, launch_bounds, fma)
+
+
+def resources(ptx: str, capability: tuple[int, int]) -> dict[str, int]:
+    """What the one kernel in `ptx` takes up on a card of that compute capability. It needs no driver.
+
+    Returns:
+        "registers" of a thread; "spilled", the bytes that each thread stores and loads because registers are too few;
+        "stack" bytes of a thread; "shared" bytes of a block.
+    """
+    _, log = _linked(ptx, capability)
+    # The assembler leaves out arrays that other code could see, and Numba declares all of them so.
+    shared = sum(map(int, re.findall(r"\.shared \.align \d+ \.b8 \w+\[(\d+)\]", ptx)))
+    found = {"registers": 0, "spilled": 0, "stack": 0, "shared": shared}
+    for line in log.splitlines():
+        if sizes := re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", line):
+            stack, stores, loads = map(int, sizes.groups())
+            found["stack"] = max(found["stack"], stack)
+            found["spilled"] = max(found["spilled"], stores + loads)
+        elif line.startswith("ptxas") and (used := re.search(r"Used (\d+) registers", line)):
+            found["registers"] = int(used[1])
+    return found
+
+
+def _linked(ptx: str, capability: tuple[int, int]) -> tuple[bytes, str]:
+    """The card's code for a kernel, and what the assembler says of it."""
+    linker: Any = importlib.import_module("cuda.bindings.nvjitlink")
+    major, minor = capability
+    options = [f"-arch=sm_{major}{minor}", "-Xptxas=-v"]
+    text = ptx.encode() + b"\0"
+    handle = None
+    try:
+        handle = linker.create(len(options), options)
+        linker.add_data(handle, linker.InputType.PTX, text, len(text), "snncell.ptx")
+        linker.complete(handle)
+        cubin = bytearray(linker.get_linked_cubin_size(handle))
+        linker.get_linked_cubin(handle, cubin)
+        return bytes(cubin), _log(handle, linker.get_info_log_size, linker.get_info_log)
+    except linker.nvJitLinkError as error:
+        said = "" if handle is None else _log(handle, linker.get_error_log_size, linker.get_error_log)
+        raise DeviceError(
+            f"No code could be made for a card of compute capability {major}.{minor} ({error}). {said.strip()} If the "
+            f"card is newer than the installed packages, update them: pip install -U numba-cuda[cu13]."
+        ) from error
+    finally:
+        if handle is not None:
+            linker.destroy(handle)
+
+
+def _log(handle: Any, size: Any, read: Any) -> str:
+    text = bytearray(size(handle))
+    if text:
+        read(handle, text)
+    return text.decode(errors="replace").rstrip("\0")

@@ -1,0 +1,85 @@
+"""NumPy's functions that work on device arrays too: an operation written with them needs no rule of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+
+def broadcast_to(array: Any, shape: Any) -> Any:
+    """`np.broadcast_to`: a view."""
+    return array.broadcast_to((shape,) if isinstance(shape, int) else tuple(shape))
+
+
+def flip(array: Any, axis: Any = None) -> Any:
+    """`np.flip`: a view."""
+    axes = range(array.ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
+    wanted = {a % array.ndim for a in axes}
+    return array[tuple(slice(None, None, -1) if a in wanted else slice(None) for a in range(array.ndim))]
+
+
+def transpose(array: Any, axes: Any = None) -> Any:
+    """`np.transpose`: a view."""
+    return array.transpose(*(axes or ()))
+
+
+def reshape(array: Any, shape: Any) -> Any:
+    """`np.reshape`: a view where strides describe it."""
+    return array.reshape(shape)
+
+
+def swapaxes(array: Any, first: int, second: int) -> Any:
+    """`np.swapaxes`: a view."""
+    order = list(range(array.ndim))
+    order[first], order[second] = order[second], order[first]
+    return array.transpose(*order)
+
+
+def shape_of(array: Any) -> Any:
+    """`np.shape`."""
+    return array.shape
+
+
+def ndim_of(array: Any) -> Any:
+    """`np.ndim`."""
+    return array.ndim
+
+
+def concatenate(parts: Any, axis: int = 0) -> Any:
+    """`np.concatenate`: each part is copied into its place."""
+    from snncell.kernels.cuda.arrays import empty  # it looks functions up here
+
+    axis %= parts[0].ndim
+    shape = list(parts[0].shape)
+    shape[axis] = sum(part.shape[axis] for part in parts)
+    out = empty(shape, parts[0].dtype)
+    first = 0
+    for part in parts:
+        last = first + part.shape[axis]
+        out[(slice(None),) * axis + (slice(first, last),)] = part
+        first = last
+    return out
+
+
+def pad(array: Any, widths: Any, mode: str = "constant", constant_values: Any = 0) -> Any:
+    """`np.pad` with a constant: the elements are copied into a filled array."""
+    from snncell.kernels.cuda.arrays import empty
+
+    out = empty([n + before + after for n, (before, after) in zip(array.shape, widths, strict=True)], array.dtype)
+    out[...] = np.array(constant_values, array.dtype)
+    out[tuple(slice(before, before + n) for n, (before, _) in zip(array.shape, widths, strict=True))] = array
+    return out
+
+
+RULES = {
+    np.broadcast_to: broadcast_to,
+    np.flip: flip,
+    np.transpose: transpose,
+    np.reshape: reshape,
+    np.swapaxes: swapaxes,
+    np.shape: shape_of,
+    np.ndim: ndim_of,
+    np.concatenate: concatenate,
+    np.pad: pad,
+}

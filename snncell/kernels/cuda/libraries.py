@@ -1,0 +1,222 @@
+"""Matrix products by cuBLAS and Fourier transforms by cuFFT, on the stream and the memory of a runtime."""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from snncell.errors import DeviceError, DTypeError
+from snncell.kernels.cuda.base import Block, Matrix, Place
+
+if TYPE_CHECKING:
+    from snncell.kernels.cuda.driver import DriverRuntime
+
+WORKSPACE = 1 << 25  # bytes: what cuBLAS asks for on the largest cards
+PLANS = 64  # transforms of so many shapes are kept prepared
+
+
+def _library(name: str, purpose: str) -> Any:
+    """A module of bindings.
+
+    Raises:
+        DeviceError: if it is not installed.
+    """
+    try:
+        return importlib.import_module(f"nvmath.bindings.{name}")
+    except ImportError as error:
+        raise _not_there(purpose, error) from error
+
+
+def _not_there(purpose: str, error: Exception) -> DeviceError:
+    return DeviceError(
+        f'{purpose} on the GPU need a library that cannot be loaded ({error}). pip install "snncell[cuda]" brings it.'
+    )
+
+
+# --- products ---------------------------------------------------------------------------------------------------------
+
+
+class Gemm(NamedTuple):
+    """The arguments of cuBLAS's product, which knows matrices by columns. `first` and `second` are its A and B."""
+
+    turned: tuple[bool, bool]
+    sizes: tuple[int, int, int]
+    first: Matrix
+    second: Matrix
+    leading: tuple[int, int, int]
+
+
+def gemm_arguments(out: Matrix, a: Matrix, b: Matrix, sizes: tuple[int, int, int]) -> Gemm:
+    """What cuBLAS must be told to compute `out = a @ b` by rows.
+
+    A matrix by rows is its transpose by columns, and the transpose of a product is the product of the transposes, the
+    other way round.
+    """
+    m, n, k = sizes
+    leading = _leading(b, k, n), _leading(a, m, k), _leading(out, m, n)
+    return Gemm((b.turned, a.turned), (n, m, k), b, a, leading)
+
+
+def _leading(matrix: Matrix, rows: int, columns: int) -> int:
+    """The distance of rows as cuBLAS accepts it, which checks it even where there is one row only."""
+    if matrix.turned:
+        rows, columns = columns, rows
+    return matrix.leading if rows > 1 else max(matrix.leading, columns, 1)
+
+
+# For each dtype the names of cuBLAS's element type, of its way of computing, and the dtype of its factors.
+_KINDS: dict[str, tuple[str, str, Any]] = {
+    "float16": ("CUDA_R_16F", "COMPUTE_32F", np.float32),
+    "float32": ("CUDA_R_32F", "COMPUTE_32F", np.float32),
+    "float64": ("CUDA_R_64F", "COMPUTE_64F", np.float64),
+    "complex64": ("CUDA_C_32F", "COMPUTE_32F", np.complex64),
+    "complex128": ("CUDA_C_64F", "COMPUTE_64F", np.complex128),
+}
+
+
+class Blas:
+    """cuBLAS, started by the first product."""
+
+    def __init__(self, device: DriverRuntime) -> None:
+        self._device = device
+        self._lock = threading.Lock()  # a handle is for one thread at a time
+        self._bindings: Any = None
+        self._handle = 0
+        self._workspace: Block | None = None
+        # Numbers that cuBLAS reads by address: 0 and 1.
+        self._factors = {kind[2]: (np.zeros(1, kind[2]), np.ones(1, kind[2])) for kind in _KINDS.values()}
+
+    def matmul(
+        self,
+        out: Matrix,
+        a: Matrix,
+        b: Matrix,
+        sizes: tuple[int, int, int],
+        *,
+        dtype: Any,
+        batch: int,
+        tf32: bool,
+        accumulate: bool,
+    ) -> None:
+        """See `Runtime.matmul`."""
+        name = np.dtype(dtype).name
+        if name not in _KINDS:
+            raise DTypeError(f"No products of {name} matrices on the GPU. Convert them to one of: {', '.join(_KINDS)}.")
+        if not (sizes[0] and sizes[1] and batch):
+            return
+        with self._lock:
+            if self._bindings is None:
+                self._begin()
+            cublas = self._bindings
+            element, way, factor = _KINDS[name]
+            kind = int(importlib.import_module("nvmath").CudaDataType[element])
+            if tf32 and name == "float32":
+                way = "COMPUTE_32F_FAST_TF32"
+            gemm = gemm_arguments(out, a, b, sizes)
+            transposed = (int(cublas.Operation.T if turned else cublas.Operation.N) for turned in gemm.turned)
+            operands = [
+                (x.block.pointer + x.offset, kind, leading, x.stride)
+                for x, leading in zip((gemm.first, gemm.second, out), gemm.leading, strict=True)
+            ]
+            zero, one = (number.ctypes.data for number in self._factors[factor])
+            cublas.gemm_strided_batched_ex_64(
+                *(self._handle, *transposed, *gemm.sizes, one),
+                *operands[0],
+                *operands[1],
+                one if accumulate else zero,  # with 0, what is there is not even read
+                *operands[2],
+                *(batch, int(cublas.ComputeType[way]), int(cublas.GemmAlgo.DEFAULT)),
+            )
+
+    def _begin(self) -> None:
+        purpose = "Matrix products"
+        cublas = _library("cublas", purpose)
+        self._device.enter()
+        try:
+            self._handle = cublas.create()
+        except Exception as error:  # of one kind where the library is missing, of another where it does not start
+            raise _not_there(purpose, error) from error
+        cublas.set_stream(self._handle, self._device.stream)
+        # With memory of its own a product gives the same bits each time; the stream must be known before.
+        self._workspace = self._device.allocate(WORKSPACE)
+        cublas.set_workspace(self._handle, self._workspace.pointer, WORKSPACE)
+        cublas.set_math_mode(self._handle, int(cublas.Math.DISALLOW_REDUCED_PRECISION_REDUCTION))  # sums of halves
+        self._bindings = cublas
+
+
+# --- Fourier transforms -----------------------------------------------------------------------------------------------
+
+# For each kind cuFFT's name in single and in double precision.
+_TRANSFORMS = {"c2c": ("C2C", "Z2Z"), "r2c": ("R2C", "D2Z"), "c2r": ("C2R", "Z2D")}
+_FORWARD, _INVERSE = -1, 1
+
+
+class _Plan(NamedTuple):
+    handle: int
+    work: int  # bytes
+
+
+class Fft:
+    """cuFFT, with the plans of the transforms that were done last."""
+
+    def __init__(self, device: DriverRuntime) -> None:
+        self._device = device
+        self._lock = threading.Lock()  # a plan is for one thread at a time
+        self._plans: OrderedDict[tuple[str, int, int], _Plan] = OrderedDict()
+
+    def run(
+        self, kind: str, source: Place, target: Place, length: int, batch: int, *, double: bool, inverse: bool
+    ) -> None:
+        """See `Runtime.fft`."""
+        if not batch:
+            return
+        name = _TRANSFORMS[kind][double]
+        device = self._device
+        with self._lock:
+            device.enter()
+            cufft = _library("cufft", "Fourier transforms")
+            plan = self._plan(cufft, name, length, batch)
+            work = device.allocate(plan.work)
+            read = source
+            try:
+                if kind == "c2r":  # which may use what it reads as memory to work in
+                    size = batch * (length // 2 + 1) * (16 if double else 8)
+                    read = device.allocate(size), 0
+                    device.copy(*source, *read, size)
+                cufft.set_work_area(plan.handle, work.pointer)
+                direction = (_INVERSE if inverse else _FORWARD,) if kind == "c2c" else ()
+                execute = getattr(cufft, f"exec_{name.lower()}")
+                execute(plan.handle, read[0].pointer + read[1], target[0].pointer + target[1], *direction)
+            finally:
+                device.release(work)
+                if read is not source:
+                    device.release(read[0])
+
+    def _plan(self, cufft: Any, name: str, length: int, batch: int) -> _Plan:
+        key = name, length, batch
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._plans[key] = self._new_plan(cufft, name, length, batch)
+            if len(self._plans) > PLANS:
+                self._device.synchronize()  # the oldest may be at work
+                cufft.destroy(self._plans.popitem(last=False)[1].handle)
+        self._plans.move_to_end(key)
+        return plan
+
+    def _new_plan(self, cufft: Any, name: str, length: int, batch: int) -> _Plan:
+        half = length // 2 + 1
+        read = half if name in ("C2R", "Z2D") else length
+        written = half if name in ("R2C", "D2Z") else length
+        try:
+            handle = cufft.create()
+        except Exception as error:
+            raise _not_there("Fourier transforms", error) from error
+        cufft.set_auto_allocation(handle, 0)  # the memory to work in comes from the pool
+        kind = int(cufft.Type[name])
+        work = cufft.make_plan_many64(handle, 1, [length], [read], 1, read, [written], 1, written, kind, batch)
+        cufft.set_stream(handle, self._device.stream)
+        return _Plan(handle, int(work))

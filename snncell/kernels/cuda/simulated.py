@@ -1,0 +1,212 @@
+"""A device for Numba's CUDA simulator: memory of NumPy's, kernels that run as Python, products and FFTs on the host.
+
+It is for tests on machines without a card, and for a debugger in a kernel. A kernel takes some microseconds for each
+of its threads; milliseconds where they meet.
+"""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from snncell.errors import DTypeError
+from snncell.kernels.arrays import ALIGNMENT
+from snncell.kernels.cuda.base import Block, Matrix, OutOfMemory, Place, Runtime, as_bytes
+
+
+class SimulatedKernel(NamedTuple):
+    """A kernel as Python.
+
+    Attributes:
+        function: of `policy.simulate`.
+        signature: what its arguments must be (see `build`).
+        threads_meet: whether the threads of a block wait for each other or share memory.
+    """
+
+    name: str
+    function: Any
+    signature: tuple[Any, ...]
+    threads_meet: bool
+
+
+class SimulatedRuntime(Runtime):
+    """The simulator behind the interface of a card."""
+
+    name = "CUDA simulator"
+    capability = (5, 2)  # what Numba's says of itself
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._launching = threading.Lock()  # it runs one kernel at a time
+
+    def _new(self, size: int) -> tuple[int, Any]:
+        try:
+            memory = np.empty(size + ALIGNMENT, np.uint8)
+        except MemoryError:
+            raise OutOfMemory from None
+        start = -memory.ctypes.data % ALIGNMENT
+        memory = memory[start : start + size]
+        return memory.ctypes.data, memory
+
+    def _free(self, pointer: int) -> None:
+        pass  # the array dies with its block
+
+    def _memory(self) -> tuple[int, int]:
+        return 0, self._total
+
+    def upload(self, array: Any, block: Block, offset: int = 0) -> None:
+        """Copy an array into a block."""
+        block.bytes[offset : offset + array.nbytes] = as_bytes(array)
+
+    def download(self, block: Block, offset: int, array: Any) -> None:
+        """Copy from a block into an array."""
+        as_bytes(array)[:] = block.bytes[offset : offset + array.nbytes]
+
+    def copy(self, source: Block, source_offset: int, target: Block, target_offset: int, size: int) -> None:
+        """Copy bytes from block to block."""
+        target.bytes[target_offset : target_offset + size] = source.bytes[source_offset : source_offset + size]
+
+    def clear(self, block: Block, offset: int, size: int) -> None:
+        """Fill bytes with zeros."""
+        block.bytes[offset : offset + size] = 0
+
+    def synchronize(self) -> None:
+        """Nothing is ever under way."""
+
+    def wait_for(self, stream: int | None) -> None:
+        """Nothing is ever under way."""
+
+    def launch(
+        self, kernel: SimulatedKernel, grid: int, threads: int, arguments: Sequence[Any], shared: int = 0
+    ) -> None:
+        """Run a kernel, thread after thread.
+
+        Raises:
+            DTypeError: for an argument that is not what the kernel was built for: a card would read other bytes.
+        """
+        if len(arguments) != len(kernel.signature):
+            raise DTypeError(f"{kernel.name}: {len(arguments)} arguments for {len(kernel.signature)} parameters.")
+        values = [
+            _argument(f"{kernel.name}, argument {number}", given, wanted)
+            for number, (given, wanted) in enumerate(zip(arguments, kernel.signature, strict=True))
+        ]
+        if grid:
+            with self._launching:
+                run = _together if kernel.threads_meet else _one_by_one
+                run(kernel.function, grid, threads, values, shared)
+
+    def matmul(
+        self,
+        out: Matrix,
+        a: Matrix,
+        b: Matrix,
+        sizes: tuple[int, int, int],
+        *,
+        dtype: Any,
+        batch: int = 1,
+        tf32: bool = False,
+        accumulate: bool = False,
+    ) -> None:
+        """Products by NumPy; halves are multiplied and added up as float32, as the card's are."""
+        m, n, k = sizes
+        left, right = _stored(a, m, k, batch, dtype), _stored(b, k, n, batch, dtype)
+        target = _stored(out, m, n, batch, dtype)
+        if dtype == np.float16:
+            left, right = left.astype(np.float32), right.astype(np.float32)
+        with np.errstate(all="ignore"):
+            product = np.matmul(left, right)
+            target[...] = target + product if accumulate else product
+
+    def fft(
+        self,
+        kind: str,
+        source: Place,
+        target: Place,
+        length: int,
+        batch: int,
+        *,
+        double: bool = False,
+        inverse: bool = False,
+    ) -> None:
+        """Fourier transforms by SciPy."""
+        transforms: Any = importlib.import_module("scipy.fft")
+        half = length // 2 + 1
+        shapes = {"c2c": (length, length), "r2c": (length, half), "c2r": (half, length)}[kind]
+        real, complex_ = (np.float64, np.complex128) if double else (np.float32, np.complex64)
+        read = _flat(source, np.dtype(real if kind == "r2c" else complex_))[: batch * shapes[0]]
+        written = _flat(target, np.dtype(real if kind == "c2r" else complex_))[: batch * shapes[1]]
+        function: Callable[..., Any] = {
+            "c2c": transforms.ifft if inverse else transforms.fft,
+            "r2c": transforms.rfft,
+            "c2r": transforms.irfft,
+        }[kind]
+        norm = "forward" if kind == "c2r" or inverse else "backward"  # the way on which SciPy would divide
+        if batch:
+            written[:] = function(read.reshape(batch, shapes[0]), n=length, norm=norm).reshape(-1)
+
+
+def _together(function: Any, grid: int, threads: int, values: Sequence[Any], shared: int) -> None:
+    """Run a kernel on a Python thread for each thread, as the simulator does."""
+    devices: Any = importlib.import_module("numba.cuda.simulator.cudadrv.devicearray")
+    # Plain arrays would be copied in and out, over what other arguments have written.
+    arrays = [devices.FakeCUDAArray(x) if isinstance(x, np.ndarray) else x for x in values]
+    function[grid, threads, 0, shared](*arrays)
+
+
+def _one_by_one(function: Any, grid: int, threads: int, values: Sequence[Any], shared: int) -> None:
+    """Run a kernel whose threads do not meet on one Python thread, which takes a hundredth of the time."""
+    api: Any = importlib.import_module("numba.cuda.simulator.kernelapi")
+    inside: Any = importlib.import_module("numba.cuda.simulator.kernel")._push_kernel_context
+    module = api.FakeCUDAModule((grid, 1, 1), (threads, 1, 1), shared)
+    place: Any = threading.current_thread()  # where the simulator looks for the place in the grid
+    with inside(module), api.swapped_cuda_module(function.fn, module):
+        try:
+            for block in range(grid):
+                place.blockIdx = api.Dim3(block, 0, 0)
+                for thread in range(threads):
+                    place.threadIdx = api.Dim3(thread, 0, 0)
+                    function.fn(*values)
+        finally:
+            place.__dict__.pop("blockIdx", None)
+            place.__dict__.pop("threadIdx", None)
+
+
+def _flat(place: Place, dtype: Any) -> Any:
+    """All elements from a place to the end of its block."""
+    block, offset = place
+    room = (block.size - offset) // dtype.itemsize * dtype.itemsize
+    return block.bytes[offset : offset + room].view(dtype)
+
+
+def _stored(matrix: Matrix, rows: int, columns: int, batch: int, dtype: Any) -> Any:
+    """A view of a batch of matrices, (batch, rows, columns)."""
+    if matrix.turned:
+        rows, columns = columns, rows
+    size = np.dtype(dtype).itemsize
+    view = np.lib.stride_tricks.as_strided(
+        _flat((matrix.block, matrix.offset), np.dtype(dtype)),
+        (batch, rows, columns),
+        (matrix.stride * size, matrix.leading * size, size),
+    )
+    return view.transpose(0, 2, 1) if matrix.turned else view
+
+
+def _argument(where: str, given: Any, wanted: Any) -> Any:
+    """An argument as the simulator takes it, if it is what the kernel was built for."""
+    if not isinstance(wanted, tuple):
+        # Python's int stands for int64 alone; a float would be a double on the card.
+        fits = type(given) is int if wanted == np.int64 else getattr(given, "dtype", None) == wanted.dtype
+        if not fits and not (isinstance(given, np.int64) and wanted == np.int64):
+            raise DTypeError(f"{where}: the kernel takes a {wanted.name}, not {given!r}.")
+        return given
+    dtype, writable = wanted
+    block, offset, found = given
+    if found != dtype.dtype:
+        raise DTypeError(f"{where}: the kernel takes an array of {dtype.name}, not of {found}.")
+    array = _flat((block, offset), np.dtype(np.uint8) if dtype.category == 0 else dtype.dtype)
+    array.flags.writeable = writable
+    return array

@@ -1,0 +1,207 @@
+"""Where arrays live, the host or the device, with the few things that plans and loops do to arrays in either."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from snncell import config
+from snncell.errors import DeviceError
+from snncell.kernels import arrays
+
+
+class Space:
+    """A place for arrays.
+
+    Attributes:
+        device: "cpu" or "gpu", as users write it.
+    """
+
+    device: str
+
+    def empty(self, shape: Sequence[int], dtype: Any) -> Any:
+        """A new array that is not filled."""
+        raise NotImplementedError
+
+    def zeros(self, shape: Sequence[int], dtype: Any) -> Any:
+        """A new array of zeros."""
+        raise NotImplementedError
+
+    def contiguous(self, array: Any) -> Any:
+        """The array, or a copy whose elements lie one after another."""
+        raise NotImplementedError
+
+    def copy(self, array: Any) -> Any:
+        """A new array with the same elements."""
+        raise NotImplementedError
+
+    def added(self, total: Any, term: Any) -> Any:
+        """Their sum; `total` may be overwritten."""
+        raise NotImplementedError
+
+    def sum(self, array: Any) -> Any:
+        """The sum along the first axis."""
+        raise NotImplementedError
+
+    def times(self, array: Any, number: int) -> Any:
+        """The array times a number."""
+        raise NotImplementedError
+
+    def cast(self, array: Any, dtype: Any) -> Any:
+        """The array in another dtype, if it is not in that."""
+        raise NotImplementedError
+
+    def of_its_own(self, array: Any) -> Any:
+        """The array, or if it is a view that keeps more alive than itself, a copy."""
+        raise NotImplementedError
+
+    def uniform(self, array: Any) -> bool:
+        """Whether one element in memory stands for all."""
+        raise NotImplementedError
+
+    def taken(self, array: Any, what: str) -> Any:
+        """An array that is here, or one element from the other place.
+
+        Raises:
+            DeviceError: for an array from the other place, which `what` names.
+        """
+        raise NotImplementedError
+
+
+class _Host(Space):
+    device = "cpu"
+
+    def empty(self, shape: Sequence[int], dtype: Any) -> Any:
+        return arrays.empty(tuple(shape), dtype)
+
+    def zeros(self, shape: Sequence[int], dtype: Any) -> Any:
+        return np.zeros(shape, dtype)
+
+    def contiguous(self, array: Any) -> Any:
+        return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+
+    def copy(self, array: Any) -> Any:
+        return np.array(array, order="C")
+
+    def added(self, total: Any, term: Any) -> Any:
+        total += term
+        return total
+
+    def sum(self, array: Any) -> Any:
+        return array.sum(0)
+
+    def times(self, array: Any, number: int) -> Any:
+        return array * number
+
+    def cast(self, array: Any, dtype: Any) -> Any:
+        return array.astype(dtype, copy=False)
+
+    def of_its_own(self, array: Any) -> Any:
+        owner = array
+        while isinstance(owner.base, np.ndarray):
+            owner = owner.base
+        return array if array.flags.c_contiguous and owner.nbytes <= array.nbytes else np.array(array, order="C")
+
+    def uniform(self, array: Any) -> bool:
+        return array.size > 0 and not any(array.strides)
+
+    def taken(self, array: Any, what: str) -> Any:
+        if isinstance(array, np.ndarray):
+            return array
+        if array.uniform:
+            return array.host()
+        raise DeviceError(f'{what} is on the GPU, the others are on the CPU. Move it: .to("cpu"), or the others to it.')
+
+
+class _Device(Space):
+    device = "gpu"
+    # Operations that loops over time need beside those of their body, hung in by the operations themselves.
+    arithmetic: dict[str, Any]
+
+    def __init__(self) -> None:
+        self.arithmetic = {}
+
+    def empty(self, shape: Sequence[int], dtype: Any) -> Any:
+        return _device_arrays().empty(shape, dtype)
+
+    def zeros(self, shape: Sequence[int], dtype: Any) -> Any:
+        return _device_arrays().zeros(shape, dtype)
+
+    def contiguous(self, array: Any) -> Any:
+        return array if array.contiguous else array.copy()
+
+    def copy(self, array: Any) -> Any:
+        return array.copy()
+
+    def added(self, total: Any, term: Any) -> Any:
+        return self.arithmetic["add"].on_device([total, term], {})
+
+    def sum(self, array: Any) -> Any:
+        return self.arithmetic["sum"].on_device([array], {"axis": (0,), "keepdims": False})
+
+    def times(self, array: Any, number: int) -> Any:
+        return self.arithmetic["mul"].on_device([array, number], {})
+
+    def cast(self, array: Any, dtype: Any) -> Any:
+        return array if array.dtype == dtype else self.arithmetic["cast"].on_device([array], {"dtype": dtype})
+
+    def of_its_own(self, array: Any) -> Any:
+        whole: bool = array.contiguous and array.memory.block.size <= 2 * array.nbytes + 512
+        return array if whole else array.copy()
+
+    def uniform(self, array: Any) -> bool:
+        return bool(array.uniform)
+
+    def taken(self, array: Any, what: str) -> Any:
+        if not isinstance(array, np.ndarray):
+            return array
+        if array.size == 1 or HOST.uniform(array):
+            return _device_arrays().from_host(array)
+        raise DeviceError(f'{what} is on the CPU, the others are on the GPU. Move it: .to("gpu"), or the others to it.')
+
+
+IN_USE: list[bool] = []  # not empty once there may be device arrays: eager operations look for them only then
+
+
+def _device_arrays() -> Any:
+    """The module of device arrays, which is imported when the first is asked for."""
+    from snncell.kernels.cuda import arrays as found
+
+    if not IN_USE:
+        IN_USE.append(True)
+    return found
+
+
+def _find_device() -> None:
+    """Raise if there is no GPU."""
+    _device_arrays().runtime()
+
+
+HOST, DEVICE = _Host(), _Device()
+config.CHECKS.append(_find_device)
+
+
+def space_of(array: Any) -> Space:
+    """Where an array lives."""
+    return HOST if isinstance(array, np.ndarray) else DEVICE
+
+
+def space_called(device: Any, who: str) -> Space:
+    """The place that a user calls "cpu" or "gpu".
+
+    Raises:
+        DeviceError: for another name.
+    """
+    found = {"cpu": HOST, "gpu": DEVICE, "cuda": DEVICE}.get(str(device).lower())
+    if found is None:
+        raise DeviceError(f'{who}: there is no device {device!r}; there are "cpu" and "gpu".')
+    return found
+
+
+def moved(array: Any, space: Space) -> Any:
+    """The array in `space`: itself if it is there, else a copy."""
+    if space_of(array) is space:
+        return array
+    return array.host() if space is HOST else _device_arrays().from_host(array)

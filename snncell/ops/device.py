@@ -1,0 +1,49 @@
+"""Moves between the host and the device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from snncell.kernels.space import HOST, moved, space_called, space_of
+from snncell.ops.base import as_tensor
+from snncell.tape.primitive import Primitive
+from snncell.tape.state import STATE
+from snncell.tape.tensor import Tensor
+from snncell.tape.tracing import Value
+
+Grads = Sequence[Any]
+
+
+class _To(Primitive):
+    """A copy in another place; its reverse brings the gradient back."""
+
+    def on_device(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
+        return self.evaluate(*arrays, **attrs)
+
+
+_to = _To("to", lambda x, source, target: moved(x, space_called(target, "to")))
+
+
+@_to.def_bprop
+def _(_x: Tensor, _out: Tensor, dout: Tensor, *, source: str, target: str) -> Grads:
+    return (to(dout, source),)
+
+
+def to(x: Any, device: str) -> Tensor:
+    """`x` on "cpu" or "gpu": itself if it is there, else a copy, through which gradients flow.
+
+    Raises:
+        DeviceError: for another name, or where there is no GPU, saying what is missing.
+        TraceError: inside a traced function, which runs where its arguments are.
+    """
+    tensor = as_tensor(x, "to")
+    space = space_called(device, "Tensor.to")
+    if isinstance(tensor._data, Value):
+        assert STATE.trace is not None  # else `as_tensor` has refused it
+        raise STATE.trace.needs_value("to()")
+    if space_of(tensor._data) is space:
+        return tensor
+    source = "cpu" if space is not HOST else "gpu"
+    result: Tensor = _to.bind(tensor, source=source, target=space.device)
+    return result

@@ -1,0 +1,127 @@
+"""The kernels of the CUDA backend, compiled without a driver: for each loop, dtype and capability, what is in the text.
+
+float32 kernels must hold no double precision, and the assembler must not have to spill registers to memory.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from snncell import Parameter, Tensor, grad, nn, ops, value_and_grad
+from snncell.compiler.absorb import optimised
+from snncell.compiler.device_loop import DeviceLoop
+from snncell.compiler.fuse import fuse
+from snncell.compiler.jit import Jitted
+from snncell.compiler.scan import Scan
+from snncell.compiler.threads import emit_threads
+from snncell.kernels.scalar import simulated
+from snncell.kernels.space import DEVICE
+
+pytestmark = [
+    pytest.mark.skipif(
+        importlib.util.find_spec("numba_cuda") is None,
+        reason='numba-cuda is not installed: pip install "snncell[cuda]"',
+    ),
+    pytest.mark.skipif(simulated(), reason="in the simulator nothing is compiled"),
+    pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="NUMBA_DISABLE_JIT=1 compiles nothing"),
+]
+CAPABILITIES = [(7, 5), (8, 0), (9, 0)]
+DTYPES = ["float32", "float64"]
+
+
+def kernels(f: Any, *inputs: Tensor) -> Iterator[tuple[str, str, Any]]:
+    """Name, source and signature of each kernel that `f` becomes on the device."""
+    compiled, _ = Jitted(f).lookup(inputs, {})
+    assert compiled.plans is not None
+    for group in fuse(optimised(compiled.plans.program, DEVICE)):
+        op = group.steps[0].op
+        if isinstance(op, Scan):
+            loop = op.lowered.loop_in(DEVICE)
+            assert isinstance(loop, DeviceLoop)
+            yield loop.name, loop.source, loop.signature
+        elif group.shape is not None:
+            kernel = emit_threads(group, set())
+            yield kernel.name, kernel.source, kernel.signature
+            if kernel.sums:
+                yield f"join_{kernel.name}", kernel.source, kernel.join
+
+
+class Spike(nn.Cell):
+    """A surrogate of the test's own."""
+
+    def construct(self, x: Tensor) -> Tensor:
+        return (x > 0.0).astype(x.dtype)
+
+    def bprop(self, x: Tensor, out: Tensor, dout: Tensor) -> tuple[Tensor]:
+        return (dout * ops.exp(-ops.abs(x)) / 2.0,)
+
+
+class Adaptive(nn.Cell):
+    """A neuron with two states, a time constant for each neuron, and slow functions in it."""
+
+    def __init__(self, size: int, dtype: str) -> None:
+        super().__init__()
+        self.spike = Spike()
+        self.tau = Parameter(np.full(size, 2.0, dtype))
+
+    def construct(self, x: Tensor, v: Tensor, a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        v = v * ops.exp(-1.0 / self.tau) + x - 0.3 * a
+        s = self.spike(v - 1.0)
+        return s, v * (1.0 - s), ops.tanh(0.9 * a + s)
+
+
+def neuron(dtype: str, every: int | None = None) -> Any:
+    cell = Adaptive(5, dtype)
+    return value_and_grad(lambda x: nn.MultiStep(cell, checkpoint_every=every)(x).sum(), 0, [cell.tau])
+
+
+FUNCTIONS: dict[str, Any] = {
+    "map": lambda dtype: lambda x: ops.exp(x) * 2.0 + ops.floor(x) / 3.0,
+    "mathematics": lambda dtype: lambda x: ops.tanh(x) + ops.erf(x) + ops.log1p(ops.abs(x)) + ops.expm1(x),
+    "sigmoid": lambda dtype: lambda x: ops.sigmoid(x) * ops.sqrt(ops.abs(x)) * ops.round(x),
+    "powers": lambda dtype: lambda x: ops.abs(x) ** 1.5 + x**2 + ops.sign(x),
+    "broadcast": lambda dtype: lambda x: x * x[0, :, :1] + x[:1, 0],
+    "comparisons": lambda dtype: lambda x: ops.select(x > 0.5, ops.maximum(x, 0.0), ops.minimum(x, 1.0)),
+    "booleans": lambda dtype: lambda x: ops.any(x > 0.0, 1),
+    "sums": lambda dtype: lambda x: (x.sum((0, 2)), ops.square(x).sum(), x.sum(2), x.max(1)),
+    "gradient": lambda dtype: grad(lambda x: ops.square(ops.tanh(x)).mean()),
+    "neuron": neuron,
+    "checkpoints": lambda dtype: neuron(dtype, 4),
+    "IF": lambda dtype: grad(lambda x: nn.MultiStep(nn.IFNode())(x).sum()),
+    "LIF": lambda dtype: lambda x: nn.MultiStep(nn.LIFNode())(x),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_kernels_compile(name: str, dtype: str) -> None:
+    from snncell.kernels.cuda.build import ptx_of, resources
+
+    if name in ("IF", "LIF") and dtype == "float64":
+        dtype = "float32"  # their surrogate computes in float32
+    x = Tensor(np.ones((3, 4, 5), dtype))
+    found = list(kernels(FUNCTIONS[name](dtype), x))
+    assert found
+    for kernel, source, signature in found:
+        for capability in CAPABILITIES:
+            ptx = ptx_of(kernel, source, signature, capability)
+            assert f".visible .entry {kernel}(" in ptx
+            assert f".target sm_{capability[0]}{capability[1]}" in ptx
+            assert dtype == "float64" or ".f64" not in ptx, kernel
+            used = resources(ptx, capability)
+            assert used["spilled"] == 0, (kernel, capability, used)
+            assert used["registers"] <= 128, (kernel, capability, used)
+
+
+def test_arithmetic_is_not_contracted() -> None:
+    from snncell.kernels.cuda.build import ptx_of
+
+    ((kernel, source, signature),) = kernels(lambda x: x * 2.0 + x, Tensor(np.ones((8,), np.float32)))
+    ptx = ptx_of(kernel, source, signature, (8, 0))
+    assert "mul.rn.f32" in ptx and "add.rn.f32" in ptx and "fma" not in ptx
