@@ -181,6 +181,9 @@ class SuperSpike(nn.Cell):
         return (dout / ops.square(1.0 + 10.0 * ops.abs(x)),)
 
 
+torch_device = "cpu"  # where PyTorch and SpikingJelly compute; `gpu.py` changes it
+
+
 @functools.cache
 def torch_spike() -> Any:
     import torch
@@ -244,8 +247,8 @@ def snncell_vjp(net: Any, x: Any, dout: Any, weights: Any = None) -> Run:
 def torch_vjp(net: Callable[..., Any], x: Any, dout: Any, *weights: Any) -> Run:
     import torch
 
-    leaves = [torch.from_numpy(array).requires_grad_() for array in (x, *weights)]
-    seed = torch.from_numpy(dout)
+    leaves = [torch.from_numpy(array).to(torch_device).requires_grad_() for array in (x, *weights)]
+    seed = torch.from_numpy(dout).to(torch_device)
 
     def run() -> Any:
         out = net(*leaves)

@@ -83,7 +83,7 @@ class _Reverse:
                 "a second-order gradient reaches a value kept by save_for_bprop, through which none flows. Compute the "
                 "value again in bprop, or return it from construct as an output"
             )
-        filled = [zeros_of(s) if d is None else d for d, s in zip(douts, entry.specs, strict=True)]
+        filled = [zeros_of(s, douts) if d is None else d for d, s in zip(douts, entry.specs, strict=True)]
         dout, _ = structure.unflatten(tree_of_out, filled)
         returned = self._call(inputs, out, dout, saved)
         grads, of_parameters = self._split(returned)

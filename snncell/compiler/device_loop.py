@@ -242,6 +242,10 @@ class DeviceLoop:
         runtime().launch(self._kernel, blocks, THREADS, [*arguments, *arrays, *self.numbers, *outs])
         return last, ys, dict(zip(self.summed, sums, strict=True)), stored
 
+    def launches(self, steps: int) -> int:
+        """Kernels that it launches."""
+        return 1
+
     def explained(self, steps: int) -> str:
         """How it runs."""
         return f"one kernel on the device, a thread for each of {math.prod(self.shape)} elements, {steps} steps"

@@ -55,6 +55,7 @@ class Elementwise(Primitive):
             tuple[str, bool], str
         ] = {}  # the expression for each kind of literals, with places for the operands
         self.integer_loops = True  # whether a generated loop may compute it on integers
+        self.of_complex: Elementwise | None = None  # what takes its place on the GPU, where the operands are complex
 
     @property
     def __signature__(self) -> inspect.Signature:

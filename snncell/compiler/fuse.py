@@ -51,8 +51,11 @@ class Group:
 def loop_shape(step: Step) -> tuple[int, ...] | None:
     """The index space of a step that can be part of a fused loop, else None."""
     values = [x for x in (*step.inputs, *step.outputs) if isinstance(x, Value)]
-    if not compiled_here([value.dtype for value in values]):
-        return None
+    return loop_shape_of_any(step) if compiled_here([value.dtype for value in values]) else None
+
+
+def loop_shape_of_any(step: Step) -> tuple[int, ...] | None:
+    """The same for elements of any dtype."""
     if isinstance(step.op, Elementwise):
         if not step.op.integer_loops and step.outputs[0].dtype.kind != "f":
             return None

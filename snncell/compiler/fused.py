@@ -221,6 +221,10 @@ class FusedLoop:
 
     moved = 0  # what is inside stays in the cache
 
+    def launches(self, steps: int) -> int:
+        """Calls of a kernel."""
+        return 1
+
     def explained(self, steps: int) -> str:
         """How it runs."""
         threads = "all threads" if self._in_parallel(steps) else "one thread"

@@ -11,6 +11,7 @@ import numpy as np
 
 from snncell.compiler.emit import Operand, as_scalar, emit
 from snncell.compiler.fuse import Group, fuse
+from snncell.compiler.graphs import Recorded, pays
 from snncell.compiler.program import Program, last_uses
 from snncell.compiler.threads import THREADS, chunks_of, emit_threads
 from snncell.kernels.build import build
@@ -29,9 +30,15 @@ class Slots(dict[Value, int]):
 
 
 class Plan:
-    """The launches of one Program, for arrays of one place."""
+    """The launches of one Program, for arrays of one place.
 
-    def __init__(self, program: Program, space: Space = HOST) -> None:
+    Args:
+        program: what they compute.
+        space: where the arrays are.
+        recorded: whether they may be recorded, to be played as one: not those of a step within a loop.
+    """
+
+    def __init__(self, program: Program, space: Space = HOST, recorded: bool = False) -> None:
         self.program = program
         self.space = space
         slots = Slots()
@@ -51,9 +58,14 @@ class Plan:
         # What each constant is in its place. Uniform ones stay what they are: loops take a single element of them.
         places = {slots[value]: moved_to(array, space) for value, array in constants.items()}
         self._template = [places.get(slot) for slot in range(len(slots))]
+        self.graph = self.recorded() if recorded else None
 
     def replay(self, arrays: Sequence[Any]) -> list[Any]:
         """Run the launches on the arguments' arrays, write the Parameters, and give the outputs' arrays."""
+        if self.graph is not None:
+            with EFFECTS:
+                found: list[Any] = quietly(self.graph.replay, arrays)
+            return found
         if self.written:
             with EFFECTS:
                 return self._replay(arrays)
@@ -75,15 +87,45 @@ class Plan:
         for slot, array in zip(self.inputs, arrays, strict=True):
             slots[slot] = array
         for parameter, slot in self.parameters:
-            slots[slot] = parameter._data
+            slots[slot] = parameter.value_in(self.space)
         if self.space is not HOST:
             self._take_along(slots)
-        for launch in self.launches:
-            launch.run(slots, into or {})
+        self._launch(slots, into or {})
         results = [slots[slot] for slot in self.outputs]
         for parameter, slot in self.written:
             parameter._data = self.space.of_its_own(slots[slot])
         return results
+
+    def _launch(self, slots: list[Any], into: dict[int, Any]) -> None:
+        for launch in self.launches:
+            launch.run(slots, into)
+
+    def computed(self, arrays: Sequence[Any], values: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """The outputs, and what is to be written to Parameters, from arguments and the values of Parameters."""
+        slots = self._template.copy()
+        for slot, array in zip(self.inputs, arrays, strict=True):
+            slots[slot] = array
+        for (_, slot), array in zip(self.parameters, values, strict=True):
+            slots[slot] = array
+        if self.space is not HOST:
+            self._take_along(slots)
+        self._launch(slots, {})
+        return [slots[slot] for slot in self.outputs], [slots[slot] for _, slot in self.written]
+
+    def recorded(self) -> Recorded | None:
+        """The plan as a CUDA graph, if that pays."""
+        if self.space is HOST:
+            return None
+        launches = sum(launch.launches for launch in self.launches)
+        given = [
+            *self.program.inputs,
+            *(v for p, v in self.program.parameters.items() if p not in self.program.written),
+        ]
+        copied = sum(math.prod(value.shape) * value.dtype.itemsize for value in given)
+        if not pays(launches, copied):
+            return None
+        written = [parameter for parameter, _ in self.written]
+        return Recorded(self.computed, [parameter for parameter, _ in self.parameters], written)
 
     def _take_along(self, slots: list[Any]) -> None:
         """Bring what is single on the host, as an optimiser's counter is, to the device."""
@@ -103,6 +145,8 @@ class Plan:
 
 class Launch:
     """One call of a generated loop."""
+
+    launches = 1
 
     def __init__(self, group: Group, uniform: dict[Value, Any], slots: Slots, drops: list[int]) -> None:
         kernel = emit(group, set(uniform))
@@ -137,6 +181,11 @@ class DeviceLaunch:
     """One call of a generated loop on the device, with the calls that join its sums."""
 
     parallel = True
+
+    @property
+    def launches(self) -> int:
+        """Kernels that it launches."""
+        return len(self.rounds)
 
     def __init__(self, group: Group, uniform: dict[Value, Any], slots: Slots, drops: list[int]) -> None:
         from snncell.kernels.cuda.build import build as build_for_cuda  # it is needed where there is a device
@@ -205,6 +254,11 @@ class Call:
         self.given = [(True, slots[x]) if isinstance(x, Value) else (False, x) for x in step.inputs]
         self.outputs = [slots[value] for value in step.outputs]
         self.drops = drops
+
+    @property
+    def launches(self) -> int:
+        """Kernels that it launches, about."""
+        return self.step.op.launches(self.step.attrs)
 
     def targets(self) -> dict[Value, int]:
         """The Value it computes, with its slot, if the operation can be told where to put it."""

@@ -25,7 +25,8 @@ class Plans:
         space = HOST
         if IN_USE or here() is DEVICE:
             constants = [array for array, _ in self.program.constants if space_of(array) is DEVICE]
-            space = self._place([*arrays, *(parameter._data for parameter in self.program.parameters), *constants])
+            parameters = [p._data for p in self.program.parameters if not p.follows]
+            space = self._place([*arrays, *parameters, *constants])
         found = self._plans.get(space)
         return self._made(space) if found is None else found
 
@@ -38,5 +39,5 @@ class Plans:
     def _made(self, space: Space) -> Plan:
         with TRACING:
             if space not in self._plans:
-                self._plans[space] = Plan(optimised(self.program, space), space)
+                self._plans[space] = Plan(optimised(self.program, space), space, recorded=True)
             return self._plans[space]

@@ -18,6 +18,8 @@ def report(name: str, plan: Plan) -> str:
     scans = sum(bool(call.step.op.inside()) for call in calls)
     views = sum(call.step.op.view for call in calls)
     others = f"{_count(len(calls) - scans - views, 'call')}, {_count(views, 'view')}"
+    if plan.graph is not None:
+        others += f"; one CUDA graph{f', but not possible: {plan.graph.reason}' if plan.graph.reason else ''}"
     head = [
         f"{name}: {_count(loops, 'loop')}, {_count(scans, 'loop')} over time, {others}; "
         f"{_bytes(plan.moved())} read and written by one run",

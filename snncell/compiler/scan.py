@@ -11,7 +11,7 @@ from typing import Any
 from snncell.compiler.body import Body, Reverse, StepFunction, trace_body
 from snncell.compiler.lower import Lowered, Segments
 from snncell.compiler.program import values_used
-from snncell.kernels.space import HOST, Space
+from snncell.kernels.space import DEVICE, HOST, Space
 from snncell.tape.primitive import Primitive, rebuilt
 from snncell.tape.state import EFFECTS, STATE
 from snncell.tape.tape import Entry, zeros_of
@@ -32,6 +32,10 @@ def run(
     """Trace `f`, and run it over the sequences: the last state, and the collected results."""
     body, written = trace_body(f, carry, xs, backwards, who)
     every = every if body.carry else None  # without states there is nothing to store
+    if STATE.trace is None:
+        for parameter in written:
+            if parameter.follows:
+                parameter.move("gpu" if any(x.device == "gpu" for x in (*carry, *xs)) else "cpu")
     states = [*carry, *(p.value() for p in written)]
     with EFFECTS if written and STATE.trace is None else nullcontext():
         scan, outs = _bound(body, [*states, *xs, *body.captured], xs[0].shape[0], every, who)
@@ -96,6 +100,10 @@ class Scan(Primitive):
     def explained(self, attrs: dict[str, Any], space: Space = HOST) -> list[str]:
         """What the loop became, and why."""
         return self.lowered.explained(attrs["steps"], space)
+
+    def launches(self, attrs: dict[str, Any]) -> int:
+        """Kernels that it launches on the device."""
+        return self.lowered.loop_in(DEVICE).launches(attrs["steps"])
 
     def moved(self, attrs: dict[str, Any]) -> int:
         """Bytes that the steps move, where they go one by one."""
@@ -193,7 +201,7 @@ def _unused(x: Tensor, first: tuple[int, ...]) -> Tensor:
 
 
 def _seed(dout: Tensor | None, spec: Any) -> Tensor:
-    return zeros_of(spec) if dout is None else dout
+    return zeros_of(spec) if dout is None else dout  # the loop takes it along
 
 
 def _without_unused(body: Body, inputs: Sequence[Any], segments: Segments | None) -> list[Any]:

@@ -12,14 +12,14 @@ import numpy as np
 
 from snncell.compiler.emit import as_scalar
 from snncell.compiler.formula import Elementwise, Reduction
-from snncell.compiler.fuse import Group, loop_shape
+from snncell.compiler.fuse import Group, loop_shape_of_any
 from snncell.compiler.plan import DeviceLaunch, Slots
 from snncell.errors import DeviceError
 from snncell.kernels.space import DEVICE
 from snncell.tape.state import TRACING
 from snncell.tape.tracing import Step, Trace, Value
 
-_BOOL = np.dtype(bool)
+_BOOL, _HALF = np.dtype(bool), np.dtype(np.float16)
 MOST = 4096  # launches that are kept
 _launches: dict[Any, tuple[DeviceLaunch, list[tuple[int, Any]]]] = {}
 
@@ -49,7 +49,7 @@ def _launch(
     inputs = tuple(Value(trace, x.shape, x.dtype) if hasattr(x, "dtype") else x for x in arrays)
     step = Step(op, inputs, attrs, op.name)
     step.outputs = tuple(Value(trace, shape, dtype) for shape, dtype in op.abstract(inputs, attrs))
-    shape = loop_shape(step)
+    shape = loop_shape_of_any(step)
     if shape is None:
         kinds = ", ".join(sorted({str(x.dtype) for x in (*inputs, *step.outputs) if isinstance(x, Value)}))
         raise DeviceError(f'{op.name}: has no rule for {kinds} on the GPU. Convert it, or move it: x.to("cpu").')
@@ -74,7 +74,22 @@ def _launch(
 
 def _run(self: Elementwise | Reduction, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
     given = [DEVICE.taken(x, f"{self.name}: input {n}") if hasattr(x, "dtype") else x for n, x in enumerate(arrays, 1)]
+    operands = [x for x in given if hasattr(x, "dtype")]
+    if any(x.dtype == _HALF for x in operands) or attrs.get("dtype") == _HALF:
+        return _of_halves(self, given, attrs)
+    if isinstance(self, Elementwise) and self.of_complex and any(x.dtype.kind == "c" for x in operands):
+        return on_device(self.of_complex, given, attrs)
     return on_device(self, given, attrs)
+
+
+def _of_halves(op: Elementwise | Reduction, given: Sequence[Any], attrs: dict[str, Any]) -> Any:
+    """The result for float16, computed in float32: as NumPy does it, and a card has no other functions."""
+    from snncell.kernels.cuda.halves import is_half, narrowed, widened
+
+    wanted = attrs.get("dtype", _HALF)
+    wide = [widened(x) if is_half(x) else as_scalar(x, _HALF) if type(x) in (int, float) else x for x in given]
+    result = on_device(op, wide, {**attrs, "dtype": np.dtype(np.float32)} if attrs.get("dtype") == _HALF else attrs)
+    return narrowed(result) if wanted == _HALF and result.dtype == np.float32 else result
 
 
 Elementwise.on_device = _run  # type: ignore[method-assign]

@@ -44,6 +44,10 @@ class StepLoop:
         """Bytes that the launches of a step read and write."""
         return self.plan.plan.moved()
 
+    def launches(self, steps: int) -> int:
+        """Calls of kernels."""
+        return steps * sum(launch.launches for launch in self.plan.plan.launches)
+
     def explained(self, steps: int) -> str:
         """How it runs."""
         return f"{steps} steps one by one, {len(self.plan.plan.launches)} launches each"

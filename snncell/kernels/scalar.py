@@ -79,6 +79,7 @@ CUDA: dict[str, str] = {
     "sigmoid": "({cast}(1) / ({cast}(1) + {cast}(exp(-{0}))))",
     **{name: f"{name}_{{cast}}({{0}})" for name in ("floor", "ceil", "rint")},
     "round": "rint_{cast}({0})",
+    "conj": "({0}).conjugate()",
 }
 CUDA_IMPORTS = """\
 from math import atan, cos, erf, exp, expm1, log, log1p, sin, sqrt, tanh

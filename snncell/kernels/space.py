@@ -12,6 +12,9 @@ from snncell.errors import DeviceError
 from snncell.kernels import arrays
 
 
+CUDA = 2  # DLPack's number for cards
+
+
 class Space:
     """A place for arrays.
 
@@ -161,6 +164,26 @@ class _Device(Space):
             return _device_arrays().from_host(array)
         raise DeviceError(f'{what} is on the CPU, the others are on the GPU. Move it: .to("gpu"), or the others to it.')
 
+    def has(self, data: Any) -> bool:
+        """Whether an object of another library has its elements on a card."""
+        if isinstance(data, (np.ndarray, np.generic, float, int, list, tuple)):
+            return False
+        if hasattr(data, "__cuda_array_interface__"):
+            return True
+        return hasattr(data, "__dlpack_device__") and data.__dlpack_device__()[0] == CUDA
+
+    def adopted(self, data: Any) -> Any:
+        """Its array, without a copy."""
+        return _borrowed().adopted(data)
+
+    def interface(self, array: Any) -> Any:
+        """An array's `__cuda_array_interface__`."""
+        return _borrowed().interface_of(array)
+
+    def capsule(self, array: Any, stream: int | None) -> Any:
+        """An array's DLPack capsule."""
+        return _borrowed().capsule_of(array, stream)
+
 
 IN_USE: list[bool] = []  # not empty once there may be device arrays: eager operations look for them only then
 
@@ -172,6 +195,14 @@ def _device_arrays() -> Any:
     if not IN_USE:
         IN_USE.append(True)
     return found
+
+
+def _borrowed() -> Any:
+    """The module that exchanges arrays with other libraries."""
+    _device_arrays()
+    from snncell.kernels.cuda import borrowed
+
+    return borrowed
 
 
 def _find_device() -> None:

@@ -46,6 +46,20 @@ def _fold(x: Any, shape: Ints, size: Ints, stride: Ints, dilation: Ints) -> Any:
     return out
 
 
+@_windows.def_there
+def _(x: Any, size: Ints, stride: Ints, dilation: Ints) -> Any:
+    from snncell.kernels.cuda import windows
+
+    return windows.windows(x, size, stride, dilation)
+
+
+@_fold.def_there
+def _(x: Any, shape: Ints, size: Ints, stride: Ints, dilation: Ints) -> Any:
+    from snncell.kernels.cuda import windows
+
+    return windows.fold(x, shape, size, stride, dilation)
+
+
 @_windows.def_bprop
 def _(_x: Tensor, _out: Tensor, dout: Tensor, *, size: Ints, stride: Ints, dilation: Ints) -> Grads:
     return (_fold.bind(dout, shape=_x.shape, size=size, stride=stride, dilation=dilation),)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from snncell.compiler.formula import Elementwise
 from snncell.errors import ArgumentError
 from snncell.ops.base import as_float, as_tensor, astype, elementwise
 from snncell.ops.logic import equal, greater, less, where
@@ -66,6 +67,15 @@ def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
 def div(x: Any, y: Any) -> Any:
     """x / y; integers are divided as float32."""
     return x / y
+
+
+def _quotient(x: Any, y: Any) -> Any:
+    """Of complex numbers, where Numba's kernels would end at a division by 0: it gives infinities or NaN."""
+    return where(y == 0, x * 1e308 * 1e308, x / y)
+
+
+div.of_complex = Elementwise(_quotient, "float")
+div.of_complex.name = "div"
 
 
 @div.def_bprop

@@ -13,7 +13,7 @@ import numpy as np
 from snncell import dtype as dtypes
 from snncell.errors import ShapeError
 from snncell.ops.base import as_float, as_int, astype, primitive
-from snncell.tape.tensor import Tensor
+from snncell.tape.tensor import Tensor, beside
 
 Grads = Sequence[Any]
 
@@ -34,9 +34,23 @@ def _ifft(x: Any) -> Any:
     return _scipy_fft().ifft(x)
 
 
+@_fft.def_there
+def _(x: Any) -> Any:
+    from snncell.kernels.cuda import complexes
+
+    return complexes.fft(x)
+
+
 @_fft.def_bprop
 def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     return (ifft(dout) * x.shape[-1],)
+
+
+@_ifft.def_there
+def _(x: Any) -> Any:
+    from snncell.kernels.cuda import complexes
+
+    return complexes.fft(x, inverse=True)
 
 
 @_ifft.def_bprop
@@ -54,11 +68,25 @@ def _irfft(x: Any, n: int) -> Any:
     return _scipy_fft().irfft(x, n)
 
 
+@_rfft.def_there
+def _(x: Any) -> Any:
+    from snncell.kernels.cuda import complexes
+
+    return complexes.rfft(x)
+
+
 @_rfft.def_bprop
 def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     n = x.shape[-1]
     # irfft counts every frequency but the first (and, for even n, the last) twice; the sum has each once.
     return (_irfft.bind(dout / _multiplicity(n, dout), n=n) * n,)
+
+
+@_irfft.def_there
+def _(x: Any, n: int) -> Any:
+    from snncell.kernels.cuda import complexes
+
+    return complexes.irfft(x, n)
 
 
 @_irfft.def_bprop
@@ -73,7 +101,8 @@ def _multiplicity(n: int, like: Tensor) -> Tensor:
     counts[0] = 1
     if n % 2 == 0:
         counts[-1] = 1
-    return Tensor(counts, dtypes.float64 if like.dtype == dtypes.complex128 else dtypes.float32)
+    with beside(like):
+        return Tensor(counts, dtypes.float64 if like.dtype == dtypes.complex128 else dtypes.float32)
 
 
 def fft(x: Any) -> Tensor:
@@ -134,9 +163,23 @@ def _imag(x: Any) -> Any:
     return x.imag
 
 
+@_real.def_there
+def _(x: Any) -> Any:
+    from snncell.kernels.cuda import complexes
+
+    return complexes.real(x)
+
+
 @_real.def_bprop
 def _(_x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     return (dout,)
+
+
+@_imag.def_there
+def _(x: Any) -> Any:
+    from snncell.kernels.cuda import complexes
+
+    return complexes.imag(x)
 
 
 @_imag.def_bprop

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from snncell.errors import ArgumentError, DTypeError, TensorIndexError
+from snncell.kernels.space import DEVICE, IN_USE
 from snncell.ops.base import as_axis, as_int, as_tensor, primitive
-from snncell.tape.tensor import Tensor
+from snncell.tape.primitive import Primitive
+from snncell.tape.tensor import Tensor, beside
 
 Grads = Sequence[Any]
 
@@ -24,6 +26,13 @@ def _getitem(x: Any, index: Any) -> Any:
 def _put(x: Any, index: Any, shape: tuple[int, ...]) -> Any:
     """Zeros of `shape` with `x` at `index`."""
     out = np.zeros(shape, x.dtype)
+    out[index] = x
+    return out
+
+
+@_put.def_there
+def _(x: Any, index: Any, shape: tuple[int, ...]) -> Any:
+    out = DEVICE.zeros(shape, x.dtype)
     out[index] = x
     return out
 
@@ -46,7 +55,8 @@ def getitem(x: Tensor, index: Any) -> Tensor:
     """
     if isinstance(index, (list, np.ndarray)) or (isinstance(index, Tensor) and index.ndim > 0):
         if not isinstance(index, Tensor):
-            index = Tensor(index, "int64" if np.size(index) == 0 else None)
+            with beside(x):
+                index = Tensor(index, "int64" if np.size(index) == 0 else None)
         return gather(x, _no_mask(index), 0)
     parts = index if isinstance(index, tuple) else (index,)
     plain = tuple([_basic(part) for part in parts])
@@ -86,12 +96,72 @@ def _no_mask(index: Tensor) -> Tensor:
     return index
 
 
-@primitive
-def _gather(x: Any, indices: Any, axis: int, only_within: str | None) -> Any:
-    if only_within is not None and indices.size and (indices.min() < 0 or indices.max() >= x.shape[axis]):
-        wrong = indices.min() if indices.min() < 0 else indices.max()
-        raise TensorIndexError(f"{only_within} {wrong} is out of range; it must lie in [0, {x.shape[axis]}).")
+class _Lookup(Primitive):
+    """An operation that refuses positions out of range.
+
+    On the GPU they are looked at, and waited for, in eager calls alone. A compiled Program does not wait: what it looks
+    up out of range is NaN (-1 of integers, False of booleans), and adds nothing to a sum.
+
+    Args:
+        name: what it is called.
+        evaluate: the forward, which checks on the CPU.
+        check: `check(lowest, highest, arrays, attrs)` raises if a position is out of range.
+        of: which input has the positions.
+    """
+
+    def __init__(self, name: str, evaluate: Callable[..., Any], check: Callable[..., None], of: int) -> None:
+        super().__init__(name, evaluate)
+        self.check = check
+        self.of = of
+
+    def run(self, arrays: Sequence[Any], inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
+        """Evaluate in an eager call."""
+        indices = arrays[self.of]
+        if IN_USE and hasattr(indices, "memory") and indices.size:
+            every = {"axis": tuple(range(indices.ndim)), "keepdims": False}
+            ends = [indices]
+            if indices.ndim:
+                ends = [DEVICE.arithmetic[name].on_device([indices], every) for name in ("min", "max")]
+            self.check(int(ends[0].host()), int(ends[-1].host()), arrays, attrs)
+        return super().run(arrays, inputs, attrs)
+
+
+def _refuse(lowest: int, highest: int, least: int, length: int, name: str, kind: type[Exception], more: str) -> None:
+    """Raise if positions from `lowest` to `highest` do not lie in [least, length)."""
+    if lowest < least or highest >= length:
+        wrong = lowest if lowest < least else highest
+        raise kind(f"{name} {wrong} is out of range{more}; it must lie in [{least}, {length}).")
+
+
+def _check_gather(lowest: int, highest: int, arrays: Sequence[Any], attrs: dict[str, Any]) -> None:
+    within, length = attrs["only_within"], arrays[0].shape[attrs["axis"]]
+    _refuse(lowest, highest, -length if within is None else 0, length, within or "gather: index", TensorIndexError, "")
+
+
+def _check_pick(lowest: int, highest: int, arrays: Sequence[Any], attrs: dict[str, Any]) -> None:
+    length = arrays[0].shape[-1]
+    _refuse(lowest, highest, -length, length, "pick: index", TensorIndexError, "")
+
+
+def _check_hot(lowest: int, highest: int, arrays: Sequence[Any], attrs: dict[str, Any]) -> None:
+    depth = attrs["depth"]
+    _refuse(lowest, highest, 0, depth, attrs["name"], ArgumentError, f" for depth {depth}")
+
+
+def _gathered(x: Any, indices: Any, axis: int, only_within: str | None) -> Any:
+    if only_within is not None and indices.size:
+        _refuse(indices.min(), indices.max(), 0, x.shape[axis], only_within, TensorIndexError, "")
     return np.take(x, indices, axis)
+
+
+_gather = _Lookup("gather", _gathered, _check_gather, 1)
+
+
+@_gather.def_there
+def _(x: Any, indices: Any, axis: int, only_within: str | None) -> Any:
+    from snncell.kernels.cuda import gather
+
+    return gather.take(x, indices, axis)
 
 
 @primitive
@@ -100,6 +170,13 @@ def _scatter_add(x: Any, indices: Any, axis: int, shape: tuple[int, ...]) -> Any
     out = np.zeros(shape, x.dtype)
     np.add.at(out, (*(slice(None),) * axis, indices), x)
     return out
+
+
+@_scatter_add.def_there
+def _(x: Any, indices: Any, axis: int, shape: tuple[int, ...]) -> Any:
+    from snncell.kernels.cuda import scatter
+
+    return scatter.scatter_add(x, indices, axis, shape)
 
 
 @_gather.def_bprop
@@ -138,9 +215,18 @@ def lookup(table: Tensor, indices: Any, name: str) -> Tensor:
     return rows
 
 
-@primitive
-def _pick(x: Any, indices: Any) -> Any:
+def _picked(x: Any, indices: Any) -> Any:
     return np.take_along_axis(x, indices[..., None], -1)[..., 0]
+
+
+_pick = _Lookup("pick", _picked, _check_pick, 1)
+
+
+@_pick.def_there
+def _(x: Any, indices: Any) -> Any:
+    from snncell.kernels.cuda import gather
+
+    return gather.pick(x, indices)
 
 
 @primitive
@@ -149,6 +235,13 @@ def _place(x: Any, indices: Any, length: int) -> Any:
     out = np.zeros((*x.shape, length), x.dtype)
     np.put_along_axis(out, indices[..., None], x[..., None], -1)
     return out
+
+
+@_place.def_there
+def _(x: Any, indices: Any, length: int) -> Any:
+    from snncell.kernels.cuda import gather
+
+    return gather.place(x, indices, length)
 
 
 @_pick.def_bprop
@@ -167,17 +260,25 @@ def pick(x: Tensor, indices: Tensor) -> Tensor:
     return picked
 
 
-@primitive
-def _one_hot(indices: Any, depth: int, axis: int, dtype: Any, name: str) -> Any:
-    if indices.size and (indices.min() < 0 or indices.max() >= depth):
-        wrong = indices.min() if indices.min() < 0 else indices.max()
-        raise ArgumentError(f"{name} {wrong} is out of range for depth {depth}; it must lie in [0, {depth}).")
+def _ones_at(indices: Any, depth: int, axis: int, dtype: Any, name: str) -> Any:
+    if indices.size:
+        _refuse(indices.min(), indices.max(), 0, depth, name, ArgumentError, f" for depth {depth}")
     out = np.zeros((*indices.shape, depth), dtype)
     np.put_along_axis(out, indices[..., None], 1, -1)
     return np.moveaxis(out, -1, axis)
 
 
+_one_hot = _Lookup("one_hot", _ones_at, _check_hot, 0)
 _one_hot.no_gradient()
+
+
+@_one_hot.def_there
+def _(indices: Any, depth: int, axis: int, dtype: Any, name: str) -> Any:
+    from snncell.kernels.cuda import gather
+
+    order = list(range(indices.ndim))
+    order.insert(axis, indices.ndim)
+    return gather.one_hot(indices, depth, dtype).transpose(order)
 
 
 def one_hot(indices: Any, depth: int, on_value: Any = 1.0, off_value: Any = 0.0, axis: int = -1) -> Tensor:

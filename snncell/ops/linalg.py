@@ -17,7 +17,7 @@ from snncell.ops.base import as_tensor, primitive, same_dtype
 from snncell.ops.elementwise import conj
 from snncell.ops.reduce import sum_primitive
 from snncell.tape.primitive import Primitive
-from snncell.tape.tensor import Tensor
+from snncell.tape.tensor import Tensor, beside
 
 Grads = Sequence[Any]
 
@@ -156,6 +156,13 @@ def _einsum_evaluate(*arrays: Any, equation: str) -> Any:
 _einsum = Primitive("einsum", _einsum_evaluate)
 
 
+@_einsum.def_there
+def _(*arrays: Any, equation: str) -> Any:
+    from snncell.kernels.cuda import sums
+
+    return sums.einsum(equation, arrays)
+
+
 @_einsum.def_bprop
 def _(*args: Any, equation: str) -> Grads:
     *operands, _, dout = args
@@ -168,7 +175,8 @@ def _(*args: Any, equation: str) -> Grads:
         # A letter that only this operand has was summed away: the gradient is the same along it.
         for letter, length in zip(terms[position], operands[position].shape, strict=True):
             if letter not in out and not any(letter in term for term in other_terms):
-                others.append(new.ones((length,), dout.dtype))
+                with beside(dout):
+                    others.append(new.ones((length,), dout.dtype))
                 other_terms.append(letter)
         spread = f"{','.join([out, *other_terms])}->{terms[position]}"
         result: Tensor = _einsum.bind(dout, *others, equation=spread)
@@ -209,7 +217,8 @@ def einsum(equation: str, *operands: Any) -> Tensor:
                 other = next(free)
                 terms[position] = terms[position][:place] + other + terms[position][place + 1 :]
                 terms.append(letter + other)
-                tensors.append(new.eye(lengths[letter], dtype=tensors[position].dtype))
+                with beside(tensors[position]):
+                    tensors.append(new.eye(lengths[letter], dtype=tensors[position].dtype))
     result: Tensor = _einsum.bind(*tensors, equation=f"{','.join(terms)}->{out}")
     return result
 

@@ -12,7 +12,7 @@ from snncell.ops import creation as new, reduce, shape as sh
 from snncell.ops.base import as_float, primitive
 from snncell.ops.conv import padding_of, tuple_of, windows
 from snncell.ops.indexing import pick
-from snncell.tape.tensor import Tensor
+from snncell.tape.tensor import Tensor, beside
 
 
 def _pool_windows(
@@ -60,6 +60,13 @@ def _first_largest(x: Any) -> Any:
 _first_largest.no_gradient()
 
 
+@_first_largest.def_there
+def _(x: Any) -> Any:
+    from snncell.kernels.cuda import lines
+
+    return lines.argmax(x, x.ndim - 1)
+
+
 def avg_pool(
     x: Any,
     count: int,
@@ -76,9 +83,9 @@ def avg_pool(
     view = _pool_windows(tensor, count, kernel_size, stride, pad_mode, padding, 1, 0.0, name)
     if pad_mode == "valid" or (pad_mode == "pad" and count_include_pad):
         return reduce.mean(view, -1)
-    inside = _pool_windows(
-        new.ones((1, 1, *tensor.shape[2:]), tensor.dtype), count, kernel_size, stride, pad_mode, padding, 1, 0.0, name
-    )
+    with beside(tensor):
+        ones = new.ones((1, 1, *tensor.shape[2:]), tensor.dtype)
+    inside = _pool_windows(ones, count, kernel_size, stride, pad_mode, padding, 1, 0.0, name)
     return reduce.sum(view, -1) / reduce.sum(inside, -1)
 
 

@@ -1,28 +1,42 @@
-"""Random numbers that are a function of (seed, call, element): the same for any number of threads.
+"""Random numbers that are a function of (seed, call, element): the same for any number of threads, and on any device.
 
-The generator is NumPy's Philox, keyed by the seed and the number of the call. The pair is a Parameter without a
-gradient, so a jitted function draws new numbers each time it runs: advancing it is one of the Program's effects.
+The generator is NumPy's Philox, keyed by the seed and the number of the call. It gives one 64-bit word for each
+element, of which everything is made element by element:
+
+- uniform: 53 bits of the word for float64, 24 bits of half a word for float32, as NumPy's generator does it;
+- normal: by Box and Muller, two numbers from two words, computed in float64 and rounded; on a GPU they may differ from
+  the CPU's in the last place, for its logarithm and its sine do;
+- integers: the upper half of the 128-bit product of the word with how many there are. Some come up more often than
+  others, by at most that number / 2^64;
+- permutations: the order of the words.
+
+The key is a Parameter without a gradient, so a jitted function draws new numbers each time it runs: advancing it is one
+of the Program's effects. It goes where numbers are drawn, to the GPU and back.
 """
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.errors import ArgumentError, ShapeError
-from snncell.ops import logic as lg, shape as sh
+from snncell.kernels.space import HOST, IN_USE, moved
+from snncell.ops import elementwise as el, logic as lg, shape as sh
 from snncell.ops.base import as_axes, as_float, as_int, as_shape, astype, primitive
 from snncell.tape.parameter import Parameter
-from snncell.tape.state import EFFECTS
-from snncell.tape.tensor import Tensor
+from snncell.tape.state import EFFECTS, STATE, here
+from snncell.tape.tensor import Tensor, beside
 
 _state = Parameter(np.array([secrets.randbits(62), 0]), name="random_state", requires_grad=False)
-_ADVANCE = Tensor([0, 1])
+_state.follows = True
+_CALL = np.array([0, 1])
+_HALF = np.uint64(0xFFFFFFFF)
 
 
 def set_seed(seed: int) -> None:
@@ -34,11 +48,34 @@ def set_seed(seed: int) -> None:
 
 
 def next_key() -> Tensor:
-    """The key of the next draw."""
+    """The key of the next draw, where that is made."""
     with EFFECTS:  # two threads must not draw the same numbers
+        if STATE.trace is None and (IN_USE or here() is not HOST):
+            _state._data = moved(_state._data, here())
         key = _state.value()
-        _state.assign(key + _ADVANCE, "random")
+        _state.assign(_following.bind(key), "random")
     return key
+
+
+@primitive
+def _following(key: Any) -> Any:
+    """The key of the draw after."""
+    return key + _CALL
+
+
+@_following.def_there
+def _(key: Any) -> Any:
+    return _philox().following(key)
+
+
+_following.no_gradient()
+
+
+def _beside(*operands: Any) -> AbstractContextManager[None]:
+    """Draw where the operands are, if one of them is a Tensor, in the body."""
+    found = [x for x in operands if isinstance(x, Tensor)]
+    chosen = next((x for x in found if x.device != "cpu"), found[0] if found else None)
+    return nullcontext() if chosen is None else beside(chosen)
 
 
 @contextmanager
@@ -61,6 +98,17 @@ def _generator(key: Any) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=key.astype(np.uint64)))
 
 
+def _words(key: Any, shape: tuple[int, ...]) -> Any:
+    """A 64-bit word for each element."""
+    return np.asarray(_generator(key).bit_generator.random_raw(math.prod(shape))).reshape(shape)
+
+
+def _philox() -> Any:
+    from snncell.kernels.cuda import philox
+
+    return philox
+
+
 def _draw(key: Any, shape: tuple[int, ...], dtype: Any) -> Any:
     return _generator(key).random(shape, dtype)
 
@@ -72,17 +120,47 @@ def _uniform(key: Any, shape: tuple[int, ...], dtype: Any) -> Any:
 
 @primitive
 def _normal(key: Any, shape: tuple[int, ...], dtype: Any) -> Any:
-    return _generator(key).standard_normal(shape, dtype)
+    count = math.prod(shape)
+    unit = _generator(key).random((-(-count // 2), 2))
+    radius, angle = np.sqrt(-2.0 * np.log(1.0 - unit[:, 0])), 2 * np.pi * unit[:, 1]
+    pairs = np.empty(unit.shape, dtype)
+    pairs[:, 0], pairs[:, 1] = radius * np.cos(angle), radius * np.sin(angle)
+    return pairs.reshape(-1)[:count].reshape(shape)
 
 
 @primitive
 def _integers(key: Any, shape: tuple[int, ...], low: int, high: int) -> Any:
-    return _generator(key).integers(low, high, shape)
+    words, span, half = _words(key, shape), high - low, np.uint64(32)
+    a, b = words >> half, words & _HALF
+    c, d = np.uint64(span >> 32), np.uint64(span & 0xFFFFFFFF)
+    middle = a * d + (b * d >> half)
+    upper = a * c + (middle >> half) + ((b * c + (middle & _HALF)) >> half)
+    return upper.astype(np.int64) + np.int64(low)
 
 
 @primitive
 def _permutation(key: Any, n: int) -> Any:
-    return _generator(key).permutation(n)
+    return np.argsort(_words(key, (n,)) >> np.uint64(1), kind="stable")
+
+
+@_uniform.def_there
+def _(key: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    return _philox().uniform(key, shape, dtype)
+
+
+@_normal.def_there
+def _(key: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    return _philox().normal(key, shape, dtype)
+
+
+@_integers.def_there
+def _(key: Any, shape: tuple[int, ...], low: int, high: int) -> Any:
+    return _philox().integers(key, shape, low, high)
+
+
+@_permutation.def_there
+def _(key: Any, n: int) -> Any:
+    return _philox().permutation(key, n)
 
 
 for _op in (_uniform, _normal, _integers, _permutation):
@@ -98,13 +176,15 @@ def _real(dtype: Any, name: str) -> Any:
 
 def uniform(shape: Any, low: Any = 0.0, high: Any = 1.0, dtype: Any = dtypes.float32) -> Tensor:
     """Numbers spread evenly over [low, high); the bounds may be Tensors and get gradients."""
-    drawn: Tensor = _uniform.bind(next_key(), shape=as_shape(shape, "uniform"), dtype=_real(dtype, "uniform"))
+    with _beside(low, high):
+        drawn: Tensor = _uniform.bind(next_key(), shape=as_shape(shape, "uniform"), dtype=_real(dtype, "uniform"))
     return drawn if (type(low), low, type(high), high) == (float, 0.0, float, 1.0) else drawn * (high - low) + low
 
 
 def normal(shape: Any, mean: Any = 0.0, stddev: Any = 1.0, dtype: Any = dtypes.float32) -> Tensor:
     """Numbers of the normal distribution; mean and deviation may be Tensors and get gradients."""
-    drawn: Tensor = _normal.bind(next_key(), shape=as_shape(shape, "normal"), dtype=_real(dtype, "normal"))
+    with _beside(mean, stddev):
+        drawn: Tensor = _normal.bind(next_key(), shape=as_shape(shape, "normal"), dtype=_real(dtype, "normal"))
     result: Tensor = drawn * stddev + mean
     return result
 
@@ -119,7 +199,8 @@ def bernoulli(p: Any) -> Tensor:
         probability(p, "bernoulli", "p")
     tensor = as_float(p, "bernoulli")
     drawn_as = dtypes.float64 if tensor.dtype == dtypes.float64 else dtypes.float32
-    drawn = _uniform.bind(next_key(), shape=tensor.shape, dtype=drawn_as.dtype)
+    with beside(tensor):
+        drawn = _uniform.bind(next_key(), shape=tensor.shape, dtype=drawn_as.dtype)
     return astype(lg.less(drawn, tensor), tensor.dtype)
 
 
@@ -128,6 +209,8 @@ def randint(low: int, high: int, shape: Any) -> Tensor:
     first, last = as_int(low, "randint", "low"), as_int(high, "randint", "high")
     if last <= first:
         raise ArgumentError(f"randint: high={high} is not above low={low}.")
+    if not (dtypes.holds(dtypes.int64, first) and dtypes.holds(dtypes.int64, last - 1)):
+        raise ArgumentError(f"randint: numbers from low={low} up to high={high} do not fit int64.")
     drawn: Tensor = _integers.bind(next_key(), shape=as_shape(shape, "randint"), low=first, high=last)
     return drawn
 
@@ -150,6 +233,14 @@ def _dropped(x: Any, key: Any, keep_prob: float, shape: tuple[int, ...]) -> Any:
     return np.where(kept, x / x.dtype.type(keep_prob), x.dtype.type(0))
 
 
+@_dropped.def_there
+def _(x: Any, key: Any, keep_prob: float, shape: tuple[int, ...]) -> Any:
+    if x.shape == shape:
+        return _philox().dropped(x, key, keep_prob)
+    kept = lg.less.on_device([_philox().uniform(key, shape, np.dtype(np.float32)), keep_prob], {})
+    return lg.where.on_device([kept, el.div.on_device([x, keep_prob], {}), 0.0], {})
+
+
 @_dropped.def_bprop
 def _(_x: Tensor, key: Tensor, _out: Tensor, dout: Tensor, *, keep_prob: float, shape: Any) -> Sequence[Any]:
     # The same key gives the same mask: it is drawn again, not kept.
@@ -170,7 +261,8 @@ def dropout(x: Any, p: float = 0.5, shared_axes: tuple[int, ...] = ()) -> Tensor
         return tensor
     shared = as_axes(shared_axes, tensor.ndim, "dropout") if shared_axes else ()
     shape = tuple(1 if axis in shared else n for axis, n in enumerate(tensor.shape))
-    result: Tensor = _dropped.bind(tensor, next_key(), keep_prob=keep_prob, shape=shape)
+    with beside(tensor):
+        result: Tensor = _dropped.bind(tensor, next_key(), keep_prob=keep_prob, shape=shape)
     return result
 
 
@@ -189,7 +281,8 @@ def dropout2d(x: Any, keep_prob: float = 0.5) -> tuple[Tensor, Tensor]:
     if tensor.ndim < 3:
         raise ShapeError(f"Dropout2D: takes (N, C, ...), the shape is {tensor.shape}.")
     channels = (*tensor.shape[:2], *(1,) * (tensor.ndim - 2))
-    drawn = _uniform.bind(next_key(), shape=channels, dtype=np.dtype(np.float32))
+    with beside(tensor):
+        drawn = _uniform.bind(next_key(), shape=channels, dtype=np.dtype(np.float32))
     mask = sh.broadcast_to(lg.less(drawn, keep), tensor.shape)
     kept = lg.where(mask, tensor, 0.0)
     return (kept if keep in (0.0, 1.0) else kept * (1.0 / keep)), mask

@@ -16,7 +16,7 @@ from snncell.kernels.space import DEVICE
 from snncell.ops import creation as new, elementwise as el, logic as lg, shape as sh
 from snncell.ops.base import as_axes, as_axis, as_float, as_number, as_tensor, astype, cast_primitive, primitive
 from snncell.tape.primitive import Composite
-from snncell.tape.tensor import Tensor
+from snncell.tape.tensor import Tensor, beside
 from snncell.tape.transforms import stop_gradient
 
 Axis = int | tuple[int, ...] | None
@@ -46,7 +46,7 @@ _any = Reduction(
 _all = Reduction("all", lambda x, axis, keepdims: np.all(x, axis, keepdims=keepdims), "{0} & {1}", lambda dtype: "True")
 _sum.additive = True
 _sum.repeated = el.mul
-DEVICE.arithmetic.update({"add": el.add, "mul": el.mul, "sum": _sum, "cast": cast_primitive})
+DEVICE.arithmetic.update({"add": el.add, "mul": el.mul, "sum": _sum, "min": _min, "max": _max, "cast": cast_primitive})
 _any.no_gradient()
 _all.no_gradient()
 
@@ -120,7 +120,8 @@ def prod(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
         half = rest.shape[-1] // 2
         pairs = rest[..., :half] * rest[..., half : 2 * half]
         rest = sh.concat([pairs, rest[..., 2 * half :]], -1) if rest.shape[-1] % 2 else pairs
-    product = rest[..., 0] if rest.shape[-1] else new.ones(left, tensor.dtype)
+    with beside(tensor):
+        product = rest[..., 0] if rest.shape[-1] else new.ones(left, tensor.dtype)
     return sh.expand_dims(product, axes) if keepdims else product
 
 
@@ -206,6 +207,13 @@ def _cumsum(x: Any, axis: int) -> Any:
     return np.cumsum(x, axis, x.dtype)
 
 
+@_cumsum.def_there
+def _(x: Any, axis: int) -> Any:
+    from snncell.kernels.cuda import lines
+
+    return lines.cumsum(x, axis)
+
+
 @_cumsum.def_bprop
 def _(_x: Tensor, _out: Tensor, dout: Tensor, *, axis: int) -> Grads:
     return (sh.flip(cumsum(sh.flip(dout, axis), axis), axis),)
@@ -228,6 +236,20 @@ def _argmax(x: Any, axis: int) -> Any:
 @primitive
 def _argmin(x: Any, axis: int) -> Any:
     return np.argmin(x, axis)
+
+
+@_argmax.def_there
+def _(x: Any, axis: int) -> Any:
+    from snncell.kernels.cuda import lines
+
+    return lines.argmax(x, axis)
+
+
+@_argmin.def_there
+def _(x: Any, axis: int) -> Any:
+    from snncell.kernels.cuda import lines
+
+    return lines.argmin(x, axis)
 
 
 _argmax.no_gradient()

@@ -242,6 +242,12 @@ def _pieces(x: Any, bounds: tuple[int, ...], axis: int) -> Any:
 _pieces_op = Primitive("split", _pieces, multiple=True)
 
 
+@_pieces_op.def_there
+def _(x: Any, bounds: tuple[int, ...], axis: int) -> Any:
+    ends = zip((0, *bounds), (*bounds, x.shape[axis]), strict=True)
+    return tuple(x[(slice(None),) * axis + (slice(first, last),)] for first, last in ends)
+
+
 @_pieces_op.def_bprop
 def _(_x: Tensor, _out: Any, dout: Any, *, bounds: Any, axis: int) -> Grads:
     return (concat(dout, axis),)

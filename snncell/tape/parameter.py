@@ -9,7 +9,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.errors import AssignError, DTypeError, ParameterError, ShapeError, TensorIndexError
-from snncell.kernels.space import HOST, moved, space_called
+from snncell.kernels.space import HOST, Space, moved, space_called
 from snncell.tape.state import STATE
 from snncell.tape.tape import Entry
 from snncell.tape.tensor import Tensor, snapshot, to_array
@@ -28,6 +28,7 @@ class Parameter(Tensor):
     """
 
     __slots__ = ("__dict__", "born_in", "name", "owner")
+    follows = False  # whether its value goes where Programs that read it run, as that of random numbers does
 
     def __init__(self, default_input: Any, name: str | None = None, requires_grad: bool = True) -> None:
         super().__init__(default_input)
@@ -73,6 +74,10 @@ class Parameter(Tensor):
         value = data if isinstance(data, Tensor) else Tensor(data, None if hasattr(data, "dtype") else self.dtype)
         self.assign(value, "set_data")
         return self
+
+    def value_in(self, space: Space) -> Any:
+        """The array that a Program takes for its value in a place: the random state goes where it is asked for."""
+        return moved(self._data, space) if self.follows else self._data
 
     def move(self, device: str) -> None:
         """Put the value on "cpu" or "gpu"."""

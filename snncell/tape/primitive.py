@@ -58,6 +58,9 @@ class Primitive:
     view = False  # whether it gives the same elements in another order or shape, and moves none
     keeps_order = False  # whether it gives the same elements in the same order, in another shape
     repeats = False  # whether it gives the same elements along further axes
+    there: Callable[..., Any] | None = (
+        None  # what evaluates it on the GPU, where NumPy's functions do not (`def_there`)
+    )
     # Of a product of rows with a matrix: the sum that may as well be taken of the rows (`compiler/totals.py`).
     total: Primitive | None = None
     repeated: Primitive | None = None  # of a sum: the operation, with their number, that joins elements that are equal
@@ -101,6 +104,11 @@ class Primitive:
         self.bprop = bprop
         return bprop
 
+    def def_there(self, evaluate: Callable[..., Any]) -> Callable[..., Any]:
+        """Give the forward on arrays of the GPU: `evaluate(*arrays, **attrs)`, with kernels of `kernels/cuda`."""
+        self.there = evaluate
+        return evaluate
+
     def no_gradient(self) -> Primitive:
         """Declare that no gradient flows through this operation."""
         self.differentiable = False
@@ -139,23 +147,23 @@ class Primitive:
             raise
         except (TypeError, ValueError, IndexError, AttributeError, ArithmeticError) as error:
             raise self.failure(inputs, attrs, error) from None
-        if there or hasattr(data, "memory"):
+        if there:
             return data
         if self.multiple:
             return tuple([part if type(part) is np.ndarray else np.asarray(part) for part in data])
-        if type(data) is np.ndarray:
+        if type(data) is np.ndarray or (IN_USE and hasattr(data, "memory")):
             return data
         if any(isinstance(array, Value) for array in arrays):
             raise stale()
         return np.asarray(data)
 
     def on_device(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
-        """Evaluate where some of the arrays are on the GPU, by what NumPy's functions are there."""
+        """Evaluate where some of the arrays are on the GPU: by `def_there`, or by what NumPy's functions are there."""
         given = [
             DEVICE.taken(x, f"{self.name}: input {n}") if hasattr(x, "dtype") else x for n, x in enumerate(arrays, 1)
         ]
         try:
-            return self.evaluate(*given, **attrs)
+            return (self.there or self.evaluate)(*given, **attrs)
         except DeviceError as error:
             raise DeviceError(f"{self.name}: {error}") from None
 
@@ -201,7 +209,7 @@ class Primitive:
         if self.bprop is None:
             raise GradientError(f"{self.name} has no gradient. Put ops.stop_gradient around it if none is wanted.")
         outs = rebuilt(entry) if self.keeps_out else (None,) * len(entry.specs)
-        full = tuple([zeros_of(s) if d is None else d for d, s in zip(douts, entry.specs, strict=True)])
+        full = tuple([zeros_of(s, douts) if d is None else d for d, s in zip(douts, entry.specs, strict=True)])
         inputs = [
             Unkept(*parent.specs[index]) if x is None and parent is not None else x
             for x, parent, index in zip(entry.inputs, entry.parents, entry.indices, strict=True)
@@ -216,6 +224,10 @@ class Primitive:
     def moved(self, attrs: dict[str, Any]) -> int:
         """For an operation made of others: the bytes that those move between them."""
         return 0
+
+    def launches(self, attrs: dict[str, Any]) -> int:
+        """Kernels that it launches on the device, about."""
+        return 0 if self.view else 1
 
     def explained(self, attrs: dict[str, Any], space: Space = HOST) -> list[str]:
         """For `explain`: what it became, if there is more to say than its name."""

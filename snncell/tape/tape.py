@@ -7,7 +7,7 @@ holds weak references: what nothing needs any more is gone before the sweep begi
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.errors import GradientError, ShapeError
+from snncell.kernels.space import DEVICE, IN_USE, moved
 from snncell.tape.state import STATE
 from snncell.tape.tensor import Tensor, wrap
 
@@ -162,7 +163,9 @@ def conform(grad: Tensor, shape: tuple[int, ...], dtype: Any) -> Tensor:
     return grad if grad._data.dtype == dtype else grad.astype(dtypes.BY_NUMPY[dtype])
 
 
-def zeros_of(spec: tuple[tuple[int, ...], Any]) -> Tensor:
-    """Zeros of an output's shape that take no memory: the gradient of an output nobody used."""
+def zeros_of(spec: tuple[tuple[int, ...], Any], others: Iterable[Tensor | None] = ()) -> Tensor:
+    """Zeros of an output's shape that take no memory: the gradient of an output nobody used, where `others` are."""
     shape, dtype = spec
-    return wrap(np.broadcast_to(np.zeros((), dtype if dtype.kind in "fc" else np.float32), shape))
+    zeros = np.broadcast_to(np.zeros((), dtype if dtype.kind in "fc" else np.float32), shape)
+    there = bool(IN_USE) and any(x is not None and x.device == "gpu" for x in others)
+    return wrap(moved(zeros, DEVICE) if there else zeros)

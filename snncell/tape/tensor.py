@@ -25,7 +25,8 @@ class Tensor:
     """An n-dimensional array of one dtype, on one device, that operations take and give.
 
     Args:
-        data: a number, a nested list, a NumPy array (copied), a Tensor, or anything that speaks DLPack.
+        data: a number, a nested list, a NumPy array (copied), a Tensor, or anything that speaks DLPack. What another
+            library has on the GPU (CuPy, PyTorch) is taken without a copy, so it must not be written to afterwards.
         dtype: the element type. Without it NumPy arrays keep theirs; lists of floats become float32, of ints int64.
 
     Raises:
@@ -47,6 +48,9 @@ class Tensor:
         if IN_USE and hasattr(getattr(data, "_data", data), "memory"):
             on_device = data if isinstance(data, Tensor) else wrap(data)
             self._data = on_device._copied(dtypes.as_dtype(dtype or on_device.dtype), "gpu", "Tensor(tensor)")
+        elif DEVICE.has(data):
+            found = DEVICE.adopted(data)
+            self._data = found if dtype is None else wrap(found)._copied(dtypes.as_dtype(dtype), "gpu", "Tensor(data)")
         else:
             self._data = placed(to_array(data, dtype))
         self._entry = None
@@ -126,11 +130,23 @@ class Tensor:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         return np.array(self.asnumpy(), dtype=dtype, copy=copy)
 
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """For other libraries on the GPU: the memory itself, which they must not write to."""
+        if self.device == "cpu":
+            raise AttributeError("a Tensor on the CPU has no __cuda_array_interface__; move it first: x.to('gpu')")
+        found: dict[str, Any] = DEVICE.interface(self._data)
+        return found
+
     def __dlpack__(self, **options: Any) -> Any:
+        if self.device == "gpu":  # the memory itself, which the consumer must not write to
+            return DEVICE.capsule(self._data, options.get("stream"))
         # A copy: consumers may write to what they get, PyTorch even where the protocol says that it is read-only.
         return self._concrete("__dlpack__()").copy().__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
+        if self.device == "gpu":
+            return 2, 0  # the first CUDA card
         return self._concrete("__dlpack_device__()").__dlpack_device__()
 
     def __bool__(self) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from snncell.errors import GradientError, ShapeError
+from snncell.kernels.space import DEVICE, moved
 from snncell.tape import structure
 from snncell.tape.parameter import Parameter
 from snncell.tape.primitive import alias
@@ -140,7 +141,8 @@ def _seeds(leaves: list[Tensor], sens: Any, who: str) -> list[Tensor | None]:
 
 
 def _ones(leaf: Tensor) -> Tensor:
-    return wrap(np.broadcast_to(np.ones((), leaf._data.dtype), leaf.shape))
+    ones = np.broadcast_to(np.ones((), leaf._data.dtype), leaf.shape)
+    return wrap(moved(ones, DEVICE) if leaf.device == "gpu" else ones)
 
 
 def value_and_grad(

@@ -225,3 +225,50 @@ def test_a_tensor_on_the_device_is_read_and_copied() -> None:
     assert p.device == "gpu"
     np.testing.assert_array_equal(p.asnumpy(), x.asnumpy())
     assert y.to("gpu") is y and y.to("cpu").device == "cpu"
+
+
+# --- other libraries --------------------------------------------------------------------------------------------------
+
+
+class Foreign:
+    """Another library's array on the card; in the simulator a card's memory is the host's."""
+
+    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+        self.array = array
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        pointer, strides = self.array.ctypes.data, self.array.strides
+        kind = self.array.dtype.str
+        return {"shape": self.array.shape, "strides": strides, "typestr": kind, "data": (pointer, False), "version": 3}
+
+
+@pytest.mark.parametrize("part", [np.s_[:], np.s_[::-1, 1::2], np.s_[1], np.s_[:0]])
+def test_arrays_of_other_libraries_are_taken_as_they_lie(part: Any) -> None:
+    theirs = np.arange(12, dtype=np.float32).reshape(3, 4)[part]
+    x = Tensor(Foreign(theirs))
+    assert x.device == "gpu"
+    np.testing.assert_array_equal(x.asnumpy(), theirs)
+    np.testing.assert_array_equal((x * 2.0).asnumpy(), theirs * 2)
+    if theirs.size:
+        assert x.__cuda_array_interface__["data"][0] == theirs.ctypes.data  # without a copy
+    assert x.__cuda_array_interface__["shape"] == theirs.shape
+
+
+def test_what_is_handed_out_is_the_memory_itself() -> None:
+    x = normal(3, 4).to("gpu")
+    assert x.__dlpack_device__() == (2, 0) and x[1].__cuda_array_interface__["strides"] is None
+    again = Tensor(x)
+    assert again.device == "gpu" and again.__cuda_array_interface__["data"] != x.__cuda_array_interface__["data"]
+
+    class Other:  # what has nothing but DLPack
+        def __dlpack__(self, stream: Any = None) -> Any:
+            return x.__dlpack__(stream=stream)
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return x.__dlpack_device__()
+
+    back = Tensor(Other())
+    assert back.__cuda_array_interface__["data"] == x.__cuda_array_interface__["data"]
+    np.testing.assert_array_equal(back.asnumpy(), x.asnumpy())
+    assert not hasattr(x.to("cpu"), "__cuda_array_interface__")

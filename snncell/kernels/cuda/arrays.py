@@ -21,14 +21,15 @@ from snncell.kernels.cuda.runtime import Block, runtime
 class Memory:
     """The right to a block of device memory, which goes back to the pool with the last array that refers to it."""
 
-    __slots__ = ("__weakref__", "block")
+    __slots__ = ("__weakref__", "block", "device")
 
     def __init__(self, size: int) -> None:
-        self.block: Block = runtime().allocate(size)
+        self.device = runtime()  # kept: at the end of the interpreter the function is gone before the arrays are
+        self.block: Block = self.device.allocate(size)
 
     def __del__(self) -> None:
         if hasattr(self, "block"):
-            runtime().release(self.block)
+            self.device.release(self.block)
 
 
 class DeviceArray:

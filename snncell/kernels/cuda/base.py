@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from snncell.errors import DeviceMemoryError
+from snncell.errors import DeviceError, DeviceMemoryError
 from snncell.kernels.arrays import Pool
 
 
@@ -26,7 +27,7 @@ class Block:
         owner: what keeps somebody else's memory alive.
     """
 
-    __slots__ = ("_free", "bytes", "owner", "pointer", "size")
+    __slots__ = ("_free", "bytes", "owner", "pointer", "pool", "size")
 
     def __init__(
         self,
@@ -40,6 +41,7 @@ class Block:
         self.size = size
         self.bytes = bytes
         self.owner = owner
+        self.pool: Any = None  # where it goes back to
         self._free = free
 
     def __del__(self) -> None:
@@ -73,6 +75,32 @@ class Matrix(NamedTuple):
     turned: bool = False
 
 
+class NotRecordable(DeviceError):
+    """What cannot be part of a recording."""
+
+
+class Arena:
+    """Blocks that belong to one recording: they stay where they are as long as it lives.
+
+    Args:
+        allocate: gives a new block.
+    """
+
+    def __init__(self, allocate: Callable[[int], Block]) -> None:
+        self._allocate = allocate
+        self._free: dict[int, list[Block]] = {}
+
+    def take(self, size: int) -> Block:
+        """A block of at least `size` bytes."""
+        blocks = self._free.get(size)
+        return blocks.pop() if blocks else self._allocate(size)
+
+    def give(self, block: Block) -> None:
+        """Keep a block for this recording's next use."""
+        block.pool = None  # while it lies here: it and the arena would keep each other
+        self._free.setdefault(block.size, []).append(block)
+
+
 class OutOfMemory(DeviceMemoryError):
     """The device has no memory of that size: what `allocate` answers by emptying the pool."""
 
@@ -94,6 +122,9 @@ class Runtime:
 
     def __init__(self) -> None:
         self._total = 0
+        self._local = threading.local()  # the arena of each thread that has one
+        self._recording = threading.Lock()
+        self._recorder: int | None = None
         self._counting = threading.RLock()  # a block may die, and be counted, while this thread counts another
         if hasattr(os, "register_at_fork"):  # before the pool does so: it drops its blocks in the child
             os.register_at_fork(after_in_child=self._in_child)
@@ -101,6 +132,7 @@ class Runtime:
 
     def _in_child(self) -> None:
         self._counting = threading.RLock()  # a thread that the child does not have may have held it
+        self._recording, self._recorder = threading.Lock(), None
 
     # --- memory ---
 
@@ -122,13 +154,15 @@ class Runtime:
             raise self._no_room(size, held) from None
 
     def _take(self, size: int) -> Block:
-        block: Block = self._pool.take(size)
+        pool = getattr(self._local, "arena", None) or self._pool
+        block: Block = pool.take(size)
+        block.pool = pool
         return block
 
     def release(self, block: Block) -> None:
         """Take back a block that nothing uses any more; what it was given for is done before its next use begins."""
-        if not block.foreign:
-            self._pool.give(block)
+        if block.pool is not None:
+            block.pool.give(block)
 
     def empty_pool(self) -> None:
         """Give the memory of released blocks back to the device."""
@@ -176,6 +210,61 @@ class Runtime:
 
     def _memory(self) -> tuple[int, int]:
         """How many bytes the device has free, and in all."""
+        raise NotImplementedError
+
+    # --- recording ---
+
+    @contextmanager
+    def allocating_from(self, arena: Arena) -> Iterator[None]:
+        """Take this thread's blocks from `arena` in the body; they go back there."""
+        self._local.arena = arena
+        try:
+            yield
+        finally:
+            self._local.arena = None
+
+    def new_arena(self) -> Arena:
+        """Memory for a recording: while it is made, there must be enough in it."""
+        return Arena(self._new_outside_of_recordings)
+
+    def _new_outside_of_recordings(self, size: int) -> Block:
+        if self.recording:
+            raise NotRecordable("it needs new memory each time")
+        return self._counted(size)
+
+    @property
+    def recording(self) -> bool:
+        """Whether what this thread asks for is recorded instead of done."""
+        return self._recorder == threading.get_ident()
+
+    def record(self, run: Callable[[], None]) -> Any:
+        """What `run` asks the device for, to be done by `play` as often as one likes, at the same addresses.
+
+        Raises:
+            NotRecordable: if something of it needs the host in between, or memory of its own.
+        """
+        with self._recording:
+            self._recorder = threading.get_ident()
+            try:
+                return self._recorded(run)
+            finally:
+                self._recorder = None
+
+    def _wait_for_recordings(self) -> None:
+        """Other threads wait while one records: the stream does not tell them apart."""
+        if self._recorder is not None and not self.recording:
+            with self._recording:
+                pass
+
+    def _refuse_to_record(self, what: str) -> None:
+        if self.recording:
+            raise NotRecordable(what)
+
+    def _recorded(self, run: Callable[[], None]) -> Any:
+        raise NotImplementedError
+
+    def play(self, recording: Any) -> None:
+        """Do what was recorded."""
         raise NotImplementedError
 
     # --- copies ---

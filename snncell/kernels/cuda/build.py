@@ -11,6 +11,7 @@ import functools
 import hashlib
 import importlib
 import importlib.metadata
+import os
 import re
 import threading
 from collections.abc import Sequence
@@ -24,6 +25,16 @@ from snncell.kernels.cuda.simulated import SimulatedKernel
 
 _built: dict[tuple[Any, ...], Any] = {}
 _building = threading.Lock()
+
+
+def _in_child() -> None:
+    """Forget a lock that a thread may have held which the child does not have."""
+    global _building
+    _building = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)
 
 # What has a say in the code: each is found under one name or another, by the CUDA version that it is for.
 _TOOLS = (

@@ -6,7 +6,8 @@ import ctypes
 import functools
 import importlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,7 @@ class DriverRuntime(Runtime):
         self.capability = (int(major), int(minor))
         # Without this option it would wait for other libraries' default stream, and that for ours, at each launch.
         self._stream = device.create_stream(options=core.StreamOptions(nonblocking=True))
-        self.stream = int(self.stream)
+        self.stream = int(self._stream.handle)
         self._config = functools.lru_cache(maxsize=4096)(self._new_config)
         self._staging = _Staging(self)
         self._blas = Blas(self)
@@ -55,6 +56,8 @@ class DriverRuntime(Runtime):
         """Make the card the one of this thread: a thread begins without."""
         if self.lost:
             raise DeviceError(FORKED)
+        if self._recorder is not None:
+            self._wait_for_recordings()
         if not getattr(self._thread, "entered", False):
             self._core.Device(0).set_current()
             self._thread.entered = True
@@ -96,10 +99,12 @@ class DriverRuntime(Runtime):
 
     def upload(self, array: Any, block: Block, offset: int = 0) -> None:
         """Copy a C-contiguous NumPy array to the card, by way of memory of ours: nobody waits for the card."""
+        self._refuse_to_record("it takes an array of the host")
         self._staging.send(as_bytes(array), block.pointer + offset)
 
     def download(self, block: Block, offset: int, array: Any) -> None:
         """Copy from the card to a C-contiguous NumPy array, and wait until it is there."""
+        self._refuse_to_record("it looks at a value on the host")
         if array.nbytes:
             target = as_bytes(array).ctypes.data
             self.call("cuMemcpyDtoHAsync", target, block.pointer + offset, array.nbytes, self.stream)
@@ -118,12 +123,35 @@ class DriverRuntime(Runtime):
 
     def synchronize(self) -> None:
         """Wait until all that was asked for is done."""
+        self._refuse_to_record("it waits for the card")
         self.call("cuStreamSynchronize", self.stream)
 
     def wait_for(self, stream: int | None) -> None:
         """Wait for another library's stream; 1 and 2 are the two default streams."""
         if stream is not None:
             self.call("cuStreamSynchronize", stream)
+
+    # --- recording ---
+
+    def _recorded(self, run: Callable[[], None]) -> Any:
+        """A CUDA graph, made by capturing the stream."""
+        mode = self._driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+        self.call("cuStreamBeginCapture", self.stream, mode)
+        try:
+            run()
+        except BaseException:
+            with suppress(DeviceError):  # the capture may have been broken off by what went wrong
+                self.call("cuGraphDestroy", self.call("cuStreamEndCapture", self.stream))
+            raise
+        graph = self.call("cuStreamEndCapture", self.stream)
+        try:
+            return _Graph(self, self.call("cuGraphInstantiate", graph, 0))
+        finally:
+            self.call("cuGraphDestroy", graph)
+
+    def play(self, recording: Any) -> None:
+        """Launch a graph."""
+        self.call("cuGraphLaunch", recording.handle, self.stream)
 
     # --- kernels ---
 
@@ -188,6 +216,18 @@ class DriverRuntime(Runtime):
     ) -> None:
         """Fourier transforms by cuFFT."""
         self._fft.run(kind, source, target, length, batch, double=double, inverse=inverse)
+
+
+class _Graph:
+    """A graph that can be launched; it is destroyed with this object."""
+
+    def __init__(self, device: DriverRuntime, handle: Any) -> None:
+        self._device = device
+        self.handle = handle
+
+    def __del__(self) -> None:
+        if not self._device.lost:
+            self._device.call("cuGraphExecDestroy", self.handle)
 
 
 class _Staging:

@@ -1,12 +1,11 @@
 """Lookups by integers: a thread for each element of the result.
 
-Negative positions count from the end. A position out of range gives NaN (-1 for integers, False for booleans): it is
-found by `check`, for which the host waits, and there is no waiting inside of a compiled Program.
+Negative positions count from the end. One out of range gives NaN (-1 for integers, False for booleans) and places
+nothing: who wants an error must look before, and wait for the answer.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -95,6 +94,3 @@ def one_hot(indices: DeviceArray, depth: int, dtype: Any) -> DeviceArray:
 
 def _indexed(indices: DeviceArray) -> tuple[tuple[str, Any], ...]:
     return (("index", (dtypes.BY_NUMPY[indices.dtype], False)),)
-
-
-# --- sums -------------------------------------------------------------------------------------------------------------

@@ -85,6 +85,7 @@ class Blas:
         self._device = device
         self._lock = threading.Lock()  # a handle is for one thread at a time
         self._bindings: Any = None
+        self._types: Any = None
         self._handle = 0
         self._workspace: Block | None = None
         # Numbers that cuBLAS reads by address: 0 and 1.
@@ -113,7 +114,7 @@ class Blas:
                 self._begin()
             cublas = self._bindings
             element, way, factor = _KINDS[name]
-            kind = int(importlib.import_module("nvmath").CudaDataType[element])
+            kind = int(self._types[element])
             if tf32 and name == "float32":
                 way = "COMPUTE_32F_FAST_TF32"
             gemm = gemm_arguments(out, a, b, sizes)
@@ -140,6 +141,7 @@ class Blas:
             self._handle = cublas.create()
         except Exception as error:  # of one kind where the library is missing, of another where it does not start
             raise _not_there(purpose, error) from error
+        self._types = importlib.import_module("nvmath").CudaDataType
         cublas.set_stream(self._handle, self._device.stream)
         # With memory of its own a product gives the same bits each time; the stream must be known before.
         self._workspace = self._device.allocate(WORKSPACE)

@@ -23,7 +23,9 @@ def matmul(x: DeviceArray, y: DeviceArray, out: DeviceArray | None = None) -> De
     if not k:
         target = zeros(target.shape, x.dtype)
     elif target.size:
-        given = [_matrix(array.broadcast_to((*batch, *array.shape[-2:]))) for array in (x, y)]
+        spread = [array.broadcast_to((*batch, *array.shape[-2:])) for array in (x, y)]
+        # What had to be copied is held until the product is under way: its memory would serve the other one's copy.
+        given, _held = zip(*map(_matrix, spread), strict=True)
         product = Matrix(target.memory.block, target.offset * x.dtype.itemsize, n, m * n)
         runtime().matmul(product, *given, (m, n, k), dtype=x.dtype, batch=math.prod(batch))
     if out is not None and target is not out:
@@ -31,7 +33,7 @@ def matmul(x: DeviceArray, y: DeviceArray, out: DeviceArray | None = None) -> De
     return target if out is None else out
 
 
-def _matrix(array: DeviceArray) -> Matrix:
+def _matrix(array: DeviceArray) -> tuple[Matrix, DeviceArray]:
     """The operand that describes a batch of matrices, copied if no two numbers describe where its elements are."""
     rows, columns = array.shape[-2:]
     flat = array.view((math.prod(array.shape[:-2]), rows, columns), (0, *array.strides[-2:]))
@@ -40,8 +42,9 @@ def _matrix(array: DeviceArray) -> Matrix:
     stride, down, across = flat.strides
     size = array.dtype.itemsize
     if (across == 1 or columns == 1) and (down >= columns or rows == 1):
-        return Matrix(flat.memory.block, flat.offset * size, max(down, columns) if rows > 1 else columns, stride)
+        leading = max(down, columns) if rows > 1 else columns
+        return Matrix(flat.memory.block, flat.offset * size, leading, stride), flat
     if (down == 1 or rows == 1) and (across >= rows or columns == 1):
         leading = max(across, rows) if columns > 1 else rows
-        return Matrix(flat.memory.block, flat.offset * size, leading, stride, turned=True)
+        return Matrix(flat.memory.block, flat.offset * size, leading, stride, turned=True), flat
     return _matrix(flat.copy())

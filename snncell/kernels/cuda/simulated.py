@@ -6,16 +6,20 @@ of its threads; milliseconds where they meet.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from snncell.errors import DTypeError
 from snncell.kernels.arrays import ALIGNMENT
 from snncell.kernels.cuda.base import Block, Matrix, OutOfMemory, Place, Runtime, as_bytes
+
+
+_M = TypeVar("_M", bound=Callable[..., None])
 
 
 class SimulatedKernel(NamedTuple):
@@ -33,6 +37,20 @@ class SimulatedKernel(NamedTuple):
     threads_meet: bool
 
 
+def _later(method: _M) -> _M:
+    """A decorator: while a recording is made, a call is noted instead of carried out."""
+
+    @functools.wraps(method)
+    def noted(self: Any, *arguments: Any, **options: Any) -> None:
+        self._wait_for_recordings()
+        if self.recording:
+            self._calls.append((method, arguments, options))
+        else:
+            method(self, *arguments, **options)
+
+    return noted  # type: ignore[return-value]
+
+
 class SimulatedRuntime(Runtime):
     """The simulator behind the interface of a card."""
 
@@ -42,6 +60,11 @@ class SimulatedRuntime(Runtime):
     def __init__(self) -> None:
         super().__init__()
         self._launching = threading.Lock()  # it runs one kernel at a time
+        self._calls: list[Any] = []  # of the recording that is being made
+
+    def _in_child(self) -> None:
+        super()._in_child()
+        self._launching = threading.Lock()
 
     def _new(self, size: int) -> tuple[int, Any]:
         try:
@@ -58,28 +81,45 @@ class SimulatedRuntime(Runtime):
     def _memory(self) -> tuple[int, int]:
         return 0, self._total
 
+    def _recorded(self, run: Callable[[], None]) -> Any:
+        """The calls, in their order."""
+        self._calls = []
+        run()
+        return self._calls
+
+    def play(self, recording: Any) -> None:
+        """Make the calls again."""
+        for method, arguments, options in recording:
+            method(self, *arguments, **options)
+
     def upload(self, array: Any, block: Block, offset: int = 0) -> None:
         """Copy an array into a block."""
+        self._refuse_to_record("it takes an array of the host")
         block.bytes[offset : offset + array.nbytes] = as_bytes(array)
 
     def download(self, block: Block, offset: int, array: Any) -> None:
         """Copy from a block into an array."""
+        self._refuse_to_record("it looks at a value on the host")
         as_bytes(array)[:] = block.bytes[offset : offset + array.nbytes]
 
+    @_later
     def copy(self, source: Block, source_offset: int, target: Block, target_offset: int, size: int) -> None:
         """Copy bytes from block to block."""
         target.bytes[target_offset : target_offset + size] = source.bytes[source_offset : source_offset + size]
 
+    @_later
     def clear(self, block: Block, offset: int, size: int) -> None:
         """Fill bytes with zeros."""
         block.bytes[offset : offset + size] = 0
 
     def synchronize(self) -> None:
         """Nothing is ever under way."""
+        self._refuse_to_record("it waits for the card")
 
     def wait_for(self, stream: int | None) -> None:
         """Nothing is ever under way."""
 
+    @_later
     def launch(
         self, kernel: SimulatedKernel, grid: int, threads: int, arguments: Sequence[Any], shared: int = 0
     ) -> None:
@@ -99,6 +139,7 @@ class SimulatedRuntime(Runtime):
                 run = _together if kernel.threads_meet else _one_by_one
                 run(kernel.function, grid, threads, values, shared)
 
+    @_later
     def matmul(
         self,
         out: Matrix,
@@ -121,6 +162,7 @@ class SimulatedRuntime(Runtime):
             product = np.matmul(left, right)
             target[...] = target + product if accumulate else product
 
+    @_later
     def fft(
         self,
         kind: str,

@@ -1,0 +1,280 @@
+"""What the CUDA backend does on this machine's card:
+`python benchmarks/gpu.py [--out FOLDER] [--small] [--no-tests]`.
+
+Runs the tests of `tests/device` on the card, then measures, and writes `gpu-<card>.json` and `.md` to
+`benchmarks/results`. PyTorch and SpikingJelly stand beside snncell where they are installed for CUDA. Without a card it
+says so and ends with 1; in Numba's simulator (NUMBA_ENABLE_CUDASIM=1) it runs with `--small`, to see that it runs: times
+there mean nothing, and nothing is written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import compiler as cpu
+import numpy as np
+from timing import fresh
+
+import snncell
+from snncell import Tensor, nn, ops, value_and_grad
+from snncell.errors import DeviceError
+from snncell.kernels.cuda.runtime import runtime, simulated
+
+HERE = Path(__file__).resolve().parent
+ROUNDS = 20
+STEPS = 50
+AGREE = 1e-4  # the largest difference of losses to the CPU's, relative
+
+FIRST_CALL = """
+import time
+import numpy as np, snncell
+from snncell import Tensor, nn
+x = Tensor(np.ones((8, 64, 128), np.float32)).to("gpu")
+start = time.perf_counter()
+snncell.grad(lambda x: nn.MultiStep(nn.LIFNode())(x).sum())(x).asnumpy()
+print(time.perf_counter() - start)
+"""
+
+
+def seconds(f: Callable[[], Any], rounds: int = ROUNDS, calls: int = 1) -> float:
+    """The median time of a call, with the card's work done."""
+    device = runtime()
+    f()
+    found = []
+    for _ in range(rounds):
+        device.synchronize()
+        start = time.perf_counter()
+        for _ in range(calls):
+            f()
+        device.synchronize()
+        found.append((time.perf_counter() - start) / calls)
+    return statistics.median(found)
+
+
+def copy_bandwidth(size: int) -> float:
+    """Bytes per second, read and written, of copies on the card."""
+    device = runtime()
+    one, other = device.allocate(size), device.allocate(size)
+    time_of = seconds(lambda: device.copy(one, 0, other, 0, size))
+    device.release(one)
+    device.release(other)
+    return 2 * size / time_of
+
+
+def launches() -> dict[str, float]:
+    """What a launch costs the host: the slope between Programs of one kernel and of many, eager ones beside."""
+    x = ops.ones(256)
+    w = ops.ones((256, 2))
+
+    def chain(count: int) -> Callable[[Tensor], Tensor]:
+        def f(x: Tensor) -> Tensor:
+            for _ in range(count):
+                x = (ops.expand_dims(x, 1) * w).sum(1) / 2.0  # a sum ends a kernel
+            return x
+
+        return f
+
+    few, many = snncell.jit(chain(1)), snncell.jit(chain(41))
+    slope = (seconds(lambda: many(x), calls=10) - seconds(lambda: few(x), calls=10)) / 40
+    return {"us per launch, jitted": slope * 1e6, "us per operation, eager": seconds(lambda: x * 2.0, calls=50) * 1e6}
+
+
+def lif(steps: int, neurons: int, bandwidth: float) -> tuple[dict[str, Any], dict[str, Callable[[], Any]]]:
+    """A LIF layer, forward and forward with backward, beside what its traffic takes at the card's copy bandwidth."""
+    rng = np.random.default_rng(0)
+    x, dout = (rng.standard_normal((steps, neurons), dtype=np.float32) for _ in range(2))
+    layer = nn.MultiStep(nn.LIFNode(tau=2.0, surrogate_function=cpu.SuperSpike()))
+    given = Tensor(x)
+    forward = seconds(lambda: layer(given))
+    run = cpu.snncell_lif(x, dout)
+    both = seconds(run)
+    row = steps * neurons * 4
+    return {
+        "forward ms": forward * 1e3,
+        "forward, part of copy bandwidth": 2 * row / bandwidth / forward,  # reads currents, writes spikes
+        "forward + backward ms": both * 1e3,
+        # and the stored potentials, once each way; in the reverse they and dout are read, and dx is written
+        "forward + backward, part of copy bandwidth": 6 * row / bandwidth / both,
+    }, {"PyTorch": lambda: cpu.torch_lif(x, dout), "SpikingJelly": lambda: cpu.spikingjelly_lif(x, dout)}
+
+
+def peers(factories: dict[str, Callable[[], Any]], ours: float) -> dict[str, float]:
+    """Milliseconds of what is installed for CUDA, and the ratio to ours."""
+    try:
+        import torch
+    except ImportError:
+        return {}
+    if not torch.cuda.is_available():
+        return {}
+    cpu.torch_device = "cuda"
+    found: dict[str, float] = {}
+    for name, factory in factories.items():
+        try:
+            run = factory()
+        except ImportError:
+            continue
+        times = []
+        for turn in range(ROUNDS + 1):
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            run()
+            torch.cuda.synchronize()
+            times += [time.perf_counter() - start] * (turn > 0)
+        found[f"{name} ms"] = statistics.median(times) * 1e3
+        found[f"{name} / snncell"] = found[f"{name} ms"] / ours
+    return found
+
+
+def losses(device: str, sizes: tuple[int, int, int, int, int], steps: int) -> tuple[list[float], float]:
+    """The losses of training steps of a recurrent network in one place, and the median seconds of a step."""
+    x, y, weights = cpu.task(sizes)
+    snncell.set_context(device_target="GPU" if device == "gpu" else "CPU")
+    _, step = cpu.snncell_training(x, y, weights)
+    found, times = [], []
+    for _ in range(steps):
+        start = time.perf_counter()
+        found.append(float(step()))
+        times.append(time.perf_counter() - start)
+    return found, statistics.median(times)
+
+
+def feedforward(device: str, sizes: tuple[int, int, int, int], steps: int) -> tuple[list[float], float]:
+    """The same of a network of two layers without feedback."""
+    snncell.set_context(device_target="GPU" if device == "gpu" else "CPU")
+    times, batch, inputs, hidden = sizes
+    snncell.set_seed(0)
+    rng = np.random.default_rng(0)
+    scale = 1.0 / np.sqrt(inputs)
+    w1, w2 = (Tensor((rng.standard_normal(s) * scale).astype(np.float32)) for s in ((hidden, inputs), (10, hidden)))
+    net = nn.SequentialCell(
+        nn.Dense(inputs, hidden, w1),
+        nn.MultiStep(nn.LIFNode(surrogate_function=cpu.SuperSpike())),
+        nn.Dense(hidden, 10, w2),
+    )
+    x = Tensor((rng.random((times, batch, inputs)) < 0.3).astype(np.float32))
+    y = Tensor(rng.integers(0, 10, batch))
+    optimiser, loss_fn = nn.Adam(net.trainable_params(), 1e-3), nn.CrossEntropyLoss()
+    gradients = value_and_grad(lambda x, y: loss_fn(net(x).mean(0), y), None, net.trainable_params())
+
+    @snncell.jit
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        loss, grads = gradients(x, y)
+        optimiser(grads)
+        return loss  # type: ignore[no-any-return]
+
+    found, taken = [], []
+    for _ in range(steps):
+        start = time.perf_counter()
+        found.append(float(step(x, y)))
+        taken.append(time.perf_counter() - start)
+    return found, statistics.median(taken)
+
+
+def agreement(run: Any, sizes: Any, steps: int) -> dict[str, Any]:
+    """How far the card's losses are from the CPU's, and how long steps take."""
+    (mine, fast), (theirs, slow) = run("gpu", sizes, steps), run("cpu", sizes, steps)
+    snncell.set_context(device_target="GPU")
+    apart = max(abs(a - b) / max(abs(b), 1e-12) for a, b in zip(mine, theirs, strict=True))
+    return {
+        "largest difference of losses": apart,
+        "agrees": bool(apart <= AGREE),
+        "ms per step": fast * 1e3,
+        "ms per step, CPU": slow * 1e3,
+    }
+
+
+def tests() -> str:
+    """The last line of the tests on the card."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/device"]
+    done = subprocess.run(command, cwd=HERE.parent, capture_output=True, text=True)
+    if done.returncode:
+        print(done.stdout[-6000:])
+    return done.stdout.strip().splitlines()[-1]
+
+
+def sanitized() -> str:
+    """What compute-sanitizer says of a training step, where it is installed."""
+    tool = shutil.which("compute-sanitizer")
+    if tool is None:
+        return "compute-sanitizer is not installed"
+    found = []
+    for check in ("memcheck", "racecheck"):
+        command = [tool, "--tool", check, "--error-exitcode", "9", sys.executable, "-c", FIRST_CALL]
+        done = subprocess.run(command, capture_output=True, text=True)
+        found.append(f"{check}: {'clean' if done.returncode == 0 else done.stdout[-400:]}")
+    return "; ".join(found)
+
+
+def markdown(report: dict[str, Any]) -> str:
+    """The report as a page."""
+    lines = [f"# CUDA: {report['card']}", ""]
+    lines += [f"- {key}: {value}" for key, value in report.items() if not isinstance(value, dict)]
+    for title, rows in report.items():
+        if isinstance(rows, dict):
+            lines += ["", f"## {title}", "", "| figure | value |", "| --- | --- |"]
+            lines += [
+                f"| {key} | {value:.4g} |" if isinstance(value, float) else f"| {key} | {value} |"
+                for key, value in rows.items()
+            ]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--out", type=Path, default=HERE / "results")
+    parser.add_argument("--small", action="store_true", help="small sizes, to see that everything runs")
+    parser.add_argument("--no-tests", action="store_true", help="measure only")
+    options = parser.parse_args()
+    try:
+        snncell.set_context(device_target="GPU")
+    except DeviceError as error:
+        print(f"No figures: {error}", file=sys.stderr)
+        return 1
+    device = runtime()
+    report: dict[str, Any] = {
+        "card": device.name,
+        "compute capability": ".".join(map(str, device.capability)),
+        "date": datetime.date.today().isoformat(),
+        "versions": f"Python {platform.python_version()}, snncell {snncell.__version__}, numpy {np.__version__}",
+        "tests": "not run" if options.no_tests else tests(),
+        "checks": "not run" if options.no_tests or simulated() else sanitized(),
+    }
+    small = options.small
+    bandwidth = copy_bandwidth(1 << 12 if small else 1 << 28)
+    report["copies, GB/s read and written"] = f"{bandwidth / 1e9:.1f}"
+    report["launches"] = launches()
+    steps, neurons = (4, 64) if small else (64, 1 << 22)
+    report[f"LIF, T {steps}, {neurons} neurons"], factories = lif(steps, neurons, bandwidth)
+    row = report[f"LIF, T {steps}, {neurons} neurons"]
+    row.update(peers(factories, row["forward + backward ms"]))
+    count = 3 if small else STEPS
+    report[f"{count} training steps, two layers"] = agreement(
+        feedforward, (4, 2, 8, 6) if small else (50, 128, 784, 512), count
+    )
+    report[f"{count} training steps, recurrent"] = agreement(
+        losses, (4, 2, 8, 6, 3) if small else (100, 64, 700, 256, 20), count
+    )
+    if not simulated():
+        fresh(FIRST_CALL)  # fills the cache
+        report["first call in a new process, from the disk cache"] = f"{fresh(FIRST_CALL):.2f} s"
+    print(json.dumps(report, indent=2))
+    if not simulated():
+        name = "-".join(device.name.lower().split())
+        (options.out / f"gpu-{name}.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+        (options.out / f"gpu-{name}.md").write_text(markdown(report), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

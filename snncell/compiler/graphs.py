@@ -1,0 +1,146 @@
+"""A plan's launches on the device as one recording, a CUDA graph: the host asks once for all of them.
+
+A graph reads and writes the same memory each time it is played. So arguments and Parameters are copied into places of
+its own, unless they are there already: a Parameter that the graph writes stays in its place, and is not copied. What is
+handed out, results and Parameters, is that memory, lent: before it is overwritten, whoever still holds it gets a copy
+of its own. So what users hold never changes, and copies are made only for those who hold on.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from snncell.errors import DeviceError
+from snncell.kernels.cuda.arrays import DeviceArray, Memory
+from snncell.kernels.cuda.base import NotRecordable
+from snncell.kernels.cuda.runtime import runtime
+from snncell.kernels.space import DEVICE
+from snncell.tape.parameter import Parameter
+
+LAUNCH = 3e-6  # seconds that a launch takes the host, about
+COPIED = 5e11  # bytes per second that a copy on the card moves, about
+
+
+class Lent:
+    """Memory of a graph in somebody's hands; see the top of this file. It takes the place of `Memory`."""
+
+    __slots__ = ("__weakref__", "block", "own")
+
+    def __init__(self, block: Any) -> None:
+        self.block = block
+        self.own: Memory | None = None
+
+    def part(self) -> None:
+        """Have a copy from now on."""
+        self.own = Memory(self.block.size)
+        runtime().copy(self.block, 0, self.own.block, 0, self.block.size)
+        self.block = self.own.block
+
+
+class Recorded:
+    """A plan as a graph, from its third run on.
+
+    Args:
+        run: carries the plan out: (arguments, the Parameters' arrays) -> (results, the written Parameters' arrays).
+        read: the Parameters that it reads, in the order of their arrays.
+        written: those that it writes.
+    """
+
+    def __init__(self, run: Callable[..., Any], read: Sequence[Parameter], written: Sequence[Parameter]) -> None:
+        self._run = run
+        self.read = list(read)
+        self.written = list(written)
+        self.runs = 0
+        self.reason: str | None = None  # why there is no graph
+        self._graph: Any = None
+
+    def replay(self, arrays: Sequence[Any]) -> list[Any]:
+        """The results; Parameters are written."""
+        self.runs += 1
+        if self.reason is None and self.runs == 2:
+            try:
+                self._record(arrays)
+            except (NotRecordable, DeviceError) as error:
+                self.reason, self._graph = str(error), None
+        if self._graph is None:
+            results, values = self._run(arrays, [p.value_in(DEVICE) for p in self.read])
+            for parameter, value in zip(self.written, values, strict=True):
+                parameter._data = DEVICE.of_its_own(value)
+            return list(results)
+        return self._play(arrays)
+
+    def _record(self, arrays: Sequence[Any]) -> None:
+        """Run once in memory of its own, so that there is enough of it, and once more to be recorded."""
+        device = runtime()
+        given = [_here(x) for x in arrays]
+        held = [_here(p.value_in(DEVICE)) for p in self.read]
+        arena = device.new_arena()
+        with device.allocating_from(arena):
+            self._places = [x.copy() for x in given]
+            self._homes = {p: x.copy() for p, x in zip(self.read, held, strict=True)}
+            for parameter in self.written:
+                if parameter not in self._homes:
+                    self._homes[parameter] = _here(parameter.value_in(DEVICE)).copy()
+            self._taken: list[Any] = list(given)
+            self._known: dict[Parameter, Any] = dict.fromkeys(self._homes)
+
+            def run() -> None:
+                self._results, values = self._run(self._places, [self._homes[p] for p in self.read])
+                homes = {id(home.memory) for home in self._homes.values()}
+                values = [v.copy() if id(v.memory) in homes else v for v in values]  # one may be what another was
+                for parameter, value in zip(self.written, values, strict=True):
+                    self._homes[parameter][...] = value
+                self._results = [DEVICE.contiguous(x) for x in self._results]
+
+            # The Parameters are overwritten by it, and set again before the graph is played: `_known` says so.
+            run()
+            self._results = []
+            self._graph = device.record(run)
+        self._taken = [None] * len(given)
+        self._lent: dict[int, Lent] = {}
+
+    def _play(self, arrays: Sequence[Any]) -> list[Any]:
+        self._part()
+        for n, array in enumerate(arrays):
+            if array is not self._taken[n]:  # the values of an array do not change
+                self._places[n][...] = _here(array)
+                self._taken[n] = array
+        for parameter, home in self._homes.items():
+            if parameter._data is not self._known[parameter]:
+                home[...] = _here(parameter.value_in(DEVICE))
+                self._known[parameter] = parameter._data
+        runtime().play(self._graph)
+        for parameter in self.written:
+            parameter._data = self._known[parameter] = self._hand_out(self._homes[parameter])
+        return [self._hand_out(x) for x in self._results]
+
+    def _hand_out(self, array: DeviceArray) -> DeviceArray:
+        key = id(array.memory)
+        if key not in self._lent:
+            self._lent[key] = Lent(array.memory.block)
+        return DeviceArray(self._lent[key], array.offset, array.shape, array.strides, array.dtype)
+
+    def _part(self) -> None:
+        """Give copies to those who hold what the graph is about to overwrite."""
+        ours = {id(p._data): p for p in self.written if p._data is self._known[p]}
+        mine: dict[int, int] = {}
+        for parameter in ours.values():
+            if sys.getrefcount(parameter._data) <= 3:  # the Parameter's, `_known`'s, and the argument of this call
+                key = id(parameter._data.memory)
+                mine[key] = mine.get(key, 0) + 1
+        for lent in list(self._lent.values()):
+            # Others than the dict, the list, the loop, this call, and the arrays of Parameters that nobody else has.
+            if sys.getrefcount(lent) > 4 + mine.get(id(lent), 0):
+                lent.part()
+        self._lent = {}
+
+
+def _here(array: Any) -> Any:
+    return DEVICE.taken(array, "a Parameter")
+
+
+def pays(launches: int, copied: int) -> bool:
+    """Whether asking once for so many launches saves more than it takes to copy what goes in."""
+    return launches * LAUNCH > 2 * copied / COPIED + LAUNCH

@@ -1,0 +1,65 @@
+"""Device arrays for other libraries and from them, without a copy."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from snncell import dtype as dtypes
+from snncell.errors import DeviceError
+from snncell.kernels.cuda import exchange
+from snncell.kernels.cuda.arrays import DeviceArray
+from snncell.kernels.cuda.runtime import Block, runtime, simulated
+
+
+class _Borrowed:
+    """Memory that belongs to another library, in the place of `Memory`."""
+
+    __slots__ = ("__weakref__", "block")
+
+    def __init__(self, block: Block) -> None:
+        self.block = block
+
+
+def adopted(source: Any) -> DeviceArray:
+    """The elements of another library's array, where they are.
+
+    Raises:
+        DeviceError: for an array on another card than the first, or strides that are no multiple of an element.
+        DTypeError: for elements that snncell has not.
+    """
+    here = runtime()
+    by_interface = hasattr(source, "__cuda_array_interface__")
+    found = exchange.from_interface(source) if by_interface else exchange.from_dlpack(source, here.stream)
+    dtypes.as_dtype(found.dtype)
+    size = found.dtype.itemsize
+    if found.device[1] != 0:
+        raise DeviceError(
+            f"{type(source).__name__}: it is on card {found.device[1]}, and snncell computes on card 0. Copy it there."
+        )
+    if any(step % size for step in found.strides):
+        raise DeviceError(f"{type(source).__name__}: its strides are no multiples of an element. Copy it first.")
+    here.wait_for(found.stream)
+    before, after = found.span
+    first = found.pointer - before
+    seen = np.ctypeslib.as_array((ctypes.c_uint8 * (before + after)).from_address(first)) if simulated() else None
+    block = Block(first, before + after, bytes=seen, owner=found.owner)
+    steps = tuple(step // size for step in found.strides)
+    return DeviceArray(_Borrowed(block), before // size, found.shape, steps, np.dtype(found.dtype))
+
+
+def interface_of(array: DeviceArray) -> dict[str, Any]:
+    """The value of `__cuda_array_interface__`."""
+    strides = tuple(step * array.dtype.itemsize for step in array.strides)
+    # Numba's simulator has no stream; what it was asked for is done.
+    return exchange.interface(array.pointer, array.shape, strides, array.dtype, stream=runtime().stream, readonly=True)
+
+
+def capsule_of(array: DeviceArray, stream: int | None) -> Any:
+    """A DLPack capsule; the memory is ready when this returns, unless the consumer says that it waits itself."""
+    if exchange.must_wait(stream):
+        runtime().synchronize()
+    strides = tuple(step * array.dtype.itemsize for step in array.strides)
+    return exchange.capsule_of(array.pointer, array.shape, strides, array.dtype, array.memory)

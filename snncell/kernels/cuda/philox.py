@@ -1,0 +1,134 @@
+"""Random numbers on the device: Philox 4x64 with ten rounds, as NumPy's generator uses it.
+
+A thread computes one block of four 64-bit words; the counter of the first block is 1. What is made of the words is what
+`ops/random.py` makes of them on the CPU.
+
+Reference: J. K. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from snncell import dtype as dtypes
+from snncell.kernels.cuda.arrays import DeviceArray, contiguous, empty
+from snncell.kernels.cuda.each import computed, kernel, launch, named
+from snncell.kernels.cuda.scatter import argsort
+
+_ROUNDS = 10
+_MULTIPLIERS = 0xD2E7470EE14C6C93, 0xCA5A826395121157
+_KEY_STEPS = 0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B
+
+
+def _high(target: str, x: str, y: str) -> list[str]:
+    """Statements that give the upper half of a product of 64-bit words, of which both halves are known as `xh`, `xl`."""
+    return [
+        f"m = {x}l * {y}h + (({x}l * {y}l) >> s32)",
+        f"{target} = {x}h * {y}h + (m >> s32) + (({x}h * {y}l + (m & low)) >> s32)",
+    ]
+
+
+def _halves(name: str, word: str) -> list[str]:
+    return [f"{name}h = {word} >> s32", f"{name}l = {word} & low"]
+
+
+def _words() -> str:
+    """Statements that give the words w0, ..., w3 of block `i`."""
+    lines = ["s32 = u8(32)", f"low = u8({0xFFFFFFFF})", "k0 = u8(key[0])", "k1 = u8(key[1])"]
+    for n, number in enumerate(_MULTIPLIERS):
+        lines += [f"x{n} = u8({number})", *_halves(f"x{n}", f"x{n}")]
+    lines += ["w0 = u8(i + 1)", "w1 = u8(0)", "w2 = u8(0)", "w3 = u8(0)", f"for turn in range({_ROUNDS}):"]
+    inner = [*_halves("y", "w0"), *_high("high0", "x0", "y"), *_halves("y", "w2"), *_high("high1", "x1", "y")]
+    inner += ["w0, w1, w2, w3 = high1 ^ w1 ^ k0, x1 * w2, high0 ^ w3 ^ k1, x0 * w0"]
+    inner += [f"k{n} = k{n} + u8({step})" for n, step in enumerate(_KEY_STEPS)]
+    return "\n".join([*lines, *(f"    {line}" for line in inner)]) + "\n"
+
+
+def _filled(numbers: Sequence[str], before: str = "") -> str:
+    """Statements that put what a block gives where it belongs, as far as there is so much to fill."""
+    lines = []
+    for n, number in enumerate(numbers):
+        place = f"i * {len(numbers)} + {n}"
+        lines += [f"if {place} < size:", f"    out[{place}] = {number}"]
+    return _words() + before + "\n".join(lines) + "\n"
+
+
+_WORDS = ("w0", "w1", "w2", "w3")
+_UNIT = f"f8({{}} >> u8(11)) * f8({2.0**-53})"  # a word as a number in [0, 1)
+_UNIFORM = {
+    "f4": [f"f4(({word} >> u8({shift})) & u8({0xFFFFFF})) * f4({2.0**-24})" for word in _WORDS for shift in (8, 40)],
+    "f8": [_UNIT.format(word) for word in _WORDS],
+}
+_NORMAL = "".join(
+    f"r{n} = sqrt(f8(-2) * log(f8(1) - {_UNIT.format(first)}))\nt{n} = f8({2 * math.pi}) * ({_UNIT.format(second)})\n"
+    for n, (first, second) in enumerate((_WORDS[:2], _WORDS[2:]))
+)
+_POLAR = ("r0 * cos(t0)", "r0 * sin(t0)", "r1 * cos(t1)", "r1 * sin(t1)")
+_SPAN = "xh = u8(span_high)\nxl = u8(span_low)\n" + "".join(
+    "\n".join([*_halves("y", word), *_high(f"h{n}", "x", "y")]) + "\n" for n, word in enumerate(_WORDS)
+)
+
+
+def following(key: DeviceArray) -> DeviceArray:
+    """The key of the draw after."""
+    out = empty(key.shape, key.dtype)
+    arrays = ("key", (dtypes.int64, False)), ("out", (dtypes.int64, True))
+    launch(kernel("next_key", arrays, "out[i] = key[i] + i"), key.size, contiguous(key), out)
+    return out
+
+
+def uniform(key: DeviceArray, shape: Sequence[int], dtype: Any) -> DeviceArray:
+    """Numbers in [0, 1): 24 bits of a half of a word for float32, 53 bits of a word for float64."""
+    code = dtypes.BY_NUMPY[dtype].code
+    return _drawn("uniform", key, shape, dtype, _filled(_UNIFORM[code]), 32 // dtype.itemsize)
+
+
+def normal(key: DeviceArray, shape: Sequence[int], dtype: Any) -> DeviceArray:
+    """Numbers of the normal distribution, two from two words, computed in float64."""
+    code = dtypes.BY_NUMPY[dtype].code
+    return _drawn("normal", key, shape, dtype, _filled([f"{code}({z})" for z in _POLAR], _NORMAL), 4)
+
+
+def integers(key: DeviceArray, shape: Sequence[int], low: int, high: int) -> DeviceArray:
+    """Integers in [low, high): the upper half of the product of a word with their number."""
+    body = _filled([f"first + i8(h{n})" for n in range(4)], _SPAN)
+    span = high - low
+    numbers = {"first": low, "span_high": span >> 32, "span_low": span & 0xFFFFFFFF}
+    return _drawn("integers", key, shape, np.dtype(np.int64), body, 4, **numbers)
+
+
+def permutation(key: DeviceArray, n: int) -> DeviceArray:
+    """The order of `n` words, without their last bit."""
+    words = _filled([f"i8({word} >> u8(1))" for word in _WORDS])
+    return argsort(_drawn("words", key, (n,), np.dtype(np.int64), words, 4))
+
+
+def _drawn(
+    name: str, key: DeviceArray, shape: Sequence[int], dtype: Any, body: str, per: int, **numbers: int
+) -> DeviceArray:
+    out = empty(shape, dtype)
+    arrays = ("key", (dtypes.int64, False)), ("out", (dtypes.BY_NUMPY[dtype], True))
+    made = kernel(name, (*named(" ".join(["size", *numbers])), *arrays), body)
+    launch(made, -(-out.size // per), out.size, *numbers.values(), contiguous(key), out)
+    return out
+
+
+def dropped(x: DeviceArray, key: DeviceArray, keep: float) -> DeviceArray:
+    """`x / keep` where the element's number is below `keep`, else 0: what is drawn is not stored."""
+    out = empty(x.shape, x.dtype)
+    kind = dtypes.BY_NUMPY[x.dtype]
+    cast = computed(kind)
+    chosen = "{code}({cast}(x[{{place}}]) / {cast}(keep) if {number} < f4(limit) else {cast}(0))"
+    numbers = [chosen.format(code=kind.code, cast=cast, number=number) for number in _UNIFORM["f4"]]
+    per = len(numbers)
+    body = _filled([number.format(place=f"i * {per} + {n}") for n, number in enumerate(numbers)])
+    scalars = ("keep", dtypes.float64), ("limit", dtypes.float32)
+    arrays = ("x", (kind, False)), ("key", (dtypes.int64, False)), ("out", (kind, True))
+    made = kernel("dropout", (*named("size"), *scalars, *arrays), body)
+    rounded = np.float64(x.dtype.type(keep))
+    launch(made, -(-out.size // per), out.size, rounded, np.float32(keep), contiguous(x), contiguous(key), out)
+    return out

@@ -1,0 +1,120 @@
+"""Sums by integers, the reverse of lookups, without atomics: the terms of a sum are added in their order by one thread.
+
+The positions are sorted once, by Batcher's bitonic network, whose every round is a thread for each pair; then each
+result finds its terms side by side. The same terms give the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from snncell import dtype as dtypes
+from snncell.kernels.cuda.arrays import DeviceArray, contiguous, empty
+from snncell.kernels.cuda.each import around, as_parts, computed, kernel, launch, named, parts_of
+
+_LAST = 2**63 - 1  # a key behind all others
+_KEYS = dtypes.int64
+_IN, _OUT = (_KEYS, False), (_KEYS, True)
+
+_LIST = f"""
+key = i8({_LAST})
+if i < many:
+    key = i8(given[i])
+    if key < 0:
+        key += length
+    if key < 0 or key >= length:
+        key = i8({_LAST})
+keys[i] = key
+places[i] = i
+"""
+# Pairs `reach` apart, in runs of `run` that are sorted upwards and downwards in turn.
+_SORT = """
+a = i + (i // reach) * reach
+b = a + reach
+first = keys[a]
+second = keys[b]
+p = places[a]
+q = places[b]
+behind = first > second or (first == second and p > q)
+if behind == ((a // run) % 2 == 0):
+    keys[a] = second
+    keys[b] = first
+    places[a] = q
+    places[b] = p
+"""
+_STARTS = """
+low = i8(0)
+high = i8(many)
+while low < high:
+    middle = (low + high) // 2
+    if keys[middle] < i:
+        low = middle + 1
+    else:
+        high = middle
+starts[i] = low
+"""
+_SUM = """
+p = i % inner
+k = (i // inner) % length
+o = i // (inner * length)
+total = {cast}(0)
+n = starts[k]
+while n < starts[k + 1]:
+    total += {cast}(x[(o * many + places[n]) * inner + p])
+    n += 1
+out[i] = {store}(total)
+"""
+
+
+def scatter_add(x: DeviceArray, indices: DeviceArray, axis: int, shape: Sequence[int]) -> DeviceArray:
+    """Zeros of `shape` to which the slices of `x` are added at `indices` along `axis`, in their order."""
+    out = empty(shape, x.dtype)
+    _, length, inner = around(shape, axis)
+    keys, places = sorted_keys(indices, length)
+    starts = empty((length + 1,), np.dtype(np.int64))
+    made = kernel("starts", (*named("many"), ("keys", _IN), ("starts", _OUT)), _STARTS)
+    launch(made, length + 1, indices.size, keys, starts)
+    kind, parts = parts_of(x)
+    arrays = ("starts", _IN), ("places", _IN), ("x", (kind, False)), ("out", (kind, True))
+    body = _SUM.format(cast=computed(kind), store=kind.code)
+    made = kernel("scatter_add", (*named("inner many length"), *arrays), body)
+    operands = starts, places, as_parts(contiguous(x)), as_parts(out)
+    launch(made, out.size * parts, inner * parts, indices.size, length, *operands)
+    return out
+
+
+def sorted_keys(given: DeviceArray, length: int) -> tuple[DeviceArray, DeviceArray]:
+    """Integers in order, and the place that each had; equal ones keep theirs.
+
+    Negative ones have `length` added; what is not in [0, length) then comes last. There may be more behind.
+    """
+    room = 1 << max(given.size - 1, 0).bit_length()
+    keys, places = (empty((room,), np.dtype(np.int64)) for _ in range(2))
+    kind = dtypes.BY_NUMPY[given.dtype]
+    arrays = ("given", (kind, False)), ("keys", _OUT), ("places", _OUT)
+    launch(
+        kernel("list", (*named("many length"), *arrays), _LIST),
+        room,
+        given.size,
+        length,
+        contiguous(given),
+        keys,
+        places,
+    )
+    sort = kernel("sort", (*named("reach run"), *arrays[1:]), _SORT)
+    run = 2
+    while run <= room:
+        reach = run // 2
+        while reach:
+            launch(sort, room // 2, reach, run, keys, places)
+            reach //= 2
+        run *= 2
+    return keys, places
+
+
+def argsort(keys: DeviceArray) -> DeviceArray:
+    """The order of integers from 0 on, `np.argsort(keys, kind="stable")`."""
+    return sorted_keys(keys, _LAST)[1][: keys.size].copy()

@@ -1,0 +1,68 @@
+"""Einstein sums on the device, as sums, transposes and products of two operands at a time.
+
+No operand has a letter twice: a diagonal is a product with the identity (`ops/linalg.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from snncell.kernels.cuda.arrays import DeviceArray
+from snncell.kernels.cuda.products import matmul
+from snncell.kernels.space import DEVICE
+
+
+def einsum(equation: str, arrays: Sequence[DeviceArray]) -> DeviceArray:
+    """`np.einsum(equation, *arrays)`, with products in the order that NumPy would choose."""
+    left, out = equation.split("->")
+    operands = list(zip(left.split(","), arrays, strict=True))
+    while len(operands) > 1:
+        for pair in _path(operands, out):
+            taken = [operands.pop(place) for place in sorted(pair, reverse=True)]
+            result = taken.pop()
+            while taken:
+                other = taken.pop()
+                later = out + "".join(term for term, _ in (*operands, *taken))
+                result = _product(result, other, later)
+            operands.append(result)
+    term, array = _summed(operands[0], out)
+    return array.transpose([term.index(letter) for letter in out]) if out else array
+
+
+def _path(operands: list[tuple[str, DeviceArray]], out: str) -> list[tuple[int, ...]]:
+    """Which operands are multiplied first, by their places; the result of each product is put last."""
+    if len(operands) == 2:
+        return [(0, 1)]
+    terms = ",".join(term for term, _ in operands)
+    shapes = [np.broadcast_to(0.0, array.shape) for _, array in operands]
+    path, _ = np.einsum_path(f"{terms}->{out}", *shapes, optimize="greedy")
+    return list(path[1:])
+
+
+def _summed(operand: tuple[str, DeviceArray], later: str) -> tuple[str, DeviceArray]:
+    """An operand without the axes whose letters nothing needs."""
+    term, array = operand
+    axes = tuple(axis for axis, letter in enumerate(term) if letter not in later)
+    if not axes:
+        return operand
+    total = DEVICE.arithmetic["sum"].on_device([array], {"axis": axes, "keepdims": False})
+    return "".join(letter for letter in term if letter in later), total
+
+
+def _product(first: tuple[str, DeviceArray], second: tuple[str, DeviceArray], later: str) -> tuple[str, DeviceArray]:
+    """The product of two operands, summed over the letters that only they have."""
+    (a, x), (b, y) = _summed(first, second[0] + later), _summed(second, first[0] + later)
+    lengths = dict(zip(a + b, x.shape + y.shape, strict=True))
+    batch = [letter for letter in a if letter in b and letter in later]
+    inner = [letter for letter in a if letter in b and letter not in later]
+    rows = [letter for letter in a if letter not in b]
+    columns = [letter for letter in b if letter not in a]
+    count, n, k, m = (math.prod(lengths[letter] for letter in part) for part in (batch, rows, inner, columns))
+    left = x.transpose([a.index(letter) for letter in (*batch, *rows, *inner)]).reshape((count, n, k))
+    right = y.transpose([b.index(letter) for letter in (*batch, *inner, *columns)]).reshape((count, k, m))
+    letters = [*batch, *rows, *columns]
+    product = matmul(left, right).reshape(tuple(lengths[letter] for letter in letters))
+    return "".join(letters), product

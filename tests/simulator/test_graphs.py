@@ -1,0 +1,153 @@
+"""A jitted step as one recording: its values are those of plain launches, and nothing that was handed out changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import snncell
+from snncell import Parameter, Tensor, explain, jit, nn, ops, value_and_grad
+from snncell.compiler import graphs
+from snncell.errors import DeviceError
+from snncell.kernels.cuda.runtime import runtime
+
+
+@pytest.fixture(autouse=True)
+def always(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+    """Whatever can be recorded is; the recordings that were played."""
+    played: list[Any] = []
+    play = runtime().play
+    monkeypatch.setattr(runtime(), "play", lambda recording: played.append(recording) or play(recording))
+    monkeypatch.setattr("snncell.compiler.plan.pays", lambda launches, copied: True)
+    yield played
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    return Tensor(np.random.default_rng(seed).normal(size=shape).astype(np.float32)).to("gpu")
+
+
+def test_training_steps_are_those_of_the_cpu(always: list[Any]) -> None:
+    results = []
+    for device in ("cpu", "gpu"):
+        rng = np.random.default_rng(0)
+        snncell.set_seed(3)
+        w, b = (Tensor(rng.normal(size=shape).astype(np.float32)) for shape in ((4, 3), (4,)))
+        net = nn.SequentialCell(nn.Dense(3, 4, w, b), nn.Dropout(p=0.5), nn.MultiStep(nn.LIFNode())).set_train()
+        net.to(device)
+        optimiser = nn.Adam(net.trainable_params(), 0.1)
+        both = value_and_grad(lambda x, net=net: ops.square(net(x).mean(0) - 0.3).sum(), None, net.trainable_params())
+
+        @jit
+        def step(x: Tensor, both: Any = both, optimiser: Any = optimiser) -> Tensor:
+            loss, grads = both(x)
+            optimiser(grads)
+            return loss  # type: ignore[no-any-return]
+
+        losses = []
+        for turn in range(6):
+            x = normal(5, 2, 3, seed=turn).to(device) * 3.0
+            losses.append(step(x))
+            if turn == 3:
+                net[0].bias.set_data(net[0].bias + 0.5)
+            if turn == 4:
+                optimiser.learning_rate.set_data(np.float32(0.2))
+        results.append([*(float(loss) for loss in losses), *(p.asnumpy() for p in net.trainable_params())])
+    assert len(always) == 5  # all but the first
+    assert len({round(x, 6) for x in results[0][:6]}) > 3
+    for mine, theirs in zip(*results, strict=True):
+        np.testing.assert_allclose(theirs, mine, rtol=1e-4, atol=1e-5)
+
+
+def test_what_was_handed_out_stays_as_it_was(always: list[Any]) -> None:
+    p = Parameter(normal(3))
+
+    @jit
+    def step(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        p.set_data(p * 2.0 + x)
+        return p * 1.0, x, ops.transpose(ops.reshape(p + x, (1, 3)))
+
+    xs = [normal(3, seed=n) for n in range(1, 7)]
+    expected, held, values = p.asnumpy(), [], []
+    for x in xs:
+        held.append((step(x), p.value(), p.value()[1:]))
+        expected = expected * 2 + x.asnumpy()
+        values.append(expected)
+    assert len(always) == 5
+    for x, value, ((first, second, third), whole, part) in zip(xs, values, held, strict=True):
+        np.testing.assert_array_equal(first.asnumpy(), value)
+        np.testing.assert_array_equal(second.asnumpy(), x.asnumpy())
+        np.testing.assert_array_equal(third.asnumpy()[:, 0], value + x.asnumpy())
+        np.testing.assert_array_equal(whole.asnumpy(), value)
+        np.testing.assert_array_equal(part.asnumpy(), value[1:])
+
+
+def test_results_may_be_what_the_next_step_takes(always: list[Any]) -> None:
+    step = jit(lambda x, y: (y + 1.0, x * 2.0))
+    x, y = ops.zeros(2).to("gpu"), ops.ones(2).to("gpu")
+    a, b = np.zeros(2), np.ones(2)
+    for _ in range(6):
+        x, y = step(x, y)
+        a, b = b + 1.0, a * 2.0
+        np.testing.assert_array_equal(x.asnumpy(), a)
+        np.testing.assert_array_equal(y.asnumpy(), b)
+    assert len(always) == 5
+
+
+def test_nothing_is_copied_for_those_who_let_go(always: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    parted: list[Any] = []
+    part = graphs.Lent.part
+    monkeypatch.setattr(graphs.Lent, "part", lambda self: parted.append(self) or part(self))
+    p = Parameter(normal(3))
+
+    @jit
+    def step(x: Tensor) -> Tensor:
+        p.set_data(p + x)
+        return p.sum()
+
+    x = normal(3, seed=1)
+    for _ in range(5):
+        float(step(x))
+    assert always and not parted
+    held = p.value()
+    step(x)
+    assert len(parted) == 1
+    del held
+
+
+def test_two_parameters_change_places(always: list[Any]) -> None:
+    a, b = Parameter(normal(2, seed=1), name="a"), Parameter(normal(2, seed=2), name="b")
+
+    @jit
+    def swap() -> None:
+        old = a * 1.0
+        a.set_data(b)
+        b.set_data(old)
+
+    first, second = a.asnumpy(), b.asnumpy()
+    for _ in range(4):
+        swap()
+        first, second = second, first
+        np.testing.assert_array_equal(a.asnumpy(), first)
+        np.testing.assert_array_equal(b.asnumpy(), second)
+
+
+def test_what_cannot_be_recorded_runs_plainly_and_says_so(always: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(self: Any, run: Any) -> Any:
+        raise DeviceError("the card does not capture today")
+
+    monkeypatch.setattr(type(runtime()), "_recorded", refused)
+    step = jit(lambda x: ops.tanh(x).sum())
+    x = normal(4)
+    for _ in range(3):
+        np.testing.assert_allclose(step(x).asnumpy(), np.tanh(x.asnumpy()).sum(), rtol=1e-6)
+    assert not always
+    assert "one CUDA graph, but not possible: the card does not capture today" in explain(step, x)
+
+
+def test_recordings_pay_where_launches_take_longer_than_copies() -> None:
+    assert graphs.pays(20, 1000)
+    assert not graphs.pays(1, 0)
+    assert not graphs.pays(3, 1 << 30)

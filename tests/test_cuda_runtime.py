@@ -1,0 +1,746 @@
+"""What the CUDA backend asks of a card, checked on a card of Python's: memory, copies, launches, products, errors."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import importlib.metadata
+import os
+import select
+import signal
+import sys
+import threading
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_card import STREAM, Card, Status
+
+from snncell.errors import ArgumentError, DeviceError, DeviceMemoryError, DTypeError
+from snncell.kernels.arrays import _rounded
+from snncell.kernels.cuda import driver, exchange, libraries, runtime as finding
+from snncell.kernels.cuda.base import Block, Matrix, Runtime
+from snncell.kernels.cuda.driver import DriverRuntime
+from snncell.kernels.cuda.libraries import gemm_arguments
+
+MEBI = 1 << 20
+
+
+@pytest.fixture
+def card(monkeypatch: pytest.MonkeyPatch) -> Card:
+    """A card that is found as a real one is."""
+    made = Card()
+    for name, module in made.modules().items():
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "1.0")
+    return made
+
+
+@pytest.fixture
+def device(card: Card) -> DriverRuntime:
+    return finding._driver_runtime()
+
+
+def uploaded(device: Runtime, array: Any) -> Block:
+    """A block that begins with the array."""
+    block = device.allocate(array.nbytes)
+    device.upload(array, block)
+    return block
+
+
+def downloaded(device: Runtime, block: Block, offset: int, shape: Any, dtype: Any) -> Any:
+    array = np.empty(shape, dtype)
+    device.download(block, offset, array)
+    return array
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_card_says_what_it_is(device: DriverRuntime) -> None:
+    assert (device.name, device.capability, device.stream) == ("Card of Python's", (8, 6), STREAM)
+
+
+def test_released_memory_is_used_again_and_counted(device: DriverRuntime, card: Card) -> None:
+    first, second = device.allocate(MEBI), device.allocate(5)
+    assert first.size >= MEBI and second.size >= 5 and first.pointer != second.pointer
+    assert (device.live, device.held) == (first.size + second.size, 0) and card.used == device.live
+    pointer = first.pointer
+    device.release(first)
+    del first
+    assert (device.live, device.held) == (second.size, _rounded(MEBI))
+    again = device.allocate(MEBI - 1)
+    assert again.pointer == pointer and device.held == 0
+    device.release(again)
+    del again
+    device.empty_pool()
+    assert (device.live, device.held) == (second.size, 0) and card.used == second.size
+
+
+def test_a_block_that_nobody_released_is_freed(device: DriverRuntime, card: Card) -> None:
+    block = device.allocate(MEBI)
+    assert card.used >= MEBI
+    del block
+    assert card.used == device.live == device.held == 0
+
+
+def test_an_allocation_of_nothing_has_an_address(device: DriverRuntime) -> None:
+    assert device.allocate(0).pointer
+
+
+def test_the_settings_of_the_cpu_do_not_limit_the_pool(device: DriverRuntime) -> None:
+    import snncell
+
+    before = snncell.get_context("pool_limit")
+    snncell.set_context(pool_limit=0)
+    try:
+        device.release(device.allocate(MEBI))
+        assert device.held >= MEBI
+    finally:
+        snncell.set_context(pool_limit=before)
+
+
+def test_memory_of_others_is_never_taken_into_the_pool(device: DriverRuntime) -> None:
+    owner = np.zeros(4)
+    block = Block(owner.ctypes.data, owner.nbytes, owner=owner)
+    assert block.foreign
+    device.release(block)
+    assert device.held == 0
+
+
+def test_a_full_card_is_asked_again_when_the_pool_is_empty(device: DriverRuntime, card: Card) -> None:
+    device.release(device.allocate(700 * MEBI))
+    assert device.held >= 700 * MEBI
+    block = device.allocate(600 * MEBI)  # of another size; both have no room
+    assert block.size >= 600 * MEBI and device.held == 0
+
+
+def test_a_card_that_stays_full_says_who_has_its_memory(device: DriverRuntime) -> None:
+    kept = device.allocate(512 * MEBI)
+    device.release(device.allocate(256 * MEBI))
+    words = (
+        r"No memory on Card of Python's for an array of 1.0 GiB: live arrays hold 512.0 MiB, and freed ones held "
+        r"256.0 MiB, which was given back first; of the card's 1.0 GiB 512.0 MiB are free. Use a smaller batch"
+    )
+    with pytest.raises(DeviceMemoryError, match=words) as caught:
+        device.allocate(1 << 30)
+    assert isinstance(caught.value, MemoryError) and isinstance(caught.value, DeviceError)
+    assert device.live == kept.size
+    assert device.allocate(256 * MEBI).size >= 256 * MEBI
+
+
+def test_threads_count_together(device: DriverRuntime) -> None:
+    def work() -> None:
+        for size in range(1, 200):
+            block = device.allocate(size * 1000)
+            device.release(block)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert device.live == 0 and device.held == device._total
+    device.empty_pool()
+    assert device._total == 0
+
+
+# --- copies -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [0, 1, 1000, driver.STAGED // 2, driver.STAGED // 2 + 1, 3 * driver.STAGED + 5])
+def test_what_is_uploaded_may_change_at_once(device: DriverRuntime, size: int) -> None:
+    array = np.random.default_rng(0).integers(0, 256, size, np.uint8)
+    expected = array.copy()
+    block = device.allocate(size + 64)
+    device.upload(array, block, 64)
+    array[:] = 0
+    np.testing.assert_array_equal(downloaded(device, block, 64, size, np.uint8), expected)
+
+
+def test_many_small_uploads_keep_apart(device: DriverRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "STAGED", 1 << 10)
+    block = device.allocate(4 * 3000)
+    for number in range(1000):
+        device.upload(np.full(3, number, np.int32), block, 12 * number)
+    np.testing.assert_array_equal(downloaded(device, block, 0, 3000, np.int32), np.repeat(np.arange(1000), 3))
+
+
+@pytest.mark.parametrize("array", [np.array(2.5), np.arange(6).reshape(2, 3), np.array([True, False])])
+def test_arrays_come_back_as_they_went(device: DriverRuntime, array: Any) -> None:
+    block = uploaded(device, array)
+    np.testing.assert_array_equal(downloaded(device, block, 0, array.shape, array.dtype), array)
+
+
+def test_arrays_in_another_order_are_refused(device: DriverRuntime) -> None:
+    block = device.allocate(100)
+    for way in (device.upload, lambda array, block: device.download(block, 0, array)):
+        with pytest.raises(ValueError, match="Unable to avoid"):
+            way(np.zeros((3, 4)).T, block)
+
+
+def test_copies_and_zeros_are_where_they_should_be(device: DriverRuntime) -> None:
+    source, target = uploaded(device, np.arange(100, dtype=np.int32)), device.allocate(400)
+    device.clear(target, 0, 400)
+    device.copy(source, 40, target, 80, 40)
+    device.copy(source, 0, target, 0, 0)
+    device.clear(target, 0, 0)
+    expected = np.zeros(100, np.int32)
+    expected[20:30] = np.arange(10, 20)
+    np.testing.assert_array_equal(downloaded(device, target, 0, 100, np.int32), expected)
+
+
+def test_other_streams_are_waited_for(device: DriverRuntime, card: Card) -> None:
+    device.wait_for(None)
+    device.wait_for(1)
+    assert card.launched == [("waited", 1)]
+
+
+# --- kernels ----------------------------------------------------------------------------------------------------------
+
+
+def test_arguments_of_kernels_are_addresses_and_numbers(device: DriverRuntime, card: Card) -> None:
+    block = device.allocate(64)
+    kernel = device.load(b"good", "twice")
+    arguments = [7, (block, 16, np.dtype(np.float32)), np.float32(2.5), np.complex64(1 + 2j), np.bool_(True)]
+    device.launch(kernel, 3, 128, arguments, shared=8)
+    ((grid, threads, shared, name, packed),) = card.launched
+    assert (grid, threads, shared, name) == (3, 128, 8, "twice")
+    assert packed == (7, block.pointer + 16, np.float32(2.5), 1.0, 2.0, np.bool_(True))
+    assert [type(x) for x in packed[2:5]] == [np.float32] * 3  # a complex number is two arguments
+
+
+def test_a_grid_of_nothing_launches_nothing(device: DriverRuntime, card: Card) -> None:
+    device.launch("kernel", 0, 128, [])
+    assert card.launched == []
+
+
+def test_kernels_that_cannot_be_loaded_or_launched_are_named(device: DriverRuntime) -> None:
+    with pytest.raises(DeviceError, match="the kernel twice cannot be loaded: CUDA_ERROR_NO_BINARY"):
+        device.load(b"bad", "twice")
+    with pytest.raises(DeviceError, match="cannot be launched on 1 blocks of 2048 threads: CUDA_ERROR_INVALID_VALUE"):
+        device.launch("kernel", 1, 2048, [])
+
+
+def test_every_thread_finds_the_card(device: DriverRuntime, card: Card) -> None:
+    found: list[Any] = []
+    block = uploaded(device, np.arange(4))
+
+    def work() -> None:
+        found.append(downloaded(device, block, 0, 4, np.int64))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert [x.tolist() for x in found] == [[0, 1, 2, 3]] and len(card.threads) == 2
+
+
+def test_what_the_driver_says_is_passed_on(device: DriverRuntime, card: Card) -> None:
+    card.fails["cuStreamSynchronize"] = Status.CUDA_ERROR_ILLEGAL_ADDRESS
+    with pytest.raises(DeviceError, match="cuStreamSynchronize failed: CUDA_ERROR_ILLEGAL_ADDRESS, cuda_error_illegal"):
+        device.synchronize()
+    card.fails["cuMemHostAlloc"] = Status.CUDA_ERROR_OUT_OF_MEMORY
+    with pytest.raises(DeviceMemoryError, match="cuMemHostAlloc failed: the card has no memory left"):
+        device.upload(np.zeros(3), device.allocate(24))
+    np.testing.assert_array_equal(downloaded(device, uploaded(device, np.arange(3)), 0, 3, np.int64), np.arange(3))
+
+
+# --- products ---------------------------------------------------------------------------------------------------------
+
+TOLERANCES = {"float16": 1e-2, "float32": 1e-5, "float64": 1e-12, "complex64": 1e-5, "complex128": 1e-12}
+
+
+def operand(
+    rng: Any, batch: int, rows: int, columns: int, turned: bool, gap: int, dtype: str
+) -> tuple[Any, Any, int, int]:
+    """A batch of matrices, the array they are stored in, and the distances of rows and of matrices in it."""
+    stored = (columns, rows) if turned else (rows, columns)
+    whole = rng.normal(size=(batch, stored[0] + gap, stored[1] + gap))
+    whole = (whole + 1j * rng.normal(size=whole.shape) if dtype.startswith("complex") else whole).astype(dtype)
+    view = whole[:, : stored[0], : stored[1]]
+    leading, stride = whole.shape[2], whole.shape[1] * whole.shape[2]
+    return (view.transpose(0, 2, 1) if turned else view), whole, leading, stride
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES)
+@pytest.mark.parametrize("turned", [(False, False), (True, False), (False, True), (True, True)])
+@pytest.mark.parametrize(
+    ("sizes", "batch", "gap"), [((3, 4, 5), 1, 0), ((3, 4, 5), 3, 2), ((1, 6, 1), 2, 0), ((1, 1, 4), 1, 1)]
+)
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_products_are_numpys(
+    device: DriverRuntime, dtype: str, turned: Any, sizes: Any, batch: int, gap: int, accumulate: bool
+) -> None:
+    rng = np.random.default_rng(0)
+    m, n, k = sizes
+    a, stored_a, lead_a, step_a = operand(rng, batch, m, k, turned[0], gap, dtype)
+    b, stored_b, lead_b, step_b = operand(rng, batch, k, n, turned[1], gap, dtype)
+    c, stored_c, lead_c, step_c = operand(rng, batch, m, n, False, gap, dtype)
+    wide = np.complex128 if dtype.startswith("complex") else np.float64
+    expected = stored_c.copy()
+    expected[:, :m, :n] = a.astype(wide) @ b.astype(wide) + (c if accumulate else 0)
+    lead = np.zeros(3, dtype)  # the matrices begin behind the start of their blocks
+    blocks = [uploaded(device, np.concatenate([lead, x.reshape(-1)])) for x in (stored_c, stored_a, stored_b)]
+    matrices = [
+        Matrix(block, lead.nbytes, leading, stride, transposed)
+        for block, leading, stride, transposed in zip(
+            blocks, (lead_c, lead_a, lead_b), (step_c, step_a, step_b), (False, *turned), strict=True
+        )
+    ]
+    out, left, right = matrices
+    device.matmul(out, left, right, sizes, dtype=np.dtype(dtype), batch=batch, accumulate=accumulate)
+    found = downloaded(device, out.block, out.offset, stored_c.shape, dtype)
+    np.testing.assert_allclose(found, expected, rtol=TOLERANCES[dtype], atol=TOLERANCES[dtype])
+
+
+def test_one_matrix_for_a_whole_batch(device: DriverRuntime) -> None:
+    rng = np.random.default_rng(1)
+    a, b = rng.normal(size=(3, 2, 4)), rng.normal(size=(4, 5))
+    out = device.allocate(3 * 2 * 5 * 8)
+    operands = Matrix(out, 0, 5, 10), Matrix(uploaded(device, a), 0, 4, 8), Matrix(uploaded(device, b), 0, 5, 0)
+    device.matmul(*operands, (2, 5, 4), dtype=np.float64, batch=3)
+    np.testing.assert_allclose(downloaded(device, out, 0, (3, 2, 5), np.float64), a @ b)
+
+
+def test_what_cublas_is_told_is_the_transposed_product() -> None:
+    block = Block(0, 0)
+    out, a, b = Matrix(block, 0, 4), Matrix(block, 0, 3, turned=True), Matrix(block, 0, 9)
+    gemm = gemm_arguments(out, a, b, (3, 4, 5))
+    assert gemm == ((False, True), (4, 3, 5), b, a, (9, 3, 4))
+    # One row: any distance to the next will do for NumPy, but not for cuBLAS.
+    assert gemm_arguments(out, Matrix(block, 0, 0), b, (1, 4, 5)).leading == (9, 5, 4)
+
+
+def test_products_without_elements(device: DriverRuntime) -> None:
+    out = uploaded(device, np.ones(6))
+    for sizes, batch in [((0, 3, 2), 1), ((2, 0, 2), 1), ((2, 3, 2), 0)]:
+        device.matmul(*[Matrix(out, 0, 3, 6)] * 3, sizes, dtype=np.float64, batch=batch)
+    np.testing.assert_array_equal(downloaded(device, out, 0, 6, np.float64), np.ones(6))
+    device.matmul(*[Matrix(out, 0, 3, 6)] * 3, (2, 3, 0), dtype=np.float64)
+    np.testing.assert_array_equal(downloaded(device, out, 0, 6, np.float64), np.zeros(6))
+
+
+def test_cublas_is_started_once_and_counts_in_full_precision(device: DriverRuntime) -> None:
+    cublas = sys.modules["nvmath.bindings.cublas"]
+    block = uploaded(device, np.ones(4, np.float32))
+    for tf32, dtype in [(False, np.float32), (True, np.float32), (True, np.float64)]:
+        device.matmul(*[Matrix(block, 0, 1)] * 3, (1, 1, 1), dtype=dtype, tf32=tf32)
+    start = [("create",), ("stream", STREAM), ("workspace", libraries.WORKSPACE), ("math", 16)]
+    assert cublas.calls == [*start, ("gemm", 68), ("gemm", 77), ("gemm", 70)]  # the stream comes before its memory
+
+
+def test_products_of_integers_are_refused(device: DriverRuntime) -> None:
+    block = device.allocate(64)
+    with pytest.raises(
+        DTypeError, match=r"No products of int32 matrices on the GPU. Convert them to one of: float16, fl"
+    ):
+        device.matmul(*[Matrix(block, 0, 1)] * 3, (1, 1, 1), dtype=np.int32)
+
+
+@pytest.mark.parametrize("name", ["cublas", "cufft"])
+def test_a_missing_library_names_the_extra(device: DriverRuntime, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    block = device.allocate(64)
+
+    def use() -> None:
+        if name == "cublas":
+            device.matmul(*[Matrix(block, 0, 1)] * 3, (1, 1, 1), dtype=np.float32)
+        else:
+            device.fft("c2c", (block, 0), (block, 0), 2, 1)
+
+    words = r'on the GPU need a library that cannot be loaded \(.+\). pip install "snncell\[cuda\]" brings it'
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, f"nvmath.bindings.{name}", None)
+        with pytest.raises(DeviceError, match=words):
+            use()
+    with monkeypatch.context() as patch:
+
+        def create() -> int:
+            raise RuntimeError("libcublas.so.13 is not there")
+
+        patch.setattr(sys.modules[f"nvmath.bindings.{name}"], "create", create)
+        with pytest.raises(DeviceError, match=words):
+            use()
+    use()
+
+
+# --- Fourier transforms -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("double", [False, True])
+@pytest.mark.parametrize(("length", "batch"), [(1, 1), (8, 3), (7, 2)])
+@pytest.mark.parametrize("kind", ["c2c", "c2c inverse", "r2c", "c2r"])
+def test_transforms_are_numpys(device: DriverRuntime, kind: str, length: int, batch: int, double: bool) -> None:
+    rng = np.random.default_rng(2)
+    real = rng.normal(size=(batch, length)).astype(np.float64 if double else np.float32)
+    both = (real + 1j * rng.normal(size=real.shape)).astype(np.complex128 if double else np.complex64)
+    source, expected = {
+        "c2c": (both, np.fft.fft(both)),
+        "c2c inverse": (both, np.fft.ifft(both) * length),
+        "r2c": (real, np.fft.rfft(real)),
+        "c2r": (np.fft.rfft(real), real * length),
+    }[kind]
+    given = np.ascontiguousarray(source, both.dtype if kind != "r2c" else real.dtype)
+    block, out = uploaded(device, given), device.allocate(8 + expected.nbytes)
+    inverse = kind == "c2c inverse"
+    device.fft(kind[:3], (block, 0), (out, 8), length, batch, double=double, inverse=inverse)
+    dtype = real.dtype if kind == "c2r" else both.dtype
+    tolerance = 1e-10 if double else 1e-4
+    np.testing.assert_allclose(
+        downloaded(device, out, 8, expected.shape, dtype), expected, rtol=tolerance, atol=tolerance
+    )
+    np.testing.assert_array_equal(downloaded(device, block, 0, given.shape, given.dtype), given)  # it is kept
+    device.release(block)
+    device.release(out)
+
+
+def test_plans_are_kept_and_the_oldest_are_dropped(device: DriverRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(libraries, "PLANS", 2)
+    cufft = sys.modules["nvmath.bindings.cufft"]
+    block = device.allocate(1000)
+    for length in (4, 5, 4, 6, 4):  # 5 is the oldest when 6 comes
+        device.fft("c2c", (block, 0), (block, 0), length, 1)
+    assert cufft.made == 3 and {plan.length for plan in cufft.alive.values()} == {4, 6}
+    device.fft("c2c", (block, 0), (block, 0), 9, 0)
+    assert cufft.made == 3
+    assert device.live == block.size and device.held >= 1000  # the memory to work in is back
+
+
+# --- finding the card -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("missing", ["cuda.bindings.driver", "cuda.bindings.nvjitlink", "cuda.core"])
+def test_missing_packages_are_named_with_the_mend(card: Card, monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(DeviceError, match=rf'not installed \(.*{missing}.*\): pip install "snncell\[cuda\]"'):
+        finding._driver_runtime()
+
+
+def test_a_missing_compiler_is_named_too(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
+    def version(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    with pytest.raises(DeviceError, match=r'not installed \(.*numba-cuda.*\): pip install "snncell\[cuda\]"'):
+        finding._driver_runtime()
+
+
+def test_a_missing_driver_is_told_from_a_missing_card(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver_module = sys.modules["cuda.bindings.driver"]
+    for status, words in [
+        (Status.CUDA_ERROR_NO_DEVICE, r"driver finds no card.*CUDA_VISIBLE_DEVICES must not hide it \(it is '3'\)"),
+        (
+            Status.CUDA_ERROR_SYSTEM_DRIVER_MISMATCH,
+            r"does not fit itself \(CUDA_ERROR_SYSTEM_DRIVER_MISMATCH\).*Restart",
+        ),
+        (Status.CUDA_ERROR_UNKNOWN, r"does not start \(CUDA_ERROR_UNKNOWN\). See whether nvidia-smi works"),
+    ]:
+        card.fails["cuInit"] = status
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+        with pytest.raises(DeviceError, match=words):
+            finding._driver_runtime()
+    assert card.threads == set()  # nothing else was asked
+
+    def absent(flags: int) -> Any:
+        raise RuntimeError("Failure finding libcuda.so")
+
+    monkeypatch.setattr(driver_module, "cuInit", absent, raising=False)
+    with pytest.raises(DeviceError, match="There is no NVIDIA driver on this machine, which the GPU needs: install it"):
+        finding._driver_runtime()
+
+
+def test_an_old_driver_or_card_is_told_what_is_needed(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(sys.modules["cuda.bindings.driver"], "cuDriverGetVersion", lambda: (0, 12_040), raising=False)
+        words = (
+            r"driver is too old: it knows CUDA 12.4, and .* for CUDA 13. Update .*pip install \"numba-cuda\[cu12\]\""
+        )
+        with pytest.raises(DeviceError, match=words):
+            finding._driver_runtime()
+    monkeypatch.setattr(sys.modules["cuda.core"].Device, "compute_capability", (6, 1))
+    with pytest.raises(DeviceError, match=r"has compute capability 6.1, and snncell needs 7.5"):
+        finding._driver_runtime()
+
+
+def test_the_runtime_is_made_once_by_several_threads(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NUMBA_ENABLE_CUDASIM", raising=False)
+    make, second = finding._driver_runtime, threading.Barrier(2)
+
+    def slowly() -> DriverRuntime:
+        with contextlib.suppress(threading.BrokenBarrierError):
+            second.wait(0.1)  # for another thread to come here too
+        return make()
+
+    monkeypatch.setattr(finding, "_driver_runtime", slowly)
+    one = finding._One()
+    found: list[Any] = []
+    threads = [threading.Thread(target=lambda: found.append(one.get())) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 2 and found[0] is found[1] and type(found[0]) is DriverRuntime
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_is_told_and_does_not_hang(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NUMBA_ENABLE_CUDASIM", raising=False)
+    one = finding._One()
+    device = one.get()
+    block = device.allocate(100)
+    device.release(device.allocate(MEBI))
+    held = card.used
+    ready, done = threading.Event(), threading.Event()
+
+    def hold() -> None:  # locks of a thread that the child does not have
+        with one._lock, device._counting:
+            ready.set()
+            done.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    ready.wait()
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        problems: list[Any] = []
+        sys.unraisablehook = problems.append
+        right = 0
+        for use in (one.get, device.synchronize, lambda: device.load(b"good", "k"), lambda: device.allocate(1 << 20)):
+            try:
+                use()
+            except DeviceError as error:
+                right += "CUDA cannot be used in a forked child after the parent has used it" in str(error)
+        del block
+        device.empty_pool()
+        os._exit(right + 10 * (card.used == held and not problems))  # the parent's memory is not freed
+    os.close(writer)
+    if not select.select([reader], [], [], 30)[0]:  # its end, when the child has ended
+        os.kill(child, signal.SIGKILL)
+    os.close(reader)
+    done.set()
+    thread.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 14
+    assert one.get() is device and device.live == block.size
+
+
+# --- exchange ---------------------------------------------------------------------------------------------------------
+
+
+class Owner:
+    """Something that can be seen to die."""
+
+
+class Exporter:
+    """A host array behind the capsules of `exchange`."""
+
+    def __init__(self, array: Any, owner: Any) -> None:
+        self.array, self.owner = array, owner
+
+    def __dlpack__(self, **options: Any) -> Any:
+        array = self.array
+        return exchange.capsule_of(
+            array.ctypes.data, array.shape, array.strides, array.dtype, self.owner, (exchange.CPU, 0)
+        )
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return exchange.CPU, 0
+
+
+ARRAYS = {
+    "matrix": np.arange(12, dtype=np.float32).reshape(3, 4),
+    "transposed": np.arange(12, dtype=np.int64).reshape(3, 4).T,
+    "steps": np.arange(40, dtype=np.uint8)[3::7],
+    "broadcast": np.broadcast_to(np.array([1.5, 2.5], np.float16), (3, 2)),
+    "complex": np.array([1 + 2j, 3j], np.complex64),
+    "bool": np.array([[True], [False]]),
+    "scalar": np.array(7.0),
+    "nothing": np.zeros((0, 3), np.int16),
+}
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+def test_numpy_reads_our_capsules_and_we_read_them(name: str) -> None:
+    array = ARRAYS[name]
+    read = np.from_dlpack(Exporter(array, None))
+    assert read.dtype == array.dtype
+    np.testing.assert_array_equal(read, array)
+    assert array.size == 0 or read.ctypes.data == array.ctypes.data
+    found = exchange.from_dlpack(Exporter(array, None))
+    assert (found.shape, found.dtype, found.device) == (array.shape, array.dtype, (exchange.CPU, 0))
+    assert found.pointer == array.ctypes.data
+    if array.size > 1:
+        assert found.strides == array.strides
+    before, after = found.span
+    low, high = np.lib.array_utils.byte_bounds(array)
+    assert array.size == 0 or (found.pointer - before, found.pointer + after) == (low, high)
+
+
+def test_c_order_needs_no_strides() -> None:
+    array = np.arange(24.0).reshape(2, 3, 4)
+    capsule = exchange.capsule_of(array.ctypes.data, array.shape, None, array.dtype, array, (exchange.CPU, 0))
+    assert exchange.from_dlpack(capsule).strides == array.strides == exchange.c_strides(array.shape, 8)
+
+
+def test_we_read_numpys_capsules() -> None:
+    array = np.arange(6, dtype=np.int32).reshape(2, 3)
+    references = sys.getrefcount(array)
+    found = exchange.from_dlpack(array)
+    assert (found.pointer, found.shape, found.strides) == (array.ctypes.data, (2, 3), (12, 4))
+    assert sys.getrefcount(array) == references + 1
+    del found
+    assert sys.getrefcount(array) == references
+
+
+@pytest.mark.parametrize("how", ["consumed by NumPy", "consumed by us", "not consumed"])
+def test_the_owner_lives_as_long_as_it_must(how: str) -> None:
+    owner = Owner()
+    alive = weakref.ref(owner)
+    exporter = Exporter(ARRAYS["matrix"], owner)
+    holder: Any
+    if how == "consumed by NumPy":
+        holder = np.from_dlpack(exporter)
+    elif how == "consumed by us":
+        holder = exchange.from_dlpack(exporter)
+    else:
+        holder = exporter.__dlpack__()
+    del owner, exporter
+    gc.collect()
+    assert alive() is not None
+    del holder
+    assert alive() is None
+
+
+def test_a_capsule_is_consumed_once() -> None:
+    capsule = Exporter(ARRAYS["matrix"], None).__dlpack__()
+    exchange.from_dlpack(capsule)
+    with pytest.raises(DeviceError, match="no DLPack capsule that can still be consumed"):
+        exchange.from_dlpack(capsule)
+    with pytest.raises(DeviceError, match="42 is no DLPack capsule"):
+        exchange.from_dlpack(42)
+
+
+@pytest.mark.parametrize(("code", "bits", "lanes"), [(4, 16, 1), (2, 32, 4), (2, 24, 1), (0, 4, 1)])
+def test_elements_that_we_have_not_are_refused_and_let_go(code: int, bits: int, lanes: int) -> None:
+    owner = Owner()
+    alive = weakref.ref(owner)
+    capsule = Exporter(ARRAYS["matrix"], owner).__dlpack__()
+    del owner
+    managed = exchange._Managed.from_address(exchange._pointer(id(capsule), exchange._NAME))
+    managed.tensor.dtype = exchange._DType(code, bits, lanes)
+    with pytest.raises(DTypeError, match="from_dlpack: snncell has no elements of"):
+        exchange.from_dlpack(capsule)
+    gc.collect()
+    assert alive() is None
+
+
+def test_a_producer_on_the_card_is_told_our_stream() -> None:
+    asked: list[Any] = []
+
+    class Producer(Exporter):
+        def __dlpack__(self, **options: Any) -> Any:
+            asked.append(options)
+            array = self.array
+            return exchange.capsule_of(array.ctypes.data, array.shape, None, array.dtype, None)
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return exchange.CUDA, 0
+
+    found = exchange.from_dlpack(Producer(ARRAYS["matrix"], None), stream=STREAM)
+    assert asked == [{"stream": STREAM}] and found.device == (exchange.CUDA, 0)
+
+
+@pytest.mark.parametrize(("stream", "wait"), [(None, True), (1, True), (2, True), (0x7F0000001000, True), (-1, False)])
+def test_streams_that_a_consumer_may_name(stream: int | None, wait: bool) -> None:
+    assert exchange.must_wait(stream) is wait
+
+
+@pytest.mark.parametrize("stream", [0, -2, True, "1", 1.0])
+def test_streams_that_no_consumer_may_name(stream: Any) -> None:
+    with pytest.raises(ArgumentError, match="__dlpack__: stream is None, -1"):
+        exchange.must_wait(stream)
+
+
+def test_a_consumer_may_outlive_the_module() -> None:
+    import subprocess
+
+    script = """
+import sys
+import numpy as np
+from snncell.kernels.cuda import exchange
+class Exporter:
+    def __init__(self, array): self.array = array
+    def __dlpack__(self, **options):
+        a = self.array
+        return exchange.capsule_of(a.ctypes.data, a.shape, None, a.dtype, a, (1, 0))
+    def __dlpack_device__(self): return 1, 0
+kept = np.from_dlpack(Exporter(np.arange(5.0)))
+sys.kept = np.from_dlpack(Exporter(np.arange(5.0)))
+np.kept = Exporter(np.arange(5.0)).__dlpack__()
+"""
+    done = subprocess.run([sys.executable, "-X", "dev", "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+class Interfaced:
+    """An object with the dictionary that it is given."""
+
+    def __init__(self, **entries: Any) -> None:
+        self.__cuda_array_interface__ = entries
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "dtype", "typestr", "given"),
+    [
+        ((2, 3), None, np.float32, "<f4", None),
+        ((2, 3), (12, 4), np.float32, "<f4", None),
+        ((3, 2), (4, 12), np.int32, "<i4", (4, 12)),
+        ((4,), (0,), np.complex64, "<c8", (0,)),
+        ((5,), None, np.bool_, "|b1", None),
+        ((), None, np.float16, "<f2", None),
+    ],
+)
+def test_our_interface_is_read_as_it_was_written(
+    shape: Any, strides: Any, dtype: Any, typestr: str, given: Any
+) -> None:
+    described = exchange.interface(0x7000, shape, strides, dtype, stream=STREAM)
+    assert described == {
+        "shape": shape, "typestr": typestr, "data": (0x7000, False), "strides": given, "stream": STREAM, "version": 3,
+    }  # fmt: skip
+    found = exchange.from_interface(Interfaced(**described))
+    assert (found.pointer, found.shape, found.dtype, found.stream) == (0x7000, shape, np.dtype(dtype), STREAM)
+    assert found.strides == (strides or exchange.c_strides(shape, np.dtype(dtype).itemsize)) and not found.readonly
+
+
+def test_an_array_without_elements_has_no_address() -> None:
+    described = exchange.interface(0x7000, (0, 3), None, np.float32, stream=None, readonly=True)
+    assert described["data"] == (0, True) and described["stream"] is None
+    assert exchange.from_interface(Interfaced(**described)).span == (0, 0)
+
+
+def test_older_interfaces_mean_the_default_stream() -> None:
+    entries = {"shape": (2,), "typestr": "<f4", "data": (0x7000, True)}
+    found = exchange.from_interface(Interfaced(**entries, version=2))
+    assert found.stream == 1 and found.readonly
+    assert exchange.from_interface(Interfaced(**entries, version=3)).stream is None
+
+
+@pytest.mark.parametrize(
+    ("entries", "kind", "words"),
+    [
+        ({"typestr": ">f4"}, DTypeError, "Interfaced: its elements .>f4. are no numbers that the GPU computes with"),
+        ({"typestr": "<M8[s]"}, DTypeError, "are no numbers"),
+        ({"mask": "something"}, DeviceError, "arrays with a mask are not taken"),
+        ({"stream": 0}, DeviceError, "gives the stream 0"),
+    ],
+)
+def test_interfaces_that_are_refused(entries: Any, kind: Any, words: str) -> None:
+    usual = {"shape": (2,), "typestr": "<f4", "data": (0x7000, False), "version": 3}
+    with pytest.raises(kind, match=words):
+        exchange.from_interface(Interfaced(**{**usual, **entries}))
+
+
+def test_the_structures_are_those_of_dlpack() -> None:
+    assert ctypes.sizeof(exchange._Tensor) == 48 and ctypes.sizeof(exchange._Managed) == 64  # on 64-bit machines
