@@ -1,10 +1,11 @@
 """What the CUDA backend does on this machine's card:
-`python benchmarks/gpu.py [--out FOLDER] [--small] [--no-tests]`.
+`python benchmarks/gpu.py [--out FOLDER] [--small] [--no-tests] [--assembler]`.
 
 Runs the tests of `tests/device` on the card, then measures, and writes `gpu-<card>.json` and `.md` to
-`benchmarks/results`. PyTorch and SpikingJelly stand beside snncell where they are installed for CUDA. Without a card it
-says so and ends with 1; in Numba's simulator (NUMBA_ENABLE_CUDASIM=1) it runs with `--small`, to see that it runs: times
-there mean nothing, and nothing is written.
+`benchmarks/results`. PyTorch and SpikingJelly stand beside snncell where they are installed for CUDA. Without a card
+it says so and ends with 1; in Numba's simulator (NUMBA_ENABLE_CUDASIM=1) it runs with `--small`, to see that it runs:
+times there mean nothing, and nothing is written. `--assembler` needs no card: it writes what the assembler says of the
+kernels of loops over time, `cuda-kernels.md`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ from timing import fresh
 
 import snncell
 from snncell import Tensor, nn, ops, value_and_grad
+from snncell.compiler.jit import Jitted
+from snncell.compiler.plans import kernels_on_device
 from snncell.errors import DeviceError
+from snncell.kernels.cuda.build import ptx_of, resources
 from snncell.kernels.cuda.runtime import runtime, simulated
 
 HERE = Path(__file__).resolve().parent
@@ -216,6 +220,39 @@ def sanitized() -> str:
     return "; ".join(found)
 
 
+def assembler() -> str:
+    """Registers and spilled bytes of the kernels of loops over time, as a page."""
+    lines = [
+        "# The kernels of loops over time, as the assembler sees them",
+        "",
+        "`python benchmarks/gpu.py --assembler`: registers of a thread, and bytes that it spills to memory for want of",
+        "registers. It needs no card; none was at hand, so there are no times.",
+        "",
+        "| loop | dtype | compute capability | registers | spilled bytes |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    lif, adaptive = nn.LIFNode(tau=2.0, surrogate_function=cpu.SuperSpike()), cpu.Adaptive(np.full(8, 0.5, np.float32))
+    loops: dict[str, Any] = {
+        "LIF": nn.MultiStep(lif),
+        "LIF, every 8th state stored": nn.MultiStep(lif, checkpoint_every=8),
+        "adaptive, a time constant per neuron": nn.MultiStep(adaptive),
+    }
+    x = Tensor(np.ones((16, 4, 8), np.float32))
+    for name, net in loops.items():
+        weights = net.trainable_params() or None
+        both = value_and_grad(lambda x, net=net: ops.square(net(x)).sum(), 0, weights)
+        compiled, _ = Jitted(both).lookup((x,), {})
+        for kernel, source, signature in kernels_on_device(compiled.plans.program):
+            if not kernel.startswith("cuda_scan"):
+                continue
+            way = "reverse" if "reverse" in kernel else "forward"
+            for capability in ((7, 5), (8, 0), (9, 0)):
+                found = resources(ptx_of(kernel, source, signature, capability), capability)
+                card = ".".join(map(str, capability))
+                lines.append(f"| {name}, {way} | float32 | {card} | {found['registers']} | {found['spilled']} |")
+    return "\n".join(lines) + "\n"
+
+
 def markdown(report: dict[str, Any]) -> str:
     """The report as a page."""
     lines = [f"# CUDA: {report['card']}", ""]
@@ -235,7 +272,13 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=HERE / "results")
     parser.add_argument("--small", action="store_true", help="small sizes, to see that everything runs")
     parser.add_argument("--no-tests", action="store_true", help="measure only")
+    parser.add_argument(
+        "--assembler", action="store_true", help="what the assembler says of the kernels"
+    )
     options = parser.parse_args()
+    if options.assembler:
+        (options.out / "cuda-kernels.md").write_text(assembler(), encoding="utf-8")
+        return 0
     try:
         snncell.set_context(device_target="GPU")
     except DeviceError as error:

@@ -7,21 +7,15 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
 from snncell import Parameter, Tensor, grad, nn, ops, value_and_grad
-from snncell.compiler.absorb import optimised
-from snncell.compiler.device_loop import DeviceLoop
-from snncell.compiler.fuse import fuse
 from snncell.compiler.jit import Jitted
-from snncell.compiler.scan import Scan
-from snncell.compiler.threads import emit_threads
+from snncell.compiler.plans import kernels_on_device
 from snncell.kernels.scalar import simulated
-from snncell.kernels.space import DEVICE
 
 pytestmark = [
     pytest.mark.skipif(
@@ -35,21 +29,11 @@ CAPABILITIES = [(7, 5), (8, 0), (9, 0)]
 DTYPES = ["float32", "float64"]
 
 
-def kernels(f: Any, *inputs: Tensor) -> Iterator[tuple[str, str, Any]]:
+def kernels(f: Any, *inputs: Tensor) -> list[tuple[str, str, Any]]:
     """Name, source and signature of each kernel that `f` becomes on the device."""
     compiled, _ = Jitted(f).lookup(inputs, {})
     assert compiled.plans is not None
-    for group in fuse(optimised(compiled.plans.program, DEVICE)):
-        op = group.steps[0].op
-        if isinstance(op, Scan):
-            loop = op.lowered.loop_in(DEVICE)
-            assert isinstance(loop, DeviceLoop)
-            yield loop.name, loop.source, loop.signature
-        elif group.shape is not None:
-            kernel = emit_threads(group, set())
-            yield kernel.name, kernel.source, kernel.signature
-            if kernel.sums:
-                yield f"join_{kernel.name}", kernel.source, kernel.join
+    return list(kernels_on_device(compiled.plans.program))
 
 
 class Spike(nn.Cell):
@@ -106,7 +90,7 @@ def test_kernels_compile(name: str, dtype: str) -> None:
     if name in ("IF", "LIF") and dtype == "float64":
         dtype = "float32"  # their surrogate computes in float32
     x = Tensor(np.ones((3, 4, 5), dtype))
-    found = list(kernels(FUNCTIONS[name](dtype), x))
+    found = kernels(FUNCTIONS[name](dtype), x)
     assert found
     for kernel, source, signature in found:
         for capability in CAPABILITIES:

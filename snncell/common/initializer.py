@@ -9,8 +9,10 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.errors import ArgumentError, ShapeError
+from snncell.kernels.space import HOST
 from snncell.ops import random
 from snncell.ops.base import as_shape
+from snncell.tape.state import settings
 from snncell.tape.tensor import Tensor
 
 
@@ -212,4 +214,6 @@ def initializer(init: Any, shape: Any = None, dtype: Any = dtypes.float32) -> Te
         init = _BY_NAME[init.lower()]()
     if not isinstance(init, Initializer):
         raise ArgumentError(f"initializer: takes a name, an Initializer, a number or a Tensor, not {init!r}.")
-    return Tensor(init(sizes), dtype)
+    with settings(space=HOST):  # the same seed gives the same values to the bit, wherever they go
+        values = init(sizes)
+    return Tensor(values, dtype)

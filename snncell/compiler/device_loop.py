@@ -13,6 +13,8 @@ from snncell.compiler.obstacles import space_of
 from snncell.compiler.program import leading_to, values_in
 from snncell.compiler.threads import THREADS, load, store
 from snncell.kernels.cpu.loops import indent
+from snncell.kernels.cuda.build import build
+from snncell.kernels.cuda.runtime import runtime
 from snncell.kernels.scalar import CUDA
 from snncell.kernels.space import DEVICE
 from snncell.tape.tracing import Step, Value
@@ -211,9 +213,6 @@ class DeviceLoop:
         self, known: dict[Value, Any], moving: set[Value], steps: int
     ) -> tuple[list[Any], dict[Value, Any], dict[Value, Any], list[Any]]:
         """The states after the last step, the sequences, the sums, and the stored states."""
-        from snncell.kernels.cuda.build import build
-        from snncell.kernels.cuda.runtime import runtime
-
         if self._kernel is None:
             self._kernel = build(self.name, self.source, self.signature)
         count, every = math.prod(self.shape), self.every or 1
@@ -225,13 +224,16 @@ class DeviceLoop:
         if self.storing:
             stored = [DEVICE.empty((-(-steps // every), *value.shape), value.dtype) for value in self.carry]
         arguments: list[Any] = [steps, count, every, *self.sizes]
+        held = []  # copies, until the kernel is under way: their memory would serve the next one's
         for value in self.carry:
             array = _single_if_uniform(known[value])
+            held.append(array)
             arguments += [array.argument, int(array.size == count)]
         for value in self.rows:
             array = known[value]
             one = steps > 1 and array.strides[0] == 0
             array = DEVICE.contiguous(array[:1] if one else array)
+            held.append(array)
             arguments += [array.argument, 0 if one else math.prod(value.shape)]
         fixed = [DEVICE.contiguous(known[value]) for value in self.fixed]
         given = [DEVICE.contiguous(known[value]) for value in self.stored]

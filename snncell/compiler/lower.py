@@ -117,7 +117,8 @@ class Lowered:
         for step in self.ahead:
             known.update(zip(step.outputs, _over_time(step.op.over_time, step, known, moving), strict=True))
             moving.update(step.outputs)
-        loop, space = self.loop, HOST
+        loop = self.loop
+        space: Space = HOST
         if IN_USE and any(space_of(array) is DEVICE for array in arrays):
             known = {value: DEVICE.taken(array, f"{self.who}: an operand") for value, array in known.items()}
             loop, space = self.loop_in(DEVICE), DEVICE

@@ -15,6 +15,8 @@ from snncell.compiler.graphs import Recorded, pays
 from snncell.compiler.program import Program, last_uses
 from snncell.compiler.threads import THREADS, chunks_of, emit_threads
 from snncell.kernels.build import build
+from snncell.kernels.cuda.build import build as build_for_cuda
+from snncell.kernels.cuda.runtime import runtime
 from snncell.kernels.space import DEVICE, HOST, Space, moved as moved_to
 from snncell.kernels.threads import BLAS
 from snncell.tape.state import EFFECTS, quietly
@@ -188,8 +190,6 @@ class DeviceLaunch:
         return len(self.rounds)
 
     def __init__(self, group: Group, uniform: dict[Value, Any], slots: Slots, drops: list[int]) -> None:
-        from snncell.kernels.cuda.build import build as build_for_cuda  # it is needed where there is a device
-
         kernel = emit_threads(group, set(uniform))
         self.group = group
         self.name = kernel.name
@@ -200,8 +200,8 @@ class DeviceLaunch:
         self.outputs = [(slots[o.value], o.value.shape, o.value.dtype) for o in kernel.outputs]
         self.drops = drops
         self.sums = kernel.sums
-        self.count = kernel.count
-        self.rounds = chunks_of(kernel.count, kernel.terms) if kernel.sums else [1]
+        self.count = kernel.results
+        self.rounds = chunks_of(kernel.results, kernel.terms) if kernel.sums else [1]
         if len(self.rounds) > 1:
             self.join = build_for_cuda(f"join_{kernel.name}", kernel.source, kernel.join)
 
@@ -211,8 +211,6 @@ class DeviceLaunch:
 
     def run(self, slots: list[Any], into: dict[int, Any], scalars: list[Any] | None = None) -> None:
         """Fill the output slots; `scalars` take the place of those that the Program has."""
-        from snncell.kernels.cuda.runtime import runtime
-
         fresh = [into[s] if s in into else DEVICE.empty(shape, dtype) for s, shape, dtype in self.outputs]
         arrays = [slots[s] if fixed is None else _element(slots[s]) for s, fixed in self.arrays]
         arrays = [DEVICE.contiguous(array) for array in arrays]

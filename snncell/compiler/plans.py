@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import snncell.compiler.single  # noqa: F401  (it gives elementwise operations and reductions their rule for the device)
 from snncell.compiler.absorb import optimised
+from snncell.compiler.device_loop import DeviceLoop
+from snncell.compiler.fuse import fuse
 from snncell.compiler.plan import Plan
 from snncell.compiler.program import Program
+from snncell.compiler.scan import Scan
+from snncell.compiler.threads import emit_threads
 from snncell.kernels.space import DEVICE, HOST, IN_USE, Space, space_of
 from snncell.tape.state import TRACING, here
+
+
+def kernels_on_device(program: Program) -> Iterator[tuple[str, str, tuple[Any, ...]]]:
+    """Name, source and signature of each kernel that a Program becomes on the device; it needs none.
+
+    A loop over time that goes step by step has those of its step.
+    """
+    for group in fuse(optimised(program, DEVICE)):
+        op = group.steps[0].op
+        if isinstance(op, Scan):
+            loop = op.lowered.loop_in(DEVICE)
+            if isinstance(loop, DeviceLoop):
+                yield loop.name, loop.source, loop.signature
+        elif group.shape is not None:
+            kernel = emit_threads(group, set())
+            yield kernel.name, kernel.source, kernel.signature
+            if kernel.sums:
+                yield f"join_{kernel.name}", kernel.source, kernel.join
 
 
 class Plans:
@@ -22,7 +44,7 @@ class Plans:
 
     def of(self, arrays: Sequence[Any]) -> Plan:
         """The plan for arguments that are these arrays: on the GPU, if one of them or a Parameter is there."""
-        space = HOST
+        space: Space = HOST
         if IN_USE or here() is DEVICE:
             constants = [array for array, _ in self.program.constants if space_of(array) is DEVICE]
             parameters = [p._data for p in self.program.parameters if not p.follows]

@@ -55,8 +55,8 @@ def _boundaries(launch: Launch | DeviceLaunch, made: dict[Value, int], launches:
     found: dict[int, str] = {}
     for value in launch.group.reads:
         number = made.get(value)
-        other = launches[number - 1] if number is not None else None
-        if number is None or isinstance(other, Call):
+        other = None if number is None else launches[number - 1]
+        if number is None or other is None or isinstance(other, Call):
             continue
         if any(isinstance(step.op, Reduction) and value in step.outputs for step in other.group.steps):
             found[number] = "whose sum is complete only when that loop has ended"

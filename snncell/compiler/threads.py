@@ -33,7 +33,7 @@ class Threads(NamedTuple):
         arrays, outputs: the operands.
         scalars: Python numbers and the NumPy dtype each is passed as.
         signature: the argument types.
-        count: elements, or results of the sums.
+        results: elements, or results of the sums.
         terms: of each sum; 0 without sums.
         sums: the places of the sums among the outputs.
         join: the argument types of the kernel that joins.
@@ -46,7 +46,7 @@ class Threads(NamedTuple):
     outputs: list[Operand]
     scalars: list[tuple[Any, Any]]
     signature: tuple[Any, ...]
-    count: int
+    results: int
     terms: int
     sums: list[int]
     join: tuple[Any, ...]

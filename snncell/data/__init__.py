@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from snncell.errors import ArgumentError, ShapeError
+from snncell.kernels.space import HOST
 from snncell.ops.random import randperm
+from snncell.tape.state import settings
 from snncell.tape.tensor import Tensor
 
 Array = np.ndarray[Any, Any]
@@ -55,7 +57,8 @@ def batches(
     if len(lengths) != 1:
         raise ShapeError(f"batches: the arrays have different lengths {sorted(lengths)}.")
     (length,) = lengths
-    order = randperm(length).asnumpy() if shuffle else np.arange(length)
+    with settings(space=HOST):
+        order = randperm(length).asnumpy() if shuffle else np.arange(length)
     for start in range(0, length, batch_size):
         chosen = order[start : start + batch_size]
         if drop_last and len(chosen) < batch_size:

@@ -12,6 +12,7 @@ from snncell import dtype as dtypes
 from snncell.kernels.arrays import empty
 from snncell.kernels.build import build
 from snncell.kernels.cpu import events
+from snncell.kernels.cuda import products as on_device
 from snncell.kernels.policy import PARALLEL_SIZE
 from snncell.kernels.threads import BLAS, WORKERS
 
@@ -35,7 +36,7 @@ def matmul(x: Any, y: Any) -> Any:
     result agrees to rounding, but a zero times inf or NaN is left out.
     """
     if not isinstance(x, np.ndarray):
-        return _on_device().matmul(x, y)
+        return on_device.matmul(x, y)
     if not (x.ndim == y.ndim == 2 and x.dtype == y.dtype and x.size and y.size):
         with BLAS:
             return np.matmul(x, y)
@@ -47,7 +48,7 @@ def matmul(x: Any, y: Any) -> Any:
 def matmul_into(out: Any, x: Any, y: Any) -> None:
     """`matmul`, put into `out`."""
     if not isinstance(x, np.ndarray):
-        _on_device().matmul(x, y, out)
+        on_device.matmul(x, y, out)
         return
     if x.ndim == y.ndim == 2 and x.shape[1] == len(y) and out.flags.c_contiguous and _may_be_events(x, y):
         turned = not x.flags.c_contiguous
@@ -57,13 +58,6 @@ def matmul_into(out: Any, x: Any, y: Any) -> None:
             return
     with BLAS:
         _dense(out, x, y)
-
-
-def _on_device() -> Any:
-    """The products of device arrays."""
-    from snncell.kernels.cuda import products
-
-    return products
 
 
 def events_of(x: Any, *, dtype: Any) -> tuple[Any, Any, Any]:

@@ -95,7 +95,8 @@ SIMULATOR_IMPORTS = """\
 import numpy as np
 from numba import cuda
 from numpy import arctan as atan, cos, exp, expm1, log, log1p, sin, sqrt, tanh
-from numpy import ceil as ceil_f4, ceil as ceil_f8, floor as floor_f4, floor as floor_f8, rint as rint_f4, rint as rint_f8
+from numpy import ceil as ceil_f4, floor as floor_f4, rint as rint_f4
+from numpy import ceil as ceil_f8, floor as floor_f8, rint as rint_f8
 from scipy.special import erf
 """
 

@@ -10,7 +10,8 @@ import numpy as np
 from snncell import config
 from snncell.errors import DeviceError
 from snncell.kernels import arrays
-
+from snncell.kernels.cuda import arrays as device_arrays, borrowed
+from snncell.kernels.cuda.runtime import IN_USE as IN_USE, runtime
 
 CUDA = 2  # DLPack's number for cards
 
@@ -48,7 +49,7 @@ class Space:
         """The sum along the first axis."""
         raise NotImplementedError
 
-    def times(self, array: Any, number: int) -> Any:
+    def times(self, array: Any, number: float) -> Any:
         """The array times a number."""
         raise NotImplementedError
 
@@ -95,7 +96,7 @@ class _Host(Space):
     def sum(self, array: Any) -> Any:
         return array.sum(0)
 
-    def times(self, array: Any, number: int) -> Any:
+    def times(self, array: Any, number: float) -> Any:
         return array * number
 
     def cast(self, array: Any, dtype: Any) -> Any:
@@ -127,10 +128,10 @@ class _Device(Space):
         self.arithmetic = {}
 
     def empty(self, shape: Sequence[int], dtype: Any) -> Any:
-        return _device_arrays().empty(shape, dtype)
+        return device_arrays.empty(shape, dtype)
 
     def zeros(self, shape: Sequence[int], dtype: Any) -> Any:
-        return _device_arrays().zeros(shape, dtype)
+        return device_arrays.zeros(shape, dtype)
 
     def contiguous(self, array: Any) -> Any:
         return array if array.contiguous else array.copy()
@@ -144,7 +145,7 @@ class _Device(Space):
     def sum(self, array: Any) -> Any:
         return self.arithmetic["sum"].on_device([array], {"axis": (0,), "keepdims": False})
 
-    def times(self, array: Any, number: int) -> Any:
+    def times(self, array: Any, number: float) -> Any:
         return self.arithmetic["mul"].on_device([array, number], {})
 
     def cast(self, array: Any, dtype: Any) -> Any:
@@ -161,7 +162,7 @@ class _Device(Space):
         if not isinstance(array, np.ndarray):
             return array
         if array.size == 1 or HOST.uniform(array):
-            return _device_arrays().from_host(array)
+            return device_arrays.from_host(array)
         raise DeviceError(f'{what} is on the CPU, the others are on the GPU. Move it: .to("gpu"), or the others to it.')
 
     def has(self, data: Any) -> bool:
@@ -174,40 +175,20 @@ class _Device(Space):
 
     def adopted(self, data: Any) -> Any:
         """Its array, without a copy."""
-        return _borrowed().adopted(data)
+        return borrowed.adopted(data)
 
     def interface(self, array: Any) -> Any:
         """An array's `__cuda_array_interface__`."""
-        return _borrowed().interface_of(array)
+        return borrowed.interface_of(array)
 
     def capsule(self, array: Any, stream: int | None) -> Any:
         """An array's DLPack capsule."""
-        return _borrowed().capsule_of(array, stream)
-
-
-IN_USE: list[bool] = []  # not empty once there may be device arrays: eager operations look for them only then
-
-
-def _device_arrays() -> Any:
-    """The module of device arrays, which is imported when the first is asked for."""
-    from snncell.kernels.cuda import arrays as found
-
-    if not IN_USE:
-        IN_USE.append(True)
-    return found
-
-
-def _borrowed() -> Any:
-    """The module that exchanges arrays with other libraries."""
-    _device_arrays()
-    from snncell.kernels.cuda import borrowed
-
-    return borrowed
+        return borrowed.capsule_of(array, stream)
 
 
 def _find_device() -> None:
     """Raise if there is no GPU."""
-    _device_arrays().runtime()
+    runtime()
 
 
 HOST, DEVICE = _Host(), _Device()
@@ -235,4 +216,4 @@ def moved(array: Any, space: Space) -> Any:
     """The array in `space`: itself if it is there, else a copy."""
     if space_of(array) is space:
         return array
-    return array.host() if space is HOST else _device_arrays().from_host(array)
+    return array.host() if space is HOST else device_arrays.from_host(array)

@@ -268,7 +268,7 @@ def wrap(data: Any, entry: Entry | None = None, index: int = 0) -> Tensor:
 
 
 def placed(array: np.ndarray[Any, Any]) -> Any:
-    """A new array where Tensors are made at present: on the GPU, if that was chosen, but for the constants of a trace."""
+    """A new array where Tensors are made at present. The constants of a trace stay on the host."""
     return array if STATE.trace is not None or here() is HOST else moved(array, here())
 
 

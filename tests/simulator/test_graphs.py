@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,13 +15,13 @@ from snncell.kernels.cuda.runtime import runtime
 
 
 @pytest.fixture(autouse=True)
-def always(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+def always(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Whatever can be recorded is; the recordings that were played."""
     played: list[Any] = []
     play = runtime().play
     monkeypatch.setattr(runtime(), "play", lambda recording: played.append(recording) or play(recording))
     monkeypatch.setattr("snncell.compiler.plan.pays", lambda launches, copied: True)
-    yield played
+    return played
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:

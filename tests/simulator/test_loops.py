@@ -272,3 +272,30 @@ def test_what_is_handed_out_is_the_memory_itself() -> None:
     assert back.__cuda_array_interface__["data"] == x.__cuda_array_interface__["data"]
     np.testing.assert_array_equal(back.asnumpy(), x.asnumpy())
     assert not hasattr(x.to("cpu"), "__cuda_array_interface__")
+
+
+def test_copies_live_until_they_are_read() -> None:
+    """What a kernel needs in order is copied first; the memory of one copy must not serve the next."""
+    x, y, a, b = (normal(3, 2, 5, seed=n, dtype=np.float64) for n in range(4))
+
+    def f(x: Tensor, y: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        turned = tuple(ops.transpose(z, (2, 1, 0)) for z in (x, y))
+        states = ops.transpose(a[0]), ops.transpose(b[0])
+        weights = ops.transpose(a[1])[:2, ::-1][:, :2]
+
+        def step(carry: Any, now: Any) -> Any:
+            v = carry[0] * 0.5 + now[0] - ops.transpose(states[1])[0, 0]
+            return (v, carry[1] + now[1] * v), v
+
+        return ops.scan(step, (turned[0][0] * 1.0, turned[1][0]), turned)[1], weights @ ops.transpose(b[1])[:2]
+
+    for one, other in zip(f(*(z.to("gpu") for z in (x, y, a, b))), f(x, y, a, b), strict=True):
+        close(one, other)
+    p, q = ops.transpose(x, (2, 1, 0))[:, :, ::2], ops.transpose(y, (2, 1, 0))[:, :, ::2]
+    gpu = [z.to("gpu") for z in (x, y)]
+    u, v = (ops.transpose(z, (2, 1, 0))[:, :, ::2] for z in gpu)
+    close(ops.matmul(u, ops.transpose(v, (0, 2, 1))), ops.matmul(p, ops.transpose(q, (0, 2, 1))))
+    close(
+        jit(lambda s, x, y: ops.scan(lambda c, n: (c + n[0], c * n[1]), s, (x, y)))(u[0], u, v),
+        ops.scan(lambda c, n: (c + n[0], c * n[1]), p[0], (p, q)),
+    )

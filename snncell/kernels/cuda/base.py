@@ -75,7 +75,7 @@ class Matrix(NamedTuple):
     turned: bool = False
 
 
-class NotRecordable(DeviceError):
+class NotRecordable(DeviceError):  # noqa: N818 - what is raised is a refusal
     """What cannot be part of a recording."""
 
 
@@ -101,7 +101,7 @@ class Arena:
         self._free.setdefault(block.size, []).append(block)
 
 
-class OutOfMemory(DeviceMemoryError):
+class OutOfMemory(DeviceMemoryError):  # noqa: N818 - the driver's name
     """The device has no memory of that size: what `allocate` answers by emptying the pool."""
 
 

@@ -163,7 +163,7 @@ def _linked(ptx: str, capability: tuple[int, int]) -> tuple[bytes, str]:
         said = "" if handle is None else _log(handle, linker.get_error_log_size, linker.get_error_log)
         raise DeviceError(
             f"No code could be made for a card of compute capability {major}.{minor} ({error}). {said.strip()} If the "
-            f"card is newer than the installed packages, update them: pip install -U numba-cuda[cu13]."
+            f"card is newer than the installed packages, update them: pip install -U 'snncell[cuda]'."
         ) from error
     finally:
         if handle is not None:

@@ -49,9 +49,9 @@ def irfft(x: DeviceArray, n: int) -> DeviceArray:
 def _transformed(kind: str, x: DeviceArray, length: int, last: int, dtype: Any, inverse: bool = False) -> DeviceArray:
     source = contiguous(x)
     out = empty((*x.shape[:-1], last), dtype)
-    places = [(a.memory.block, a.offset * a.dtype.itemsize) for a in (source, out)]
-    batch = math.prod(x.shape[:-1])
-    runtime().fft(kind, *places, length, batch, double=dtype.name in ("float64", "complex128"), inverse=inverse)
+    first, target = ((a.memory.block, a.offset * a.dtype.itemsize) for a in (source, out))
+    double = dtype.name in ("float64", "complex128")
+    runtime().fft(kind, first, target, length, math.prod(x.shape[:-1]), double=double, inverse=inverse)
     return out
 
 

@@ -25,8 +25,8 @@ def copy(source: DeviceArray, target: DeviceArray) -> None:
         return
     if source.contiguous and target.contiguous:
         size = source.dtype.itemsize
-        blocks = source.memory.block, source.offset * size, target.memory.block, target.offset * size
-        runtime().copy(*blocks, source.nbytes)
+        there = target.memory.block, target.offset * size
+        runtime().copy(source.memory.block, source.offset * size, *there, source.nbytes)
         return
     pairs = 2 if source.dtype.itemsize == 16 else 1  # complex128 as two halves
     bits = _BITS[source.dtype.itemsize // pairs]

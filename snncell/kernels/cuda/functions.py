@@ -72,7 +72,7 @@ def pad(array: Any, widths: Any, mode: str = "constant", constant_values: Any = 
     return out
 
 
-RULES = {
+RULES: dict[Any, Any] = {
     np.broadcast_to: broadcast_to,
     np.flip: flip,
     np.transpose: transpose,

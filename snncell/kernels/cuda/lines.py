@@ -75,8 +75,8 @@ def cumsum(x: DeviceArray, axis: int) -> DeviceArray:
         add = kernel("part_sums", (*named("inner length chunks part"), *arrays), _WHERE + _TOTALS.format(**casts))
         launch(add, outer * chunks * inner, *sizes, as_parts(source), as_parts(totals))
         before = cumsum(totals, axis)
-    arrays = ("before", (kind, False)), *arrays
-    made = kernel("cumsum", (*named("inner length chunks part"), *arrays), _WHERE + _RUNNING.format(**casts))
+    every = (*named("inner length chunks part"), ("before", (kind, False)), *arrays)
+    made = kernel("cumsum", every, _WHERE + _RUNNING.format(**casts))
     launch(made, outer * chunks * inner, *sizes, as_parts(before), as_parts(source), as_parts(out))
     return out
 

@@ -25,7 +25,7 @@ _KEY_STEPS = 0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B
 
 
 def _high(target: str, x: str, y: str) -> list[str]:
-    """Statements that give the upper half of a product of 64-bit words, of which both halves are known as `xh`, `xl`."""
+    """Statements that give the upper half of a product of words, whose own halves are known as `xh`, `xl` and so on."""
     return [
         f"m = {x}l * {y}h + (({x}l * {y}l) >> s32)",
         f"{target} = {x}h * {y}h + (m >> s32) + (({x}h * {y}l + (m & low)) >> s32)",
@@ -122,13 +122,14 @@ def dropped(x: DeviceArray, key: DeviceArray, keep: float) -> DeviceArray:
     out = empty(x.shape, x.dtype)
     kind = dtypes.BY_NUMPY[x.dtype]
     cast = computed(kind)
-    chosen = "{code}({cast}(x[{{place}}]) / {cast}(keep) if {number} < f4(limit) else {cast}(0))"
+    chosen = "{code}({cast}(x[{{place}}]) / keep if {number} < f4(limit) else {cast}(0))"
     numbers = [chosen.format(code=kind.code, cast=cast, number=number) for number in _UNIFORM["f4"]]
     per = len(numbers)
     body = _filled([number.format(place=f"i * {per} + {n}") for n, number in enumerate(numbers)])
-    scalars = ("keep", dtypes.float64), ("limit", dtypes.float32)
+    number = dtypes.as_dtype(np.dtype(cast))
+    scalars = ("keep", number), ("limit", dtypes.float32)
     arrays = ("x", (kind, False)), ("key", (dtypes.int64, False)), ("out", (kind, True))
     made = kernel("dropout", (*named("size"), *scalars, *arrays), body)
-    rounded = np.float64(x.dtype.type(keep))
+    rounded = number.dtype.type(x.dtype.type(keep))
     launch(made, -(-out.size // per), out.size, rounded, np.float32(keep), contiguous(x), contiguous(key), out)
     return out

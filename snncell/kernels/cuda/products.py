@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -25,9 +24,9 @@ def matmul(x: DeviceArray, y: DeviceArray, out: DeviceArray | None = None) -> De
     elif target.size:
         spread = [array.broadcast_to((*batch, *array.shape[-2:])) for array in (x, y)]
         # What had to be copied is held until the product is under way: its memory would serve the other one's copy.
-        given, _held = zip(*map(_matrix, spread), strict=True)
+        (a, _own), (b, _held) = map(_matrix, spread)
         product = Matrix(target.memory.block, target.offset * x.dtype.itemsize, n, m * n)
-        runtime().matmul(product, *given, (m, n, k), dtype=x.dtype, batch=math.prod(batch))
+        runtime().matmul(product, a, b, (m, n, k), dtype=x.dtype, batch=math.prod(batch))
     if out is not None and target is not out:
         out[...] = target
     return target if out is None else out

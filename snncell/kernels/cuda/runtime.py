@@ -17,6 +17,9 @@ from snncell.kernels.scalar import simulated as simulated
 OLDEST = (7, 5)  # the first capability that CUDA 13 makes code for
 
 
+IN_USE: list[bool] = []  # not empty once there may be device arrays: eager operations look for them only then
+
+
 class _One:
     """The runtime of the process, made once by whichever thread comes first."""
 
@@ -34,6 +37,7 @@ class _One:
             with self._lock:
                 if self._runtime is None:
                     self._runtime = SimulatedRuntime() if simulated() else _driver_runtime()
+                    IN_USE.append(True)
         if self._runtime.lost:
             raise DeviceError(FORKED)
         return self._runtime

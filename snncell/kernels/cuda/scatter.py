@@ -7,7 +7,6 @@ result finds its terms side by side. The same terms give the same bits.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 

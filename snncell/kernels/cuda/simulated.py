@@ -18,7 +18,6 @@ from snncell.errors import DTypeError
 from snncell.kernels.arrays import ALIGNMENT
 from snncell.kernels.cuda.base import Block, Matrix, OutOfMemory, Place, Runtime, as_bytes
 
-
 _M = TypeVar("_M", bound=Callable[..., None])
 
 

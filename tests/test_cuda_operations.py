@@ -1,0 +1,150 @@
+"""The kernels of operations that are no loops, compiled without a card: what is in the text, for each dtype."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import os
+import re
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from snncell import Tensor, dtype as dtypes, ops
+from snncell.kernels.cuda import arrays, copies, each, gather, halves, lines, philox, scatter, windows
+from snncell.kernels.cuda.arrays import DeviceArray
+from snncell.kernels.cuda.build import ptx_of, resources
+from snncell.kernels.scalar import simulated
+
+pytestmark = [
+    pytest.mark.skipif(
+        importlib.util.find_spec("numba_cuda") is None,
+        reason='numba-cuda is not installed: pip install "snncell[cuda]"',
+    ),
+    pytest.mark.skipif(simulated(), reason="in the simulator nothing is compiled"),
+    pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="NUMBA_DISABLE_JIT=1 compiles nothing"),
+]
+CAPABILITIES = [(7, 5), (9, 0)]
+
+
+class _Memory:
+    """Memory of no card."""
+
+    def __init__(self, size: int) -> None:
+        self.block = SimpleNamespace(pointer=0, size=size)
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+    """The kernels that are asked for, by name: source and signature. None is run."""
+    found: dict[str, Any] = {}
+
+    def build(name: str, source: str, signature: Any) -> str:
+        found[name] = source, signature
+        return name
+
+    nothing = SimpleNamespace(launch=lambda *_: None, copy=lambda *_: None)
+    monkeypatch.setattr(arrays, "Memory", _Memory)
+    for module in (each, copies):
+        monkeypatch.setattr(module, "build", build)
+        monkeypatch.setattr(module, "runtime", lambda: nothing)
+    caches = each.kernel, windows._fold_kernel
+    for cache in caches:
+        cache.cache_clear()
+    yield found
+    for cache in caches:
+        cache.cache_clear()
+
+
+def array(dtype: str, *shape: int) -> DeviceArray:
+    return arrays.empty(shape, np.dtype(dtype))
+
+
+def ask_for_all(dtype: str) -> None:
+    """Ask for each kernel that works on elements of a dtype."""
+    x, positions = array(dtype, 4, 300, 2), array("int64", 5)
+    gather.take(x, positions, 1)
+    gather.pick(x, array("int32", 4, 300))
+    gather.place(x, array("uint8", 4, 300, 2), 9)
+    scatter.scatter_add(array(dtype, 4, 5, 2), positions, 1, (4, 300, 2))
+    lines.cumsum(x, 1)
+    for count in (1, 2, 3):
+        shape = [9] * count
+        view = windows.windows(array(dtype, 2, 3, *shape), [3] * count, [2] * count, [1] * count)
+        windows.fold(view, (2, 3, *shape), [3] * count, [2] * count, [1] * count)
+    if not dtype.startswith("complex"):
+        gather.one_hot(positions, 7, np.dtype(dtype))
+        lines.argmax(x, 1)
+        lines.argmin(x, 1)
+    if dtype.startswith("float"):
+        philox.dropped(x, array("int64", 2), 0.7)
+    if dtype in ("float32", "float64"):
+        philox.uniform(array("int64", 2), (9,), np.dtype(dtype))
+
+
+@pytest.mark.parametrize("capability", CAPABILITIES, ids=str)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32", "complex64"])
+def test_kernels_compile_and_keep_their_precision(
+    dtype: str, capability: tuple[int, int], made: dict[str, Any]
+) -> None:
+    ask_for_all(dtype)
+    assert len(made) >= 11
+    for name, (source, signature) in made.items():
+        text = ptx_of(name, source, signature, capability)
+        assert not re.search(r"\bcall\b", text), f"{name} calls a function"
+        assert ".local" not in text, f"{name} keeps something in memory"
+        assert dtype == "float64" or ".f64" not in text, f"{name} computes in double precision"
+        assert resources(text, capability)["spilled"] == 0, name
+
+
+def test_the_other_kernels_compile(made: dict[str, Any]) -> None:
+    key = array("int64", 2)
+    for dtype in ("float32", "float64"):
+        philox.normal(key, (9,), np.dtype(dtype))
+    philox.integers(key, (9,), -5, 2**40)
+    philox.permutation(key, 9)
+    philox.following(key)
+    halves.narrowed(array("float32", 3))
+    halves.widened(array("float16", 3))
+    assert {"normal", "integers", "words", "list", "sort", "next_key", "to_float16", "to_float32"} <= set(made)
+    for name, (source, signature) in made.items():
+        assert resources(ptx_of(name, source, signature, (8, 0)), (8, 0))["spilled"] == 0, name
+
+
+def test_words_are_those_of_numpys_generator(made: dict[str, Any]) -> None:
+    """What the kernel computes is run as Python, on NumPy's integers, for one block after the other."""
+    philox.uniform(array("int64", 2), (9,), np.dtype(np.float64))
+    source, _ = made["uniform"]
+    body = source[source.index("i = cuda.grid(1)") :].split("\n", 2)[2]
+    statements = "\n".join(line[8:] for line in body.split("\n"))
+    for key in ((5, 0), (2**62 - 3, 2), (123456789, 77)):
+        out = np.zeros(9)
+        names = {"u8": np.uint64, "f8": np.float64, "out": out, "size": 9, "key": np.array(key)}
+        with np.errstate(over="ignore"):
+            for i in range(3):
+                exec(statements, {**names, "i": i})
+        generator = np.random.Generator(np.random.Philox(key=np.array(key, np.uint64)))
+        np.testing.assert_array_equal(out, generator.random(9))
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 7), (-5, 2**33), (-(2**63), 2**63), (2**62, 2**63)])
+def test_integers_are_the_upper_half_of_a_product(low: int, high: int) -> None:
+    ops.set_seed(4)
+    key = np.array([4, 0], np.uint64)
+    words = np.random.Philox(key=key).random_raw(50)
+    wanted = [low + (int(word) * (high - low) >> 64) for word in words]
+    assert ops.randint(low, high, (50,)).tolist() == wanted
+    assert Tensor(wanted).dtype == dtypes.int64
+
+
+def test_normal_numbers_have_the_moments_and_the_tails_of_their_distribution() -> None:
+    ops.set_seed(1)
+    x = ops.normal((200_001,)).asnumpy().astype(np.float64)
+    for power, moment in ((1, 0), (2, 1), (3, 0), (4, 3)):
+        assert abs((x**power).mean() - moment) < 4 * math.sqrt(math.prod(range(1, 2 * power, 2)) / len(x))
+    assert 4 < np.abs(x).max() < 6
+    assert abs((np.abs(x) > 1.959964).mean() - 0.05) < 0.002
+    assert abs(np.corrcoef(x[:-1:2], x[1::2])[0, 1]) < 0.01
