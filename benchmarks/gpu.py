@@ -272,9 +272,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=HERE / "results")
     parser.add_argument("--small", action="store_true", help="small sizes, to see that everything runs")
     parser.add_argument("--no-tests", action="store_true", help="measure only")
-    parser.add_argument(
-        "--assembler", action="store_true", help="what the assembler says of the kernels"
-    )
+    parser.add_argument("--assembler", action="store_true", help="what the assembler says of the kernels")
     options = parser.parse_args()
     if options.assembler:
         (options.out / "cuda-kernels.md").write_text(assembler(), encoding="utf-8")

@@ -10,7 +10,9 @@ import platform
 import sys
 
 import snncell
+from snncell.errors import DeviceError
 from snncell.kernels.build import cache_folder
+from snncell.kernels.cuda.runtime import runtime
 from snncell.kernels.policy import PARALLEL_SIZE, threading_layer
 
 
@@ -28,17 +30,28 @@ def _blas() -> str:
     return f"{blas.get('name')} {blas.get('version')}"
 
 
+def _cuda() -> str:
+    try:
+        device = runtime()
+    except DeviceError as error:
+        return str(error)
+    return f"{device.name}, compute capability {device.capability[0]}.{device.capability[1]}"
+
+
 def info() -> None:
     """Print versions, threads, BLAS, CUDA, and the cache folder."""
     numba = importlib.import_module("numba")
     rows = {
         "snncell": snncell.__version__,
         "Python": f"{platform.python_version()} on {platform.platform()}",
-        **{name: _version(name) for name in ("numpy", "numba", "scipy", "matplotlib", "safetensors", "tbb")},
+        **{
+            name: _version(name)
+            for name in ("numpy", "numba", "numba-cuda", "scipy", "matplotlib", "safetensors", "tbb")
+        },
         "threads": f"{numba.config.NUMBA_NUM_THREADS} of {os.cpu_count()} processors, layer: {threading_layer()}",
         "parallel from": f"{PARALLEL_SIZE} elements of plain arithmetic on",
         "BLAS": _blas(),
-        "CUDA": "no backend in this version",
+        "CUDA": _cuda(),
         "cache folder": str(cache_folder()),
     }
     for name, value in rows.items():

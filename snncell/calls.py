@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import threading
 import weakref
 from collections.abc import Callable
@@ -96,3 +97,20 @@ def named_inputs(
             names.append(name)
             values.append(value)
     return names, values
+
+
+_hook_numbers = itertools.count()
+
+
+class HookHandle:
+    """A registered hook; `remove()` takes it off again."""
+
+    def __init__(self, cell: Any, hooks: dict[int, Any], hook: Callable[..., Any]) -> None:
+        self._cell, self._hooks, self._number = cell, hooks, next(_hook_numbers)
+        hooks[self._number] = hook
+        cell.__dict__["version"] += 1  # a trace without the hook is out of date
+
+    def remove(self) -> None:
+        """Take the hook off."""
+        if self._hooks.pop(self._number, None) is not None:
+            self._cell.__dict__["version"] += 1

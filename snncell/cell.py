@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from snncell import config
-from snncell.calls import innermost_call, refuse_arguments
+from snncell.calls import HookHandle as HookHandle, innermost_call, refuse_arguments
 from snncell.compiler.jit import Jitted
 from snncell.errors import AssignError, SnncellError
 from snncell.kernels.space import DEVICE, IN_USE
@@ -280,9 +279,6 @@ class Cell:
         return () if call is None else tuple(call.saved)
 
 
-_hook_numbers = itertools.count()
-
-
 def _warn_of_change(cell: Cell, name: str) -> None:
     text = (
         "is changed inside a function that is traced: that happens once, not at each call or step. Return it as a state"
@@ -292,17 +288,3 @@ def _warn_of_change(cell: Cell, name: str) -> None:
 
 
 _COMPILED = ("_graph", "_loop")  # what a Cell keeps of its compiled self
-
-
-class HookHandle:
-    """A registered hook; `remove()` takes it off again."""
-
-    def __init__(self, cell: Cell, hooks: dict[int, Any], hook: Callable[..., Any]) -> None:
-        self._cell, self._hooks, self._number = cell, hooks, next(_hook_numbers)
-        hooks[self._number] = hook
-        cell.__dict__["version"] += 1  # a trace without the hook is out of date
-
-    def remove(self) -> None:
-        """Take the hook off."""
-        if self._hooks.pop(self._number, None) is not None:
-            self._cell.__dict__["version"] += 1

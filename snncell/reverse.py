@@ -15,8 +15,9 @@ from snncell.calls import CALLS, Call, named_inputs
 from snncell.errors import BpropError, SnncellError, TraceError
 from snncell.ops.random import present_key, replaying
 from snncell.tape import structure
+from snncell.tape.custom import custom
 from snncell.tape.parameter import Parameter
-from snncell.tape.primitive import custom, rebuilt
+from snncell.tape.primitive import rebuilt
 from snncell.tape.state import STATE, recording_on
 from snncell.tape.tape import Entry, conform, zeros_of
 from snncell.tape.tensor import Tensor

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from snncell.compiler import plan
+from snncell.compiler import launches as launching
 from snncell.compiler.emit import Kernel, emit
 from snncell.compiler.fuse import fuse
 from snncell.compiler.program import Program, from_trace
@@ -84,4 +84,4 @@ def whole_numbers(shape: tuple[int, ...], dtype: Any, seed: int = 0) -> Any:
 @pytest.fixture
 def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Within the test, what is traced anew is run as plain Python instead of being compiled."""
-    monkeypatch.setattr(plan, "build", lambda name, source, signature, parallel: as_python(name, source))
+    monkeypatch.setattr(launching, "build", lambda name, source, signature, parallel: as_python(name, source))

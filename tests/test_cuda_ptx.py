@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -101,6 +103,29 @@ def test_kernels_compile(name: str, dtype: str) -> None:
             used = resources(ptx, capability)
             assert used["spilled"] == 0, (kernel, capability, used)
             assert used["registers"] <= 128, (kernel, capability, used)
+
+
+def noted() -> list[tuple[str, str, Any]]:
+    """What the tests of the device were given to run in the simulator (see their conftest.py)."""
+    path = os.environ.get("CUDA_KERNELS")
+    return pickle.loads(Path(path).read_bytes()) if path and not simulated() and Path(path).exists() else []
+
+
+@pytest.mark.skipif(not noted(), reason="CUDA_KERNELS=FILE names no kernels that tests/device has noted")
+@pytest.mark.parametrize("capability", CAPABILITIES)
+def test_what_the_simulator_ran_compiles(capability: tuple[int, int]) -> None:
+    from snncell.kernels.cuda.build import ptx_of, resources
+
+    double = np.dtype("float64"), np.dtype("complex128")
+    found = noted()
+    for name, source, signature in found:
+        ptx = ptx_of(name, source, signature, capability)
+        assert f".visible .entry {name}(" in ptx
+        kinds = [kind[0] if isinstance(kind, tuple) else kind for kind in signature]
+        if not any(kind.dtype in double for kind in kinds) and "f8" not in source:
+            assert ".f64" not in ptx, (name, source)
+        if name.startswith("cuda_scan"):
+            assert resources(ptx, capability)["spilled"] == 0, (name, source)
 
 
 def test_arithmetic_is_not_contracted() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -74,6 +76,25 @@ def test_uniform_numbers_do_not_depend_on_how_many_are_drawn_after_them():
     short = ops.uniform((100,)).asnumpy()
     ops.set_seed(1)
     np.testing.assert_array_equal(ops.uniform((1000,)).asnumpy()[:100], short)
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 7), (-5, 2**33), (-(2**63), 2**63), (2**62, 2**63)])
+def test_integers_are_the_upper_half_of_a_product(low: int, high: int) -> None:
+    ops.set_seed(4)
+    key = np.array([4, 0], np.uint64)
+    words = np.random.Philox(key=key).random_raw(50)
+    wanted = [low + (int(word) * (high - low) >> 64) for word in words]
+    assert ops.randint(low, high, (50,)).tolist() == wanted
+
+
+def test_normal_numbers_have_the_moments_and_the_tails_of_their_distribution() -> None:
+    ops.set_seed(1)
+    x = ops.normal((200_001,)).asnumpy().astype(np.float64)
+    for power, moment in ((1, 0), (2, 1), (3, 0), (4, 3)):
+        assert abs((x**power).mean() - moment) < 4 * math.sqrt(math.prod(range(1, 2 * power, 2)) / len(x))
+    assert 4 < np.abs(x).max() < 6
+    assert abs((np.abs(x) > 1.959964).mean() - 0.05) < 0.002
+    assert abs(np.corrcoef(x[:-1:2], x[1::2])[0, 1]) < 0.01
 
 
 # --- dropout ----------------------------------------------------------------------------------------------------------
@@ -170,6 +191,8 @@ def test_bernoullis_probability():
 def test_what_random_operations_refuse():
     with pytest.raises(ArgumentError, match=r"randint: high=2 is not above low=2"):
         ops.randint(2, 2, (3,))
+    with pytest.raises(ArgumentError, match=r"randint: numbers from low=0 up to high=18446744073709551616 do not fit"):
+        ops.randint(0, 2**64, (3,))
     with pytest.raises(ArgumentError, match="uniform: draws float32 or float64, not Float16"):
         ops.uniform((2,), dtype=ms.float16)
     with pytest.raises(ArgumentError, match=r"normal: shape is an integer, not 2\.5"):

@@ -9,7 +9,7 @@ import pytest
 from interpreting import as_python
 
 from snncell import Parameter, Tensor, grad, jit, nn, ops
-from snncell.compiler import fused, plan
+from snncell.compiler import fused, launches
 from snncell.tape import structure
 
 RNG = np.random.default_rng(0)
@@ -40,7 +40,7 @@ def looped(f, init, xs, reverse=False):
 def plainly():
     """Kernels that are built in the body run as plain Python: many bodies, and nothing to compile."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (fused, plan):
+        for module in (fused, launches):
             patch.setattr(module, "build", lambda name, source, signature, parallel: as_python(name, source))
         yield
 

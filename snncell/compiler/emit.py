@@ -160,6 +160,7 @@ def pattern_of(value: Value, shape: tuple[int, ...], uniform: bool = False) -> t
 
 
 def joined_shape(pattern: tuple[bool, ...], runs: list[list[int]], sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """The lengths of the joined axes that an operand has; those that it has not are 1."""
     return tuple(n if all(pattern[axis] for axis in run) else 1 for n, run in zip(sizes, runs, strict=True))
 
 

@@ -14,7 +14,8 @@ from typing import Any
 from snncell.compiler.plans import Plans
 from snncell.compiler.program import from_trace, interpret
 from snncell.errors import GradientError
-from snncell.tape.primitive import custom, rebuilt
+from snncell.tape.custom import custom
+from snncell.tape.primitive import rebuilt
 from snncell.tape.state import STATE, TRACING, recording_on, smoothed, tracing_to
 from snncell.tape.tape import Entry, Tape, deposit, sweep, watched
 from snncell.tape.tensor import Tensor, wrap

@@ -7,28 +7,14 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
-import numpy as np
-
-from snncell.compiler.emit import Operand, as_scalar, emit
-from snncell.compiler.fuse import Group, fuse
+from snncell.compiler.fuse import fuse
 from snncell.compiler.graphs import Recorded, pays
+from snncell.compiler.launches import Call, DeviceLaunch, Launch, Slots, moved
 from snncell.compiler.program import Program, last_uses
-from snncell.compiler.threads import THREADS, chunks_of, emit_threads
-from snncell.kernels.build import build
-from snncell.kernels.cuda.build import build as build_for_cuda
-from snncell.kernels.cuda.runtime import runtime
-from snncell.kernels.space import DEVICE, HOST, Space, moved as moved_to
+from snncell.kernels.space import HOST, Space, moved as moved_to
 from snncell.kernels.threads import BLAS
 from snncell.tape.state import EFFECTS, quietly
-from snncell.tape.tracing import Step, Value
-
-
-class Slots(dict[Value, int]):
-    """The place of each Value in the list that a replay works on."""
-
-    def __missing__(self, value: Value) -> int:
-        self[value] = len(self)
-        return self[value]
+from snncell.tape.tracing import Value
 
 
 class Plan:
@@ -143,175 +129,6 @@ class Plan:
     def targets(self) -> dict[Value, int]:
         """The Values whose arrays can be given, with their slots."""
         return {value: slot for launch in self.launches for value, slot in launch.targets().items()}
-
-
-class Launch:
-    """One call of a generated loop."""
-
-    launches = 1
-
-    def __init__(self, group: Group, uniform: dict[Value, Any], slots: Slots, drops: list[int]) -> None:
-        kernel = emit(group, set(uniform))
-        self.group = group
-        self.parallel = kernel.parallel
-        self.name = kernel.name
-        self.sizes = kernel.sizes
-        self.call = build(kernel.name, kernel.source, kernel.signature, kernel.parallel)
-        self.arrays = [_Argument(operand, slots, uniform) for operand in kernel.arrays]
-        self.scalars = [as_scalar(number, dtype) for number, dtype in kernel.scalars]
-        self.outputs = [(slots[o.value], o.shape, o.value.dtype, _reshaped(o)) for o in kernel.outputs]
-        self.drops = drops
-
-    def targets(self) -> dict[Value, int]:
-        """The Values it computes, with their slots."""
-        return {value: output[0] for value, output in zip(self.group.writes, self.outputs, strict=True)}
-
-    def run(self, slots: list[Any], into: dict[int, Any]) -> None:
-        """Fill the output slots."""
-        if into:
-            fresh = [into[s].reshape(n) if s in into else HOST.empty(n, dtype) for s, n, dtype, _ in self.outputs]
-        else:
-            fresh = [HOST.empty(shape, dtype) for _, shape, dtype, _ in self.outputs]
-        self.call(*self.sizes, *[argument.take(slots) for argument in self.arrays], *self.scalars, *fresh)
-        for (slot, _, _, shape), array in zip(self.outputs, fresh, strict=True):
-            slots[slot] = array if shape is None else array.reshape(shape)
-        for slot in self.drops:
-            slots[slot] = None
-
-
-class DeviceLaunch:
-    """One call of a generated loop on the device, with the calls that join its sums."""
-
-    parallel = True
-
-    @property
-    def launches(self) -> int:
-        """Kernels that it launches."""
-        return len(self.rounds)
-
-    def __init__(self, group: Group, uniform: dict[Value, Any], slots: Slots, drops: list[int]) -> None:
-        kernel = emit_threads(group, set(uniform))
-        self.group = group
-        self.name = kernel.name
-        self.sizes = kernel.sizes
-        self.call = build_for_cuda(kernel.name, kernel.source, kernel.signature)
-        self.arrays = [(slots[o.value], uniform.get(o.value)) for o in kernel.arrays]
-        self.scalars = [dtype.type(as_scalar(number, dtype)) for number, dtype in kernel.scalars]
-        self.outputs = [(slots[o.value], o.value.shape, o.value.dtype) for o in kernel.outputs]
-        self.drops = drops
-        self.sums = kernel.sums
-        self.count = kernel.results
-        self.rounds = chunks_of(kernel.results, kernel.terms) if kernel.sums else [1]
-        if len(self.rounds) > 1:
-            self.join = build_for_cuda(f"join_{kernel.name}", kernel.source, kernel.join)
-
-    def targets(self) -> dict[Value, int]:
-        """The Values it computes, with their slots."""
-        return {value: output[0] for value, output in zip(self.group.writes, self.outputs, strict=True)}
-
-    def run(self, slots: list[Any], into: dict[int, Any], scalars: list[Any] | None = None) -> None:
-        """Fill the output slots; `scalars` take the place of those that the Program has."""
-        fresh = [into[s] if s in into else DEVICE.empty(shape, dtype) for s, shape, dtype in self.outputs]
-        arrays = [slots[s] if fixed is None else _element(slots[s]) for s, fixed in self.arrays]
-        arrays = [DEVICE.contiguous(array) for array in arrays]
-        results = list(fresh)
-        chunks, *later = self.rounds
-        for n in self.sums if later else ():
-            results[n] = DEVICE.empty((chunks * self.count,), fresh[n].dtype)
-        sizes = [*self.sizes, *([chunks] if self.sums else [])]
-        given, taken = [x.argument for x in arrays], [x.argument for x in results]
-        launch, numbers = runtime().launch, self.scalars if scalars is None else scalars
-        launch(self.call, -(-self.count * chunks // THREADS), THREADS, [*sizes, *given, *numbers, *taken])
-        parts = [results[n] for n in self.sums]
-        while later:
-            before, (chunks, *later) = chunks, later
-            made = [DEVICE.empty((chunks * self.count,), x.dtype) for x in parts] if later else []
-            made = made or [fresh[n] for n in self.sums]
-            operands = [x.argument for x in (*parts, *made)]
-            blocks = -(-self.count * chunks // THREADS)
-            launch(self.join, blocks, THREADS, [self.count, before, chunks, *operands])
-            parts = made
-        for (slot, _, _), array in zip(self.outputs, fresh, strict=True):
-            slots[slot] = array
-        for slot in self.drops:
-            slots[slot] = None
-
-
-def _element(array: Any) -> Any:
-    """One element of an array whose elements are all the same."""
-    return array.reshape(-1)[:1]
-
-
-class Call:
-    """One call of an operation that is no loop: a matrix product, a view, a random draw."""
-
-    def __init__(self, group: Group, uniform: dict[Value, Any], slots: Slots, drops: list[int]) -> None:
-        self.group = group
-        (self.step,) = group.steps
-        step: Step = self.step
-        self.given = [(True, slots[x]) if isinstance(x, Value) else (False, x) for x in step.inputs]
-        self.outputs = [slots[value] for value in step.outputs]
-        self.drops = drops
-
-    @property
-    def launches(self) -> int:
-        """Kernels that it launches, about."""
-        return self.step.op.launches(self.step.attrs)
-
-    def targets(self) -> dict[Value, int]:
-        """The Value it computes, with its slot, if the operation can be told where to put it."""
-        return {} if self.step.op.into is None else {self.step.outputs[0]: self.outputs[0]}
-
-    def run(self, slots: list[Any], into: dict[int, Any]) -> None:
-        """Fill the output slots."""
-        arrays = [slots[x] if is_slot else x for is_slot, x in self.given]
-        if into and self.outputs[0] in into and self.step.op.into is not None:
-            out = into[self.outputs[0]]
-            self.step.op.into(out, *arrays)
-        else:
-            out = self.step.op.run_here(arrays, arrays, self.step.attrs)
-        for slot, array in zip(self.outputs, out if self.step.op.multiple else (out,), strict=True):
-            slots[slot] = array
-        for slot in self.drops:
-            slots[slot] = None
-
-
-def moved(launch: Launch | DeviceLaunch | Call) -> int:
-    """Bytes that a launch reads and writes, as far as they go through memory."""
-    inside: int = 0
-    if isinstance(launch, Call):
-        if launch.step.op.view:
-            return 0
-        inside = launch.step.op.moved(launch.step.attrs)
-    written = launch.step.outputs if isinstance(launch, Call) else launch.group.writes
-    values = dict.fromkeys((*launch.group.reads, *written))
-    total: int = inside + sum(math.prod(value.shape) * value.dtype.itemsize for value in values)
-    return total
-
-
-class _Argument:
-    """An array on its way into a loop: contiguous, and in the shape of the joined axes."""
-
-    def __init__(self, operand: Operand, slots: Slots, uniform: dict[Value, Any]) -> None:
-        self.slot = slots[operand.value]
-        self.shape = _reshaped(operand, into=True)
-        constant = uniform.get(operand.value)
-        self.fixed = None if constant is None else np.array(constant[(0,) * constant.ndim]).reshape(operand.shape)
-
-    def take(self, slots: list[Any]) -> Any:
-        if self.fixed is not None:
-            return self.fixed
-        array = slots[self.slot]
-        if not array.flags.c_contiguous:
-            array = np.ascontiguousarray(array)
-        return array if self.shape is None else array.reshape(self.shape)
-
-
-def _reshaped(operand: Operand, into: bool = False) -> tuple[int, ...] | None:
-    """The shape to change to on the way in or out of a kernel, or None where it is the same."""
-    if operand.shape == operand.value.shape:
-        return None
-    return operand.shape if into else operand.value.shape
 
 
 def _is_uniform(array: Any) -> bool:

@@ -6,7 +6,8 @@ from typing import Any
 
 from snncell.compiler.formula import Elementwise, Reduction, compiled_here
 from snncell.compiler.fuse import MAX_STEPS
-from snncell.compiler.plan import Call, DeviceLaunch, Launch, Plan, moved
+from snncell.compiler.launches import Call, DeviceLaunch, Launch, moved
+from snncell.compiler.plan import Plan
 from snncell.compiler.program import by_line
 from snncell.tape.tracing import Step, Value
 

@@ -13,8 +13,9 @@ import numpy as np
 from snncell.compiler.emit import as_scalar
 from snncell.compiler.formula import Elementwise, Reduction
 from snncell.compiler.fuse import Group, loop_shape_of_any
-from snncell.compiler.plan import DeviceLaunch, Slots
+from snncell.compiler.launches import DeviceLaunch, Slots
 from snncell.errors import DeviceError
+from snncell.kernels.cuda.halves import is_half, narrowed, widened
 from snncell.kernels.space import DEVICE
 from snncell.tape.state import TRACING
 from snncell.tape.tracing import Step, Trace, Value
@@ -84,8 +85,6 @@ def _run(self: Elementwise | Reduction, arrays: Sequence[Any], attrs: dict[str, 
 
 def _of_halves(op: Elementwise | Reduction, given: Sequence[Any], attrs: dict[str, Any]) -> Any:
     """The result for float16, computed in float32: as NumPy does it, and a card has no other functions."""
-    from snncell.kernels.cuda.halves import is_half, narrowed, widened
-
     wanted = attrs.get("dtype", _HALF)
     wide = [widened(x) if is_half(x) else as_scalar(x, _HALF) if type(x) in (int, float) else x for x in given]
     result = on_device(op, wide, {**attrs, "dtype": np.dtype(np.float32)} if attrs.get("dtype") == _HALF else attrs)

@@ -10,7 +10,7 @@ import numpy as np
 from snncell import config
 from snncell.errors import DeviceError
 from snncell.kernels import arrays
-from snncell.kernels.cuda import arrays as device_arrays, borrowed
+from snncell.kernels.cuda import arrays as device_arrays, borrowed, functions as functions
 from snncell.kernels.cuda.runtime import IN_USE as IN_USE, runtime
 
 CUDA = 2  # DLPack's number for cards

@@ -10,6 +10,7 @@ import numpy as np
 from snncell import dtype as dtypes
 from snncell.compiler.formula import Elementwise
 from snncell.errors import ArgumentError, DTypeError, ShapeError
+from snncell.kernels.cuda import complexes
 from snncell.tape.primitive import Primitive
 from snncell.tape.state import STATE
 from snncell.tape.tensor import Tensor, stale
@@ -176,12 +177,9 @@ class _Cast(Elementwise):
 
     def on_device(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
         (x,) = arrays
-        if x.dtype.kind != "c" or attrs["dtype"].kind in "cb":
-            return super().on_device(arrays, attrs)
-        from snncell.kernels.cuda import complexes
-
-        part = complexes.real(x)
-        return part if part.dtype == attrs["dtype"] else super().on_device([part], attrs)
+        if x.dtype.kind == "c" and attrs["dtype"].kind not in "cb":
+            x = complexes.real(x)
+        return x if x.dtype == attrs["dtype"] else super().on_device([x], attrs)
 
     def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
         return [(inputs[0].shape, attrs["dtype"])]

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from snncell.errors import ArgumentError, ShapeError
+from snncell.kernels.cuda import windows as on_device
 from snncell.ops import linalg, shape as sh
 from snncell.ops.base import as_float, as_int, as_tensor, primitive, same_dtype
 from snncell.tape.tensor import Tensor
@@ -48,16 +49,12 @@ def _fold(x: Any, shape: Ints, size: Ints, stride: Ints, dilation: Ints) -> Any:
 
 @_windows.def_there
 def _(x: Any, size: Ints, stride: Ints, dilation: Ints) -> Any:
-    from snncell.kernels.cuda import windows
-
-    return windows.windows(x, size, stride, dilation)
+    return on_device.windows(x, size, stride, dilation)
 
 
 @_fold.def_there
 def _(x: Any, shape: Ints, size: Ints, stride: Ints, dilation: Ints) -> Any:
-    from snncell.kernels.cuda import windows
-
-    return windows.fold(x, shape, size, stride, dilation)
+    return on_device.fold(x, shape, size, stride, dilation)
 
 
 @_windows.def_bprop

@@ -12,6 +12,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.errors import ShapeError
+from snncell.kernels.cuda import complexes
 from snncell.ops.base import as_float, as_int, astype, primitive
 from snncell.tape.tensor import Tensor, beside
 
@@ -36,8 +37,6 @@ def _ifft(x: Any) -> Any:
 
 @_fft.def_there
 def _(x: Any) -> Any:
-    from snncell.kernels.cuda import complexes
-
     return complexes.fft(x)
 
 
@@ -48,8 +47,6 @@ def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
 
 @_ifft.def_there
 def _(x: Any) -> Any:
-    from snncell.kernels.cuda import complexes
-
     return complexes.fft(x, inverse=True)
 
 
@@ -70,8 +67,6 @@ def _irfft(x: Any, n: int) -> Any:
 
 @_rfft.def_there
 def _(x: Any) -> Any:
-    from snncell.kernels.cuda import complexes
-
     return complexes.rfft(x)
 
 
@@ -84,8 +79,6 @@ def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
 
 @_irfft.def_there
 def _(x: Any, n: int) -> Any:
-    from snncell.kernels.cuda import complexes
-
     return complexes.irfft(x, n)
 
 
@@ -165,8 +158,6 @@ def _imag(x: Any) -> Any:
 
 @_real.def_there
 def _(x: Any) -> Any:
-    from snncell.kernels.cuda import complexes
-
     return complexes.real(x)
 
 
@@ -177,8 +168,6 @@ def _(_x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
 
 @_imag.def_there
 def _(x: Any) -> Any:
-    from snncell.kernels.cuda import complexes
-
     return complexes.imag(x)
 
 

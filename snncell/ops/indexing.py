@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from snncell.errors import ArgumentError, DTypeError, TensorIndexError
+from snncell.kernels.cuda import gather as lookups, scatter
 from snncell.kernels.space import DEVICE, IN_USE
 from snncell.ops.base import as_axis, as_int, as_tensor, primitive
 from snncell.tape.primitive import Primitive
@@ -159,9 +160,7 @@ _gather = _Lookup("gather", _gathered, _check_gather, 1)
 
 @_gather.def_there
 def _(x: Any, indices: Any, axis: int, only_within: str | None) -> Any:
-    from snncell.kernels.cuda import gather
-
-    return gather.take(x, indices, axis)
+    return lookups.take(x, indices, axis)
 
 
 @primitive
@@ -174,8 +173,6 @@ def _scatter_add(x: Any, indices: Any, axis: int, shape: tuple[int, ...]) -> Any
 
 @_scatter_add.def_there
 def _(x: Any, indices: Any, axis: int, shape: tuple[int, ...]) -> Any:
-    from snncell.kernels.cuda import scatter
-
     return scatter.scatter_add(x, indices, axis, shape)
 
 
@@ -220,13 +217,13 @@ def _picked(x: Any, indices: Any) -> Any:
 
 
 _pick = _Lookup("pick", _picked, _check_pick, 1)
+_pick_known = Primitive("pick", _picked)  # at positions that need no check
 
 
 @_pick.def_there
+@_pick_known.def_there
 def _(x: Any, indices: Any) -> Any:
-    from snncell.kernels.cuda import gather
-
-    return gather.pick(x, indices)
+    return lookups.pick(x, indices)
 
 
 @primitive
@@ -239,24 +236,26 @@ def _place(x: Any, indices: Any, length: int) -> Any:
 
 @_place.def_there
 def _(x: Any, indices: Any, length: int) -> Any:
-    from snncell.kernels.cuda import gather
-
-    return gather.place(x, indices, length)
+    return lookups.place(x, indices, length)
 
 
 @_pick.def_bprop
+@_pick_known.def_bprop
 def _(_x: Tensor, indices: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     return lambda: _place.bind(dout, indices, length=_x.shape[-1]), None
 
 
 @_place.def_bprop
 def _(_x: Tensor, indices: Tensor, _out: Tensor, dout: Tensor, *, length: int) -> Grads:
-    return lambda: _pick.bind(dout, indices), None
+    return lambda: _pick_known.bind(dout, indices), None
 
 
-def pick(x: Tensor, indices: Tensor) -> Tensor:
-    """One element of the last axis for each place: x (..., n), indices (...) -> (...)."""
-    picked: Tensor = _pick.bind(x, indices)
+def pick(x: Tensor, indices: Tensor, known: bool = False) -> Tensor:
+    """One element of the last axis for each place: x (..., n), indices (...) -> (...).
+
+    With `known`, the indices are known to be in range, and nobody waits to see whether they are.
+    """
+    picked: Tensor = (_pick_known if known else _pick).bind(x, indices)
     return picked
 
 
@@ -274,11 +273,9 @@ _one_hot.no_gradient()
 
 @_one_hot.def_there
 def _(indices: Any, depth: int, axis: int, dtype: Any, name: str) -> Any:
-    from snncell.kernels.cuda import gather
-
     order = list(range(indices.ndim))
     order.insert(axis, indices.ndim)
-    return gather.one_hot(indices, depth, dtype).transpose(order)
+    return lookups.one_hot(indices, depth, dtype).transpose(order)
 
 
 def one_hot(indices: Any, depth: int, on_value: Any = 1.0, off_value: Any = 0.0, axis: int = -1) -> Tensor:

@@ -10,6 +10,7 @@ import numpy as np
 
 from snncell.errors import ArgumentError, ShapeError
 from snncell.kernels import products
+from snncell.kernels.cuda import sums
 from snncell.kernels.space import HOST, Space
 from snncell.kernels.threads import BLAS
 from snncell.ops import creation as new, shape as sh
@@ -158,8 +159,6 @@ _einsum = Primitive("einsum", _einsum_evaluate)
 
 @_einsum.def_there
 def _(*arrays: Any, equation: str) -> Any:
-    from snncell.kernels.cuda import sums
-
     return sums.einsum(equation, arrays)
 
 

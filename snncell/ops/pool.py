@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from snncell.errors import ShapeError
+from snncell.kernels.cuda import lines
 from snncell.ops import creation as new, reduce, shape as sh
 from snncell.ops.base import as_float, primitive
 from snncell.ops.conv import padding_of, tuple_of, windows
@@ -42,7 +43,7 @@ def max_pool(
     """The largest element of each window over `count` axes; the gradient goes to the first one that is largest."""
     name = f"max_pool{count}d"
     view = _pool_windows(x, count, kernel_size, stride, pad_mode, padding, dilation, -math.inf, name)
-    return pick(view, _first_largest.bind(view))
+    return pick(view, _first_largest.bind(view), known=True)
 
 
 @primitive
@@ -62,8 +63,6 @@ _first_largest.no_gradient()
 
 @_first_largest.def_there
 def _(x: Any) -> Any:
-    from snncell.kernels.cuda import lines
-
     return lines.argmax(x, x.ndim - 1)
 
 

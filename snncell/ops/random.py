@@ -26,6 +26,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.errors import ArgumentError, ShapeError
+from snncell.kernels.cuda import philox
 from snncell.kernels.space import HOST, IN_USE, moved
 from snncell.ops import elementwise as el, logic as lg, shape as sh
 from snncell.ops.base import as_axes, as_float, as_int, as_shape, astype, primitive
@@ -104,8 +105,6 @@ def _words(key: Any, shape: tuple[int, ...]) -> Any:
 
 
 def _philox() -> Any:
-    from snncell.kernels.cuda import philox
-
     return philox
 
 

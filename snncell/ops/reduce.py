@@ -11,11 +11,12 @@ import numpy as np
 from snncell import dtype as dtypes
 from snncell.compiler.formula import Reduction
 from snncell.errors import DTypeError, ShapeError
+from snncell.kernels.cuda import lines
 from snncell.kernels.scalar import LOOP
 from snncell.kernels.space import DEVICE
 from snncell.ops import creation as new, elementwise as el, logic as lg, shape as sh
 from snncell.ops.base import as_axes, as_axis, as_float, as_number, as_tensor, astype, cast_primitive, primitive
-from snncell.tape.primitive import Composite
+from snncell.tape.custom import Composite
 from snncell.tape.tensor import Tensor, beside
 from snncell.tape.transforms import stop_gradient
 
@@ -209,8 +210,6 @@ def _cumsum(x: Any, axis: int) -> Any:
 
 @_cumsum.def_there
 def _(x: Any, axis: int) -> Any:
-    from snncell.kernels.cuda import lines
-
     return lines.cumsum(x, axis)
 
 
@@ -240,15 +239,11 @@ def _argmin(x: Any, axis: int) -> Any:
 
 @_argmax.def_there
 def _(x: Any, axis: int) -> Any:
-    from snncell.kernels.cuda import lines
-
     return lines.argmax(x, axis)
 
 
 @_argmin.def_there
 def _(x: Any, axis: int) -> Any:
-    from snncell.kernels.cuda import lines
-
     return lines.argmin(x, axis)
 
 

@@ -18,7 +18,6 @@ from snncell.errors import (
     TensorIndexError,
 )
 from snncell.kernels.space import DEVICE, HOST, IN_USE, Space
-from snncell.tape import structure
 from snncell.tape.state import STATE, quietly
 from snncell.tape.tape import Entry, Tape, zeros_of
 from snncell.tape.tensor import Tensor, snapshot, stale, wrap
@@ -251,80 +250,6 @@ def rebuilt(entry: Entry) -> tuple[Tensor, ...]:
     return tracked(entry, entry.outputs)
 
 
-def custom(op: Any, forward: Callable[[], Any], inputs: Sequence[Tensor], attrs: Any = None) -> Any:
-    """Run `forward` unrecorded and note it as one entry, whose reverse is `op.pull`.
-
-    Args:
-        op: what has the reverse: `pull(entry, douts)` gives a gradient for each of `inputs`.
-        forward: gives Tensors in any structure.
-        inputs: the Tensors that the reverse gives gradients for.
-        attrs: kept in the entry for `pull`; the output structure is put beside it.
-    """
-    tape = STATE.tape
-    # A user's forward may draw numbers or write to Parameters at each step; what is made of operations alone does not.
-    if STATE.trace is not None and isinstance(op, Composite) and STATE.trace.outside(inputs):
-        with STATE.trace.stepping_out():
-            return custom(op, forward, inputs, attrs)
-    kept = [snapshot(x) for x in inputs]  # before the forward, which may write to Parameters
-    paused = STATE.paused
-    STATE.tape, STATE.paused = None, paused or tape is not None
-    try:
-        out = forward()
-    finally:
-        STATE.tape, STATE.paused = tape, paused
-    if tape is None or all(x._entry is None for x in inputs):
-        return out
-    leaves, shape_of_out = structure.flatten(out)
-    outputs = [snapshot(leaf)._data for leaf in leaves]
-    entry = Entry(
-        op,
-        (attrs, shape_of_out),
-        [x._entry for x in inputs],
-        [x._index for x in inputs],
-        kept,
-        outputs,
-        [(part.shape, part.dtype) for part in outputs],
-    )
-    tape.add(entry)
-    return structure.unflatten(shape_of_out, tracked(entry, outputs))
-
-
-class Composite:
-    """A function of Tensors with a reverse of its own, which the tape sees as one operation.
-
-    Args:
-        forward: a function of Tensors and keyword attributes, written with operations.
-    """
-
-    def __init__(self, forward: Callable[..., Any]) -> None:
-        self.name = forward.__name__.strip("_")
-        self.forward = forward
-        self.__doc__ = forward.__doc__
-        self.bprop: Callable[..., Sequence[Any]] | None = None
-
-    def def_bprop(self, bprop: Callable[..., Sequence[Any]]) -> Callable[..., Sequence[Any]]:
-        """Give the reverse: `bprop(*inputs, out, dout, **attrs)`, as for a Primitive."""
-        self.bprop = bprop
-        return bprop
-
-    def __call__(self, *inputs: Tensor, **attrs: Any) -> Any:
-        return custom(self, lambda: self.forward(*inputs, **attrs), inputs, attrs)
-
-    def pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
-        """Call the reverse of one entry."""
-        assert self.bprop is not None  # given where the function is defined
-        (dout,), (out,) = douts, rebuilt(entry)
-        return self.bprop(*entry.inputs, out, dout, **entry.attrs[0])
-
-
 def _describe(x: Any) -> str:
     shape = getattr(x, "shape", None)
     return repr(x) if shape is None else f"{np.dtype(x.dtype).name}{list(shape)}"
-
-
-alias = Primitive("alias", lambda x: x)  # the same value in a new place on the tape
-
-
-@alias.def_bprop
-def _alias_bprop(_x: Tensor, _out: Tensor, dout: Tensor) -> Sequence[Tensor]:
-    return (dout,)

@@ -11,8 +11,8 @@ import numpy as np
 from snncell.errors import GradientError, ShapeError
 from snncell.kernels.space import DEVICE, moved
 from snncell.tape import structure
+from snncell.tape.custom import alias
 from snncell.tape.parameter import Parameter
-from snncell.tape.primitive import alias
 from snncell.tape.state import STATE
 from snncell.tape.tape import Entry, Tape, deposit, sweep, zeros_of
 from snncell.tape.tensor import Tensor, snapshot, wrap

@@ -6,16 +6,16 @@ Nothing is computed here and nothing goes to the host but by `host`. NumPy's fun
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from snncell.errors import DeviceError
-from snncell.kernels.cuda import copies, functions
+from snncell.errors import DeviceError, ShapeError, TensorIndexError
+from snncell.kernels.cuda import copies
 from snncell.kernels.cuda.runtime import Block, runtime
+from snncell.kernels.cuda.strides import dense as dense, filled, reshaped
 
 
 class Memory:
@@ -45,6 +45,7 @@ class DeviceArray:
 
     __slots__ = ("__weakref__", "dtype", "memory", "offset", "shape", "strides")
     __hash__ = None  # type: ignore[assignment]
+    rules: ClassVar[dict[Any, Any]] = {}  # NumPy's functions that take these arrays, hung in by `functions.py`
 
     def __init__(self, memory: Any, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any) -> None:
         self.memory = memory
@@ -96,7 +97,7 @@ class DeviceArray:
 
     def __len__(self) -> int:
         if not self.shape:
-            raise TypeError("len() of an array without axes")
+            raise ShapeError("len() of an array without axes.")
         return self.shape[0]
 
     def __repr__(self) -> str:
@@ -112,7 +113,7 @@ class DeviceArray:
         raise refusal(f"np.{ufunc.__name__}")
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        rule = functions.RULES.get(function)
+        rule = self.rules.get(function)
         if rule is None:
             raise refusal(f"np.{function.__name__}")
         return rule(*args, **kwargs)
@@ -130,12 +131,12 @@ class DeviceArray:
             rest = math.prod(n for n in sizes if n != -1)
             sizes = tuple(self.size // max(rest, 1) if n == -1 else n for n in sizes)
         if math.prod(sizes) != self.size:
-            raise ValueError(f"cannot reshape {self.size} elements into shape {sizes}")
+            raise ShapeError(f"cannot reshape {self.size} elements into shape {sizes}.")
         if self.contiguous:
             return self.view(sizes, dense(sizes))
         if self.uniform:
             return self.view(sizes, (0,) * len(sizes))
-        strides = _reshaped(self.shape, self.strides, sizes)
+        strides = reshaped(self.shape, self.strides, sizes)
         return self.view(sizes, strides) if strides is not None else self.copy().reshape(sizes)
 
     def transpose(self, *axes: Any) -> DeviceArray:
@@ -154,7 +155,7 @@ class DeviceArray:
         added = len(shape) - self.ndim
         own = zip(self.shape, self.strides, tuple(shape)[max(added, 0) :], strict=True)
         if added < 0 or any(n not in (1, want) for n, _, want in own):
-            raise ValueError(f"shape {self.shape} does not broadcast to {tuple(shape)}")
+            raise ShapeError(f"shape {self.shape} does not broadcast to {tuple(shape)}.")
         kept = [
             0 if n == 1 and want != 1 else stride
             for n, stride, want in zip(self.shape, self.strides, tuple(shape)[added:], strict=True)
@@ -167,7 +168,7 @@ class DeviceArray:
         strides: list[int] = []
         offset, axis = 0, 0
         items = index if isinstance(index, tuple) else (index,)
-        for item in _filled(items, self.ndim):
+        for item in filled(items, self.ndim):
             if item is None:
                 shape.append(1)
                 strides.append(0)
@@ -180,7 +181,7 @@ class DeviceArray:
                 offset += start * stride if shape[-1] else 0
             elif isinstance(item, (int, np.integer)) and not isinstance(item, bool):
                 if not -length <= item < length:
-                    raise IndexError(f"index {item} is out of bounds for axis {axis} with size {length}")
+                    raise TensorIndexError(f"index {item} is out of bounds for axis {axis} with size {length}.")
                 offset += int(item % length) * stride
             else:
                 raise refusal("indexing by an array")
@@ -209,16 +210,6 @@ class DeviceArray:
         if array.size:
             runtime().download(source.memory.block, source.offset * self.dtype.itemsize, array)
         return array if source.shape == self.shape else np.broadcast_to(array, self.shape)
-
-
-def dense(shape: Sequence[int]) -> tuple[int, ...]:
-    """The strides of elements that lie one after another."""
-    strides: list[int] = []
-    step = 1
-    for length in reversed(shape):
-        strides.append(step)
-        step *= length
-    return tuple(reversed(strides))
 
 
 def empty(shape: Sequence[int], dtype: Any) -> DeviceArray:
@@ -255,48 +246,3 @@ def refusal(what: str) -> DeviceError:
         f"{what} has no rule for arrays on the GPU, and nothing goes to the host by itself. "
         f'Move the Tensor first: x.to("cpu").'
     )
-
-
-def _filled(items: tuple[Any, ...], ndim: int) -> list[Any]:
-    """An index with `...` and missing axes written out as whole slices."""
-    given = sum(item is not None and item is not Ellipsis for item in items)
-    if given > ndim:
-        raise IndexError(f"too many indices: {given} for {ndim} axes")
-    rest = [slice(None)] * (ndim - given)
-    place = next((n for n, item in enumerate(items) if item is Ellipsis), None)
-    if place is None:
-        return [*items, *rest]
-    return [*items[:place], *rest, *items[place + 1 :]]
-
-
-def _reshaped(shape: tuple[int, ...], strides: tuple[int, ...], sizes: tuple[int, ...]) -> tuple[int, ...] | None:
-    """The strides of a reshaped view, or None if there are none: runs of axes are matched by their lengths."""
-    old = [(n, s) for n, s in zip(shape, strides, strict=True) if n != 1]
-    out: list[int] = []
-    position = 0
-    new = 0
-    while new < len(sizes):
-        if sizes[new] == 1:
-            out.append(0)
-            new += 1
-            continue
-        have, want, first_old, first_new = old[position][0], sizes[new], position, new
-        while have != want:
-            if have < want:
-                position += 1
-                have *= old[position][0]
-            else:
-                new += 1
-                want *= sizes[new]
-        run = old[first_old : position + 1]
-        if any(a[1] != b[1] * b[0] for a, b in itertools.pairwise(run)):
-            return None
-        step = run[-1][1]
-        own: list[int] = []
-        for length in reversed(sizes[first_new : new + 1]):
-            own.append(step)
-            step *= length
-        out += reversed(own)
-        position += 1
-        new += 1
-    return tuple(out)

@@ -10,49 +10,15 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from snncell.errors import DeviceError, DeviceMemoryError
+from snncell.errors import DeviceMemoryError
 from snncell.kernels.arrays import Pool
-
-
-class Block:
-    """Memory on the device.
-
-    It is freed when nothing refers to it; give it to `Runtime.release` instead, so that it is used again.
-
-    Args:
-        pointer: its address there.
-        size: its bytes, of which there may be more than were asked for.
-        free: called with the block when it dies; None for memory that somebody else owns.
-        bytes: the memory itself as a NumPy array of bytes, in the simulator.
-        owner: what keeps somebody else's memory alive.
-    """
-
-    __slots__ = ("_free", "bytes", "owner", "pointer", "pool", "size")
-
-    def __init__(
-        self,
-        pointer: int,
-        size: int,
-        free: Callable[[Block], None] | None = None,
-        bytes: Any = None,  # what it holds
-        owner: Any = None,
-    ) -> None:
-        self.pointer = pointer
-        self.size = size
-        self.bytes = bytes
-        self.owner = owner
-        self.pool: Any = None  # where it goes back to
-        self._free = free
-
-    def __del__(self) -> None:
-        if self._free is not None:
-            self._free(self)
-
-    @property
-    def foreign(self) -> bool:
-        """Whether the memory belongs to somebody else."""
-        return self._free is None
-
+from snncell.kernels.cuda.blocks import (
+    Arena,
+    Block as Block,
+    NotRecordable as NotRecordable,
+    OutOfMemory as OutOfMemory,
+    readable,
+)
 
 Place: TypeAlias = tuple[Block, int]  # a block, and how many bytes behind its start
 
@@ -73,36 +39,6 @@ class Matrix(NamedTuple):
     leading: int
     stride: int = 0
     turned: bool = False
-
-
-class NotRecordable(DeviceError):  # noqa: N818 - what is raised is a refusal
-    """What cannot be part of a recording."""
-
-
-class Arena:
-    """Blocks that belong to one recording: they stay where they are as long as it lives.
-
-    Args:
-        allocate: gives a new block.
-    """
-
-    def __init__(self, allocate: Callable[[int], Block]) -> None:
-        self._allocate = allocate
-        self._free: dict[int, list[Block]] = {}
-
-    def take(self, size: int) -> Block:
-        """A block of at least `size` bytes."""
-        blocks = self._free.get(size)
-        return blocks.pop() if blocks else self._allocate(size)
-
-    def give(self, block: Block) -> None:
-        """Keep a block for this recording's next use."""
-        block.pool = None  # while it lies here: it and the arena would keep each other
-        self._free.setdefault(block.size, []).append(block)
-
-
-class OutOfMemory(DeviceMemoryError):  # noqa: N818 - the driver's name
-    """The device has no memory of that size: what `allocate` answers by emptying the pool."""
 
 
 class Runtime:
@@ -195,9 +131,9 @@ class Runtime:
     def _no_room(self, size: int, held: int) -> DeviceMemoryError:
         free, total = self._memory()
         return DeviceMemoryError(
-            f"No memory on {self.name} for an array of {_readable(size)}: live arrays hold {_readable(self.live)}, and "
-            f"freed ones held {_readable(held)}, which was given back first; of the card's {_readable(total)} "
-            f"{_readable(free)} are free. Use a smaller batch or fewer time steps, store the state less often "
+            f"No memory on {self.name} for an array of {readable(size)}: live arrays hold {readable(self.live)}, and "
+            f"freed ones held {readable(held)}, which was given back first; of the card's {readable(total)} "
+            f"{readable(free)} are free. Use a smaller batch or fewer time steps, store the state less often "
             f"(checkpoint_every), or let go of Tensors that are no longer needed."
         )
 
@@ -359,11 +295,3 @@ class Runtime:
 def as_bytes(array: Any) -> Any:
     """The bytes of a C-contiguous NumPy array, not copied."""
     return array.reshape(-1, copy=False).view(np.uint8)
-
-
-def _readable(size: int) -> str:
-    """A number of bytes for people."""
-    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
-        if size >= 1 << power:
-            return f"{size / (1 << power):.1f} {unit}"
-    return f"{size} bytes"

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.kernels.cuda.arrays import DeviceArray, contiguous, dense, empty
+from snncell.kernels.cuda.arrays import DeviceArray, contiguous, dense, empty, zeros
 from snncell.kernels.cuda.runtime import runtime
 from snncell.kernels.space import DEVICE
 
@@ -42,7 +42,7 @@ def irfft(x: DeviceArray, n: int) -> DeviceArray:
     """The real numbers of half a spectrum. What would make them complex is left out, as on the CPU."""
     source = x.copy()
     for place in {0, n // 2} if n % 2 == 0 else {0}:
-        imag(source)[..., place] = 0
+        imag(source)[..., place] = zeros((), _REAL[x.dtype.name])
     return _divided(_transformed("c2r", source, n, n, _REAL[x.dtype.name]), n)
 
 

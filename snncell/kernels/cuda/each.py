@@ -94,6 +94,15 @@ def computed(dtype: Any) -> str:
     return "f4" if dtype.name == "float16" else str(dtype.code)
 
 
+def fill(array: Any, number: Any) -> None:
+    """Put one number into all elements of a contiguous array."""
+    bits, parts = bits_of(array)
+    words = np.array([number], array.dtype).view(bits.dtype).tolist()
+    chosen = "first" if parts == 1 else "(first if i % 2 == 0 else second)"
+    made = kernel(f"fill_{parts}", (*named("first second"), ("out", (bits, True))), f"out[i] = {bits.code}({chosen})")
+    launch(made, array.size * parts, words[0], words[-1], as_bits(array))
+
+
 def around(shape: Sequence[int], axis: int) -> tuple[int, int, int]:
     """The number of elements before an axis, along it, and behind it."""
     return int(np.prod(shape[:axis])), int(shape[axis]), int(np.prod(shape[axis + 1 :]))

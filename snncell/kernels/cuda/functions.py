@@ -6,6 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from snncell.kernels.cuda.arrays import DeviceArray, empty
+from snncell.kernels.cuda.each import fill
+
 
 def broadcast_to(array: Any, shape: Any) -> Any:
     """`np.broadcast_to`: a view."""
@@ -48,8 +51,6 @@ def ndim_of(array: Any) -> Any:
 
 def concatenate(parts: Any, axis: int = 0) -> Any:
     """`np.concatenate`: each part is copied into its place."""
-    from snncell.kernels.cuda.arrays import empty  # it looks functions up here
-
     axis %= parts[0].ndim
     shape = list(parts[0].shape)
     shape[axis] = sum(part.shape[axis] for part in parts)
@@ -64,15 +65,13 @@ def concatenate(parts: Any, axis: int = 0) -> Any:
 
 def pad(array: Any, widths: Any, mode: str = "constant", constant_values: Any = 0) -> Any:
     """`np.pad` with a constant: the elements are copied into a filled array."""
-    from snncell.kernels.cuda.arrays import empty
-
     out = empty([n + before + after for n, (before, after) in zip(array.shape, widths, strict=True)], array.dtype)
-    out[...] = np.array(constant_values, array.dtype)
+    fill(out, constant_values)  # a kernel's argument: nothing waits for the host, and a recording may hold it
     out[tuple(slice(before, before + n) for n, (before, _) in zip(array.shape, widths, strict=True))] = array
     return out
 
 
-RULES: dict[Any, Any] = {
+DeviceArray.rules |= {
     np.broadcast_to: broadcast_to,
     np.flip: flip,
     np.transpose: transpose,

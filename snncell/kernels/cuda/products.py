@@ -40,6 +40,8 @@ def _matrix(array: DeviceArray) -> tuple[Matrix, DeviceArray]:
         flat = array.reshape(-1, rows, columns)
     stride, down, across = flat.strides
     size = array.dtype.itemsize
+    if stride < 0:
+        return _matrix(flat.copy())  # the libraries count forwards
     if (across == 1 or columns == 1) and (down >= columns or rows == 1):
         leading = max(down, columns) if rows > 1 else columns
         return Matrix(flat.memory.block, flat.offset * size, leading, stride), flat

@@ -243,6 +243,7 @@ class Foreign:
         return {"shape": self.array.shape, "strides": strides, "typestr": kind, "data": (pointer, False), "version": 3}
 
 
+@pytest.mark.simulator
 @pytest.mark.parametrize("part", [np.s_[:], np.s_[::-1, 1::2], np.s_[1], np.s_[:0]])
 def test_arrays_of_other_libraries_are_taken_as_they_lie(part: Any) -> None:
     theirs = np.arange(12, dtype=np.float32).reshape(3, 4)[part]

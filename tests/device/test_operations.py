@@ -139,6 +139,8 @@ CASES: dict[str, tuple[Callable[..., Any], Arrays, float]] = {
     "a flipped convolution": (lambda x: ops.conv1d(ops.flip(x, 2), x[:, :, :3]), [LONG[:, :9].swapaxes(1, 2)], 1e-12),
     "broadcast batches": (ops.matmul, [rng.standard_normal((3, 1, 2, 4)), rng.standard_normal((2, 4, 2))], 1e-12),
     "complex arithmetic": (lambda x: (x * x + 2j, 1 / x, -x / (x + 1), ops.abs(x)), [COMPLEX], 1e-12),
+    "complex padding": (lambda x: ops.pad(x, (1, 2), value=1.5), [COMPLEX], 0),
+    "padding of bytes": (lambda x: ops.pad(x > 0.0, (1, 2), value=True), [LONG[0, :3]], 0),
     "complex sums": (lambda x: (x.sum(0), x.mean(), x @ x.T), [COMPLEX], 1e-12),
     "complex selection": (lambda x: ops.where(ops.real(x) > 0.0, x, 0), [COMPLEX], 0),
     "complex to others": (lambda x: (x.astype("bool"), x.astype("complex64")), [COMPLEX], 1e-6),
