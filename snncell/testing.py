@@ -71,7 +71,7 @@ def _check_scalar(
     direction = [rng.standard_normal(x.shape) for x in xs]
     analytic = sum(float((g.asnumpy() * v).sum()) for g, v in zip(found, direction, strict=True))
     ahead, behind = (
-        fn(*[Tensor(x.asnumpy() + sign * eps * v) for x, v in zip(xs, direction, strict=True)]).item()
+        fn(*[Tensor(x.asnumpy() + sign * eps * v).to(x.device) for x, v in zip(xs, direction, strict=True)]).item()
         for sign in (1, -1)
     )
     numeric = (ahead - behind) / (2 * eps)
@@ -93,7 +93,7 @@ def _projected(out: Any, rng: Any) -> Tensor:
     leaves = [leaf for leaf in structure.flatten(out)[0] if leaf.dtype.is_float]
     if not leaves:
         raise GradientError("check_grads: the function returned no float Tensor.")
-    parts = [(leaf * Tensor(rng.standard_normal(leaf.shape))).sum() for leaf in leaves]
+    parts = [(leaf * Tensor(rng.standard_normal(leaf.shape)).to(leaf.device)).sum() for leaf in leaves]
     total: Tensor = sum(parts[1:], parts[0])
     return total
 
@@ -129,7 +129,7 @@ def check_bprop(cell: Any, *inputs: Any, rtol: float = 1e-4, atol: float = 1e-6,
     key = present_key()
     with replaying(key):
         out, pull = vjp(cell, *given, weights=weights)
-    douts = [Tensor(rng.standard_normal(leaf.shape)).astype(leaf.dtype) for leaf in _floats(out)]
+    douts = [Tensor(rng.standard_normal(leaf.shape)).to(leaf.device).astype(leaf.dtype) for leaf in _floats(out)]
     seeds = iter(douts)
     full = [next(seeds) if leaf.dtype.is_float else leaf for leaf in structure.flatten(out)[0]]
     found, of_weights = pull(*full)
@@ -211,7 +211,7 @@ def _differences(
             for sign in (1, -1):
                 moved = x.asnumpy().astype(np.float64)
                 moved[index] += sign * eps
-                sides.append(scalar([Tensor(moved) if i == position else y for i, y in enumerate(inputs)]))
+                sides.append(scalar([Tensor(moved).to(x.device) if i == position else y for i, y in enumerate(inputs)]))
             slopes[index] = (sides[0] - sides[1]) / (2 * eps)
         results.append(Tensor(slopes))
     return results

@@ -10,7 +10,7 @@ import pytest
 from test_scan import CASES, Case, close, gradients, looped, scanning
 
 import snncell
-from snncell import Parameter, Tensor, explain, grad, jit, nn, ops, value_and_grad
+from snncell import Parameter, Tensor, explain, grad, jit, nn, ops, surrogate, testing, value_and_grad
 from snncell.compiler import threads
 from snncell.errors import DeviceError
 from snncell.tape import structure
@@ -300,3 +300,11 @@ def test_copies_live_until_they_are_read() -> None:
         jit(lambda s, x, y: ops.scan(lambda c, n: (c + n[0], c * n[1]), s, (x, y)))(u[0], u, v),
         ops.scan(lambda c, n: (c + n[0], c * n[1]), p[0], (p, q)),
     )
+
+
+def test_gradient_checks_follow_the_device() -> None:
+    x = normal(5, dtype=np.float64).to("gpu")
+    testing.check_grads(lambda x: ops.tanh(x) * x, x, order=2)
+    testing.check_bprop(surrogate.Sigmoid(), x)
+    with surrogate.smooth():
+        testing.check_grads(nn.MultiStep(nn.LIFNode(surrogate_function=surrogate.Sigmoid())), normal(3, 2).to("gpu"))
