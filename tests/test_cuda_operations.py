@@ -46,8 +46,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
 
     nothing = SimpleNamespace(launch=lambda *_: None, copy=lambda *_: None)
     monkeypatch.setattr(arrays, "Memory", _Memory)
+    monkeypatch.setattr(each, "build", build)
     for module in (each, copies):
-        monkeypatch.setattr(module, "build", build)
         monkeypatch.setattr(module, "runtime", lambda: nothing)
     caches = each.kernel, windows._fold_kernel
     for cache in caches:

@@ -11,9 +11,10 @@ from snncell import dtype as dtypes
 from snncell.compiler.emit import Statements, as_scalar, cuda_head, join_axes, pattern_of
 from snncell.compiler.obstacles import space_of
 from snncell.compiler.program import leading_to, values_in
-from snncell.compiler.threads import THREADS, load, store
+from snncell.compiler.threads import load, store
 from snncell.kernels.cpu.loops import indent
 from snncell.kernels.cuda.build import build
+from snncell.kernels.cuda.each import THREADS
 from snncell.kernels.cuda.runtime import runtime
 from snncell.kernels.scalar import CUDA
 from snncell.kernels.space import DEVICE

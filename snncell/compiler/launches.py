@@ -9,9 +9,10 @@ import numpy as np
 
 from snncell.compiler.emit import Operand, as_scalar, emit
 from snncell.compiler.fuse import Group
-from snncell.compiler.threads import THREADS, chunks_of, emit_threads
+from snncell.compiler.threads import chunks_of, emit_threads
 from snncell.kernels.build import build
 from snncell.kernels.cuda.build import build as build_for_cuda
+from snncell.kernels.cuda.each import THREADS
 from snncell.kernels.cuda.runtime import runtime
 from snncell.kernels.space import DEVICE, HOST
 from snncell.tape.tracing import Step, Value

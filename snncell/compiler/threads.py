@@ -17,7 +17,6 @@ from snncell.kernels.cpu.loops import Reduced, indent
 from snncell.kernels.scalar import CUDA
 from snncell.tape.tracing import Step, Value
 
-THREADS = 256  # per block
 TERMS = 16  # a sum of fewer is one thread's
 MOST_CHUNKS = 256  # that one thread joins; beyond it they are joined in two rounds
 ENOUGH = 1 << 17  # threads that fill a card
