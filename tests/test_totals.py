@@ -100,6 +100,23 @@ def test_a_loss_of_each_step_is_multiplied_for_each() -> None:
     assert set(found) == {T * B * N * 4}
 
 
+def test_sums_of_float16_are_not_taken_early() -> None:
+    x, w = (Tensor(np.full(shape, value, np.float16)) for shape, value in (((1000, 2, 3), 100.0), ((3, 2), 1e-4)))
+    total = jit(lambda x, w: ops.matmul(x, w).sum(0))(x, w).asnumpy()
+    assert np.isfinite(total).all()
+    np.testing.assert_allclose(total, 30.0, rtol=0.1)
+
+
+def test_a_deep_chain_is_neither_recursion_nor_quadratic() -> None:
+    def deep(x: Tensor, w: Tensor) -> Any:
+        for _ in range(400):
+            x = ops.matmul(x, w)
+        return x.sum(0)
+
+    x, w = array(3, 2, 4) * 1e-3, Tensor(np.eye(4) * 1.001)
+    np.testing.assert_allclose(jit(deep)(x, w).asnumpy(), deep(x, w).asnumpy(), rtol=1e-9)
+
+
 def test_one_step_stays_as_it_is() -> None:
     f = EARLY["bias"][0]
     assert rows_multiplied(f, array(1, B, N), W, V, BIAS) == [B * N * 4]

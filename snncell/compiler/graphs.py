@@ -14,7 +14,6 @@ from typing import Any
 
 from snncell.errors import DeviceError
 from snncell.kernels.cuda.arrays import DeviceArray, Memory
-from snncell.kernels.cuda.base import NotRecordable
 from snncell.kernels.cuda.runtime import runtime
 from snncell.kernels.space import DEVICE
 from snncell.tape.parameter import Parameter
@@ -34,6 +33,8 @@ class Lent:
 
     def part(self) -> None:
         """Have a copy from now on."""
+        if self.own is not None:
+            return
         self.own = Memory(self.block.size)
         runtime().copy(self.block, 0, self.own.block, 0, self.block.size)
         self.block = self.own.block
@@ -55,6 +56,10 @@ class Recorded:
         self.runs = 0
         self.reason: str | None = None  # why there is no graph
         self._graph: Any = None
+        self._places: list[DeviceArray] = []
+        self._homes: dict[Parameter, DeviceArray] = {}
+        self._results: list[DeviceArray] = []
+        self._lent: dict[int, Lent] = {}
 
     def replay(self, arrays: Sequence[Any]) -> list[Any]:
         """The results; Parameters are written."""
@@ -62,56 +67,68 @@ class Recorded:
         if self.reason is None and self.runs == 2:
             try:
                 self._record(arrays)
-            except (NotRecordable, DeviceError) as error:
-                self.reason, self._graph = str(error), None
+            except DeviceError as error:
+                self._drop(str(error))
+        if self._graph is not None and runtime().shared:
+            # Another thread may be about to read what is lent: without a graph, arrays never change.
+            self._drop("several threads use the device")
         if self._graph is None:
             results, values = self._run(arrays, [p.value_in(DEVICE) for p in self.read])
             for parameter, value in zip(self.written, values, strict=True):
-                parameter._data = DEVICE.of_its_own(value)
+                parameter.put(value)
             return list(results)
         return self._play(arrays)
+
+    def _drop(self, reason: str) -> None:
+        """Launch plainly from now on."""
+        self.reason, self._graph = reason, None
+        self._places, self._homes, self._results = [], {}, []
 
     def _record(self, arrays: Sequence[Any]) -> None:
         """Run once in memory of its own, so that there is enough of it, and once more to be recorded."""
         device = runtime()
-        given = [_here(x) for x in arrays]
-        held = [_here(p.value_in(DEVICE)) for p in self.read]
+        given = [_argument(n, x) for n, x in enumerate(arrays)]
+        held = [_value(p) for p in self.read]
         arena = device.new_arena()
         with device.allocating_from(arena):
             self._places = [x.copy() for x in given]
             self._homes = {p: x.copy() for p, x in zip(self.read, held, strict=True)}
             for parameter in self.written:
                 if parameter not in self._homes:
-                    self._homes[parameter] = _here(parameter.value_in(DEVICE)).copy()
+                    self._homes[parameter] = _value(parameter).copy()
             self._taken: list[Any] = list(given)
             self._known: dict[Parameter, Any] = dict.fromkeys(self._homes)
 
             def run() -> None:
                 self._results, values = self._run(self._places, [self._homes[p] for p in self.read])
-                homes = {id(home.memory) for home in self._homes.values()}
-                values = [v.copy() if id(v.memory) in homes else v for v in values]  # one may be what another was
+                # A result may be what a Parameter was before, and so may be what another Parameter becomes.
+                homes = {id(self._homes[parameter].memory) for parameter in self.written}
+                self._results, values = (
+                    [x.copy() if id(x.memory) in homes else DEVICE.contiguous(x) for x in found]
+                    for found in (self._results, values)
+                )
                 for parameter, value in zip(self.written, values, strict=True):
                     self._homes[parameter][...] = value
-                self._results = [DEVICE.contiguous(x) for x in self._results]
 
             # The Parameters are overwritten by it, and set again before the graph is played: `_known` says so.
             run()
             self._results = []
             self._graph = device.record(run)
         self._taken = [None] * len(given)
-        self._lent: dict[int, Lent] = {}
 
     def _play(self, arrays: Sequence[Any]) -> list[Any]:
+        # What can be refused is, before anything is changed. The values of an array do not change.
+        given = {n: _argument(n, x) for n, x in enumerate(arrays) if x is not self._taken[n]}
+        values = {p: _value(p) for p in self._homes if p._data is not self._known[p]}
         self._part()
-        for n, array in enumerate(arrays):
-            if array is not self._taken[n]:  # the values of an array do not change
-                self._places[n][...] = _here(array)
-                self._taken[n] = array
-        for parameter, home in self._homes.items():
-            if parameter._data is not self._known[parameter]:
-                home[...] = _here(parameter.value_in(DEVICE))
-                self._known[parameter] = parameter._data
+        for n, array in given.items():
+            self._places[n][...] = array
+            self._taken[n] = arrays[n]
+        for parameter, value in values.items():
+            self._homes[parameter][...] = value
+            self._known[parameter] = parameter._data
         runtime().play(self._graph)
+        self._lent = {}
         for parameter in self.written:
             parameter._data = self._known[parameter] = self._hand_out(self._homes[parameter])
         return [self._hand_out(x) for x in self._results]
@@ -134,11 +151,14 @@ class Recorded:
             # Others than the dict, the list, the loop, this call, and the arrays of Parameters that nobody else has.
             if sys.getrefcount(lent) > 4 + mine.get(id(lent), 0):
                 lent.part()
-        self._lent = {}
 
 
-def _here(array: Any) -> Any:
-    return DEVICE.taken(array, "a Parameter")
+def _argument(n: int, array: Any) -> Any:
+    return DEVICE.taken(array, f"argument {n + 1}")
+
+
+def _value(parameter: Parameter) -> Any:
+    return DEVICE.taken(parameter.value_in(DEVICE), f"Parameter {parameter.name!r}")
 
 
 def pays(launches: int, copied: int) -> bool:

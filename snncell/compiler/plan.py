@@ -11,7 +11,7 @@ from snncell.compiler.fuse import fuse
 from snncell.compiler.graphs import Recorded, pays
 from snncell.compiler.launches import Call, DeviceLaunch, Launch, Slots, moved
 from snncell.compiler.program import Program, last_uses
-from snncell.kernels.space import HOST, Space, moved as moved_to
+from snncell.kernels.space import HOST, IN_USE, Space
 from snncell.kernels.threads import BLAS
 from snncell.tape.state import EFFECTS, quietly
 from snncell.tape.tracing import Value
@@ -30,7 +30,8 @@ class Plan:
         self.program = program
         self.space = space
         slots = Slots()
-        constants = {value: array for array, value in program.constants}
+        # Uniform constants stay so: loops take a single element of them.
+        constants = {value: space.constant(array) for array, value in program.constants}
         uniform = {value: array for value, array in constants.items() if _is_uniform(array)}
         groups = fuse(program)
         self.inputs = [slots[value] for value in program.inputs]
@@ -43,8 +44,7 @@ class Plan:
         self.outputs = [slots[value] for value in program.outputs]
         self.written = [(parameter, slots[value]) for parameter, value in program.written.items()]
         self.multiplies = any(isinstance(launch, Call) and launch.step.op.into for launch in self.launches)
-        # What each constant is in its place. Uniform ones stay what they are: loops take a single element of them.
-        places = {slots[value]: moved_to(array, space) for value, array in constants.items()}
+        places = {slots[value]: array for value, array in constants.items()}
         self._template = [places.get(slot) for slot in range(len(slots))]
         self.graph = self.recorded() if recorded else None
 
@@ -76,12 +76,12 @@ class Plan:
             slots[slot] = array
         for parameter, slot in self.parameters:
             slots[slot] = parameter.value_in(self.space)
-        if self.space is not HOST:
+        if IN_USE:
             self._take_along(slots)
         self._launch(slots, into or {})
         results = [slots[slot] for slot in self.outputs]
         for parameter, slot in self.written:
-            parameter._data = self.space.of_its_own(slots[slot])
+            parameter.put(slots[slot])
         return results
 
     def _launch(self, slots: list[Any], into: dict[int, Any]) -> None:
@@ -116,7 +116,7 @@ class Plan:
         return Recorded(self.computed, [parameter for parameter, _ in self.parameters], written)
 
     def _take_along(self, slots: list[Any]) -> None:
-        """Bring what is single on the host, as an optimiser's counter is, to the device."""
+        """Bring single elements from the other place, as an optimiser's counter may be."""
         for number, slot in enumerate(self.inputs):
             slots[slot] = self.space.taken(slots[slot], f"argument {number + 1}")
         for parameter, slot in self.parameters:

@@ -48,7 +48,8 @@ class Plans:
         if IN_USE or here() is DEVICE:
             constants = [array for array, _ in self.program.constants if space_of(array) is DEVICE]
             parameters = [p._data for p in self.program.parameters if not p.follows]
-            space = self._place([*arrays, *parameters, *constants])
+            written = [p._data for p in self.program.written if not p.follows]
+            space = self._place([*arrays, *parameters, *written, *constants])
         found = self._plans.get(space)
         return self._made(space) if found is None else found
 

@@ -15,7 +15,7 @@ from snncell.kernels.space import DEVICE, HOST, Space
 from snncell.tape.primitive import Primitive, rebuilt
 from snncell.tape.state import EFFECTS, STATE
 from snncell.tape.tape import Entry, zeros_of
-from snncell.tape.tensor import Tensor
+from snncell.tape.tensor import Tensor, beside
 from snncell.tape.tracing import Step, Value
 from snncell.tape.transforms import vjp
 
@@ -30,7 +30,8 @@ def run(
     who: str,
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Trace `f`, and run it over the sequences: the last state, and the collected results."""
-    body, written = trace_body(f, carry, xs, backwards, who)
+    with beside(*carry, *xs):  # what the body makes is where its operands are
+        body, written = trace_body(f, carry, xs, backwards, who)
     every = every if body.carry else None  # without states there is nothing to store
     if STATE.trace is None:
         for parameter in written:
@@ -140,7 +141,8 @@ class Scan(Primitive):
         results = len(body.outs)
         if self.segments is not None:
             return self._pull_whole(entry, douts)
-        reverse = body.reverse([dout is not None for dout in douts[:results]])
+        with beside(*entry.inputs):
+            reverse = body.reverse([dout is not None for dout in douts[:results]])
         first, last = len(body.carry), len(body.carry) + len(body.xs)
         stored = outs[results:] if self.every else outs[first + self.given : first + self.given + len(body.kept or ())]
         later = first + len(body.ys)  # from here on, outputs are sums

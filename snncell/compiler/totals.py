@@ -15,15 +15,18 @@ from snncell.compiler.program import Program, drop_dead, merge_equal, users_of
 from snncell.tape.primitive import Primitive
 from snncell.tape.tracing import Step, Value
 
+DEPTH = 50  # layers that a sum is taken through at a time
+
 
 def early(program: Program) -> Program:
     """The Program with sums over the first axis taken before products, and products of equal rows taken once."""
-    if not any(step.op.total is not None for step in program.steps):
-        return program
-    found = _Early(program)
-    rewritten = found.rewritten()
-    # A sum that is now in front of a product may be behind another.
-    return early(drop_dead(merge_equal(rewritten))) if found.changed else program
+    while any(step.op.total is not None for step in program.steps):
+        found = _Early(program)
+        rewritten = found.rewritten()
+        if not found.changed:
+            break
+        program = drop_dead(merge_equal(rewritten))  # what is now in front of a product may be behind another
+    return program
 
 
 class _Early:
@@ -61,7 +64,7 @@ class _Early:
     def _sum(self, step: Step) -> Step | None:
         """A sum over time of what comes out of a product, as the product of a sum."""
         op, attrs = step.op, step.attrs
-        if op.repeated is None or 0 not in attrs["axis"] or attrs["keepdims"] or step.inputs[0].dtype.kind != "f":
+        if op.repeated is None or 0 not in attrs["axis"] or attrs["keepdims"] or not _adds_up(step.inputs[0]):
             return None
         total = self._total(step.inputs[0], op, step.line)
         if total is None:
@@ -71,7 +74,7 @@ class _Early:
             return _renamed(self.steps.pop(), step)  # the last that was added makes the total
         return _renamed(Step(op, (total,), {"axis": axes, "keepdims": False}, step.line), step)
 
-    def _total(self, x: Value, op: Primitive, line: str) -> Value | None:
+    def _total(self, x: Value, op: Primitive, line: str, depth: int = 0) -> Value | None:
         """The sum of a sequence over time, if a product can be taken after it, or if all its rows are the same."""
         maker = self.makers.get(x)
         if maker is None or len(x.shape) < 2 or x.shape[0] < 2:
@@ -86,19 +89,21 @@ class _Early:
         if found is not None:
             rows, product = found
             source = rows.inputs[0]
-            given = self._new(op, source, axis=(0,), keepdims=False, line=product.line)
+            given = self._total(source, op, line, depth + 1) if depth < DEPTH else None
+            given = given or self._new(op, source, axis=(0,), keepdims=False, line=product.line)
             flat = self._new(rows.op, given, shape=(math.prod(x.shape[1:-1]), source.shape[-1]), line=rows.line)
             out = self._new(product.op, flat, product.inputs[1], line=product.line, **product.attrs)
             return self._new(maker.op, out, shape=x.shape[1:], line=maker.line)
         if maker.op.additive and not maker.op.view and not maker.attrs and all(_is_float(y) for y in maker.inputs):
-            return self._total_of_terms(x, maker, op, line)
+            return self._total_of_terms(x, maker, op, line, depth)
         return None
 
-    def _total_of_terms(self, x: Value, maker: Step, op: Primitive, line: str) -> Value | None:
+    def _total_of_terms(self, x: Value, maker: Step, op: Primitive, line: str, depth: int) -> Value | None:
         """The sum over time of a sum of one sequence and terms that are the same at every step."""
         assert op.repeated is not None  # the caller's choice
         moving = [y for y in maker.inputs if len(y.shape) == len(x.shape)]
-        total = self._total(moving[0], op, line) if len(moving) == 1 and moving[0].shape == x.shape else None
+        one = len(moving) == 1 and moving[0].shape == x.shape and depth < DEPTH
+        total = self._total(moving[0], op, line, depth + 1) if one else None
         if total is None:
             return None
         terms = [y if y in moving else self._new(op.repeated, y, x.shape[0], line=line) for y in maker.inputs]
@@ -179,7 +184,7 @@ class _Early:
             return None
         found = self._steady_rows(step.inputs[1])
         source = rows.inputs[0]
-        if found is None or source.shape[:-1] != found[1][:-1]:
+        if found is None or source.shape[:-1] != found[1][:-1] or not _adds_up(source):
             return None
         total = self._new(step.op.total, source, axis=(0,), keepdims=False, line=step.line)
         flat = self._new(rows.op, total, shape=(math.prod(source.shape[1:-1]), source.shape[-1]), line=rows.line)
@@ -190,6 +195,11 @@ class _Early:
 def _renamed(new: Step, old: Step) -> Step:
     new.outputs = old.outputs
     return new
+
+
+def _adds_up(x: Value) -> bool:
+    """Whether a sum may be taken early: of float16, it could overflow before a product with small weights."""
+    return bool(x.dtype.kind == "f" and x.dtype.itemsize >= 4)
 
 
 def _is_float(x: Any) -> bool:

@@ -57,6 +57,10 @@ class Space:
         """The array in another dtype, if it is not in that."""
         raise NotImplementedError
 
+    def constant(self, array: Any) -> Any:
+        """A constant of a plan: here, and in memory that stays where it is."""
+        raise NotImplementedError
+
     def of_its_own(self, array: Any) -> Any:
         """The array, or if it is a view that keeps more alive than itself, a copy."""
         raise NotImplementedError
@@ -101,6 +105,9 @@ class _Host(Space):
 
     def cast(self, array: Any, dtype: Any) -> Any:
         return array.astype(dtype, copy=False)
+
+    def constant(self, array: Any) -> Any:
+        return moved(array, self)
 
     def of_its_own(self, array: Any) -> Any:
         owner = array
@@ -151,6 +158,10 @@ class _Device(Space):
     def cast(self, array: Any, dtype: Any) -> Any:
         return array if array.dtype == dtype else self.arithmetic["cast"].on_device([array], {"dtype": dtype})
 
+    def constant(self, array: Any) -> Any:
+        array = moved(array, self)
+        return array.copy() if hasattr(array.memory, "part") else array  # a recording has lent it
+
     def of_its_own(self, array: Any) -> Any:
         whole: bool = array.contiguous and array.memory.block.size <= 2 * array.nbytes + 512
         return array if whole else array.copy()
@@ -161,14 +172,14 @@ class _Device(Space):
     def taken(self, array: Any, what: str) -> Any:
         if not isinstance(array, np.ndarray):
             return array
-        if array.size == 1 or HOST.uniform(array):
+        if array.size <= 1 or HOST.uniform(array):
             return device_arrays.from_host(array)
         raise DeviceError(f'{what} is on the CPU, the others are on the GPU. Move it: .to("gpu"), or the others to it.')
 
     def has(self, data: Any) -> bool:
         """Whether an object of another library has its elements on a card."""
-        if isinstance(data, (np.ndarray, np.generic, float, int, list, tuple)):
-            return False
+        if isinstance(data, (np.ndarray, np.generic, float, int, list, tuple)) or hasattr(data, "_data"):
+            return False  # a Tensor is asked for its own array
         if hasattr(data, "__cuda_array_interface__"):
             return True
         return hasattr(data, "__dlpack_device__") and data.__dlpack_device__()[0] == CUDA

@@ -9,7 +9,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.errors import AssignError, DTypeError, ParameterError, ShapeError, TensorIndexError
-from snncell.kernels.space import HOST, Space, moved, space_called
+from snncell.kernels.space import HOST, Space, moved, space_called, space_of
 from snncell.tape.state import STATE
 from snncell.tape.tape import Entry
 from snncell.tape.tensor import Tensor, snapshot, to_array
@@ -78,6 +78,12 @@ class Parameter(Tensor):
     def value_in(self, space: Space) -> Any:
         """The array that a Program takes for its value in a place: the random state goes where it is asked for."""
         return moved(self._data, space) if self.follows else self._data
+
+    def put(self, array: Any) -> None:
+        """Take what a Program computed as the value: where the value was, but a single element where it comes from."""
+        here, there = space_of(array), space_of(self._data)
+        apart = there is not here and array.size > 1 and not self.follows
+        self._data = moved(array, there) if apart else here.of_its_own(array)
 
     def move(self, device: str) -> None:
         """Put the value on "cpu" or "gpu"."""

@@ -268,15 +268,16 @@ def wrap(data: Any, entry: Entry | None = None, index: int = 0) -> Tensor:
 
 
 def placed(array: np.ndarray[Any, Any]) -> Any:
-    """A new array where Tensors are made at present. The constants of a trace stay on the host."""
-    return array if STATE.trace is not None or here() is HOST else moved(array, here())
+    """A new array where Tensors are made at present. A Program's constants stay on the host: its plans move them."""
+    traced = STATE.trace is not None and not STATE.trace.eager
+    return array if traced or here() is HOST else moved(array, here())
 
 
-def beside(x: Tensor) -> AbstractContextManager[None]:
-    """Make new Tensors where `x` is, in the body."""
-    if isinstance(x._data, np.ndarray) or not IN_USE:
-        return nullcontext() if not IN_USE else settings(space=HOST)
-    return settings(space=DEVICE) if x.device == "gpu" else nullcontext()
+def beside(*tensors: Tensor) -> AbstractContextManager[None]:
+    """Make new Tensors where these are, in the body: on the GPU, if one of them is."""
+    if not IN_USE or not all(hasattr(x._data, "strides") for x in tensors):
+        return nullcontext()
+    return settings(space=DEVICE if any(x.device == "gpu" for x in tensors) else HOST)
 
 
 def snapshot(x: Any) -> Any:

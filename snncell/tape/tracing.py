@@ -112,6 +112,8 @@ class Trace:
         self.written: dict[Parameter, Value] = {}
         self.cells: dict[Any, None] = {}  # Cells that were called: if an attribute changes, the trace is out of date
 
+    eager = False  # whether what it traces is carried out at once, where its operands are
+
     def new_input(self, shape: tuple[int, ...], dtype: Any) -> Tensor:
         """A Tensor that stands for an argument."""
         value = Value(self, shape, dtype)
@@ -206,6 +208,7 @@ class BodyTrace(Trace):
         self.tape = tape
         self.lineage: tuple[Trace, ...] = (self,)
         self.around = (STATE.trace, STATE.tape)
+        self.eager = STATE.trace is None or STATE.trace.eager
         self.places: dict[Value, Tensor] = {}
         self.ambiguous: set[Value] = set()
         self.carried = {p: self.new_input(p.shape, p._data.dtype)._data for p in carried}

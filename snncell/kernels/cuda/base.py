@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -13,12 +12,12 @@ import numpy as np
 from snncell.errors import DeviceMemoryError
 from snncell.kernels.arrays import Pool
 from snncell.kernels.cuda.blocks import (
-    Arena,
     Block as Block,
     NotRecordable as NotRecordable,
     OutOfMemory as OutOfMemory,
     readable,
 )
+from snncell.kernels.cuda.recording import Recorder
 
 Place: TypeAlias = tuple[Block, int]  # a block, and how many bytes behind its start
 
@@ -41,7 +40,7 @@ class Matrix(NamedTuple):
     turned: bool = False
 
 
-class Runtime:
+class Runtime(Recorder):
     """A device: its memory, its one stream (whatever is asked for happens in that order), and its libraries.
 
     Attributes:
@@ -57,10 +56,9 @@ class Runtime:
     lost = False
 
     def __init__(self) -> None:
+        super().__init__()
         self._total = 0
-        self._local = threading.local()  # the arena of each thread that has one
-        self._recording = threading.Lock()
-        self._recorder: int | None = None
+        self._kept: list[Any] = []  # what was let go of while something was recorded
         self._counting = threading.RLock()  # a block may die, and be counted, while this thread counts another
         if hasattr(os, "register_at_fork"):  # before the pool does so: it drops its blocks in the child
             os.register_at_fork(after_in_child=self._in_child)
@@ -68,7 +66,7 @@ class Runtime:
 
     def _in_child(self) -> None:
         self._counting = threading.RLock()  # a thread that the child does not have may have held it
-        self._recording, self._recorder = threading.Lock(), None
+        self._begin_recordings()
 
     # --- memory ---
 
@@ -148,60 +146,24 @@ class Runtime:
         """How many bytes the device has free, and in all."""
         raise NotImplementedError
 
-    # --- recording ---
+    # --- what other libraries share ---
 
-    @contextmanager
-    def allocating_from(self, arena: Arena) -> Iterator[None]:
-        """Take this thread's blocks from `arena` in the body; they go back there."""
-        self._local.arena = arena
-        try:
-            yield
-        finally:
-            self._local.arena = None
-
-    def new_arena(self) -> Arena:
-        """Memory for a recording: while it is made, there must be enough in it."""
-        return Arena(self._new_outside_of_recordings)
-
-    def _new_outside_of_recordings(self, size: int) -> Block:
+    def settle(self, owner: Any) -> None:
+        """Called by what lets go of another library's memory: waits until nothing reads it that was asked for."""
         if self.recording:
-            raise NotRecordable("it needs new memory each time")
-        return self._counted(size)
+            self._kept.append(owner)  # nobody may wait now
+        elif not (self.lost or self._pool.ended):
+            self.synchronize()
 
-    @property
-    def recording(self) -> bool:
-        """Whether what this thread asks for is recorded instead of done."""
-        return self._recorder == threading.get_ident()
-
-    def record(self, run: Callable[[], None]) -> Any:
-        """What `run` asks the device for, to be done by `play` as often as one likes, at the same addresses.
-
-        Raises:
-            NotRecordable: if something of it needs the host in between, or memory of its own.
-        """
-        with self._recording:
-            self._recorder = threading.get_ident()
-            try:
-                return self._recorded(run)
-            finally:
-                self._recorder = None
-
-    def _wait_for_recordings(self) -> None:
-        """Other threads wait while one records: the stream does not tell them apart."""
-        if self._recorder is not None and not self.recording:
-            with self._recording:
-                pass
-
-    def _refuse_to_record(self, what: str) -> None:
+    def settle_all(self, memory: Any) -> None:
+        """Called by what another library had: waits for its streams too, before the memory is used again."""
         if self.recording:
-            raise NotRecordable(what)
+            self._kept.append(memory)
+        elif not (self.lost or self._pool.ended):
+            self._wait_for_all()
 
-    def _recorded(self, run: Callable[[], None]) -> Any:
-        raise NotImplementedError
-
-    def play(self, recording: Any) -> None:
-        """Do what was recorded."""
-        raise NotImplementedError
+    def _wait_for_all(self) -> None:
+        self.synchronize()
 
     # --- copies ---
 

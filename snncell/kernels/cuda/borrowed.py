@@ -17,10 +17,33 @@ from snncell.kernels.cuda.runtime import Block, runtime, simulated
 class _Borrowed:
     """Memory that belongs to another library, in the place of `Memory`."""
 
-    __slots__ = ("__weakref__", "block")
+    __slots__ = ("__weakref__", "block", "device")
 
     def __init__(self, block: Block) -> None:
         self.block = block
+        self.device = runtime()
+
+    def __del__(self) -> None:
+        self.device.settle(self.block.owner)  # its library may use it again at once, on another stream
+
+
+class _Exported:
+    """Memory that another library has, on whose stream it may be read after the last reference is gone."""
+
+    def __init__(self, memory: Any) -> None:
+        self.memory = memory
+        self.device = runtime()
+
+    def __del__(self) -> None:
+        self.device.settle_all(self.memory)
+
+
+def _still(array: DeviceArray) -> DeviceArray:
+    """The array, in memory that stays where it is: what a recording has lent is copied."""
+    part = getattr(array.memory, "part", None)
+    if part is not None:
+        part()
+    return array
 
 
 def adopted(source: Any) -> DeviceArray:
@@ -52,6 +75,7 @@ def adopted(source: Any) -> DeviceArray:
 
 def interface_of(array: DeviceArray) -> dict[str, Any]:
     """The value of `__cuda_array_interface__`."""
+    array = _still(array)
     strides = tuple(step * array.dtype.itemsize for step in array.strides)
     # Numba's simulator has no stream; what it was asked for is done.
     return exchange.interface(array.pointer, array.shape, strides, array.dtype, stream=runtime().stream, readonly=True)
@@ -59,7 +83,8 @@ def interface_of(array: DeviceArray) -> dict[str, Any]:
 
 def capsule_of(array: DeviceArray, stream: int | None) -> Any:
     """A DLPack capsule; the memory is ready when this returns, unless the consumer says that it waits itself."""
+    array = _still(array)
     if exchange.must_wait(stream):
         runtime().synchronize()
     strides = tuple(step * array.dtype.itemsize for step in array.strides)
-    return exchange.capsule_of(array.pointer, array.shape, strides, array.dtype, array.memory)
+    return exchange.capsule_of(array.pointer, array.shape, strides, array.dtype, _Exported(array.memory))

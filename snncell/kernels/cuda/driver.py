@@ -26,6 +26,10 @@ FORKED = (
 )
 
 
+# What puts nothing on the stream: a block may die in a thread that holds a lock which the recording one waits for.
+_ANYTIME = frozenset(("cuMemAlloc", "cuMemFree", "cuMemHostAlloc", "cuEventCreate", "cuGraphDestroy"))
+
+
 class DriverRuntime(Runtime):
     """The first card that the driver shows (CUDA_VISIBLE_DEVICES says which that is)."""
 
@@ -56,11 +60,10 @@ class DriverRuntime(Runtime):
         """Make the card the one of this thread: a thread begins without."""
         if self.lost:
             raise DeviceError(FORKED)
-        if self._recorder is not None:
-            self._wait_for_recordings()
         if not getattr(self._thread, "entered", False):
             self._core.Device(0).set_current()
             self._thread.entered = True
+            self._threads.add(threading.get_ident())
 
     def call(self, name: str, *arguments: Any) -> Any:
         """Call the driver's function `name` on this thread: its result.
@@ -70,7 +73,11 @@ class DriverRuntime(Runtime):
             OutOfMemory: if that is what it says.
         """
         self.enter()
-        status, *values = getattr(self._driver, name)(*arguments)
+        if name in _ANYTIME:
+            status, *values = getattr(self._driver, name)(*arguments)
+        else:
+            with self._recording:  # another thread's call must not become part of a recording
+                status, *values = getattr(self._driver, name)(*arguments)
         if int(status):
             if status == self._driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
                 raise OutOfMemory(f"CUDA: {name} failed: the card has no memory left.")
@@ -126,6 +133,9 @@ class DriverRuntime(Runtime):
         self._refuse_to_record("it waits for the card")
         self.call("cuStreamSynchronize", self.stream)
 
+    def _wait_for_all(self) -> None:
+        self.call("cuCtxSynchronize")
+
     def wait_for(self, stream: int | None) -> None:
         """Wait for another library's stream; 1 and 2 are the two default streams."""
         if stream is not None:
@@ -177,7 +187,8 @@ class DriverRuntime(Runtime):
             else:
                 packed.append(argument)
         try:
-            self._core.launch(self._stream, self._config(grid, threads, shared), kernel, *packed)
+            with self._recording:
+                self._core.launch(self._stream, self._config(grid, threads, shared), kernel, *packed)
         except Exception as error:
             raise DeviceError(
                 f"CUDA: a kernel cannot be launched on {grid} blocks of {threads} threads: {error}"

@@ -109,7 +109,8 @@ class Blas:
             raise DTypeError(f"No products of {name} matrices on the GPU. Convert them to one of: {', '.join(_KINDS)}.")
         if not (sizes[0] and sizes[1] and batch):
             return
-        with self._lock:
+        self._device.enter()
+        with self._device.in_order(), self._lock:
             if self._bindings is None:
                 self._begin()
             cublas = self._bindings
@@ -178,8 +179,8 @@ class Fft:
             return
         name = _TRANSFORMS[kind][double]
         device = self._device
-        with self._lock:
-            device.enter()
+        device.enter()
+        with device.in_order(), self._lock:
             cufft = _library("cufft", "Fourier transforms")
             plan = self._plan(cufft, name, length, batch)
             work = device.allocate(plan.work)
@@ -203,7 +204,7 @@ class Fft:
         plan = self._plans.get(key)
         if plan is None:
             plan = self._plans[key] = self._new_plan(cufft, name, length, batch)
-            if len(self._plans) > PLANS:
+            if len(self._plans) > PLANS and not self._device.recorded:  # a recording may have the oldest
                 self._device.synchronize()  # the oldest may be at work
                 cufft.destroy(self._plans.popitem(last=False)[1].handle)
         self._plans.move_to_end(key)

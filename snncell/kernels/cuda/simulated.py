@@ -41,11 +41,12 @@ def _later(method: _M) -> _M:
 
     @functools.wraps(method)
     def noted(self: Any, *arguments: Any, **options: Any) -> None:
-        self._wait_for_recordings()
-        if self.recording:
-            self._calls.append((method, arguments, options))
-        else:
-            method(self, *arguments, **options)
+        self._threads.add(threading.get_ident())
+        with self._recording:
+            if self.recording:
+                self._calls.append((method, arguments, options))
+            else:
+                method(self, *arguments, **options)
 
     return noted  # type: ignore[return-value]
 

@@ -1,0 +1,89 @@
+"""Recordings of what the device is asked for, to be played as one: CUDA graphs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from snncell.kernels.cuda.blocks import Arena, Block, NotRecordable
+
+
+class Recorder:
+    """The part of a device that records.
+
+    Attributes:
+        recorded: whether there ever was a recording.
+    """
+
+    recorded = False
+
+    def __init__(self) -> None:
+        self._local = threading.local()  # the arena of each thread that has one
+        self._threads: set[int] = set()  # that have used the device
+        self._begin_recordings()
+
+    def _begin_recordings(self) -> None:
+        self._recording = threading.RLock()  # held around whatever is put on the stream, and around a recording
+        self._recorder: int | None = None
+
+    def _counted(self, size: int) -> Block:
+        raise NotImplementedError
+
+    @contextmanager
+    def allocating_from(self, arena: Arena) -> Iterator[None]:
+        """Take this thread's blocks from `arena` in the body; they go back there."""
+        self._local.arena = arena
+        try:
+            yield
+        finally:
+            self._local.arena = None
+
+    def new_arena(self) -> Arena:
+        """Memory for a recording: while it is made, there must be enough in it."""
+        return Arena(self._new_outside_of_recordings)
+
+    def _new_outside_of_recordings(self, size: int) -> Block:
+        if self.recording:
+            raise NotRecordable("it needs new memory each time")
+        return self._counted(size)
+
+    @property
+    def recording(self) -> bool:
+        """Whether what this thread asks for is recorded instead of done."""
+        return self._recorder == threading.get_ident()
+
+    def record(self, run: Callable[[], None]) -> Any:
+        """What `run` asks the device for, to be done by `play` as often as one likes, at the same addresses.
+
+        Raises:
+            NotRecordable: if something of it needs the host in between, or memory of its own.
+        """
+        with self._recording:
+            self._recorder = threading.get_ident()
+            self.recorded = True
+            try:
+                return self._recorded(run)
+            finally:
+                self._recorder = None
+
+    def in_order(self) -> AbstractContextManager[Any]:
+        """Hold the stream: what is asked for in the body is not part of another thread's recording."""
+        return self._recording
+
+    @property
+    def shared(self) -> bool:
+        """Whether more than one thread has used the device."""
+        return len(self._threads) > 1
+
+    def _refuse_to_record(self, what: str) -> None:
+        if self.recording:
+            raise NotRecordable(what)
+
+    def _recorded(self, run: Callable[[], None]) -> Any:
+        raise NotImplementedError
+
+    def play(self, recording: Any) -> None:
+        """Do what was recorded."""
+        raise NotImplementedError

@@ -1,0 +1,143 @@
+"""What a hunt for wrong numbers has found: values that were lent, places that were mixed up, sums that overflowed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from snncell import Parameter, Tensor, grad, jit, nn, ops
+from snncell.errors import DeviceError
+from snncell.kernels.cuda.runtime import runtime
+
+
+@pytest.fixture(autouse=True)
+def recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever can be recorded is, as in a process of one thread."""
+    monkeypatch.setattr("snncell.compiler.plan.pays", lambda launches, copied: True)
+    monkeypatch.setattr(runtime(), "_threads", set())
+
+
+def there(*values: float) -> Tensor:
+    return Tensor(np.array(values, np.float32)).to("gpu")
+
+
+def stepping(p: Parameter) -> Callable[[Tensor], Tensor]:
+    @jit
+    def step(x: Tensor) -> Tensor:
+        p.set_data(p + x)
+        return p.sum()
+
+    return step  # type: ignore[no-any-return]
+
+
+def test_a_result_that_is_the_old_value() -> None:
+    p = Parameter(there(1, 2, 3))
+
+    @jit
+    def f(x: Tensor) -> tuple[Tensor, Tensor]:
+        old = p.value()
+        p.set_data(p + x)
+        return old, old[1:]
+
+    for n in range(5):
+        old, part = f(there(1, 1, 1))
+        np.testing.assert_array_equal(old.asnumpy(), np.array([1, 2, 3]) + n)
+        np.testing.assert_array_equal(part.asnumpy(), np.array([2, 3]) + n)
+
+
+def test_a_constant_that_another_recording_has_lent() -> None:
+    p = Parameter(there(1, 2, 3))
+    train = stepping(p)
+    for _ in range(4):
+        train(there(1, 1, 1))
+    anchor = p.value()
+    penalty = jit(lambda: ops.square(p - anchor).sum())
+    for _ in range(4):
+        assert float(penalty()) == 0.0
+    train(there(1, 1, 1))
+    assert float(penalty()) == 3.0
+
+
+@pytest.mark.simulator
+def test_what_other_libraries_were_given_stays() -> None:
+    f = jit(lambda x: x * 2.0)
+    for _ in range(4):
+        r = f(there(1, 2, 3))
+
+    class Other:
+        def __dlpack__(self, stream: Any = None) -> Any:
+            return r.__dlpack__(stream=stream)
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return r.__dlpack_device__()
+
+    y, address = Tensor(Other()), r.__cuda_array_interface__["data"]
+    f(there(5, 5, 5))
+    np.testing.assert_array_equal(y.asnumpy(), [2, 4, 6])
+    assert r.__cuda_array_interface__["data"] == address
+
+
+def test_a_run_that_was_refused_forgets_nothing() -> None:
+    p = Parameter(there(1, 2, 3))
+    step = stepping(p)
+    for _ in range(4):
+        step(there(1, 1, 1))
+    with pytest.raises(DeviceError, match="argument 1 is on the CPU"):
+        step(Tensor(np.ones(3, np.float32)))
+    held = p.value()
+    step(there(1, 1, 1))
+    np.testing.assert_array_equal(held.asnumpy(), [5, 6, 7])
+    np.testing.assert_array_equal(p.asnumpy(), [6, 7, 8])
+
+
+def test_with_a_second_thread_nothing_is_lent() -> None:
+    p = Parameter(there(1, 2, 3))
+    step = stepping(p)
+    for _ in range(4):
+        step(there(1, 1, 1))
+    thread = threading.Thread(target=lambda: ops.square(there(1, 2)).asnumpy())
+    thread.start()
+    thread.join()
+    values = [p.value() for _ in range(3) if step(there(1, 1, 1)) is not None]
+    for n, value in enumerate(values):
+        np.testing.assert_array_equal(value.asnumpy(), np.array([6, 7, 8]) + n)
+    compiled, leaves = step.lookup((there(1, 1, 1),), {})  # type: ignore[attr-defined]
+    assert compiled.plan([x._data for x in leaves]).graph.reason == "several threads use the device"
+
+
+def test_single_elements_are_taken_along_to_the_host_too() -> None:
+    x, s = Tensor(np.arange(3, dtype=np.float32)), there(2.0)
+    np.testing.assert_array_equal(jit(lambda x, s: x * s)(x, s).asnumpy(), [0, 2, 4])
+    np.testing.assert_array_equal(jit(lambda x: x * s)(x).asnumpy(), [0, 2, 4])
+
+
+def test_a_body_may_make_tensors() -> None:
+    init, xs = there(1, 2), Tensor(np.ones((4, 2), np.float32)).to("gpu")
+
+    def f(init: Tensor, xs: Tensor) -> Tensor:
+        return ops.scan(lambda c, x: (c + x + ops.zeros_like(c) + ops.ones((2,)), c), init, xs)[1].sum()  # type: ignore[no-any-return]
+
+    assert float(f(init, xs)) == float(f(init.to("cpu"), xs.to("cpu"))) == float(jit(f)(init, xs))
+    np.testing.assert_array_equal(grad(f)(init, xs).asnumpy(), [4, 4])
+
+
+def test_an_empty_batch_has_a_gradient() -> None:
+    xs = ops.zeros((3, 0, 2)).to("gpu")
+    assert grad(lambda x: nn.MultiStep(nn.LIFNode())(x).sum())(xs).shape == (3, 0, 2)
+
+
+def test_a_parameter_that_is_only_written_stays_on_its_side() -> None:
+    p = Parameter(np.zeros(3, np.float32), requires_grad=False)
+    write = jit(lambda x: ops.assign(p, x * 2.0))
+    for _ in range(3):
+        write(there(1, 2, 3))
+        assert p.device == "cpu"
+        np.testing.assert_array_equal(p.asnumpy(), [2, 4, 6])
+    p.move("gpu")
+    with pytest.raises(DeviceError, match="argument 1 is on the CPU"):
+        write(Tensor([1.0, 2.0, 3.0]))
+    assert p.device == "gpu"
