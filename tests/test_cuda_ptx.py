@@ -112,13 +112,12 @@ def noted() -> list[tuple[str, str, Any]]:
 
 
 @pytest.mark.skipif(not noted(), reason="CUDA_KERNELS=FILE names no kernels that tests/device has noted")
-@pytest.mark.parametrize("capability", CAPABILITIES)
-def test_what_the_simulator_ran_compiles(capability: tuple[int, int]) -> None:
+def test_what_the_simulator_ran_compiles() -> None:
     from snncell.kernels.cuda.build import ptx_of, resources
 
     double = np.dtype("float64"), np.dtype("complex128")
-    found = noted()
-    for name, source, signature in found:
+    capability = 8, 0
+    for name, source, signature in noted():
         ptx = ptx_of(name, source, signature, capability)
         assert f".visible .entry {name}(" in ptx
         kinds = [kind[0] if isinstance(kind, tuple) else kind for kind in signature]
