@@ -33,12 +33,12 @@ def run(
     with beside(*carry, *xs):  # what the body makes is where its operands are
         body, written = trace_body(f, carry, xs, backwards, who)
     every = every if body.carry else None  # without states there is nothing to store
-    if STATE.trace is None:
-        for parameter in written:
-            if parameter.follows:
-                parameter.move("gpu" if any(x.device == "gpu" for x in (*carry, *xs)) else "cpu")
-    states = [*carry, *(p.value() for p in written)]
-    with EFFECTS if written and STATE.trace is None else nullcontext():
+    with EFFECTS if written and STATE.trace is None else nullcontext():  # nobody else draws the same random numbers
+        if STATE.trace is None:
+            for parameter in written:
+                if parameter.follows:
+                    parameter.move("gpu" if any(x.device == "gpu" for x in (*carry, *xs)) else "cpu")
+        states = [*carry, *(p.value() for p in written)]
         scan, outs = _bound(body, [*states, *xs, *body.captured], xs[0].shape[0], every, who)
         for parameter, value in zip(written, outs[len(carry) : len(states)], strict=True):
             parameter.assign(value)

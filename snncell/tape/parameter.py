@@ -12,7 +12,7 @@ from snncell.errors import AssignError, DTypeError, ParameterError, ShapeError, 
 from snncell.kernels.space import HOST, Space, moved, space_called, space_of
 from snncell.tape.state import STATE
 from snncell.tape.tape import Entry
-from snncell.tape.tensor import Tensor, snapshot, to_array
+from snncell.tape.tensor import Tensor, beside, snapshot, to_array
 
 
 class Parameter(Tensor):
@@ -139,7 +139,8 @@ class Parameter(Tensor):
     def clone(self, prefix: str = "") -> Parameter:
         """A copy with a value of its own, named `prefix.name`."""
         name = f"{prefix}.{self.name}" if prefix else self.name
-        return Parameter(self._data, name=name, requires_grad=self.requires_grad)
+        with beside(self):
+            return Parameter(self._data, name=name, requires_grad=self.requires_grad)
 
     def __repr__(self) -> str:
         return (
@@ -153,7 +154,8 @@ class Parameter(Tensor):
         return Parameter, (moved(self._data, HOST), self.name, self.requires_grad)
 
     def __deepcopy__(self, memo: Any) -> Parameter:
-        return Parameter(self._data, self.name, self.requires_grad)
+        with beside(self):
+            return Parameter(self._data, self.name, self.requires_grad)
 
 
 class ParameterTuple(tuple[Parameter, ...]):

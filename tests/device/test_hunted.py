@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import snncell
 from snncell import Parameter, Tensor, grad, jit, nn, ops
 from snncell.errors import DeviceError
 from snncell.kernels.cuda.runtime import runtime
@@ -123,6 +125,16 @@ def test_a_body_may_make_tensors() -> None:
 
     assert float(f(init, xs)) == float(f(init.to("cpu"), xs.to("cpu"))) == float(jit(f)(init, xs))
     np.testing.assert_array_equal(grad(f)(init, xs).asnumpy(), [4, 4])
+
+
+def test_copies_of_parameters_stay_on_their_side() -> None:
+    p, q = Parameter(np.zeros(3, np.float32), name="p"), Parameter(there(1, 2, 3), name="q")
+    assert (copy.deepcopy(q).device, q.clone().device) == ("gpu", "gpu")
+    snncell.set_context(device_target="GPU")
+    try:
+        assert (copy.deepcopy(p).device, p.clone().device) == ("cpu", "cpu")
+    finally:
+        snncell.set_context(device_target="CPU")
 
 
 def test_an_empty_batch_has_a_gradient() -> None:
