@@ -109,8 +109,8 @@ class DeviceLoop:
         used = self._used()
         first, later = [], []
         for d in range(AHEAD):
-            first.append(f"f{d} = {self._turned(f'min({d}, steps - 1)')}")
-            first += [f"y{n}_{d} = {self._row(value, f'f{d}')}" for n, value in used]
+            first.append(f"at{d} = {self._turned(f'min({d}, steps - 1)')}")
+            first += [f"y{n}_{d} = {self._row(value, f'at{d}')}" for n, value in used]
         lines = [f"t = {self._turned('turn')}", f"far = {self._turned(f'min(turn + {AHEAD}, steps - 1)')}"]
         for n, value in used:
             later += [f"r{n} = y{n}_0", *(f"y{n}_{d} = y{n}_{d + 1}" for d in range(AHEAD - 1))]
