@@ -435,3 +435,14 @@ def test_products_of_nothing(plain, batch, inputs, outputs):
 def test_gradients_at_a_constant_inside_of_a_function_that_is_differentiated():
     inner = jit(lambda x: grad(lambda q: (q * q * x[0]).sum())(ops.ones((2, 3))).sum())
     close(grad(inner)(Tensor(np.array([2.0, 3.0]))), Tensor(np.array([12.0, 0.0])))
+
+
+def test_a_device_in_the_process_changes_nothing_on_the_cpu(plain, monkeypatch):
+    """Arrays are then looked at for where they are: also a state that is one number, an element of NumPy's."""
+    monkeypatch.setattr("snncell.kernels.cuda.runtime.IN_USE", [True])
+    for module in ("compiler.plan", "compiler.plans", "compiler.lower", "tape.primitive"):
+        monkeypatch.setattr(f"snncell.{module}.IN_USE", [True])
+    for name in ("a scalar counter", "states of two shapes", "a scalar state as a result", "one state"):
+        case = CASES[name]
+        close(gradients(scanning(checkpoint_every=2), case)(), gradients(looped, case)())
+        close(jit(gradients(scanning(checkpoint_every=3), case))(), gradients(looped, case)())

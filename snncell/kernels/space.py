@@ -13,6 +13,7 @@ from snncell.kernels import arrays
 from snncell.kernels.cuda import arrays as device_arrays, borrowed, functions as functions
 from snncell.kernels.cuda.runtime import IN_USE as IN_USE, runtime
 
+_HOSTS = (np.ndarray, np.generic)  # an element of an array of NumPy's is no array
 CUDA = 2  # DLPack's number for cards
 
 
@@ -119,7 +120,7 @@ class _Host(Space):
         return array.size > 0 and not any(array.strides)
 
     def taken(self, array: Any, what: str) -> Any:
-        if isinstance(array, np.ndarray):
+        if isinstance(array, _HOSTS):
             return array
         if array.uniform:
             return array.host()
@@ -170,8 +171,9 @@ class _Device(Space):
         return bool(array.uniform)
 
     def taken(self, array: Any, what: str) -> Any:
-        if not isinstance(array, np.ndarray):
+        if not isinstance(array, _HOSTS):
             return array
+        array = np.asarray(array)
         if array.size <= 1 or HOST.uniform(array):
             return device_arrays.from_host(array)
         raise DeviceError(f'{what} is on the CPU, the others are on the GPU. Move it: .to("gpu"), or the others to it.')
@@ -208,7 +210,7 @@ config.CHECKS.append(_find_device)
 
 def space_of(array: Any) -> Space:
     """Where an array lives."""
-    return HOST if isinstance(array, np.ndarray) else DEVICE
+    return HOST if isinstance(array, _HOSTS) else DEVICE
 
 
 def space_called(device: Any, who: str) -> Space:
