@@ -71,18 +71,23 @@ class Plan:
             arrays: the inputs.
             into: arrays for some of the `targets`, which are filled instead of new ones.
         """
-        slots = self._template.copy()
-        for slot, array in zip(self.inputs, arrays, strict=True):
-            slots[slot] = array
-        for parameter, slot in self.parameters:
-            slots[slot] = parameter.value_in(self.space)
-        if IN_USE:
-            self._take_along(slots)
+        slots = self._filled(arrays, [parameter.value_in(self.space) for parameter, _ in self.parameters])
         self._launch(slots, into or {})
         results = [slots[slot] for slot in self.outputs]
         for parameter, slot in self.written:
             parameter.put(slots[slot])
         return results
+
+    def _filled(self, arrays: Sequence[Any], values: Sequence[Any]) -> list[Any]:
+        """The slots as a run begins with them: constants, arguments, and the values of Parameters."""
+        slots = self._template.copy()
+        for slot, array in zip(self.inputs, arrays, strict=True):
+            slots[slot] = array
+        for (_, slot), array in zip(self.parameters, values, strict=True):
+            slots[slot] = array
+        if IN_USE:
+            self._take_along(slots)
+        return slots
 
     def _launch(self, slots: list[Any], into: dict[int, Any]) -> None:
         for launch in self.launches:
@@ -90,13 +95,7 @@ class Plan:
 
     def computed(self, arrays: Sequence[Any], values: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         """The outputs, and what is to be written to Parameters, from arguments and the values of Parameters."""
-        slots = self._template.copy()
-        for slot, array in zip(self.inputs, arrays, strict=True):
-            slots[slot] = array
-        for (_, slot), array in zip(self.parameters, values, strict=True):
-            slots[slot] = array
-        if self.space is not HOST:
-            self._take_along(slots)
+        slots = self._filled(arrays, values)
         self._launch(slots, {})
         return [slots[slot] for slot in self.outputs], [slots[slot] for _, slot in self.written]
 

@@ -74,7 +74,7 @@ def _launch(
 
 
 def _run(self: Elementwise | Reduction, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
-    given = [DEVICE.taken(x, f"{self.name}: input {n}") if hasattr(x, "dtype") else x for n, x in enumerate(arrays, 1)]
+    given = DEVICE.operands(arrays, self.name)
     operands = [x for x in given if hasattr(x, "dtype")]
     if any(x.dtype == _HALF for x in operands) or attrs.get("dtype") == _HALF:
         return _of_halves(self, given, attrs)

@@ -10,11 +10,10 @@ import numpy as np
 from snncell import config
 from snncell.errors import DeviceError
 from snncell.kernels import arrays
-from snncell.kernels.cuda import arrays as device_arrays, borrowed, functions as functions
+from snncell.kernels.cuda import arrays as device_arrays, borrowed, exchange, functions as functions
 from snncell.kernels.cuda.runtime import IN_USE as IN_USE, runtime
 
 _HOSTS = (np.ndarray, np.generic)  # an element of an array of NumPy's is no array
-CUDA = 2  # DLPack's number for cards
 
 
 class Space:
@@ -178,13 +177,17 @@ class _Device(Space):
             return device_arrays.from_host(array)
         raise DeviceError(f'{what} is on the CPU, the others are on the GPU. Move it: .to("gpu"), or the others to it.')
 
+    def operands(self, given: Sequence[Any], name: str) -> list[Any]:
+        """What an operation is given, here: single elements are taken along, numbers stay what they are."""
+        return [self.taken(x, f"{name}: input {n}") if hasattr(x, "dtype") else x for n, x in enumerate(given, 1)]
+
     def has(self, data: Any) -> bool:
         """Whether an object of another library has its elements on a card."""
         if isinstance(data, (np.ndarray, np.generic, float, int, list, tuple)) or hasattr(data, "_data"):
             return False  # a Tensor is asked for its own array
         if hasattr(data, "__cuda_array_interface__"):
             return True
-        return hasattr(data, "__dlpack_device__") and data.__dlpack_device__()[0] == CUDA
+        return hasattr(data, "__dlpack_device__") and data.__dlpack_device__()[0] == exchange.CUDA
 
     def adopted(self, data: Any) -> Any:
         """Its array, without a copy."""

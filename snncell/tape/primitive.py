@@ -158,9 +158,7 @@ class Primitive:
 
     def on_device(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
         """Evaluate where some of the arrays are on the GPU: by `def_there`, or by what NumPy's functions are there."""
-        given = [
-            DEVICE.taken(x, f"{self.name}: input {n}") if hasattr(x, "dtype") else x for n, x in enumerate(arrays, 1)
-        ]
+        given = DEVICE.operands(arrays, self.name)
         try:
             return (self.there or self.evaluate)(*given, **attrs)
         except DeviceError as error:
