@@ -43,9 +43,10 @@ def medians(times: dict[str, list[float]]) -> dict[str, float]:
 
 
 def printed(code: str, **environment: str) -> str:
-    """What a fresh process prints for `code`."""
+    """What a fresh process prints for `code`, with modules compiled by Python before, as they are for users."""
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     done = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, **environment}, capture_output=True, text=True
+        [sys.executable, "-c", code], env={**inherited, **environment}, capture_output=True, text=True
     )
     if done.returncode:
         raise RuntimeError(f"A fresh process failed:\n{done.stderr}")

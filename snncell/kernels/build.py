@@ -214,15 +214,19 @@ class _CodeFile:
         """The compiled code for a signature, or None if it is not there or not to be trusted."""
         compiler: Any = importlib.import_module("numba.core.compiler")
 
-        target.refresh()  # without Numba's types and helpers in place, the code that is loaded crashes
+        runtime: Any = importlib.import_module("numba.core.runtime")
+
+        # Compiled code needs the runtime's functions. All else that Numba's own cache sets up first, the rules by which
+        # it types and compiles, is for compiling, which sets it up itself: two thirds of the time of a first call.
+        runtime.rtsys.initialize(target)
         key, path = self._place(signature, target.codegen())
         code = read_sealed(path, key)
-        if code is None:
-            return None
-        try:
-            return compiler.CompileResult._rebuild(target, *pickle.loads(code))
-        except Exception:  # whole and ours, but it names something that has changed under it (another scipy, say)
-            return None
+        # Unpickling fails where it is whole and ours, but names something that has changed under it (another SciPy).
+        with contextlib.suppress(Exception):
+            if code is not None:
+                return compiler.CompileResult._rebuild(target, *pickle.loads(code))
+        policy.import_array_functions()  # Numba compiles now
+        return None
 
     def save_overload(self, signature: Any, result: Any) -> None:
         """Keep what was compiled for a signature, if that is possible."""

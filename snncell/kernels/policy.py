@@ -39,7 +39,6 @@ def compile_kernel(
     """
     numba: Any = importlib.import_module("numba")  # half of `import snncell`'s time, were it imported at the top
 
-    _import_array_functions()
     _choose_threading_layer()
     kernel: Any = numba.njit(  # without a signature: it is compiled when it has its cache
         error_model="numpy",  # 1 / 0 is inf as in NumPy; Python's check for it would stop vectorisation
@@ -52,16 +51,18 @@ def compile_kernel(
     if not numba.config.DISABLE_JIT:
         if cache is not None:
             cache.attach(kernel)
+        else:
+            import_array_functions()
         kernel.compile(tuple(_numba_type(argument) for argument in signature))
         kernel.disable_compile()  # a call with other types is a mistake of ours
     return kernel  # type: ignore[no-any-return]
 
 
-def _import_array_functions() -> None:
-    """Import what Numba needs to compile or load a kernel, without SciPy's linear algebra.
+def import_array_functions() -> None:
+    """Import what Numba needs to compile a kernel, without SciPy's linear algebra.
 
-    Numba imports that only to see whether `np.dot` would work: a tenth of a second, a quarter of what the first call of
-    a kernel from the disk cache takes, for something that no kernel of ours calls. SciPy is there, we depend on it.
+    Numba imports that only to see whether `np.dot` would work: a tenth of a second, for something that no kernel of
+    ours calls. SciPy is there, we depend on it.
     """
     if "numba.np.arraymath" in sys.modules:
         return
