@@ -355,8 +355,8 @@ def test_explain_names_operations_lines_and_launches() -> None:
     assert "loop loop_add_tanh over (15,), one thread" in launches
     assert re.search(r"add tanh +test_jit\.py:\d+: return ops\.tanh\(h \+ 1\.0\)  # explained", launches)
     assert jit(layer).explain(x) == text
-    large = explain(lambda x: x * 2.0, ops.ones((400, 400)))
-    assert "over (160000,), all threads" in large
+    large = explain(lambda x: x * 2.0, ops.ones((800, 800)))
+    assert "over (640000,), all threads" in large
 
 
 @pytest.mark.usefixtures("interpreted")

@@ -15,7 +15,7 @@ from snncell.kernels.products import PART_WORK
 
 pytestmark = pytest.mark.compiled  # without the compiler all loops run on one thread
 
-STEPS, BATCH, INPUTS, HIDDEN, OUTPUTS = 8, 64, 256, 264, 24
+STEPS, BATCH, INPUTS, HIDDEN, OUTPUTS = 8, 256, 256, 264, 24
 RATE = 2e-3
 
 SCRIPT = """

@@ -14,10 +14,11 @@ from types import FunctionType, SimpleNamespace
 from typing import Any, TypeVar
 
 # From this many elements on, a loop of plain arithmetic is run by all threads; a call of exp and the like counts as
-# CALL_COST elements. Measured on two cores as in benchmarks/parallel.py: the break-even lies at 100,000 elements for
-# sums and products, whose loops wait for memory, at 32,000 for exp and at 16,000 for tanh. These are the float32 ones;
-# libm's, for float64, gain from fewer elements on, but one number is enough where the gain is microseconds.
-PARALLEL_SIZE = 131_072
+# CALL_COST elements. On two quiet cores threads are worth it from a quarter of that on (benchmarks/parallel.py: 100,000
+# elements for plain arithmetic, 20,000 for exp), by some tens of microseconds. But each such loop waits for its last
+# thread, milliseconds where other programs want the cores: with the lower number, a small training step beside two of
+# them took 3.2 times as long as by itself, with this one 1.1 to 1.6 times (benchmarks/compiler.py, busy).
+PARALLEL_SIZE = 524_288
 CALL_COST = 5
 
 _F = TypeVar("_F", bound=Callable[..., Any])
