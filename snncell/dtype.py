@@ -109,6 +109,11 @@ def scalar_dtype(value: bool | int | float | complex, beside: DType) -> DType:
     return (bool_, int64, float32, promote(complex64, beside))[category]
 
 
+def computed(dtype: Any) -> Any:
+    """The NumPy dtype that generated loops compute in: float16 is a way to store float32."""
+    return float32.dtype if dtype == float16.dtype else dtype
+
+
 def default_of(value: Any) -> DType | None:
     """The dtype that data without one of its own gets: floats are float32, complex numbers complex64."""
     kind = np.asarray(value).dtype.kind

@@ -28,7 +28,7 @@ pytestmark = [
     pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="NUMBA_DISABLE_JIT=1 compiles nothing"),
 ]
 CAPABILITIES = [(7, 5), (8, 0), (9, 0)]
-DTYPES = ["float32", "float64"]
+DTYPES = ["float16", "float32", "float64"]
 
 
 def kernels(f: Any, *inputs: Tensor) -> list[tuple[str, str, Any]]:
@@ -89,8 +89,8 @@ FUNCTIONS: dict[str, Any] = {
 def test_kernels_compile(name: str, dtype: str) -> None:
     from snncell.kernels.cuda.build import ptx_of, resources
 
-    if name in ("IF", "LIF") and dtype == "float64":
-        dtype = "float32"  # their surrogate computes in float32
+    if name in ("IF", "LIF"):
+        dtype = "float32"  # their surrogate computes in it
     x = Tensor(np.ones((3, 4, 5), dtype))
     found = kernels(FUNCTIONS[name](dtype), x)
     assert found

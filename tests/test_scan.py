@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from interpreting import as_python
 
-from snncell import Parameter, Tensor, grad, jit, nn, ops
+from snncell import Parameter, Tensor, explain, grad, jit, nn, ops
 from snncell.compiler import fused, launches
 from snncell.tape import structure
 
@@ -383,3 +383,57 @@ def test_threads_do_not_mix_up_their_steps(plain):
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+# --- float16 ----------------------------------------------------------------------------------------------------------
+
+
+class HalfSpike(nn.Cell):
+    """A surrogate of the test's own."""
+
+    def construct(self, x):
+        return (x > 0.0).astype(x.dtype)
+
+    def bprop(self, x, out, dout):
+        return (dout / ops.square(1.0 + 10.0 * ops.abs(x)),)
+
+
+class HalfAdaptive(nn.Cell):
+    """A neuron with two states, whose threshold no multiple of 1/64 comes near."""
+
+    def __init__(self):
+        super().__init__()
+        self.spike = HalfSpike()
+
+    def construct(self, x, v, a):
+        v = 0.5 * v + x - 0.25 * a
+        s = self.spike(v - 0.603)
+        return s, v * (1.0 - s), 0.5 * a + s
+
+
+def check_float16(device, every):
+    """float16 is how numbers are stored; a loop computes in float32, and is one kernel each way."""
+    net = nn.MultiStep(HalfAdaptive(), return_states=True, checkpoint_every=every)
+    x = np.random.default_rng(0).integers(-20, 90, (9, 3, 4)).astype(np.float16) / 64
+
+    def loss(x):
+        y, (v, a) = net(x)
+        return (y * ops.cos(x)).astype("float32").sum() + (v * a).astype("float32").sum()
+
+    half, wide = Tensor(x).to(device), Tensor(x.astype(np.float32))
+    (y, states), (expected, wide_states) = net(half), net(wide)
+    assert 0 < expected.asnumpy().mean() < 1 and {t.dtype.name for t in (y, *states)} == {"float16"}
+    np.testing.assert_array_equal(y.asnumpy(), expected.asnumpy())
+    for state, other in zip(states, wide_states, strict=True):
+        np.testing.assert_array_equal(state.asnumpy(), other.asnumpy().astype(np.float16))  # rounded once, at the end
+    found, truth = ops.grad(loss)(half), ops.grad(loss)(wide).asnumpy()
+    assert found.dtype == "float16"
+    # The reverse takes what was stored, rounded to 11 bits, through a slope of at most 20 for each unit.
+    np.testing.assert_allclose(found.asnumpy().astype(np.float32), truth, atol=0.01 * np.abs(truth).max())
+    assert str(explain(ops.grad(loss), half)).count("one kernel") == 2
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("every", [None, 4])
+def test_float16_is_stored_and_float32_computed(every):
+    check_float16("cpu", every)

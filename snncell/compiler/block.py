@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from snncell.compiler.emit import Statements, comment_on
+from snncell.compiler.emit import Statements, comment_on, kind_of
 from snncell.compiler.phases import Phase, Shape, Stores
 from snncell.compiler.places import Places
 from snncell.kernels.cpu import loops
@@ -67,7 +67,7 @@ class Block:
     def new(self, value: Value, rows: str = "") -> str:
         """A new array of the block, or `rows` of them."""
         count = f"count{self.of(value)}"
-        return f"np.empty({f'({rows}, {count})' if rows else count}, np.{value.dtype.type.__name__})"
+        return f"np.empty({f'({rows}, {count})' if rows else count}, np.{kind_of(value).dtype.type.__name__})"
 
     def step(
         self, stores: Stores, homes: dict[Value, str], targets: list[str], sequences: list[Value], summed: list[Value]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from snncell import dtype as dtypes
-from snncell.compiler.emit import Statements, as_scalar, cuda_head, join_axes, pattern_of
+from snncell.compiler.emit import Statements, as_scalar, code_of, cuda_head, join_axes, pattern_of
 from snncell.compiler.obstacles import space_of
 from snncell.compiler.program import leading_to, values_in
 from snncell.compiler.threads import load, store
@@ -98,7 +98,7 @@ class DeviceLoop:
         for n, value in enumerate(self.fixed):
             lines.append(f"d{n} = {load(value, f'a{n}', self.place[value])}")
         lines += [f"w{n} = {load(value, f'c{n}', f'i * m{n}')}" for n, value in enumerate(self.carry)]
-        lines += [f"z{n} = {value.dtype.str[1:]}(0)" for n, value in enumerate(self.summed)]
+        lines += [f"z{n} = {code_of(value)}(0)" for n, value in enumerate(self.summed)]
         lines += self._in_segments() if self.segments else self._in_one_go()
         lines += [store(value, f"last{n}", "i", f"w{n}") for n, value in enumerate(self.carry)]
         lines += [store(value, f"q{n}", "i", f"z{n}") for n, value in enumerate(self.summed)]
@@ -164,7 +164,7 @@ class DeviceLoop:
     def _results(self, names: dict[Value, str]) -> list[str]:
         """What a step leaves behind: results, sums, and the states after it."""
         lines = [store(x, f"o{n}", "t * n + i", names[x]) for n, x in enumerate(self.sequences)]
-        lines += [f"z{n} = {x.dtype.str[1:]}(z{n} + {names[x]})" for n, x in enumerate(self.summed)]
+        lines += [f"z{n} = {code_of(x)}(z{n} + {names[x]})" for n, x in enumerate(self.summed)]
         if self.carry:
             targets = ", ".join(f"w{n}" for n in range(len(self.carry)))
             lines.append(f"{targets} = {', '.join(names[value] for value in self.after)}")

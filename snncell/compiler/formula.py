@@ -26,8 +26,8 @@ from snncell.kernels.scalar import LOOP, NUMPY, SLOW
 from snncell.tape.primitive import Primitive
 from snncell.tape.tracing import Value
 
-# What generated loops can hold: Numba has no arithmetic for float16, and complex numbers are left to NumPy.
-COMPILED = frozenset(np.dtype(d.dtype) for d in dtypes.ALL if d.name not in ("float16", "complex64", "complex128"))
+# What generated loops can hold: complex numbers are left to NumPy.
+COMPILED = frozenset(np.dtype(d.dtype) for d in dtypes.ALL if d.name not in ("complex64", "complex128"))
 
 
 _PLACE = re.compile(r"\bOPERAND(\d+)\b")

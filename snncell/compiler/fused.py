@@ -10,7 +10,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.compiler.block import Block
-from snncell.compiler.emit import as_scalar, cost_of, file_head
+from snncell.compiler.emit import as_scalar, cost_of, file_head, kind_of
 from snncell.compiler.obstacles import space_of
 from snncell.compiler.phases import Phase, Stores, phases_of
 from snncell.compiler.program import leading_to, values_in
@@ -20,6 +20,7 @@ from snncell.kernels.build import build
 from snncell.kernels.cpu import loops
 from snncell.kernels.policy import PARALLEL_SIZE
 from snncell.kernels.scalar import ROW_IMPORTS
+from snncell.kernels.space import HOST
 from snncell.tape.tracing import Step, Value
 
 if TYPE_CHECKING:
@@ -198,26 +199,26 @@ class FusedLoop:
         for width, sizes in zip(self.widths, self.block.sizes, strict=True):
             arguments += [width, *sizes]
         for value in self.carry:
-            array, full = _flat(known[value])
+            array, full = _flat(_computed(value, known))
             arguments += [array, full]
         for value in self.rows:
-            arguments += _sequence(known[value], steps)
-        arguments += [np.ascontiguousarray(known[value]).reshape(-1) for value in self.fixed]
+            arguments += _sequence(_computed(value, known), steps)
+        arguments += [np.ascontiguousarray(_computed(value, known)).reshape(-1) for value in self.fixed]
         if self.segments:
-            rows = [np.ascontiguousarray(known[x]) for x in self.segments.carry]
+            rows = [np.ascontiguousarray(_computed(x, known)) for x in self.segments.carry]
             arguments += [x.reshape(len(x), math.prod(x.shape[1:])) for x in rows]
         if self.units:
             results = [ys[value] for value in self.sequences]
             self.kernel(steps)(*arguments, *self.numbers, *last, *results, *sums, *stored)
         return (
-            [x.reshape(value.shape) for value, x in zip(self.carry, last, strict=True)],
-            {value: y.reshape(steps, *value.shape) for value, y in ys.items()},
-            {value: x.reshape(value.shape) for value, x in zip(self.summed, sums, strict=True)},
-            [x.reshape(len(x), *value.shape) for value, x in zip(self.carry, stored, strict=self.storing)],
+            [_stored(value, x) for value, x in zip(self.carry, last, strict=True)],
+            {value: _stored(value, y, steps) for value, y in ys.items()},
+            {value: _stored(value, x) for value, x in zip(self.summed, sums, strict=True)},
+            [_stored(value, x, len(x)) for value, x in zip(self.carry, stored, strict=self.storing)],
         )
 
     def _empty(self, value: Value, *steps: int) -> Any:
-        return empty((*steps, math.prod(value.shape)), value.dtype)
+        return empty((*steps, math.prod(value.shape)), kind_of(value).dtype)
 
     moved = 0  # what is inside stays in the cache
 
@@ -254,7 +255,17 @@ class FusedLoop:
 
 
 def _array(ndim: int) -> Any:
-    return lambda value, writable: (dtypes.BY_NUMPY[value.dtype], ndim, writable)
+    return lambda value, writable: (kind_of(value), ndim, writable)
+
+
+def _computed(value: Value, known: dict[Value, Any]) -> Any:
+    """The array of a Value, in what it is computed as."""
+    return HOST.cast(known[value], kind_of(value).dtype)
+
+
+def _stored(value: Value, array: Any, *steps: int) -> Any:
+    """An array that a kernel has filled, in a Value's shape and dtype."""
+    return HOST.cast(array.reshape((*steps, *value.shape)), value.dtype)
 
 
 def _flat(array: Any) -> tuple[Any, int]:

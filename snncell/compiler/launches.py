@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.compiler.emit import Operand, as_scalar, emit
+from snncell.compiler.emit import Operand, as_scalar, emit, kind_of
 from snncell.compiler.fuse import Group
 from snncell.compiler.threads import chunks_of, emit_threads
 from snncell.kernels.build import build
@@ -40,7 +40,9 @@ class Launch:
         self.call = build(kernel.name, kernel.source, kernel.signature, kernel.parallel)
         self.arrays = [_Argument(operand, slots, uniform) for operand in kernel.arrays]
         self.scalars = [as_scalar(number, dtype) for number, dtype in kernel.scalars]
-        self.outputs = [(slots[o.value], o.shape, o.value.dtype, _reshaped(o)) for o in kernel.outputs]
+        self.outputs = [(slots[o.value], o.shape, kind_of(o.value).dtype, _reshaped(o)) for o in kernel.outputs]
+        # What is only stored as it is, float16, is filled as what it is computed as.
+        self.narrowed = {slots[o.value]: o.value for o in kernel.outputs if o.value.dtype != kind_of(o.value).dtype}
         self.drops = drops
 
     def targets(self) -> dict[Value, int]:
@@ -50,12 +52,19 @@ class Launch:
     def run(self, slots: list[Any], into: dict[int, Any]) -> None:
         """Fill the output slots."""
         if into:
-            fresh = [into[s].reshape(n) if s in into else HOST.empty(n, dtype) for s, n, dtype, _ in self.outputs]
+            fresh = [
+                into[s].reshape(n) if s in into and s not in self.narrowed else HOST.empty(n, dtype)
+                for s, n, dtype, _ in self.outputs
+            ]
         else:
             fresh = [HOST.empty(shape, dtype) for _, shape, dtype, _ in self.outputs]
         self.call(*self.sizes, *[argument.take(slots) for argument in self.arrays], *self.scalars, *fresh)
         for (slot, _, _, shape), array in zip(self.outputs, fresh, strict=True):
             slots[slot] = array if shape is None else array.reshape(shape)
+        for slot, value in self.narrowed.items():
+            out = into[slot] if slot in into else HOST.empty(value.shape, value.dtype)
+            out[...] = slots[slot]
+            slots[slot] = out
         for slot in self.drops:
             slots[slot] = None
 
@@ -81,6 +90,9 @@ class DeviceLaunch:
         self.outputs = [(slots[o.value], o.value.shape, o.value.dtype) for o in kernel.outputs]
         self.drops = drops
         self.sums = kernel.sums
+        # Sums that stay what they are computed as, until they are complete.
+        kinds = {n: kind_of(kernel.outputs[n].value).dtype for n in kernel.sums}
+        self.wide = {n: kind for n, kind in kinds.items() if kind != kernel.outputs[n].value.dtype}
         self.count = kernel.results
         self.rounds = chunks_of(kernel.results, kernel.terms) if kernel.sums else [1]
         if len(self.rounds) > 1:
@@ -95,10 +107,13 @@ class DeviceLaunch:
         fresh = [into[s] if s in into else DEVICE.empty(shape, dtype) for s, shape, dtype in self.outputs]
         arrays = [slots[s] if fixed is None else _element(slots[s]) for s, fixed in self.arrays]
         arrays = [DEVICE.contiguous(array) for array in arrays]
-        results = list(fresh)
+        whole = list(fresh)
+        for n, kind in self.wide.items():
+            whole[n] = DEVICE.empty(fresh[n].shape, kind)
+        results = list(whole)
         chunks, *later = self.rounds
         for n in self.sums if later else ():
-            results[n] = DEVICE.empty((chunks * self.count,), fresh[n].dtype)
+            results[n] = DEVICE.empty((chunks * self.count,), whole[n].dtype)
         sizes = [*self.sizes, *([chunks] if self.sums else [])]
         given, taken = [x.argument for x in arrays], [x.argument for x in results]
         launch, numbers = runtime().launch, self.scalars if scalars is None else scalars
@@ -107,11 +122,13 @@ class DeviceLaunch:
         while later:
             before, (chunks, *later) = chunks, later
             made = [DEVICE.empty((chunks * self.count,), x.dtype) for x in parts] if later else []
-            made = made or [fresh[n] for n in self.sums]
+            made = made or [whole[n] for n in self.sums]
             operands = [x.argument for x in (*parts, *made)]
             blocks = -(-self.count * chunks // THREADS)
             launch(self.join, blocks, THREADS, [self.count, before, chunks, *operands])
             parts = made
+        for n in self.wide:
+            fresh[n][...] = DEVICE.cast(whole[n], fresh[n].dtype)
         for (slot, _, _), array in zip(self.outputs, fresh, strict=True):
             slots[slot] = array
         for slot in self.drops:
@@ -177,12 +194,14 @@ class _Argument:
         self.slot = slots[operand.value]
         self.shape = _reshaped(operand, into=True)
         constant = uniform.get(operand.value)
-        self.fixed = None if constant is None else np.array(constant[(0,) * constant.ndim]).reshape(operand.shape)
+        self.kind = kind_of(operand.value).dtype
+        one = None if constant is None else np.array(constant[(0,) * constant.ndim], self.kind)
+        self.fixed = None if one is None else one.reshape(operand.shape)
 
     def take(self, slots: list[Any]) -> Any:
         if self.fixed is not None:
             return self.fixed
-        array = slots[self.slot]
+        array = HOST.cast(slots[self.slot], self.kind)
         if not array.flags.c_contiguous:
             array = np.ascontiguousarray(array)
         return array if self.shape is None else array.reshape(self.shape)

@@ -7,7 +7,7 @@ sequences by a table of indices that is made once for a block.
 
 from __future__ import annotations
 
-from snncell.compiler.emit import Statements, join_axes, pattern_of
+from snncell.compiler.emit import Statements, join_axes, kind_of, pattern_of
 from snncell.tape.tracing import Value
 
 
@@ -45,7 +45,7 @@ class Places:
         kind, name = self._kind(value), f"d{self.space}_{n}"
         self.elements[value] = name if kind == "one" else f"{name}[i]"
         if kind == "some":
-            self.prepare += self._indices(name, f"np.{value.dtype.type.__name__}", value, f"a{n}[{{0}}]")
+            self.prepare += self._indices(name, f"np.{kind_of(value).dtype.type.__name__}", value, f"a{n}[{{0}}]")
         else:
             own = f"low{self.space}:high{self.space}"
             self.prepare.append(f"{name} = a{n}[{'0' if kind == 'one' else own}]")

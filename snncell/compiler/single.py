@@ -10,17 +10,17 @@ from typing import Any
 
 import numpy as np
 
+from snncell import dtype as dtypes
 from snncell.compiler.emit import as_scalar
 from snncell.compiler.formula import Elementwise, Reduction
 from snncell.compiler.fuse import Group, loop_shape_of_any
 from snncell.compiler.launches import DeviceLaunch, Slots
 from snncell.errors import DeviceError
-from snncell.kernels.cuda.halves import is_half, narrowed, widened
 from snncell.kernels.space import DEVICE
 from snncell.tape.state import TRACING
 from snncell.tape.tracing import Step, Trace, Value
 
-_BOOL, _HALF = np.dtype(bool), np.dtype(np.float16)
+_BOOL = np.dtype(bool)
 MOST = 4096  # launches that are kept
 _launches: dict[Any, tuple[DeviceLaunch, list[tuple[int, Any]]]] = {}
 
@@ -63,7 +63,7 @@ def _launch(
     # One Value for each operand: the same array twice is loaded twice.
     assert given == list(range(len(given)))
     launch = DeviceLaunch(group, {}, slots, [])
-    dtype = op.operand_dtype(inputs) if isinstance(op, Elementwise) else None
+    dtype = dtypes.computed(op.operand_dtype(inputs)) if isinstance(op, Elementwise) else None
     condition = getattr(op, "rule", "") == "select"
     numbers = [
         (place, _BOOL if condition and place == 0 else dtype)
@@ -75,20 +75,10 @@ def _launch(
 
 def _run(self: Elementwise | Reduction, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
     given = DEVICE.operands(arrays, self.name)
-    operands = [x for x in given if hasattr(x, "dtype")]
-    if any(x.dtype == _HALF for x in operands) or attrs.get("dtype") == _HALF:
-        return _of_halves(self, given, attrs)
-    if isinstance(self, Elementwise) and self.of_complex and any(x.dtype.kind == "c" for x in operands):
+    complexes = any(x.dtype.kind == "c" for x in given if hasattr(x, "dtype"))
+    if complexes and isinstance(self, Elementwise) and self.of_complex:
         return on_device(self.of_complex, given, attrs)
     return on_device(self, given, attrs)
-
-
-def _of_halves(op: Elementwise | Reduction, given: Sequence[Any], attrs: dict[str, Any]) -> Any:
-    """The result for float16, computed in float32: as NumPy does it, and a card has no other functions."""
-    wanted = attrs.get("dtype", _HALF)
-    wide = [widened(x) if is_half(x) else as_scalar(x, _HALF) if type(x) in (int, float) else x for x in given]
-    result = on_device(op, wide, {**attrs, "dtype": np.dtype(np.float32)} if attrs.get("dtype") == _HALF else attrs)
-    return narrowed(result) if wanted == _HALF and result.dtype == np.float32 else result
 
 
 Elementwise.on_device = _run  # type: ignore[method-assign]

@@ -10,12 +10,22 @@ import math
 from typing import Any, NamedTuple
 
 from snncell import dtype as dtypes
-from snncell.compiler.emit import Operand, Statements, cuda_head, join_axes, joined_shape, pattern_of
+from snncell.compiler.emit import (
+    Operand,
+    Statements,
+    code_of,
+    cuda_head,
+    join_axes,
+    joined_shape,
+    kind_of,
+    pattern_of,
+    reduced,
+)
 from snncell.compiler.formula import Elementwise, Reduction
 from snncell.compiler.fuse import Group
 from snncell.kernels.cpu.loops import Reduced, indent
 from snncell.kernels.scalar import CUDA
-from snncell.tape.tracing import Step, Value
+from snncell.tape.tracing import Value
 
 TERMS = 16  # a sum of fewer is one thread's
 MOST_CHUNKS = 256  # that one thread joins; beyond it they are joined in two rounds
@@ -73,7 +83,9 @@ def emit_threads(group: Group, uniform: set[Value]) -> Threads:
         if operand.value not in reductions:
             body.lines.append(store(operand.value, f"o{n}", _place(sizes, sizes), body.names[operand.value]))
     sums = [n for n, operand in enumerate(outputs) if operand.value in reductions]
-    joined = [_reduced(reductions[outputs[n].value], body, n) for n in sums]
+    joined = [
+        reduced(f"o{n}", body.names[reductions[outputs[n].value].inputs[0]], reductions[outputs[n].value]) for n in sums
+    ]
 
     name = "cuda_" + "_".join(dict.fromkeys(step.op.name for step in group.steps))[:48]
     axes = range(len(sizes))
@@ -84,14 +96,14 @@ def emit_threads(group: Group, uniform: set[Value]) -> Threads:
     source = f"{cuda_head(group.steps)}\n\ndef {name}({', '.join(arguments)}):\n" + "\n".join(indent(lines)) + "\n"
     if sums:
         source += _join(name, [outputs[n].value for n in sums], joined, kept[-1])
-    of = [dtypes.BY_NUMPY[operand.value.dtype] for operand in (*arrays, *outputs)]
+    parts = [kind_of(outputs[n].value) for n in sums]
+    filled = [kind_of(o.value) if n in sums else dtypes.BY_NUMPY[o.value.dtype] for n, o in enumerate(outputs)]
     signature = (
         *[dtypes.int64] * (len(sizes) + bool(sums)),
-        *[(dtype, False) for dtype in of[: len(arrays)]],
+        *[(dtypes.BY_NUMPY[operand.value.dtype], False) for operand in arrays],
         *[dtypes.BY_NUMPY[dtype] for _, dtype in body.scalars],
-        *[(dtype, True) for dtype in of[len(arrays) :]],
+        *[(dtype, True) for dtype in filled],
     )
-    parts = [dtypes.BY_NUMPY[outputs[n].value.dtype] for n in sums]
     join = (*[dtypes.int64] * 3, *[(dtype, False) for dtype in parts], *[(dtype, True) for dtype in parts])
     count = math.prod(n for n, keep in zip(sizes, kept, strict=True) if keep)
     terms = math.prod(sizes[k] for k in along) if sums else 0
@@ -108,13 +120,25 @@ def chunks_of(count: int, terms: int) -> list[int]:
 
 
 def load(value: Value, array: str, place: str) -> str:
-    """An element of a flat array; booleans are bytes."""
-    return f"{array}[{place}] != 0" if value.dtype.kind == "b" else f"{array}[{place}]"
+    """An element of a flat array, as it is computed with; booleans are bytes."""
+    element = f"{array}[{place}]"
+    if value.dtype.kind == "b":
+        return f"{element} != 0"
+    return element if value.dtype == kind_of(value).dtype else f"{code_of(value)}({element})"
 
 
 def store(value: Value, array: str, place: str, element: str) -> str:
     """The statement that puts an element into a flat array."""
-    return f"{array}[{place}] = " + (f"np.uint8({element})" if value.dtype.kind == "b" else element)
+    if value.dtype.kind == "b":
+        element = f"np.uint8({element})"
+    elif value.dtype != kind_of(value).dtype:
+        element = f"{value.dtype.str[1:]}({element})"
+    return f"{array}[{place}] = {element}"
+
+
+def _store_sum(value: Value, array: str, place: str, element: str) -> str:
+    """The same for a sum or a part of one, which stays what it is computed as."""
+    return store(value, array, place, element) if value.dtype.kind == "b" else f"{array}[{place}] = {element}"
 
 
 def _place(shape: tuple[int, ...], sizes: tuple[int, ...]) -> str:
@@ -145,13 +169,6 @@ def _map(ndim: int, body: list[str]) -> list[str]:
     return ["i = cuda.grid(1)", f"if i < {_product(axes)}:", *indent([*_unrolled("i", axes), *body])]
 
 
-def _reduced(step: Step, body: Statements, number: int) -> Reduced:
-    assert isinstance(step.op, Reduction)  # the caller's choice
-    (term,) = step.inputs
-    code: str = term.dtype.str[1:]
-    return Reduced(f"o{number}", body.names[term], step.op.join, f"{code}({step.op.start(term.dtype)})", code)
-
-
 def _thread(columns: bool, count: str) -> list[str]:
     """Which result a thread works for, `k`, and which part of its terms, `c`: neighbours read neighbours."""
     if columns:
@@ -175,7 +192,7 @@ def _sum(kept: list[bool], body: list[str], sums: list[Reduced], outputs: list[O
     lines = [*_thread(columns, count), "q = k", *_unrolled("q", keep), "r = c"]
     lines += [f"z{n} = {r.start}" for n, r in enumerate(sums)]
     lines += [f"while r < {_product(along)}:", *indent(inner)]
-    lines += [store(values[r.target], r.target, place, f"z{n}") for n, r in enumerate(sums)]
+    lines += [_store_sum(values[r.target], r.target, place, f"z{n}") for n, r in enumerate(sums)]
     return ["i = cuda.grid(1)", f"if i < {count} * chunks:", *indent(lines)]
 
 
@@ -188,7 +205,7 @@ def _join(name: str, values: list[Value], sums: list[Reduced], columns: bool) ->
     lines = [*_thread(columns, "count"), "r = c", *(f"z{n} = {r.start}" for n, r in enumerate(sums))]
     lines += ["while r < parts:", *indent([*inner, "r += chunks"])]
     place = _part(columns, "count", "c", "chunks")
-    lines += [store(value, f"o{n}", place, f"z{n}") for n, value in enumerate(values)]
+    lines += [_store_sum(value, f"o{n}", place, f"z{n}") for n, value in enumerate(values)]
     arguments = [f"{letter}{n}" for letter in "ao" for n in range(len(sums))]
     text = ["i = cuda.grid(1)", "if i < count * chunks:", *indent(lines)]
     return f"\n\ndef join_{name}(count, parts, chunks, {', '.join(arguments)}):\n" + "\n".join(indent(text)) + "\n"

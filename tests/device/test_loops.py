@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_scan import CASES, Case, close, gradients, looped, scanning
+from test_scan import CASES, Case, check_float16, close, gradients, looped, scanning
 
 import snncell
 from snncell import Parameter, Tensor, explain, grad, jit, nn, ops, surrogate, testing, value_and_grad
@@ -57,6 +57,18 @@ def test_sums(many_parts: None, name: str) -> None:
     x = normal(*shape, dtype=np.float64)
     close(jit(f)(x.to("gpu")), f(x))
     close(f(x.to("gpu")), f(x))
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_sums_of_float16_are_rounded_when_they_are_complete(many_parts: None, name: str) -> None:
+    f, shape = SUMS[name]
+    x = normal(*shape, dtype=np.float16)
+    wide = structure.flatten(f(x.astype("float32")))[0]
+    for found in (jit(f)(x.to("gpu")), f(x.to("gpu"))):
+        for there, here in zip(structure.flatten(found)[0], wide, strict=True):
+            assert there.dtype == (here.dtype if here.dtype == "bool" else "float16")
+            # Half a unit in the last place of float16, and what float32 may round differently in another order.
+            np.testing.assert_allclose(there.asnumpy().astype(float), here.asnumpy().astype(float), 5e-4, 1e-5)
 
 
 def test_parts_depend_on_sizes_alone_and_end_in_one(many_parts: None) -> None:
@@ -146,6 +158,11 @@ def test_a_neuron_of_ones_own_is_one_kernel_each_way(every: int | None) -> None:
     close(both(x.to("gpu")), expected, rtol=1e-5, atol=1e-6)
     text = explain(both, x.to("gpu"))
     assert text.count("one kernel on the device, a thread for each of 12 elements") == 2
+
+
+@pytest.mark.parametrize("every", [None, 4])
+def test_float16_is_stored_and_float32_computed(every: int | None) -> None:
+    check_float16("gpu", every)
 
 
 @pytest.mark.parametrize("jitted", [True, False])
