@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -153,3 +155,22 @@ def test_a_parameter_that_is_only_written_stays_on_its_side() -> None:
     with pytest.raises(DeviceError, match="argument 1 is on the CPU"):
         write(Tensor([1.0, 2.0, 3.0]))
     assert p.device == "gpu"
+
+
+def test_what_is_let_go_of_during_a_recording_is_kept_until_it_ends() -> None:
+    class Owner:
+        pass
+
+    device, owner = runtime(), Owner()
+    alive = weakref.ref(owner)
+
+    def run() -> None:
+        nonlocal owner
+        there_is, owner = owner, None  # type: ignore[assignment]
+        device.settle(there_is)
+        del there_is
+        assert alive() is not None  # nobody may wait now
+
+    with contextlib.suppress(DeviceError):  # a card records nothing without a kernel
+        device.record(run)
+    assert alive() is None

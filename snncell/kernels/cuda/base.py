@@ -162,6 +162,11 @@ class Runtime(Recorder):
         elif not (self.lost or self._pool.ended):
             self._wait_for_all()
 
+    def _let_go(self) -> None:
+        kept, self._kept = self._kept, []
+        if kept and not (self.lost or self._pool.ended):
+            self._wait_for_all()
+
     def _wait_for_all(self) -> None:
         self.synchronize()
 
