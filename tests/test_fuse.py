@@ -221,3 +221,43 @@ def test_an_adam_step_costs_at_most_three_loops_for_each_parameter() -> None:
     loops, calls = launches(step, ops.ones((4, 5)), ops.ones((5,)))
     assert loops <= 1 + 3 * 2  # one for the corrections, which are numbers
     assert calls == 0
+
+
+def test_what_is_stored_as_float16_is_used_as_it_is_stored() -> None:
+    def f(x: Tensor) -> list[Tensor]:
+        scaled, third = x * 1024.0, x * 0.3333
+        return [scaled, ops.isfinite(scaled), third, third >= 0.25, x.astype("float16").astype("float32") - x]
+
+    x = Tensor(np.linspace(0.7, 100.0, 2000).astype(np.float16))
+    scaled, finite, third, above, _ = (t.asnumpy() for t in jit(f)(x))
+    np.testing.assert_array_equal(finite, np.isfinite(scaled))
+    assert finite.any() and not finite.all()
+    np.testing.assert_array_equal(above, third >= np.float16(0.25))
+    wide = Tensor(np.array([0.1, 70000.0, 1e-8, -0.0, np.nan], np.float32))
+    np.testing.assert_array_equal(jit(f)(wide)[4].asnumpy(), f(wide)[4].asnumpy())  # what a user converts is rounded
+
+
+@pytest.mark.parametrize("shape", [(400, 1, 64), (1000, 1, 2)])
+def test_sums_of_a_loops_float16_are_rounded_when_they_are_complete(shape: tuple[int, ...]) -> None:
+    x = Tensor((np.zeros(shape) + [50.0, -50.0] * (shape[-1] // 2) + 0.04).astype(np.float16))
+
+    def total(x: Tensor) -> Tensor:
+        def step(c: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+            c = 0.5 * c + x
+            return c, c
+
+        return ops.scan(step, ops.zeros_like(x[0]), x)[1].sum()
+
+    np.testing.assert_allclose(jit(total)(x).item(), total(x.astype("float32")).item(), rtol=5e-4)
+
+
+def test_a_loop_that_goes_step_by_step_adds_up_float16_in_float32() -> None:
+    def loss(x: Tensor, b: Tensor) -> Tensor:
+        def step(c: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+            v = ops.concat(((x * b)[:, 1:], (x * b)[:, :1]), 1)
+            return v, v
+
+        return ops.scan(step, ops.zeros_like(x[0]), x)[1].astype("float32").sum()
+
+    x, b = Tensor(np.full((3000, 2, 3), 0.01, np.float16)), Tensor(np.ones(3, np.float16))
+    np.testing.assert_allclose(grad(loss, 1)(x, b).asnumpy(), 2 * 3000 * float(np.float16(0.01)), rtol=1e-3)

@@ -187,3 +187,17 @@ def test_the_digest_is_that_of_the_files_that_kernels_import() -> None:
     assert mathematics.__file__ is not None and rows.__file__ is not None
     content = Path(mathematics.__file__).read_bytes() + Path(rows.__file__).read_bytes()
     assert library_digest() == hashlib.sha256(content).hexdigest()
+
+
+def test_float16_is_numpys_to_the_bit(numbers: Any) -> None:
+    halves = np.arange(65536, dtype=np.uint16).view(np.float16).astype(np.float32)
+    with np.errstate(all="ignore"):
+        middles = (halves + np.float32(1.00048828125) * halves) / 2  # halfway to the next one, or beside it
+        beside = np.nextafter(middles, np.float32(np.inf))
+        tiny = np.arange(-4000, 4000, dtype=np.float32) * np.float32(2.0**-26)
+        x = np.concatenate([halves, middles, beside, tiny, numbers])
+        expected = x.astype(np.float16).astype(np.float32)
+    found = applied(mathematics.float16_f4, x)
+    np.testing.assert_array_equal(found, expected)
+    number = ~np.isnan(expected)
+    np.testing.assert_array_equal(np.signbit(found[number]), np.signbit(expected[number]))

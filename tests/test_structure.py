@@ -195,6 +195,7 @@ LONG_MODULES = {
     "ops.conv": "convolution and its transpose share windows, folds and paddings",
     "tape.tensor": "one class, with a method for each way to look at an array",
     "nn.optim": "a table of optimisers and schedules",
+    "kernels.cpu.mathematics": "the scalar functions that do not vectorise elsewhere, in both precisions",
 }
 LONG_FUNCTIONS = {
     "ops.conv.conv": "a third of it says what each argument means",

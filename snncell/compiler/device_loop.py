@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from snncell import dtype as dtypes
-from snncell.compiler.emit import Statements, as_scalar, code_of, cuda_head, join_axes, pattern_of
+from snncell.compiler.emit import Statements, as_scalar, code_of, cuda_head, join_axes, kind_of, pattern_of
 from snncell.compiler.obstacles import space_of
 from snncell.compiler.program import leading_to, values_in
 from snncell.compiler.threads import load, store
@@ -101,7 +101,7 @@ class DeviceLoop:
         lines += [f"z{n} = {code_of(value)}(0)" for n, value in enumerate(self.summed)]
         lines += self._in_segments() if self.segments else self._in_one_go()
         lines += [store(value, f"last{n}", "i", f"w{n}") for n, value in enumerate(self.carry)]
-        lines += [store(value, f"q{n}", "i", f"z{n}") for n, value in enumerate(self.summed)]
+        lines += [f"q{n}[i] = z{n}" for n in range(len(self.summed))]
         self._finish(["i = cuda.grid(1)", "if i < n:", *indent(lines)])
 
     def _in_one_go(self) -> list[str]:
@@ -197,8 +197,9 @@ class DeviceLoop:
         arguments += [(f"p{n}", _array(value, False)) for n, value in enumerate(self.stored)]
         arguments += [(name, _array(value, True)) for name, value in zip(kept, self.stored, strict=True)]
         arguments += [(f"s{n}", dtypes.BY_NUMPY[dtype]) for n, (_, dtype) in enumerate(self.scalars)]
-        for letter, values in (("last", self.carry), ("o", self.sequences), ("q", self.summed)):
+        for letter, values in (("last", self.carry), ("o", self.sequences)):
             arguments += [(f"{letter}{n}", _array(value, True)) for n, value in enumerate(values)]
+        arguments += [(f"q{n}", (kind_of(value), True)) for n, value in enumerate(self.summed)]
         if self.storing:
             arguments += [(f"p{n}", _array(value, True)) for n, value in enumerate(self.carry)]
         names = ", ".join(name for name, _ in arguments)
@@ -219,7 +220,7 @@ class DeviceLoop:
         count, every = math.prod(self.shape), self.every or 1
         last = [DEVICE.empty(value.shape, value.dtype) for value in self.carry]
         ys = {value: DEVICE.empty((steps, *value.shape), value.dtype) for value in self.sequences}
-        sums = [DEVICE.empty(value.shape, value.dtype) for value in self.summed]
+        sums = [DEVICE.empty(value.shape, kind_of(value).dtype) for value in self.summed]
         results = [*last, *ys.values(), *sums]
         stored = []
         if self.storing:

@@ -70,6 +70,7 @@ def emit(group: Group, uniform: set[Value]) -> Kernel:
         outputs.append(Operand(value, shape))
 
     body = _Body(len(sizes))
+    body.rounded = group.rounded()
     for number, operand in enumerate(arrays):
         body.load_from(operand, number)
     for step in group.steps:
@@ -189,6 +190,7 @@ class Statements:
         self.lines: list[str] = []
         self.names: dict[Value, str] = {}
         self.scalars: list[tuple[Any, Any]] = [] if scalars is None else scalars
+        self.rounded: set[Value] = set()  # what is used as it is stored, not as it is computed
 
     def load(self, value: Value, element: str) -> None:
         """Give a Value a name that holds an element from outside."""
@@ -206,7 +208,12 @@ class Statements:
         comment = comment_on(step)
         if not self.lines or self.lines[-1] != comment:
             self.lines.append(comment)
-        self.lines.append(f"{name} = {code_of(out)}({step.op.expression(operands, code.str[1:], self.functions)})")
+        result = f"{code_of(out)}({step.op.expression(operands, code.str[1:], self.functions)})"
+        # What a user converts is rounded; else it is when it is stored.
+        converted = code == kind_of(out).dtype and step.op.operand_dtype(step.inputs) != out.dtype
+        if out in self.rounded or (converted and out.dtype != code):
+            result = self.functions[out.dtype.name].format(result)
+        self.lines.append(f"{name} = {result}")
 
     def _scalar(self, number: Any, step: Step, dtype: Any) -> str:
         """A Python number as an argument. Equal numbers do not share one: the source must not depend on values."""

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from snncell import dtype as dtypes
 from snncell.compiler.formula import Elementwise, Reduction, compiled_here
 from snncell.compiler.program import Program
 from snncell.tape.tracing import Step, Value
@@ -31,6 +32,11 @@ class Group:
     def inside(self) -> set[Value]:
         """The Values that the group itself computes."""
         return {value for step in self.steps for value in step.outputs}
+
+    def rounded(self) -> set[Value]:
+        """What is stored with fewer bits than it is computed with, and used in the loop too: as it is stored."""
+        used = {x for step in self.steps for x in step.inputs if isinstance(x, Value)}
+        return {value for value in self.writes if value in used and value.dtype != dtypes.computed(value.dtype)}
 
     def settle(self, used_later: set[Value]) -> None:
         """Fix what comes in from outside and what goes out."""

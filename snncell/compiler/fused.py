@@ -213,7 +213,7 @@ class FusedLoop:
         return (
             [_stored(value, x) for value, x in zip(self.carry, last, strict=True)],
             {value: _stored(value, y, steps) for value, y in ys.items()},
-            {value: _stored(value, x) for value, x in zip(self.summed, sums, strict=True)},
+            {value: x.reshape(value.shape) for value, x in zip(self.summed, sums, strict=True)},
             [_stored(value, x, len(x)) for value, x in zip(self.carry, stored, strict=self.storing)],
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from snncell import dtype as dtypes
 from snncell.compiler.plan import Plan
 from snncell.compiler.program import Program, leading_to
 from snncell.compiler.split import Split, outside_of
@@ -59,7 +60,7 @@ class StepLoop:
         states = [known[value] for value in self.carry]
         space = self.space
         ys = {value: space.empty((steps, *value.shape), value.dtype) for value in self.sequences}
-        totals = {value: space.zeros(value.shape, value.dtype) for value in self.summed}
+        totals = {value: space.zeros(value.shape, dtypes.computed(value.dtype)) for value in self.summed}
         stored: list[Any] = []
         if self.storing:
             count = -(-steps // (self.every or 1))

@@ -74,6 +74,7 @@ def emit_threads(group: Group, uniform: set[Value]) -> Threads:
         outputs.append(Operand(value, shape))
 
     body = Statements(functions=CUDA)
+    body.rounded = group.rounded()
     for n, operand in enumerate(arrays):
         body.load(operand.value, load(operand.value, f"a{n}", _place(operand.shape, sizes)))
     for step in group.steps:

@@ -68,6 +68,7 @@ LOOP: dict[str, str] = {
     "maximum": "({0} if ({0} >= {1}) | ({0} != {0}) else {1})",
     "sign": "({cast}(1) if {0} > {cast}(0) else (-{cast}(1) if {0} < {cast}(0) else {0} + {cast}(0)))",  # NaN stays
     "logical_not": "(not {0})",
+    "float16": "mathematics.float16_f4({0})",  # rounded to one
 }
 
 # The same on CUDA, where the device's own functions are as fast as ours would be. They are cast: in the simulator they
@@ -80,6 +81,7 @@ CUDA: dict[str, str] = {
     **{name: f"{name}_{{cast}}({{0}})" for name in ("floor", "ceil", "rint")},
     "round": "rint_{cast}({0})",
     "conj": "({0}).conjugate()",
+    "float16": "f4(f2({0}))",
 }
 CUDA_IMPORTS = """\
 from math import atan, cos, erf, exp, expm1, log, log1p, sin, sqrt, tanh

@@ -36,6 +36,7 @@ __all__ = [
     "exp_f8",
     "expm1_f4",
     "expm1_f8",
+    "float16_f4",
     "log1p_f4",
     "log1p_f8",
     "log_f4",
@@ -64,6 +65,28 @@ _BIAS_F4 = np.int32(127)
 _HALF = np.int32(1)  # shifted right by it, a number is halved
 _ONE_BITS = np.int64(0x3FF0000000000000)  # float64's 1
 _EXPONENT_BITS = np.int64(0x7FF0000000000000)
+
+
+# --- float16 ----------------------------------------------------------------------------------------------------------
+
+_F2_ODD, _F2_BELOW_HALF, _F2_KEPT = np.int32(13), np.int32(0xFFF), np.int32(-0x2000)  # of the 13 bits that it has not
+_F2_SMALLEST = np.float32(2.0**-14)  # below it, float16's numbers are 2**-24 apart
+_F2_LARGEST = np.float32(65504)
+_F2_PLACE = np.float32(0.75)  # around it, float32's are too
+
+
+@scalar_function
+def float16_f4(x: Any) -> Any:
+    """x rounded to float16, ties to even, as a float32."""
+    x = np.float32(x)
+    bits = x.view(np.int32)
+    odd = np.int32(np.int32(bits >> _F2_ODD) & np.int32(1))
+    rounded = np.int32(np.int32(np.int32(bits + _F2_BELOW_HALF) + odd) & _F2_KEPT).view(np.float32)
+    size = abs(rounded)
+    rounded = rounded * _INFINITY if size > _F2_LARGEST else rounded
+    small = (abs(x) + _F2_PLACE) - _F2_PLACE
+    rounded = rounded if abs(x) >= _F2_SMALLEST else (small if x > _0 else (-small if x < _0 else x))
+    return rounded if x == x else x
 
 
 # --- exponentials -----------------------------------------------------------------------------------------------------
