@@ -1,21 +1,15 @@
-"""Spike functions: 1 above the threshold, with a gradient that a step has not.
-
-Each is a Cell of three methods: `construct` fires at x > 0, `primitive` is a smooth function, and `bprop` multiplies by
-its derivative. A user's own is a class with the same three.
-"""
+"""The two spike functions that most papers use, and the one of MindSpore's guide."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from snncell import ops
 from snncell.cell import Cell
 from snncell.dtype import float32
-from snncell.errors import ArgumentError
-from snncell.tape.state import smooth
+from snncell.surrogate.base import Surrogate, positive
 from snncell.tape.tensor import Tensor
-
-__all__ = ["ATan", "Sigmoid", "relusigmoid", "smooth"]
 
 
 class relusigmoid(Cell):  # noqa: N801 (the name it has in MindSpore's guide)
@@ -43,51 +37,43 @@ class relusigmoid(Cell):  # noqa: N801 (the name it has in MindSpore's guide)
         return ops.sigmoid(x * 5.0)
 
 
-class _Surrogate(Cell):
-    """A step with one width: `alpha` scales the axis of x."""
-
-    def __init__(self, alpha: float) -> None:
-        super().__init__()
-        if not 0 < alpha < math.inf:
-            raise ArgumentError(f"{type(self).__name__}: alpha is positive and finite, not {alpha!r}.")
-        self.alpha = alpha
-
-    def construct(self, x: Tensor) -> Tensor:
-        return ops.greater(x, 0).astype(x.dtype)
-
-    def extend_repr(self) -> str:
-        return f"alpha={self.alpha}"
-
-
-class Sigmoid(_Surrogate):
+class Sigmoid(Surrogate):
     """primitive: sigmoid(alpha x); derivative: alpha s (1 - s), at most alpha / 4.
 
     Source: SpikingJelly's default, with alpha = 4.
     """
 
-    def __init__(self, alpha: float = 4.0) -> None:
-        super().__init__(alpha)
+    def __init__(self, alpha: Any = 4.0) -> None:
+        super().__init__()
+        self.alpha = positive(alpha, "Sigmoid", "alpha")
 
-    def bprop(self, x: Tensor, out: Tensor, dout: Tensor) -> tuple[Tensor]:
+    def bprop(self, x: Tensor, out: Tensor, dout: Tensor) -> Any:
         s = ops.sigmoid(x * self.alpha)
-        return (dout * s * (1.0 - s) * self.alpha,)
+        return self.gradients(x, dout, dout * s * (1.0 - s) * self.alpha)
 
     def primitive(self, x: Tensor) -> Tensor:
         return ops.sigmoid(x * self.alpha)
 
+    def extend_repr(self) -> str:
+        return f"alpha={self.alpha}"
 
-class ATan(_Surrogate):
+
+class ATan(Surrogate):
     """primitive: atan(pi / 2 alpha x) / pi + 1 / 2; derivative: (alpha / 2) / (1 + (pi / 2 alpha x)^2).
 
     Source: Fang et al., "Incorporating Learnable Membrane Time Constant to Enhance Learning of Spiking Neural
     Networks", ICCV 2021.
     """
 
-    def __init__(self, alpha: float = 2.0) -> None:
-        super().__init__(alpha)
+    def __init__(self, alpha: Any = 2.0) -> None:
+        super().__init__()
+        self.alpha = positive(alpha, "ATan", "alpha")
 
-    def bprop(self, x: Tensor, out: Tensor, dout: Tensor) -> tuple[Tensor]:
-        return (dout * (self.alpha / 2) / (ops.square(x * (math.pi / 2 * self.alpha)) + 1.0),)
+    def bprop(self, x: Tensor, out: Tensor, dout: Tensor) -> Any:
+        return self.gradients(x, dout, dout * (self.alpha / 2) / (ops.square(x * (math.pi / 2 * self.alpha)) + 1.0))
 
     def primitive(self, x: Tensor) -> Tensor:
         return ops.atan(x * (math.pi / 2 * self.alpha)) / math.pi + 0.5
+
+    def extend_repr(self) -> str:
+        return f"alpha={self.alpha}"
