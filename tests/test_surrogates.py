@@ -1,6 +1,8 @@
 """Surrogates: the bprop is the derivative of the primitive, the tape uses it as it is, and a smooth network is true."""
 
+import copy
 import inspect
+import pickle
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -380,6 +382,61 @@ def test_a_learned_constant_is_stepped_by_an_optimiser_and_a_frozen_one_is_not()
     opt = nn.SGD(net.trainable_params(), learning_rate=0.1)
     opt(grad(lambda x: net(x).sum(), None, net.trainable_params())(Tensor([0.3, -0.2])))
     assert alpha.item() != 2.0 and frozen.item() == 1.0
+
+
+def test_one_parameter_for_two_constants_gets_the_sum_of_their_gradients():
+    both = Parameter(np.array(1.5), name="both")
+    cell = surrogate.Boxcar(both, both)
+    assert cell.trainable_params() == cell.internal_params == [both]
+    x = Tensor(POINTS)
+    testing.check_bprop(cell, x)
+    apart = [Parameter(np.array(1.5), name=name) for name in ("width", "height")]
+    found = grad(surrogate.Boxcar(*apart), None, apart)(x)
+    assert grad(cell, None, both)(x).item() == pytest.approx(sum(g.item() for g in found))
+
+
+class UsersScale(surrogate.Surrogate):
+    """A user's own that names its internal_params, and gives their gradients, itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale, self.kept = Parameter(2.0, name="scale"), Parameter(3.0, name="kept")
+        self.internal_params = [self.scale]
+
+    def bprop(self, x, out, dout):
+        return (dout * self.scale * self.kept,), {self.scale: dout * x * self.kept}
+
+    def primitive(self, x):
+        return x * self.scale * self.kept
+
+
+def test_internal_params_that_are_named_are_those_that_get_gradients():
+    cell = UsersScale()
+    testing.check_bprop(cell, Tensor(POINTS))
+    assert cell.internal_params == [cell.scale] and cell.trainable_params() == [cell.scale, cell.kept]
+    with pytest.raises(snncell.errors.BpropError, match="'kept' is asked for, but the bprop gives none"):
+        grad(cell, None, cell.kept)(Tensor([0.5]))
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda cell: pickle.loads(pickle.dumps(cell))])
+def test_a_jitted_step_learns_a_copys_constant_and_not_the_originals(duplicate):
+    x = Tensor(np.random.default_rng(2).uniform(0, 1.5, (5, 2, 3)))
+    original = surrogate.Inclusive(surrogate.ATan(Parameter(np.array(2.0), name="alpha")))
+    found = []
+    for how in (lambda fn: fn, snncell.jit):
+        cell = duplicate(original)
+        net = nn.MultiStep(nn.LIFNode(v_threshold=0.5, surrogate_function=cell))
+        opt = nn.SGD(net.trainable_params(), 0.01)
+
+        def step(x, net=net, opt=opt):
+            opt(grad(lambda x: (net(x) * ops.sin(x)).sum(), None, net.trainable_params())(x))
+
+        for _ in range(3):
+            how(step)(x)
+        found.append(net.trainable_params()[0].item())
+    assert found[0] == pytest.approx(found[1], rel=1e-12) and found[0] != 2.0
+    assert original.trainable_params()[0].item() == 2.0
 
 
 def test_a_tensor_is_a_constant_for_each_neuron():
