@@ -591,6 +591,13 @@ def test_a_constant_of_the_wrong_type_is_refused(kind, name, value):
         kind(**arguments, **{name: value})
 
 
+def test_a_tensor_that_is_differentiated_is_refused_where_its_gradient_would_be_lost():
+    with pytest.raises(ArgumentError, match=r"ATan: alpha is a Tensor that is being differentiated.*stop_gradient"):
+        grad(lambda alpha: surrogate.ATan(alpha)(Tensor([0.3])).sum())(Tensor(2.0))
+    found = grad(lambda alpha: surrogate.ATan(ops.stop_gradient(alpha))(alpha * 0.0).sum())(Tensor(2.0))
+    assert found.item() == 0.0
+
+
 def test_a_scale_is_not_learned():
     with pytest.raises(ArgumentError, match=r"Scaled: scale is a number, which is not learned, not Param"):
         surrogate.Scaled(surrogate.ATan(), Parameter(2.0))

@@ -117,6 +117,11 @@ def _checked(value: Any, kind: type, name: str, above: float, wanted: str) -> An
     mend = f"; leave it out for {parameter.default}" if parameter and type(parameter.default) in (int, float) else ""
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating, Tensor)):
         raise ArgumentError(f"{kind.__name__}: {name} is a number, a Tensor or a Parameter, not {value!r}{mend}.")
+    if STATE.tape is not None and type(value) is Tensor and value._entry is not None:
+        raise ArgumentError(
+            f"{kind.__name__}: {name} is a Tensor that is being differentiated, and no gradient would reach it; give a "
+            f"Parameter, which is learned, or ops.stop_gradient({name})."
+        )
     number = value.item() if isinstance(value, (np.integer, np.floating)) else value
     if not isinstance(number, Tensor):
         if not above < number < math.inf:
