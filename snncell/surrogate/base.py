@@ -1,0 +1,133 @@
+"""What every spike function has: firing above 0, a gradient of its own, and constants that may be learned."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from snncell import ops
+from snncell.cell import Cell
+from snncell.errors import ArgumentError
+from snncell.tape.parameter import Parameter
+from snncell.tape.state import STATE
+from snncell.tape.tensor import Tensor
+
+Constant = float | Tensor
+
+# What a constant must lie above, and how an error calls that.
+POSITIVE = (0.0, "positive and finite")
+NOT_NEGATIVE = (-math.ulp(0.0), "not negative and finite")
+
+
+class Surrogate(Cell):
+    """A spike function: 1 where x > 0, else 0, in the dtype of x, with the reverse that a subclass gives.
+
+    A subclass has two methods: `primitive(x)`, a function with a useful derivative, and `bprop(x, out, dout)`, which
+    returns `(dout * derivative,)`. `testing.check_bprop` compares the two; `surrogate.smooth()` runs the primitive.
+
+    Its constants are attributes: numbers, Tensors (of one value, or a shape that broadcasts to that of x), or
+    Parameters. Parameters are learned if bprop returns `self.gradients(x, dout, dout * derivative)`, which adds the
+    gradient that the primitive has with respect to each; nothing keeps them in their range. A Tensor is a constant.
+
+    Args:
+        constants: by name, what becomes attributes, shown by repr. Each lies above 0 and is finite, if `ranges` does
+            not say otherwise.
+
+    Inputs:
+        x: potential minus threshold, any shape.
+
+    Returns:
+        The spikes, 0 or 1, in the shape and dtype of x.
+
+    Raises:
+        ArgumentError: for a constant that is out of its range, or no number, Tensor or Parameter.
+
+    Example:
+        >>> class Cosine(snncell.surrogate.Surrogate):
+        ...     def bprop(self, x, out, dout):
+        ...         return (dout * ops.cos(x),)
+        ...
+        ...     def primitive(self, x):
+        ...         return ops.sin(x) + 0.5
+        >>> print(grad(Cosine())(Tensor([0.0])))
+        [1.]
+    """
+
+    primitive: Callable[[Tensor], Tensor]
+    ranges: ClassVar[dict[str, tuple[float, str]]] = {}  # of the constants that are not just positive
+
+    def __init__(self, **constants: Any) -> None:
+        super().__init__()
+        self.constants = tuple(constants)
+        for name, value in constants.items():
+            setattr(self, name, _checked(value, type(self), name, *self.ranges.get(name, POSITIVE)))
+
+    def construct(self, x: Tensor) -> Tensor:
+        return ops.greater(x, 0).astype(x.dtype)
+
+    def bprop(self, x: Tensor, out: Tensor, dout: Tensor) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} has no method bprop(self, x, out, dout), its reverse.")
+
+    @property
+    def internal_params(self) -> list[Parameter]:
+        """The Parameters that bprop gives gradients of: what was set, or else its own that have requires_grad."""
+        found = vars(self).get("_internal")
+        return list(self._learned() if found is None else found)
+
+    @internal_params.setter
+    def internal_params(self, parameters: Sequence[Parameter]) -> None:
+        vars(self)["_internal"] = tuple(parameters)
+
+    def _learned(self) -> Iterable[Parameter]:
+        """Its own Parameters that have requires_grad, each once."""
+        return dict.fromkeys(p for p in vars(self).values() if isinstance(p, Parameter) and p.requires_grad)
+
+    def gradients(self, x: Tensor, dout: Tensor, dx: Tensor) -> Any:
+        """What bprop returns: `(dx,)`, and with Parameters the pair `((dx,), {parameter: gradient})`."""
+        learned = self.internal_params
+        if not learned:
+            return (dx,)
+
+        def smooth(*constants: Tensor) -> Tensor:
+            return self._with(dict(zip(learned, constants, strict=True))).primitive(x)
+
+        # A constant for each element: their gradients are summed last of all, which a loop over time does by itself.
+        out, pull = ops.vjp(smooth, *[ops.broadcast_to(value, x.shape) for value in learned])
+        found = pull(dout.astype(out.dtype))
+        return (dx,), dict(zip(learned, found if isinstance(found, tuple) else (found,), strict=True))
+
+    def _with(self, values: dict[Parameter, Tensor]) -> Surrogate:
+        """This spike function with Tensors in the place of its Parameters."""
+        other = object.__new__(type(self))
+        found = {name: values.get(value) for name, value in vars(self).items() if isinstance(value, Parameter)}
+        vars(other).update(vars(self) | {name: value for name, value in found.items() if value is not None})
+        return other
+
+    def extend_repr(self) -> str:
+        return ", ".join(f"{name}={getattr(self, name)}" for name in self.constants)
+
+
+def _checked(value: Any, kind: type, name: str, above: float, wanted: str) -> Any:
+    """A constant as it is, if it is one; a NumPy scalar as a Python number."""
+    parameter = inspect.signature(kind).parameters.get(name)
+    mend = f"; leave it out for {parameter.default}" if parameter and type(parameter.default) in (int, float) else ""
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating, Tensor)):
+        raise ArgumentError(f"{kind.__name__}: {name} is a number, a Tensor or a Parameter, not {value!r}{mend}.")
+    if STATE.tape is not None and type(value) is Tensor and value._entry is not None:
+        raise ArgumentError(
+            f"{kind.__name__}: {name} is a Tensor that is being differentiated, and no gradient would reach it; give a "
+            f"Parameter, which is learned, or ops.stop_gradient({name})."
+        )
+    number = value.item() if isinstance(value, (np.integer, np.floating)) else value
+    if not isinstance(number, Tensor):
+        if not above < number < math.inf:
+            raise ArgumentError(f"{kind.__name__}: {name} is {wanted}, not {number!r}{mend}.")
+    elif STATE.trace is None:  # what is traced has no values yet
+        elements = number.asnumpy().astype(np.float64)
+        if not (np.all(elements > above) and np.all(np.isfinite(elements))):
+            raise ArgumentError(f"{kind.__name__}: {name} is {wanted} in every element, not {elements.tolist()}{mend}.")
+    return number
