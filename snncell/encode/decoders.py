@@ -39,7 +39,7 @@ def firing_rate(spikes: Any, dt: float = 1.0) -> Tensor:
     """
     mean = sequence(spikes, "firing_rate").mean(0)
     dt = number(dt, "firing_rate", "dt", 0.0)
-    return mean if dt == 1.0 else mean / dt
+    return mean if dt == 1.0 else mean * (1.0 / dt)
 
 
 def first_spike_time(spikes: Any, silent: float | None = None) -> Tensor:

@@ -207,7 +207,7 @@ def lif(
         tau, v_threshold, reset, decay_input: of `nn.LIFNode`; tau in steps.
 
     Returns:
-        0 and 1, (T, B, ...); differentiable by the neuron's surrogate.
+        0 and 1 in the dtype of x, (T, B, ...); differentiable by the neuron's surrogate.
 
     Raises:
         ArgumentError: for steps below 1, and what LIFNode refuses.
@@ -222,7 +222,8 @@ def lif(
     currents = current(x, steps)
     if currents.ndim < 2:
         raise ShapeError("lif: takes (B, ...), not a single number; write [x].")
-    return _driven(tau, v_threshold, reset, decay_input)(currents)  # type: ignore[no-any-return]
+    spikes: Tensor = _driven(tau, v_threshold, reset, decay_input)(currents)
+    return spikes.astype(currents.dtype)
 
 
 @lru_cache(maxsize=32)

@@ -119,11 +119,11 @@ class MSEMembraneLoss(ClassLoss):
         return self.reduced(ops.square(v - self._potentials(as_tensor(targets, "MSEMembraneLoss"), v)).mean(0))
 
     def _potentials(self, targets: Tensor, v: Tensor) -> Tensor:
-        if targets.ndim < 2 and not targets.dtype.is_float:
+        if targets.ndim < 2:
             return self.one_hot(targets, v[0]) * (self.on_target - self.off_target) + self.off_target
         if targets.shape not in (v.shape, v.shape[1:]):
             raise ShapeError(
                 f"MSEMembraneLoss: outputs of shape {v.shape} need class numbers {v.shape[1:2]}, or potentials "
-                f"{v.shape[1:]} or {v.shape}; these targets are {targets.dtype} of shape {targets.shape}."
+                f"{v.shape[1:]} or {v.shape}; these targets have shape {targets.shape}."
             )
         return targets.astype(v.dtype)

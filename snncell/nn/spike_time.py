@@ -141,7 +141,7 @@ class MSETemporalLoss(ClassLoss):
         ArgumentError: for a negative tolerance.
         ShapeError, DTypeError, ArgumentError: for targets that do not fit the outputs.
 
-    Source: mse_temporal_loss of snnTorch.
+    Source: mse_temporal_loss of snnTorch, which takes its default off_target, -1, for 0.
 
     Example:
         >>> spikes = Tensor([[[0.0, 0.0]], [[1.0, 0.0]], [[0.0, 1.0]], [[0.0, 0.0]]])  # first spikes at 1 and 2
@@ -199,9 +199,9 @@ class VanRossumLoss(_Loss):
 
     D^2 = (1 / tau) sum_t (f[t] - g[t])^2,  f[t] = sum_{u <= t} s[u] e^(-(t - u) / tau),  g of the target likewise.
 
-    A spike that is missing or too much costs 1 / 2 for a long tau and long trains (exactly (1 / tau) / (1 - e^(-2 /
-    tau)) before the end of the train cuts its kernel off); one that is late by d steps costs about 1 - e^(-d / tau).
-    Short tau compares single spikes, long tau compares counts. The kernel is one loop over time, forward and backward.
+    A spike too much costs c = (1 / tau) / (1 - e^(-2 / tau)), which is 1 / 2 for a long tau; one that is d steps late
+    2 c (1 - e^(-d / tau)); less near the end, where the last step cuts kernels off. A short tau compares single spikes,
+    a long one compares counts. The kernel is one loop over time, forward and backward.
 
     Args:
         tau: time constant of the kernel in steps, positive.
