@@ -12,7 +12,7 @@ from snncell.nn.loss import _Loss
 from snncell.nn.spike_loss import ClassLoss, _CrossEntropy
 from snncell.nn.time import MultiStep
 from snncell.ops.base import as_tensor
-from snncell.tape.tensor import Tensor
+from snncell.tape.tensor import Tensor, beside
 
 
 class FirstSpikeTime(Cell):
@@ -67,7 +67,8 @@ class FirstSpikeTime(Cell):
 
     def _times(self, spikes: Tensor) -> Tensor:
         steps = spikes.shape[0]
-        return ops.arange(steps, dtype=spikes.dtype).reshape((steps, *(1,) * (spikes.ndim - 1)))
+        with beside(spikes):
+            return ops.arange(steps, dtype=spikes.dtype).reshape((steps, *(1,) * (spikes.ndim - 1)))
 
     def extend_repr(self) -> str:
         return f"silent={self.silent}"
