@@ -87,6 +87,15 @@ def first_times(x):
     return out
 
 
+def spike_times(x, count):
+    """(T, ...) -> (count, ...): the steps of the first spikes, those that are missing at the last step."""
+    out = np.full((count, *x.shape[1:]), len(x) - 1.0)
+    for index in np.ndindex(x.shape[1:]):
+        fired = [t for t in range(len(x)) if x[(t, *index)] > 0][:count]
+        out[(slice(len(fired)), *index)] = fired
+    return out
+
+
 def ce_temporal(inverse):
     return per_sample(lambda x, y: entropy(-first_times(x) if inverse == "negate" else 1 / (first_times(x) + 1), y))
 
@@ -97,6 +106,18 @@ def mse_temporal(on, off, tolerance=0):
         return np.where(np.abs(late) < tolerance, 0.0, late / len(x)) ** 2
 
     return per_sample(fn)
+
+
+def mse_of_spikes(on, off):
+    """(F, B, C) for the times of F spikes."""
+
+    def fn(x, labels):
+        late = spike_times(x, len(on))
+        for f, b, c in np.ndindex(late.shape):
+            late[f, b, c] -= on[f] if c == labels[b] else off[f]
+        return (late / len(x)) ** 2
+
+    return fn
 
 
 def van_rossum(x, target, tau):
@@ -134,6 +155,11 @@ LOSSES = {
     "CETemporalLoss reciprocal": (nn.CETemporalLoss, {"inverse": "reciprocal"}, ce_temporal("reciprocal")),
     "MSETemporalLoss": (nn.MSETemporalLoss, {}, mse_temporal(0, T - 1)),
     "MSETemporalLoss of targets": (nn.MSETemporalLoss, {"on_target": 2, "off_target": -2}, mse_temporal(2, T - 2)),
+    "MSETemporalLoss of two spikes": (
+        nn.MSETemporalLoss,
+        {"on_target": [0, 2], "off_target": [-2, -1]},
+        mse_of_spikes([0, 2], [T - 2, T - 1]),
+    ),
     "MSETemporalLoss tolerant": (nn.MSETemporalLoss, {"on_target": 1, "tolerance": 2}, mse_temporal(1, T - 1, 2)),
 }
 IDS = list(LOSSES)
@@ -150,9 +176,8 @@ def outputs_for(kind, arguments):
 
 def test_every_loss_of_spikes_is_here():
     here = {kind for kind, _, _ in LOSSES.values()} | {nn.VanRossumLoss}
-    homes = ("snncell.nn.spike_loss", "snncell.nn.spike_mse", "snncell.nn.spike_time")
     public = {kind for kind in vars(nn).values() if isinstance(kind, type) and issubclass(kind, _Loss)}
-    assert {kind for kind in public if kind.__module__ in homes} == here
+    assert {kind for kind in public if kind.__module__.startswith("snncell.nn.spike_")} == here
 
 
 @pytest.mark.parametrize("reduction", REDUCE)
@@ -173,7 +198,8 @@ def test_a_gradient_is_right(name, reduction):
     loss, x = kind(**arguments, reduction=reduction), outputs_for(kind, arguments)
     if issubclass(kind, TEMPORAL):
         more = () if kind is nn.CETemporalLoss else (T,)
-        times = Tensor(first_times(x) + 0.3)  # real-valued, and not at the edge of a tolerance
+        times = spike_times(x, 2) if "two spikes" in name else first_times(x)
+        times = Tensor(times + 0.3)  # real-valued, and not at the edge of a tolerance
         testing.check_grads(lambda t: loss.of_times(t, Tensor(LABELS), *more), times, order=2)
     else:
         testing.check_grads(lambda z: loss(z, Tensor(LABELS)), Tensor(x), order=2)
@@ -279,6 +305,30 @@ def test_the_wrong_neuron_is_asked_to_be_late_by_default():
     np.testing.assert_allclose(nn.MSETemporalLoss()(Tensor(early), Tensor([0])).item(), (4 / 5) ** 2 / 2)
 
 
+@pytest.mark.parametrize("count", [1, 2, 4])
+@pytest.mark.parametrize("shape", [(6,), (6, 3), (7, 2, 3)], ids=str)
+def test_times_of_several_spikes_and_where_their_gradients_go(run, shape, count):
+    """snnTorch 1.0.0 forgets what other neurons fire in a step in which one has been found."""
+    rng = np.random.default_rng(8)
+    spikes = (rng.uniform(size=shape) < 0.4).astype(np.float32)
+    dout = rng.standard_normal((count, *shape[1:])).astype(np.float32)
+    cell, times = nn.SpikeTimes(count), spike_times(spikes, count)
+    np.testing.assert_array_equal(run(cell)(Tensor(spikes)).asnumpy(), times)
+    found = run(ops.grad(lambda s: (cell(s) * Tensor(dout)).sum()))(Tensor(spikes)).asnumpy()
+    expected = np.zeros(shape)
+    for index in np.ndindex(times.shape):
+        expected[(int(times[index]), *index[1:])] -= dout[index]
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    if count == 1:
+        np.testing.assert_array_equal(nn.FirstSpikeTime()(Tensor(spikes)).asnumpy(), times[0])
+
+
+@pytest.mark.parametrize("count", [0, 1.0, True])
+def test_a_count_of_spikes_is_a_positive_integer(count):
+    with pytest.raises(ArgumentError, match="SpikeTimes: count is an integer of at least 1"):
+        nn.SpikeTimes(count)
+
+
 def test_graded_spikes_have_the_same_times():
     graded = THREE * np.array([2.0, 0.5, 1.0], np.float32)
     assert nn.FirstSpikeTime()(Tensor(graded)).tolist() == [[1.0, 2.0, 4.0]]
@@ -340,6 +390,13 @@ def test_van_rossum_costs_what_it_says(tau):
     for late in (1, 3, 20):  # two kernels less what they share
         found = loss(train(30), train(30 + late)).item()
         np.testing.assert_allclose(found, 2 * alone * (1 - math.exp(-late / tau)), rtol=1e-9)
+
+
+@pytest.mark.compiled
+def test_van_rossum_is_one_loop_in_each_direction():
+    text = snncell.explain(ops.grad(nn.VanRossumLoss()), Tensor(REAL), Tensor(SPIKES))
+    assert text.count("one kernel") == 2
+    assert "0 loops, 2 loops over time, 0 calls" in text
 
 
 def test_van_rossum_refuses_what_does_not_fit():
@@ -414,12 +471,25 @@ def test_weights_and_smoothing_that_make_no_sense_are_refused(kind):
         (lambda: nn.MSERateLoss(incorrect_rate=-0.1), r"MSERateLoss: incorrect_rate lies in \[0, 1\].* not -0.1"),
         (lambda: nn.TETLoss(mse_weight=2.0), r"TETLoss: mse_weight lies in \[0, 1\], not 2.0"),
         (lambda: nn.CETemporalLoss("invert"), r'inverse is "negate" or "reciprocal", not \'invert\''),
+        (lambda: nn.MSETemporalLoss([1, 2], [3]), r"two sequences of one length, .*; not \[1, 2\] and \[3\]"),
+        (lambda: nn.MSETemporalLoss([1, 2]), r"two sequences of one length, .*; not \[1, 2\] and -1.0"),
+        (lambda: nn.MSETemporalLoss([], []), r"two sequences of one length"),
         (lambda: nn.MSETemporalLoss(tolerance=-1.0), r"MSETemporalLoss: tolerance is a number of steps, not -1.0"),
     ],
 )
 def test_arguments_that_make_no_sense_are_refused(make, text):
     with pytest.raises(ArgumentError, match=text):
         make()
+
+
+def test_what_they_say_of_themselves():
+    assert repr(nn.CETemporalLoss("reciprocal")).startswith("CETemporalLoss<inverse='reciprocal', reduction='mean'")
+    assert repr(nn.MSERateLoss(0.5, num_classes=2)) == (
+        "MSERateLoss<correct_rate=0.5, incorrect_rate=0.0, num_classes=2, reduction='mean'>"
+    )
+    assert repr(nn.VanRossumLoss(3)).startswith("VanRossumLoss<tau=3.0")
+    assert repr(nn.SilenceRegulariser(2)) == "SilenceRegulariser<minimum=2.0, strength=1.0>"
+    assert repr(nn.CountBoundRegulariser(2)) == "CountBoundRegulariser<target=2.0, upper=1.0, lower=0.0>"
 
 
 # --- peers -----------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ layers       Dense, Conv1d, Conv2d, Conv2dTranspose, MaxPool2d, AvgPool2d, Flatt
 activations  ReLU, ReLU6, LeakyReLU, GELU, Sigmoid, Tanh, Softmax, LogSoftmax, Softplus
 losses       MSELoss, L1Loss, CrossEntropyLoss
 of spikes    CERateLoss, CECountLoss, CEMaxMembraneLoss, TETLoss, MSERateLoss, MSECountLoss, MSEMembraneLoss,
-             CETemporalLoss, MSETemporalLoss, VanRossumLoss; FirstSpikeTime
+             CETemporalLoss, MSETemporalLoss, VanRossumLoss; FirstSpikeTime, SpikeTimes
 activity     L1RateSparsity, SilenceRegulariser, SparsityRegulariser, TargetRateRegulariser, CountBoundRegulariser
 optimisers   SGD, Momentum, RMSProp, Adam, AdamW; ExponentialDecayLR, CosineDecayLR
 """
@@ -75,6 +75,7 @@ from snncell.nn.regulariser import (
     SparsityRegulariser as SparsityRegulariser,
     TargetRateRegulariser as TargetRateRegulariser,
 )
+from snncell.nn.spike_distance import VanRossumLoss as VanRossumLoss
 from snncell.nn.spike_loss import (
     CECountLoss as CECountLoss,
     CEMaxMembraneLoss as CEMaxMembraneLoss,
@@ -90,7 +91,7 @@ from snncell.nn.spike_time import (
     CETemporalLoss as CETemporalLoss,
     FirstSpikeTime as FirstSpikeTime,
     MSETemporalLoss as MSETemporalLoss,
-    VanRossumLoss as VanRossumLoss,
+    SpikeTimes as SpikeTimes,
 )
 from snncell.nn.time import MultiStep as MultiStep
 from snncell.surrogate import (

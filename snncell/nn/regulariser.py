@@ -47,6 +47,9 @@ class _Regulariser(Cell):
             )
         return spikes
 
+    def extend_repr(self) -> str:
+        return f"strength={self.strength}"
+
 
 class L1RateSparsity(_Regulariser):
     """strength * sum s: each spike costs the same.
@@ -106,6 +109,9 @@ class SilenceRegulariser(_Regulariser):
         lacking = ops.relu(self.minimum - self.spikes(spikes).sum(0).mean(0))
         return ops.square(lacking).sum() * self.strength
 
+    def extend_repr(self) -> str:
+        return f"minimum={self.minimum}, {super().extend_repr()}"
+
 
 class SparsityRegulariser(_Regulariser):
     """strength * sum_b huber(max(0, mean_n count - maximum)): an upper bound for each sample, over the layer.
@@ -141,6 +147,9 @@ class SparsityRegulariser(_Regulariser):
         square = ops.minimum(excess, 1.0)
         return (0.5 * ops.square(square) + (excess - square)).sum() * self.strength
 
+    def extend_repr(self) -> str:
+        return f"maximum={self.maximum}, {super().extend_repr()}"
+
 
 class TargetRateRegulariser(_Regulariser):
     """strength * sum_n (mean_b rate - target)^2: each neuron is drawn to one rate, from above and from below.
@@ -171,6 +180,9 @@ class TargetRateRegulariser(_Regulariser):
     def construct(self, spikes: Tensor) -> Tensor:
         return ops.square(self.spikes(spikes).mean((0, 1)) - self.target).sum() * self.strength
 
+    def extend_repr(self) -> str:
+        return f"target={self.target}, {super().extend_repr()}"
+
 
 class CountBoundRegulariser(_Regulariser):
     """sum_n k_n / 2 (mean_b count - target)^2, with k_n = upper above the target and lower below it.
@@ -196,7 +208,7 @@ class CountBoundRegulariser(_Regulariser):
     """
 
     def __init__(self, target: float, upper: float = 1.0, lower: float = 0.0) -> None:
-        super().__init__(upper)
+        super().__init__(_amount(upper, type(self).__name__, "upper"))
         self.target = _amount(target, type(self).__name__, "target")
         self.lower = _amount(lower, type(self).__name__, "lower")
 
@@ -204,3 +216,6 @@ class CountBoundRegulariser(_Regulariser):
         beyond = self.spikes(spikes).sum(0).mean(0) - self.target
         above, below = ops.relu(beyond), ops.relu(-beyond)
         return (ops.square(above) * self.strength + ops.square(below) * self.lower).sum() * 0.5
+
+    def extend_repr(self) -> str:
+        return f"target={self.target}, upper={self.strength}, lower={self.lower}"

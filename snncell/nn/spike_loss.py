@@ -78,6 +78,10 @@ class ClassLoss(_Loss):
         )
         return hot(classed, classes, 1, who).astype(like.dtype)
 
+    def extend_repr(self) -> str:
+        groups = "" if self.num_classes is None else f"num_classes={self.num_classes}, "
+        return f"{groups}reduction={self.reduction!r}"
+
 
 class _CrossEntropy(ClassLoss):
     """A cross entropy: -log p[label], weighted by class, with smoothed labels."""
@@ -186,6 +190,9 @@ class TETLoss(_CrossEntropy):
             return entropy
         pull = self.reduced(ops.square(outputs - self.mse_target).mean((0, 2)))
         return entropy * (1.0 - self.mse_weight) + pull * self.mse_weight
+
+    def extend_repr(self) -> str:
+        return f"mse_weight={self.mse_weight}, mse_target={self.mse_target}, {super().extend_repr()}"
 
 
 class CECountLoss(_CrossEntropy):

@@ -25,6 +25,9 @@ class _ToRates(ClassLoss):
                 raise ArgumentError(f"{type(self).__name__}: {name} lies in [0, 1] spikes per step, not {rate!r}.")
         self.correct_rate, self.incorrect_rate = correct_rate, incorrect_rate
 
+    def extend_repr(self) -> str:
+        return f"correct_rate={self.correct_rate}, incorrect_rate={self.incorrect_rate}, {super().extend_repr()}"
+
 
 class MSECountLoss(_ToRates):
     """Squared error of spike counts: MSE(sum_t s[t], n) / T, n = floor(T correct_rate) for the label's neuron,

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 from typing import Any
 
 from snncell import ops
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, ShapeError
-from snncell.nn.loss import _Loss
 from snncell.nn.spike_loss import ClassLoss, _CrossEntropy
-from snncell.nn.time import MultiStep
 from snncell.ops.base import as_tensor
 from snncell.tape.tensor import Tensor, beside
 
@@ -59,19 +57,66 @@ class FirstSpikeTime(Cell):
                 f"FirstSpikeTime: silent={self.silent!r} would be before the last of {last + 1} steps; it is at least "
                 f"{last}."
             )
-        return ops.min(ops.select(ops.greater(spikes, 0.0), self._times(spikes), silent), 0)
+        return ops.min(ops.select(ops.greater(spikes, 0.0), _times(spikes), silent), 0)
 
     def bprop(self, spikes: Tensor, out: Tensor, dout: Tensor) -> tuple[Tensor]:
-        there = ops.equal(self._times(spikes), ops.minimum(out, spikes.shape[0] - 1.0))
+        there = ops.equal(_times(spikes), ops.minimum(out, spikes.shape[0] - 1.0))
         return (ops.select(there, -dout, 0.0),)
-
-    def _times(self, spikes: Tensor) -> Tensor:
-        steps = spikes.shape[0]
-        with beside(spikes):
-            return ops.arange(steps, dtype=spikes.dtype).reshape((steps, *(1,) * (spikes.ndim - 1)))
 
     def extend_repr(self) -> str:
         return f"silent={self.silent}"
+
+
+class SpikeTimes(Cell):
+    """The steps of each neuron's first spikes: (T, ...) -> (count, ...), from 0; those that are missing count as T - 1.
+
+    As `FirstSpikeTime` for the n-th spike, n = 1 ... count: d t_n / d s[t] = -1 at t = t_n, 0 elsewhere. Missing spikes
+    all have their gradients at T - 1.
+
+    Args:
+        count: how many.
+
+    Inputs:
+        spikes: (T, ...), floats; a spike is what is above 0.
+
+    Raises:
+        ArgumentError: for a count below 1.
+        ShapeError: for spikes without steps.
+
+    Source: the temporal losses of snnTorch with multi_spike.
+
+    Example:
+        >>> nn.SpikeTimes(2)(Tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])).tolist()
+        [[1.0, 2.0], [3.0, 3.0]]
+    """
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            raise ArgumentError(f"SpikeTimes: count is an integer of at least 1, not {count!r}.")
+        self.count = count
+
+    def construct(self, spikes: Tensor) -> Tensor:
+        if spikes.ndim == 0 or not spikes.shape[0]:
+            raise ShapeError(f"SpikeTimes: takes (T, ...) with at least one step; the shape is {spikes.shape}.")
+        fired = ops.greater(spikes, 0.0)
+        number = ops.select(fired, ops.cumsum(fired.astype(spikes.dtype), 0), 0.0)  # 1 at the first spike, 2, ...
+        wanted = ops.arange(1, self.count + 1, dtype=spikes.dtype).reshape((self.count, *(1,) * spikes.ndim))
+        return ops.min(ops.select(ops.equal(number, wanted), _times(spikes), spikes.shape[0] - 1.0), 1)
+
+    def bprop(self, spikes: Tensor, out: Tensor, dout: Tensor) -> tuple[Tensor]:
+        there = ops.equal(_times(spikes), out.expand_dims(1))
+        return (ops.select(there, -dout.expand_dims(1), 0.0).sum(0),)
+
+    def extend_repr(self) -> str:
+        return f"count={self.count}"
+
+
+def _times(spikes: Tensor) -> Tensor:
+    """0, 1, ..., T - 1 along the first axis of (T, ...)."""
+    steps = spikes.shape[0]
+    with beside(spikes):
+        return ops.arange(steps, dtype=spikes.dtype).reshape((steps, *(1,) * (spikes.ndim - 1)))
 
 
 class CETemporalLoss(_CrossEntropy):
@@ -122,6 +167,9 @@ class CETemporalLoss(_CrossEntropy):
         logits = -times if self.inverse == "negate" else 1.0 / (times + 1.0)
         return self.likelihood(ops.log_softmax(logits, 1), labels)
 
+    def extend_repr(self) -> str:
+        return f"inverse={self.inverse!r}, {super().extend_repr()}"
+
 
 class MSETemporalLoss(ClassLoss):
     """Squared error of first-spike times: mean ((t_f - target) / T)^2.
@@ -130,16 +178,17 @@ class MSETemporalLoss(ClassLoss):
 
     Args:
         on_target: for class numbers: when the label's neuron is to fire first, in steps; negative counts from the end.
-        off_target: when the others are; -1, the default, is T - 1, where they may as well be silent.
+        off_target: when the others are; -1, the default, is T - 1, where they may as well be silent. Both may be
+            sequences of one length F, for the first F spikes.
         tolerance: times closer than this to their target, in steps, do not count.
-        reduction: "mean", "sum" or "none", which gives (B, C).
+        reduction: "mean", "sum" or "none", which gives (B, C), or (F, B, C).
 
     Inputs:
         outputs: spikes (T, B, C).
-        targets: integers (B,), class numbers; or times (B, C) in steps.
+        targets: integers (B,), class numbers; or times in steps (B, C), or (F, B, C).
 
     Raises:
-        ArgumentError: for a negative tolerance.
+        ArgumentError: for a negative tolerance, or sequences of different lengths.
         ShapeError, DTypeError, ArgumentError: for targets that do not fit the outputs.
 
     Source: mse_temporal_loss of snnTorch, which takes its default off_target, -1, for 0.
@@ -151,20 +200,34 @@ class MSETemporalLoss(ClassLoss):
     """
 
     def __init__(
-        self, on_target: float = 0.0, off_target: float = -1.0, tolerance: float = 0.0, reduction: str = "mean"
+        self,
+        on_target: float | Sequence[float] = 0.0,
+        off_target: float | Sequence[float] = -1.0,
+        tolerance: float = 0.0,
+        reduction: str = "mean",
     ) -> None:
         super().__init__(None, reduction)
         if not tolerance >= 0.0:
             raise ArgumentError(f"MSETemporalLoss: tolerance is a number of steps, not {tolerance!r}.")
-        self.on_target, self.off_target, self.tolerance = float(on_target), float(off_target), tolerance
-        self.first_spike_time = FirstSpikeTime()
+        self.tolerance = tolerance
+        self.spike_time: Cell = FirstSpikeTime()
+        if isinstance(on_target, (int, float)) and isinstance(off_target, (int, float)):
+            self.wanted = [(on_target, off_target)]
+            return
+        on, off = (list(t) if isinstance(t, Sequence) else [] for t in (on_target, off_target))
+        if len(on) != len(off) or not on:
+            raise ArgumentError(
+                f"MSETemporalLoss: on_target and off_target are two numbers, or two sequences of one length, a time "
+                f"for each spike; not {on_target!r} and {off_target!r}."
+            )
+        self.wanted = list(zip(on, off, strict=True))
+        self.spike_time = SpikeTimes(len(on))
 
     def construct(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        steps = outputs.shape[0]
-        return self.of_times(self.first_spike_time(self.outputs(outputs)), targets, steps)
+        return self.of_times(self.spike_time(self.outputs(outputs)), targets, outputs.shape[0])
 
     def of_times(self, times: Tensor, targets: Tensor, steps: int) -> Tensor:
-        """The loss of first-spike times (B, C) within a number of steps."""
+        """The loss of spike times (B, C), or (F, B, C), within a number of steps."""
         late = times - self._wanted(as_tensor(targets, "MSETemporalLoss"), times, steps)
         if self.tolerance:
             late = ops.select(ops.less(ops.abs(late), self.tolerance), 0.0, late)
@@ -172,69 +235,17 @@ class MSETemporalLoss(ClassLoss):
 
     def _wanted(self, targets: Tensor, times: Tensor, steps: int) -> Tensor:
         if targets.ndim < 2:
-            on, off = (t + steps if t < 0.0 else t for t in (self.on_target, self.off_target))
-            return self.one_hot(targets, times) * (on - off) + off
+            label = self.one_hot(targets, times if times.ndim == 2 else times[0])
+            counted = [[float(t + steps if t < 0 else t) for t in pair] for pair in self.wanted]
+            each = [label * (on - off) + off for on, off in counted]
+            return each[0] if times.ndim == 2 else ops.stack(each)
         if targets.shape != times.shape:
             raise ShapeError(
-                f"MSETemporalLoss: the outputs need class numbers {times.shape[:1]}, or times {times.shape}; these "
+                f"MSETemporalLoss: the outputs need class numbers {times.shape[-2:-1]}, or times {times.shape}; these "
                 f"targets have shape {targets.shape}."
             )
         wanted = targets.astype(times.dtype)
         return ops.select(ops.less(wanted, 0.0), wanted + float(steps), wanted)
 
-
-class _ExponentialTrace(Cell):
-    """y[t] = decay y[t-1] + x[t]."""
-
-    def __init__(self, decay: float) -> None:
-        super().__init__()
-        self.decay = decay
-
-    def construct(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        y = y * self.decay + x
-        return y, y
-
-
-class VanRossumLoss(_Loss):
-    """The van Rossum distance of spike trains: the squared difference of the trains, each blurred by a decaying kernel.
-
-    D^2 = (1 / tau) sum_t (f[t] - g[t])^2,  f[t] = sum_{u <= t} s[u] e^(-(t - u) / tau),  g of the target likewise.
-
-    A spike too much costs c = (1 / tau) / (1 - e^(-2 / tau)), which is 1 / 2 for a long tau; one that is d steps late
-    2 c (1 - e^(-d / tau)); less near the end, where the last step cuts kernels off. A short tau compares single spikes,
-    a long one compares counts. The kernel is one loop over time, forward and backward.
-
-    Args:
-        tau: time constant of the kernel in steps, positive.
-        reduction: over the trains: "mean", "sum" or "none", which gives (B, ...).
-
-    Inputs:
-        outputs, targets: spikes (T, B, ...), of one shape.
-
-    Raises:
-        ArgumentError: for a tau that is not positive.
-        ShapeError: if the shapes differ.
-
-    Source: van Rossum, "A Novel Spike Distance", Neural Computation 2001; SpikeTime of lava-dl is its mean over time.
-
-    Example:
-        >>> spikes, target = Tensor([[1.0], [0.0], [0.0]]), Tensor([[0.0], [0.0], [0.0]])
-        >>> round(nn.VanRossumLoss(tau=2.0)(spikes, target).item(), 4)  # (1 + e^-1 + e^-2) / 2
-        0.7516
-    """
-
-    def __init__(self, tau: float = 10.0, reduction: str = "mean") -> None:
-        super().__init__(reduction)
-        if isinstance(tau, bool) or not isinstance(tau, (int, float)) or not 0.0 < tau < math.inf:
-            raise ArgumentError(f"VanRossumLoss: tau is a positive number of steps, not {tau!r}.")
-        self.tau = float(tau)
-        self.blur = MultiStep(_ExponentialTrace(math.exp(-1.0 / self.tau)))
-
-    def construct(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        other = as_tensor(targets, "VanRossumLoss").astype(outputs.dtype)
-        if outputs.shape != other.shape or outputs.ndim < 2 or not outputs.shape[0]:
-            raise ShapeError(
-                f"VanRossumLoss: takes two sequences of one shape, (T, B, ...) with at least one step; not "
-                f"{outputs.shape} and {other.shape}."
-            )
-        return self.reduced(ops.square(self.blur(outputs - other)).sum(0) / self.tau)
+    def extend_repr(self) -> str:
+        return f"(on, off)={self.wanted}, tolerance={self.tolerance}, {super().extend_repr()}"
