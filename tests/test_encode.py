@@ -152,6 +152,13 @@ def test_the_first_spike_time_of_rates():
             encode.rate([1.0], 4, first_spike_time=first)
 
 
+@pytest.mark.parametrize("name", ["gain", "offset"])
+@pytest.mark.parametrize("value", [math.nan, math.inf, "2", None])
+def test_gain_and_offset_are_finite_numbers(name, value):
+    with pytest.raises(ArgumentError, match=f"rate: {name} is a finite number, not "):
+        encode.rate([0.5], 3, **{name: value})
+
+
 # --- latency ---------------------------------------------------------------------------------------------------------
 
 LATENCIES = {

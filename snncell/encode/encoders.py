@@ -118,7 +118,7 @@ def population(
     """Responses of Gaussian receptive fields: r_n = exp(-(x - c_n)^2 / (2 width^2)).
 
     The centres c_n lie evenly from `low` to `high`, both included; one neuron has the middle. The default width is
-    1 / 1.5 of the distance between centres, so that neighbours overlap.
+    1 / 1.5 of the distance between centres (of the range, for one neuron), so that neighbours overlap.
 
     The responses lie in (0, 1], as other encoders take them: `rate(population(x, 8), steps=50)` fires in proportion,
     `latency(population(x, 8), 50, linear=True, normalize=True)` the earlier the better a neuron's centre fits.
@@ -229,4 +229,4 @@ def lif(
 @lru_cache(maxsize=32)
 def _driven(tau: float, v_threshold: float, reset: str | None, decay_input: bool) -> nn.MultiStep:
     """The neuron over time; kept, so that it is traced once."""
-    return nn.MultiStep(nn.LIFNode(tau, v_threshold, reset=reset, decay_input=decay_input))
+    return nn.MultiStep(nn.LIFNode(tau=tau, v_threshold=v_threshold, reset=reset, decay_input=decay_input))
