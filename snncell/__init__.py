@@ -7,7 +7,8 @@ surrogate                            spike functions, and `surrogate.smooth()`
 grad, value_and_grad, ops.vjp        gradients
 jit, explain                         compilation; empty_pool gives back memory
 testing                              check_grads, check_bprop
-data, plot, io                       the digits and batches; pictures; checkpoints
+encode                               values to spikes over time (rate, latency, delta, phase, population, ...), and back
+data, plot, io                       the digits, random manifolds, batches; pictures; checkpoints
 """
 
 import importlib as _importlib
@@ -46,7 +47,7 @@ from snncell.tape.tensor import Tensor as Tensor
 
 __version__ = "0.1.0"
 
-_LAZY = ("data", "io", "plot", "testing")  # imported when they are first used
+_LAZY = ("data", "encode", "io", "plot", "testing")  # imported when they are first used
 
 
 def __getattr__(name: str) -> _Any:

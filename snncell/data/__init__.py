@@ -1,4 +1,4 @@
-"""Data sets that come with the package, and batches."""
+"""Data sets that come with the package or are made by it, and batches."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from snncell.data.manifolds import randman as randman
 from snncell.errors import ArgumentError, ShapeError
 from snncell.kernels.space import HOST
 from snncell.ops.random import randperm

@@ -6,6 +6,9 @@ layers       Dense, Conv1d, Conv2d, Conv2dTranspose, MaxPool2d, AvgPool2d, Flatt
              BatchNorm1d, BatchNorm2d, LayerNorm, Threshold
 activations  ReLU, ReLU6, LeakyReLU, GELU, Sigmoid, Tanh, Softmax, LogSoftmax, Softplus
 losses       MSELoss, L1Loss, CrossEntropyLoss
+of spikes    CERateLoss, CECountLoss, CEMaxMembraneLoss, TETLoss, MSERateLoss, MSECountLoss, MSEMembraneLoss,
+             CETemporalLoss, MSETemporalLoss, VanRossumLoss; FirstSpikeTime, SpikeTimes
+activity     L1RateSparsity, SilenceRegulariser, SparsityRegulariser, TargetRateRegulariser, CountBoundRegulariser
 optimisers   SGD, Momentum, RMSProp, Adam, AdamW; ExponentialDecayLR, CosineDecayLR
 """
 
@@ -65,6 +68,31 @@ from snncell.nn.optim import (
     RMSProp as RMSProp,
 )
 from snncell.nn.recurrent import Recurrent as Recurrent
+from snncell.nn.regulariser import (
+    CountBoundRegulariser as CountBoundRegulariser,
+    L1RateSparsity as L1RateSparsity,
+    SilenceRegulariser as SilenceRegulariser,
+    SparsityRegulariser as SparsityRegulariser,
+    TargetRateRegulariser as TargetRateRegulariser,
+)
+from snncell.nn.spike_distance import VanRossumLoss as VanRossumLoss
+from snncell.nn.spike_loss import (
+    CECountLoss as CECountLoss,
+    CEMaxMembraneLoss as CEMaxMembraneLoss,
+    CERateLoss as CERateLoss,
+    TETLoss as TETLoss,
+)
+from snncell.nn.spike_mse import (
+    MSECountLoss as MSECountLoss,
+    MSEMembraneLoss as MSEMembraneLoss,
+    MSERateLoss as MSERateLoss,
+)
+from snncell.nn.spike_time import (
+    CETemporalLoss as CETemporalLoss,
+    FirstSpikeTime as FirstSpikeTime,
+    MSETemporalLoss as MSETemporalLoss,
+    SpikeTimes as SpikeTimes,
+)
 from snncell.nn.time import MultiStep as MultiStep
 from snncell.surrogate import (
     relusigmoid as relusigmoid,

@@ -1,0 +1,43 @@
+"""From values to spikes over time, (B, ...) -> (T, B, ...), and back.
+
+encoders   rate, latency, delta, phase, population (and its field_centres), current, lif
+decoders   spike_count, firing_rate, first_spike_time, population_vector, last_membrane, mean_membrane, max_membrane
+"""
+
+from snncell.encode.decoders import (
+    firing_rate as firing_rate,
+    first_spike_time as first_spike_time,
+    last_membrane as last_membrane,
+    max_membrane as max_membrane,
+    mean_membrane as mean_membrane,
+    population_vector as population_vector,
+    spike_count as spike_count,
+)
+from snncell.encode.encoders import (
+    current as current,
+    delta as delta,
+    field_centres as field_centres,
+    lif as lif,
+    phase as phase,
+    population as population,
+    rate as rate,
+)
+from snncell.encode.timing import latency as latency
+
+__all__ = [
+    "current",
+    "delta",
+    "field_centres",
+    "firing_rate",
+    "first_spike_time",
+    "last_membrane",
+    "latency",
+    "lif",
+    "max_membrane",
+    "mean_membrane",
+    "phase",
+    "population",
+    "population_vector",
+    "rate",
+    "spike_count",
+]

@@ -1,0 +1,147 @@
+"""Latency codes: one spike for each value, the earlier the larger it is."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from snncell import ops
+from snncell.encode.checks import number, step_count, times, within
+from snncell.errors import ArgumentError
+from snncell.ops.base import as_int
+from snncell.tape.state import STATE, recording_on
+from snncell.tape.tensor import Tensor
+
+EPSILON = 1e-7  # how far above the threshold snnTorch's logarithm is cut off
+
+
+def latency(
+    x: Any,
+    steps: int | None = None,
+    linear: bool = False,
+    normalize: bool = False,
+    threshold: float = 0.01,
+    tau: float = 1.0,
+    first_spike_time: int = 0,
+    clip: bool = False,
+    bypass: bool = False,
+    convention: str = "snntorch",
+) -> Tensor:
+    """One spike for each value, at step round(t), halves to even: the larger the value, the earlier.
+
+    convention="snntorch", with theta = threshold, t0 = first_spike_time and x' = max(x, theta + 1e-7):
+
+        t = t0 + tau ln(x' / (x' - theta))              when a leaky integrator reaches theta
+        t = t0 + min(tau (1 - x), tau (1 - theta))      linear
+
+    With normalize, the first is stretched so that the last spike of the whole input comes at steps - 1, and the second
+    has tau = steps - 1 - t0. convention="spikingjelly" fills all steps, and has no constants:
+
+        t = steps - 1 - ln(a x + 1), a = e^(steps - 1) - 1
+        t = (steps - 1) (1 - x)                         linear
+
+    snnTorch's logarithm, normalized, leaves little between first and last: over 8 steps, with a value below the
+    threshold in the input, 0.1 already fires at step 0.
+
+    Args:
+        x: (B, ...) in [0, 1]. Under `snncell.jit` values cannot be looked at: they are not checked, and what would fire
+            after the last step does not fire.
+        steps: T; with `bypass` it may be left out, and the last spike comes at the last step.
+        linear: t falls linearly with x.
+        normalize: stretch the times over all steps.
+        threshold: in (0, 1); what is not above it fires last.
+        tau: time constant in steps.
+        first_spike_time: the step at which t begins.
+        clip: values below the threshold do not fire.
+        bypass: spikes after the last step are dropped; without it they are an error.
+        convention: "snntorch" or "spikingjelly".
+
+    Returns:
+        0 and 1 in the dtype of x, (T, B, ...). No gradient.
+
+    Raises:
+        ArgumentError: for values outside of [0, 1], spikes after the last step, or arguments that make no sense.
+
+    Source: spikegen.latency of snnTorch; LatencyEncoder of SpikingJelly.
+
+    Example:
+        >>> spikes = snncell.encode.latency([0.02, 0.5, 1.0], 5, linear=True, normalize=True)
+        >>> ops.argmax(spikes, 0).tolist()  # when each fires
+        [4, 2, 0]
+    """
+    x = within(x, "latency")
+    if convention == "spikingjelly":
+        if (normalize, threshold, tau, first_spike_time, clip, bypass) != (False, 0.01, 1.0, 0, False, False):
+            raise ArgumentError(
+                'latency: convention="spikingjelly" has linear and steps alone, and fills all steps. Leave the other '
+                'arguments out, or use convention="snntorch".'
+            )
+        count = _length(steps, bypass=False)
+        return _fired(ops.round(_filling(x, count - 1, linear)), count, x)
+    if convention != "snntorch":
+        raise ArgumentError(f'latency: convention is "snntorch" or "spikingjelly", not {convention!r}.')
+    count = _length(steps, bypass and not normalize)
+    first = as_int(first_spike_time, "latency", "first_spike_time")
+    if first < 0 or (steps is not None and first >= count):
+        raise ArgumentError(f"latency: first_spike_time lies in [0, steps), steps = {steps}, not {first}.")
+    threshold = number(threshold, "latency", "threshold", 0.0, 1.0)
+    tau = number(tau, "latency", "tau", 0.0)
+    step = ops.round(_charging(x, threshold, tau, linear, count - 1 - first if normalize else None) + first)
+    spikes = _fired(step, count if bypass and steps else _checked(step, steps, count), x)
+    return ops.select(ops.less(x, threshold), 0.0, spikes) if clip else spikes
+
+
+def _fired(step: Tensor, steps: int, x: Tensor) -> Tensor:
+    return ops.equal(step, times(steps, x)).astype(x.dtype)
+
+
+def _filling(x: Tensor, last: int, linear: bool) -> Tensor:
+    """SpikingJelly's times, from 0 to `last`. a x + 1 = e^last (x + (1 - x) e^-last), which does not overflow."""
+    if linear:
+        t: Tensor = (1.0 - x) * float(last)
+        return t
+    return ops.minimum(-ops.log(x + (1.0 - x) * math.exp(-last)), float(last))
+
+
+def _charging(x: Tensor, threshold: float, tau: float, linear: bool, last: int | None) -> Tensor:
+    """snnTorch's times; with `last`, stretched to it."""
+    if linear:
+        tau = tau if last is None else last
+        return ops.minimum((x - 1.0) * -tau, -tau * (threshold - 1.0))
+    above = ops.maximum(x, threshold + EPSILON)
+    t: Tensor = ops.log(above / (above - threshold)) * tau
+    return t if last is None else t * last / ops.max(t)
+
+
+def _length(steps: int | None, bypass: bool) -> int:
+    """The number of steps, or 0 where the spikes are to set it.
+
+    Raises:
+        ArgumentError: if it is needed and not given.
+    """
+    if steps is None and not bypass:
+        raise ArgumentError(
+            "latency: give steps. Only snnTorch's times that are not normalized can do without, with bypass=True: then "
+            "the last spike comes at the last step."
+        )
+    return 0 if steps is None else step_count(steps, "latency")
+
+
+def _checked(step: Tensor, steps: int | None, count: int) -> int:
+    """The number of steps, from the last spike if it was left out.
+
+    Raises:
+        ArgumentError: if a spike comes after the last step, or the last one is needed and cannot be known.
+    """
+    if STATE.trace is not None and steps is None:
+        raise ArgumentError("latency: inside a jitted function the time of the last spike is not known: give steps.")
+    if STATE.trace is not None or not step.size:
+        return max(count, 1)
+    with recording_on(None):
+        last = int(ops.max(step).item())
+    if steps is not None and last >= count:
+        raise ArgumentError(
+            f"latency: the last spike would come at step {last}, after the last of steps={count}. Use normalize=True "
+            f"to fit the times into the steps, a smaller tau, more steps, or bypass=True to drop those spikes."
+        )
+    return count or last + 1

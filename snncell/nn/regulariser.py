@@ -1,0 +1,221 @@
+"""Regularisers of activity: what hidden layers' spikes (T, B, N...) cost, as one number to add to the loss.
+
+A count is a neuron's number of spikes in a sample, sum_t s; the rate is the count per step.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from snncell import ops
+from snncell.cell import Cell
+from snncell.errors import ArgumentError, ShapeError
+from snncell.ops.base import as_float
+from snncell.tape.tensor import Tensor
+
+
+def _amount(value: Any, who: str, name: str) -> float:
+    """A number from 0 on.
+
+    Raises:
+        ArgumentError: for anything else.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 <= value < math.inf:
+        raise ArgumentError(f"{who}: {name} is a finite number of at least 0, not {value!r}.")
+    return float(value)
+
+
+class _Regulariser(Cell):
+    """A strength, and spikes (T, B, ...)."""
+
+    def __init__(self, strength: float) -> None:
+        super().__init__()
+        self.strength = _amount(strength, type(self).__name__, "strength")
+
+    def spikes(self, x: Any) -> Tensor:
+        """`x`, if it has time and batch.
+
+        Raises:
+            ShapeError: if it has not.
+        """
+        spikes = as_float(x, type(self).__name__)
+        if spikes.ndim < 2 or 0 in spikes.shape:
+            raise ShapeError(
+                f"{type(self).__name__}: takes spikes (T, B, N...), time first, at least one step and sample; not "
+                f"{spikes.shape}."
+            )
+        return spikes
+
+    def extend_repr(self) -> str:
+        return f"strength={self.strength}"
+
+
+class L1RateSparsity(_Regulariser):
+    """strength * sum s: each spike costs the same.
+
+    Args:
+        strength: of one spike.
+
+    Inputs:
+        spikes: (T, B, N...).
+
+    Raises:
+        ArgumentError: for a negative strength.
+        ShapeError: for spikes without time and batch.
+
+    Source: l1_rate_sparsity of snnTorch, with its default.
+
+    Example:
+        >>> nn.L1RateSparsity(0.5)(ops.ones((4, 2, 3))).item()
+        12.0
+    """
+
+    def __init__(self, strength: float = 1e-5) -> None:
+        super().__init__(strength)
+
+    def construct(self, spikes: Tensor) -> Tensor:
+        return self.spikes(spikes).sum() * self.strength
+
+
+class SilenceRegulariser(_Regulariser):
+    """strength * sum_n max(0, minimum - mean_b count)^2: a lower bound for each neuron.
+
+    A neuron costs nothing if it fires at least `minimum` times in the mean over the batch.
+
+    Args:
+        minimum: spikes per sample.
+        strength: a factor.
+
+    Inputs:
+        spikes: (T, B, N...).
+
+    Raises:
+        ArgumentError: for a negative minimum or strength.
+        ShapeError: for spikes without time and batch.
+
+    Source: silence_reg of Spyx, of counts.
+
+    Example:
+        >>> nn.SilenceRegulariser(2.0)(Tensor([[[1.0, 0.0, 1.0]], [[1.0, 0.0, 0.0]]])).item()  # 0 + 2^2 + 1^2
+        5.0
+    """
+
+    def __init__(self, minimum: float, strength: float = 1.0) -> None:
+        super().__init__(strength)
+        self.minimum = _amount(minimum, type(self).__name__, "minimum")
+
+    def construct(self, spikes: Tensor) -> Tensor:
+        lacking = ops.relu(self.minimum - self.spikes(spikes).sum(0).mean(0))
+        return ops.square(lacking).sum() * self.strength
+
+    def extend_repr(self) -> str:
+        return f"minimum={self.minimum}, {super().extend_repr()}"
+
+
+class SparsityRegulariser(_Regulariser):
+    """strength * sum_b huber(max(0, mean_n count - maximum)): an upper bound for each sample, over the layer.
+
+    huber(a) = a^2 / 2 up to 1, a - 1 / 2 above. A sample costs nothing if the layer's neurons fire at most `maximum`
+    times in the mean; a single neuron may fire often.
+
+    Args:
+        maximum: spikes per neuron.
+        strength: a factor.
+
+    Inputs:
+        spikes: (T, B, N...); all axes after the batch are neurons, of a convolution too.
+
+    Raises:
+        ArgumentError: for a negative maximum or strength.
+        ShapeError: for spikes without time and batch.
+
+    Source: sparsity_reg of Spyx, of counts.
+
+    Example:
+        >>> nn.SparsityRegulariser(1.0)(ops.ones((4, 2, 3))).item()  # huber(3) for each of two samples
+        5.0
+    """
+
+    def __init__(self, maximum: float, strength: float = 1.0) -> None:
+        super().__init__(strength)
+        self.maximum = _amount(maximum, type(self).__name__, "maximum")
+
+    def construct(self, spikes: Tensor) -> Tensor:
+        counts = self.spikes(spikes).sum(0)
+        excess = ops.relu(counts.reshape((counts.shape[0], -1)).mean(1) - self.maximum)
+        square = ops.minimum(excess, 1.0)
+        return (0.5 * ops.square(square) + (excess - square)).sum() * self.strength
+
+    def extend_repr(self) -> str:
+        return f"maximum={self.maximum}, {super().extend_repr()}"
+
+
+class TargetRateRegulariser(_Regulariser):
+    """strength * sum_n (mean_b rate - target)^2: each neuron is drawn to one rate, from above and from below.
+
+    Args:
+        target: spikes per step.
+        strength: a factor.
+
+    Inputs:
+        spikes: (T, B, N...).
+
+    Raises:
+        ArgumentError: for a negative target or strength.
+        ShapeError: for spikes without time and batch.
+
+    Source: Bellec et al., "A solution to the learning dilemma for recurrent networks of spiking neurons", Nature
+    Communications 2020, with strength = c_reg / 2.
+
+    Example:
+        >>> nn.TargetRateRegulariser(0.5)(ops.ones((4, 2, 3))).item()
+        0.75
+    """
+
+    def __init__(self, target: float, strength: float = 1.0) -> None:
+        super().__init__(strength)
+        self.target = _amount(target, type(self).__name__, "target")
+
+    def construct(self, spikes: Tensor) -> Tensor:
+        return ops.square(self.spikes(spikes).mean((0, 1)) - self.target).sum() * self.strength
+
+    def extend_repr(self) -> str:
+        return f"target={self.target}, {super().extend_repr()}"
+
+
+class CountBoundRegulariser(_Regulariser):
+    """sum_n k_n / 2 (mean_b count - target)^2, with k_n = upper above the target and lower below it.
+
+    Args:
+        target: spikes per sample.
+        upper, lower: what firing too often and too rarely costs; 0 leaves that side free.
+
+    Inputs:
+        spikes: (T, B, N...).
+
+    Raises:
+        ArgumentError: for a negative argument.
+        ShapeError: for spikes without time and batch.
+
+    Source: mlGeNN, where they are reg_nu_upper, reg_lambda_upper and reg_lambda_lower of its EventProp compiler;
+    Nowotny, Turner and Knight, "Loss shaping enhances exact gradient learning with EventProp in spiking neural
+    networks", 2022.
+
+    Example:
+        >>> nn.CountBoundRegulariser(2.0, upper=1.0, lower=0.5)(ops.ones((4, 1, 3))).item()  # 3 (4 - 2)^2 / 2
+        6.0
+    """
+
+    def __init__(self, target: float, upper: float = 1.0, lower: float = 0.0) -> None:
+        super().__init__(_amount(upper, type(self).__name__, "upper"))
+        self.target = _amount(target, type(self).__name__, "target")
+        self.lower = _amount(lower, type(self).__name__, "lower")
+
+    def construct(self, spikes: Tensor) -> Tensor:
+        beyond = self.spikes(spikes).sum(0).mean(0) - self.target
+        above, below = ops.relu(beyond), ops.relu(-beyond)
+        return (ops.square(above) * self.strength + ops.square(below) * self.lower).sum() * 0.5
+
+    def extend_repr(self) -> str:
+        return f"target={self.target}, upper={self.strength}, lower={self.lower}"

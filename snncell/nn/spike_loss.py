@@ -1,0 +1,243 @@
+"""Losses of spikes and membrane potentials over time, (T, B, C), by how often or how high; by when: `spike_time`.
+
+Where a class has several output neurons, `num_classes` says how many classes there are: the first C / num_classes
+neurons are class 0, and so on, and count together. Each loss has `reduction`: "mean" (the default), "sum" or "none".
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from snncell import ops
+from snncell.errors import ArgumentError, DTypeError, ShapeError
+from snncell.nn.loss import _Loss
+from snncell.ops.base import as_tensor
+from snncell.ops.indexing import hot
+from snncell.tape.tensor import Tensor
+
+
+class ClassLoss(_Loss):
+    """What losses of outputs (T, B, C) and class numbers (B,) have in common.
+
+    Args:
+        num_classes: how many classes the output neurons stand for; by default each neuron for one.
+        reduction: "mean", "sum" or "none".
+    """
+
+    def __init__(self, num_classes: int | None = None, reduction: str = "mean") -> None:
+        super().__init__(reduction)
+        if num_classes is not None and (not isinstance(num_classes, int) or num_classes < 1):
+            raise ArgumentError(f"{type(self).__name__}: num_classes is an integer of at least 1, not {num_classes!r}.")
+        self.num_classes = num_classes
+
+    def outputs(self, x: Tensor) -> Tensor:
+        """`x`, (T, B, N), with the neurons of a class added up: (T, B, C).
+
+        Raises:
+            ShapeError: for other shapes, or if the neurons cannot be shared out evenly.
+        """
+        name = type(self).__name__
+        if x.ndim != 3 or not x.shape[0]:
+            raise ShapeError(f"{name}: takes outputs (T, B, C) with at least one step, time first; not {x.shape}.")
+        steps, batch, neurons = x.shape
+        if self.num_classes is None:
+            return x
+        if neurons % self.num_classes:
+            raise ShapeError(
+                f"{name}: {neurons} output neurons, of shape {x.shape}, cannot be shared out evenly among num_classes="
+                f"{self.num_classes}; make the last layer a multiple of that wide."
+            )
+        return x.reshape((steps, batch, self.num_classes, neurons // self.num_classes)).sum(3)
+
+    def share(self, x: Tensor) -> int:
+        """How many neurons of `x`, (T, B, N), a class has."""
+        return 1 if self.num_classes is None else x.shape[2] // self.num_classes
+
+    def one_hot(self, labels: Any, like: Tensor) -> Tensor:
+        """1 at the class of each sample, else 0: (B, C), for class numbers (B,).
+
+        Raises:
+            ShapeError, DTypeError, ArgumentError: for labels that do not fit the outputs `like`, (B, C).
+        """
+        name, (batch, classes), classed = type(self).__name__, like.shape, as_tensor(labels, type(self).__name__)
+        if classed.dtype.category != 1:
+            raise DTypeError(
+                f"{name}: labels are class numbers, integers ({batch},), not {classed.dtype}; convert them: "
+                f"labels.astype('int64'), or ops.argmax(labels, 1) for one-hot labels."
+            )
+        if classed.shape != (batch,):
+            raise ShapeError(
+                f"{name}: outputs (T, B, C) of a batch of {batch} need labels of shape ({batch},), not "
+                f"{classed.shape}. Time is the first axis of outputs, x.swapaxes(0, 1)?"
+            )
+        who = (
+            f"{name}: the outputs have {classes} class(es), numbered from 0; make the last layer as wide as there are "
+            f"classes. Label"
+        )
+        return hot(classed, classes, 1, who).astype(like.dtype)
+
+    def extend_repr(self) -> str:
+        groups = "" if self.num_classes is None else f"num_classes={self.num_classes}, "
+        return f"{groups}reduction={self.reduction!r}"
+
+
+class _CrossEntropy(ClassLoss):
+    """A cross entropy: -log p[label], weighted by class, with smoothed labels."""
+
+    def __init__(
+        self,
+        num_classes: int | None = None,
+        weight: Any = None,
+        label_smoothing: float = 0.0,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(num_classes, reduction)
+        if not 0.0 <= label_smoothing < 1.0:
+            raise ArgumentError(f"{type(self).__name__}: label_smoothing lies in [0, 1), not {label_smoothing!r}.")
+        self.weight = weight
+        self.label_smoothing = label_smoothing
+
+    def likelihood(self, log_p: Tensor, labels: Any) -> Tensor:
+        """The loss for log-probabilities (B, C); its mean is over the sum of weights."""
+        hard = self.one_hot(labels, log_p)
+        classes = log_p.shape[1]
+        target = hard
+        if self.label_smoothing:
+            target = hard * (1.0 - self.label_smoothing) + self.label_smoothing / classes
+        if self.weight is None:
+            return self.reduced(-(log_p * target).sum(1))
+        if tuple(np.shape(self.weight)) != (classes,):
+            raise ShapeError(
+                f"{type(self).__name__}: weight has shape {tuple(np.shape(self.weight))}; there are {classes} classes."
+            )
+        weight = as_tensor(self.weight, type(self).__name__).astype(log_p.dtype)
+        each = -(log_p * target * weight).sum(1)
+        return each.sum() / (hard * weight).sum() if self.reduction == "mean" else self.reduced(each)
+
+
+class CERateLoss(_CrossEntropy):
+    """Cross entropy at each step, then the mean over time: (1 / T) sum_t CE(s[t], y).
+
+    Args:
+        num_classes: how many classes the neurons stand for; the outputs of a class are added up at each step.
+        weight: (C,), a weight for each class; the mean is then over the sum of weights.
+        label_smoothing: e in [0, 1): labels are mixed with e / C for each class.
+        reduction: "mean", "sum" or "none", which gives (B,).
+
+    Inputs:
+        outputs: spikes (T, B, C).
+        labels: integers (B,) in [0, C).
+
+    Raises:
+        ShapeError, DTypeError, ArgumentError: for labels that do not fit the outputs, naming what does not.
+
+    Source: ce_rate_loss of snnTorch. That one ignores its `population_code`, and takes the mean of weighted losses over
+    the batch instead of the sum of weights.
+
+    Example:
+        >>> round(nn.CERateLoss()(ops.zeros((5, 2, 4)), Tensor([0, 3])).item(), 4)  # log 4
+        1.3863
+    """
+
+    def construct(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        return self.likelihood(ops.log_softmax(self.outputs(outputs), 2).mean(0), labels)
+
+
+class TETLoss(_CrossEntropy):
+    """Temporal efficient training: the cross entropy of a readout at each step, and a pull towards one potential.
+
+    (1 - a) (1 / T) sum_t CE(x[t], y) + a (1 / T) sum_t mean_c (x[t] - phi)^2, with a = mse_weight, phi = mse_target.
+
+    Args:
+        mse_weight: a in [0, 1]; the paper takes 0.05 for most data sets, and phi = 1, the threshold.
+        mse_target: phi.
+        weight, label_smoothing, reduction: as for `CERateLoss`.
+
+    Inputs:
+        outputs: (T, B, C), what the last layer gives at each step.
+        labels: integers (B,) in [0, C).
+
+    Raises:
+        ShapeError, DTypeError, ArgumentError: for labels that do not fit the outputs, or a mse_weight out of range.
+
+    Source: Deng et al., "Temporal Efficient Training of Spiking Neural Network via Gradient Re-weighting", ICLR 2022;
+    with mse_weight = 0 temporal_efficient_training_cross_entropy of SpikingJelly.
+
+    Example:
+        >>> loss = nn.TETLoss(mse_weight=0.05)(ops.ones((5, 2, 4)), Tensor([0, 3]))  # 0.95 log 4
+        >>> round(loss.item(), 4)
+        1.317
+    """
+
+    def __init__(
+        self,
+        mse_weight: float = 0.0,
+        mse_target: float = 1.0,
+        weight: Any = None,
+        label_smoothing: float = 0.0,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(None, weight, label_smoothing, reduction)
+        if not 0.0 <= mse_weight <= 1.0:
+            raise ArgumentError(f"TETLoss: mse_weight lies in [0, 1], not {mse_weight!r}.")
+        self.mse_weight, self.mse_target = mse_weight, mse_target
+
+    def construct(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        entropy = self.likelihood(ops.log_softmax(self.outputs(outputs), 2).mean(0), labels)
+        if not self.mse_weight:
+            return entropy
+        pull = self.reduced(ops.square(outputs - self.mse_target).mean((0, 2)))
+        return entropy * (1.0 - self.mse_weight) + pull * self.mse_weight
+
+    def extend_repr(self) -> str:
+        return f"mse_weight={self.mse_weight}, mse_target={self.mse_target}, {super().extend_repr()}"
+
+
+class CECountLoss(_CrossEntropy):
+    """Cross entropy of the sums over time: CE(sum_t s[t], y).
+
+    Of spikes it takes their counts; of membrane potentials, with label_smoothing=0.3, it is integral_crossentropy of
+    Spyx.
+
+    Args, Inputs, Raises: as for `CERateLoss`.
+
+    Source: ce_count_loss of snnTorch.
+
+    Example:
+        >>> spikes = Tensor([[[1.0, 0.0]], [[1.0, 1.0]]])  # two spikes of class 0, one of class 1
+        >>> round(nn.CECountLoss()(spikes, Tensor([0])).item(), 4)  # log(1 + e^-1)
+        0.3133
+    """
+
+    def construct(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        return self.likelihood(ops.log_softmax(self.outputs(outputs).sum(0), 1), labels)
+
+
+class CEMaxMembraneLoss(_CrossEntropy):
+    """Cross entropy of the highest potentials: CE(max_t u[t], y). Steps of equal height share the gradient.
+
+    Args:
+        weight, label_smoothing, reduction: as for `CERateLoss`.
+
+    Inputs:
+        outputs: membrane potentials (T, B, C).
+        labels: integers (B,) in [0, C).
+
+    Raises:
+        ShapeError, DTypeError, ArgumentError: for labels that do not fit the outputs, naming what does not.
+
+    Source: Zenke's SpyTorch; ce_max_membrane_loss of snnTorch.
+
+    Example:
+        >>> v = Tensor([[[1.0, 0.0]], [[2.0, -1.0]]])
+        >>> round(nn.CEMaxMembraneLoss()(v, Tensor([0])).item(), 4)  # log(1 + e^-2)
+        0.1269
+    """
+
+    def __init__(self, weight: Any = None, label_smoothing: float = 0.0, reduction: str = "mean") -> None:
+        super().__init__(None, weight, label_smoothing, reduction)
+
+    def construct(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        return self.likelihood(ops.log_softmax(ops.max(self.outputs(outputs), 0), 1), labels)

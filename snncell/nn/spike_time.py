@@ -1,0 +1,251 @@
+"""When neurons fire: the time of the first spike with its gradient, and losses of spike times."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from snncell import ops
+from snncell.cell import Cell
+from snncell.errors import ArgumentError, ShapeError
+from snncell.nn.spike_loss import ClassLoss, _CrossEntropy
+from snncell.ops.base import as_tensor
+from snncell.tape.tensor import Tensor, beside
+
+
+class FirstSpikeTime(Cell):
+    """The step of each neuron's first spike: (T, ...) -> (...), from 0; a silent neuron counts as firing at the end.
+
+    t_f = min {t : s[t] > 0}, or `silent` without a spike;
+    bprop: d t_f / d s[t] = -1 at t = min(t_f, T - 1), 0 elsewhere.
+
+    The time is a step function of the spikes, so its reverse is custom: more output where the neuron fired makes it
+    fire earlier. A silent neuron has its gradient at the last step; nothing else could wake it.
+
+    Args:
+        silent: the time of a neuron without spikes, at least T - 1; by default T - 1.
+
+    Inputs:
+        spikes: (T, ...), floats; a spike is what is above 0.
+
+    Raises:
+        ArgumentError: for a silent that is no number, or is below T - 1.
+        ShapeError: for spikes without steps.
+
+    Source: the temporal losses of snnTorch (mse_temporal_loss, ce_temporal_loss).
+
+    Example:
+        >>> spikes = Tensor([[0.0, 0.0], [1.0, 0.0], [1.0, 0.0]])  # the second neuron is silent
+        >>> value, gradient = value_and_grad(lambda s: nn.FirstSpikeTime()(s).sum())(spikes)
+        >>> value.item(), gradient.tolist()
+        (3.0, [[0.0, 0.0], [-1.0, 0.0], [0.0, -1.0]])
+    """
+
+    def __init__(self, silent: float | None = None) -> None:
+        super().__init__()
+        if silent is not None and (isinstance(silent, bool) or not isinstance(silent, (int, float))):
+            raise ArgumentError(f"FirstSpikeTime: silent is a number of steps or None, not {silent!r}.")
+        self.silent = silent
+
+    def construct(self, spikes: Tensor) -> Tensor:
+        if spikes.ndim == 0 or not spikes.shape[0]:
+            raise ShapeError(f"FirstSpikeTime: takes (T, ...) with at least one step; the shape is {spikes.shape}.")
+        last = spikes.shape[0] - 1
+        silent = float(last if self.silent is None else self.silent)
+        if not silent >= last:
+            raise ArgumentError(
+                f"FirstSpikeTime: silent={self.silent!r} would be before the last of {last + 1} steps; it is at least "
+                f"{last}."
+            )
+        return ops.min(ops.select(ops.greater(spikes, 0.0), _times(spikes), silent), 0)
+
+    def bprop(self, spikes: Tensor, out: Tensor, dout: Tensor) -> tuple[Tensor]:
+        there = ops.equal(_times(spikes), ops.minimum(out, spikes.shape[0] - 1.0))
+        return (ops.select(there, -dout, 0.0),)
+
+    def extend_repr(self) -> str:
+        return f"silent={self.silent}"
+
+
+class SpikeTimes(Cell):
+    """The steps of each neuron's first spikes: (T, ...) -> (count, ...), from 0; those that are missing count as T - 1.
+
+    As `FirstSpikeTime` for the n-th spike, n = 1 ... count: d t_n / d s[t] = -1 at t = t_n, 0 elsewhere. Missing spikes
+    all have their gradients at T - 1.
+
+    Args:
+        count: how many.
+
+    Inputs:
+        spikes: (T, ...), floats; a spike is what is above 0.
+
+    Raises:
+        ArgumentError: for a count below 1.
+        ShapeError: for spikes without steps.
+
+    Source: the temporal losses of snnTorch with multi_spike.
+
+    Example:
+        >>> nn.SpikeTimes(2)(Tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])).tolist()
+        [[1.0, 2.0], [3.0, 3.0]]
+    """
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            raise ArgumentError(f"SpikeTimes: count is an integer of at least 1, not {count!r}.")
+        self.count = count
+
+    def construct(self, spikes: Tensor) -> Tensor:
+        if spikes.ndim == 0 or not spikes.shape[0]:
+            raise ShapeError(f"SpikeTimes: takes (T, ...) with at least one step; the shape is {spikes.shape}.")
+        fired = ops.greater(spikes, 0.0)
+        number = ops.select(fired, ops.cumsum(fired.astype(spikes.dtype), 0), 0.0)  # 1 at the first spike, 2, ...
+        wanted = ops.arange(1, self.count + 1, dtype=spikes.dtype).reshape((self.count, *(1,) * spikes.ndim))
+        return ops.min(ops.select(ops.equal(number, wanted), _times(spikes), spikes.shape[0] - 1.0), 1)
+
+    def bprop(self, spikes: Tensor, out: Tensor, dout: Tensor) -> tuple[Tensor]:
+        there = ops.equal(_times(spikes), out.expand_dims(1))
+        return (ops.select(there, -dout.expand_dims(1), 0.0).sum(0),)
+
+    def extend_repr(self) -> str:
+        return f"count={self.count}"
+
+
+def _times(spikes: Tensor) -> Tensor:
+    """0, 1, ..., T - 1 along the first axis of (T, ...)."""
+    steps = spikes.shape[0]
+    with beside(spikes):
+        return ops.arange(steps, dtype=spikes.dtype).reshape((steps, *(1,) * (spikes.ndim - 1)))
+
+
+class CETemporalLoss(_CrossEntropy):
+    """Cross entropy of first-spike times, the earlier the better: CE(-t_f, y), or CE(1 / (t_f + 1), y).
+
+    t_f is `FirstSpikeTime`: a silent neuron counts as firing at T - 1, and has its gradient there.
+
+    Args:
+        inverse: "negate" for -t_f, "reciprocal" for 1 / (t_f + 1).
+        weight: (C,), a weight for each class; the mean is then over the sum of weights.
+        label_smoothing: e in [0, 1): labels are mixed with e / C for each class.
+        reduction: "mean", "sum" or "none", which gives (B,).
+
+    Inputs:
+        outputs: spikes (T, B, C).
+        labels: integers (B,) in [0, C).
+
+    Raises:
+        ArgumentError: for another inverse.
+        ShapeError, DTypeError, ArgumentError: for labels that do not fit the outputs, naming what does not.
+
+    Source: ce_temporal_loss of snnTorch.
+
+    Example:
+        >>> spikes = Tensor([[[0.0, 0.0]], [[1.0, 0.0]], [[0.0, 1.0]]])  # first spikes at 1 and 2
+        >>> round(nn.CETemporalLoss()(spikes, Tensor([0])).item(), 4)  # log(1 + e^-1)
+        0.3133
+    """
+
+    def __init__(
+        self,
+        inverse: str = "negate",
+        weight: Any = None,
+        label_smoothing: float = 0.0,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(None, weight, label_smoothing, reduction)
+        if inverse not in ("negate", "reciprocal"):
+            raise ArgumentError(f'CETemporalLoss: inverse is "negate" or "reciprocal", not {inverse!r}.')
+        self.inverse = inverse
+        self.first_spike_time = FirstSpikeTime()
+
+    def construct(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        return self.of_times(self.first_spike_time(self.outputs(outputs)), labels)
+
+    def of_times(self, times: Tensor, labels: Tensor) -> Tensor:
+        """The loss of first-spike times (B, C)."""
+        logits = -times if self.inverse == "negate" else 1.0 / (times + 1.0)
+        return self.likelihood(ops.log_softmax(logits, 1), labels)
+
+    def extend_repr(self) -> str:
+        return f"inverse={self.inverse!r}, {super().extend_repr()}"
+
+
+class MSETemporalLoss(ClassLoss):
+    """Squared error of first-spike times: mean ((t_f - target) / T)^2.
+
+    t_f is `FirstSpikeTime`: a silent neuron counts as firing at T - 1, and has its gradient there.
+
+    Args:
+        on_target: for class numbers: when the label's neuron is to fire first, in steps; negative counts from the end.
+        off_target: when the others are; -1, the default, is T - 1, where they may as well be silent. Both may be
+            sequences of one length F, for the first F spikes.
+        tolerance: times closer than this to their target, in steps, do not count.
+        reduction: "mean", "sum" or "none", which gives (B, C), or (F, B, C).
+
+    Inputs:
+        outputs: spikes (T, B, C).
+        targets: integers (B,), class numbers; or times in steps (B, C), or (F, B, C).
+
+    Raises:
+        ArgumentError: for a negative tolerance, or sequences of different lengths.
+        ShapeError, DTypeError, ArgumentError: for targets that do not fit the outputs.
+
+    Source: mse_temporal_loss of snnTorch, which takes its default off_target, -1, for 0.
+
+    Example:
+        >>> spikes = Tensor([[[0.0, 0.0]], [[1.0, 0.0]], [[0.0, 1.0]], [[0.0, 0.0]]])  # first spikes at 1 and 2
+        >>> nn.MSETemporalLoss()(spikes, Tensor([0])).item()  # ((1 / 4)^2 + ((2 - 3) / 4)^2) / 2
+        0.0625
+    """
+
+    def __init__(
+        self,
+        on_target: float | Sequence[float] = 0.0,
+        off_target: float | Sequence[float] = -1.0,
+        tolerance: float = 0.0,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(None, reduction)
+        if not tolerance >= 0.0:
+            raise ArgumentError(f"MSETemporalLoss: tolerance is a number of steps, not {tolerance!r}.")
+        self.tolerance = tolerance
+        self.spike_time: Cell = FirstSpikeTime()
+        if isinstance(on_target, (int, float)) and isinstance(off_target, (int, float)):
+            self.wanted = [(on_target, off_target)]
+            return
+        on, off = (list(t) if isinstance(t, Sequence) else [] for t in (on_target, off_target))
+        if len(on) != len(off) or not on:
+            raise ArgumentError(
+                f"MSETemporalLoss: on_target and off_target are two numbers, or two sequences of one length, a time "
+                f"for each spike; not {on_target!r} and {off_target!r}."
+            )
+        self.wanted = list(zip(on, off, strict=True))
+        self.spike_time = SpikeTimes(len(on))
+
+    def construct(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return self.of_times(self.spike_time(self.outputs(outputs)), targets, outputs.shape[0])
+
+    def of_times(self, times: Tensor, targets: Tensor, steps: int) -> Tensor:
+        """The loss of spike times (B, C), or (F, B, C), within a number of steps."""
+        late = times - self._wanted(as_tensor(targets, "MSETemporalLoss"), times, steps)
+        if self.tolerance:
+            late = ops.select(ops.less(ops.abs(late), self.tolerance), 0.0, late)
+        return self.reduced(ops.square(late / float(steps)))
+
+    def _wanted(self, targets: Tensor, times: Tensor, steps: int) -> Tensor:
+        if targets.ndim < 2:
+            label = self.one_hot(targets, times if times.ndim == 2 else times[0])
+            counted = [[float(t + steps if t < 0 else t) for t in pair] for pair in self.wanted]
+            each = [label * (on - off) + off for on, off in counted]
+            return each[0] if times.ndim == 2 else ops.stack(each)
+        if targets.shape != times.shape:
+            raise ShapeError(
+                f"MSETemporalLoss: the outputs need class numbers {times.shape[-2:-1]}, or times {times.shape}; these "
+                f"targets have shape {targets.shape}."
+            )
+        wanted = targets.astype(times.dtype)
+        return ops.select(ops.less(wanted, 0.0), wanted + float(steps), wanted)
+
+    def extend_repr(self) -> str:
+        return f"(on, off)={self.wanted}, tolerance={self.tolerance}, {super().extend_repr()}"
