@@ -1,12 +1,17 @@
 """Cells: layers, neurons, containers, losses, optimisers.
 
-neurons      IFNode, LIFNode; MultiStep runs a neuron over time, Recurrent feeds its output back; relusigmoid
+neurons      IFNode, LIFNode; MultiStep runs a neuron over time, Recurrent feeds its output back, Stateful keeps its
+             state between calls; relusigmoid
 containers   Cell, SequentialCell, CellList, TimeDistributed
 layers       Dense, Conv1d, Conv2d, Conv2dTranspose, MaxPool2d, AvgPool2d, Flatten, Embedding, Dropout, Dropout2d,
-             BatchNorm1d, BatchNorm2d, LayerNorm, Threshold
+             BatchNorm1d, BatchNorm2d, LayerNorm, Threshold, SumPool2d
+over time    ThresholdBatchNorm (tdBN), BatchNormThroughTime (BNTT), TimeFixedDropout, TimeFixedDropout2d, AxonalDelay,
+             SynapseFilter
+of spikes    SEWBlock, WinnerTakeAll
 activations  ReLU, ReLU6, LeakyReLU, GELU, Sigmoid, Tanh, Softmax, LogSoftmax, Softplus
 losses       MSELoss, L1Loss, CrossEntropyLoss
-optimisers   SGD, Momentum, RMSProp, Adam, AdamW; ExponentialDecayLR, CosineDecayLR
+optimisers   SGD, Momentum, RMSProp, Adam, AdamW
+schedules    ExponentialDecayLR, CosineDecayLR, PolynomialDecayLR, PiecewiseConstantLR, WarmUpLR
 """
 
 from snncell.cell import (
@@ -37,6 +42,7 @@ from snncell.nn.layer import (
     Embedding as Embedding,
     Flatten as Flatten,
     MaxPool2d as MaxPool2d,
+    SumPool2d as SumPool2d,
     Threshold as Threshold,
 )
 from snncell.nn.loss import (
@@ -65,6 +71,24 @@ from snncell.nn.optim import (
     RMSProp as RMSProp,
 )
 from snncell.nn.recurrent import Recurrent as Recurrent
+from snncell.nn.schedule import (
+    PiecewiseConstantLR as PiecewiseConstantLR,
+    PolynomialDecayLR as PolynomialDecayLR,
+    WarmUpLR as WarmUpLR,
+)
+from snncell.nn.spiking import (
+    SEWBlock as SEWBlock,
+    SynapseFilter as SynapseFilter,
+    WinnerTakeAll as WinnerTakeAll,
+)
+from snncell.nn.stateful import Stateful as Stateful
+from snncell.nn.temporal import (
+    AxonalDelay as AxonalDelay,
+    BatchNormThroughTime as BatchNormThroughTime,
+    ThresholdBatchNorm as ThresholdBatchNorm,
+    TimeFixedDropout as TimeFixedDropout,
+    TimeFixedDropout2d as TimeFixedDropout2d,
+)
 from snncell.nn.time import MultiStep as MultiStep
 from snncell.surrogate import (
     relusigmoid as relusigmoid,
