@@ -8,6 +8,7 @@ grad, value_and_grad, ops.vjp        gradients
 jit, explain                         compilation; empty_pool gives back memory
 testing                              check_grads, check_bprop
 data, plot, io                       the digits and batches; pictures; checkpoints
+train                                fit, evaluate, and the pieces that they are made of
 """
 
 import importlib as _importlib
@@ -46,7 +47,7 @@ from snncell.tape.tensor import Tensor as Tensor
 
 __version__ = "0.1.0"
 
-_LAZY = ("data", "io", "plot", "testing")  # imported when they are first used
+_LAZY = ("data", "io", "plot", "testing", "train")  # imported when they are first used
 
 
 def __getattr__(name: str) -> _Any:

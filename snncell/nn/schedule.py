@@ -38,10 +38,10 @@ class WarmUpLR(LearningRateSchedule):
         self.warmup_steps = number_in(warmup_steps, 1, math.inf, "WarmUpLR", "warmup_steps")
 
     def construct(self, step: Tensor) -> Tensor:
-        reached = (
-            self.learning_rate(step) if isinstance(self.learning_rate, LearningRateSchedule) else self.learning_rate
-        )
-        return ops.minimum(step / self.warmup_steps, 1.0) * reached
+        rate = self.learning_rate
+        share: Tensor = ops.minimum(step / self.warmup_steps, 1.0)
+        scaled: Tensor = share * (rate(step) if isinstance(rate, LearningRateSchedule) else rate)
+        return scaled
 
 
 class PiecewiseConstantLR(LearningRateSchedule):
@@ -71,8 +71,8 @@ class PiecewiseConstantLR(LearningRateSchedule):
             raise ArgumentError(f"{who}: milestones increase, these are {list(milestones)}.")
         if len(self.learning_rates) != len(self.milestones) + 1:
             raise ArgumentError(
-                f"{who}: {len(self.milestones)} milestone(s) need {len(self.milestones) + 1} learning rates, one before "
-                f"the first and one from each on, not {len(self.learning_rates)}."
+                f"{who}: {len(self.milestones)} milestone(s) need {len(self.milestones) + 1} learning rates, one "
+                f"before the first and one from each on, not {len(self.learning_rates)}."
             )
 
     def construct(self, step: Tensor) -> Tensor:

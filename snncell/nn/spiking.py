@@ -76,6 +76,17 @@ class SEWBlock(Cell):
 # --- synapse ----------------------------------------------------------------------------------------------------------
 
 
+def _time_constant(tau: Any) -> Any:
+    """`tau` as an array, of one number or of several."""
+    try:
+        given = np.asarray(tau, np.float64)
+    except (TypeError, ValueError):
+        given = np.zeros(0)
+    if isinstance(tau, bool) or not (given.size and np.isfinite(given).all() and (given > 0).all()):
+        raise ArgumentError(f"SynapseFilter: tau is a time constant above 0, in steps, not {tau!r}.")
+    return given
+
+
 class SynapseFilter(Cell):
     """An exponential synapse: each spike raises a current that decays. A Cell of one step; `MultiStep` runs it.
 
@@ -112,9 +123,7 @@ class SynapseFilter(Cell):
         self, tau: Any = 2.0, learnable: bool = False, scale_input: bool = False, dtype: Any = dtypes.float32
     ) -> None:
         super().__init__()
-        given = np.asarray(tau, np.float64)
-        if isinstance(tau, bool) or not (given.size and np.isfinite(given).all() and (given > 0).all()):
-            raise ArgumentError(f"SynapseFilter: tau is a time constant above 0, in steps, not {tau!r}.")
+        given = _time_constant(tau)
         self.scale_input = scale_input
         # log(d / (1 - d)) without the difference, which would be lost for a large tau
         logit = -1.0 / given - np.log(-np.expm1(-1.0 / given))
