@@ -43,13 +43,14 @@ def evaluate(
         >>> sorted(snncell.train.evaluate(net, nn.CrossEntropyLoss(), (ops.ones((9, 2)), ops.zeros(9, "int64"))))
         ['accuracy', 'loss']
     """
-    source = source(data, batch_size, False)
     with Spikes(firing_rate) as spikes, phases(net):
         spikes.refuse_inner(net)
-        return means(net, measured(net, loss, accuracy, spikes if spikes.cells else None), source)
+        return means(
+            net, measured(net, loss, accuracy, spikes if spikes.cells else None), batches_of(data, batch_size, False)
+        )
 
 
-def source(data: Any, batch_size: int, shuffle: bool) -> Any:
+def batches_of(data: Any, batch_size: int, shuffle: bool) -> Any:
     """Data that give batches each time they are gone through."""
     if isinstance(data, tuple):
         return Batches(*data, batch_size=batch_size, shuffle=shuffle)

@@ -15,7 +15,7 @@ from snncell.cell import Cell
 from snncell.errors import ArgumentError, TrainingError
 from snncell.nn.optim import Optimizer
 from snncell.tape.tensor import Tensor
-from snncell.train.evaluation import Means, means, measured, phases, source
+from snncell.train.evaluation import Means, batches_of, means, measured, phases
 from snncell.train.log import Log
 from snncell.train.pieces import (
     Batches,
@@ -111,7 +111,7 @@ def fit(
         raise ArgumentError(f"fit: epochs is a number of epochs, not {epochs!r}.")
     if resume and checkpoint is None:
         raise ArgumentError("fit: resume=True goes on from the file that checkpoint names; give checkpoint too.")
-    run = _Run(net, loss, optimiser, source(data, batch_size, True), source(test, batch_size, False))
+    run = _Run(net, loss, optimiser, batches_of(data, batch_size, True), batches_of(test, batch_size, False))
     run.stop_by(patience, monitor)
     run.limits = {"clip_norm": clip_norm, "clip_value": clip_value}
     run.checkpoint = checkpoint

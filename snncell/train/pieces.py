@@ -70,7 +70,7 @@ class Batches:
 
 
 def _hash(array: Any) -> str:
-    return hashlib.blake2b(memoryview(np.ascontiguousarray(array)).cast("B"), digest_size=16).hexdigest()
+    return hashlib.blake2b(array.tobytes(), digest_size=16).hexdigest()
 
 
 # --- what is measured -------------------------------------------------------------------------------------------------

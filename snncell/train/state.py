@@ -102,7 +102,7 @@ def description(cell: Cell) -> dict[str, Any]:
     """How a Cell is made: the classes and plain settings of it and all below, and its Parameters' shapes and dtypes."""
     found: dict[str, Any] = {}
     for path, inner in cell.cells_and_names():
-        found[path or type(cell).__name__] = {"class": type(inner).__name__} | {
+        found[path] = {"class": type(inner).__name__} | {
             name: value
             for name, value in vars(inner).items()
             if name not in _INTERNAL and _plain(value) and not name.startswith("_")
