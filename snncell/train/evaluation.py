@@ -95,7 +95,9 @@ def means(net: Cell, of_batch: Any, source: Any, training: bool = False, seen: A
     counts: list[int] = []
     for batch in source:
         if not isinstance(batch, (tuple, list)) or len(batch) < 2:
-            raise ArgumentError("a batch is a tuple (inputs, ..., target) of at least two Tensors.")
+            raise ArgumentError(
+                "a batch is a tuple (inputs, ..., target) of Tensors. Arrays of all samples are given as a tuple too."
+            )
         found.append(of_batch(*batch))
         counts.append(len(batch[-1]))
         seen(found[-1])

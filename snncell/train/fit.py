@@ -111,6 +111,7 @@ def fit(
         raise ArgumentError(f"fit: epochs is a number of epochs, not {epochs!r}.")
     if resume and checkpoint is None:
         raise ArgumentError("fit: resume=True goes on from the file that checkpoint names; give checkpoint too.")
+    _fit_together(net, loss, optimiser)
     run = _Run(net, loss, optimiser, batches_of(data, batch_size, True), batches_of(test, batch_size, False))
     run.stop_by(patience, monitor)
     run.limits = {"clip_norm": clip_norm, "clip_value": clip_value}
@@ -119,6 +120,22 @@ def fit(
         spikes.refuse_inner(net)
         run.compile(accuracy, spikes if spikes.cells else None)
         return run(epochs, resume, log, progress)
+
+
+def _fit_together(net: Any, loss: Any, optimiser: Any) -> None:
+    """Raise an ArgumentError for an optimiser that is none, or that trains something else."""
+    if not isinstance(net, Cell) or not isinstance(optimiser, Optimizer):
+        raise ArgumentError(
+            f"fit: takes a Cell, a loss and an optimiser, such as nn.Adam(net.trainable_params()), not a "
+            f"{type(net).__name__} and a {type(optimiser).__name__}."
+        )
+    known = {id(p) for cell in (net, loss) if isinstance(cell, Cell) for p in cell.get_parameters()}
+    for parameter in optimiser.parameters:
+        if id(parameter) not in known:
+            raise ArgumentError(
+                f"fit: the optimiser trains Parameter {parameter.name!r} of shape {parameter.shape}, which is not in "
+                f"the {type(net).__name__}. Make the optimiser from this one: net.trainable_params()."
+            )
 
 
 class _Run:
