@@ -151,7 +151,7 @@ def test_normalisation_in_training_and_prediction(rng, run, name, shape):
     gamma, beta = layer.gamma.asnumpy()[spread], layer.beta.asnumpy()[spread]
     predicted = gain * gamma * (x - mean[spread]) / np.sqrt(var[spread] + 1e-3) + beta
     np.testing.assert_allclose(run(layer)(Tensor(x)).asnumpy(), predicted, rtol=1e-10, atol=1e-12)
-    np.testing.assert_array_equal(layer.moving_mean.asnumpy(), layer.moving_mean.asnumpy())
+    np.testing.assert_allclose(layer.moving_mean.asnumpy(), mean, rtol=1e-12)  # prediction moves nothing
 
 
 @pytest.mark.parametrize("name", NORMS)
@@ -186,6 +186,37 @@ def test_bntt_stops_early_in_prediction_only(rng):
     layer.set_train()
     with pytest.raises(ShapeError, match=r"has 2 steps; there are statistics of 6.*steps=2"):
         layer(x[:2])
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("kind", ["tdBN", "BNTT"])
+def test_normalisation_like_spikingjelly(torch, rng, kind, training):
+    reason = "SpikingJelly is not installed: there is nothing to compare with"
+    layers = pytest.importorskip("spikingjelly.activation_based.layer", reason=reason)
+    x, dout = rng.normal(1, 2, SHAPES["C H W"]), rng.normal(size=SHAPES["C H W"])
+    if kind == "tdBN":
+        mine = nn.ThresholdBatchNorm(C, 0.5, 0.7, momentum=0.9, dtype="float64")
+        theirs = layers.ThresholdDependentBatchNorm2d(0.7, 0.5, C).double()
+        parts = [(theirs, ...)]
+    else:
+        mine = nn.BatchNormThroughTime(C, T, momentum=0.9, dtype="float64")
+        theirs = layers.BatchNormThroughTime2d(T, C, step_mode="m").double()
+        parts = [(part, t) for t, part in enumerate(theirs.bn_list)]
+    mine.set_train(training)
+    theirs.train(training)
+    for _ in range(2):  # the second time with statistics that the first one left
+        given = torch.tensor(x, requires_grad=True)
+        out = theirs(given)
+        out.backward(torch.tensor(dout))
+        if kind == "BNTT":
+            theirs.reset()
+        found, pull = ops.vjp(mine, Tensor(x))
+        np.testing.assert_allclose(found.asnumpy(), out.detach().numpy(), rtol=1e-9, atol=1e-11)
+        np.testing.assert_allclose(pull(Tensor(dout)).asnumpy(), given.grad.numpy(), rtol=1e-9, atol=1e-10)
+    for part, place in parts:
+        np.testing.assert_allclose(mine.moving_mean.asnumpy()[place], part.running_mean.numpy(), rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(mine.moving_variance.asnumpy()[place], part.running_var.numpy(), rtol=1e-9)
 
 
 # --- delays ----------------------------------------------------------------------------------------------------------
