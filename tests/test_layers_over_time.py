@@ -198,6 +198,7 @@ def test_normalisation_like_spikingjelly(torch, rng, kind, training):
     if kind == "tdBN":
         mine = nn.ThresholdBatchNorm(C, 0.5, 0.7, momentum=0.9, dtype="float64")
         theirs = layers.ThresholdDependentBatchNorm2d(0.7, 0.5, C).double()
+        torch.nn.init.constant_(theirs.weight, 0.35)  # which it has in float32: alpha times the threshold
         parts = [(theirs, ...)]
     else:
         mine = nn.BatchNormThroughTime(C, T, momentum=0.9, dtype="float64")

@@ -127,9 +127,9 @@ class SynapseFilter(Cell):
         self.scale_input = scale_input
         # log(d / (1 - d)) without the difference, which would be lost for a large tau
         logit = -1.0 / given - np.log(-np.expm1(-1.0 / given))
-        self.w = Parameter(Tensor(logit, dtype)) if learnable else None
         fixed = np.exp(-1.0 / given)
-        self.decay: Any = float(fixed) if given.ndim == 0 else Tensor(fixed, dtype)
+        self.w = Parameter(Tensor(logit, dtype)) if learnable else None
+        self.decay: Any = None if learnable else float(fixed) if given.ndim == 0 else Tensor(fixed, dtype)
 
     @property
     def tau(self) -> Any:
