@@ -184,8 +184,10 @@ def test_bntt_stops_early_in_prediction_only(rng):
     layer, x = filled(NORMS["BNTT"](), rng), Tensor(rng.normal(size=(T, B, C)))
     np.testing.assert_array_equal(layer(x[:2]).asnumpy(), layer(x).asnumpy()[:2])
     layer.set_train()
-    with pytest.raises(ShapeError, match=r"has 2 steps; there are statistics of 6.*steps=2"):
-        layer(x[:2])
+    own = nn.BatchNormThroughTime(C, T, use_batch_statistics=True)
+    for normalises in (layer, own):
+        with pytest.raises(ShapeError, match=r"has 2 steps; there are statistics of 6.*steps=2"):
+            normalises(x[:2])
 
 
 @pytest.mark.peer
@@ -251,6 +253,15 @@ def test_a_delay_out_of_range_counts_as_the_edge_and_comes_back(rng, out_of_rang
     for a, b in zip(at_edge, beyond, strict=True):
         np.testing.assert_array_equal(a.asnumpy(), b.asnumpy())
     assert at_edge[1].asnumpy().all()
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "bool", "int64"])
+@pytest.mark.parametrize("name", ["delay", "winners"])
+def test_spikes_may_be_integers_or_booleans(rng, run, name, dtype):
+    layer = nn.AxonalDelay(C, 3, Tensor([0.5, 1.25, 3.0])) if name == "delay" else nn.WinnerTakeAll(2)
+    spikes = (rng.uniform(size=(T, B, C)) < 0.6).astype(dtype)
+    expected = run(layer)(Tensor(spikes.astype(np.float32))).asnumpy()
+    np.testing.assert_array_equal(run(layer)(Tensor(spikes)).asnumpy(), expected)
 
 
 def test_delays_begin_spread_over_the_range_and_may_be_fixed():

@@ -43,15 +43,25 @@ def save_checkpoint(save_obj: Cell, ckpt_file_name: str | os.PathLike[str]) -> N
     write_whole(ckpt_file_name, content, "save_checkpoint")
 
 
+def path_to_write(file: str | os.PathLike[str], who: str) -> Path:
+    """The path of a file that is to be written.
+
+    Raises:
+        CheckpointError: if there is no such folder.
+    """
+    target = _path(file)
+    if not target.parent.is_dir():
+        raise CheckpointError(f"{who}: there is no folder {target.parent} to write {target.name} into.")
+    return target
+
+
 def write_whole(file: str | os.PathLike[str], content: bytes, who: str) -> None:
     """Write a file, so that there is either the old one or the new one, never half.
 
     Raises:
         CheckpointError: if it cannot be written, or there is no such folder.
     """
-    target = _path(file)
-    if not target.parent.is_dir():
-        raise CheckpointError(f"{who}: there is no folder {target.parent} to write {target.name} into.")
+    target = path_to_write(file, who)
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
     try:
         with temporary.open("xb") as stream:

@@ -53,6 +53,11 @@ class BatchStatistics(Cell):
         """The shape of mean, variance, gamma and beta: the lengths of the axes `kept`."""
         return (self.num_features,)
 
+    @property
+    def from_batch(self) -> bool:
+        """Whether mean and variance are the input's own."""
+        return self.training if self.use_batch_statistics is None else self.use_batch_statistics
+
     def refuse_shape(self, x: Tensor) -> None:
         """Raise a ShapeError if the input has other axes."""
         channels = self.kept[-1]
@@ -79,8 +84,7 @@ class BatchStatistics(Cell):
 
     def construct(self, x: Tensor) -> Tensor:
         self.refuse_shape(x)
-        from_batch = self.training if self.use_batch_statistics is None else self.use_batch_statistics
-        mean, var = self.statistics(x) if from_batch else (self.moving_mean.value(), self.moving_variance.value())
+        mean, var = self.statistics(x) if self.from_batch else (self.moving_mean.value(), self.moving_variance.value())
         gamma: Tensor = self.gamma if self.gain == 1.0 else self.gamma * self.gain
         mean, scale, beta = (self.spread(p, x) for p in (mean, ops.rsqrt(var + self.eps) * gamma, self.beta))
         return (x - mean) * scale + beta

@@ -186,7 +186,8 @@ class WinnerTakeAll(Cell):
         axis = self.axis + x.ndim if self.axis < 0 else self.axis
         if not 0 <= axis < x.ndim or x.shape[axis] < self.k:
             raise ShapeError(f"{self!r}: an input of shape {x.shape} has no {self.k} elements along axis {self.axis}.")
-        kept = ops.select(self._wins(ops.stop_gradient(x), axis), x, 0.0)
+        wins = self._wins(ops.stop_gradient(x if x.dtype.is_float else x.astype(dtypes.float32)), axis)
+        kept = ops.select(wins, x, 0)
         return x + ops.stop_gradient(kept - x) if self.straight_through else kept
 
     def _wins(self, x: Tensor, axis: int) -> Tensor:

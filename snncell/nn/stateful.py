@@ -26,8 +26,9 @@ class Stateful(Cell):
     calls: what is kept is detached, so that a long stream costs no more memory than its longest chunk. To have
     gradients flow on, keep the states yourself: `MultiStep(cell, return_states=True)`.
 
-    The states belong to this Cell alone and are in no checkpoint. In a jitted function they are written as a Parameter
-    is, in order, at each run; after a change of the batch size that function is traced anew.
+    The states belong to this Cell alone and are in no checkpoint; `train.fit` resets them before each pass over its
+    data. In a jitted function they are written as a Parameter is, in order, at each run; after a change of the batch
+    size that function is traced anew.
 
     Args:
         cell: a neuron of one step, `construct(x, *states) -> (output, *states)`, or a `MultiStep` of one.

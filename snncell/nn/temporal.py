@@ -121,7 +121,7 @@ class BatchNormThroughTime(BatchStatistics):
     def refuse_shape(self, x: Tensor) -> None:
         """Raise a ShapeError if the input has other axes, or another number of steps."""
         super().refuse_shape(x)
-        if x.shape[0] > self.steps or (x.shape[0] < self.steps and self.training):
+        if x.shape[0] > self.steps or (x.shape[0] < self.steps and self.from_batch):
             raise ShapeError(
                 f"{self!r}: the input has {x.shape[0]} steps; there are statistics of {self.steps}, which training "
                 f"needs all, and prediction at most. Make it with steps={x.shape[0]}."
@@ -264,6 +264,8 @@ class AxonalDelay(Cell):
                 f"{self!r}: the input has shape {x.shape}; it takes (T, B, {self.num_features}, ...), with a delay for "
                 f"each channel on axis 2."
             )
+        if not x.dtype.is_float:
+            x = x.astype(self.delay.dtype)  # spikes as bytes or booleans
         limited = ops.clip(ops.stop_gradient(self.delay), 0.0, float(self.max_delay))
         whole = ops.minimum(ops.floor(limited), float(self.max_delay - 1))
         share = limited - whole + (self.delay - ops.stop_gradient(self.delay))  # the gradient is 1, beyond the edge too

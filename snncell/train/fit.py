@@ -13,6 +13,7 @@ from tqdm import tqdm
 
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, TrainingError
+from snncell.io.checkpoint import path_to_write
 from snncell.nn.optim import Optimizer
 from snncell.tape.tensor import Tensor
 from snncell.train.evaluation import Means, batches_of, means, measured, phases
@@ -77,6 +78,8 @@ def fit(
         optimiser: made from the Parameters to train; its learning rate may be a schedule, which counts steps.
         data: a tuple of arrays (inputs, ..., target) with one entry for each sample, which are shuffled; or anything
             that can be gone through again and again and gives such tuples of Tensors, a batch each (`train.Batches`).
+            Whoever makes batches draws their order from snncell's random numbers (`ops.randperm`), so that a resume
+            finds the same; of such data a resume compares the class and the number of batches alone.
         epochs: how many in all, those of a training that is resumed included.
         test: other data, on which it is evaluated after each epoch.
         batch_size: of arrays.
@@ -111,6 +114,8 @@ def fit(
         raise ArgumentError(f"fit: epochs is a number of epochs, not {epochs!r}.")
     if resume and checkpoint is None:
         raise ArgumentError("fit: resume=True goes on from the file that checkpoint names; give checkpoint too.")
+    if checkpoint is not None:
+        path_to_write(checkpoint, "fit")  # said now, not after an epoch
     _fit_together(net, loss, optimiser)
     run = _Run(net, loss, optimiser, batches_of(data, batch_size, True), batches_of(test, batch_size, False))
     run.stop_by(patience, monitor)
