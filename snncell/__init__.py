@@ -9,6 +9,7 @@ jit, explain                         compilation; empty_pool gives back memory
 testing                              check_grads, check_bprop
 encode                               values to spikes over time (rate, latency, delta, phase, population, ...), and back
 data, plot, io                       the digits, random manifolds, batches; pictures; checkpoints
+train                                fit, evaluate, and the pieces that they are made of
 """
 
 import importlib as _importlib
@@ -47,7 +48,7 @@ from snncell.tape.tensor import Tensor as Tensor
 
 __version__ = "0.1.0"
 
-_LAZY = ("data", "encode", "io", "plot", "testing")  # imported when they are first used
+_LAZY = ("data", "encode", "io", "plot", "testing", "train")  # imported when they are first used
 
 
 def __getattr__(name: str) -> _Any:

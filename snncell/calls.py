@@ -108,9 +108,9 @@ class HookHandle:
     def __init__(self, cell: Any, hooks: dict[int, Any], hook: Callable[..., Any]) -> None:
         self._cell, self._hooks, self._number = cell, hooks, next(_hook_numbers)
         hooks[self._number] = hook
-        cell.__dict__["version"] += 1  # a trace without the hook is out of date
+        cell.__dict__["version"] += 2  # a trace without the hook is out of date
 
     def remove(self) -> None:
         """Take the hook off."""
         if self._hooks.pop(self._number, None) is not None:
-            self._cell.__dict__["version"] += 1
+            self._cell.__dict__["version"] += 2

@@ -52,7 +52,7 @@ class Cell:
 
     def __init__(self, **flags: Any) -> None:
         state = self.__dict__
-        state["version"] = 0  # grows with every change of an attribute, so that traces know when they are out of date
+        state["version"] = 0  # another one after every change of an attribute: traces know when they are out of date
         state["training"] = False
         state["bprop_debug"] = False
         state["_pre_hooks"], state["_hooks"] = {}, {}
@@ -83,14 +83,15 @@ class Cell:
                 if isinstance(item, Parameter):
                     item.belong_to(self, f"{name}.{position}")
         object.__setattr__(self, name, value)
-        state["version"] += 1
+        # Back in training, or in prediction, it is as it was there: what was traced in either is good again.
+        state["version"] += bool(value) - bool(old) if name == "training" else 2
 
     def _not_begun(self) -> SnncellError:
         return SnncellError(f"{type(self).__name__}.__init__ must call super().__init__() before anything else.")
 
     def __delattr__(self, name: str) -> None:
         object.__delattr__(self, name)
-        self.__dict__["version"] += 1
+        self.__dict__["version"] += 2
 
     def __getstate__(self) -> dict[str, Any]:
         """What a copy or a pickle takes along: everything but compiled code."""

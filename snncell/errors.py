@@ -63,6 +63,10 @@ class CheckpointError(SnncellError, ValueError):
     """A checkpoint that is missing, damaged, or does not fit the Cell."""
 
 
+class TrainingError(SnncellError, ArithmeticError):
+    """A training that cannot go on: its loss is no finite number."""
+
+
 class CacheError(SnncellError, PermissionError):
     """A folder for compiled kernels that other users can write: what lies in it would be run."""
 

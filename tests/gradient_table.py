@@ -464,6 +464,13 @@ row(
     torch=lambda t, x: t.max_pool2d(x, 2, ceil_mode=True),
     case="same",
 )
+row("sum_pool1d", lambda x: ops.sum_pool1d(x, 2), SIGNAL, torch=lambda t, x: t.nn.functional.avg_pool1d(x, 2) * 2)
+row(
+    "sum_pool2d",
+    lambda x: ops.sum_pool2d(x, 3, 2, padding=1, **PAD),
+    IMAGE,
+    torch=lambda t, x: t.nn.functional.avg_pool2d(x, 3, 2, 1) * 9,
+)
 row("avg_pool1d", lambda x: ops.avg_pool1d(x, 2), SIGNAL, torch=lambda t, x: t.nn.functional.avg_pool1d(x, 2))
 row("avg_pool2d", lambda x: ops.avg_pool2d(x, 2, 1), IMAGE, torch=lambda t, x: t.nn.functional.avg_pool2d(x, 2, 1))
 for include in (True, False):

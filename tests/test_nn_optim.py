@@ -205,9 +205,13 @@ def test_the_rate_can_be_changed():
     [
         (nn.ExponentialDecayLR(0.5, 0.9, 4), lambda t: 0.5 * 0.9 ** (t / 4)),
         (nn.ExponentialDecayLR(0.5, 0.9, 4, is_stair=True), lambda t: 0.5 * 0.9 ** (t // 4)),
+        (nn.WarmUpLR(0.5, 4), lambda t: 0.5 * min(t / 4, 1)),
+        (nn.WarmUpLR(nn.ExponentialDecayLR(0.5, 0.9, 4), 3), lambda t: 0.5 * 0.9 ** (t / 4) * min(t / 3, 1)),
+        (nn.PiecewiseConstantLR([2, 5], [0.5, 0.2, 0.1]), lambda t: 0.5 if t < 2 else 0.2 if t < 5 else 0.1),
+        (nn.PolynomialDecayLR(0.5, 0.1, 6, 2.0), lambda t: 0.1 + 0.4 * (1 - min(t / 6, 1)) ** 2),
         (nn.CosineDecayLR(0.1, 0.5, 6), lambda t: 0.1 + 0.4 * (1 + np.cos(np.pi * min(t / 6, 1))) / 2),
     ],
-    ids=["exponential", "stairs", "cosine"],
+    ids=["exponential", "stairs", "warm-up", "warm-up of another", "pieces", "polynomial", "cosine"],
 )
 def test_schedules(schedule, rate):
     p = Parameter(Tensor([0.0]), name="p")
@@ -297,6 +301,13 @@ def test_gradients_that_do_not_fit_change_nothing(gradients, kind, message):
         (lambda: nn.ExponentialDecayLR(0.1, 0.9, 0), "decay_steps"),
         (lambda: nn.ExponentialDecayLR(0.1, 0.0, 5), "decay_rate"),
         (lambda: nn.CosineDecayLR(0.5, 0.1, 5), "max_lr is a number"),
+        (lambda: nn.WarmUpLR(0.1, 0), "WarmUpLR: warmup_steps"),
+        (lambda: nn.WarmUpLR(-0.1, 5), "WarmUpLR: learning_rate"),
+        (lambda: nn.PiecewiseConstantLR([5, 5], [0.1] * 3), "milestones increase"),
+        (lambda: nn.PiecewiseConstantLR([5], [0.1]), "need 2 learning rates"),
+        (lambda: nn.PiecewiseConstantLR([0], [0.1, 0.1]), "a milestone is a number"),
+        (lambda: nn.PolynomialDecayLR(0.1, 0.0, 0), "PolynomialDecayLR: decay_steps"),
+        (lambda: nn.PolynomialDecayLR(0.1, 0.0, 5, -1.0), "PolynomialDecayLR: power"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(make, message):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 from pathlib import Path
@@ -39,20 +40,62 @@ def save_checkpoint(save_obj: Cell, ckpt_file_name: str | os.PathLike[str]) -> N
     parameters = save_obj.parameters_dict()
     refuse_equal_names(parameters.values(), "save_checkpoint")
     content = save({path: np.array(p.asnumpy(), order="C") for path, p in parameters.items()}, {"writer": "snncell"})
-    target = _path(ckpt_file_name)
+    write_whole(ckpt_file_name, content, "save_checkpoint")
+
+
+def path_to_write(file: str | os.PathLike[str], who: str) -> Path:
+    """The path of a file that is to be written.
+
+    Raises:
+        CheckpointError: if there is no such folder.
+    """
+    target = _path(file)
     if not target.parent.is_dir():
-        raise CheckpointError(f"save_checkpoint: there is no folder {target.parent} to write {target.name} into.")
+        raise CheckpointError(f"{who}: there is no folder {target.parent} to write {target.name} into.")
+    return target
+
+
+def write_whole(file: str | os.PathLike[str], content: bytes, who: str) -> None:
+    """Write a file, so that there is either the old one or the new one, never half.
+
+    Raises:
+        CheckpointError: if it cannot be written, or there is no such folder.
+    """
+    target = path_to_write(file, who)
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
     try:
-        with temporary.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        with temporary.open("xb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
         os.replace(temporary, target)
     except OSError as error:
-        raise CheckpointError(f"save_checkpoint: {target} cannot be written: {error}.") from None
+        raise CheckpointError(f"{who}: {target} cannot be written: {error}.") from None
     finally:
         temporary.unlink(missing_ok=True)  # gone already, unless something went wrong
+
+
+def read_arrays(file: str | os.PathLike[str], who: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """The arrays in a safetensors file, and what is written beside them.
+
+    Raises:
+        CheckpointError: if the file is missing or damaged.
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    source = _path(file)
+    try:
+        content = source.read_bytes()
+        arrays = load(content)
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    except FileNotFoundError:
+        raise CheckpointError(f"{who}: there is no file {source}.") from None
+    except OSError as error:
+        raise CheckpointError(f"{who}: {source} cannot be read: {error}.") from None
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{who}: {source} is damaged or no safetensors file: {error}.") from None
+    return arrays, header.get("__metadata__", {})
 
 
 def load_checkpoint(ckpt_file_name: str | os.PathLike[str], net: Cell | None = None) -> dict[str, Parameter]:
@@ -61,18 +104,7 @@ def load_checkpoint(ckpt_file_name: str | os.PathLike[str], net: Cell | None = N
     Raises:
         CheckpointError: if the file is missing or damaged, or does not fit `net`; then nothing of it is loaded.
     """
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
-
-    source = _path(ckpt_file_name)
-    try:
-        arrays = load(source.read_bytes())
-    except FileNotFoundError:
-        raise CheckpointError(f"load_checkpoint: there is no file {source}.") from None
-    except OSError as error:
-        raise CheckpointError(f"load_checkpoint: {source} cannot be read: {error}.") from None
-    except (SafetensorError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"load_checkpoint: {source} is damaged or no safetensors file: {error}.") from None
+    source, (arrays, _) = _path(ckpt_file_name), read_arrays(ckpt_file_name, "load_checkpoint")
     try:
         found = {path: Parameter(array, name=path.rpartition(".")[2]) for path, array in arrays.items()}
     except DTypeError as error:

@@ -1,15 +1,20 @@
 """Cells: layers, neurons, containers, losses, optimisers.
 
-neurons      IFNode, LIFNode; MultiStep runs a neuron over time, Recurrent feeds its output back; relusigmoid
+neurons      IFNode, LIFNode; MultiStep runs a neuron over time, Recurrent feeds its output back, Stateful keeps its
+             state between calls; relusigmoid
 containers   Cell, SequentialCell, CellList, TimeDistributed
 layers       Dense, Conv1d, Conv2d, Conv2dTranspose, MaxPool2d, AvgPool2d, Flatten, Embedding, Dropout, Dropout2d,
-             BatchNorm1d, BatchNorm2d, LayerNorm, Threshold
+             BatchNorm1d, BatchNorm2d, LayerNorm, Threshold, SumPool2d
+over time    ThresholdBatchNorm (tdBN), BatchNormThroughTime (BNTT), TimeFixedDropout, TimeFixedDropout2d, AxonalDelay,
+             SynapseFilter
+of spikes    SEWBlock, WinnerTakeAll
 activations  ReLU, ReLU6, LeakyReLU, GELU, Sigmoid, Tanh, Softmax, LogSoftmax, Softplus
 losses       MSELoss, L1Loss, CrossEntropyLoss
 of spikes    CERateLoss, CECountLoss, CEMaxMembraneLoss, TETLoss, MSERateLoss, MSECountLoss, MSEMembraneLoss,
              CETemporalLoss, MSETemporalLoss, VanRossumLoss; FirstSpikeTime, SpikeTimes
 activity     L1RateSparsity, SilenceRegulariser, SparsityRegulariser, TargetRateRegulariser, CountBoundRegulariser
-optimisers   SGD, Momentum, RMSProp, Adam, AdamW; ExponentialDecayLR, CosineDecayLR
+optimisers   SGD, Momentum, RMSProp, Adam, AdamW
+schedules    ExponentialDecayLR, CosineDecayLR, PolynomialDecayLR, PiecewiseConstantLR, WarmUpLR
 """
 
 from snncell.cell import (
@@ -40,6 +45,7 @@ from snncell.nn.layer import (
     Embedding as Embedding,
     Flatten as Flatten,
     MaxPool2d as MaxPool2d,
+    SumPool2d as SumPool2d,
     Threshold as Threshold,
 )
 from snncell.nn.loss import (
@@ -75,6 +81,11 @@ from snncell.nn.regulariser import (
     SparsityRegulariser as SparsityRegulariser,
     TargetRateRegulariser as TargetRateRegulariser,
 )
+from snncell.nn.schedule import (
+    PiecewiseConstantLR as PiecewiseConstantLR,
+    PolynomialDecayLR as PolynomialDecayLR,
+    WarmUpLR as WarmUpLR,
+)
 from snncell.nn.spike_distance import VanRossumLoss as VanRossumLoss
 from snncell.nn.spike_loss import (
     CECountLoss as CECountLoss,
@@ -92,6 +103,19 @@ from snncell.nn.spike_time import (
     FirstSpikeTime as FirstSpikeTime,
     MSETemporalLoss as MSETemporalLoss,
     SpikeTimes as SpikeTimes,
+)
+from snncell.nn.spiking import (
+    SEWBlock as SEWBlock,
+    SynapseFilter as SynapseFilter,
+    WinnerTakeAll as WinnerTakeAll,
+)
+from snncell.nn.stateful import Stateful as Stateful
+from snncell.nn.temporal import (
+    AxonalDelay as AxonalDelay,
+    BatchNormThroughTime as BatchNormThroughTime,
+    ThresholdBatchNorm as ThresholdBatchNorm,
+    TimeFixedDropout as TimeFixedDropout,
+    TimeFixedDropout2d as TimeFixedDropout2d,
 )
 from snncell.nn.time import MultiStep as MultiStep
 from snncell.surrogate import (

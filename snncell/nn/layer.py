@@ -133,6 +133,36 @@ class AvgPool2d(Cell):
         return f"kernel_size={self.kernel_size}, stride={self.stride}, pad_mode={self.options['pad_mode']}"
 
 
+class SumPool2d(Cell):
+    """The sum of each window of (N, C, H, W): it counts the spikes in it. stride is 1 by default, as of `AvgPool2d`.
+
+    Padding adds nothing, in either of its modes. Spikes over time, (T, B, C, H, W), go through `TimeDistributed`.
+
+    Args:
+        kernel_size, stride, pad_mode, padding: as for `AvgPool2d`.
+
+    Raises:
+        ShapeError: for an input that is not (N, C, H, W).
+
+    Source: the pooling of event cameras' tools, where it merges pixels without losing events (sinabs, NIR's SumPool2d).
+
+    Example:
+        >>> nn.SumPool2d(2, 2)(ops.ones((1, 1, 4, 4))).asnumpy().tolist()
+        [[[[4.0, 4.0], [4.0, 4.0]]]]
+    """
+
+    def __init__(self, kernel_size: Any = 1, stride: Any = 1, pad_mode: str = "valid", padding: Any = 0) -> None:
+        super().__init__()
+        self.kernel_size, self.stride = kernel_size, stride
+        self.options = {"pad_mode": pad_mode, "padding": padding}
+
+    def construct(self, x: Tensor) -> Tensor:
+        return ops.sum_pool2d(x, self.kernel_size, self.stride, **self.options)
+
+    def extend_repr(self) -> str:
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, pad_mode={self.options['pad_mode']}"
+
+
 class Dropout(Cell):
     """In training, each element is 0 with probability p, and the others are divided by 1 - p; else nothing.
 
@@ -140,8 +170,6 @@ class Dropout(Cell):
         keep_prob: 1 - p, MindSpore's older way to say it.
         p: the probability of dropping; if given, `keep_prob` does not count.
     """
-
-    shared_from: int | None = None  # the axes from here on are dropped together
 
     def __init__(self, keep_prob: float = 0.5, p: float | None = None) -> None:
         super().__init__()
@@ -152,8 +180,11 @@ class Dropout(Cell):
     def construct(self, x: Tensor) -> Tensor:
         if not self.training:
             return x
-        shared = () if self.shared_from is None else tuple(range(self.shared_from, x.ndim))
-        return ops.dropout(x, float(self.p), shared)
+        return ops.dropout(x, float(self.p), self.shared_axes(x))
+
+    def shared_axes(self, x: Tensor) -> tuple[int, ...]:
+        """The axes along which elements are dropped together."""
+        return ()
 
     def extend_repr(self) -> str:
         return f"p={self.p}"
@@ -162,10 +193,12 @@ class Dropout(Cell):
 class Dropout2d(Dropout):
     """In training, each channel of (N, C, H, W) is 0 with probability p, the others are divided by 1 - p."""
 
-    shared_from = 2
-
     def __init__(self, p: float = 0.5) -> None:
         super().__init__(p=p)
+
+    def shared_axes(self, x: Tensor) -> tuple[int, ...]:
+        """All after the channels."""
+        return tuple(range(2, x.ndim))
 
 
 class Threshold(Cell):

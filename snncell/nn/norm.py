@@ -14,10 +14,15 @@ from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 
 
-class _BatchNorm(Cell):
-    """y = (x - mean) / sqrt(var + eps) gamma + beta, per channel (axis 1)."""
+class BatchStatistics(Cell):
+    """y = gain (x - mean) / sqrt(var + eps) gamma + beta: what all batch normalisations share.
 
-    dims: tuple[int, ...]
+    Mean and variance are taken over all axes but `kept`, and there is one gamma and one beta for each place on these.
+    """
+
+    dims: tuple[int, ...]  # how many axes an input has
+    kept: tuple[int, ...] = (1,)
+    gain: float = 1.0
 
     def __init__(
         self,
@@ -34,36 +39,55 @@ class _BatchNorm(Cell):
     ) -> None:
         super().__init__()
         self.num_features = positive(num_features, type(self).__name__, "num_features")
+        shape = self.statistics_shape()
         if not 0.0 <= momentum <= 1.0:
             raise ArgumentError(f"{type(self).__name__}: momentum lies in [0, 1], not {momentum!r}.")
         self.eps, self.momentum = eps, momentum
         self.use_batch_statistics = use_batch_statistics
-        shape = (num_features,)
         self.moving_mean = Parameter(initializer(moving_mean_init, shape, dtype), requires_grad=False)
         self.moving_variance = Parameter(initializer(moving_var_init, shape, dtype), requires_grad=False)
         self.gamma = Parameter(initializer(gamma_init, shape, dtype), requires_grad=affine)
         self.beta = Parameter(initializer(beta_init, shape, dtype), requires_grad=affine)
 
-    def construct(self, x: Tensor) -> Tensor:
-        if x.ndim not in self.dims or x.shape[1] != self.num_features:
+    def statistics_shape(self) -> tuple[int, ...]:
+        """The shape of mean, variance, gamma and beta: the lengths of the axes `kept`."""
+        return (self.num_features,)
+
+    @property
+    def from_batch(self) -> bool:
+        """Whether mean and variance are the input's own."""
+        return self.training if self.use_batch_statistics is None else self.use_batch_statistics
+
+    def refuse_shape(self, x: Tensor) -> None:
+        """Raise a ShapeError if the input has other axes."""
+        channels = self.kept[-1]
+        if x.ndim not in self.dims or x.shape[channels] != self.num_features:
             raise ShapeError(
                 f"{self!r}: the input has shape {x.shape}; it takes {' or '.join(map(str, self.dims))} axes with "
-                f"{self.num_features} channels on axis 1."
+                f"{self.num_features} channels on axis {channels}."
             )
-        per_channel = (1, -1, *(1,) * (x.ndim - 2))
-        from_batch = self.training if self.use_batch_statistics is None else self.use_batch_statistics
-        if from_batch:
-            axes = tuple(axis for axis in range(x.ndim) if axis != 1)
-            count = math.prod(x.shape[axis] for axis in axes)
-            if count < 2:
-                raise ShapeError(f"{self!r}: an input of shape {x.shape} has one value per channel, so no variance.")
-            mean, var = ops.mean(x, axes), ops.var(x, axes)
-            self._follow(self.moving_mean, mean)
-            self._follow(self.moving_variance, var * (count / (count - 1)))
-        else:
-            mean, var = self.moving_mean.value(), self.moving_variance.value()
-        scale = ops.rsqrt(var + self.eps) * self.gamma
-        return (x - mean.reshape(per_channel)) * scale.reshape(per_channel) + self.beta.reshape(per_channel)
+
+    def statistics(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and variance that are the input's own, after the moving ones have followed them."""
+        axes = tuple(axis for axis in range(x.ndim) if axis not in self.kept)
+        count = math.prod(x.shape[axis] for axis in axes)
+        if count < 2:
+            raise ShapeError(f"{self!r}: an input of shape {x.shape} has one value per channel, so no variance.")
+        mean, var = ops.mean(x, axes), ops.var(x, axes)
+        self._follow(self.moving_mean, mean)
+        self._follow(self.moving_variance, var * (count / (count - 1)))
+        return mean, var
+
+    def spread(self, statistic: Tensor, x: Tensor) -> Tensor:
+        """One number for each place on the axes `kept`, with axes of length 1 for the others."""
+        return statistic.reshape(tuple(n if axis in self.kept else 1 for axis, n in enumerate(x.shape)))
+
+    def construct(self, x: Tensor) -> Tensor:
+        self.refuse_shape(x)
+        mean, var = self.statistics(x) if self.from_batch else (self.moving_mean.value(), self.moving_variance.value())
+        gamma: Tensor = self.gamma if self.gain == 1.0 else self.gamma * self.gain
+        mean, scale, beta = (self.spread(p, x) for p in (mean, ops.rsqrt(var + self.eps) * gamma, self.beta))
+        return (x - mean) * scale + beta
 
     def _follow(self, moving: Parameter, value: Tensor) -> None:
         after = moving * self.momentum + ops.stop_gradient(value) * (1.0 - self.momentum)
@@ -73,7 +97,7 @@ class _BatchNorm(Cell):
         return f"num_features={self.num_features}, eps={self.eps}, momentum={self.momentum}"
 
 
-class BatchNorm1d(_BatchNorm):
+class BatchNorm1d(BatchStatistics):
     """Batch normalisation of (N, C) or (N, C, L), per channel.
 
     y = (x - mean) / sqrt(var + eps) gamma + beta. In training, mean and (biased) variance are those of the batch, and
@@ -94,7 +118,7 @@ class BatchNorm1d(_BatchNorm):
     dims = (2, 3)
 
 
-class BatchNorm2d(_BatchNorm):
+class BatchNorm2d(BatchStatistics):
     """Batch normalisation of (N, C, H, W), per channel; see `BatchNorm1d`."""
 
     dims = (4,)

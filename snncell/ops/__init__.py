@@ -112,6 +112,8 @@ from snncell.ops.pool import (
     avg_pool2d as avg_pool2d,
     max_pool1d as max_pool1d,
     max_pool2d as max_pool2d,
+    sum_pool1d as sum_pool1d,
+    sum_pool2d as sum_pool2d,
 )
 from snncell.ops.primitives import (
     Abs as Abs,

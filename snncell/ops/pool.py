@@ -88,6 +88,13 @@ def avg_pool(
     return reduce.sum(view, -1) / reduce.sum(inside, -1)
 
 
+def sum_pool(
+    x: Any, count: int, kernel_size: Any, stride: Any = None, pad_mode: str = "valid", padding: Any = 0
+) -> Tensor:
+    """The sum of each window over `count` axes; padding adds nothing to it."""
+    return reduce.sum(_pool_windows(x, count, kernel_size, stride, pad_mode, padding, 1, 0.0, f"sum_pool{count}d"), -1)
+
+
 def max_pool1d(x: Any, kernel_size: Any, stride: Any = None, **options: Any) -> Tensor:
     """`max_pool` over one axis: (N, C, L)."""
     return max_pool(x, 1, kernel_size, stride, **options)
@@ -106,3 +113,13 @@ def avg_pool1d(x: Any, kernel_size: Any, stride: Any = None, **options: Any) -> 
 def avg_pool2d(x: Any, kernel_size: Any, stride: Any = None, **options: Any) -> Tensor:
     """`avg_pool` over two axes: (N, C, H, W)."""
     return avg_pool(x, 2, kernel_size, stride, **options)
+
+
+def sum_pool1d(x: Any, kernel_size: Any, stride: Any = None, **options: Any) -> Tensor:
+    """`sum_pool` over one axis: (N, C, L)."""
+    return sum_pool(x, 1, kernel_size, stride, **options)
+
+
+def sum_pool2d(x: Any, kernel_size: Any, stride: Any = None, **options: Any) -> Tensor:
+    """`sum_pool` over two axes: (N, C, H, W)."""
+    return sum_pool(x, 2, kernel_size, stride, **options)

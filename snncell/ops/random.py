@@ -40,12 +40,12 @@ _CALL = np.array([0, 1])
 _HALF = np.uint64(0xFFFFFFFF)
 
 
-def set_seed(seed: int) -> None:
-    """Begin the sequence of random numbers that belongs to `seed`, a non-negative integer."""
+def set_seed(seed: int, calls: int = 0) -> None:
+    """Begin the sequence of random numbers that belongs to `seed`, an integer from 0 on, after `calls` draws of it."""
     number = as_int(seed, "set_seed", "seed")
     if not 0 <= number < 2**63:
         raise ArgumentError(f"set_seed: the seed lies in [0, 2^63), not {number}.")
-    _state.set_data(Tensor([number, 0]))
+    _state.set_data(Tensor([number, as_int(calls, "set_seed", "calls")]))
 
 
 def next_key() -> Tensor:

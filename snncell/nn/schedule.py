@@ -1,0 +1,114 @@
+"""More learning-rate schedules: warm-up before another one, steps at given places, a polynomial."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from snncell import ops
+from snncell.errors import ArgumentError
+from snncell.nn.optim import LearningRateSchedule, number_in
+from snncell.tape.tensor import Tensor
+
+
+class WarmUpLR(LearningRateSchedule):
+    """rate(step) min(step / warmup_steps, 1): from 0 up to a rate, or to what another schedule has reached by then.
+
+    Args:
+        learning_rate: a number, or a `LearningRateSchedule`, which counts the same steps.
+        warmup_steps: how many steps it takes.
+
+    Raises:
+        ArgumentError: for a rate that is negative or not finite, or warmup_steps below 1.
+
+    Source: Goyal et al., "Accurate, Large Minibatch SGD", 2017; the name and the formula are MindSpore's.
+
+    Example:
+        >>> rates = nn.WarmUpLR(nn.CosineDecayLR(0.0, 0.5, 100), 4)
+        >>> [round(rates(Tensor(float(step))).item(), 4) for step in (0, 2, 4, 100)]
+        [0.0, 0.2498, 0.498, 0.0]
+    """
+
+    def __init__(self, learning_rate: Any, warmup_steps: int) -> None:
+        super().__init__()
+        if not isinstance(learning_rate, LearningRateSchedule):
+            learning_rate = number_in(learning_rate, 0.0, math.inf, "WarmUpLR", "learning_rate")
+        self.learning_rate = learning_rate
+        self.warmup_steps = number_in(warmup_steps, 1, math.inf, "WarmUpLR", "warmup_steps")
+
+    def construct(self, step: Tensor) -> Tensor:
+        rate = self.learning_rate
+        share: Tensor = ops.minimum(step / self.warmup_steps, 1.0)
+        scaled: Tensor = share * (rate(step) if isinstance(rate, LearningRateSchedule) else rate)
+        return scaled
+
+
+class PiecewiseConstantLR(LearningRateSchedule):
+    """learning_rates[i] while milestones[i-1] <= step < milestones[i], and the last one from there on.
+
+    Args:
+        milestones: increasing steps, at which the rate changes.
+        learning_rates: one more than milestones.
+
+    Raises:
+        ArgumentError: for milestones that do not increase, or another number of rates.
+
+    Source: He et al., CVPR 2016, where the rate is divided by 10 at such steps.
+
+    Example:
+        >>> rates = nn.PiecewiseConstantLR([10, 20], [0.5, 0.25, 0.125])
+        >>> [rates(Tensor(float(step))).item() for step in (0, 9, 10, 20)]
+        [0.5, 0.5, 0.25, 0.125]
+    """
+
+    def __init__(self, milestones: Sequence[int], learning_rates: Sequence[float]) -> None:
+        super().__init__()
+        who = "PiecewiseConstantLR"
+        self.milestones = [number_in(step, 1, math.inf, who, "a milestone") for step in milestones]
+        self.learning_rates = [number_in(rate, 0.0, math.inf, who, "a learning rate") for rate in learning_rates]
+        if any(a >= b for a, b in zip(self.milestones, self.milestones[1:], strict=False)):
+            raise ArgumentError(f"{who}: milestones increase, these are {list(milestones)}.")
+        if len(self.learning_rates) != len(self.milestones) + 1:
+            raise ArgumentError(
+                f"{who}: {len(self.milestones)} milestone(s) need {len(self.milestones) + 1} learning rates, one "
+                f"before the first and one from each on, not {len(self.learning_rates)}."
+            )
+
+    def construct(self, step: Tensor) -> Tensor:
+        rate: Tensor = step * 0.0 + self.learning_rates[0]
+        for milestone, after in zip(self.milestones, self.learning_rates[1:], strict=True):
+            rate = ops.select(ops.greater_equal(step, milestone), after, rate)
+        return rate
+
+
+class PolynomialDecayLR(LearningRateSchedule):
+    """end_learning_rate + (learning_rate - end_learning_rate) (1 - min(step / decay_steps, 1))^power.
+
+    Args:
+        learning_rate, end_learning_rate: at step 0, and from decay_steps on.
+        decay_steps: how many steps it takes.
+        power: 1 is a straight line.
+
+    Raises:
+        ArgumentError: for a rate or power that is negative or not finite, or decay_steps below 1.
+
+    Source: the name and the formula are MindSpore's.
+
+    Example:
+        >>> rates = nn.PolynomialDecayLR(0.5, 0.0, 10, power=1.0)
+        >>> [rates(Tensor(float(step))).item() for step in (0, 5, 10, 11)]
+        [0.5, 0.25, 0.0, 0.0]
+    """
+
+    def __init__(self, learning_rate: float, end_learning_rate: float, decay_steps: int, power: float = 1.0) -> None:
+        super().__init__()
+        who = "PolynomialDecayLR"
+        self.learning_rate = number_in(learning_rate, 0.0, math.inf, who, "learning_rate")
+        self.end_learning_rate = number_in(end_learning_rate, 0.0, math.inf, who, "end_learning_rate")
+        self.decay_steps = number_in(decay_steps, 1, math.inf, who, "decay_steps")
+        self.power = number_in(power, 0.0, math.inf, who, "power")
+
+    def construct(self, step: Tensor) -> Tensor:
+        left = 1.0 - ops.minimum(step / self.decay_steps, 1.0)
+        return ops.pow(left, self.power) * (self.learning_rate - self.end_learning_rate) + self.end_learning_rate

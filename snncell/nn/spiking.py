@@ -1,0 +1,203 @@
+"""Layers for spikes: a residual block, a synapse, competition."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from snncell import dtype as dtypes, ops
+from snncell.cell import Cell
+from snncell.errors import ArgumentError, ShapeError
+from snncell.nn.layer import positive
+from snncell.ops.indexing import hot
+from snncell.tape.parameter import Parameter
+from snncell.tape.tensor import Tensor
+
+# --- residual ---------------------------------------------------------------------------------------------------------
+
+
+class SEWBlock(Cell):
+    """A residual block whose spikes are joined element by element (spike-element-wise, SEW).
+
+    With a = branch(x) and s = x, or shortcut(x):
+
+    y = a + s           connect="ADD": 0, 1 or 2
+    y = a s             connect="AND"
+    y = (1 - a) s       connect="IAND"
+
+    A block whose branch is silent is the identity with ADD and IAND, and its gradient neither vanishes nor explodes.
+
+    Args:
+        branch: a Cell that ends in spikes.
+        connect: "ADD", "AND" or "IAND".
+        shortcut: a Cell beside it, where shape or channels change; it ends in spikes too.
+
+    Inputs:
+        x: spikes, of any shape that branch and shortcut take.
+
+    Raises:
+        ArgumentError: for another `connect`, or a branch that is no Cell.
+        ShapeError: if a and s have different shapes.
+
+    Source: Fang, Yu, Chen, Huang, Masquelier and Tian, "Deep Residual Learning in Spiking Neural Networks", NeurIPS
+    2021.
+
+    Example:
+        >>> block = nn.SEWBlock(nn.SequentialCell(nn.Dense(3, 3), nn.MultiStep(nn.LIFNode())))
+        >>> block(ops.ones((8, 4, 3))).shape  # (T, B, N)
+        (8, 4, 3)
+    """
+
+    def __init__(self, branch: Cell, connect: str = "ADD", shortcut: Cell | None = None) -> None:
+        super().__init__()
+        if connect not in ("ADD", "AND", "IAND"):
+            raise ArgumentError(f'SEWBlock: connect is "ADD", "AND" or "IAND", not {connect!r}.')
+        for name, cell in (("branch", branch), ("shortcut", shortcut)):
+            if not isinstance(cell, Cell) and (name == "branch" or cell is not None):
+                raise ArgumentError(f"SEWBlock: {name} is a Cell, not a {type(cell).__name__}.")
+        self.branch, self.connect, self.shortcut = branch, connect, shortcut
+
+    def construct(self, x: Tensor) -> Tensor:
+        a: Tensor = self.branch(x)
+        s: Tensor = x if self.shortcut is None else self.shortcut(x)
+        if a.shape != s.shape:
+            mend = "the shortcut" if self.shortcut is not None else "x; give a shortcut that changes its shape as well"
+            raise ShapeError(f"SEWBlock: the branch gives {a.shape}, which does not fit {s.shape} of {mend}.")
+        if self.connect == "ADD":
+            return a + s
+        return a * s if self.connect == "AND" else (1.0 - a) * s
+
+    def extend_repr(self) -> str:
+        return f"connect={self.connect!r}"
+
+
+# --- synapse ----------------------------------------------------------------------------------------------------------
+
+
+def _time_constant(tau: Any) -> Any:
+    """`tau` as an array, of one number or of several."""
+    try:
+        given = np.asarray(tau, np.float64)
+    except (TypeError, ValueError):
+        given = np.zeros(0)
+    if isinstance(tau, bool) or not (given.size and np.isfinite(given).all() and (given > 0).all()):
+        raise ArgumentError(f"SynapseFilter: tau is a time constant above 0, in steps, not {tau!r}.")
+    return given
+
+
+class SynapseFilter(Cell):
+    """An exponential synapse: each spike raises a current that decays. A Cell of one step; `MultiStep` runs it.
+
+    i[t] = d i[t-1] + x[t],               d = exp(-1 / tau)
+    i[t] = d i[t-1] + (1 - d) x[t]        with scale_input: the current's long mean is that of x
+
+    The exact solution of tau di/dt = -i between spikes. With `learnable`, d = sigmoid(w) and the Parameter is w, which
+    keeps d between 0 and 1; it begins at w = log(d / (1 - d)), and `tau` gives the present time constant.
+
+    Args:
+        tau: in steps, above 0; a number, or an array that is broadcast against one step (B, ...) of the input, such as
+            (N,) for a time constant for each neuron, (C, 1, 1) for each channel.
+        learnable: whether it is trained.
+        scale_input: whether the input is multiplied by 1 - d.
+
+    Inputs:
+        x, i: the input and the state, of one shape.
+
+    Returns:
+        (i, i).
+
+    Raises:
+        ArgumentError: for a tau that is not positive and finite.
+
+    Source: Gerstner, Kistler, Naud and Paninski, "Neuronal Dynamics", 2014, section 3.1.
+
+    Example:
+        >>> spikes = Tensor([1.0, 0.0, 0.0]).reshape((3, 1))
+        >>> print(nn.MultiStep(nn.SynapseFilter(tau=1.0))(spikes).asnumpy()[:, 0].round(4))
+        [1.     0.3679 0.1353]
+    """
+
+    def __init__(
+        self, tau: Any = 2.0, learnable: bool = False, scale_input: bool = False, dtype: Any = dtypes.float32
+    ) -> None:
+        super().__init__()
+        given = _time_constant(tau)
+        self.scale_input = scale_input
+        # log(d / (1 - d)) without the difference, which would be lost for a large tau
+        logit = -1.0 / given - np.log(-np.expm1(-1.0 / given))
+        fixed = np.exp(-1.0 / given)
+        self.w = Parameter(Tensor(logit, dtype)) if learnable else None
+        self.decay: Any = None if learnable else float(fixed) if given.ndim == 0 else Tensor(fixed, dtype)
+
+    @property
+    def tau(self) -> Any:
+        """The time constant in steps, as a NumPy array (0-d if there is one for all)."""
+        decay = self.decay if self.w is None else ops.sigmoid(self.w).asnumpy()
+        return -1.0 / np.log(np.asarray(decay, np.float64))
+
+    def construct(self, x: Tensor, i: Tensor) -> tuple[Tensor, Tensor]:
+        decay = self.decay if self.w is None else ops.sigmoid(self.w)
+        after = i * decay + (x * (1.0 - decay) if self.scale_input else x)
+        return after, after
+
+    def extend_repr(self) -> str:
+        return f"learnable={self.w is not None}, scale_input={self.scale_input}"
+
+
+# --- competition ------------------------------------------------------------------------------------------------------
+
+
+class WinnerTakeAll(Cell):
+    """Keeps the k largest elements along an axis, at each step by itself, and silences the others.
+
+    y = x where x is among the k largest, else 0; of equal ones the first win, so exactly k do.
+
+    The reverse gives the winners their gradient and the others none, which is the derivative wherever no two elements
+    are equal. With `straight_through`, all get theirs as if nothing had been silenced, so that losers learn too.
+
+    Args:
+        k: how many win.
+        axis: along which they compete; time and batch are axes 0 and 1.
+        straight_through: see above.
+
+    Inputs:
+        x: potentials, currents or spikes, (T, B, ...) or of one step.
+
+    Raises:
+        ArgumentError: for a k below 1.
+        ShapeError: for an axis that is not there or shorter than k.
+
+    Source: Makhzani and Frey, "Winner-Take-All Autoencoders", NeurIPS 2015; Maass, "On the Computational Power of
+    Winner-Take-All", Neural Computation 2000.
+
+    Example:
+        >>> print(nn.WinnerTakeAll(2)(Tensor([0.3, 0.9, 0.1, 0.4])).asnumpy())
+        [0.  0.9 0.  0.4]
+    """
+
+    def __init__(self, k: int = 1, axis: int = -1, straight_through: bool = False) -> None:
+        super().__init__()
+        self.k = positive(k, "WinnerTakeAll", "k")
+        self.axis, self.straight_through = axis, straight_through
+
+    def construct(self, x: Tensor) -> Tensor:
+        axis = self.axis + x.ndim if self.axis < 0 else self.axis
+        if not 0 <= axis < x.ndim or x.shape[axis] < self.k:
+            raise ShapeError(f"{self!r}: an input of shape {x.shape} has no {self.k} elements along axis {self.axis}.")
+        wins = self._wins(ops.stop_gradient(x if x.dtype.is_float else x.astype(dtypes.float32)), axis)
+        kept = ops.select(wins, x, 0)
+        return x + ops.stop_gradient(kept - x) if self.straight_through else kept
+
+    def _wins(self, x: Tensor, axis: int) -> Tensor:
+        """True where an element is among the largest: the largest is taken out, k times."""
+        wins = ops.zeros_like(x, dtypes.bool_)
+        for _ in range(self.k):
+            left = ops.select(wins, -math.inf, x)
+            first = hot(ops.argmax(left, axis), x.shape[axis], axis, "WinnerTakeAll: winner")
+            wins = ops.logical_or(wins, first.astype(dtypes.bool_))
+        return wins
+
+    def extend_repr(self) -> str:
+        return f"k={self.k}, axis={self.axis}, straight_through={self.straight_through}"

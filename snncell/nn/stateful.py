@@ -1,0 +1,145 @@
+"""A neuron that keeps its state between calls, because it was asked to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from snncell import ops
+from snncell.cell import Cell
+from snncell.errors import ArgumentError, ShapeError
+from snncell.kernels.space import moved, space_of
+from snncell.nn.time import MultiStep, initial_states
+from snncell.tape.parameter import Parameter
+from snncell.tape.state import STATE, settings
+from snncell.tape.tensor import Tensor
+
+
+class Stateful(Cell):
+    """Keeps a neuron's states from one call to the next, until `reset()`.
+
+    (y, states) = cell(x, states)
+
+    Called with one step (B, ...) if `cell` is a neuron, or with a chunk of them (T, B, ...) if it is a `MultiStep`. The
+    first call begins with the neuron's initial states. Gradients flow through the steps of one call and stop between
+    calls: what is kept is detached, so that a long stream costs no more memory than its longest chunk. To have
+    gradients flow on, keep the states yourself: `MultiStep(cell, return_states=True)`.
+
+    The states belong to this Cell alone and are in no checkpoint; `train.fit` resets them before each pass over its
+    data. In a jitted function they are written as a Parameter is, in order, at each run; after a change of the batch
+    size that function is traced anew.
+
+    Args:
+        cell: a neuron of one step, `construct(x, *states) -> (output, *states)`, or a `MultiStep` of one.
+
+    Inputs:
+        x: (B, ...), or (T, B, ...) for a `MultiStep`.
+
+    Returns:
+        The output, without the states; `states` shows them.
+
+    Raises:
+        ArgumentError: for something that is no neuron.
+        ShapeError: if the batch size, or the shape of a sample, is another one than in the call before.
+
+    Example:
+        >>> stream = nn.Stateful(nn.MultiStep(nn.IFNode()))
+        >>> chunk = ops.full((2, 1, 1), 0.375)
+        >>> [stream(chunk).asnumpy().sum().item() for _ in range(3)]
+        [0.0, 1.0, 1.0]
+        >>> stream.reset()
+        >>> stream(chunk).asnumpy().sum().item()
+        0.0
+    """
+
+    def __init__(self, cell: Cell) -> None:
+        super().__init__()
+        if not isinstance(cell, Cell) or isinstance(cell, Stateful):
+            raise ArgumentError(f"Stateful: takes a neuron, or a MultiStep of one, not a {type(cell).__name__}.")
+        if isinstance(cell, MultiStep) and not cell.return_states:
+            cell = MultiStep(cell.cell, True, cell.checkpoint_every)
+        self.cell = cell
+        # In a dict they are no members: not in checkpoints, not among the Parameters. A trace looks into it, though.
+        self._kept: dict[str, Any] = {}
+
+    @property
+    def neuron(self) -> Cell:
+        """The Cell of one step."""
+        inner: Cell = self.cell.cell if isinstance(self.cell, MultiStep) else self.cell
+        return inner
+
+    @property
+    def states(self) -> tuple[Tensor, ...]:
+        """The states as they are, none before the first call."""
+        return tuple(state.value() for state in self._parameters())
+
+    def reset(self) -> None:
+        """Go back to the initial states; the next call may have another batch size."""
+        if self._kept:
+            for state, value in zip(self._parameters(), self._initial(*self._kept["x"]), strict=True):
+                state.assign(value.astype(state.dtype), "Stateful.reset")
+
+    def construct(self, x: Tensor) -> Any:
+        if not isinstance(x, Tensor) or x.ndim == 0:
+            raise ArgumentError(f"{self!r}: takes a Tensor of one step or of a chunk, not {x!r:.40}.")
+        chunk = isinstance(self.cell, MultiStep)
+        self._fit(x.shape[1:] if chunk else x.shape, x)
+        states = self._parameters()
+        result = self.cell(x, *[state.value() for state in states])
+        if not isinstance(result, tuple) or len(result) != (2 if chunk else len(states) + 1):
+            raise ArgumentError(
+                f"Stateful: {type(self.neuron).__name__}.construct returns (output, *states), with the {len(states)} "
+                f"state(s) that it takes; it returned a {type(result).__name__}."
+            )
+        for position, (state, value) in enumerate(zip(states, result[1] if chunk else result[1:], strict=True)):
+            state.assign(value, f"Stateful: state {position} of {type(self.neuron).__name__}")
+        return result[0]
+
+    def _parameters(self) -> list[_State]:
+        return list(self._kept.get("states", ()))
+
+    def _initial(self, shape: tuple[int, ...], dtype: Any) -> tuple[Tensor, ...]:
+        """The states before the first step, which depend on nothing but the shape and dtype of the input."""
+        return initial_states(self.neuron, ops.zeros(shape, dtype))
+
+    def _fit(self, shape: tuple[int, ...], x: Tensor) -> None:
+        """Have states for inputs like these."""
+        if self._kept.get("x") == (shape, x.dtype):
+            self._follow(x)
+            return
+        if self._kept and not self._at_rest():
+            raise ShapeError(
+                f"{type(self).__name__}({type(self.neuron).__name__}): has states for steps of shape "
+                f"{self._kept['x'][0]} and dtype {self._kept['x'][1]}, but gets {shape} and {x.dtype}. Call its "
+                f"reset() before a new batch, or leave out a last batch that is not full (drop_last=True)."
+            )
+        with settings(trace=None, tape=None):  # also in a jitted function, they are made once, not at each run
+            states = [_State(value, f"state.{i}", False) for i, value in enumerate(self._initial(shape, x.dtype))]
+        self._kept["x"], self._kept["states"] = (shape, x.dtype), tuple(states)
+        self._follow(x)
+
+    def _follow(self, x: Tensor) -> None:
+        """Move the states to where the input is; a Program does so itself."""
+        if STATE.trace is None:
+            for state in self._parameters():
+                state._data = moved(state._data, space_of(x._data))
+
+    def _at_rest(self) -> bool:
+        """Whether nothing would be lost with the states: they are the initial ones."""
+        if STATE.trace is not None and any(state in STATE.trace.written for state in self._parameters()):
+            return False
+        with settings(trace=None, tape=None):
+            pairs = zip(self._parameters(), self._initial(*self._kept["x"]), strict=True)
+            return all(np.array_equal(state.asnumpy(), value.asnumpy()) for state, value in pairs)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy takes along: no states; it begins at rest."""
+        return {**super().__getstate__(), "_kept": {}}
+
+
+class _State(Parameter):
+    """A state that is kept: it is where the inputs are."""
+
+    __slots__ = ()
+    follows = True

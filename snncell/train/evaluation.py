@@ -1,0 +1,107 @@
+"""Going through data once, and what comes out on average."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from snncell.cell import Cell
+from snncell.compiler.jit import jit
+from snncell.errors import ArgumentError
+from snncell.nn.stateful import Stateful
+from snncell.tape.tensor import Tensor
+from snncell.train.pieces import Batches, Spikes, accuracy as share_right, measure
+
+Means = dict[str, float]
+
+
+def evaluate(
+    net: Cell,
+    loss: Callable[..., Tensor],
+    data: Any,
+    *,
+    batch_size: int = 64,
+    accuracy: Callable[..., Tensor] | None = share_right,
+    firing_rate: Cell | Iterable[Cell] = (),
+) -> Means:
+    """Means over data, with the net in prediction: "loss", and as asked for "accuracy" and "firing_rate".
+
+    Args:
+        net, loss, data, batch_size, accuracy, firing_rate: as for `fit`; arrays are not shuffled.
+
+    Returns:
+        Numbers by name. A batch counts by the length of its target.
+
+    Raises:
+        ArgumentError: for data without a batch.
+
+    Example:
+        >>> net = nn.Dense(2, 2)
+        >>> sorted(snncell.train.evaluate(net, nn.CrossEntropyLoss(), (ops.ones((9, 2)), ops.zeros(9, "int64"))))
+        ['accuracy', 'loss']
+    """
+    with Spikes(firing_rate) as spikes, phases(net):
+        spikes.refuse_inner(net)
+        return means(
+            net, measured(net, loss, accuracy, spikes if spikes.cells else None), batches_of(data, batch_size, False)
+        )
+
+
+def batches_of(data: Any, batch_size: int, shuffle: bool) -> Any:
+    """Data that give batches each time they are gone through."""
+    if isinstance(data, tuple):
+        return Batches(*data, batch_size=batch_size, shuffle=shuffle)
+    if hasattr(data, "__next__") or not (data is None or hasattr(data, "__iter__") or hasattr(data, "__getitem__")):
+        raise ArgumentError(
+            f"data are a tuple of arrays, or batches that can be gone through again and again, not a "
+            f"{type(data).__name__}. Make a list of it, or a class with a method __iter__."
+        )
+    return data
+
+
+@contextmanager
+def phases(net: Cell) -> Iterator[None]:
+    """Each Cell is in training, or in prediction, afterwards as before."""
+    before = [(cell, cell.training) for _, cell in net.cells_and_names()]
+    try:
+        yield
+    finally:
+        for cell, training in before:
+            cell.training = training
+
+
+def measured(net: Cell, loss: Any, accuracy: Any, spikes: Spikes | None) -> Callable[..., dict[str, Tensor]]:
+    """`measure`, jitted, with the loss among the rest."""
+    of_one = measure(net, loss, accuracy, spikes)
+
+    def of_batch(*batch: Tensor) -> dict[str, Tensor]:
+        value, others = of_one(*batch)
+        return {"loss": value, **others}
+
+    jitted: Callable[..., dict[str, Tensor]] = jit(of_batch)
+    return jitted
+
+
+def means(net: Cell, of_batch: Any, source: Any, training: bool = False, seen: Any = lambda found: None) -> Means:
+    """Go through the data once; the means of what is measured. `seen` is told of each batch."""
+    net.set_train(training)
+    for _, cell in net.cells_and_names():
+        if isinstance(cell, Stateful):
+            cell.reset()
+    found: list[dict[str, Tensor]] = []
+    counts: list[int] = []
+    for batch in source:
+        if not isinstance(batch, (tuple, list)) or len(batch) < 2:
+            raise ArgumentError(
+                "a batch is a tuple (inputs, ..., target) of Tensors. Arrays of all samples are given as a tuple too."
+            )
+        found.append(of_batch(*batch))
+        counts.append(len(batch[-1]))
+        seen(found[-1])
+    if not found:
+        raise ArgumentError("the data give no batch. An iterator gives its batches once; give a list, or Batches.")
+    shares = np.array(counts, np.float64) / sum(counts)
+    return {name: float(shares @ [float(each[name]) for each in found]) for name in found[0]}

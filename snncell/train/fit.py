@@ -1,0 +1,270 @@
+"""The whole training: epochs, evaluation, progress, early stopping, checkpoints, a log."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tqdm import tqdm
+
+from snncell.cell import Cell
+from snncell.errors import ArgumentError, TrainingError
+from snncell.io.checkpoint import path_to_write
+from snncell.nn.optim import Optimizer
+from snncell.tape.tensor import Tensor
+from snncell.train.evaluation import Means, batches_of, means, measured, phases
+from snncell.train.log import Log
+from snncell.train.pieces import (
+    Batches,
+    Spikes,
+    accuracy as share_right,
+    clip_by_global_norm,
+    clip_by_value,
+    training_step,
+)
+from snncell.train.state import File, description, load_state, save_state
+from snncell.train.stopping import EarlyStopping
+
+Record = dict[str, Any]
+
+
+@dataclass
+class Result:
+    """What `fit` gives back.
+
+    history: a record for each epoch: "epoch", "step", "learning_rate" (of the next step), "loss", then as asked for
+        "accuracy", "firing_rate", and the same with "test_" before them.
+    best: the record whose weights the net has in the end: the best one with `patience`, else the last.
+    stopped_early: whether patience ended it.
+    seconds: what this call took.
+    """
+
+    history: list[Record] = field(default_factory=list)
+    best: Record = field(default_factory=dict)
+    stopped_early: bool = False
+    seconds: float = 0.0
+
+
+def fit(
+    net: Cell,
+    loss: Callable[..., Tensor],
+    optimiser: Optimizer,
+    data: Any,
+    epochs: int,
+    *,
+    test: Any = None,
+    batch_size: int = 64,
+    accuracy: Callable[..., Tensor] | None = share_right,
+    firing_rate: Cell | Iterable[Cell] = (),
+    clip_norm: float | None = None,
+    clip_value: float | None = None,
+    patience: int | None = None,
+    monitor: str | None = None,
+    checkpoint: File | None = None,
+    resume: bool = False,
+    log: File | None = None,
+    progress: bool = True,
+) -> Result:
+    """Train a network: jitted steps over all data, epoch after epoch.
+
+    Args:
+        net: called with the inputs of a batch; its Cells are in training for the steps, in prediction for `test`, and
+            afterwards as they were. Each `Stateful` in it is reset before the data are gone through.
+        loss: a function (or Cell) of what `net` gives and the target: a number.
+        optimiser: made from the Parameters to train; its learning rate may be a schedule, which counts steps.
+        data: a tuple of arrays (inputs, ..., target) with one entry for each sample, which are shuffled; or anything
+            that can be gone through again and again and gives such tuples of Tensors, a batch each (`train.Batches`).
+            Whoever makes batches draws their order from snncell's random numbers (`ops.randperm`), so that a resume
+            finds the same; of such data a resume compares the class and the number of batches alone.
+        epochs: how many in all, those of a training that is resumed included.
+        test: other data, on which it is evaluated after each epoch.
+        batch_size: of arrays.
+        accuracy: a function of what `net` gives and the target whose mean is shown as accuracy; None for none.
+        firing_rate: Cells whose output is spikes (`MultiStep`, not the neuron inside): the share of elements that are
+            not 0 is shown. Without any it costs nothing.
+        clip_norm, clip_value: limits of the gradients, see `clip_by_value`, and after it `clip_by_global_norm`.
+        patience: stop when `monitor` has not become better for so many epochs; the best weights are put back.
+        monitor: a number of the records; by default "test_loss", or without `test` "loss".
+        checkpoint: a file that is written, whole, after each epoch.
+        resume: go on from that file. It continues to the bit: weights, moments, step, order of the samples, log.
+        log: a file, .csv or .jsonl, with a line for each epoch.
+        progress: whether a bar is shown.
+
+    Returns:
+        A `Result`, with the history.
+
+    Raises:
+        ArgumentError: for settings that make no sense, or data without a batch.
+        TrainingError: if the loss of an epoch is not finite; the checkpoint of the epoch before stays.
+        CheckpointError: for a resume from a file that is not there, or was written with another net, another optimiser,
+            other data or other settings, naming what differs.
+
+    Example:
+        >>> x = ops.uniform((64, 2))
+        >>> net, y = nn.Dense(2, 2), (x[:, 0] > x[:, 1]).astype("int64")
+        >>> adam = nn.Adam(net.trainable_params(), 0.1)
+        >>> snncell.train.fit(net, nn.CrossEntropyLoss(), adam, (x, y), 20, progress=False).best["accuracy"] > 0.9
+        True
+    """
+    if isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 0:
+        raise ArgumentError(f"fit: epochs is a number of epochs, not {epochs!r}.")
+    if resume and checkpoint is None:
+        raise ArgumentError("fit: resume=True goes on from the file that checkpoint names; give checkpoint too.")
+    if checkpoint is not None:
+        path_to_write(checkpoint, "fit")  # said now, not after an epoch
+    _fit_together(net, loss, optimiser)
+    run = _Run(net, loss, optimiser, batches_of(data, batch_size, True), batches_of(test, batch_size, False))
+    run.stop_by(patience, monitor)
+    run.limits = {"clip_norm": clip_norm, "clip_value": clip_value}
+    run.checkpoint = checkpoint
+    with Spikes(firing_rate) as spikes, phases(net):
+        spikes.refuse_inner(net)
+        run.compile(accuracy, spikes if spikes.cells else None)
+        return run(epochs, resume, log, progress)
+
+
+def _fit_together(net: Any, loss: Any, optimiser: Any) -> None:
+    """Raise an ArgumentError for an optimiser that is none, or that trains something else."""
+    if not isinstance(net, Cell) or not isinstance(optimiser, Optimizer):
+        raise ArgumentError(
+            f"fit: takes a Cell, a loss and an optimiser, such as nn.Adam(net.trainable_params()), not a "
+            f"{type(net).__name__} and a {type(optimiser).__name__}."
+        )
+    known = {id(p) for cell in (net, loss) if isinstance(cell, Cell) for p in cell.get_parameters()}
+    for parameter in optimiser.parameters:
+        if id(parameter) not in known:
+            raise ArgumentError(
+                f"fit: the optimiser trains Parameter {parameter.name!r} of shape {parameter.shape}, which is not in "
+                f"the {type(net).__name__}. Make the optimiser from this one: net.trainable_params()."
+            )
+
+
+class _Run:
+    """One call of `fit`."""
+
+    limits: dict[str, Any]
+    checkpoint: File | None
+    step: Callable[..., dict[str, Tensor]]
+    test_step: Callable[..., dict[str, Tensor]]
+
+    def __init__(self, net: Cell, loss: Any, optimiser: Optimizer, data: Any, test: Any) -> None:
+        if data is None:
+            raise ArgumentError("fit: there are no data to train on.")
+        self.net, self.loss, self.optimiser, self.data, self.test = net, loss, optimiser, data, test
+        self.result = Result()
+
+    def stop_by(self, patience: int | None, monitor: str | None) -> None:
+        """Set what ends the training early."""
+        if monitor is not None and patience is None:
+            raise ArgumentError(f"fit: monitor={monitor!r} is what patience looks at; give patience too.")
+        monitor = monitor or ("loss" if self.test is None else "test_loss")
+        self.stopping = None if patience is None else EarlyStopping(patience, monitor)
+
+    def compile(self, accuracy: Any, spikes: Spikes | None) -> None:
+        """Make the jitted functions."""
+        norm, value = self.limits["clip_norm"], self.limits["clip_value"]
+        self.asked = {
+            "accuracy": accuracy and getattr(accuracy, "__qualname__", ""),
+            "firing_rate": 0 if spikes is None else len(spikes.cells),
+        }
+
+        def clip(gradients: Any) -> Any:
+            limited = gradients if value is None else clip_by_value(gradients, value)
+            return limited if norm is None else clip_by_global_norm(limited, norm)
+
+        self.step = training_step(self.net, self.loss, self.optimiser, clip, accuracy, spikes)
+        self.test_step = measured(self.net, self.loss, accuracy, spikes)
+
+    def settings(self) -> dict[str, Any]:
+        """What a resume must find as it was, beside net and optimiser."""
+        loss = description(self.loss) if isinstance(self.loss, Cell) else getattr(self.loss, "__qualname__", "")
+        monitor = self.stopping and self.stopping.monitor
+        settings = {"loss": loss, "monitor": monitor, **self.asked, **self.limits}
+        return {"data": _told(self.data), "test data": _told(self.test), "setting": settings}
+
+    def __call__(self, epochs: int, resume: bool, log: File | None, progress: bool) -> Result:
+        begun = time.perf_counter()
+        self.notes = {} if self.checkpoint is None else self.settings()
+        if resume:
+            self.take_up()
+        lines = None if log is None else Log(log, self.result.history)
+        done = len(self.result.history)
+        steps = len(self.data) if hasattr(self.data, "__len__") else None
+        total = None if steps is None else epochs * steps
+        with tqdm(total=total, initial=done * (steps or 0), unit="step", disable=not progress) as bar:
+            while len(self.result.history) < epochs and not (self.stopping and self.stopping.stopped):
+                record = self.epoch(bar)
+                if lines is not None:
+                    lines.add(record)
+                self.save()
+        self.finish()
+        self.result.seconds = time.perf_counter() - begun
+        return self.result
+
+    def epoch(self, bar: Any) -> Record:
+        """One time through the data, and through the test data."""
+        number = len(self.result.history) + 1
+        shown = 0.0
+
+        def seen(batch: dict[str, Tensor]) -> None:
+            nonlocal shown
+            if not bar.disable and time.perf_counter() - shown > 0.2:
+                bar.set_postfix(_shown(number, {name: float(x) for name, x in batch.items()}), refresh=False)
+                shown = time.perf_counter()
+            bar.update()
+
+        found = means(self.net, self.step, self.data, True, seen)
+        if not math.isfinite(found["loss"]):
+            raise TrainingError(
+                f"fit: the loss of epoch {number} is {found['loss']}. Lower the learning rate, or limit the gradients "
+                f"(clip_norm=1.0)."
+                + (f" {os.fspath(self.checkpoint)} is of epoch {number - 1}." if self.checkpoint and number > 1 else "")
+            )
+        if self.test is not None:
+            found |= {f"test_{name}": x for name, x in means(self.net, self.test_step, self.test).items()}
+        step, rate = int(self.optimiser.global_step.item()), float(self.optimiser.get_lr())
+        record = {"epoch": number, "step": step, "learning_rate": rate, **found}
+        self.result.history.append(record)
+        if self.stopping is not None:
+            self.stopping.update(record, self.net)
+        bar.set_postfix(_shown(number, found))
+        return record
+
+    def save(self) -> None:
+        """Write the checkpoint."""
+        if self.checkpoint is not None:
+            notes = {**self.notes, "history": self.result.history, "stopping": self.stopping and self.stopping.notes()}
+            weights = self.stopping.weights if self.stopping else {}
+            save_state(self.checkpoint, self.net, self.optimiser, notes, weights)
+
+    def take_up(self) -> None:
+        """Go on from the checkpoint."""
+        assert self.checkpoint is not None  # `fit` has seen to it
+        notes, weights = load_state(self.checkpoint, self.net, self.optimiser, self.notes)
+        self.result.history = notes["history"]
+        if self.stopping is not None and notes["stopping"]:
+            self.stopping.take(notes["stopping"], weights)
+
+    def finish(self) -> None:
+        """Put the best weights back, if they are kept."""
+        history = self.result.history
+        self.result.best = history[-1] if history else {}
+        if self.stopping is not None and self.stopping.weights:
+            self.stopping.restore(self.net)
+            self.result.best = history[self.stopping.best_epoch - 1]
+            self.result.stopped_early = self.stopping.stopped
+
+
+def _shown(epoch: int, found: Means) -> dict[str, Any]:
+    return {"epoch": epoch, **{name: f"{x:.4f}" for name, x in found.items()}}
+
+
+def _told(data: Any) -> Any:
+    """What tells data from others; of a user's own batches, their class and number alone."""
+    if isinstance(data, Batches):
+        return data.description()
+    return None if data is None else [type(data).__name__, len(data) if hasattr(data, "__len__") else None]

@@ -1,0 +1,276 @@
+"""The pieces of a training step: batches, what is measured, clipping, the jitted step."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterable, Iterator
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from snncell import ops
+from snncell.cell import Cell, HookHandle
+from snncell.compiler.jit import jit
+from snncell.data import batches
+from snncell.errors import ArgumentError, DTypeError, ShapeError
+from snncell.nn.optim import Optimizer
+from snncell.nn.time import MultiStep
+from snncell.tape import structure
+from snncell.tape.tensor import Tensor
+
+Measured = tuple[Tensor, dict[str, Tensor]]
+
+
+class Batches:
+    """Arrays of one length, a batch at a time, in another order each time they are gone through.
+
+    The order is drawn from snncell's random numbers, so `snncell.set_seed` makes it repeatable.
+
+    Args:
+        arrays: NumPy arrays or Tensors with the same first axis: inputs, then the target.
+        batch_size, shuffle, drop_last: as for `data.batches`.
+
+    Raises:
+        ShapeError: if the first axes differ.
+        ArgumentError: if that gives no batch at all.
+
+    Example:
+        >>> data = snncell.train.Batches(ops.ones((5, 2)), ops.zeros(5), batch_size=2)
+        >>> len(data), [tuple(x.shape) for x, y in data]
+        (3, [(2, 2), (2, 2), (1, 2)])
+    """
+
+    def __init__(self, *arrays: Any, batch_size: int = 64, shuffle: bool = True, drop_last: bool = False) -> None:
+        self.arrays = [np.asarray(array) for array in arrays]
+        self.batch_size, self.shuffle, self.drop_last = batch_size, shuffle, drop_last
+        lengths = [len(array) if array.ndim else 0 for array in self.arrays]
+        if len(set(lengths)) != 1:
+            raise ShapeError(f"Batches: the arrays have different lengths {lengths}; they need one for each sample.")
+        if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+            raise ArgumentError(f"Batches: batch_size is an integer of at least 1, not {batch_size!r}.")
+        if not len(self):
+            raise ArgumentError(
+                f"Batches: {lengths[0]} samples give no batch of {batch_size}"
+                + (" with drop_last=True; make it smaller." if drop_last else ".")
+            )
+
+    def __len__(self) -> int:
+        full, rest = divmod(len(self.arrays[0]), self.batch_size)
+        return full + (rest > 0 and not self.drop_last)
+
+    def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
+        return batches(*self.arrays, batch_size=self.batch_size, shuffle=self.shuffle, drop_last=self.drop_last)
+
+    def description(self) -> dict[str, Any]:
+        """What tells these data from others: shapes, dtypes, a hash of the elements, and how they are gone through."""
+        found = {f"array {n}": [list(a.shape), str(a.dtype), _hash(a)] for n, a in enumerate(self.arrays)}
+        return {**found, "batch_size": self.batch_size, "shuffle": self.shuffle, "drop_last": self.drop_last}
+
+
+def _hash(array: Any) -> str:
+    return hashlib.blake2b(array.tobytes(), digest_size=16).hexdigest()
+
+
+# --- what is measured -------------------------------------------------------------------------------------------------
+
+
+def accuracy(output: Any, labels: Tensor) -> Tensor:
+    """The share of samples whose largest output is at their label.
+
+    Args:
+        output: (B, C), or (T, B, C), which is summed over time first; of a tuple, the first.
+        labels: integers (B,).
+
+    Raises:
+        DTypeError: for labels that are no integers.
+        ShapeError: for shapes that do not fit.
+
+    Example:
+        >>> snncell.train.accuracy(Tensor([[0.1, 0.9], [0.8, 0.2]]), Tensor([1, 1])).item()
+        0.5
+    """
+    scores = output[0] if isinstance(output, (tuple, list)) else output
+    if labels.dtype.is_float:
+        raise DTypeError(
+            f"accuracy: labels are integers, not {labels.dtype}. Convert them, y.astype('int64'), or measure something "
+            f"else: accuracy=None, or a function of (output, target)."
+        )
+    summed = scores.sum(0) if scores.ndim == labels.ndim + 2 else scores
+    if summed.shape[:-1] != labels.shape or summed.ndim < 2:
+        raise ShapeError(
+            f"accuracy: outputs of shape {scores.shape} do not fit labels of shape {labels.shape}; they are (B, C) or "
+            f"(T, B, C) and (B,)."
+        )
+    right: Tensor = ops.equal(ops.argmax(summed, -1), labels)
+    return right.astype("float32").mean()
+
+
+class Spikes:
+    """Listens to Cells that give spikes, and tells their firing rate: the share of elements that are not 0.
+
+    Used as a context, in which every call of these Cells is heard, also while a function is traced.
+
+    Args:
+        cells: a Cell, or several: what runs a layer over time, such as a `MultiStep`. Of a tuple that one gives, the
+            first Tensor counts.
+
+    Raises:
+        ArgumentError: for something that is no Cell.
+
+    Example:
+        >>> layer = nn.MultiStep(nn.IFNode())
+        >>> with snncell.train.Spikes(layer) as spikes:
+        ...     out = layer(ops.full((4, 1, 3), 0.75))
+        ...     print(spikes.rate().item())
+        0.5
+    """
+
+    def __init__(self, cells: Cell | Iterable[Cell]) -> None:
+        self.cells = [cells] if isinstance(cells, Cell) else list(cells)
+        for cell in self.cells:
+            if not isinstance(cell, Cell):
+                raise ArgumentError(f"Spikes: takes Cells whose output is spikes, not a {type(cell).__name__}.")
+        self.heard: list[Tensor] = []
+        self._handles: list[HookHandle] = []
+
+    def __enter__(self) -> Spikes:
+        self._handles = [cell.register_forward_hook(self._hear) for cell in self.cells]
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self.heard.clear()
+
+    def _hear(self, cell: Cell, inputs: Any, out: Any) -> None:
+        self.heard += structure.flatten(out)[0][:1]
+
+    def refuse_inner(self, net: Cell) -> None:
+        """Raise an ArgumentError for a Cell of one step inside of a `MultiStep` of `net`, which is not heard."""
+        for path, outer in net.cells_and_names():
+            inner = {id(cell) for _, cell in outer.cell.cells_and_names()} if isinstance(outer, MultiStep) else set()
+            for cell in self.cells:
+                if id(cell) in inner:
+                    raise ArgumentError(
+                        f"firing_rate: {type(cell).__name__} is one step of the MultiStep {path or 'net'!r}, inside of "
+                        f"whose kernel nobody listens. Give the MultiStep."
+                    )
+
+    def rate(self) -> Tensor:
+        """The share of elements that are not 0 of all that was heard since the last time.
+
+        Raises:
+            ArgumentError: if nothing was.
+        """
+        heard, self.heard = self.heard, []
+        if not heard:
+            raise ArgumentError("firing_rate: none of its Cells was called. Give Cells that the network calls.")
+        fired = [ops.not_equal(ops.stop_gradient(spikes), 0).astype("float32").sum() for spikes in heard]
+        total: Tensor = sum(fired[1:], fired[0]) / float(sum(spikes.size for spikes in heard))
+        return total
+
+
+def measure(
+    net: Cell,
+    loss: Callable[..., Tensor],
+    accuracy: Callable[..., Tensor] | None = accuracy,
+    spikes: Spikes | None = None,
+) -> Callable[..., Measured]:
+    """A function (*inputs, target) -> (loss, {"accuracy": ..., "firing_rate": ...}) of a batch.
+
+    Args:
+        net: called with the inputs.
+        loss: of what `net` gives and the target, a number.
+        accuracy: another such function, or None.
+        spikes: whose firing rate, or None, which costs nothing.
+    """
+
+    def measured(*batch: Tensor) -> Measured:
+        *inputs, target = batch
+        if spikes is not None:
+            spikes.heard.clear()
+        output = net(*inputs)
+        others = {} if accuracy is None else {"accuracy": accuracy(output, target)}
+        if spikes is not None:
+            others["firing_rate"] = spikes.rate()
+        return loss(output, target), others
+
+    return measured
+
+
+# --- the step ---------------------------------------------------------------------------------------------------------
+
+
+def _positive(limit: Any, who: str, name: str) -> None:
+    if isinstance(limit, bool) or not isinstance(limit, (int, float)) or not 0.0 < limit < math.inf:
+        raise ArgumentError(f"{who}: {name} is a number above 0, not {limit!r}.")
+
+
+def clip_by_global_norm(gradients: Iterable[Tensor], max_norm: float) -> tuple[Tensor, ...]:
+    """All gradients, scaled together so that their common norm is at most `max_norm`.
+
+    g min(1, max_norm / n)  with n = sqrt(sum of the squares of all elements of all gradients)
+
+    Raises:
+        ArgumentError: for a max_norm that is not above 0.
+
+    Source: Pascanu, Mikolov and Bengio, "On the difficulty of training recurrent neural networks", ICML 2013.
+
+    Example:
+        >>> [g.asnumpy().tolist() for g in snncell.train.clip_by_global_norm([Tensor([3.0]), Tensor([4.0])], 2.5)]
+        [[1.5], [2.0]]
+    """
+    _positive(max_norm, "clip_by_global_norm", "max_norm")
+    found = tuple(gradients)
+    norm = ops.sqrt(sum((ops.square(g).sum() for g in found[1:]), ops.square(found[0]).sum()))
+    scale = ops.minimum(max_norm / ops.maximum(norm, max_norm * 1e-30), 1.0)
+    return tuple(g * scale.astype(g.dtype) for g in found)
+
+
+def clip_by_value(gradients: Iterable[Tensor], limit: float) -> tuple[Tensor, ...]:
+    """All gradients, each element limited to [-limit, limit].
+
+    Raises:
+        ArgumentError: for a limit that is not above 0.
+
+    Example:
+        >>> snncell.train.clip_by_value([Tensor([-3.0, 0.25])], 0.5)[0].asnumpy().tolist()
+        [-0.5, 0.25]
+    """
+    _positive(limit, "clip_by_value", "limit")
+    return tuple(ops.clip(g, -float(limit), float(limit)) for g in gradients)
+
+
+def training_step(
+    net: Cell,
+    loss: Callable[..., Tensor],
+    optimiser: Optimizer,
+    clip: Callable[[Any], Any] | None = None,
+    accuracy: Callable[..., Tensor] | None = None,
+    spikes: Spikes | None = None,
+) -> Callable[..., dict[str, Tensor]]:
+    """A jitted function (*inputs, target) -> {"loss": ..., ...} that takes one step: forward, backward, optimiser.
+
+    Args:
+        net, loss, accuracy, spikes: as for `measure`.
+        optimiser: called with the gradients of its Parameters.
+        clip: a function of the tuple of gradients that gives such a tuple, or None.
+
+    Example:
+        >>> net = nn.Dense(2, 1)
+        >>> step = snncell.train.training_step(net, nn.MSELoss(), nn.SGD(net.trainable_params(), 0.1))
+        >>> losses = [step(ops.ones((4, 2)), ops.zeros((4, 1)))["loss"].item() for _ in range(9)]
+        >>> losses[-1] < 0.1 * losses[0]
+        True
+    """
+    gradients = ops.value_and_grad(measure(net, loss, accuracy, spikes), None, optimiser.parameters, has_aux=True)
+
+    def step(*batch: Tensor) -> dict[str, Tensor]:
+        (value, others), grads = gradients(*batch)
+        optimiser(grads if clip is None else clip(grads))
+        return {"loss": value, **others}
+
+    jitted: Callable[..., dict[str, Tensor]] = jit(step)
+    return jitted

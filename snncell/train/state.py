@@ -1,0 +1,143 @@
+"""A training as a file: weights, what the optimiser keeps, random numbers, and notes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from typing import Any
+
+import numpy as np
+
+from snncell.cell import Cell
+from snncell.errors import CheckpointError
+from snncell.io.checkpoint import read_arrays, write_whole
+from snncell.nn.optim import Optimizer
+from snncell.ops.random import present_key, set_seed
+from snncell.tape.parameter import Parameter
+from snncell.tape.tensor import Tensor
+
+File = str | os.PathLike[str]
+_INTERNAL = {"version", "training", "bprop_debug"}
+_RANDOM = "random"
+
+
+def save_state(
+    file: File,
+    net: Cell,
+    optimiser: Optimizer,
+    notes: dict[str, Any] | None = None,
+    arrays: dict[str, Any] | None = None,
+) -> None:
+    """Write a training to a file, so that `load_state` continues it to the bit; it is the old one or the new one.
+
+    It holds the Parameters of the net, the step, rate and moments of the optimiser, where the random numbers are, and
+    how net and optimiser are made, by which another one is told. It does not hold what a `Stateful` keeps.
+
+    Args:
+        file: the path, a safetensors file.
+        net, optimiser: what is trained, and by what.
+        notes: anything that JSON can say.
+        arrays: NumPy arrays to keep beside, by name.
+
+    Raises:
+        CheckpointError: if the file cannot be written.
+    """
+    from safetensors.numpy import save
+
+    made = {"net": description(net), "optimiser": description(optimiser)}
+    kept = {f"net/{path}": p.asnumpy() for path, p in net.parameters_dict().items()}
+    kept |= {f"optimiser/{path}": p.asnumpy() for path, p in _own(optimiser).items()}
+    kept |= {f"more/{name}": value for name, value in (arrays or {}).items()} | {_RANDOM: present_key().asnumpy()}
+    text = {"writer": "snncell", "made": json.dumps(made), "notes": json.dumps(notes or {})}
+    write_whole(file, save({name: np.array(value, order="C") for name, value in kept.items()}, text), "save_state")
+
+
+def load_state(
+    file: File, net: Cell, optimiser: Optimizer, expected: dict[str, Any] | None = None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Continue a training that `save_state` wrote: weights, optimiser and random numbers are as they were.
+
+    Args:
+        file: the path.
+        net, optimiser: made as those that were saved.
+        expected: notes that must be as they were.
+
+    Returns:
+        The notes and the arrays that were given.
+
+    Raises:
+        CheckpointError: if the file is missing, damaged or of something else, or was written with another net or
+            optimiser or other notes, naming what differs; then nothing is loaded.
+    """
+    stored, text = read_arrays(file, "load_state")
+    if not {"made", "notes"} <= text.keys() or _RANDOM not in stored:
+        raise CheckpointError(
+            f"load_state: {os.fspath(file)} holds no training; if it holds weights, snncell.load_checkpoint(file, net) "
+            f"puts them into a Cell."
+        )
+    made, notes = json.loads(text["made"]), json.loads(text["notes"])
+    now = {"net": description(net), "optimiser": description(optimiser), **(expected or {})}
+    for what, present in now.items():
+        found = difference({**notes, **made}.get(what), present)
+        if found is not None:
+            raise CheckpointError(
+                f"load_state: {os.fspath(file)} was written with another {what}: {found}. Make it as it was, or begin "
+                f"a training of its own (resume=False, or another file)."
+            )
+    for prefix, parameters in (("net", net.parameters_dict()), ("optimiser", _own(optimiser))):
+        for path, parameter in parameters.items():
+            parameter.set_data(Tensor(stored[f"{prefix}/{path}"]))
+    set_seed(*map(int, stored[_RANDOM]))
+    return notes, {name.removeprefix("more/"): a for name, a in stored.items() if name.startswith("more/")}
+
+
+def _own(optimiser: Optimizer) -> dict[str, Parameter]:
+    """What an optimiser keeps: its Parameters but for those that it trains."""
+    trained = {id(parameter) for parameter in optimiser.parameters}
+    return {path: p for path, p in optimiser.parameters_dict().items() if id(p) not in trained}
+
+
+def description(cell: Cell) -> dict[str, Any]:
+    """How a Cell is made: the classes and plain settings of it and all below, and its Parameters' shapes and dtypes."""
+    found: dict[str, Any] = {}
+    for path, inner in cell.cells_and_names():
+        found[path] = {"class": type(inner).__name__} | {
+            name: value
+            for name, value in vars(inner).items()
+            if name not in _INTERNAL and _plain(value) and not name.startswith("_")
+        }
+    rates = {}
+    for path, p in cell.parameters_dict().items():
+        found[f"Parameter {path}"] = f"{p.dtype.name}{list(p.shape)}"
+        if path == "learning_rate":
+            rates["learning_rate"] = p.item()
+    return {**found, **rates}
+
+
+def _plain(value: Any) -> bool:
+    """Whether a setting is a number, a text, or several of them."""
+    if isinstance(value, (tuple, list)):
+        return bool(value) and all(map(_plain, value))
+    return value is None or isinstance(value, (bool, int, float, str))
+
+
+def difference(before: Any, now: Any) -> str | None:
+    """The first thing that differs, in words, or None."""
+    old, new = _flat(before), _flat(now)
+    for path in [*new, *(path for path in old if path not in new)]:
+        name = re.sub(r"^\W+", "", path) or "it"
+        if path not in old:
+            return f"{name} was not there, and is {new[path]}"
+        if path not in new:
+            return f"{name} was {old[path]}, and is not there"
+        if old[path] != new[path]:
+            return f"{name} was {old[path]} and is {new[path]}"
+    return None
+
+
+def _flat(tree: Any, path: str = "") -> dict[str, str]:
+    """A nested dict as one of paths and texts."""
+    if not isinstance(tree, dict):
+        return {path: json.dumps(tree)}
+    return {where: text for key, value in tree.items() for where, text in _flat(value, f"{path}.{key}").items()}

@@ -1,0 +1,507 @@
+"""snncell.train: fit and its pieces, against a loop written out, and a resume to the bit."""
+
+import csv
+import json
+import math
+import warnings
+
+import numpy as np
+import pytest
+
+import snncell
+from snncell import Tensor, nn, ops, train
+from snncell.errors import ArgumentError, CheckpointError, DTypeError, ShapeError, TrainingError
+from snncell.io.checkpoint import read_arrays
+
+STEPS, FEATURES, CLASSES = 4, 6, 3
+
+
+class Net(nn.Cell):
+    """A spiking layer with dropout and batch norm, so that random numbers and statistics count, and a readout."""
+
+    def __init__(self, hidden=8, v_threshold=0.5):
+        super().__init__()
+        self.dense1, self.norm = nn.Dense(FEATURES, hidden, has_bias=False), nn.BatchNorm1d(hidden)
+        self.layer = nn.MultiStep(nn.LIFNode(v_threshold=v_threshold))
+        self.drop, self.dense2 = nn.TimeFixedDropout(p=0.2), nn.Dense(hidden, CLASSES)
+
+    def construct(self, x):
+        current = self.norm(self.dense1(x))
+        spikes = self.layer(ops.broadcast_to(current, (STEPS, *current.shape)))
+        return self.dense2(self.drop(spikes)).mean(0)
+
+
+def samples(count=40, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(count, FEATURES)).astype(np.float32)
+    return x, (x @ rng.normal(size=(FEATURES, CLASSES))).argmax(1)
+
+
+def adam(net, rate=0.02):
+    return nn.Adam(net.trainable_params(), rate)
+
+
+LOSS = nn.CrossEntropyLoss()
+
+
+def fit(net, optimiser, epochs, **options):
+    options = {"batch_size": 16, "progress": False, "test": samples(20, 1), "firing_rate": net.layer, **options}
+    return train.fit(net, LOSS, optimiser, options.pop("data", samples()), epochs, **options)
+
+
+def bits(*cells):
+    return {
+        f"{n} {path}": p.asnumpy().tobytes()
+        for n, cell in enumerate(cells)
+        for path, p in cell.parameters_dict().items()
+    }
+
+
+# --- fit -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.compiled
+def test_fit_is_the_loop_that_one_would_write():
+    x, y = samples()
+    test_x, test_y = samples(20, 1)
+    snncell.set_seed(5)
+    net = Net()
+    optimiser = adam(net)
+    found = fit(net, optimiser, 3)
+
+    snncell.set_seed(5)
+    mine = Net()
+    other = adam(mine)
+    rates = []
+    mine.layer.register_forward_hook(lambda cell, inputs, out: rates.append(out))
+
+    def forward(x, y):
+        out = mine(x)
+        return LOSS(out, y), (out.argmax(1) == y).astype("float32").mean(), rates.pop().mean()
+
+    gradients = snncell.value_and_grad(forward, None, mine.trainable_params(), has_aux=True)
+    for record in found.history:
+        mine.set_train()
+        seen = []
+        for bx, by in snncell.data.batches(x, y, batch_size=16):
+            values, grads = gradients(bx, by)
+            other(grads)
+            seen.append([len(by), *map(float, values)])
+        mine.set_train(False)
+        tested = forward(Tensor(test_x), Tensor(test_y))
+        seen = np.array(seen)
+        means = (seen[:, :1] * seen[:, 1:]).sum(0) / 40
+        expected = dict(zip(("loss", "accuracy", "firing_rate"), means, strict=True))
+        expected |= {f"test_{k}": float(v) for k, v in zip(expected, tested, strict=True)}
+        for name, value in expected.items():
+            assert record[name] == pytest.approx(value, rel=1e-4, abs=1e-6), name
+    assert [record["step"] for record in found.history] == [3, 6, 9]
+    for a, b in zip(net.get_parameters(), mine.get_parameters(), strict=True):
+        np.testing.assert_allclose(a.asnumpy(), b.asnumpy(), rtol=1e-3, atol=1e-4)
+    assert found.best is found.history[-1] and not found.stopped_early and found.seconds > 0
+
+
+@pytest.mark.compiled
+def test_fit_learns_and_leaves_phases_as_they_were():
+    x = np.random.default_rng(0).normal(size=(200, FEATURES)).astype(np.float32)
+    y = (x[:, 0] > 0).astype(np.int64)
+    net = Net()
+    net.norm.set_train()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # nothing is traced again and again
+        found = fit(net, adam(net, 0.05), 12, data=(x, y), test=(x, y))
+    assert found.best["test_accuracy"] > 0.9 > found.history[0]["accuracy"]
+    assert 0 < found.best["firing_rate"] < 1
+    assert net.norm.training and not net.training and not net.drop.training
+    assert not net.layer._hooks
+
+
+@pytest.mark.compiled
+def test_what_is_not_asked_for_is_not_there():
+    net = nn.Dense(2, 1)
+    x, y = np.ones((5, 2), np.float32), np.zeros((5, 1), np.float32)
+    options = {"accuracy": None, "progress": False}
+    found = train.fit(net, nn.MSELoss(), nn.SGD(net.trainable_params(), 0.1), (x, y), 2, **options)
+    assert list(found.history[0]) == ["epoch", "step", "learning_rate", "loss"]
+    assert found.history[0]["learning_rate"] == 0.1
+    assert train.fit(net, nn.MSELoss(), nn.SGD(net.trainable_params(), 0.1), (x, y), 0, **options).history == []
+
+
+@pytest.mark.compiled
+def test_data_may_be_batches_of_several_inputs():
+    class Sum(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.dense = nn.Dense(2, 1)
+
+        def construct(self, a, b):
+            return self.dense(a + b)
+
+    net, one = Sum(), ops.ones((4, 2))
+    data = [(one, one, ops.zeros((4, 1)))] * 3
+    found = train.fit(net, nn.MSELoss(), nn.SGD(net.trainable_params(), 0.02), data, 5, accuracy=None, progress=False)
+    assert found.history[-1]["step"] == 15 and found.history[-1]["loss"] < found.history[0]["loss"]
+
+
+@pytest.mark.compiled
+def test_the_rate_follows_its_schedule_and_is_in_the_log():
+    net = Net()
+    schedule = nn.WarmUpLR(nn.CosineDecayLR(0.0, 0.1, 9), 3)
+    found = fit(net, nn.SGD(net.trainable_params(), schedule), 3)
+    expected = [schedule(Tensor(np.array(float(step)))).item() for step in (3, 6, 9)]
+    assert [record["learning_rate"] for record in found.history] == expected
+
+
+@pytest.mark.compiled
+def test_limits_of_the_gradients_are_kept():
+    start = np.ones((1, 2), np.float32)
+    data = (np.full((4, 2), 100, np.float32), np.full((4, 1), -1000, np.float32))
+    for limits, norm in (({"clip_norm": 0.5}, 0.5), ({"clip_value": 0.25}, 0.25 * math.sqrt(2)), ({}, None)):
+        net = nn.Dense(2, 1, Tensor(start), has_bias=False)
+        train.fit(net, nn.MSELoss(), nn.SGD([net.weight], 1.0), data, 1, accuracy=None, progress=False, **limits)
+        moved = np.linalg.norm(net.weight.asnumpy() - start)
+        assert moved == pytest.approx(norm, rel=1e-5) if norm else moved > 1000
+
+
+@pytest.mark.compiled
+def test_a_stateful_cell_begins_each_pass_at_rest():
+    net = nn.SequentialCell(nn.Dense(2, 2), nn.Stateful(nn.MultiStep(nn.IFNode())))
+    data = [(ops.full((3, 4, 2), 0.7), ops.zeros((3, 4, 2)))] * 2
+    first = train.evaluate(net, nn.MSELoss(), data, accuracy=None)
+    assert net[1].states[0].asnumpy().any()
+    assert train.evaluate(net, nn.MSELoss(), data, accuracy=None) == first
+    whole = ops.concat([x for x, _ in data])  # within a pass, states go from batch to batch
+    net[1].reset()
+    assert first["loss"] == pytest.approx(ops.square(net(whole)).mean().item(), rel=1e-6)
+
+
+# --- stopping --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.compiled
+def test_early_stopping_puts_the_best_weights_back():
+    net = Net()
+    test_x, test_y = samples(20, 1)
+    found = fit(net, adam(net, 0.3), 40, patience=3)
+    losses = [record["test_loss"] for record in found.history]
+    best = int(np.argmin(losses))
+    assert found.stopped_early and len(losses) == best + 4 and found.best is found.history[best]
+    again = train.evaluate(net, LOSS, (test_x, test_y), batch_size=16)
+    assert again["loss"] == found.best["test_loss"] != losses[-1]
+
+
+def test_what_is_better_depends_on_the_measure():
+    net = nn.Dense(1, 1)
+    high = train.EarlyStopping(2, "test_accuracy", min_delta=0.01)
+    told = [high.update({"epoch": n, "test_accuracy": x}, net) for n, x in enumerate((0.5, 0.6, 0.605, 0.4))]
+    assert told == [False, False, False, True] and high.best_epoch == 1
+
+
+# --- checkpoints -----------------------------------------------------------------------------------------------------
+
+OPTIMISERS = {
+    "Adam": adam,
+    "SGD momentum schedule": lambda net: nn.SGD(net.trainable_params(), nn.CosineDecayLR(0.0, 0.1, 12), 0.9),
+}
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("name", OPTIMISERS)
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+def test_a_resume_continues_to_the_bit(tmp_path, name, ending):
+    def begin(seed):
+        snncell.set_seed(seed)
+        net = Net()
+        return net, OPTIMISERS[name](net)
+
+    def run(net, optimiser, epochs, what, **options):
+        files = {"checkpoint": tmp_path / f"{what}.ckpt", "log": tmp_path / f"{what}.{ending}"}
+        return fit(net, optimiser, epochs, patience=9, monitor="test_accuracy", **files, **options)
+
+    whole = begin(3)
+    expected = run(*whole, 4, "whole")
+    after = ops.uniform(3).asnumpy()
+    run(*begin(3), 2, "parts")
+    parts = begin(99)  # as in another process: other weights, other random numbers
+    found = run(*parts, 4, "parts", resume=True)
+    np.testing.assert_array_equal(ops.uniform(3).asnumpy(), after)
+    assert bits(*parts) == bits(*whole)
+    assert found.history == expected.history and found.best == expected.best and len(found.history) == 4
+    assert (tmp_path / f"parts.{ending}").read_bytes() == (tmp_path / f"whole.{ending}").read_bytes()
+    (mine, _), (theirs, _) = (read_arrays(tmp_path / f"{what}.ckpt", "test") for what in ("parts", "whole"))
+    assert {k: v.tobytes() for k, v in mine.items()} == {k: v.tobytes() for k, v in theirs.items()}
+    assert run(*begin(1), 4, "parts", resume=True).history == expected.history  # there is nothing left to do
+
+
+@pytest.mark.compiled
+def test_what_was_interrupted_within_an_epoch_is_done_again(tmp_path):
+    def interrupted(count):
+        for batch in train.Batches(*samples(), batch_size=16):
+            count[0] -= 1
+            if count[0] < 0:
+                raise KeyboardInterrupt
+            yield batch
+
+    class Data:
+        def __init__(self, count):
+            self.count = [count]
+
+        def __iter__(self):
+            return interrupted(self.count)
+
+    def run(seed, data, **options):
+        snncell.set_seed(seed)
+        net = Net()
+        optimiser = adam(net)
+        return net, optimiser, fit(net, optimiser, 3, data=data, checkpoint=tmp_path / "run", **options)
+
+    *whole, expected = run(4, Data(1000))
+    with pytest.raises(KeyboardInterrupt):
+        run(4, Data(5))
+    *again, found = run(7, Data(1000), resume=True)
+    assert bits(*again) == bits(*whole) and found.history == expected.history
+
+
+@pytest.mark.compiled
+def test_a_stopped_training_that_is_resumed_stays_stopped(tmp_path):
+    net = Net()
+    first = fit(net, adam(net, 0.3), 40, patience=2, checkpoint=tmp_path / "run")
+    weights = bits(net)
+    net = Net()
+    again = fit(net, adam(net, 0.3), 40, patience=2, checkpoint=tmp_path / "run", resume=True)
+    assert again.history == first.history and again.best == first.best and again.stopped_early
+    assert bits(net) == weights
+
+
+OTHER = {
+    "layers": ({"net": lambda: Net(hidden=9)}, r"another net: dense1\.out_channels was 8 and is 9"),
+    "threshold": ({"net": lambda: Net(v_threshold=0.6)}, r"another net: layer\.cell\.v_threshold was 0\.5 and is 0\.6"),
+    "optimiser": (
+        {"optimiser": lambda net: nn.AdamW(net.trainable_params(), 0.02)},
+        "another optimiser: class was .Adam. and is .AdamW.",
+    ),
+    "momentum": (
+        {"optimiser": lambda net: nn.Adam(net.trainable_params(), 0.02, beta1=0.8)},
+        r"another optimiser: beta1 was 0\.9 and is 0\.8",
+    ),
+    "rate": ({"optimiser": lambda net: adam(net, 0.03)}, r"another optimiser: learning_rate was 0\.02 and is 0\.03"),
+    "schedule": (
+        {"optimiser": lambda net: adam(net, nn.CosineDecayLR(0.0, 0.02, 5))},
+        "another optimiser: .*schedule",
+    ),
+    "samples": ({"data": samples(seed=2)}, r"another data: array 0 was \[\[40, 6\], .float32., "),
+    "number of samples": ({"data": samples(41)}, r"another data: array 0 was .* and is \[\[41, 6\]"),
+    "batch size": ({"batch_size": 8}, r"another data: batch_size was 16 and is 8"),
+    "test samples": ({"test": None}, "another test data: .*"),
+    "clipping": ({"clip_norm": 1.0}, r"another setting: clip_norm was null and is 1\.0"),
+    "measures": ({"firing_rate": ()}, "another setting: firing_rate was 1 and is 0"),
+}
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    file = tmp_path_factory.mktemp("runs") / "run"
+    net = Net()
+    fit(net, adam(net), 1, checkpoint=file)
+    return file
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("name", OTHER)
+def test_a_resume_of_something_else_names_it(checkpoint, name):
+    options, message = OTHER[name]
+    options = dict(options)
+    net = options.pop("net", Net)()
+    optimiser = options.pop("optimiser", adam)(net)
+    before = bits(net, optimiser)
+    with pytest.raises(CheckpointError, match=f"run was written with {message}.*Make it as it was.*resume=False"):
+        fit(net, optimiser, 2, checkpoint=checkpoint, resume=True, **options)
+    assert bits(net, optimiser) == before  # nothing is loaded
+
+
+@pytest.mark.compiled
+def test_a_resume_without_a_file_or_from_weights_alone(tmp_path, checkpoint):
+    net = Net()
+    with pytest.raises(CheckpointError, match=r"there is no file .*none"):
+        fit(net, adam(net), 1, checkpoint=tmp_path / "none", resume=True)
+    snncell.save_checkpoint(net, tmp_path / "weights")
+    with pytest.raises(CheckpointError, match=r"weights holds no training.*snncell\.load_checkpoint"):
+        train.load_state(tmp_path / "weights", net, adam(net))
+    (tmp_path / "half").write_bytes(checkpoint.read_bytes()[:-100])
+    with pytest.raises(CheckpointError, match="half is damaged"):
+        train.load_state(tmp_path / "half", net, adam(net))
+    with pytest.raises(CheckpointError, match="there is no folder"):
+        fit(net, adam(net), 1, checkpoint=tmp_path / "no" / "run")
+    assert [path.name for path in tmp_path.iterdir()] != [] and not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.compiled
+def test_states_for_a_loop_of_ones_own(tmp_path):
+    net = Net()
+    optimiser = adam(net)
+    step = train.training_step(net, LOSS, optimiser)
+    net.set_train()
+    x, y = map(Tensor, samples())
+    step(x, y)
+    train.save_state(tmp_path / "s", net, optimiser, {"note": [1, "two"]}, {"extra": np.arange(3)})
+    step(x, y)
+    expected = bits(net, optimiser)
+    notes, arrays = train.load_state(tmp_path / "s", net, optimiser)
+    assert notes == {"note": [1, "two"]}
+    np.testing.assert_array_equal(arrays["extra"], np.arange(3))
+    assert optimiser.global_step.item() == 1
+    step(x, y)
+    assert bits(net, optimiser) == expected
+
+
+# --- log, progress ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.compiled
+def test_logs_say_what_the_history_says(tmp_path):
+    net = Net()
+    found = fit(net, adam(net), 2, log=tmp_path / "run.csv")
+    with (tmp_path / "run.csv").open(newline="") as file:
+        rows = [{name: float(x) for name, x in row.items()} for row in csv.DictReader(file)]
+    assert rows == found.history
+    found = fit(net, adam(net), 2, log=tmp_path / "run.jsonl")
+    assert [json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines()] == found.history
+    names = ["epoch", "step", "learning_rate", "loss", "accuracy", "firing_rate"]
+    assert list(rows[0]) == [*names, "test_loss", "test_accuracy", "test_firing_rate"]
+
+
+@pytest.mark.compiled
+def test_the_bar_shows_loss_accuracy_and_firing_rate(capsys):
+    net = Net()
+    fit(net, adam(net), 2, progress=True)
+    shown = capsys.readouterr().err
+    for word in ("6/6", "epoch=2", "loss=0.", "accuracy=", "firing_rate=", "test_loss="):
+        assert word in shown, shown
+
+
+# --- pieces ----------------------------------------------------------------------------------------------------------
+
+
+def test_clipping(rng, run):
+    gradients = [rng.normal(size=(3, 4)) * 5, rng.normal(size=2)]
+    norm = math.sqrt(sum((g**2).sum() for g in gradients))
+    for limit in (norm * 0.3, norm * 2):
+        found = run(lambda *g, limit=limit: train.clip_by_global_norm(g, limit))(*map(Tensor, gradients))
+        for g, clipped in zip(gradients, found, strict=True):
+            np.testing.assert_allclose(clipped.asnumpy(), g * min(1, limit / norm), rtol=1e-12)
+    for g, clipped in zip(gradients, train.clip_by_value(map(Tensor, gradients), 0.7), strict=True):
+        np.testing.assert_array_equal(clipped.asnumpy(), np.clip(g, -0.7, 0.7))
+    (zero,) = train.clip_by_global_norm([ops.zeros(3)], 1.0)
+    np.testing.assert_array_equal(zero.asnumpy(), 0)
+
+
+def test_accuracy_reads_potentials_counts_and_tuples():
+    scores = Tensor(np.array([[0.1, 0.9], [0.8, 0.2], [0.3, 0.7]], np.float32))
+    labels = Tensor([1, 1, 1])
+    assert train.accuracy(scores, labels).item() == pytest.approx(2 / 3)
+    assert train.accuracy((scores, None), labels).item() == pytest.approx(2 / 3)
+    spikes = Tensor(np.array([[[0, 1.0]], [[1, 0]], [[0, 1]]]))
+    assert train.accuracy(spikes, Tensor([1])).item() == 1.0
+
+
+def test_spikes_count_what_is_not_zero_over_all_cells():
+    a, b = nn.MultiStep(nn.IFNode(0.25)), nn.MultiStep(nn.IFNode(), return_states=True)
+    with train.Spikes([a, b]) as spikes:
+        a(ops.full((4, 1, 3), 0.25))  # 3 of 4 steps are above the threshold, in each of 3 neurons, then 0 is left
+        b(ops.full((2, 1, 2), 0.75))
+        first = a(ops.full((4, 1, 3), 0.3)).asnumpy()
+        heard = [x.asnumpy() for x in spikes.heard]
+        assert spikes.rate().item() == pytest.approx(sum((x != 0).sum() for x in heard) / sum(x.size for x in heard))
+        np.testing.assert_array_equal(heard[2], first)
+        with pytest.raises(ArgumentError, match="none of its Cells was called"):
+            spikes.rate()
+    assert not a._hooks and not b._hooks
+
+
+def test_evaluate_weighs_batches_by_their_length():
+    net = nn.Dense(2, 1, "ones", has_bias=False)
+    x, y = np.arange(10, dtype=np.float32).reshape(5, 2), np.zeros((5, 1), np.float32)
+    found = train.evaluate(net, nn.MSELoss(), (x, y), batch_size=2, accuracy=None)
+    assert found == {"loss": pytest.approx((x.sum(1) ** 2).mean())}
+    assert train.evaluate(net, nn.MSELoss(), train.Batches(x, y, batch_size=2, drop_last=True), accuracy=None)[
+        "loss"
+    ] != (pytest.approx(found["loss"]))
+
+
+XY = (np.ones((5, FEATURES), np.float32), np.zeros(5, np.int64))
+REFUSED = [
+    (lambda n, o: train.fit(n, LOSS, o, XY, -1), ArgumentError, "epochs is a number of epochs, not -1"),
+    (lambda n, o: train.fit(n, LOSS, o, XY, 1, resume=True), ArgumentError, "resume=True goes on from the file"),
+    (lambda n, o: train.fit(n, LOSS, o, XY, 1, monitor="loss"), ArgumentError, "monitor='loss' is what patience"),
+    (lambda n, o: train.fit(n, LOSS, o, XY, 1, patience=0), ArgumentError, "patience is a number of epochs of at"),
+    (
+        lambda n, o: train.fit(n, LOSS, o, XY, 1, patience=1, monitor="f1", progress=False),
+        ArgumentError,
+        "monitor is one of epoch, step, learning_rate, loss, accuracy; there is no 'f1'",
+    ),
+    (lambda n, o: train.fit(n, LOSS, o, XY, 1, clip_norm=0), ArgumentError, "max_norm is a number above 0, not 0"),
+    (lambda n, o: train.fit(n, LOSS, o, XY, 1, clip_value=-1), ArgumentError, "limit is a number above 0, not -1"),
+    (
+        lambda n, o: train.fit(n, LOSS, o, XY, 1, log="run.txt"),
+        ArgumentError,
+        r"Log: a file named \*\.csv or \*\.jsonl",
+    ),
+    (lambda n, o: train.fit(n, LOSS, o, XY, 1, log="no/run.csv"), ArgumentError, "Log: there is no folder no"),
+    (
+        lambda n, o: train.fit(n, LOSS, adam(Net()), XY, 1),
+        ArgumentError,
+        r"'weight' of shape .* which is not in the Net",
+    ),
+    (
+        lambda n, o: train.fit(n, LOSS, n, XY, 1),
+        ArgumentError,
+        "takes a Cell, a loss and an optimiser.*not a Net and a",
+    ),
+    (lambda n, o: train.fit(n, LOSS, o, list(XY), 1, progress=False), ArgumentError, "are given as a tuple too"),
+    (lambda n, o: train.fit(n, LOSS, o, None, 1), ArgumentError, "there are no data"),
+    (lambda n, o: train.fit(n, LOSS, o, iter([XY]), 1), ArgumentError, "gone through again and again, not a list_iter"),
+    (lambda n, o: train.fit(n, LOSS, o, 3, 1), ArgumentError, "data are a tuple of arrays, or batches"),
+    (lambda n, o: train.fit(n, LOSS, o, [], 1), ArgumentError, "the data give no batch"),
+    (
+        lambda n, o: train.fit(n, LOSS, o, [Tensor(XY[0])], 1),
+        ArgumentError,
+        r"a batch is a tuple \(inputs, \.\.\., tar",
+    ),
+    (lambda n, o: train.fit(n, LOSS, o, (XY[0], XY[1][:3]), 1), ShapeError, r"different lengths \[5, 3\]"),
+    (lambda n, o: train.fit(n, LOSS, o, XY, 1, batch_size=0), ArgumentError, "batch_size is an integer of at least 1"),
+    (lambda n, o: train.Batches(*XY, batch_size=6, drop_last=True), ArgumentError, "5 samples give no batch of 6 with"),
+    (
+        lambda n, o: train.fit(n, LOSS, o, XY, 1, firing_rate=n.layer.cell),
+        ArgumentError,
+        "one step of the MultiStep 'l",
+    ),
+    (lambda n, o: train.fit(n, LOSS, o, XY, 1, firing_rate=[1]), ArgumentError, "takes Cells whose output is spikes"),
+    (lambda n, o: train.fit(n, LOSS, o, XY, 1, firing_rate=nn.ReLU()), ArgumentError, "none of its Cells was called"),
+    (lambda n, o: train.accuracy(ops.ones((2, 3)), ops.ones(2)), DTypeError, "labels are integers.*accuracy=None"),
+    (lambda n, o: train.accuracy(ops.ones((2, 3)), Tensor([1])), ShapeError, r"shape \(2, 3\) do not fit .*\(1,\)"),
+    (lambda n, o: train.fit(n, LOSS, o, (XY[0], XY[1] + 9), 1), ArgumentError, "label 9 is out of range for depth 3"),
+]
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize(("call", "kind", "message"), REFUSED, ids=[row[2][:40] for row in REFUSED])
+def test_what_makes_no_sense_is_refused(call, kind, message, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    net = Net()
+    with pytest.raises(kind, match=message):
+        call(net, adam(net))
+    assert not net.layer._hooks
+
+
+@pytest.mark.compiled
+def test_a_loss_that_is_no_number_ends_the_training_and_keeps_the_checkpoint(tmp_path):
+    net = Net()
+    fit(net, adam(net), 1, checkpoint=tmp_path / "run")
+    kept = (tmp_path / "run").read_bytes()
+
+    def broken(out, y):
+        return LOSS(out, y) * math.nan
+
+    with pytest.raises(TrainingError, match=r"the loss of epoch 1 is nan\. Lower the learning rate.*clip_norm=1\.0"):
+        train.fit(net, broken, adam(net), samples(), 3, checkpoint=tmp_path / "run", progress=False)
+    assert (tmp_path / "run").read_bytes() == kept
