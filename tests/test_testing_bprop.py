@@ -17,9 +17,8 @@ TENTH_OF_A_PERCENT = 1e-3
 
 def test_check_bprop_passes_what_is_right():
     testing.check_bprop(Wrong(), X, Y)
-    for name in surrogate.__all__:
-        if isinstance(getattr(surrogate, name), type):
-            testing.check_bprop(getattr(surrogate, name)(), X)
+    for kind in (surrogate.relusigmoid, surrogate.Sigmoid, surrogate.ATan):
+        testing.check_bprop(kind(), X)
 
 
 @pytest.mark.parametrize(("which", "number"), [("first", 0), ("of_y", 1)])
