@@ -54,8 +54,10 @@ class Neuron(Membrane):
         detach_reset: whether the reset counts as a constant in the reverse.
         surrogate_function: the spike function, a Cell.
         compare: ">" fires above the threshold; ">=" at it too.
-        delay: None; "reset": the reset comes one step after the spike, and what it subtracts has not decayed (the
-            state is the potential before it); "spike": so does the spike.
+        delay: None; "reset": the reset comes at the beginning of the next step, but what it subtracts at its end,
+            and so has not decayed; "reset+input": every reset comes at the end of the next step, with its input;
+            "spike": as "reset", and the spike itself comes in the next step. The state is the potential before the
+            reset.
         input_gain: what the input is multiplied by.
         max_spikes: 1; more, or None for any number, lets a step give floor(h / v_threshold) spikes.
         learnable: the names of the constants to be learned, v_threshold, v_reset and input_gain among them.
@@ -67,8 +69,10 @@ class Neuron(Membrane):
     v_threshold: Any
     v_reset: Any
     input_gain: Any
+    reset: str | None
+    delay: str | None
     resets: tuple[str | None, ...] = ("subtract", "zero", "value", None)
-    delays: tuple[str | None, ...] = (None, "reset", "spike")
+    delays: tuple[str | None, ...] = (None, "reset", "reset+input", "spike")
 
     def __init__(
         self,
@@ -103,30 +107,28 @@ class Neuron(Membrane):
         elif not isinstance(self.v_threshold, Tensor) and not isinstance(self.v_reset, Tensor):
             within(self.v_threshold, who, f"v_threshold is above v_reset, which is {self.v_reset}", self.v_reset)
 
-    def gained(self, x: Tensor) -> Tensor:
+    def gained(self, x: Any) -> Any:
         """The input times its gain."""
         if not isinstance(self.input_gain, Tensor) and self.input_gain == 1.0:
             return x
         return x * self.input_gain
 
-    def spikes(self, h: Tensor, threshold: Any = None) -> Tensor:
+    def spikes(self, h: Any, threshold: Any = None) -> Any:
         """How many spikes the potential gives: 0 or 1, or more with max_spikes."""
         threshold = self.v_threshold if threshold is None else threshold
         above = h - threshold if self.max_spikes == 1 else h / threshold - 1.0
-        spike: Tensor = self.surrogate_function(above)
-        return spike
+        return self.surrogate_function(above)
 
-    def after_reset(self, h: Tensor, spike: Tensor, drop: Any = None) -> Tensor:
+    def after_reset(self, h: Any, spike: Any, drop: Any = None) -> Any:
         """The potential after the reset, from the one before it and the spikes; `drop` in place of v_threshold."""
         s = ops.stop_gradient(spike) if self.detach_reset else spike
         if self.reset == "subtract":
-            lower: Tensor = h - s * (self.v_threshold if drop is None else drop)
-            return lower
+            return h - s * (self.v_threshold if drop is None else drop)
         if self.reset is None:
             return h
         if self.max_spikes != 1:
             s = ops.minimum(s, 1.0)
-        kept: Tensor = h * (1.0 - s)
+        kept = h * (1.0 - s)
         target = self.v_reset if self.reset == "value" else 0.0
         return kept if not isinstance(target, Tensor) and target == 0.0 else kept + s * target
 
@@ -135,14 +137,17 @@ class Neuron(Membrane):
         if self.delay is None:
             return v, None
         late = self.spikes(v, threshold)
-        return (v if self.reset == "subtract" else self.after_reset(v, late)), late
+        return (v if self._resets_at_end() else self.after_reset(v, late)), late
+
+    def _resets_at_end(self) -> bool:
+        return self.reset == "subtract" or self.delay == "reset+input"
 
     def fired(self, h: Tensor, late: Tensor | None, threshold: Any = None, drop: Any = None) -> tuple[Tensor, Tensor]:
         """At the end of a step: the spikes, and the potential to carry on, from the charged one."""
         if late is None:
             spike = self.spikes(h, threshold)
             return spike, self.after_reset(h, spike, drop)
-        if self.reset == "subtract":
+        if self._resets_at_end():
             h = self.after_reset(h, late, drop)
         return (late if self.delay == "spike" else self.spikes(h, threshold)), h
 

@@ -17,7 +17,7 @@ from snncell.tape.parameter import Parameter
 from snncell.tape.state import STATE
 from snncell.tape.tensor import Tensor
 
-PRESETS: dict[tuple[str, str], Callable[..., Any]] = {}  # (neuron, framework): filled by `presets.py`
+PRESETS: dict[tuple[str, str], Callable[..., Any]] = {}  # (neuron, framework): filled by `presets`
 
 
 def constant(value: Any, who: str, name: str) -> Any:
@@ -135,7 +135,7 @@ class Membrane(Cell):
                 included. Surrogates are objects of `snncell.surrogate`.
 
         Returns:
-            a neuron of whatever class fits. `nn/neurons/presets.py` has the settings, and says what the states are.
+            a neuron of whatever class fits. `nn/neurons/presets` has the settings, and says what the states are.
 
         Raises:
             ArgumentError: for an unknown framework, or a parameter that it does not have, listing the known ones.
@@ -160,3 +160,13 @@ class Membrane(Cell):
         return ", ".join(f"{name}={value}" for name, value in shown.items())
 
     _constants: tuple[str, ...]
+
+
+def preset(neuron: str, framework: str) -> Callable[[Callable[..., Membrane]], Callable[..., Membrane]]:
+    """Enter a function as what `neuron.like(framework, ...)` calls."""
+
+    def enter(function: Callable[..., Membrane]) -> Callable[..., Membrane]:
+        PRESETS[neuron, framework] = function
+        return function
+
+    return enter

@@ -15,15 +15,18 @@ snncell's neurons take time constants in steps (tau, by Euler's step) or the fac
 from __future__ import annotations
 
 import math
+from typing import Any
+
+import numpy as np
 
 from snncell.errors import ArgumentError
 
 
-def steps_from_seconds(tau: float, dt: float) -> float:
+def steps_from_seconds(tau: Any, dt: float) -> Any:
     """A time constant in steps from one in seconds: tau / dt.
 
     Args:
-        tau: seconds, above dt.
+        tau: seconds, above dt; a number, or a NumPy array of them.
         dt: seconds of a step.
 
     Raises:
@@ -35,7 +38,7 @@ def steps_from_seconds(tau: float, dt: float) -> float:
     """
     if not dt > 0:
         raise ArgumentError(f"steps_from_seconds: dt is a positive number of seconds, not {dt!r}.")
-    if not tau > dt:
+    if not np.all(np.asarray(tau) > dt):
         raise ArgumentError(
             f"steps_from_seconds: tau is above dt, which is {dt!r} s, not {tau!r}; take a shorter dt, and more steps."
         )
@@ -103,11 +106,11 @@ def decay_from_euler(tau: float) -> float:
     return 1.0 - 1.0 / tau
 
 
-def decay_from_rate(tau_inv: float, dt: float) -> float:
+def decay_from_rate(tau_inv: Any, dt: float) -> Any:
     """What a step keeps in Norse: 1 - dt tau_inv.
 
     Args:
-        tau_inv: 1 / s.
+        tau_inv: 1 / s; a number, or a NumPy array of them.
         dt: s.
 
     Raises:
@@ -117,7 +120,8 @@ def decay_from_rate(tau_inv: float, dt: float) -> float:
         >>> nn.decay_from_rate(500.0, dt=0.001)
         0.5
     """
-    if not 0.0 < dt * tau_inv <= 1.0:
+    share = np.asarray(dt * tau_inv)
+    if not np.all((share > 0.0) & (share <= 1.0)):
         raise ArgumentError(
             f"decay_from_rate: dt tau_inv is above 0 and at most 1, not {dt * tau_inv!r}: the time constant "
             f"1 / tau_inv is no shorter than a step of dt={dt!r} s. Take a shorter dt."

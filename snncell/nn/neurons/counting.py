@@ -6,11 +6,11 @@ from typing import Any
 
 from snncell import ops
 from snncell.cell import Cell
-from snncell.surrogate import Surrogate
+from snncell.surrogate.wrappers import Wrapper
 from snncell.tape.tensor import Tensor
 
 
-class Counting(Surrogate):
+class Counting(Wrapper):
     """How many thresholds fit into the potential: floor(h / v_threshold), from x = h / v_threshold - 1.
 
     Its reverse is that of one spike at the first threshold: the surrogate's, of x.
@@ -30,26 +30,13 @@ class Counting(Surrogate):
     """
 
     def __init__(self, surrogate_function: Any, most: int | None = None, compare: str = ">=") -> None:
-        super().__init__()
-        self.surrogate_function = surrogate_function
+        super().__init__(surrogate_function)
         self.most = most
         self.compare = compare
-
-    @property
-    def internal_params(self) -> list[Any]:
-        """Those of the spike function that it counts for."""
-        return list(getattr(self.surrogate_function, "internal_params", ()))
 
     def construct(self, x: Tensor) -> Tensor:
         count = ops.maximum(ops.floor(x) + 1.0 if self.compare == ">=" else ops.ceil(x), 0.0)
         return count if self.most is None else ops.minimum(count, float(self.most))
-
-    def bprop(self, x: Tensor, out: Tensor, dout: Tensor) -> Any:
-        return self.surrogate_function.bprop(x, out, dout)
-
-    def primitive(self, x: Tensor) -> Tensor:
-        smooth: Tensor = self.surrogate_function.primitive(x)
-        return smooth
 
 
 class Rounding(Cell):

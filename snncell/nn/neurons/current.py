@@ -113,7 +113,8 @@ class AlphaNode(Neuron):
     Args:
         alpha: what a step keeps of the slow exponential, between 0 and 1.
         beta: what a step keeps of the fast one, below alpha.
-        options: v_threshold, reset ("subtract", "zero" or None) and the others of every `Neuron`.
+        options: v_threshold, reset ("subtract", "zero" or None) and the others of every `Neuron`; a delayed
+            reset takes the input of its step, too (delay="reset+input").
 
     Inputs:
         x, e, i, v: the input, the rising and the falling part of the current, and the potential, of one shape.
@@ -135,6 +136,7 @@ class AlphaNode(Neuron):
     alpha: Any
     beta: Any
     resets = ("subtract", "zero", None)
+    delays = (None, "reset+input", "spike")
 
     def __init__(self, alpha: Any = 0.9, beta: Any = 0.8, **options: Unpack[Firing]) -> None:
         who = type(self).__name__

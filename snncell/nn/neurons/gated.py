@@ -11,13 +11,13 @@ from snncell.dtype import float32
 from snncell.errors import ArgumentError
 from snncell.nn.neurons.base import Firing, Neuron
 from snncell.nn.neurons.constants import constant_array, positive
-from snncell.nn.neurons.integrate import LIFNode
+from snncell.nn.neurons.integrate import EulerLeak
 from snncell.surrogate import relusigmoid
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 
 
-class KLIFNode(LIFNode):
+class KLIFNode(EulerLeak):
     """A leaky neuron with a learned gain k and a rectified potential.
 
     h = relu(k u),  u = the charged potential of `LIFNode`
@@ -58,7 +58,7 @@ class KLIFNode(LIFNode):
         v_rest: Any = None,
         **options: Unpack[Firing],
     ) -> None:
-        super().__init__(tau, decay_input=decay_input, v_rest=v_rest, **options)
+        super().__init__(tau, decay_input, v_rest, **options)
         positive(k, "KLIFNode", "k")
         self.k = k if isinstance(k, Parameter) else Parameter(Tensor(constant_array(k), float32), name="k")
         self.scale_reset = scale_reset
@@ -71,7 +71,7 @@ class KLIFNode(LIFNode):
         return s, self.after_reset(h, s)
 
 
-class CLIFNode(LIFNode):
+class CLIFNode(EulerLeak):
     """A leaky neuron with a complementary potential m, which remembers spikes and carries gradients further back.
 
     h = v - (v - v_rest) / tau + x           as `LIFNode` without decay_input
@@ -105,7 +105,7 @@ class CLIFNode(LIFNode):
     delays = (None,)
 
     def __init__(self, tau: Any = 2.0, v_rest: Any = None, **options: Unpack[Firing]) -> None:
-        super().__init__(tau, decay_input=False, v_rest=v_rest, **options)
+        super().__init__(tau, False, v_rest, **options)
 
     def construct(self, x: Tensor, v: Tensor, m: Tensor) -> tuple[Tensor, ...]:
         h = self.charge(x, v)

@@ -79,7 +79,38 @@ class IFNode(Neuron):
         return f"fire={self.fire}, {super().extend_repr()}"
 
 
-class LIFNode(Neuron):
+class EulerLeak(Neuron):
+    """What neurons with the leak of `LIFNode` share: one Euler step of the membrane equation.
+
+    h = v + (x - (v - v_rest)) / tau         with decay_input
+    h = v - (v - v_rest) / tau + x           without
+
+    Args:
+        tau: membrane time constant in steps, above 1.
+        decay_input: whether the input is divided by tau too.
+        v_rest: resting potential; v_reset if it is left out.
+        options: of every `Neuron`.
+    """
+
+    tau: Any
+    v_rest: Any
+
+    def __init__(self, tau: Any, decay_input: bool, v_rest: Any, **options: Unpack[Firing]) -> None:
+        rest = options.get("v_reset", 0.0) if v_rest is None else v_rest
+        super().__init__({"tau": check_tau(tau, type(self).__name__), "v_rest": rest}, **options)
+        self.decay_input = decay_input
+
+    def charge(self, x: Tensor, v: Tensor) -> Tensor:
+        """The potential that the input leads to, before threshold and reset."""
+        x, leak = self.gained(x), from_rest(v, self.v_rest)
+        h: Tensor = v + (x - leak) / self.tau if self.decay_input else v - leak / self.tau + x
+        return h
+
+    def extend_repr(self) -> str:
+        return f"{super().extend_repr()}, decay_input={self.decay_input}"
+
+
+class LIFNode(EulerLeak):
     """Leaky integrate and fire.
 
     h = v + (x - (v - v_rest)) / tau         with decay_input
@@ -119,9 +150,6 @@ class LIFNode(Neuron):
         [1.] [1.]
     """
 
-    tau: Any
-    v_rest: Any
-
     def __init__(
         self,
         tau: Any = 2.0,
@@ -135,9 +163,10 @@ class LIFNode(Neuron):
         v_rest: Any = None,
         **options: Unpack[Options],
     ) -> None:
-        who = type(self).__name__
         super().__init__(
-            {"tau": check_tau(tau, who), "v_rest": v_reset if v_rest is None else v_rest},
+            tau,
+            decay_input,
+            v_rest,
             v_threshold=v_threshold,
             v_reset=v_reset,
             reset=reset,
@@ -145,20 +174,10 @@ class LIFNode(Neuron):
             surrogate_function=surrogate_function,
             **options,
         )
-        self.decay_input = decay_input
 
-    def charge(self, x: Tensor, v: Tensor) -> Tensor:
-        """The potential that the input leads to, before threshold and reset."""
-        x, leak = self.gained(x), from_rest(v, self.v_rest)
-        h: Tensor = v + (x - leak) / self.tau if self.decay_input else v - leak / self.tau + x
-        return h
-
-    def construct(self, x: Tensor, v: Tensor) -> tuple[Tensor, ...]:
+    def construct(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         v, late = self.recall(v)
         return self.fired(self.charge(x, v), late)
-
-    def extend_repr(self) -> str:
-        return f"{super().extend_repr()}, decay_input={self.decay_input}"
 
 
 class LeakyNode(Neuron):
@@ -234,9 +253,7 @@ class ParametricLIFNode(Neuron):
 
     v_rest: Any
 
-    def __init__(
-        self, tau: Any = 2.0, decay_input: bool = True, v_rest: Any = None, **options: Unpack[Firing]
-    ) -> None:
+    def __init__(self, tau: Any = 2.0, decay_input: bool = True, v_rest: Any = None, **options: Unpack[Firing]) -> None:
         given = constant_array(check_tau(tau, type(self).__name__))
         rest = options.get("v_reset", 0.0) if v_rest is None else v_rest
         super().__init__({"v_rest": rest}, **options)

@@ -6,7 +6,7 @@ from typing import Any, Unpack
 
 from snncell.errors import ArgumentError
 from snncell.nn.neurons.base import Firing, Neuron
-from snncell.nn.neurons.constants import positive
+from snncell.nn.neurons.constants import one_of, positive
 from snncell.tape.tensor import Tensor
 
 KINDS = {  # a, b, c, d of the paper's figure 2
@@ -37,6 +37,7 @@ class IzhikevichNode(Neuron):
         d: what a spike adds to u.
         dt: ms of a step.
         substeps: of v in a step; the paper has 2 of 0.5 ms.
+        order: "in turn" computes u from the new v, as the paper's program; "together" from the old one (Norse).
         scale: mV that the surrogate counts as 1.
         options: v_threshold (30), detach_reset, surrogate_function, compare (">="), input_gain, learnable.
 
@@ -72,6 +73,7 @@ class IzhikevichNode(Neuron):
         dt: float = 1.0,
         substeps: int = 2,
         scale: float = 1.0,
+        order: str = "in turn",
         **options: Unpack[Firing],
     ) -> None:
         who = type(self).__name__
@@ -79,6 +81,7 @@ class IzhikevichNode(Neuron):
         super().__init__({"a": a, "b": b, "d": d}, **given)
         if substeps < 1:
             raise ArgumentError(f"{who}: substeps is a number from 1 on, not {substeps!r}.")
+        self.order = one_of(order, ("in turn", "together"), who, "order")
         self.dt, self.scale, self.substeps = positive(dt, who, "dt"), positive(scale, who, "scale"), substeps
 
     @classmethod
@@ -98,10 +101,10 @@ class IzhikevichNode(Neuron):
         return cls(*KINDS[kind], **options)
 
     def construct(self, x: Tensor, v: Tensor, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        x = self.gained(x)
+        x, before = self.gained(x), v
         for _ in range(self.substeps):
             v = v + (0.04 * v * v + 5.0 * v + 140.0 - u + x) * (self.dt / self.substeps)
-        u = u + self.dt * self.a * (self.b * v - u)
+        u = u + self.dt * self.a * (self.b * (v if self.order == "in turn" else before) - u)
         s = self.surrogate_function((v - self.v_threshold) / self.scale)
         return s, self.after_reset(v, s), u + self.d * s
 

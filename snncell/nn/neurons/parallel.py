@@ -58,13 +58,15 @@ class PSN(Cell):
         self.steps, self.order = steps, order
         self.weight = Parameter(initializer(HeUniform(5**0.5), (steps, steps)), name="weight")
         self.bias = Parameter(ops.full((steps, 1), -1.0), name="bias")
-        self.mask = None if order is None else Tensor(np.tri(steps) - np.tri(steps, k=-order), self.weight.dtype)
+        self.mask = (
+            None if order is None else np.tri(steps, dtype=np.float32) - np.tri(steps, k=-order, dtype=np.float32)
+        )
         self.surrogate_function = spike_function(surrogate_function or ATan(), compare, 1, "PSN")
 
     def construct(self, x: Tensor) -> Tensor:
         if x.ndim == 0 or x.shape[0] != self.steps:
             raise ShapeError(f"PSN: x is ({self.steps}, B, ...) as steps={self.steps}, but its shape is {x.shape}.")
-        weight = self.weight if self.mask is None else self.weight * self.mask
+        weight = self.weight if self.mask is None else self.weight * Tensor(self.mask)
         h = ops.matmul(weight, x.reshape((self.steps, -1))) + self.bias
         spike: Tensor = self.surrogate_function(h.reshape(x.shape))
         return spike

@@ -108,19 +108,16 @@ class Readout(Cell):
         self.tau = tau
         self.first = FirstSpike()
 
-    def construct(self, x: Tensor) -> Tensor:
+    def construct(self, x: Tensor) -> Any:
         if x.ndim == 0 or x.shape[0] == 0:
             raise ShapeError(f"Readout: x is (T, B, ...) with at least one step, its shape is {x.shape}.")
         if self.how == "last":
-            last: Tensor = x[-1]
-            return last
+            return x[-1]
         if self.how == "first":
             return self.first(x)
         if self.how == "exp":
-            x, how = x * over_time(np.exp(-np.arange(len(x)) / (self.tau or len(x))), x), "mean"
-            return getattr(ops, how)(x, 0)
-        decoded: Tensor = getattr(ops, self.how)(x, 0)
-        return decoded
+            return ops.mean(x * over_time(np.exp(-np.arange(len(x)) / (self.tau or len(x))), x), 0)
+        return getattr(ops, self.how)(x, 0)
 
     def extend_repr(self) -> str:
         return f"{self.how!r}" + ("" if self.tau is None else f", tau={self.tau}")

@@ -9,7 +9,7 @@ from snncell.errors import ArgumentError
 from snncell.nn.neurons.base import Firing
 from snncell.nn.neurons.constants import positive
 from snncell.nn.neurons.counting import Rounding
-from snncell.nn.neurons.integrate import LeakyNode, LIFNode
+from snncell.nn.neurons.integrate import EulerLeak, LeakyNode
 from snncell.tape.tensor import Tensor
 
 
@@ -25,8 +25,8 @@ class MultiSpikeLIFNode(LeakyNode):
 
     Args:
         beta: what a step keeps of the potential, from 0 to 1.
-        max_spikes: the largest number in a step, or None.
-        options: v_threshold, reset, surrogate_function and the others of every `Neuron`.
+        options: max_spikes (None, which is any number), compare (">="), v_threshold, reset, surrogate_function and the
+            others of every `Neuron`.
 
     Inputs:
         x, v: the input and the state, of one shape.
@@ -45,12 +45,12 @@ class MultiSpikeLIFNode(LeakyNode):
         [2.] [0.5]
     """
 
-    def __init__(self, beta: Any = 0.9, max_spikes: int | None = None, **options: Unpack[Firing]) -> None:
-        given: Firing = {"compare": ">=", **options, "max_spikes": max_spikes}
+    def __init__(self, beta: Any = 0.9, **options: Unpack[Firing]) -> None:
+        given: Firing = {"compare": ">=", "max_spikes": None, **options}
         super().__init__(beta, **given)
 
 
-class ILIFNode(LIFNode):
+class ILIFNode(EulerLeak):
     """Integer leaky integrate and fire: whole numbers of spikes in training, which unfold into spikes on a chip.
 
     h = v - (v - v_rest) / tau + x           as `LIFNode` without decay_input
@@ -59,7 +59,7 @@ class ILIFNode(LIFNode):
 
     Args:
         tau: membrane time constant in steps, above 1; 4 / 3 keeps a quarter, as in the paper.
-        max_spikes: D, the largest number in a step.
+        most: D, the largest number in a step.
         v_rest: resting potential; v_reset if it is left out.
         options: v_threshold, reset and the others of every `Neuron`, without surrogate_function, compare and delay.
 
@@ -70,7 +70,7 @@ class ILIFNode(LIFNode):
         (s, v).
 
     Raises:
-        ArgumentError: for tau not above 1, or max_spikes below 1.
+        ArgumentError: for tau not above 1, or a largest number below 1.
 
     Source: Luo et al., "Integer-Valued Training and Spike-Driven Inference Spiking Neural Network for High-Performance
     and Energy-Efficient Object Detection", ECCV 2024; SpikingJelly, ILIFNode.
@@ -83,22 +83,22 @@ class ILIFNode(LIFNode):
 
     delays = (None,)
 
-    def __init__(
-        self, tau: Any = 4.0 / 3.0, max_spikes: int = 4, v_rest: Any = None, **options: Unpack[Firing]
-    ) -> None:
-        if isinstance(max_spikes, bool) or not isinstance(max_spikes, int) or max_spikes < 1:
-            raise ArgumentError(f"ILIFNode: max_spikes is a whole number from 1 on, not {max_spikes!r}.")
-        super().__init__(tau, decay_input=False, v_rest=v_rest, **options)
-        self.max_spikes = max_spikes
-        self.surrogate_function = Rounding(max_spikes)
+    def __init__(self, tau: Any = 4.0 / 3.0, most: int = 4, v_rest: Any = None, **options: Unpack[Firing]) -> None:
+        if isinstance(most, bool) or not isinstance(most, int) or most < 1:
+            raise ArgumentError(f"ILIFNode: most is a whole number from 1 on, not {most!r}.")
+        super().__init__(tau, False, v_rest, **options)
+        self.max_spikes = most
+        self.surrogate_function = Rounding(most)
 
-    def spikes(self, h: Tensor, threshold: Any = None) -> Tensor:
+    def spikes(self, h: Any, threshold: Any = None) -> Any:
         """The whole number of thresholds nearest to the potential."""
-        spike: Tensor = self.surrogate_function(h / (self.v_threshold if threshold is None else threshold))
-        return spike
+        return self.surrogate_function(h / (self.v_threshold if threshold is None else threshold))
+
+    def construct(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        return self.fired(self.charge(x, v), None)
 
 
-class RefractoryLIFNode(LIFNode):
+class RefractoryLIFNode(EulerLeak):
     """A leaky neuron that rests for some steps after a spike.
 
     free = 1 where rho <= 0, else 0
@@ -142,7 +142,7 @@ class RefractoryLIFNode(LIFNode):
         v_rest: Any = None,
         **options: Unpack[Firing],
     ) -> None:
-        super().__init__(tau, decay_input=decay_input, v_rest=v_rest, **options)
+        super().__init__(tau, decay_input, v_rest, **options)
         self.refractory = positive(refractory, "RefractoryLIFNode", "refractory")
 
     def construct(self, x: Tensor, v: Tensor, rho: Tensor) -> tuple[Tensor, ...]:
