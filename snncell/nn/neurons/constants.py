@@ -12,7 +12,7 @@ import numpy as np
 from snncell import ops
 from snncell.cell import Cell
 from snncell.dtype import float32
-from snncell.errors import ArgumentError
+from snncell.errors import ArgumentError, ShapeError
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import STATE
 from snncell.tape.tensor import Tensor
@@ -116,6 +116,22 @@ class Membrane(Cell):
                 checked = Parameter(Tensor(checked, None if isinstance(checked, Tensor) else float32), name=name)
             setattr(self, name, checked)
         self.__dict__["_constants"] = tuple(constants)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        shapes = [tuple(arg.shape) for arg in args if hasattr(arg, "shape")]
+        if len(shapes) == len(args) > 1 and any(shape != shapes[0] for shape in shapes[1:]):
+            self._refuse_shapes(shapes[0], shapes[1:])
+        return super().__call__(*args, **kwargs)
+
+    def _refuse_shapes(self, x: tuple[int, ...], states: list[tuple[int, ...]]) -> None:
+        """Raise unless each state broadcasts to the input, naming the first that does not."""
+        names = list(inspect.signature(self.construct).parameters)[1:]
+        for name, shape in zip(names, states, strict=False):
+            if len(shape) > len(x) or any(n not in (1, m) for n, m in zip(shape[::-1], x[::-1], strict=False)):
+                raise ShapeError(
+                    f"{type(self).__name__}: the state {name} has shape {shape}, but the input {x}: there is a state "
+                    f"for each element of the input. Another batch begins with states of its own, init_state(x)."
+                )
 
     def filled(self, x: Tensor, value: Any) -> Tensor:
         """A state for the input `x` with one value, or one for each neuron."""

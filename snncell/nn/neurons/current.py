@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any, Unpack
 
+import numpy as np
+
 from snncell import ops
 from snncell.errors import ArgumentError
 from snncell.nn.neurons.base import Firing, Neuron
-from snncell.nn.neurons.constants import bounded, check_decay, from_rest, one_of
+from snncell.nn.neurons.constants import bounded, check_decay, constant_array, from_rest, one_of
 from snncell.tape.tensor import Tensor
 
 ORDERS = ("decay jump read", "jump read decay", "jump decay read", "read decay jump")
@@ -141,7 +143,8 @@ class AlphaNode(Neuron):
     def __init__(self, alpha: Any = 0.9, beta: Any = 0.8, **options: Unpack[Firing]) -> None:
         who = type(self).__name__
         decays = {"alpha": check_decay(alpha, who, "alpha"), "beta": check_decay(beta, who, "beta")}
-        if not any(isinstance(value, Tensor) for value in decays.values()) and not 0.0 < beta < alpha < 1.0:
+        slow, fast = (constant_array(value) for value in decays.values())
+        if not np.all((fast > 0.0) & (fast < slow) & (slow < 1.0)):
             raise ArgumentError(f"{who}: 0 < beta < alpha < 1, but alpha is {alpha!r} and beta {beta!r}.")
         super().__init__(decays, **options)
 
