@@ -206,7 +206,6 @@ JELLY = {  # preset, settings, the class there, what it is called with if that d
     "CLIF": (nn.CLIFNode, {"tau": 2.5}, "ComplementaryLIFNode", {}, 1.5),
     "ILIF": (nn.ILIFNode, {}, "ILIFNode", {}, 4.0),
     "RAF": (nn.ResonateNode, {}, "RAFNode", {}, 1.5),
-    "LI": (nn.LINode, {"tau": 3.0}, "NonSpikingLIFNode", {}, 2.0),
 }
 
 
@@ -243,13 +242,33 @@ def test_spikingjelly_s_own_spikes_states_and_gradients(case, torch):
     there = pytest.importorskip("spikingjelly.activation_based.neuron", reason=reason)
     kind, settings, name, other, scale = JELLY[case]
     node, theirs = kind.like("spikingjelly", **settings), getattr(there, name)(**settings | other).double().train()
+    y = compare(node, theirs, torch, scale, lambda: [theirs.v])
+    assert 0.02 < (y > 0).mean() < 0.98
 
-    def step(x):
-        out = theirs(x)
-        return out if case != "LI" else theirs.v  # which returns a list of all steps so far
 
-    y = compare(node, step, torch, scale, lambda: [theirs.v])
-    assert case == "LI" or 0.02 < (y > 0).mean() < 0.98
+@pytest.mark.peer
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("decode", "how"), [(None, None), ("max-mem", "max"), ("mean-mem", "mean"), ("last_mem", "last")]
+)
+def test_spikingjelly_s_own_readouts(decode, how, torch):
+    reason = "SpikingJelly is not installed: there is nothing to compare with"
+    there = pytest.importorskip("spikingjelly.activation_based.neuron", reason=reason)
+    x, weights = drawn(2.0)
+    given = torch.tensor(x, requires_grad=True)
+    y = there.NonSpikingLIFNode(tau=3.0, decode=decode)(given)
+    y = torch.stack(y) if decode is None else y
+    weights = weights if decode is None else weights[0]
+    (y * torch.tensor(weights)).sum().backward()
+    node = nn.LINode.like("spikingjelly", tau=3.0)
+
+    def mine(x):
+        potentials = recorded(node, x)[0]
+        return potentials if how is None else nn.Readout(how)(potentials)
+
+    np.testing.assert_allclose(mine(Tensor(x)).asnumpy(), y.detach().numpy(), atol=1e-12)
+    gradient = ops.grad(lambda x: (mine(x) * Tensor(weights)).sum())(Tensor(x))
+    np.testing.assert_allclose(gradient.asnumpy(), given.grad.numpy(), rtol=1e-5, atol=1e-8)
 
 
 TORCHES = {

@@ -100,7 +100,7 @@ class AdExNode(Neuron):
         >>> node = nn.AdExNode(9.37, 144.0, 4 / 30, 80.5 / 30, 2.0, -50.4, -70.6, v_threshold=20.0, v_reset=-70.6)
         >>> spikes = nn.MultiStep(node)(ops.ones((300, 1)) * (1000 / 30))  # 1 nA for 300 ms, in mV
         >>> print(spikes.sum())  # the paper's neuron
-        16.0
+        11.0
     """
 
     tau: Any

@@ -99,7 +99,7 @@ class CLIFNode(EulerLeak):
     Example:
         >>> spike, v, m = nn.CLIFNode(tau=2.0)(Tensor([2.0]), Tensor([0.0]), Tensor([0.0]))
         >>> print(v, m)
-        [0.26894143] [1.]
+        [0.2689414] [1.]
     """
 
     delays = (None,)

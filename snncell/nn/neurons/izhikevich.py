@@ -55,7 +55,7 @@ class IzhikevichNode(Neuron):
     Example:
         >>> node = nn.IzhikevichNode.named("RS")  # regular spiking; also IB, CH, FS, LTS, TC, RZ
         >>> print(nn.MultiStep(node)(ops.ones((200, 1)) * 10.0).sum())  # 10 for 200 ms
-        6.0
+        5.0
     """
 
     a: Any

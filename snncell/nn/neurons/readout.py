@@ -11,7 +11,7 @@ from snncell import ops
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.neurons.constants import Membrane, check_tau, from_rest, one_of
-from snncell.tape.tensor import Tensor
+from snncell.tape.tensor import Tensor, beside
 
 DECODERS = ("last", "max", "mean", "sum", "exp", "first")
 
@@ -139,5 +139,6 @@ class FirstSpike(Cell):
 
 
 def over_time(values: Any, x: Tensor) -> Tensor:
-    """One number for each step, so that it broadcasts to x (T, ...)."""
-    return Tensor(values.reshape(-1, *(1,) * (x.ndim - 1)), x.dtype)
+    """One number for each step, where x (T, ...) is, and in a shape that broadcasts to it."""
+    with beside(x):
+        return Tensor(values.reshape(-1, *(1,) * (x.ndim - 1)), x.dtype)
