@@ -163,6 +163,34 @@ def test_each_constant_can_be_learned_by_layer_or_by_neuron(name, constant):
         np.testing.assert_allclose(found, expected, rtol=2e-6, atol=1e-7)
 
 
+@pytest.mark.parametrize("constant", ["v_threshold", "v_reset", "input_gain"])
+@pytest.mark.parametrize(
+    "name", ["IF", "LIF", "Leaky", "CUBA", "Alpha", "ALIF", "AdEx", "CLIF", "resonate", "multi-spike"]
+)
+def test_the_shared_constants_can_be_learned(name, constant):
+    entry = NEURONS[name]
+    x, states = entry.drawn(steps=4, neurons=3)
+    reset = "value" if constant == "v_reset" and "value" in entry.resets else "subtract"
+    value = {"v_threshold": 0.8, "v_reset": -0.2, "input_gain": 1.3}[constant]
+    parameter = snncell.Parameter(np.float64(value), name=constant)
+    constants = {key: value for key, value in entry.constants.items() if key != constant}
+    firing = entry.firing | ({} if constant == "input_gain" else {constant: parameter})
+    own = {"input_gain": parameter} if constant == "input_gain" else {}
+    node = entry._replace(constants=constants | own, firing=firing).make(reset)
+
+    def total(at=None):
+        if at is not None:
+            parameter.set_data(Tensor(at))
+        y, last = stepped(node)(Tensor(x), *[Tensor(s) for s in states])
+        return ops.square(y).sum() + sum(s.sum() for s in last)
+
+    with surrogate.smooth():
+        found = ops.grad(total, None, parameter)().asnumpy()
+        (expected,) = differences(lambda at: total(at).item(), [np.array(value)])
+    np.testing.assert_allclose(found, expected, rtol=2e-6, atol=1e-7)
+    assert found != 0.0 or (constant == "v_reset" and reset != "value")
+
+
 # --- fused ------------------------------------------------------------------------------------------------------------
 
 

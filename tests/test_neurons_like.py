@@ -12,6 +12,7 @@ import snncell
 from snncell import Tensor, nn, ops, surrogate
 from snncell.errors import ArgumentError
 from snncell.nn.neurons.constants import PRESETS
+from snncell.nn.neurons.gated import GATES
 
 INPUT = [0.6, 0.6, 0.6, 1.2, 0.0, 0.0, 2.5, 0.3]
 LIKE = nn.LIFNode.like
@@ -376,7 +377,65 @@ def test_spikingjelly_s_psn(torch):
     np.testing.assert_allclose(bias.asnumpy(), theirs.bias.grad.numpy(), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.peer
+@pytest.mark.filterwarnings("ignore")
+def test_spikingjelly_s_gated_neuron(torch):
+    reason = "SpikingJelly is not installed: there is nothing to compare with"
+    there = pytest.importorskip("spikingjelly.activation_based.neuron", reason=reason)
+    theirs = there.GatedLIFNode(T=8, inplane=3, init_linear_decay=0.06, init_v_subreset=0.4)
+    logits = {name: getattr(theirs, name).detach().numpy().reshape(-1, 1, 1) for name in GATES if name != "conduct"}
+    logits["conduct"] = theirs.conduct.detach().numpy()[0].reshape(-1, 1, 1)  # the same at all steps, at first
+    gates = {name: snncell.Parameter(value, name=name) for name, value in logits.items()}
+    node = nn.GLIFNode(**gates, surrogate_function=surrogate.Sigmoid(4.0), compare=">=")
+    x = np.random.default_rng(0).uniform(0.0, 1.2, (8, 2, 3, 2, 2)).astype(np.float32)
+    given = torch.tensor(x, requires_grad=True)
+    y = theirs(given)
+    y.sum().backward()
+    mine = recorded(node, x)[0].asnumpy()
+    np.testing.assert_array_equal(mine, y.detach().numpy())
+    assert 0.05 < mine.mean() < 0.95
+    found, (alpha, gamma) = ops.grad(lambda x: recorded(node, x)[0].sum(), 0, (node.alpha, node.gamma))(Tensor(x))
+    np.testing.assert_allclose(found.asnumpy(), given.grad.numpy(), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(alpha.asnumpy().reshape(-1), theirs.alpha.grad.numpy(), rtol=1e-4)
+    np.testing.assert_allclose(gamma.asnumpy().reshape(-1), theirs.gamma.grad.numpy(), rtol=1e-4)
+
+
+@pytest.mark.peer
+@pytest.mark.filterwarnings("ignore")
+def test_a_recurrent_layer_of_snntorch(torch):
+    there = pytest.importorskip("snntorch", reason="snnTorch is not installed: there is nothing to compare with")
+    theirs = there.RLeaky(beta=0.8, linear_features=5)
+    weight, bias = (p.detach().numpy() for p in (theirs.recurrent.weight, theirs.recurrent.bias))
+    layer = nn.Recurrent(LIKE("snntorch", beta=0.8), nn.Dense(5, 5, Tensor(weight), Tensor(bias)))
+    x, weights = (a.astype(np.float32) for a in drawn(1.0))
+    given, outputs = torch.tensor(x, requires_grad=True), []
+    spike, mem = theirs.reset_mem()
+    for t in range(len(x)):
+        spike, mem = theirs(given[t], spike, mem)
+        outputs.append(spike)
+    y = torch.stack(outputs)
+    (y * torch.tensor(weights)).sum().backward()
+    np.testing.assert_array_equal(recorded(layer, x)[0].asnumpy(), y.detach().numpy())
+    found = ops.grad(lambda x: (recorded(layer, x)[0] * Tensor(weights)).sum())(Tensor(x))
+    np.testing.assert_allclose(found.asnumpy(), given.grad.numpy(), rtol=1e-4, atol=1e-5)
+
+
 # --- the others, by their equations -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("framework", "settings", "spikes", "potentials"),
+    [
+        ("spikingjelly", {}, [0, 0, 1, 0, 1], [0.5, 0.75, 0.0, 0.5, 0.0]),
+        ("norse", {}, [0, 0, 1, 0, 1], [0.5, 0.75, 0.0, 0.5, 0.0]),
+        ("nir", {"r": 10.0, "v_threshold": 1.0, "dt": 0.1}, [0, 0, 1, 0, 1], [0.5, 0.75, 0.0, 0.5, 0.0]),
+        ("sinabs", {}, [0, 0, 1, 0, 2], [0.5, 0.75, 0.25, 0.75, 0.25]),
+        ("spyx", {}, [0, 0, 0, 1, 0], [0.5, 0.75, 1.25, 0.75, 2.25]),
+    ],
+)
+def test_neurons_without_a_leak(framework, settings, spikes, potentials):
+    y, (v,) = recorded(nn.IFNode.like(framework, **settings), np.array([0.5, 0.25, 0.5, 0.5, 1.5]))
+    assert y.asnumpy().tolist() == spikes and v.asnumpy().tolist() == pytest.approx(potentials)
 
 
 def test_the_recurrent_step_of_norse_detaches_its_reset():

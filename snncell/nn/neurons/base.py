@@ -62,8 +62,19 @@ class Neuron(Membrane):
         max_spikes: 1; more, or None for any number, lets a step give floor(h / v_threshold) spikes.
         learnable: the names of the constants to be learned, v_threshold, v_reset and input_gain among them.
 
+    A neuron of one's own is a subclass with the equation of h; a step begins with `recall`, and ends with `fired`.
+
     Raises:
         ArgumentError: for values that make no sense.
+
+    Example:
+        >>> class Cubic(nn.Neuron):
+        ...     def construct(self, x, v):
+        ...         v, late = self.recall(v)
+        ...         return self.fired(v - self.steepness * v * v * v + x, late)
+        >>> node = Cubic({"steepness": 0.5}, reset="zero", learnable="steepness")
+        >>> print(nn.MultiStep(node)(ops.ones((4, 1)) * 0.6)[:, 0])
+        [0. 1. 0. 1.]
     """
 
     v_threshold: Any

@@ -98,6 +98,8 @@ class EulerLeak(Neuron):
     def __init__(self, tau: Any, decay_input: bool, v_rest: Any, **options: Unpack[Firing]) -> None:
         rest = options.get("v_reset", 0.0) if v_rest is None else v_rest
         super().__init__({"tau": check_tau(tau, type(self).__name__), "v_rest": rest}, **options)
+        if v_rest is None:
+            self.v_rest = self.v_reset  # also where that is learned
         self.decay_input = decay_input
 
     def charge(self, x: Tensor, v: Tensor) -> Tensor:

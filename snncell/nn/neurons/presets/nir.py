@@ -8,9 +8,22 @@ from snncell.nn.neurons.base import Neuron
 from snncell.nn.neurons.constants import Membrane, preset
 from snncell.nn.neurons.convert import steps_from_seconds
 from snncell.nn.neurons.current import CubaLIFNode
-from snncell.nn.neurons.integrate import LIFNode
+from snncell.nn.neurons.integrate import LeakyNode, LIFNode
 from snncell.nn.neurons.readout import LINode
 from snncell.surrogate import ATan
+
+
+@preset("IFNode", "nir")
+def nir_if(r: Any, v_threshold: Any, v_reset: Any = 0.0, dt: float = 1e-4, surrogate_function: Any = None) -> Neuron:
+    """nir.IF: dv/dt = r x; a spike, which is 1, where v > v_threshold puts v to v_reset."""
+    return LeakyNode(
+        1.0,
+        input_gain=r * dt,
+        v_threshold=v_threshold,
+        v_reset=v_reset,
+        reset="value",
+        surrogate_function=surrogate_function or ATan(),
+    )
 
 
 @preset("LIFNode", "nir")

@@ -8,7 +8,7 @@ from snncell.nn.neurons.base import Neuron
 from snncell.nn.neurons.constants import preset
 from snncell.nn.neurons.convert import decay_from_rate, euler_from_decay
 from snncell.nn.neurons.current import CubaLIFNode
-from snncell.nn.neurons.integrate import LIFNode
+from snncell.nn.neurons.integrate import LeakyNode, LIFNode
 from snncell.nn.neurons.izhikevich import IzhikevichNode
 from snncell.surrogate import FastSigmoid, SuperSpike
 
@@ -44,6 +44,12 @@ def norse_lif(
         detach_reset=recurrent,
         surrogate_function=norse_super(alpha),
     )
+
+
+@preset("IFNode", "norse")
+def norse_iaf(v_th: Any = 1.0, v_reset: Any = 0.0, alpha: float | None = None) -> Neuron:
+    """IAFCell; a spike is 1."""
+    return LeakyNode(1.0, v_threshold=v_th, v_reset=v_reset, reset="value", surrogate_function=norse_super(alpha))
 
 
 @preset("LIFNode", "norse.LIFBox")

@@ -30,6 +30,18 @@ def sinabs_firing(spike_threshold: Any, spike_fn: Any, reset_fn: str, grad_width
     }
 
 
+@preset("IFNode", "sinabs")
+def sinabs_iaf(
+    spike_threshold: Any = 1.0,
+    spike_fn: Any = "MultiSpike",
+    reset_fn: str = "MembraneSubtract",
+    grad_width: float = 0.5,
+    grad_scale: float = 1.0,
+) -> Neuron:
+    """IAF; a spike is 1, and there may be several in a step."""
+    return LeakyNode(1.0, **sinabs_firing(spike_threshold, spike_fn, reset_fn, grad_width, grad_scale))
+
+
 @preset("LIFNode", "sinabs")
 @preset("CubaLIFNode", "sinabs")
 def sinabs_lif(
