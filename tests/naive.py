@@ -28,6 +28,96 @@ def atan_slope(x, alpha=2.0):
     return alpha / 2.0 / (1.0 + (math.pi / 2.0 * alpha * x) ** 2)
 
 
+def tanh_slope(x, alpha=1.0):
+    return 4.0 / (np.exp(-alpha * x) + np.exp(alpha * x)) ** 2
+
+
+def normal_density(x, mean, deviation):
+    return np.exp(-((x - mean) ** 2) / (2.0 * deviation**2)) / math.sqrt(2.0 * math.pi * deviation**2)
+
+
+def erf_slope(x, alpha=2.0):
+    return alpha / math.sqrt(math.pi) * np.exp(-((alpha * x) ** 2))
+
+
+def gaussian_slope(x, sigma=0.5):
+    return normal_density(x, 0.0, sigma)
+
+
+def multi_gaussian_slope(x, sigma=0.5, h=0.15, s=6.0):
+    left, right = normal_density(x, -sigma, s * sigma), normal_density(x, sigma, s * sigma)
+    return (1.0 + h) * normal_density(x, 0.0, sigma) - h * right - h * left
+
+
+def fast_sigmoid_slope(x, slope=25.0):
+    return 1.0 / (1.0 + slope * np.abs(x)) ** 2
+
+
+def sparse_fast_sigmoid_slope(x, slope=25.0, bound=1.0):
+    return (np.abs(x) < bound) / (1.0 + slope * np.abs(x)) ** 2
+
+
+def super_spike_slope(x, alpha=1.0):
+    return alpha / (1.0 + np.abs(x)) ** 2
+
+
+def soft_sign_slope(x, alpha=2.0):
+    return 1.0 / (2.0 * alpha * (1.0 / alpha + np.abs(x)) ** 2)
+
+
+def nonzero_sign_log_abs_slope(x, alpha=1.0):
+    return 1.0 / (1.0 / alpha + np.abs(x))
+
+
+def q_pseudo_spike_slope(x, alpha=2.0):
+    return (1.0 + 2.0 * np.abs(x) / (alpha - 1.0)) ** -alpha
+
+
+def piecewise_exp_slope(x, alpha=1.0):
+    return alpha / 2.0 * np.exp(-alpha * np.abs(x))
+
+
+def spike_rate_escape_slope(x, beta=1.0, slope=25.0):
+    return slope * np.exp(-beta * np.abs(x - 1.0))
+
+
+def escape_rate_slope(x, rate=1.0, width=0.5):
+    hazard = rate * np.exp(x / width)
+    return hazard / width * np.exp(-hazard)
+
+
+def triangle_slope(x, height=1.0, width=1.0):
+    return height * np.maximum(0.0, 1.0 - np.abs(x) / width)
+
+
+def piecewise_quadratic_slope(x, alpha=1.0):
+    return np.maximum(0.0, alpha - alpha**2 * np.abs(x))
+
+
+def rect_slope(x, alpha=1.0):
+    return alpha * (np.abs(x) < 0.5 / alpha)
+
+
+def boxcar_slope(x, width=2.0, height=0.5):
+    return height * (np.abs(x) < width / 2.0)
+
+
+def leaky_relu_slope(x, leak=0.1, k=1.0):
+    return np.where(x > 0, k, leak)
+
+
+def piecewise_leaky_relu_slope(x, w=1.0, c=0.01):
+    return np.where(np.abs(x) < w, 1.0 / (2.0 * w), c)
+
+
+def log_tailed_relu_slope(x, alpha=0.0):
+    return np.where(x <= 0, alpha, np.where(x <= 1, 1.0, 1.0 / x))
+
+
+def s2nn_slope(x, alpha=4.0, beta=1.0):
+    return np.where(x < 0, alpha * sigmoid(alpha * x) * (1.0 - sigmoid(alpha * x)), beta / (x + 1.0))
+
+
 # --- integrate and fire ----------------------------------------------------------------------------------------------
 
 

@@ -1,15 +1,26 @@
 """Surrogates: the bprop is the derivative of the primitive, the tape uses it as it is, and a smooth network is true."""
 
+import copy
+import inspect
+import pickle
+from functools import partial
+from typing import Any, NamedTuple
+
 import naive
 import numpy as np
 import pytest
+from interpreting import as_python
+from test_scan import loop_of, plain
 
 import snncell
-from snncell import Tensor, nn, ops, surrogate, testing
+from snncell import Parameter, Tensor, explain, grad, nn, ops, surrogate, testing
+from snncell.compiler import fused
 from snncell.errors import ArgumentError
 
+__all__ = ["plain"]  # a fixture
 
-class Triangle(nn.Cell):
+
+class UsersTriangle(nn.Cell):
     """A user's own: max(0, 1 - |x|), the derivative of its piecewise quadratic primitive."""
 
     def construct(self, x):
@@ -23,55 +34,173 @@ class Triangle(nn.Cell):
         return 0.5 + inside - 0.5 * inside * ops.abs(inside)
 
 
-SURROGATES = {
-    "relusigmoid": (surrogate.relusigmoid, naive.relusigmoid_slope),
-    "Sigmoid": (surrogate.Sigmoid, naive.sigmoid_slope),
-    "Sigmoid(1.5)": (lambda: surrogate.Sigmoid(1.5), lambda x: naive.sigmoid_slope(x, 1.5)),
-    "ATan": (surrogate.ATan, naive.atan_slope),
-    "ATan(0.7)": (lambda: surrogate.ATan(0.7), lambda x: naive.atan_slope(x, 0.7)),
-    "user's": (Triangle, lambda x: np.maximum(0, 1 - np.abs(x))),
+class UsersCosine(surrogate.Surrogate):
+    """Another user's own, made from the library's base, with two constants to learn."""
+
+    def __init__(self, depth=0.5, speed=1.5):
+        super().__init__(depth=depth, speed=speed)
+
+    def bprop(self, x, out, dout):
+        return self.gradients(x, dout, dout * ops.cos(x * self.speed) * self.depth)
+
+    def primitive(self, x):
+        return ops.sin(x * self.speed) * self.depth / self.speed + 0.5
+
+
+def users_cosine_slope(x, depth=0.5, speed=1.5):
+    return depth * np.cos(speed * x)
+
+
+class Row(NamedTuple):
+    """A surrogate, an independent formula of its derivative, and where it is going."""
+
+    make: Any
+    slope: Any
+    limits: Any = (0.0, 1.0)  # of the primitive, far below and far above; None where it has none
+    far: tuple[float, float] = (0.0, 0.0)  # the derivative, far below and far above
+    at_zero: float = 0.5  # the primitive at the threshold
+    step: bool = True  # whether it fires at x > 0 and nowhere else
+
+
+def rises(area):
+    return 0.5 - area / 2, 0.5 + area / 2
+
+
+S = surrogate
+ROWS = {
+    "relusigmoid": Row(S.relusigmoid, naive.relusigmoid_slope),
+    "Sigmoid": Row(S.Sigmoid, naive.sigmoid_slope),
+    "Sigmoid(1.5)": Row(partial(S.Sigmoid, 1.5), partial(naive.sigmoid_slope, alpha=1.5)),
+    "ATan": Row(S.ATan, naive.atan_slope),
+    "ATan(0.7)": Row(partial(S.ATan, 0.7), partial(naive.atan_slope, alpha=0.7)),
+    "Tanh": Row(S.Tanh, naive.tanh_slope, rises(2.0)),
+    "Tanh(3)": Row(partial(S.Tanh, 3), partial(naive.tanh_slope, alpha=3.0), rises(2 / 3)),
+    "Erf": Row(S.Erf, naive.erf_slope),
+    "Erf(0.8)": Row(partial(S.Erf, 0.8), partial(naive.erf_slope, alpha=0.8)),
+    "Gaussian": Row(S.Gaussian, naive.gaussian_slope),
+    "Gaussian(1.2)": Row(partial(S.Gaussian, 1.2), partial(naive.gaussian_slope, sigma=1.2)),
+    "MultiGaussian": Row(S.MultiGaussian, naive.multi_gaussian_slope, rises(0.85)),
+    "MultiGaussian(0.7, 0.3, 2)": Row(
+        partial(S.MultiGaussian, 0.7, 0.3, 2.0),
+        partial(naive.multi_gaussian_slope, sigma=0.7, h=0.3, s=2.0),
+        rises(0.7),
+    ),
+    "MultiGaussian(h=0)": Row(partial(S.MultiGaussian, h=0.0), naive.gaussian_slope),
+    "FastSigmoid": Row(S.FastSigmoid, naive.fast_sigmoid_slope, rises(2 / 25)),
+    "FastSigmoid(4)": Row(partial(S.FastSigmoid, 4), partial(naive.fast_sigmoid_slope, slope=4.0), rises(0.5)),
+    "SparseFastSigmoid": Row(S.SparseFastSigmoid, naive.sparse_fast_sigmoid_slope, rises(2 / 26)),
+    "SparseFastSigmoid(2, 0.6)": Row(
+        partial(S.SparseFastSigmoid, 2.0, 0.6),
+        partial(naive.sparse_fast_sigmoid_slope, slope=2, bound=0.6),
+        rises(1.2 / 2.2),
+    ),
+    "SuperSpike": Row(S.SuperSpike, naive.super_spike_slope, rises(2.0)),
+    "SuperSpike(0.4)": Row(partial(S.SuperSpike, 0.4), partial(naive.super_spike_slope, alpha=0.4), rises(0.8)),
+    "SoftSign": Row(S.SoftSign, naive.soft_sign_slope),
+    "SoftSign(5)": Row(partial(S.SoftSign, 5.0), partial(naive.soft_sign_slope, alpha=5.0)),
+    "NonzeroSignLogAbs": Row(S.NonzeroSignLogAbs, naive.nonzero_sign_log_abs_slope, None),
+    "NonzeroSignLogAbs(2)": Row(
+        partial(S.NonzeroSignLogAbs, 2.0), partial(naive.nonzero_sign_log_abs_slope, alpha=2.0), None
+    ),
+    "QPseudoSpike": Row(S.QPseudoSpike, naive.q_pseudo_spike_slope),
+    "QPseudoSpike(3.5)": Row(partial(S.QPseudoSpike, 3.5), partial(naive.q_pseudo_spike_slope, alpha=3.5)),
+    "PiecewiseExp": Row(S.PiecewiseExp, naive.piecewise_exp_slope),
+    "PiecewiseExp(3)": Row(partial(S.PiecewiseExp, 3.0), partial(naive.piecewise_exp_slope, alpha=3.0)),
+    "SpikeRateEscape": Row(
+        S.SpikeRateEscape, naive.spike_rate_escape_slope, (0.5 - 25 * np.exp(-1), 0.5 + 25 * (2 - np.exp(-1)))
+    ),
+    "SpikeRateEscape(2, 0.5)": Row(
+        partial(S.SpikeRateEscape, 2.0, 0.5),
+        partial(naive.spike_rate_escape_slope, beta=2.0, slope=0.5),
+        (0.5 - 0.25 * np.exp(-2), 0.5 + 0.25 * (2 - np.exp(-2))),
+    ),
+    "EscapeRate": Row(S.EscapeRate, naive.escape_rate_slope, at_zero=1 - np.exp(-1)),
+    "EscapeRate(0.1, 0.3)": Row(
+        partial(S.EscapeRate, 0.1, 0.3), partial(naive.escape_rate_slope, rate=0.1, width=0.3), at_zero=1 - np.exp(-0.1)
+    ),
+    "Triangle": Row(S.Triangle, naive.triangle_slope),
+    "Triangle(0.3, 0.7)": Row(
+        partial(S.Triangle, 0.3, 0.7), partial(naive.triangle_slope, height=0.3, width=0.7), rises(0.21)
+    ),
+    "PiecewiseQuadratic": Row(S.PiecewiseQuadratic, naive.piecewise_quadratic_slope),
+    "PiecewiseQuadratic(2)": Row(partial(S.PiecewiseQuadratic, 2), partial(naive.piecewise_quadratic_slope, alpha=2.0)),
+    "Rect": Row(S.Rect, naive.rect_slope),
+    "Rect(0.4)": Row(partial(S.Rect, 0.4), partial(naive.rect_slope, alpha=0.4)),
+    "Boxcar": Row(S.Boxcar, naive.boxcar_slope),
+    "Boxcar(1.5, 2)": Row(partial(S.Boxcar, 1.5, 2.0), partial(naive.boxcar_slope, width=1.5, height=2.0), rises(3.0)),
+    "StraightThrough": Row(S.StraightThrough, np.ones_like, None, (1.0, 1.0)),
+    "LeakyReLU": Row(S.LeakyReLU, naive.leaky_relu_slope, None, (0.1, 1.0)),
+    "LeakyReLU(0, 0.7)": Row(
+        partial(S.LeakyReLU, 0, 0.7), partial(naive.leaky_relu_slope, leak=0.0, k=0.7), None, (0.0, 0.7)
+    ),
+    "PiecewiseLeakyReLU": Row(S.PiecewiseLeakyReLU, naive.piecewise_leaky_relu_slope, None, (0.01, 0.01)),
+    "PiecewiseLeakyReLU(0.4, 0)": Row(
+        partial(S.PiecewiseLeakyReLU, 0.4, 0.0), partial(naive.piecewise_leaky_relu_slope, w=0.4, c=0.0)
+    ),
+    "LogTailedReLU": Row(S.LogTailedReLU, naive.log_tailed_relu_slope, None),
+    "LogTailedReLU(0.2)": Row(
+        partial(S.LogTailedReLU, 0.2), partial(naive.log_tailed_relu_slope, alpha=0.2), None, (0.2, 0.0)
+    ),
+    "S2NN": Row(S.S2NN, naive.s2nn_slope, None),
+    "S2NN(2, 0.6)": Row(partial(S.S2NN, 2.0, 0.6), partial(naive.s2nn_slope, alpha=2.0, beta=0.6), None),
+    "Inclusive": Row(lambda: S.Inclusive(S.ATan()), naive.atan_slope, step=False),
+    "Scaled": Row(lambda: S.Scaled(S.ATan(), 0.3), lambda x: 0.3 * naive.atan_slope(x), rises(0.3)),
+    "StochasticSpike": Row(S.StochasticSpike, naive.sigmoid_slope, step=False),
+    "StochasticSpike(Gaussian)": Row(lambda: S.StochasticSpike(S.Gaussian()), naive.gaussian_slope, step=False),
+    "user's": Row(UsersTriangle, naive.triangle_slope),
+    "user's Surrogate": Row(UsersCosine, users_cosine_slope, None, None),
 }
-POINTS = np.linspace(-2, 2, 41) + 0.013  # not at 0, +1 or -1, where a primitive may have a corner
+POINTS = np.linspace(-2, 2, 41) + 0.013  # not where a primitive has a corner: at 0, 0.4, 0.5, 0.6, 0.7, 0.75, 1, 1.25
 
 
 def test_every_surrogate_of_the_library_is_here():
-    public = {name for name in surrogate.__all__ if isinstance(getattr(surrogate, name), type)}
-    assert public == {name for name in SURROGATES if name in public}
+    public = {name for name in surrogate.__all__ if isinstance(getattr(surrogate, name), type)} - {"Surrogate"}
+    assert public == {name for name in ROWS if name in public}
 
 
-@pytest.fixture(params=SURROGATES)
-def pair(request):
-    make, slope = SURROGATES[request.param]
-    return make(), slope
+@pytest.fixture(params=ROWS)
+def row(request):
+    return ROWS[request.param]
 
 
-def test_the_bprop_is_the_derivative_of_the_primitive(pair):
-    cell, _ = pair
+@pytest.fixture
+def cell(row):
+    return row.make()
+
+
+def pulled(cell, x, dout):
+    """What the bprop of a surrogate without Parameters gives."""
+    (found,) = cell.bprop(x, None, dout)
+    return found
+
+
+def slope_of(cell, x):
+    x = Tensor(x)
+    return pulled(cell, x, ops.ones_like(x)).asnumpy()
+
+
+def test_the_bprop_is_the_derivative_of_the_primitive(cell):
     testing.check_bprop(cell, Tensor(POINTS))
     eps = 1e-6
     ahead, behind = (cell.primitive(Tensor(POINTS + sign * eps)).asnumpy() for sign in (1, -1))
-    (found,) = cell.bprop(Tensor(POINTS), None, Tensor(np.ones_like(POINTS)))
-    np.testing.assert_allclose(found.asnumpy(), (ahead - behind) / (2 * eps), rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(slope_of(cell, POINTS), (ahead - behind) / (2 * eps), rtol=1e-7, atol=1e-8)
 
 
-def test_the_bprop_has_the_published_formula(pair):
-    cell, slope = pair
-    (found,) = cell.bprop(Tensor(POINTS), None, Tensor(np.ones_like(POINTS)))
-    np.testing.assert_allclose(found.asnumpy(), slope(POINTS), rtol=1e-12)
+def test_the_bprop_has_the_published_formula(row, cell):
+    np.testing.assert_allclose(slope_of(cell, POINTS), row.slope(POINTS), rtol=1e-12, atol=1e-15)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_the_tape_gives_the_bprop_to_the_bit(pair, dtype):
-    cell, _ = pair
+def test_the_tape_gives_the_bprop_to_the_bit(cell, dtype):
     x = Tensor(POINTS.astype(dtype))
     out, pull = ops.vjp(cell, x)
     dout = Tensor(np.random.default_rng(0).standard_normal(41)).astype(out.dtype)
-    (expected,) = cell.bprop(x, out, dout)
+    expected = pulled(cell, x, dout)
     assert pull(dout).asnumpy().tobytes() == expected.astype(dtype).asnumpy().tobytes()
 
 
-def test_the_derivative_of_a_smooth_network_is_true(pair):
-    cell, _ = pair
+@pytest.mark.usefixtures("plain")
+def test_the_derivative_of_a_smooth_network_is_true(cell):
     rng = np.random.default_rng(1)
     x = Tensor(rng.uniform(0, 1.5, (5, 2, 3)))
     dense = nn.TimeDistributed(nn.Dense(3, 4, Tensor(rng.normal(0, 1, (4, 3))), "zeros", dtype="float64"))
@@ -80,38 +209,327 @@ def test_the_derivative_of_a_smooth_network_is_true(pair):
         testing.check_grads(net, x)
 
 
-def test_it_fires_above_zero_and_not_at_it(pair):
-    cell, _ = pair
-    x = np.array([-np.inf, -1.0, -1e-30, -0.0, 0.0, 1e-30, 1.0, np.inf], np.float32)
-    assert cell(Tensor(x)).asnumpy().tolist() == [0, 0, 0, 0, 0, 1, 1, 1]
+def test_the_second_derivative_is_that_of_the_formula(row, cell):
+    found = grad(lambda x: grad(cell)(x).sum())(Tensor(POINTS)).asnumpy()
+    eps = 1e-6
+    expected = (row.slope(POINTS + eps) - row.slope(POINTS - eps)) / (2 * eps)
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-8)
 
 
-def test_the_primitive_rises_from_zero_to_one(pair):
-    cell, _ = pair
-    values = cell.primitive(Tensor(np.array([-1e6, 0.0, 1e6]))).asnumpy()
-    np.testing.assert_allclose(values, [0, 0.5, 1], atol=1e-6)
-    assert (np.diff(cell.primitive(Tensor(POINTS)).asnumpy()) >= 0).all()
+EDGES = np.array([-np.inf, -1.0, -1e-30, -0.0, 0.0, 1e-30, 1.0, np.inf], np.float32)
 
 
-def test_the_slope_far_away_is_finite_and_small(pair):
-    cell, _ = pair
-    x = Tensor(np.array([-1e30, -1e4, 1e4, 1e30], np.float32))
-    found = ops.grad(cell)(x).asnumpy()
-    assert np.isfinite(found).all() and (np.abs(found) < 1e-3).all()
+@pytest.mark.parametrize("row", [row for row in ROWS.values() if row.step])
+def test_it_fires_above_zero_and_not_at_it(row):
+    assert row.make()(Tensor(EDGES)).asnumpy().tolist() == [0, 0, 0, 0, 0, 1, 1, 1]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("row", [row for row in ROWS.values() if row.step])
+def test_inclusive_fires_at_zero_with_the_reverse_of_the_other(row, dtype):
+    cell, given = surrogate.Inclusive(row.make()), row.make()
+    fired = cell(Tensor(EDGES.astype(dtype)))
+    assert str(fired.dtype).lower() == dtype
+    assert fired.asnumpy().tolist() == [0, 0, 0, 1, 1, 1, 1, 1]
+    x = Tensor(POINTS.astype(dtype))
+    np.testing.assert_array_equal(grad(cell)(x).asnumpy(), grad(given)(x).asnumpy())
+    np.testing.assert_array_equal(cell.primitive(x).asnumpy(), given.primitive(x).asnumpy())
+
+
+def test_the_primitive_goes_where_the_row_says(row, cell):
+    below, at_zero, above = cell.primitive(Tensor(np.array([-1e8, 0.0, 1e8]))).asnumpy()
+    assert at_zero == pytest.approx(row.at_zero, abs=1e-12)
+    if row.limits is not None:
+        assert (below, above) == pytest.approx(row.limits, abs=1e-6)
+
+
+FAR = np.array([1e2, 1e4, 1e8, 1e16, 1e19, 1e20, 1e30])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_far_away_all_is_finite_and_the_slope_has_its_limit(row, cell, dtype):
+    x = Tensor(np.concatenate([-FAR[::-1], FAR]).astype(dtype))
+    found, primitive = grad(cell)(x).asnumpy(), cell.primitive(x).asnumpy()
+    with surrogate.smooth():
+        smooth = grad(cell)(x).asnumpy()
+    assert np.isfinite([found, primitive, smooth]).all()
+    if row.far is not None:
+        left, right = row.far
+        assert found[:6] == pytest.approx(left, abs=2e-4)  # from 1e4 on
+        assert found[-6:] == pytest.approx(right, abs=2e-4)
+
+
+@pytest.mark.usefixtures("plain")
+def test_in_a_loop_over_time_it_is_fused_and_gives_what_single_steps_give(row, cell):
+    node = nn.LIFNode(2.0, v_threshold=0.5, surrogate_function=cell)
+    x = Tensor(np.random.default_rng(2).uniform(0, 1.5, (5, 2, 3)))
+
+    def loss(run):
+        return lambda x: (run(x) * ops.sin(x)).sum()
+
+    text = explain(grad(loss(nn.MultiStep(node))), x)
+    assert "reverse of MultiStep(LIFNode): one kernel" in text
+    random = isinstance(cell, surrogate.StochasticSpike)
+    assert ("MultiStep(LIFNode): 5 steps one by one" in text) == random
+    assert (text.count("one kernel"), "no single kernel" in text) == ((1, True) if random else (2, False))
+    found = []
+    for run in (nn.MultiStep(node), loop_of(node)):
+        snncell.set_seed(7)
+        found.append(grad(loss(run))(x).asnumpy())
+    np.testing.assert_allclose(*found, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.compiled
+def test_compiled_they_give_what_they_give_eagerly():
+    cells = {kind: row.make() for kind, row in ROWS.items() if not isinstance(row.make(), surrogate.StochasticSpike)}
+
+    def all_of_them(x):
+        return [(cell(x), grad(cell)(x), cell.primitive(x)) for cell in cells.values()]
+
+    x = Tensor(np.concatenate([POINTS, [0.0], EDGES[1:-1], FAR, -FAR]).astype(np.float32))
+    for kind, mine, theirs in zip(cells, snncell.jit(all_of_them)(x), all_of_them(x), strict=True):
+        np.testing.assert_array_equal(mine[0].asnumpy(), theirs[0].asnumpy(), err_msg=kind)
+        for a, b in zip(mine[1:], theirs[1:], strict=True):
+            np.testing.assert_allclose(a.asnumpy(), b.asnumpy(), rtol=2e-6, atol=1e-6, err_msg=kind)
+
+
+# --- constants --------------------------------------------------------------------------------------------------------
+
+
+def constants_of(make):
+    """The numbers that a surrogate is made with."""
+    made = make()
+    return {name: getattr(made, name) for name in getattr(made, "constants", ()) if name != "scale"}
+
+
+LEARNED = [
+    pytest.param(row.make, name, id=f"{kind}-{name}") for kind, row in ROWS.items() for name in constants_of(row.make)
+]
+
+
+def with_constants(make, **values):
+    """A surrogate of the same class with other constants."""
+    return type(make())(**constants_of(make) | values)
+
+
+@pytest.mark.parametrize(("make", "name"), LEARNED)
+def test_a_constant_that_is_a_parameter_gets_the_gradient_of_the_primitive(make, name):
+    value, eps = constants_of(make)[name], 1e-6
+    learned = Parameter(np.array(float(value)), name=name)
+    cell = with_constants(make, **{name: learned})
+    dout = np.random.default_rng(3).standard_normal(41)
+    testing.check_bprop(cell, Tensor(POINTS))
+    found = grad(lambda x: (cell(x) * Tensor(dout)).sum(), None, learned)(Tensor(POINTS)).item()
+    shifts = (eps, -eps) if value else (eps, 0.0)
+    ahead, behind = (with_constants(make, **{name: value + e}).primitive(Tensor(POINTS)).asnumpy() for e in shifts)
+    expected = ((ahead - behind) * dout).sum() / (shifts[0] - shifts[1])
+    assert found == pytest.approx(expected, rel=1e-6, abs=1e-8)
+    np.testing.assert_allclose(grad(cell)(Tensor(POINTS)).asnumpy(), slope_of(make(), POINTS), rtol=1e-12)
+
+
+@pytest.mark.usefixtures("plain")
+@pytest.mark.parametrize("inclusive", [False, True])
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3)])
+@pytest.mark.parametrize("kind", [surrogate.ATan, surrogate.Triangle, surrogate.MultiGaussian, UsersCosine])
+def test_constants_are_learned_in_one_kernel_each_way(kind, shape, inclusive):
+    names = inspect.signature(kind).parameters
+    weights = [Parameter(np.full(shape, p.default), name=name) for name, p in names.items()]
+    cell = kind(*weights)
+    cell = surrogate.Inclusive(cell) if inclusive else cell
+    node = nn.LIFNode(2.0, v_threshold=0.5, surrogate_function=cell)
+    x = Tensor(np.random.default_rng(2).uniform(0, 1.5, (5, 2, 3)))
+
+    def gradients(run):
+        return snncell.grad(lambda x: (run(x) * ops.sin(x)).sum(), 0, weights)
+
+    text = explain(gradients(nn.MultiStep(node)), x)
+    assert text.count("one kernel") == 2 and "no single kernel" not in text
+    (of_x, of_weights), (x_by_steps, weights_by_steps) = (
+        gradients(run)(x) for run in (nn.MultiStep(node), loop_of(node))
+    )
+    for mine, theirs in zip((of_x, *of_weights), (x_by_steps, *weights_by_steps), strict=True):
+        assert mine.shape == theirs.shape and theirs.asnumpy().any()
+        np.testing.assert_allclose(mine.asnumpy(), theirs.asnumpy(), rtol=1e-11, atol=1e-13)
+
+
+def test_a_learned_constant_is_true_in_a_smooth_network_and_to_second_order():
+    def loss(alpha):
+        learned.set_data(Tensor(np.array(alpha)))
+        return (net(Tensor(x)) * Tensor(weight)).sum().item()
+
+    learned = Parameter(np.array(1.5), name="alpha")
+    net = nn.MultiStep(nn.LIFNode(2.0, surrogate_function=surrogate.ATan(learned)))
+    rng, eps = np.random.default_rng(4), 1e-6
+    x, weight = rng.uniform(0, 1.5, (5, 2, 3)), rng.standard_normal((5, 2, 3))
+    with surrogate.smooth():
+        found = grad(lambda x: (net(x) * Tensor(weight)).sum(), None, learned)(Tensor(x)).item()
+        assert found == pytest.approx((loss(1.5 + eps) - loss(1.5 - eps)) / (2 * eps), rel=1e-7)
+
+    def slope(alpha):
+        learned.set_data(Tensor(np.array(alpha)))
+        return grad(cell, None, learned)(Tensor(np.array(0.3))).item()
+
+    cell = surrogate.ATan(learned)
+    learned.set_data(Tensor(np.array(1.5)))
+    found = grad(lambda x: grad(cell, None, learned)(x), None, learned)(Tensor(np.array(0.3))).item()
+    assert found == pytest.approx((slope(1.5 + eps) - slope(1.5 - eps)) / (2 * eps), rel=1e-6)
+
+
+def test_a_learned_constant_is_stepped_by_an_optimiser_and_a_frozen_one_is_not():
+    alpha, frozen = Parameter(2.0, name="alpha"), Parameter(1.0, name="height", requires_grad=False)
+    net = nn.SequentialCell(surrogate.ATan(alpha), surrogate.Triangle(frozen))
+    assert net.trainable_params() == [alpha]
+    opt = nn.SGD(net.trainable_params(), learning_rate=0.1)
+    opt(grad(lambda x: net(x).sum(), None, net.trainable_params())(Tensor([0.3, -0.2])))
+    assert alpha.item() != 2.0 and frozen.item() == 1.0
+
+
+def test_one_parameter_for_two_constants_gets_the_sum_of_their_gradients():
+    both = Parameter(np.array(1.5), name="both")
+    cell = surrogate.Boxcar(both, both)
+    assert cell.trainable_params() == cell.internal_params == [both]
+    x = Tensor(POINTS)
+    testing.check_bprop(cell, x)
+    apart = [Parameter(np.array(1.5), name=name) for name in ("width", "height")]
+    found = grad(surrogate.Boxcar(*apart), None, apart)(x)
+    assert grad(cell, None, both)(x).item() == pytest.approx(sum(g.item() for g in found))
+
+
+class UsersScale(surrogate.Surrogate):
+    """A user's own that names its internal_params, and gives their gradients, itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale, self.kept = Parameter(2.0, name="scale"), Parameter(3.0, name="kept")
+        self.internal_params = [self.scale]
+
+    def bprop(self, x, out, dout):
+        return (dout * self.scale * self.kept,), {self.scale: dout * x * self.kept}
+
+    def primitive(self, x):
+        return x * self.scale * self.kept
+
+
+def test_internal_params_that_are_named_are_those_that_get_gradients():
+    cell = UsersScale()
+    testing.check_bprop(cell, Tensor(POINTS))
+    assert cell.internal_params == [cell.scale] and cell.trainable_params() == [cell.scale, cell.kept]
+    with pytest.raises(snncell.errors.BpropError, match="'kept' is asked for, but the bprop gives none"):
+        grad(cell, None, cell.kept)(Tensor([0.5]))
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda cell: pickle.loads(pickle.dumps(cell))])
+def test_a_jitted_step_learns_a_copys_constant_and_not_the_originals(duplicate):
+    x = Tensor(np.random.default_rng(2).uniform(0, 1.5, (5, 2, 3)))
+    original = surrogate.Inclusive(surrogate.ATan(Parameter(np.array(2.0), name="alpha")))
+    found = []
+    for how in (lambda fn: fn, snncell.jit):
+        cell = duplicate(original)
+        net = nn.MultiStep(nn.LIFNode(v_threshold=0.5, surrogate_function=cell))
+        opt = nn.SGD(net.trainable_params(), 0.01)
+
+        def step(x, net=net, opt=opt):
+            opt(grad(lambda x: (net(x) * ops.sin(x)).sum(), None, net.trainable_params())(x))
+
+        for _ in range(3):
+            how(step)(x)
+        found.append(net.trainable_params()[0].item())
+    assert found[0] == pytest.approx(found[1], rel=1e-12) and found[0] != 2.0
+    assert original.trainable_params()[0].item() == 2.0
+
+
+def test_a_tensor_is_a_constant_for_each_neuron():
+    cell = surrogate.Sigmoid(Tensor([1.0, 2.0, 4.0]))
+    x = np.full((2, 3), 0.3, np.float32)
+    expected = np.stack([naive.sigmoid_slope(x[:, n], alpha) for n, alpha in enumerate((1.0, 2.0, 4.0))], axis=1)
+    np.testing.assert_allclose(grad(cell)(Tensor(x)).asnumpy(), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["ATan", "Triangle", "MultiGaussian", "QPseudoSpike"])
+def test_another_number_builds_no_other_kernel(kind, monkeypatch):
+    built = []
+    monkeypatch.setattr(fused, "build", lambda name, source, *_: built.append(name) or as_python(name, source))
+    cell = getattr(surrogate, kind)()
+    name = cell.constants[0]
+    net = nn.MultiStep(nn.LIFNode(surrogate_function=cell))
+    found, counts = [], []
+    for value in (1.25, 3.5):
+        setattr(cell, name, value)
+        found.append(grad(lambda x: (net(x) * ops.sin(x)).sum())(ops.ones((3, 1, 2))).asnumpy())
+        counts.append(len(set(built)))
+    assert counts == [2, 2] and (found[0] != found[1]).any()
+
+
+def test_repr_shows_the_constants():
+    assert repr(surrogate.Triangle(0.3, 2)) == "Triangle<height=0.3, width=2>"
+    assert (
+        repr(surrogate.Scaled(surrogate.ATan(), 0.3)) == "Scaled<scale=0.3\n  (surrogate_function): ATan<alpha=2.0>\n>"
+    )
+
+
+# --- firing at random -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [surrogate.Sigmoid, surrogate.Gaussian, surrogate.EscapeRate])
+@pytest.mark.parametrize("x", [-0.4, 0.0, 0.3])
+def test_a_stochastic_spike_has_the_probability_of_its_primitive(kind, x):
+    count = 40000
+    spikes = surrogate.StochasticSpike(kind())(ops.full((count,), x))
+    p = kind().primitive(Tensor(x)).item()
+    assert set(np.unique(spikes.asnumpy())) <= {0.0, 1.0}
+    assert abs(spikes.mean().item() - p) < 4.5 * np.sqrt(p * (1 - p) / count)
+
+
+def test_a_stochastic_spike_never_fires_at_probability_0_and_always_at_1():
+    fires = surrogate.StochasticSpike()
+    assert fires(Tensor([-1e30, 1e30])).asnumpy().tolist() == [0.0, 1.0]
+    assert surrogate.StochasticSpike(surrogate.StraightThrough())(Tensor([-9.0, 9.0])).asnumpy().tolist() == [0.0, 1.0]
+
+
+@pytest.mark.compiled
+def test_random_spikes_are_new_at_each_step_and_call_and_the_same_for_a_seed():
+    node = nn.LIFNode(surrogate_function=surrogate.StochasticSpike(), reset=None)
+    x = ops.ones((4, 1, 64)) * 1.5
+    runs = {"multi": nn.MultiStep(node), "jit": snncell.jit(nn.MultiStep(node)), "steps": loop_of(node)}
+    found = {}
+    for name, run in runs.items():
+        snncell.set_seed(5)
+        found[name] = [run(x).asnumpy() for _ in range(2)]
+    first, second = found["multi"]
+    assert (first != second).any() and all((first[t] != first[t + 1]).any() for t in range(3))
+    for name in ("jit", "steps"):
+        np.testing.assert_array_equal(found[name], found["multi"])
+
+
+@pytest.mark.compiled
+def test_random_spikes_are_not_drawn_anew_where_the_forward_is_computed_again():
+    x, found = ops.ones((6, 1, 8)) * 1.5, []
+    for every in (None, 2):
+        net = nn.MultiStep(nn.LIFNode(surrogate_function=surrogate.StochasticSpike()), checkpoint_every=every)
+        snncell.set_seed(5)
+        found.append(grad(lambda x, net=net: (net(x) * ops.sin(x)).sum())(x).asnumpy())
+    np.testing.assert_array_equal(*found)
+
+
+def test_the_gradient_of_random_spikes_is_that_of_the_expected_spike():
+    x, count = 0.2, 200
+    expected = naive.sigmoid_slope(np.array(x))
+    found = grad(surrogate.StochasticSpike())(ops.full((count,), x)).asnumpy()
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 # --- smooth ----------------------------------------------------------------------------------------------------------
 
 
-def test_smooth_runs_the_primitive_and_ends_with_the_context(pair):
-    cell, _ = pair
+def test_smooth_runs_the_primitive_and_ends_with_the_context(cell):
     x = Tensor(POINTS)
     with surrogate.smooth():
         np.testing.assert_array_equal(cell(x).asnumpy(), cell.primitive(x).asnumpy())
         with surrogate.smooth():
             pass
-        assert 0 < cell(Tensor(0.1)).item() < 1
-    assert cell(Tensor(0.1)).item() == 1.0
+        assert cell(Tensor(0.1)).item() == cell.primitive(Tensor(0.1)).item() not in (0.0, 1.0)
+    assert cell(Tensor(9.0)).item() == 1.0
 
 
 def test_smooth_ends_with_an_exception():
@@ -135,8 +553,84 @@ def test_smooth_and_sharp_are_compiled_apart():
     assert ops.grad(compiled)(x).item() == pytest.approx(smooth_slope, rel=1e-6)  # the bprop is its derivative
 
 
-@pytest.mark.parametrize("kind", [surrogate.Sigmoid, surrogate.ATan])
-@pytest.mark.parametrize("alpha", [0.0, -1.0, float("inf"), float("nan")])
-def test_a_width_that_makes_no_sense_is_refused(kind, alpha):
-    with pytest.raises(ArgumentError, match=f"{kind.__name__}: alpha is positive and finite"):
-        kind(alpha)
+# --- mistakes ---------------------------------------------------------------------------------------------------------
+
+NOT_NEGATIVE = {"h", "leak", "c"}  # as is the alpha of LogTailedReLU
+KINDS = [kind for name in surrogate.__all__ if inspect.signature(kind := getattr(surrogate, name)).parameters]
+CONSTANTS = [
+    (kind, name)
+    for kind in KINDS
+    for name, p in inspect.signature(kind).parameters.items()
+    if type(p.default) in (int, float)
+]
+
+
+@pytest.mark.parametrize("value", [-1.0, float("inf"), float("nan"), 0.0])
+@pytest.mark.parametrize(("kind", "name"), CONSTANTS)
+def test_a_constant_that_makes_no_sense_is_refused(kind, name, value):
+    arguments = {"surrogate_function": surrogate.ATan()} if kind is surrogate.Scaled else {}
+    may_be_zero = name in NOT_NEGATIVE or kind is surrogate.LogTailedReLU
+    wanted = "not negative and finite" if may_be_zero else "above 1" if kind is surrogate.QPseudoSpike else "positive"
+    if value == 0.0 and may_be_zero:
+        for zero in (value, Tensor(value), np.float32(value)):
+            kind(**arguments, **{name: zero})
+        return
+    default = inspect.signature(kind).parameters[name].default
+    message = rf"{kind.__name__}: {name} is {wanted}.*, not {value}; leave it out for {default}"
+    with pytest.raises(ArgumentError, match=message):
+        kind(**arguments, **{name: value})
+    with pytest.raises(ArgumentError, match=rf"{kind.__name__}: {name} is {wanted}.* in every element, not"):
+        kind(**arguments, **{name: Tensor([1.5, value])})
+
+
+@pytest.mark.parametrize("value", ["2", None, True, [2.0], 1j])
+@pytest.mark.parametrize(("kind", "name"), CONSTANTS)
+def test_a_constant_of_the_wrong_type_is_refused(kind, name, value):
+    arguments = {"surrogate_function": surrogate.ATan()} if kind is surrogate.Scaled else {}
+    with pytest.raises(ArgumentError, match=rf"{kind.__name__}: {name} is a number, a Tensor or a Parameter, not"):
+        kind(**arguments, **{name: value})
+
+
+def test_a_tensor_that_is_differentiated_is_refused_where_its_gradient_would_be_lost():
+    with pytest.raises(ArgumentError, match=r"ATan: alpha is a Tensor that is being differentiated.*stop_gradient"):
+        grad(lambda alpha: surrogate.ATan(alpha)(Tensor([0.3])).sum())(Tensor(2.0))
+    found = grad(lambda alpha: surrogate.ATan(ops.stop_gradient(alpha))(alpha * 0.0).sum())(Tensor(2.0))
+    assert found.item() == 0.0
+
+
+def test_a_scale_is_not_learned():
+    with pytest.raises(ArgumentError, match=r"Scaled: scale is a number, which is not learned, not Param"):
+        surrogate.Scaled(surrogate.ATan(), Parameter(2.0))
+
+
+@pytest.mark.parametrize("kind", [surrogate.Inclusive, surrogate.Scaled, surrogate.StochasticSpike])
+@pytest.mark.parametrize("given", [2.0, surrogate.ATan, nn.ReLU(), ops.sigmoid])
+def test_what_is_made_of_another_one_takes_no_other_things(kind, given):
+    message = rf"{kind.__name__}: surrogate_function is a spike function, an object .* surrogate\.ATan\(\), not"
+    with pytest.raises(ArgumentError, match=message):
+        kind(given)
+
+
+def test_inclusive_refuses_what_fires_by_a_rule_of_its_own():
+    for given in (surrogate.StochasticSpike(), surrogate.Scaled(surrogate.StochasticSpike(), 0.5)):
+        with pytest.raises(ArgumentError, match="Inclusive: a StochasticSpike fires by a rule of its own"):
+            surrogate.Inclusive(given)
+    twice = surrogate.Inclusive(surrogate.Scaled(surrogate.Inclusive(surrogate.ATan()), 0.5))
+    assert twice(Tensor(0.0)).item() == 1.0 and grad(twice)(Tensor(0.0)).item() == 0.5
+
+
+def test_a_surrogate_without_a_reverse_says_so():
+    class Forgotten(surrogate.Surrogate):
+        pass
+
+    with pytest.raises(NotImplementedError, match="Forgotten has no method bprop"):
+        grad(Forgotten())(Tensor(0.5))
+
+
+def test_a_surrogate_that_forgets_its_parameters_says_so():
+    class Forgets(surrogate.ATan):
+        def bprop(self, x, out, dout):
+            return (dout,)
+
+    with pytest.raises(snncell.errors.BpropError, match="Forgets: returned no gradient for Parameter 'alpha'"):
+        grad(Forgets(Parameter(2.0, name="alpha")))(Tensor(0.5))

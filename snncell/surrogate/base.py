@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -31,7 +31,7 @@ class Surrogate(Cell):
 
     Its constants are attributes: numbers, Tensors (of one value, or a shape that broadcasts to that of x), or
     Parameters. Parameters are learned if bprop returns `self.gradients(x, dout, dout * derivative)`, which adds the
-    gradient that the primitive has with respect to each; a Tensor is a constant.
+    gradient that the primitive has with respect to each; nothing keeps them in their range. A Tensor is a constant.
 
     Args:
         constants: by name, what becomes attributes, shown by repr. Each lies above 0 and is finite, if `ranges` does
@@ -74,8 +74,17 @@ class Surrogate(Cell):
 
     @property
     def internal_params(self) -> list[Parameter]:
-        """The constants that are learned: its Parameters that have requires_grad."""
-        return [value for value in vars(self).values() if isinstance(value, Parameter) and value.requires_grad]
+        """The Parameters that bprop gives gradients of: what was set, or else its own that have requires_grad."""
+        found = vars(self).get("_internal")
+        return list(self._learned() if found is None else found)
+
+    @internal_params.setter
+    def internal_params(self, parameters: Sequence[Parameter]) -> None:
+        vars(self)["_internal"] = tuple(parameters)
+
+    def _learned(self) -> Iterable[Parameter]:
+        """Its own Parameters that have requires_grad, each once."""
+        return dict.fromkeys(p for p in vars(self).values() if isinstance(p, Parameter) and p.requires_grad)
 
     def gradients(self, x: Tensor, dout: Tensor, dx: Tensor) -> Any:
         """What bprop returns: `(dx,)`, and with Parameters the pair `((dx,), {parameter: gradient})`."""
@@ -108,6 +117,11 @@ def _checked(value: Any, kind: type, name: str, above: float, wanted: str) -> An
     mend = f"; leave it out for {parameter.default}" if parameter and type(parameter.default) in (int, float) else ""
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating, Tensor)):
         raise ArgumentError(f"{kind.__name__}: {name} is a number, a Tensor or a Parameter, not {value!r}{mend}.")
+    if STATE.tape is not None and type(value) is Tensor and value._entry is not None:
+        raise ArgumentError(
+            f"{kind.__name__}: {name} is a Tensor that is being differentiated, and no gradient would reach it; give a "
+            f"Parameter, which is learned, or ops.stop_gradient({name})."
+        )
     number = value.item() if isinstance(value, (np.integer, np.floating)) else value
     if not isinstance(number, Tensor):
         if not above < number < math.inf:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from snncell import ops
@@ -27,10 +28,9 @@ class Wrapper(Surrogate):
             )
         self.surrogate_function = given
 
-    @property
-    def internal_params(self) -> list[Parameter]:
-        """Those of the other one."""
-        return list(getattr(self.surrogate_function, "internal_params", ()))
+    def _learned(self) -> Iterable[Parameter]:
+        found: Iterable[Parameter] = getattr(self.surrogate_function, "internal_params", ())
+        return found
 
     def bprop(self, x: Tensor, out: Tensor, dout: Tensor) -> Any:
         return self.surrogate_function.bprop(x, out, dout)

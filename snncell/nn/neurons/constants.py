@@ -155,6 +155,12 @@ class Membrane(Cell):
 
         Raises:
             ArgumentError: for an unknown framework, or a parameter that it does not have, listing the known ones.
+
+        Example:
+            >>> node = nn.LIFNode.like("snntorch", beta=0.5, threshold=0.8)
+            >>> spikes = nn.MultiStep(node)(Tensor([[0.6], [0.6], [0.6], [0.0]]))
+            >>> print(spikes[:, 0])
+            [0. 1. 0. 0.]
         """
         who = f"{cls.__name__}.like"
         found = PRESETS.get((cls.__name__, framework))
