@@ -1,18 +1,22 @@
 """Cells: layers, neurons, containers, losses, optimisers.
 
-neurons      IFNode, LIFNode; MultiStep runs a neuron over time, Recurrent feeds its output back, Stateful keeps its
-             state between calls; relusigmoid
+neurons      IFNode, LIFNode, LeakyNode, ParametricLIFNode; CubaLIFNode, AlphaNode; ALIFNode; EIFNode, AdExNode,
+             QIFNode, AdaptiveQIFNode, IzhikevichNode; KLIFNode, CLIFNode, GLIFNode; ResonateNode; MultiSpikeLIFNode,
+             ILIFNode, RefractoryLIFNode; LINode and Readout; PSN; Neuron is what they share; LIFNode.like("snntorch",
+             ...) is another framework's; relusigmoid
+through time MultiStep runs a neuron over time, Recurrent feeds its output back, Stateful keeps its state between calls
 containers   Cell, SequentialCell, CellList, TimeDistributed
-layers       Dense, Conv1d, Conv2d, Conv2dTranspose, MaxPool2d, AvgPool2d, Flatten, Embedding, Dropout, Dropout2d,
-             BatchNorm1d, BatchNorm2d, LayerNorm, Threshold, SumPool2d
-over time    ThresholdBatchNorm (tdBN), BatchNormThroughTime (BNTT), TimeFixedDropout, TimeFixedDropout2d, AxonalDelay,
-             SynapseFilter
-of spikes    SEWBlock, WinnerTakeAll
+layers       Dense, Conv1d, Conv2d, Conv2dTranspose, MaxPool2d, AvgPool2d, SumPool2d, Flatten, Embedding, Dropout,
+             Dropout2d, BatchNorm1d, BatchNorm2d, LayerNorm, Threshold
+             of sequences: ThresholdBatchNorm (tdBN), BatchNormThroughTime (BNTT), TimeFixedDropout, TimeFixedDropout2d,
+             AxonalDelay, SynapseFilter
+             of spikes: SEWBlock, WinnerTakeAll
 activations  ReLU, ReLU6, LeakyReLU, GELU, Sigmoid, Tanh, Softmax, LogSoftmax, Softplus
 losses       MSELoss, L1Loss, CrossEntropyLoss
-of spikes    CERateLoss, CECountLoss, CEMaxMembraneLoss, TETLoss, MSERateLoss, MSECountLoss, MSEMembraneLoss,
-             CETemporalLoss, MSETemporalLoss, VanRossumLoss; FirstSpikeTime, SpikeTimes
-activity     L1RateSparsity, SilenceRegulariser, SparsityRegulariser, TargetRateRegulariser, CountBoundRegulariser
+             of spikes: CERateLoss, CECountLoss, CEMaxMembraneLoss, TETLoss, MSERateLoss, MSECountLoss,
+             MSEMembraneLoss, CETemporalLoss, MSETemporalLoss, VanRossumLoss; FirstSpikeTime, SpikeTimes
+             of activity: L1RateSparsity, SilenceRegulariser, SparsityRegulariser, TargetRateRegulariser,
+             CountBoundRegulariser
 optimisers   SGD, Momentum, RMSProp, Adam, AdamW
 schedules    ExponentialDecayLR, CosineDecayLR, PolynomialDecayLR, PiecewiseConstantLR, WarmUpLR
 """
@@ -53,9 +57,38 @@ from snncell.nn.loss import (
     L1Loss as L1Loss,
     MSELoss as MSELoss,
 )
-from snncell.nn.neuron import (
+from snncell.nn.neurons import (
+    PSN as PSN,
+    AdaptiveQIFNode as AdaptiveQIFNode,
+    AdExNode as AdExNode,
+    ALIFNode as ALIFNode,
+    AlphaNode as AlphaNode,
+    CLIFNode as CLIFNode,
+    CubaLIFNode as CubaLIFNode,
+    EIFNode as EIFNode,
+    GLIFNode as GLIFNode,
     IFNode as IFNode,
+    ILIFNode as ILIFNode,
+    IzhikevichNode as IzhikevichNode,
+    KLIFNode as KLIFNode,
+    LeakyNode as LeakyNode,
     LIFNode as LIFNode,
+    LINode as LINode,
+    Membrane as Membrane,
+    MultiSpikeLIFNode as MultiSpikeLIFNode,
+    Neuron as Neuron,
+    ParametricLIFNode as ParametricLIFNode,
+    QIFNode as QIFNode,
+    Readout as Readout,
+    RefractoryLIFNode as RefractoryLIFNode,
+    ResonateNode as ResonateNode,
+    decay_from_euler as decay_from_euler,
+    decay_from_lava as decay_from_lava,
+    decay_from_rate as decay_from_rate,
+    decay_from_tau as decay_from_tau,
+    euler_from_decay as euler_from_decay,
+    steps_from_seconds as steps_from_seconds,
+    tau_from_decay as tau_from_decay,
 )
 from snncell.nn.norm import (
     BatchNorm1d as BatchNorm1d,

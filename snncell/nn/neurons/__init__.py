@@ -1,0 +1,34 @@
+"""Spiking neurons: Cells of one time step, `construct(x, *states) -> (output, *states)`, one file for each family."""
+
+from snncell.nn.neurons import presets as presets
+from snncell.nn.neurons.adaptive import ALIFNode as ALIFNode
+from snncell.nn.neurons.base import Neuron as Neuron
+from snncell.nn.neurons.constants import Membrane as Membrane
+from snncell.nn.neurons.convert import (
+    decay_from_euler as decay_from_euler,
+    decay_from_lava as decay_from_lava,
+    decay_from_rate as decay_from_rate,
+    decay_from_tau as decay_from_tau,
+    euler_from_decay as euler_from_decay,
+    steps_from_seconds as steps_from_seconds,
+    tau_from_decay as tau_from_decay,
+)
+from snncell.nn.neurons.current import AlphaNode as AlphaNode, CubaLIFNode as CubaLIFNode
+from snncell.nn.neurons.exponential import AdExNode as AdExNode, EIFNode as EIFNode
+from snncell.nn.neurons.gated import CLIFNode as CLIFNode, GLIFNode as GLIFNode, KLIFNode as KLIFNode
+from snncell.nn.neurons.integrate import (
+    IFNode as IFNode,
+    LeakyNode as LeakyNode,
+    LIFNode as LIFNode,
+    ParametricLIFNode as ParametricLIFNode,
+)
+from snncell.nn.neurons.izhikevich import IzhikevichNode as IzhikevichNode
+from snncell.nn.neurons.parallel import PSN as PSN
+from snncell.nn.neurons.quadratic import AdaptiveQIFNode as AdaptiveQIFNode, QIFNode as QIFNode
+from snncell.nn.neurons.readout import LINode as LINode, Readout as Readout
+from snncell.nn.neurons.resonate import ResonateNode as ResonateNode
+from snncell.nn.neurons.variants import (
+    ILIFNode as ILIFNode,
+    MultiSpikeLIFNode as MultiSpikeLIFNode,
+    RefractoryLIFNode as RefractoryLIFNode,
+)

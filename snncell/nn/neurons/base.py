@@ -1,0 +1,190 @@
+"""What spiking neurons share: when they fire, and how they are reset."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypedDict
+
+from snncell import ops, surrogate
+from snncell.errors import ArgumentError
+from snncell.nn.neurons.constants import Membrane, one_of, within
+from snncell.nn.neurons.counting import Counting
+from snncell.surrogate import relusigmoid
+from snncell.tape.tensor import Tensor
+
+
+class Options(TypedDict, total=False):
+    """What every spiking neuron takes by keyword; `Neuron` says what each means."""
+
+    compare: str
+    delay: str | None
+    input_gain: Any
+    max_spikes: int | None
+    learnable: str | Sequence[str]
+
+
+class Firing(Options, total=False):
+    """Options, and what is said of threshold, reset and spike function; `Neuron` says what each means."""
+
+    v_threshold: Any
+    v_reset: Any
+    reset: str | None
+    detach_reset: bool
+    surrogate_function: Any
+
+
+def to_value(options: Firing, v_reset: float = 0.0) -> Firing:
+    """Options whose reset is to a value unless they say otherwise: a runaway potential is no place to go on from."""
+    return {"reset": "value", "v_reset": v_reset, **options}
+
+
+class Neuron(Membrane):
+    """A spiking neuron: what happens to the charged potential h at the threshold.
+
+    s = surrogate(h - v_threshold)
+    v = h - s v_threshold                    reset="subtract"
+    v = (1 - s) h + s v_reset                reset="value" (v_reset), or "zero" (0)
+    v = h                                    reset=None
+
+    Args:
+        constants: the neuron's own, by name.
+        v_threshold: above v_reset; without reset="value" positive.
+        v_reset: where reset="value" puts the potential.
+        reset: "subtract", "zero", "value" or None.
+        detach_reset: whether the reset counts as a constant in the reverse.
+        surrogate_function: the spike function, a Cell.
+        compare: ">" fires above the threshold; ">=" at it too.
+        delay: None; "reset": the reset comes at the beginning of the next step, but what it subtracts at its end,
+            and so has not decayed; "reset+input": every reset comes at the end of the next step, with its input;
+            "spike": as "reset", and the spike itself comes in the next step. The state is the potential before the
+            reset.
+        input_gain: what the input is multiplied by.
+        max_spikes: 1; more, or None for any number, lets a step give floor(h / v_threshold) spikes.
+        learnable: the names of the constants to be learned, v_threshold, v_reset and input_gain among them.
+
+    A neuron of one's own is a subclass with the equation of h; a step begins with `recall`, and ends with `fired`.
+
+    Raises:
+        ArgumentError: for values that make no sense.
+
+    Example:
+        >>> class Cubic(nn.Neuron):
+        ...     def construct(self, x, v):
+        ...         v, late = self.recall(v)
+        ...         return self.fired(v - self.steepness * v * v * v + x, late)
+        >>> node = Cubic({"steepness": 0.5}, reset="zero", learnable="steepness")
+        >>> print(nn.MultiStep(node)(ops.ones((4, 1)) * 0.6)[:, 0])
+        [0. 1. 0. 1.]
+    """
+
+    v_threshold: Any
+    v_reset: Any
+    input_gain: Any
+    reset: str | None
+    delay: str | None
+    resets: tuple[str | None, ...] = ("subtract", "zero", "value", None)
+    delays: tuple[str | None, ...] = (None, "reset", "reset+input", "spike")
+
+    def __init__(
+        self,
+        constants: dict[str, Any],
+        *,
+        v_threshold: Any = 1.0,
+        v_reset: Any = 0.0,
+        reset: str | None = "subtract",
+        detach_reset: bool = False,
+        surrogate_function: Any = relusigmoid(),
+        compare: str = ">",
+        delay: str | None = None,
+        input_gain: Any = 1.0,
+        max_spikes: int | None = 1,
+        learnable: str | Sequence[str] = (),
+    ) -> None:
+        shared = {"v_threshold": v_threshold, "v_reset": v_reset, "input_gain": input_gain}
+        super().__init__(constants | shared, learnable)
+        who = type(self).__name__
+        self.reset = one_of(reset, self.resets, who, "reset")
+        self.delay = one_of(delay, self.delays, who, "delay")
+        self.detach_reset = detach_reset
+        self._check_threshold(who)
+        self.compare = one_of(compare, (">", ">="), who, "compare")
+        self.max_spikes = max_spikes
+        self.surrogate_function = spike_function(surrogate_function, compare, max_spikes, who)
+
+    def _check_threshold(self, who: str) -> None:
+        text = 'v_threshold is positive (with reset="value" it may be negative, but above v_reset)'
+        if self.reset != "value":
+            within(self.v_threshold, who, text, 0.0)
+        elif not isinstance(self.v_threshold, Tensor) and not isinstance(self.v_reset, Tensor):
+            within(self.v_threshold, who, f"v_threshold is above v_reset, which is {self.v_reset}", self.v_reset)
+
+    def gained(self, x: Any) -> Any:
+        """The input times its gain."""
+        if not isinstance(self.input_gain, Tensor) and self.input_gain == 1.0:
+            return x
+        return x * self.input_gain
+
+    def spikes(self, h: Any, threshold: Any = None) -> Any:
+        """How many spikes the potential gives: 0 or 1, or more with max_spikes."""
+        threshold = self.v_threshold if threshold is None else threshold
+        above = h - threshold if self.max_spikes == 1 else h / threshold - 1.0
+        return self.surrogate_function(above)
+
+    def after_reset(self, h: Any, spike: Any, drop: Any = None) -> Any:
+        """The potential after the reset, from the one before it and the spikes; `drop` in place of v_threshold."""
+        s = ops.stop_gradient(spike) if self.detach_reset else spike
+        if self.reset == "subtract":
+            return h - s * (self.v_threshold if drop is None else drop)
+        if self.reset is None:
+            return h
+        if self.max_spikes != 1:
+            s = ops.minimum(s, 1.0)
+        kept = h * (1.0 - s)
+        target = self.v_reset if self.reset == "value" else 0.0
+        return kept if not isinstance(target, Tensor) and target == 0.0 else kept + s * target
+
+    def recall(self, v: Tensor, threshold: Any = None) -> tuple[Tensor, Tensor | None]:
+        """At the beginning of a step: v, reset if the spike of the step before does it now, and that spike."""
+        if self.delay is None:
+            return v, None
+        late = self.spikes(v, threshold)
+        return (v if self._resets_at_end() else self.after_reset(v, late)), late
+
+    def _resets_at_end(self) -> bool:
+        return self.reset == "subtract" or self.delay == "reset+input"
+
+    def fired(self, h: Tensor, late: Tensor | None, threshold: Any = None, drop: Any = None) -> tuple[Tensor, Tensor]:
+        """At the end of a step: the spikes, and the potential to carry on, from the charged one."""
+        if late is None:
+            spike = self.spikes(h, threshold)
+            return spike, self.after_reset(h, spike, drop)
+        if self._resets_at_end():
+            h = self.after_reset(h, late, drop)
+        return (late if self.delay == "spike" else self.spikes(h, threshold)), h
+
+    def init_state(self, x: Tensor) -> Any:
+        """The state before the first step: v_reset everywhere."""
+        return self.filled(x, self.v_reset)
+
+    def extend_repr(self) -> str:
+        options = f"{super().extend_repr()}, reset={self.reset!r}, detach_reset={self.detach_reset}"
+        options += "" if self.compare == ">" else f", compare={self.compare!r}"
+        options += "" if self.delay is None else f", delay={self.delay!r}"
+        return options + ("" if self.max_spikes == 1 else f", max_spikes={self.max_spikes}")
+
+
+def spike_function(given: Any, compare: str, max_spikes: int | None, who: str) -> Any:
+    """The spike function of a neuron, made to fire at the threshold too, or to count, where that is asked for.
+
+    Raises:
+        ArgumentError: if it is no object that can be called, or `max_spikes` no number from 1 on.
+    """
+    if isinstance(given, type) or not callable(given):
+        raise ArgumentError(
+            f"{who}: surrogate_function is a spike function, an object such as surrogate.ATan(), not {given!r}."
+        )
+    if max_spikes is not None and (isinstance(max_spikes, bool) or not max_spikes >= 1):
+        raise ArgumentError(f"{who}: max_spikes is a number from 1 on, or None for any number, not {max_spikes!r}.")
+    if max_spikes != 1:
+        return Counting(given, max_spikes, compare)
+    return surrogate.Inclusive(given) if compare == ">=" else given

@@ -1,0 +1,194 @@
+"""Constants of neurons: numbers, or Tensors and Parameters that broadcast; and the Cell that holds them by name."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from snncell import ops
+from snncell.cell import Cell
+from snncell.dtype import float32
+from snncell.errors import ArgumentError, ShapeError
+from snncell.tape.parameter import Parameter
+from snncell.tape.state import STATE
+from snncell.tape.tensor import Tensor
+
+PRESETS: dict[tuple[str, str], Callable[..., Any]] = {}  # (neuron, framework): filled by `presets`
+
+
+def constant(value: Any, who: str, name: str) -> Any:
+    """A constant of a neuron: a number for all, or a Tensor or Parameter; an array becomes a Tensor, one for each.
+
+    Raises:
+        ArgumentError: for anything else.
+    """
+    if isinstance(value, (np.ndarray, list)):
+        return Tensor(np.asarray(value), float32)
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.number, Tensor)):
+        raise ArgumentError(f"{who}: {name} is a number, a Tensor or a Parameter, not {value!r}.")
+    return value.item() if isinstance(value, np.number) else value
+
+
+def within(value: Any, who: str, text: str, above: float, below: float = math.inf) -> None:
+    """Check that all of a constant lies between two bounds, without them; of a Tensor under trace nothing is known.
+
+    Raises:
+        ArgumentError: `text`, then what came.
+    """
+    if isinstance(value, Tensor) and STATE.trace is not None:
+        return
+    numbers = value.asnumpy() if isinstance(value, Tensor) else np.asarray(value)
+    if not np.all((numbers > above) & (numbers < below)):
+        raise ArgumentError(f"{who}: {text}, not {value!r}.")
+
+
+def check_tau(value: Any, who: str, name: str = "tau") -> Any:
+    """A time constant as it is, after checking that it is above one step."""
+    text = f"{name} is a number of steps above 1 (tau seconds are tau / dt steps: nn.steps_from_seconds(tau, dt))"
+    within(constant(value, who, name), who, text, 1.0)
+    return value
+
+
+def check_decay(value: Any, who: str, name: str) -> Any:
+    """A decay factor as it is, after checking that it lies in [0, 1]."""
+    text = f"{name} is what a step keeps, from 0 to 1 (of a time constant: nn.decay_from_tau(tau, dt))"
+    within(constant(value, who, name), who, text, -math.ulp(0.0), 1.0 + 1e-12)
+    return value
+
+
+def positive(value: Any, who: str, name: str) -> Any:
+    """A constant as it is, after checking that it is positive."""
+    within(constant(value, who, name), who, f"{name} is positive", 0.0)
+    return value
+
+
+def constant_array(value: Any) -> Any:
+    """The numbers of a constant, as float64."""
+    return np.asarray(value.asnumpy() if isinstance(value, Tensor) else value, np.float64)
+
+
+def bounded(decay: Any) -> Any:
+    """A decay factor within [0, 1], where learning may take it outside."""
+    return ops.clip(decay, 0.0, 1.0) if isinstance(decay, Tensor) else decay
+
+
+def from_rest(v: Any, rest: Any) -> Any:
+    """v - rest, and no operation where rest is the number 0."""
+    return v if not isinstance(rest, Tensor) and rest == 0.0 else v - rest
+
+
+def one_of(value: Any, allowed: Sequence[Any], who: str, name: str) -> Any:
+    """An option as it is, after checking that it is one of a few."""
+    if value not in allowed:
+        words = [f'"{word}"' if isinstance(word, str) else repr(word) for word in allowed]
+        known = " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+        raise ArgumentError(f"{who}: {name} is {known}, not {value!r}.")
+    return value
+
+
+class Membrane(Cell):
+    """A Cell of one step, `construct(x, *states) -> (output, *states)`, with named constants.
+
+    Each constant is a number, which compiled kernels take as an argument, or a Tensor or Parameter that broadcasts to
+    the neurons: one value for a layer, or one for each neuron. Those named in `learnable` become Parameters.
+
+    Args:
+        constants: by name.
+        learnable: the names of those to be learned, a str or several.
+
+    Raises:
+        ArgumentError: for a constant that is no number, Tensor or Parameter, or a name that is no constant.
+    """
+
+    def __init__(self, constants: dict[str, Any], learnable: str | Sequence[str] = ()) -> None:
+        super().__init__()
+        who = type(self).__name__
+        learned = (learnable,) if isinstance(learnable, str) else tuple(learnable)
+        if unknown := [name for name in learned if name not in constants]:
+            raise ArgumentError(f"{who}: no constant {unknown[0]!r} to learn; there are {', '.join(constants)}.")
+        for name, value in constants.items():
+            checked = constant(value, who, name)
+            if name in learned and not isinstance(checked, Parameter):
+                checked = Parameter(Tensor(checked, None if isinstance(checked, Tensor) else float32), name=name)
+            setattr(self, name, checked)
+        self.__dict__["_constants"] = tuple(constants)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        shapes = [tuple(arg.shape) for arg in args if hasattr(arg, "shape")]
+        if len(shapes) == len(args) > 1 and any(shape != shapes[0] for shape in shapes[1:]):
+            self._refuse_shapes(shapes[0], shapes[1:])
+        return super().__call__(*args, **kwargs)
+
+    def _refuse_shapes(self, x: tuple[int, ...], states: list[tuple[int, ...]]) -> None:
+        """Raise unless each state broadcasts to the input, naming the first that does not."""
+        names = list(inspect.signature(self.construct).parameters)[1:]
+        for name, shape in zip(names, states, strict=False):
+            if len(shape) > len(x) or any(n not in (1, m) for n, m in zip(shape[::-1], x[::-1], strict=False)):
+                raise ShapeError(
+                    f"{type(self).__name__}: the state {name} has shape {shape}, but the input {x}: there is a state "
+                    f"for each element of the input. Another batch begins with states of its own, init_state(x)."
+                )
+
+    def filled(self, x: Tensor, value: Any) -> Tensor:
+        """A state for the input `x` with one value, or one for each neuron."""
+        dtype = x.dtype if x.dtype.is_float else float32
+        if isinstance(value, Tensor):
+            zeros: Tensor = ops.zeros(x.shape, dtype) + value.astype(dtype)
+            return zeros
+        return ops.full(x.shape, value, dtype)
+
+    @classmethod
+    def like(cls, framework: str, **settings: Any) -> Membrane:
+        """A neuron that does what this one does in another framework: its spikes, states and gradients.
+
+        Args:
+            framework: "spikingjelly", "snntorch", "norse", "sinabs", "spyx" or "nir", as far as it has the neuron.
+            settings: that framework's own parameters, by its names; those left out have its defaults, the surrogate
+                included. Surrogates are objects of `snncell.surrogate`.
+
+        Returns:
+            a neuron of whatever class fits. `nn/neurons/presets` has the settings, and says what the states are.
+
+        Raises:
+            ArgumentError: for an unknown framework, or a parameter that it does not have, listing the known ones.
+
+        Example:
+            >>> node = nn.LIFNode.like("snntorch", beta=0.5, threshold=0.8)
+            >>> spikes = nn.MultiStep(node)(Tensor([[0.6], [0.6], [0.6], [0.0]]))
+            >>> print(spikes[:, 0])
+            [0. 1. 0. 0.]
+        """
+        who = f"{cls.__name__}.like"
+        found = PRESETS.get((cls.__name__, framework))
+        if found is None:
+            known = ", ".join(repr(name) for neuron, name in PRESETS if neuron == cls.__name__) or "none"
+            raise ArgumentError(f"{who}: no framework {framework!r} with this neuron; known are {known}.")
+        parameters = inspect.signature(found).parameters
+        if unknown := [name for name in settings if name not in parameters]:
+            raise ArgumentError(f"{who}: {framework} has no {unknown[0]!r} here; known are {', '.join(parameters)}.")
+        required = [name for name, p in parameters.items() if p.default is p.empty]
+        if missing := [name for name in required if name not in settings]:
+            raise ArgumentError(f"{who}: {framework} needs {missing[0]}=..., which has no default there.")
+        made: Membrane = found(**settings)
+        return made
+
+    def extend_repr(self) -> str:
+        values = {name: getattr(self, name) for name in self._constants}
+        shown = {n: f"Parameter{v.shape}" if isinstance(v, Parameter) else v for n, v in values.items()}
+        return ", ".join(f"{name}={value}" for name, value in shown.items())
+
+    _constants: tuple[str, ...]
+
+
+def preset(neuron: str, framework: str) -> Callable[[Callable[..., Membrane]], Callable[..., Membrane]]:
+    """Enter a function as what `neuron.like(framework, ...)` calls."""
+
+    def enter(function: Callable[..., Membrane]) -> Callable[..., Membrane]:
+        PRESETS[neuron, framework] = function
+        return function
+
+    return enter

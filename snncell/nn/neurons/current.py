@@ -1,0 +1,176 @@
+"""Neurons with synapses: the input is a current that decays by itself."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Unpack
+
+import numpy as np
+
+from snncell import ops
+from snncell.errors import ArgumentError
+from snncell.nn.neurons.base import Firing, Neuron
+from snncell.nn.neurons.constants import bounded, check_decay, constant_array, from_rest, one_of
+from snncell.tape.tensor import Tensor
+
+ORDERS = ("decay jump read", "jump read decay", "jump decay read", "read decay jump")
+
+
+def synapse(i: Any, x: Any, alpha: Any, order: str) -> tuple[Any, Any]:
+    """One step of a current i: what the membrane reads of it, and what is carried on.
+
+    The step has three parts: i decays (i = alpha i), jumps by the input (i = i + x), and is read by the membrane.
+    """
+    if order == "decay jump read":
+        i = alpha * i + x
+        return i, i
+    if order == "jump read decay":
+        i = i + x
+        return i, alpha * i
+    if order == "jump decay read":
+        i = alpha * (i + x)
+        return i, i
+    return i, alpha * i + x
+
+
+class CubaLIFNode(Neuron):
+    """A leaky neuron that is driven by a synaptic current.
+
+    i = alpha i + x
+    h = v_rest + beta (v - v_rest) + current_gain i
+    s and v as for every `Neuron`
+
+    Frameworks carry out the three parts of the first line in different orders, which `order` names: the current decays,
+    jumps by the input, and is read by the membrane.
+
+    Args:
+        alpha: what a step keeps of the current, from 0 to 1.
+        beta: what a step keeps of the potential, from 0 to 1.
+        current_gain: what the current is multiplied by when the membrane reads it; 1 - beta makes v follow i.
+        v_rest: resting potential.
+        order: "decay jump read" as above (snnTorch, SpikingJelly); "jump read decay" (Norse: the state is the current
+            after its decay); "jump decay read" (sinabs); "read decay jump" (Norse's LSNN, one step later).
+        options: v_threshold, reset, surrogate_function and the others of every `Neuron`.
+
+    Inputs:
+        x, v, i: the input, the potential and the current, of one shape.
+
+    Returns:
+        (s, v, i).
+
+    Raises:
+        ArgumentError: for a decay factor outside [0, 1], or an unknown order or reset.
+
+    Source: Neftci, Mostafa, Zenke, "Surrogate Gradient Learning in Spiking Neural Networks", IEEE SPM 2019.
+
+    Example:
+        >>> spike, v, i = nn.CubaLIFNode(alpha=0.5, beta=0.5)(Tensor([0.5]), Tensor([0.0]), Tensor([0.6]))
+        >>> print(v, i)
+        [0.8] [0.8]
+    """
+
+    alpha: Any
+    beta: Any
+    current_gain: Any
+    v_rest: Any
+
+    def __init__(
+        self,
+        alpha: Any = 0.9,
+        beta: Any = 0.9,
+        current_gain: Any = 1.0,
+        v_rest: Any = 0.0,
+        order: str = "decay jump read",
+        **options: Unpack[Firing],
+    ) -> None:
+        who = type(self).__name__
+        decays = {"alpha": check_decay(alpha, who, "alpha"), "beta": check_decay(beta, who, "beta")}
+        super().__init__(decays | {"current_gain": current_gain, "v_rest": v_rest}, **options)
+        self.order = one_of(order, ORDERS, who, "order")
+
+    def construct(self, x: Tensor, v: Tensor, i: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        v, late = self.recall(v)
+        current, i = synapse(i, self.gained(x), bounded(self.alpha), self.order)
+        h = bounded(self.beta) * from_rest(v, self.v_rest) + current * self.current_gain
+        h = h if from_rest(h, self.v_rest) is h else h + self.v_rest
+        return (*self.fired(h, late), i)
+
+    def init_state(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The resting potential, and no current."""
+        return self.filled(x, self.v_rest), self.filled(x, 0.0)
+
+
+class AlphaNode(Neuron):
+    """A neuron whose response to an input rises and falls: the difference of two exponentials.
+
+    e = alpha e + x
+    i = beta i - x
+    h = k (e + i),  k = ln alpha / (ln beta - ln alpha) + 1
+    s = surrogate(h - v_threshold)
+    e, i, v = (1 - s) (e, i, h)              reset="zero"
+    e = e - s v_threshold / k                reset="subtract", which lowers h by v_threshold
+
+    The potential has no memory of its own; it is a state so that it can be recorded, and for a delayed reset.
+
+    Args:
+        alpha: what a step keeps of the slow exponential, between 0 and 1.
+        beta: what a step keeps of the fast one, below alpha.
+        options: v_threshold, reset ("subtract", "zero" or None) and the others of every `Neuron`; a delayed
+            reset takes the input of its step, too (delay="reset+input").
+
+    Inputs:
+        x, e, i, v: the input, the rising and the falling part of the current, and the potential, of one shape.
+
+    Returns:
+        (s, e, i, v).
+
+    Raises:
+        ArgumentError: unless 0 < beta < alpha < 1, and for an unknown reset.
+
+    Source: Rall 1967; the spike response model of Gerstner et al., Neuronal Dynamics, section 6.4; snnTorch, Alpha.
+
+    Example:
+        >>> spike, e, i, v = nn.AlphaNode(0.9, 0.8)(Tensor([1.0]), Tensor([0.0]), Tensor([0.0]), Tensor([0.0]))
+        >>> print(e, i, v)  # an input acts one step later
+        [1.] [-1.] [0.]
+    """
+
+    alpha: Any
+    beta: Any
+    resets = ("subtract", "zero", None)
+    delays = (None, "reset+input", "spike")
+
+    def __init__(self, alpha: Any = 0.9, beta: Any = 0.8, **options: Unpack[Firing]) -> None:
+        who = type(self).__name__
+        decays = {"alpha": check_decay(alpha, who, "alpha"), "beta": check_decay(beta, who, "beta")}
+        slow, fast = (constant_array(value) for value in decays.values())
+        if not np.all((fast > 0.0) & (fast < slow) & (slow < 1.0)):
+            raise ArgumentError(f"{who}: 0 < beta < alpha < 1, but alpha is {alpha!r} and beta {beta!r}.")
+        super().__init__(decays, **options)
+
+    def scale(self, alpha: Any, beta: Any) -> Any:
+        """k: how high the response is."""
+        log = ops.log if isinstance(alpha, Tensor) or isinstance(beta, Tensor) else math.log
+        return log(alpha) / (log(beta) - log(alpha)) + 1.0
+
+    def construct(self, x: Tensor, e: Tensor, i: Tensor, v: Tensor) -> tuple[Tensor, ...]:
+        alpha, beta, x = bounded(self.alpha), bounded(self.beta), self.gained(x)
+        k = self.scale(alpha, beta)
+        late = None if self.delay is None else self.spikes(v)
+        e, i = alpha * e + x, beta * i - x
+        h = k * (e + i)
+        if late is None:
+            s = self.spikes(h)
+            return (s, *self.cleared(s, e, i, h, k))
+        e, i, h = self.cleared(late, e, i, h, k)
+        return (late if self.delay == "spike" else self.spikes(h)), e, i, h
+
+    def cleared(self, s: Tensor, e: Tensor, i: Tensor, h: Tensor, k: Any) -> tuple[Tensor, Tensor, Tensor]:
+        """The states after the reset."""
+        if self.reset == "zero":
+            return self.after_reset(e, s), self.after_reset(i, s), self.after_reset(h, s)
+        return self.after_reset(e, s, self.v_threshold / k), i, self.after_reset(h, s)
+
+    def init_state(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Nothing has come in yet."""
+        return self.filled(x, 0.0), self.filled(x, 0.0), self.filled(x, 0.0)

@@ -1,0 +1,215 @@
+"""Leaky neurons with learned gains, complementary memories and gates."""
+
+from __future__ import annotations
+
+from typing import Any, Unpack
+
+import numpy as np
+
+from snncell import ops
+from snncell.dtype import float32
+from snncell.errors import ArgumentError
+from snncell.nn.neurons.base import Firing, Neuron
+from snncell.nn.neurons.constants import constant_array, positive
+from snncell.nn.neurons.integrate import EulerLeak
+from snncell.surrogate import relusigmoid
+from snncell.tape.parameter import Parameter
+from snncell.tape.tensor import Tensor
+
+
+class KLIFNode(EulerLeak):
+    """A leaky neuron with a learned gain k and a rectified potential.
+
+    h = relu(k u),  u = the charged potential of `LIFNode`
+    s = surrogate(h - v_threshold)
+    v = the reset of h, as for every `Neuron`;  with scale_reset that of h / k with v_threshold / k
+
+    Args:
+        k: the gain at first, positive; it is learned, one for the layer or an array, one for each neuron.
+        scale_reset: whether k is taken out again before the reset.
+        tau, decay_input, v_rest and options: as for `LIFNode`, by keyword.
+
+    Inputs:
+        x, v: the input and the state, of one shape.
+
+    Returns:
+        (s, v).
+
+    Raises:
+        ArgumentError: for tau not above 1, a gain or threshold that is not positive, or an unknown reset.
+
+    Source: Jiang, Zhang, "KLIF: An optimized spiking neuron unit for tuning surrogate gradient slope and membrane
+    potential", 2023; SpikingJelly, KLIFNode.
+
+    Example:
+        >>> spike, v = nn.KLIFNode(k=2.0)(Tensor([0.8, -1.0]), Tensor([0.0, 0.0]))
+        >>> print(v)
+        [0.8 0. ]
+    """
+
+    delays = (None,)
+
+    def __init__(
+        self,
+        tau: Any = 2.0,
+        k: Any = 1.0,
+        scale_reset: bool = False,
+        decay_input: bool = True,
+        v_rest: Any = None,
+        **options: Unpack[Firing],
+    ) -> None:
+        super().__init__(tau, decay_input, v_rest, **options)
+        positive(k, "KLIFNode", "k")
+        self.k = k if isinstance(k, Parameter) else Parameter(Tensor(constant_array(k), float32), name="k")
+        self.scale_reset = scale_reset
+
+    def construct(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        h = ops.relu(self.k * self.charge(x, v))
+        s = self.spikes(h)
+        if self.scale_reset:
+            return s, self.after_reset(h / self.k, s, self.v_threshold / self.k)
+        return s, self.after_reset(h, s)
+
+
+class CLIFNode(EulerLeak):
+    """A leaky neuron with a complementary potential m, which remembers spikes and carries gradients further back.
+
+    h = v - (v - v_rest) / tau + x           as `LIFNode` without decay_input
+    s = surrogate(h - v_threshold)
+    m = m sigmoid(h / tau) + s
+    v = h - s (v_threshold + sigmoid(m))     reset="subtract"; the others as for every `Neuron`
+
+    Args:
+        tau: membrane time constant in steps, above 1.
+        v_rest: resting potential; v_reset if it is left out.
+        options: v_threshold, reset, surrogate_function and the others of every `Neuron`, without delay.
+
+    Inputs:
+        x, v, m: the input, the potential and the complementary potential, of one shape.
+
+    Returns:
+        (s, v, m).
+
+    Raises:
+        ArgumentError: for tau not above 1, a threshold that is not positive, or an unknown reset.
+
+    Source: Huang et al., "CLIF: Complementary Leaky Integrate-and-Fire Neuron for Spiking Neural Networks", ICML 2024;
+    SpikingJelly, ComplementaryLIFNode.
+
+    Example:
+        >>> spike, v, m = nn.CLIFNode(tau=2.0)(Tensor([2.0]), Tensor([0.0]), Tensor([0.0]))
+        >>> print(v, m)
+        [0.2689414] [1.]
+    """
+
+    delays = (None,)
+
+    def __init__(self, tau: Any = 2.0, v_rest: Any = None, **options: Unpack[Firing]) -> None:
+        super().__init__(tau, False, v_rest, **options)
+
+    def construct(self, x: Tensor, v: Tensor, m: Tensor) -> tuple[Tensor, ...]:
+        h = self.charge(x, v)
+        s = self.spikes(h)
+        m = m * ops.sigmoid(h / self.tau) + s
+        return s, self.after_reset(h, s, self.v_threshold + ops.sigmoid(m)), m
+
+    def init_state(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """v_reset, and no memory."""
+        return self.filled(x, self.v_reset), self.filled(x, 0.0)
+
+
+GATES = ("alpha", "beta", "gamma", "tau", "v_threshold", "linear_decay", "v_subreset", "conduct")
+
+
+class GLIFNode(Neuron):
+    """A gated leaky neuron, which learns what kind of leak, input and reset it has.
+
+    keep = 1 - alpha (1 - tau)
+    h = keep v (1 - gamma s) - (1 - alpha) linear_decay - (1 - gamma) v_subreset s + x (1 - beta (1 - conduct))
+    s = surrogate(h - v_threshold)
+    v = h
+
+    Here s on the right is the spike of the step before: gamma chooses between a reset to 0 and one that subtracts,
+    alpha between an exponential and a linear leak, beta how much of the input comes in. All are sigmoids of learned
+    Parameters, so they stay between 0 and 1.
+
+    Args:
+        alpha, beta, gamma: the gates at first.
+        tau: what a step keeps of the potential under the exponential leak; tau here is the paper's name for a factor.
+        v_threshold: below 1.
+        linear_decay: what a step takes off under the linear leak; the paper has v_threshold / (2 T).
+        v_subreset: what a subtracting reset takes off; v_threshold if it is left out.
+        conduct: what beta leaves of the input. The paper has one for each step; here it is one for all.
+        detach_reset, surrogate_function, compare: as for every `Neuron`.
+
+    Each is between 0 and 1: a number for the layer, or an array, one for each neuron.
+
+    Inputs:
+        x, v, s: the input, the potential and the last spikes, of one shape.
+
+    Returns:
+        (s, v, s).
+
+    Raises:
+        ArgumentError: for a value outside (0, 1).
+
+    Source: Yao et al., "GLIF: A Unified Gated Leaky Integrate-and-Fire Neuron for Spiking Neural Networks", NeurIPS
+    2022; SpikingJelly, GatedLIFNode.
+
+    Example:
+        >>> spike, v, _ = nn.GLIFNode()(Tensor([1.0]), Tensor([0.0]), Tensor([0.0]))
+        >>> print(spike)
+        [1.]
+    """
+
+    def __init__(
+        self,
+        alpha: Any = 0.5,
+        beta: Any = 0.5,
+        gamma: Any = 0.5,
+        tau: Any = 0.25,
+        v_threshold: Any = 0.5,
+        linear_decay: Any = 0.05,
+        v_subreset: Any = None,
+        conduct: Any = 0.5,
+        detach_reset: bool = False,
+        surrogate_function: Any = relusigmoid(),
+        compare: str = ">",
+    ) -> None:
+        super().__init__({}, detach_reset=detach_reset, surrogate_function=surrogate_function, compare=compare)
+        v_subreset = v_threshold if v_subreset is None else v_subreset
+        values = (alpha, beta, gamma, tau, v_threshold, linear_decay, v_subreset, conduct)
+        for name, value in zip(GATES, values, strict=True):
+            setattr(self, name, gate(value, name))
+
+    def construct(self, x: Tensor, v: Tensor, s: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        alpha, beta, gamma, tau, v_threshold, decay, v_subreset, conduct = (
+            ops.sigmoid(getattr(self, name)) for name in GATES
+        )
+        last = ops.stop_gradient(s) if self.detach_reset else s
+        keep = 1.0 - alpha * (1.0 - tau)
+        leak = keep * v * (1.0 - gamma * last) - (1.0 - alpha) * decay - (1.0 - gamma) * v_subreset * last
+        h = leak + x * (1.0 - beta * (1.0 - conduct))
+        s = self.spikes(h, v_threshold).astype(h.dtype)
+        return s, h, s
+
+    def init_state(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """A potential of 0, and no spike."""
+        return self.filled(x, 0.0), self.filled(x, 0.0)
+
+    def extend_repr(self) -> str:
+        return f"detach_reset={self.detach_reset}"
+
+
+def gate(value: Any, name: str) -> Parameter:
+    """The Parameter whose sigmoid is `value`.
+
+    Raises:
+        ArgumentError: for a value outside (0, 1).
+    """
+    if isinstance(value, Parameter):
+        return value
+    given = constant_array(value)
+    if not np.all((given > 0.0) & (given < 1.0)):
+        raise ArgumentError(f"GLIFNode: {name} is the sigmoid of a Parameter, between 0 and 1, not {value!r}.")
+    return Parameter(Tensor(np.log(given) - np.log1p(-given), float32), name=name)

@@ -1,0 +1,274 @@
+"""Integrate and fire, with and without a leak: one state, the membrane potential v."""
+
+from __future__ import annotations
+
+from typing import Any, Unpack
+
+import numpy as np
+
+from snncell import ops
+from snncell.dtype import float32
+from snncell.nn.neurons.base import Firing, Neuron, Options
+from snncell.nn.neurons.constants import bounded, check_decay, check_tau, constant_array, from_rest
+from snncell.surrogate import relusigmoid
+from snncell.tape.parameter import Parameter
+from snncell.tape.tensor import Tensor
+
+
+class IFNode(Neuron):
+    """Integrate and fire, as MindSpore's guide to custom reverses has it.
+
+    h = v + x;  s = surrogate(h - v_threshold);  spike = s v_threshold;  v = h - spike
+
+    A spike has the size v_threshold, and the reset subtracts it. With `fire=False` the output is v itself.
+
+    Args:
+        v_threshold: in units of the membrane potential.
+        fire: whether it spikes.
+        surrogate_function: the spike function, a Cell.
+        v_reset, reset, detach_reset: as for `LIFNode`.
+        options: compare, delay, input_gain, max_spikes, learnable, as for every `Neuron`.
+
+    Inputs:
+        x, v: the input and the state, of one shape.
+
+    Returns:
+        (spike, v), or (v, v) with `fire=False`.
+
+    Raises:
+        ArgumentError: for a threshold that is not positive, or an unknown reset.
+
+    Source: MindSpore 1.9 tutorials, "Customizing Reverse Propagation Function of Cell".
+
+    Example:
+        >>> spike, v = nn.IFNode(v_threshold=0.5)(Tensor([0.3, 0.6]), Tensor([0.0, 0.0]))
+        >>> print(spike)
+        [0.  0.5]
+    """
+
+    def __init__(
+        self,
+        v_threshold: Any = 1.0,
+        fire: bool = True,
+        surrogate_function: Any = relusigmoid(),
+        v_reset: Any = 0.0,
+        reset: str | None = "subtract",
+        detach_reset: bool = False,
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(
+            {},
+            v_threshold=v_threshold,
+            v_reset=v_reset,
+            reset=reset,
+            detach_reset=detach_reset,
+            surrogate_function=surrogate_function,
+            **options,
+        )
+        self.fire = fire
+
+    def construct(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        v, late = self.recall(v)
+        h = v + self.gained(x)
+        if not self.fire:
+            return h, h
+        s, v = self.fired(h, late)
+        return s * self.v_threshold, v
+
+    def extend_repr(self) -> str:
+        return f"fire={self.fire}, {super().extend_repr()}"
+
+
+class EulerLeak(Neuron):
+    """What neurons with the leak of `LIFNode` share: one Euler step of the membrane equation.
+
+    h = v + (x - (v - v_rest)) / tau         with decay_input
+    h = v - (v - v_rest) / tau + x           without
+
+    Args:
+        tau: membrane time constant in steps, above 1.
+        decay_input: whether the input is divided by tau too.
+        v_rest: resting potential; v_reset if it is left out.
+        options: of every `Neuron`.
+    """
+
+    tau: Any
+    v_rest: Any
+
+    def __init__(self, tau: Any, decay_input: bool, v_rest: Any, **options: Unpack[Firing]) -> None:
+        rest = options.get("v_reset", 0.0) if v_rest is None else v_rest
+        super().__init__({"tau": check_tau(tau, type(self).__name__), "v_rest": rest}, **options)
+        if v_rest is None:
+            self.v_rest = self.v_reset  # also where that is learned
+        self.decay_input = decay_input
+
+    def charge(self, x: Tensor, v: Tensor) -> Tensor:
+        """The potential that the input leads to, before threshold and reset."""
+        x, leak = self.gained(x), from_rest(v, self.v_rest)
+        h: Tensor = v + (x - leak) / self.tau if self.decay_input else v - leak / self.tau + x
+        return h
+
+    def extend_repr(self) -> str:
+        return f"{super().extend_repr()}, decay_input={self.decay_input}"
+
+
+class LIFNode(EulerLeak):
+    """Leaky integrate and fire.
+
+    h = v + (x - (v - v_rest)) / tau         with decay_input
+    h = v - (v - v_rest) / tau + x           without
+    s = surrogate(h - v_threshold)
+    v = h - s v_threshold                    reset="subtract"
+    v = (1 - s) h + s v_reset                reset="value" (v_reset), or "zero" (0)
+    v = h                                    reset=None
+
+    The membrane equation tau dv/dt = -(v - v_rest) + x, by one Euler step of length 1.
+
+    Args:
+        tau: membrane time constant in steps, above 1: each step keeps 1 - 1 / tau of the potential.
+        v_threshold: the neuron fires where h > v_threshold.
+        v_reset: where reset="value" puts v.
+        reset: "subtract", "zero", "value" or None.
+        detach_reset: whether the reset counts as a constant in the reverse.
+        decay_input: whether the input is divided by tau too.
+        surrogate_function: the spike function, a Cell.
+        v_rest: resting potential; v_reset if it is left out.
+        options: compare, delay, input_gain, max_spikes, learnable, as for every `Neuron`.
+
+    Inputs:
+        x, v: the input and the state, of one shape.
+
+    Returns:
+        (s, v).
+
+    Raises:
+        ArgumentError: for tau not above 1, a threshold that is not positive, or an unknown reset.
+
+    Source: Gerstner et al., Neuronal Dynamics, section 1.3; Fang et al., SpikingJelly, Science Advances 2023.
+
+    Example:
+        >>> spike, v = nn.LIFNode(tau=4.0)(Tensor([8.0]), Tensor([0.0]))
+        >>> print(spike, v)
+        [1.] [1.]
+    """
+
+    def __init__(
+        self,
+        tau: Any = 2.0,
+        v_threshold: Any = 1.0,
+        v_reset: Any = 0.0,
+        reset: str | None = "subtract",
+        detach_reset: bool = False,
+        decay_input: bool = True,
+        surrogate_function: Any = relusigmoid(),
+        *,
+        v_rest: Any = None,
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(
+            tau,
+            decay_input,
+            v_rest,
+            v_threshold=v_threshold,
+            v_reset=v_reset,
+            reset=reset,
+            detach_reset=detach_reset,
+            surrogate_function=surrogate_function,
+            **options,
+        )
+
+    def construct(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        v, late = self.recall(v)
+        return self.fired(self.charge(x, v), late)
+
+
+class LeakyNode(Neuron):
+    """Leaky integrate and fire, by the factor that a step keeps.
+
+    h = beta v + x;  s and v as for every `Neuron`
+
+    It is the exact solution of tau dv/dt = -v between inputs that are jumps, with beta = exp(-dt / tau); LIFNode's
+    Euler step without decay_input has beta = 1 - 1 / tau.
+
+    Args:
+        beta: what a step keeps of the potential, from 0 to 1; kept there if it is learned.
+        options: v_threshold, reset, surrogate_function and the others of every `Neuron`.
+
+    Inputs:
+        x, v: the input and the state, of one shape.
+
+    Returns:
+        (s, v).
+
+    Raises:
+        ArgumentError: for beta outside [0, 1], a threshold that is not positive, or an unknown reset.
+
+    Source: Eshraghian et al., "Training Spiking Neural Networks Using Lessons From Deep Learning", Proc. IEEE 2023.
+
+    Example:
+        >>> spike, v = nn.LeakyNode(beta=0.5)(Tensor([0.5]), Tensor([0.8]))
+        >>> print(v)
+        [0.9]
+    """
+
+    beta: Any
+
+    def __init__(self, beta: Any = 0.9, **options: Unpack[Firing]) -> None:
+        super().__init__({"beta": check_decay(beta, type(self).__name__, "beta")}, **options)
+
+    def construct(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        v, late = self.recall(v)
+        h = bounded(self.beta) * v + self.gained(x)
+        return self.fired(h, late)
+
+
+class ParametricLIFNode(Neuron):
+    """A leaky neuron that learns its time constant.
+
+    1 / tau = sigmoid(w), so that tau stays above 1;  w = -ln(tau - 1) at first
+    h = v + (x - (v - v_rest)) / tau         with decay_input
+    h = v - (v - v_rest) / tau + x           without
+    s and v as for every `Neuron`
+
+    Args:
+        tau: the first time constant in steps, above 1: a number for the layer, or an array, one for each neuron.
+        decay_input: whether the input is divided by tau too.
+        v_rest: resting potential; v_reset if it is left out.
+        options: v_threshold, reset, surrogate_function and the others of every `Neuron`.
+
+    Inputs:
+        x, v: the input and the state, of one shape.
+
+    Returns:
+        (s, v).
+
+    Raises:
+        ArgumentError: for tau not above 1, a threshold that is not positive, or an unknown reset.
+
+    Source: Fang et al., "Incorporating Learnable Membrane Time Constant to Enhance Learning of Spiking Neural
+    Networks", ICCV 2021.
+
+    Example:
+        >>> [p.name for p in nn.ParametricLIFNode(tau=2.0).trainable_params()]
+        ['w']
+    """
+
+    v_rest: Any
+
+    def __init__(self, tau: Any = 2.0, decay_input: bool = True, v_rest: Any = None, **options: Unpack[Firing]) -> None:
+        given = constant_array(check_tau(tau, type(self).__name__))
+        rest = options.get("v_reset", 0.0) if v_rest is None else v_rest
+        super().__init__({"v_rest": rest}, **options)
+        self.w = Parameter(Tensor(-np.log(given - 1.0), float32), name="w")
+        self.decay_input = decay_input
+
+    def tau(self) -> Tensor:
+        """The time constant at present, in steps."""
+        tau: Tensor = 1.0 / ops.sigmoid(self.w)
+        return tau
+
+    def construct(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        v, late = self.recall(v)
+        x, leak, rate = self.gained(x), from_rest(v, self.v_rest), ops.sigmoid(self.w)
+        h = v + (x - leak) * rate if self.decay_input else v - leak * rate + x
+        return self.fired(h, late)

@@ -1,0 +1,75 @@
+"""The parallel spiking neuron: no reset, so that all steps are computed at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from snncell import ops
+from snncell.cell import Cell
+from snncell.common.initializer import HeUniform, initializer
+from snncell.errors import ArgumentError, ShapeError
+from snncell.nn.neurons.base import spike_function
+from snncell.surrogate import ATan
+from snncell.tape.parameter import Parameter
+from snncell.tape.tensor import Tensor
+
+
+class PSN(Cell):
+    """Parallel spiking neuron: every step sees all others, by learned weights, and nothing is reset.
+
+    h[t] = sum over t' of weight[t, t'] x[t'] + bias[t];  s = surrogate(h), so -bias is the threshold
+
+    With `order` k it is masked to the last k steps, and so causal: weight[t, t'] counts where t - k < t' <= t.
+    It is a layer over whole sequences, not a neuron of one step: it is called directly, without MultiStep.
+
+    Args:
+        steps: T.
+        order: how many steps back it sees; None sees all, also those to come.
+        surrogate_function: the spike function, a Cell; ATan, the paper's, if it is left out.
+        compare: ">" fires above 0, ">=" at it too.
+
+    Inputs:
+        x: (T, B, ...).
+
+    Returns:
+        spikes, (T, B, ...).
+
+    Raises:
+        ArgumentError: for steps or an order that are not positive.
+        ShapeError: for an input of another number of steps.
+
+    Source: Fang et al., "Parallel Spiking Neurons with High Efficiency and Ability to Learn Long-term Dependencies",
+    NeurIPS 2023. The weights begin as Linear's do (He, uniform), the bias as -1.
+
+    Example:
+        >>> nn.PSN(steps=4)(ops.ones((4, 2, 3))).shape
+        (4, 2, 3)
+    """
+
+    def __init__(
+        self, steps: int, order: int | None = None, surrogate_function: Any = None, compare: str = ">"
+    ) -> None:
+        super().__init__()
+        for name, value in (("steps", steps), ("order", 1 if order is None else order)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ArgumentError(f"PSN: {name} is a whole number from 1 on, not {value!r}.")
+        self.steps, self.order = steps, order
+        self.weight = Parameter(initializer(HeUniform(5**0.5), (steps, steps)), name="weight")
+        self.bias = Parameter(ops.full((steps, 1), -1.0), name="bias")
+        self.mask = (
+            None if order is None else np.tri(steps, dtype=np.float32) - np.tri(steps, k=-order, dtype=np.float32)
+        )
+        self.surrogate_function = spike_function(surrogate_function or ATan(), compare, 1, "PSN")
+
+    def construct(self, x: Tensor) -> Tensor:
+        if x.ndim == 0 or x.shape[0] != self.steps:
+            raise ShapeError(f"PSN: x is ({self.steps}, B, ...) as steps={self.steps}, but its shape is {x.shape}.")
+        weight = self.weight if self.mask is None else self.weight * Tensor(self.mask)
+        h = ops.matmul(weight, x.reshape((self.steps, -1))) + self.bias
+        spike: Tensor = self.surrogate_function(h.reshape(x.shape))
+        return spike
+
+    def extend_repr(self) -> str:
+        return f"steps={self.steps}, order={self.order}"

@@ -1,0 +1,22 @@
+"""Neurons as other frameworks have them: `LIFNode.like("snntorch", beta=0.5)`.
+
+A preset is a function with a framework's own parameters and defaults, which returns the neuron that does the same. It
+is named after the framework, or after framework and class where the framework has several that fit one neuron here.
+
+What the state `v` is, compared with what the framework records:
+    spikingjelly    the same: after the reset
+    snntorch        the same: `mem`, before the reset, as long as the reset is delayed; after it with reset_delay=False
+    norse           the same: after the reset; the current after its decay
+    sinabs          the same: `v_mem` after the reset; `i_syn`
+    spyx            the same: before the reset, which comes with the spike of the next step
+    nir             NIR has equations and no steps; here, one Euler step of length dt, after the reset
+"""
+
+from snncell.nn.neurons.presets import (
+    nir as nir,
+    norse as norse,
+    sinabs as sinabs,
+    snntorch as snntorch,
+    spikingjelly as spikingjelly,
+    spyx as spyx,
+)

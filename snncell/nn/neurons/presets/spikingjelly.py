@@ -1,0 +1,176 @@
+"""SpikingJelly 2.0: its neurons, by its own parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from snncell.nn.neurons.base import Firing, Neuron
+from snncell.nn.neurons.constants import Membrane, preset
+from snncell.nn.neurons.current import CubaLIFNode
+from snncell.nn.neurons.exponential import EIFNode
+from snncell.nn.neurons.gated import CLIFNode, KLIFNode
+from snncell.nn.neurons.integrate import LeakyNode, LIFNode, ParametricLIFNode
+from snncell.nn.neurons.quadratic import AdaptiveQIFNode, QIFNode
+from snncell.nn.neurons.readout import LINode
+from snncell.nn.neurons.resonate import ResonateNode
+from snncell.nn.neurons.variants import ILIFNode
+from snncell.surrogate import Rect, Sigmoid
+
+
+def jelly(v_threshold: Any, v_reset: Any, surrogate_function: Any, detach_reset: bool) -> Firing:
+    """Fires at the threshold; v_reset None subtracts; Sigmoid(4) unless another surrogate is given."""
+    return {
+        "v_threshold": v_threshold,
+        "v_reset": 0.0 if v_reset is None else v_reset,
+        "reset": "subtract" if v_reset is None else "value",
+        "surrogate_function": surrogate_function or Sigmoid(4.0),
+        "detach_reset": detach_reset,
+        "compare": ">=",
+    }
+
+
+@preset("IFNode", "spikingjelly")
+def jelly_if(
+    v_threshold: Any = 1.0, v_reset: Any = 0.0, surrogate_function: Any = None, detach_reset: bool = False
+) -> Neuron:
+    """A spike is 1, whatever the threshold; so not this library's IFNode, whose spike is v_threshold."""
+    return LeakyNode(1.0, **jelly(v_threshold, v_reset, surrogate_function, detach_reset))
+
+
+@preset("LIFNode", "spikingjelly")
+def jelly_lif(
+    tau: Any = 2.0,
+    decay_input: bool = True,
+    v_threshold: Any = 1.0,
+    v_reset: Any = 0.0,
+    surrogate_function: Any = None,
+    detach_reset: bool = False,
+) -> Neuron:
+    """LIFNode."""
+    firing = jelly(v_threshold, v_reset, surrogate_function, detach_reset)
+    return LIFNode(tau, decay_input=decay_input, **firing)
+
+
+@preset("ParametricLIFNode", "spikingjelly")
+def jelly_plif(
+    init_tau: Any = 2.0,
+    decay_input: bool = True,
+    v_threshold: Any = 1.0,
+    v_reset: Any = 0.0,
+    surrogate_function: Any = None,
+    detach_reset: bool = False,
+) -> Neuron:
+    """ParametricLIFNode."""
+    firing = jelly(v_threshold, v_reset, surrogate_function, detach_reset)
+    return ParametricLIFNode(init_tau, decay_input, **firing)
+
+
+@preset("CubaLIFNode", "spikingjelly")
+def jelly_cuba(
+    c_decay: Any = 0.5,
+    v_decay: Any = 0.75,
+    v_threshold: Any = 0.5,
+    v_reset: Any = 0.0,
+    surrogate_function: Any = None,
+) -> Neuron:
+    """CUBALIFNode."""
+    return CubaLIFNode(c_decay, v_decay, **jelly(v_threshold, v_reset, surrogate_function or Rect(1.0), False))
+
+
+@preset("QIFNode", "spikingjelly")
+def jelly_qif(
+    tau: Any = 2.0,
+    v_c: Any = 0.8,
+    a0: Any = 1.0,
+    v_threshold: Any = 1.0,
+    v_rest: Any = 0.0,
+    v_reset: Any = -0.1,
+    surrogate_function: Any = None,
+    detach_reset: bool = False,
+) -> Neuron:
+    """QIFNode."""
+    return QIFNode(tau, v_c, a0, v_rest, **jelly(v_threshold, v_reset, surrogate_function, detach_reset))
+
+
+@preset("EIFNode", "spikingjelly")
+def jelly_eif(
+    tau: Any = 2.0,
+    delta_T: Any = 1.0,  # noqa: N803 (its name there)
+    theta_rh: Any = 0.8,
+    v_threshold: Any = 1.0,
+    v_rest: Any = 0.0,
+    v_reset: Any = -0.1,
+    surrogate_function: Any = None,
+    detach_reset: bool = False,
+) -> Neuron:
+    """EIFNode."""
+    return EIFNode(tau, delta_T, theta_rh, v_rest, **jelly(v_threshold, v_reset, surrogate_function, detach_reset))
+
+
+@preset("IzhikevichNode", "spikingjelly")
+@preset("AdaptiveQIFNode", "spikingjelly")
+def jelly_izhikevich(
+    tau: Any = 2.0,
+    v_c: Any = 0.8,
+    a0: Any = 1.0,
+    v_threshold: Any = 1.0,
+    v_reset: Any = 0.0,
+    v_rest: Any = -0.1,
+    tau_w: Any = 2.0,
+    a: Any = 0.0,
+    b: Any = 0.0,
+    surrogate_function: Any = None,
+    detach_reset: bool = False,
+) -> Neuron:
+    """IzhikevichNode, which has not the equations of 2003."""
+    firing = jelly(v_threshold, v_reset, surrogate_function, detach_reset)
+    return AdaptiveQIFNode(tau, tau_w, a, b, v_c, a0, v_rest, **firing)
+
+
+@preset("KLIFNode", "spikingjelly")
+def jelly_klif(
+    scale_reset: bool = False,
+    tau: Any = 2.0,
+    decay_input: bool = True,
+    v_threshold: Any = 1.0,
+    v_reset: Any = 0.0,
+    surrogate_function: Any = None,
+    detach_reset: bool = False,
+) -> Neuron:
+    """KLIFNode."""
+    firing = jelly(v_threshold, v_reset, surrogate_function, detach_reset)
+    return KLIFNode(tau, 1.0, scale_reset, decay_input, **firing)
+
+
+@preset("CLIFNode", "spikingjelly")
+def jelly_clif(tau: Any = 2.0, v_threshold: Any = 1.0, surrogate_function: Any = None) -> Neuron:
+    """ComplementaryLIFNode."""
+    return CLIFNode(tau, **jelly(v_threshold, None, surrogate_function or Rect(1.0), False))
+
+
+@preset("ILIFNode", "spikingjelly")
+def jelly_ilif(
+    tau: Any = 4.0 / 3.0, v_threshold: Any = 1.0, max_spike_count: int = 4, detach_reset: bool = False
+) -> Neuron:
+    """ILIFNode with MultiLevelSpikeCount(max_spike_count)."""
+    return ILIFNode(tau, max_spike_count, v_threshold=v_threshold, detach_reset=detach_reset)
+
+
+@preset("ResonateNode", "spikingjelly")
+def jelly_raf(
+    b: Any = -0.2,
+    omega: Any = 1.0,
+    dt: float = 1.0,
+    v_threshold: Any = 1.0,
+    v_reset: Any = 0.0,
+    surrogate_function: Any = None,
+    detach_reset: bool = False,
+) -> Neuron:
+    """RAFNode."""
+    return ResonateNode(b, omega, dt, **jelly(v_threshold, v_reset, surrogate_function, detach_reset))
+
+
+@preset("LINode", "spikingjelly")
+def jelly_li(tau: Any = 2.0) -> Membrane:
+    """NonSpikingLIFNode; what it decodes is `nn.Readout`."""
+    return LINode(tau)

@@ -1,0 +1,43 @@
+"""Spyx 1.0: its neurons, by its own parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from snncell.nn.neurons.adaptive import ALIFNode
+from snncell.nn.neurons.base import Firing, Neuron
+from snncell.nn.neurons.constants import Membrane, preset
+from snncell.nn.neurons.convert import euler_from_decay
+from snncell.nn.neurons.integrate import LeakyNode
+from snncell.nn.neurons.readout import LINode
+from snncell.surrogate import FastSigmoid
+
+
+def spyx_firing(threshold: Any, activation: Any) -> Firing:
+    """The spike comes in the step after the potential has crossed the threshold, and with it the reset."""
+    return {"v_threshold": threshold, "surrogate_function": activation or FastSigmoid(25.0), "delay": "spike"}
+
+
+@preset("IFNode", "spyx")
+def spyx_if(threshold: Any = 1.0, activation: Any = None) -> Neuron:
+    """IF; a spike is 1."""
+    return LeakyNode(1.0, **spyx_firing(threshold, activation))
+
+
+@preset("LIFNode", "spyx")
+@preset("LeakyNode", "spyx")
+def spyx_lif(beta: Any, threshold: Any = 1.0, activation: Any = None) -> Neuron:
+    """LIF."""
+    return LeakyNode(beta, **spyx_firing(threshold, activation))
+
+
+@preset("ALIFNode", "spyx")
+def spyx_alif(beta: Any, gamma: Any, threshold: Any = 1.0, activation: Any = None) -> Neuron:
+    """ALIF."""
+    return ALIFNode(beta, gamma, 1.0, 1.0 - gamma, "threshold", **spyx_firing(threshold, activation))
+
+
+@preset("LINode", "spyx")
+def spyx_li(beta: float = 0.8) -> Membrane:
+    """LI."""
+    return LINode(euler_from_decay(beta), decay_input=False)

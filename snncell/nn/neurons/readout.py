@@ -1,0 +1,144 @@
+"""Readouts: a membrane that does not spike, and what is made of a recording of it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from snncell import ops
+from snncell.cell import Cell
+from snncell.errors import ArgumentError, ShapeError
+from snncell.nn.neurons.constants import Membrane, check_tau, from_rest, one_of
+from snncell.tape.tensor import Tensor, beside
+
+DECODERS = ("last", "max", "mean", "sum", "exp", "first")
+
+
+class LINode(Membrane):
+    """A leaky integrator that does not spike: a readout of potentials.
+
+    v = v + (x - (v - v_rest)) / tau         with decay_input
+    v = v - (v - v_rest) / tau + x           without
+
+    Args:
+        tau: membrane time constant in steps, above 1.
+        decay_input: whether the input is divided by tau too.
+        v_rest: resting potential.
+        input_gain: what the input is multiplied by.
+        learnable: the names of the constants to be learned.
+
+    Inputs:
+        x, v: the input and the state, of one shape.
+
+    Returns:
+        (v, v).
+
+    Raises:
+        ArgumentError: for tau not above 1.
+
+    Source: Gerstner et al., Neuronal Dynamics, section 1.3; SpikingJelly, NonSpikingLIFNode.
+
+    Example:
+        >>> readout = nn.SequentialCell(nn.MultiStep(nn.LINode(tau=2.0)), nn.Readout("max"))
+        >>> print(readout(Tensor([[1.0], [0.0], [0.0]])))  # (T, N) -> (N)
+        [0.5]
+    """
+
+    tau: Any
+    v_rest: Any
+    input_gain: Any
+
+    def __init__(
+        self, tau: Any = 2.0, decay_input: bool = True, v_rest: Any = 0.0, input_gain: Any = 1.0, learnable: Any = ()
+    ) -> None:
+        super().__init__({"tau": check_tau(tau, "LINode"), "v_rest": v_rest, "input_gain": input_gain}, learnable)
+        self.decay_input = decay_input
+
+    def construct(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        x = x if not isinstance(self.input_gain, Tensor) and self.input_gain == 1.0 else x * self.input_gain
+        leak = from_rest(v, self.v_rest)
+        v = v + (x - leak) / self.tau if self.decay_input else v - leak / self.tau + x
+        return v, v
+
+    def init_state(self, x: Tensor) -> Tensor:
+        """The resting potential."""
+        return self.filled(x, self.v_rest)
+
+
+class Readout(Cell):
+    """One number for each output, from its recording over time: (T, B, ...) -> (B, ...).
+
+    "last"    v[T - 1]
+    "max"     max over t of v[t]
+    "mean"    1 / T sum over t of v[t]
+    "sum"     sum over t of v[t]; of spikes: their count
+    "exp"     1 / T sum over t of exp(-t / tau) v[t]: what comes early counts more
+    "first"   the step of the first spike, T - 1 if there is none; in the reverse, one unit more at that step makes it
+              one step earlier
+
+    Args:
+        how: which of them.
+        tau: of "exp", in steps; the number of steps if it is left out.
+
+    Inputs:
+        x: (T, B, ...), potentials, or spikes for "first".
+
+    Returns:
+        (B, ...).
+
+    Raises:
+        ArgumentError: for an unknown readout, or a tau that is not positive.
+        ShapeError: for an input without steps.
+
+    Source: SpikingJelly's decoders of non-spiking neurons; "exp": Nowotny, Turner, Knight, "Loss shaping enhances exact
+    gradient learning with EventProp in spiking neural networks", 2025; "first": snnTorch's temporal losses.
+
+    Example:
+        >>> print(nn.Readout("first")(Tensor([[0.0, 0.0], [1.0, 0.0], [1.0, 0.0]])))
+        [1. 2.]
+    """
+
+    def __init__(self, how: str = "last", tau: float | None = None) -> None:
+        super().__init__()
+        self.how = one_of(how, DECODERS, "Readout", "how")
+        if tau is not None and not 0 < tau < math.inf:
+            raise ArgumentError(f"Readout: tau is a positive number of steps, not {tau!r}.")
+        self.tau = tau
+        self.first = FirstSpike()
+
+    def construct(self, x: Tensor) -> Any:
+        if x.ndim == 0 or x.shape[0] == 0:
+            raise ShapeError(f"Readout: x is (T, B, ...) with at least one step, its shape is {x.shape}.")
+        if self.how == "last":
+            return x[-1]
+        if self.how == "first":
+            return self.first(x)
+        if self.how == "exp":
+            return ops.mean(x * over_time(np.exp(-np.arange(len(x)) / (self.tau or len(x))), x), 0)
+        return getattr(ops, self.how)(x, 0)
+
+    def extend_repr(self) -> str:
+        return f"{self.how!r}" + ("" if self.tau is None else f", tau={self.tau}")
+
+
+class FirstSpike(Cell):
+    """The step of the first spike along axis 0, or the last step; its derivative is -1 at that step, 0 elsewhere.
+
+    Source: snnTorch's temporal losses. A neuron that never fires gets its gradient at the last step.
+    """
+
+    def construct(self, x: Tensor) -> Tensor:
+        steps = len(x)
+        return ops.min(ops.where(x > 0, over_time(np.arange(steps), x), steps - 1.0), 0)
+
+    def bprop(self, x: Tensor, out: Tensor, dout: Tensor) -> tuple[Tensor]:
+        here = ops.equal(over_time(np.arange(len(x)), x), out)
+        return (-dout * here.astype(dout.dtype),)
+
+
+def over_time(values: Any, x: Tensor) -> Tensor:
+    """One number for each step, where x (T, ...) is, and in a shape that broadcasts to it."""
+    with beside(x):
+        return Tensor(values.reshape(-1, *(1,) * (x.ndim - 1)), x.dtype)

@@ -1,0 +1,157 @@
+"""Leaky neurons that give several spikes in a step, or whole numbers, or none for a while after a spike."""
+
+from __future__ import annotations
+
+from typing import Any, Unpack
+
+from snncell import ops
+from snncell.errors import ArgumentError
+from snncell.nn.neurons.base import Firing
+from snncell.nn.neurons.constants import positive
+from snncell.nn.neurons.counting import Rounding
+from snncell.nn.neurons.integrate import EulerLeak, LeakyNode
+from snncell.tape.tensor import Tensor
+
+
+class MultiSpikeLIFNode(LeakyNode):
+    """A leaky neuron that gives as many spikes in a step as thresholds fit into its potential.
+
+    h = beta v + x
+    s = floor(h / v_threshold), at least 0 and at most max_spikes
+    v = h - s v_threshold                    reset="subtract"; the others where s > 0
+
+    In the reverse, s has the derivative of one spike at the first threshold. Any `Neuron` counts so with its option
+    max_spikes.
+
+    Args:
+        beta: what a step keeps of the potential, from 0 to 1.
+        options: max_spikes (None, which is any number), compare (">="), v_threshold, reset, surrogate_function and the
+            others of every `Neuron`.
+
+    Inputs:
+        x, v: the input and the state, of one shape.
+
+    Returns:
+        (s, v).
+
+    Raises:
+        ArgumentError: for beta outside [0, 1], or max_spikes below 1.
+
+    Source: Weidel, Sheik, "WaveSense: Efficient Temporal Convolutions with Spiking Neural Networks", 2021; sinabs, LIF.
+
+    Example:
+        >>> spike, v = nn.MultiSpikeLIFNode(beta=0.5)(Tensor([2.5]), Tensor([0.0]))
+        >>> print(spike, v)
+        [2.] [0.5]
+    """
+
+    def __init__(self, beta: Any = 0.9, **options: Unpack[Firing]) -> None:
+        given: Firing = {"compare": ">=", "max_spikes": None, **options}
+        super().__init__(beta, **given)
+
+
+class ILIFNode(EulerLeak):
+    """Integer leaky integrate and fire: whole numbers of spikes in training, which unfold into spikes on a chip.
+
+    h = v - (v - v_rest) / tau + x           as `LIFNode` without decay_input
+    s = round(clip(h / v_threshold, 0, D)),  ds/dh = 1 / v_threshold where 0 <= h / v_threshold <= D, else 0
+    v = h - s v_threshold                    reset="subtract"; the others where s > 0
+
+    Args:
+        tau: membrane time constant in steps, above 1; 4 / 3 keeps a quarter, as in the paper.
+        most: D, the largest number in a step.
+        v_rest: resting potential; v_reset if it is left out.
+        options: v_threshold, reset and the others of every `Neuron`, without surrogate_function, compare and delay.
+
+    Inputs:
+        x, v: the input and the state, of one shape.
+
+    Returns:
+        (s, v).
+
+    Raises:
+        ArgumentError: for tau not above 1, or a largest number below 1.
+
+    Source: Luo et al., "Integer-Valued Training and Spike-Driven Inference Spiking Neural Network for High-Performance
+    and Energy-Efficient Object Detection", ECCV 2024; SpikingJelly, ILIFNode.
+
+    Example:
+        >>> spike, v = nn.ILIFNode()(Tensor([2.6, 9.0]), Tensor([0.0, 0.0]))
+        >>> print(spike)
+        [3. 4.]
+    """
+
+    delays = (None,)
+
+    def __init__(self, tau: Any = 4.0 / 3.0, most: int = 4, v_rest: Any = None, **options: Unpack[Firing]) -> None:
+        if isinstance(most, bool) or not isinstance(most, int) or most < 1:
+            raise ArgumentError(f"ILIFNode: most is a whole number from 1 on, not {most!r}.")
+        super().__init__(tau, False, v_rest, **options)
+        self.max_spikes = most
+        self.surrogate_function = Rounding(most)
+
+    def spikes(self, h: Any, threshold: Any = None) -> Any:
+        """The whole number of thresholds nearest to the potential."""
+        return self.surrogate_function(h / (self.v_threshold if threshold is None else threshold))
+
+    def construct(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        return self.fired(self.charge(x, v), None)
+
+
+class RefractoryLIFNode(EulerLeak):
+    """A leaky neuron that rests for some steps after a spike.
+
+    free = 1 where rho <= 0, else 0
+    h = v + free (u - v),  u = the charged potential of `LIFNode`
+    s = free surrogate(h - v_threshold)
+    v = the reset of h, as for every `Neuron`
+    rho = refractory after a spike, else max(0, rho - 1)
+
+    While it rests, the potential stays where the reset put it, and inputs are lost. The counter has no gradient.
+
+    Args:
+        tau: membrane time constant in steps, above 1.
+        refractory: how many steps it rests.
+        decay_input, v_rest and options: as for `LIFNode`, by keyword.
+
+    Inputs:
+        x, v, rho: the input, the potential and the steps still to rest, of one shape.
+
+    Returns:
+        (s, v, rho).
+
+    Raises:
+        ArgumentError: for tau not above 1, or a refractory period that is not positive.
+
+    Source: Gerstner et al., Neuronal Dynamics, section 1.3.3; Norse, LIFRefrac.
+
+    Example:
+        >>> node = nn.RefractoryLIFNode(tau=2.0, refractory=2)
+        >>> print(nn.MultiStep(node)(ops.ones((6, 1)) * 4.0)[:, 0])
+        [1. 0. 0. 1. 0. 0.]
+    """
+
+    refractory: Any
+    delays = (None,)
+
+    def __init__(
+        self,
+        tau: Any = 2.0,
+        refractory: float = 2.0,
+        decay_input: bool = True,
+        v_rest: Any = None,
+        **options: Unpack[Firing],
+    ) -> None:
+        super().__init__(tau, decay_input, v_rest, **options)
+        self.refractory = positive(refractory, "RefractoryLIFNode", "refractory")
+
+    def construct(self, x: Tensor, v: Tensor, rho: Tensor) -> tuple[Tensor, ...]:
+        free = (rho <= 0.0).astype(v.dtype)
+        h = v + free * (self.charge(x, v) - v)
+        s = free * self.spikes(h)
+        rho = ops.where(s > 0.5, self.refractory, ops.maximum(rho - 1.0, 0.0)).astype(rho.dtype)
+        return s, self.after_reset(h, s), ops.stop_gradient(rho)
+
+    def init_state(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """v_reset, and nothing to rest from."""
+        return self.filled(x, self.v_reset), self.filled(x, 0.0)

@@ -1,0 +1,270 @@
+"""Options of neurons, conversions of time constants, readouts, PSN: values, gradients, and what is refused."""
+
+import math
+
+import numpy as np
+import pytest
+from neuron_table import NEURONS
+
+from snncell import Tensor, nn, ops, surrogate, testing
+from snncell.errors import ArgumentError, ShapeError
+from snncell.nn.neurons.counting import Counting, Rounding
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: nn.LIFNode(reset="hard"), 'LIFNode: reset is "subtract", "zero", "value" or None, not \'hard\''),
+        (lambda: nn.IzhikevichNode(reset="zero"), "IzhikevichNode: reset is \"value\", not 'zero'"),
+        (lambda: nn.LIFNode(compare="=="), 'LIFNode: compare is ">" or ">=", not \'==\''),
+        (lambda: nn.LIFNode(delay="late"), 'LIFNode: delay is None, "reset", "reset\\+input" or "spike", not \'late\''),
+        (lambda: nn.ALIFNode(delay="reset"), "ALIFNode: delay is None or \"spike\", not 'reset'"),
+        (lambda: nn.LIFNode(v_threshold=0.0), "LIFNode: v_threshold is positive .*, not 0.0"),
+        (lambda: nn.IFNode(-1.0), "IFNode: v_threshold is positive .*, not -1.0"),
+        (lambda: nn.LIFNode(v_threshold=[1.0, -1.0]), "LIFNode: v_threshold is positive"),
+        (lambda: nn.LIFNode(v_threshold=0.0, v_reset=0.5, reset="value"), "v_threshold is above v_reset, which is 0.5"),
+        (lambda: nn.LIFNode(v_threshold="1"), "LIFNode: v_threshold is a number, a Tensor or a Parameter, not '1'"),
+        (lambda: nn.LIFNode(True), "LIFNode: tau is a number, a Tensor or a Parameter, not True"),
+        (lambda: nn.LIFNode(surrogate_function=surrogate.ATan), "LIFNode: surrogate_function is a spike function, an"),
+        (lambda: nn.LIFNode(max_spikes=0), "LIFNode: max_spikes is a number from 1 on, or None for any number, not 0"),
+        (lambda: nn.LIFNode(learnable="beta"), "LIFNode: no constant 'beta' to learn; there are tau, v_rest, v_thresh"),
+        (lambda: nn.LIFNode(np.array([2.0, 1.0])), "LIFNode: tau is a number of steps above 1"),
+        (lambda: nn.ParametricLIFNode(1.0), "ParametricLIFNode: tau is a number of steps above 1 .*nn.steps_from_sec"),
+        (lambda: nn.KLIFNode(0.5), "KLIFNode: tau is a number of steps above 1"),
+        (lambda: nn.KLIFNode(k=-1.0), "KLIFNode: k is positive, not -1.0"),
+        (lambda: nn.LINode(1.0), "LINode: tau is a number of steps above 1"),
+        (lambda: nn.AdExNode(tau_w=1.0), "AdExNode: tau_w is a number of steps above 1"),
+        (lambda: nn.EIFNode(delta_t=0.0), "EIFNode: delta_t is positive, not 0.0"),
+        (lambda: nn.QIFNode(a0=-1.0), "QIFNode: a0 is positive, not -1.0"),
+        (lambda: nn.LeakyNode(1.1), "LeakyNode: beta is what a step keeps, from 0 to 1 .*nn.decay_from_tau.*, not 1.1"),
+        (lambda: nn.CubaLIFNode(alpha=-0.1), "CubaLIFNode: alpha is what a step keeps, from 0 to 1"),
+        (lambda: nn.CubaLIFNode(order="read"), 'CubaLIFNode: order is "decay jump read", "jump read decay", '),
+        (lambda: nn.AlphaNode(0.8, 0.9), "AlphaNode: 0 < beta < alpha < 1, but alpha is 0.8 and beta 0.9"),
+        (lambda: nn.ALIFNode(subtracts="all"), 'ALIFNode: subtracts is "v_threshold" or "threshold", not \'all\''),
+        (lambda: nn.GLIFNode(tau=1.0), "GLIFNode: tau is the sigmoid of a Parameter, between 0 and 1, not 1.0"),
+        (lambda: nn.ResonateNode(b=0.1), "ResonateNode: b is negative, not 0.1"),
+        (lambda: nn.ResonateNode(dt=0.0), "ResonateNode: dt is positive, not 0.0"),
+        (lambda: nn.ILIFNode(most=0), "ILIFNode: most is a whole number from 1 on, not 0"),
+        (lambda: nn.RefractoryLIFNode(refractory=0.0), "RefractoryLIFNode: refractory is positive, not 0.0"),
+        (lambda: nn.IzhikevichNode(substeps=0), "IzhikevichNode: substeps is a number from 1 on, not 0"),
+        (lambda: nn.IzhikevichNode.named("PS"), "no kind 'PS'; there are RS, IB, CH, FS, TC, RZ, LTS"),
+        (lambda: nn.PSN(0), "PSN: steps is a whole number from 1 on, not 0"),
+        (lambda: nn.PSN(4, order=1.5), "PSN: order is a whole number from 1 on, not 1.5"),
+        (
+            lambda: nn.Readout("median"),
+            'Readout: how is "last", "max", "mean", "sum", "exp" or "first", not',
+        ),
+        (lambda: nn.Readout("exp", tau=0.0), "Readout: tau is a positive number of steps, not 0.0"),
+        (
+            lambda: nn.steps_from_seconds(0.001, 0.001),
+            "tau is above dt, which is 0.001 s, not 0.001; take a",
+        ),
+        (lambda: nn.steps_from_seconds(0.1, 0.0), "dt is a positive number of seconds, not 0.0"),
+        (lambda: nn.decay_from_tau(-1.0), "decay_from_tau: tau is positive, not -1.0"),
+        (lambda: nn.tau_from_decay(1.0), "tau_from_decay: decay is what a step keeps, between 0 and 1, not 1.0"),
+        (lambda: nn.decay_from_euler(1.0), "decay_from_euler: tau is a number of steps above 1, not 1.0"),
+        (lambda: nn.euler_from_decay(0.0), "euler_from_decay: decay is what a step keeps, between 0 and 1, not 0.0"),
+        (lambda: nn.decay_from_rate(2000.0, 0.001), "decay_from_rate: dt tau_inv is above 0 and at most 1, not 2.0"),
+        (lambda: nn.decay_from_lava(5000), "decay_from_lava: decay is an integer from 0 to 4096, not 5000"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(make, message):
+    with pytest.raises(ArgumentError, match=message):
+        make()
+
+
+def test_a_threshold_in_millivolts_is_allowed_where_a_reset_goes_below_it():
+    assert nn.EIFNode(theta_rh=-50.0, v_rest=-70.0, v_threshold=-40.0, v_reset=-70.0).v_threshold == -40.0
+
+
+@pytest.mark.parametrize("name", NEURONS)
+def test_what_a_neuron_prints_names_its_constants(name):
+    entry = NEURONS[name]
+    text = repr(entry.make(entry.resets[0]))
+    assert text.startswith(entry.kind.__name__)
+    if entry.kind not in (nn.GLIFNode, nn.ParametricLIFNode, nn.KLIFNode):
+        numbers = [key for key, value in entry.constants.items() if isinstance(value, float)]
+        assert all(f"{key}=" in text for key in numbers if key not in ("dt", "refractory"))
+
+
+# --- constants --------------------------------------------------------------------------------------------------------
+
+
+def test_constants_for_each_neuron_are_those_of_each_neuron():
+    x = np.random.default_rng(0).uniform(0.0, 1.5, (9, 2, 3))
+    betas, thresholds = [0.3, 0.6, 0.9], [0.5, 1.0, 1.5]
+    together = nn.LeakyNode(betas, v_threshold=thresholds, surrogate_function=surrogate.ATan())
+    states = ops.zeros((2, 3), "float64")
+    for n in range(3):
+        beta, threshold = float(np.float32(betas[n])), thresholds[n]
+        alone = nn.LeakyNode(beta, v_threshold=threshold, surrogate_function=surrogate.ATan())
+        v, w = states, states[:, n]
+        for t in range(9):
+            s, v = together(Tensor(x[t]), v)
+            spike, w = alone(Tensor(x[t, :, n]), w)
+            np.testing.assert_array_equal(s.asnumpy()[:, n], spike.asnumpy())
+
+
+def test_a_learned_decay_stays_within_its_bounds():
+    node = nn.LeakyNode(0.9, learnable=("beta", "v_threshold"), surrogate_function=surrogate.ATan())
+    assert [p.name for p in node.trainable_params()] == ["beta", "v_threshold"]
+    node.beta.set_data(Tensor(1.5, "float32"))
+    assert node(Tensor([0.0]), Tensor([0.5]))[1].item() == 0.5
+
+
+def test_parametric_lif_learns_tau_through_a_sigmoid():
+    node = nn.ParametricLIFNode(tau=4.0)
+    assert node.tau().item() == pytest.approx(4.0) and node.w.item() == pytest.approx(-math.log(3.0))
+    assert nn.ParametricLIFNode(tau=np.array([2.0, 3.0])).w.shape == (2,)
+
+
+def test_glif_s_gates_are_learned():
+    node = nn.GLIFNode()
+    names = {"alpha", "beta", "gamma", "tau", "v_threshold", "linear_decay", "v_subreset", "conduct"}
+    assert {p.name for p in node.trainable_params()} == names
+    x = Tensor(np.random.default_rng(0).uniform(0.0, 1.0, (5, 4)).astype(np.float32))
+
+    def total():
+        s, v = ops.zeros((4,)), ops.zeros((4,))
+        for t in range(5):
+            _, v, s = node(x[t], v, s)
+        return v.sum() + s.sum()
+
+    with surrogate.smooth():
+        assert all(g.item() != 0.0 for g in ops.grad(total, None, tuple(node.trainable_params()))())
+
+
+# --- conversions ------------------------------------------------------------------------------------------------------
+
+
+def test_conversions_undo_each_other():
+    for tau in (1.5, 3.0, 20.0):
+        assert nn.tau_from_decay(nn.decay_from_tau(tau, dt=0.5), dt=0.5) == pytest.approx(tau)
+        assert nn.euler_from_decay(nn.decay_from_euler(tau)) == pytest.approx(tau)
+        assert nn.decay_from_rate(1.0 / tau, dt=1.0) == pytest.approx(nn.decay_from_euler(tau))
+    assert nn.decay_from_euler(nn.steps_from_seconds(0.02, 0.001)) == pytest.approx(nn.decay_from_rate(50.0, 0.001))
+    assert nn.decay_from_tau(0.01, 0.001) == math.exp(-0.1) and nn.decay_from_lava(2048) == 0.5
+
+
+# --- Izhikevich -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["RS", "IB", "CH", "FS", "TC", "RZ", "LTS"])
+def test_each_kind_of_cell_is_the_paper_s(kind):
+    """10 for 200 ms after 20 of rest, by the paper's program as it is printed: the reset before the step."""
+    a, b, c, d = {
+        "RS": (0.02, 0.2, -65, 8),
+        "IB": (0.02, 0.2, -55, 4),
+        "CH": (0.02, 0.2, -50, 2),
+        "FS": (0.1, 0.2, -65, 2),
+        "TC": (0.02, 0.25, -65, 0.05),
+        "RZ": (0.1, 0.26, -65, 2),
+        "LTS": (0.02, 0.25, -65, 2),
+    }[kind]
+    current = np.where(np.arange(220) < 20, 0.0, 10.0)
+    v, u, times = -65.0, -65.0 * b, []
+    for t in range(221):
+        if v >= 30.0:
+            times.append(t - 1)
+            v, u = c, u + d
+        if t < 220:
+            for _ in range(2):
+                v = v + 0.5 * (0.04 * v * v + 5 * v + 140 - u + current[t])
+            u = u + a * (b * v - u)
+    node = nn.IzhikevichNode.named(kind)
+    v, u = node.init_state(ops.zeros((1,), "float64"))
+    found = []
+    for t in range(220):
+        s, v, u = node(Tensor([current[t]], "float64"), v, u)
+        found += [t] * int(s.item())
+    assert found == times and len(times) >= 4
+
+
+# --- spike functions --------------------------------------------------------------------------------------------------
+
+
+def test_the_reverses_of_counting_are_those_of_their_primitives():
+    x = Tensor(np.linspace(-2.0, 5.0, 29) + 0.013)
+    testing.check_bprop(Counting(surrogate.ATan()), x)
+    testing.check_bprop(Rounding(3), x)
+    found = ops.grad(Rounding(3))(Tensor(np.array([-0.1, 0.0, 1.5, 3.0, 3.1]))).asnumpy()
+    assert found.tolist() == [0.0, 1.0, 1.0, 1.0, 0.0]
+
+
+def test_rounding_is_to_the_nearest_and_halves_to_even():
+    x = Tensor(np.array([-1.0, 0.49, 0.5, 1.5, 2.5, 2.51, 9.0]))
+    assert Rounding(3)(x).asnumpy().tolist() == [0.0, 0.0, 0.0, 2.0, 2.0, 3.0, 3.0]
+
+
+# --- readouts ---------------------------------------------------------------------------------------------------------
+
+RECORDING = np.random.default_rng(4).normal(0.0, 1.0, (5, 2, 3))
+READOUTS = {
+    "last": lambda x: x[4],
+    "max": lambda x: x.max(0),
+    "mean": lambda x: x.sum(0) / 5.0,
+    "sum": lambda x: x[0] + x[1] + x[2] + x[3] + x[4],
+    "exp": lambda x: sum(math.exp(-t / 5.0) * x[t] for t in range(5)) / 5.0,
+}
+
+
+@pytest.mark.parametrize("how", READOUTS)
+def test_readouts(how):
+    readout = nn.Readout(how)
+    np.testing.assert_allclose(readout(Tensor(RECORDING)).asnumpy(), READOUTS[how](RECORDING), rtol=1e-12)
+    testing.check_grads(readout, Tensor(RECORDING))
+
+
+def test_an_exponential_readout_with_its_own_time_constant():
+    expected = sum(math.exp(-t / 2.0) * RECORDING[t] for t in range(5)) / 5.0
+    np.testing.assert_allclose(nn.Readout("exp", tau=2.0)(Tensor(RECORDING)).asnumpy(), expected, rtol=1e-12)
+
+
+def test_the_first_spike_and_its_gradient():
+    spikes = np.array([[0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0], [0, 0, 0]], np.float32)
+    readout = nn.Readout("first")
+    assert readout(Tensor(spikes)).asnumpy().tolist() == [1.0, 2.0, 4.0]
+    found = ops.grad(lambda x: (readout(x) * Tensor([1.0, 2.0, 3.0])).sum())(Tensor(spikes)).asnumpy()
+    expected = np.zeros((5, 3))
+    expected[1, 0], expected[2, 1], expected[4, 2] = -1.0, -2.0, -3.0  # the silent one at the last step
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_a_readout_of_nothing_is_refused():
+    with pytest.raises(ShapeError, match=r"Readout: x is \(T, B, ...\) with at least one step, its shape is \(0, 2\)"):
+        nn.Readout()(ops.zeros((0, 2)))
+
+
+# --- PSN --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", [None, 1, 3])
+def test_psn_equals_its_sum(order):
+    x = np.random.default_rng(0).normal(1.0, 2.0, (5, 2, 3)).astype(np.float32)
+    layer = nn.PSN(5, order)
+    weight, bias = layer.weight.asnumpy(), layer.bias.asnumpy()
+    assert np.abs(weight).max() <= 1 / math.sqrt(5) and (bias == -1.0).all()
+    expected = np.zeros_like(x)
+    for t in range(5):
+        h = np.full((2, 3), bias[t, 0], np.float64)
+        for u in range(5):
+            if order is None or t - order < u <= t:
+                h += weight[t, u] * x[u]
+        expected[t] = h > 0
+    np.testing.assert_array_equal(layer(Tensor(x)).asnumpy(), expected)
+
+
+def test_psn_of_an_order_is_causal_and_its_gradient_is_true():
+    layer = nn.PSN(4, order=2)
+    x = Tensor(np.random.default_rng(1).normal(0.0, 1.0, (4, 3)))
+    with surrogate.smooth():
+        testing.check_grads(layer, x, order=2)
+        found = ops.grad(lambda x: layer(x)[1].sum())(x).asnumpy()
+    assert found[:2].all() and not found[2:].any()
+
+
+def test_psn_names_the_number_of_steps():
+    with pytest.raises(ShapeError, match=r"PSN: x is \(4, B, ...\) as steps=4, but its shape is \(5, 2\)"):
+        nn.PSN(4)(ops.ones((5, 2)))
