@@ -1,6 +1,7 @@
 """Cells: layers, neurons, containers, losses, optimisers.
 
-neurons      IFNode, LIFNode; MultiStep runs a neuron over time, Recurrent feeds its output back; relusigmoid
+neurons      IFNode, LIFNode; MultiStep runs a neuron over time, Recurrent feeds its output back; relusigmoid;
+             EventPropLIF, a layer from spike times to spike times
 containers   Cell, SequentialCell, CellList, TimeDistributed
 layers       Dense, Conv1d, Conv2d, Conv2dTranspose, MaxPool2d, AvgPool2d, Flatten, Embedding, Dropout, Dropout2d,
              BatchNorm1d, BatchNorm2d, LayerNorm, Threshold
@@ -29,6 +30,7 @@ from snncell.nn.container import (
     TimeDistributed as TimeDistributed,
 )
 from snncell.nn.conv import Conv1d as Conv1d, Conv2d as Conv2d, Conv2dTranspose as Conv2dTranspose
+from snncell.nn.eventprop import EventPropLIF as EventPropLIF
 from snncell.nn.layer import (
     AvgPool2d as AvgPool2d,
     Dense as Dense,

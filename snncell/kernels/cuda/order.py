@@ -1,4 +1,4 @@
-"""The order of the elements of each row: their bits as integers that are ordered as the elements are, sorted by network.
+"""The order of the elements of each row: their bits as integers ordered as the elements are, sorted by a network.
 
 A key has the number of its row above 32 bits of the element, so that all rows are sorted at once; elements of 64 bits
 are sorted by their lower half, then, which keeps the order of equals, by their upper half.
