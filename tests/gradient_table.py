@@ -247,6 +247,16 @@ for name in ("argmax", "argmin"):
         order=0,
         case="axis",
     )
+for axis in (0, -1):
+    row("sort", lambda x, a=axis: ops.sort(x, a), KINKED, torch=lambda t, x, a=axis: x.sort(a)[0], case=f"axis={axis}")
+    row(
+        "argsort",
+        lambda x, a=axis: ops.argsort(x, a),
+        KINKED,
+        torch=lambda t, x, a=axis: x.argsort(dim=a),
+        order=0,
+        case=f"axis={axis}",
+    )
 for name in ("any", "all"):
     row(name, lambda x, f=name: getattr(ops, f)(x > 1, axis=0), KINKED, order=0)
     TABLE[-1] = TABLE[-1]._replace(torch=lambda t, x, f=name: getattr(t, f)(x > 1, 0))

@@ -96,6 +96,30 @@ def test_argmax_of_all():
     assert ops.argmax(Tensor(X)).dtype == ms.int64
 
 
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int16", "int64", "float16", "float32", "float64"])
+def test_sorting_is_numpys_and_keeps_the_order_of_equals(dtype):
+    x = (COUNTS - 2 * (dtype != "uint8")).astype(dtype)
+    for axis in (0, 1, -1):
+        same(ops.argsort(Tensor(x), axis), np.argsort(x, axis, kind="stable"))
+        same(Tensor(x).sort(axis), np.sort(x, axis))
+    assert ops.argsort(Tensor(x)).dtype == ms.int64
+    assert ops.sort(Tensor(x)).dtype == x.dtype
+
+
+def test_what_is_no_number_is_sorted_to_the_end():
+    x = np.array([np.nan, 0.0, np.inf, -0.0, -np.inf, np.nan, -1.0], np.float32)
+    same(Tensor(x).argsort(), [4, 6, 1, 3, 2, 0, 5])
+    same(ops.sort(Tensor(x)), np.sort(x))
+    same(ops.sort(Tensor(np.zeros((2, 0)))), np.zeros((2, 0)))
+
+
+def test_the_gradient_of_sort_goes_back_where_the_elements_came_from():
+    x = Tensor([[3.0, 1.0, 1.0], [0.0, -1.0, 5.0]])
+    weights = Tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    same(ms.grad(lambda v: (ops.sort(v) * weights).sum())(x), [[3, 1, 2], [5, 4, 6]])
+    same(ms.grad(lambda v: (v.sort(0) * weights).sum())(x), [[4, 5, 3], [1, 2, 6]])
+
+
 def test_variance_with_and_without_bessels_correction():
     close(ops.var(Tensor(X), 1, 1), np.var(X, 1, ddof=1))
     close(ops.std(Tensor(X), 1, 1), np.std(X, 1, ddof=1))

@@ -63,6 +63,8 @@ SHAPES: list[tuple[Any, str]] = [
     (lambda: ops.log_softmax(X, 2), r"log_softmax: axis 2 of a Tensor with 2 axes"),
     (lambda: ops.logsumexp(X, 5), r"logsumexp: axis 5 of a Tensor with 2 axes"),
     (lambda: ops.cumsum(X, 2), r"cumsum: axis 2 of a Tensor with 2 axes"),
+    (lambda: ops.sort(X, 2), r"sort: axis 2 of a Tensor with 2 axes"),
+    (lambda: ops.argsort(Tensor(1.0)), r"argsort: axis -1 of a Tensor with 0 axes"),
     (lambda: ops.argmax(X, 2), r"argmax: axis 2 of a Tensor with 2 axes"),
     (lambda: ops.max(ones(0, 3), 0), r"max: there is nothing along axis 0 of a Tensor of shape \(0, 3\)"),
     (lambda: ops.gather(X, N, 2), r"gather: axis 2 of a Tensor with 2 axes"),
@@ -102,6 +104,7 @@ DTYPES: list[tuple[Any, str]] = [
     (lambda: ops.one_hot(X, 3), r"one_hot: takes integers, not Float32.*astype"),
     (lambda: Tensor([True]) - Tensor([True]), r"sub: takes numbers, not booleans.*astype"),
     (lambda: X & X, "bitwise_and: takes integers or booleans"),
+    (lambda: ops.sort(Tensor([1j])), r"sort: complex numbers have no order. Sort ops.real\(x\), ops.imag"),
     (lambda: [1, 2][Tensor(1.0)], r"A Tensor of dtype Float32 is no index"),
 ]
 

@@ -11,6 +11,7 @@ layers       Dense, Conv1d, Conv2d, Conv2dTranspose, MaxPool2d, AvgPool2d, SumPo
              of sequences: ThresholdBatchNorm (tdBN), BatchNormThroughTime (BNTT), TimeFixedDropout, TimeFixedDropout2d,
              AxonalDelay, SynapseFilter
              of spikes: SEWBlock, WinnerTakeAll
+             of spike times: EventPropLIF
 activations  ReLU, ReLU6, LeakyReLU, GELU, Sigmoid, Tanh, Softmax, LogSoftmax, Softplus
 losses       MSELoss, L1Loss, CrossEntropyLoss
              of spikes: CERateLoss, CECountLoss, CEMaxMembraneLoss, TETLoss, MSERateLoss, MSECountLoss,
@@ -41,6 +42,7 @@ from snncell.nn.container import (
     TimeDistributed as TimeDistributed,
 )
 from snncell.nn.conv import Conv1d as Conv1d, Conv2d as Conv2d, Conv2dTranspose as Conv2dTranspose
+from snncell.nn.eventprop import EventPropLIF as EventPropLIF
 from snncell.nn.layer import (
     AvgPool2d as AvgPool2d,
     Dense as Dense,

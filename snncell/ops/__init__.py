@@ -228,6 +228,10 @@ from snncell.ops.shape import (
     transpose as transpose,
     unstack as unstack,
 )
+from snncell.ops.sorting import (
+    argsort as argsort,
+    sort as sort,
+)
 from snncell.tape.grad_operation import GradOperation as GradOperation
 from snncell.tape.transforms import (
     grad as grad,

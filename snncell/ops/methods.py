@@ -6,7 +6,18 @@ import functools
 from typing import Any
 
 from snncell.errors import DTypeError
-from snncell.ops import activation, base, device, elementwise as el, indexing, linalg, logic, reduce, shape as sh
+from snncell.ops import (
+    activation,
+    base,
+    device,
+    elementwise as el,
+    indexing,
+    linalg,
+    logic,
+    reduce,
+    shape as sh,
+    sorting,
+)
 from snncell.tape import structure
 from snncell.tape.state import STATE
 from snncell.tape.tensor import Tensor
@@ -47,7 +58,7 @@ def _hang_in() -> None:
     setattr(Tensor, "__array_ufunc__", _array_ufunc)
     setattr(Tensor, "__array_function__", _array_function)
     setattr(Tensor, "T", property(sh.transpose, doc="The axes in reverse order."))
-    for module in (el, activation, logic, reduce, sh, indexing):
+    for module in (el, activation, logic, reduce, sh, indexing, sorting):
         for name in _METHODS[module.__name__.rpartition(".")[2]].split():
             setattr(Tensor, name, _method(getattr(module, name)))
     for name, function in {"astype": base.astype, "matmul": linalg.matmul, "to": device.to}.items():
@@ -111,6 +122,7 @@ _METHODS = {
     "reduce": "sum mean max min prod var std argmax argmin any all cumsum logsumexp softmax log_softmax",
     "shape": "reshape transpose swapaxes expand_dims squeeze broadcast_to flip split tile unstack",
     "indexing": "gather",
+    "sorting": "sort argsort",
 }
 
 _hang_in()

@@ -119,6 +119,7 @@ SPOTTED = LONG.copy()
 SPOTTED[0, [140, 200], 0] = np.nan
 COMPLEX = rng.standard_normal((3, 4)) + 1j * rng.standard_normal((3, 4))
 PLACES = rng.integers(-7, 7, (5, 4))
+UNORDERED = np.array([2, np.nan, -0.0, 5, np.inf, 0, -1, -np.inf, -0.0, np.nan, -1, 6e-8, -6e-8, np.inf, 60000, 2])
 CASES: dict[str, tuple[Callable[..., Any], Arrays, float]] = {
     "long running sums": (lambda x: ops.cumsum(x, 1), [LONG], 1e-12),
     "long running sums of integers": (lambda x: ops.cumsum(x, 0), [np.arange(300)], 0),
@@ -128,6 +129,29 @@ CASES: dict[str, tuple[Callable[..., Any], Arrays, float]] = {
     "the first of equals": (lambda x: (ops.argmax(x, 1), ops.argmin(x), ops.argmin(x, 0)), [TIES], 0),
     "the first NaN": (lambda x: (ops.argmax(x, 1), ops.argmin(x), ops.argmin(x, 1)), [SPOTTED], 0),
     "the first true one": (lambda x: ops.argmax(x > 1.0, 1), [LONG], 0),
+    "the order of equals": (lambda x: (ops.argsort(x, 1), ops.argsort(x, 0), ops.sort(x)), [TIES], 0),
+    "the order of one": (lambda x: (ops.argsort(x), ops.sort(x)), [np.ones(1, np.float32)], 0),
+    "the order of nothing": (lambda x: (ops.argsort(x), ops.sort(x, 0)), [np.ones((2, 0))], 0),
+    "the order of truths": (lambda x: (ops.argsort(x > 0.0, 1), ops.sort(x > 0.0, 1)), [LONG], 0),
+    **{
+        f"the order of {kind}": (
+            lambda x: (ops.argsort(x), ops.sort(x), ops.sort(x, 0)),
+            [np.stack([UNORDERED, UNORDERED[::-1], UNORDERED]).astype(kind)],
+            0,
+        )
+        for kind in ("float16", "float32", "float64")
+    },
+    **{
+        f"the order of {kind}": (
+            lambda x: (ops.argsort(x), ops.sort(x), ops.argsort(x, 0)),
+            [rng.integers(np.iinfo(kind).min, np.iinfo(kind).max, (3, 37), kind, True)],
+            0,
+        )
+        for kind in ("uint8", "int8", "int16", "int32", "int64")
+    },
+    "the order of int64 that differ little": (lambda x: ops.argsort(x), [2**40 + rng.integers(-3, 3, (3, 37))], 0),
+    "the order of float64 that differ little": (lambda x: ops.argsort(x), [1.0 + 1e-15 * TIES[0].T], 0),
+    "the gradient of an order": (lambda x: ms.grad(lambda v: (ops.sort(v, 1) * v).sum())(x), [SPOTTED[1:]], 1e-12),
     "a NaN in a window": (lambda x: ops.max_pool1d(x, 3, 2), [SPOTTED.swapaxes(1, 2)], 0),
     "one hot in front": (lambda i: ops.one_hot(i, 5, 2.0, -1.0, axis=0), [np.array([[1, 0], [4, 3]])], 0),
     "one hot of one": (lambda i: ops.one_hot(i, 3), [np.array(2)], 0),

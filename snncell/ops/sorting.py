@@ -1,0 +1,99 @@
+"""Sorting along an axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from snncell.errors import DTypeError
+from snncell.kernels.cuda import order as rows
+from snncell.ops.base import as_axis, as_tensor, primitive
+from snncell.ops.shape import swapaxes
+from snncell.tape.tensor import Tensor
+
+Grads = Sequence[Any]
+
+
+@primitive
+def _argsort(x: Any) -> Any:
+    return np.argsort(x, axis=-1, kind="stable")
+
+
+@_argsort.def_there
+def _(x: Any) -> Any:
+    return rows.argsort(x)
+
+
+_argsort.no_gradient()
+
+
+@primitive
+def _along(x: Any, order: Any) -> Any:
+    """The elements of each row in an order."""
+    return np.take_along_axis(x, order, -1)
+
+
+@primitive
+def _back(x: Any, order: Any) -> Any:
+    """The inverse of `_along`."""
+    out = np.empty_like(x)
+    np.put_along_axis(out, order, x, -1)
+    return out
+
+
+@_along.def_there
+def _(x: Any, order: Any) -> Any:
+    return rows.along(x, order)
+
+
+@_back.def_there
+def _(x: Any, order: Any) -> Any:
+    return rows.back(x, order)
+
+
+@_along.def_bprop
+def _(_x: Tensor, order: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return _back.bind(dout, order), None
+
+
+@_back.def_bprop
+def _(_x: Tensor, order: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return _along.bind(dout, order), None
+
+
+def argsort(x: Any, axis: int = -1) -> Tensor:
+    """The positions along `axis` that put the elements into ascending order, as int64.
+
+    Equal elements keep their order, -0.0 and 0.0 are equal, NaN comes last. No gradient flows through positions.
+
+    Raises:
+        DTypeError: for complex numbers.
+    """
+    tensor, number = _sortable(x, axis, "argsort")
+    return swapaxes(_argsort.bind(swapaxes(tensor, number, -1)), number, -1)
+
+
+def sort(x: Any, axis: int = -1) -> Tensor:
+    """The elements along `axis` in ascending order, NaN last; each gets the gradient of the place it went to.
+
+    Raises:
+        DTypeError: for complex numbers.
+    """
+    tensor, number = _sortable(x, axis, "sort")
+    turned = swapaxes(tensor, number, -1)
+    return swapaxes(permuted(turned, _argsort.bind(turned)), number, -1)
+
+
+def permuted(x: Tensor, order: Tensor) -> Tensor:
+    """The elements of each row of `x` in an order, such as `argsort` gives: x (..., n), order (..., n) -> (..., n)."""
+    taken: Tensor = _along.bind(x, order)
+    return taken
+
+
+def _sortable(x: Any, axis: int, name: str) -> tuple[Tensor, int]:
+    tensor = as_tensor(x, name)
+    if tensor.dtype.category == 3:
+        raise DTypeError(f"{name}: complex numbers have no order. Sort ops.real(x), ops.imag(x) or ops.abs(x).")
+    return tensor, as_axis(axis, tensor.ndim, name)
