@@ -1,6 +1,8 @@
 """Cells: layers, neurons, containers, losses, optimisers.
 
 neurons      IFNode, LIFNode; MultiStep runs a neuron over time, Recurrent feeds its output back; relusigmoid
+learning     Truncated cuts the gradient through time; OTTTDense, EProp (with FeedbackDense) learn online; STDP,
+             PlasticDense
 containers   Cell, SequentialCell, CellList, TimeDistributed
 layers       Dense, Conv1d, Conv2d, Conv2dTranspose, MaxPool2d, AvgPool2d, Flatten, Embedding, Dropout, Dropout2d,
              BatchNorm1d, BatchNorm2d, LayerNorm, Threshold
@@ -29,6 +31,10 @@ from snncell.nn.container import (
     TimeDistributed as TimeDistributed,
 )
 from snncell.nn.conv import Conv1d as Conv1d, Conv2d as Conv2d, Conv2dTranspose as Conv2dTranspose
+from snncell.nn.eprop import (
+    EProp as EProp,
+    FeedbackDense as FeedbackDense,
+)
 from snncell.nn.layer import (
     AvgPool2d as AvgPool2d,
     Dense as Dense,
@@ -53,6 +59,7 @@ from snncell.nn.norm import (
     BatchNorm2d as BatchNorm2d,
     LayerNorm as LayerNorm,
 )
+from snncell.nn.online import OTTTDense as OTTTDense
 from snncell.nn.optim import (
     SGD as SGD,
     Adam as Adam,
@@ -64,8 +71,13 @@ from snncell.nn.optim import (
     Optimizer as Optimizer,
     RMSProp as RMSProp,
 )
+from snncell.nn.plasticity import (
+    STDP as STDP,
+    PlasticDense as PlasticDense,
+)
 from snncell.nn.recurrent import Recurrent as Recurrent
 from snncell.nn.time import MultiStep as MultiStep
+from snncell.nn.truncated import Truncated as Truncated
 from snncell.surrogate import (
     relusigmoid as relusigmoid,
 )
