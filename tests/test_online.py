@@ -7,7 +7,7 @@ import pytest
 
 import snncell
 from snncell import Tensor, nn, ops, surrogate, testing
-from snncell.errors import ArgumentError, GradientError, ShapeError
+from snncell.errors import ArgumentError, BpropError, ShapeError
 
 
 def drawn(*shape, seed=0, low=0.0, high=1.0):
@@ -209,7 +209,7 @@ def ottt_layer(kind=nn.OTTTDense, **settings):
     )
 
 
-@pytest.mark.parametrize("threshold", [0.8, 1.1])
+@pytest.mark.parametrize("threshold", [0.8, 0.6])
 @pytest.mark.parametrize("decay", [0.6, 0.0])
 def test_ottt_follows_the_equations(decay, threshold, run):
     layer = ottt_layer(decay=decay, v_threshold=threshold)
@@ -447,7 +447,7 @@ def test_the_symmetric_signal_is_the_readouts_and_the_random_one_comes_by_the_fe
         wanted = ops.grad(lambda x, s=signal: layer(x) * s, None, layer.trainable_params())(x)
         for a, b in zip(found, wanted, strict=True):
             close(a, b.asnumpy())
-    assert random.feedback not in random.trainable_params()
+    assert [p.name for p in random.trainable_params()] == ["weight", "bias"]
     of_dense, of_random = (
         ops.grad(lambda x, r=r: r(x) * Tensor(d_y), None, r.trainable_params())(layer(x)) for r in (plain, random)
     )
@@ -458,7 +458,7 @@ def test_the_symmetric_signal_is_the_readouts_and_the_random_one_comes_by_the_fe
 def test_a_feedback_of_its_own_weights_passes_the_check_of_a_reverse():
     layer = nn.FeedbackDense(4, 5, dtype="float64")
     x = drawn(3, 4)
-    with pytest.raises(AssertionError, match="The bprop of FeedbackDense gives .* for input 0"):
+    with pytest.raises(AssertionError, match=r"The bprop of FeedbackDense gives .* for input 0"):
         testing.check_bprop(layer, x)
     layer.feedback.set_data(layer.weight.value())
     testing.check_bprop(layer, x)
@@ -466,6 +466,7 @@ def test_a_feedback_of_its_own_weights_passes_the_check_of_a_reverse():
 
 def test_a_second_order_gradient_of_eprop_is_refused():
     layer, x = eprop_layer(), Tensor(drawn(11, 2, 3))
-    with pytest.raises(GradientError, match="save_for_bprop") as caught:
+    with pytest.raises(
+        BpropError, match="The bprop of EProp: a second-order gradient reaches a value kept by save_for"
+    ):
         ops.grad(lambda x: ops.grad(layer)(x) ** 2)(x)
-    assert "EProp" in str(caught.value)

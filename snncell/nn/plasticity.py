@@ -52,7 +52,7 @@ class STDP(Cell):
         (weight, x, y).
 
     Raises:
-        ArgumentError: for a time constant that is not positive, or an unknown pairing or bounds.
+        ArgumentError: for a time constant that is not positive, an unknown pairing or bounds, or a w_min above w_max.
         ShapeError: for a weight that is not (N, I).
 
     Source: Morrison, Diesmann and Gerstner, "Phenomenological models of synaptic plasticity based on spike timing",
@@ -87,10 +87,11 @@ class STDP(Cell):
             raise ArgumentError(f'STDP: pairing is "all" or "nearest", not {pairing!r}.')
         if bounds not in (None, "soft", "hard"):
             raise ArgumentError(f'STDP: bounds is None, "soft" or "hard", not {bounds!r}.')
-        if not w_min < w_max:
-            raise ArgumentError(f"STDP: w_min lies below w_max, but they are {w_min!r} and {w_max!r}.")
         self.pairing, self.bounds = pairing, bounds
-        self.w_min, self.w_max = w_min, w_max
+        self.w_min = number_in(w_min, -math.inf, math.inf, "STDP", "w_min")
+        self.w_max = number_in(w_max, -math.inf, math.inf, "STDP", "w_max")
+        if not w_min < w_max:
+            raise ArgumentError(f"STDP: w_min lies below w_max, but they are {w_min} and {w_max}.")
 
     def construct(
         self, pre: Tensor, post: Tensor, weight: Tensor, x: Tensor, y: Tensor
