@@ -5,6 +5,8 @@ neurons      IFNode, LIFNode, LeakyNode, ParametricLIFNode; CubaLIFNode, AlphaNo
              ILIFNode, RefractoryLIFNode; LINode and Readout; PSN; Neuron is what they share; LIFNode.like("snntorch",
              ...) is another framework's; relusigmoid
 through time MultiStep runs a neuron over time, Recurrent feeds its output back, Stateful keeps its state between calls
+learning     Truncated cuts the gradient through time; OTTTDense, EProp (with FeedbackDense) learn online; STDP,
+             PlasticDense
 containers   Cell, SequentialCell, CellList, TimeDistributed
 layers       Dense, Conv1d, Conv2d, Conv2dTranspose, MaxPool2d, AvgPool2d, SumPool2d, Flatten, Embedding, Dropout,
              Dropout2d, BatchNorm1d, BatchNorm2d, LayerNorm, Threshold
@@ -42,6 +44,10 @@ from snncell.nn.container import (
     TimeDistributed as TimeDistributed,
 )
 from snncell.nn.conv import Conv1d as Conv1d, Conv2d as Conv2d, Conv2dTranspose as Conv2dTranspose
+from snncell.nn.eprop import (
+    EProp as EProp,
+    FeedbackDense as FeedbackDense,
+)
 from snncell.nn.eventprop import EventPropLIF as EventPropLIF
 from snncell.nn.layer import (
     AvgPool2d as AvgPool2d,
@@ -97,6 +103,7 @@ from snncell.nn.norm import (
     BatchNorm2d as BatchNorm2d,
     LayerNorm as LayerNorm,
 )
+from snncell.nn.online import OTTTDense as OTTTDense
 from snncell.nn.optim import (
     SGD as SGD,
     Adam as Adam,
@@ -107,6 +114,10 @@ from snncell.nn.optim import (
     Momentum as Momentum,
     Optimizer as Optimizer,
     RMSProp as RMSProp,
+)
+from snncell.nn.plasticity import (
+    STDP as STDP,
+    PlasticDense as PlasticDense,
 )
 from snncell.nn.recurrent import Recurrent as Recurrent
 from snncell.nn.regulariser import (
@@ -153,6 +164,7 @@ from snncell.nn.temporal import (
     TimeFixedDropout2d as TimeFixedDropout2d,
 )
 from snncell.nn.time import MultiStep as MultiStep
+from snncell.nn.truncated import Truncated as Truncated
 from snncell.surrogate import (
     relusigmoid as relusigmoid,
 )

@@ -1,0 +1,76 @@
+"""Truncated backpropagation through time on a stream that is longer than memory would allow.
+
+A recurrent network predicts a signal some steps ahead. The stream comes in chunks; the states go on from one chunk to
+the next, their gradient does not, and each chunk has its own step of the optimiser. Within a chunk, `nn.Truncated` cuts
+the gradient again, so the length of a chunk, which is a matter of speed, and how far the gradient goes back, which is a
+matter of learning, can be chosen apart.
+"""
+
+import tracemalloc
+
+import numpy as np
+
+import snncell
+from snncell import Tensor, nn, ops
+
+AHEAD, BATCH = 5, 16
+
+
+class Net(nn.Cell):
+    """1 input -> recurrent LIF neurons -> their leaky sum, which predicts the input."""
+
+    def __init__(self, neurons: int, every: int) -> None:
+        super().__init__()
+        self.dense = nn.Dense(1, neurons, weight_init="normal", bias_init="ones")
+        neuron = nn.LIFNode(10.0, decay_input=False, surrogate_function=snncell.surrogate.ATan())
+        recurrent = nn.Recurrent(neuron, nn.Dense(neurons, neurons, has_bias=False))
+        self.hidden = nn.MultiStep(nn.Truncated(recurrent, every), return_states=True)
+        self.readout = nn.Dense(neurons, 1)
+
+    def construct(self, x, *states):
+        spikes, states = self.hidden(self.dense(x), *states)
+        return self.readout(spikes), states
+
+
+def stream(chunks: int, length: int):
+    """Chunks (length, B, 1) of a sum of two slow waves, and what follows AHEAD steps later; nothing is kept."""
+    phase = np.random.default_rng(0).uniform(0.0, 6.28, (2, 1, BATCH, 1))
+    for chunk in range(chunks):
+        t = np.arange(chunk * length, (chunk + 1) * length + AHEAD).reshape(-1, 1, 1)
+        wave = np.sin(t / 15.0 + phase[0]) + 0.5 * np.sin(t / 6.0 + phase[1])
+        yield Tensor(wave[:-AHEAD].astype(np.float32)), Tensor(wave[AHEAD:].astype(np.float32))
+
+
+def main(chunks: int = 200, length: int = 100, every: int = 25, neurons: int = 64) -> tuple[list[float], list[int]]:
+    """Train along the stream; the loss of each chunk, and the most memory in use during its first and second half."""
+    snncell.set_seed(0)
+    net, loss_fn = Net(neurons, every), nn.MSELoss()
+    optimiser = nn.Adam(net.trainable_params(), 2e-3)
+
+    def loss(x, y, *states):
+        prediction, states = net(x, *states)
+        return loss_fn(prediction, y), states
+
+    gradients = snncell.value_and_grad(loss, None, net.trainable_params(), has_aux=True)
+
+    @snncell.jit
+    def step(x, y, *states):
+        (value, states), grads = gradients(x, y, *states)
+        optimiser(grads)
+        return value, states
+
+    losses, peaks, states = [], [], ()
+    tracemalloc.start()
+    for number, (x, y) in enumerate(stream(chunks, length), 1):
+        value, states = step(x, y, *ops.stop_gradient(states))
+        losses.append(float(value))
+        if number in (2, chunks // 2, chunks):  # the first two are those that compile
+            peaks.append(tracemalloc.get_traced_memory()[1])
+            print(f"{number * length:7d} steps: loss {losses[-1]:.4f}, at most {peaks[-1] / 1e6:.1f} MB since the last")
+            tracemalloc.reset_peak()
+    tracemalloc.stop()
+    return losses, peaks[1:]
+
+
+if __name__ == "__main__":
+    main()

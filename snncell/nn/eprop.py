@@ -1,0 +1,231 @@
+"""Eligibility propagation: a recurrent layer that learns forward in time, and a readout with random feedback."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from snncell import dtype as dtypes, ops
+from snncell.cell import Cell
+from snncell.common.initializer import Normal, Uniform
+from snncell.errors import ShapeError
+from snncell.nn.layer import positive
+from snncell.nn.online import EVEN, above_zero, by_rows, fires, fitting, spike_function, through_spikes, weights
+from snncell.nn.optim import number_in
+from snncell.tape.tensor import Tensor
+
+
+def _normal(inputs: int) -> Normal:
+    return Normal(1 / math.sqrt(inputs))
+
+
+class EProp(Cell):
+    """A recurrent layer of adaptive LIF neurons that learns by eligibility propagation (e-prop).
+
+    v[t] = decay v[t - 1] + W x[t] + R z[t - 1] - v_threshold z[t - 1]     R without its diagonal
+    z[t] = surrogate(v[t] - v_threshold - adaptation b[t])
+    b[t] = adaptation_decay b[t - 1] + z[t - 1]                            adaptation=0: a LIF neuron
+
+    An input i has the trace f_i[t] = decay f_i[t - 1] + x_i[t], or + z_i[t - 1] for one from the layer itself. With
+    psi_j[t] the derivative of the surrogate, a synapse from i to j has the eligibility
+
+    e_ji[t] = psi_j[t] (f_i[t] - adaptation k_ji[t])
+    k_ji[t + 1] = psi_j[t] f_i[t] + (adaptation_decay - adaptation psi_j[t]) k_ji[t]
+
+    and its gradient is the sum over t of g_j[t] e_ji[t], where the learning signal g[t] is the gradient that arrives at
+    z[t]; dx[t] = W^T (psi[t] g[t]). What is left out, against backpropagation through time, is how a spike acts on
+    other neurons of the layer; without recurrent weights the two give the same dW and dR. The reset is a constant in
+    the reverse of either. The reverse runs forward in time, and beside sequences of the shapes of x and z it holds one
+    k, (B, N, I + N), if there is adaptation.
+
+    The learning signal is up to the readout: behind `Dense` it is symmetric e-prop, behind `FeedbackDense` random
+    e-prop. The layer without its reverse, `class Layer(nn.EProp): bprop = None`, learns by backpropagation through
+    time.
+
+    Args:
+        in_channels, out_channels: I and N.
+        decay: what a step leaves of the potential, in [0, 1); a membrane time constant tau leaves exp(-dt / tau).
+        adaptation: by how much a spike raises the threshold.
+        adaptation_decay: what a step leaves of that, in [0, 1).
+        v_threshold: the threshold without adaptation.
+        weight_init, recurrent_init: of W, (N, I), and R, (N, N); by default normal, with deviations 1 / sqrt(I) and
+            1 / sqrt(N).
+        surrogate_function: the spike function, a Cell. The paper's has psi = 0.3 max(0, 1 - |x|) for v_threshold = 1.
+        dtype: of the Parameters.
+
+    Inputs:
+        x: (T, B, I). The layer begins at rest.
+
+    Returns:
+        z, (T, B, N).
+
+    Raises:
+        ArgumentError: for a decay, adaptation or threshold out of range, or what is no spike function.
+        ShapeError: for an x that is not (T, B, I).
+
+    Source: Bellec et al., "A solution to the learning dilemma for recurrent networks of spiking neurons", Nature
+    Communications 2020.
+
+    Example:
+        >>> layer, readout = nn.EProp(3, 8, adaptation=0.2), nn.FeedbackDense(8, 2)
+        >>> loss = lambda x: ops.square(readout(layer(x))).mean()
+        >>> dw, dr = ops.grad(loss, None, layer.trainable_params())(ops.ones((20, 4, 3)))
+        >>> dw.shape, dr.shape
+        ((8, 3), (8, 8))
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        decay: float = 0.95,
+        adaptation: float = 0.0,
+        adaptation_decay: float = 0.99,
+        v_threshold: float = 1.0,
+        weight_init: Any = None,
+        recurrent_init: Any = None,
+        surrogate_function: Any = None,
+        dtype: Any = dtypes.float32,
+    ) -> None:
+        super().__init__()
+        self.in_channels = positive(in_channels, "EProp", "in_channels")
+        self.out_channels = positive(out_channels, "EProp", "out_channels")
+        self.decay = number_in(decay, 0.0, 1.0, "EProp", "decay")
+        self.adaptation = number_in(adaptation, 0.0, math.inf, "EProp", "adaptation")
+        self.adaptation_decay = number_in(adaptation_decay, 0.0, 1.0, "EProp", "adaptation_decay")
+        self.v_threshold = above_zero(v_threshold, "EProp", "v_threshold")
+        self.surrogate_function = spike_function(surrogate_function, "EProp")
+        self.weight = weights(weight_init, _normal(in_channels), (out_channels, in_channels), dtype)
+        self.recurrent = weights(recurrent_init, _normal(out_channels), (out_channels, out_channels), dtype)
+        self.internal_params = [self.weight, self.recurrent]
+
+    def others(self, matrix: Tensor) -> Tensor:
+        """A matrix (N, N) without its diagonal."""
+        kept: Tensor = matrix * (1.0 - ops.eye(self.out_channels, dtype=matrix.dtype))
+        return kept
+
+    def construct(self, x: Tensor) -> Tensor:
+        fitting(self, x, 3, self.in_channels)
+        current = ops.matmul(x.astype(self.weight.dtype), self.weight.T)
+        feedback = self.others(self.recurrent).T
+
+        def step(state: tuple[Tensor, ...], now: Tensor) -> Any:
+            v, z, b = state
+            v = self.decay * v + now + ops.matmul(z, feedback) - self.v_threshold * ops.stop_gradient(z)
+            b = self.adaptation_decay * b + z
+            distance = v - self.v_threshold - self.adaptation * b
+            z = fires(self.surrogate_function, distance)
+            return (v, z, b), (z, distance)
+
+        _, (z, distance) = ops.scan(step, (ops.zeros_like(current[0]),) * 3, current)
+        self.save_for_bprop(distance)
+        spikes: Tensor = z
+        return spikes
+
+    def bprop(self, x: Tensor, out: Tensor, dout: Tensor) -> Any:
+        (distance,) = self.saved_for_bprop
+        psi = through_spikes(self.surrogate_function, distance, ops.ones_like(distance))
+        before = ops.concat([ops.zeros_like(out[:1]), out[:-1]])
+        arriving = ops.concat([x.astype(out.dtype), before], -1)  # (T, B, I + N)
+        gradient = self.summed_eligibilities(arriving, psi, dout)
+        dx = ops.matmul(psi * dout, self.weight) if x.dtype.is_float else None
+        of_recurrent = self.others(gradient[:, self.in_channels :])
+        return (dx,), {self.weight: gradient[:, : self.in_channels], self.recurrent: of_recurrent}
+
+    def summed_eligibilities(self, arriving: Tensor, psi: Tensor, signal: Tensor) -> Tensor:
+        """The sum over time and batch of signal_j e_ji, (N, I + N)."""
+        _, traces = ops.scan(lambda f, now: ((f := self.decay * f + now), f), ops.zeros_like(arriving[0]), arriving)
+        if not self.adaptation:
+            return ops.matmul(by_rows(signal * psi).T, by_rows(traces))
+
+        def step(state: tuple[Tensor, Tensor], now: tuple[Tensor, ...]) -> Any:
+            k, total = state
+            f, slope, g = now[0].expand_dims(1), now[1].expand_dims(2), now[2].expand_dims(2)
+            total = total + (g * slope * (f - self.adaptation * k)).sum(0)
+            k = slope * f + (self.adaptation_decay - self.adaptation * slope) * k
+            return (k, total), None
+
+        shape = (self.out_channels, arriving.shape[2])
+        begin = ops.zeros((arriving.shape[1], *shape), psi.dtype), ops.zeros(shape, psi.dtype)
+        (_, total), _ = ops.scan(step, begin, (traces, psi, signal))
+        summed: Tensor = total
+        return summed
+
+    def extend_repr(self) -> str:
+        return (
+            f"in_channels={self.in_channels}, out_channels={self.out_channels}, decay={self.decay}, "
+            f"adaptation={self.adaptation}"
+        )
+
+
+class FeedbackDense(Cell):
+    """A dense layer whose reverse goes back by fixed random weights: y = x W^T + b, and dx = dy B.
+
+    dW and db are the true ones. Behind an `EProp` layer this is random e-prop's broadcast of the errors; behind any
+    layer it is feedback alignment.
+
+    Args:
+        in_channels, out_channels: N and K.
+        weight_init, bias_init: of W, (K, N), and b, (K,); by default even within 1 / sqrt(N).
+        feedback_init: of B, (K, N), a Parameter that is not trained; by default normal, with deviation 1 / sqrt(N).
+        has_bias: whether there is b.
+        dtype: of the Parameters.
+
+    Inputs:
+        x: (..., N).
+
+    Returns:
+        y, (..., K).
+
+    Raises:
+        ShapeError: if the last axis of x is not in_channels.
+
+    Source: Lillicrap et al., "Random synaptic feedback weights support error backpropagation for deep learning", Nature
+    Communications 2016; Bellec et al. 2020, as for `EProp`.
+
+    Example:
+        >>> layer = nn.FeedbackDense(3, 2, feedback_init="ones")
+        >>> snncell.grad(lambda x: layer(x).sum())(ops.ones((1, 3))).asnumpy()
+        array([[2., 2., 2.]], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        weight_init: Any = None,
+        bias_init: Any = None,
+        feedback_init: Any = None,
+        has_bias: bool = True,
+        dtype: Any = dtypes.float32,
+    ) -> None:
+        super().__init__()
+        self.in_channels = positive(in_channels, "FeedbackDense", "in_channels")
+        self.out_channels = positive(out_channels, "FeedbackDense", "out_channels")
+        shape = (out_channels, in_channels)
+        self.weight = weights(weight_init, EVEN, shape, dtype)
+        self.feedback = weights(feedback_init, _normal(in_channels), shape, dtype)
+        self.feedback.requires_grad = False
+        self.has_bias = has_bias
+        self.internal_params = [self.weight]
+        if has_bias:
+            self.bias = weights(bias_init, Uniform(1 / math.sqrt(in_channels)), (out_channels,), dtype)
+            self.internal_params = [self.weight, self.bias]
+
+    def construct(self, x: Tensor) -> Tensor:
+        if x.shape[-1:] != (self.in_channels,):
+            raise ShapeError(
+                f"{self!r}: the input has shape {x.shape}; its last axis must have length in_channels = "
+                f"{self.in_channels}."
+            )
+        y = ops.matmul(x, self.weight.T)
+        return y + self.bias if self.has_bias else y
+
+    def bprop(self, x: Tensor, out: Tensor, dout: Tensor) -> Any:
+        of_parameters = {self.weight: ops.matmul(by_rows(dout).T, by_rows(x))}
+        if self.has_bias:
+            of_parameters[self.bias] = by_rows(dout).sum(0)
+        return (ops.matmul(dout, self.feedback),), of_parameters
+
+    def extend_repr(self) -> str:
+        return f"in_channels={self.in_channels}, out_channels={self.out_channels}, has_bias={self.has_bias}"

@@ -1,0 +1,182 @@
+"""Online training through time, and what it shares with e-prop (`eprop.py`).
+
+Both are Cells with a `bprop` of their own, which goes forward in time. The gradient that arrives, `dout`, is the
+learning signal of its step; what the weights need to know of earlier steps is in traces.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from snncell import dtype as dtypes, ops
+from snncell.cell import Cell
+from snncell.common.initializer import HeUniform, Initializer, Uniform, initializer
+from snncell.errors import ArgumentError, ShapeError
+from snncell.nn.layer import positive
+from snncell.nn.optim import number_in
+from snncell.surrogate import ATan
+from snncell.tape.parameter import Parameter
+from snncell.tape.tensor import Tensor
+
+EVEN = HeUniform(math.sqrt(5))  # within 1 / sqrt of the last axis, as in Dense
+
+
+def weights(init: Any, default: Initializer, shape: tuple[int, ...], dtype: Any) -> Parameter:
+    """A Parameter, begun by `default` if `init` is None."""
+    return Parameter(initializer(default if init is None else init, shape, dtype))
+
+
+def spike_function(value: Any, who: str) -> Any:
+    """The spike function of a layer; ATan if it is None.
+
+    Raises:
+        ArgumentError: for a class, or what cannot be called.
+    """
+    if isinstance(value, type) or not (value is None or callable(value)):
+        raise ArgumentError(
+            f"{who}: surrogate_function is a spike function, an object such as surrogate.ATan(), not {value!r}."
+        )
+    return ATan() if value is None else value
+
+
+def above_zero(value: Any, who: str, name: str) -> float:
+    """A positive number.
+
+    Raises:
+        ArgumentError: for anything else, NaN among it.
+    """
+    return number_in(value, math.ulp(0.0), math.inf, who, name)
+
+
+def fires(surrogate: Any, distance: Tensor) -> Tensor:
+    """The spikes of neurons whose potentials are above the threshold by `distance`, in its dtype."""
+    spike: Tensor = surrogate(distance).astype(distance.dtype)
+    return spike
+
+
+def through_spikes(surrogate: Any, distance: Tensor, dout: Tensor) -> Tensor:
+    """The gradient of `distance` where `dout` is that of its spikes: psi dout, by the surrogate's reverse."""
+    _, pull = ops.vjp(lambda x: fires(surrogate, x), distance)
+    gradient: Tensor = pull(dout)
+    return gradient
+
+
+def by_rows(x: Tensor) -> Tensor:
+    """(..., N) as a matrix of N columns."""
+    return x.reshape((-1, x.shape[-1]))
+
+
+def fitting(cell: Cell, x: Tensor, ndim: int, channels: int) -> None:
+    """Raise a ShapeError unless x has `ndim` axes, the last of length `channels`."""
+    if x.ndim != ndim or x.shape[-1] != channels:
+        wanted = f"({'T, ' if ndim == 3 else ''}B, {channels})"
+        who = type(cell).__name__
+        raise ShapeError(f"{who}: x has shape {x.shape}; it must be {wanted}, with in_channels = {channels}.")
+
+
+class OTTTDense(Cell):
+    """One step of a dense layer of LIF neurons that learns by online training through time (OTTT).
+
+    u[t] = decay v[t - 1] + W x[t] + b;  s[t] = surrogate(u[t] - v_threshold);  v[t] = u[t] - v_threshold s[t]
+    a[t] = decay a[t - 1] + x[t],  c[t] = decay c[t - 1] + 1              the presynaptic traces, of x and of b's 1
+
+    Where g[t] is the gradient that arrives at s[t], and psi[t] the derivative of the surrogate at u[t] - v_threshold:
+
+    dW = sum over t of (psi[t] g[t]) a[t]^T;  db = sum over t of psi[t] g[t] c[t];  dx[t] = W^T (psi[t] g[t])
+
+    No gradient goes through the states, so none goes back in time: a step can be differentiated, and its weights
+    changed, as soon as it has been run, and nothing is stored but v, a and c. For one layer, whose reset is a constant
+    in the reverse, this is the gradient of backpropagation through time; in deeper networks it leaves out how a spike
+    of the layer below acts on later steps.
+
+    It is a Cell of one step. Run it by `MultiStep` for the sum over a sequence, or step by step, as in the example, for
+    a memory that does not depend on T. The Cell without its reverse, `class Layer(nn.OTTTDense): bprop = None`, learns
+    by backpropagation through time.
+
+    Args:
+        in_channels, out_channels: I and N.
+        decay: what a step leaves of the potential, in [0, 1); a membrane time constant tau leaves exp(-dt / tau).
+        v_threshold: the neuron fires where u > v_threshold.
+        weight_init, bias_init: of W, (N, I), and b, (N,); by default even within 1 / sqrt(I).
+        has_bias: whether there is b.
+        surrogate_function: the spike function, a Cell.
+        dtype: of the Parameters.
+
+    Inputs:
+        x: (B, I).
+        v: (B, N), the potential after the reset.
+        a: (B, I), the trace of x.
+        c: (B, N), the trace of 1.
+
+    Returns:
+        (s, v, a, c).
+
+    Raises:
+        ArgumentError: for a decay or threshold out of range, or what is no spike function.
+        ShapeError: for an x that is not (B, I).
+
+    Source: Xiao et al., "Online Training Through Time for Spiking Neural Networks", NeurIPS 2022.
+
+    Example:
+        >>> layer = nn.OTTTDense(3, 2)
+        >>> states = layer.init_state(ops.zeros((1, 3)))
+        >>> for x in ops.ones((5, 1, 3)):  # a gradient at each step, and no memory of the steps before
+        ...     loss = lambda x: ((out := layer(x, *states))[0].sum(), *out[1:])
+        ...     gradient, states = ops.grad(loss, None, layer.weight, has_aux=True)(x)
+        >>> gradient.shape
+        (2, 3)
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        decay: float = 0.5,
+        v_threshold: float = 1.0,
+        weight_init: Any = None,
+        bias_init: Any = None,
+        has_bias: bool = True,
+        surrogate_function: Any = None,
+        dtype: Any = dtypes.float32,
+    ) -> None:
+        super().__init__()
+        self.in_channels = positive(in_channels, "OTTTDense", "in_channels")
+        self.out_channels = positive(out_channels, "OTTTDense", "out_channels")
+        self.decay = number_in(decay, 0.0, 1.0, "OTTTDense", "decay")
+        self.v_threshold = above_zero(v_threshold, "OTTTDense", "v_threshold")
+        self.has_bias = has_bias
+        self.surrogate_function = spike_function(surrogate_function, "OTTTDense")
+        self.weight = weights(weight_init, EVEN, (out_channels, in_channels), dtype)
+        self.internal_params = [self.weight]
+        if has_bias:
+            self.bias = weights(bias_init, Uniform(1 / math.sqrt(in_channels)), (out_channels,), dtype)
+            self.internal_params = [self.weight, self.bias]
+
+    def construct(self, x: Tensor, v: Tensor, a: Tensor, c: Tensor) -> tuple[Tensor, ...]:
+        fitting(self, x, 2, self.in_channels)
+        x = x.astype(self.weight.dtype)
+        u = self.decay * v + ops.matmul(x, self.weight.T)
+        if self.has_bias:
+            u = u + self.bias
+        s = fires(self.surrogate_function, u - self.v_threshold)
+        v = u - self.v_threshold * ops.stop_gradient(s)
+        return s, v, self.decay * a + x, self.decay * c + 1.0
+
+    def bprop(self, x: Tensor, v: Tensor, a: Tensor, c: Tensor, out: Any, dout: Any) -> Any:
+        s, v, a, c = out
+        u = v + self.v_threshold * s
+        du = through_spikes(self.surrogate_function, u - self.v_threshold, dout[0])
+        of_parameters = {self.weight: ops.matmul(du.T, a)}
+        if self.has_bias:
+            of_parameters[self.bias] = (du * c).sum(0)
+        dx = ops.matmul(du, self.weight) if x.dtype.is_float else None
+        return (dx, None, None, None), of_parameters
+
+    def init_state(self, x: Tensor) -> tuple[Tensor, ...]:
+        """A potential and traces of zero."""
+        rest = ops.zeros((x.shape[0], self.out_channels), self.weight.dtype)
+        return rest, ops.zeros((x.shape[0], self.in_channels), self.weight.dtype), rest
+
+    def extend_repr(self) -> str:
+        return f"in_channels={self.in_channels}, out_channels={self.out_channels}, decay={self.decay}"
