@@ -20,7 +20,7 @@ from snncell.tape.parameter import Parameter
 from snncell.tape.primitive import rebuilt
 from snncell.tape.state import STATE, recording_on
 from snncell.tape.tape import Entry, conform, zeros_of
-from snncell.tape.tensor import Tensor
+from snncell.tape.tensor import Tensor, beside
 from snncell.testing import compare_reverse
 
 
@@ -86,7 +86,8 @@ class _Reverse:
             )
         filled = [zeros_of(s, douts) if d is None else d for d, s in zip(douts, entry.specs, strict=True)]
         dout, _ = structure.unflatten(tree_of_out, filled)
-        returned = self._call(inputs, out, dout, saved)
+        with beside(*filled):  # what a bprop makes is where the gradient is
+            returned = self._call(inputs, out, dout, saved)
         grads, of_parameters = self._split(returned)
         leaves = self._gradients_of_inputs(inputs, grads)
         if self.cell.bprop_debug:

@@ -224,7 +224,7 @@ def space_called(device: Any, who: str) -> Space:
     """
     found = {"cpu": HOST, "gpu": DEVICE, "cuda": DEVICE}.get(str(device).lower())
     if found is None:
-        raise DeviceError(f'{who}: there is no device {device!r}; there are "cpu" and "gpu".')
+        raise DeviceError(f'{who}: there is no device {device!r}; there are "cpu" and "gpu". (Another dtype: astype.)')
     return found
 
 

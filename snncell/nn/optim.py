@@ -12,8 +12,10 @@ from typing import Any
 
 from snncell import dtype as dtypes, ops
 from snncell.cell import Cell
-from snncell.errors import ArgumentError, ParameterError, ShapeError
+from snncell.errors import ArgumentError, DeviceError, ParameterError, ShapeError
+from snncell.kernels.space import IN_USE
 from snncell.tape.parameter import Parameter, ParameterTuple, refuse_equal_names
+from snncell.tape.state import STATE
 from snncell.tape.tensor import Tensor
 
 
@@ -136,7 +138,25 @@ class Optimizer(Cell):
                     f"{who}: gradient {position}, of {parameter.name!r}, has shape {grad.shape}, the Parameter "
                     f"{parameter.shape}. Are the gradients in the order of the Parameters?"
                 )
+        if IN_USE and STATE.trace is None:
+            self._check_places(who, grads)
         return grads
+
+    def _check_places(self, who: str, grads: Sequence[Tensor]) -> None:
+        """Raise before anything is written if not all is in one place."""
+        for parameter, grad in zip(self.parameters, grads, strict=True):
+            if grad.device != parameter.device:
+                raise DeviceError(
+                    f"{who}: the gradient of {parameter.name!r} is on the {grad.device.upper()}, the Parameter on the "
+                    f"{parameter.device.upper()}. Take gradients where the Parameters are."
+                )
+        kept = [p for p in self.get_parameters() if p.size > 1]  # a number goes along
+        places = {p.device: p for p in (*kept, *self.parameters)}
+        if len(places) > 1:
+            raise DeviceError(
+                f"{who}: Parameter {places['gpu'].name!r} is on the GPU, {places['cpu'].name!r} on the CPU. Move the "
+                f'whole net, and an optimiser that was made before: optimiser.to("gpu").'
+            )
 
     def extend_repr(self) -> str:
         return f"{len(self.parameters)} Parameters, weight_decay={self.weight_decay}"

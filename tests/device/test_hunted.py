@@ -174,3 +174,33 @@ def test_what_is_let_go_of_during_a_recording_is_kept_until_it_ends() -> None:
     with contextlib.suppress(DeviceError):  # a card records nothing without a kernel
         device.record(run)
     assert alive() is None
+
+
+def test_an_optimiser_that_was_left_behind_changes_nothing() -> None:
+    net = nn.Dense(3, 2)
+    optimiser = nn.Adam(net.trainable_params(), 0.1)
+    net.to("gpu")
+    grads = [ops.ones_like(p) for p in net.trainable_params()]
+    before = net.weight.asnumpy()
+    with pytest.raises(
+        DeviceError, match=r"Adam: Parameter 'bias' is on the GPU, 'moment.*' on the CPU.*: optimiser\.to"
+    ):
+        optimiser(grads)
+    with pytest.raises(DeviceError, match="Adam: the gradient of 'weight' is on the CPU, the Parameter on the GPU"):
+        optimiser([g.to("cpu") for g in grads])
+    assert optimiser.global_step.item() == 0
+    optimiser.to("gpu")
+    optimiser(grads)
+    np.testing.assert_allclose(net.weight.asnumpy(), before - 0.1, atol=1e-6)
+
+
+def test_what_a_reverse_makes_is_where_its_gradient_is() -> None:
+    class Twice(nn.Cell):
+        def construct(self, x: Tensor) -> Tensor:
+            return x * 2.0
+
+        def bprop(self, x: Tensor, out: Tensor, dout: Tensor) -> tuple[Tensor]:
+            return (dout @ ops.eye(3) * 2.0 + ops.zeros(x.shape),)
+
+    for f in (grad(lambda x: Twice()(x).sum()), jit(grad(lambda x: Twice()(x).sum()))):
+        np.testing.assert_array_equal(f(ops.ones((2, 3)).to("gpu")).asnumpy(), np.full((2, 3), 2.0))
