@@ -25,6 +25,7 @@ from snncell.dtype import (
     bool_ as bool_,
     complex64 as complex64,
     complex128 as complex128,
+    bfloat16 as bfloat16,
     float16 as float16,
     float32 as float32,
     float64 as float64,

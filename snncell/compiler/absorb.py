@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from snncell import dtype as dtypes
 from snncell.compiler.body import Body
 from snncell.compiler.formula import Reduction
 from snncell.compiler.fuse import MAX_STEPS
@@ -166,5 +167,5 @@ def _adds_up(user: Step) -> bool:
         and user.op.additive
         and 0 in user.attrs["axis"]
         and not user.attrs["keepdims"]
-        and user.inputs[0].dtype.kind == "f"
+        and dtypes.is_float(user.inputs[0].dtype)
     )

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from snncell import dtype as dtypes
 from snncell.compiler.formula import Elementwise, Reduction, compiled_here
 from snncell.compiler.program import Program
 from snncell.tape.tracing import Step, Value
@@ -57,7 +58,7 @@ def loop_shape(step: Step) -> tuple[int, ...] | None:
 def loop_shape_of_any(step: Step) -> tuple[int, ...] | None:
     """The same for elements of any dtype."""
     if isinstance(step.op, Elementwise):
-        if not step.op.integer_loops and step.outputs[0].dtype.kind != "f":
+        if not step.op.integer_loops and not dtypes.is_float(step.outputs[0].dtype):
             return None
         return step.outputs[0].shape
     if isinstance(step.op, Reduction):
