@@ -60,7 +60,9 @@ complex64, complex128 = (DType(f"complex{bits}", 3) for bits in (64, 128))
 ALL = (bool_, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64, complex64, complex128)
 BY_NUMPY: dict[Any, DType] = {d.dtype: d for d in ALL}
 NUMBERS = (np.number, np.bool_, bfloat16.dtype.type)  # the classes of NumPy's scalars
-FLOATS, INEXACT = "fV", "fcV"  # the kinds, as NumPy has them, of floats, and of complex numbers too; bfloat16 is a "V"
+# The NumPy dtypes of floats, and of complex numbers too: the kind of bfloat16, "V", does not tell.
+FLOATS = frozenset(d.dtype for d in ALL if d.category == 2)
+INEXACT = frozenset(d.dtype for d in ALL if d.is_float)
 STORED_IN_USE: list[bool] = []  # not empty once there may be arrays of what is only stored: see `computed`
 _BITS = {bool_: np.dtype(np.uint8), bfloat16: np.dtype(np.uint16)}
 _COMPUTED = {float16.dtype: float32.dtype, bfloat16.dtype: float32.dtype}
@@ -137,7 +139,7 @@ def in_memory(dtype: DType) -> Any:
 
 def is_float(dtype: Any) -> bool:
     """Whether a NumPy dtype of a Tensor is one of floats."""
-    return dtype.kind in FLOATS
+    return dtype in FLOATS
 
 
 def default_of(value: Any) -> DType | None:

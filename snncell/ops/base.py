@@ -48,7 +48,7 @@ class Function(Elementwise):
                     break
                 dtype = x._data.dtype
                 if dtype is not common:
-                    if common is not None or dtype.kind not in dtypes.FLOATS:
+                    if common is not None or dtype not in dtypes.FLOATS:
                         break
                     common = dtype
             else:

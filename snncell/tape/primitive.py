@@ -132,7 +132,7 @@ class Primitive:
             entry = self._entry(state.tape, inputs, data, attrs)
         if self.multiple:
             return tracked(entry, data)
-        result = wrap(data, entry if data.dtype.kind in INEXACT else None)
+        result = wrap(data, entry if data.dtype in INEXACT else None)
         if state.trace is not None:
             state.trace.note(result)
         return result
@@ -262,7 +262,7 @@ def moving(evaluate: Callable[..., Any]) -> Primitive:
 
 def tracked(entry: Entry | None, outputs: Sequence[Any]) -> tuple[Tensor, ...]:
     """The Tensors of an entry's outputs; integers and booleans carry no gradient."""
-    results = tuple([wrap(part, entry if part.dtype.kind in INEXACT else None, i) for i, part in enumerate(outputs)])
+    results = tuple([wrap(part, entry if part.dtype in INEXACT else None, i) for i, part in enumerate(outputs)])
     if STATE.trace is not None:
         for result in results:
             STATE.trace.note(result)
