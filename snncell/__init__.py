@@ -22,10 +22,10 @@ from snncell.config import (
     set_context as set_context,
 )
 from snncell.dtype import (
+    bfloat16 as bfloat16,
     bool_ as bool_,
     complex64 as complex64,
     complex128 as complex128,
-    bfloat16 as bfloat16,
     float16 as float16,
     float32 as float32,
     float64 as float64,

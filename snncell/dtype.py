@@ -6,6 +6,7 @@ dtype is (`np.zeros(3, snncell.float32)`).
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import ml_dtypes
@@ -66,7 +67,7 @@ INEXACT = frozenset(d.dtype for d in ALL if d.is_float)
 STORED_IN_USE: list[bool] = []  # not empty once there may be arrays of what is only stored: see `computed`
 _BITS = {bool_: np.dtype(np.uint8), bfloat16: np.dtype(np.uint16)}
 _COMPUTED = {float16.dtype: float32.dtype, bfloat16.dtype: float32.dtype}
-_PROMOTED: dict[tuple[DType, DType], DType] = {(a, b): float32 for a, b in ((float16, bfloat16), (bfloat16, float16))}
+_PROMOTED: dict[tuple[DType, DType], DType] = dict.fromkeys(((float16, bfloat16), (bfloat16, float16)), float32)
 
 
 def as_dtype(dtype: Any) -> DType:
@@ -77,12 +78,12 @@ def as_dtype(dtype: Any) -> DType:
     """
     if dtype is float:
         return float32
-    found: DType | None = dtype if type(dtype) is DType else None
-    if found is None:
-        try:
+    found: DType | None = None
+    if type(dtype) is DType:
+        found = dtype
+    else:
+        with suppress(TypeError, ValueError):
             found = BY_NUMPY.get(np.dtype(dtype).newbyteorder("="))
-        except (TypeError, ValueError):
-            pass
     if found is None:
         names = ", ".join(d.name for d in ALL)
         raise DTypeError(f"{dtype!r} is not a dtype of snncell. Use one of: {names}.")

@@ -222,8 +222,11 @@ def test_numbers_and_lists_of_numpys_are_weak() -> None:
 
 PROMOTED = {
     **dict.fromkeys(["bool", "uint8", "int8", "int16", "int32", "int64", "bfloat16"], "bfloat16"),
-    **{"float16": "float32", "float32": "float32", "float64": "float64"},
-    **{"complex64": "complex64", "complex128": "complex128"},
+    "float16": "float32",
+    "float32": "float32",
+    "float64": "float64",
+    "complex64": "complex64",
+    "complex128": "complex128",
 }
 
 

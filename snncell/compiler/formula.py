@@ -44,7 +44,7 @@ class Elementwise(Primitive):
             the others are brought to one dtype.
     """
 
-    as_stored = ("gpu",)
+    as_stored: tuple[str, ...] = ("gpu",)
 
     def __init__(self, formula: Callable[..., Any], rule: str) -> None:
         names = {**NUMPY, "__builtins__": builtins}
@@ -135,7 +135,7 @@ class Reduction(Primitive):
         start: for a NumPy dtype, the text of the value that joins to nothing.
     """
 
-    as_stored = ("gpu",)
+    as_stored: tuple[str, ...] = ("gpu",)
 
     def __init__(self, name: str, evaluate: Callable[..., Any], join: str, start: Callable[[Any], str]) -> None:
         super().__init__(name, evaluate)

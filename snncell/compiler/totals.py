@@ -199,7 +199,7 @@ def _renamed(new: Step, old: Step) -> Step:
 
 
 def _adds_up(x: Value) -> bool:
-    """Whether a sum may be taken early: not of what is only stored, which would be rounded or overflow before a product."""
+    """Whether a sum may be taken early: of what is only stored it could overflow, or lose digits."""
     return bool(dtypes.is_float(x.dtype) and not dtypes.only_stored(x.dtype))
 
 

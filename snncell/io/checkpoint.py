@@ -63,7 +63,9 @@ def load_checkpoint(ckpt_file_name: str | os.PathLike[str], net: Cell | None = N
     Raises:
         CheckpointError: if the file is missing or damaged, or does not fit `net`; then nothing of it is loaded.
     """
-    from safetensors import SafetensorError, deserialize
+    from safetensors import SafetensorError, deserialize as _deserialize
+
+    deserialize: Any = _deserialize  # it has no types
 
     source = _path(ckpt_file_name)
     try:
@@ -88,9 +90,17 @@ def load_checkpoint(ckpt_file_name: str | os.PathLike[str], net: Cell | None = N
 
 # What safetensors calls the dtypes. Its own reader of bytes does not know bfloat16.
 _DTYPES = {
-    **{"BOOL": dtypes.bool_, "BF16": dtypes.bfloat16, "F16": dtypes.float16, "F32": dtypes.float32},
-    **{"F64": dtypes.float64, "U8": dtypes.uint8, "I8": dtypes.int8, "I16": dtypes.int16, "I32": dtypes.int32},
-    **{"I64": dtypes.int64, "C64": dtypes.complex64},
+    "BOOL": dtypes.bool_,
+    "BF16": dtypes.bfloat16,
+    "F16": dtypes.float16,
+    "F32": dtypes.float32,
+    "F64": dtypes.float64,
+    "U8": dtypes.uint8,
+    "I8": dtypes.int8,
+    "I16": dtypes.int16,
+    "I32": dtypes.int32,
+    "I64": dtypes.int64,
+    "C64": dtypes.complex64,
 }
 
 

@@ -138,8 +138,8 @@ class Tensor:
             raise AttributeError("a Tensor on the CPU has no __cuda_array_interface__; move it first: x.to('gpu')")
         if self.dtype is dtypes.bfloat16:
             raise AttributeError(
-                "__cuda_array_interface__ has no name for bfloat16; take the Tensor by DLPack (from_dlpack(x)), or convert "
-                "it first: x.astype('float32')"
+                "__cuda_array_interface__ has no name for bfloat16; take the Tensor by DLPack (from_dlpack(x)), or "
+                "convert it first: x.astype('float32')"
             )
         found: dict[str, Any] = DEVICE.interface(self._data)
         return found

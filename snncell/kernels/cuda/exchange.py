@@ -278,7 +278,7 @@ def host_array(source: Any) -> Any:
         return np.from_dlpack(source)
     found = from_dlpack(source)
     before, after = found.span
-    memory = (ctypes.c_uint8 * (before + after)).from_address(found.pointer - before)
+    memory: Any = (ctypes.c_uint8 * (before + after)).from_address(found.pointer - before)
     return np.ndarray(found.shape, found.dtype, memory, before, found.strides).copy()
 
 
