@@ -14,7 +14,7 @@ import pytest
 from gradient_table import TABLE, Row
 
 import snncell as ms
-from snncell import Parameter, Tensor, nn, ops
+from snncell import Parameter, Tensor, nn, ops, surrogate
 from snncell.errors import DTypeError
 from snncell.kernels.cuda import exchange
 from snncell.tape import structure
@@ -237,13 +237,23 @@ def test_dtypes_that_meet(other: str) -> None:
     assert y.astype("bfloat16").tolist() == x.tolist() and x.astype(other).tolist() == y.tolist()
 
 
+def test_numbers_of_numpys_are_told_apart_by_compiled_functions() -> None:
+    double = ms.jit(lambda x, n: x * float(n))
+    assert [double(ops.ones(1), B.type(n)).item() for n in (2.0, -0.0, 3.0)] == [2.0, 0.0, 3.0]
+    assert structure.Static(B.type(0.0)) != structure.Static(B.type(-0.0))
+    assert structure.Static(B.type(np.nan)) == structure.Static(B.type(np.nan))
+
+
 def test_arrays_of_raw_bytes_are_refused() -> None:
     with pytest.raises(DTypeError, match=r"holds no numbers \(NumPy dtype \|V2\)"):
         Tensor(np.zeros(3, "V2"))
 
 
 def test_draws_are_float32s() -> None:
-    with pytest.raises(ms.errors.ArgumentError, match="draws float32 or float64, not Bfloat16"):
+    with pytest.raises(
+        ms.errors.ArgumentError,
+        match=r"draws float32 or float64, not Bfloat16\. Convert what it gives: \.astype\('bfloat16'\)",
+    ):
         ops.uniform((2,), dtype="bfloat16")
 
 
@@ -291,6 +301,24 @@ def test_training(name: str, compiled: bool) -> None:
         assert {p.dtype.name for p in net.trainable_params()} == {dtype}
     assert losses["bfloat16"][-1] < 0.8 * losses["bfloat16"][0]
     np.testing.assert_allclose(losses["bfloat16"], losses["float32"], rtol=0.1)
+
+
+def test_a_network_of_spikes() -> None:
+    """A leaky neuron between two layers, with a state of its own, forward and backward."""
+    found = {}
+    for dtype in ("bfloat16", "float32"):
+        cells = nn.MultiStep(nn.LIFNode(surrogate_function=surrogate.ATan()))
+        w = Parameter(Tensor(np.random.default_rng(0).integers(-8, 17, (4, 8)) / 8.0, dtype))
+        x = Tensor(np.random.default_rng(1).integers(0, 2, (20, 3, 4)), dtype)
+
+        def loss(cells: Any = cells, w: Parameter = w, x: Tensor = x) -> Tensor:
+            return cells(x @ w).mean()
+
+        value, slope = ops.value_and_grad(loss, None, w)()
+        assert value.dtype == slope.dtype == dtype
+        found[dtype] = np.append(slope.tolist(), value.item())
+    assert found["float32"].any()
+    np.testing.assert_allclose(found["bfloat16"], found["float32"], atol=0.05 * np.abs(found["float32"]).max())
 
 
 def test_checkpoints(tmp_path: Any) -> None:

@@ -631,7 +631,7 @@ def test_a_capsule_is_consumed_once() -> None:
         exchange.from_dlpack(42)
 
 
-@pytest.mark.parametrize(("code", "bits", "lanes"), [(4, 16, 1), (2, 32, 4), (2, 24, 1), (0, 4, 1)])
+@pytest.mark.parametrize(("code", "bits", "lanes"), [(4, 32, 1), (4, 16, 2), (2, 32, 4), (2, 24, 1), (0, 4, 1)])
 def test_elements_that_we_have_not_are_refused_and_let_go(code: int, bits: int, lanes: int) -> None:
     owner = Owner()
     alive = weakref.ref(owner)

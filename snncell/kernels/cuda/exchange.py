@@ -286,7 +286,7 @@ def _dtype_of(described: Any) -> Any:
     if (described.code, described.bits, described.lanes) == (_CODES["V"], 16, 1):
         return dtypes.bfloat16.dtype
     kind = _KINDS.get(described.code)
-    if kind is None or described.lanes != 1 or described.bits % 8:
+    if kind in (None, "V") or described.lanes != 1 or described.bits % 8:
         raise DTypeError(
             f"from_dlpack: snncell has no elements of DLPack's kind {described.code} with {described.bits} bits and "
             f"{described.lanes} lanes. Convert the array first, to float32 for instance."
