@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from snncell import dtype as dtypes
 from snncell.cell import Cell
 from snncell.errors import CheckpointError, DTypeError
 from snncell.tape.parameter import Parameter, fits, refuse_equal_names
@@ -61,12 +63,13 @@ def load_checkpoint(ckpt_file_name: str | os.PathLike[str], net: Cell | None = N
     Raises:
         CheckpointError: if the file is missing or damaged, or does not fit `net`; then nothing of it is loaded.
     """
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
+    from safetensors import SafetensorError, deserialize as _deserialize
+
+    deserialize: Any = _deserialize  # it has no types
 
     source = _path(ckpt_file_name)
     try:
-        arrays = load(source.read_bytes())
+        views = deserialize(source.read_bytes())
     except FileNotFoundError:
         raise CheckpointError(f"load_checkpoint: there is no file {source}.") from None
     except OSError as error:
@@ -74,7 +77,7 @@ def load_checkpoint(ckpt_file_name: str | os.PathLike[str], net: Cell | None = N
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"load_checkpoint: {source} is damaged or no safetensors file: {error}.") from None
     try:
-        found = {path: Parameter(array, name=path.rpartition(".")[2]) for path, array in arrays.items()}
+        found = {path: Parameter(_array(**view), name=path.rpartition(".")[2]) for path, view in views}
     except DTypeError as error:
         raise CheckpointError(f"load_checkpoint: {source}: {error}") from None
     if net is not None:
@@ -83,6 +86,31 @@ def load_checkpoint(ckpt_file_name: str | os.PathLike[str], net: Cell | None = N
         except CheckpointError as error:
             raise CheckpointError(f"load_checkpoint: {source}: {error}") from None
     return found
+
+
+# What safetensors calls the dtypes. Its own reader of bytes does not know bfloat16.
+_DTYPES = {
+    "BOOL": dtypes.bool_,
+    "BF16": dtypes.bfloat16,
+    "F16": dtypes.float16,
+    "F32": dtypes.float32,
+    "F64": dtypes.float64,
+    "U8": dtypes.uint8,
+    "I8": dtypes.int8,
+    "I16": dtypes.int16,
+    "I32": dtypes.int32,
+    "I64": dtypes.int64,
+    "C64": dtypes.complex64,
+}
+
+
+def _array(dtype: str, shape: Sequence[int], data: bytes) -> Any:
+    """An array as it lies in a file.
+
+    Raises:
+        DTypeError: for elements that snncell has not.
+    """
+    return np.frombuffer(data, dtypes.as_dtype(_DTYPES.get(dtype, dtype)).dtype).reshape(shape)
 
 
 def load_param_into_net(
