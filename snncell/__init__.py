@@ -24,6 +24,7 @@ from snncell.config import (
     set_context as set_context,
 )
 from snncell.dtype import (
+    bfloat16 as bfloat16,
     bool_ as bool_,
     complex64 as complex64,
     complex128 as complex128,

@@ -6,8 +6,10 @@ dtype is (`np.zeros(3, snncell.float32)`).
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from snncell.errors import DTypeError
@@ -20,10 +22,11 @@ class DType:
 
     def __init__(self, name: str, category: int) -> None:
         self.name = name
-        self.dtype = np.dtype(name)  # NumPy accepts any object with this attribute as a dtype
+        # NumPy accepts any object with this attribute as a dtype.
+        self.dtype = np.dtype(getattr(ml_dtypes, name, name))
         self.category = category  # the order of promotion: bool, integer, floating, complex
         self.is_float = category >= 2
-        self.code = self.dtype.str[1:]  # "f4", "i8", "b1": names in generated code
+        self.code = f"{name[0]}{self.dtype.itemsize}"  # "f4", "i8", "b1": names in generated code
 
     @property
     def itemsize(self) -> int:
@@ -52,11 +55,19 @@ bool_ = DType("bool", 0)
 uint8 = DType("uint8", 1)
 int8, int16, int32, int64 = (DType(f"int{bits}", 1) for bits in (8, 16, 32, 64))
 float16, float32, float64 = (DType(f"float{bits}", 2) for bits in (16, 32, 64))
+bfloat16 = DType("bfloat16", 2)
 complex64, complex128 = (DType(f"complex{bits}", 3) for bits in (64, 128))
 
-ALL = (bool_, uint8, int8, int16, int32, int64, float16, float32, float64, complex64, complex128)
+ALL = (bool_, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64, complex64, complex128)
 BY_NUMPY: dict[Any, DType] = {d.dtype: d for d in ALL}
-_PROMOTED: dict[tuple[DType, DType], DType] = {}
+NUMBERS = (np.number, np.bool_, bfloat16.dtype.type)  # the classes of NumPy's scalars
+# The NumPy dtypes of floats, and of complex numbers too: the kind of bfloat16, "V", does not tell.
+FLOATS = frozenset(d.dtype for d in ALL if d.category == 2)
+INEXACT = frozenset(d.dtype for d in ALL if d.is_float)
+STORED_IN_USE: list[bool] = []  # not empty once there may be arrays of what is only stored: see `computed`
+_BITS = {bool_: np.dtype(np.uint8), bfloat16: np.dtype(np.uint16)}
+_COMPUTED = {float16.dtype: float32.dtype, bfloat16.dtype: float32.dtype}
+_PROMOTED: dict[tuple[DType, DType], DType] = dict.fromkeys(((float16, bfloat16), (bfloat16, float16)), float32)
 
 
 def as_dtype(dtype: Any) -> DType:
@@ -65,24 +76,27 @@ def as_dtype(dtype: Any) -> DType:
     Raises:
         DTypeError: if snncell has no such element type.
     """
-    if type(dtype) is DType:
-        return dtype
     if dtype is float:
         return float32
-    try:
-        found = BY_NUMPY.get(np.dtype(dtype).newbyteorder("="))
-    except (TypeError, ValueError):
-        found = None
+    found: DType | None = None
+    if type(dtype) is DType:
+        found = dtype
+    else:
+        with suppress(TypeError, ValueError):
+            found = BY_NUMPY.get(np.dtype(dtype).newbyteorder("="))
     if found is None:
         names = ", ".join(d.name for d in ALL)
         raise DTypeError(f"{dtype!r} is not a dtype of snncell. Use one of: {names}.")
+    if not STORED_IN_USE and found.dtype in _COMPUTED:
+        STORED_IN_USE.append(True)
     return found
 
 
 def promote(a: DType, b: DType) -> DType:
     """The dtype of a binary operation: the higher category wins (bool < integers < floats < complex).
 
-    Within a category the wider one wins, as NumPy has it; an int64 meeting a float16 gives float16.
+    Within a category the wider one wins, as NumPy has it; an int64 meeting a float16 gives float16. float16 and
+    bfloat16 give float32.
     """
     if a is b:
         return a
@@ -98,7 +112,7 @@ def promote(a: DType, b: DType) -> DType:
 
 def _real_partner(a: DType, b: DType) -> Any:
     """What `a` counts as beside a complex `b`: an integer or bool must not widen complex64 to complex128."""
-    return np.dtype(np.float16) if b.category == 3 and a.category < 2 else a.dtype
+    return float16.dtype if b.category == 3 and (a.category < 2 or a is bfloat16) else a.dtype
 
 
 def scalar_dtype(value: bool | int | float | complex, beside: DType) -> DType:
@@ -110,14 +124,29 @@ def scalar_dtype(value: bool | int | float | complex, beside: DType) -> DType:
 
 
 def computed(dtype: Any) -> Any:
-    """The NumPy dtype that generated loops compute in: float16 is a way to store float32."""
-    return float32.dtype if dtype == float16.dtype else dtype
+    """The NumPy dtype that elements are computed in: float16 and bfloat16 are ways to store float32."""
+    return _COMPUTED.get(dtype, dtype)
+
+
+def only_stored(dtype: Any) -> bool:
+    """Whether numbers are kept in this NumPy dtype, and computed with in another."""
+    return dtype in _COMPUTED
+
+
+def in_memory(dtype: DType) -> Any:
+    """The NumPy dtype by which kernels on the GPU take what lies in memory: bits, where they have no type for it."""
+    return _BITS.get(dtype, dtype.dtype)
+
+
+def is_float(dtype: Any) -> bool:
+    """Whether a NumPy dtype of a Tensor is one of floats."""
+    return dtype in FLOATS
 
 
 def default_of(value: Any) -> DType | None:
     """The dtype that data without one of its own gets: floats are float32, complex numbers complex64."""
     kind = np.asarray(value).dtype.kind
-    return {"f": float32, "c": complex64, "i": int64, "b": bool_, "u": None}.get(kind)
+    return {"f": float32, "V": float32, "c": complex64, "i": int64, "b": bool_, "u": None}.get(kind)
 
 
 def holds(dtype: DType, number: int) -> bool:

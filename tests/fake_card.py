@@ -194,10 +194,15 @@ class _Driver:
 # --- libraries --------------------------------------------------------------------------------------------------------
 
 DATA_TYPES = enum.IntEnum(
-    "DATA_TYPES", {"CUDA_R_32F": 0, "CUDA_R_64F": 1, "CUDA_R_16F": 2, "CUDA_C_32F": 4, "CUDA_C_64F": 5}
+    "DATA_TYPES",
+    {"CUDA_R_32F": 0, "CUDA_R_64F": 1, "CUDA_R_16F": 2, "CUDA_C_32F": 4, "CUDA_C_64F": 5, "CUDA_R_16BF": 14},
 )
-_DTYPES = {0: "float32", 1: "float64", 2: "float16", 4: "complex64", 5: "complex128"}
-_FACTORS = {68: {2: "float32", 0: "float32", 4: "complex64"}, 77: {0: "float32"}, 70: {1: "float64", 5: "complex128"}}
+_DTYPES = {0: "float32", 1: "float64", 2: "float16", 4: "complex64", 5: "complex128", 14: "bfloat16"}
+_FACTORS = {
+    68: {2: "float32", 0: "float32", 4: "complex64", 14: "float32"},
+    77: {0: "float32"},
+    70: {1: "float64", 5: "complex128"},
+}
 
 
 def at(pointer: int, size: int, dtype: Any) -> Any:

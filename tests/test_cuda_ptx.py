@@ -28,7 +28,7 @@ pytestmark = [
     pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="NUMBA_DISABLE_JIT=1 compiles nothing"),
 ]
 CAPABILITIES = [(7, 5), (8, 0), (9, 0)]
-DTYPES = ["float16", "float32", "float64"]
+DTYPES = ["float16", "bfloat16", "float32", "float64"]
 
 
 def kernels(f: Any, *inputs: Tensor) -> list[tuple[str, str, Any]]:

@@ -189,15 +189,17 @@ def test_the_digest_is_that_of_the_files_that_kernels_import() -> None:
     assert library_digest() == hashlib.sha256(content).hexdigest()
 
 
-def test_float16_is_numpys_to_the_bit(numbers: Any) -> None:
-    halves = np.arange(65536, dtype=np.uint16).view(np.float16).astype(np.float32)
+@pytest.mark.parametrize("kind", [ms.float16, ms.bfloat16], ids=str)
+def test_what_is_only_stored_is_rounded_as_by_numpy_to_the_bit(kind: Any, numbers: Any) -> None:
+    halves = np.arange(65536, dtype=np.uint16).view(kind.dtype).astype(np.float32)
     with np.errstate(all="ignore"):
-        middles = (halves + np.float32(1.00048828125) * halves) / 2  # halfway to the next one, or beside it
+        unit = np.float32(2.0**-11 if kind == "float16" else 2.0**-8)
+        middles = halves + unit * np.abs(halves)  # halfway to the next one, or beside it
         beside = np.nextafter(middles, np.float32(np.inf))
         tiny = np.arange(-4000, 4000, dtype=np.float32) * np.float32(2.0**-26)
         x = np.concatenate([halves, middles, beside, tiny, numbers])
-        expected = x.astype(np.float16).astype(np.float32)
-    found = applied(mathematics.float16_f4, x)
+        expected = x.astype(kind.dtype).astype(np.float32)
+    found = applied(getattr(mathematics, f"{kind.name}_f4"), x)
     np.testing.assert_array_equal(found, expected)
     number = ~np.isnan(expected)
     np.testing.assert_array_equal(np.signbit(found[number]), np.signbit(expected[number]))

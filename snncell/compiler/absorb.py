@@ -169,5 +169,5 @@ def _adds_up(user: Step) -> bool:
         and user.op.additive
         and 0 in user.attrs["axis"]
         and not user.attrs["keepdims"]
-        and user.inputs[0].dtype.kind == "f"
+        and dtypes.is_float(user.inputs[0].dtype)
     )

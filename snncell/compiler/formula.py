@@ -44,6 +44,8 @@ class Elementwise(Primitive):
             the others are brought to one dtype.
     """
 
+    as_stored: tuple[str, ...] = ("gpu",)
+
     def __init__(self, formula: Callable[..., Any], rule: str) -> None:
         names = {**NUMPY, "__builtins__": builtins}
         super().__init__(formula.__name__, FunctionType(formula.__code__, names, formula.__name__))
@@ -132,6 +134,8 @@ class Reduction(Primitive):
         join: an expression of {0} and {1}.
         start: for a NumPy dtype, the text of the value that joins to nothing.
     """
+
+    as_stored: tuple[str, ...] = ("gpu",)
 
     def __init__(self, name: str, evaluate: Callable[..., Any], join: str, start: Callable[[Any], str]) -> None:
         super().__init__(name, evaluate)

@@ -63,7 +63,7 @@ def loop_shape(step: Step) -> tuple[int, ...] | None:
 def loop_shape_of_any(step: Step) -> tuple[int, ...] | None:
     """The same for elements of any dtype."""
     if isinstance(step.op, Elementwise):
-        if not step.op.integer_loops and step.outputs[0].dtype.kind != "f":
+        if not step.op.integer_loops and not dtypes.is_float(step.outputs[0].dtype):
             return None
         return step.outputs[0].shape
     if isinstance(step.op, Reduction):

@@ -12,7 +12,7 @@ from snncell.compiler.body import Body, Reverse, StepFunction, trace_body
 from snncell.compiler.lower import Lowered, Segments
 from snncell.compiler.program import values_used
 from snncell.kernels.space import DEVICE, HOST, Space
-from snncell.tape.primitive import Primitive, rebuilt
+from snncell.tape.primitive import EVERYWHERE, Primitive, rebuilt
 from snncell.tape.state import EFFECTS, STATE
 from snncell.tape.tape import Entry, zeros_of
 from snncell.tape.tensor import Tensor, beside
@@ -72,6 +72,7 @@ class Scan(Primitive):
     """
 
     multiple = True
+    as_stored = EVERYWHERE
 
     def __init__(self, body: Body, given: int, every: int | None, who: str, segments: Segments | None = None) -> None:
         super().__init__("scan", self._run, multiple=True)

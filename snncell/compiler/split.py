@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from snncell import dtype as dtypes
 from snncell.compiler.body import Body
 from snncell.compiler.formula import Elementwise
 from snncell.compiler.fuse import loop_shape
@@ -165,7 +166,7 @@ def _placed(step: Step, modes: set[str], reduced: set[Value]) -> tuple[str, str]
 
 
 def _is_float(x: Any) -> bool:
-    return isinstance(x, Value) and x.dtype.kind == "f"
+    return isinstance(x, Value) and dtypes.is_float(x.dtype)
 
 
 def outside_of(steps: Sequence[Step], results: Sequence[Value], own: Sequence[Value]) -> list[Value]:

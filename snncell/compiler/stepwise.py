@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from snncell import dtype as dtypes
 from snncell.compiler.plan import Plan
 from snncell.compiler.program import Program, leading_to
 from snncell.compiler.split import Split, outside_of
+from snncell.dtype import computed
 from snncell.kernels.space import HOST, Space
 from snncell.tape.tracing import Value
 
@@ -60,7 +60,7 @@ class StepLoop:
         states = [known[value] for value in self.carry]
         space = self.space
         ys = {value: space.empty((steps, *value.shape), value.dtype) for value in self.sequences}
-        totals = {value: space.zeros(value.shape, dtypes.computed(value.dtype)) for value in self.summed}
+        totals = {value: space.zeros(value.shape, computed(value.dtype)) for value in self.summed}
         stored: list[Any] = []
         if self.storing:
             count = -(-steps // (self.every or 1))
@@ -81,7 +81,8 @@ class StepLoop:
             results = run.take(states, place, turn, now)
             states = results[: len(states)]
             for value, result in zip(totals, results[len(states) :], strict=True):
-                totals[value] = space.added(totals[value], result)
+                totals[value] = space.added(totals[value], space.widened(result))
+        totals = {value: space.cast(total, value.dtype) for value, total in totals.items()}
         # Copies: a state may be a row of a sequence, and would keep all of that.
         return [space.copy(state) for state in states], ys, totals, stored
 

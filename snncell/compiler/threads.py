@@ -13,7 +13,6 @@ from snncell import dtype as dtypes
 from snncell.compiler.emit import (
     Operand,
     Statements,
-    code_of,
     cuda_head,
     join_axes,
     joined_shape,
@@ -24,7 +23,7 @@ from snncell.compiler.emit import (
 from snncell.compiler.formula import Elementwise, Reduction
 from snncell.compiler.fuse import Group
 from snncell.kernels.cpu.loops import Reduced, indent
-from snncell.kernels.scalar import CUDA
+from snncell.kernels.scalar import CUDA, LOAD, STORE
 from snncell.tape.tracing import Value
 
 TERMS = 16  # a sum of fewer is one thread's
@@ -122,23 +121,21 @@ def chunks_of(count: int, terms: int) -> list[int]:
 
 def load(value: Value, array: str, place: str) -> str:
     """An element of a flat array, as it is computed with; booleans are bytes."""
-    element = f"{array}[{place}]"
-    if value.dtype.kind == "b":
-        return f"{element} != 0"
-    return element if value.dtype == kind_of(value).dtype else f"{code_of(value)}({element})"
+    return LOAD.get(value.dtype.name, "{0}").format(f"{array}[{place}]")
 
 
 def store(value: Value, array: str, place: str, element: str) -> str:
-    """The statement that puts an element into a flat array."""
-    if value.dtype.kind == "b":
-        element = f"np.uint8({element})"
-    elif value.dtype != kind_of(value).dtype:
-        element = f"{value.dtype.str[1:]}({element})"
-    return f"{array}[{place}] = {element}"
+    """The statement that puts an element, which has a name, into a flat array."""
+    return f"{array}[{place}] = " + STORE.get(value.dtype.name, "{0}").format(element)
+
+
+def _load_sum(value: Value, array: str, place: str) -> str:
+    """A part of a sum, which stays what it is computed as."""
+    return load(value, array, place) if value.dtype.kind == "b" else f"{array}[{place}]"
 
 
 def _store_sum(value: Value, array: str, place: str, element: str) -> str:
-    """The same for a sum or a part of one, which stays what it is computed as."""
+    """The statement that puts a sum or a part of one into a flat array."""
     return store(value, array, place, element) if value.dtype.kind == "b" else f"{array}[{place}] = {element}"
 
 
@@ -202,7 +199,7 @@ def _join(name: str, values: list[Value], sums: list[Reduced], columns: bool) ->
     given = _part(columns, "count", "r", "parts")
     inner = []
     for n, (r, value) in enumerate(zip(sums, values, strict=True)):
-        inner.append(f"z{n} = {r.joined(f'z{n}', '(' + load(value, f'a{n}', given) + ')')}")
+        inner.append(f"z{n} = {r.joined(f'z{n}', '(' + _load_sum(value, f'a{n}', given) + ')')}")
     lines = [*_thread(columns, "count"), "r = c", *(f"z{n} = {r.start}" for n, r in enumerate(sums))]
     lines += ["while r < parts:", *indent([*inner, "r += chunks"])]
     place = _part(columns, "count", "c", "chunks")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from snncell import dtype as dtypes
 from snncell.compiler.program import Program, drop_dead, merge_equal, users_of
 from snncell.tape.primitive import Primitive
 from snncell.tape.tracing import Step, Value
@@ -198,9 +199,9 @@ def _renamed(new: Step, old: Step) -> Step:
 
 
 def _adds_up(x: Value) -> bool:
-    """Whether a sum may be taken early: of float16, it could overflow before a product with small weights."""
-    return bool(x.dtype.kind == "f" and x.dtype.itemsize >= 4)
+    """Whether a sum may be taken early: of what is only stored it could overflow, or lose digits."""
+    return bool(dtypes.is_float(x.dtype) and not dtypes.only_stored(x.dtype))
 
 
 def _is_float(x: Any) -> bool:
-    return isinstance(x, Value) and x.dtype.kind == "f"
+    return isinstance(x, Value) and dtypes.is_float(x.dtype)

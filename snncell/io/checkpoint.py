@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import secrets
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from snncell import dtype as dtypes
 from snncell.cell import Cell
 from snncell.errors import CheckpointError, DTypeError
 from snncell.tape.parameter import Parameter, fits, refuse_equal_names
@@ -81,18 +83,20 @@ def read_arrays(file: str | os.PathLike[str], who: str) -> tuple[dict[str, Any],
     Raises:
         CheckpointError: if the file is missing or damaged.
     """
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
+    from safetensors import SafetensorError, deserialize as _deserialize
 
+    deserialize: Any = _deserialize  # it has no types
     source = _path(file)
     try:
         content = source.read_bytes()
-        arrays = load(content)
+        arrays = {name: _array(**view) for name, view in deserialize(content)}
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
     except FileNotFoundError:
         raise CheckpointError(f"{who}: there is no file {source}.") from None
     except OSError as error:
         raise CheckpointError(f"{who}: {source} cannot be read: {error}.") from None
+    except DTypeError as error:
+        raise CheckpointError(f"{who}: {source}: {error}") from None
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{who}: {source} is damaged or no safetensors file: {error}.") from None
     return arrays, header.get("__metadata__", {})
@@ -115,6 +119,31 @@ def load_checkpoint(ckpt_file_name: str | os.PathLike[str], net: Cell | None = N
         except CheckpointError as error:
             raise CheckpointError(f"load_checkpoint: {source}: {error}") from None
     return found
+
+
+# What safetensors calls the dtypes. Its own reader of bytes does not know bfloat16.
+_DTYPES = {
+    "BOOL": dtypes.bool_,
+    "BF16": dtypes.bfloat16,
+    "F16": dtypes.float16,
+    "F32": dtypes.float32,
+    "F64": dtypes.float64,
+    "U8": dtypes.uint8,
+    "I8": dtypes.int8,
+    "I16": dtypes.int16,
+    "I32": dtypes.int32,
+    "I64": dtypes.int64,
+    "C64": dtypes.complex64,
+}
+
+
+def _array(dtype: str, shape: Sequence[int], data: bytes) -> Any:
+    """An array as it lies in a file.
+
+    Raises:
+        DTypeError: for elements that snncell has not.
+    """
+    return np.frombuffer(data, dtypes.as_dtype(_DTYPES.get(dtype, dtype)).dtype).reshape(shape)
 
 
 def load_param_into_net(

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from types import FunctionType, SimpleNamespace
 from typing import Any, TypeVar
 
+from snncell import dtype as dtypes
+
 # From this many elements on, a loop of plain arithmetic is run by all threads; a call of exp and the like counts as
 # CALL_COST elements. On two quiet cores threads are worth it from a quarter of that on (benchmarks/parallel.py: 100,000
 # elements for plain arithmetic, 20,000 for exp), by some tens of microseconds. But each such loop waits for its last
@@ -229,9 +231,8 @@ def _cuda_type(argument: Any) -> Any:
 
     if not isinstance(argument, tuple):
         return from_dtype(argument.dtype)
-    if argument[0].dtype == "bool":
-        return types.CPointer(types.uint8)  # LLVM's booleans have one bit, and Numba cannot store them by address
-    return types.CPointer(from_dtype(argument[0].dtype))
+    # Booleans by their bytes: LLVM's have one bit, and Numba cannot store them by address.
+    return types.CPointer(from_dtype(dtypes.in_memory(argument[0])))
 
 
 def simulate(function: Callable[..., Any]) -> Any:

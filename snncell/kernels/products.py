@@ -50,6 +50,9 @@ def matmul_into(out: Any, x: Any, y: Any) -> None:
     if not isinstance(x, np.ndarray):
         on_device.matmul(x, y, out)
         return
+    if dtypes.only_stored(x.dtype):
+        out[...] = matmul(*(array.astype(dtypes.computed(array.dtype)) for array in (x, y)))
+        return
     if x.ndim == y.ndim == 2 and x.shape[1] == len(y) and out.flags.c_contiguous and _may_be_events(x, y):
         turned = not x.flags.c_contiguous
         spikes = x.T if turned else x

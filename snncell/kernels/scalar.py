@@ -68,7 +68,7 @@ LOOP: dict[str, str] = {
     "maximum": "({0} if ({0} >= {1}) | ({0} != {0}) else {1})",
     "sign": "({cast}(1) if {0} > {cast}(0) else (-{cast}(1) if {0} < {cast}(0) else {0} + {cast}(0)))",  # NaN stays
     "logical_not": "(not {0})",
-    "float16": "mathematics.float16_f4({0})",  # rounded to one
+    **{name: f"mathematics.{name}_f4({{0}})" for name in ("float16", "bfloat16")},  # rounded to one
 }
 
 # The same on CUDA, where the device's own functions are as fast as ours would be. They are cast: in the simulator they
@@ -81,15 +81,30 @@ CUDA: dict[str, str] = {
     **{name: f"{name}_{{cast}}({{0}})" for name in ("floor", "ceil", "rint")},
     "round": "rint_{cast}({0})",
     "conj": "({0}).conjugate()",
-    "float16": "f4(f2({0}))",
 }
+# How a CUDA kernel takes an element from memory (`dtype.in_memory`), and how it puts there what has a name: a number is
+# rounded to the nearest bfloat16, of two to the even one, and NaN stays NaN.
+LOAD = {
+    "bool": "{0} != 0",
+    "float16": "np.float32({0})",
+    "bfloat16": "int_as_float(np.int32({0}) << np.int32(16))",
+}
+STORE = {
+    "bool": "np.uint8({0})",
+    "float16": "np.float16({0})",
+    "bfloat16": (
+        "np.uint16((float_as_int({0}) + 32767 + (float_as_int({0}) >> 16 & 1)) >> 16 if {0} == {0} else 32704)"
+    ),
+}
+CUDA |= {name: LOAD[name].format(STORE[name]) for name in ("float16", "bfloat16")}  # rounded to one
 CUDA_IMPORTS = """\
 from math import atan, cos, erf, exp, expm1, log, log1p, sin, sqrt, tanh
 
 import numpy as np
 from numba import cuda
 from numba.cuda.libdevice import (
-    ceil as ceil_f8, ceilf as ceil_f4, floor as floor_f8, floorf as floor_f4, rint as rint_f8, rintf as rint_f4,
+    ceil as ceil_f8, ceilf as ceil_f4, float_as_int, floor as floor_f8, floorf as floor_f4, int_as_float,
+    rint as rint_f8, rintf as rint_f4,
 )
 """
 # In the simulator NumPy's: Python's raise where the device gives infinities.
@@ -100,6 +115,14 @@ from numpy import arctan as atan, cos, exp, expm1, log, log1p, sin, sqrt, tanh
 from numpy import ceil as ceil_f4, floor as floor_f4, rint as rint_f4
 from numpy import ceil as ceil_f8, floor as floor_f8, rint as rint_f8
 from scipy.special import erf
+
+
+def int_as_float(bits):
+    return np.int32(bits).view(np.float32)
+
+
+def float_as_int(number):
+    return np.float32(number).view(np.int32)
 """
 
 # The head of every generated file: where the names above come from.

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from snncell import config
+from snncell.dtype import computed
 from snncell.errors import DeviceError
 from snncell.kernels import arrays
 from snncell.kernels.cuda import arrays as device_arrays, borrowed, exchange, functions as functions
@@ -57,6 +58,10 @@ class Space:
         """The array in another dtype, if it is not in that."""
         raise NotImplementedError
 
+    def widened(self, array: Any) -> Any:
+        """The array in what its elements are computed in."""
+        return self.cast(array, computed(array.dtype))
+
     def constant(self, array: Any) -> Any:
         """A constant of a plan: here, and in memory that stays where it is."""
         raise NotImplementedError
@@ -98,12 +103,14 @@ class _Host(Space):
         return total
 
     def sum(self, array: Any) -> Any:
-        return array.sum(0)
+        return self.cast(self.widened(array).sum(0), array.dtype)
 
     def times(self, array: Any, number: float) -> Any:
-        return array * number
+        return self.cast(self.widened(array) * number, array.dtype)
 
     def cast(self, array: Any, dtype: Any) -> Any:
+        if array.dtype != dtype and array.ndim and self.uniform(array):
+            return np.broadcast_to(array[(0,) * array.ndim].astype(dtype), array.shape)
         return array.astype(dtype, copy=False)
 
     def constant(self, array: Any) -> Any:

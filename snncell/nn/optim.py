@@ -12,6 +12,7 @@ from typing import Any
 
 from snncell import dtype as dtypes, ops
 from snncell.cell import Cell
+from snncell.dtype import DType
 from snncell.errors import ArgumentError, DeviceError, ParameterError, ShapeError
 from snncell.kernels.space import IN_USE
 from snncell.tape.parameter import Parameter, ParameterTuple, refuse_equal_names
@@ -103,9 +104,10 @@ class Optimizer(Cell):
         return ops.cast(self.schedule(self.global_step.astype(dtypes.float64)), dtypes.float64)
 
     def like_parameters(self, name: str) -> list[Parameter]:
-        """Zeros for each Parameter: a moment to keep."""
+        """Zeros for each Parameter: a moment to keep, as float32 for what is only stored in fewer bits."""
         return [
-            Parameter(ops.zeros_like(p), name=f"{name}.{i}", requires_grad=False) for i, p in enumerate(self.parameters)
+            Parameter(ops.zeros_like(p, _computed(p)), name=f"{name}.{i}", requires_grad=False)
+            for i, p in enumerate(self.parameters)
         ]
 
     def construct(self, gradients: Any) -> bool:
@@ -115,14 +117,15 @@ class Optimizer(Cell):
         self.global_step.assign(step)
         for index, (parameter, grad) in enumerate(zip(self.parameters, grads, strict=True)):
             slope = grad + parameter * self.weight_decay if self.weight_decay and self.decays_gradient else grad
-            here = rate.astype(parameter.dtype)
-            parameter.assign(self.updated(index, parameter, slope, here, step).astype(parameter.dtype))
+            wide = _computed(parameter)
+            here = parameter.astype(wide), slope.astype(wide), rate.astype(wide)
+            parameter.assign(self.updated(index, *here, step).astype(parameter.dtype))
         return True
 
     decays_gradient = True
 
-    def updated(self, index: int, parameter: Parameter, grad: Tensor, rate: Tensor, step: Tensor) -> Tensor:
-        """The new value of a Parameter; moments are written on the way."""
+    def updated(self, index: int, parameter: Tensor, grad: Tensor, rate: Tensor, step: Tensor) -> Tensor:
+        """The new value of a Parameter; moments are written on the way. What is only stored comes as float32."""
         raise NotImplementedError
 
     def _checked(self, gradients: Any) -> Sequence[Tensor]:
@@ -160,6 +163,10 @@ class Optimizer(Cell):
 
     def extend_repr(self) -> str:
         return f"{len(self.parameters)} Parameters, weight_decay={self.weight_decay}"
+
+
+def _computed(parameter: Tensor) -> DType:
+    return dtypes.as_dtype(dtypes.computed(parameter.dtype.dtype))
 
 
 def _parameters(params: Any, who: str) -> ParameterTuple:
@@ -210,7 +217,7 @@ class SGD(Optimizer):
         self.nesterov = nesterov
         self.accum = self.like_parameters("accum") if momentum else []
 
-    def updated(self, index: int, parameter: Parameter, grad: Tensor, rate: Tensor, step: Tensor) -> Tensor:
+    def updated(self, index: int, parameter: Tensor, grad: Tensor, rate: Tensor, step: Tensor) -> Tensor:
         if not self.momentum:
             return parameter - grad * rate
         accum = self.accum[index]
@@ -263,7 +270,7 @@ class RMSProp(Optimizer):
         self.moment = self.like_parameters("moment")
         self.mean_grad = self.like_parameters("mean_grad") if centered else []
 
-    def updated(self, index: int, parameter: Parameter, grad: Tensor, rate: Tensor, step: Tensor) -> Tensor:
+    def updated(self, index: int, parameter: Tensor, grad: Tensor, rate: Tensor, step: Tensor) -> Tensor:
         mean_square = self.mean_square[index] * self.decay + ops.square(grad) * (1.0 - self.decay)
         self.mean_square[index].assign(mean_square)
         spread = mean_square
@@ -301,7 +308,7 @@ class Adam(Optimizer):
         self.moment1 = self.like_parameters("moment1")
         self.moment2 = self.like_parameters("moment2")
 
-    def updated(self, index: int, parameter: Parameter, grad: Tensor, rate: Tensor, step: Tensor) -> Tensor:
+    def updated(self, index: int, parameter: Tensor, grad: Tensor, rate: Tensor, step: Tensor) -> Tensor:
         moment1 = self.moment1[index] * self.beta1 + grad * (1.0 - self.beta1)
         moment2 = self.moment2[index] * self.beta2 + ops.square(grad) * (1.0 - self.beta2)
         self.moment1[index].assign(moment1)
@@ -313,7 +320,7 @@ class Adam(Optimizer):
             ops.sqrt(moment2) + self.eps * correct2
         )
 
-    def decayed(self, parameter: Parameter, rate: Tensor) -> Tensor:
+    def decayed(self, parameter: Tensor, rate: Tensor) -> Tensor:
         """The Parameter before the step."""
         return parameter
 
@@ -337,5 +344,5 @@ class AdamW(Adam):
     ) -> None:
         super().__init__(params, learning_rate, beta1, beta2, eps, weight_decay)
 
-    def decayed(self, parameter: Parameter, rate: Tensor) -> Tensor:
+    def decayed(self, parameter: Tensor, rate: Tensor) -> Tensor:
         return parameter * (1.0 - rate * self.weight_decay) if self.weight_decay else parameter

@@ -11,12 +11,11 @@ from snncell import dtype as dtypes
 from snncell.compiler.formula import Elementwise
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.kernels.cuda import complexes
-from snncell.tape.primitive import Primitive
+from snncell.tape.primitive import EVERYWHERE, Primitive
 from snncell.tape.state import STATE
 from snncell.tape.tensor import Tensor, stale
 from snncell.tape.tracing import Value
 
-_FLOATS = frozenset(np.dtype(name) for name in ("float16", "float32", "float64"))
 _NUMBERS = (bool, int, float, complex)
 
 
@@ -49,7 +48,7 @@ class Function(Elementwise):
                     break
                 dtype = x._data.dtype
                 if dtype is not common:
-                    if common is not None or dtype not in _FLOATS:
+                    if common is not None or dtype not in dtypes.FLOATS:
                         break
                     common = dtype
             else:
@@ -97,7 +96,7 @@ def number_or_tensor(x: Any, name: str) -> Any:
     """
     if type(x) in _NUMBERS:
         return x
-    return x.item() if isinstance(x, (np.number, np.bool_)) else as_tensor(x, name)
+    return x.item() if isinstance(x, dtypes.NUMBERS) else as_tensor(x, name)
 
 
 def same_dtype(operands: Sequence[Any], name: str, floating: bool = False, widening: bool = False) -> list[Any]:
@@ -191,6 +190,7 @@ def _cast(x: Any) -> Any:
 
 cast_primitive = _Cast(_cast, "same")
 cast_primitive.name = "cast"
+cast_primitive.as_stored = EVERYWHERE
 
 
 def _cast_array(x: Any, dtype: Any) -> Any:
@@ -287,7 +287,7 @@ def as_number(value: Any, name: str, argument: str) -> int | float:
     Raises:
         ArgumentError: for anything else.
     """
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating, dtypes.NUMBERS[-1])):
         raise ArgumentError(f"{name}: {argument} is a number, not {value!r}.")
     return value if isinstance(value, (int, float)) else value.item()
 

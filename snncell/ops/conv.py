@@ -17,13 +17,14 @@ from snncell.errors import ArgumentError, ShapeError
 from snncell.kernels.cuda import windows as on_device
 from snncell.ops import linalg, shape as sh
 from snncell.ops.base import as_float, as_int, as_tensor, primitive, same_dtype
+from snncell.tape.primitive import moving
 from snncell.tape.tensor import Tensor
 
 Grads = Sequence[Any]
 Ints = tuple[int, ...]
 
 
-@primitive
+@moving
 def _windows(x: Any, size: Ints, stride: Ints, dilation: Ints) -> Any:
     """(N, C, *S) -> (N, C, *O, *size), a view."""
     count = len(size)

@@ -55,7 +55,7 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Te
     if as_number(step, "arange", "step") == 0:
         raise ArgumentError("arange: step is 0.")
     numbers = np.arange(first, last, step)
-    return Tensor(numbers, dtype or (dtypes.float32 if numbers.dtype.kind == "f" else None))
+    return Tensor(numbers, dtype or (dtypes.float32 if dtypes.is_float(numbers.dtype) else None))
 
 
 def eye(n: int, m: int | None = None, dtype: Any = dtypes.float32) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any
 
 from snncell.kernels.space import HOST, moved, space_called, space_of
 from snncell.ops.base import as_tensor
-from snncell.tape.primitive import Primitive
+from snncell.tape.primitive import EVERYWHERE, Primitive
 from snncell.tape.state import STATE
 from snncell.tape.tensor import Tensor
 from snncell.tape.tracing import Value
@@ -23,6 +23,7 @@ class _To(Primitive):
 
 
 _to = _To("to", lambda x, source, target: moved(x, space_called(target, "to")))
+_to.as_stored = EVERYWHERE
 
 
 @_to.def_bprop

@@ -117,7 +117,7 @@ def rfft(x: Any) -> Tensor:
     tensor = _signal(x, "rfft")
     if tensor.dtype.category == 3:
         raise ShapeError("rfft: takes a real signal; use fft for a complex one.")
-    result: Tensor = _rfft.bind(tensor if tensor.dtype != dtypes.float16 else astype(tensor, dtypes.float32))
+    result: Tensor = _rfft.bind(astype(tensor, dtypes.computed(tensor.dtype.dtype)))
     return result
 
 

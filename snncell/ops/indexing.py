@@ -12,18 +12,18 @@ from snncell.errors import ArgumentError, DTypeError, TensorIndexError
 from snncell.kernels.cuda import gather as lookups, scatter
 from snncell.kernels.space import DEVICE, IN_USE
 from snncell.ops.base import as_axis, as_int, as_tensor, primitive
-from snncell.tape.primitive import Primitive
+from snncell.tape.primitive import EVERYWHERE, Primitive, moving
 from snncell.tape.tensor import Tensor, beside
 
 Grads = Sequence[Any]
 
 
-@primitive
+@moving
 def _getitem(x: Any, index: Any) -> Any:
     return x[index]
 
 
-@primitive
+@moving
 def _put(x: Any, index: Any, shape: tuple[int, ...]) -> Any:
     """Zeros of `shape` with `x` at `index`."""
     out = np.zeros(shape, x.dtype)
@@ -114,6 +114,7 @@ class _Lookup(Primitive):
         super().__init__(name, evaluate)
         self.check = check
         self.of = of
+        self.as_stored = EVERYWHERE
 
     def run(self, arrays: Sequence[Any], inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
         """Evaluate in an eager call."""
@@ -218,6 +219,7 @@ def _picked(x: Any, indices: Any) -> Any:
 
 _pick = _Lookup("pick", _picked, _check_pick, 1)
 _pick_known = Primitive("pick", _picked)  # at positions that need no check
+_pick_known.as_stored = EVERYWHERE
 
 
 @_pick.def_there
@@ -226,7 +228,7 @@ def _(x: Any, indices: Any) -> Any:
     return lookups.pick(x, indices)
 
 
-@primitive
+@moving
 def _place(x: Any, indices: Any, length: int) -> Any:
     """Zeros with a last axis of `length`, and `x` at `indices` along it."""
     out = np.zeros((*x.shape, length), x.dtype)

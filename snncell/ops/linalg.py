@@ -53,6 +53,7 @@ def _sum_of_products(arrays: Sequence[Any], moving: Sequence[bool], attrs: dict[
     return _product_over_time(arrays, moving, attrs).sum(0)
 
 
+_matmul.as_stored = ("gpu",)  # where the library adds up in float32
 _matmul.into = products.matmul_into
 _matmul.over_time = _product_over_time
 _matmul.summed = _sum_of_products

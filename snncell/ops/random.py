@@ -169,7 +169,9 @@ for _op in (_uniform, _normal, _integers, _permutation):
 def _real(dtype: Any, name: str) -> Any:
     chosen = dtypes.as_dtype(dtype)
     if chosen not in (dtypes.float32, dtypes.float64):
-        raise ArgumentError(f"{name}: draws float32 or float64, not {chosen}.")
+        raise ArgumentError(
+            f"{name}: draws float32 or float64, not {chosen}. Convert what it gives: .astype({chosen.name!r})."
+        )
     return chosen.dtype
 
 

@@ -25,13 +25,13 @@ Grads = Sequence[Any]
 
 
 def _lowest(dtype: Any) -> str:
-    if dtype.kind == "f":
+    if dtypes.is_float(dtype):
         return "-np.inf"
     return "False" if dtype.kind == "b" else str(np.iinfo(dtype).min)
 
 
 def _highest(dtype: Any) -> str:
-    if dtype.kind == "f":
+    if dtypes.is_float(dtype):
         return "np.inf"
     return "True" if dtype.kind == "b" else str(np.iinfo(dtype).max)
 
@@ -127,7 +127,7 @@ def prod(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
 
 
 def mean(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """The arithmetic mean; of integers a float32. float16 is added up in float32."""
+    """The arithmetic mean; of integers a float32. float16 and bfloat16 are added up in float32."""
     tensor = as_float(x, "mean")
     axes = as_axes(axis, tensor.ndim, "mean")
     total = _reduce(_sum, _wide(tensor), axes, keepdims)
@@ -135,8 +135,8 @@ def mean(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
 
 
 def _wide(x: Tensor) -> Tensor:
-    """`x`, or float16 as float32, where sums of it do not overflow."""
-    return astype(x, dtypes.float32) if x.dtype == dtypes.float16 else x
+    """`x`, or what is only stored as what it is computed in, where sums of it do not overflow."""
+    return astype(x, dtypes.computed(x.dtype.dtype))
 
 
 def var(x: Any, axis: Axis = None, ddof: int = 0, keepdims: bool = False) -> Tensor:

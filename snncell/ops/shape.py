@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from snncell.errors import ArgumentError, ShapeError
-from snncell.ops.base import as_axes, as_axis, as_int, as_ints, as_shape, as_tensor, primitive, same_dtype
-from snncell.tape.primitive import Primitive
+from snncell.ops.base import as_axes, as_axis, as_int, as_ints, as_shape, as_tensor, same_dtype
+from snncell.tape.primitive import EVERYWHERE, Primitive, moving
 from snncell.tape.tensor import Tensor
 
 Grads = Sequence[Any]
@@ -18,7 +18,7 @@ Grads = Sequence[Any]
 # --- views ------------------------------------------------------------------------------------------------------------
 
 
-@primitive
+@moving
 def _reshape(x: Any, shape: tuple[int, ...]) -> Any:
     return x.reshape(shape)
 
@@ -64,7 +64,7 @@ def flatten(x: Any, start_dim: int = 1, end_dim: int = -1) -> Tensor:
     return reshape(tensor, (*tensor.shape[:first], middle, *tensor.shape[last + 1 :]))
 
 
-@primitive
+@moving
 def _transpose(x: Any, axes: tuple[int, ...]) -> Any:
     return x.transpose(axes)
 
@@ -130,7 +130,7 @@ def squeeze(x: Any, axis: int | tuple[int, ...] | None = None) -> Tensor:
     return reshape(tensor, tuple(n for a, n in enumerate(tensor.shape) if a not in axes))
 
 
-@primitive
+@moving
 def _broadcast_to(x: Any, shape: tuple[int, ...]) -> Any:
     return np.broadcast_to(x, shape)
 
@@ -162,7 +162,7 @@ def broadcast_to(x: Any, shape: Any) -> Tensor:
     return result
 
 
-@primitive
+@moving
 def _flip(x: Any, axes: tuple[int, ...]) -> Any:
     return np.flip(x, axes)
 
@@ -182,7 +182,7 @@ def flip(x: Any, dims: int | tuple[int, ...]) -> Tensor:
 # --- joining and splitting --------------------------------------------------------------------------------------------
 
 
-@primitive
+@moving
 def _concat(*arrays: Any, axis: int, sizes: tuple[int, ...]) -> Any:
     return np.concatenate(arrays, axis)
 
@@ -240,6 +240,7 @@ def _pieces(x: Any, bounds: tuple[int, ...], axis: int) -> Any:
 
 
 _pieces_op = Primitive("split", _pieces, multiple=True)
+_pieces_op.as_stored = EVERYWHERE
 
 
 @_pieces_op.def_there
@@ -289,7 +290,7 @@ def unstack(x: Any, axis: int = 0) -> tuple[Tensor, ...]:
     return tuple(squeeze(part, number) for part in _split(tensor, (1,) * tensor.shape[number], number))
 
 
-@primitive
+@moving
 def _pad(x: Any, widths: tuple[tuple[int, int], ...], value: float) -> Any:
     return np.pad(x, widths, constant_values=value)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from snncell.tape import structure
-from snncell.tape.primitive import Primitive, rebuilt, tracked
+from snncell.tape.primitive import EVERYWHERE, Primitive, rebuilt, tracked
 from snncell.tape.state import STATE
 from snncell.tape.tape import Entry
 from snncell.tape.tensor import Tensor, snapshot
@@ -79,6 +79,7 @@ class Composite:
 
 
 alias = Primitive("alias", lambda x: x)  # the same value in a new place on the tape
+alias.as_stored = EVERYWHERE
 
 
 @alias.def_bprop

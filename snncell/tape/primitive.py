@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from snncell.dtype import INEXACT, STORED_IN_USE, computed, only_stored
 from snncell.errors import (
     ArgumentError,
     DeviceError,
@@ -28,6 +29,7 @@ _REFUSALS: tuple[tuple[type[Exception], type[SnncellError]], ...] = (
     (IndexError, TensorIndexError),
     (ArithmeticError, ArgumentError),
 )
+EVERYWHERE = ("cpu", "gpu")
 
 
 class Unkept(NamedTuple):
@@ -54,6 +56,8 @@ class Primitive:
     additive = False  # the operation of sums is the sum of the operations: once, on the totals, is enough
     over_time: Callable[..., Any] | None = None  # (arrays, whether each has a first axis of time, attrs): all steps
     into: Callable[..., Any] | None = None  # (out, *arrays): the same, put into an array that is there
+    # On which devices it takes and gives what is only stored (float16, bfloat16) as it is; on others, as float32.
+    as_stored: tuple[str, ...] = ()
     view = False  # whether it gives the same elements in another order or shape, and moves none
     keeps_order = False  # whether it gives the same elements in the same order, in another shape
     repeats = False  # whether it gives the same elements along further axes
@@ -128,7 +132,7 @@ class Primitive:
             entry = self._entry(state.tape, inputs, data, attrs)
         if self.multiple:
             return tracked(entry, data)
-        result = wrap(data, entry if data.dtype.kind in "fc" else None)
+        result = wrap(data, entry if data.dtype in INEXACT else None)
         if state.trace is not None:
             state.trace.note(result)
         return result
@@ -139,9 +143,10 @@ class Primitive:
 
     def run_here(self, arrays: Sequence[Any], inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
         """Evaluate on arrays; what NumPy refuses is said in our words."""
-        there = bool(IN_USE) and any(hasattr(x, "memory") for x in arrays)
+        there = IN_USE and any(hasattr(x, "memory") for x in arrays)
         try:
-            data = self.on_device(arrays, attrs) if there else self.evaluate(*arrays, **attrs)
+            special = there or STORED_IN_USE
+            data = self._in(DEVICE if there else HOST, arrays, attrs) if special else self.evaluate(*arrays, **attrs)
         except SnncellError:
             raise
         except (TypeError, ValueError, IndexError, AttributeError, ArithmeticError) as error:
@@ -155,6 +160,20 @@ class Primitive:
         if any(isinstance(array, Value) for array in arrays):
             raise stale()
         return np.asarray(data)
+
+    def _in(self, space: Space, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
+        """Evaluate in a place; what is only stored, unless it is taken as it is, in what it is computed in."""
+        rule = self.on_device if space is DEVICE else lambda arrays, attrs: self.evaluate(*arrays, **attrs)
+        kinds = [x.dtype for x in arrays if hasattr(x, "dtype")]
+        kind = next((x for x in kinds if only_stored(x)), None)
+        if kind is None or space.device in self.as_stored:
+            return rule(arrays, attrs)
+        wide = computed(kind)
+        data = rule([space.widened(x) if hasattr(x, "dtype") else x for x in arrays], attrs)
+        if wide in kinds:  # the result is as wide as the widest
+            return data
+        parts = [space.cast(x, kind) if x.dtype == wide else x for x in (data if self.multiple else (data,))]
+        return tuple(parts) if self.multiple else parts[0]
 
     def on_device(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
         """Evaluate where some of the arrays are on the GPU: by `def_there`, or by what NumPy's functions are there."""
@@ -234,9 +253,16 @@ class Primitive:
         return f"<operation {self.name}>"
 
 
+def moving(evaluate: Callable[..., Any]) -> Primitive:
+    """Declare an operation that puts elements elsewhere, and computes nothing."""
+    op = Primitive(evaluate.__name__.strip("_"), evaluate)
+    op.as_stored = EVERYWHERE
+    return op
+
+
 def tracked(entry: Entry | None, outputs: Sequence[Any]) -> tuple[Tensor, ...]:
     """The Tensors of an entry's outputs; integers and booleans carry no gradient."""
-    results = tuple([wrap(part, entry if part.dtype.kind in "fc" else None, i) for i, part in enumerate(outputs)])
+    results = tuple([wrap(part, entry if part.dtype in INEXACT else None, i) for i, part in enumerate(outputs)])
     if STATE.trace is not None:
         for result in results:
             STATE.trace.note(result)

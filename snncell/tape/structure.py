@@ -6,8 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-import numpy as np
-
+from snncell.dtype import NUMBERS
 from snncell.tape.tensor import Tensor
 
 
@@ -26,7 +25,7 @@ class Static:
     def __init__(self, value: Any) -> None:
         self.value = value
         # Floats by their text, so that -0.0 is not 0.0 and NaN is NaN.
-        self.key = (type(value), repr(value) if isinstance(value, (float, complex, np.floating)) else value)
+        self.key = (type(value), repr(value) if isinstance(value, (float, complex, *NUMBERS)) else value)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Static) and self.key == other.key

@@ -166,6 +166,6 @@ def conform(grad: Tensor, shape: tuple[int, ...], dtype: Any) -> Tensor:
 def zeros_of(spec: tuple[tuple[int, ...], Any], others: Iterable[Tensor | None] = ()) -> Tensor:
     """Zeros of an output's shape that take no memory: the gradient of an output nobody used, where `others` are."""
     shape, dtype = spec
-    zeros = np.broadcast_to(np.zeros((), dtype if dtype.kind in "fc" else np.float32), shape)
+    zeros = np.broadcast_to(np.zeros((), dtype if dtype in dtypes.INEXACT else np.float32), shape)
     there = bool(IN_USE) and any(x is not None and x.device == "gpu" for x in others)
     return wrap(moved(zeros, DEVICE) if there else zeros)

@@ -14,6 +14,7 @@ import numpy as np
 from snncell import dtype as dtypes
 from snncell.dtype import DType
 from snncell.errors import AssignError, DTypeError, ShapeError, TraceError
+from snncell.kernels.cuda import exchange
 from snncell.kernels.space import DEVICE, HOST, IN_USE, moved, space_of
 from snncell.tape.state import STATE, here, settings
 
@@ -135,6 +136,11 @@ class Tensor:
         """For other libraries on the GPU: the memory itself, which they must not write to."""
         if self.device == "cpu":
             raise AttributeError("a Tensor on the CPU has no __cuda_array_interface__; move it first: x.to('gpu')")
+        if self.dtype is dtypes.bfloat16:
+            raise AttributeError(
+                "__cuda_array_interface__ has no name for bfloat16; take the Tensor by DLPack (from_dlpack(x)), or "
+                "convert it first: x.astype('float32')"
+            )
         found: dict[str, Any] = DEVICE.interface(self._data)
         return found
 
@@ -142,12 +148,13 @@ class Tensor:
         if self.device == "gpu":  # the memory itself, which the consumer must not write to
             return DEVICE.capsule(self._data, options.get("stream"))
         # A copy: consumers may write to what they get, PyTorch even where the protocol says that it is read-only.
-        return self._concrete("__dlpack__()").copy().__dlpack__(**options)
+        array = self._concrete("__dlpack__()").copy()
+        return exchange.capsule_of_host(array) if array.dtype == dtypes.bfloat16.dtype else array.__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         if self.device == "gpu":
             return 2, 0  # the first CUDA card
-        return self._concrete("__dlpack_device__()").__dlpack_device__()
+        return 1, 0  # the CPU
 
     def __bool__(self) -> bool:
         if STATE.trace is not None and not isinstance(self._data, np.ndarray) and self.device == "cpu":
@@ -210,9 +217,10 @@ class Tensor:
         if not scientific:
             return str(self._data)
         if not self._data.ndim:
-            return f"{self._data.item():g}" if self._data.dtype.kind == "f" else str(self._data)
+            return f"{self._data.item():g}" if dtypes.is_float(self._data.dtype) else str(self._data)
         styles: Any = {"float_kind": lambda x: f"{x:15.8e}"}
-        return np.array2string(self._data, separator=", ", formatter=styles)
+        # NumPy has no style for bfloat16.
+        return np.array2string(HOST.widened(self._data), separator=", ", formatter=styles)
 
     if TYPE_CHECKING:  # hung in by ops/methods.py
 
@@ -304,14 +312,14 @@ def to_array(data: Any, dtype: Any = None) -> np.ndarray[Any, Any]:
     elif isinstance(data, (np.ndarray, np.generic)):
         source = np.asarray(data)
     elif hasattr(data, "__dlpack__"):
-        source = np.from_dlpack(data)
+        source = exchange.host_array(data)
     else:
         try:
             source = np.asarray(_plain(data))
         except ValueError as error:
             raise ShapeError(f"Tensor: the nested list is ragged or holds no numbers: {error}") from None
         wanted = wanted or dtypes.default_of(source)
-    if source.dtype.kind not in "biufc":
+    if source.dtype.kind not in "biufc" and source.dtype not in dtypes.BY_NUMPY:
         raise DTypeError(f"Tensor: {type(data).__name__} {_short(data)} holds no numbers (NumPy dtype {source.dtype}).")
     if wanted is None:
         wanted = dtypes.as_dtype(source.dtype)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_scan import CASES, Case, check_float16, close, gradients, looped, scanning
+from test_scan import CASES, ERRORS, Case, check_stored, close, gradients, looped, scanning
 
 import snncell
 from snncell import Parameter, Tensor, explain, grad, jit, nn, ops, surrogate, testing, value_and_grad
@@ -59,16 +59,17 @@ def test_sums(many_parts: None, name: str) -> None:
     close(f(x.to("gpu")), f(x))
 
 
+@pytest.mark.parametrize(("dtype", "unit"), [("float16", 5e-4), ("bfloat16", 4e-3)])
 @pytest.mark.parametrize("name", SUMS)
-def test_sums_of_float16_are_rounded_when_they_are_complete(many_parts: None, name: str) -> None:
+def test_sums_are_rounded_when_they_are_complete(many_parts: None, name: str, dtype: str, unit: float) -> None:
     f, shape = SUMS[name]
-    x = normal(*shape, dtype=np.float16)
+    x = Tensor(normal(*shape).asnumpy(), dtype)
     wide = structure.flatten(f(x.astype("float32")))[0]
     for found in (jit(f)(x.to("gpu")), f(x.to("gpu"))):
         for there, here in zip(structure.flatten(found)[0], wide, strict=True):
-            assert there.dtype == (here.dtype if here.dtype == "bool" else "float16")
-            # Half a unit in the last place of float16, and what float32 may round differently in another order.
-            np.testing.assert_allclose(there.asnumpy().astype(float), here.asnumpy().astype(float), 5e-4, 1e-5)
+            assert there.dtype == (here.dtype if here.dtype == "bool" else dtype)
+            # Half a unit in the last place, and what float32 may round differently in another order.
+            np.testing.assert_allclose(there.asnumpy().astype(float), here.asnumpy().astype(float), unit, 1e-5)
 
 
 def test_parts_depend_on_sizes_alone_and_end_in_one(many_parts: None) -> None:
@@ -160,9 +161,10 @@ def test_a_neuron_of_ones_own_is_one_kernel_each_way(every: int | None) -> None:
     assert text.count("one kernel on the device, a thread for each of 12 elements") == 2
 
 
+@pytest.mark.parametrize("dtype", ERRORS)
 @pytest.mark.parametrize("every", [None, 4])
-def test_float16_is_stored_and_float32_computed(every: int | None) -> None:
-    check_float16("gpu", every)
+def test_what_is_only_stored_is_computed_as_float32(dtype: str, every: int | None) -> None:
+    check_stored(dtype, "gpu", every)
 
 
 @pytest.mark.parametrize("jitted", [True, False])

@@ -30,6 +30,7 @@ from snncell.kernels.policy import scalar_function
 __all__ = [
     "atan_f4",
     "atan_f8",
+    "bfloat16_f4",
     "erf_f4",
     "erf_f8",
     "exp_f4",
@@ -67,7 +68,7 @@ _ONE_BITS = np.int64(0x3FF0000000000000)  # float64's 1
 _EXPONENT_BITS = np.int64(0x7FF0000000000000)
 
 
-# --- float16 ----------------------------------------------------------------------------------------------------------
+# --- float16 and bfloat16 ---------------------------------------------------------------------------------------------
 
 _F2_ODD, _F2_BELOW_HALF, _F2_KEPT = np.int32(13), np.int32(0xFFF), np.int32(-0x2000)  # of the 13 bits that it has not
 _F2_SMALLEST = np.float32(2.0**-14)  # below it, float16's numbers are 2**-24 apart
@@ -86,6 +87,19 @@ def float16_f4(x: Any) -> Any:
     rounded = rounded * _INFINITY if size > _F2_LARGEST else rounded
     small = (abs(x) + _F2_PLACE) - _F2_PLACE
     rounded = rounded if abs(x) >= _F2_SMALLEST else (small if x > _0 else (-small if x < _0 else x))
+    return rounded if x == x else x
+
+
+_B2_ODD, _B2_BELOW_HALF, _B2_KEPT = np.int32(16), np.int32(0x7FFF), np.int32(-0x10000)
+
+
+@scalar_function
+def bfloat16_f4(x: Any) -> Any:
+    """x rounded to bfloat16, ties to even, as a float32."""
+    x = np.float32(x)
+    bits = x.view(np.int32)
+    odd = np.int32(np.int32(bits >> _B2_ODD) & np.int32(1))
+    rounded = np.int32(np.int32(np.int32(bits + _B2_BELOW_HALF) + odd) & _B2_KEPT).view(np.float32)
     return rounded if x == x else x
 
 

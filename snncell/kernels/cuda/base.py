@@ -230,7 +230,7 @@ class Runtime(Recorder):
         Args:
             out: not turned.
             sizes: (m, n, k).
-            dtype: of all three: float16 (added up in float32), float32, float64, complex64 or complex128.
+            dtype: of all three: float16 and bfloat16 (added up in float32), float32, float64, complex64 or complex128.
             tf32: whether float32 may be multiplied with 10 bits after the point, which is faster.
             accumulate: add to `out` instead of replacing it.
         """

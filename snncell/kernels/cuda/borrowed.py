@@ -54,7 +54,9 @@ def adopted(source: Any) -> DeviceArray:
         DTypeError: for elements that snncell has not.
     """
     here = runtime()
-    by_interface = hasattr(source, "__cuda_array_interface__")
+    described = getattr(source, "__cuda_array_interface__", {})
+    # The interface has no name for bfloat16: some call it raw bytes there.
+    by_interface = described and not (described["typestr"] == "<V2" and hasattr(source, "__dlpack__"))
     found = exchange.from_interface(source) if by_interface else exchange.from_dlpack(source, here.stream)
     dtypes.as_dtype(found.dtype)
     size = found.dtype.itemsize

@@ -1,4 +1,7 @@
-"""Kernels of a thread for each element: the frame around their statements, and their launch."""
+"""Kernels of a thread for each element: the frame around their statements, and their launch.
+
+None computes with what is only stored: operations bring that to float32 first (`Primitive.as_stored`).
+"""
 
 from __future__ import annotations
 
@@ -87,11 +90,6 @@ def parts_of(array: Any) -> tuple[Any, int]:
 def as_parts(array: Any) -> Viewed:
     """A contiguous array as an argument of a kernel that adds."""
     return Viewed(array, parts_of(array)[0].dtype)
-
-
-def computed(dtype: Any) -> str:
-    """The cast to what elements are computed in: float16 in float32."""
-    return "f4" if dtype.name == "float16" else str(dtype.code)
 
 
 def fill(array: Any, number: Any) -> None:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from snncell import dtype as dtypes
 from snncell.errors import ArgumentError, DeviceError, DTypeError
 
 CPU, CUDA, CUDA_HOST = 1, 2, 3  # DLPack's numbers for kinds of devices
@@ -139,7 +140,7 @@ class _Managed(ctypes.Structure):
 
 
 _NAME, _USED = ctypes.c_char_p(b"dltensor"), ctypes.c_char_p(b"used_dltensor")  # capsules refer to these bytes
-_CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
+_CODES = {"i": 0, "u": 1, "f": 2, "V": 4, "c": 5, "b": 6}  # of NumPy's kinds; "V" is bfloat16
 _KINDS = {code: kind for kind, code in _CODES.items()}
 
 _new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
@@ -219,6 +220,11 @@ def capsule_of(
     return _new(ctypes.addressof(managed), _NAME, ctypes.cast(_destroy, ctypes.c_void_p))
 
 
+def capsule_of_host(array: Any) -> Any:
+    """The same for an array of NumPy's: bfloat16, of which NumPy makes none."""
+    return capsule_of(array.ctypes.data, array.shape, array.strides, array.dtype, array, (CPU, 0))
+
+
 class _Consumed:
     """What keeps the memory of a consumed capsule alive."""
 
@@ -262,12 +268,28 @@ def from_dlpack(source: Any, stream: int | None = None) -> Foreign:
     return Foreign((tensor.data or 0) + tensor.byte_offset, shape, strides, dtype, device, owner)
 
 
+def host_array(source: Any) -> Any:
+    """`np.from_dlpack`, for bfloat16 too, which is copied.
+
+    Raises:
+        DTypeError: for elements that snncell has not.
+    """
+    if not str(getattr(source, "dtype", None)).endswith("bfloat16"):
+        return np.from_dlpack(source)
+    found = from_dlpack(source)
+    before, after = found.span
+    memory: Any = (ctypes.c_uint8 * (before + after)).from_address(found.pointer - before)
+    return np.ndarray(found.shape, found.dtype, memory, before, found.strides).copy()
+
+
 def _dtype_of(described: Any) -> Any:
+    if (described.code, described.bits, described.lanes) == (_CODES["V"], 16, 1):
+        return dtypes.bfloat16.dtype
     kind = _KINDS.get(described.code)
-    if kind is None or described.lanes != 1 or described.bits % 8:
+    if kind in (None, "V") or described.lanes != 1 or described.bits % 8:
         raise DTypeError(
             f"from_dlpack: snncell has no elements of DLPack's kind {described.code} with {described.bits} bits and "
-            f"{described.lanes} lanes. Convert the array first, bfloat16 to float32 for instance."
+            f"{described.lanes} lanes. Convert the array first, to float32 for instance."
         )
     try:
         return np.dtype(f"{kind}{described.bits // 8}")

@@ -71,6 +71,7 @@ def _leading(matrix: Matrix, rows: int, columns: int) -> int:
 # For each dtype the names of cuBLAS's element type, of its way of computing, and the dtype of its factors.
 _KINDS: dict[str, tuple[str, str, Any]] = {
     "float16": ("CUDA_R_16F", "COMPUTE_32F", np.float32),
+    "bfloat16": ("CUDA_R_16BF", "COMPUTE_32F", np.float32),
     "float32": ("CUDA_R_32F", "COMPUTE_32F", np.float32),
     "float64": ("CUDA_R_64F", "COMPUTE_64F", np.float64),
     "complex64": ("CUDA_C_32F", "COMPUTE_32F", np.complex64),

@@ -9,7 +9,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.kernels.cuda.arrays import DeviceArray, contiguous, empty
-from snncell.kernels.cuda.each import around, as_parts, computed, kernel, launch, named, parts_of
+from snncell.kernels.cuda.each import around, as_parts, kernel, launch, named, parts_of
 
 PART = 128  # elements of a line that are one thread's
 _PLACES = dtypes.int64
@@ -23,31 +23,31 @@ n = c * part
 end = min(n + part, length)
 """
 _TOTALS = """
-total = {cast}(0)
+total = {code}(0)
 while n < end:
-    total += {cast}(x[(o * length + n) * inner + p])
+    total += x[(o * length + n) * inner + p]
     n += 1
-out[i] = {store}(total)
+out[i] = total
 """
 _RUNNING = """
-total = {cast}(x[(o * length + n) * inner + p])
+total = x[(o * length + n) * inner + p]
 if c > 0:
-    total += {cast}(before[i - inner])
-out[(o * length + n) * inner + p] = {store}(total)
+    total += before[i - inner]
+out[(o * length + n) * inner + p] = total
 n += 1
 while n < end:
-    total += {cast}(x[(o * length + n) * inner + p])
-    out[(o * length + n) * inner + p] = {store}(total)
+    total += x[(o * length + n) * inner + p]
+    out[(o * length + n) * inner + p] = total
     n += 1
 """
 # The first that beats all others; a NaN beats everything but another. `{place}` is where the n-th candidate stands.
 _BEST = """
 found = {place}
-best = {cast}(x[(o * whole + found) * inner + p])
+best = x[(o * whole + found) * inner + p]
 n += 1
 while n < end:
     other = {place}
-    value = {cast}(x[(o * whole + other) * inner + p])
+    value = x[(o * whole + other) * inner + p]
     if (value {beats} best or value != value) and best == best:
         best = value
         found = other
@@ -67,16 +67,17 @@ def cumsum(x: DeviceArray, axis: int) -> DeviceArray:
     chunks = -(-length // PART)
     inner *= parts
     sizes = inner, length, chunks, PART
-    casts = {"cast": computed(kind), "store": kind.code}
     arrays = ("x", (kind, False)), ("out", (kind, True))
     before = source
     if chunks > 1:
         totals = empty((*x.shape[:axis], chunks, *x.shape[axis + 1 :]), x.dtype)
-        add = kernel("part_sums", (*named("inner length chunks part"), *arrays), _WHERE + _TOTALS.format(**casts))
+        add = kernel(
+            "part_sums", (*named("inner length chunks part"), *arrays), _WHERE + _TOTALS.format(code=kind.code)
+        )
         launch(add, outer * chunks * inner, *sizes, as_parts(source), as_parts(totals))
         before = cumsum(totals, axis)
     every = (*named("inner length chunks part"), ("before", (kind, False)), *arrays)
-    made = kernel("cumsum", every, _WHERE + _RUNNING.format(**casts))
+    made = kernel("cumsum", every, _WHERE + _RUNNING)
     launch(made, outer * chunks * inner, *sizes, as_parts(before), as_parts(source), as_parts(out))
     return out
 
@@ -100,8 +101,7 @@ def _position(x: DeviceArray, axis: int, beats: str) -> DeviceArray:
         chunks = -(-length // PART)
         out = empty((outer, chunks, inner), np.dtype(np.int64))
         place = "n" if candidates is None else "given[(o * length + n) * inner + p]"
-        cast = "u1" if kind is dtypes.bool_ else computed(kind)
-        body = _WHERE + _BEST.format(place=f"i8({place})", cast=cast, beats=beats)
+        body = _WHERE + _BEST.format(place=f"i8({place})", beats=beats)
         arrays = ("x", (kind, False)), ("given", (_PLACES, False)), ("out", (_PLACES, True))
         made = kernel(
             f"arg{'max' if beats == '>' else 'min'}", (*named("whole inner length chunks part"), *arrays), body

@@ -16,7 +16,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.kernels.cuda.arrays import DeviceArray, contiguous, empty
-from snncell.kernels.cuda.each import computed, kernel, launch, named
+from snncell.kernels.cuda.each import kernel, launch, named
 from snncell.kernels.cuda.scatter import argsort
 
 _ROUNDS = 10
@@ -121,15 +121,14 @@ def dropped(x: DeviceArray, key: DeviceArray, keep: float) -> DeviceArray:
     """`x / keep` where the element's number is below `keep`, else 0: what is drawn is not stored."""
     out = empty(x.shape, x.dtype)
     kind = dtypes.BY_NUMPY[x.dtype]
-    cast = computed(kind)
-    chosen = "{code}({cast}(x[{{place}}]) / keep if {number} < f4(limit) else {cast}(0))"
-    numbers = [chosen.format(code=kind.code, cast=cast, number=number) for number in _UNIFORM["f4"]]
+    chosen = "x[{{place}}] / keep if {number} < f4(limit) else {code}(0)"
+    numbers = [chosen.format(code=kind.code, number=number) for number in _UNIFORM["f4"]]
     per = len(numbers)
     body = _filled([number.format(place=f"i * {per} + {n}") for n, number in enumerate(numbers)])
-    number = dtypes.as_dtype(np.dtype(cast))
-    scalars = ("keep", number), ("limit", dtypes.float32)
+    scalars = ("keep", kind), ("limit", dtypes.float32)
     arrays = ("x", (kind, False)), ("key", (dtypes.int64, False)), ("out", (kind, True))
     made = kernel("dropout", (*named("size"), *scalars, *arrays), body)
-    rounded = number.dtype.type(x.dtype.type(keep))
-    launch(made, -(-out.size // per), out.size, rounded, np.float32(keep), contiguous(x), contiguous(key), out)
+    launch(
+        made, -(-out.size // per), out.size, x.dtype.type(keep), np.float32(keep), contiguous(x), contiguous(key), out
+    )
     return out

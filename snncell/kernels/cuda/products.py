@@ -9,7 +9,7 @@ import numpy as np
 from snncell.kernels.cuda.arrays import DeviceArray, empty, refusal, zeros
 from snncell.kernels.cuda.runtime import Matrix, runtime
 
-_KINDS = frozenset(np.dtype(name) for name in ("float16", "float32", "float64", "complex64", "complex128"))
+_KINDS = frozenset(np.dtype(name) for name in ("float16", "bfloat16", "float32", "float64", "complex64", "complex128"))
 
 
 def matmul(x: DeviceArray, y: DeviceArray, out: DeviceArray | None = None) -> DeviceArray:

@@ -12,7 +12,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.kernels.cuda.arrays import DeviceArray, contiguous, empty
-from snncell.kernels.cuda.each import around, as_parts, computed, kernel, launch, named, parts_of
+from snncell.kernels.cuda.each import around, as_parts, kernel, launch, named, parts_of
 
 _LAST = 2**63 - 1  # a key behind all others
 _KEYS = dtypes.int64
@@ -59,12 +59,12 @@ _SUM = """
 p = i % inner
 k = (i // inner) % length
 o = i // (inner * length)
-total = {cast}(0)
+total = {code}(0)
 n = starts[k]
 while n < starts[k + 1]:
-    total += {cast}(x[(o * many + places[n]) * inner + p])
+    total += x[(o * many + places[n]) * inner + p]
     n += 1
-out[i] = {store}(total)
+out[i] = total
 """
 
 
@@ -78,7 +78,7 @@ def scatter_add(x: DeviceArray, indices: DeviceArray, axis: int, shape: Sequence
     launch(made, length + 1, indices.size, keys, starts)
     kind, parts = parts_of(x)
     arrays = ("starts", _IN), ("places", _IN), ("x", (kind, False)), ("out", (kind, True))
-    body = _SUM.format(cast=computed(kind), store=kind.code)
+    body = _SUM.format(code=kind.code)
     made = kernel("scatter_add", (*named("inner many length"), *arrays), body)
     operands = starts, places, as_parts(contiguous(x)), as_parts(out)
     launch(made, out.size * parts, inner * parts, indices.size, length, *operands)

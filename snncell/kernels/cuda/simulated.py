@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from snncell import dtype as dtypes
 from snncell.errors import DTypeError
 from snncell.kernels.arrays import ALIGNMENT
 from snncell.kernels.cuda.base import Block, Matrix, OutOfMemory, Place, Runtime, as_bytes
@@ -156,8 +157,7 @@ class SimulatedRuntime(Runtime):
         m, n, k = sizes
         left, right = _stored(a, m, k, batch, dtype), _stored(b, k, n, batch, dtype)
         target = _stored(out, m, n, batch, dtype)
-        if dtype == np.float16:
-            left, right = left.astype(np.float32), right.astype(np.float32)
+        left, right = (x.astype(dtypes.computed(x.dtype), copy=False) for x in (left, right))
         with np.errstate(all="ignore"):
             product = np.matmul(left, right)
             target[...] = target + product if accumulate else product
@@ -249,6 +249,6 @@ def _argument(where: str, given: Any, wanted: Any) -> Any:
     block, offset, found = given
     if found != dtype.dtype:
         raise DTypeError(f"{where}: the kernel takes an array of {dtype.name}, not of {found}.")
-    array = _flat((block, offset), np.dtype(np.uint8) if dtype.category == 0 else dtype.dtype)
+    array = _flat((block, offset), dtypes.in_memory(dtype))
     array.flags.writeable = writable
     return array

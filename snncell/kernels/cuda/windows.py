@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from snncell.kernels.cuda.arrays import DeviceArray, empty
-from snncell.kernels.cuda.each import as_parts, computed, kernel, launch, named, parts_of
+from snncell.kernels.cuda.each import as_parts, kernel, launch, named, parts_of
 
 Ints = Sequence[int]
 
@@ -45,8 +45,7 @@ def _fold_kernel(count: int, kind: Any, parts: int) -> Any:
     for a in reversed(axes):
         lines += [f"p{a} = j % n{a}", f"j = j // n{a}"]
     begin = "first + (j // channels) * u + (j % channels) * v" + (" + part" if parts == 2 else "")
-    cast = computed(kind)
-    lines += [f"begin = {begin}", f"total = {cast}(0)"]
+    lines += [f"begin = {begin}", f"total = {kind.code}(0)"]
     place = "begin"
     for a in axes:
         indent = "    " * (2 * a)
@@ -56,6 +55,6 @@ def _fold_kernel(count: int, kind: Any, parts: int) -> Any:
             f"{indent}    if r{a} >= 0 and r{a} % s{a} == 0 and r{a} // s{a} < o{a}:",
         ]
         place += f" + (r{a} // s{a}) * w{a} + q{a} * e{a}"
-    lines += ["    " * (2 * count) + f"total += {cast}(x[{place}])", f"out[i] = {kind.code}(total)"]
+    lines += ["    " * (2 * count) + f"total += x[{place}]", "out[i] = total"]
     arrays = ("x", (kind, False)), ("out", (kind, True))
     return kernel(f"fold_{count}", (*named(" ".join([*names, *steps])), *arrays), "\n".join(lines))
