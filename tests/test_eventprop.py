@@ -223,6 +223,16 @@ def test_gradients_are_those_of_finite_differences_through_two_layers(rng):
         near(found, differences(loss, layer.weight.asnumpy().copy(), 1e-4))
 
 
+def test_gradients_of_many_spikes(rng):
+    """They are computed by several kernels, one after the other."""
+    times, weights = rng.uniform(0.0, 30.0, (2, 3)), rng.uniform(5.0, 30.0, (1, 3))
+    layer = layer_of(weights, spikes=9)
+    assert np.isfinite(layer(Tensor(times)).asnumpy()).mean() > 0.7
+    of_times, (of_weights,) = grad(partial(loss_of, layer), 0, layer.trainable_params())(Tensor(times))
+    near(of_weights, differences(lambda w: loss_with(layer, times, w), weights, 1e-4))
+    near(of_times, differences(lambda t: loss_with(layer, t, weights), times, 1e-4))
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_gradients_of_special_inputs_are_numbers(case):
     times, weights, options = CASES[case]

@@ -14,6 +14,7 @@ from snncell.common.initializer import Normal, initializer
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.nn.layer import positive
 from snncell.nn.spike_times import SpikeTimes, checked_times
+from snncell.ops.base import as_tensor
 from snncell.ops.sorting import permuted
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
@@ -150,7 +151,8 @@ class EventPropLIF(Cell):
         scale = self.v_threshold / peak
         return Normal(scale / math.sqrt(self.in_channels), 3.0 * scale / self.in_channels)
 
-    def construct(self, times: Tensor) -> Tensor:
+    def construct(self, times: Any) -> Tensor:
+        times = as_tensor(times, "EventPropLIF")
         if times.ndim not in (2, 3) or times.shape[1] != self.in_channels or 0 in times.shape:
             raise ShapeError(
                 f"{self!r}: times has shape {times.shape}; it is (B, {self.in_channels}) or "

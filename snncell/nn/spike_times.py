@@ -5,7 +5,9 @@ The equations, and what the names mean, are in `eventprop.py`.
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,6 +24,7 @@ from snncell.tape.tensor import Tensor
 
 NEVER = 1e30  # stands for infinity in what is computed: differences of two such are no NaN
 NEWTON_STEPS = 48  # each doubles the digits; where V just touches the threshold, each gives one more bit
+TOGETHER = 4  # spikes whose gradients are computed by one kernel: it takes the longer to compile the more they are
 NEARLY = 2.0**-40  # how far equal time constants are taken apart, relatively
 
 
@@ -203,19 +206,28 @@ class SpikeTimes(Cell):
         sent = ops.unstack(self._sent(begin, weights, number, spikes, spiked, places, dout))
         pairs = list(zip(sent, ops.unstack(spikes), ops.unstack(places), strict=True))
 
+        found = [
+            self._received((begin, weights, number), pairs[first : first + TOGETHER])
+            for first in range(0, len(pairs), TOGETHER)
+        ]
+        of_times, of_weights = (functools.reduce(operator.add, parts) for parts in zip(*found, strict=True))
+        return of_times.sum(-1), of_weights
+
+    def _received(self, events: Any, spikes: Any) -> Any:
+        """What some of the spikes send to the time and the weight of each event."""
+
         def step(_: Any, event: Any) -> Any:
             begin, weight, number = event
             of_weight = of_time = 0.0
-            for a, spike, place in pairs:
+            for a, spike, place in spikes:
                 before = number <= place
                 s = ops.where(before, spike - begin, 0.0)
                 _, of_i, kappa = self.waves(s)
                 of_weight = of_weight + a * kappa
                 of_time = of_time + ops.where(before, a, 0.0) * (kappa - of_i) / self.tau_mem  # -kappa' of it
-            return (), (of_weight, of_time * weight)
+            return (), (of_time * weight, of_weight)
 
-        _, (of_weights, of_times) = ops.scan(step, (), (begin, weights, number))
-        return of_times.sum(-1), of_weights
+        return ops.scan(step, (), events)[1]
 
     def _sent(
         self, begin: Tensor, weights: Tensor, number: Tensor, spikes: Tensor, spiked: Tensor, places: Tensor, dout: Any
