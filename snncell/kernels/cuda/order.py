@@ -66,7 +66,7 @@ def _keys(x: DeviceArray, length: int, part: str, order: DeviceArray | None) -> 
     body = (body + part + _KEY).replace("{place}", place)
     keys = empty((x.size,), np.dtype(np.int64))
     arrays = (("x", (kind, False)), ("order", _IN), ("keys", _OUT))
-    made = kernel("keys", (*named("length"), *arrays), body)
+    made = kernel("sort_keys", (*named("length"), *arrays), body)
     launch(made, x.size, length, as_bits(x) if bits_of(x)[0] is kind else x, keys if order is None else order, keys)
     return keys
 

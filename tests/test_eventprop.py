@@ -1,0 +1,386 @@
+"""EventProp: spike times against a simulation on a grid, their gradients against finite differences of spike times."""
+
+import math
+from functools import partial
+
+import numpy as np
+import pytest
+
+import snncell
+from snncell import Tensor, explain, grad, jit, nn, ops, value_and_grad
+from snncell.compiler import fused
+from snncell.compiler.fused import build
+from snncell.errors import ArgumentError, DTypeError, ShapeError
+from snncell.testing import check_grads
+
+INF = math.inf
+TAUS = {"membrane slower": (20.0, 5.0), "synapse slower": (4.0, 9.0), "equal": (7.0, 7.0), "close": (7.0, 7.0000001)}
+
+
+def layer_of(weights, **options):
+    """A layer in float64 with given weights (N_out, N_in)."""
+    weights = np.asarray(weights, float)
+    return nn.EventPropLIF(*weights.shape[::-1], weight_init=Tensor(weights), dtype="float64", **options)
+
+
+def kernel(s, tau_mem, tau_syn):
+    """What a spike of weight 1 makes of the potential, 0 before it."""
+    s = np.maximum(s, 0.0)
+    if abs(tau_mem - tau_syn) < 1e-5 * tau_mem:
+        return s / tau_mem * np.exp(-s / tau_mem)  # near enough: a relative error of 1e-8
+    return tau_syn / (tau_mem - tau_syn) * (np.exp(-s / tau_mem) - np.exp(-s / tau_syn))
+
+
+def simulated(times, weights, tau_mem, tau_syn, spikes=1, v_threshold=1.0, t_max=INF):
+    """The spikes of one neuron: a grid between events, and bisection where the potential has passed the threshold."""
+    given = np.isfinite(times)
+    times, weights, found = times[given], weights[given], []
+
+    def potential(t):
+        t = np.atleast_1d(t)[:, None]
+        after = np.array([[*found, INF]])
+        reset = np.where(t > after, np.exp(-np.maximum(t - after, 0.0) / tau_mem), 0.0)
+        return kernel(t - times, tau_mem, tau_syn) @ weights - v_threshold * reset.sum(1)
+
+    events = np.unique(times)
+    for first, last in zip(events, [*events, INF][1:], strict=True):
+        last = min(last, first + 30 * max(tau_mem, tau_syn))
+        while len(found) < spikes:
+            begin = max([first, *found])
+            if last - begin < 1e-12 * abs(last):
+                break
+            grid = begin + (last - begin) * np.linspace(0.0, 1.0, 20_001)[1:]
+            over = np.flatnonzero(potential(grid) >= v_threshold)
+            if not len(over):
+                break
+            high = grid[over[0]]
+            low = high - (last - begin) / 20_000
+            for _ in range(60):
+                middle = (low + high) / 2
+                low, high = (low, middle) if potential(middle) >= v_threshold else (middle, high)
+            found.append(high)
+    found = [t for t in found if t < t_max]
+    return found + [INF] * (spikes - len(found))
+
+
+def simulated_layer(times, weights, **options):
+    """(B, N_in[, K_in]) -> (B, N_out, K)."""
+    times = times.reshape(*times.shape[:2], -1)
+    spread = np.repeat(weights, times.shape[2], 1)
+    return np.array([[simulated(row.ravel(), w, **options) for w in spread] for row in times])
+
+
+def problem(rng, tau_mem, tau_syn, shape=(3, 6, 2), neurons=5, strength=1.5):
+    """Input times, a fifth of them inf, and weights of both signs under which many neurons spike."""
+    times = rng.uniform(0.0, 3 * tau_mem, shape)
+    times[rng.uniform(size=shape) < 0.2] = INF
+    top = kernel(np.linspace(0, 5 * tau_mem, 500), tau_mem, tau_syn).max()
+    return times, rng.normal(0.3, 0.5, (neurons, shape[1])) * strength / top
+
+
+# --- forward ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("taus", TAUS.values(), ids=TAUS)
+@pytest.mark.parametrize("spikes", [1, 4])
+def test_spike_times_are_those_of_a_simulation(rng, run, taus, spikes):
+    times, weights = problem(rng, *taus)
+    weights *= np.linspace(0.1, 1.0, 5)[:, None]  # the first is silent
+    options = {"tau_mem": taus[0], "tau_syn": taus[1], "spikes": spikes}
+    found = run(layer_of(weights, **options))(Tensor(times)).asnumpy()
+    theirs = simulated_layer(times, weights, **options)
+    assert 0.2 < np.isfinite(theirs).mean() < 1.0
+    np.testing.assert_allclose(found, theirs, rtol=1e-7 if taus[1] == 7.0000001 else 1e-9)
+    assert (np.diff(found[np.isfinite(found).all(2)]) > 0).all()
+
+
+CASES = {
+    "many spikes between two events": ([[0.0, 50.0]], [[7.0, 20.0]], {"spikes": 4}),
+    "more spikes than are asked for": ([[0.0, 50.0]], [[40.0, 10.0]], {"spikes": 1}),
+    "a burst behind the last event": ([[0.0, 0.1]], [[1.0, 30.0]], {"spikes": 4}),
+    "silent": ([[0.0, 3.0]], [[1.0, 1.0], [-9.0, -9.0], [0.0, 0.0]], {"spikes": 4}),
+    "the same time": ([[5.0, 5.0, 5.0, 9.0, 9.0]], [[3.0, 3.0, 3.0, -9.0, 20.0]], {"spikes": 4}),
+    "no input at all": ([[INF, INF], [INF, 1.0]], [[9.0, 9.0]], {"spikes": 4}),
+    "before zero": ([[-50.0, -49.0]], [[9.0, 9.0]], {"spikes": 4}),
+    "a late end": ([[0.0, 50.0]], [[40.0, 10.0]], {"spikes": 4, "t_max": 9.0}),
+    "an end before the first": ([[4.0, 5.0]], [[40.0, 10.0]], {"spikes": 4, "t_max": 4.5}),
+    "inhibition that is overcome": ([[0.0, 1.0, 30.0]], [[-90.0, 60.0, 80.0]], {"spikes": 4}),
+    "another threshold": ([[0.0, 1.0]], [[9.0, 9.0]], {"v_threshold": 0.3, "spikes": 4}),
+}
+
+
+@pytest.mark.parametrize("taus", [(20.0, 5.0), (5.0, 20.0)], ids=["membrane slower", "synapse slower"])
+@pytest.mark.parametrize("case", CASES)
+def test_special_inputs(case, taus):
+    times, weights, options = CASES[case]
+    options = {"tau_mem": taus[0], "tau_syn": taus[1], **options}
+    found = layer_of(weights, **options)(Tensor(np.array(times))).asnumpy()
+    np.testing.assert_allclose(found, simulated_layer(np.array(times), np.array(weights), **options), rtol=1e-9)
+
+
+def test_a_potential_that_just_reaches_the_threshold_is_a_spike_and_one_that_just_does_not_is_none():
+    top = kernel(np.log(4.0) * 20 / 3, 20.0, 5.0)  # at its peak
+    found = layer_of(np.array([[1 + 1e-12], [1 - 1e-12]]) / top, spikes=2)(Tensor([[1.0]], "float64")).asnumpy()
+    np.testing.assert_allclose(found[0], [[1 + np.log(4.0) * 20 / 3, INF], [INF, INF]], rtol=1e-5)
+
+
+def test_a_spike_at_the_time_of_an_event():
+    """The event has no part in that spike, and is there for the next."""
+    layer = layer_of([[9.0, 0.0], [9.0, 30.0]], spikes=4)
+    first = layer(Tensor([[0.0, INF]], "float64")).asnumpy()[0, 0, 0]
+    found = layer(Tensor([[0.0, first]], "float64")).asnumpy()[0]
+    np.testing.assert_allclose(found[:, 0], first, rtol=1e-15)
+    theirs = simulated(np.array([0.0, first]), np.array([9.0, 30.0]), 20.0, 5.0, 2)
+    np.testing.assert_allclose(found[1, :2], theirs, rtol=1e-9)
+
+
+def test_the_unit_of_time_is_free_and_single_precision_is_near(rng):
+    times, weights = problem(rng, 20.0, 5.0)
+    exact = layer_of(weights, spikes=3)(Tensor(times)).asnumpy()
+    for unit in (1e-3, 1e3):
+        scaled = layer_of(weights, tau_mem=20.0 * unit, tau_syn=5.0 * unit, spikes=3)(Tensor(times * unit)).asnumpy()
+        np.testing.assert_allclose(scaled, exact * unit, rtol=1e-9)
+    single = nn.EventPropLIF(6, 5, spikes=3, weight_init=Tensor(weights))(Tensor(times)).asnumpy()
+    assert single.dtype == np.float32
+    np.testing.assert_allclose(single, exact, rtol=1e-3)
+
+
+def test_the_order_of_the_inputs_and_of_the_batch_does_not_matter(rng):
+    times, weights = problem(rng, 20.0, 5.0)
+    found = layer_of(weights, spikes=2)(Tensor(times)).asnumpy()
+    order = rng.permutation(6)
+    mixed = layer_of(weights[:, order], spikes=2)(Tensor(times[::-1, order, ::-1].copy())).asnumpy()
+    np.testing.assert_allclose(mixed[::-1], found, rtol=1e-12)
+
+
+# --- gradients --------------------------------------------------------------------------------------------------------
+
+
+def loss_of(layer, times, wave=1.0):
+    """A loss of the spike times; where there is none it does not depend on anything."""
+    found = layer(times)
+    weights = Tensor(np.sin(wave * (np.arange(math.prod(found.shape)) + 1.0)).reshape(found.shape))
+    return (ops.where(found < INF, found, 0.0) * weights).sum()
+
+
+def loss_with(layer, times, weights):
+    """The loss, as a number, with other weights."""
+    kept = layer.weight.asnumpy().copy()
+    layer.weight.set_data(Tensor(weights))
+    loss = loss_of(layer, Tensor(times)).item()
+    layer.weight.set_data(Tensor(kept))
+    return loss
+
+
+def differences(f, x, step):
+    """The gradient of f at an array, by central differences of the fourth order."""
+    found = np.zeros_like(x)
+    for place in zip(*np.nonzero(np.isfinite(x)), strict=True):
+        ends = []
+        for distance in (1, -1, 2, -2):
+            moved = x.copy()
+            moved[place] += distance * step
+            ends.append(f(moved))
+        found[place] = (8 * (ends[0] - ends[1]) - (ends[2] - ends[3])) / (12 * step)
+    return found
+
+
+def near(found, wanted):
+    np.testing.assert_allclose(found.asnumpy(), wanted, rtol=1e-6, atol=1e-6 * abs(wanted).max())
+
+
+@pytest.mark.parametrize("taus", TAUS.values(), ids=TAUS)
+@pytest.mark.parametrize("spikes", [1, 4])
+def test_gradients_are_those_of_finite_differences(rng, run, taus, spikes):
+    times, weights = problem(rng, *taus, shape=(2, 4, 2), neurons=3)
+    layer = layer_of(weights, tau_mem=taus[0], tau_syn=taus[1], spikes=spikes)
+    assert np.isfinite(layer(Tensor(times)).asnumpy()).mean() > 0.3
+    of_loss = run(value_and_grad(partial(loss_of, layer), 0, layer.trainable_params()))
+    loss, (of_times, (of_weights,)) = of_loss(Tensor(times))
+    np.testing.assert_allclose(loss.item(), loss_with(layer, times, weights), rtol=1e-12)
+    assert abs(of_weights.asnumpy()).max() > 0.1
+    near(of_weights, differences(lambda w: loss_with(layer, times, w), weights, 1e-4))
+    near(of_times, differences(lambda t: loss_with(layer, t, weights), times, 1e-3))
+
+
+def test_gradients_are_those_of_finite_differences_through_two_layers(rng):
+    times, first = problem(rng, 20.0, 5.0, shape=(2, 4), neurons=6, strength=4.0)
+    net = nn.SequentialCell(
+        layer_of(first, spikes=3), layer_of(rng.normal(1.0, 1.0, (2, 6)), spikes=2, tau_mem=9.0, t_max=300.0)
+    )
+    assert np.isfinite(net(Tensor(times)).asnumpy()).mean() > 0.6
+    check_grads(partial(loss_of, net), Tensor(times), rtol=1e-6)
+    _, (of_first, of_second) = value_and_grad(partial(loss_of, net), None, net.trainable_params())(Tensor(times))
+    for layer, found in zip(net, (of_first, of_second), strict=True):
+
+        def loss(weights, layer=layer):
+            kept = layer.weight.asnumpy().copy()
+            layer.weight.set_data(Tensor(weights))
+            found = loss_of(net, Tensor(times)).item()
+            layer.weight.set_data(Tensor(kept))
+            return found
+
+        near(found, differences(loss, layer.weight.asnumpy().copy(), 1e-4))
+
+
+def test_gradients_of_many_spikes(rng):
+    """They are computed by several kernels, one after the other."""
+    times, weights = rng.uniform(0.0, 30.0, (2, 3)), rng.uniform(5.0, 30.0, (1, 3))
+    layer = layer_of(weights, spikes=9)
+    assert np.isfinite(layer(Tensor(times)).asnumpy()).mean() > 0.7
+    of_times, (of_weights,) = grad(partial(loss_of, layer), 0, layer.trainable_params())(Tensor(times))
+    near(of_weights, differences(lambda w: loss_with(layer, times, w), weights, 1e-4))
+    near(of_times, differences(lambda t: loss_with(layer, t, weights), times, 1e-4))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_gradients_of_special_inputs_are_numbers(case):
+    times, weights, options = CASES[case]
+    layer = layer_of(weights, **options)
+    of_times, (of_weights,) = grad(lambda t: layer(t).sum(), 0, layer.trainable_params())(Tensor(np.array(times)))
+    assert np.isfinite(of_times.asnumpy()).all() and np.isfinite(of_weights.asnumpy()).all()
+    silent = np.isinf(layer(Tensor(np.array(times))).asnumpy()).all((0, 2))
+    assert (of_weights.asnumpy()[silent] == 0).all()
+    assert (of_times.asnumpy()[np.isinf(times)] == 0).all()
+
+
+def test_a_gradient_that_is_no_number_does_not_come_through_where_there_is_no_spike():
+    layer = layer_of([[9.0], [0.1]])
+    (found,) = grad(lambda t: ops.square(layer(t)).sum(), None, layer.trainable_params())(Tensor([[0.0]], "float64"))
+    assert np.isfinite(found.asnumpy()).all() and found.asnumpy()[0] < 0 and found.asnumpy()[1] == 0
+
+
+def test_second_gradients_are_exact(rng):
+    times, weights = problem(rng, 20.0, 5.0, shape=(2, 3), neurons=2, strength=4.0)
+    times = np.where(np.isinf(times), 7.0, times)
+    layer = layer_of(weights, spikes=4)
+    check_grads(partial(loss_of, layer), Tensor(times), order=2)
+
+
+def test_the_adjoint_is_the_papers(rng):
+    """lambda_V and lambda_I, integrated backwards in time from jump to jump, give the gradient of the weights."""
+    times, weights = rng.uniform(0.0, 30.0, (1, 5)), rng.uniform(5.0, 15.0, (1, 5))
+    layer = layer_of(weights, spikes=3)
+    (found,) = grad(lambda t: layer(t).sum(), None, layer.trainable_params())(Tensor(times))
+    spikes = layer(Tensor(times)).asnumpy().ravel()
+    assert np.isfinite(spikes).all()
+    moments = sorted([*((t, -1) for t in spikes), *((t, e) for e, t in enumerate(times[0]))], reverse=True)
+    of_v = of_i = 0.0
+    now, wanted = moments[0][0], np.zeros(5)
+    for t, event in moments:
+        s, now = now - t, t
+        of_i = of_i * np.exp(-s / 5.0) + of_v * 20.0 / 15.0 * (np.exp(-s / 20.0) - np.exp(-s / 5.0))
+        of_v = of_v * np.exp(-s / 20.0)
+        if event >= 0:
+            wanted[event] = -5.0 * of_i
+        else:
+            current = sum(w * np.exp(-(t - u) / 5.0) for w, u in zip(weights[0], times[0], strict=True) if u < t)
+            of_v += (of_v + 1.0) / (20.0 * (current - 1.0) / 20.0)
+    np.testing.assert_allclose(found.asnumpy()[0], wanted, rtol=1e-9)
+
+
+# --- how it runs ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("spikes", [1, 4])
+def test_each_loop_is_one_kernel(spikes):
+    layer = nn.EventPropLIF(4, 3, spikes=spikes)
+    x = ops.ones((2, 4))
+    loss = lambda t: ops.minimum(layer(t), 99.0).sum()  # noqa: E731
+    text = explain(value_and_grad(loss, None, layer.trainable_params()), x)
+    assert text.count("call scan") == text.count("scan: one kernel") == 2 * spikes + 3
+    assert "no single kernel" not in text
+    # The next spike is found by the same two kernels, so all loops of the forward are as many as two.
+    assert explain(layer, x).count("scan: one kernel") == 2 * spikes
+
+
+@pytest.mark.compiled
+def test_other_numbers_compile_nothing(monkeypatch):
+    def work(layer, batch):
+        return grad(lambda t: ops.minimum(layer(t), 9.0).sum())(ops.ones((batch, layer.in_channels)))
+
+    sources = set()
+    monkeypatch.setattr(fused, "build", lambda name, source, *given: sources.add(source) or build(name, source, *given))
+    layer = nn.EventPropLIF(3, 2)
+    work(layer, 2)
+    known = set(sources)
+    layer.tau_mem, layer.v_threshold, layer.t_max = 17.0, 0.7, 80.0
+    work(layer, 2)
+    work(nn.EventPropLIF(5, 4, tau_mem=17.0, tau_syn=3.0, v_threshold=0.7, t_max=80.0), 3)
+    assert sources == known
+
+
+def test_constants_can_be_changed():
+    layer = layer_of([[9.0, 9.0]], spikes=2)
+    times = Tensor([[1.0, 2.0]], "float64")
+    layer(times)
+    for name, value in {"tau_mem": 13.0, "tau_syn": 3.0, "v_threshold": 0.5, "t_max": 4.0, "spikes": 3}.items():
+        setattr(layer, name, value)
+        options = {key: getattr(layer, key) for key in ("tau_mem", "tau_syn", "v_threshold", "spikes", "t_max")}
+        assert options[name] == value
+        np.testing.assert_array_equal(layer(times).asnumpy(), layer_of([[9.0, 9.0]], **options)(times).asnumpy())
+    with pytest.raises(ArgumentError, match="EventPropLIF: tau_mem is positive and finite, not 0"):
+        layer.tau_mem = 0
+
+
+def test_training_puts_spikes_where_they_are_wanted(run):
+    snncell.set_seed(1)
+    net = nn.SequentialCell(nn.EventPropLIF(4, 10, spikes=2), nn.EventPropLIF(10, 2))
+    times = Tensor([[0.0, 3.0, 6.0, 9.0], [9.0, 6.0, 3.0, 0.0]])
+    wanted = Tensor([[8.0, 11.0], [11.0, 8.0]])
+    weights = net.trainable_params()
+    adam = nn.Adam(weights, 0.1)
+    step = run(value_and_grad(lambda t: ops.square(ops.minimum(net(t)[..., 0], 60.0) - wanted).mean(), None, weights))
+    losses = []
+    for _ in range(100):
+        loss, grads = step(times)
+        adam(grads)
+        losses.append(loss.item())
+    assert losses[0] > 5.0 and losses[-1] < 0.05
+
+
+def test_new_layers_spike(rng):
+    for n in (3, 300):
+        for taus in ((20.0, 5.0), (7.0, 7.0)):
+            layer = nn.EventPropLIF(n, 200, *taus, v_threshold=0.5)
+            assert np.isfinite(layer(ops.zeros((1, n))).asnumpy()).mean() > 0.9
+
+
+def test_a_layer_says_what_it_is():
+    text = "EventPropLIF<in_channels=2, out_channels=3, tau_mem=20.0, tau_syn=5.0, v_threshold=1.0, spikes=1, t_max=inf"
+    assert text in repr(nn.EventPropLIF(2, 3))
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+X = ops.ones((2, 3))
+ERRORS = [
+    (lambda: nn.EventPropLIF(0, 1), ArgumentError, r"EventPropLIF: in_channels is an integer of at least 1, not 0"),
+    (lambda: nn.EventPropLIF(1, 1.5), ArgumentError, r"EventPropLIF: out_channels is an integer .* not 1.5"),
+    (lambda: nn.EventPropLIF(1, 1, spikes=0), ArgumentError, r"EventPropLIF: spikes is an integer of at least 1"),
+    (lambda: nn.EventPropLIF(1, 1, tau_mem=0.0), ArgumentError, r"EventPropLIF: tau_mem is positive and finite, not 0"),
+    (lambda: nn.EventPropLIF(1, 1, tau_syn=-5), ArgumentError, r"EventPropLIF: tau_syn is positive and finite, not -5"),
+    (lambda: nn.EventPropLIF(1, 1, tau_syn=INF), ArgumentError, r"tau_syn is positive and finite, not inf"),
+    (lambda: nn.EventPropLIF(1, 1, tau_mem="2"), ArgumentError, r"EventPropLIF: tau_mem is a number, not '2'"),
+    (lambda: nn.EventPropLIF(1, 1, v_threshold=0), ArgumentError, r"v_threshold is positive and finite, not 0"),
+    (lambda: nn.EventPropLIF(1, 1, t_max=math.nan), ArgumentError, r"EventPropLIF: t_max is a number, not nan"),
+    (lambda: nn.EventPropLIF(1, 1, dtype="float16"), DTypeError, r"dtype is float32 or float64, not Float16"),
+    (lambda: nn.EventPropLIF(4, 1)(X), ShapeError, r"times has shape \(2, 3\); it is \(B, 4\) or \(B, 4, K\)"),
+    (lambda: nn.EventPropLIF(3, 1)(X[0]), ShapeError, r"times has shape \(3,\); it is \(B, 3\) or \(B, 3, K\)"),
+    (lambda: nn.EventPropLIF(3, 1)(X[:0]), ShapeError, r"times has shape \(0, 3\); .* with at least one of each"),
+    (lambda: nn.EventPropLIF(1, 1)(Tensor([[1j]])), DTypeError, r"EventPropLIF: times are real numbers, not Complex"),
+    (
+        lambda: nn.EventPropLIF(3, 1)(X * math.nan),
+        ArgumentError,
+        r"times holds NaN or -inf. A time is a number, or inf",
+    ),
+    (lambda: nn.EventPropLIF(3, 1)(X - INF), ArgumentError, r"times holds NaN or -inf"),
+    (lambda: jit(nn.EventPropLIF(3, 1))(X - INF), ArgumentError, r"times holds NaN or -inf"),
+]
+
+
+@pytest.mark.parametrize(("call", "kind", "text"), ERRORS, ids=[text[:60] for *_, text in ERRORS])
+def test_errors_say_what_to_do(call, kind, text):
+    with pytest.raises(kind, match=text):
+        call()
