@@ -9,7 +9,7 @@ weights that are drawn once; and by backpropagation through time, which is the s
 import numpy as np
 
 import snncell
-from snncell import Tensor, nn, ops
+from snncell import Tensor, nn
 
 CUE, ASKED = 8, 8  # steps of the cue and of the question
 
