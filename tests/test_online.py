@@ -38,7 +38,25 @@ def triangle_slope(x):
 
 # --- truncated BPTT ---------------------------------------------------------------------------------------------------
 
+
+class TwoShapes(nn.Cell):
+    """A potential for each neuron, and an inhibition that they share."""
+
+    def __init__(self):
+        super().__init__()
+        self.spike = surrogate.ATan()
+
+    def construct(self, x, inhibition, v):
+        v = 0.8 * v + x - 0.2 * inhibition
+        s = self.spike(v - 0.7)
+        return s, 0.5 * inhibition + s.mean(-1, keepdims=True), v - 0.7 * s
+
+    def init_state(self, x):
+        return ops.zeros((x.shape[0], 1), x.dtype), ops.zeros_like(x)
+
+
 NEURONS = {
+    "two shapes": TwoShapes,
     "LIF": lambda: nn.LIFNode(2.5, decay_input=False, surrogate_function=surrogate.ATan()),
     "IF": lambda: nn.IFNode(0.7, surrogate_function=surrogate.ATan()),
     "Recurrent": lambda: nn.Recurrent(
@@ -132,6 +150,7 @@ def test_another_length_of_the_gradient_compiles_nothing(monkeypatch):
         (lambda: nn.Truncated(nn.LIFNode(), 0), "Truncated: every is an integer of at least 1, not 0"),
         (lambda: nn.Truncated(nn.LIFNode(), 2.5), "Truncated: every is an integer of at least 1, not 2.5"),
         (lambda: nn.Truncated(nn.LIFNode(), 40000), "Truncated: every is at most 32767, not 40000"),
+        (lambda: nn.Truncated(nn.MultiStep(nn.LIFNode()), 2), r"write MultiStep\(Truncated\(cell, every\)\)"),
         (lambda: nn.Truncated(3, 2), "Truncated: takes a Cell of one time step, not a int"),
         (lambda: nn.OTTTDense(2, 2, decay=1.0), r"OTTTDense: decay is a number in \[0.0, 1.0\), not 1.0"),
         (lambda: nn.OTTTDense(0, 2), "OTTTDense: in_channels is an integer of at least 1"),
