@@ -42,7 +42,7 @@ def stream(chunks: int, length: int):
 
 
 def main(chunks: int = 200, length: int = 100, every: int = 25, neurons: int = 64) -> tuple[list[float], list[int]]:
-    """Train along the stream; the loss of each chunk, and the most memory in use during its first and second half."""
+    """Train along the stream; the loss of each chunk, and what more memory its first and second half took."""
     snncell.set_seed(0)
     net, loss_fn = Net(neurons, every), nn.MSELoss()
     optimiser = nn.Adam(net.trainable_params(), 2e-3)
@@ -60,16 +60,17 @@ def main(chunks: int = 200, length: int = 100, every: int = 25, neurons: int = 6
         return value, states
 
     losses, peaks, states = [], [], ()
-    tracemalloc.start()
     for number, (x, y) in enumerate(stream(chunks, length), 1):
         value, states = step(x, y, *ops.stop_gradient(states))
         losses.append(float(value))
-        if number in (2, chunks // 2, chunks):  # the first two are those that compile
+        if number in (chunks // 2, chunks):
             peaks.append(tracemalloc.get_traced_memory()[1])
-            print(f"{number * length:7d} steps: loss {losses[-1]:.4f}, at most {peaks[-1] / 1e6:.1f} MB since the last")
             tracemalloc.reset_peak()
+            print(f"{number * length:7d} steps: loss {losses[-1]:.4f}, at most {peaks[-1] / 1e6:.2f} MB more")
+        if number == 2:  # all is compiled
+            tracemalloc.start()
     tracemalloc.stop()
-    return losses, peaks[1:]
+    return losses, peaks
 
 
 if __name__ == "__main__":

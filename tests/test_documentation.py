@@ -7,6 +7,7 @@ import pkgutil
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import snncell
@@ -75,3 +76,16 @@ def test_the_example_of_jitted_training():
 def test_the_example_of_a_temporal_task(tmp_path):
     assert load("pulse_order").main(steps=150, picture=str(tmp_path / "potentials.png")) > 0.7
     assert (tmp_path / "potentials.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.compiled
+def test_the_example_of_online_learning():
+    accuracies = load("online_learning").main(updates=100, steps=30, neurons=30)
+    assert list(accuracies) == ["e-prop", "random e-prop", "BPTT"] and min(accuracies.values()) > 0.8
+
+
+@pytest.mark.compiled
+def test_the_example_of_a_long_stream():
+    losses, (first, second) = load("long_stream").main(chunks=100)
+    assert np.mean(losses[-5:]) < 0.6 * np.mean(losses[:5])
+    assert second < first + 200_000  # 50 more chunks hold 50 times the Tensors of one

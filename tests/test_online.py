@@ -7,7 +7,7 @@ import pytest
 
 import snncell
 from snncell import Tensor, nn, ops, surrogate, testing
-from snncell.errors import ArgumentError, BpropError, ShapeError
+from snncell.errors import ArgumentError, BpropError, DTypeError, ShapeError
 
 
 def drawn(*shape, seed=0, low=0.0, high=1.0):
@@ -38,7 +38,25 @@ def triangle_slope(x):
 
 # --- truncated BPTT ---------------------------------------------------------------------------------------------------
 
+
+class TwoShapes(nn.Cell):
+    """A potential for each neuron, and an inhibition that they share."""
+
+    def __init__(self):
+        super().__init__()
+        self.spike = surrogate.ATan()
+
+    def construct(self, x, inhibition, v):
+        v = 0.8 * v + x - 0.2 * inhibition
+        s = self.spike(v - 0.7)
+        return s, 0.5 * inhibition + s.mean(-1, keepdims=True), v - 0.7 * s
+
+    def init_state(self, x):
+        return ops.zeros((x.shape[0], 1), x.dtype), ops.zeros_like(x)
+
+
 NEURONS = {
+    "two shapes": TwoShapes,
     "LIF": lambda: nn.LIFNode(2.5, decay_input=False, surrogate_function=surrogate.ATan()),
     "IF": lambda: nn.IFNode(0.7, surrogate_function=surrogate.ATan()),
     "Recurrent": lambda: nn.Recurrent(
@@ -132,6 +150,7 @@ def test_another_length_of_the_gradient_compiles_nothing(monkeypatch):
         (lambda: nn.Truncated(nn.LIFNode(), 0), "Truncated: every is an integer of at least 1, not 0"),
         (lambda: nn.Truncated(nn.LIFNode(), 2.5), "Truncated: every is an integer of at least 1, not 2.5"),
         (lambda: nn.Truncated(nn.LIFNode(), 40000), "Truncated: every is at most 32767, not 40000"),
+        (lambda: nn.Truncated(nn.MultiStep(nn.LIFNode()), 2), r"write MultiStep\(Truncated\(cell, every\)\)"),
         (lambda: nn.Truncated(3, 2), "Truncated: takes a Cell of one time step, not a int"),
         (lambda: nn.OTTTDense(2, 2, decay=1.0), r"OTTTDense: decay is a number in \[0.0, 1.0\), not 1.0"),
         (lambda: nn.OTTTDense(0, 2), "OTTTDense: in_channels is an integer of at least 1"),
@@ -285,6 +304,13 @@ def test_the_memory_of_online_steps_does_not_grow_with_their_number():
     assert many < few + 32 * 64 * 4 * 5  # five Tensors of a step, where BPTT would keep several of each of 45 more
 
 
+def test_a_state_of_ottt_does_not_lose_digits_of_its_input():
+    with pytest.raises(
+        DTypeError, match=r"MultiStep\(OTTTDense\): state v has dtype Float32 before a step and Float64"
+    ):
+        nn.MultiStep(nn.OTTTDense(3, 2))(Tensor(drawn(5, 1, 3)))
+
+
 def test_ottt_without_a_bias_and_with_integers():
     layer = nn.OTTTDense(3, 4, has_bias=False)
     x = Tensor(np.ones((5, 1, 3), np.uint8))
@@ -432,9 +458,21 @@ def test_the_reverse_of_eprop_is_linear_in_the_learning_signal(adaptation):
         close(both, 2.0 * one.asnumpy() - other.asnumpy())
 
 
-def test_eprops_forward_is_one_kernel():
-    text = snncell.explain(eprop_layer(), Tensor(spikes(11, 2, 3)))
-    assert "scan: one kernel" in text and "step by step" not in text
+@ADAPTATIONS
+def test_eprops_loops_are_one_kernel_each(adaptation):
+    layer = eprop_layer(adaptation=adaptation)
+    fn = snncell.value_and_grad(lambda x: layer(x).sum(), None, layer.trainable_params())
+    text = snncell.explain(fn, Tensor(spikes(11, 2, 3)))
+    # Forward in time all of them: the neurons, the traces, and the eligibilities where there is adaptation.
+    assert text.count("scan: one kernel") == (3 if adaptation else 2)
+    assert "one by one" not in text and "reverse of scan" not in text
+
+
+def test_spikes_of_eprop_may_be_bytes():
+    layer, x = eprop_layer(), spikes(11, 2, 3)
+    fn = ops.grad(layer, None, layer.trainable_params())
+    for a, b in zip(fn(Tensor(x)), fn(Tensor(x.astype(np.uint8))), strict=True):
+        np.testing.assert_array_equal(a.asnumpy(), b.asnumpy())
 
 
 def test_the_symmetric_signal_is_the_readouts_and_the_random_one_comes_by_the_feedback():

@@ -10,9 +10,19 @@ from snncell.cell import Cell
 from snncell.common.initializer import Normal, Uniform
 from snncell.errors import ShapeError
 from snncell.nn.layer import positive
-from snncell.nn.online import EVEN, above_zero, by_rows, fires, fitting, spike_function, through_spikes, weights
+from snncell.nn.online import (
+    EVEN,
+    above_zero,
+    as_float,
+    by_rows,
+    fires,
+    fitting,
+    spike_function,
+    through_spikes,
+    weights,
+)
 from snncell.nn.optim import number_in
-from snncell.tape.tensor import Tensor
+from snncell.tape.tensor import Tensor, beside
 
 
 def _normal(inputs: int) -> Normal:
@@ -35,8 +45,8 @@ class EProp(Cell):
     and its gradient is the sum over t of g_j[t] e_ji[t], where the learning signal g[t] is the gradient that arrives at
     z[t]; dx[t] = W^T (psi[t] g[t]). What is left out, against backpropagation through time, is how a spike acts on
     other neurons of the layer; without recurrent weights the two give the same dW and dR. The reset is a constant in
-    the reverse of either. The reverse runs forward in time, and beside sequences of the shapes of x and z it holds one
-    k, (B, N, I + N), if there is adaptation.
+    the reverse of either. The reverse runs forward in time, and beside sequences of the shapes of x and z it holds, if
+    there is adaptation, one k and one sum, (B, N, I + N).
 
     The learning signal is up to the readout: behind `Dense` it is symmetric e-prop, behind `FeedbackDense` random
     e-prop. The layer without its reverse, `class Layer(nn.EProp): bprop = None`, learns by backpropagation through
@@ -106,7 +116,7 @@ class EProp(Cell):
 
     def construct(self, x: Tensor) -> Tensor:
         fitting(self, x, 3, self.in_channels)
-        current = ops.matmul(x.astype(self.weight.dtype), self.weight.T)
+        current = ops.matmul(as_float(x, self.weight.dtype), self.weight.T)
         feedback = self.others(self.recurrent).T
 
         def step(state: tuple[Tensor, ...], now: Tensor) -> Any:
@@ -126,10 +136,11 @@ class EProp(Cell):
         (distance,) = self.saved_for_bprop
         psi = through_spikes(self.surrogate_function, distance, ops.ones_like(distance))
         before = ops.concat([ops.zeros_like(out[:1]), out[:-1]])
-        arriving = ops.concat([x.astype(out.dtype), before], -1)  # (T, B, I + N)
-        gradient = self.summed_eligibilities(arriving, psi, dout)
+        arriving = ops.concat([as_float(x, out.dtype), before], -1)  # (T, B, I + N)
+        with beside(dout):
+            gradient = self.summed_eligibilities(arriving, psi, dout)
+            of_recurrent = self.others(gradient[:, self.in_channels :])
         dx = ops.matmul(psi * dout, self.weight) if x.dtype.is_float else None
-        of_recurrent = self.others(gradient[:, self.in_channels :])
         return (dx,), {self.weight: gradient[:, : self.in_channels], self.recurrent: of_recurrent}
 
     def summed_eligibilities(self, arriving: Tensor, psi: Tensor, signal: Tensor) -> Tensor:
@@ -141,14 +152,13 @@ class EProp(Cell):
         def step(state: tuple[Tensor, Tensor], now: tuple[Tensor, ...]) -> Any:
             k, total = state
             f, slope, g = now[0].expand_dims(1), now[1].expand_dims(2), now[2].expand_dims(2)
-            total = total + (g * slope * (f - self.adaptation * k)).sum(0)
+            total = total + g * slope * (f - self.adaptation * k)
             k = slope * f + (self.adaptation_decay - self.adaptation * slope) * k
             return (k, total), None
 
-        shape = (self.out_channels, arriving.shape[2])
-        begin = ops.zeros((arriving.shape[1], *shape), psi.dtype), ops.zeros(shape, psi.dtype)
-        (_, total), _ = ops.scan(step, begin, (traces, psi, signal))
-        summed: Tensor = total
+        begin = ops.zeros((arriving.shape[1], self.out_channels, arriving.shape[2]), psi.dtype)
+        (_, total), _ = ops.scan(step, (begin, begin), (traces, psi, signal))
+        summed: Tensor = total.sum(0)  # over the batch, behind the loop, which is elementwise and one kernel
         return summed
 
     def extend_repr(self) -> str:

@@ -67,6 +67,11 @@ def by_rows(x: Tensor) -> Tensor:
     return x.reshape((-1, x.shape[-1]))
 
 
+def as_float(x: Tensor, dtype: Any) -> Tensor:
+    """Spikes as numbers: x itself if it is float, else in `dtype`."""
+    return x if x.dtype.is_float else x.astype(dtype)
+
+
 def fitting(cell: Cell, x: Tensor, ndim: int, channels: int) -> None:
     """Raise a ShapeError unless x has `ndim` axes, the last of length `channels`."""
     if x.ndim != ndim or x.shape[-1] != channels:
@@ -155,7 +160,7 @@ class OTTTDense(Cell):
 
     def construct(self, x: Tensor, v: Tensor, a: Tensor, c: Tensor) -> tuple[Tensor, ...]:
         fitting(self, x, 2, self.in_channels)
-        x = x.astype(self.weight.dtype)
+        x = as_float(x, self.weight.dtype)
         u = self.decay * v + ops.matmul(x, self.weight.T)
         if self.has_bias:
             u = u + self.bias

@@ -9,7 +9,7 @@ from snncell.cell import Cell
 from snncell.dtype import int16
 from snncell.errors import ArgumentError
 from snncell.nn.layer import positive
-from snncell.nn.time import initial_states
+from snncell.nn.time import MultiStep, initial_states
 from snncell.tape.tensor import Tensor
 
 LONGEST = 2**15 - 1  # what int16 counts to: the count is stored for the reverse beside each state
@@ -67,6 +67,8 @@ class Truncated(Cell):
         super().__init__()
         if not isinstance(cell, Cell):
             raise ArgumentError(f"Truncated: takes a Cell of one time step, not a {type(cell).__name__}.")
+        if isinstance(cell, MultiStep):
+            raise ArgumentError("Truncated: takes the Cell of one time step; write MultiStep(Truncated(cell, every)).")
         self.cell = cell
         self.every = positive(every, "Truncated", "every")
         if every > LONGEST:
