@@ -13,13 +13,13 @@ END = 50.0  # ms: a neuron that is silent counts as firing here
 
 
 def task(patterns: int, lines: int, outputs: int):
-    """Each line fires once within 20 ms; each output is to fire between 15 and 35 ms, at another time for each pattern."""
+    """Each line fires once within 20 ms; each output is to fire between 8 and 22 ms, at another time for each pattern."""
     rng = np.random.default_rng(0)
     times = rng.uniform(0.0, 20.0, (patterns, lines)).astype(np.float32)
-    return Tensor(times), Tensor(rng.uniform(15.0, 35.0, (patterns, outputs)).astype(np.float32))
+    return Tensor(times), Tensor(rng.uniform(8.0, 22.0, (patterns, outputs)).astype(np.float32))
 
 
-def main(updates: int = 1000, patterns: int = 4, lines: int = 40, hidden: int = 40, outputs: int = 3) -> float:
+def main(updates: int = 600, patterns: int = 4, lines: int = 40, hidden: int = 40, outputs: int = 3) -> float:
     """Train; the mean distance in ms between the times and those wanted."""
     snncell.set_seed(0)
     times, wanted = task(patterns, lines, outputs)
@@ -31,14 +31,16 @@ def main(updates: int = 1000, patterns: int = 4, lines: int = 40, hidden: int = 
 
     def error(times):
         found = ops.minimum(net(times)[..., 0], END)  # the first spikes, (B, N)
-        return ops.square(found - wanted).mean()
+        return ops.square(found - wanted).mean(), found
 
-    gradients = snncell.value_and_grad(error, None, net.trainable_params())
+    gradients = snncell.value_and_grad(error, None, net.trainable_params(), has_aux=True)
 
     @snncell.jit
     def step(times):
-        loss, grads = gradients(times)
+        (loss, found), grads = gradients(times)
         adam(snncell.train.clip_by_global_norm(grads, 1.0))  # where a spike appears gradients have no bound
+        silent = (found == END).astype("float32").mean(0)  # silence has no gradient: more weight ends it
+        net[1].weight.set_data(net[1].weight + 0.01 * silent.expand_dims(1))
         return loss
 
     def distance() -> float:

@@ -62,7 +62,8 @@ def main(updates: int = 300, steps: int = 100, neurons: int = 32) -> float:
     layer = nn.MultiStep(TwoSigned())
     check(layer.cell)
     currents = ops.ones((steps, 32, neurons))
-    print(next(line for line in str(snncell.explain(layer, currents)).splitlines() if "one kernel" in line))
+    report = snncell.explain(layer, currents)
+    print(next(line.strip() for line in str(report).splitlines() if "one kernel" in line))
 
     readout = nn.MultiStep(nn.LINode(tau=4.0))
     net = nn.SequentialCell(nn.Dense(1, neurons, weight_init="normal"), layer, nn.Dense(neurons, 1), readout)

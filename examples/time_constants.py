@@ -18,9 +18,10 @@ class Net(nn.Cell):
 
     def __init__(self, neurons: int, learned: bool) -> None:
         super().__init__()
-        node = nn.ParametricLIFNode(tau=np.full(neurons, 2.0), surrogate_function=snncell.surrogate.ATan())
+        spike = snncell.surrogate.ATan()
+        node = nn.ParametricLIFNode(tau=np.full(neurons, 2.0), decay_input=False, surrogate_function=spike)
         node.w.requires_grad = learned
-        self.dense = nn.Dense(2, neurons, weight_init=snncell.common.initializer.Normal(2.0))
+        self.dense = nn.Dense(2, neurons, weight_init=snncell.common.initializer.Normal(1.0))
         self.neurons = nn.MultiStep(node)
         self.readout = nn.Dense(neurons, 2)
 
