@@ -29,7 +29,7 @@ class Net(nn.Cell):
         return self.readout(spikes.reshape((self.steps, len(images), -1)))
 
 
-def main(epochs: int = 6, steps: int = 4, channels: int = 16) -> float:
+def main(epochs: int = 8, steps: int = 4, channels: int = 16) -> float:
     """Train on the digits; the accuracy on the test images."""
     snncell.set_seed(0)
     train, test = digits()

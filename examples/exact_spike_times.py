@@ -13,7 +13,7 @@ END = 50.0  # ms: a neuron that is silent counts as firing here
 
 
 def task(patterns: int, lines: int, outputs: int):
-    """Each line fires once within 20 ms; each output is to fire between 8 and 22 ms, at another time for each pattern."""
+    """Patterns in which each line fires once within 20 ms, and when each output is to fire: between 8 and 22 ms."""
     rng = np.random.default_rng(0)
     times = rng.uniform(0.0, 20.0, (patterns, lines)).astype(np.float32)
     return Tensor(times), Tensor(rng.uniform(8.0, 22.0, (patterns, outputs)).astype(np.float32))

@@ -5,6 +5,7 @@ they are compared with what snnTorch 1.0 gave.
 """
 
 import importlib.util
+from itertools import pairwise
 
 import numpy as np
 
@@ -20,7 +21,7 @@ NORMS = (37.144409, 28.083838)  # and norms of the gradients of both weights
 def drawn():
     """Weights (out, in) and biases of both layers, and spikes (T, B, N)."""
     rng = np.random.default_rng(0)
-    layers = [(rng.uniform(-1, 1.4, (m, n)) / n**0.5, rng.uniform(0, 0.2, m)) for n, m in zip(WIDTHS, WIDTHS[1:])]
+    layers = [(rng.uniform(-1, 1.4, (m, n)) / n**0.5, rng.uniform(0, 0.2, m)) for n, m in pairwise(WIDTHS)]
     x = rng.uniform(size=(STEPS, BATCH, WIDTHS[0])) < 0.3
     return [(w.astype(np.float32), b.astype(np.float32)) for w, b in layers], x.astype(np.float32)
 

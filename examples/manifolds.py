@@ -2,6 +2,7 @@
 
 import snncell
 from snncell import nn
+from snncell.common.initializer import Normal
 from snncell.data import randman
 
 
@@ -22,17 +23,18 @@ class Batches:
 
 def network(units: int, neurons: int, classes: int) -> nn.Cell:
     """Neurons with a synaptic current, which hear each other, and the highest potential of integrators."""
-    node = nn.CubaLIFNode(alpha=0.8, beta=0.9, surrogate_function=snncell.surrogate.SuperSpike(10.0))
+    node = nn.CubaLIFNode(alpha=0.8, beta=0.9, surrogate_function=snncell.surrogate.ATan())
+    feedback = nn.Dense(neurons, neurons, weight_init=Normal(0.05))
     return nn.SequentialCell(
-        nn.Dense(units, neurons, weight_init=snncell.common.initializer.Normal(0.5)),
-        nn.MultiStep(nn.Recurrent(node, nn.Dense(neurons, neurons, weight_init=snncell.common.initializer.Normal(0.05)))),
+        nn.Dense(units, neurons, weight_init=Normal(0.5)),
+        nn.MultiStep(nn.Recurrent(node, feedback)),
         nn.Dense(neurons, classes),
         nn.MultiStep(nn.LINode(tau=10.0)),
         nn.Readout("max"),
     )
 
 
-def main(epochs: int = 12, samples: int = 400, neurons: int = 64, steps: int = 50) -> float:
+def main(epochs: int = 25, samples: int = 400, neurons: int = 64, steps: int = 50) -> float:
     """Train; the accuracy on patterns that were not shown."""
     snncell.set_seed(0)
     classes, units = 5, 20
@@ -42,7 +44,7 @@ def main(epochs: int = 12, samples: int = 400, neurons: int = 64, steps: int = 5
     result = snncell.train.fit(
         net,
         nn.CrossEntropyLoss(),
-        nn.Adam(net.trainable_params(), 2e-3),
+        nn.Adam(net.trainable_params(), 5e-3),
         Batches(patterns[:, :split], labels[:split]),
         epochs,
         test=Batches(patterns[:, split:], labels[split:]),
@@ -52,7 +54,10 @@ def main(epochs: int = 12, samples: int = 400, neurons: int = 64, steps: int = 5
     counts = patterns.sum(0)
     print(f"each input fires {counts.min():.0f} to {counts.max():.0f} times; chance is {1 / classes:.2f}")
     best = result.best
-    print(f"train {best['accuracy']:.3f}, test {best['test_accuracy']:.3f}, firing {best['test_firing_rate']:.3f}, ", end="")
+    print(
+        f"train {best['accuracy']:.3f}, test {best['test_accuracy']:.3f}, firing {best['test_firing_rate']:.3f}, ",
+        end="",
+    )
     print(f"{result.seconds:.1f} s with compilation")
     return best["test_accuracy"]
 

@@ -6,6 +6,7 @@ import numpy as np
 
 import snncell
 from snncell import Tensor, nn, ops
+from snncell.common.initializer import Normal
 
 
 class Ternary(snncell.surrogate.Surrogate):
@@ -22,14 +23,14 @@ class Ternary(snncell.surrogate.Surrogate):
 
     def bprop(self, x, out, dout):
         up, down = ops.tanh((x - 1.0) / self.width), ops.tanh((x + 1.0) / self.width)
-        return (dout * (2.0 - up * up - down * down) / (2.0 * self.width),)
+        return (dout * (2.0 - up**2 - down**2) / (2.0 * self.width),)
 
     def primitive(self, x):
         return (ops.tanh((x - 1.0) / self.width) + ops.tanh((x + 1.0) / self.width)) / 2.0
 
 
 class TwoSigned(nn.Cell):
-    """A leaky membrane that fires upwards and downwards: h = 0.9 v + x, s = ternary(h), v = h - s."""
+    """A leaky membrane that fires upwards and downwards."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,14 +62,12 @@ def main(updates: int = 300, steps: int = 100, neurons: int = 32) -> float:
     rng = np.random.default_rng(0)
     layer = nn.MultiStep(TwoSigned())
     check(layer.cell)
-    currents = ops.ones((steps, 32, neurons))
-    report = snncell.explain(layer, currents)
+    report = snncell.explain(layer, ops.ones((steps, 32, neurons)))
     print(next(line.strip() for line in str(report).splitlines() if "one kernel" in line))
 
-    readout = nn.MultiStep(nn.LINode(tau=4.0))
-    net = nn.SequentialCell(nn.Dense(1, neurons, weight_init="normal"), layer, nn.Dense(neurons, 1), readout)
-    adam = nn.Adam(net.trainable_params(), 1e-2)
-    step = snncell.train.training_step(net, nn.MSELoss(), adam)
+    readout = nn.MultiStep(nn.LINode(tau=2.0))
+    net = nn.SequentialCell(nn.Dense(1, neurons, weight_init=Normal(0.3)), layer, nn.Dense(neurons, 1), readout)
+    step = snncell.train.training_step(net, nn.MSELoss(), nn.Adam(net.trainable_params(), 1e-2))
     for _ in range(updates):
         step(x := signals(rng, steps), x)
     x = signals(rng, steps)
