@@ -89,3 +89,53 @@ def test_the_example_of_a_long_stream():
     losses, (first, second) = load("long_stream").main(chunks=100)
     assert np.mean(losses[-5:]) < 0.6 * np.mean(losses[:5])
     assert second < first + 200_000  # 50 more chunks hold 50 times the Tensors of one
+
+
+@pytest.mark.compiled
+def test_the_example_of_three_encoders():
+    accuracies = load("digits_by_encoder").main(epochs=3, steps=8, neurons=64)
+    assert list(accuracies) == ["rate", "latency", "population"]
+    assert min(accuracies.values()) > 0.6
+
+
+@pytest.mark.compiled
+def test_the_example_of_a_convolutional_network():
+    assert load("convolutional").main(epochs=2, channels=8) > 0.6
+
+
+@pytest.mark.compiled
+def test_the_example_of_random_manifolds():
+    assert load("manifolds").main(epochs=20, samples=100, neurons=32, steps=30) > 0.7
+
+
+@pytest.mark.compiled
+def test_the_example_of_learned_time_constants():
+    found = load("time_constants").main(updates=150, steps=40, neurons=16)
+    assert found["learned"] > found["fixed"] + 0.08
+    assert found["longest"] > 10.0  # from 2
+
+
+@pytest.mark.compiled
+def test_the_example_of_exact_spike_times():
+    assert load("exact_spike_times").main(updates=300, patterns=3, lines=20, hidden=20, outputs=2) < 0.5
+
+
+@pytest.mark.compiled
+def test_the_example_of_an_own_neuron(capsys):
+    assert load("own_neuron").main(updates=60, steps=50) < 0.25
+    assert "MultiStep(TwoSigned): one kernel" in capsys.readouterr().out
+
+
+@pytest.mark.compiled
+def test_the_example_of_a_snntorch_network():
+    assert load("from_snntorch").main()
+
+
+@pytest.mark.compiled
+def test_the_example_of_a_snntorch_network_where_that_is_not_installed(monkeypatch, capsys):
+    example = load("from_snntorch")
+    monkeypatch.setattr(example.importlib.util, "find_spec", lambda name: None)
+    assert example.main()
+    assert "snnTorch is not installed" in capsys.readouterr().out
+    example.SPIKES = (2105, 341)
+    assert not example.main()
