@@ -4,6 +4,8 @@ neurons      IFNode, LIFNode, LeakyNode, ParametricLIFNode; CubaLIFNode, AlphaNo
              QIFNode, AdaptiveQIFNode, IzhikevichNode; KLIFNode, CLIFNode, GLIFNode; ResonateNode; MultiSpikeLIFNode,
              ILIFNode, RefractoryLIFNode; LINode and Readout; PSN; Neuron is what they share; LIFNode.like("snntorch",
              ...) is another framework's; relusigmoid
+conversions  steps_from_seconds, decay_from_tau, tau_from_decay, euler_from_decay, decay_from_euler, decay_from_rate,
+             decay_from_lava
 through time MultiStep runs a neuron over time, Recurrent feeds its output back, Stateful keeps its state between calls
 learning     Truncated cuts the gradient through time; OTTTDense, EProp (with FeedbackDense) learn online; STDP,
              PlasticDense
