@@ -17,9 +17,7 @@ STEPS, BATCH = 20, 64
 class TwoScales(nn.Cell):
     """A fast synaptic current feeds a slow membrane: i = 0.7 i + x, v = 0.95 v + 0.2 i, reset by subtraction."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.spike = snncell.surrogate.ATan()
+    spike = snncell.surrogate.ATan()
 
     def construct(self, x, i, v):
         i = 0.7 * i + x
@@ -37,10 +35,9 @@ class Net(nn.Cell):
         self.dense = nn.Dense(2, 32, weight_init="normal")
         self.readout = nn.Dense(32, 2)
         self.neurons = nn.MultiStep(TwoScales())
-        self.scale = 20.0
 
     def construct(self, x):
-        spikes, potentials = self.neurons(self.dense(x) * self.scale)
+        spikes, potentials = self.neurons(self.dense(x) * 20.0)  # or all of them would be silent
         late = ops.arange(STEPS).astype("float32").reshape((-1, 1, 1)) / STEPS  # later spikes count more
         return self.readout((spikes * late).mean(0)), spikes, potentials
 
