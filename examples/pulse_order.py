@@ -23,8 +23,7 @@ class TwoScales(nn.Cell):
         i = 0.7 * i + x
         h = 0.95 * v + 0.2 * i
         s = self.spike(h - 1.0)
-        # The output may be any structure: MultiStep collects spikes and potentials over time.
-        return (s, h), i, h - s
+        return (s, h), i, h - s  # an output of any structure: MultiStep collects spikes and potentials over time
 
 
 class Net(nn.Cell):
@@ -69,8 +68,7 @@ def main(steps: int = 400, picture: str | None = None) -> float:
         step(*pulses(rng))
     x, y = pulses(rng)
     logits, spikes, potentials = net(x)
-    accuracy = float((logits.argmax(1) == y).mean())
-    print(f"accuracy on new pulses {accuracy:.3f}")
+    print(f"accuracy on new pulses {(accuracy := float((logits.argmax(1) == y).mean())):.3f}")
     if picture is not None:
         axes = plot.membrane(potentials[:, 0, :3], spikes[:, 0, :3], v_threshold=1.0, title="before the reset")
         axes.figure.savefig(picture, dpi=150)

@@ -7,11 +7,9 @@ from typing import Any
 
 from snncell import dtype as dtypes, ops
 from snncell.cell import Cell
-from snncell.common.initializer import Normal, Uniform
-from snncell.errors import ShapeError
-from snncell.nn.layer import positive
+from snncell.common.initializer import Normal
+from snncell.nn.layer import Dense, positive
 from snncell.nn.online import (
-    EVEN,
     above_zero,
     as_float,
     by_rows,
@@ -168,7 +166,7 @@ class EProp(Cell):
         )
 
 
-class FeedbackDense(Cell):
+class FeedbackDense(Dense):
     """A dense layer whose reverse goes back by fixed random weights: y = x W^T + b, and dx = dy B.
 
     dW and db are the true ones. Behind an `EProp` layer this is random e-prop's broadcast of the errors; behind any
@@ -209,33 +207,13 @@ class FeedbackDense(Cell):
         has_bias: bool = True,
         dtype: Any = dtypes.float32,
     ) -> None:
-        super().__init__()
-        self.in_channels = positive(in_channels, "FeedbackDense", "in_channels")
-        self.out_channels = positive(out_channels, "FeedbackDense", "out_channels")
-        shape = (out_channels, in_channels)
-        self.weight = weights(weight_init, EVEN, shape, dtype)
-        self.feedback = weights(feedback_init, _normal(in_channels), shape, dtype)
+        super().__init__(in_channels, out_channels, weight_init, bias_init, has_bias, dtype=dtype)
+        self.feedback = weights(feedback_init, _normal(in_channels), self.weight.shape, dtype)
         self.feedback.requires_grad = False
-        self.has_bias = has_bias
-        self.internal_params = [self.weight]
-        if has_bias:
-            self.bias = weights(bias_init, Uniform(1 / math.sqrt(in_channels)), (out_channels,), dtype)
-            self.internal_params = [self.weight, self.bias]
-
-    def construct(self, x: Tensor) -> Tensor:
-        if x.shape[-1:] != (self.in_channels,):
-            raise ShapeError(
-                f"{self!r}: the input has shape {x.shape}; its last axis must have length in_channels = "
-                f"{self.in_channels}."
-            )
-        y = ops.matmul(x, self.weight.T)
-        return y + self.bias if self.has_bias else y
+        self.internal_params = [self.weight, self.bias] if has_bias else [self.weight]
 
     def bprop(self, x: Tensor, out: Tensor, dout: Tensor) -> Any:
         of_parameters = {self.weight: ops.matmul(by_rows(dout).T, by_rows(x))}
         if self.has_bias:
             of_parameters[self.bias] = by_rows(dout).sum(0)
         return (ops.matmul(dout, self.feedback),), of_parameters
-
-    def extend_repr(self) -> str:
-        return f"in_channels={self.in_channels}, out_channels={self.out_channels}, has_bias={self.has_bias}"

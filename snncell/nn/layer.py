@@ -57,8 +57,8 @@ class Dense(Cell):
         dtype: Any = dtypes.float32,
     ) -> None:
         super().__init__()
-        self.in_channels = positive(in_channels, "Dense", "in_channels")
-        self.out_channels = positive(out_channels, "Dense", "out_channels")
+        self.in_channels = positive(in_channels, type(self).__name__, "in_channels")
+        self.out_channels = positive(out_channels, type(self).__name__, "out_channels")
         self.has_bias = has_bias
         weight_init = HeUniform(math.sqrt(5)) if weight_init is None else weight_init
         self.weight = Parameter(initializer(weight_init, (out_channels, in_channels), dtype))
