@@ -534,7 +534,7 @@ def test_states_are_in_no_checkpoint_and_copies_begin_at_rest(tmp_path):
     net(currents())
     assert list(net.parameters_dict()) == ["0.weight", "0.bias"] and len(net[1].states) == 1
     snncell.save_checkpoint(net, tmp_path / "net")
-    assert list(snncell.load_checkpoint(tmp_path / "net", net)) == ["0.weight", "0.bias"]
+    assert list(snncell.load_checkpoint(tmp_path / "net", net)) == ["0.bias", "0.weight"]
     assert copy.deepcopy(net)[1].states == () and len(net[1].states) == 1
 
 

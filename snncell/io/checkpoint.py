@@ -89,7 +89,7 @@ def read_arrays(file: str | os.PathLike[str], who: str) -> tuple[dict[str, Any],
     source = _path(file)
     try:
         content = source.read_bytes()
-        arrays = {name: _array(**view) for name, view in deserialize(content)}
+        arrays = {name: _array(**view) for name, view in sorted(deserialize(content))}
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
     except FileNotFoundError:
         raise CheckpointError(f"{who}: there is no file {source}.") from None
