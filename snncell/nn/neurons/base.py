@@ -128,7 +128,11 @@ class Neuron(Membrane):
         """How many spikes the potential gives: 0 or 1, or more with max_spikes."""
         threshold = self.v_threshold if threshold is None else threshold
         above = h - threshold if self.max_spikes == 1 else h / threshold - 1.0
-        return self.surrogate_function(above)
+        return self.fire_at(above)
+
+    def fire_at(self, above: Any) -> Any:
+        """The spike function's answer in the dtype of its input: relusigmoid's is float32, as MindSpore's."""
+        return self.surrogate_function(above).astype(above.dtype)
 
     def after_reset(self, h: Any, spike: Any, drop: Any = None) -> Any:
         """The potential after the reset, from the one before it and the spikes; `drop` in place of v_threshold."""

@@ -105,7 +105,7 @@ class IzhikevichNode(Neuron):
         for _ in range(self.substeps):
             v = v + (0.04 * v * v + 5.0 * v + 140.0 - u + x) * (self.dt / self.substeps)
         u = u + self.dt * self.a * (self.b * (v if self.order == "in turn" else before) - u)
-        s = self.surrogate_function((v - self.v_threshold) / self.scale)
+        s = self.fire_at((v - self.v_threshold) / self.scale)
         return s, self.after_reset(v, s), u + self.d * s
 
     def init_state(self, x: Tensor) -> tuple[Tensor, Tensor]:

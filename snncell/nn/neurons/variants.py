@@ -92,7 +92,7 @@ class ILIFNode(EulerLeak):
 
     def spikes(self, h: Any, threshold: Any = None) -> Any:
         """The whole number of thresholds nearest to the potential."""
-        return self.surrogate_function(h / (self.v_threshold if threshold is None else threshold))
+        return self.fire_at(h / (self.v_threshold if threshold is None else threshold))
 
     def construct(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         return self.fired(self.charge(x, v), None)
