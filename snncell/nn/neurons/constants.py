@@ -33,7 +33,7 @@ def constant(value: Any, who: str, name: str) -> Any:
     return value.item() if isinstance(value, np.number) else value
 
 
-def within(value: Any, who: str, text: str, above: float, below: float = math.inf) -> None:
+def within(value: Any, who: str, text: str, above: Any, below: float = math.inf) -> None:
     """Check that all of a constant lies between two bounds, without them; of a Tensor under trace nothing is known.
 
     Raises:

@@ -79,6 +79,7 @@ class IzhikevichNode(Neuron):
         who = type(self).__name__
         given: Firing = {"v_threshold": 30.0, "compare": ">=", "reset": "value", "v_reset": c, **options}
         super().__init__({"a": a, "b": b, "d": d}, **given)
+        one_of(self.max_spikes, (1,), who, "max_spikes")
         if substeps < 1:
             raise ArgumentError(f"{who}: substeps is a number from 1 on, not {substeps!r}.")
         self.order = one_of(order, ("in turn", "together"), who, "order")

@@ -88,6 +88,7 @@ class ILIFNode(EulerLeak):
             raise ArgumentError(f"ILIFNode: most is a whole number from 1 on, not {most!r}.")
         super().__init__(tau, False, v_rest, **options)
         self.max_spikes = most
+        self._check_threshold("ILIFNode")
         self.surrogate_function = Rounding(most)
 
     def spikes(self, h: Any, threshold: Any = None) -> Any:
