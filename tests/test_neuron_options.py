@@ -20,7 +20,7 @@ from snncell.nn.neurons.counting import Counting, Rounding
         (lambda: nn.IzhikevichNode(reset="zero"), "IzhikevichNode: reset is \"value\", not 'zero'"),
         (lambda: nn.LIFNode(compare="=="), 'LIFNode: compare is ">" or ">=", not \'==\''),
         (lambda: nn.LIFNode(delay="late"), 'LIFNode: delay is None, "reset", "reset\\+input" or "spike", not \'late\''),
-        (lambda: nn.ALIFNode(delay="reset"), "ALIFNode: delay is None or \"spike\", not 'reset'"),
+        (lambda: nn.ALIFNode(delay="reset+input"), 'ALIFNode: delay is None, "reset" or "spike", not \'reset\\+input\''),
         (lambda: nn.LIFNode(v_threshold=0.0), "LIFNode: v_threshold is positive .*, not 0.0"),
         (lambda: nn.IFNode(-1.0), "IFNode: v_threshold is positive .*, not -1.0"),
         (lambda: nn.LIFNode(v_threshold=[1.0, -1.0]), "LIFNode: v_threshold is positive"),
@@ -28,7 +28,13 @@ from snncell.nn.neurons.counting import Counting, Rounding
         (lambda: nn.LIFNode(v_threshold="1"), "LIFNode: v_threshold is a number, a Tensor or a Parameter, not '1'"),
         (lambda: nn.LIFNode(True), "LIFNode: tau is a number, a Tensor or a Parameter, not True"),
         (lambda: nn.LIFNode(surrogate_function=surrogate.ATan), "LIFNode: surrogate_function is a spike function, an"),
-        (lambda: nn.LIFNode(max_spikes=0), "LIFNode: max_spikes is a number from 1 on, or None for any number, not 0"),
+        (lambda: nn.LIFNode(max_spikes=0), "LIFNode: max_spikes is a whole number from 1 on, or None for any, not 0"),
+        (lambda: nn.LIFNode(max_spikes=2.5), "LIFNode: max_spikes is a whole number from 1 on, or None for any, not 2.5"),
+        (lambda: nn.IzhikevichNode(max_spikes=3), "IzhikevichNode: max_spikes is 1, not 3"),
+        (lambda: nn.EIFNode(v_threshold=-0.05, max_spikes=2), "EIFNode: v_threshold is positive where spikes are cou"),
+        (lambda: nn.ILIFNode(v_threshold=0.0, v_reset=-1.0, reset="value"), "ILIFNode: v_threshold is positive where"),
+        (lambda: nn.LIFNode(v_threshold=[1.0, 0.4], v_reset=0.5, reset="value"), "v_threshold is above v_reset, which"),
+        (lambda: nn.LIFNode(v_reset=[0.5, 1.0], reset="value"), "v_threshold is above v_reset, which"),
         (lambda: nn.LIFNode(learnable="beta"), "LIFNode: no constant 'beta' to learn; there are tau, v_rest, v_thresh"),
         (lambda: nn.LIFNode(np.array([2.0, 1.0])), "LIFNode: tau is a number of steps above 1"),
         (lambda: nn.ParametricLIFNode(1.0), "ParametricLIFNode: tau is a number of steps above 1 .*nn.steps_from_sec"),
@@ -87,6 +93,22 @@ def test_what_a_neuron_prints_names_its_constants(name):
     if entry.kind not in (nn.GLIFNode, nn.ParametricLIFNode, nn.KLIFNode):
         numbers = [key for key, value in entry.constants.items() if isinstance(value, float)]
         assert all(f"{key}=" in text for key in numbers if key not in ("dt", "refractory"))
+
+
+# --- adaptation -------------------------------------------------------------------------------------------------------
+
+
+def test_a_delayed_alif_is_that_of_e_prop():
+    x = Tensor(np.array([1.5, 0.8, 0.8, 0.3, 1.2, 0.1, 0.9, 0.9]).reshape(8, 1, 1))
+    layer = nn.EProp(1, 1, decay=0.5, adaptation=0.4, adaptation_decay=0.8, dtype="float64")
+    layer.weight.set_data(ops.ones((1, 1), "float64"))
+    paper = layer(x)[:, 0, 0].asnumpy().tolist()
+    spikes = {
+        delay: nn.MultiStep(nn.ALIFNode(0.5, 0.8, 0.4, delay=delay))(x)[:, 0, 0].asnumpy().tolist()
+        for delay in (None, "reset")
+    }
+    assert spikes["reset"] == paper == [1, 0, 0, 0, 1, 0, 0, 0]
+    assert spikes[None] == [1, 0, 1, 0, 0, 0, 0, 1]
 
 
 # --- constants --------------------------------------------------------------------------------------------------------
