@@ -95,6 +95,22 @@ def test_what_a_neuron_prints_names_its_constants(name):
         assert all(f"{key}=" in text for key in numbers if key not in ("dt", "refractory"))
 
 
+@pytest.mark.parametrize(
+    ("make", "first"),
+    [
+        (lambda: nn.CubaLIFNode.like("spikingjelly", v_reset=-0.5), -0.5),
+        (lambda: nn.CubaLIFNode.like("spikingjelly", v_reset=None), 0.0),
+        (lambda: nn.CubaLIFNode.like("norse", v_leak=0.25, v_reset=-0.5), 0.25),
+        (lambda: nn.LIFNode.like("norse.LIFBox", v_leak=0.25, v_reset=-0.5), 0.25),
+        (lambda: nn.LIFNode.like("nir", tau=0.01, r=1.0, v_leak=0.25, v_threshold=1.0, v_reset=-0.5), 0.25),
+        (lambda: nn.LIFNode(v_rest=0.25, v_reset=-0.5), -0.5),
+    ],
+)
+def test_the_first_potential_is_that_of_the_framework(make, first):
+    state = make().init_state(ops.zeros((2,)))
+    assert (state[0] if isinstance(state, tuple) else state).asnumpy().tolist() == [first] * 2
+
+
 # --- adaptation -------------------------------------------------------------------------------------------------------
 
 

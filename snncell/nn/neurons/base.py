@@ -84,6 +84,7 @@ class Neuron(Membrane):
     input_gain: Any
     reset: str | None
     delay: str | None
+    starts: str = "v_reset"
     resets: tuple[str | None, ...] = ("subtract", "zero", "value", None)
     delays: tuple[str | None, ...] = (None, "reset", "reset+input", "spike")
 
@@ -178,7 +179,12 @@ class Neuron(Membrane):
 
     def init_state(self, x: Tensor) -> Any:
         """The state before the first step: v_reset everywhere."""
-        return self.filled(x, self.v_reset)
+        return self.filled(x, getattr(self, self.starts))
+
+    def starting_at(self, name: str) -> Neuron:
+        """The neuron itself, whose first potential is now that constant: frameworks differ in it."""
+        self.starts = name
+        return self
 
     def extend_repr(self) -> str:
         options = f"{super().extend_repr()}, reset={self.reset!r}, detach_reset={self.detach_reset}"

@@ -73,6 +73,7 @@ class CubaLIFNode(Neuron):
     beta: Any
     current_gain: Any
     v_rest: Any
+    starts = "v_rest"
 
     def __init__(
         self,
@@ -97,7 +98,7 @@ class CubaLIFNode(Neuron):
 
     def init_state(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The resting potential, and no current."""
-        return self.filled(x, self.v_rest), self.filled(x, 0.0)
+        return self.filled(x, getattr(self, self.starts)), self.filled(x, 0.0)
 
 
 class AlphaNode(Neuron):
