@@ -152,6 +152,16 @@ def test_a_learned_decay_stays_within_its_bounds():
     assert node(Tensor([0.0]), Tensor([0.5]))[1].item() == 0.5
 
 
+@pytest.mark.parametrize("kind", [nn.LIFNode, nn.ParametricLIFNode, nn.CLIFNode])
+def test_a_learned_potential_is_both_unless_the_resting_one_is_learned(kind):
+    shared = kind(v_reset=0.25, reset="value", learnable="v_reset")
+    assert shared.v_rest is shared.v_reset and shared.v_reset.item() == 0.25
+    own = kind(v_reset=0.25, reset="value", learnable="v_rest")
+    assert own.v_rest.item() == own.v_reset == 0.25 and "v_rest" in [p.name for p in own.trainable_params()]
+    both = kind(learnable=("v_rest", "v_reset"))
+    assert both.v_rest is not both.v_reset and both.v_rest.item() == both.v_reset.item() == 0.0
+
+
 def test_parametric_lif_learns_tau_through_a_sigmoid():
     node = nn.ParametricLIFNode(tau=4.0)
     assert node.tau().item() == pytest.approx(4.0) and node.w.item() == pytest.approx(-math.log(3.0))

@@ -79,6 +79,12 @@ class IFNode(Neuron):
         return f"fire={self.fire}, {super().extend_repr()}"
 
 
+def rest_at_reset(neuron: Any, v_rest: Any) -> None:
+    """Let v_reset be the resting potential too, also where it is learned, if v_rest is neither given nor learned."""
+    if v_rest is None and not isinstance(neuron.v_rest, Parameter):
+        neuron.v_rest = neuron.v_reset
+
+
 class EulerLeak(Neuron):
     """What neurons with the leak of `LIFNode` share: one Euler step of the membrane equation.
 
@@ -98,8 +104,7 @@ class EulerLeak(Neuron):
     def __init__(self, tau: Any, decay_input: bool, v_rest: Any, **options: Unpack[Firing]) -> None:
         rest = options.get("v_reset", 0.0) if v_rest is None else v_rest
         super().__init__({"tau": check_tau(tau, type(self).__name__), "v_rest": rest}, **options)
-        if v_rest is None:
-            self.v_rest = self.v_reset  # also where that is learned
+        rest_at_reset(self, v_rest)
         self.decay_input = decay_input
 
     def charge(self, x: Tensor, v: Tensor) -> Tensor:
@@ -259,6 +264,7 @@ class ParametricLIFNode(Neuron):
         given = constant_array(check_tau(tau, type(self).__name__))
         rest = options.get("v_reset", 0.0) if v_rest is None else v_rest
         super().__init__({"v_rest": rest}, **options)
+        rest_at_reset(self, v_rest)
         self.w = Parameter(Tensor(-np.log(given - 1.0), float32), name="w")
         self.decay_input = decay_input
 
