@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from neuron_table import NEURONS
 
+import snncell
 from snncell import Tensor, nn, ops, surrogate, testing
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.neurons.counting import Counting, Rounding
@@ -20,7 +21,10 @@ from snncell.nn.neurons.counting import Counting, Rounding
         (lambda: nn.IzhikevichNode(reset="zero"), "IzhikevichNode: reset is \"value\", not 'zero'"),
         (lambda: nn.LIFNode(compare="=="), 'LIFNode: compare is ">" or ">=", not \'==\''),
         (lambda: nn.LIFNode(delay="late"), 'LIFNode: delay is None, "reset", "reset\\+input" or "spike", not \'late\''),
-        (lambda: nn.ALIFNode(delay="reset+input"), 'ALIFNode: delay is None, "reset" or "spike", not \'reset\\+input\''),
+        (
+            lambda: nn.ALIFNode(delay="reset+input"),
+            'ALIFNode: delay is None, "reset" or "spike", not \'reset\\+input\'',
+        ),
         (lambda: nn.LIFNode(v_threshold=0.0), "LIFNode: v_threshold is positive .*, not 0.0"),
         (lambda: nn.IFNode(-1.0), "IFNode: v_threshold is positive .*, not -1.0"),
         (lambda: nn.LIFNode(v_threshold=[1.0, -1.0]), "LIFNode: v_threshold is positive"),
@@ -29,7 +33,10 @@ from snncell.nn.neurons.counting import Counting, Rounding
         (lambda: nn.LIFNode(True), "LIFNode: tau is a number, a Tensor or a Parameter, not True"),
         (lambda: nn.LIFNode(surrogate_function=surrogate.ATan), "LIFNode: surrogate_function is a spike function, an"),
         (lambda: nn.LIFNode(max_spikes=0), "LIFNode: max_spikes is a whole number from 1 on, or None for any, not 0"),
-        (lambda: nn.LIFNode(max_spikes=2.5), "LIFNode: max_spikes is a whole number from 1 on, or None for any, not 2.5"),
+        (
+            lambda: nn.LIFNode(max_spikes=2.5),
+            "LIFNode: max_spikes is a whole number from 1 on, or None for any, not 2.5",
+        ),
         (lambda: nn.IzhikevichNode(max_spikes=3), "IzhikevichNode: max_spikes is 1, not 3"),
         (lambda: nn.EIFNode(v_threshold=-0.05, max_spikes=2), "EIFNode: v_threshold is positive where spikes are cou"),
         (lambda: nn.ILIFNode(v_threshold=0.0, v_reset=-1.0, reset="value"), "ILIFNode: v_threshold is positive where"),
@@ -194,6 +201,35 @@ def test_conversions_undo_each_other():
         assert nn.decay_from_rate(1.0 / tau, dt=1.0) == pytest.approx(nn.decay_from_euler(tau))
     assert nn.decay_from_euler(nn.steps_from_seconds(0.02, 0.001)) == pytest.approx(nn.decay_from_rate(50.0, 0.001))
     assert nn.decay_from_tau(0.01, 0.001) == math.exp(-0.1) and nn.decay_from_lava(2048) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("convert", "values"),
+    [
+        (lambda v: nn.decay_from_tau(v, 0.5), [2.0, 3.0]),
+        (lambda v: nn.tau_from_decay(v, 0.5), [0.2, 0.7]),
+        (nn.euler_from_decay, [0.2, 0.7]),
+        (nn.decay_from_euler, [2.0, 3.0]),
+        (lambda v: nn.steps_from_seconds(v, 0.5), [2.0, 3.0]),
+        (lambda v: nn.decay_from_rate(v, 0.1), [2.0, 3.0]),
+        (nn.decay_from_lava, [1024, 2048]),
+    ],
+)
+def test_conversions_take_arrays(convert, values):
+    np.testing.assert_allclose(convert(np.array(values)), [convert(value) for value in values], rtol=1e-15)
+    with pytest.raises(ArgumentError, match="not array"):
+        convert(np.array([values[0], -1.0]))
+
+
+def test_a_preset_takes_a_time_constant_for_each_neuron():
+    betas = np.exp([-1 / 2, -1 / 3])
+    found = nn.LIFNode.like("sinabs", tau_mem=np.array([2.0, 3.0])).beta
+    np.testing.assert_allclose(found.asnumpy(), betas, rtol=1e-6)
+
+
+def test_what_is_learned_from_whole_numbers_is_float32():
+    assert nn.LIFNode(tau=Tensor([2, 3]), learnable="tau").tau.dtype == snncell.float32
+    assert nn.LIFNode(tau=Tensor([2.0, 3.0], "float64"), learnable="tau").tau.dtype == snncell.float64
 
 
 # --- Izhikevich -------------------------------------------------------------------------------------------------------

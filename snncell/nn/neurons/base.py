@@ -60,8 +60,8 @@ class Neuron(Membrane):
             "spike": as "reset", and the spike itself comes in the next step. The state is the potential before the
             reset.
         input_gain: what the input is multiplied by.
-        max_spikes: 1; more, or None for any number, lets a step give floor(h / v_threshold) spikes; the spike function then sees
-            h / v_threshold - 1, and v_threshold is positive.
+        max_spikes: 1; more, or None for any number, lets a step give floor(h / v_threshold) spikes. The spike function
+            then sees h / v_threshold - 1, so that its width is in thresholds, and v_threshold is positive.
         learnable: the names of the constants to be learned, v_threshold, v_reset and input_gain among them.
 
     A neuron of one's own is a subclass with the equation of h; a step begins with `recall`, and ends with `fired`.

@@ -113,7 +113,8 @@ class Membrane(Cell):
         for name, value in constants.items():
             checked = constant(value, who, name)
             if name in learned and not isinstance(checked, Parameter):
-                checked = Parameter(Tensor(checked, None if isinstance(checked, Tensor) else float32), name=name)
+                kept = isinstance(checked, Tensor) and checked.dtype.is_float
+                checked = Parameter(Tensor(checked, None if kept else float32), name=name)
             setattr(self, name, checked)
         self.__dict__["_constants"] = tuple(constants)
 
