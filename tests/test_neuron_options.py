@@ -171,7 +171,7 @@ def test_a_learned_potential_is_both_unless_the_resting_one_is_learned(kind):
 
 def test_parametric_lif_learns_tau_through_a_sigmoid():
     node = nn.ParametricLIFNode(tau=4.0)
-    assert node.tau().item() == pytest.approx(4.0) and node.w.item() == pytest.approx(-math.log(3.0))
+    assert node.tau.item() == pytest.approx(4.0) and node.w.item() == pytest.approx(-math.log(3.0))
     assert nn.ParametricLIFNode(tau=np.array([2.0, 3.0])).w.shape == (2,)
 
 

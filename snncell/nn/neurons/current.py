@@ -120,7 +120,7 @@ class AlphaNode(Neuron):
             reset takes the input of its step, too (delay="reset+input").
 
     Inputs:
-        x, e, i, v: the input, the rising and the falling part of the current, and the potential, of one shape.
+        x, e, i, v: the input, the slow and the fast exponential, and the potential, of one shape.
 
     Returns:
         (s, e, i, v).

@@ -20,7 +20,8 @@ class IFNode(Neuron):
 
     h = v + x;  s = surrogate(h - v_threshold);  spike = s v_threshold;  v = h - spike
 
-    A spike has the size v_threshold, and the reset subtracts it. With `fire=False` the output is v itself.
+    A spike has the size v_threshold, and the reset subtracts it; `IFNode.like(...)` returns neurons whose spikes are 1,
+    as they are in the other frameworks. With `fire=False` the output is v itself.
 
     Args:
         v_threshold: in units of the membrane potential.
@@ -127,7 +128,8 @@ class LIFNode(EulerLeak):
     v = (1 - s) h + s v_reset                reset="value" (v_reset), or "zero" (0)
     v = h                                    reset=None
 
-    The membrane equation tau dv/dt = -(v - v_rest) + x, by one Euler step of length 1.
+    The membrane equation tau dv/dt = -(v - v_rest) + x, by one Euler step of length 1. With learnable="tau" nothing
+    keeps tau above 1; `ParametricLIFNode` learns one that stays there.
 
     Args:
         tau: membrane time constant in steps, above 1: each step keeps 1 - 1 / tau of the potential.
@@ -235,6 +237,8 @@ class ParametricLIFNode(Neuron):
     h = v - (v - v_rest) / tau + x           without
     s and v as for every `Neuron`
 
+    With decay_input a longer tau weakens the input, too; a memory is learned better with decay_input=False.
+
     Args:
         tau: the first time constant in steps, above 1: a number for the layer, or an array, one for each neuron.
         decay_input: whether the input is divided by tau too.
@@ -268,6 +272,7 @@ class ParametricLIFNode(Neuron):
         self.w = Parameter(Tensor(-np.log(given - 1.0), float32), name="w")
         self.decay_input = decay_input
 
+    @property
     def tau(self) -> Tensor:
         """The time constant at present, in steps."""
         tau: Tensor = 1.0 / ops.sigmoid(self.w)
