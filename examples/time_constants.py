@@ -46,7 +46,7 @@ def train(learned: bool, updates: int, steps: int, neurons: int) -> tuple[float,
     for _ in range(updates):
         step(*trials(rng, steps))
     x, more = trials(rng, steps, 1000)
-    return float((net(x).argmax(1) == more).mean()), net.neurons.cell.tau().asnumpy()
+    return float((net(x).argmax(1) == more).mean()), net.neurons.cell.tau.asnumpy()
 
 
 def main(updates: int = 300, steps: int = 50, neurons: int = 32) -> dict[str, float]:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from neuron_table import NEURONS
 
+import snncell
 from snncell import Tensor, nn, ops, surrogate, testing
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.neurons.counting import Counting, Rounding
@@ -20,7 +21,10 @@ from snncell.nn.neurons.counting import Counting, Rounding
         (lambda: nn.IzhikevichNode(reset="zero"), "IzhikevichNode: reset is \"value\", not 'zero'"),
         (lambda: nn.LIFNode(compare="=="), 'LIFNode: compare is ">" or ">=", not \'==\''),
         (lambda: nn.LIFNode(delay="late"), 'LIFNode: delay is None, "reset", "reset\\+input" or "spike", not \'late\''),
-        (lambda: nn.ALIFNode(delay="reset"), "ALIFNode: delay is None or \"spike\", not 'reset'"),
+        (
+            lambda: nn.ALIFNode(delay="reset+input"),
+            'ALIFNode: delay is None, "reset" or "spike", not \'reset\\+input\'',
+        ),
         (lambda: nn.LIFNode(v_threshold=0.0), "LIFNode: v_threshold is positive .*, not 0.0"),
         (lambda: nn.IFNode(-1.0), "IFNode: v_threshold is positive .*, not -1.0"),
         (lambda: nn.LIFNode(v_threshold=[1.0, -1.0]), "LIFNode: v_threshold is positive"),
@@ -28,7 +32,16 @@ from snncell.nn.neurons.counting import Counting, Rounding
         (lambda: nn.LIFNode(v_threshold="1"), "LIFNode: v_threshold is a number, a Tensor or a Parameter, not '1'"),
         (lambda: nn.LIFNode(True), "LIFNode: tau is a number, a Tensor or a Parameter, not True"),
         (lambda: nn.LIFNode(surrogate_function=surrogate.ATan), "LIFNode: surrogate_function is a spike function, an"),
-        (lambda: nn.LIFNode(max_spikes=0), "LIFNode: max_spikes is a number from 1 on, or None for any number, not 0"),
+        (lambda: nn.LIFNode(max_spikes=0), "LIFNode: max_spikes is a whole number from 1 on, or None for any, not 0"),
+        (
+            lambda: nn.LIFNode(max_spikes=2.5),
+            "LIFNode: max_spikes is a whole number from 1 on, or None for any, not 2.5",
+        ),
+        (lambda: nn.IzhikevichNode(max_spikes=3), "IzhikevichNode: max_spikes is 1, not 3"),
+        (lambda: nn.EIFNode(v_threshold=-0.05, max_spikes=2), "EIFNode: v_threshold is positive where spikes are cou"),
+        (lambda: nn.ILIFNode(v_threshold=0.0, v_reset=-1.0, reset="value"), "ILIFNode: v_threshold is positive where"),
+        (lambda: nn.LIFNode(v_threshold=[1.0, 0.4], v_reset=0.5, reset="value"), "v_threshold is above v_reset, which"),
+        (lambda: nn.LIFNode(v_reset=[0.5, 1.0], reset="value"), "v_threshold is above v_reset, which"),
         (lambda: nn.LIFNode(learnable="beta"), "LIFNode: no constant 'beta' to learn; there are tau, v_rest, v_thresh"),
         (lambda: nn.LIFNode(np.array([2.0, 1.0])), "LIFNode: tau is a number of steps above 1"),
         (lambda: nn.ParametricLIFNode(1.0), "ParametricLIFNode: tau is a number of steps above 1 .*nn.steps_from_sec"),
@@ -89,6 +102,38 @@ def test_what_a_neuron_prints_names_its_constants(name):
         assert all(f"{key}=" in text for key in numbers if key not in ("dt", "refractory"))
 
 
+@pytest.mark.parametrize(
+    ("make", "first"),
+    [
+        (lambda: nn.CubaLIFNode.like("spikingjelly", v_reset=-0.5), -0.5),
+        (lambda: nn.CubaLIFNode.like("spikingjelly", v_reset=None), 0.0),
+        (lambda: nn.CubaLIFNode.like("norse", v_leak=0.25, v_reset=-0.5), 0.25),
+        (lambda: nn.LIFNode.like("norse.LIFBox", v_leak=0.25, v_reset=-0.5), 0.25),
+        (lambda: nn.LIFNode.like("nir", tau=0.01, r=1.0, v_leak=0.25, v_threshold=1.0, v_reset=-0.5), 0.25),
+        (lambda: nn.LIFNode(v_rest=0.25, v_reset=-0.5), -0.5),
+    ],
+)
+def test_the_first_potential_is_that_of_the_framework(make, first):
+    state = make().init_state(ops.zeros((2,)))
+    assert (state[0] if isinstance(state, tuple) else state).asnumpy().tolist() == [first] * 2
+
+
+# --- adaptation -------------------------------------------------------------------------------------------------------
+
+
+def test_a_delayed_alif_is_that_of_e_prop():
+    x = Tensor(np.array([1.5, 0.8, 0.8, 0.3, 1.2, 0.1, 0.9, 0.9]).reshape(8, 1, 1))
+    layer = nn.EProp(1, 1, decay=0.5, adaptation=0.4, adaptation_decay=0.8, dtype="float64")
+    layer.weight.set_data(ops.ones((1, 1), "float64"))
+    paper = layer(x)[:, 0, 0].asnumpy().tolist()
+    spikes = {
+        delay: nn.MultiStep(nn.ALIFNode(0.5, 0.8, 0.4, delay=delay))(x)[:, 0, 0].asnumpy().tolist()
+        for delay in (None, "reset")
+    }
+    assert spikes["reset"] == paper == [1, 0, 0, 0, 1, 0, 0, 0]
+    assert spikes[None] == [1, 0, 1, 0, 0, 0, 0, 1]
+
+
 # --- constants --------------------------------------------------------------------------------------------------------
 
 
@@ -114,9 +159,19 @@ def test_a_learned_decay_stays_within_its_bounds():
     assert node(Tensor([0.0]), Tensor([0.5]))[1].item() == 0.5
 
 
+@pytest.mark.parametrize("kind", [nn.LIFNode, nn.ParametricLIFNode, nn.CLIFNode])
+def test_a_learned_potential_is_both_unless_the_resting_one_is_learned(kind):
+    shared = kind(v_reset=0.25, reset="value", learnable="v_reset")
+    assert shared.v_rest is shared.v_reset and shared.v_reset.item() == 0.25
+    own = kind(v_reset=0.25, reset="value", learnable="v_rest")
+    assert own.v_rest.item() == own.v_reset == 0.25 and "v_rest" in [p.name for p in own.trainable_params()]
+    both = kind(learnable=("v_rest", "v_reset"))
+    assert both.v_rest is not both.v_reset and both.v_rest.item() == both.v_reset.item() == 0.0
+
+
 def test_parametric_lif_learns_tau_through_a_sigmoid():
     node = nn.ParametricLIFNode(tau=4.0)
-    assert node.tau().item() == pytest.approx(4.0) and node.w.item() == pytest.approx(-math.log(3.0))
+    assert node.tau.item() == pytest.approx(4.0) and node.w.item() == pytest.approx(-math.log(3.0))
     assert nn.ParametricLIFNode(tau=np.array([2.0, 3.0])).w.shape == (2,)
 
 
@@ -146,6 +201,35 @@ def test_conversions_undo_each_other():
         assert nn.decay_from_rate(1.0 / tau, dt=1.0) == pytest.approx(nn.decay_from_euler(tau))
     assert nn.decay_from_euler(nn.steps_from_seconds(0.02, 0.001)) == pytest.approx(nn.decay_from_rate(50.0, 0.001))
     assert nn.decay_from_tau(0.01, 0.001) == math.exp(-0.1) and nn.decay_from_lava(2048) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("convert", "values"),
+    [
+        (lambda v: nn.decay_from_tau(v, 0.5), [2.0, 3.0]),
+        (lambda v: nn.tau_from_decay(v, 0.5), [0.2, 0.7]),
+        (nn.euler_from_decay, [0.2, 0.7]),
+        (nn.decay_from_euler, [2.0, 3.0]),
+        (lambda v: nn.steps_from_seconds(v, 0.5), [2.0, 3.0]),
+        (lambda v: nn.decay_from_rate(v, 0.1), [2.0, 3.0]),
+        (nn.decay_from_lava, [1024, 2048]),
+    ],
+)
+def test_conversions_take_arrays(convert, values):
+    np.testing.assert_allclose(convert(np.array(values)), [convert(value) for value in values], rtol=1e-15)
+    with pytest.raises(ArgumentError, match="not array"):
+        convert(np.array([values[0], -1.0]))
+
+
+def test_a_preset_takes_a_time_constant_for_each_neuron():
+    betas = np.exp([-1 / 2, -1 / 3])
+    found = nn.LIFNode.like("sinabs", tau_mem=np.array([2.0, 3.0])).beta
+    np.testing.assert_allclose(found.asnumpy(), betas, rtol=1e-6)
+
+
+def test_what_is_learned_from_whole_numbers_is_float32():
+    assert nn.LIFNode(tau=Tensor([2, 3]), learnable="tau").tau.dtype == snncell.float32
+    assert nn.LIFNode(tau=Tensor([2.0, 3.0], "float64"), learnable="tau").tau.dtype == snncell.float64
 
 
 # --- Izhikevich -------------------------------------------------------------------------------------------------------

@@ -24,7 +24,10 @@ class ALIFNode(Neuron):
         beta: how much the adaptation raises the threshold.
         jump: what a spike adds to the adaptation: 1 (e-prop 2020), or 1 - rho (LSNN 2018, sinabs, Spyx).
         subtracts: "v_threshold" (e-prop 2020), or "threshold", which is A (LSNN 2018, sinabs, Spyx).
-        options: v_threshold, reset and the others of every `Neuron`; delay is None or "spike".
+        options: v_threshold, reset and the others of every `Neuron`; delay is None, "reset" or "spike".
+
+    By default the reset comes at the end of the step, as in sinabs, and decays with the potential. In the papers it
+    comes in the next step and has not decayed, v = alpha v - s v_threshold + x, and so does the jump: delay="reset".
 
     Inputs:
         x, v, a: the input, the potential and the adaptation, of one shape.
@@ -48,7 +51,7 @@ class ALIFNode(Neuron):
     rho: Any
     beta: Any
     jump: Any
-    delays = (None, "spike")
+    delays = (None, "reset", "spike")
 
     def __init__(
         self,
@@ -67,9 +70,16 @@ class ALIFNode(Neuron):
     def construct(self, x: Tensor, v: Tensor, a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         threshold = self.v_threshold + self.beta * a
         v, late = self.recall(v, threshold)
-        h = bounded(self.alpha) * v + self.gained(x)
-        s, v = self.fired(h, late, threshold, threshold if self.subtracts == "threshold" else None)
-        return s, v, bounded(self.rho) * a + self.jump * s
+        h, drop = bounded(self.alpha) * v + self.gained(x), threshold if self.subtracts == "threshold" else None
+        if self.delay == "reset":
+            a = self.adapted(a, late)
+            return (*self.fired(h, late, self.v_threshold + self.beta * a, drop), a)
+        s, v = self.fired(h, late, threshold, drop)
+        return s, v, self.adapted(a, s)
+
+    def adapted(self, a: Any, s: Any) -> Any:
+        """The adaptation after a step with the spikes s."""
+        return bounded(self.rho) * a + self.jump * s
 
     def init_state(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """v_reset, and no adaptation."""

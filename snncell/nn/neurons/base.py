@@ -7,9 +7,10 @@ from typing import Any, TypedDict
 
 from snncell import ops, surrogate
 from snncell.errors import ArgumentError
-from snncell.nn.neurons.constants import Membrane, one_of, within
+from snncell.nn.neurons.constants import Membrane, constant_array, one_of, within
 from snncell.nn.neurons.counting import Counting
 from snncell.surrogate import relusigmoid
+from snncell.tape.state import STATE
 from snncell.tape.tensor import Tensor
 
 
@@ -59,7 +60,8 @@ class Neuron(Membrane):
             "spike": as "reset", and the spike itself comes in the next step. The state is the potential before the
             reset.
         input_gain: what the input is multiplied by.
-        max_spikes: 1; more, or None for any number, lets a step give floor(h / v_threshold) spikes.
+        max_spikes: 1; more, or None for any number, lets a step give floor(h / v_threshold) spikes. The spike function
+            then sees h / v_threshold - 1, so that its width is in thresholds, and v_threshold is positive.
         learnable: the names of the constants to be learned, v_threshold, v_reset and input_gain among them.
 
     A neuron of one's own is a subclass with the equation of h; a step begins with `recall`, and ends with `fired`.
@@ -82,6 +84,7 @@ class Neuron(Membrane):
     input_gain: Any
     reset: str | None
     delay: str | None
+    starts: str = "v_reset"
     resets: tuple[str | None, ...] = ("subtract", "zero", "value", None)
     delays: tuple[str | None, ...] = (None, "reset", "reset+input", "spike")
 
@@ -106,17 +109,25 @@ class Neuron(Membrane):
         self.reset = one_of(reset, self.resets, who, "reset")
         self.delay = one_of(delay, self.delays, who, "delay")
         self.detach_reset = detach_reset
-        self._check_threshold(who)
         self.compare = one_of(compare, (">", ">="), who, "compare")
         self.max_spikes = max_spikes
+        self._check_threshold(who)
         self.surrogate_function = spike_function(surrogate_function, compare, max_spikes, who)
 
     def _check_threshold(self, who: str) -> None:
         text = 'v_threshold is positive (with reset="value" it may be negative, but above v_reset)'
         if self.reset != "value":
             within(self.v_threshold, who, text, 0.0)
-        elif not isinstance(self.v_threshold, Tensor) and not isinstance(self.v_reset, Tensor):
-            within(self.v_threshold, who, f"v_threshold is above v_reset, which is {self.v_reset}", self.v_reset)
+            return
+        if self.max_spikes != 1:
+            self._check_counted(who)
+        if STATE.trace is None or not isinstance(self.v_reset, Tensor):
+            low = self.v_reset
+            within(self.v_threshold, who, f"v_threshold is above v_reset, which is {low}", constant_array(low))
+
+    def _check_counted(self, who: str) -> None:
+        text = "v_threshold is positive where spikes are counted in thresholds; leave max_spikes at 1, or shift v"
+        within(self.v_threshold, who, text, 0.0)
 
     def gained(self, x: Any) -> Any:
         """The input times its gain."""
@@ -128,7 +139,11 @@ class Neuron(Membrane):
         """How many spikes the potential gives: 0 or 1, or more with max_spikes."""
         threshold = self.v_threshold if threshold is None else threshold
         above = h - threshold if self.max_spikes == 1 else h / threshold - 1.0
-        return self.surrogate_function(above)
+        return self.fire_at(above)
+
+    def fire_at(self, above: Any) -> Any:
+        """The spike function's answer in the dtype of its input: relusigmoid's is float32, as MindSpore's."""
+        return self.surrogate_function(above).astype(above.dtype)
 
     def after_reset(self, h: Any, spike: Any, drop: Any = None) -> Any:
         """The potential after the reset, from the one before it and the spikes; `drop` in place of v_threshold."""
@@ -164,7 +179,12 @@ class Neuron(Membrane):
 
     def init_state(self, x: Tensor) -> Any:
         """The state before the first step: v_reset everywhere."""
-        return self.filled(x, self.v_reset)
+        return self.filled(x, getattr(self, self.starts))
+
+    def starting_at(self, name: str) -> Neuron:
+        """The neuron itself, whose first potential is now that constant: frameworks differ in it."""
+        self.starts = name
+        return self
 
     def extend_repr(self) -> str:
         options = f"{super().extend_repr()}, reset={self.reset!r}, detach_reset={self.detach_reset}"
@@ -183,8 +203,8 @@ def spike_function(given: Any, compare: str, max_spikes: int | None, who: str) -
         raise ArgumentError(
             f"{who}: surrogate_function is a spike function, an object such as surrogate.ATan(), not {given!r}."
         )
-    if max_spikes is not None and (isinstance(max_spikes, bool) or not max_spikes >= 1):
-        raise ArgumentError(f"{who}: max_spikes is a number from 1 on, or None for any number, not {max_spikes!r}.")
+    if max_spikes is not None and (isinstance(max_spikes, bool) or max_spikes < 1 or max_spikes % 1):
+        raise ArgumentError(f"{who}: max_spikes is a whole number from 1 on, or None for any, not {max_spikes!r}.")
     if max_spikes != 1:
         return Counting(given, max_spikes, compare)
     return surrogate.Inclusive(given) if compare == ">=" else given

@@ -11,7 +11,7 @@ import numpy as np
 
 from snncell import ops
 from snncell.cell import Cell
-from snncell.dtype import float32
+from snncell.dtype import bfloat16, float16, float32
 from snncell.errors import ArgumentError, ShapeError
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import STATE
@@ -33,7 +33,7 @@ def constant(value: Any, who: str, name: str) -> Any:
     return value.item() if isinstance(value, np.number) else value
 
 
-def within(value: Any, who: str, text: str, above: float, below: float = math.inf) -> None:
+def within(value: Any, who: str, text: str, above: Any, below: float = math.inf) -> None:
     """Check that all of a constant lies between two bounds, without them; of a Tensor under trace nothing is known.
 
     Raises:
@@ -113,7 +113,8 @@ class Membrane(Cell):
         for name, value in constants.items():
             checked = constant(value, who, name)
             if name in learned and not isinstance(checked, Parameter):
-                checked = Parameter(Tensor(checked, None if isinstance(checked, Tensor) else float32), name=name)
+                kept = isinstance(checked, Tensor) and checked.dtype.is_float
+                checked = Parameter(Tensor(checked, None if kept else float32), name=name)
             setattr(self, name, checked)
         self.__dict__["_constants"] = tuple(constants)
 
@@ -121,7 +122,15 @@ class Membrane(Cell):
         shapes = [tuple(arg.shape) for arg in args if hasattr(arg, "shape")]
         if len(shapes) == len(args) > 1 and any(shape != shapes[0] for shape in shapes[1:]):
             self._refuse_shapes(shapes[0], shapes[1:])
-        return super().__call__(*args, **kwargs)
+        return self._in_half(args, super().__call__(*args, **kwargs))
+
+    def _in_half(self, args: tuple[Any, ...], results: Any) -> Any:
+        """What came of inputs in half precision in their dtype, where constants of float32 have made it wider."""
+        dtypes = {arg.dtype for arg in args if isinstance(arg, Tensor)}
+        if len(dtypes) != 1 or not dtypes <= {float16, bfloat16}:
+            return results
+        (dtype,) = dtypes
+        return tuple([r.astype(dtype) for r in results]) if isinstance(results, tuple) else results.astype(dtype)
 
     def _refuse_shapes(self, x: tuple[int, ...], states: list[tuple[int, ...]]) -> None:
         """Raise unless each state broadcasts to the input, naming the first that does not."""

@@ -9,7 +9,8 @@ Norse                1 - dt tau_inv             dt tau_inv; tau_inv in 1 / s
 lava                 1 - d / 4096               1
 NIR                  tau dv/dt = -v + R x       R; tau in s, the step is up to who runs it
 
-snncell's neurons take time constants in steps (tau, by Euler's step) or the factor that a step keeps.
+Each function takes a number, or a NumPy array of them. snncell's neurons take time constants in steps (tau, by Euler's
+step) or the factor that a step keeps.
 """
 
 from __future__ import annotations
@@ -45,11 +46,11 @@ def steps_from_seconds(tau: Any, dt: float) -> Any:
     return tau / dt
 
 
-def decay_from_tau(tau: float, dt: float = 1.0) -> float:
+def decay_from_tau(tau: Any, dt: float = 1.0) -> Any:
     """What a step keeps, by the exact solution: exp(-dt / tau).
 
     Args:
-        tau: in the unit of dt, positive.
+        tau: in the unit of dt, positive; a number, or a NumPy array of them.
         dt: of a step.
 
     Raises:
@@ -60,12 +61,12 @@ def decay_from_tau(tau: float, dt: float = 1.0) -> float:
         0.9048
     """
     for name, value in (("tau", tau), ("dt", dt)):
-        if not value > 0:
+        if not np.all(np.asarray(value) > 0):
             raise ArgumentError(f"decay_from_tau: {name} is positive, not {value!r}.")
-    return math.exp(-dt / tau)
+    return np.exp(-dt / tau) if isinstance(tau, np.ndarray) else math.exp(-dt / tau)
 
 
-def tau_from_decay(decay: float, dt: float = 1.0) -> float:
+def tau_from_decay(decay: Any, dt: float = 1.0) -> Any:
     """The time constant whose exact solution keeps `decay` in a step: -dt / ln(decay), in the unit of dt.
 
     Raises:
@@ -75,10 +76,11 @@ def tau_from_decay(decay: float, dt: float = 1.0) -> float:
         >>> round(nn.tau_from_decay(nn.decay_from_tau(10.0)), 4)
         10.0
     """
-    return -dt / math.log(_between(decay, "tau_from_decay"))
+    _between(decay, "tau_from_decay")
+    return -dt / (np.log(decay) if isinstance(decay, np.ndarray) else math.log(decay))
 
 
-def euler_from_decay(decay: float) -> float:
+def euler_from_decay(decay: Any) -> Any:
     """The tau of `LIFNode` whose Euler step keeps `decay`: 1 / (1 - decay) steps.
 
     Raises:
@@ -91,7 +93,7 @@ def euler_from_decay(decay: float) -> float:
     return 1.0 / (1.0 - _between(decay, "euler_from_decay"))
 
 
-def decay_from_euler(tau: float) -> float:
+def decay_from_euler(tau: Any) -> Any:
     """What an Euler step keeps with a time constant of tau steps: 1 - 1 / tau.
 
     Raises:
@@ -101,7 +103,7 @@ def decay_from_euler(tau: float) -> float:
         >>> nn.decay_from_euler(4.0)
         0.75
     """
-    if not tau > 1.0:
+    if not np.all(np.asarray(tau) > 1.0):
         raise ArgumentError(f"decay_from_euler: tau is a number of steps above 1, not {tau!r}.")
     return 1.0 - 1.0 / tau
 
@@ -129,7 +131,7 @@ def decay_from_rate(tau_inv: Any, dt: float) -> Any:
     return 1.0 - dt * tau_inv
 
 
-def decay_from_lava(decay: int) -> float:
+def decay_from_lava(decay: Any) -> Any:
     """What a step keeps in lava, whose decays are integers of 12 bits: 1 - decay / 4096.
 
     Raises:
@@ -139,12 +141,14 @@ def decay_from_lava(decay: int) -> float:
         >>> nn.decay_from_lava(1024)
         0.75
     """
-    if not 0 <= decay <= 4096:
+    given = np.asarray(decay)
+    if not np.all((given >= 0) & (given <= 4096)):
         raise ArgumentError(f"decay_from_lava: decay is an integer from 0 to 4096, not {decay!r}.")
     return 1.0 - decay / 4096
 
 
-def _between(decay: float, who: str) -> float:
-    if not 0.0 < decay < 1.0:
+def _between(decay: Any, who: str) -> Any:
+    given = np.asarray(decay)
+    if not np.all((given > 0.0) & (given < 1.0)):
         raise ArgumentError(f"{who}: decay is what a step keeps, between 0 and 1, not {decay!r}.")
     return decay

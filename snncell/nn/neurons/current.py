@@ -73,6 +73,7 @@ class CubaLIFNode(Neuron):
     beta: Any
     current_gain: Any
     v_rest: Any
+    starts = "v_rest"
 
     def __init__(
         self,
@@ -97,7 +98,7 @@ class CubaLIFNode(Neuron):
 
     def init_state(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The resting potential, and no current."""
-        return self.filled(x, self.v_rest), self.filled(x, 0.0)
+        return self.filled(x, getattr(self, self.starts)), self.filled(x, 0.0)
 
 
 class AlphaNode(Neuron):
@@ -119,7 +120,7 @@ class AlphaNode(Neuron):
             reset takes the input of its step, too (delay="reset+input").
 
     Inputs:
-        x, e, i, v: the input, the rising and the falling part of the current, and the potential, of one shape.
+        x, e, i, v: the input, the slow and the fast exponential, and the potential, of one shape.
 
     Returns:
         (s, e, i, v).

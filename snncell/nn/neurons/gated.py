@@ -190,7 +190,7 @@ class GLIFNode(Neuron):
         keep = 1.0 - alpha * (1.0 - tau)
         leak = keep * v * (1.0 - gamma * last) - (1.0 - alpha) * decay - (1.0 - gamma) * v_subreset * last
         h = leak + x * (1.0 - beta * (1.0 - conduct))
-        s = self.spikes(h, v_threshold).astype(h.dtype)
+        s = self.spikes(h, v_threshold)
         return s, h, s
 
     def init_state(self, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -20,7 +20,8 @@ class IFNode(Neuron):
 
     h = v + x;  s = surrogate(h - v_threshold);  spike = s v_threshold;  v = h - spike
 
-    A spike has the size v_threshold, and the reset subtracts it. With `fire=False` the output is v itself.
+    A spike has the size v_threshold, and the reset subtracts it; `IFNode.like(...)` returns neurons whose spikes are 1,
+    as they are in the other frameworks. With `fire=False` the output is v itself.
 
     Args:
         v_threshold: in units of the membrane potential.
@@ -79,6 +80,12 @@ class IFNode(Neuron):
         return f"fire={self.fire}, {super().extend_repr()}"
 
 
+def rest_at_reset(neuron: Any, v_rest: Any) -> None:
+    """Let v_reset be the resting potential too, also where it is learned, if v_rest is neither given nor learned."""
+    if v_rest is None and not isinstance(neuron.v_rest, Parameter):
+        neuron.v_rest = neuron.v_reset
+
+
 class EulerLeak(Neuron):
     """What neurons with the leak of `LIFNode` share: one Euler step of the membrane equation.
 
@@ -98,8 +105,7 @@ class EulerLeak(Neuron):
     def __init__(self, tau: Any, decay_input: bool, v_rest: Any, **options: Unpack[Firing]) -> None:
         rest = options.get("v_reset", 0.0) if v_rest is None else v_rest
         super().__init__({"tau": check_tau(tau, type(self).__name__), "v_rest": rest}, **options)
-        if v_rest is None:
-            self.v_rest = self.v_reset  # also where that is learned
+        rest_at_reset(self, v_rest)
         self.decay_input = decay_input
 
     def charge(self, x: Tensor, v: Tensor) -> Tensor:
@@ -122,7 +128,8 @@ class LIFNode(EulerLeak):
     v = (1 - s) h + s v_reset                reset="value" (v_reset), or "zero" (0)
     v = h                                    reset=None
 
-    The membrane equation tau dv/dt = -(v - v_rest) + x, by one Euler step of length 1.
+    The membrane equation tau dv/dt = -(v - v_rest) + x, by one Euler step of length 1. With learnable="tau" nothing
+    keeps tau above 1; `ParametricLIFNode` learns one that stays there.
 
     Args:
         tau: membrane time constant in steps, above 1: each step keeps 1 - 1 / tau of the potential.
@@ -230,6 +237,8 @@ class ParametricLIFNode(Neuron):
     h = v - (v - v_rest) / tau + x           without
     s and v as for every `Neuron`
 
+    With decay_input a longer tau weakens the input, too; a memory is learned better with decay_input=False.
+
     Args:
         tau: the first time constant in steps, above 1: a number for the layer, or an array, one for each neuron.
         decay_input: whether the input is divided by tau too.
@@ -259,9 +268,11 @@ class ParametricLIFNode(Neuron):
         given = constant_array(check_tau(tau, type(self).__name__))
         rest = options.get("v_reset", 0.0) if v_rest is None else v_rest
         super().__init__({"v_rest": rest}, **options)
+        rest_at_reset(self, v_rest)
         self.w = Parameter(Tensor(-np.log(given - 1.0), float32), name="w")
         self.decay_input = decay_input
 
+    @property
     def tau(self) -> Tensor:
         """The time constant at present, in steps."""
         tau: Tensor = 1.0 / ops.sigmoid(self.w)

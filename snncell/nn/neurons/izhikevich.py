@@ -79,6 +79,7 @@ class IzhikevichNode(Neuron):
         who = type(self).__name__
         given: Firing = {"v_threshold": 30.0, "compare": ">=", "reset": "value", "v_reset": c, **options}
         super().__init__({"a": a, "b": b, "d": d}, **given)
+        one_of(self.max_spikes, (1,), who, "max_spikes")
         if substeps < 1:
             raise ArgumentError(f"{who}: substeps is a number from 1 on, not {substeps!r}.")
         self.order = one_of(order, ("in turn", "together"), who, "order")
@@ -105,7 +106,7 @@ class IzhikevichNode(Neuron):
         for _ in range(self.substeps):
             v = v + (0.04 * v * v + 5.0 * v + 140.0 - u + x) * (self.dt / self.substeps)
         u = u + self.dt * self.a * (self.b * (v if self.order == "in turn" else before) - u)
-        s = self.surrogate_function((v - self.v_threshold) / self.scale)
+        s = self.fire_at((v - self.v_threshold) / self.scale)
         return s, self.after_reset(v, s), u + self.d * s
 
     def init_state(self, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -68,7 +68,7 @@ class PSN(Cell):
             raise ShapeError(f"PSN: x is ({self.steps}, B, ...) as steps={self.steps}, but its shape is {x.shape}.")
         weight = self.weight if self.mask is None else self.weight * Tensor(self.mask)
         h = ops.matmul(weight, x.reshape((self.steps, -1))) + self.bias
-        spike: Tensor = self.surrogate_function(h.reshape(x.shape))
+        spike: Tensor = self.surrogate_function(h.reshape(x.shape)).astype(h.dtype)
         return spike
 
     def extend_repr(self) -> str:

@@ -22,6 +22,8 @@ class LINode(Membrane):
     v = v + (x - (v - v_rest)) / tau         with decay_input
     v = v - (v - v_rest) / tau + x           without
 
+    With decay_input a longer tau weakens the input, too; a memory is learned better with decay_input=False.
+
     Args:
         tau: membrane time constant in steps, above 1.
         decay_input: whether the input is divided by tau too.

@@ -88,11 +88,12 @@ class ILIFNode(EulerLeak):
             raise ArgumentError(f"ILIFNode: most is a whole number from 1 on, not {most!r}.")
         super().__init__(tau, False, v_rest, **options)
         self.max_spikes = most
+        self._check_threshold("ILIFNode")
         self.surrogate_function = Rounding(most)
 
     def spikes(self, h: Any, threshold: Any = None) -> Any:
         """The whole number of thresholds nearest to the potential."""
-        return self.surrogate_function(h / (self.v_threshold if threshold is None else threshold))
+        return self.fire_at(h / (self.v_threshold if threshold is None else threshold))
 
     def construct(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         return self.fired(self.charge(x, v), None)

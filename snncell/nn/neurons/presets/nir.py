@@ -45,7 +45,7 @@ def nir_lif(
         v_rest=v_leak,
         input_gain=r,
         surrogate_function=surrogate_function or ATan(),
-    )
+    ).starting_at("v_rest")
 
 
 @preset("CubaLIFNode", "nir")

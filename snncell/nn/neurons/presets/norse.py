@@ -69,7 +69,7 @@ def norse_lif_box(
         "value",
         v_rest=v_leak,
         surrogate_function=norse_super(alpha),
-    )
+    ).starting_at("v_rest")
 
 
 @preset("IzhikevichNode", "norse")

@@ -45,8 +45,8 @@ def sinabs_iaf(
 @preset("LIFNode", "sinabs")
 @preset("CubaLIFNode", "sinabs")
 def sinabs_lif(
-    tau_mem: float,
-    tau_syn: float | None = None,
+    tau_mem: Any,
+    tau_syn: Any = None,
     spike_threshold: Any = 1.0,
     spike_fn: Any = "MultiSpike",
     reset_fn: str = "MembraneSubtract",
@@ -66,8 +66,8 @@ def sinabs_lif(
 
 @preset("ALIFNode", "sinabs")
 def sinabs_alif(
-    tau_mem: float,
-    tau_adapt: float,
+    tau_mem: Any,
+    tau_adapt: Any,
     adapt_scale: float = 1.8,
     spike_threshold: Any = 1.0,
     spike_fn: Any = "MultiSpike",

@@ -74,7 +74,8 @@ def jelly_cuba(
     surrogate_function: Any = None,
 ) -> Neuron:
     """CUBALIFNode."""
-    return CubaLIFNode(c_decay, v_decay, **jelly(v_threshold, v_reset, surrogate_function or Rect(1.0), False))
+    firing = jelly(v_threshold, v_reset, surrogate_function or Rect(1.0), False)
+    return CubaLIFNode(c_decay, v_decay, **firing).starting_at("v_reset")
 
 
 @preset("QIFNode", "spikingjelly")
