@@ -197,6 +197,40 @@ def test_what_is_better_depends_on_the_measure():
     assert told == [False, False, False, True] and high.best_epoch == 1
 
 
+class ScaledLoss(nn.Cell):
+    """A loss that has something to learn."""
+
+    def __init__(self, begin=1.0):
+        super().__init__()
+        self.scale = snncell.Parameter(Tensor(np.float32(begin)))
+
+    def construct(self, out, y):
+        return LOSS(out * self.scale, y)
+
+
+def with_loss(epochs, rate=0.3, **options):
+    net, loss = nn.Dense(FEATURES, CLASSES), ScaledLoss()
+    optimiser = nn.Adam(net.trainable_params() + loss.trainable_params(), rate)
+    found = train.fit(net, loss, optimiser, samples(), epochs, test=samples(9, 1), progress=False, **options)
+    return (net, loss, optimiser), found
+
+
+@pytest.mark.compiled
+def test_the_weights_of_a_loss_are_put_back_and_resumed_too(tmp_path):
+    snncell.set_seed(3)
+    whole, expected = with_loss(4)
+    snncell.set_seed(3)
+    with_loss(2, checkpoint=tmp_path / "run")
+    snncell.set_seed(8)
+    parts, found = with_loss(4, checkpoint=tmp_path / "run", resume=True)
+    assert bits(*parts) == bits(*whole) and found.history == expected.history
+    with pytest.raises(CheckpointError, match="another loss: Parameter scale was not there|another loss: class was"):
+        train.load_state(tmp_path / "run", *parts[::2], loss=LOSS)
+    (net, loss, _), found = with_loss(40, 3.0, patience=2)
+    assert found.stopped_early and found.best is not found.history[-1]
+    assert train.evaluate(net, loss, samples(9, 1))["loss"] == found.best["test_loss"]
+
+
 # --- checkpoints -----------------------------------------------------------------------------------------------------
 
 OPTIMISERS = {

@@ -26,7 +26,7 @@ from snncell.train.pieces import (
     clip_by_value,
     training_step,
 )
-from snncell.train.state import File, description, load_state, save_state
+from snncell.train.state import File, load_state, save_state
 from snncell.train.stopping import EarlyStopping
 
 Record = dict[str, Any]
@@ -100,7 +100,7 @@ def fit(
     Raises:
         ArgumentError: for settings that make no sense, or data without a batch.
         TrainingError: if the loss of an epoch is not finite; the checkpoint of the epoch before stays.
-        CheckpointError: for a resume from a file that is not there, or was written with another net, another optimiser,
+        CheckpointError: for a resume from a file that is not there, or was written with another net, optimiser or loss,
             other data or other settings, naming what differs.
 
     Example:
@@ -181,7 +181,7 @@ class _Run:
 
     def settings(self) -> dict[str, Any]:
         """What a resume must find as it was, beside net and optimiser."""
-        loss = description(self.loss) if isinstance(self.loss, Cell) else getattr(self.loss, "__qualname__", "")
+        loss = "" if isinstance(self.loss, Cell) else getattr(self.loss, "__qualname__", "")
         monitor = self.stopping and self.stopping.monitor
         settings = {"loss": loss, "monitor": monitor, **self.asked, **self.limits}
         return {"data": _told(self.data), "test data": _told(self.test), "setting": settings}
@@ -230,7 +230,7 @@ class _Run:
         record = {"epoch": number, "step": step, "learning_rate": rate, **found}
         self.result.history.append(record)
         if self.stopping is not None:
-            self.stopping.update(record, self.net)
+            self.stopping.update(record, self.net, self.loss)
         bar.set_postfix(_shown(number, found))
         return record
 
@@ -239,12 +239,12 @@ class _Run:
         if self.checkpoint is not None:
             notes = {**self.notes, "history": self.result.history, "stopping": self.stopping and self.stopping.notes()}
             weights = self.stopping.weights if self.stopping else {}
-            save_state(self.checkpoint, self.net, self.optimiser, notes, weights)
+            save_state(self.checkpoint, self.net, self.optimiser, notes, weights, self.loss)
 
     def take_up(self) -> None:
         """Go on from the checkpoint."""
         assert self.checkpoint is not None  # `fit` has seen to it
-        notes, weights = load_state(self.checkpoint, self.net, self.optimiser, self.notes)
+        notes, weights = load_state(self.checkpoint, self.net, self.optimiser, self.notes, self.loss)
         self.result.history = notes["history"]
         if self.stopping is not None and notes["stopping"]:
             self.stopping.take(notes["stopping"], weights)
@@ -254,7 +254,7 @@ class _Run:
         history = self.result.history
         self.result.best = history[-1] if history else {}
         if self.stopping is not None and self.stopping.weights:
-            self.stopping.restore(self.net)
+            self.stopping.restore(self.net, self.loss)
             self.result.best = history[self.stopping.best_epoch - 1]
             self.result.stopped_early = self.stopping.stopped
 
