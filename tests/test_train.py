@@ -429,6 +429,32 @@ def test_clipping(rng, run):
     np.testing.assert_array_equal(zero.asnumpy(), 0)
 
 
+EXTREMES = {
+    "float16 large": (np.float16([300, 2]), 1.0),
+    "float16 small": (np.float16([1e-4] * 4), 1e-5),
+    "float32 large": (np.float32([3e20, 4e20]), 1.0),
+    "float32 small": (np.float32([3e-25, 4e-25]), 1e-25),
+    "within": (np.float32([3e-25, 4e-25]), 1.0),
+}
+
+
+@pytest.mark.parametrize("name", EXTREMES)
+def test_a_norm_neither_overflows_nor_vanishes(name, run):
+    g, limit = EXTREMES[name]
+    (found,) = run(lambda g: train.clip_by_global_norm([g], limit))(Tensor(g))
+    exact = g.astype(np.float64)
+    expected = exact * min(1, limit / math.sqrt((exact**2).sum()))
+    assert found.dtype.name == g.dtype
+    np.testing.assert_allclose(found.asnumpy(), expected, rtol=1e-2 if g.dtype == np.float16 else 1e-6)
+
+
+def test_a_gradient_that_is_no_number_stays_visible_and_none_are_none():
+    assert train.clip_by_global_norm([], 1.0) == ()
+    for bad in (math.nan, math.inf):
+        found = train.clip_by_global_norm([ops.ones(2), Tensor([1.0, bad]), ops.zeros(0)], 1.0)
+        assert all(np.isnan(g.asnumpy()).all() for g in found)
+
+
 def test_accuracy_reads_potentials_counts_and_tuples():
     scores = Tensor(np.array([[0.1, 0.9], [0.8, 0.2], [0.3, 0.7]], np.float32))
     labels = Tensor([1, 1, 1])

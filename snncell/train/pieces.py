@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
+import operator
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any
@@ -213,6 +215,9 @@ def clip_by_global_norm(gradients: Iterable[Tensor], max_norm: float) -> tuple[T
 
     g min(1, max_norm / n)  with n = sqrt(sum of the squares of all elements of all gradients)
 
+    n is computed of g / max |g|, in float32 at least, so that no square overflows or vanishes. Of a gradient with an
+    infinity or a NaN, all become NaN.
+
     Raises:
         ArgumentError: for a max_norm that is not above 0.
 
@@ -224,9 +229,17 @@ def clip_by_global_norm(gradients: Iterable[Tensor], max_norm: float) -> tuple[T
     """
     _positive(max_norm, "clip_by_global_norm", "max_norm")
     found = tuple(gradients)
-    norm = ops.sqrt(sum((ops.square(g).sum() for g in found[1:]), ops.square(found[0]).sum()))
-    scale = ops.minimum(max_norm / ops.maximum(norm, max_norm * 1e-30), 1.0)
-    return tuple(g * scale.astype(g.dtype) for g in found)
+    wide = [g.astype("float32") if g.dtype.itemsize < 4 else g for g in found]
+    peaks = [ops.stop_gradient(ops.max(ops.abs(g))) for g in wide if g.size]
+    if not peaks:
+        return found
+    peak = functools.reduce(ops.maximum, peaks)
+    peak = ops.select(ops.equal(peak, 0.0), 1.0, peak)
+    units = [g / peak for g in wide]
+    norm = ops.sqrt(functools.reduce(operator.add, (ops.square(unit).sum() for unit in units)))
+    short = ops.less_equal(norm, max_norm / peak)  # not so for a NaN
+    scale = max_norm / ops.select(ops.equal(norm, 0.0), 1.0, norm)
+    return tuple(ops.select(short, g, (unit * scale).astype(g.dtype)) for g, unit in zip(found, units, strict=True))
 
 
 def clip_by_value(gradients: Iterable[Tensor], limit: float) -> tuple[Tensor, ...]:
