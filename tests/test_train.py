@@ -353,6 +353,26 @@ def test_a_resume_of_something_else_names_it(checkpoint, name):
     assert bits(net, optimiser) == before  # nothing is loaded
 
 
+def test_constants_that_are_arrays_tell_a_net_from_another(tmp_path):
+    class Fixed(nn.Cell):
+        def __init__(self, constants):
+            super().__init__()
+            self.dense, self._constants = nn.Dense(2, 3), constants
+
+    def save_and_load(name, before, now):
+        train.save_state(tmp_path / name, before, nn.SGD(before.trainable_params(), 0.1))
+        train.load_state(tmp_path / name, now, nn.SGD(now.trainable_params(), 0.1))
+
+    def neurons(tau):
+        return nn.SequentialCell(nn.Dense(2, 3), nn.MultiStep(nn.LIFNode(tau=np.array(tau))))
+
+    save_and_load("same", neurons([2.0, 3.0, 4.0]), neurons([2.0, 3.0, 4.0]))
+    with pytest.raises(CheckpointError, match=r"another net: 1\.cell\.\w*tau\w* was \[\[3\], "):
+        save_and_load("tau", neurons([2.0, 3.0, 4.0]), neurons([5.0, 3.0, 4.0]))
+    with pytest.raises(CheckpointError, match=r"another net: _constants\.1 was \[\[2\], "):
+        save_and_load("list", Fixed([0, ops.ones(2)]), Fixed([0, ops.zeros(2)]))
+
+
 @pytest.mark.compiled
 def test_a_resume_without_a_file_or_from_weights_alone(tmp_path, checkpoint):
     net = Net()

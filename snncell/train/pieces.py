@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import math
 import operator
 from collections.abc import Callable, Iterable, Iterator
@@ -21,6 +20,7 @@ from snncell.nn.optim import Optimizer
 from snncell.nn.time import MultiStep
 from snncell.tape import structure
 from snncell.tape.tensor import Tensor
+from snncell.train.state import constant
 
 Measured = tuple[Tensor, dict[str, Tensor]]
 
@@ -67,12 +67,8 @@ class Batches:
 
     def description(self) -> dict[str, Any]:
         """What tells these data from others: shapes, dtypes, a hash of the elements, and how they are gone through."""
-        found = {f"array {n}": [list(a.shape), str(a.dtype), _hash(a)] for n, a in enumerate(self.arrays)}
+        found = {f"array {n}": constant(a) for n, a in enumerate(self.arrays)}
         return {**found, "batch_size": self.batch_size, "shuffle": self.shuffle, "drop_last": self.drop_last}
-
-
-def _hash(array: Any) -> str:
-    return hashlib.blake2b(array.tobytes(), digest_size=16).hexdigest()
 
 
 # --- what is measured -------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -116,7 +117,7 @@ def _own(optimiser: Optimizer) -> dict[str, Parameter]:
 
 
 def description(cell: Cell) -> dict[str, Any]:
-    """How a Cell is made: the classes and plain settings of it and all below, and its Parameters' shapes and dtypes."""
+    """How a Cell is made: classes, plain settings and constants of it and all below, its Parameters' shapes and dtypes."""
     found: dict[str, Any] = {}
     for path, inner in cell.cells_and_names():
         found[path] = {"class": type(inner).__name__} | {
@@ -124,12 +125,22 @@ def description(cell: Cell) -> dict[str, Any]:
             for name, value in vars(inner).items()
             if name not in _INTERNAL and _plain(value) and not name.startswith("_")
         }
+        for name, value in vars(inner).items():
+            several = enumerate(value) if isinstance(value, (tuple, list)) else ()
+            for label, item in [(name, value), *((f"{name}.{n}", item) for n, item in several)]:
+                if isinstance(item, (Tensor, np.ndarray)) and not isinstance(item, Parameter):
+                    found[path][label] = constant(np.asarray(item))
     rates = {}
     for path, p in cell.parameters_dict().items():
         found[f"Parameter {path}"] = f"{p.dtype.name}{list(p.shape)}"
         if path == "learning_rate":
             rates["learning_rate"] = p.item()
     return {**found, **rates}
+
+
+def constant(array: Any) -> list[Any]:
+    """What tells an array from others: shape, dtype, a digest of the elements."""
+    return [list(array.shape), str(array.dtype), hashlib.blake2b(array.tobytes(), digest_size=16).hexdigest()]
 
 
 def _plain(value: Any) -> bool:
