@@ -74,7 +74,8 @@ def fit(
     Args:
         net: called with the inputs of a batch; its Cells are in training for the steps, in prediction for `test`, and
             afterwards as they were. Each `Stateful` in it is reset before the data are gone through.
-        loss: a function (or Cell) of what `net` gives and the target: a number.
+        loss: a function (or Cell, in training and in prediction as the net is) of what `net` gives and the target: a
+            number.
         optimiser: made from the Parameters to train; its learning rate may be a schedule, which counts steps.
         data: a tuple of arrays (inputs, ..., target) with one entry for each sample, which are shuffled; or anything
             that can be gone through again and again and gives such tuples of Tensors, a batch each (`train.Batches`).
@@ -121,7 +122,7 @@ def fit(
     run.stop_by(patience, monitor)
     run.limits = {"clip_norm": clip_norm, "clip_value": clip_value}
     run.checkpoint = checkpoint
-    with Spikes(firing_rate) as spikes, phases(net):
+    with Spikes(firing_rate) as spikes, phases(net, loss):
         spikes.refuse_inner(net)
         run.compile(accuracy, spikes if spikes.cells else None)
         return run(epochs, resume, log, progress)
@@ -217,7 +218,7 @@ class _Run:
                 shown = time.perf_counter()
             bar.update()
 
-        found = means(self.net, self.step, self.data, True, seen)
+        found = means((self.net, self.loss), self.step, self.data, True, seen)
         if not math.isfinite(found["loss"]):
             raise TrainingError(
                 f"fit: the loss of epoch {number} is {found['loss']}. Lower the learning rate, or limit the gradients "
@@ -225,7 +226,7 @@ class _Run:
                 + (f" {os.fspath(self.checkpoint)} is of epoch {number - 1}." if self.checkpoint and number > 1 else "")
             )
         if self.test is not None:
-            found |= {f"test_{name}": x for name, x in means(self.net, self.test_step, self.test).items()}
+            found |= {f"test_{name}": x for name, x in means((self.net, self.loss), self.test_step, self.test).items()}
         step, rate = int(self.optimiser.global_step.item()), float(self.optimiser.get_lr())
         record = {"epoch": number, "step": step, "learning_rate": rate, **found}
         self.result.history.append(record)
