@@ -340,6 +340,16 @@ def test_winners_are_exactly_k_also_where_all_are_equal():
     np.testing.assert_array_equal(out, np.broadcast_to([1, 1, 0, 0, 0], out.shape))
 
 
+@pytest.mark.parametrize("straight_through", [False, True])
+def test_winners_may_be_infinite(run, straight_through):
+    inf = np.inf
+    x = Tensor([[-inf, 2.0, -inf, -inf], [-inf, -inf, -inf, -inf], [1.0, inf, -inf, 3.0]])
+    out, found = run(ops.value_and_grad(nn.WinnerTakeAll(2, straight_through=straight_through)))(x)
+    expected = [[-inf, 2.0, 0.0, 0.0], [-inf, -inf, 0.0, 0.0], [0.0, inf, 0.0, 3.0]]
+    np.testing.assert_array_equal(out.asnumpy(), expected)
+    assert np.isfinite(found.asnumpy()).all()
+
+
 def test_a_straight_through_winner_takes_the_output_and_leaves_all_the_gradient(rng, run):
     x = Tensor(rng.normal(size=(T, B, 5)))
     layer = nn.WinnerTakeAll(2, straight_through=True)

@@ -156,6 +156,13 @@ def test_another_length_of_the_gradient_compiles_nothing(monkeypatch):
         (lambda: nn.OTTTDense(0, 2), "OTTTDense: in_channels is an integer of at least 1"),
         (lambda: nn.OTTTDense(2, 2, v_threshold=-1.0), "OTTTDense: v_threshold is a number in .* not -1.0"),
         (lambda: nn.OTTTDense(2, 2, surrogate_function=surrogate.ATan), "OTTTDense: surrogate_function is a spike fun"),
+        *[
+            (
+                lambda kind=kind: kind(2, 2, surrogate_function=surrogate.ATan(snncell.Parameter(Tensor(2.0)))),
+                f"{kind.__name__}: surrogate_function has something to learn, 'alpha'.*Give a number in its place",
+            )
+            for kind in (nn.OTTTDense, nn.EProp)
+        ],
         (lambda: nn.EProp(2, 2, decay=-0.1), r"EProp: decay is a number in \[0.0, 1.0\), not -0.1"),
         (lambda: nn.EProp(2, 2, adaptation=-1.0), "EProp: adaptation is a number in"),
         (lambda: nn.EProp(2, 2, adaptation_decay=1.5), "EProp: adaptation_decay is a number in"),

@@ -244,6 +244,27 @@ def test_the_temporal_cross_entropy_of_snntorch(run, inverse, expected):
         np.testing.assert_allclose(found.asnumpy()[[1, 2, 4], 0, [0, 1, 2]], golden, atol=1e-6)
 
 
+@pytest.mark.parametrize("inverse", ["negate", "reciprocal"])
+def test_times_of_silent_neurons_give_no_nan(run, inverse):
+    inf = np.inf
+    times, labels = np.array([[1.0, inf, 2.5], [inf, inf, 0.5], [inf, inf, inf]]), Tensor([0, 1, 2])
+    loss = nn.CETemporalLoss(inverse, reduction="none")
+    found, gradient = run(ops.value_and_grad(loss.of_times))(Tensor(times), labels)
+    with np.errstate(over="ignore"):
+        weights = np.exp(-times if inverse == "negate" else 1 / (times + 1))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        expected = -np.log(weights / weights.sum(1, keepdims=True))[range(3), range(3)]
+    if inverse == "negate":
+        expected[2] = inf  # of nothing but silence
+    np.testing.assert_allclose(found.asnumpy(), expected, rtol=1e-12)
+    assert np.isfinite(gradient.asnumpy()).all() and (gradient.asnumpy()[np.isinf(times)] == 0).all()
+    clipped = loss.of_times(Tensor(np.minimum(times, 9.0)), labels).asnumpy()
+    np.testing.assert_array_equal(loss.of_times(Tensor(times), labels, 9.0).asnumpy(), clipped)
+    assert np.isfinite(clipped).all()
+    smooth = nn.CETemporalLoss(inverse, label_smoothing=0.1).of_times(Tensor(times), labels)
+    assert not np.isnan(smooth.asnumpy())
+
+
 def test_a_silent_neuron_is_woken_by_its_gradient():
     spikes = Tensor(np.zeros((5, 1, 2), np.float32))
     found = np.array(ops.grad(nn.MSETemporalLoss())(spikes, Tensor([0])))

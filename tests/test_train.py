@@ -168,11 +168,35 @@ def test_a_stateful_cell_begins_each_pass_at_rest():
     net = nn.SequentialCell(nn.Dense(2, 2), nn.Stateful(nn.MultiStep(nn.IFNode())))
     data = [(ops.full((3, 4, 2), 0.7), ops.zeros((3, 4, 2)))] * 2
     first = train.evaluate(net, nn.MSELoss(), data, accuracy=None)
-    assert net[1].states[0].asnumpy().any()
+    assert net[1].states == ()  # as before
     assert train.evaluate(net, nn.MSELoss(), data, accuracy=None) == first
     whole = ops.concat([x for x, _ in data])  # within a pass, states go from batch to batch
     net[1].reset()
     assert first["loss"] == pytest.approx(ops.square(net(whole)).mean().item(), rel=1e-6)
+
+
+@pytest.mark.compiled
+def test_evaluate_leaves_states_and_phases_as_they_were():
+    class Loss(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.drop = nn.Dropout(p=0.5)
+
+        def construct(self, out, y):
+            return nn.MSELoss()(self.drop(out), y)
+
+    net, loss = nn.SequentialCell(nn.Stateful(nn.IFNode())), Loss()
+    loss.set_train()
+    stream, again = snncell.jit(lambda x: net(x)), nn.Stateful(nn.IFNode())
+    x = ops.full((4, 3), 0.4)
+    assert not stream(x).asnumpy().any() and not again(x).asnumpy().any()
+    data = np.full((9, 3), 2.0, np.float32), np.zeros((9, 3), np.float32)
+    found = [train.evaluate(net, loss, data, batch_size=9, accuracy=None) for _ in range(2)]
+    assert found[0] == found[1] == {"loss": 1.0}
+    assert loss.training and loss.drop.training and not net.training
+    for _ in range(3):
+        np.testing.assert_array_equal(stream(x).asnumpy(), again(x).asnumpy())
+    np.testing.assert_array_equal(net[0].states[0].asnumpy(), again.states[0].asnumpy())
 
 
 # --- stopping --------------------------------------------------------------------------------------------------------
@@ -195,6 +219,40 @@ def test_what_is_better_depends_on_the_measure():
     high = train.EarlyStopping(2, "test_accuracy", min_delta=0.01)
     told = [high.update({"epoch": n, "test_accuracy": x}, net) for n, x in enumerate((0.5, 0.6, 0.605, 0.4))]
     assert told == [False, False, False, True] and high.best_epoch == 1
+
+
+class ScaledLoss(nn.Cell):
+    """A loss that has something to learn."""
+
+    def __init__(self, begin=1.0):
+        super().__init__()
+        self.scale = snncell.Parameter(Tensor(np.float32(begin)))
+
+    def construct(self, out, y):
+        return LOSS(out * self.scale, y)
+
+
+def with_loss(epochs, rate=0.3, **options):
+    net, loss = nn.Dense(FEATURES, CLASSES), ScaledLoss()
+    optimiser = nn.Adam(net.trainable_params() + loss.trainable_params(), rate)
+    found = train.fit(net, loss, optimiser, samples(), epochs, test=samples(9, 1), progress=False, **options)
+    return (net, loss, optimiser), found
+
+
+@pytest.mark.compiled
+def test_the_weights_of_a_loss_are_put_back_and_resumed_too(tmp_path):
+    snncell.set_seed(3)
+    whole, expected = with_loss(4)
+    snncell.set_seed(3)
+    with_loss(2, checkpoint=tmp_path / "run")
+    snncell.set_seed(8)
+    parts, found = with_loss(4, checkpoint=tmp_path / "run", resume=True)
+    assert bits(*parts) == bits(*whole) and found.history == expected.history
+    with pytest.raises(CheckpointError, match="another loss: Parameter scale was not there|another loss: class was"):
+        train.load_state(tmp_path / "run", *parts[::2], loss=LOSS)
+    (net, loss, _), found = with_loss(40, 3.0, patience=2)
+    assert found.stopped_early and found.best is not found.history[-1]
+    assert train.evaluate(net, loss, samples(9, 1))["loss"] == found.best["test_loss"]
 
 
 # --- checkpoints -----------------------------------------------------------------------------------------------------
@@ -319,6 +377,26 @@ def test_a_resume_of_something_else_names_it(checkpoint, name):
     assert bits(net, optimiser) == before  # nothing is loaded
 
 
+def test_constants_that_are_arrays_tell_a_net_from_another(tmp_path):
+    class Fixed(nn.Cell):
+        def __init__(self, constants):
+            super().__init__()
+            self.dense, self._constants = nn.Dense(2, 3), constants
+
+    def save_and_load(name, before, now):
+        train.save_state(tmp_path / name, before, nn.SGD(before.trainable_params(), 0.1))
+        train.load_state(tmp_path / name, now, nn.SGD(now.trainable_params(), 0.1))
+
+    def neurons(tau):
+        return nn.SequentialCell(nn.Dense(2, 3), nn.MultiStep(nn.LIFNode(tau=np.array(tau))))
+
+    save_and_load("same", neurons([2.0, 3.0, 4.0]), neurons([2.0, 3.0, 4.0]))
+    with pytest.raises(CheckpointError, match=r"another net: 1\.cell\.\w*tau\w* was \[\[3\], "):
+        save_and_load("tau", neurons([2.0, 3.0, 4.0]), neurons([5.0, 3.0, 4.0]))
+    with pytest.raises(CheckpointError, match=r"another net: _constants\.1 was \[\[2\], "):
+        save_and_load("list", Fixed([0, ops.ones(2)]), Fixed([0, ops.zeros(2)]))
+
+
 @pytest.mark.compiled
 def test_a_resume_without_a_file_or_from_weights_alone(tmp_path, checkpoint):
     net = Net()
@@ -393,6 +471,32 @@ def test_clipping(rng, run):
         np.testing.assert_array_equal(clipped.asnumpy(), np.clip(g, -0.7, 0.7))
     (zero,) = train.clip_by_global_norm([ops.zeros(3)], 1.0)
     np.testing.assert_array_equal(zero.asnumpy(), 0)
+
+
+EXTREMES = {
+    "float16 large": (np.float16([300, 2]), 1.0),
+    "float16 small": (np.float16([1e-4] * 4), 1e-5),
+    "float32 large": (np.float32([3e20, 4e20]), 1.0),
+    "float32 small": (np.float32([3e-25, 4e-25]), 1e-25),
+    "within": (np.float32([3e-25, 4e-25]), 1.0),
+}
+
+
+@pytest.mark.parametrize("name", EXTREMES)
+def test_a_norm_neither_overflows_nor_vanishes(name, run):
+    g, limit = EXTREMES[name]
+    (found,) = run(lambda g: train.clip_by_global_norm([g], limit))(Tensor(g))
+    exact = g.astype(np.float64)
+    expected = exact * min(1, limit / math.sqrt((exact**2).sum()))
+    assert found.dtype.name == g.dtype
+    np.testing.assert_allclose(found.asnumpy(), expected, rtol=1e-2 if g.dtype == np.float16 else 1e-6)
+
+
+def test_a_gradient_that_is_no_number_stays_visible_and_none_are_none():
+    assert train.clip_by_global_norm([], 1.0) == ()
+    for bad in (math.nan, math.inf):
+        found = train.clip_by_global_norm([ops.ones(2), Tensor([1.0, bad]), ops.zeros(0)], 1.0)
+        assert all(np.isnan(g.asnumpy()).all() for g in found)
 
 
 def test_accuracy_reads_potentials_counts_and_tuples():

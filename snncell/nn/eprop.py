@@ -58,7 +58,7 @@ class EProp(Cell):
         v_threshold: the threshold without adaptation.
         weight_init, recurrent_init: of W, (N, I), and R, (N, N); by default normal, with deviations 1 / sqrt(I) and
             1 / sqrt(N).
-        surrogate_function: the spike function, a Cell. The paper's has psi = 0.3 max(0, 1 - |x|) for v_threshold = 1.
+        surrogate_function: the spike function, a Cell, whose constants are not learned. The paper's has psi = 0.3 max(0, 1 - |x|) for v_threshold = 1.
         dtype: of the Parameters.
 
     Inputs:
@@ -102,7 +102,7 @@ class EProp(Cell):
         self.adaptation = number_in(adaptation, 0.0, math.inf, "EProp", "adaptation")
         self.adaptation_decay = number_in(adaptation_decay, 0.0, 1.0, "EProp", "adaptation_decay")
         self.v_threshold = above_zero(v_threshold, "EProp", "v_threshold")
-        self.surrogate_function = spike_function(surrogate_function, "EProp")
+        self.surrogate_function = spike_function(surrogate_function, self)
         self.weight = weights(weight_init, _normal(in_channels), (out_channels, in_channels), dtype)
         self.recurrent = weights(recurrent_init, _normal(out_channels), (out_channels, out_channels), dtype)
         self.internal_params = [self.weight, self.recurrent]

@@ -27,15 +27,23 @@ def weights(init: Any, default: Initializer, shape: tuple[int, ...], dtype: Any)
     return Parameter(initializer(default if init is None else init, shape, dtype))
 
 
-def spike_function(value: Any, who: str) -> Any:
+def spike_function(value: Any, layer: Cell) -> Any:
     """The spike function of a layer; ATan if it is None.
 
     Raises:
-        ArgumentError: for a class, or what cannot be called.
+        ArgumentError: for a class, what cannot be called, or what has something to learn, unless the layer is without
+            its reverse.
     """
+    who = type(layer).__name__
     if isinstance(value, type) or not (value is None or callable(value)):
         raise ArgumentError(
             f"{who}: surrogate_function is a spike function, an object such as surrogate.ATan(), not {value!r}."
+        )
+    learned = value.trainable_params() if isinstance(value, Cell) else []
+    if learned and getattr(layer, "bprop", None) is not None:
+        raise ArgumentError(
+            f"{who}: surrogate_function has something to learn, {learned[0].name!r}, which the reverse of {who} gives "
+            f"no gradient. Give a number in its place, or set its requires_grad to False."
         )
     return ATan() if value is None else value
 
@@ -105,7 +113,7 @@ class OTTTDense(Cell):
         v_threshold: the neuron fires where u > v_threshold.
         weight_init, bias_init: of W, (N, I), and b, (N,); by default even within 1 / sqrt(I).
         has_bias: whether there is b.
-        surrogate_function: the spike function, a Cell.
+        surrogate_function: the spike function, a Cell, whose constants are not learned.
         dtype: of the Parameters.
 
     Inputs:
@@ -151,7 +159,7 @@ class OTTTDense(Cell):
         self.decay = number_in(decay, 0.0, 1.0, "OTTTDense", "decay")
         self.v_threshold = above_zero(v_threshold, "OTTTDense", "v_threshold")
         self.has_bias = has_bias
-        self.surrogate_function = spike_function(surrogate_function, "OTTTDense")
+        self.surrogate_function = spike_function(surrogate_function, self)
         self.weight = weights(weight_init, EVEN, (out_channels, in_channels), dtype)
         self.internal_params = [self.weight]
         if has_bias:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -162,10 +163,24 @@ class CETemporalLoss(_CrossEntropy):
     def construct(self, outputs: Tensor, labels: Tensor) -> Tensor:
         return self.of_times(self.first_spike_time(self.outputs(outputs)), labels)
 
-    def of_times(self, times: Tensor, labels: Tensor) -> Tensor:
-        """The loss of first-spike times (B, C)."""
-        logits = -times if self.inverse == "negate" else 1.0 / (times + 1.0)
-        return self.likelihood(ops.log_softmax(logits, 1), labels)
+    def of_times(self, times: Tensor, labels: Tensor, end: float | None = None) -> Tensor:
+        """The loss of first-spike times (B, C), in steps or any other unit, as a neuron gives them that computes times.
+
+        A silent neuron has the time inf. With `end` it counts as firing there, as do all that fire later:
+        of_times(times, labels, end) = of_times(ops.minimum(times, end), labels). That has no gradient for them. Without
+        `end` inf is taken as it is: with "reciprocal" 1 / (inf + 1) = 0; with "negate" a silent neuron has the
+        probability 0, so the loss of its own class is inf, never NaN.
+        """
+        if end is not None:
+            times = ops.minimum(times, end)
+        if self.inverse == "reciprocal":
+            return self.likelihood(ops.log_softmax(1.0 / (times + 1.0), 1), labels)
+        silent = ops.equal(times, math.inf)
+        latest = ops.stop_gradient(ops.max(ops.select(silent, 0.0, times), 1, True))
+        log_p = ops.log_softmax(-ops.select(silent, latest + 1e3, times), 1)  # e^-1000 is 0, also in float64
+        if not self.label_smoothing:  # 0 times -inf would be NaN
+            silent = ops.logical_and(silent, ops.greater(self.one_hot(labels, log_p), 0.0))
+        return self.likelihood(ops.select(silent, -math.inf, log_p), labels)
 
     def extend_repr(self) -> str:
         return f"inverse={self.inverse!r}, {super().extend_repr()}"
@@ -227,7 +242,11 @@ class MSETemporalLoss(ClassLoss):
         return self.of_times(self.spike_time(self.outputs(outputs)), targets, outputs.shape[0])
 
     def of_times(self, times: Tensor, targets: Tensor, steps: int) -> Tensor:
-        """The loss of spike times (B, C), or (F, B, C), within a number of steps."""
+        """The loss of spike times (B, C), or (F, B, C), within a number of steps.
+
+        The loss of a silent neuron's time, if that is inf, is inf; ops.minimum(times, steps - 1) lets it fire at the
+        end, as here.
+        """
         late = times - self._wanted(as_tensor(targets, "MSETemporalLoss"), times, steps)
         if self.tolerance:
             late = ops.select(ops.less(ops.abs(late), self.tolerance), 0.0, late)

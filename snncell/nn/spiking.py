@@ -155,7 +155,8 @@ class WinnerTakeAll(Cell):
     y = x where x is among the k largest, else 0; of equal ones the first win, so exactly k do.
 
     The reverse gives the winners their gradient and the others none, which is the derivative wherever no two elements
-    are equal. With `straight_through`, all get theirs as if nothing had been silenced, so that losers learn too.
+    are equal. With `straight_through`, all get theirs as if nothing had been silenced, so that losers learn too;
+    but for infinite ones, which have no gradient.
 
     Args:
         k: how many win.
@@ -188,13 +189,18 @@ class WinnerTakeAll(Cell):
             raise ShapeError(f"{self!r}: an input of shape {x.shape} has no {self.k} elements along axis {self.axis}.")
         wins = self._wins(ops.stop_gradient(x if x.dtype.is_float else x.astype(dtypes.float32)), axis)
         kept = ops.select(wins, x, 0)
-        return x + ops.stop_gradient(kept - x) if self.straight_through else kept
+        if not self.straight_through:
+            return kept
+        passed = ops.select(ops.isfinite(x), x, 0)  # inf - inf would be NaN
+        return ops.stop_gradient(kept) + (passed - ops.stop_gradient(passed))
 
     def _wins(self, x: Tensor, axis: int) -> Tensor:
         """True where an element is among the largest: the largest is taken out, k times."""
         wins = ops.zeros_like(x, dtypes.bool_)
         for _ in range(self.k):
             left = ops.select(wins, -math.inf, x)
+            equal = ops.equal(ops.max(left, axis, True), -math.inf)  # all that are left are -inf, as are those taken out
+            left = ops.select(equal, ops.logical_not(wins).astype(x.dtype), left)
             first = hot(ops.argmax(left, axis), x.shape[axis], axis, "WinnerTakeAll: winner")
             wins = ops.logical_or(wins, first.astype(dtypes.bool_))
         return wins

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -27,7 +29,7 @@ class Stateful(Cell):
     gradients flow on, keep the states yourself: `MultiStep(cell, return_states=True)`.
 
     The states belong to this Cell alone and are in no checkpoint; `train.fit` resets them before each pass over its
-    data. In a jitted function they are written as a Parameter is, in order, at each run; after a change of the batch
+    data, and `train.evaluate` puts back those that were there. In a jitted function they are written as a Parameter is, in order, at each run; after a change of the batch
     size that function is traced anew.
 
     Args:
@@ -79,6 +81,19 @@ class Stateful(Cell):
         if self._kept:
             for state, value in zip(self._parameters(), self._initial(*self._kept["x"]), strict=True):
                 state.assign(value.astype(state.dtype), "Stateful.reset")
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Whatever is done within, afterwards the states are those that were there before."""
+        kept = dict(self._kept)
+        values = [np.array(state.asnumpy()) for state in self._parameters()]
+        try:
+            yield
+        finally:
+            self._kept.clear()
+            self._kept.update(kept)
+            for state, value in zip(self._parameters(), values, strict=True):
+                state.assign(Tensor(value), "Stateful.aside")
 
     def construct(self, x: Tensor) -> Any:
         if not isinstance(x, Tensor) or x.ndim == 0:

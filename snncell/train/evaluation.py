@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,10 @@ def evaluate(
     accuracy: Callable[..., Tensor] | None = share_right,
     firing_rate: Cell | Iterable[Cell] = (),
 ) -> Means:
-    """Means over data, with the net in prediction: "loss", and as asked for "accuracy" and "firing_rate".
+    """Means over data, in prediction: "loss", and as asked for "accuracy" and "firing_rate".
+
+    Net and loss (if it is a Cell) are in prediction, and each `Stateful` of theirs begins at rest; afterwards they are
+    in training, or not, as they were, and have the states that they had.
 
     Args:
         net, loss, data, batch_size, accuracy, firing_rate: as for `fit`; arrays are not shuffled.
@@ -43,11 +46,12 @@ def evaluate(
         >>> sorted(snncell.train.evaluate(net, nn.CrossEntropyLoss(), (ops.ones((9, 2)), ops.zeros(9, "int64"))))
         ['accuracy', 'loss']
     """
-    with Spikes(firing_rate) as spikes, phases(net):
+    with Spikes(firing_rate) as spikes, phases(net, loss), ExitStack() as stack:
+        for stateful in statefuls(net, loss):
+            stack.enter_context(stateful.aside())
         spikes.refuse_inner(net)
-        return means(
-            net, measured(net, loss, accuracy, spikes if spikes.cells else None), batches_of(data, batch_size, False)
-        )
+        of_batch = measured(net, loss, accuracy, spikes if spikes.cells else None)
+        return means((net, loss), of_batch, batches_of(data, batch_size, False))
 
 
 def batches_of(data: Any, batch_size: int, shuffle: bool) -> Any:
@@ -62,10 +66,20 @@ def batches_of(data: Any, batch_size: int, shuffle: bool) -> Any:
     return data
 
 
+def cells_of(*parts: Any) -> list[Cell]:
+    """All Cells of those parts, of net and loss, that are Cells."""
+    return [cell for part in parts if isinstance(part, Cell) for _, cell in part.cells_and_names()]
+
+
+def statefuls(*parts: Any) -> list[Stateful]:
+    """Those that keep states; each once."""
+    return list(dict.fromkeys(cell for cell in cells_of(*parts) if isinstance(cell, Stateful)))
+
+
 @contextmanager
-def phases(net: Cell) -> Iterator[None]:
+def phases(*parts: Any) -> Iterator[None]:
     """Each Cell is in training, or in prediction, afterwards as before."""
-    before = [(cell, cell.training) for _, cell in net.cells_and_names()]
+    before = [(cell, cell.training) for cell in cells_of(*parts)]
     try:
         yield
     finally:
@@ -85,12 +99,14 @@ def measured(net: Cell, loss: Any, accuracy: Any, spikes: Spikes | None) -> Call
     return jitted
 
 
-def means(net: Cell, of_batch: Any, source: Any, training: bool = False, seen: Any = lambda found: None) -> Means:
+def means(
+    parts: tuple[Any, ...], of_batch: Any, source: Any, training: bool = False, seen: Any = lambda found: None
+) -> Means:
     """Go through the data once; the means of what is measured. `seen` is told of each batch."""
-    net.set_train(training)
-    for _, cell in net.cells_and_names():
-        if isinstance(cell, Stateful):
-            cell.reset()
+    for cell in cells_of(*parts):
+        cell.training = training
+    for stateful in statefuls(*parts):
+        stateful.reset()
     found: list[dict[str, Tensor]] = []
     counts: list[int] = []
     for batch in source:

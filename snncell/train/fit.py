@@ -26,7 +26,7 @@ from snncell.train.pieces import (
     clip_by_value,
     training_step,
 )
-from snncell.train.state import File, description, load_state, save_state
+from snncell.train.state import File, load_state, save_state
 from snncell.train.stopping import EarlyStopping
 
 Record = dict[str, Any]
@@ -74,7 +74,8 @@ def fit(
     Args:
         net: called with the inputs of a batch; its Cells are in training for the steps, in prediction for `test`, and
             afterwards as they were. Each `Stateful` in it is reset before the data are gone through.
-        loss: a function (or Cell) of what `net` gives and the target: a number.
+        loss: a function (or Cell, in training and in prediction as the net is) of what `net` gives and the target: a
+            number.
         optimiser: made from the Parameters to train; its learning rate may be a schedule, which counts steps.
         data: a tuple of arrays (inputs, ..., target) with one entry for each sample, which are shuffled; or anything
             that can be gone through again and again and gives such tuples of Tensors, a batch each (`train.Batches`).
@@ -100,7 +101,7 @@ def fit(
     Raises:
         ArgumentError: for settings that make no sense, or data without a batch.
         TrainingError: if the loss of an epoch is not finite; the checkpoint of the epoch before stays.
-        CheckpointError: for a resume from a file that is not there, or was written with another net, another optimiser,
+        CheckpointError: for a resume from a file that is not there, or was written with another net, optimiser or loss,
             other data or other settings, naming what differs.
 
     Example:
@@ -121,7 +122,7 @@ def fit(
     run.stop_by(patience, monitor)
     run.limits = {"clip_norm": clip_norm, "clip_value": clip_value}
     run.checkpoint = checkpoint
-    with Spikes(firing_rate) as spikes, phases(net):
+    with Spikes(firing_rate) as spikes, phases(net, loss):
         spikes.refuse_inner(net)
         run.compile(accuracy, spikes if spikes.cells else None)
         return run(epochs, resume, log, progress)
@@ -181,7 +182,7 @@ class _Run:
 
     def settings(self) -> dict[str, Any]:
         """What a resume must find as it was, beside net and optimiser."""
-        loss = description(self.loss) if isinstance(self.loss, Cell) else getattr(self.loss, "__qualname__", "")
+        loss = "" if isinstance(self.loss, Cell) else getattr(self.loss, "__qualname__", "")
         monitor = self.stopping and self.stopping.monitor
         settings = {"loss": loss, "monitor": monitor, **self.asked, **self.limits}
         return {"data": _told(self.data), "test data": _told(self.test), "setting": settings}
@@ -217,7 +218,7 @@ class _Run:
                 shown = time.perf_counter()
             bar.update()
 
-        found = means(self.net, self.step, self.data, True, seen)
+        found = means((self.net, self.loss), self.step, self.data, True, seen)
         if not math.isfinite(found["loss"]):
             raise TrainingError(
                 f"fit: the loss of epoch {number} is {found['loss']}. Lower the learning rate, or limit the gradients "
@@ -225,12 +226,12 @@ class _Run:
                 + (f" {os.fspath(self.checkpoint)} is of epoch {number - 1}." if self.checkpoint and number > 1 else "")
             )
         if self.test is not None:
-            found |= {f"test_{name}": x for name, x in means(self.net, self.test_step, self.test).items()}
+            found |= {f"test_{name}": x for name, x in means((self.net, self.loss), self.test_step, self.test).items()}
         step, rate = int(self.optimiser.global_step.item()), float(self.optimiser.get_lr())
         record = {"epoch": number, "step": step, "learning_rate": rate, **found}
         self.result.history.append(record)
         if self.stopping is not None:
-            self.stopping.update(record, self.net)
+            self.stopping.update(record, self.net, self.loss)
         bar.set_postfix(_shown(number, found))
         return record
 
@@ -239,12 +240,12 @@ class _Run:
         if self.checkpoint is not None:
             notes = {**self.notes, "history": self.result.history, "stopping": self.stopping and self.stopping.notes()}
             weights = self.stopping.weights if self.stopping else {}
-            save_state(self.checkpoint, self.net, self.optimiser, notes, weights)
+            save_state(self.checkpoint, self.net, self.optimiser, notes, weights, self.loss)
 
     def take_up(self) -> None:
         """Go on from the checkpoint."""
         assert self.checkpoint is not None  # `fit` has seen to it
-        notes, weights = load_state(self.checkpoint, self.net, self.optimiser, self.notes)
+        notes, weights = load_state(self.checkpoint, self.net, self.optimiser, self.notes, self.loss)
         self.result.history = notes["history"]
         if self.stopping is not None and notes["stopping"]:
             self.stopping.take(notes["stopping"], weights)
@@ -254,7 +255,7 @@ class _Run:
         history = self.result.history
         self.result.best = history[-1] if history else {}
         if self.stopping is not None and self.stopping.weights:
-            self.stopping.restore(self.net)
+            self.stopping.restore(self.net, self.loss)
             self.result.best = history[self.stopping.best_epoch - 1]
             self.result.stopped_early = self.stopping.stopped
 

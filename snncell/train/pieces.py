@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
+import functools
 import math
+import operator
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any
@@ -19,6 +20,7 @@ from snncell.nn.optim import Optimizer
 from snncell.nn.time import MultiStep
 from snncell.tape import structure
 from snncell.tape.tensor import Tensor
+from snncell.train.state import constant
 
 Measured = tuple[Tensor, dict[str, Tensor]]
 
@@ -65,12 +67,8 @@ class Batches:
 
     def description(self) -> dict[str, Any]:
         """What tells these data from others: shapes, dtypes, a hash of the elements, and how they are gone through."""
-        found = {f"array {n}": [list(a.shape), str(a.dtype), _hash(a)] for n, a in enumerate(self.arrays)}
+        found = {f"array {n}": constant(a) for n, a in enumerate(self.arrays)}
         return {**found, "batch_size": self.batch_size, "shuffle": self.shuffle, "drop_last": self.drop_last}
-
-
-def _hash(array: Any) -> str:
-    return hashlib.blake2b(array.tobytes(), digest_size=16).hexdigest()
 
 
 # --- what is measured -------------------------------------------------------------------------------------------------
@@ -213,6 +211,9 @@ def clip_by_global_norm(gradients: Iterable[Tensor], max_norm: float) -> tuple[T
 
     g min(1, max_norm / n)  with n = sqrt(sum of the squares of all elements of all gradients)
 
+    n is computed of g / max |g|, in float32 at least, so that no square overflows or vanishes. Of a gradient with an
+    infinity or a NaN, all become NaN.
+
     Raises:
         ArgumentError: for a max_norm that is not above 0.
 
@@ -224,9 +225,17 @@ def clip_by_global_norm(gradients: Iterable[Tensor], max_norm: float) -> tuple[T
     """
     _positive(max_norm, "clip_by_global_norm", "max_norm")
     found = tuple(gradients)
-    norm = ops.sqrt(sum((ops.square(g).sum() for g in found[1:]), ops.square(found[0]).sum()))
-    scale = ops.minimum(max_norm / ops.maximum(norm, max_norm * 1e-30), 1.0)
-    return tuple(g * scale.astype(g.dtype) for g in found)
+    wide = [g.astype("float32") if g.dtype.itemsize < 4 else g for g in found]
+    peaks = [ops.stop_gradient(ops.max(ops.abs(g))) for g in wide if g.size]
+    if not peaks:
+        return found
+    peak = functools.reduce(ops.maximum, peaks)
+    peak = ops.select(ops.equal(peak, 0.0), 1.0, peak)
+    units = [g / peak for g in wide]
+    norm = ops.sqrt(functools.reduce(operator.add, (ops.square(unit).sum() for unit in units)))
+    short = ops.less_equal(norm, max_norm / peak)  # not so for a NaN
+    scale = max_norm / ops.select(ops.equal(norm, 0.0), 1.0, norm)
+    return tuple(ops.select(short, g, (unit * scale).astype(g.dtype)) for g, unit in zip(found, units, strict=True))
 
 
 def clip_by_value(gradients: Iterable[Tensor], limit: float) -> tuple[Tensor, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -28,25 +29,27 @@ def save_state(
     optimiser: Optimizer,
     notes: dict[str, Any] | None = None,
     arrays: dict[str, Any] | None = None,
+    loss: Any = None,
 ) -> None:
     """Write a training to a file, so that `load_state` continues it to the bit; it is the old one or the new one.
 
-    It holds the Parameters of the net, the step, rate and moments of the optimiser, where the random numbers are, and
-    how net and optimiser are made, by which another one is told. It does not hold what a `Stateful` keeps.
+    It holds the Parameters of the net and of the loss, the step, rate and moments of the optimiser, where the random numbers are, and
+    how net, loss and optimiser are made, by which another one is told. It does not hold what a `Stateful` keeps.
 
     Args:
         file: the path, a safetensors file.
         net, optimiser: what is trained, and by what.
         notes: anything that JSON can say.
         arrays: NumPy arrays to keep beside, by name.
+        loss: the loss, if it is a Cell; of a function nothing is kept.
 
     Raises:
         CheckpointError: if the file cannot be written.
     """
     from safetensors.numpy import save
 
-    made = {"net": description(net), "optimiser": description(optimiser)}
-    kept = {f"net/{path}": p.asnumpy() for path, p in net.parameters_dict().items()}
+    made = _made(net, optimiser, loss)
+    kept = {f"net/{path}": p.asnumpy() for path, p in weights_of(net, loss).items()}
     kept |= {f"optimiser/{path}": p.asnumpy() for path, p in _own(optimiser).items()}
     kept |= {f"more/{name}": value for name, value in (arrays or {}).items()} | {_RANDOM: present_key().asnumpy()}
     text = {"writer": "snncell", "made": json.dumps(made), "notes": json.dumps(notes or {})}
@@ -54,7 +57,7 @@ def save_state(
 
 
 def load_state(
-    file: File, net: Cell, optimiser: Optimizer, expected: dict[str, Any] | None = None
+    file: File, net: Cell, optimiser: Optimizer, expected: dict[str, Any] | None = None, loss: Any = None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Continue a training that `save_state` wrote: weights, optimiser and random numbers are as they were.
 
@@ -62,13 +65,14 @@ def load_state(
         file: the path.
         net, optimiser: made as those that were saved.
         expected: notes that must be as they were.
+        loss: made as the one that was saved.
 
     Returns:
         The notes and the arrays that were given.
 
     Raises:
-        CheckpointError: if the file is missing, damaged or of something else, or was written with another net or
-            optimiser or other notes, naming what differs; then nothing is loaded.
+        CheckpointError: if the file is missing, damaged or of something else, or was written with another net,
+            optimiser or loss or other notes, naming what differs; then nothing is loaded.
     """
     stored, text = read_arrays(file, "load_state")
     if not {"made", "notes"} <= text.keys() or _RANDOM not in stored:
@@ -77,7 +81,7 @@ def load_state(
             f"puts them into a Cell."
         )
     made, notes = json.loads(text["made"]), json.loads(text["notes"])
-    now = {"net": description(net), "optimiser": description(optimiser), **(expected or {})}
+    now = {**_made(net, optimiser, loss), **(expected or {})}
     for what, present in now.items():
         found = difference({**notes, **made}.get(what), present)
         if found is not None:
@@ -85,11 +89,25 @@ def load_state(
                 f"load_state: {os.fspath(file)} was written with another {what}: {found}. Make it as it was, or begin "
                 f"a training of its own (resume=False, or another file)."
             )
-    for prefix, parameters in (("net", net.parameters_dict()), ("optimiser", _own(optimiser))):
+    for prefix, parameters in (("net", weights_of(net, loss)), ("optimiser", _own(optimiser))):
         for path, parameter in parameters.items():
             parameter.set_data(Tensor(stored[f"{prefix}/{path}"]))
     set_seed(*map(int, stored[_RANDOM]))
     return notes, {name.removeprefix("more/"): a for name, a in stored.items() if name.startswith("more/")}
+
+
+def weights_of(net: Cell, loss: Any = None) -> dict[str, Parameter]:
+    """The Parameters of a net by path, and of a loss that is a Cell, by "loss/" and path."""
+    found = dict(net.parameters_dict())
+    of_loss = loss.parameters_dict() if isinstance(loss, Cell) else {}
+    known = {id(parameter) for parameter in found.values()}
+    return found | {f"loss/{path}": p for path, p in of_loss.items() if id(p) not in known}
+
+
+def _made(net: Cell, optimiser: Optimizer, loss: Any) -> dict[str, Any]:
+    """How each of them is made; of a loss that is no Cell nothing is told."""
+    of_loss = description(loss) if isinstance(loss, Cell) else {}
+    return {"net": description(net), "optimiser": description(optimiser), "loss": of_loss}
 
 
 def _own(optimiser: Optimizer) -> dict[str, Parameter]:
@@ -99,7 +117,7 @@ def _own(optimiser: Optimizer) -> dict[str, Parameter]:
 
 
 def description(cell: Cell) -> dict[str, Any]:
-    """How a Cell is made: the classes and plain settings of it and all below, and its Parameters' shapes and dtypes."""
+    """How a Cell is made: classes, plain settings and constants of it and all below, its Parameters' shapes and dtypes."""
     found: dict[str, Any] = {}
     for path, inner in cell.cells_and_names():
         found[path] = {"class": type(inner).__name__} | {
@@ -107,12 +125,22 @@ def description(cell: Cell) -> dict[str, Any]:
             for name, value in vars(inner).items()
             if name not in _INTERNAL and _plain(value) and not name.startswith("_")
         }
+        for name, value in vars(inner).items():
+            several = enumerate(value) if isinstance(value, (tuple, list)) else ()
+            for label, item in [(name, value), *((f"{name}.{n}", item) for n, item in several)]:
+                if isinstance(item, (Tensor, np.ndarray)) and not isinstance(item, Parameter):
+                    found[path][label] = constant(np.asarray(item))
     rates = {}
     for path, p in cell.parameters_dict().items():
         found[f"Parameter {path}"] = f"{p.dtype.name}{list(p.shape)}"
         if path == "learning_rate":
             rates["learning_rate"] = p.item()
     return {**found, **rates}
+
+
+def constant(array: Any) -> list[Any]:
+    """What tells an array from others: shape, dtype, a digest of the elements."""
+    return [list(array.shape), str(array.dtype), hashlib.blake2b(array.tobytes(), digest_size=16).hexdigest()]
 
 
 def _plain(value: Any) -> bool:

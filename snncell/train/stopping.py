@@ -10,6 +10,7 @@ import numpy as np
 from snncell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.tape.tensor import Tensor
+from snncell.train.state import weights_of
 
 
 class EarlyStopping:
@@ -41,14 +42,14 @@ class EarlyStopping:
         self.best_epoch, self.waited = 0, 0
         self.weights: dict[str, Any] = {}
 
-    def update(self, record: dict[str, Any], net: Cell) -> bool:
-        """Look at the record of an epoch; whether to stop."""
+    def update(self, record: dict[str, Any], net: Cell, loss: Any = None) -> bool:
+        """Look at the record of an epoch; whether to stop. A loss that is a Cell has weights to keep as well."""
         if self.monitor not in record:
             raise ArgumentError(f"EarlyStopping: monitor is one of {', '.join(record)}; there is no {self.monitor!r}.")
         value = -record[self.monitor] if "accuracy" in self.monitor else record[self.monitor]
         if value < self.best - self.min_delta:
             self.best, self.best_epoch, self.waited = value, record["epoch"], 0
-            self.weights = {path: np.array(p.asnumpy()) for path, p in net.parameters_dict().items()}
+            self.weights = {path: np.array(p.asnumpy()) for path, p in weights_of(net, loss).items()}
         else:
             self.waited += 1
         return self.stopped
@@ -58,9 +59,9 @@ class EarlyStopping:
         """Whether its patience is at an end."""
         return self.waited >= self.patience
 
-    def restore(self, net: Cell) -> None:
-        """Put the best weights back."""
-        own = net.parameters_dict()
+    def restore(self, net: Cell, loss: Any = None) -> None:
+        """Put the best weights back, into those that `update` was given."""
+        own = weights_of(net, loss)
         for path, value in self.weights.items():
             own[path].set_data(Tensor(value))
 
