@@ -352,3 +352,9 @@ def test_psn_of_an_order_is_causal_and_its_gradient_is_true():
 def test_psn_names_the_number_of_steps():
     with pytest.raises(ShapeError, match=r"PSN: x is \(4, B, ...\) as steps=4, but its shape is \(5, 2\)"):
         nn.PSN(4)(ops.ones((5, 2)))
+
+
+@pytest.mark.parametrize("given", [lambda x: x, nn.Sigmoid(), surrogate.ATan, "ATan"], ids=["lambda", "Cell", "class", "str"])
+def test_what_is_no_spike_function_is_refused(given):
+    with pytest.raises(ArgumentError, match=r"LIFNode: surrogate_function is a spike function, .*Cell with a bprop"):
+        nn.LIFNode(surrogate_function=given)

@@ -609,3 +609,20 @@ def test_a_loss_that_is_no_number_ends_the_training_and_keeps_the_checkpoint(tmp
     with pytest.raises(TrainingError, match=r"the loss of epoch 1 is nan\. Lower the learning rate.*clip_norm=1\.0"):
         train.fit(net, broken, adam(net), samples(), 3, checkpoint=tmp_path / "run", progress=False)
     assert (tmp_path / "run").read_bytes() == kept
+
+
+def test_a_loss_that_is_no_number_is_refused_and_an_accuracy_of_each_sample_averaged():
+    net = nn.Dense(3, 2)
+    optimiser, data = nn.Adam(net.trainable_params(), 0.01), (np.ones((6, 3), np.float32), np.zeros(6, np.int64))
+    each = train.fit(
+        net,
+        nn.CrossEntropyLoss(),
+        optimiser,
+        data,
+        1,
+        accuracy=lambda o, y: (o.argmax(1) == y).astype("float32"),
+        progress=False,
+    )
+    assert 0.0 <= each.best["accuracy"] <= 1.0
+    with pytest.raises(ShapeError, match=r"The loss is one number, not of shape \(6,\): reduction=\"mean\""):
+        train.fit(net, nn.CrossEntropyLoss(reduction="none"), optimiser, data, 1, progress=False)

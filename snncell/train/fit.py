@@ -72,7 +72,8 @@ def fit(
     """Train a network: jitted steps over all data, epoch after epoch.
 
     Args:
-        net: called with the inputs of a batch; its Cells are in training for the steps, in prediction for `test`, and
+        net: called with the inputs of a batch; it is compiled, so an encoder in it does not see whether its input is in
+            range: look at the data before, or encode them once without it. Its Cells are in training for the steps, in prediction for `test`, and
             afterwards as they were. Each `Stateful` in it is reset before the data are gone through.
         loss: a function (or Cell, in training and in prediction as the net is) of what `net` gives and the target: a
             number.

@@ -190,10 +190,13 @@ def measure(
         if spikes is not None:
             spikes.heard.clear()
         output = net(*inputs)
-        others = {} if accuracy is None else {"accuracy": accuracy(output, target)}
+        others = {} if accuracy is None else {"accuracy": accuracy(output, target).mean()}
         if spikes is not None:
             others["firing_rate"] = spikes.rate()
-        return loss(output, target), others
+        value = loss(output, target)
+        if value.size != 1:
+            raise ShapeError(f'The loss is one number, not of shape {value.shape}: reduction="mean", or its .mean().')
+        return value, others
 
     return measured
 

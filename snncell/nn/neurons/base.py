@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, TypedDict
 
 from snncell import ops, surrogate
+from snncell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.nn.neurons.constants import Membrane, constant_array, one_of, within
 from snncell.nn.neurons.counting import Counting
@@ -197,11 +198,12 @@ def spike_function(given: Any, compare: str, max_spikes: int | None, who: str) -
     """The spike function of a neuron, made to fire at the threshold too, or to count, where that is asked for.
 
     Raises:
-        ArgumentError: if it is no object that can be called, or `max_spikes` no number from 1 on.
+        ArgumentError: if it is no Cell with a reverse of its own, or `max_spikes` no number from 1 on.
     """
-    if isinstance(given, type) or not callable(given):
+    if not isinstance(given, Cell) or getattr(given, "bprop", None) is None:
         raise ArgumentError(
-            f"{who}: surrogate_function is a spike function, an object such as surrogate.ATan(), not {given!r}."
+            f"{who}: surrogate_function is a spike function, an object such as surrogate.ATan() or a Cell with a bprop "
+            f"of your own, not {given!r}."
         )
     if max_spikes is not None and (isinstance(max_spikes, bool) or max_spikes < 1 or max_spikes % 1):
         raise ArgumentError(f"{who}: max_spikes is a whole number from 1 on, or None for any, not {max_spikes!r}.")

@@ -161,6 +161,8 @@ class Membrane(Cell):
 
         Returns:
             a neuron of whatever class fits. `nn/neurons/presets` has the settings, and says what the states are.
+            Where the framework's code has a defect, the neuron has not, and with as_shipped=True it has: snnTorch's
+            Leaky with reset_delay=False and "subtract", which swallows a spike where the rest is above the threshold.
 
         Raises:
             ArgumentError: for an unknown framework, or a parameter that it does not have, listing the known ones.
