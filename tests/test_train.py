@@ -261,7 +261,7 @@ def test_the_weights_of_a_loss_are_put_back_and_resumed_too(tmp_path):
     snncell.set_seed(8)
     parts, found = with_loss(4, checkpoint=tmp_path / "run", resume=True)
     assert bits(*parts) == bits(*whole) and found.history == expected.history
-    with pytest.raises(CheckpointError, match="another loss: Parameter scale was not there|another loss: class was"):
+    with pytest.raises(CheckpointError, match=r"another loss: Parameter scale was not there|another loss: class was"):
         train.load_state(tmp_path / "run", *parts[::2], loss=LOSS)
     (net, loss, _), found = with_loss(40, 3.0, patience=2)
     assert found.stopped_early and found.best is not found.history[-1]

@@ -192,7 +192,8 @@ class WinnerTakeAll(Cell):
         if not self.straight_through:
             return kept
         passed = ops.select(ops.isfinite(x), x, 0)  # inf - inf would be NaN
-        return ops.stop_gradient(kept) + (passed - ops.stop_gradient(passed))
+        out: Tensor = ops.stop_gradient(kept) + (passed - ops.stop_gradient(passed))
+        return out
 
     def _wins(self, x: Tensor, axis: int) -> Tensor:
         """True where an element is among the largest: the largest is taken out, k times."""

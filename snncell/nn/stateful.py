@@ -29,7 +29,8 @@ class Stateful(Cell):
     gradients flow on, keep the states yourself: `MultiStep(cell, return_states=True)`.
 
     The states belong to this Cell alone and are in no checkpoint; `train.fit` resets them before each pass over its
-    data, and `train.evaluate` puts back those that were there. In a jitted function they are written as a Parameter is, in order, at each run; after a change of the batch
+    data, and `train.evaluate` puts back those that were there. In a jitted function they are written as a Parameter is,
+    in order, at each run; after a change of the batch
     size that function is traced anew.
 
     Args:

@@ -33,7 +33,8 @@ def save_state(
 ) -> None:
     """Write a training to a file, so that `load_state` continues it to the bit; it is the old one or the new one.
 
-    It holds the Parameters of the net and of the loss, the step, rate and moments of the optimiser, where the random numbers are, and
+    It holds the Parameters of the net and of the loss, the step, rate and moments of the optimiser, where the random
+    numbers are, and
     how net, loss and optimiser are made, by which another one is told. It does not hold what a `Stateful` keeps.
 
     Args:
