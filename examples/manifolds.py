@@ -4,21 +4,7 @@ import snncell
 from snncell import nn
 from snncell.common.initializer import Normal
 from snncell.data import randman
-
-
-class Batches:
-    """Patterns (T, N, units) and labels a batch at a time, with time first."""
-
-    def __init__(self, patterns, labels, size: int = 50) -> None:
-        self.arrays = patterns.swapaxes(0, 1), labels
-        self.size = size
-
-    def __len__(self) -> int:
-        return len(self.arrays[1]) // self.size
-
-    def __iter__(self):
-        for x, y in snncell.data.batches(*self.arrays, batch_size=self.size, drop_last=True):
-            yield x.swapaxes(0, 1), y
+from snncell.train import Batches
 
 
 def network(units: int, neurons: int, classes: int) -> nn.Cell:
@@ -45,9 +31,9 @@ def main(epochs: int = 25, samples: int = 400, neurons: int = 64, steps: int = 5
         net,
         nn.CrossEntropyLoss(),
         nn.Adam(net.trainable_params(), 5e-3),
-        Batches(patterns[:, :split], labels[:split]),
+        Batches(patterns[:, :split], labels[:split], batch_size=50, time_first=True),
         epochs,
-        test=Batches(patterns[:, split:], labels[split:]),
+        test=Batches(patterns[:, split:], labels[split:], batch_size=50, shuffle=False, time_first=True),
         firing_rate=net[1],
         progress=False,
     )

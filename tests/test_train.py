@@ -144,6 +144,19 @@ def test_data_may_be_batches_of_several_inputs():
 
 
 @pytest.mark.compiled
+def test_batches_may_have_time_first():
+    x, y = np.arange(42.0).reshape(2, 7, 3), np.arange(7)
+    data = train.Batches(x, y, batch_size=3, time_first=True)
+    found = list(data)
+    assert [tuple(a.shape) for a, _ in found] == [(2, 3, 3), (2, 3, 3), (2, 1, 3)] and len(data) == 3
+    for patterns, labels in found:
+        np.testing.assert_array_equal(patterns.asnumpy(), x[:, labels.asnumpy()])
+    assert data.description() != train.Batches(x.swapaxes(0, 1), y, batch_size=3).description()
+    with pytest.raises(ShapeError, match="with time_first inputs are"):
+        train.Batches(y, y, time_first=True)
+
+
+@pytest.mark.compiled
 def test_the_rate_follows_its_schedule_and_is_in_the_log():
     net = Net()
     schedule = nn.WarmUpLR(nn.CosineDecayLR(0.0, 0.1, 9), 3)
@@ -248,7 +261,7 @@ def test_the_weights_of_a_loss_are_put_back_and_resumed_too(tmp_path):
     snncell.set_seed(8)
     parts, found = with_loss(4, checkpoint=tmp_path / "run", resume=True)
     assert bits(*parts) == bits(*whole) and found.history == expected.history
-    with pytest.raises(CheckpointError, match="another loss: Parameter scale was not there|another loss: class was"):
+    with pytest.raises(CheckpointError, match=r"another loss: Parameter scale was not there|another loss: class was"):
         train.load_state(tmp_path / "run", *parts[::2], loss=LOSS)
     (net, loss, _), found = with_loss(40, 3.0, patience=2)
     assert found.stopped_early and found.best is not found.history[-1]

@@ -58,7 +58,8 @@ class EProp(Cell):
         v_threshold: the threshold without adaptation.
         weight_init, recurrent_init: of W, (N, I), and R, (N, N); by default normal, with deviations 1 / sqrt(I) and
             1 / sqrt(N).
-        surrogate_function: the spike function, a Cell, whose constants are not learned. The paper's has psi = 0.3 max(0, 1 - |x|) for v_threshold = 1.
+        surrogate_function: the spike function, a Cell, whose constants are not learned. The paper's has psi = 0.3
+            max(0, 1 - |x|) for v_threshold = 1.
         dtype: of the Parameters.
 
     Inputs:

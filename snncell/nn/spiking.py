@@ -192,14 +192,17 @@ class WinnerTakeAll(Cell):
         if not self.straight_through:
             return kept
         passed = ops.select(ops.isfinite(x), x, 0)  # inf - inf would be NaN
-        return ops.stop_gradient(kept) + (passed - ops.stop_gradient(passed))
+        out: Tensor = ops.stop_gradient(kept) + (passed - ops.stop_gradient(passed))
+        return out
 
     def _wins(self, x: Tensor, axis: int) -> Tensor:
         """True where an element is among the largest: the largest is taken out, k times."""
         wins = ops.zeros_like(x, dtypes.bool_)
         for _ in range(self.k):
             left = ops.select(wins, -math.inf, x)
-            equal = ops.equal(ops.max(left, axis, True), -math.inf)  # all that are left are -inf, as are those taken out
+            equal = ops.equal(
+                ops.max(left, axis, True), -math.inf
+            )  # all that are left are -inf, as are those taken out
             left = ops.select(equal, ops.logical_not(wins).astype(x.dtype), left)
             first = hot(ops.argmax(left, axis), x.shape[axis], axis, "WinnerTakeAll: winner")
             wins = ops.logical_or(wins, first.astype(dtypes.bool_))

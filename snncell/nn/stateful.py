@@ -29,8 +29,8 @@ class Stateful(Cell):
     gradients flow on, keep the states yourself: `MultiStep(cell, return_states=True)`.
 
     The states belong to this Cell alone and are in no checkpoint; `train.fit` resets them before each pass over its
-    data, and `train.evaluate` puts back those that were there. In a jitted function they are written as a Parameter is, in order, at each run; after a change of the batch
-    size that function is traced anew.
+    data, and `train.evaluate` puts back those that were there. In a jitted function they are written as a Parameter is,
+    in order, at each run; after a change of the batch size that function is traced anew.
 
     Args:
         cell: a neuron of one step, `construct(x, *states) -> (output, *states)`, or a `MultiStep` of one.

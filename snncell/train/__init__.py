@@ -11,6 +11,7 @@ save_state, load_state               a training as a file, to be continued to th
 Log                                  CSV or JSON lines
 """
 
+from snncell.train.clipping import clip_by_global_norm as clip_by_global_norm, clip_by_value as clip_by_value
 from snncell.train.evaluation import evaluate as evaluate
 from snncell.train.fit import Result as Result, fit as fit
 from snncell.train.log import Log as Log
@@ -18,8 +19,6 @@ from snncell.train.pieces import (
     Batches as Batches,
     Spikes as Spikes,
     accuracy as accuracy,
-    clip_by_global_norm as clip_by_global_norm,
-    clip_by_value as clip_by_value,
     measure as measure,
     training_step as training_step,
 )

@@ -16,14 +16,13 @@ from snncell.errors import ArgumentError, TrainingError
 from snncell.io.checkpoint import path_to_write
 from snncell.nn.optim import Optimizer
 from snncell.tape.tensor import Tensor
+from snncell.train.clipping import clip_by_global_norm, clip_by_value
 from snncell.train.evaluation import Means, batches_of, means, measured, phases
 from snncell.train.log import Log
 from snncell.train.pieces import (
     Batches,
     Spikes,
     accuracy as share_right,
-    clip_by_global_norm,
-    clip_by_value,
     training_step,
 )
 from snncell.train.state import File, load_state, save_state

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import math
-import operator
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any
@@ -33,6 +30,8 @@ class Batches:
     Args:
         arrays: NumPy arrays or Tensors with the same first axis: inputs, then the target.
         batch_size, shuffle, drop_last: as for `data.batches`.
+        time_first: the inputs are (T, N, ...), as `data.randman` gives them, and their batches (T, B, ...); the target,
+            the last array, is (N, ...) as ever.
 
     Raises:
         ShapeError: if the first axes differ.
@@ -44,8 +43,20 @@ class Batches:
         (3, [(2, 2), (2, 2), (1, 2)])
     """
 
-    def __init__(self, *arrays: Any, batch_size: int = 64, shuffle: bool = True, drop_last: bool = False) -> None:
+    def __init__(
+        self,
+        *arrays: Any,
+        batch_size: int = 64,
+        shuffle: bool = True,
+        drop_last: bool = False,
+        time_first: bool = False,
+    ) -> None:
         self.arrays = [np.asarray(array) for array in arrays]
+        self.time_first = time_first
+        if time_first:
+            if any(array.ndim < 2 for array in self.arrays[:-1]):
+                raise ShapeError("Batches: with time_first inputs are (T, N, ...); one has fewer than two axes.")
+            self.arrays[:-1] = [array.swapaxes(0, 1) for array in self.arrays[:-1]]
         self.batch_size, self.shuffle, self.drop_last = batch_size, shuffle, drop_last
         lengths = [len(array) if array.ndim else 0 for array in self.arrays]
         if len(set(lengths)) != 1:
@@ -63,12 +74,15 @@ class Batches:
         return full + (rest > 0 and not self.drop_last)
 
     def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
-        return batches(*self.arrays, batch_size=self.batch_size, shuffle=self.shuffle, drop_last=self.drop_last)
+        for batch in batches(*self.arrays, batch_size=self.batch_size, shuffle=self.shuffle, drop_last=self.drop_last):
+            yield (*(x.swapaxes(0, 1) for x in batch[:-1]), batch[-1]) if self.time_first else batch
 
     def description(self) -> dict[str, Any]:
         """What tells these data from others: shapes, dtypes, a hash of the elements, and how they are gone through."""
         found = {f"array {n}": constant(a) for n, a in enumerate(self.arrays)}
-        return {**found, "batch_size": self.batch_size, "shuffle": self.shuffle, "drop_last": self.drop_last}
+        return {**found, "batch_size": self.batch_size, "shuffle": self.shuffle, "drop_last": self.drop_last} | (
+            {"time_first": True} if self.time_first else {}
+        )
 
 
 # --- what is measured -------------------------------------------------------------------------------------------------
@@ -202,57 +216,6 @@ def measure(
 
 
 # --- the step ---------------------------------------------------------------------------------------------------------
-
-
-def _positive(limit: Any, who: str, name: str) -> None:
-    if isinstance(limit, bool) or not isinstance(limit, (int, float)) or not 0.0 < limit < math.inf:
-        raise ArgumentError(f"{who}: {name} is a number above 0, not {limit!r}.")
-
-
-def clip_by_global_norm(gradients: Iterable[Tensor], max_norm: float) -> tuple[Tensor, ...]:
-    """All gradients, scaled together so that their common norm is at most `max_norm`.
-
-    g min(1, max_norm / n)  with n = sqrt(sum of the squares of all elements of all gradients)
-
-    n is computed of g / max |g|, in float32 at least, so that no square overflows or vanishes. Of a gradient with an
-    infinity or a NaN, all become NaN.
-
-    Raises:
-        ArgumentError: for a max_norm that is not above 0.
-
-    Source: Pascanu, Mikolov and Bengio, "On the difficulty of training recurrent neural networks", ICML 2013.
-
-    Example:
-        >>> [g.asnumpy().tolist() for g in snncell.train.clip_by_global_norm([Tensor([3.0]), Tensor([4.0])], 2.5)]
-        [[1.5], [2.0]]
-    """
-    _positive(max_norm, "clip_by_global_norm", "max_norm")
-    found = tuple(gradients)
-    wide = [g.astype("float32") if g.dtype.itemsize < 4 else g for g in found]
-    peaks = [ops.stop_gradient(ops.max(ops.abs(g))) for g in wide if g.size]
-    if not peaks:
-        return found
-    peak = functools.reduce(ops.maximum, peaks)
-    peak = ops.select(ops.equal(peak, 0.0), 1.0, peak)
-    units = [g / peak for g in wide]
-    norm = ops.sqrt(functools.reduce(operator.add, (ops.square(unit).sum() for unit in units)))
-    short = ops.less_equal(norm, max_norm / peak)  # not so for a NaN
-    scale = max_norm / ops.select(ops.equal(norm, 0.0), 1.0, norm)
-    return tuple(ops.select(short, g, (unit * scale).astype(g.dtype)) for g, unit in zip(found, units, strict=True))
-
-
-def clip_by_value(gradients: Iterable[Tensor], limit: float) -> tuple[Tensor, ...]:
-    """All gradients, each element limited to [-limit, limit].
-
-    Raises:
-        ArgumentError: for a limit that is not above 0.
-
-    Example:
-        >>> snncell.train.clip_by_value([Tensor([-3.0, 0.25])], 0.5)[0].asnumpy().tolist()
-        [-0.5, 0.25]
-    """
-    _positive(limit, "clip_by_value", "limit")
-    return tuple(ops.clip(g, -float(limit), float(limit)) for g in gradients)
 
 
 def training_step(

@@ -33,8 +33,9 @@ def save_state(
 ) -> None:
     """Write a training to a file, so that `load_state` continues it to the bit; it is the old one or the new one.
 
-    It holds the Parameters of the net and of the loss, the step, rate and moments of the optimiser, where the random numbers are, and
-    how net, loss and optimiser are made, by which another one is told. It does not hold what a `Stateful` keeps.
+    It holds the Parameters of the net and of the loss, the step, rate and moments of the optimiser, where the random
+    numbers are, and how net, loss and optimiser are made, by which another one is told. It does not hold what a
+    `Stateful` keeps.
 
     Args:
         file: the path, a safetensors file.
@@ -117,7 +118,7 @@ def _own(optimiser: Optimizer) -> dict[str, Parameter]:
 
 
 def description(cell: Cell) -> dict[str, Any]:
-    """How a Cell is made: classes, plain settings and constants of it and all below, its Parameters' shapes and dtypes."""
+    """How a Cell is made: classes, settings and constants of it and all below, its Parameters' shapes and dtypes."""
     found: dict[str, Any] = {}
     for path, inner in cell.cells_and_names():
         found[path] = {"class": type(inner).__name__} | {

@@ -1,0 +1,64 @@
+"""Limits of gradients."""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Iterable
+from typing import Any
+
+from snncell import ops
+from snncell.errors import ArgumentError
+from snncell.tape.tensor import Tensor
+
+
+def _positive(limit: Any, who: str, name: str) -> None:
+    if isinstance(limit, bool) or not isinstance(limit, (int, float)) or not 0.0 < limit < math.inf:
+        raise ArgumentError(f"{who}: {name} is a number above 0, not {limit!r}.")
+
+
+def clip_by_global_norm(gradients: Iterable[Tensor], max_norm: float) -> tuple[Tensor, ...]:
+    """All gradients, scaled together so that their common norm is at most `max_norm`.
+
+    g min(1, max_norm / n)  with n = sqrt(sum of the squares of all elements of all gradients)
+
+    n is computed of g / max |g|, in float32 at least, so that no square overflows or vanishes. Of a gradient with an
+    infinity or a NaN, all become NaN.
+
+    Raises:
+        ArgumentError: for a max_norm that is not above 0.
+
+    Source: Pascanu, Mikolov and Bengio, "On the difficulty of training recurrent neural networks", ICML 2013.
+
+    Example:
+        >>> [g.asnumpy().tolist() for g in snncell.train.clip_by_global_norm([Tensor([3.0]), Tensor([4.0])], 2.5)]
+        [[1.5], [2.0]]
+    """
+    _positive(max_norm, "clip_by_global_norm", "max_norm")
+    found = tuple(gradients)
+    wide = [g.astype("float32") if g.dtype.itemsize < 4 else g for g in found]
+    peaks = [ops.stop_gradient(ops.max(ops.abs(g))) for g in wide if g.size]
+    if not peaks:
+        return found
+    peak = functools.reduce(ops.maximum, peaks)
+    peak = ops.select(ops.equal(peak, 0.0), 1.0, peak)
+    units = [g / peak for g in wide]
+    norm = ops.sqrt(functools.reduce(operator.add, (ops.square(unit).sum() for unit in units)))
+    short = ops.less_equal(norm, max_norm / peak)  # not so for a NaN
+    scale = max_norm / ops.select(ops.equal(norm, 0.0), 1.0, norm)
+    return tuple(ops.select(short, g, (unit * scale).astype(g.dtype)) for g, unit in zip(found, units, strict=True))
+
+
+def clip_by_value(gradients: Iterable[Tensor], limit: float) -> tuple[Tensor, ...]:
+    """All gradients, each element limited to [-limit, limit].
+
+    Raises:
+        ArgumentError: for a limit that is not above 0.
+
+    Example:
+        >>> snncell.train.clip_by_value([Tensor([-3.0, 0.25])], 0.5)[0].asnumpy().tolist()
+        [-0.5, 0.25]
+    """
+    _positive(limit, "clip_by_value", "limit")
+    return tuple(ops.clip(g, -float(limit), float(limit)) for g in gradients)
