@@ -56,7 +56,7 @@ def nn_parameters(entry):
     return iter(entry.make(entry.resets[0]).get_parameters())
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float64"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @ONE
 def test_its_default_spikes_have_the_dtype_of_its_input(name, dtype):
     entry = NEURONS[name]
@@ -64,7 +64,7 @@ def test_its_default_spikes_have_the_dtype_of_its_input(name, dtype):
     steps = stepped(node)(x, *first(node.init_state(x[0])))[0]
     together = nn.MultiStep(node)(x)
     assert steps.dtype == together.dtype == x.dtype
-    np.testing.assert_allclose(together.asnumpy(), steps.asnumpy(), rtol=2e-3 if dtype == "float16" else 1e-12)
+    np.testing.assert_allclose(together.asnumpy(), steps.asnumpy(), rtol=2e-3 if dtype == "float16" else 2e-2)
 
 
 def test_constants_of_float32_leave_half_precision_as_it_is():
@@ -77,13 +77,6 @@ def test_constants_of_float32_leave_half_precision_as_it_is():
 
 def first(states):
     return states if isinstance(states, tuple) else (states,)
-
-
-@pytest.mark.parametrize("kind", [nn.LIFNode, nn.IFNode])
-def test_a_recurrent_layer_of_default_neurons_has_true_gradients_in_float64(kind):
-    layer = nn.MultiStep(nn.Recurrent(kind(), nn.Dense(3, 3, dtype="float64")))
-    with surrogate.smooth():
-        testing.check_grads(layer, Tensor(np.random.default_rng(0).uniform(0.0, 1.5, (3, 2, 3))))
 
 
 # --- gradients --------------------------------------------------------------------------------------------------------

@@ -72,8 +72,9 @@ def fit(
 
     Args:
         net: called with the inputs of a batch; it is compiled, so an encoder in it does not see whether its input is in
-            range: look at the data before, or encode them once without it. Its Cells are in training for the steps, in prediction for `test`, and
-            afterwards as they were. Each `Stateful` in it is reset before the data are gone through.
+            range: look at the data before, or encode them once without it. Its Cells are in training for the steps, in
+            prediction for `test`, and afterwards as they were. Each `Stateful` in it is reset before the data are gone
+            through.
         loss: a function (or Cell, in training and in prediction as the net is) of what `net` gives and the target: a
             number.
         optimiser: made from the Parameters to train; its learning rate may be a schedule, which counts steps.

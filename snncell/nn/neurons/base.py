@@ -7,6 +7,7 @@ from typing import Any, TypedDict
 
 from snncell import ops, surrogate
 from snncell.cell import Cell
+from snncell.dtype import only_stored
 from snncell.errors import ArgumentError
 from snncell.nn.neurons.constants import Membrane, constant_array, one_of, within
 from snncell.nn.neurons.counting import Counting
@@ -143,8 +144,9 @@ class Neuron(Membrane):
         return self.fire_at(above)
 
     def fire_at(self, above: Any) -> Any:
-        """The spike function's answer in the dtype of its input: relusigmoid's is float32, as MindSpore's."""
-        return self.surrogate_function(above).astype(above.dtype)
+        """The spike function's answer; float16 and bfloat16 stay what they are, though relusigmoid gives float32."""
+        spikes = self.surrogate_function(above)
+        return spikes.astype(above.dtype) if only_stored(above.dtype.dtype) else spikes
 
     def after_reset(self, h: Any, spike: Any, drop: Any = None) -> Any:
         """The potential after the reset, from the one before it and the spikes; `drop` in place of v_threshold."""
@@ -202,8 +204,8 @@ def spike_function(given: Any, compare: str, max_spikes: int | None, who: str) -
     """
     if not isinstance(given, Cell) or getattr(given, "bprop", None) is None:
         raise ArgumentError(
-            f"{who}: surrogate_function is a spike function, an object such as surrogate.ATan() or a Cell with a bprop "
-            f"of your own, not {given!r}."
+            f"{who}: surrogate_function is a spike function, a Cell with a bprop, an object such as surrogate.ATan(), "
+            f"not {given!r}."
         )
     if max_spikes is not None and (isinstance(max_spikes, bool) or max_spikes < 1 or max_spikes % 1):
         raise ArgumentError(f"{who}: max_spikes is a whole number from 1 on, or None for any, not {max_spikes!r}.")
