@@ -529,3 +529,44 @@ def test_each_preset_is_one_kernel(neuron, framework):
     node = getattr(nn, neuron).like(framework, **settings)
     text = snncell.explain(nn.MultiStep(node), ops.ones((4, 2, 3)))
     assert "1 loop over time, 0 calls" in text and text.count("one kernel") == 1
+
+
+NORSES = {
+    "LIF": (nn.LIFNode, "norse", {}, "LIF", 12.0),
+    "LIF, all set": (
+        nn.LIFNode,
+        "norse",
+        {"tau_syn_inv": 300.0, "tau_mem_inv": 60.0, "v_leak": 0.1, "v_th": 0.7, "v_reset": -0.2},
+        "LIF",
+        12.0,
+    ),
+    "LIFBox": (nn.LIFNode, "norse.LIFBox", {"tau_mem_inv": 400.0}, "LIFBox", 3.0),
+    "LIFBox, all set": (
+        nn.LIFNode,
+        "norse.LIFBox",
+        {"tau_mem_inv": 300.0, "v_leak": 0.1, "v_th": 0.7, "v_reset": -0.2},
+        "LIFBox",
+        3.0,
+    ),
+    "IAF": (nn.IFNode, "norse", {"v_th": 0.8, "v_reset": -0.1}, "IAF", 0.6),
+}
+
+
+@pytest.mark.peer
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("case", NORSES)
+def test_norse_s_own_spikes_states_and_gradients(case, torch):
+    reason = "Norse is not installed: there is nothing to compare with"
+    there = pytest.importorskip("norse.torch", reason=reason)
+    kind, framework, settings, name, scale = NORSES[case]
+    given = {key: torch.tensor(value, dtype=torch.float64) for key, value in settings.items()}
+    module = pytest.importorskip(f"norse.torch.functional.{name.lower().replace('lifbox', 'lif_box')}", reason=reason)
+    cell = getattr(there, f"{name}Cell")(getattr(module, f"{name}Parameters")(**given))
+    state = [None]
+
+    def theirs(x):
+        out, state[0] = cell(x, state[0])
+        return out
+
+    y = compare(kind.like(framework, **settings), theirs, torch, scale, lambda: [x for x in state[0]][:2])
+    assert 0.02 < (y > 0).mean() < 0.98
