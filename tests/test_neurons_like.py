@@ -568,5 +568,5 @@ def test_norse_s_own_spikes_states_and_gradients(case, torch):
         out, state[0] = cell(x, state[0])
         return out
 
-    y = compare(kind.like(framework, **settings), theirs, torch, scale, lambda: [x for x in state[0]][:2])
+    y = compare(kind.like(framework, **settings), theirs, torch, scale, lambda: list(state[0])[:2])
     assert 0.02 < (y > 0).mean() < 0.98

@@ -11,6 +11,7 @@ from snncell import ops
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.neurons.constants import Membrane, check_tau, from_rest, one_of
+from snncell.nn.spike_time import FirstSpikeTime
 from snncell.tape.tensor import Tensor, beside
 
 DECODERS = ("last", "max", "mean", "sum", "exp", "first")
@@ -108,7 +109,7 @@ class Readout(Cell):
         if tau is not None and not 0 < tau < math.inf:
             raise ArgumentError(f"Readout: tau is a positive number of steps, not {tau!r}.")
         self.tau = tau
-        self.first = FirstSpike()
+        self.first = FirstSpikeTime()
 
     def construct(self, x: Tensor) -> Any:
         if x.ndim == 0 or x.shape[0] == 0:
@@ -123,21 +124,6 @@ class Readout(Cell):
 
     def extend_repr(self) -> str:
         return f"{self.how!r}" + ("" if self.tau is None else f", tau={self.tau}")
-
-
-class FirstSpike(Cell):
-    """The step of the first spike along axis 0, or the last step; its derivative is -1 at that step, 0 elsewhere.
-
-    Source: snnTorch's temporal losses. A neuron that never fires gets its gradient at the last step.
-    """
-
-    def construct(self, x: Tensor) -> Tensor:
-        steps = len(x)
-        return ops.min(ops.where(x > 0, over_time(np.arange(steps), x), steps - 1.0), 0)
-
-    def bprop(self, x: Tensor, out: Tensor, dout: Tensor) -> tuple[Tensor]:
-        here = ops.equal(over_time(np.arange(len(x)), x), out)
-        return (-dout * here.astype(dout.dtype),)
 
 
 def over_time(values: Any, x: Tensor) -> Tensor:
