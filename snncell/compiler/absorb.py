@@ -149,7 +149,7 @@ def _with_sums(step: Step, users: dict[Value, list[Step | None]], replaced: dict
             if user is None or not _adds_up(user) or id(user) in replaced:
                 continue
             axes = tuple(axis - 1 for axis in user.attrs["axis"] if axis)
-            if axes and value.dtype != dtypes.computed(value.dtype):
+            if axes and dtypes.only_stored(value.dtype):
                 continue  # the loop would give totals that are rounded, or infinite, before they are added up
             total = Value(value.trace, value.shape[1:], value.dtype) if axes else user.outputs[0]
             body.sums.append(y)

@@ -36,7 +36,7 @@ class Group:
     def rounded(self) -> set[Value]:
         """What is stored with fewer bits than it is computed with, and used in the loop too: as it is stored."""
         used = {x for step in self.steps for x in step.inputs if isinstance(x, Value)}
-        return {value for value in self.writes if value in used and value.dtype != dtypes.computed(value.dtype)}
+        return {value for value in self.writes if value in used and dtypes.only_stored(value.dtype)}
 
     def settle(self, used_later: set[Value]) -> None:
         """Fix what comes in from outside and what goes out."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from snncell import dtype as dtypes
 from snncell.compiler.emit import Operand, as_scalar, emit, kind_of
 from snncell.compiler.fuse import Group
 from snncell.compiler.threads import chunks_of, emit_threads
@@ -42,7 +43,7 @@ class Launch:
         self.scalars = [as_scalar(number, dtype) for number, dtype in kernel.scalars]
         self.outputs = [(slots[o.value], o.shape, kind_of(o.value).dtype, _reshaped(o)) for o in kernel.outputs]
         # What is only stored as it is, float16, is filled as what it is computed as.
-        self.narrowed = {slots[o.value]: o.value for o in kernel.outputs if o.value.dtype != kind_of(o.value).dtype}
+        self.narrowed = {slots[o.value]: o.value for o in kernel.outputs if dtypes.only_stored(o.value.dtype)}
         self.drops = drops
 
     def targets(self) -> dict[Value, int]:
@@ -91,8 +92,8 @@ class DeviceLaunch:
         self.drops = drops
         self.sums = kernel.sums
         # Sums that stay what they are computed as, until they are complete.
-        kinds = {n: kind_of(kernel.outputs[n].value).dtype for n in kernel.sums}
-        self.wide = {n: kind for n, kind in kinds.items() if kind != kernel.outputs[n].value.dtype}
+        values = {n: kernel.outputs[n].value for n in kernel.sums}
+        self.wide = {n: kind_of(value).dtype for n, value in values.items() if dtypes.only_stored(value.dtype)}
         self.count = kernel.results
         self.rounds = chunks_of(kernel.results, kernel.terms) if kernel.sums else [1]
         if len(self.rounds) > 1:

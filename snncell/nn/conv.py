@@ -7,11 +7,10 @@ from typing import Any
 
 from snncell import dtype as dtypes, ops
 from snncell.cell import Cell
-from snncell.common.initializer import HeUniform, Uniform, initializer
+from snncell.common.initializer import Uniform
 from snncell.errors import ArgumentError, ShapeError
-from snncell.nn.layer import positive
+from snncell.nn.layer import EVEN, positive, weights
 from snncell.ops.conv import padding_of, tuple_of
-from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 
 
@@ -50,11 +49,9 @@ class _Conv(Cell):
         padding_of(self.kernel_size, self.kernel_size, steps, spread, pad_mode, padding, who)  # refuses what is wrong
         self.has_bias = has_bias
         shape = self.weight_shape()
-        weight_init = HeUniform(math.sqrt(5)) if weight_init is None else weight_init
-        self.weight = Parameter(initializer(weight_init, shape, dtype))
+        self.weight = weights(weight_init, EVEN, shape, dtype)
         if has_bias:
-            bias_init = Uniform(1 / math.sqrt(math.prod(shape[1:]))) if bias_init is None else bias_init
-            self.bias = Parameter(initializer(bias_init, (out_channels,), dtype))
+            self.bias = weights(bias_init, Uniform(1 / math.sqrt(math.prod(shape[1:]))), (out_channels,), dtype)
 
     def weight_shape(self) -> tuple[int, ...]:
         """Output channels, input channels of a group, and the window."""

@@ -8,19 +8,17 @@ from typing import Any
 from snncell import dtype as dtypes, ops
 from snncell.cell import Cell
 from snncell.common.initializer import Normal
-from snncell.nn.layer import Dense, positive
+from snncell.nn.layer import Dense, positive, positive_number, weights
 from snncell.nn.online import (
-    above_zero,
     as_float,
     by_rows,
     fires,
     fitting,
     spike_function,
     through_spikes,
-    weights,
 )
 from snncell.nn.optim import number_in
-from snncell.tape.tensor import Tensor, beside
+from snncell.tape.tensor import Tensor
 
 
 def _normal(inputs: int) -> Normal:
@@ -102,7 +100,7 @@ class EProp(Cell):
         self.decay = number_in(decay, 0.0, 1.0, "EProp", "decay")
         self.adaptation = number_in(adaptation, 0.0, math.inf, "EProp", "adaptation")
         self.adaptation_decay = number_in(adaptation_decay, 0.0, 1.0, "EProp", "adaptation_decay")
-        self.v_threshold = above_zero(v_threshold, "EProp", "v_threshold")
+        self.v_threshold = positive_number(v_threshold, "EProp", "v_threshold")
         self.surrogate_function = spike_function(surrogate_function, self)
         self.weight = weights(weight_init, _normal(in_channels), (out_channels, in_channels), dtype)
         self.recurrent = weights(recurrent_init, _normal(out_channels), (out_channels, out_channels), dtype)
@@ -136,9 +134,8 @@ class EProp(Cell):
         psi = through_spikes(self.surrogate_function, distance, ops.ones_like(distance))
         before = ops.concat([ops.zeros_like(out[:1]), out[:-1]])
         arriving = ops.concat([as_float(x, out.dtype), before], -1)  # (T, B, I + N)
-        with beside(dout):
-            gradient = self.summed_eligibilities(arriving, psi, dout)
-            of_recurrent = self.others(gradient[:, self.in_channels :])
+        gradient = self.summed_eligibilities(arriving, psi, dout)
+        of_recurrent = self.others(gradient[:, self.in_channels :])
         dx = ops.matmul(psi * dout, self.weight) if x.dtype.is_float else None
         return (dx,), {self.weight: gradient[:, : self.in_channels], self.recurrent: of_recurrent}
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from snncell import dtype as dtypes, ops
 from snncell.cell import Cell
-from snncell.common.initializer import HeUniform, Uniform, initializer
+from snncell.common.initializer import HeUniform, Initializer, Uniform, initializer
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.activation import activation_of
 from snncell.ops.indexing import lookup
@@ -24,6 +24,25 @@ def positive(value: Any, who: str, name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ArgumentError(f"{who}: {name} is an integer of at least 1, not {value!r}.")
     return value
+
+
+def positive_number(value: Any, who: str, name: str) -> float:
+    """A number above 0.
+
+    Raises:
+        ArgumentError: for anything else, infinity and NaN among it.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 < value < math.inf:
+        raise ArgumentError(f"{who}: {name} is a number above 0, not {value!r}.")
+    return float(value)
+
+
+EVEN = HeUniform(math.sqrt(5))  # within 1 / sqrt of a weight's inputs
+
+
+def weights(init: Any, default: Initializer, shape: tuple[int, ...], dtype: Any) -> Parameter:
+    """A Parameter, begun by `default` if `init` is None."""
+    return Parameter(initializer(default if init is None else init, shape, dtype))
 
 
 class Dense(Cell):
@@ -60,11 +79,9 @@ class Dense(Cell):
         self.in_channels = positive(in_channels, type(self).__name__, "in_channels")
         self.out_channels = positive(out_channels, type(self).__name__, "out_channels")
         self.has_bias = has_bias
-        weight_init = HeUniform(math.sqrt(5)) if weight_init is None else weight_init
-        self.weight = Parameter(initializer(weight_init, (out_channels, in_channels), dtype))
+        self.weight = weights(weight_init, EVEN, (out_channels, in_channels), dtype)
         if has_bias:
-            bias_init = Uniform(1 / math.sqrt(in_channels)) if bias_init is None else bias_init
-            self.bias = Parameter(initializer(bias_init, (out_channels,), dtype))
+            self.bias = weights(bias_init, Uniform(1 / math.sqrt(in_channels)), (out_channels,), dtype)
         self.activation = activation_of(activation, "Dense")
 
     def construct(self, x: Tensor) -> Tensor:

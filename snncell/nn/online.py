@@ -11,50 +11,31 @@ from typing import Any
 
 from snncell import dtype as dtypes, ops
 from snncell.cell import Cell
-from snncell.common.initializer import HeUniform, Initializer, Uniform, initializer
+from snncell.common.initializer import Uniform
 from snncell.errors import ArgumentError, ShapeError
-from snncell.nn.layer import positive
+from snncell.nn.layer import EVEN, positive, positive_number, weights
 from snncell.nn.optim import number_in
 from snncell.surrogate import ATan
-from snncell.tape.parameter import Parameter
+from snncell.surrogate.base import firing
 from snncell.tape.tensor import Tensor
-
-EVEN = HeUniform(math.sqrt(5))  # within 1 / sqrt of the last axis, as in Dense
-
-
-def weights(init: Any, default: Initializer, shape: tuple[int, ...], dtype: Any) -> Parameter:
-    """A Parameter, begun by `default` if `init` is None."""
-    return Parameter(initializer(default if init is None else init, shape, dtype))
 
 
 def spike_function(value: Any, layer: Cell) -> Any:
     """The spike function of a layer; ATan if it is None.
 
     Raises:
-        ArgumentError: for a class, what cannot be called, or what has something to learn, unless the layer is without
-            its reverse.
+        ArgumentError: for what is no spike function, or has something to learn, unless the layer is without its
+            reverse.
     """
     who = type(layer).__name__
-    if isinstance(value, type) or not (value is None or callable(value)):
-        raise ArgumentError(
-            f"{who}: surrogate_function is a spike function, an object such as surrogate.ATan(), not {value!r}."
-        )
-    learned = value.trainable_params() if isinstance(value, Cell) else []
+    chosen = ATan() if value is None else firing(value, who)
+    learned = chosen.trainable_params()
     if learned and getattr(layer, "bprop", None) is not None:
         raise ArgumentError(
             f"{who}: surrogate_function has something to learn, {learned[0].name!r}, which the reverse of {who} gives "
             f"no gradient. Give a number in its place, or set its requires_grad to False."
         )
-    return ATan() if value is None else value
-
-
-def above_zero(value: Any, who: str, name: str) -> float:
-    """A positive number.
-
-    Raises:
-        ArgumentError: for anything else, NaN among it.
-    """
-    return number_in(value, math.ulp(0.0), math.inf, who, name)
+    return chosen
 
 
 def fires(surrogate: Any, distance: Tensor) -> Tensor:
@@ -157,7 +138,7 @@ class OTTTDense(Cell):
         self.in_channels = positive(in_channels, "OTTTDense", "in_channels")
         self.out_channels = positive(out_channels, "OTTTDense", "out_channels")
         self.decay = number_in(decay, 0.0, 1.0, "OTTTDense", "decay")
-        self.v_threshold = above_zero(v_threshold, "OTTTDense", "v_threshold")
+        self.v_threshold = positive_number(v_threshold, "OTTTDense", "v_threshold")
         self.has_bias = has_bias
         self.surrogate_function = spike_function(surrogate_function, self)
         self.weight = weights(weight_init, EVEN, (out_channels, in_channels), dtype)

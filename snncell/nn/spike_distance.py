@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-import math
-
 from snncell import ops
-from snncell.cell import Cell
-from snncell.errors import ArgumentError, ShapeError
+from snncell.errors import ShapeError
+from snncell.nn.layer import positive_number
 from snncell.nn.loss import _Loss
+from snncell.nn.spiking import SynapseFilter
 from snncell.nn.time import MultiStep
 from snncell.ops.base import as_tensor
 from snncell.tape.tensor import Tensor
-
-
-class _ExponentialTrace(Cell):
-    """y[t] = decay y[t-1] + x[t]."""
-
-    def __init__(self, decay: float) -> None:
-        super().__init__()
-        self.decay = decay
-
-    def construct(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        y = y * self.decay + x
-        return y, y
 
 
 class VanRossumLoss(_Loss):
@@ -55,10 +42,8 @@ class VanRossumLoss(_Loss):
 
     def __init__(self, tau: float = 10.0, reduction: str = "mean") -> None:
         super().__init__(reduction)
-        if isinstance(tau, bool) or not isinstance(tau, (int, float)) or not 0.0 < tau < math.inf:
-            raise ArgumentError(f"VanRossumLoss: tau is a positive number of steps, not {tau!r}.")
-        self.tau = float(tau)
-        self.blur = MultiStep(_ExponentialTrace(math.exp(-1.0 / self.tau)))
+        self.tau = positive_number(tau, "VanRossumLoss", "tau")
+        self.blur = MultiStep(SynapseFilter(self.tau))
 
     def construct(self, outputs: Tensor, targets: Tensor) -> Tensor:
         other = as_tensor(targets, "VanRossumLoss").astype(outputs.dtype)

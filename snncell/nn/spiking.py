@@ -200,9 +200,8 @@ class WinnerTakeAll(Cell):
         wins = ops.zeros_like(x, dtypes.bool_)
         for _ in range(self.k):
             left = ops.select(wins, -math.inf, x)
-            equal = ops.equal(
-                ops.max(left, axis, True), -math.inf
-            )  # all that are left are -inf, as are those taken out
+            # Where all that are left are -inf, as are those taken out.
+            equal = ops.equal(ops.max(left, axis, True), -math.inf)
             left = ops.select(equal, ops.logical_not(wins).astype(x.dtype), left)
             first = hot(ops.argmax(left, axis), x.shape[axis], axis, "WinnerTakeAll: winner")
             wins = ops.logical_or(wins, first.astype(dtypes.bool_))

@@ -8,23 +8,12 @@ from snncell import dtype as dtypes, ops
 from snncell.cell import Cell
 from snncell.common.initializer import initializer
 from snncell.errors import ArgumentError, ShapeError
-from snncell.nn.layer import Dropout, positive
+from snncell.nn.layer import Dropout, positive, positive_number
 from snncell.nn.norm import BatchStatistics
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 
 OVER_TIME = (3, 4, 5, 6)  # (T, B, C), and up to three more axes
-
-
-def positive_number(value: Any, who: str, name: str) -> float:
-    """A number above 0.
-
-    Raises:
-        ArgumentError: for anything else.
-    """
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 < value < float("inf"):
-        raise ArgumentError(f"{who}: {name} is a number above 0, not {value!r}.")
-    return float(value)
 
 
 # --- normalisation ----------------------------------------------------------------------------------------------------

@@ -111,6 +111,20 @@ class Surrogate(Cell):
         return ", ".join(f"{name}={getattr(self, name)}" for name in self.constants)
 
 
+def firing(given: Any, who: str) -> Any:
+    """A spike function as it is.
+
+    Raises:
+        ArgumentError: if it is no Cell with a reverse of its own.
+    """
+    if not isinstance(given, Cell) or getattr(given, "bprop", None) is None:
+        raise ArgumentError(
+            f"{who}: surrogate_function is a spike function, a Cell with a bprop, an object such as surrogate.ATan(), "
+            f"not {given!r}."
+        )
+    return given
+
+
 def _checked(value: Any, kind: type, name: str, above: float, wanted: str) -> Any:
     """A constant as it is, if it is one; a NumPy scalar as a Python number."""
     parameter = inspect.signature(kind).parameters.get(name)

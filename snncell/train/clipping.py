@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import functools
-import math
 import operator
 from collections.abc import Iterable
-from typing import Any
 
 from snncell import ops
-from snncell.errors import ArgumentError
+from snncell.nn.layer import positive_number
 from snncell.tape.tensor import Tensor
-
-
-def _positive(limit: Any, who: str, name: str) -> None:
-    if isinstance(limit, bool) or not isinstance(limit, (int, float)) or not 0.0 < limit < math.inf:
-        raise ArgumentError(f"{who}: {name} is a number above 0, not {limit!r}.")
 
 
 def clip_by_global_norm(gradients: Iterable[Tensor], max_norm: float) -> tuple[Tensor, ...]:
@@ -35,7 +28,7 @@ def clip_by_global_norm(gradients: Iterable[Tensor], max_norm: float) -> tuple[T
         >>> [g.asnumpy().tolist() for g in snncell.train.clip_by_global_norm([Tensor([3.0]), Tensor([4.0])], 2.5)]
         [[1.5], [2.0]]
     """
-    _positive(max_norm, "clip_by_global_norm", "max_norm")
+    positive_number(max_norm, "clip_by_global_norm", "max_norm")
     found = tuple(gradients)
     wide = [g.astype("float32") if g.dtype.itemsize < 4 else g for g in found]
     peaks = [ops.stop_gradient(ops.max(ops.abs(g))) for g in wide if g.size]
@@ -60,5 +53,5 @@ def clip_by_value(gradients: Iterable[Tensor], limit: float) -> tuple[Tensor, ..
         >>> snncell.train.clip_by_value([Tensor([-3.0, 0.25])], 0.5)[0].asnumpy().tolist()
         [-0.5, 0.25]
     """
-    _positive(limit, "clip_by_value", "limit")
+    positive_number(limit, "clip_by_value", "limit")
     return tuple(ops.clip(g, -float(limit), float(limit)) for g in gradients)

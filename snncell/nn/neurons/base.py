@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any, TypedDict
 
 from snncell import ops, surrogate
-from snncell.cell import Cell
 from snncell.dtype import only_stored
 from snncell.errors import ArgumentError
 from snncell.nn.neurons.constants import Membrane, constant_array, one_of, within
 from snncell.nn.neurons.counting import Counting
 from snncell.surrogate import relusigmoid
+from snncell.surrogate.base import firing
 from snncell.tape.state import STATE
 from snncell.tape.tensor import Tensor
 
@@ -202,11 +202,7 @@ def spike_function(given: Any, compare: str, max_spikes: int | None, who: str) -
     Raises:
         ArgumentError: if it is no Cell with a reverse of its own, or `max_spikes` no number from 1 on.
     """
-    if not isinstance(given, Cell) or getattr(given, "bprop", None) is None:
-        raise ArgumentError(
-            f"{who}: surrogate_function is a spike function, a Cell with a bprop, an object such as surrogate.ATan(), "
-            f"not {given!r}."
-        )
+    firing(given, who)
     if max_spikes is not None and (isinstance(max_spikes, bool) or max_spikes < 1 or max_spikes % 1):
         raise ArgumentError(f"{who}: max_spikes is a whole number from 1 on, or None for any, not {max_spikes!r}.")
     if max_spikes != 1:
