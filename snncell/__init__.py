@@ -6,7 +6,8 @@ ops                                  the differentiable operations
 surrogate                            spike functions, and `surrogate.smooth()`
 grad, value_and_grad, ops.vjp        gradients
 jit, explain                         compilation; empty_pool gives back memory
-testing                              check_grads, check_bprop
+testing                              check_grads, check_bprop, check_through_time
+monitor                              records what the neurons do: spikes, potentials, gradients, operations
 encode                               values to spikes over time (rate, latency, delta, phase, population, ...), and back
 data, plot, io                       the digits, random manifolds, batches; pictures; checkpoints
 train                                fit, evaluate, and the pieces that they are made of
@@ -49,10 +50,12 @@ from snncell.tape.tensor import Tensor as Tensor
 
 __version__ = "0.1.0"
 
-_LAZY = ("data", "encode", "io", "plot", "testing", "train")  # imported when they are first used
+_LAZY = ("data", "encode", "io", "monitoring", "plot", "testing", "train")  # imported when they are first used
 
 
 def __getattr__(name: str) -> _Any:
     if name in _LAZY:
         return _importlib.import_module(f"snncell.{name}")
+    if name == "monitor":
+        return _importlib.import_module("snncell.monitoring").monitor
     raise AttributeError(f"module 'snncell' has no attribute {name!r}")

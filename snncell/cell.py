@@ -233,6 +233,12 @@ class Cell:
         if IN_USE and STATE.space is None and any(isinstance(x, Tensor) and x.device == "gpu" for x in args):
             with settings(space=DEVICE):  # what this Cell makes, as the states of a neuron, is where its inputs are
                 return self._run(*args, **kwargs)
+        if STATE.watch is not None:
+            return STATE.watch.around(self, self._answer, args, kwargs)
+        return self._answer(args, kwargs)
+
+    def _answer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the hooks, and between them what the Cell is in this moment: its primitive, or its construct."""
         for hook in self._pre_hooks.values():
             changed = hook(self, args)
             if changed is not None:

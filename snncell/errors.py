@@ -73,3 +73,10 @@ class CacheError(SnncellError, PermissionError):
 
 class GradientCheckError(SnncellError, AssertionError):
     """A gradient that disagrees with finite differences or with the tape."""
+
+
+class RecordError(ArgumentError, KeyError):
+    """A monitor has not recorded what is asked of it."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])  # KeyError's would be its repr

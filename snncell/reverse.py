@@ -18,7 +18,7 @@ from snncell.tape import structure
 from snncell.tape.custom import custom
 from snncell.tape.parameter import Parameter
 from snncell.tape.primitive import rebuilt
-from snncell.tape.state import STATE, recording_on
+from snncell.tape.state import STATE, recording_on, settings
 from snncell.tape.tape import Entry, conform, zeros_of
 from snncell.tape.tensor import Tensor, beside
 from snncell.testing import compare_reverse
@@ -86,7 +86,8 @@ class _Reverse:
             )
         filled = [zeros_of(s, douts) if d is None else d for d, s in zip(douts, entry.specs, strict=True)]
         dout, _ = structure.unflatten(tree_of_out, filled)
-        with beside(*filled):  # what a bprop makes is where the gradient is
+        # What a bprop makes is where the gradient is; the Cells that it calls are no part of the forward.
+        with beside(*filled), settings(watch=None):
             returned = self._call(inputs, out, dout, saved)
         grads, of_parameters = self._split(returned)
         leaves = self._gradients_of_inputs(inputs, grads)

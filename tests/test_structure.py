@@ -44,6 +44,7 @@ FLOORS: list[set[str]] = [
     {"cell"},
     {"surrogate"},
     {"nn"},
+    {"monitoring"},
     {"io", "data", "encode", "plot"},
     {"train"},  # writes checkpoints, draws batches
     {""},  # the face

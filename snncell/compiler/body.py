@@ -17,6 +17,7 @@ from snncell.tape.state import STATE, recording_on, tracing_to
 from snncell.tape.tape import Entry, Tape, deposit, sweep, watched, zeros_of
 from snncell.tape.tensor import Tensor, wrap
 from snncell.tape.tracing import BodyTrace, Step
+from snncell.tape.watching import Brought, noting
 
 StepFunction = Callable[[list[Tensor], list[Tensor]], tuple[list[Tensor], list[Tensor]]]
 
@@ -129,18 +130,21 @@ class Body:
                 if out._entry is not None:
                     deposit(cotangents, out._entry, out._index, seed)
             inputs = [*self.carry, *self.xs, *self.consts]
-            sweep(tape.live(), cotangents, {x._entry for x in inputs if x._entry is not None}, False)
+            with noting() as notes:
+                sweep(tape.live(), cotangents, {x._entry for x in inputs if x._entry is not None}, False)
             grads = [_arrived(x, cotangents, inputs[:n]) for n, x in enumerate(inputs)]
             first, last = len(self.carry), len(self.carry) + len(self.xs)
             body = Body(trace, [seeds[n] for n in flowing], [], not self.backwards)
             body.after = [_or_zeros(grads[n], inputs[n]) for n in flowing]
             body.ys = [grad for grad in grads[first:last] if grad is not None]
+            noted = Brought(notes, body.ys)
+            body.ys += noted.further
             body.sums = [grad for grad in grads[last:] if grad is not None]
             body.consts = list(self.consts)
             for n in arriving:
                 (body.xs if n < len(self.after) + len(self.ys) else body.consts).append(seeds[n])
             body._take_captures(len(self.trace.captures))
-        return self._given(Reverse(body, flowing, arriving, [grad is not None for grad in grads]))
+        return self._given(Reverse(body, flowing, arriving, [grad is not None for grad in grads], noted))
 
     def _is_as_tried(self, present: Sequence[bool]) -> bool:
         """Whether a reverse is the one that was traced to find out what to keep."""
@@ -154,7 +158,7 @@ class Body:
         arriving = body.xs[len(body.xs) - sum(n < len(self.after) + len(self.ys) for n in reverse.arriving) :]
         body.xs = [*self.xs, *(self.carry if self.kept is None else self.kept), *arriving]
         body.consts = list(body.consts)
-        return Reverse(body, reverse.flowing, reverse.arriving, reverse.gives)
+        return Reverse(body, reverse.flowing, reverse.arriving, reverse.gives, reverse.noted)
 
     def _take_captures(self, known: int) -> None:
         """Whatever was captured beyond the `known` captures is constant from step to step."""
@@ -173,13 +177,15 @@ class Reverse:
         flowing: which states of the forward have a gradient: those are its own states, in this order.
         arriving: which outputs of the forward its last sequences and constants are the gradients of.
         gives: for each input of the forward, whether it gives a gradient.
+        noted: what was noted in it, places among its results; what is given for that comes last of them.
     """
 
-    def __init__(self, body: Body, flowing: list[int], arriving: list[int], gives: list[bool]) -> None:
+    def __init__(self, body: Body, flowing: list[int], arriving: list[int], gives: list[bool], noted: Brought) -> None:
         self.body = body
         self.flowing = flowing
         self.arriving = arriving
         self.gives = gives
+        self.noted = noted
 
 
 def trace_body(

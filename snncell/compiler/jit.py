@@ -22,6 +22,7 @@ from snncell.tape.state import STATE, recording_on, tracing_to
 from snncell.tape.tape import Tape, watched
 from snncell.tape.tensor import Tensor, stale, wrap
 from snncell.tape.tracing import Trace, Value
+from snncell.tape.watching import Brought, noting
 
 STORM = 8  # from so many traces of one function on, something is probably wrong
 
@@ -41,13 +42,15 @@ class Compiled:
         self, name: str, fn: Callable[..., Any], leaves: Sequence[Tensor], arguments: Any, taped: bool
     ) -> None:
         trace, tape = Trace(taped=taped), Tape()
-        with tracing_to(trace), recording_on(None), tape if taped else nullcontext():
+        with tracing_to(trace), recording_on(None), tape if taped else nullcontext(), noting() as notes:
             stand_ins = [trace.new_input(leaf.shape, leaf._data.dtype) for leaf in leaves]
             if taped:
                 stand_ins = [watched(x) for x in stand_ins]
             trace.cells.update(_cells_in(arguments, fn))
             args, kwargs = structure.unflatten(arguments, stand_ins)
             outs, self.structure_of_out = structure.flatten(fn(*args, **kwargs))
+            self.noted = Brought(notes, outs)
+            outs += self.noted.further
             outputs = [trace.lift(out) for out in outs]
             _refuse_leaks(trace)
             # Taken after the trace: what construct itself sets on a Cell belongs to the state it leaves behind.
@@ -90,6 +93,9 @@ class Compiled:
         else:
             arrays = [leaf._data for leaf in leaves]
             results = tuple([wrap(array) for array in self.plan(arrays).replay(arrays)])
+        if self.noted.places:
+            self.noted.pass_on(results)
+            results = results[: len(results) - len(self.noted.further)]
         return structure.unflatten(self.structure_of_out, results)
 
 
@@ -126,7 +132,9 @@ class Jitted:
             if isinstance(leaf._data, Value):
                 raise stale()
         taped = STATE.tape is not None
-        signature = (taped, STATE.smooth, tree, tuple([(leaf._data.shape, leaf._data.dtype) for leaf in leaves]))
+        watched = None if STATE.watch is None else STATE.watch.key
+        specs = tuple([(leaf._data.shape, leaf._data.dtype) for leaf in leaves])
+        signature = (taped, STATE.smooth, watched, tree, specs)
         try:
             compiled = self.compiled.get(signature)
         except TypeError as error:
@@ -170,7 +178,7 @@ def difference(old: Any, new: Any) -> str:
     """How two signatures differ, in the words of the caller."""
     (*before, tree, specs), (*now, new_tree, new_specs) = old, new
     if before != now:
-        return "a gradient, or smooth spikes, are wanted in one call and not in another"
+        return "a gradient, smooth spikes, or what a monitor records are wanted in one call and not in another"
     if tree == new_tree:
         names = structure.paths(tree)
         pairs = zip(names, specs, new_specs, strict=True)

@@ -20,6 +20,7 @@ from snncell.tape.state import STATE, TRACING, recording_on, smoothed, tracing_t
 from snncell.tape.tape import Entry, Tape, deposit, sweep, watched
 from snncell.tape.tensor import Tensor, wrap
 from snncell.tape.tracing import Trace
+from snncell.tape.watching import Brought, noting
 
 
 class Linked:
@@ -104,7 +105,9 @@ class Linked:
         for place, number in self.places.items():
             found[place] = entry.inputs[number]
         captured = [found[_place(tensor)] for tensor, _ in reverse.linked.trace.captures.values()]
-        grads = iter(reverse.linked([*seeds, *captured]))
+        results = reverse.linked([*seeds, *captured])
+        reverse.noted.pass_on(results)
+        grads = iter(results)
         return [next(grads) if arrives else None for arrives in reverse.arrives]
 
     def _reverse(self, present: tuple[int, ...]) -> _Reversed:
@@ -130,11 +133,14 @@ class Linked:
                 assert x._entry is not None  # only those are asked for
                 seeds.append(watched(trace.new_input(x.shape, x._data.dtype)))
                 deposit(cotangents, x._entry, x._index, seeds[-1])
-            sweep(list(self.entries), cotangents, {x._entry for x in self.inputs if x._entry is not None}, False)
+            with noting() as notes:
+                sweep(list(self.entries), cotangents, {x._entry for x in self.inputs if x._entry is not None}, False)
             grads = [self._arrived(number, x, cotangents) for number, x in enumerate(self.inputs)]
             outs = [grad for grad in grads if grad is not None]
+            noted = Brought(notes, outs)
+            outs += noted.further
             linked = Linked(f"reverse of {self.name}", trace, tape.live(), seeds, outs, self.up_to_date)
-        return _Reversed(linked, [grad is not None for grad in grads])
+        return _Reversed(linked, [grad is not None for grad in grads], noted)
 
     def _arrived(self, number: int, x: Tensor, cotangents: dict[Entry, list[Tensor | None]]) -> Tensor | None:
         """The gradient of an input; of inputs in one place on the tape, the first gets it."""
@@ -147,11 +153,12 @@ class Linked:
 
 
 class _Reversed:
-    """A reverse, and which inputs it gives a gradient for."""
+    """A reverse, which inputs it gives a gradient for, and what was noted in it."""
 
-    def __init__(self, linked: Linked, arrives: list[bool]) -> None:
+    def __init__(self, linked: Linked, arrives: list[bool], noted: Brought) -> None:
         self.linked = linked
         self.arrives = arrives
+        self.noted = noted
 
 
 def _place(x: Tensor) -> Any:

@@ -155,7 +155,9 @@ class Scan(Primitive):
         segments = Segments(self.every, body) if self.every else None
         inputs = _without_unused(reverse.body, inputs, segments)
         scan, found = _bound(reverse.body, inputs, steps, None, f"reverse of {self.who}", segments)
-        grads = _spread(reverse, scan, found, first)
+        after, ys = len(scan.body.after), scan.given - len(reverse.noted.further)
+        reverse.noted.pass_on(found[after : after + scan.given], runs=1)
+        grads = _spread(reverse, [*found[: after + ys], *found[after + len(scan.body.ys) :]], first)
         if self.every:  # what has been stored first are the states that came in
             for n, dout in enumerate(douts[results:]):
                 if dout is not None and grads[n] is not None:
@@ -218,10 +220,9 @@ def _without_unused(body: Body, inputs: Sequence[Any], segments: Segments | None
     return list(compress(inputs, flags))
 
 
-def _spread(reverse: Reverse, scan: Scan, found: Sequence[Tensor], states: int) -> list[Any]:
+def _spread(reverse: Reverse, found: Sequence[Tensor], states: int) -> list[Any]:
     """A gradient, or None, for each input of the forward, the first of which are `states` states."""
-    first = len(scan.body.after)
-    grads = iter([*found[: first + scan.given], *found[first + len(scan.body.ys) :]])
+    grads = iter(found)
     flowing = {n: next(grads) for n in reverse.flowing}
     others = [next(grads) if gives else None for gives in reverse.gives[states:]]
     return [*(flowing.get(n) for n in range(states)), *others]

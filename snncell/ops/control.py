@@ -12,6 +12,7 @@ from snncell.ops.shape import stack, unstack
 from snncell.tape import structure
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
+from snncell.tape.watching import Brought, noting
 
 
 def scan(
@@ -66,16 +67,20 @@ def run_scan(
     leaves, tree = _sequences(xs, who)
     carry, tree_of_carry = structure.flatten(init)
     tree_of_ys: Any = None
+    noted = Brought(())
 
     def step(states: list[Tensor], slices: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-        nonlocal tree_of_ys
+        nonlocal tree_of_ys, noted
         before = structure.unflatten(tree_of_carry, states)
-        after, y = _one_step(f, before, structure.unflatten(tree, slices), who, names)
+        with noting() as notes:
+            after, y = _one_step(f, before, structure.unflatten(tree, slices), who, names)
         ys, tree_of_ys = structure.flatten(y)
-        return structure.flatten(after)[0], ys
+        noted = Brought(notes, ys)
+        return structure.flatten(after)[0], [*ys, *noted.further]
 
     last, ys = scanned(step, carry, leaves, backwards=reverse, every=checkpoint_every, who=who)
-    return structure.unflatten(tree_of_carry, last), structure.unflatten(tree_of_ys, ys)
+    noted.pass_on(ys, runs=1)
+    return structure.unflatten(tree_of_carry, last), structure.unflatten(tree_of_ys, ys[: len(ys) - len(noted.further)])
 
 
 def step_by_step(

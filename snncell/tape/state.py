@@ -16,6 +16,7 @@ from snncell.kernels.space import DEVICE, HOST, Space
 if TYPE_CHECKING:
     from snncell.tape.tape import Tape
     from snncell.tape.tracing import Trace
+    from snncell.tape.watching import Watch
 
 
 class _State(threading.local):
@@ -27,6 +28,8 @@ class _State(threading.local):
     paused = False  # whether a tape waits while the forward of a custom reverse runs unrecorded
     space: Space | None = None  # where Tensors are made, if not where `set_context` says
     smooth = False  # whether Cells that have a smooth primitive run it instead of construct
+    watch: Watch | None = None  # who sees the calls of Cells
+    notes: list[Any] | None = None  # where what is noted goes while a function is traced; see `watching.py`
 
 
 STATE = _State()

@@ -48,6 +48,8 @@ class PSN(Cell):
         (4, 2, 3)
     """
 
+    whole_sequences = True
+
     def __init__(
         self, steps: int, order: int | None = None, surrogate_function: Any = None, compare: str = ">"
     ) -> None:

@@ -1,0 +1,139 @@
+"""Which Cells of a network are its neurons, what they are called, and which of them somebody means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from snncell.cell import Cell
+from snncell.errors import ArgumentError
+from snncell.nn.time import MultiStep
+
+INNER = ("cell", "neuron")  # names that a neuron has within what runs it
+
+
+class Neurons:
+    """The neurons of a network: the innermost Cells that have states, or are run over time.
+
+    Args:
+        net: the network.
+
+    Raises:
+        ArgumentError: if it is no Cell, or has no neuron.
+    """
+
+    def __init__(self, net: Cell) -> None:
+        if not isinstance(net, Cell):
+            raise ArgumentError(f"monitor: takes a network, a Cell, not a {type(net).__name__}.")
+        self.net = net
+        self.paths = dict(_all_paths(net, ""))  # every path, also those of a Cell that is in several places
+        candidates = {id(cell): cell for cell in self.paths.values() if _may_be_neuron(cell)}
+        for cell in list(self.paths.values()):
+            if isinstance(cell, MultiStep):
+                candidates[id(cell.cell)] = cell.cell
+        self.cells = {
+            number: cell
+            for number, cell in candidates.items()
+            if not any(id(below) in candidates for _, below in list(cell.cells_and_names())[1:])
+        }
+        if not self.cells:
+            raise ArgumentError(
+                f"monitor: there is no neuron in {type(net).__name__}: no Cell with an init_state, and none that a "
+                f"MultiStep runs."
+            )
+        self.named = {
+            short(path, cell): cell for path, cell in reversed(list(self.paths.items())) if id(cell) in self.cells
+        }
+
+    def chosen(self, wanted: Any, what: str) -> frozenset[int]:
+        """The neurons that are meant by True, a name, a Cell, or several of these.
+
+        Raises:
+            ArgumentError: for what is not in the network, or has no neuron in it.
+        """
+        if wanted is None or isinstance(wanted, bool):
+            return frozenset(self.cells) if wanted else frozenset()
+        several = isinstance(wanted, (list, tuple, set, frozenset))
+        return frozenset(n for one in (wanted if several else [wanted]) for n in self._below(one, what))
+
+    def _below(self, wanted: Any, what: str) -> list[int]:
+        cell = self.paths.get(wanted) if isinstance(wanted, str) else wanted
+        inside = isinstance(cell, Cell) and any(cell is other for other in self.paths.values())
+        if not inside:
+            given = repr(wanted) if isinstance(wanted, str) else f"the {type(wanted).__name__} given"
+            raise ArgumentError(
+                f"monitor: {what}: {given} is not in {type(self.net).__name__}. Its neurons are "
+                f"{', '.join(self.names())}; or give True for all of them."
+            )
+        assert isinstance(cell, Cell)
+        found = [id(below) for _, below in cell.cells_and_names() if id(below) in self.cells]
+        if not found:
+            raise ArgumentError(
+                f"monitor: {what}: there is no neuron in {wanted!r:.60}. The network's neurons are "
+                f"{', '.join(self.names())}."
+            )
+        return found
+
+    def names(self) -> list[str]:
+        """What the neurons are called, in the order of the network."""
+        return list(reversed(self.named))
+
+
+def short(path: str, cell: Cell) -> str:
+    """The name of a layer: the path of its neuron without the parts that say no more than that it is one."""
+    parts = path.split(".")
+    while parts and parts[-1] in INNER:
+        parts.pop()
+    return ".".join(parts) or type(cell).__name__
+
+
+def _all_paths(cell: Cell, path: str, above: tuple[int, ...] = ()) -> Iterator[tuple[str, Cell]]:
+    yield path, cell
+    for name, child in cell.name_cells().items():
+        if id(child) not in above:
+            yield from _all_paths(child, f"{path}.{name}" if path else name, (*above, id(cell)))
+
+
+def _may_be_neuron(cell: Cell) -> bool:
+    return hasattr(cell, "init_state") or getattr(cell, "whole_sequences", False)
+
+
+class Calls:
+    """The Cells that are running, outermost first, and what they are called within each other."""
+
+    def __init__(self, paths: dict[str, Cell]) -> None:
+        self._running: list[tuple[Cell, str]] = []
+        self._static = {id(cell): path for path, cell in reversed(list(paths.items()))}
+        self._names: dict[tuple[int, int], str] = {}
+
+    def enter(self, cell: Cell) -> str:
+        """Begin a call; the path of the Cell, by the way on which it is called."""
+        path = self._path_of(cell)
+        self._running.append((cell, path))
+        return path
+
+    def leave(self) -> None:
+        """End the innermost call."""
+        self._running.pop()
+
+    def _path_of(self, cell: Cell) -> str:
+        for caller, path in reversed(self._running):
+            name = self._name_in(caller, cell)
+            if name:
+                return f"{path}.{name}" if path else name
+        return self._static.get(id(cell), "")
+
+    def _name_in(self, caller: Cell, cell: Cell) -> str:
+        key = (id(caller), id(cell))
+        if key not in self._names:
+            self._names[key] = _named(caller.name_cells(), cell)
+        return self._names[key]
+
+
+def _named(members: dict[str, Cell], cell: Cell) -> str:
+    return next((name for name, member in members.items() if member is cell), "")
+
+
+def spike_functions(cell: Cell) -> Sequence[Cell]:
+    """The Cells at or below a neuron that have a reverse of their own: what it fires by."""
+    return [below for _, below in cell.cells_and_names() if getattr(below, "bprop", None) is not None]

@@ -1,0 +1,216 @@
+"""monitor: what a network's neurons do, recorded while it runs."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from snncell.cell import Cell
+from snncell.errors import ArgumentError, RecordError
+from snncell.monitoring.costs import Cost, cost_of
+from snncell.monitoring.layers import Neurons, spike_functions
+from snncell.monitoring.record import Call, Recorded
+from snncell.monitoring.recorder import KINDS, Recorder
+from snncell.tape.state import STATE, settings
+
+
+class Monitor:
+    """Records what the neurons of a network do while it runs in the context: `with snncell.monitor(net) as m:`.
+
+    What is recorded leaves the kernels as a further result of them: a loop over time stays one kernel, a jitted step
+    one Program, and no bit of their results changes. A first call with a monitor is traced, and compiled, for what is
+    recorded; monitors that record the same share that.
+
+    A layer is a neuron where the network calls it, and is called by its path without the `.cell` of what runs it:
+    "layer1" for `self.layer1 = nn.MultiStep(nn.LIFNode())`. Recorded are the neurons that run over time, by MultiStep,
+    ops.scan or a loop in Python, eagerly, under `jit`, in graph mode and in `train.fit`, and `PSN`.
+
+    Args:
+        net: the network. A call of it begins a new record; if only parts of it are called, one record holds all.
+        spikes: what each neuron gives at each step: True for all layers, or a layer by its name or Cell (also one
+            that neurons lie below), or a list of these.
+        v: the potential after each step, and so after its reset; of a neuron without a state v, its first state.
+        above: what the spike function is given: for the library's neurons the potential before the reset, minus the
+            threshold.
+        grad: the gradient, of whatever is differentiated in the context, with respect to the current that comes into
+            the neuron at each step, through all later steps. A gradient that is taken again takes the place of the one
+            before.
+        inputs: of the Dense and Conv layers, from which `costs` counts operations; of all neurons and samples.
+        every: record each `every`-th step only.
+        neurons: how many neurons of each layer, evenly spread over it, or a list of their indices (in a layer of
+            images, counted over channels, rows and columns together); then records are (T, B, neurons).
+        samples: how many samples of the batch, the first.
+        calls: how many calls are kept, the last ones; None keeps all.
+
+    A quantity of a layer takes T B N numbers while its loop runs; what is kept beyond is what `every`, `neurons` and
+    `samples` leave of it, for as many calls as `calls` says.
+
+    Attributes:
+        spikes, v, above, grad: by layer, arrays (T, B, ...), of the last call.
+        calls: for each call that is kept, oldest first, quantity -> layer -> array.
+        layers: the names of the layers that were called, in that order.
+
+    Raises:
+        ArgumentError: for a Cell that is not in the network, a network without neurons, or a monitor within another.
+        RecordError: an ArgumentError, when something is read that was not recorded; it says why.
+        ShapeError: when a layer is read that was called with several shapes.
+
+    Example:
+        >>> net = nn.SequentialCell(nn.MultiStep(nn.IFNode()), nn.Dense(3, 2), nn.MultiStep(nn.IFNode(fire=False)))
+        >>> with snncell.monitor(net, v="0", grad=True) as m:
+        ...     dx = grad(net)(ops.ones((4, 1, 3)) * 0.375)
+        >>> m.layers, m.spikes["0"][:, 0, 0].tolist(), m.v["0"][:, 0, 0].tolist()
+        (('0', '2'), [0.0, 0.0, 1.0, 0.0], [0.375, 0.75, 0.125, 0.5])
+        >>> m.grad["2"][:, 0, 0].tolist()  # the sum over four steps of a potential that keeps its input
+        [4.0, 3.0, 2.0, 1.0]
+    """
+
+    def __init__(
+        self,
+        net: Cell,
+        spikes: Any = True,
+        v: Any = False,
+        above: Any = False,
+        grad: Any = False,
+        inputs: bool = False,
+        every: int = 1,
+        neurons: Any = None,
+        samples: int | None = None,
+        calls: int | None = 1,
+    ) -> None:
+        self._neurons = Neurons(net)
+        given = {"spikes": spikes, "v": v, "above": above, "grad": grad}
+        wanted = {kind: self._neurons.chosen(one, kind) for kind, one in given.items()}
+        self._recorder = Recorder(self._neurons, wanted, inputs, every, neurons, samples, calls)
+        self._context: AbstractContextManager[None] | None = None
+
+    def __enter__(self) -> Monitor:
+        if STATE.watch is not None:
+            raise ArgumentError("monitor: another monitor is recording already; let one record all that is wanted.")
+        self._context = settings(watch=self._recorder)
+        self._context.__enter__()
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        assert self._context is not None  # it was entered
+        self._context.__exit__(kind, error, trace)
+        self._context = None
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """The layers of which something was recorded, in the order in which they were called."""
+        return tuple(self._recorder.cells)
+
+    @property
+    def calls(self) -> list[dict[str, Recorded]]:
+        """What was recorded of each call that is kept: quantity -> layer -> array."""
+        return [
+            {kind: self._recorded(kind, call) for kind in call.series if kind in KINDS} for call in self._recorder.kept
+        ]
+
+    @property
+    def spikes(self) -> Recorded:
+        """What each layer gave, (T, B, ...)."""
+        return self._recorded("spikes")
+
+    @property
+    def v(self) -> Recorded:
+        """The potential after each step, and so after its reset, (T, B, ...)."""
+        return self._recorded("v")
+
+    @property
+    def above(self) -> Recorded:
+        """What the spike function was given: the potential before the reset, minus the threshold, (T, B, ...)."""
+        return self._recorded("above")
+
+    @property
+    def grad(self) -> Recorded:
+        """The gradient with respect to the current that comes into each layer at each step, (T, B, ...)."""
+        return self._recorded("grad")
+
+    def cell(self, name: Any) -> Cell:
+        """The neuron of a layer."""
+        found = self._resolve(name)
+        if found not in self._recorder.cells:
+            raise RecordError(f"monitor: nothing of {name!r:.60} was recorded. {self._why(found)}")
+        return self._recorder.cells[found]
+
+    def steps(self, name: Any, kind: str = "spikes") -> np.ndarray[Any, Any]:
+        """The numbers of the time steps that were recorded of a layer."""
+        series = {} if not self._recorder.kept else self._recorder.kept[-1].series.get(kind, {})
+        found = self._resolve(name)
+        if found not in series:
+            raise RecordError(f"monitor: no {kind} of {name!r:.60} was recorded. {self._why(found, kind)}")
+        return series[found].steps()
+
+    def rates(self, name: Any) -> np.ndarray[Any, Any]:
+        """The share of steps and samples in which each neuron of a layer fired, over all calls that are kept."""
+        found = self._resolve(name)
+        arrays = [s["spikes"][found] for s in self.calls if found in s.get("spikes", ())]
+        if not arrays:
+            raise RecordError(f"monitor: no spikes of {name!r:.60} was recorded. {self._why(found, 'spikes')}")
+        fired = sum((array != 0).sum((0, 1)) for array in arrays)
+        return np.asarray(fired / sum(array.shape[0] * array.shape[1] for array in arrays))
+
+    def costs(self) -> dict[str, Cost]:
+        """What the layers with weights cost in the last call; where only every k-th step is recorded, an estimate.
+
+        Raises:
+            RecordError: if their inputs were not recorded.
+        """
+        found = self._recorder.kept[-1].series.get("inputs", {}) if self._recorder.kept else {}
+        if not found:
+            mend = "monitor(net, inputs=True)" if not self._recorder.inputs else "Call the network within the monitor"
+            raise RecordError(f"monitor: no inputs of Dense or Conv layers were recorded. {mend}.")
+        costs: dict[str, Cost] = {}
+        for name, series in found.items():
+            parts = [cost_of(self._neurons.paths[name], x.asnumpy(), self._recorder.every) for _, x in series.pieces]
+            sizes = np.array([part.macs for part in parts], float)
+            costs[name] = Cost(
+                sum(part.macs for part in parts),
+                sum(part.synops for part in parts),
+                float(np.average([part.density for part in parts], weights=sizes)),
+                all(part.spikes or not part.synops for part in parts),
+            )
+        return costs
+
+    def _recorded(self, kind: str, call: Call | None = None) -> Recorded:
+        call = call or (self._recorder.kept[-1] if self._recorder.kept else Call())
+        return Recorded(kind, call.series.get(kind, {}), self._resolve, lambda name: self._why(name, kind))
+
+    def _resolve(self, wanted: Any) -> str:
+        """The name of the layer that is meant: a name, a path of the network, or a Cell."""
+        if wanted in self._recorder.cells:
+            return str(wanted)
+        cell = self._neurons.paths.get(wanted) if isinstance(wanted, str) else wanted
+        below = [c for _, c in cell.cells_and_names()] if isinstance(cell, Cell) else []
+        found = [name for name, neuron in self._recorder.cells.items() if any(neuron is c for c in below)]
+        return found[0] if len(found) == 1 else str(wanted)
+
+    def _why(self, name: str, kind: str = "spikes") -> str:
+        """Why there is no record of a layer, and what to do."""
+        if not self._recorder.kept:
+            return "The network was not called while the monitor was recording: call it within `with monitor(...):`."
+        if name not in self._recorder.cells:
+            others = ", ".join(self._recorder.cells) or "none"
+            return f"Recorded layers: {others}; the network's neurons: {', '.join(self._neurons.names())}."
+        if id(self._recorder.cells[name]) not in self._recorder.wanted[kind]:
+            return f"Ask for it: monitor(net, {kind}=True)."
+        if kind == "grad":
+            return (
+                "No gradient came by in the last call: take it within the monitor (snncell.grad, value_and_grad), of "
+                "something that depends on the layer, with respect to something before it."
+            )
+        if kind == "above":
+            fires = spike_functions(self._recorder.cells[name])
+            return "It did not fire." if fires else "It has no spike function, a Cell with a bprop."
+        return "It gave none in the last call."
+
+    def __repr__(self) -> str:
+        parts = [f"  {name} ({type(cell).__name__})" for name, cell in self._recorder.cells.items()]
+        return "\n".join(
+            [f"Monitor of {type(self._neurons.net).__name__}: {len(self._recorder.kept)} call(s) kept", *parts]
+        )
