@@ -17,7 +17,7 @@ from snncell.tape.state import STATE, recording_on, tracing_to
 from snncell.tape.tape import Entry, Tape, deposit, sweep, watched, zeros_of
 from snncell.tape.tensor import Tensor, wrap
 from snncell.tape.tracing import BodyTrace, Step
-from snncell.tape.watching import Brought, noting
+from snncell.tape.watching import Brought, beyond_taps, noting
 
 StepFunction = Callable[[list[Tensor], list[Tensor]], tuple[list[Tensor], list[Tensor]]]
 
@@ -85,14 +85,19 @@ class Body:
         taped = []
         for value, x in places.items():
             if x._entry is not None:
-                parents = zip(x._entry.parents, x._entry.indices, strict=True)
+                parents = [
+                    beyond_taps(entry, index)
+                    for entry, index in zip(x._entry.parents, x._entry.indices, strict=True)
+                    if entry is not None
+                ]
                 taped += [(of_entry[parent], value) for parent in parents if parent in of_entry]
         # Where one of several outputs is given, the gradients of the others would not get beyond.
         single = {value for value, x in places.items() if x._entry is not None and len(x._entry.specs) == 1}
-        shapes = {x.shape for x in (*self.carry, *self.ys)}  # a kernel has no place for what is smaller
+        asked_for = [x for x in self.ys if x._data not in trace.noted]  # it is the same loop if somebody watches
+        shapes = {x.shape for x in (*self.carry, *asked_for)}  # a kernel has no place for what is smaller
         dear = {out for step in trace.steps if step.op.stored for out in step.outputs}
         storable = {x for x in single if (x.shape in shapes or x in dear) and x not in trace.ambiguous}
-        results = {value for value in storable if any(y._data is value for y in self.ys)}
+        results = {value for value in storable if any(y._data is value for y in asked_for)}
         costs = Costs([x._data for x in self.carry], given, results, storable)
         gradients = [reverse.body.trace.lift(out) for out in reverse.body.outs]
         steps = leading_to(reverse.body.trace.steps, gradients)

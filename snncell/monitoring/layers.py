@@ -75,8 +75,10 @@ class Neurons:
         return found
 
     def names(self) -> list[str]:
-        """What the neurons are called, in the order of the network."""
-        return list(reversed(self.named))
+        """What the neurons are called, in the order of the network; by what runs them, where something does."""
+        named = {name: (cell, self.paths.get(name) is not cell) for name, cell in reversed(self.named.items())}
+        run = [cell for cell, by_its_runner in named.values() if by_its_runner]
+        return [name for name, (cell, ran) in named.items() if ran or not any(cell is other for other in run)]
 
 
 def short(path: str, cell: Cell) -> str:

@@ -161,13 +161,13 @@ class Monitor:
         Raises:
             RecordError: if their inputs were not recorded.
         """
-        found = self._recorder.kept[-1].series.get("inputs", {}) if self._recorder.kept else {}
+        found = self._recorder.kept[-1].inputs if self._recorder.kept else {}
         if not found:
             mend = "monitor(net, inputs=True)" if not self._recorder.inputs else "Call the network within the monitor"
             raise RecordError(f"monitor: no inputs of Dense or Conv layers were recorded. {mend}.")
         costs: dict[str, Cost] = {}
-        for name, series in found.items():
-            parts = [cost_of(self._neurons.paths[name], x.asnumpy(), self._recorder.every) for _, x in series.pieces]
+        for name, pieces in found.items():
+            parts = [cost_of(self._neurons.paths[name], x.asnumpy(), steps) for steps, x in pieces]
             sizes = np.array([part.macs for part in parts], float)
             costs[name] = Cost(
                 sum(part.macs for part in parts),

@@ -43,6 +43,7 @@ class Call:
 
     def __init__(self) -> None:
         self.series: dict[str, dict[str, Series]] = {}
+        self.inputs: dict[str, list[tuple[int, Tensor]]] = {}  # of layers with weights: how many steps each stands for
         self.visits: dict[str, int] = {}  # how often each layer was called
         self.counts: dict[tuple[str, str], int] = {}  # how many steps of each quantity have come
 

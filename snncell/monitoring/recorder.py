@@ -54,7 +54,7 @@ class Recorder:
         self.kept: deque[Call] = deque(maxlen=None if calls is None else positive(calls, "monitor", "calls"))
         self.cells: dict[str, Cell] = {}  # the neurons that were called, by the name of the layer
         self._running = Calls(neurons.paths)
-        self._firing: list[str] = []  # the neuron that runs, until it has fired
+        self._firing: list[Label | None] = []  # what the neuron that runs notes when it fires, which it does once
         token = _NETS.setdefault(neurons.net, object())
         chosen = tuple(wanted[kind] for kind in KINDS)
         self.key = (token, chosen, bool(inputs), self.every, self._places, self._samples)
@@ -68,8 +68,8 @@ class Recorder:
             if id(cell) in self.neurons.cells:
                 return self._around_neuron(cell, short(path, cell), run, args, kwargs)
             if self._firing and self._firing[-1] and getattr(cell, "bprop", None) is not None:
-                name, self._firing[-1] = self._firing[-1], ""
-                note(Label("above", name), args[0])
+                label, self._firing[-1] = self._firing[-1], None
+                note(label, args[0])
             elif self.inputs and isinstance(cell, WEIGHTED):
                 note(Label("inputs", path), args[0])
             return run(args, kwargs)
@@ -84,7 +84,7 @@ class Recorder:
         note(Label("visit", name))
         if wanted["grad"]:
             args = (tapped(args[0], Label("grad", name, runs)), *args[1:])
-        self._firing.append(name if wanted["above"] else "")
+        self._firing.append(Label("above", name, runs) if wanted["above"] else None)
         try:
             result = run(args, kwargs)
         finally:
@@ -132,6 +132,9 @@ class Recorder:
                 self._keep(call, label, x)
 
     def _keep(self, call: Call, label: Label, x: Tensor) -> None:
+        if label.kind == "inputs":  # of a layer that is called for all steps at once, or for one: it does not tell
+            call.inputs.setdefault(label.name, []).append((self.every if label.runs else 1, x))
+            return
         if label.kind == "grad":
             call = self._call_of_gradient(label.name)
         if label.runs == 0:
@@ -140,14 +143,9 @@ class Recorder:
             x = x.reshape((-1, *x.shape[2:]))
         key = (label.kind, label.name)
         begun = call.counts.get(key, 0)
-        if label.runs == 0:
-            call.counts[key] = begun + 1
-            if begun % self.every == 0:
-                call.add(*key, np.array([begun]), x)
-            return
-        steps = begun + self.every * np.arange(x.shape[0])
-        call.counts[key] = int(steps[-1]) + self.every
-        call.add(*key, steps, x)
+        call.counts[key] = begun + (self.every * x.shape[0] if label.runs else 1)
+        if label.runs or begun % self.every == 0:
+            call.add(*key, begun + self.every * np.arange(x.shape[0]), x)
 
     def _call_of_gradient(self, name: str) -> Call:
         """The call that a piece of a gradient is of: the sweep goes backwards, so the latest one that has none yet."""

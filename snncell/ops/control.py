@@ -11,7 +11,9 @@ from snncell.ops.base import as_int, astype
 from snncell.ops.shape import stack, unstack
 from snncell.tape import structure
 from snncell.tape.parameter import Parameter
+from snncell.tape.state import STATE
 from snncell.tape.tensor import Tensor
+from snncell.tape.tracing import BodyTrace
 from snncell.tape.watching import Brought, noting
 
 
@@ -76,6 +78,8 @@ def run_scan(
             after, y = _one_step(f, before, structure.unflatten(tree, slices), who, names)
         ys, tree_of_ys = structure.flatten(y)
         noted = Brought(notes, ys)
+        if isinstance(STATE.trace, BodyTrace):
+            STATE.trace.noted.update(x._data for x in noted.further)
         return structure.flatten(after)[0], [*ys, *noted.further]
 
     last, ys = scanned(step, carry, leaves, backwards=reverse, every=checkpoint_every, who=who)

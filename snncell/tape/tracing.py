@@ -36,6 +36,7 @@ _MACHINERY = tuple(
         "reverse.py",
         "calls.py",
         "testing.py",
+        "monitoring",
         os.path.join("nn", "time.py"),
     )
 )
@@ -211,6 +212,7 @@ class BodyTrace(Trace):
         self.eager = STATE.trace is None or STATE.trace.eager
         self.places: dict[Value, Tensor] = {}
         self.ambiguous: set[Value] = set()
+        self.noted: set[Any] = set()  # what goes out only because somebody watches
         self.carried = {p: self.new_input(p.shape, p._data.dtype)._data for p in carried}
 
     def fork(self) -> BodyTrace:

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from typing import Any, NamedTuple, Protocol
 
-from snncell.tape.primitive import EVERYWHERE, Primitive
 from snncell.tape.state import STATE, settings
 from snncell.tape.tape import Entry
-from snncell.tape.tensor import Tensor, wrap
+from snncell.tape.tensor import Tensor, snapshot, wrap
 
 
 class Label(NamedTuple):
@@ -97,14 +95,13 @@ class Brought:
             note(label._replace(runs=label.runs + runs), None if place is None else results[place])
 
 
-class _Tap(Primitive):
-    """The same value; the gradient that passes by is noted."""
+class _Tap:
+    """The reverse of a place where a gradient is noted as it passes by."""
+
+    name = "tap"
 
     def __init__(self, label: Label) -> None:
-        super().__init__("tap", lambda x: x)
         self.label = label
-        self.as_stored = EVERYWHERE
-        self.keeps, self.keeps_out = (False,), False
 
     def pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
         """Note the gradient, and give it on as it is."""
@@ -113,11 +110,20 @@ class _Tap(Primitive):
         return douts
 
 
-@cache
-def _tap(label: Label) -> _Tap:
-    return _Tap(label)
-
-
 def tapped(x: Any, label: Label) -> Any:
-    """`x`, whose gradient is noted when it is taken."""
-    return _tap(label).bind(x) if isinstance(x, Tensor) and x.dtype.is_float and STATE.tape is not None else x
+    """`x` in a new place on the tape, which notes its gradient when it is taken. It is no step of a Program."""
+    if not isinstance(x, Tensor) or x._entry is None or STATE.tape is None:
+        return x
+    x = snapshot(x)
+    entry = Entry(_Tap(label), None, [x._entry], [x._index], (), None, ((x.shape, x._data.dtype),))
+    STATE.tape.add(entry)
+    return wrap(x._data, entry)
+
+
+def beyond_taps(entry: Entry, index: int) -> tuple[Entry, int]:
+    """The place on the tape that a Value came out of, from one that it has behind taps."""
+    while isinstance(entry.op, _Tap):
+        (parent,), (index,) = entry.parents, entry.indices
+        assert parent is not None  # only what is on the tape is tapped
+        entry = parent
+    return entry, index

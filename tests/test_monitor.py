@@ -1,0 +1,508 @@
+"""Monitors: what they record is what happens, wherever it is carried out, and they change nothing."""
+
+import numpy as np
+import pytest
+
+import snncell
+from snncell import Tensor, errors, nn, ops, surrogate
+
+T, B = 7, 3
+
+
+class Net(nn.Cell):
+    """A layer whose neuron has a name of its own, one that is recurrent, and a readout."""
+
+    def __init__(self, **options):
+        super().__init__()
+        self.dense1, self.lif = nn.Dense(4, 6), nn.LIFNode(surrogate_function=surrogate.ATan(), v_threshold=0.4)
+        self.layer1 = nn.MultiStep(self.lif, **options)
+        cell = nn.LIFNode(surrogate_function=surrogate.ATan(), v_threshold=0.3)
+        self.dense2, self.layer2 = nn.Dense(6, 5), nn.MultiStep(nn.Recurrent(cell, nn.Dense(5, 5)), **options)
+        self.dense3, self.readout = nn.Dense(5, 2), nn.MultiStep(nn.IFNode(fire=False))
+
+    def construct(self, x):
+        return self.readout(self.dense3(self.layer2(self.dense2(self.layer1(self.dense1(x))))))
+
+
+class Steps(nn.Cell):
+    """The same as one step of the whole network, which something else runs over time."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense1, self.lif1 = nn.Dense(4, 6), nn.LIFNode(surrogate_function=surrogate.ATan(), v_threshold=0.4)
+        self.dense2, self.lif2 = nn.Dense(6, 5), nn.LIFNode(surrogate_function=surrogate.ATan(), v_threshold=0.3)
+
+    def construct(self, x, v1, v2):
+        s1, v1 = self.lif1(self.dense1(x), v1)
+        s2, v2 = self.lif2(self.dense2(s1), v2)
+        return s2, v1, v2
+
+    def init_state(self, x):
+        return ops.zeros((len(x), 6)), ops.zeros((len(x), 5))
+
+
+class Loop(nn.Cell):
+    """Steps, in a loop: of Python, or `ops.scan`."""
+
+    def __init__(self, scanned):
+        super().__init__()
+        self.steps, self.scanned = Steps(), scanned
+
+    def construct(self, x):
+        states = self.steps.init_state(x[0])
+        if self.scanned:
+
+            def step(carry, now):
+                y, *after = self.steps(now, *carry)
+                return tuple(after), y
+
+            return ops.scan(step, states, x)[1]
+        ys = []
+        for now in x:
+            y, *states = self.steps(now, *states)
+            ys.append(y)
+        return ops.stack(ys)
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    snncell.set_seed(3)
+
+
+def inputs():
+    return Tensor(np.random.default_rng(0).uniform(0, 3, (T, B, 4)).astype(np.float32))
+
+
+def gradients(net, outside=False):
+    def loss(x):
+        return ops.square(net(x)).mean()
+
+    return snncell.value_and_grad(snncell.jit(loss) if outside else loss, 0, net.trainable_params())
+
+
+def flat(result):
+    value, (dx, dw) = result
+    return [x.asnumpy() for x in (value, dx, *dw)]
+
+
+WAYS = {
+    "eager": lambda net: gradients(net),
+    "jit": lambda net: snncell.jit(gradients(net)),
+    "gradient of jit": lambda net: gradients(net, outside=True),
+}
+compiled = pytest.mark.compiled
+
+
+def everything(net, **options):
+    return snncell.monitor(net, v=True, above=True, grad=True, inputs=True, **options)
+
+
+# --- what is recorded -------------------------------------------------------------------------------------------------
+
+
+@compiled
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("options", [{}, {"checkpoint_every": 3}], ids=["", "checkpoints"])
+def test_records_are_what_a_loop_over_the_neurons_gives(way, options):
+    net, x = Net(**options), inputs()
+    with everything(net) as m:
+        WAYS[way](net)(x)
+    assert m.layers == ("layer1", "layer2", "readout")
+    current, v = net.dense1(x), ops.zeros((B, 6))
+    for t in range(T):
+        h = v + (current[t] - v) / net.lif.tau
+        s, v = net.lif(current[t], v)
+        np.testing.assert_allclose(m.above["layer1"][t], h - 0.4, atol=1e-6)
+        np.testing.assert_array_equal(m.spikes["layer1"][t], s)
+        np.testing.assert_allclose(m.v["layer1"][t], v, atol=1e-6)
+    assert m.spikes["layer1"].any() and m.spikes["layer2"].any()
+    np.testing.assert_array_equal(m.spikes["layer2"], m.above["layer2"] > 0)
+    np.testing.assert_array_equal(m.spikes["readout"], m.v["readout"])  # it gives its potential
+    assert "readout" not in m.above
+    assert m.cell("layer2") is net.layer2.cell.cell
+
+
+@compiled
+@pytest.mark.parametrize("way", WAYS)
+def test_gradients_are_those_of_currents_that_are_added(way):
+    net, x = Net(), inputs()
+    with snncell.monitor(net, grad=True) as m:
+        WAYS[way](net)(x)
+
+    def loss(extra):
+        spikes = net.layer1(net.dense1(x) + extra[0])
+        spikes = net.layer2(net.dense2(spikes) + extra[1])
+        return ops.square(net.readout(net.dense3(spikes) + extra[2])).mean()
+
+    extra = tuple(ops.zeros((T, B, n)) for n in (6, 5, 2))
+    for name, expected in zip(("layer1", "layer2", "readout"), snncell.grad(loss)(extra), strict=True):
+        assert np.abs(m.grad[name]).max() > 1e-4
+        np.testing.assert_allclose(m.grad[name], expected, rtol=1e-4, atol=1e-8)
+
+
+@compiled
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", ["MultiStep", "scan", "loop"])
+def test_all_ways_to_run_a_step_record_the_same(kind, way):
+    snncell.set_seed(5)
+    reference = nn.MultiStep(Steps())
+    with everything(reference) as expected:
+        gradients(reference)(inputs())
+    snncell.set_seed(5)
+    net = nn.MultiStep(Steps()) if kind == "MultiStep" else Loop(kind == "scan")
+    with everything(net) as m:
+        WAYS[way](net)(inputs())
+    where = "cell" if kind == "MultiStep" else "steps"
+    assert m.layers == (f"{where}.lif1", f"{where}.lif2")
+    for name in ("lif1", "lif2"):
+        assert expected.spikes[f"cell.{name}"].any()
+        for quantity in ("spikes", "v", "above", "grad"):
+            found, wanted = (getattr(one, quantity) for one in (m, expected))
+            assert found[f"{where}.{name}"].shape[:2] == (T, B)
+            np.testing.assert_allclose(found[f"{where}.{name}"], wanted[f"cell.{name}"], rtol=1e-4, atol=1e-7)
+
+
+@compiled
+def test_a_neuron_in_two_places_is_two_layers():
+    class Twice(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            neuron = nn.IFNode()
+            self.first, self.dense, self.second = nn.MultiStep(neuron), nn.Dense(4, 5), nn.MultiStep(neuron)
+
+        def construct(self, x):
+            return self.second(self.dense(self.first(x)))
+
+    net = Twice()
+    with snncell.monitor(net) as m:
+        net(inputs())
+    assert [m.spikes[name].shape for name in m.layers] == [(T, B, 4), (T, B, 5)]
+
+
+@compiled
+def test_chunks_of_one_call_are_one_record():
+    class Chunks(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.dense, self.run = nn.Dense(4, 4), nn.MultiStep(nn.LIFNode(), return_states=True)
+
+        def construct(self, x):
+            y, states = self.run(self.dense(x[:3]))
+            z, _ = self.run(self.dense(x[3:]), *states)
+            return ops.concat([y, z])
+
+    net, x = Chunks(), inputs()
+    with everything(net) as m:
+        gradients(net)(x)
+    whole = nn.SequentialCell(net.dense, nn.MultiStep(net.run.cell))
+    with everything(whole) as expected:
+        gradients(whole)(x)
+    for quantity in ("spikes", "v", "above", "grad"):
+        np.testing.assert_allclose(getattr(m, quantity)["run"], getattr(expected, quantity)["1"], rtol=1e-5)
+    assert m.steps("run").tolist() == list(range(T))
+    assert m.costs()["dense"].macs == T * B * 16
+
+
+@compiled
+def test_each_call_has_its_own_gradient_and_a_second_one_takes_the_place_of_the_first():
+    net, a, b = Net(), inputs(), inputs() * 0.5
+
+    def alone(x):
+        with snncell.monitor(net, grad=True) as m:
+            snncell.grad(lambda x: net(x).sum())(x)
+        return m.grad["layer1"]
+
+    with snncell.monitor(net, grad=True, calls=2) as m:
+        for _ in range(2):
+            snncell.value_and_grad(lambda a, b: net(a).sum() + net(b).sum(), (0, 1))(a, b)
+    first, second = m.calls
+    np.testing.assert_allclose(first["grad"]["layer1"], alone(a), rtol=1e-5)
+    np.testing.assert_allclose(second["grad"]["layer1"], alone(b), rtol=1e-5)
+    with snncell.monitor(net, grad=True) as m:
+        out, pull = ops.vjp(lambda x: net(x).sum(), a)
+        pull(ops.ones(out.shape))
+        pull(ops.ones(out.shape) * 2.0)
+    np.testing.assert_allclose(m.grad["layer1"], 2.0 * alone(a), rtol=1e-5)
+
+
+@compiled
+def test_every_kth_step_some_neurons_some_samples():
+    net, x = Net(), inputs()
+    with everything(net, samples=2) as whole:
+        gradients(net)(x)
+    for way in WAYS:
+        with everything(net, every=3, neurons=(1, 0), samples=2) as m:
+            WAYS[way](net)(x)
+        assert m.steps("layer2", "grad").tolist() == [0, 3, 6] == m.steps("layer1").tolist()
+        for quantity in ("spikes", "v", "above", "grad"):
+            expected = getattr(whole, quantity)["layer2"][::3][..., [1, 0]]
+            np.testing.assert_allclose(getattr(m, quantity)["layer2"], expected, rtol=1e-4, atol=1e-8)
+    with snncell.monitor(net, neurons=2) as m:
+        net(x)
+    assert [m.spikes[name].shape for name in m.layers] == [(T, B, 2)] * 3
+    np.testing.assert_array_equal(m.spikes["layer1"][:, :2], whole.spikes["layer1"][..., [0, 5]])
+
+
+@compiled
+def test_neurons_are_chosen_by_name_or_cell_and_read_by_either():
+    net = Net()
+    with snncell.monitor(net, spikes=["layer1", net.layer2], v=net.lif) as m:
+        net(inputs())
+    assert list(m.spikes) == ["layer1", "layer2"] and list(m.v) == ["layer1"]
+    for name in ("layer1", "lif", net.lif, net.layer1):
+        assert m.spikes[name].shape == (T, B, 6)
+    np.testing.assert_allclose(m.rates("lif"), (m.spikes["lif"] != 0).mean((0, 1)))
+
+
+@compiled
+def test_the_calls_that_are_kept():
+    net, x = Net(), inputs()
+    with snncell.monitor(net, calls=2) as m:
+        for scale in (0.0, 0.5, 1.0):
+            net(x * scale)
+    assert len(m.calls) == 2
+    np.testing.assert_array_equal(m.calls[1]["spikes"]["layer1"], m.spikes["layer1"])
+    both = [(call["spikes"]["layer1"] != 0).mean((0, 1)) for call in m.calls]
+    np.testing.assert_allclose(m.rates("layer1"), np.mean(both, axis=0))
+    with snncell.monitor(net, calls=None) as m:
+        for _ in range(5):
+            net(x)
+    assert len(m.calls) == 5
+
+
+@compiled
+def test_training_by_fit_is_recorded():
+    net = nn.SequentialCell(nn.Dense(4, 6), nn.MultiStep(nn.LIFNode()))
+    x, y = np.ones((8, T, 4), np.float32) * 2, np.zeros(8, np.int64)
+    optimiser = nn.SGD(net.trainable_params(), 0.1)
+    with snncell.monitor(net, grad=True, calls=None) as m:
+        snncell.train.fit(
+            net,
+            lambda out, y: nn.CrossEntropyLoss()(out.mean(0), y),
+            optimiser,
+            snncell.train.Batches(x.swapaxes(0, 1), y, batch_size=4, time_first=True),
+            epochs=1,
+            accuracy=None,
+            progress=False,
+        )
+    assert [call["grad"]["1"].shape for call in m.calls if "grad" in call] == [(T, 4, 6)] * 2
+
+
+@compiled
+def test_layers_of_whole_sequences_and_of_kept_states():
+    net = nn.SequentialCell(nn.PSN(T), nn.Stateful(nn.MultiStep(nn.IFNode())))
+    with everything(net) as m:
+        snncell.grad(lambda x: net(x).sum())(inputs())
+    assert m.spikes["0"].shape == m.grad["0"].shape == m.above["0"].shape == m.v["1"].shape == (T, B, 4)
+    np.testing.assert_array_equal(m.spikes["0"], m.above["0"] > 0)
+
+
+# --- nothing is changed -----------------------------------------------------------------------------------------------
+
+
+@compiled
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("make", [Net, lambda: nn.MultiStep(Steps()), lambda: Loop(True)], ids=["Net", "Steps", "scan"])
+def test_no_bit_of_a_result_changes(make, way):
+    net, x = make(), inputs()
+    run = WAYS[way](net)
+    before = flat(run(x))
+    with everything(net):
+        recorded = flat(run(x))
+    for a, b, c in zip(before, recorded, flat(run(x)), strict=True):
+        np.testing.assert_array_equal(a, b)
+        np.testing.assert_array_equal(a, c)
+
+
+@compiled
+def test_kernels_stay_one():
+    net, x = Net(), inputs()
+    step = gradients(net)
+    plain = snncell.explain(step, x)
+    with everything(net):
+        watched = snncell.explain(step, x)
+    assert plain.count(": one kernel") == 6  # three layers, each way
+    assert watched.count(": one kernel") == 6
+
+
+@compiled
+def test_monitors_of_the_same_share_their_traces():
+    net, x = Net(), inputs()
+    run = snncell.jit(gradients(net))
+    run(x)
+    for _ in range(3):
+        with everything(net) as m:
+            run(x)
+        assert m.layers == ("layer1", "layer2", "readout")
+    assert len(run.compiled) == 2
+    with snncell.monitor(net):
+        run(x)
+    assert len(run.compiled) == 3
+
+
+@compiled
+def test_graph_mode():
+    net, x = Net(), inputs()
+    expected = net(x)
+    snncell.set_context(mode=snncell.GRAPH_MODE)
+    try:
+        with everything(net) as m:
+            found = net(x)
+    finally:
+        snncell.set_context(mode=snncell.PYNATIVE_MODE)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    np.testing.assert_array_equal(m.spikes["readout"], found)
+
+
+def test_without_the_compiler():
+    net = nn.SequentialCell(nn.Dense(4, 6), nn.MultiStep(nn.LIFNode()))
+    with everything(net) as m:
+        out = net(inputs())
+    np.testing.assert_array_equal(m.spikes["1"], out)
+
+
+# --- operations -------------------------------------------------------------------------------------------------------
+
+
+def count(fan_out, x):
+    return int(((np.asarray(x) != 0) * fan_out).sum())
+
+
+@compiled
+def test_synaptic_operations_of_dense_layers():
+    net, x = Net(), inputs()
+    with snncell.monitor(net, inputs=True) as m:
+        net(x)
+    costs = m.costs()
+    assert list(costs) == ["dense1", "dense2", "layer2.cell.feedback", "dense3"]
+    assert costs["dense1"] == (T * B * 24, T * B * 24, 1.0, False)  # analogue inputs
+    spikes = m.spikes["layer1"]
+    assert costs["dense2"] == (T * B * 30, count(5, spikes), pytest.approx((spikes != 0).mean()), True)
+    fed_back = m.spikes["layer2"][:-1]  # the first step gets nothing back
+    assert costs["layer2.cell.feedback"].synops == count(5, fed_back)
+    assert costs["layer2.cell.feedback"].macs == T * B * 25
+
+
+CONVOLUTIONS = {
+    "padded": (nn.Conv2d(2, 3, 3), (2, 5, 4)),
+    "strides": (nn.Conv2d(2, 4, 3, stride=2, pad_mode="valid"), (2, 6, 5)),
+    "dilation and groups": (nn.Conv2d(4, 4, 3, dilation=2, pad_mode="pad", padding=1, group=2), (4, 6, 6)),
+    "one dimension": (nn.Conv1d(3, 2, 3, pad_mode="valid"), (3, 8)),
+    "transposed": (nn.Conv2dTranspose(2, 3, 3, stride=2), (2, 3, 3)),
+}
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_synaptic_operations_of_convolutions(name):
+    layer, shape = CONVOLUTIONS[name]
+    spikes = (np.random.default_rng(1).random((5, *shape)) < 0.3).astype(np.float32)
+    net = nn.SequentialCell(layer, nn.IFNode(fire=False))
+    with snncell.monitor(net, inputs=True) as m:
+        layer(Tensor(spikes))
+    # A spike reaches as many outputs as the response to it has elements that are not 0, for weights without zeros.
+    bias = layer(ops.zeros((1, *shape))).asnumpy()
+
+    def reached(x):
+        return int((np.abs(layer(Tensor(x[None])).asnumpy() - bias) > 0).sum())
+
+    alone = {place: np.zeros(shape, np.float32) for place in np.ndindex(*shape)}
+    for place, one in alone.items():
+        one[place] = 1.0
+    fan_out = {place: reached(one) for place, one in alone.items()}
+    cost = m.costs()["0"]
+    assert cost.synops == sum(fan_out[tuple(place[1:])] for place in np.argwhere(spikes))
+    assert cost.macs == 5 * sum(fan_out.values())
+    assert cost.spikes and cost.density == pytest.approx(spikes.mean())
+
+
+@compiled
+def test_costs_of_every_kth_step_are_an_estimate():
+    net = nn.MultiStep(nn.Recurrent(nn.IFNode(v_threshold=0.5), nn.Dense(4, 4)))
+    x = Tensor(np.ones((6, 2, 4), np.float32) * 2)
+    for every in (1, 3):
+        with snncell.monitor(net, inputs=True, every=every) as m:
+            net(x)
+        assert m.costs()["cell.feedback"].macs == 6 * 2 * 16
+    assert m.costs()["cell.feedback"].density == pytest.approx((m.spikes["cell"][0] != 0).mean() / 2)
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+BEFORE = {
+    "another Cell": ({"v": nn.LIFNode()}, r"v: the LIFNode given is not in Net.*neurons are layer1, layer2, readout"),
+    "another name": ({"spikes": ["layer3"]}, r"spikes: 'layer3' is not in Net"),
+    "no neuron in it": ({"grad": "dense1"}, r"grad: there is no neuron in 'dense1'"),
+    "every 0": ({"every": 0}, r"monitor: every"),
+    "no neurons": ({"neurons": []}, r"neurons is a number of them from each layer, or a list of indices, not \[\]"),
+    "calls": ({"calls": 0}, r"monitor: calls"),
+}
+
+
+@pytest.mark.parametrize("what", BEFORE)
+def test_what_cannot_be_recorded_is_refused(what):
+    options, message = BEFORE[what]
+    with pytest.raises(errors.ArgumentError, match=message):
+        snncell.monitor(Net(), **options)
+
+
+def test_what_is_no_network_is_refused():
+    with pytest.raises(errors.ArgumentError, match="takes a network, a Cell, not a list"):
+        snncell.monitor([])
+    with pytest.raises(errors.ArgumentError, match="no neuron in Dense: no Cell with an init_state"):
+        snncell.monitor(nn.Dense(2, 2))
+
+
+@compiled
+def test_what_was_not_recorded_says_why():
+    net, x = Net(), inputs()
+    m = snncell.monitor(net)
+    with pytest.raises(errors.RecordError, match="was not called while the monitor was recording"):
+        m.spikes["layer1"]
+    with m:
+        net(x)
+    with pytest.raises(errors.RecordError, match=r"no v of 'layer1' was recorded. Ask for it: monitor\(net, v=True\)"):
+        m.v["layer1"]
+    with pytest.raises(KeyError, match="Recorded layers: layer1, layer2, readout"):
+        m.spikes["lif7"]
+    with pytest.raises(errors.RecordError, match=r"no inputs of Dense or Conv layers.*inputs=True"):
+        m.costs()
+    with snncell.monitor(net, grad=True, above=True) as m:
+        net(x)
+    with pytest.raises(errors.RecordError, match="No gradient came by in the last call"):
+        m.grad["layer1"]
+    with pytest.raises(errors.RecordError, match="It did not fire"):
+        m.above["readout"]
+    with pytest.raises(errors.RecordError, match="no spikes of"):
+        snncell.monitor(net, spikes=False, v=True).rates("layer1")
+
+
+def test_one_monitor_within_another_is_refused():
+    net = Net()
+    with snncell.monitor(net), pytest.raises(errors.ArgumentError, match="another monitor is recording already"):
+        snncell.monitor(net).__enter__()
+
+
+def test_a_neuron_with_two_shapes_is_no_layer():
+    net = nn.SequentialCell(nn.IFNode())
+    with snncell.monitor(net) as m:
+        for n in (2, 3):
+            net[0](ops.ones((1, n)), ops.zeros((1, n)))
+    with pytest.raises(errors.ShapeError, match=r"shapes \(1, 2\), \(1, 3\).*Give each layer a neuron of its own"):
+        m.spikes["0"]
+
+
+@compiled
+def test_indices_beyond_a_layer_are_refused():
+    net = Net()
+    with snncell.monitor(net, neurons=[5]), pytest.raises(errors.ArgumentError, match="but a layer has 5"):
+        net(inputs())
+
+
+def test_after_an_error_in_the_network_nothing_is_left_over():
+    net = nn.SequentialCell(nn.Dense(4, 6), nn.MultiStep(nn.LIFNode()))
+    m = snncell.monitor(net)
+    with pytest.raises(errors.ShapeError), m:
+        net(ops.ones((2, 3, 5)))
+    with m:
+        out = net(inputs())
+    np.testing.assert_array_equal(m.spikes["1"], out)
