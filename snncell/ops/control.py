@@ -79,7 +79,7 @@ def run_scan(
         ys, tree_of_ys = structure.flatten(y)
         noted = Brought(notes, ys)
         if isinstance(STATE.trace, BodyTrace):
-            STATE.trace.noted.update(x._data for x in noted.further)
+            STATE.trace.noted.update(id(x._data) for x in noted.further)
         return structure.flatten(after)[0], [*ys, *noted.further]
 
     last, ys = scanned(step, carry, leaves, backwards=reverse, every=checkpoint_every, who=who)

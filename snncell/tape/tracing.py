@@ -27,18 +27,8 @@ if TYPE_CHECKING:
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 # What carries operations out; the package's neurons and layers are equations like a user's.
 _MACHINERY = tuple(
-    _PACKAGE + name
-    for name in (
-        "tape",
-        "ops",
-        "compiler",
-        "cell.py",
-        "reverse.py",
-        "calls.py",
-        "testing.py",
-        "monitoring",
-        os.path.join("nn", "time.py"),
-    )
+    _PACKAGE + os.path.join(*name.split("/"))
+    for name in ["tape", "ops", "compiler", "cell.py", "reverse.py", "calls.py", "testing", "monitoring", "nn/time.py"]
 )
 
 
@@ -212,7 +202,7 @@ class BodyTrace(Trace):
         self.eager = STATE.trace is None or STATE.trace.eager
         self.places: dict[Value, Tensor] = {}
         self.ambiguous: set[Value] = set()
-        self.noted: set[Any] = set()  # what goes out only because somebody watches
+        self.noted: set[int] = set()  # ids of what goes out only because somebody watches
         self.carried = {p: self.new_input(p.shape, p._data.dtype)._data for p in carried}
 
     def fork(self) -> BodyTrace:
