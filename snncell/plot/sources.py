@@ -1,0 +1,88 @@
+"""What plots are given: arrays, Tensors, mappings of layers, and monitors, all made arrays with names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from snncell.errors import ArgumentError
+
+Array = np.ndarray[Any, Any]
+
+
+def all_layers(x: Any, quantity: str, who: str) -> dict[str, Array]:
+    """The arrays of all layers by name; the name of an array alone is "".
+
+    Args:
+        x: a monitor, a mapping from names to arrays or Tensors, or one array or Tensor.
+        quantity: what to take from a monitor: "spikes", "v", "above" or "grad".
+        who: the function that asks, for errors.
+
+    Raises:
+        ArgumentError: if there is no layer, if the monitor did not record that, or if x holds no numbers.
+    """
+    if not is_monitor(x):
+        named = x if isinstance(x, Mapping) else {"": x}
+        if not named:
+            raise ArgumentError(f"{who}: there are no layers to draw: the mapping is empty.")
+        return {str(name): as_array(value, who) for name, value in named.items()}
+    recorded = getattr(x, quantity, None)
+    if not recorded:
+        raise ArgumentError(
+            f"{who}: the monitor holds no {quantity}. Record it: monitor(net, {quantity}=True), and run the net "
+            "inside the monitor's `with`."
+        )
+    return {name: as_array(recorded[name], who) for name in x.layers if name in recorded}
+
+
+def one_layer(x: Any, quantity: str, layer: str | None, who: str) -> tuple[str, Array]:
+    """The name and the array of one layer; the name of an array alone is "".
+
+    Args:
+        x: what `all_layers` takes.
+        quantity: what to take from a monitor.
+        layer: which one; may be left out where there is one only.
+        who: the function that asks, for errors.
+
+    Raises:
+        ArgumentError: if there is no such layer, or if there are several and `layer` is left out.
+    """
+    layers = all_layers(x, quantity, who)
+    names = ", ".join(repr(name) for name in layers)
+    if layer is None:
+        if len(layers) > 1:
+            raise ArgumentError(f"{who}: which of the layers {names}? Name one: layer={next(iter(layers))!r}.")
+        return next(iter(layers.items()))
+    if layer not in layers:
+        there = "this is one array, so leave layer out" if "" in layers else f"there are {names}"
+        raise ArgumentError(f"{who}: there is no layer {layer!r}; {there}.")
+    return layer, layers[layer]
+
+
+def is_monitor(x: Any) -> bool:
+    """Whether x holds recordings of a network's layers."""
+    return all(hasattr(x, name) for name in ("layers", "spikes", "steps", "cell"))
+
+
+def steps_of(x: Any, name: str, count: int) -> Array:
+    """The numbers of the time steps that a layer's `count` rows are: a monitor may have recorded every k-th only."""
+    return np.asarray(x.steps(name)) if is_monitor(x) else np.arange(count)
+
+
+def as_array(x: Any, who: str) -> Array:
+    """x as an array of numbers.
+
+    Raises:
+        ArgumentError: if it is none.
+    """
+    try:
+        array = np.asarray(x)
+    except (TypeError, ValueError):  # lists of unequal lengths, or what refuses to become an array
+        array = np.empty(0, object)
+    if array.dtype == object or not (np.issubdtype(array.dtype, np.number) or array.dtype.kind in "bV"):
+        raise ArgumentError(
+            f"{who}: takes arrays or Tensors of numbers, or a monitor, not a {type(x).__name__} of {array.dtype}."
+        )
+    return array.astype(np.float32) if array.dtype.kind == "V" else array  # bfloat16, which few functions know
