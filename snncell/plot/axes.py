@@ -1,7 +1,9 @@
-"""What all plots share: the Axes to draw on, arrays from what users have, colours that everyone can tell apart."""
+"""What all plots share: the Axes to draw on, one look, and series that everyone can tell apart, in grey too."""
 
 from __future__ import annotations
 
+import math
+import textwrap
 from typing import Any
 
 import numpy as np
@@ -10,15 +12,53 @@ from snncell.errors import ShapeError
 
 # Okabe and Ito's palette, distinguishable with any kind of colour vision; black first, for grey prints.
 COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+# Their numbers have no divisor in common with that of the colours, so that pairs repeat after 28, 56 and 28 series.
+LINES = ("-", "--", ":", "-.")
+MARKERS = "osv^Dx+*"
+HATCHES = ("", "////", "....", "xxxx")
+
+COLUMN = 3.3  # inches: a column of a paper of two
+LARGE, SMALL = 8, 7  # points: titles and labels; ticks, legends and notes
 
 
-def axes_or_new(ax: Any, width: float = 6.0, height: float = 3.0) -> Any:
-    """`ax`, or the Axes of a new figure of that size in inches."""
-    if ax is not None:
-        return ax
-    import matplotlib.pyplot as plt  # on first use: importing it takes half a second
+def axes_or_new(ax: Any, width: float = COLUMN, height: float = 2.2) -> Any:
+    """`ax`, or the Axes of a new figure of that size in inches, in the look of all plots."""
+    if ax is None:
+        import matplotlib.pyplot as plt  # on first use: importing it takes half a second
 
-    return plt.subplots(figsize=(width, height), layout="constrained")[1]
+        # As large as on paper; the many dots per inch make it large enough on a screen.
+        ax = plt.subplots(figsize=(width, height), layout="constrained", dpi=200)[1]
+    ax.tick_params(labelsize=SMALL)
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.label.set_fontsize(LARGE)
+        axis.get_offset_text().set_fontsize(SMALL)
+    for side in ("top", "right"):
+        if side in ax.spines:
+            ax.spines[side].set_visible(False)
+    return ax
+
+
+def series(number: int) -> dict[str, Any]:
+    """Colour and line style of a plot's `number`-th series, from 0."""
+    return {"color": COLOURS[number % len(COLOURS)], "linestyle": LINES[number % len(LINES)]}
+
+
+def marker(number: int) -> str:
+    """The marker of a plot's `number`-th series, from 0."""
+    return MARKERS[number % len(MARKERS)]
+
+
+def breadth(axes: Any) -> float:
+    """How broad the place of `axes` is, in points, with its labels."""
+    inside = axes.get_position(original=True).width * axes.figure.get_figwidth() * 72
+    return float(inside / 0.775)  # a lone Axes starts with that share of its figure
+
+
+def titled(axes: Any, title: str | None) -> None:
+    """Write `title` above the Axes, on as many lines as it needs."""
+    if title:
+        letters = max(20, int(0.8 * breadth(axes) / (0.51 * LARGE)))
+        axes.set_title("\n".join(textwrap.fill(line, letters) for line in title.split("\n")), fontsize=LARGE)
 
 
 def whole_steps(axes: Any) -> None:
@@ -30,11 +70,28 @@ def whole_steps(axes: Any) -> None:
 
 
 def legend(axes: Any) -> None:
-    """A legend beside the Axes where the layout makes room for it, else inside."""
+    """A legend where the layout makes room for it, beneath narrow Axes and beside others; else inside."""
     figure = axes.figure
-    beside = hasattr(figure, "get_layout_engine") and figure.get_layout_engine() is not None
-    place = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)} if beside else {"loc": "best"}
-    axes.legend(fontsize=8, frameon=False, **place)
+    roomy = hasattr(figure, "get_layout_engine") and figure.get_layout_engine() is not None
+    if not roomy:
+        axes.legend(fontsize=SMALL, frameon=False, loc="best")
+    elif breadth(axes) > 72 * 4.5:
+        axes.legend(fontsize=SMALL, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    else:
+        _legend_beneath(axes)
+
+
+def _legend_beneath(axes: Any) -> None:
+    from matplotlib.transforms import ScaledTranslation
+
+    labels = axes.get_legend_handles_labels()[1]
+    widest = max((len(label) for label in labels), default=1) * 0.55 * SMALL + 32
+    columns = max(1, min(len(labels), int(0.85 * breadth(axes) // widest)))
+    columns = math.ceil(len(labels) / math.ceil(len(labels) / columns)) if labels else 1  # rows of even length
+    under = SMALL + LARGE + 14 if axes.get_xlabel() else SMALL + 8  # the ticks, their labels and the axis' label
+    place = axes.transAxes + ScaledTranslation(0, -under / 72, axes.figure.dpi_scale_trans)
+    options = {"bbox_to_anchor": (0.5, 0.0), "bbox_transform": place, "borderaxespad": 0.0, "columnspacing": 1.2}
+    axes.legend(fontsize=SMALL, frameon=False, loc="upper center", ncols=columns, handlelength=2.4, **options)
 
 
 def array_of(x: Any, ndim: int, who: str, axes: str) -> np.ndarray[Any, Any]:

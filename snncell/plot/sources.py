@@ -86,3 +86,19 @@ def as_array(x: Any, who: str) -> Array:
             f"{who}: takes arrays or Tensors of numbers, or a monitor, not a {type(x).__name__} of {array.dtype}."
         )
     return array.astype(np.float32) if array.dtype.kind == "V" else array  # bfloat16, which few functions know
+
+
+def fired(spikes: Any, who: str) -> Array:
+    """Where there are spikes: every element that is not 0 is one.
+
+    Raises:
+        ArgumentError: if there is a NaN, which is neither a spike nor none.
+    """
+    array = as_array(spikes, who)
+    if array.dtype.kind == "f" and np.isnan(array).any():
+        raise ArgumentError(
+            f"{who}: the spikes hold NaN, so the network has diverged; snncell.set_context(check_finite=True) says "
+            "where it began."
+        )
+    found: Array = array != 0
+    return found

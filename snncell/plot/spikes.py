@@ -6,78 +6,219 @@ from typing import Any
 
 import numpy as np
 
-from snncell.errors import ShapeError
-from snncell.plot.axes import COLOURS, array_of, axes_or_new, legend, whole_steps
+from snncell.errors import ArgumentError, ShapeError
+from snncell.plot.axes import COLOURS, array_of, axes_or_new, legend, series, titled, whole_steps
+from snncell.plot.groups import Group, groups_of
+from snncell.plot.rates import bins_of, draw_psth
+from snncell.plot.sources import Array, as_array, fired, is_monitor, one_layer, steps_of
 
-_STYLES = ("-", "--", ":", "-.")  # when the colours are used up, the lines change
+# --- raster -----------------------------------------------------------------------------------------------------------
+
+_MARKS = ("|", "x", "|", "+")  # of classes that lie one above the other
 
 
-def raster(spikes: Any, ax: Any = None, title: str | None = None, colour: str = COLOURS[0]) -> Any:
-    """A raster: a mark for every spike, time to the right, neurons upwards.
+def raster(
+    spikes: Any,
+    ax: Any = None,
+    title: str | None = None,
+    colour: str = COLOURS[0],
+    *,
+    layer: str | None = None,
+    sample: int | None = None,
+    neuron: int | None = None,
+    classes: Any = None,
+    psth: int | None = None,
+) -> Any:
+    """A raster: a mark for every spike, time to the right, neurons upwards; with `neuron`, samples upwards.
 
     Args:
-        spikes: (T, N); every element that is not 0 is a spike.
+        spikes: (T, N), (T, B, ...) with `sample` or `neuron`, or a monitor; every element that is not 0 is a spike.
         ax: the Axes to draw on; a new one if it is left out.
         title: above it, before the number of spikes.
-        colour: of the marks.
+        colour: of the marks, where there are no classes.
+        layer: which one of a monitor's, or of a mapping's.
+        sample: which one of a batch, whose neurons are the rows; a monitor's first if it is left out.
+        neuron: which one, by its number in the layer, if the rows are to be samples.
+        classes: a label for each row; rows of a class stand together, with its name at the side.
+        psth: draw a histogram in bins of so many steps beneath (`psth`), as `axes.child_axes[0]`; it takes its room
+            from the figure by layout="constrained".
 
     Raises:
-        ShapeError: for another number of axes.
+        ShapeError: for another number of axes, or if there are not as many classes as rows.
+        ArgumentError: for a sample, neuron, layer or width of bins that does not exist, or if spikes hold NaN.
     """
-    array = array_of(spikes, 2, "raster", "(T, N)")
-    axes = axes_or_new(ax)
-    steps, neurons = np.nonzero(array)
-    height = max(1.0, min(40.0, 1200.0 / max(array.shape[1], 1)))
-    axes.scatter(steps, neurons, s=height, c=colour, marker="|", linewidths=1.2)
-    axes.set_xlim(-0.5, array.shape[0] - 0.5)
-    axes.set_ylim(-1.0, array.shape[1])
+    name, array = one_layer(spikes, "spikes", layer, "raster")
+    sample = 0 if is_monitor(spikes) and sample is None and neuron is None else sample
+    rows = fired(array_of(_chosen(array, sample, neuron, "raster"), 2, "raster", "(T, N)"), "raster")
+    what = "neuron" if neuron is None else "sample"
+    groups = groups_of(classes, rows.shape[1], "raster", f"{what}s")
+    steps = steps_of(spikes, name, len(rows))
+    edges = None if psth is None else bins_of(steps, psth, "raster")
+    axes = axes_or_new(ax, height=max(2.2, 0.6 + 0.15 * len(groups)) + (0.8 if psth else 0.0))
+    _draw_raster(axes, rows, steps, groups, colour)
     whole_steps(axes)
-    axes.set_ylabel("neuron")
-    rate = len(steps) / max(array.size, 1)
-    axes.set_title(f"{title + ': ' if title else ''}{len(steps)} spikes, {rate:.3f} per neuron and step", fontsize=10)
+    axes.set_ylabel(what if classes is None else f"{what}s by class")
+    if edges is not None and psth is not None:
+        _append_psth(axes, rows, edges, psth, groups)
+    count = int(rows.sum())
+    head = title or name
+    titled(axes, f"{head + ': ' if head else ''}{count} spikes, {count / max(rows.size, 1):.3f} per {what} and step")
     return axes
+
+
+def _chosen(array: Array, sample: int | None, neuron: int | None, who: str) -> Array:
+    """Of (T, B, ...): a sample's neurons, or a neuron's samples; what has no choice made stays as it is."""
+    if sample is None and neuron is None:
+        return array
+    if sample is not None and neuron is not None:
+        raise ArgumentError(f"{who}: sample={sample} and neuron={neuron} leave one row; choose one of the two.")
+    if array.ndim < 3:
+        raise ShapeError(f"{who}: sample and neuron choose from (T, B, ...), not from shape {array.shape}.")
+    flat = array.reshape(*array.shape[:2], -1)
+    what, number, count = ("sample", sample, flat.shape[1]) if neuron is None else ("neuron", neuron, flat.shape[2])
+    if not isinstance(number, (int, np.integer)) or not -count <= number < count:
+        raise ArgumentError(f"{who}: there is no {what} {number!r}; there are {count}, from 0.")
+    return flat[:, number] if neuron is None else flat[:, :, number]
+
+
+def _draw_raster(axes: Any, rows: Array, steps: Array, groups: list[Group], colour: str) -> None:
+    count = max(rows.shape[1], 1)
+    points = axes.get_position().height * axes.figure.get_figheight() * 72 / count  # that a row is high
+    area = float(np.clip(0.8 * points, 1.5, 8.0)) ** 2
+    thick = float(np.clip(120 / max(len(rows), 1), 0.4, 1.2))
+    bottom = 0
+    for number, (_, members) in enumerate(groups):
+        at, row = np.nonzero(rows[:, members])
+        colour = colour if len(groups) == 1 else COLOURS[number % len(COLOURS)]
+        mark = _MARKS[number % len(_MARKS)] if points > 4 else "|"
+        # Above some number of marks a drawing of lines is larger than a picture of them.
+        many = len(at) > 20_000
+        axes.scatter(steps[at], row + bottom, s=area, c=colour, marker=mark, linewidths=thick, rasterized=many)
+        bottom += len(members)
+        if number < len(groups) - 1:
+            axes.axhline(bottom - 0.5, color="0.6", linewidth=0.5)
+    axes.set_ylim(-1.0, rows.shape[1])
+    stride = steps[1] - steps[0] if len(steps) > 1 else 1
+    first, last = (steps[0], steps[-1]) if len(steps) else (0, -1)
+    axes.set_xlim(first - 0.5 * stride, last + 0.5 * stride)
+    if len(groups) > 1 or groups[0].name:
+        ends = np.cumsum([len(members) for _, members in groups])
+        middles = [end - (len(members) + 1) / 2 for end, (_, members) in zip(ends, groups, strict=True)]
+        axes.set_yticks(middles, [name for name, _ in groups])
+        axes.tick_params(axis="y", length=0)
+
+
+def _append_psth(axes: Any, rows: Array, edges: Array, width: int, groups: list[Group]) -> None:
+    below = axes_or_new(axes.inset_axes([0.0, -0.55, 1.0, 0.47], sharex=axes))
+    draw_psth(below, rows, edges, width, groups)
+    below.set_xlabel(axes.get_xlabel())
+    axes.set_xlabel("")
+    axes.tick_params(axis="x", labelbottom=False)
+    if len(groups) > 1:
+        legend(below)
+
+
+# --- membrane ---------------------------------------------------------------------------------------------------------
+
+_FIRST = 4  # neurons of a monitor that are shown if none are named
 
 
 def membrane(
     v: Any,
     spikes: Any = None,
-    v_threshold: float | None = None,
+    v_threshold: Any = None,
     ax: Any = None,
     title: str | None = None,
     labels: Any = None,
+    *,
+    layer: str | None = None,
+    sample: int | None = None,
+    neurons: Any = None,
 ) -> Any:
     """Membrane potentials as lines, with the threshold and a triangle where a neuron spikes.
 
+    A triangle stands at the potential, or at the threshold if that is higher, as it is after a reset.
+
     Args:
-        v: (T, N), in units of the threshold's; before the reset, if spikes are to stand above the threshold.
-        spikes: (T, N), if they are to be marked.
-        v_threshold: drawn as a dashed line.
+        v: (T, N), (T, B, ...) with `sample`, or a monitor, which also knows spikes, if it recorded them, and threshold.
+        spikes: the shape of v, if they are to be marked.
+        v_threshold: drawn as a dashed line; a number, or (N,), one for each neuron.
         ax: the Axes to draw on; a new one if it is left out.
         title: above it.
-        labels: a name for each neuron.
+        labels: a name for each neuron that is drawn.
+        layer: which one of a monitor's, or of a mapping's.
+        sample: which one of a batch; a monitor's first if it is left out.
+        neurons: the numbers of those to draw; all if it is left out, of a monitor the first four.
 
     Raises:
-        ShapeError: if v is not (T, N) or spikes differ from it in shape.
+        ShapeError: if v is not (T, N), or if spikes, v_threshold or labels do not fit it.
+        ArgumentError: for a sample, neuron or layer that does not exist.
     """
-    potential = array_of(v, 2, "membrane", "(T, N)")
-    fired = None if spikes is None else array_of(spikes, 2, "membrane", "spikes (T, N)")
-    if fired is not None and fired.shape != potential.shape:
-        raise ShapeError(f"membrane: v has shape {potential.shape}, spikes {fired.shape}; they must agree.")
+    name, array = one_layer(v, "v", layer, "membrane")
+    if is_monitor(v):
+        sample = 0 if sample is None else sample
+        neurons = range(min(_FIRST, array[0, 0].size)) if neurons is None else neurons
+        spikes = v.spikes[name] if spikes is None and name in v.spikes else spikes
+        v_threshold = getattr(v.cell(name), "v_threshold", None) if v_threshold is None else v_threshold
+    potential = array_of(_chosen(array, sample, None, "membrane"), 2, "membrane", "(T, N)")
+    marks = None if spikes is None else _same_shape(fired(spikes, "membrane"), array, potential, sample)
+    numbers = _numbers(neurons, potential.shape[1])
+    levels = _levels(v_threshold, potential.shape[1])
     axes = axes_or_new(ax)
-    steps = np.arange(potential.shape[0])
-    for neuron in range(potential.shape[1]):
-        colour = COLOURS[neuron % len(COLOURS)]
-        name = f"neuron {neuron}" if labels is None else str(labels[neuron])
-        style = _STYLES[neuron // len(COLOURS) % len(_STYLES)]
-        axes.plot(steps, potential[:, neuron], style, color=colour, label=name, linewidth=1.4)
-        if fired is not None:
-            at = np.nonzero(fired[:, neuron])[0]
-            axes.plot(at, potential[at, neuron], "^", color=colour, markersize=6, label="_spikes")
-    if v_threshold is not None:
-        axes.axhline(v_threshold, color="0.5", linestyle="--", linewidth=1.0, label="threshold")
+    _draw_potentials(
+        axes, steps_of(v, name, len(potential)), potential, marks, levels, numbers, _names(labels, numbers)
+    )
     whole_steps(axes)
     axes.set_ylabel("membrane potential")
     legend(axes)
-    if title:
-        axes.set_title(title, fontsize=10)
+    titled(axes, title or name)
     return axes
+
+
+def _same_shape(marks: Array, array: Array, potential: Array, sample: int | None) -> Array:
+    chosen = _chosen(marks, sample, None, "membrane") if marks.shape == array.shape else marks
+    if chosen.shape != potential.shape:
+        raise ShapeError(f"membrane: v has shape {array.shape}, spikes {marks.shape}; they must agree.")
+    return chosen
+
+
+def _numbers(neurons: Any, count: int) -> list[int]:
+    numbers = list(range(count)) if neurons is None else [int(n) for n in np.atleast_1d(np.asarray(neurons))]
+    missing = [n for n in numbers if not -count <= n < count]
+    if missing:
+        raise ArgumentError(f"membrane: there is no neuron {missing[0]}; there are {count}, from 0.")
+    return numbers
+
+
+def _names(labels: Any, numbers: list[int]) -> list[str]:
+    if labels is None:
+        return [f"neuron {n}" for n in numbers]
+    if len(labels) != len(numbers):
+        raise ShapeError(f"membrane: {len(numbers)} neurons are drawn, and there are {len(labels)} labels.")
+    return [str(label) for label in labels]
+
+
+def _levels(v_threshold: Any, count: int) -> Array | None:
+    """The threshold of each neuron, (N,)."""
+    if v_threshold is None:
+        return None
+    levels = as_array(v_threshold, "membrane").reshape(-1)
+    if levels.size not in (1, count):
+        raise ShapeError(f"membrane: v_threshold is one number or one for each of {count} neurons, not {levels.size}.")
+    return np.broadcast_to(levels, (count,))
+
+
+def _draw_potentials(
+    axes: Any, steps: Array, v: Array, marks: Array | None, levels: Array | None, numbers: list[int], names: list[str]
+) -> None:
+    for place, (neuron, name) in enumerate(zip(numbers, names, strict=True)):
+        style = series(place)
+        axes.plot(steps, v[:, neuron], label=name, linewidth=1.2, **style)
+        if marks is not None:
+            at = np.nonzero(marks[:, neuron])[0]
+            height = v[at, neuron] if levels is None else np.maximum(v[at, neuron], levels[neuron])
+            axes.plot(steps[at], height, "^", color=style["color"], markersize=4.5, label="_spikes")
+    if levels is not None:
+        for place, level in enumerate(np.unique(levels[numbers])):
+            label = "_threshold" if place else "threshold"
+            axes.axhline(level, color="0.5", linestyle=(0, (6, 3)), linewidth=0.9, label=label)

@@ -1,0 +1,37 @@
+"""Rows of a plot by the class they belong to."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from snncell.errors import ShapeError
+from snncell.plot.sources import Array
+
+
+class Group(NamedTuple):
+    """A class: its name, and the numbers of the rows that belong to it."""
+
+    name: str
+    members: Array
+
+
+def groups_of(classes: Any, count: int, who: str, rows: str) -> list[Group]:
+    """The rows by class, in the order of the classes; without classes all rows in one group, whose name is "".
+
+    Args:
+        classes: (count,), a label for each row: numbers or names.
+        count: how many rows there are.
+        who: the function that asks, for errors.
+        rows: what a row is, for errors.
+
+    Raises:
+        ShapeError: if classes have another shape.
+    """
+    if classes is None:
+        return [Group("", np.arange(count))]
+    labels = np.asarray(classes)
+    if labels.shape != (count,):
+        raise ShapeError(f"{who}: there are {count} {rows}, so classes have shape ({count},), not {labels.shape}.")
+    return [Group(str(name), np.nonzero(labels == name)[0]) for name in np.unique(labels)]

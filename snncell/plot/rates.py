@@ -1,0 +1,259 @@
+"""How often neurons fire: over time, over a layer, never, and always."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from snncell.errors import ArgumentError, ShapeError
+from snncell.nn.layer import positive
+from snncell.plot.axes import axes_or_new, legend, marker, series, titled, whole_steps
+from snncell.plot.groups import Group, groups_of
+from snncell.plot.sources import Array, all_layers, fired, one_layer, steps_of
+
+# --- over time --------------------------------------------------------------------------------------------------------
+
+
+def psth(
+    spikes: Any,
+    ax: Any = None,
+    title: str | None = None,
+    *,
+    width: int = 1,
+    layer: str | None = None,
+    classes: Any = None,
+) -> Any:
+    """The peri-stimulus time histogram: spikes per neuron and step, over time, with its standard error as a band.
+
+    A bin of `width` steps shows r = (number of spikes in it) / (rows * steps in it); the band is r +- s / sqrt(rows),
+    s the standard deviation of the rows' own r. Rows are the neurons of (T, N), and the samples of (T, B, ...).
+
+    Args:
+        spikes: (T, N) or (T, B, ...), or a monitor; every element that is not 0 is a spike.
+        ax: the Axes to draw on; a new one if it is left out.
+        title: above it.
+        width: of a bin, in steps; the last bin may be shorter.
+        layer: which one of a monitor's, or of a mapping's.
+        classes: a label for each row; each class gets a line of its own.
+
+    Raises:
+        ShapeError: if spikes have fewer than two axes, or if there are not as many classes as rows.
+        ArgumentError: if width is no integer of at least 1, or for an unknown layer.
+    """
+    name, array = one_layer(spikes, "spikes", layer, "psth")
+    rows = rows_of(fired(array, "psth"), "psth")
+    groups = groups_of(classes, rows.shape[1], "psth", "neurons" if array.ndim == 2 else "samples")
+    edges = bins_of(steps_of(spikes, name, len(rows)), width, "psth")
+    axes = axes_or_new(ax)
+    draw_psth(axes, rows, edges, width, groups, band=True)
+    whole_steps(axes)
+    if len(groups) > 1:
+        legend(axes)
+    titled(axes, title)
+    return axes
+
+
+def rows_of(spikes: Array, who: str) -> Array:
+    """(T, N) as it is, (T, B, ...) as the means of its samples, (T, B).
+
+    Raises:
+        ShapeError: for fewer axes.
+    """
+    if spikes.ndim < 2:
+        raise ShapeError(f"{who}: takes (T, N) or (T, B, ...), not shape {spikes.shape}. One neuron: x[:, None].")
+    return spikes if spikes.ndim == 2 else spikes.reshape(*spikes.shape[:2], -1).mean(2)
+
+
+def bins_of(steps: Array, width: int, who: str) -> Array:
+    """The edges of bins of `width` recorded steps each, half a step before the first step of each and after the last.
+
+    Raises:
+        ArgumentError: if width is no integer of at least 1.
+    """
+    positive(width, who, "a bin's width in steps")
+    stride = steps[1] - steps[0] if len(steps) > 1 else 1
+    return np.append(steps[::width], steps[-1:] + stride) - 0.5 * stride
+
+
+def binned(rows: Array, width: int) -> Array:
+    """The means of bins of `width` steps: (T, N) -> (bins, N); the last bin may be shorter."""
+    starts = np.arange(0, len(rows), width)
+    if not len(starts):
+        return np.zeros((0, rows.shape[1]))
+    counts = np.diff(np.append(starts, len(rows)))
+    sums: Array = np.add.reduceat(rows.astype(np.float64), starts, axis=0)
+    return sums / counts[:, None]
+
+
+def draw_psth(axes: Any, rows: Array, edges: Array, width: int, groups: list[Group], band: bool = False) -> None:
+    """A line of steps for each group: the mean of its rows, in bins."""
+    for number, (name, members) in enumerate(groups):
+        each = binned(rows[:, members], width)
+        rate = each.mean(1) if len(members) else np.zeros(len(each))
+        style = series(number)
+        axes.stairs(rate, edges, label=name, linewidth=1.2, baseline=None, **style)
+        if band and len(members) > 1:
+            error = each.std(1, ddof=1) / np.sqrt(len(members))
+            options = {"fill": True, "alpha": 0.2, "color": style["color"], "linewidth": 0}
+            axes.stairs(rate + error, edges, baseline=rate - error, **options)
+    axes.set_ylim(bottom=0.0)
+    axes.set_xlim(edges[0], edges[-1])
+    axes.set_ylabel("spikes per\nneuron and step")
+
+
+# --- over a layer -----------------------------------------------------------------------------------------------------
+
+
+def rates_of(spikes: Array, who: str) -> Array:
+    """Spikes per step of each neuron, over all samples: (T, N) or (T, B, ...) -> (N,).
+
+    Raises:
+        ShapeError: for fewer axes.
+        ArgumentError: if there are no steps, no samples or no neurons.
+    """
+    rows = fired(spikes, who)
+    if rows.ndim < 2:
+        raise ShapeError(f"{who}: takes (T, N) or (T, B, ...), not shape {rows.shape}. One neuron: x[:, None].")
+    if rows.size == 0:
+        raise ArgumentError(f"{who}: an array of shape {rows.shape} holds nothing to count spikes in.")
+    means: Array = rows.mean(0) if rows.ndim == 2 else rows.mean((0, 1)).reshape(-1)
+    return means
+
+
+def firing_rates(spikes: Any, ax: Any = None, title: str | None = None, *, bins: int = 20) -> Any:
+    """How the firing rates of each layer's neurons are distributed, with the median of each layer marked.
+
+    The rate of a neuron is its number of spikes / (steps * samples), between 0 and 1. A bin shows the fraction of its
+    layer's neurons, so that layers of different sizes can be compared.
+
+    Args:
+        spikes: a monitor, a mapping from names to arrays, or one array, (T, N) or (T, B, ...); every element that is
+            not 0 is a spike.
+        ax: the Axes to draw on; a new one if it is left out.
+        title: above it.
+        bins: how many, from 0 to the highest rate of all layers.
+
+    Raises:
+        ArgumentError: if there are no layers or nothing in one, or if bins is no integer of at least 1.
+        ShapeError: if an array has fewer than two axes.
+    """
+    rates = {name: rates_of(array, "firing_rates") for name, array in _layers(spikes, "firing_rates").items()}
+    positive(bins, "firing_rates", "bins")
+    axes = axes_or_new(ax)
+    edges = np.linspace(0.0, max(float(rate.max()) for rate in rates.values()) or 1.0, bins + 1)
+    for number, (name, rate) in enumerate(rates.items()):
+        style = series(number)
+        heights = np.histogram(rate, edges)[0] / rate.size
+        median = float(np.median(rate))
+        label = f"{name or 'all'}: median {median:.3g}"
+        axes.stairs(heights, edges, linewidth=1.2, **style)
+        # On the outline, where the eye finds it: a median between bins has the height of the bin it falls in.
+        height = heights[min(int(np.searchsorted(edges, median, "right")) - 1, bins - 1)]
+        axes.plot([median], [height], marker(number), markersize=5, label=label, clip_on=False, **style)
+    axes.set_ylim(bottom=0.0)
+    axes.set_xlabel("spikes per neuron and step")
+    axes.set_ylabel("fraction of neurons")
+    legend(axes)
+    titled(axes, title)
+    return axes
+
+
+# --- never and always -------------------------------------------------------------------------------------------------
+
+
+class Fractions(NamedTuple):
+    """Which parts of a layer's neurons are dead, healthy and saturated; they add up to 1."""
+
+    dead: float
+    healthy: float
+    saturated: float
+
+
+def fractions(spikes: Any, dead: float = 0.0, saturated: float = 0.95, who: str = "fractions") -> dict[str, Fractions]:
+    """For each layer, the fractions of its neurons that are dead, healthy and saturated.
+
+    With r a neuron's number of spikes / (steps * samples): it is dead if r <= dead, saturated if r >= saturated, and
+    healthy otherwise.
+
+    Args:
+        spikes: a monitor, a mapping from names to arrays, or one array, (T, N) or (T, B, ...).
+        dead: the highest rate of a dead neuron.
+        saturated: the lowest rate of a saturated one.
+        who: the function that asks, for errors.
+
+    Raises:
+        ArgumentError: if there are no layers or nothing in one, or unless 0 <= dead < saturated <= 1.
+        ShapeError: if an array has fewer than two axes.
+    """
+    if not 0.0 <= dead < saturated <= 1.0:
+        raise ArgumentError(
+            f"{who}: rates are spikes per step, so 0 <= dead < saturated <= 1; dead is {dead!r}, saturated "
+            f"{saturated!r}."
+        )
+    found = {}
+    for name, array in _layers(spikes, who).items():
+        rate = rates_of(array, who)
+        low, high = float((rate <= dead).mean()), float((rate >= saturated).mean())
+        found[name] = Fractions(low, float(((rate > dead) & (rate < saturated)).mean()), high)
+    return found
+
+
+# Dead neurons are dark and saturated ones hatched, so that both stand out from the light rest in grey.
+_BARS = {
+    "dead": {"facecolor": "#0072B2", "hatch": ""},
+    "healthy": {"facecolor": "#F0F0F0", "hatch": ""},
+    "saturated": {"facecolor": "#E69F00", "hatch": "////"},
+}
+
+
+def dead_and_saturated(
+    spikes: Any, ax: Any = None, title: str | None = None, *, dead: float = 0.0, saturated: float = 0.95
+) -> Any:
+    """For each layer a bar: which part of its neurons never fires, which fires at (almost) every step, and the rest.
+
+    With r a neuron's number of spikes / (steps * samples) in what was recorded: it is dead if r <= dead, saturated if
+    r >= saturated, and healthy otherwise. The numbers beside a bar are its three parts in percent.
+
+    Args:
+        spikes: a monitor, a mapping from names to arrays, or one array, (T, N) or (T, B, ...); every element that is
+            not 0 is a spike.
+        ax: the Axes to draw on; a new one if it is left out.
+        title: above it.
+        dead: the highest rate of a dead neuron.
+        saturated: the lowest rate of a saturated one.
+
+    Raises:
+        ArgumentError: if there are no layers or nothing in one, or unless 0 <= dead < saturated <= 1.
+        ShapeError: if an array has fewer than two axes.
+    """
+    found = fractions(spikes, dead, saturated, "dead_and_saturated")
+    axes = axes_or_new(ax, height=1.1 + 0.22 * len(found))
+    left = np.zeros(len(found))
+    for part, look in _BARS.items():
+        lengths = np.array([getattr(layer, part) for layer in found.values()])
+        axes.barh(
+            np.arange(len(found)), lengths, left=left, label=part, height=0.7, edgecolor="0.2", linewidth=0.6, **look
+        )
+        left += lengths
+    for row, layer in enumerate(found.values()):
+        numbers = " / ".join(percent(part) for part in layer)
+        axes.annotate(f"{numbers} %", (1.0, row), xytext=(4, 0), textcoords="offset points", va="center", fontsize=7)
+    axes.set_yticks(np.arange(len(found)), [name or "all" for name in found])
+    axes.invert_yaxis()  # the first layer on top
+    axes.set_xlim(0.0, 1.0)
+    axes.set_xlabel("fraction of neurons")
+    legend(axes)
+    titled(axes, title)
+    return axes
+
+
+def percent(part: float) -> str:
+    """A fraction in whole percent; what is not quite 0 or 100 does not look like it."""
+    if 0.0 < part < 0.005:
+        return "<1"
+    return ">99" if 0.995 <= part < 1.0 else f"{100 * part:.0f}"
+
+
+def _layers(spikes: Any, who: str) -> dict[str, Array]:
+    return all_layers(spikes, "spikes", who)

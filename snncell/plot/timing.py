@@ -1,0 +1,147 @@
+"""Which spikes come earlier and later than others, or than they should."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from snncell.errors import ArgumentError, ShapeError
+from snncell.plot.axes import COLOURS, axes_or_new, titled
+from snncell.plot.rates import percent
+from snncell.plot.sources import Array, as_array, fired, one_layer
+
+
+class Differences(NamedTuple):
+    """Spike times of a minus those of b, in steps, pair by pair, and the parts of either's spikes without a partner."""
+
+    steps: Array
+    alone_a: float
+    alone_b: float
+
+
+def differences(
+    a: Any, b: Any, *, match: str = "first", within: float | None = None, who: str = "differences"
+) -> Differences:
+    """The differences in time between the spikes of two recordings of the same neurons.
+
+    "first" compares the first spikes of each neuron in each sample. "all" compares pairs of spikes of the same neuron
+    and sample, each of which is the other's nearest (the earlier one of two); see event synchronisation, R. Quian
+    Quiroga, T. Kreuz, P. Grassberger, Phys. Rev. E 66, 041904 (2002).
+
+    Args:
+        a: (T, ...), spikes; every element that is not 0 is one.
+        b: the same shape; or (...), times at which there should be one spike each, NaN or below 0 for none.
+        match: "first" or "all".
+        within: spikes farther apart than so many steps are no pair; None for any distance.
+        who: the function that asks, for errors.
+
+    Raises:
+        ShapeError: if the shapes do not fit.
+        ArgumentError: for another `match`, or if `within` is below 0.
+    """
+    if match not in ("first", "all"):
+        raise ArgumentError(f'{who}: match is "first" or "all", not {match!r}.')
+    if within is not None and not within >= 0:
+        raise ArgumentError(f"{who}: within is a number of steps of at least 0, not {within!r}.")
+    spikes, other = fired(a, who), as_array(b, who)
+    if other.shape not in (spikes.shape, spikes.shape[1:]) or spikes.ndim < 2:
+        raise ShapeError(
+            f"{who}: a has shape {spikes.shape}, (T, ...), so b has that shape, for spikes, or {spikes.shape[1:]}, "
+            f"for times, not {other.shape}."
+        )
+    trains_a = _trains(spikes)
+    trains_b = _trains(fired(b, who)) if other.shape == spikes.shape else _single(other)
+    found, count_a, count_b = [np.zeros(0)], 0, 0
+    for left, right in zip(trains_a, trains_b, strict=True):
+        if match == "first":
+            left, right = left[:1], right[:1]
+        count_a, count_b = count_a + len(left), count_b + len(right)
+        found.append(_pairs(left, right, np.inf if within is None else within))
+    steps = np.concatenate(found)
+    alone_a, alone_b = ((count - len(steps)) / max(count, 1) for count in (count_a, count_b))
+    return Differences(steps, alone_a, alone_b)
+
+
+def _trains(spikes: Array) -> list[Array]:
+    """The times of the spikes of each neuron of each sample."""
+    flat = spikes.reshape(len(spikes), -1)
+    column, step = np.nonzero(flat.T)
+    return np.split(step.astype(np.float64), np.searchsorted(column, np.arange(1, flat.shape[1])))
+
+
+def _single(times: Array) -> list[Array]:
+    return [np.array([time]) if time >= 0 else np.zeros(0) for time in times.reshape(-1).astype(np.float64)]
+
+
+def _pairs(a: Array, b: Array, within: float) -> Array:
+    """The differences of those that are nearest to each other."""
+    if not len(a) or not len(b):
+        return np.zeros(0)
+    apart = a[:, None] - b[None, :]
+    nearest = np.abs(apart).argmin(1)
+    mutual = np.abs(apart).argmin(0)[nearest] == np.arange(len(a))
+    found: Array = apart[np.arange(len(a)), nearest][mutual]
+    return found[np.abs(found) <= within]
+
+
+def spike_time_differences(
+    a: Any,
+    b: Any,
+    ax: Any = None,
+    title: str | None = None,
+    *,
+    match: str = "first",
+    within: float | None = None,
+    labels: tuple[str, str] = ("a", "b"),
+    layer: str | None = None,
+) -> Any:
+    """How much earlier or later the spikes of one recording are than those of another, or than their target times.
+
+    Right of 0 the spikes of `a` are later. Above the histogram stands how many spikes have no partner at all: a
+    narrow histogram says little where there are many of these.
+
+    Args:
+        a: (T, N) or (T, B, ...), or a monitor; every element that is not 0 is a spike.
+        b: the same shape; or (N,) or (B, ...), target times in steps, NaN or below 0 where there should be no spike;
+            or a monitor.
+        ax: the Axes to draw on; a new one if it is left out.
+        title: above it, before the numbers.
+        match: "first" compares first spikes, "all" each spike with the one of the same neuron and sample that is its
+            nearest, if it is that one's nearest too.
+        within: spikes farther apart than so many steps are no pair; None for any distance.
+        labels: what to call a and b.
+        layer: which one of a monitor's, or of a mapping's.
+
+    Raises:
+        ShapeError: if the shapes do not fit.
+        ArgumentError: for another `match`, an unknown layer, or if `within` is below 0.
+    """
+    who = "spike_time_differences"
+    first, second = (one_layer(x, "spikes", layer if _named(x) else None, who)[1] for x in (a, b))
+    found = differences(first, second, match=match, within=within, who=who)
+    axes = axes_or_new(ax)
+    wide = _draw_histogram(axes, found.steps)
+    axes.set_xlabel(f"{labels[0]} later than {labels[1]} by (steps)")
+    axes.set_ylabel("pairs of spikes" if wide == 1 else f"pairs per {wide} steps")
+    median = f", median {np.median(found.steps):+g} steps" if len(found.steps) else ""
+    alone = f"alone: {percent(found.alone_a)} % of {labels[0]}, {percent(found.alone_b)} % of {labels[1]}"
+    titled(axes, f"{title + ': ' if title else ''}{len(found.steps)} pairs{median}\n{alone}")
+    return axes
+
+
+def _draw_histogram(axes: Any, steps: Array) -> int:
+    """The steps that a bin is wide."""
+    reach = int(np.ceil(np.abs(steps).max())) if len(steps) else 1
+    wide = max(1, -(-(2 * reach + 1) // 61))  # steps in a bin, so that there are no more than about 60
+    half = wide * (-(-reach // wide) + 0.5)
+    edges = np.arange(-half, half + wide / 2, wide)
+    heights = np.histogram(steps, edges)[0]
+    axes.stairs(heights, edges, fill=True, facecolor=COLOURS[6], edgecolor=COLOURS[0], linewidth=0.6)
+    axes.axvline(0.0, color=COLOURS[0], linestyle=(0, (4, 1.5)), linewidth=0.9)
+    axes.set_xlim(edges[0], edges[-1])
+    return wide
+
+
+def _named(x: Any) -> bool:
+    return hasattr(x, "layers") or hasattr(x, "keys")
