@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,11 @@ from snncell.errors import ShapeError
 
 # Okabe and Ito's palette, distinguishable with any kind of colour vision; black first, for grey prints.
 COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-# Their numbers have no divisor in common with that of the colours, so that pairs repeat after 28, 56 and 28 series.
 LINES = ("-", "--", ":", "-.")
 MARKERS = "osv^Dx+*"
-HATCHES = ("", "////", "....", "xxxx")
+# Colour and line of the first twelve series: those with the same line are far apart in grey. More do not fit.
+_APART = ((0, 0), (1, 1), (2, 2), (3, 3), (4, 0), (5, 1), (6, 2), (0, 1), (5, 3), (0, 2), (1, 0), (0, 3))
+_PAIRS = (*_APART, *(pair for pair in product(range(len(COLOURS)), range(len(LINES))) if pair not in _APART))
 
 COLUMN = 3.3  # inches: a column of a paper of two
 LARGE, SMALL = 8, 7  # points: titles and labels; ticks, legends and notes
@@ -40,7 +42,8 @@ def axes_or_new(ax: Any, width: float = COLUMN, height: float = 2.2) -> Any:
 
 def series(number: int) -> dict[str, Any]:
     """Colour and line style of a plot's `number`-th series, from 0."""
-    return {"color": COLOURS[number % len(COLOURS)], "linestyle": LINES[number % len(LINES)]}
+    colour, line = _PAIRS[number % len(_PAIRS)]
+    return {"color": COLOURS[colour], "linestyle": LINES[line]}
 
 
 def marker(number: int) -> str:
@@ -48,16 +51,17 @@ def marker(number: int) -> str:
     return MARKERS[number % len(MARKERS)]
 
 
-def breadth(axes: Any) -> float:
-    """How broad the place of `axes` is, in points, with its labels."""
-    inside = axes.get_position(original=True).width * axes.figure.get_figwidth() * 72
-    return float(inside / 0.775)  # a lone Axes starts with that share of its figure
+def extent(axes: Any) -> tuple[float, float]:
+    """Width and height of the place of `axes`, with its labels, in points, before a layout moves it."""
+    box, page = axes.get_position(original=True), axes.figure.bbox
+    points = 72 / axes.figure.dpi
+    return page.width * box.width * points / 0.775, page.height * box.height * points / 0.77  # a lone Axes' share
 
 
 def titled(axes: Any, title: str | None) -> None:
     """Write `title` above the Axes, on as many lines as it needs."""
     if title:
-        letters = max(20, int(0.8 * breadth(axes) / (0.51 * LARGE)))
+        letters = max(20, int(0.8 * extent(axes)[0] / (0.51 * LARGE)))
         axes.set_title("\n".join(textwrap.fill(line, letters) for line in title.split("\n")), fontsize=LARGE)
 
 
@@ -65,7 +69,7 @@ def whole_steps(axes: Any) -> None:
     """Label the time axis at whole steps."""
     from matplotlib.ticker import MaxNLocator
 
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     axes.set_xlabel("time step")
 
 
@@ -75,7 +79,7 @@ def legend(axes: Any) -> None:
     roomy = hasattr(figure, "get_layout_engine") and figure.get_layout_engine() is not None
     if not roomy:
         axes.legend(fontsize=SMALL, frameon=False, loc="best")
-    elif breadth(axes) > 72 * 4.5:
+    elif extent(axes)[0] > 72 * 4.5:
         axes.legend(fontsize=SMALL, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     else:
         _legend_beneath(axes)
@@ -86,7 +90,7 @@ def _legend_beneath(axes: Any) -> None:
 
     labels = axes.get_legend_handles_labels()[1]
     widest = max((len(label) for label in labels), default=1) * 0.55 * SMALL + 32
-    columns = max(1, min(len(labels), int(0.85 * breadth(axes) // widest)))
+    columns = max(1, min(len(labels), int(0.85 * extent(axes)[0] // widest)))
     columns = math.ceil(len(labels) / math.ceil(len(labels) / columns)) if labels else 1  # rows of even length
     under = SMALL + LARGE + 14 if axes.get_xlabel() else SMALL + 8  # the ticks, their labels and the axis' label
     place = axes.transAxes + ScaledTranslation(0, -under / 72, axes.figure.dpi_scale_trans)

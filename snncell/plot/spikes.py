@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from snncell.errors import ArgumentError, ShapeError
-from snncell.plot.axes import COLOURS, array_of, axes_or_new, legend, series, titled, whole_steps
+from snncell.plot.axes import COLOURS, LARGE, array_of, axes_or_new, extent, legend, series, titled, whole_steps
 from snncell.plot.groups import Group, groups_of
 from snncell.plot.rates import bins_of, draw_psth
 from snncell.plot.sources import Array, as_array, fired, is_monitor, one_layer, steps_of
 
 # --- raster -----------------------------------------------------------------------------------------------------------
 
-_MARKS = ("|", "x", "|", "+")  # of classes that lie one above the other
+_MARKS = (("|", 1.0), ("x", 0.3), ("o", 0.15), ("+", 0.5))  # of classes, with areas that look alike
 
 
 def raster(
@@ -40,8 +40,8 @@ def raster(
         sample: which one of a batch, whose neurons are the rows; a monitor's first if it is left out.
         neuron: which one, by its number in the layer, if the rows are to be samples.
         classes: a label for each row; rows of a class stand together, with its name at the side.
-        psth: draw a histogram in bins of so many steps beneath (`psth`), as `axes.child_axes[0]`; it takes its room
-            from the figure by layout="constrained".
+        psth: draw a histogram in bins of so many steps (`psth`) into the lower part of the Axes' place, as the last
+            Axes of its figure.
 
     Raises:
         ShapeError: for another number of axes, or if there are not as many classes as rows.
@@ -83,17 +83,17 @@ def _chosen(array: Array, sample: int | None, neuron: int | None, who: str) -> A
 
 def _draw_raster(axes: Any, rows: Array, steps: Array, groups: list[Group], colour: str) -> None:
     count = max(rows.shape[1], 1)
-    points = axes.get_position().height * axes.figure.get_figheight() * 72 / count  # that a row is high
+    points = 0.7 * extent(axes)[1] / count  # that a row is high
     area = float(np.clip(0.8 * points, 1.5, 8.0)) ** 2
     thick = float(np.clip(120 / max(len(rows), 1), 0.4, 1.2))
     bottom = 0
     for number, (_, members) in enumerate(groups):
         at, row = np.nonzero(rows[:, members])
         colour = colour if len(groups) == 1 else COLOURS[number % len(COLOURS)]
-        mark = _MARKS[number % len(_MARKS)] if points > 4 else "|"
+        mark, part = _MARKS[number % len(_MARKS)] if points > 3 else _MARKS[0]
         # Above some number of marks a drawing of lines is larger than a picture of them.
         many = len(at) > 20_000
-        axes.scatter(steps[at], row + bottom, s=area, c=colour, marker=mark, linewidths=thick, rasterized=many)
+        axes.scatter(steps[at], row + bottom, s=part * area, c=colour, marker=mark, linewidths=thick, rasterized=many)
         bottom += len(members)
         if number < len(groups) - 1:
             axes.axhline(bottom - 0.5, color="0.6", linewidth=0.5)
@@ -109,13 +109,26 @@ def _draw_raster(axes: Any, rows: Array, steps: Array, groups: list[Group], colo
 
 
 def _append_psth(axes: Any, rows: Array, edges: Array, width: int, groups: list[Group]) -> None:
-    below = axes_or_new(axes.inset_axes([0.0, -0.55, 1.0, 0.47], sharex=axes))
+    below = axes_or_new(_split(axes, (3, 1.2)))
     draw_psth(below, rows, edges, width, groups)
+    below.set_ylabel("spikes\nper step", fontsize=LARGE)  # short, as the Axes is low
     below.set_xlabel(axes.get_xlabel())
     axes.set_xlabel("")
     axes.tick_params(axis="x", labelbottom=False)
     if len(groups) > 1:
         legend(below)
+
+
+def _split(axes: Any, heights: tuple[float, float]) -> Any:
+    """A new Axes in the lower part of the place of `axes`, which keeps the upper one; they share the time axis."""
+    if (place := axes.get_subplotspec()) is not None:
+        parts = place.subgridspec(2, 1, height_ratios=heights, hspace=0.12)
+        axes.set_subplotspec(parts[0])
+        return axes.figure.add_subplot(parts[1], sharex=axes)
+    box = axes.get_position(original=True)
+    low = box.height * heights[1] / (1.1 * sum(heights))
+    axes.set_position([box.x0, box.y0 + 1.3 * low, box.width, box.height - 1.3 * low])
+    return axes.figure.add_axes([box.x0, box.y0, box.width, low], sharex=axes)
 
 
 # --- membrane ---------------------------------------------------------------------------------------------------------
