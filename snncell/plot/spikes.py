@@ -177,10 +177,9 @@ def membrane(
     marks = None if spikes is None else _same_shape(fired(spikes, "membrane"), array, potential, sample)
     numbers = _numbers(neurons, potential.shape[1])
     levels = _levels(v_threshold, potential.shape[1])
-    axes = axes_or_new(ax)
-    _draw_potentials(
-        axes, steps_of(v, name, len(potential)), potential, marks, levels, numbers, _names(labels, numbers)
-    )
+    names = _names(labels, numbers)
+    axes = axes_or_new(ax, height=2.2 + 0.05 * max(0, len(numbers) - 5))  # room for the legend
+    _draw_potentials(axes, steps_of(v, name, len(potential)), potential, marks, levels, numbers, names)
     whole_steps(axes)
     axes.set_ylabel("membrane potential")
     legend(axes)

@@ -133,7 +133,7 @@ def spike_time_differences(
 def _draw_histogram(axes: Any, steps: Array) -> int:
     """The steps that a bin is wide."""
     reach = int(np.ceil(np.abs(steps).max())) if len(steps) else 1
-    wide = max(1, -(-(2 * reach + 1) // 61))  # steps in a bin, so that there are no more than about 60
+    wide = -(-(2 * reach + 1) // 61) | 1  # no more than some 60 bins; odd, so that 0 is in the middle of one
     half = wide * (-(-reach // wide) + 0.5)
     edges = np.arange(-half, half + wide / 2, wide)
     heights = np.histogram(steps, edges)[0]

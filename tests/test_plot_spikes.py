@@ -1,0 +1,527 @@
+"""Pictures of spikes: what was drawn is what was given, they can be read in a paper, and they look as they did."""
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+
+from snncell import Tensor, errors, nn, plot
+from snncell.plot.rates import fractions, percent
+from snncell.plot.sources import all_layers, one_layer
+from snncell.plot.timing import differences
+
+mpl.use("Agg")
+import matplotlib.pyplot as plt
+from matplotlib.animation import FFMpegWriter
+from PIL import Image
+from readable import assert_readable, assert_told_apart
+
+
+@pytest.fixture(autouse=True)
+def _close_figures():
+    yield
+    plt.close("all")
+
+
+# --- what is drawn: the same numbers everywhere -----------------------------------------------------------------------
+
+T, B, N = 40, 6, 12
+_t, _b, _n = np.indices((T, B, N))
+SPIKES = ((_t * (3 + _n) + 5 * _b + _n * _n) % 17 < 1 + 4 * np.exp(-(((_t - 20) / 6) ** 2))).astype(np.float32)
+OUTPUT = np.roll(SPIKES, 3, 0)[:, :, :10] * (_n[:, :, :10] > 1)
+OUTPUT[:, :, 7:] = 1.0
+V = (_t * (2 + _n) % 23 / 20 * (1 - SPIKES)).astype(np.float32)
+TRIALS = np.array(["left", "right", "left", "up", "right", "up"])
+
+
+class Recording:
+    """What a monitor offers to plots."""
+
+    layers = ("lif1", "lif2", "out")
+
+    def __init__(self, every=1, **quantities):
+        self.every = every
+        vars(self).update({"spikes": {}, "v": {}, "above": {}, "grad": {}} | quantities)
+
+    def steps(self, name):
+        return np.arange(T)[:: self.every]
+
+    def cell(self, name):
+        return nn.LIFNode(tau=2.0, v_threshold=1.25)
+
+
+RECORDED = Recording(spikes={"lif1": SPIKES, "lif2": np.roll(SPIKES, 1, 0), "out": OUTPUT}, v={"lif1": V})
+
+
+def animation_of(frame, *args, **options):
+    animation = plot.animate(*args, **options)
+    animation._draw_was_started = True  # it is looked at frame by frame here, and need not be run
+    animation._func(frame)
+    return animation
+
+
+PICTURES = {
+    "raster": lambda: plot.raster(SPIKES[:, 0], title="layer 1"),
+    "raster_psth": lambda: plot.raster(RECORDED, layer="lif1", psth=4),
+    "raster_classes": lambda: plot.raster(SPIKES, neuron=3, classes=TRIALS, psth=5, title="neuron 3"),
+    "raster_ten_classes": lambda: plot.raster(np.tile(SPIKES[:, 0], 5), classes=np.arange(60) % 10, psth=4),
+    "membrane": lambda: plot.membrane(RECORDED),
+    "membrane_many": lambda: plot.membrane(V[:, 0, :10], labels=[f"digit {n}" for n in range(10)], title="readout"),
+    "psth": lambda: plot.psth(SPIKES, title="layer 1", width=2),
+    "psth_classes": lambda: plot.psth(SPIKES, classes=TRIALS, width=4),
+    "firing_rates": lambda: plot.firing_rates(RECORDED, title="a batch of 6"),
+    "dead_and_saturated": lambda: plot.dead_and_saturated(RECORDED, title="a batch of 6"),
+    "first_spikes": lambda: plot.spike_time_differences(SPIKES[:, :, :10], OUTPUT, title="hidden"),
+    "all_spikes": lambda: plot.spike_time_differences(
+        SPIKES[:, :, :10], OUTPUT, match="all", labels=("ours", "reference")
+    ),
+    "target_times": lambda: plot.spike_time_differences(SPIKES, 3.0 * _n[0], labels=("output", "target")),
+    "animation": lambda: animation_of(20, SPIKES, np.outer(_n[0, 0], _n[0, 0]), sample=0, shape=(3, 4))._fig.axes[0],
+    "animation_channels": lambda: animation_of(20, SPIKES, shape=(2, 2, 3), sample=0)._fig.axes[0],
+}
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_pictures_can_be_read_at_the_width_of_a_papers_column_and_in_grey(name):
+    axes = PICTURES[name]()
+    assert axes.figure.get_figwidth() == 3.3
+    assert_readable(axes)
+
+
+@pytest.mark.parametrize("name", PICTURES)
+@pytest.mark.mpl_image_compare(savefig_kwargs={"dpi": 80})
+def test_pictures_look_as_they_did(name):
+    return PICTURES[name]().figure
+
+
+# The last two members of a family that says what is wrong with pictures: each fault is found.
+def small(axes):
+    axes.set_title("small", fontsize=5)
+
+
+def cut(axes):
+    axes.set_title("a title that is far too long for the breadth of a column of a paper of two columns", fontsize=8)
+
+
+def over(axes):
+    axes.text(0.5, 0.5, "one")
+    axes.text(0.51, 0.5, "two")
+
+
+def alike(axes):
+    axes.plot([0, 1], color="#CC79A7", label="a")
+    axes.plot([1, 0], color="#56B4E9", label="b")
+
+
+FAULTS = {small: "under 6.0 pt", cut: "cut off", over: "one over the other", alike: "in grey, a looks like b"}
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+def test_what_cannot_be_read_is_found(fault):
+    axes = plt.subplots(figsize=(3.3, 2.2), layout="constrained")[1]
+    fault(axes)
+    with pytest.raises(AssertionError, match=FAULTS[fault]):
+        assert_readable(axes)
+
+
+def test_twelve_series_are_apart_in_grey_and_twenty_eight_in_colour():
+    assert_told_apart(plot.membrane(np.random.default_rng(0).random((5, 12))))
+    axes = plot.membrane(np.random.default_rng(0).random((5, 28)))
+    assert len({(line.get_color(), line.get_linestyle()) for line in axes.lines}) == 28
+
+
+# --- sources ----------------------------------------------------------------------------------------------------------
+
+
+def test_layers_come_from_monitors_mappings_arrays_and_tensors():
+    assert list(all_layers(RECORDED, "spikes", "f")) == ["lif1", "lif2", "out"]
+    assert list(all_layers(RECORDED, "v", "f")) == ["lif1"]
+    assert list(all_layers({"a": Tensor(SPIKES), "b": V}, "spikes", "f")) == ["a", "b"]
+    for name, array in (one_layer(Tensor(V), "v", None, "f"), one_layer([[0.0, 1.0]], "v", None, "f")):
+        assert name == "" and array.ndim > 1
+    assert one_layer(RECORDED, "v", None, "f")[0] == "lif1"
+    np.testing.assert_array_equal(one_layer(RECORDED, "spikes", "out", "f")[1], OUTPUT)
+    np.testing.assert_array_equal(one_layer(Tensor([[1.0]], "bfloat16"), "v", None, "f")[1], [[1.0]])
+
+
+# --- raster -----------------------------------------------------------------------------------------------------------
+
+
+def marks(axes):
+    return np.concatenate([np.asarray(each.get_offsets()) for each in axes.collections])
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"layer": "lif1"}, SPIKES[:, 0]),
+        ({"layer": "lif1", "sample": 4}, SPIKES[:, 4]),
+        ({"layer": "out", "sample": -1}, OUTPUT[:, -1]),
+        ({"layer": "lif1", "neuron": 5}, SPIKES[:, :, 5]),
+    ],
+)
+def test_a_raster_of_a_monitor_has_a_mark_for_every_spike(options, expected):
+    axes = plot.raster(RECORDED, **options)
+    found = np.zeros(expected.shape)
+    found[tuple(marks(axes).astype(int).T)] = 1.0
+    np.testing.assert_array_equal(found, expected)
+    assert axes.get_ylabel() == ("sample" if "neuron" in options else "neuron")
+    assert axes.get_title().startswith(f"{options['layer']}: {int(expected.sum())} spikes, ")
+
+
+def test_a_raster_of_images_counts_their_neurons_through():
+    spikes = np.zeros((5, 2, 3, 4))
+    spikes[2, 1, 2, 1] = 1.0
+    np.testing.assert_array_equal(marks(plot.raster(spikes, sample=1)), [[2, 9]])
+
+
+def test_a_raster_of_every_third_step_stands_at_those_steps():
+    axes = plot.raster(Recording(3, spikes={"lif1": SPIKES[::3]}), psth=2)
+    steps, _ = np.nonzero(SPIKES[::3, 0])
+    np.testing.assert_array_equal(np.sort(marks(axes)[:, 0]), np.sort(3 * steps))
+    assert axes.get_xlim() == (-1.5, 40.5)
+    assert list(axes.figure.axes[-1].patches[0].get_data().edges[:3]) == [-1.5, 4.5, 10.5]
+
+
+def test_a_raster_by_class_has_its_rows_together_with_names_at_the_side():
+    axes = plot.raster(SPIKES, neuron=3, classes=TRIALS)
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["left", "right", "up"]
+    np.testing.assert_array_equal(axes.get_yticks(), [0.5, 2.5, 4.5])
+    for number, (name, each) in enumerate(zip(["left", "right", "up"], axes.collections, strict=True)):
+        rows = SPIKES[:, name == TRIALS, 3]
+        steps, row = np.nonzero(rows)
+        np.testing.assert_array_equal(each.get_offsets(), np.stack([steps, row + 2 * number], 1))
+    assert len({tuple(each.get_facecolor()[0]) for each in axes.collections}) == 3
+    assert len({str(each.get_paths()[0].vertices) for each in axes.collections}) == 3
+    assert [line.get_ydata()[0] for line in axes.lines] == [1.5, 3.5]  # between the classes
+    assert axes.get_ylabel() == "samples by class"
+
+
+@pytest.mark.parametrize("width", [1, 4, 7, 100])
+def test_the_histogram_beneath_a_raster_sums_to_its_spikes(width):
+    axes = plot.raster(SPIKES[:, 0], psth=width)
+    below = axes.figure.axes[-1]
+    (stairs,) = below.patches
+    values, edges, _ = stairs.get_data()
+    assert len(values) == -(-T // width) and (edges[0], edges[-1]) == (-0.5, T - 0.5)
+    np.testing.assert_allclose((values * np.diff(edges)).sum() * N, SPIKES[:, 0].sum())
+    assert below.get_xlim() == axes.get_xlim() and (below.get_xlabel(), axes.get_xlabel()) == ("time step", "")
+
+
+@pytest.mark.parametrize("layout", ["constrained", None])
+def test_the_histogram_takes_its_place_from_its_raster_alone(layout):
+    figure, (upper, lower) = plt.subplots(2, 1, layout=layout)
+    plot.raster(SPIKES[:, 0], ax=upper, psth=4)
+    figure.draw_without_rendering()
+    below = figure.axes[-1]
+    assert lower.get_position().y1 < below.get_position().y0 < below.get_position().y1 < upper.get_position().y0
+
+
+def test_the_histogram_finds_its_place_on_free_axes_too():
+    axes = plt.figure().add_axes((0.1, 0.1, 0.8, 0.8))
+    plot.raster(SPIKES[:, 0], ax=axes, psth=4)
+    below = axes.figure.axes[-1].get_position()
+    assert below.y0 == pytest.approx(0.1) and below.y1 < axes.get_position().y0 and axes.get_position().y1 == 0.9
+
+
+# --- membrane ---------------------------------------------------------------------------------------------------------
+
+
+def test_membranes_of_a_monitor_know_spikes_threshold_and_layer():
+    axes = plot.membrane(RECORDED, neurons=[2, 5], sample=1)
+    lines = {line.get_label(): line for line in axes.lines}
+    np.testing.assert_array_equal(lines["neuron 2"].get_ydata(), V[:, 1, 2])
+    np.testing.assert_array_equal(lines["neuron 5"].get_ydata(), V[:, 1, 5])
+    assert set(lines["threshold"].get_ydata()) == {1.25}
+    triangles = [line for line in axes.lines if line.get_marker() == "^"]
+    for neuron, triangle in zip([2, 5], triangles, strict=True):
+        np.testing.assert_array_equal(triangle.get_xdata(), np.nonzero(SPIKES[:, 1, neuron])[0])
+        assert set(triangle.get_ydata()) == {1.25}  # where the potential, being reset, is no longer
+    assert axes.get_title() == "lif1"
+
+
+def test_membranes_of_a_monitor_are_its_first_four_if_none_are_named():
+    axes = plot.membrane(Recording(v={"lif1": V}))
+    names = [f"neuron {n}" for n in range(4)]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == [*names, "threshold"]
+    assert not [line for line in axes.lines if line.get_marker() == "^"]  # no spikes were recorded
+
+
+def test_every_neuron_may_have_a_threshold_of_its_own():
+    axes = plot.membrane(V, v_threshold=Tensor(np.repeat([0.5, 1.0], 6)), sample=0)
+    dashed = [line.get_ydata()[0] for line in axes.lines if line.get_label().endswith("threshold")]
+    assert dashed == [0.5, 1.0]
+    assert [text.get_text() for text in axes.get_legend().get_texts()][-1] == "threshold"
+
+
+# --- rates ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("spikes", "rows"), [(SPIKES, SPIKES.mean(2)), (SPIKES[:, 0], SPIKES[:, 0])], ids=["B", "N"])
+def test_a_psth_is_the_mean_over_its_rows_with_their_standard_error(spikes, rows):
+    axes = plot.psth(Tensor(spikes), width=4)
+    line, band = axes.patches
+    bins = rows.reshape(10, 4, -1).mean(1, dtype=float)
+    np.testing.assert_allclose(line.get_data().values, bins.mean(1))
+    error = bins.std(1, ddof=1) / np.sqrt(bins.shape[1])
+    np.testing.assert_allclose(band.get_data().values, bins.mean(1) + error)
+    np.testing.assert_allclose(band.get_data().baseline, bins.mean(1) - error)
+    assert axes.get_xlim() == (-0.5, 39.5) and axes.get_ylim()[0] == 0.0
+    assert axes.get_legend() is None
+
+
+def test_a_psth_has_a_line_for_each_class():
+    axes = plot.psth(RECORDED, layer="lif1", classes=TRIALS, width=4)
+    lines = {patch.get_label(): patch for patch in axes.patches if patch.get_label()}
+    assert list(lines) == [text.get_text() for text in axes.get_legend().get_texts()] == ["left", "right", "up"]
+    for name, line in lines.items():
+        values = line.get_data().values
+        np.testing.assert_allclose(values.sum() * 4 * N * 2, SPIKES[:, name == TRIALS].sum(), rtol=1e-6)
+
+
+def test_firing_rates_are_fractions_of_each_layers_neurons_and_mark_the_median():
+    axes = plot.firing_rates(RECORDED, bins=10)
+    rates = [array.mean((0, 1)) for array in RECORDED.spikes.values()]
+    for rate, stairs, line in zip(rates, axes.patches, axes.lines, strict=True):
+        heights, edges, _ = stairs.get_data()
+        np.testing.assert_allclose(heights * rate.size, np.histogram(rate, edges)[0])
+        assert (edges[0], edges[-1], len(heights), heights.sum()) == (0.0, 1.0, 10, pytest.approx(1.0))
+        assert line.get_xdata()[0] == pytest.approx(np.median(rate))
+    texts = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert texts == [f"{n}: median {np.median(r):.3g}" for n, r in zip(RECORDED.layers, rates, strict=True)]
+
+
+def test_firing_rates_of_silence_are_drawn_too():
+    axes = plot.firing_rates(np.zeros((3, 2, 5)))
+    assert axes.patches[0].get_data().values[0] == 1.0
+    assert axes.get_legend().get_texts()[0].get_text() == "all: median 0"
+
+
+KNOWN = np.zeros((20, 2, 8))
+KNOWN[:, :, 0] = 1.0  # always
+KNOWN[1:, :, 1] = 1.0  # 95 % of the steps
+KNOWN[2:, :, 2] = 1.0  # 90 %
+KNOWN[3, 1, 3] = -2.0  # one spike, of another size
+FRACTIONS = [
+    ({}, (4 / 8, 2 / 8, 2 / 8)),
+    ({"saturated": 1.0}, (4 / 8, 3 / 8, 1 / 8)),
+    ({"saturated": 0.9}, (4 / 8, 1 / 8, 3 / 8)),
+    ({"dead": 0.025}, (5 / 8, 1 / 8, 2 / 8)),
+]
+
+
+@pytest.mark.parametrize(("options", "expected"), FRACTIONS)
+def test_dead_and_saturated_neurons_are_counted_and_drawn(options, expected):
+    found = fractions({"a": KNOWN, "b": KNOWN[:, 0]}, **options)
+    assert found["a"] == expected and (found["a"].dead, found["a"].saturated) == (expected[0], expected[2])
+    axes = plot.dead_and_saturated({"a": Tensor(KNOWN)}, **options)
+    assert tuple(bar.get_width() for bar in axes.patches) == pytest.approx(expected)
+    assert [bar.get_x() for bar in axes.patches] == pytest.approx([0, expected[0], expected[0] + expected[1]])
+    assert axes.texts[0].get_text() == " / ".join(f"{100 * part:.0f}" for part in expected) + " %"
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["dead", "healthy", "saturated"]
+
+
+def test_the_first_layer_is_on_top():
+    axes = plot.dead_and_saturated(RECORDED)
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["lif1", "lif2", "out"]
+    assert axes.yaxis_inverted() and len(axes.patches) == 9
+
+
+@pytest.mark.parametrize(
+    ("part", "text"), [(0.0, "0"), (0.001, "<1"), (0.005, "0"), (0.126, "13"), (0.996, ">99"), (1.0, "100")]
+)
+def test_percentages_do_not_claim_none_or_all_where_there_are_some(part, text):
+    assert percent(part) == text
+
+
+# --- spike times ------------------------------------------------------------------------------------------------------
+
+
+def train(*steps):
+    spikes = np.zeros((20, 1))
+    spikes[list(steps)] = 1.0
+    return spikes
+
+
+TIMES = [
+    # a, b, options: differences, parts of a and of b without a partner
+    (train(3, 9), train(5, 6), {}, [-2], 0, 0),
+    (train(), train(5), {}, [], 0, 1),
+    (train(5), train(), {}, [], 1, 0),
+    (train(), train(), {}, [], 0, 0),
+    (train(3, 9), train(5, 7), {"match": "all"}, [-2, 2], 0, 0),
+    (train(3, 9), train(5, 6), {"match": "all"}, [-2], 1 / 2, 1 / 2),
+    (train(3, 9), train(3, 9, 10), {"match": "all"}, [0, 0], 0, 1 / 3),
+    (train(3), train(2, 4), {"match": "all"}, [1], 0, 1 / 2),
+    (train(3, 9), train(4, 19), {"match": "all", "within": 2}, [-1], 1 / 2, 1 / 2),
+    (train(3), train(9), {"within": 5}, [], 1, 1),
+    (train(3, 9), np.array([4.5]), {}, [-1.5], 0, 0),
+    (train(3, 9), np.array([np.nan]), {}, [], 1, 0),
+    (train(3, 9), np.array([-1]), {"match": "all"}, [], 1, 0),
+    (train(3, 9), np.array([8]), {"match": "all"}, [1], 1 / 2, 0),
+]
+
+
+@pytest.mark.parametrize(("a", "b", "options", "expected", "alone_a", "alone_b"), TIMES)
+def test_spike_times_are_subtracted_from_those_of_their_partners(a, b, options, expected, alone_a, alone_b):
+    found = differences(a, b, **options)
+    assert sorted(found.steps) == sorted(expected)
+    assert (found.alone_a, found.alone_b) == pytest.approx((alone_a, alone_b))
+    other = plot.spike_time_differences(a, b, labels=("ours", "theirs"), **options)
+    assert other.patches[0].get_data().values.sum() == len(expected)
+    assert f"alone: {percent(alone_a)} % of ours, {percent(alone_b)} % of theirs" in other.get_title()
+
+
+def test_the_histogram_of_spike_times_has_a_bin_for_each_step_with_its_middle_there():
+    late = np.roll(SPIKES, 2, 0)
+    late[:2] = 0.0
+    axes = plot.spike_time_differences(late, SPIKES, match="all", within=3, title="late")
+    heights, edges, _ = axes.patches[0].get_data()
+    found = differences(late, SPIKES, match="all", within=3).steps
+    middles = (edges[:-1] + edges[1:]) / 2
+    np.testing.assert_array_equal(heights, [(found == middle).sum() for middle in middles])
+    assert middles[heights.argmax()] == 2.0 and np.median(found) == 2.0
+    assert axes.get_title().startswith(f"late: {len(found)} pairs, median +2 steps\n")
+    assert axes.get_xlabel() == "a later than b by (steps)" and axes.get_ylabel() == "pairs of spikes"
+
+
+def test_wide_histograms_of_spike_times_have_wide_bins_that_hold_every_pair():
+    a, b = np.zeros((2, 500, 3))
+    a[[400, 10, 7], [0, 1, 2]] = b[[5, 200, 7], [0, 1, 2]] = 1.0
+    axes = plot.spike_time_differences(a, b)
+    heights, edges, _ = axes.patches[0].get_data()
+    assert heights.sum() == 3 and len(heights) <= 63 and axes.get_ylabel() == "pairs per 13 steps"
+    np.testing.assert_allclose(np.diff(edges), 13)
+
+
+def test_spike_times_of_two_monitors_are_compared():
+    axes = plot.spike_time_differences(RECORDED, RECORDED, layer="lif1")
+    first = (SPIKES.sum(0) > 0).sum()
+    assert axes.get_title().startswith(f"{first} pairs, median +0 steps")
+    same = plot.spike_time_differences(RECORDED, SPIKES, layer="lif1")
+    assert same.get_title() == axes.get_title()
+
+
+# --- animation --------------------------------------------------------------------------------------------------------
+
+
+def test_an_animation_lights_a_spike_up_and_lets_it_fade():
+    spikes = np.zeros((4, 3, 5))
+    spikes[1, 2, 4] = 1.0
+    animation = animation_of(0, spikes, fade=0.5, title="input")
+    axes = animation._fig.axes[0]
+    for frame, opacity in enumerate([0.0, 1.0, 0.5, 0.25]):
+        animation._func(frame)
+        light = axes.images[-1].get_array()
+        assert light.shape == (3, 5, 4) and light[2, 4, 3] == opacity and light[:, :, 3].sum() == opacity
+        assert axes.get_title() == f"input, step {frame}"
+    assert animation._save_count == 4
+
+
+@pytest.mark.parametrize(
+    ("spikes", "options", "size", "channels"),
+    [
+        (np.ones((4, 6, 5)), {}, (6, 5), 1),
+        (np.ones((4, 2, 6, 5)), {}, (6, 5), 2),
+        (np.ones((4, 9, 6, 5)), {}, (6, 5), 1),
+        (np.ones((4, 12)), {}, (3, 4), 1),
+        (np.ones((4, 7)), {}, (1, 7), 1),
+        (np.ones((4, 12)), {"shape": (2, 6)}, (2, 6), 1),
+        (np.ones((4, 12)), {"shape": (2, 2, 3)}, (2, 3), 2),
+        (np.ones((4, 3, 12)), {"sample": 1}, (3, 4), 1),
+        (np.ones((4, 3, 2, 6, 5)), {"sample": 1}, (6, 5), 2),
+        (RECORDED, {"layer": "lif1"}, (3, 4), 1),
+    ],
+)
+def test_animations_take_planes_channels_and_layers(spikes, options, size, channels):
+    axes = animation_of(0, spikes, **options)._fig.axes[0]
+    assert [image.get_array().shape[:2] for image in axes.images] == [size] * channels
+    assert (axes.get_legend() is not None) == (channels > 1)
+
+
+def test_an_animation_stands_on_its_images_which_change_if_they_are_many():
+    images = np.arange(4 * 9.0).reshape(4, 3, 3)
+    animation = animation_of(2, np.ones((4, 6, 6)), images)
+    background = animation._fig.axes[0].images[0]
+    np.testing.assert_array_equal(background.get_array(), images[2])
+    assert background.get_extent() == [-0.5, 5.5, 5.5, -0.5]  # stretched to the plane of spikes
+    still = animation_of(2, np.ones((4, 6, 6)), images[1])._fig.axes[0].images[0]
+    np.testing.assert_array_equal(still.get_array(), images[1])
+
+
+def test_an_animation_is_written_as_gif(tmp_path):
+    axes = plt.subplots(figsize=(1, 1), dpi=50)[1]
+    plot.animate(SPIKES[:5], sample=0, path=tmp_path / "a.gif", fps=4, ax=axes)
+    with Image.open(tmp_path / "a.gif") as picture:
+        assert picture.n_frames == 5 and picture.info["duration"] == 250 and picture.size == (50, 50)
+
+
+def test_an_animation_is_written_as_mp4_where_there_is_ffmpeg(tmp_path):
+    if not FFMpegWriter.isAvailable():
+        pytest.skip("ffmpeg is not installed: there is nothing to write an .mp4 with")
+    plot.animate(SPIKES[:5], sample=0, path=tmp_path / "a.mp4")
+    assert (tmp_path / "a.mp4").read_bytes()[4:8] == b"ftyp"
+
+
+def test_an_animation_says_that_ffmpeg_is_missing(tmp_path, monkeypatch):
+    monkeypatch.setattr(FFMpegWriter, "isAvailable", classmethod(lambda cls: False))
+    with pytest.raises(errors.ArgumentError, match=r"a\.mp4' needs ffmpeg.*Install it, or write a \.gif"):
+        plot.animate(SPIKES, sample=0, path=str(tmp_path / "a.mp4"))
+    assert not plt.get_fignums()
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+NAN = np.full((3, 2), np.nan)
+WRONG = [
+    (lambda: plot.raster(SPIKES), errors.ShapeError, r"raster: takes \(T, N\), not shape \(40, 6, 12\)\. Choose one"),
+    (lambda: plot.raster(RECORDED), errors.ArgumentError, "which of the layers 'lif1', 'lif2', 'out'.*layer='lif1'"),
+    (lambda: plot.raster(RECORDED, layer="lif9"), errors.ArgumentError, "no layer 'lif9'; there are 'lif1', 'lif2'"),
+    (lambda: plot.raster(SPIKES[:, 0], layer="a"), errors.ArgumentError, "no layer 'a'; this is one array"),
+    (lambda: plot.raster(Recording(v={"a": V})), errors.ArgumentError, r"no spikes.*monitor\(net, spikes=True\)"),
+    (lambda: plot.raster({}), errors.ArgumentError, "the mapping is empty"),
+    (lambda: plot.raster("a"), errors.ArgumentError, "takes arrays or Tensors of numbers, or a monitor, not a str"),
+    (lambda: plot.raster([[1], [1, 2]]), errors.ArgumentError, "not a list of object"),
+    (lambda: plot.raster(nn.LIFNode(2.0)), errors.ArgumentError, "or a monitor, not a LIFNode"),
+    (lambda: plot.raster(NAN), errors.ArgumentError, "raster: the spikes hold NaN.*check_finite"),
+    (lambda: plot.raster(SPIKES, sample=6), errors.ArgumentError, "no sample 6; there are 6, from 0"),
+    (lambda: plot.raster(SPIKES, neuron=1.5), errors.ArgumentError, r"no neuron 1\.5; there are 12, from 0"),
+    (lambda: plot.raster(SPIKES, sample=1, neuron=1), errors.ArgumentError, "sample=1 and neuron=1 leave one row"),
+    (lambda: plot.raster(SPIKES[0], sample=1), errors.ShapeError, r"choose from \(T, B, \.\.\.\), not from shape"),
+    (lambda: plot.raster(SPIKES[:, 0], classes=TRIALS), errors.ShapeError, r"12 neurons, so .* \(12,\), not \(6,\)"),
+    (lambda: plot.raster(SPIKES[:, 0], psth=0), errors.ArgumentError, "a bin's width in steps is an integer of at"),
+    (lambda: plot.membrane(RECORDED, neurons=[0, 12]), errors.ArgumentError, "no neuron 12; there are 12, from 0"),
+    (lambda: plot.membrane(V[:, 0], SPIKES), errors.ShapeError, r"v has shape \(40, 12\), spikes .* they must agree"),
+    (lambda: plot.membrane(V[:, 0], labels=["a"]), errors.ShapeError, "12 neurons are drawn, and there are 1 labels"),
+    (lambda: plot.membrane(V[:, 0], v_threshold=[1, 2]), errors.ShapeError, "one for each of 12 neurons, not 2"),
+    (lambda: plot.psth(SPIKES[:, 0, 0]), errors.ShapeError, r"psth: takes \(T, N\) or .* One neuron: x\[:, None\]"),
+    (lambda: plot.psth(SPIKES, width=1.5), errors.ArgumentError, r"psth: a bin's width in steps .* not 1\.5"),
+    (lambda: plot.psth(SPIKES, classes=[1]), errors.ShapeError, r"psth: there are 6 samples, so classes have shape"),
+    (lambda: plot.firing_rates({"a": V[:, 0, 0]}), errors.ShapeError, "firing_rates: takes"),
+    (lambda: plot.firing_rates(SPIKES, bins=0), errors.ArgumentError, "firing_rates: bins is an integer of at least 1"),
+    (lambda: plot.firing_rates(SPIKES[:0]), errors.ArgumentError, "shape .0, 6, 12. holds nothing to count spikes in"),
+    (lambda: plot.dead_and_saturated(SPIKES, dead=0.5, saturated=0.4), errors.ArgumentError, "0 <= dead < saturated"),
+    (lambda: plot.dead_and_saturated(NAN), errors.ArgumentError, "dead_and_saturated: the spikes hold NaN"),
+    (
+        lambda: plot.spike_time_differences(SPIKES, V[1:]),
+        errors.ShapeError,
+        r"for spikes, or \(6, 12\), for times, not",
+    ),
+    (lambda: plot.spike_time_differences(V, V, match="last"), errors.ArgumentError, 'match is "first" or "all", not'),
+    (lambda: plot.spike_time_differences(V, V, within=-1), errors.ArgumentError, "within is a number of steps of at"),
+    (lambda: plot.animate(SPIKES, fps=0), errors.ArgumentError, "animate: fps is a number above 0, not 0"),
+    (lambda: plot.animate(SPIKES, fade=1.0), errors.ArgumentError, r"fade is .* below 1, not 1\.0"),
+    (lambda: plot.animate(SPIKES, path="a.avi"), errors.ArgumentError, r"path ends in \.gif or \.mp4, not 'a\.avi'"),
+    (lambda: plot.animate(SPIKES, sample=7), errors.ArgumentError, "no sample 7; there are 6, from 0"),
+    (lambda: plot.animate(SPIKES[:, 0], sample=0), errors.ShapeError, r"sample chooses from \(T, B, \.\.\.\)"),
+    (lambda: plot.animate(SPIKES[:, 0], shape=(3, 5)), errors.ShapeError, r"of the 12 neurons, not \(3, 5\)"),
+    (lambda: plot.animate(np.ones((2, 1, 1, 2, 2))), errors.ShapeError, "Choose one of a batch: sample=0"),
+    (lambda: plot.animate(SPIKES[:0, 0]), errors.ArgumentError, "holds nothing to show"),
+    (lambda: plot.animate(SPIKES, np.ones((3, 2, 2))), errors.ShapeError, r"or \(40, h, w\), one for each step, not"),
+]
+
+
+@pytest.mark.parametrize(("draw", "kind", "match"), WRONG)
+def test_what_does_not_fit_is_refused_with_the_mend(draw, kind, match):
+    with pytest.raises(kind, match=match):
+        draw()
+    assert not plt.get_fignums(), "an empty figure is left behind"
