@@ -11,7 +11,8 @@ import pytest
 
 import snncell
 
-# Another matplotlib draws the same figure with other pixels.
+# Another matplotlib draws the same figure with other pixels. After a change that is meant to be seen:
+# pytest tests/test_plot_*.py --mpl-generate-path=tests/baseline, and look at what came of it.
 PICTURES = (Path(__file__).parent / "baseline" / "MATPLOTLIB").read_text(encoding="utf-8").strip()
 
 

@@ -26,10 +26,22 @@ def _close_figures():
 
 T, B, N = 40, 6, 12
 _t, _b, _n = np.indices((T, B, N))
-SPIKES = ((_t * (3 + _n) + 5 * _b + _n * _n) % 17 < 1 + 4 * np.exp(-(((_t - 20) / 6) ** 2))).astype(np.float32)
+_late = _t - 14 - _n + _b
+_current = 0.03 + 0.25 * np.maximum(0.0, 1.0 - (_late / 10) ** 2) + (37 * _n + 43 * _b + 5 * _n * _b) % 64 / 512
+V, SPIKES = np.zeros((2, T, B, N), np.float32)
+for _step in range(1, T):
+    _h = 0.9375 * V[_step - 1] + _current[_step]
+    SPIKES[_step] = _h > 1.25
+    V[_step] = np.where(_h > 1.25, 0.0, _h)
+LATER = np.roll(SPIKES, 2, 0) * (_n % 3 > 0)
+LATER[20:25, :, 4:] = 1.0
 OUTPUT = np.roll(SPIKES, 3, 0)[:, :, :10] * (_n[:, :, :10] > 1)
 OUTPUT[:, :, 7:] = 1.0
-V = (_t * (2 + _n) % 23 / 20 * (1 - SPIKES)).astype(np.float32)
+# A front that moves over a hill, and another one that comes towards it.
+_y, _x = np.indices((16, 20))
+HILL = (_x + 1.0) * (20 - _x) * (_y + 1) * (16 - _y)
+_fronts = (_x - 2, 17 - _x)
+ARC = np.array([[front + _y * _y // 32 == step for front in _fronts] for step in range(12)], np.float32)
 TRIALS = np.array(["left", "right", "left", "up", "right", "up"])
 
 
@@ -49,7 +61,7 @@ class Recording:
         return nn.LIFNode(tau=2.0, v_threshold=1.25)
 
 
-RECORDED = Recording(spikes={"lif1": SPIKES, "lif2": np.roll(SPIKES, 1, 0), "out": OUTPUT}, v={"lif1": V})
+RECORDED = Recording(spikes={"lif1": SPIKES, "lif2": LATER, "out": OUTPUT}, v={"lif1": V})
 
 
 def animation_of(frame, *args, **options):
@@ -63,7 +75,7 @@ PICTURES = {
     "raster": lambda: plot.raster(SPIKES[:, 0], title="layer 1"),
     "raster_psth": lambda: plot.raster(RECORDED, layer="lif1", psth=4),
     "raster_classes": lambda: plot.raster(SPIKES, neuron=3, classes=TRIALS, psth=5, title="neuron 3"),
-    "raster_ten_classes": lambda: plot.raster(np.tile(SPIKES[:, 0], 5), classes=np.arange(60) % 10, psth=4),
+    "raster_ten_classes": lambda: plot.raster(SPIKES[:, :5].reshape(T, 60), classes=np.arange(60) // 6, psth=4),
     "membrane": lambda: plot.membrane(RECORDED),
     "membrane_many": lambda: plot.membrane(V[:, 0, :10], labels=[f"digit {n}" for n in range(10)], title="readout"),
     "psth": lambda: plot.psth(SPIKES, title="layer 1", width=2),
@@ -74,9 +86,9 @@ PICTURES = {
     "all_spikes": lambda: plot.spike_time_differences(
         SPIKES[:, :, :10], OUTPUT, match="all", labels=("ours", "reference")
     ),
-    "target_times": lambda: plot.spike_time_differences(SPIKES, 3.0 * _n[0], labels=("output", "target")),
-    "animation": lambda: animation_of(20, SPIKES, np.outer(_n[0, 0], _n[0, 0]), sample=0, shape=(3, 4))._fig.axes[0],
-    "animation_channels": lambda: animation_of(20, SPIKES, shape=(2, 2, 3), sample=0)._fig.axes[0],
+    "target_times": lambda: plot.spike_time_differences(SPIKES, 8.0 + _n[0], labels=("output", "target")),
+    "animation": lambda: animation_of(9, ARC[:, 0], HILL, title="input")._fig.axes[0],
+    "animation_channels": lambda: animation_of(9, ARC, HILL, fade=0.8)._fig.axes[0],
 }
 
 
@@ -84,7 +96,9 @@ PICTURES = {
 def test_pictures_can_be_read_at_the_width_of_a_papers_column_and_in_grey(name):
     axes = PICTURES[name]()
     assert axes.figure.get_figwidth() == 3.3
-    assert_readable(axes)
+    for dots in (80, 200):  # letters are broader where there are few
+        axes.figure.set_dpi(dots)
+        assert_readable(axes)
 
 
 @pytest.mark.parametrize("name", PICTURES)

@@ -59,18 +59,26 @@ def extent(axes: Any) -> tuple[float, float]:
 
 
 def titled(axes: Any, title: str | None) -> None:
-    """Write `title` above the Axes, on as many lines as it needs."""
-    if title:
-        letters = max(20, int(0.8 * extent(axes)[0] / (0.51 * LARGE)))
-        axes.set_title("\n".join(textwrap.fill(line, letters) for line in title.split("\n")), fontsize=LARGE)
+    """Write `title` above the Axes, on as many lines as it needs; a long line breaks first at its colon."""
+    if not title:
+        return
+    letters = max(20, int(0.75 * extent(axes)[0] / (0.51 * LARGE)))
+    lines = [line if len(line) <= letters else line.replace(": ", ":\n", 1) for line in title.split("\n")]
+    wrapped = [textwrap.fill(line, letters) for line in "\n".join(lines).split("\n")]
+    axes.set_title("\n".join(wrapped), fontsize=LARGE)
 
 
 def whole_steps(axes: Any) -> None:
     """Label the time axis at whole steps."""
+    whole(axes.xaxis)
+    axes.set_xlabel("time step")
+
+
+def whole(axis: Any) -> None:
+    """Ticks at whole numbers only."""
     from matplotlib.ticker import MaxNLocator
 
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
-    axes.set_xlabel("time step")
+    axis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
 
 
 def legend(axes: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from snncell.errors import ArgumentError, ShapeError
-from snncell.plot.axes import COLOURS, LARGE, array_of, axes_or_new, extent, legend, series, titled, whole_steps
+from snncell.plot.axes import COLOURS, LARGE, array_of, axes_or_new, extent, legend, series, titled, whole, whole_steps
 from snncell.plot.groups import Group, groups_of
 from snncell.plot.rates import bins_of, draw_psth
 from snncell.plot.sources import Array, as_array, fired, is_monitor, one_layer, steps_of
@@ -97,7 +97,8 @@ def _draw_raster(axes: Any, rows: Array, steps: Array, groups: list[Group], colo
         bottom += len(members)
         if number < len(groups) - 1:
             axes.axhline(bottom - 0.5, color="0.6", linewidth=0.5)
-    axes.set_ylim(-1.0, rows.shape[1])
+    axes.set_ylim(-0.75, max(rows.shape[1], 1) - 0.25)
+    whole(axes.yaxis)
     stride = steps[1] - steps[0] if len(steps) > 1 else 1
     first, last = (steps[0], steps[-1]) if len(steps) else (0, -1)
     axes.set_xlim(first - 0.5 * stride, last + 0.5 * stride)
