@@ -16,12 +16,12 @@ SMALLEST = 6.0  # points
 APART = 0.15  # between two grey values, black to white being 1
 
 
-def assert_readable(axes: Any) -> None:
+def assert_readable(axes: Any, widest: float = WIDTH) -> None:
     """The figure that `axes` is in, brought to a column's width, can be read, and its series told apart in grey."""
     figure = axes.figure
     width, height = figure.get_size_inches()
-    if width > WIDTH:
-        figure.set_size_inches(WIDTH, max(height * WIDTH / width, min(height, 2.2)))
+    if width > widest:
+        figure.set_size_inches(widest, max(height * widest / width, min(height, 2.2)))
     figure.draw_without_rendering()
     texts = list(shown_texts(figure))
     assert texts, "nothing is written"

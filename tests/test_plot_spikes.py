@@ -107,7 +107,19 @@ def test_pictures_look_as_they_did(name):
     return PICTURES[name]().figure
 
 
-# The last two members of a family that says what is wrong with pictures: each fault is found.
+def test_pictures_can_be_read_side_by_side_on_a_page():
+    figure, axes = plt.subplots(3, 2, figsize=(10, 9), layout="constrained")
+    plot.raster(SPIKES[:, 0], ax=axes[0, 0], title="layer 1, shown a 5 as a constant current", psth=4)
+    plot.membrane(RECORDED, ax=axes[0, 1], title="layer 1, the potential after the reset")
+    plot.dead_and_saturated(RECORDED, ax=axes[1, 0])
+    plot.firing_rates(RECORDED, ax=axes[1, 1])
+    plot.psth(SPIKES, classes=TRIALS, ax=axes[2, 0])
+    plot.spike_time_differences(SPIKES[:, :, :10], OUTPUT, ax=axes[2, 1])
+    assert_readable(axes[0, 0], widest=10)
+    assert figure.get_figwidth() == 10
+
+
+# What is wrong with a picture is found.
 def small(axes):
     axes.set_title("small", fontsize=5)
 

@@ -81,16 +81,19 @@ def whole(axis: Any) -> None:
     axis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
 
 
-def legend(axes: Any) -> None:
-    """A legend where the layout makes room for it, beneath narrow Axes and beside others; else inside."""
+def legend(axes: Any, inside: bool = True) -> None:
+    """A legend where the layout makes room for it, beneath narrow Axes and beside others; else inside.
+
+    With `inside=False`, for Axes that are full to the edges, it is always beneath.
+    """
     figure = axes.figure
     roomy = hasattr(figure, "get_layout_engine") and figure.get_layout_engine() is not None
-    if not roomy:
-        axes.legend(fontsize=SMALL, frameon=False, loc="best")
-    elif extent(axes)[0] > 72 * 4.5:
+    if not inside or (roomy and extent(axes)[0] <= 72 * 4.5):
+        _legend_beneath(axes)
+    elif roomy:
         axes.legend(fontsize=SMALL, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     else:
-        _legend_beneath(axes)
+        axes.legend(fontsize=SMALL, frameon=False, loc="best")
 
 
 def _legend_beneath(axes: Any) -> None:

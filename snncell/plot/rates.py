@@ -243,7 +243,7 @@ def dead_and_saturated(
     axes.invert_yaxis()  # the first layer on top
     axes.set_xlim(0.0, 1.0)
     axes.set_xlabel("fraction of neurons")
-    legend(axes)
+    legend(axes, inside=False)
     titled(axes, title)
     return axes
 
