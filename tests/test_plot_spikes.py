@@ -107,6 +107,14 @@ def test_pictures_look_as_they_did(name):
     return PICTURES[name]().figure
 
 
+@pytest.mark.parametrize("draw", [plot.firing_rates, plot.dead_and_saturated])
+def test_ten_layers_have_room_on_a_column(draw):
+    layers = {f"encoder.{number}.lif": np.roll(SPIKES, number, 0) for number in range(10)}
+    axes = draw(layers)
+    assert_readable(axes)
+    assert axes.get_window_extent().height / axes.figure.dpi > 1.0  # inches
+
+
 def test_pictures_can_be_read_side_by_side_on_a_page():
     figure, axes = plt.subplots(3, 2, figsize=(10, 9), layout="constrained")
     plot.raster(SPIKES[:, 0], ax=axes[0, 0], title="layer 1, shown a 5 as a constant current", psth=4)

@@ -140,7 +140,7 @@ def firing_rates(spikes: Any, ax: Any = None, title: str | None = None, *, bins:
     """
     rates = {name: rates_of(array, "firing_rates") for name, array in _layers(spikes, "firing_rates").items()}
     positive(bins, "firing_rates", "bins")
-    axes = axes_or_new(ax)
+    axes = axes_or_new(ax, height=2.0 + 0.15 * len(rates))  # a line of the legend for each
     edges = np.linspace(0.0, max(float(rate.max()) for rate in rates.values()) or 1.0, bins + 1)
     for number, (name, rate) in enumerate(rates.items()):
         style = series(number)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from snncell.errors import ArgumentError, ShapeError
-from snncell.plot.axes import COLOURS, axes_or_new, titled
+from snncell.plot.axes import COLOURS, axes_or_new, titled, whole
 from snncell.plot.rates import percent
 from snncell.plot.sources import Array, as_array, fired, one_layer
 
@@ -132,7 +132,7 @@ def spike_time_differences(
 
 def _draw_histogram(axes: Any, steps: Array) -> int:
     """The steps that a bin is wide."""
-    reach = int(np.ceil(np.abs(steps).max())) if len(steps) else 1
+    reach = max(3, int(np.ceil(np.abs(steps).max()))) if len(steps) else 3
     wide = -(-(2 * reach + 1) // 61) | 1  # no more than some 60 bins; odd, so that 0 is in the middle of one
     half = wide * (-(-reach // wide) + 0.5)
     edges = np.arange(-half, half + wide / 2, wide)
@@ -140,6 +140,7 @@ def _draw_histogram(axes: Any, steps: Array) -> int:
     axes.stairs(heights, edges, fill=True, facecolor=COLOURS[6], edgecolor=COLOURS[0], linewidth=0.6)
     axes.axvline(0.0, color=COLOURS[0], linestyle=(0, (4, 1.5)), linewidth=0.9)
     axes.set_xlim(edges[0], edges[-1])
+    whole(axes.xaxis)
     return wide
 
 
