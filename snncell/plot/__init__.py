@@ -1,4 +1,4 @@
-"""Pictures of spikes, membranes and gradients: functions of arrays or Tensors that return the Axes they drew on."""
+"""Pictures of spikes, membranes, gradients, weights and trainings: functions that return the Axes they drew on."""
 
 from snncell.plot.animation import animate as animate
 from snncell.plot.gradients import gradient_norms as gradient_norms

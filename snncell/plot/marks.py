@@ -1,0 +1,81 @@
+"""What pictures of gradients, weights and trainings share: lines on logarithmic axes, keys beneath, a second axis."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from snncell.plot.axes import LARGE, SMALL, breadth, marker, series
+
+
+def marked(number: int, points: int, evaluated: bool = False) -> dict[str, Any]:
+    """How the `number`-th line of so many points is drawn, with markers on a dozen of them; hollow for evaluations."""
+    colour = series(number)["color"]
+    return {
+        "color": colour,
+        "marker": marker(number),
+        "markerfacecolor": "white" if evaluated else colour,
+        "markevery": max(1, -(-points // 12)),
+        "markersize": 3.5,
+        "linewidth": 1.2,
+    }
+
+
+def positive_line(axes: Any, x: Any, values: Any, name: str, number: int) -> None:
+    """A line of what is above 0; the legend says how many values are NaN or infinite, which no axis can show."""
+    array = np.asarray(values, dtype=np.float64)
+    lost = int(np.count_nonzero(~np.isfinite(array)))
+    label = f"{name} ({lost} NaN or inf)" if lost else name
+    shown = np.where(np.isfinite(array) & (array > 0), array, np.nan)
+    style = marked(number, array.size) | {"linestyle": series(number)["linestyle"]}
+    axes.plot(x, shown, label=label or "_unnamed", **style)
+
+
+def legend_under(axes: Any, handles: Any = None) -> None:
+    """A legend beneath the label of the horizontal axis, if there is anything to name, in as many columns as fit."""
+    from matplotlib.transforms import ScaledTranslation
+
+    handles = axes.get_legend_handles_labels()[0] if handles is None else handles
+    if not handles:
+        return
+    widest = max(_width(handle.get_label()) for handle in handles) + 4.6 * SMALL  # with the sample, and room between
+    columns = max(1, min(len(handles), int(0.92 * breadth(axes) // widest)))
+    columns = math.ceil(len(handles) / math.ceil(len(handles) / columns))  # rows of even length
+    place = axes.transAxes + ScaledTranslation(0.0, -_labels_height(axes) / 72.0, axes.figure.dpi_scale_trans)
+    axes.legend(
+        handles=handles,
+        loc="upper center",
+        bbox_to_anchor=(0.5, 0.0),
+        bbox_transform=place,
+        ncols=columns,
+        fontsize=SMALL,
+        frameon=False,
+        borderaxespad=0.0,
+        columnspacing=1.2,
+        handlelength=2.4,
+    )
+
+
+def _width(text: str) -> float:
+    """How wide a text of a legend is, in points."""
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import text_to_path
+
+    width, _, _ = text_to_path.get_text_width_height_descent(text, FontProperties(size=SMALL), False)
+    return float(width)
+
+
+def _labels_height(axes: Any) -> float:
+    """How far the numbers and the name of the horizontal axis reach down, in points."""
+    return SMALL + LARGE + 14.0 if axes.get_xlabel() else SMALL + 8.0
+
+
+def second_axis(axes: Any, name: str) -> Any:
+    """A vertical axis on the right, over the same horizontal one."""
+    right = axes.twinx()
+    right.spines[["top", "left"]].set_visible(False)
+    right.tick_params(labelsize=SMALL)
+    right.set_ylabel(name, fontsize=LARGE)
+    return right

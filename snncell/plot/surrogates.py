@@ -1,0 +1,275 @@
+"""Spike functions, and how much of a layer's potential lies where their derivative is of use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from snncell.cell import Cell
+from snncell.errors import ArgumentError
+from snncell.ops.random import present_key, replaying
+from snncell.plot.axes import COLOURS, axes_or_new, titled
+from snncell.plot.marks import legend_under, marked, second_axis
+from snncell.plot.sources import Array, is_monitor, one_layer
+from snncell.surrogate.base import firing
+from snncell.tape.state import settings
+from snncell.tape.tensor import Tensor
+from snncell.tape.transforms import vjp
+
+_DRAWS = 64  # of a spike function that fires at random
+_REACH = np.geomspace(1e-6, 1e2, 401)
+_PLACES = np.concatenate([-_REACH[::-1], [0.0], _REACH])  # where the largest derivative is looked for
+
+
+def surrogate(
+    surrogates: Any, ax: Any = None, range: tuple[float, float] = (-2.0, 2.0), title: str | None = None
+) -> Any:
+    """The shape of spike functions: the spike, the primitive, and the derivative, which is the bprop with dout = 1.
+
+    Of one that fires at random the mean of 64 draws is shown, which leaves snncell's random numbers as they were. Where
+    its constants are arrays, the mean over them is shown.
+
+    Args:
+        surrogates: a spike function, a sequence of them, or a mapping from names to them. Each is a Cell with
+            construct and bprop; if it has no primitive, there is no line of it.
+        ax: the Axes to draw on; a new one if it is left out.
+        range: from where to where, in potential minus threshold.
+        title: above it; for one spike function its name by default.
+
+    Raises:
+        ArgumentError: if there is no spike function, for something else than a Cell with a bprop, or for a range that
+            is none.
+    """
+    named = _named(surrogates)
+    low, high = range
+    if not (np.isfinite([low, high]).all() and low < high):
+        raise ArgumentError(f"surrogate: range is (low, high), two finite numbers that rise, not {range!r}.")
+    x = np.linspace(low, high, 501)
+    axes = axes_or_new(ax, height=2.2 + 0.12 * len(named))
+    curves = {name: _curves(x, cell) for name, cell in named.items()}
+    for number, (name, kinds) in enumerate(curves.items()):
+        for kind, y in kinds.items():
+            axes.plot(x, y, label=f"{name}: {kind}", **_look(kind, number, len(named)))
+    axes.set_xlim(low, high)
+    axes.set_xlabel("potential minus threshold")
+    axes.set_ylabel("value")
+    legend_under(axes, _key(curves))
+    titled(axes, title or (next(iter(named)) if len(named) == 1 else None))
+    return axes
+
+
+def share_outside(above: Any, surrogate_function: Any, below: float = 1e-3) -> float:
+    """The share of elements at which the derivative of a spike function is a small part of its largest value, or less.
+
+    The mean over all elements of [ |f'(above)| <= below max |f'| ]. No gradient that is of use passes such a neuron at
+    such a step. Elements that are NaN or infinite count as outside.
+
+    Args:
+        above: potential minus threshold, any shape, such as (T, B, N): what a neuron gives its spike function.
+        surrogate_function: the spike function, a Cell with a bprop.
+        below: which part of the largest derivative is small.
+
+    Returns:
+        A number from 0 (the derivative reaches everything) to 1.
+
+    Raises:
+        ArgumentError: if there is no element, or for something else than a spike function.
+
+    Example:
+        >>> above = Tensor([-3.0, -0.5, 0.2, 1.5])
+        >>> snncell.plot.share_outside(above, snncell.surrogate.Triangle())
+        0.5
+    """
+    cell = firing(surrogate_function, "share_outside")
+    array = np.asarray(above, dtype=np.float32)
+    if not array.size:
+        raise ArgumentError(f"share_outside: there are no potentials in an array of shape {array.shape}.")
+    finite = np.isfinite(array)
+    inside = np.abs(_derivative(np.where(finite, array, 0.0), cell)) > below * _largest(cell)
+    return float(1.0 - np.mean(inside & finite))
+
+
+def surrogate_and_membrane(
+    above: Any,
+    surrogate_function: Any = None,
+    layer: str | None = None,
+    ax: Any = None,
+    title: str | None = None,
+    bins: int = 60,
+    below: float = 1e-3,
+) -> Any:
+    """Where the potentials of a layer lie, and where the derivative of its spike function lies.
+
+    The histogram of potential minus threshold over neurons, samples and steps, and on an axis to the right the
+    derivative. Where the derivative is at most `below` times its largest value, the ground is grey: neurons there learn
+    nothing. The title says how many there are, `share_outside`; if it is most of them, the spike function is too narrow
+    for these potentials. The outermost bins hold what lies further out: one part in 1000 on each side, if any.
+
+    Args:
+        above: potential minus threshold, any shape, such as (T, B, N); or a monitor that recorded it,
+            `monitor(net, above=True)`.
+        surrogate_function: the spike function, a Cell with a bprop; of a monitor, that of the layer if left out.
+        layer: which one of a monitor's layers, if it has several.
+        ax: the Axes of the histogram; a new one if it is left out.
+        title: above it, before the share; the layer's name by default.
+        bins: of the histogram.
+        below: which part of the largest derivative is small.
+
+    Returns:
+        The Axes of the histogram.
+
+    Raises:
+        ArgumentError: if there is no finite element, or no spike function.
+    """
+    name, array = one_layer(above, "above", layer, "surrogate_and_membrane")
+    cell = firing(_its_surrogate(above, name, surrogate_function), "surrogate_and_membrane")
+    values = array[np.isfinite(array)].astype(np.float64)
+    if not values.size:
+        raise ArgumentError(f"surrogate_and_membrane: no finite potential in an array of shape {array.shape}.")
+    share = share_outside(array, cell, below)
+    axes = axes_or_new(ax, height=2.5)
+    edges = np.linspace(*_limits(values), bins + 1)
+    counts = np.histogram(np.clip(values, edges[0], edges[-1]), edges)[0]
+    axes.stairs(counts / values.size, edges, fill=True, color="#56B4E9", label="potentials")
+    axes.set_xlim(edges[0], edges[-1])
+    axes.set_xlabel("potential minus threshold")
+    axes.set_ylabel("share of neuron-steps")
+    _derivative_beside(axes, cell, edges, below)
+    lost = array.size - values.size
+    said = f"the derivative is at most {below:g} of its maximum for {100.0 * share:.3g} % of neuron-steps"
+    said += f", {lost} of which are NaN or inf" if lost else ""
+    titled(axes, ": ".join(part for part in (title or name, said) if part))
+    return axes
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+def _named(surrogates: Any) -> dict[str, Any]:
+    """Spike functions by name: that of the class, with the constants where two are of one class."""
+    if isinstance(surrogates, Mapping):
+        named = {str(name): cell for name, cell in surrogates.items()}
+    else:
+        cells = list(surrogates) if isinstance(surrogates, (list, tuple)) else [surrogates]
+        kinds = [type(firing(cell, "surrogate")).__name__ for cell in cells]
+        names = [kind if kinds.count(kind) == 1 else _in_full(cell) for kind, cell in zip(kinds, cells, strict=True)]
+        repeated = {name for name in names if names.count(name) > 1}
+        named = {
+            f"{name} {n + 1}" if name in repeated else name: c
+            for n, (name, c) in enumerate(zip(names, cells, strict=True))
+        }
+    if not named:
+        raise ArgumentError("surrogate: there is no spike function to draw; give one, such as surrogate.ATan().")
+    return {name: firing(cell, "surrogate") for name, cell in named.items()}
+
+
+def _in_full(cell: Any) -> str:
+    constants = cell.extend_repr()
+    return f"{type(cell).__name__}({constants})" if constants else type(cell).__name__
+
+
+def _its_surrogate(above: Any, name: str, given: Any) -> Any:
+    if given is None and is_monitor(above):
+        given = getattr(above.cell(name), "surrogate_function", None)
+    if given is None:
+        raise ArgumentError(
+            "surrogate_and_membrane: which spike function? An array does not know it, nor does a neuron without the "
+            "attribute surrogate_function. Give it: surrogate_function=surrogate.ATan()."
+        )
+    return given
+
+
+def _constants(cell: Cell) -> list[Tensor]:
+    return [value for _, part in cell.cells_and_names() for value in vars(part).values() if isinstance(value, Tensor)]
+
+
+def _pulled(x: Array, cell: Cell) -> tuple[Array, Array]:
+    """What a spike function gives, and its bprop with dout = 1; random numbers stay as they were."""
+    place = next((constant.device for constant in _constants(cell)), "cpu")
+    with replaying(present_key()), settings(smooth=False):
+        out, pull = vjp(cell, Tensor(x).to(place))
+        derivative = pull(Tensor(np.ones(out.shape, x.dtype)).to(place).astype(out.dtype))
+    return np.asarray(out.asnumpy(), np.float64), np.asarray(derivative.asnumpy(), np.float64)
+
+
+def _derivative(x: Array, cell: Cell) -> Array:
+    return _pulled(x, cell)[1]
+
+
+def _spread(x: Array, cell: Cell) -> Array:
+    """x (P,) as (P, 1, ...), or as (P, ...) with the shape that the constants have."""
+    shape = np.broadcast_shapes(*[constant.shape for constant in _constants(cell)])
+    return np.broadcast_to(x.reshape(-1, *[1] * len(shape)), (len(x), *shape)).copy()
+
+
+def _largest(cell: Cell) -> Array:
+    """The largest size of the derivative, for each of the constants."""
+    largest: Array = np.max(np.abs(_derivative(_spread(_PLACES, cell).astype(np.float32), cell)), axis=0)
+    return largest
+
+
+def _mean(values: Any, points: int) -> Array:
+    means: Array = np.asarray(values, np.float64).reshape(points, -1).mean(1)
+    return means
+
+
+def _curves(x: Array, cell: Cell) -> dict[str, Array]:
+    """Spike, primitive (if there is one) and derivative at x, (P,)."""
+    points = _spread(x, cell)
+    if points.size == len(x):  # room for draws: those of one that does not draw are all the same
+        points = np.broadcast_to(x[:, None], (len(x), _DRAWS)).copy()
+    spike, derivative = (_mean(y, len(x)) for y in _pulled(points, cell))
+    primitive = getattr(cell, "primitive", None)
+    if primitive is None:
+        return {"spike": spike, "derivative": derivative}
+    place = next((constant.device for constant in _constants(cell)), "cpu")
+    smooth = primitive(Tensor(points).to(place)).asnumpy()
+    return {"spike": spike, "primitive": _mean(smooth, len(x)), "derivative": derivative}
+
+
+# --- looks ------------------------------------------------------------------------------------------------------------
+
+_STYLES: dict[str, Any] = {"spike": ":", "primitive": "--", "derivative": "-"}
+
+
+def _look(kind: str, number: int, of: int) -> dict[str, Any]:
+    """Lines tell the kind; colours too if there is one spike function, else, with markers, which one it is."""
+    style = {"linestyle": _STYLES[kind], "linewidth": 1.4}
+    if of == 1:
+        return {"color": COLOURS[list(_STYLES).index(kind)], **style}
+    if kind == "spike":  # most have the same
+        return {"color": "0.4", **style}
+    return marked(number, 0) | style | {"markevery": (20 + 12 * (number % 7), 100)}
+
+
+def _key(curves: dict[str, dict[str, Array]]) -> list[Any]:
+    """What the legend shows: if there are several spike functions, each of them, and each kind of line."""
+    from matplotlib.lines import Line2D
+
+    drawn = [kind for kind in _STYLES if any(kind in kinds for kinds in curves.values())]
+    if len(curves) == 1:
+        return [Line2D([], [], label=kind, **_look(kind, 0, 1)) for kind in drawn]
+    kinds = [Line2D([], [], label=kind, color="0.4", linestyle=_STYLES[kind]) for kind in drawn]
+    return [Line2D([], [], label=name, **marked(number, 0)) for number, name in enumerate(curves)] + kinds
+
+
+def _limits(values: Array) -> tuple[float, float]:
+    """Around what lies within 0.1 % from either end, the threshold, and one unit around it."""
+    low, high = np.quantile(values, [0.001, 0.999])
+    return min(low, -1.0), max(high, 1.0)
+
+
+def _derivative_beside(axes: Any, cell: Cell, edges: Array, below: float) -> None:
+    x = np.unique(np.concatenate([np.linspace(edges[0], edges[-1], 1001), _PLACES[np.abs(_PLACES) < 1.0]]))
+    y = _mean(_derivative(_spread(x, cell), cell), len(x))
+    beside = second_axis(axes, "derivative")
+    (line,) = beside.plot(x, y, color=COLOURS[0], linewidth=1.4, label="derivative")
+    beside.set_ylim(min(0.0, 1.05 * y.min()), 1.05 * max(y.max(), 1e-12))
+    out = np.abs(y) <= below * np.abs(y).max()
+    ground = axes.fill_between(
+        x, 0, 1, where=out, transform=axes.get_xaxis_transform(), color="0.88", linewidth=0, zorder=0
+    )
+    ground.set_label(f"derivative ≤ {below:g} of its maximum")
+    legend_under(axes, [axes.patches[0], line, *([ground] if out.any() else [])])
