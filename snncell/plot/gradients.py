@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from snncell.errors import ShapeError
+from snncell.errors import ArgumentError, ShapeError
 from snncell.plot.axes import LARGE, SMALL, axes_or_new, titled, whole_steps
 from snncell.plot.marks import legend_under, positive_line
 from snncell.plot.sources import Array, all_layers, steps_of
@@ -72,6 +73,8 @@ def gradient_flow(gradients: Any, ax: Any = None, title: str | None = None) -> A
 
 def _norms_of(gradients: Any, who: str) -> dict[str, Array]:
     """The norm of each layer's gradient, (T,), over all axes but the first."""
+    if isinstance(gradients, Mapping) and not gradients:
+        raise ArgumentError(f"{who}: there are no gradients to draw: the mapping is empty.")
     return {name: _norms(array, name, who) for name, array in all_layers(gradients, "grad", who).items()}
 
 
@@ -129,7 +132,7 @@ def _marked(axes: Any, norms: Array, edges: Array) -> None:
     """Hatch what has no place on a logarithmic scale, and say what the hatches are."""
     from matplotlib.patches import Patch
 
-    broken: dict[str, Any] = {"facecolor": "#D55E00", "edgecolor": "black", "hatch": "xxxx", "linewidth": 0.0}
+    broken: dict[str, Any] = {"facecolor": "#D55E00", "edgecolor": "black", "hatch": "xxxx", "linewidth": 0.6}
     looks = {
         "zero": {"facecolor": "white", "edgecolor": "0.4", "hatch": "////", "linewidth": 0.0},
         "NaN or inf": broken,

@@ -30,7 +30,15 @@ def positive_line(axes: Any, x: Any, values: Any, name: str, number: int) -> Non
     label = f"{name} ({lost} NaN or inf)" if lost else name
     shown = np.where(np.isfinite(array) & (array > 0), array, np.nan)
     style = marked(number, array.size) | {"linestyle": series(number)["linestyle"]}
+    style["markevery"] = sorted({*range(0, array.size, style["markevery"]), *_alone(shown)})
     axes.plot(x, shown, label=label or "_unnamed", **style)
+
+
+def _alone(values: Any) -> list[int]:
+    """Where a value has no neighbour that a line could go to."""
+    there = np.pad(np.isfinite(values), 1)
+    alone: list[int] = np.nonzero(there[1:-1] & ~there[:-2] & ~there[2:])[0].tolist()
+    return alone
 
 
 def legend_under(axes: Any, handles: Any = None) -> None:

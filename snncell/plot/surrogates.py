@@ -9,6 +9,7 @@ import numpy as np
 
 from snncell.cell import Cell
 from snncell.errors import ArgumentError
+from snncell.nn.layer import positive, positive_number
 from snncell.ops.random import present_key, replaying
 from snncell.plot.axes import COLOURS, axes_or_new, titled
 from snncell.plot.marks import legend_under, marked, second_axis
@@ -75,19 +76,20 @@ def share_outside(above: Any, surrogate_function: Any, below: float = 1e-3) -> f
         A number from 0 (the derivative reaches everything) to 1.
 
     Raises:
-        ArgumentError: if there is no element, or for something else than a spike function.
+        ArgumentError: if there is no element, for something else than a spike function, or a part that is no number
+            above 0.
 
     Example:
         >>> above = Tensor([-3.0, -0.5, 0.2, 1.5])
         >>> snncell.plot.share_outside(above, snncell.surrogate.Triangle())
         0.5
     """
-    cell = firing(surrogate_function, "share_outside")
+    cell, part = firing(surrogate_function, "share_outside"), positive_number(below, "share_outside", "below")
     array = np.asarray(above, dtype=np.float32)
     if not array.size:
         raise ArgumentError(f"share_outside: there are no potentials in an array of shape {array.shape}.")
     finite = np.isfinite(array)
-    inside = np.abs(_derivative(np.where(finite, array, 0.0), cell)) > below * _largest(cell)
+    inside = np.abs(_derivative(np.where(finite, array, 0.0), cell)) > part * _largest(cell)
     return float(1.0 - np.mean(inside & finite))
 
 
@@ -121,25 +123,18 @@ def surrogate_and_membrane(
         The Axes of the histogram.
 
     Raises:
-        ArgumentError: if there is no finite element, or no spike function.
+        ArgumentError: if there is no finite element, no spike function, or no bin.
     """
     name, array = one_layer(above, "above", layer, "surrogate_and_membrane")
     cell = firing(_its_surrogate(above, name, surrogate_function), "surrogate_and_membrane")
     values = array[np.isfinite(array)].astype(np.float64)
     if not values.size:
         raise ArgumentError(f"surrogate_and_membrane: no finite potential in an array of shape {array.shape}.")
-    share = share_outside(array, cell, below)
+    said = _share_said(array, cell, below)
+    edges = np.linspace(*_limits(values), positive(bins, "surrogate_and_membrane", "bins") + 1)
     axes = axes_or_new(ax, height=2.5)
-    edges = np.linspace(*_limits(values), bins + 1)
-    counts = np.histogram(np.clip(values, edges[0], edges[-1]), edges)[0]
-    axes.stairs(counts / values.size, edges, fill=True, color="#56B4E9", label="potentials")
-    axes.set_xlim(edges[0], edges[-1])
-    axes.set_xlabel("potential minus threshold")
-    axes.set_ylabel("share of neuron-steps")
+    _histogram(axes, values, edges)
     _derivative_beside(axes, cell, edges, below)
-    lost = array.size - values.size
-    said = f"the derivative is at most {below:g} of its maximum for {100.0 * share:.3g} % of neuron-steps"
-    said += f", {lost} of which are NaN or inf" if lost else ""
     titled(axes, ": ".join(part for part in (title or name, said) if part))
     return axes
 
@@ -259,6 +254,20 @@ def _limits(values: Array) -> tuple[float, float]:
     """Around what lies within 0.1 % from either end, the threshold, and one unit around it."""
     low, high = np.quantile(values, [0.001, 0.999])
     return min(low, -1.0), max(high, 1.0)
+
+
+def _share_said(array: Array, cell: Cell, below: float) -> str:
+    share, lost = share_outside(array, cell, below), int(np.count_nonzero(~np.isfinite(array)))
+    said = f"the derivative is at most {below:g} of its maximum for {100.0 * share:.3g} % of neuron-steps"
+    return said + (f", {lost} of which are NaN or inf" if lost else "")
+
+
+def _histogram(axes: Any, values: Array, edges: Array) -> None:
+    counts = np.histogram(np.clip(values, edges[0], edges[-1]), edges)[0]
+    axes.stairs(counts / values.size, edges, fill=True, color=COLOURS[6], label="potentials")
+    axes.set_xlim(edges[0], edges[-1])
+    axes.set_xlabel("potential minus threshold")
+    axes.set_ylabel("share of neuron-steps")
 
 
 def _derivative_beside(axes: Any, cell: Cell, edges: Array, below: float) -> None:

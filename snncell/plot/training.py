@@ -140,15 +140,35 @@ def _columns(records: Any) -> dict[str, Array]:
             )
         names = dict.fromkeys(name for record in records for name in record)
         records = {name: [_number(record.get(name)) for record in records] for name in names}
-    columns = {str(name): np.atleast_1d(np.asarray(values, np.float64)) for name, values in records.items()}
+    columns = {str(name): _numbers(str(name), values) for name, values in records.items()}
     if len({values.shape for values in columns.values()}) > 1 or any(v.ndim > 1 for v in columns.values()):
         sizes = ", ".join(f"{name!r}: {values.shape}" for name, values in columns.items())
         raise ShapeError(f"training_curves: there is one value of each name for each epoch, not {sizes}.")
     return columns or {"nothing": np.zeros(0)}
 
 
-def _number(x: Any) -> float:
-    return float("nan") if x is None or x == "" else float(x)
+def _number(x: Any) -> Any:
+    """An entry of a record, which may not be there."""
+    return float("nan") if x is None or (isinstance(x, str) and not x) else x
+
+
+def _numbers(name: str, values: Any) -> Array:
+    try:
+        return np.atleast_1d(np.asarray(values, np.float64))
+    except (TypeError, ValueError):
+        raise ArgumentError(
+            f"training_curves: {name!r} is numbers, one for each epoch, not {_not_a_number(values)!r}."
+        ) from None
+
+
+def _not_a_number(values: Any) -> Any:
+    """The first that is none, for the error."""
+    for value in values if isinstance(values, (list, tuple)) else [values]:
+        try:
+            float(value)
+        except (TypeError, ValueError):
+            return value
+    return values
 
 
 def _is_evaluated(name: str) -> bool:
@@ -212,6 +232,8 @@ def _counted(predicted: Any, labels: Any, names: Sequence[str] | None) -> Array:
         raise ArgumentError("confusion_matrix: there are no samples.")
     scored = guesses.shape[1] if guesses.ndim == 2 else None
     if scored is not None:
+        if names is not None and len(names) != scored:
+            raise ArgumentError(f"confusion_matrix: there are {len(names)} names, but scores of {scored} classes.")
         if np.isnan(guesses).any():
             raise ArgumentError(f"confusion_matrix: the scores of sample {np.isnan(guesses).any(1).argmax()} are NaN.")
         guesses = guesses.argmax(1)

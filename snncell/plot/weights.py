@@ -9,6 +9,7 @@ import numpy as np
 
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, ShapeError
+from snncell.nn.layer import positive
 from snncell.plot.axes import COLOURS, SMALL, axes_or_new, titled, whole_steps
 from snncell.plot.marks import legend_under, positive_line
 from snncell.plot.sources import Array, as_array
@@ -37,7 +38,7 @@ def update_ratios(before: Any, after: Any) -> dict[str, float]:
     Example:
         >>> net = nn.Dense(2, 1, weight_init="ones", has_bias=False)
         >>> before = {name: p.asnumpy().copy() for name, p in net.parameters_and_names()}
-        >>> net.weight.set_data(net.weight * 1.01)
+        >>> _ = net.weight.set_data(net.weight * 1.01)
         >>> {name: round(ratio, 4) for name, ratio in snncell.plot.update_ratios(before, net).items()}
         {'weight': 0.01}
     """
@@ -111,7 +112,7 @@ def weight_histograms(
         trained: of a Cell, whether only the Parameters with requires_grad are drawn.
 
     Raises:
-        ArgumentError: if there is no Parameter, or `before` does not have all of them.
+        ArgumentError: if there is no Parameter, no bin, or `before` does not have all of them.
     """
     arrays = {name: _numbers(value) for name, value in _parameters(net, "weight_histograms", trained).items()}
     others = {} if before is None else _parameters(before, "weight_histograms", trained)
@@ -119,7 +120,7 @@ def weight_histograms(
         raise ArgumentError(f"weight_histograms: before has no {', '.join(map(repr, sorted(missing)))}.")
     axes = axes_or_new(ax, height=max(1.6, 0.7 + 0.28 * len(arrays)))
     old = {name: _numbers(others[name]) for name in arrays} if others else {}
-    edges = np.linspace(*_limits([*arrays.values(), *old.values()]), bins + 1)
+    edges = np.linspace(*_limits([*arrays.values(), *old.values()]), positive(bins, "weight_histograms", "bins") + 1)
     rows = dict(zip(arrays, range(len(arrays))[::-1], strict=True))
     for name, array in arrays.items():
         _stairs(axes, array, edges, rows[name], fill=True, color=COLOURS[6], label="now")
