@@ -236,6 +236,14 @@ def test_drawing_a_spike_function_that_draws_leaves_the_random_numbers_as_they_w
     assert len(np.unique(spike)) > 20
 
 
+def test_drawing_a_spike_function_is_heard_by_nobody():
+    cell, heard = WholeTent(), []
+    cell.register_forward_hook(lambda *call: heard.append(call))
+    plot.surrogate(cell)
+    plot.surrogate_and_membrane(np.zeros(3), cell)
+    assert not heard
+
+
 def test_of_constants_that_are_arrays_the_mean_is_drawn():
     both = surrogate.Sigmoid(alpha=Parameter(np.array([2.0, 6.0], np.float32)))
     _, mean = lines_of(plot.surrogate(both))["Sigmoid: derivative"]
@@ -397,5 +405,9 @@ def test_pictures_can_be_read_on_paper(name):
 
 @pytest.mark.parametrize("name", PICTURES)
 def test_pictures_are_drawn_on_the_axes_they_are_given(name):
-    _, axes = plt.subplots()
+    figure, axes = plt.subplots()
     assert PICTURES[name](ax=axes) is axes
+    figure.draw_without_rendering()
+    legend = axes.get_legend()  # inside, for nothing makes room for it elsewhere
+    assert legend is None or figure.bbox.containsx(legend.get_window_extent().x0)
+    assert legend is None or figure.bbox.containsy(legend.get_window_extent().y0)

@@ -436,5 +436,9 @@ def test_pictures_can_be_read_on_paper(name):
 
 @pytest.mark.parametrize("name", PICTURES)
 def test_pictures_are_drawn_on_the_axes_they_are_given(name):
-    _, axes = plt.subplots()
+    figure, axes = plt.subplots()
     assert PICTURES[name](ax=axes) is axes
+    figure.draw_without_rendering()
+    legend = axes.get_legend()  # inside, for nothing makes room for it elsewhere
+    assert legend is None or figure.bbox.containsx(legend.get_window_extent().x0)
+    assert legend is None or figure.bbox.containsy(legend.get_window_extent().y0)

@@ -42,28 +42,27 @@ def _alone(values: Any) -> list[int]:
 
 
 def legend_under(axes: Any, handles: Any = None) -> None:
-    """A legend beneath the label of the horizontal axis, if there is anything to name, in as many columns as fit."""
+    """A legend beneath the label of the horizontal axis, if there is anything to name; inside, where no layout makes
+    room for it."""
+    handles = axes.get_legend_handles_labels()[0] if handles is None else handles
+    figure = axes.figure
+    if handles and hasattr(figure, "get_layout_engine") and figure.get_layout_engine() is not None:
+        axes.legend(handles=handles, fontsize=SMALL, frameon=False, handlelength=2.4, **_beneath(axes, handles))
+    elif handles:
+        axes.legend(handles=handles, fontsize=SMALL, framealpha=0.8, handlelength=2.4, loc="best")
+
+
+def _beneath(axes: Any, handles: Any) -> dict[str, Any]:
+    """Where a legend stands beneath the Axes, in as many columns as fit."""
     from matplotlib.transforms import ScaledTranslation
 
-    handles = axes.get_legend_handles_labels()[0] if handles is None else handles
-    if not handles:
-        return
     widest = max(_width(handle.get_label()) for handle in handles) + 4.6 * SMALL  # with the sample, and room between
     columns = max(1, min(len(handles), int(0.92 * breadth(axes) // widest)))
+    down = SMALL + LARGE + 14.0 if axes.get_xlabel() else SMALL + 8.0  # the axis' numbers, and its name
+    place = axes.transAxes + ScaledTranslation(0.0, -down / 72.0, axes.figure.dpi_scale_trans)
     columns = math.ceil(len(handles) / math.ceil(len(handles) / columns))  # rows of even length
-    place = axes.transAxes + ScaledTranslation(0.0, -_labels_height(axes) / 72.0, axes.figure.dpi_scale_trans)
-    axes.legend(
-        handles=handles,
-        loc="upper center",
-        bbox_to_anchor=(0.5, 0.0),
-        bbox_transform=place,
-        ncols=columns,
-        fontsize=SMALL,
-        frameon=False,
-        borderaxespad=0.0,
-        columnspacing=1.2,
-        handlelength=2.4,
-    )
+    options = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "bbox_transform": place, "borderaxespad": 0.0}
+    return {**options, "ncols": columns, "columnspacing": 1.2}
 
 
 def _width(text: str) -> float:
@@ -73,11 +72,6 @@ def _width(text: str) -> float:
 
     width, _, _ = text_to_path.get_text_width_height_descent(text, FontProperties(size=SMALL), False)
     return float(width)
-
-
-def _labels_height(axes: Any) -> float:
-    """How far the numbers and the name of the horizontal axis reach down, in points."""
-    return SMALL + LARGE + 14.0 if axes.get_xlabel() else SMALL + 8.0
 
 
 def second_axis(axes: Any, name: str) -> Any:

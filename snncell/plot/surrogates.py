@@ -14,6 +14,7 @@ from snncell.ops.random import present_key, replaying
 from snncell.plot.axes import COLOURS, axes_or_new, titled
 from snncell.plot.marks import legend_under, marked, second_axis
 from snncell.plot.sources import Array, is_monitor, one_layer
+from snncell.reverse import run_with_bprop
 from snncell.surrogate.base import firing
 from snncell.tape.state import settings
 from snncell.tape.tensor import Tensor
@@ -181,10 +182,10 @@ def _constants(cell: Cell) -> list[Tensor]:
 
 
 def _pulled(x: Array, cell: Cell) -> tuple[Array, Array]:
-    """What a spike function gives, and its bprop with dout = 1; random numbers stay as they were."""
+    """What a spike function gives, and its bprop with dout = 1. Nobody hears of it: no hook, no random number."""
     place = next((constant.device for constant in _constants(cell)), "cpu")
     with replaying(present_key()), settings(smooth=False):
-        out, pull = vjp(cell, Tensor(x).to(place))
+        out, pull = vjp(lambda potential: run_with_bprop(cell, (potential,), {}), Tensor(x).to(place))
         derivative = pull(Tensor(np.ones(out.shape, x.dtype)).to(place).astype(out.dtype))
     return np.asarray(out.asnumpy(), np.float64), np.asarray(derivative.asnumpy(), np.float64)
 
