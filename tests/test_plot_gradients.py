@@ -178,7 +178,7 @@ class WholeTent(Tent):
 
     def primitive(self, x):
         near = ops.clip(x, -1.0, 1.0)
-        return near - near * ops.abs(near) / 2.0
+        return near - near * ops.abs(near) / 2.0 + 0.5
 
 
 def lines_of(axes):
@@ -193,7 +193,7 @@ def test_surrogate_draws_spike_primitive_and_derivative():
     np.testing.assert_allclose(derivative, np.maximum(0.0, 1.0 - np.abs(x)), atol=1e-12)
     np.testing.assert_array_equal(lines["WholeTent: spike"][1], x > 0)
     near = np.clip(x, -1, 1)
-    np.testing.assert_allclose(lines["WholeTent: primitive"][1], near - near * np.abs(near) / 2, atol=1e-12)
+    np.testing.assert_allclose(lines["WholeTent: primitive"][1], near - near * np.abs(near) / 2 + 0.5, atol=1e-12)
     assert legend_of(axes) == ["spike", "primitive", "derivative"]
     assert (axes.get_title(), axes.get_xlabel()) == ("WholeTent", "potential minus threshold")
 
@@ -401,6 +401,12 @@ PICTURES = {
 @pytest.mark.parametrize("name", PICTURES)
 def test_pictures_can_be_read_on_paper(name):
     assert_readable(PICTURES[name]())
+
+
+@pytest.mark.parametrize("name", PICTURES)
+@pytest.mark.mpl_image_compare(savefig_kwargs={"dpi": 80})
+def test_pictures_look_as_they_did(name):
+    return PICTURES[name]().figure
 
 
 @pytest.mark.parametrize("name", PICTURES)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.plot.axes import LARGE, SMALL, breadth, marker, series
+from snncell.plot.axes import LARGE, SMALL, extent, marker, series
 
 
 def marked(number: int, points: int, evaluated: bool = False) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def _beneath(axes: Any, handles: Any) -> dict[str, Any]:
     from matplotlib.transforms import ScaledTranslation
 
     widest = max(_width(handle.get_label()) for handle in handles) + 4.6 * SMALL  # with the sample, and room between
-    columns = max(1, min(len(handles), int(0.92 * breadth(axes) // widest)))
+    columns = max(1, min(len(handles), int(0.92 * extent(axes)[0] // widest)))
     down = SMALL + LARGE + 14.0 if axes.get_xlabel() else SMALL + 8.0  # the axis' numbers, and its name
     place = axes.transAxes + ScaledTranslation(0.0, -down / 72.0, axes.figure.dpi_scale_trans)
     columns = math.ceil(len(handles) / math.ceil(len(handles) / columns))  # rows of even length

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from snncell.errors import ArgumentError, DTypeError, ShapeError
-from snncell.plot.axes import COLOURS, LARGE, SMALL, axes_or_new, breadth, titled, whole_steps
+from snncell.plot.axes import COLOURS, LARGE, SMALL, axes_or_new, extent, titled, whole_steps
 from snncell.plot.marks import legend_under, marked, second_axis
 from snncell.plot.sources import Array, as_array
 
@@ -264,7 +264,7 @@ def _ticks(axes: Any, names: Sequence[str] | None, classes: int) -> None:
     every = -(-classes // 20)  # more do not fit
     said = [str(name) for name in (range(classes) if names is None else names)][::every]
     places = range(0, classes, every)
-    upright = 0.62 * SMALL * len(said) * max(map(len, said)) > 0.65 * breadth(axes)
+    upright = 0.62 * SMALL * len(said) * max(map(len, said)) > 0.65 * extent(axes)[0]
     axes.set_xticks(places, said, rotation=90 if upright else 0)
     axes.set_yticks(places, said)
     axes.tick_params(length=2)
@@ -274,7 +274,7 @@ def _write(axes: Any, counts: Array, depth: Array) -> None:
     """The counts, in a size that fits the cells; none at all if that could not be read."""
     figure, box = axes.figure, axes.get_position()
     width = 72.0 * min(figure.bbox.width * box.width, figure.bbox.height * box.height) / figure.dpi / len(counts)
-    size = min(8.0, 0.75 * width / (0.62 * len(str(counts.max()))))
+    size = min(8.0, 0.7 * width, 0.75 * width / (0.62 * len(str(counts.max()))))
     if size < 6.0:
         return
     for row, column in zip(*np.nonzero(counts), strict=True):
