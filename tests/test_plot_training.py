@@ -287,6 +287,9 @@ def test_training_curves_refuse_what_is_no_log(tmp_path):
     (tmp_path / "run.txt").touch()
     with pytest.raises(errors.ArgumentError, match="is no log"):
         plot.training_curves(tmp_path / "run.txt")
+    (tmp_path / "half.jsonl").write_text('{"epoch": 1, "loss": 0.5}\n{"epoch": 2, "lo')
+    with pytest.raises(errors.ArgumentError, match=r"line 2 of .*half\.jsonl' is no record"):
+        plot.training_curves(tmp_path / "half.jsonl")
     (tmp_path / "bad.csv").write_text("epoch,loss\n1,low\n")
     with pytest.raises(errors.ArgumentError, match="training_curves: 'loss' is numbers, one for each epoch, not 'low'"):
         plot.training_curves(tmp_path / "bad.csv")

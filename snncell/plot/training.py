@@ -62,6 +62,8 @@ def training_curves(log: Any, ax: Any = None, title: str | None = None, best: st
     whole_steps(axes)
     axes.set_xlabel("epoch")
     axes.set_ylabel(_together(losses or others))
+    axes.set_zorder(right.get_zorder() + 1)  # the legend lies above the lines of both
+    axes.patch.set_visible(False)
     legend_under(axes, lines)
     titled(axes, title)
     return axes
@@ -127,7 +129,17 @@ def _read(path: Path) -> list[dict[str, Any]]:
     with path.open(encoding="utf-8", newline="") as file:
         if path.suffix == ".csv":
             return list(csv.DictReader(file))
-        return [json.loads(line) for line in file if line.strip()]
+        return [_record(path, number, line) for number, line in enumerate(file, 1) if line.strip()]
+
+
+def _record(path: Path, number: int, line: str) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except json.JSONDecodeError:
+        record = None
+    if not isinstance(record, dict):
+        raise ArgumentError(f"training_curves: line {number} of {str(path)!r} is no record, as train.fit writes them.")
+    return record
 
 
 def _columns(records: Any) -> dict[str, Array]:
