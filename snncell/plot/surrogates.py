@@ -106,9 +106,9 @@ def surrogate_and_membrane(
     """Where the potentials of a layer lie, and where the derivative of its spike function lies.
 
     The histogram of potential minus threshold over neurons, samples and steps, and on an axis to the right the
-    derivative. Where the derivative is at most `below` times its largest value, the ground is grey: neurons there learn
-    nothing. The title says how many there are, `share_outside`; if it is most of them, the spike function is too narrow
-    for these potentials. The outermost bins hold what lies further out: one part in 1000 on each side, if any.
+    derivative. Where that is at most `below` times its largest value, the ground is grey: neurons there are out of its
+    reach, and learn nothing. The title says how many there are, `share_outside`; if it is most of them, the spike
+    function is too narrow for these potentials. The outermost bins hold what lies further out: one part in 1000 on each side, if any.
 
     Args:
         above: potential minus threshold, any shape, such as (T, B, N); or a monitor that recorded it,
@@ -259,8 +259,7 @@ def _limits(values: Array) -> tuple[float, float]:
 
 def _share_said(array: Array, cell: Cell, below: float) -> str:
     share, lost = share_outside(array, cell, below), int(np.count_nonzero(~np.isfinite(array)))
-    said = f"the derivative is at most {below:g} of its maximum for {100.0 * share:.3g} % of neuron-steps"
-    return said + (f", {lost} of which are NaN or inf" if lost else "")
+    return f"{100.0 * share:.3g} % of neuron-steps out of reach" + (f" ({lost} NaN or inf)" if lost else "")
 
 
 def _histogram(axes: Any, values: Array, edges: Array) -> None:
@@ -281,5 +280,5 @@ def _derivative_beside(axes: Any, cell: Cell, edges: Array, below: float) -> Non
     ground = axes.fill_between(
         x, 0, 1, where=out, transform=axes.get_xaxis_transform(), color="0.88", linewidth=0, zorder=0
     )
-    ground.set_label(f"derivative ≤ {below:g} of its maximum")
-    legend_under(axes, [axes.patches[0], line, *([ground] if out.any() else [])])
+    ground.set_label(f"out of reach: derivative ≤ {below:g} of its maximum")
+    legend_under(axes, [axes.patches[0], line, ground])

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from snncell.errors import ArgumentError, DTypeError, ShapeError
-from snncell.plot.axes import COLOURS, LARGE, SMALL, axes_or_new, extent, titled, whole_steps
+from snncell.plot.axes import COLOURS, LARGE, SMALL, axes_or_new, extent, titled, whole
 from snncell.plot.marks import legend_under, marked, second_axis
 from snncell.plot.sources import Array, as_array
 
@@ -59,7 +59,7 @@ def training_curves(log: Any, ax: Any = None, title: str | None = None, best: st
         for name in names
     ]
     lines += _best_marked(axes, right, epochs, curves, best)
-    whole_steps(axes)
+    whole(axes.xaxis)
     axes.set_xlabel("epoch")
     axes.set_ylabel(_together(losses or others))
     axes.set_zorder(right.get_zorder() + 1)  # the legend lies above the lines of both

@@ -10,7 +10,7 @@ import numpy as np
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.layer import positive
-from snncell.plot.axes import COLOURS, SMALL, axes_or_new, titled, whole_steps
+from snncell.plot.axes import COLOURS, SMALL, axes_or_new, titled, whole
 from snncell.plot.marks import legend_under, positive_line
 from snncell.plot.sources import Array, as_array
 from snncell.tape.parameter import Parameter
@@ -86,7 +86,7 @@ def gradient_to_weight(
         positive_line(axes, np.arange(1, len(array) + 1), array, name, number)
     axes.axhspan(low, high, color="0.9", linewidth=0, zorder=0, label=f"usual: {low:g} to {high:g}")
     axes.set_yscale("log")
-    whole_steps(axes)
+    whole(axes.xaxis)
     axes.set_xlabel("update")
     axes.set_ylabel("update / weight (L2)")
     legend_under(axes)
