@@ -108,7 +108,8 @@ def surrogate_and_membrane(
     The histogram of potential minus threshold over neurons, samples and steps, and on an axis to the right the
     derivative. Where that is at most `below` times its largest value, the ground is grey: neurons there are out of its
     reach, and learn nothing. The title says how many there are, `share_outside`; if it is most of them, the spike
-    function is too narrow for these potentials. The outermost bins hold what lies further out: one part in 1000 on each side, if any.
+    function is too narrow for these potentials. The outermost bins hold what lies further out: one part in 1000 on each
+    side, if any.
 
     Args:
         above: potential minus threshold, any shape, such as (T, B, N); or a monitor that recorded it,
