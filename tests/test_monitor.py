@@ -244,6 +244,20 @@ def test_every_kth_step_some_neurons_some_samples():
 
 
 @compiled
+@pytest.mark.parametrize("way", WAYS)
+def test_only_what_is_wanted_is_kept(way):
+    net = Net()
+    with snncell.monitor(net, v=True, every=3, neurons=2, samples=1, grad=True) as m:
+        WAYS[way](net)(inputs())
+    for quantity in (m.spikes, m.v, m.grad):
+        for name in m.layers:
+            array = quantity[name]
+            while isinstance(array.base, np.ndarray):
+                array = array.base
+            assert array.nbytes == 3 * 1 * 2 * 4
+
+
+@compiled
 def test_neurons_are_chosen_by_name_or_cell_and_read_by_either():
     net = Net()
     with snncell.monitor(net, spikes=["layer1", net.layer2], v=net.lif) as m:

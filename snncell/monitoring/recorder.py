@@ -19,7 +19,7 @@ from snncell.monitoring.layers import Calls, Neurons, short
 from snncell.monitoring.record import Call
 from snncell.nn.layer import positive
 from snncell.tape.state import settings
-from snncell.tape.tensor import Tensor
+from snncell.tape.tensor import Tensor, wrap
 from snncell.tape.watching import Label, note, tapped
 
 KINDS = ("spikes", "v", "above", "grad")
@@ -145,7 +145,7 @@ class Recorder:
         begun = call.counts.get(key, 0)
         call.counts[key] = begun + (self.every * x.shape[0] if label.runs else 1)
         if label.runs or begun % self.every == 0:
-            call.add(*key, begun + self.every * np.arange(x.shape[0]), x)
+            call.add(*key, begun + self.every * np.arange(x.shape[0]), _alone(x))
 
     def _call_of_gradient(self, name: str) -> Call:
         """The call that a piece of a gradient is of: the sweep goes backwards, so the latest one that has none yet."""
@@ -156,6 +156,13 @@ class Recorder:
             call.series.get("grad", {}).pop(name, None)
             call.counts.pop(("grad", name), None)
         return self.kept[-1]
+
+
+def _alone(x: Tensor) -> Tensor:
+    """A part of a larger array as an array of its own, so that the rest of it is not kept."""
+    part = x._data
+    whole = part.base if isinstance(part, np.ndarray) else None
+    return wrap(part.copy()) if isinstance(whole, np.ndarray) and whole.nbytes > part.nbytes else x
 
 
 def _places(neurons: Any) -> int | tuple[int, ...] | None:
