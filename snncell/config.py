@@ -12,10 +12,24 @@ PYNATIVE_MODE = 1
 
 LISTENERS: list[Callable[[], None]] = []  # called when a setting has changed that something below goes by
 CHECKS: list[Callable[[], None]] = []  # called before the device target becomes "GPU"; they raise if there is none
-_context: dict[str, Any] = {"mode": PYNATIVE_MODE, "device_target": "CPU", "pool_limit": 1 << 31}
+FINITE: list[
+    Any
+] = []  # while check_finite is on, what looks for NaN in results; to find it empty is all that off costs
+_context: dict[str, Any] = {
+    "mode": PYNATIVE_MODE,
+    "device_target": "CPU",
+    "pool_limit": 1 << 31,
+    "check_finite": False,
+}
 
 
-def set_context(*, mode: int | None = None, device_target: str | None = None, pool_limit: int | None = None) -> None:
+def set_context(
+    *,
+    mode: int | None = None,
+    device_target: str | None = None,
+    pool_limit: int | None = None,
+    check_finite: bool | None = None,
+) -> None:
     """Choose how Cells run.
 
     Args:
@@ -25,10 +39,29 @@ def set_context(*, mode: int | None = None, device_target: str | None = None, po
             their operands are.
         pool_limit: how many bytes of memory of freed arrays are kept for new ones (2 GiB unless it is set);
             `snncell.empty_pool()` lets go of what is kept.
+        check_finite: True looks at the result of every operation, forward and in reverse, and raises where NaN
+            appears, or inf from finite operands: the error names the operation, the line, the layer, the time step
+            and the entry. Inf that an operation is given (a mask of -inf) is no fault, but for one in a Parameter that
+            is trained. NaN that comes from outside, in data or in a Parameter, is named at the first operation that
+            passes it on. A loop over time stays one kernel: its results and last states are looked at, and only if
+            those are not finite is it run again, step by step; so what is NaN on the way and nowhere in the results is
+            not found. Functions of `snncell.jit` and GRAPH_MODE run operation by operation, as without them; results
+            are those of PYNATIVE_MODE, to the bit. Training takes a few times as long.
 
     Raises:
-        ArgumentError: for an unknown mode or target, or a limit that is no number of bytes.
+        ArgumentError: for an unknown mode or target, a limit that is no number of bytes, or a check_finite that is no
+            bool.
         DeviceError: for "GPU" where there is none, saying what is missing.
+
+    Example:
+        >>> snncell.set_context(check_finite=True)
+        >>> try:
+        ...     ops.log(Tensor([1.0, 0.0]))
+        ... except FloatingPointError as error:
+        ...     print(str(error).splitlines()[0])
+        ... finally:
+        ...     snncell.set_context(check_finite=False)
+        log gives -inf at entry (1,), of finite operands: it starts here.
     """
     if mode is not None:
         if mode not in (GRAPH_MODE, PYNATIVE_MODE):
@@ -45,12 +78,17 @@ def set_context(*, mode: int | None = None, device_target: str | None = None, po
         if isinstance(pool_limit, bool) or not isinstance(pool_limit, int) or pool_limit < 0:
             raise ArgumentError(f"set_context: pool_limit is a number of bytes, 0 or more, not {pool_limit!r}.")
         _context["pool_limit"] = pool_limit
+    if check_finite is not None:
+        if not isinstance(check_finite, bool):
+            raise ArgumentError(f"set_context: check_finite is True or False, not {check_finite!r}.")
+        _context["check_finite"] = check_finite
+    if pool_limit is not None or check_finite is not None:
         for listener in LISTENERS:
             listener()
 
 
 def get_context(key: str) -> Any:
-    """The current value of a setting: "mode", "device_target" or "pool_limit"."""
+    """The current value of a setting: "mode", "device_target", "pool_limit" or "check_finite"."""
     if key not in _context:
         raise ArgumentError(f"get_context: no setting {key!r}; there are {sorted(_context)}.")
     return _context[key]

@@ -67,6 +67,26 @@ class TrainingError(SnncellError, ArithmeticError):
     """A training that cannot go on: its loss is no finite number."""
 
 
+class NotFiniteError(SnncellError, FloatingPointError):
+    """NaN or inf, found where it starts while `set_context(check_finite=True)` holds.
+
+    Attributes:
+        operation: what gave it.
+        step: the time step, in a loop over time.
+        entry: the first entry of the result that is not finite, in C order.
+        layer: the attribute path of the layer in the outermost Cell that was running; "" if there is none.
+        line: the user's line, as text.
+        fault: all of it, as `tape/finite.py` keeps it.
+    """
+
+    operation: str = ""
+    step: int | None = None
+    entry: tuple[int, ...] = ()
+    layer: str = ""
+    line: str = ""
+    fault: object = None
+
+
 class CacheError(SnncellError, PermissionError):
     """A folder for compiled kernels that other users can write: what lies in it would be run."""
 

@@ -12,7 +12,8 @@ from contextlib import nullcontext
 from typing import Any
 
 from snncell.calls import CALLS, Call, named_inputs
-from snncell.errors import BpropError, SnncellError, TraceError
+from snncell.config import FINITE
+from snncell.errors import BpropError, NotFiniteError, SnncellError, TraceError
 from snncell.ops.random import present_key, replaying
 from snncell.tape import structure
 from snncell.tape.custom import custom
@@ -184,8 +185,12 @@ class _Reverse:
                 f"returned a gradient of dtype {grad.dtype} for {what} of dtype {x.dtype}; "
                 + ("return None for an input that is not a float" if not x.dtype.is_float else "return floats")
             )
+        for watch in FINITE:
+            watch.gradient(f"the bprop of {self.name}", what, grad)
         try:
             return conform(grad, x.shape, x._data.dtype)
+        except NotFiniteError:
+            raise
         except SnncellError:
             raise self.error(
                 f"returned a gradient of shape {grad.shape} for {what} of shape {x.shape}; it must have the input's "

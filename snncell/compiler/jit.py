@@ -16,11 +16,12 @@ from snncell.compiler.plan import Plan
 from snncell.compiler.plans import Plans
 from snncell.compiler.program import from_trace
 from snncell.compiler.report import report
+from snncell.config import FINITE
 from snncell.errors import ArgumentError, TraceError
 from snncell.tape import structure
 from snncell.tape.state import STATE, recording_on, tracing_to
 from snncell.tape.tape import Tape, watched
-from snncell.tape.tensor import Tensor, stale, wrap
+from snncell.tape.tensor import Tensor, snapshot, stale, wrap
 from snncell.tape.tracing import Trace, Value
 from snncell.tape.watching import Brought, noting
 
@@ -119,6 +120,8 @@ class Jitted:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if STATE.trace is not None:
             return self.fn(*args, **kwargs)  # part of the Program that is being traced
+        if FINITE:  # operation by operation, each of which is looked at
+            return structure.mapped(snapshot, self.fn(*_tensors(args), **_tensors(kwargs)))
         compiled, leaves = self.lookup(args, kwargs)
         return compiled(leaves)
 
@@ -251,6 +254,7 @@ def jit(fn: Callable[..., Any] | None = None) -> Any:
     them, are constants: they stay as they were when it was traced. A Python number among the arguments is part of the
     signature, so each new value is traced again (which compiles nothing new); what changes at every step is better a
     Tensor or a Parameter. Results agree with eager ones to rounding, and to the bit in arithmetic and comparisons.
+    While `snncell.set_context(check_finite=True)` holds, `fn` is not compiled but run operation by operation.
 
     Args:
         fn: a function or Cell. Python code in it runs while it is traced, so a branch on a Tensor's value is an error.

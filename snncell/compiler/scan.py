@@ -11,6 +11,8 @@ from typing import Any
 from snncell.compiler.body import Body, Reverse, StepFunction, trace_body
 from snncell.compiler.lower import Lowered, Segments
 from snncell.compiler.program import values_used
+from snncell.compiler.relived import Steps, look_at_gradients, look_at_results
+from snncell.config import FINITE
 from snncell.kernels.space import DEVICE, HOST, Space
 from snncell.tape.primitive import EVERYWHERE, Primitive, rebuilt
 from snncell.tape.state import EFFECTS, STATE
@@ -28,8 +30,12 @@ def run(
     backwards: bool,
     every: int | None,
     who: str,
+    names: Sequence[str] = (),
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Trace `f`, and run it over the sequences: the last state, and the collected results."""
+    """Trace `f`, and run it over the sequences: the last state, and the collected results.
+
+    `names` are what the states are called, for errors.
+    """
     with beside(*carry, *xs):  # what the body makes is where its operands are
         body, written = trace_body(f, carry, xs, backwards, who)
     every = every if body.carry else None  # without states there is nothing to store
@@ -40,6 +46,9 @@ def run(
                     parameter.move("gpu" if any(x.device == "gpu" for x in (*carry, *xs)) else "cpu")
         states = [*carry, *(p.value() for p in written)]
         scan, outs = _bound(body, [*states, *xs, *body.captured], xs[0].shape[0], every, who)
+        for watch in FINITE if STATE.trace is None else ():
+            scan.loop = Steps(f, written, backwards, who, names, STATE.smooth, watch.place())
+            look_at_results(scan.loop, states, xs, outs[: len(states) + scan.given])
         for parameter, value in zip(written, outs[len(carry) : len(states)], strict=True):
             parameter.assign(value)
     return list(outs[: len(carry)]), list(outs[len(states) : len(states) + scan.given])
@@ -73,6 +82,8 @@ class Scan(Primitive):
 
     multiple = True
     as_stored = EVERYWHERE
+    watched = False  # by bind: here, where it can be told which step gave what is not finite
+    loop: Steps | None = None  # what it does, while `check_finite` is on
 
     def __init__(self, body: Body, given: int, every: int | None, who: str, segments: Segments | None = None) -> None:
         super().__init__("scan", self._run, multiple=True)
@@ -138,6 +149,17 @@ class Scan(Primitive):
 
     def pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
         """The gradients of the inputs: a scan of the body's reverse, in the other direction of time."""
+        grads = self._pull(entry, douts)
+        for watch in FINITE if STATE.trace is None else ():
+            if self.loop is None:  # a reverse that is reversed in turn
+                for n, grad in enumerate(grads):
+                    watch.gradient(f"the reverse of {self.who}", f"operand {n}", grad)
+            else:
+                sizes = len(self.body.carry), len(self.body.xs)
+                look_at_gradients(self.loop, entry.inputs, *sizes, douts[: len(self.body.after) + self.given], grads)
+        return grads
+
+    def _pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
         body, steps, outs = self.body, entry.attrs["steps"], rebuilt(entry)
         results = len(body.outs)
         if self.segments is not None:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from snncell.config import FINITE
 from snncell.dtype import INEXACT, STORED_IN_USE, computed, only_stored
 from snncell.errors import (
     ArgumentError,
@@ -58,6 +59,7 @@ class Primitive:
     into: Callable[..., Any] | None = None  # (out, *arrays): the same, put into an array that is there
     # On which devices it takes and gives what is only stored (float16, bfloat16) as it is; on others, as float32.
     as_stored: tuple[str, ...] = ()
+    watched = True  # whether its results are looked at while `check_finite` is on; a loop looks at its own
     view = False  # whether it gives the same elements in another order or shape, and moves none
     keeps_order = False  # whether it gives the same elements in the same order, in another shape
     repeats = False  # whether it gives the same elements along further axes
@@ -122,6 +124,8 @@ class Primitive:
         state = STATE
         if state.trace is None:
             data = self.run([x._data if isinstance(x, Tensor) else x for x in inputs], inputs, attrs)
+            for watch in FINITE:
+                watch.results(self, inputs, data, attrs)
         elif state.trace.outside(inputs):
             with state.trace.stepping_out():
                 return self.bind(*inputs, **attrs)

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from snncell import dtype as dtypes
+from snncell.config import FINITE
 from snncell.errors import GradientError, ShapeError
 from snncell.kernels.space import DEVICE, IN_USE, moved
 from snncell.tape.state import STATE
@@ -99,6 +100,9 @@ class Tape:
         """Note an entry that has just been carried out."""
         if STATE.trace is not None:
             entry.line = STATE.trace.line
+        else:
+            for watch in FINITE:
+                entry.line = watch.place()
         self.entries.append(weakref.ref(entry))
 
     def live(self) -> list[Entry]:

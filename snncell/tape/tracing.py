@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from snncell.tape.primitive import Primitive
     from snncell.tape.tape import Tape
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 # What carries operations out; the package's neurons and layers are equations like a user's.
-_MACHINERY = tuple(
-    _PACKAGE + os.path.join(*name.split("/"))
+MACHINERY = tuple(
+    PACKAGE + os.path.join(*name.split("/"))
     for name in ["tape", "ops", "compiler", "cell.py", "reverse.py", "calls.py", "testing", "monitoring", "nn/time.py"]
 )
 
@@ -158,7 +158,7 @@ class Trace:
 
     def record(self, op: Primitive, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
         """Append a step; its Value, or a tuple of them."""
-        self.line = user_line(_MACHINERY)
+        self.line = user_line(MACHINERY)
         step = Step(op, tuple(self.lift(x) for x in inputs), attrs, self.line)
         specs = op.abstract(step.inputs, attrs)
         step.outputs = tuple(Value(self, shape, dtype) for shape, dtype in specs)
@@ -275,7 +275,7 @@ def evaluated_specs(op: Primitive, inputs: tuple[Any, ...], attrs: dict[str, Any
     return [(np.shape(out), np.asarray(out).dtype) for out in (outs if op.multiple else (outs,))]
 
 
-def user_line(beyond: tuple[str, ...] = (_PACKAGE,)) -> str:
+def user_line(beyond: tuple[str, ...] = (PACKAGE,)) -> str:
     """File, line and text of the innermost caller that is in none of the folders and files `beyond`.
 
     What the tape's sweep asks for belongs to the line of the operation that is being reversed, unless a bprop of the

@@ -1,0 +1,268 @@
+"""A loop over time whose results are not finite is run again, step by step, to find where that starts.
+
+`set_context(check_finite=True)` looks at what a loop gives. What it does inside is one kernel; so the function of one
+step, which is kept while that holds, is called again for each step, as if it had never been traced: every operation in
+it is looked at, and an error of one is told the time step. The reverse is found in the same way: the steps once more
+forward, and then one after the other backwards, each on a tape of its own.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from snncell.errors import NotFiniteError
+from snncell.tape.finite import Fault, Spot, at_home, spot_in, unwatched
+from snncell.tape.parameter import Parameter
+from snncell.tape.place import Place
+from snncell.tape.state import EFFECTS, recording_on, settings
+from snncell.tape.tape import Entry, Tape, deposit, sweep, watched, zeros_of
+from snncell.tape.tensor import Tensor, beside, wrap
+
+
+class Steps(NamedTuple):
+    """What a loop over time does.
+
+    Attributes:
+        f: one step, `(states, slices) -> (states, results)`.
+        written: the Parameters that a step writes: they are further states.
+        backwards: whether the steps run from the last to the first.
+        who: what runs them.
+        names: of the states, as far as they have any.
+        smooth: whether spikes were smooth.
+        place: where the loop is.
+    """
+
+    f: Callable[[list[Tensor], list[Tensor]], tuple[list[Tensor], list[Tensor]]]
+    written: list[Parameter]
+    backwards: bool
+    who: str
+    names: Sequence[str]
+    smooth: bool
+    place: Place
+
+    def turns(self, count: int) -> list[int]:
+        """The numbers of the time steps, in the order in which they run."""
+        return list(range(count))[:: -1 if self.backwards else 1]
+
+    def state(self, number: int) -> str:
+        """What a state is called."""
+        if number < len(self.names):
+            return f"state {self.names[number]}"
+        return f"state {number}"
+
+
+def look_at_results(loop: Steps, states: Sequence[Tensor], xs: Sequence[Tensor], results: Sequence[Tensor]) -> None:
+    """Raise if what a loop has given is not finite, and tell the step where that starts.
+
+    Args:
+        loop: what has run.
+        states: before the first step, those that are Parameters last.
+        xs: the sequences.
+        results: the states after the last step, and what was collected.
+
+    Raises:
+        NotFiniteError: which says where.
+    """
+    found = _faults(results, (*states, *xs))
+    if not found:
+        return
+    _forward(loop, states, xs)
+    number, spot = found[0]
+    if spot.kind == "NaN":  # inf that none of the steps has made was there before, or is meant
+        raise _untold(loop, "", _result(loop, number, len(states)), spot, number >= len(states)).error()
+
+
+def look_at_gradients(
+    loop: Steps, inputs: Sequence[Tensor], states: int, sequences: int, douts: Sequence[Any], grads: Sequence[Any]
+) -> None:
+    """Raise if the gradients that a loop has given are not finite, and tell the step where that starts.
+
+    Args:
+        loop: what was run.
+        inputs: the states before the first step, the sequences, and what is the same at every step.
+        states, sequences: how many of them are what.
+        douts: the gradients, or None, of the last states and of what was collected.
+        grads: those of the inputs.
+
+    Raises:
+        NotFiniteError: which says where.
+    """
+    found = _faults(grads, (*inputs, *douts))
+    if not found:
+        return
+    xs, fixed = inputs[states : states + sequences], inputs[states + sequences :]
+    before = _forward(loop, inputs[:states], xs)
+    _backward(loop, before, xs, fixed, douts)
+    number, spot = found[0]
+    if spot.kind == "NaN":
+        name = _input(loop, number, states, sequences)
+        over_time = states <= number < states + sequences
+        raise _untold(loop, "reverse of ", f"the gradient of {name}", spot, over_time).error()
+
+
+def _faults(results: Sequence[Any], given: Sequence[Any]) -> list[tuple[int, Spot]]:
+    """The results that are not finite, those with NaN first; inf counts only if nothing was given with it."""
+    spots = [(n, spot) for n, x in enumerate(results) if x is not None and (spot := spot_in(x)) is not None]
+    found = [(n, spot) for n, spot in spots if spot.kind == "NaN"]
+    if found or not spots or any(spot_in(x) is not None for x in given if x is not None):
+        return found
+    return spots
+
+
+def _untold(loop: Steps, direction: str, what: str, spot: Spot, over_time: bool) -> Fault:
+    """What is said if each step by itself gives no NaN: it rounds otherwise, or only a sum over time is too large."""
+    step = spot.entry[0] if over_time and spot.entry else None
+    head = f"{direction}{loop.who}" + ("" if step is None else f", time step {step}")
+    return Fault(what, spot, "and its steps, one by one, do not", loop.place, loop=f"{head}: ", step=step)
+
+
+# --- forward ----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _again(loop: Steps, tensors: Sequence[Any]) -> Iterator[None]:
+    """Be where the loop was, in the body; Parameters that a step writes get back what they had."""
+    with EFFECTS, beside(*tensors), settings(trace=None, tape=None, smooth=loop.smooth):
+        values = [p._data for p in loop.written]
+        try:
+            yield
+        finally:
+            for parameter, value in zip(loop.written, values, strict=True):
+                parameter._data = value
+
+
+def _forward(loop: Steps, states: Sequence[Tensor], xs: Sequence[Tensor]) -> list[list[Any]]:
+    """The states before each step, in the order of the steps, each operation looked at."""
+    arrays = [x._data for x in states]
+    before = []
+    with _again(loop, (*states, *xs)), at_home(loop.place, sys._getframe()):
+        for turn in loop.turns(xs[0].shape[0]):
+            before.append(arrays)
+            carry, slices = _taken(loop, arrays, xs, turn)
+            try:
+                after = loop.f(carry, slices)[0]
+            except NotFiniteError as error:
+                raise _in_step(loop, error, arrays, xs, turn) from None
+            arrays = [x._data for x in (*after, *loop.written)]
+    return before
+
+
+def _taken(loop: Steps, arrays: Sequence[Any], xs: Sequence[Tensor], turn: int) -> tuple[list[Tensor], list[Tensor]]:
+    """What a step takes; the Parameters that it writes have the values that they had before it."""
+    own = len(arrays) - len(loop.written)
+    for parameter, array in zip(loop.written, arrays[own:], strict=True):
+        parameter._data = array
+    return [wrap(array) for array in arrays[:own]], [wrap(x._data[turn, ...]) for x in xs]
+
+
+def _in_step(loop: Steps, error: NotFiniteError, arrays: list[Any], xs: Sequence[Tensor], turn: int) -> NotFiniteError:
+    """The error of an operation in a step, with the step, where its operand came from, and what becomes of it."""
+    fault = error.fault
+    if not isinstance(fault, Fault) or fault.loop:  # a loop in the step has told its own
+        return error
+    first = turn == loop.turns(xs[0].shape[0])[0]
+    given = [(f"its {loop.state(n)} before the first step", x) for n, x in enumerate(arrays) if first]
+    given += [(_sequence(n, len(xs)), x._data[turn, ...]) for n, x in enumerate(xs)]
+    names = [name for name, array in given if fault.operand is not None and _same(array, fault.operand)]
+    reached = ""
+    with unwatched():
+        after, ys = loop.f(*_taken(loop, arrays, xs, turn))
+    results = [*after, *(wrap(p._data) for p in loop.written), *ys]
+    wrong = [_result(loop, n, len(arrays)) for n, x in enumerate(results) if spot_in(x) is not None]
+    if wrong:
+        reached = f" It reaches {_listed(wrong)} of that step."
+    head = f"{loop.who}, time step {turn}: "
+    return fault._replace(loop=head, step=turn, source=(names or [fault.source])[0], reached=reached).error()
+
+
+def _same(array: Any, operand: Tensor) -> bool:
+    """Whether they are the same elements, which views of one array are."""
+    other = operand._data
+    if hasattr(array, "__array_interface__") and hasattr(other, "__array_interface__"):
+        return bool(array.__array_interface__["data"] == other.__array_interface__["data"])
+    return bool(array.shape == other.shape)
+
+
+def _sequence(number: int, count: int) -> str:
+    return "its input" if count == 1 else f"its input {number}"
+
+
+def _result(loop: Steps, number: int, states: int) -> str:
+    if number >= states:
+        return "its output"
+    own = states - len(loop.written)
+    return loop.state(number) if number < own else f"Parameter {loop.written[number - own].name!r}"
+
+
+def _input(loop: Steps, number: int, states: int, sequences: int) -> str:
+    if number < states:
+        return _result(loop, number, states)
+    return _sequence(number - states, sequences) if number < states + sequences else "what is the same at every step"
+
+
+def _listed(names: Sequence[str]) -> str:
+    names = list(dict.fromkeys(names))
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+# --- in reverse -------------------------------------------------------------------------------------------------------
+
+
+def _backward(
+    loop: Steps, before: list[list[Any]], xs: Sequence[Tensor], fixed: Sequence[Tensor], douts: Sequence[Any]
+) -> None:
+    """The steps of the reverse, each operation looked at."""
+    own = len(before[0]) - len(loop.written)
+    flowing = [_or_zeros(dout, array) for dout, array in zip(douts[:own], before[0][:own], strict=True)]
+    seeds = douts[len(before[0]) :]
+    others = {x._entry for x in fixed if x._entry is not None}
+    with _again(loop, xs), at_home(loop.place, sys._getframe()):
+        for turn, arrays in zip(loop.turns(xs[0].shape[0])[::-1], before[::-1], strict=True):
+            arriving = [*flowing, *(None if x is None else wrap(x._data[turn, ...]) for x in seeds)]
+            with recording_on(None), Tape() as tape:
+                inputs = [[watched(x) for x in part] for part in _taken(loop, arrays, xs, turn)]
+                after, ys = loop.f(*inputs)
+            try:
+                found = _pulled(tape, [*after, *ys], arriving, [*inputs[0], *inputs[1]], others)
+            except NotFiniteError as error:
+                with unwatched():
+                    found = _pulled(tape, [*after, *ys], arriving, [*inputs[0], *inputs[1]], others)
+                raise _in_reverse(loop, error, found, arriving, turn, own, len(xs)) from None
+            flowing = [_or_zeros(grad, array) for grad, array in zip(found[:own], arrays[:own], strict=True)]
+
+
+def _or_zeros(grad: Tensor | None, array: Any) -> Tensor:
+    """As in the loop itself, where a gradient of zeros meets what is infinite."""
+    return zeros_of((array.shape, array.dtype)) if grad is None else grad
+
+
+def _pulled(
+    tape: Tape, outs: Sequence[Tensor], arriving: Sequence[Any], inputs: Sequence[Tensor], others: set[Entry]
+) -> list[Any]:
+    """The gradients of the inputs of a step, None where there is none."""
+    cotangents: dict[Entry, list[Tensor | None]] = {}
+    for out, dout in zip(outs, arriving, strict=True):
+        if dout is not None and out._entry is not None:
+            deposit(cotangents, out._entry, out._index, dout)
+    sweep(tape.live(), cotangents, {x._entry for x in inputs if x._entry is not None} | others, False)
+    return [None if x._entry is None or x._entry not in cotangents else cotangents[x._entry][0] for x in inputs]
+
+
+def _in_reverse(
+    loop: Steps, error: NotFiniteError, found: Sequence[Any], arriving: Sequence[Any], turn: int, own: int, count: int
+) -> NotFiniteError:
+    """The error of an operation in the reverse of a step, with the step, and whose gradient it reaches."""
+    fault = error.fault
+    if not isinstance(fault, Fault) or fault.loop:
+        return error
+    source, reached = fault.source, ""
+    if any(x is not None and fault.operand is not None and _same(x._data, fault.operand) for x in arriving[own:]):
+        source = "the gradient of its output"
+    wrong = [_input(loop, n, own, count) for n, x in enumerate(found) if x is not None and spot_in(x) is not None]
+    if wrong:
+        reached = f" It reaches the gradient of {_listed(wrong)} of that step."
+    head = f"reverse of {loop.who}, time step {turn}: "
+    return fault._replace(loop=head, step=turn, source=source, reached=reached).error()

@@ -1,0 +1,184 @@
+"""Where NaN and inf start: what looks at results while `set_context(check_finite=True)` holds.
+
+Python's frames tell all that an error names: the user's line, the Cells that run, innermost first, and the Parameter
+that an optimiser is at (`place.py`). They are read when something is not finite, and for each entry of a tape, so that
+the reverse of an operation is told by the line and the Cells of its forward. A loop over time that is run again
+(`compiler/relived.py`) is told where it stood the first time.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from snncell import config
+from snncell.dtype import INEXACT
+from snncell.errors import NotFiniteError
+from snncell.kernels.space import HOST
+from snncell.tape.parameter import Parameter
+from snncell.tape.place import Place, place_at
+from snncell.tape.state import STATE
+from snncell.tape.tensor import Tensor
+
+if TYPE_CHECKING:
+    from snncell.tape.primitive import Primitive
+
+
+class _Thread(threading.local):
+    paused = False  # whether nothing is looked at on this thread
+    floor: FrameType | None = None  # what runs a loop again,
+    home = Place("")  # and where that loop stood
+
+
+_THREAD = _Thread()
+
+
+@contextmanager
+def unwatched() -> Iterator[None]:
+    """Look at nothing in the body."""
+    before, _THREAD.paused = _THREAD.paused, True
+    try:
+        yield
+    finally:
+        _THREAD.paused = before
+
+
+@contextmanager
+def at_home(home: Place, floor: FrameType) -> Iterator[None]:
+    """Count what is called from `floor`, in the body, as called where `home` is."""
+    before, (_THREAD.floor, _THREAD.home) = (_THREAD.floor, _THREAD.home), (floor, home)
+    try:
+        yield
+    finally:
+        _THREAD.floor, _THREAD.home = before
+
+
+class Spot(NamedTuple):
+    """What is not finite in an array: the first entry, what stands there, and how many others there are."""
+
+    kind: str  # "NaN", "inf" or "-inf"
+    entry: tuple[int, ...]
+    others: int
+    shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        at = f" at entry {self.entry}" if self.shape else ""
+        return f"{self.kind}{at}" + (f" (and {self.others} more, of {math.prod(self.shape)})" if self.others else "")
+
+
+def spot_in(data: Any) -> Spot | None:
+    """Where an array, a Tensor or a number is not finite: the first NaN, or if there is none the first inf."""
+    data = data._data if isinstance(data, Tensor) else data
+    if isinstance(data, (float, complex)):
+        data = np.asarray(data)
+    if getattr(data, "dtype", None) not in INEXACT:
+        return None
+    array = HOST.widened(data.host() if hasattr(data, "memory") else data)
+    fine = np.isfinite(array)
+    if fine.all():
+        return None
+    nan = np.isnan(array)
+    entry = np.unravel_index(int(np.argmax(nan if nan.any() else ~fine)), array.shape)
+    found = array[entry]
+    kind = "NaN" if np.isnan(found) else "-inf" if found.real < 0 else "inf"
+    return Spot(kind, tuple(map(int, entry)), int(np.size(fine) - np.count_nonzero(fine)) - 1, array.shape)
+
+
+class Fault(NamedTuple):
+    """What is known of a result that is not finite."""
+
+    operation: str
+    spot: Spot  # in its result, or if it came in from outside, in the operand
+    cause: str  # why
+    place: Place
+    operand: Any = None  # the Tensor that it came in with, if it did,
+    source: str = ""  # and what that is called
+    loop: str = ""  # "MultiStep(LIFNode), time step 37: "
+    step: int | None = None
+    reached: str = ""  # what becomes of it, a sentence
+
+    def _headline(self) -> str:
+        reverse = "" if "reverse of" in self.loop or not self.place.backward else "in the reverse, "
+        if not self.source:
+            return f"{self.loop}{reverse}{self.operation} gives {self.spot}, {self.cause}.{self.reached}"
+        step = "" if self.loop or self.step is None else f", time step {self.step} where axis 0 is time"
+        first = f"The first operation that passes it on is {self.operation}{self.place.about}."
+        return (
+            f"{self.loop}{reverse}{self.source} holds {self.spot}{step}: it came in from outside. {first}{self.reached}"
+        )
+
+    def error(self) -> NotFiniteError:
+        """The error that says it."""
+        text, layer = self.place.cells_in_words()
+        lines = [self._headline()]
+        lines += [f"  at {self.place}"] * bool(self.place)
+        lines += [f"  called from {self.place.caller}"] * ((self.place.caller and not self.place.endswith(self.place.caller)))
+        error = NotFiniteError("\n".join(lines + [f"  in {text}"] * bool(text)))
+        error.operation, error.step, error.entry = self.operation, self.step, self.spot.entry
+        error.layer, error.line, error.fault = layer, str(self.place), self
+        return error
+
+
+class Watch:
+    """What `config.FINITE` holds while results are looked at."""
+
+    def place(self) -> Place:
+        """Where the user's code is now, for an entry of a tape."""
+        return place_at(_THREAD.floor, _THREAD.home, arguments=False)
+
+    def results(self, op: Primitive, inputs: Sequence[Any], data: Any, attrs: dict[str, Any]) -> None:
+        """Raise if an operation has given NaN, or inf from finite operands.
+
+        Raises:
+            NotFiniteError: which says where.
+        """
+        if _THREAD.paused or not op.watched:
+            return
+        for part in data if op.multiple else (data,):
+            if part.dtype in INEXACT and (spot := spot_in(part)) is not None:
+                self._tell(op, inputs, spot, attrs)
+
+    def _tell(self, op: Primitive, inputs: Sequence[Any], spot: Spot, attrs: dict[str, Any]) -> None:
+        place = place_at(_THREAD.floor, _THREAD.home, arguments=True)
+        given = [(n, x, found) for n, x in enumerate(inputs) if (found := spot_in(x)) is not None]
+        wrong = [(n, x, found) for n, x, found in given if found.kind == "NaN" or _is_trained(x)]
+        allowed = len(given) > len(wrong) or any(spot_in(value) is not None for value in attrs.values())
+        if spot.kind != "NaN" and allowed:
+            return
+        if wrong:
+            number, operand, found = wrong[0]
+            step = found.entry[0] if found.shape and place.over_time(operand) else None
+            raise Fault(op.name, found, "", place, operand, place.name_of(operand, number), step=step).error()
+        cause = f"from inf in {place.name_of(given[0][1], given[0][0])}" if given else "of finite operands"
+        raise Fault(op.name, spot, f"{cause}: it starts here{place.about}", place).error()
+
+    def gradient(self, who: str, what: str, grad: Tensor | None) -> None:
+        """Raise if what the reverse `who` has returned for `what` is not finite.
+
+        Raises:
+            NotFiniteError: which names it.
+        """
+        if _THREAD.paused or grad is None or STATE.trace is not None:
+            return
+        if (spot := spot_in(grad)) is not None:
+            cause = f"for {what}, and no operation that was looked at has made it"
+            raise Fault(who, spot, cause, self.place()).error()
+
+
+def _is_trained(x: Any) -> bool:
+    """Whether inf in it is no mask."""
+    return isinstance(x, Parameter) and x.requires_grad
+
+
+def _follow() -> None:
+    config.FINITE[:] = [_WATCH] if config.get_context("check_finite") else []
+
+
+_WATCH = Watch()
+config.LISTENERS.append(_follow)

@@ -1,0 +1,149 @@
+"""Where the user's code is: a line, the Cells that run there, and the Parameter that is at stake, found in frames."""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+import os
+import sys
+from types import FrameType
+from typing import Any
+
+from snncell.tape.parameter import Parameter
+from snncell.tape.tape import sweep
+from snncell.tape.tensor import Tensor
+from snncell.tape.tracing import MACHINERY, PACKAGE
+
+_CELL = PACKAGE + "cell.py"
+_OPTIMISER = os.path.join(PACKAGE + "nn", "optim.py")
+
+
+class Place(str):
+    """A line of the user's, as text, or "reverse of" one.
+
+    Attributes:
+        cells: the Cells that run there, innermost first, each with its arguments.
+        caller: the innermost line outside of the package.
+        backward: whether a gradient is being taken.
+        about: " (Parameter 'w')", if an optimiser is at that.
+    """
+
+    __slots__ = ("about", "backward", "caller", "cells")
+
+    cells: tuple[tuple[Any, tuple[Any, ...]], ...]
+    caller: str
+    backward: bool
+    about: str
+
+    def __new__(cls, line: str, cells: Any = (), caller: str = "", backward: bool = False, about: str = "") -> Place:
+        place = super().__new__(cls, line)
+        place.cells, place.caller, place.backward, place.about = tuple(cells), caller, backward, about
+        return place
+
+    def cells_in_words(self) -> tuple[str, str]:
+        """The innermost Cell, its layer and the outermost Cell, as text; and the layer's path."""
+        cells = [cell for cell, _ in self.cells]
+        if not cells:
+            return "", ""
+        paths = {id(cell): path for path, cell in cells[-1].cells_and_names()}
+        known = [cell for cell in cells if id(cell) in paths]
+        inner = cells[0]
+        if inner is not known[0]:  # made on the way, or kept where no attribute leads
+            return f"{type(inner).__name__}, {_layer(known, paths)[0]}", _layer(known, paths)[1]
+        return _layer(known, paths)
+
+    def name_of(self, operand: Any, number: int) -> str:
+        """What the user calls an operand: a Parameter, an input of a Cell that runs, or its number."""
+        if isinstance(operand, Parameter):
+            return self._parameter(operand)
+        for cell, args in reversed(self.cells):
+            names = list(inspect.signature(cell.construct).parameters)
+            for position, arg in enumerate(args):
+                if arg is operand:
+                    name = names[min(position, len(names) - 1)] if names else position
+                    return f"input {name} of {type(cell).__name__}"
+        if not isinstance(operand, Tensor):
+            return f"operand {number}, {operand!r},"
+        return f"operand {number}, a {operand.dtype.name}{list(operand.shape)} that no operation gave,"
+
+    def over_time(self, operand: Any) -> bool:
+        """Whether it is an input of the outermost Cell, and that runs something over time: along its first axis."""
+        if not self.cells or not any(x is operand for x in self.cells[-1][1]):
+            return False
+        return any(_is_loop(cell) for _, cell in self.cells[-1][0].cells_and_names())
+
+    def _parameter(self, parameter: Parameter) -> str:
+        for cell, _ in reversed(self.cells):
+            if not hasattr(cell, "like_parameters"):  # an optimiser has them in a row
+                for path, found in cell.parameters_and_names():
+                    if found is parameter:
+                        return f"Parameter {path!r}"
+        return f"Parameter {parameter.name!r}{_owner(parameter)}"
+
+
+def _owner(parameter: Parameter) -> str:
+    return "" if parameter.owner is None else f" ({parameter.owner[1]})"
+
+
+def _is_loop(cell: Any) -> bool:
+    """Whether it is a MultiStep, which is not known down here."""
+    return hasattr(cell, "checkpoint_every") and hasattr(cell, "cell")
+
+
+def _layer(cells: list[Any], paths: dict[int, str]) -> tuple[str, str]:
+    """Of the Cells that run, innermost first, the innermost and its layer.
+
+    The layer is what a MultiStep runs, called by the MultiStep's path; else a neuron, or the innermost Cell.
+    """
+    inner, outer = cells[0], cells[-1]
+    looped = [n for n, cell in enumerate(cells[1:]) if _is_loop(cell) and cells[n] is cell.cell]
+    neurons = [n for n, cell in enumerate(cells) if hasattr(cell, "init_state")]
+    number = (looped or neurons or [0])[0]
+    layer = paths[id(cells[number + 1] if looped else cells[number])]
+    text = type(inner).__name__
+    if number:
+        text += f" ({paths[id(inner)]!r}) of {type(cells[number]).__name__}"
+    if layer:
+        text += f", layer {layer!r} of {type(outer).__name__}"
+    return text, layer
+
+
+def place_at(floor: FrameType | None, home: Place, arguments: bool) -> Place:
+    """Where the user's code is now; what is called from the frame `floor` counts as called at `home`.
+
+    With the `arguments` of the Cells, or without: who keeps a place for long is not to keep those.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    line, caller, about, backward = "", "", "", False
+    cells: list[tuple[Any, tuple[Any, ...]]] = []
+    while frame is not None:
+        code = frame.f_code
+        path = code.co_filename
+        found: Place | None = None
+        if frame is floor:
+            found = home
+        elif code is sweep.__code__ and "entry" in frame.f_locals:
+            backward, entry = True, frame.f_locals["entry"]
+            line = line or (f"reverse of {entry.line}" if entry.line else "")
+            found = entry.line if isinstance(entry.line, Place) else None
+        elif path == _CELL and code.co_name == "_run":
+            if not cells or cells[-1][0] is not frame.f_locals["self"]:  # it may call itself for another device
+                cells.append((frame.f_locals["self"], frame.f_locals["args"] if arguments else ()))
+        elif path == _OPTIMISER and isinstance(frame.f_locals.get("parameter"), Parameter):
+            about = about or _at_stake(frame.f_locals["parameter"])
+        elif not path.startswith(MACHINERY):
+            line = line or _text(frame)
+            caller = caller or ("" if path.startswith(PACKAGE) else _text(frame))
+        if found is not None:
+            return Place(line or found, [*cells, *found.cells], caller or found.caller, backward, about)
+        frame = frame.f_back
+    return Place(line, cells, caller, backward, about)
+
+
+def _at_stake(parameter: Parameter) -> str:
+    return f" (Parameter {parameter.name!r}{_owner(parameter)})"
+
+
+def _text(frame: FrameType) -> str:
+    path, number = frame.f_code.co_filename, frame.f_lineno
+    return f"{os.path.basename(path)}:{number}: {linecache.getline(path, number).strip()}"
