@@ -103,6 +103,18 @@ def look_at_gradients(
         raise _untold(loop, "reverse of ", f"the gradient of {name}", spot, over_time).error()
 
 
+@contextmanager
+def in_step(who: str, turn: int) -> Iterator[None]:
+    """Tell an error of an operation in the body the step of the loop that it is raised in."""
+    try:
+        yield
+    except NotFiniteError as error:
+        fault = error.fault
+        if not isinstance(fault, Fault) or fault.loop:
+            raise
+        raise fault._replace(loop=f"{who}, time step {turn}: ", step=turn).error() from None
+
+
 def _faults(results: Sequence[Any], given: Sequence[Any]) -> list[tuple[int, Spot]]:
     """The results that are not finite, those with NaN first; inf counts only if nothing was given with it."""
     spots = [(n, spot) for n, x in enumerate(results) if x is not None and (spot := spot_in(x)) is not None]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from snncell.compiler.relived import in_step
 from snncell.compiler.scan import run as scanned
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.ops.base import as_int, astype
@@ -93,8 +94,9 @@ def step_by_step(
     """What `run_scan` does, one step after the other on the tape, for those who want to see each."""
     leaves, tree = _sequences(xs, who)
     carry, collected = init, []
-    for slices in zip(*[unstack(leaf) for leaf in leaves], strict=True):
-        carry, y = _one_step(f, carry, structure.unflatten(tree, slices), who, names)
+    for turn, slices in enumerate(zip(*[unstack(leaf) for leaf in leaves], strict=True)):
+        with in_step(who, turn):
+            carry, y = _one_step(f, carry, structure.unflatten(tree, slices), who, names)
         collected.append(structure.flatten(y))
     columns = [stack(column) for column in zip(*[ys for ys, _ in collected], strict=True)]
     return carry, structure.unflatten(collected[0][1], columns)

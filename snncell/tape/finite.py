@@ -118,8 +118,9 @@ class Fault(NamedTuple):
         text, layer = self.place.cells_in_words()
         lines = [self._headline()]
         lines += [f"  at {self.place}"] * bool(self.place)
-        lines += [f"  called from {self.place.caller}"] * ((self.place.caller and not self.place.endswith(self.place.caller)))
-        error = NotFiniteError("\n".join(lines + [f"  in {text}"] * bool(text)))
+        caller = self.place.caller
+        lines += [f"  called from {caller}"] * (caller != "" and not self.place.endswith(caller))
+        error = NotFiniteError("\n".join([*lines, *[f"  in {text}"] * bool(text)]))
         error.operation, error.step, error.entry = self.operation, self.step, self.spot.entry
         error.layer, error.line, error.fault = layer, str(self.place), self
         return error

@@ -129,11 +129,11 @@ def place_at(floor: FrameType | None, home: Place, arguments: bool) -> Place:
         elif path == _CELL and code.co_name == "_run":
             if not cells or cells[-1][0] is not frame.f_locals["self"]:  # it may call itself for another device
                 cells.append((frame.f_locals["self"], frame.f_locals["args"] if arguments else ()))
-        elif path == _OPTIMISER and isinstance(frame.f_locals.get("parameter"), Parameter):
-            about = about or _at_stake(frame.f_locals["parameter"])
         elif not path.startswith(MACHINERY):
             line = line or _text(frame)
             caller = caller or ("" if path.startswith(PACKAGE) else _text(frame))
+            if path == _OPTIMISER and isinstance(frame.f_locals.get("parameter"), Parameter):
+                about = about or _at_stake(frame.f_locals["parameter"])
         if found is not None:
             return Place(line or found, [*cells, *found.cells], caller or found.caller, backward, about)
         frame = frame.f_back

@@ -1,0 +1,477 @@
+"""`set_context(check_finite=True)`: NaN and inf are caught where they start, and nothing else changes."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import snncell
+from snncell import Parameter, Tensor, config, jit, nn, ops, value_and_grad
+from snncell.errors import ArgumentError, NotFiniteError
+
+STEPS, FAULTY, BATCH, WIDTH = 60, 37, 3, 4
+SPOT = (1, 2)  # sample and neuron of the faults
+NAN = math.nan
+
+
+@pytest.fixture(autouse=True)
+def _checked() -> Iterator[None]:
+    snncell.set_context(check_finite=True)
+    yield
+    snncell.set_context(check_finite=False, mode=snncell.PYNATIVE_MODE)
+
+
+def inputs(value: float = 0.5) -> np.ndarray:
+    return np.full((STEPS, BATCH, WIDTH), value, np.float32)
+
+
+def faulty_inputs(value: float = NAN) -> Tensor:
+    x = inputs()
+    x[(FAULTY, *SPOT)] = value
+    return Tensor(x)
+
+
+# --- nets with a fault ------------------------------------------------------------------------------------------------
+
+
+class Fading(nn.Cell):
+    """A neuron whose state falls by 1 at each step, from 1000 or from where `formula` meets its fault at step 37."""
+
+    def __init__(self, formula: Callable[[Tensor], Tensor], last: float) -> None:
+        super().__init__()
+        self.formula, self.last = formula, last
+
+    def construct(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        v = v - 1.0 + x * 0.0
+        return self.formula(v), v
+
+    def init_state(self, x: Tensor) -> Tensor:
+        start = np.full(x.shape, 1000.0, np.float32)
+        start[SPOT] = FAULTY + 1 + self.last  # and so `last` after step 37
+        return Tensor(start)
+
+
+class Rising(nn.Cell):
+    """A neuron whose state rises by 1: the 0 of what its spike function is given comes at step 37, for one neuron."""
+
+    def __init__(self, surrogate_function: nn.Cell) -> None:
+        super().__init__()
+        self.surrogate_function = surrogate_function
+
+    def construct(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        v = v + 1.0 + x * 0.0
+        return self.surrogate_function(v), v
+
+    def init_state(self, x: Tensor) -> Tensor:
+        start = np.full(x.shape, 0.5, np.float32)
+        start[SPOT] = -FAULTY - 1
+        return Tensor(start)
+
+
+class Root(snncell.surrogate.Surrogate):
+    """A spike function whose reverse divides by 0 where its input is 0."""
+
+    def bprop(self, x: Tensor, out: Tensor, dout: Tensor) -> Any:
+        return (dout / ops.sqrt(ops.abs(x)),)
+
+
+def three_layers(neuron: nn.Cell, before: nn.Cell | None = None) -> nn.Cell:
+    return nn.SequentialCell(
+        before or nn.Dense(WIDTH, WIDTH),
+        nn.MultiStep(nn.LIFNode()),
+        nn.Dense(WIDTH, WIDTH),
+        nn.MultiStep(neuron),
+        nn.Dense(WIDTH, WIDTH),
+        nn.MultiStep(nn.LIFNode()),
+    )
+
+
+def gradients(net: nn.Cell, x: Any = None) -> Any:
+    return value_and_grad(lambda x: net(x).sum(), None, net.trainable_params())(Tensor(inputs()) if x is None else x)
+
+
+class Feedback(nn.Cell):
+    """What comes back to the neuron is the logarithm of a weight times the output: 0 before the first spike."""
+
+    def construct(self, x: Tensor) -> Tensor:
+        return ops.log(x + 1.0 - self.fall) if self.fall else x
+
+    def __init__(self, fall: float) -> None:
+        super().__init__()
+        self.fall = fall
+
+
+class Growing(nn.Cell):
+    """A neuron that squares its state: it overflows at a step that is known."""
+
+    def construct(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        v = v * 10.0
+        return v * 0.0 + x, v
+
+    def init_state(self, x: Tensor) -> Tensor:
+        return ops.ones_like(x)
+
+
+def recurrent() -> Any:
+    net = nn.SequentialCell(nn.Dense(WIDTH, WIDTH), nn.MultiStep(nn.Recurrent(Growing(), nn.Dense(WIDTH, WIDTH))))
+    return net(Tensor(inputs()))
+
+
+def in_feedback() -> Any:
+    return nn.SequentialCell(nn.MultiStep(nn.Recurrent(nn.LIFNode(), Feedback(1.0))))(Tensor(inputs()))
+
+
+def own_scan() -> Any:
+    def step(v: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        v = v - 1.0
+        return v, x * ops.sqrt(v)
+
+    return ops.scan(step, Fading(ops.sqrt, -0.5).init_state(Tensor(inputs())[0]), Tensor(inputs()))
+
+
+def own_scan_reversed() -> Any:
+    def step(v: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        v = v + x
+        return v, ops.log(v)
+
+    x = np.ones((STEPS, 2), np.float32)
+    x[STEPS - 1] = 0.0  # the first step of this direction
+    return ops.scan(step, ops.zeros(2), Tensor(x), reverse=True)
+
+
+def scan_of_random_numbers() -> Any:
+    def step(v: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        u = ops.uniform((3,))
+        v = v + 1.0
+        return v, ops.log(ops.relu(v - 36.5) * -1.0 + u + 1e-9) * x
+
+    return ops.scan(step, ops.zeros(3), ops.ones((STEPS, 3)))
+
+
+def exploding_update() -> Any:
+    net = nn.SequentialCell(nn.Dense(2, 2))
+    opt = nn.SGD(net.trainable_params(), 1e30)
+    x = Tensor(np.full((1, 2), 1e20, np.float32))
+    opt(value_and_grad(lambda x: (net(x) * 1.0).sum(), None, net.trainable_params())(x)[1])
+
+
+def weight_of(value: float) -> nn.Cell:
+    net = three_layers(nn.LIFNode())
+    weight = net[2].weight.asnumpy().copy()
+    weight[1, 3] = value
+    net[2].weight.set_data(weight)
+    return net
+
+
+class LogLoss(nn.Cell):
+    def construct(self, p: Tensor) -> Tensor:
+        return -ops.log(p).mean()
+
+
+def training_step(compiled: bool) -> Any:
+    net = three_layers(Fading(ops.sqrt, -0.5))
+    opt = nn.Adam(net.trainable_params(), 1e-3)
+
+    def step(x: Tensor) -> Tensor:
+        loss, grads = value_and_grad(lambda x: net(x).sum(), None, net.trainable_params())(x)
+        opt(grads)
+        return loss
+
+    return (jit(step) if compiled else step)(Tensor(inputs()))
+
+
+def in_graph_mode() -> Any:
+    snncell.set_context(mode=snncell.GRAPH_MODE)
+    return three_layers(Fading(ops.sqrt, -0.5))(Tensor(inputs()))
+
+
+class Constant(nn.Cell):
+    """A bprop that returns what no operation has made."""
+
+    def construct(self, x: Tensor) -> Tensor:
+        return x * 1.0
+
+    def bprop(self, x: Tensor, out: Tensor, dout: Tensor) -> Any:
+        return (Tensor(np.full(x.shape, np.nan, np.float32)),)
+
+
+def with_hook() -> Any:
+    neuron = Fading(ops.sqrt, -0.5)
+    neuron.register_forward_hook(lambda cell, x, out: None)
+    return nn.SequentialCell(nn.MultiStep(neuron))(Tensor(inputs()))
+
+
+class Case(NamedTuple):
+    run: Callable[[], Any]
+    says: str  # the first line of the error, as a pattern
+    line: str
+    where: str
+    step: int | None
+    entry: tuple[int, ...]
+    layer: str
+
+
+SQRT = r"sqrt gives NaN at entry \(1, 2\), of finite operands: it starts here\. It reaches its output of that step\."
+AT = r"MultiStep\(Fading\), time step 37: "
+FORMULA = r"test_check_finite\.py:\d+: return self\.formula\(v\), v"
+IN_LAYER = r"in Fading, layer '3' of SequentialCell"
+
+CASES = {
+    "input of Dense": Case(
+        lambda: three_layers(nn.LIFNode())(faulty_inputs()),
+        r"input x of SequentialCell holds NaN at entry \(37, 1, 2\), time step 37 where axis 0 is time: it came in "
+        r"from outside\. The first operation that passes it on is reshape\.",
+        r"layer\.py:\d+: out = ops\.matmul",
+        r"in Dense, layer '0' of SequentialCell",
+        FAULTY,
+        (FAULTY, *SPOT),
+        "0",
+    ),
+    "input of a loop": Case(
+        lambda: three_layers(nn.LIFNode(), nn.MultiStep(nn.LIFNode()))(faulty_inputs()),
+        r"MultiStep\(LIFNode\), time step 37: its input holds NaN at entry \(1, 2\): it came in from outside\. The first "
+        r"operation that passes it on is \w+\. It reaches state v of that step\.",
+        r"integrate\.py:\d+: h: Tensor = ",
+        r"in LIFNode, layer '0' of SequentialCell",
+        FAULTY,
+        SPOT,
+        "0",
+    ),
+    "sqrt of the state": Case(
+        lambda: three_layers(Fading(ops.sqrt, -0.5))(Tensor(inputs())), AT + SQRT, FORMULA, IN_LAYER, FAULTY, SPOT, "3"
+    ),
+    "log of the state": Case(
+        lambda: three_layers(Fading(ops.log, 0.0))(Tensor(inputs())),
+        AT + SQRT.replace("sqrt gives NaN", "log gives -inf"),
+        FORMULA,
+        IN_LAYER,
+        FAULTY,
+        SPOT,
+        "3",
+    ),
+    "0 / 0 of the state": Case(
+        lambda: three_layers(Fading(lambda v: v / v, 0.0))(Tensor(inputs())),
+        AT + SQRT.replace("sqrt", "div"),
+        r"test_check_finite\.py:\d+: lambda: three_layers\(Fading\(lambda v: v / v, 0\.0\)\)",
+        IN_LAYER,
+        FAULTY,
+        SPOT,
+        "3",
+    ),
+    "forward, under a tape": Case(
+        lambda: gradients(three_layers(Fading(ops.sqrt, -0.5))), AT + SQRT, FORMULA, IN_LAYER, FAULTY, SPOT, "3"
+    ),
+    "a surrogate's bprop": Case(
+        lambda: gradients(three_layers(Rising(Root()))),
+        r"reverse of MultiStep\(Rising\), time step 37: div gives -inf at entry \(1, 2\), of finite operands: it starts "
+        r"here\. It reaches the gradient of state v and its input of that step\.",
+        r"test_check_finite\.py:\d+: return \(dout / ops\.sqrt\(ops\.abs\(x\)\),\)",
+        r"in Root \('3\.cell\.surrogate_function'\) of Rising, layer '3' of SequentialCell",
+        FAULTY,
+        SPOT,
+        "3",
+    ),
+    "the reverse of an operation": Case(
+        lambda: gradients(three_layers(Fading(lambda v: ops.sqrt(v * v), 0.0))),
+        r"reverse of MultiStep\(Fading\), time step 37: div gives -?inf at entry \(1, 2\), of finite operands: it starts",
+        r"reverse of test_check_finite\.py:\d+: lambda: gradients\(three_layers\(Fading\(lambda v: ops\.sqrt",
+        IN_LAYER,
+        FAULTY,
+        SPOT,
+        "3",
+    ),
+    "checkpoints": Case(
+        lambda: gradients(nn.SequentialCell(nn.Dense(4, 4), nn.MultiStep(Rising(Root()), checkpoint_every=7))),
+        r"reverse of MultiStep\(Rising\), time step 37: div gives inf at entry \(1, 2\)",
+        r"test_check_finite\.py:\d+: return \(dout",
+        r"in Root \('1\.cell\.surrogate_function'\) of Rising, layer '1'",
+        FAULTY,
+        SPOT,
+        "1",
+    ),
+    "an update": Case(
+        exploding_update,
+        r"mul gives inf at entry \(0, 0\) \(and 3 more, of 4\), of finite operands: it starts here \(Parameter 'weight' "
+        r"\(Dense\.weight\)\)\.",
+        r"optim\.py:\d+: ",
+        r"in SGD$",
+        None,
+        (0, 0),
+        "",
+    ),
+    "inf in a weight": Case(
+        lambda: weight_of(math.inf)(Tensor(inputs())),
+        r"Parameter '2\.weight' holds inf at entry \(1, 3\): it came in from outside\. The first operation",
+        r"layer\.py:\d+: out = ops\.matmul",
+        r"in Dense, layer '2' of SequentialCell",
+        None,
+        (1, 3),
+        "2",
+    ),
+    "an eager loss": Case(
+        lambda: LogLoss()(Tensor([0.5, 0.0, 0.0])),
+        r"log gives -inf at entry \(1,\) \(and 1 more, of 3\), of finite operands: it starts here\.",
+        r"test_check_finite\.py:\d+: return -ops\.log\(p\)\.mean\(\)",
+        r"in LogLoss$",
+        None,
+        (1,),
+        "",
+    ),
+    "the reverse of an eager loss": Case(
+        lambda: value_and_grad(lambda x: ops.sqrt(x).sum())(Tensor([1.0, 0.0])),
+        r"in the reverse, div gives inf at entry \(1,\), of finite operands: it starts here\.",
+        r"reverse of test_check_finite\.py:\d+: lambda: value_and_grad\(lambda x: ops\.sqrt",
+        "",
+        None,
+        (1,),
+        "",
+    ),
+    "a jitted training step": Case(lambda: training_step(True), AT + SQRT, FORMULA, IN_LAYER, FAULTY, SPOT, "3"),
+    "GRAPH_MODE": Case(in_graph_mode, AT + SQRT, FORMULA, IN_LAYER, FAULTY, SPOT, "3"),
+    "Recurrent": Case(
+        recurrent,
+        r"MultiStep\(Recurrent\), time step 38: mul gives inf at entry \(0, 0\) \(and 11 more, of 12\), of finite operands: "
+        r"it starts here\. It reaches state out, state number 1",
+        r"test_check_finite\.py:\d+: v = v \* 10\.0",
+        r"in Growing \('1\.cell\.cell'\) of Recurrent, layer '1' of SequentialCell",
+        38,
+        (0, 0),
+        "1",
+    ),
+    "what comes back": Case(
+        in_feedback,
+        r"MultiStep\(Recurrent\), time step 0: log gives -inf at entry \(0, 0\) \(and 11 more, of 12\), of finite",
+        r"test_check_finite\.py:\d+: return ops\.log\(x \+ 1\.0 - self\.fall\)",
+        r"in Feedback \('0\.cell\.feedback'\) of Recurrent, layer '0' of SequentialCell",
+        0,
+        (0, 0),
+        "0",
+    ),
+    "ops.scan": Case(
+        own_scan,
+        "scan, time step 37: " + SQRT,
+        r"test_check_finite\.py:\d+: return v, x \* ops\.sqrt\(v\)",
+        "",
+        FAULTY,
+        SPOT,
+        "",
+    ),
+    "ops.scan backwards": Case(
+        own_scan_reversed,
+        r"scan, time step 59: log gives -inf at entry \(0,\) \(and 1 more, of 2\), of finite",
+        r"test_check_finite\.py:\d+: return v, ops\.log\(v\)",
+        "",
+        59,
+        (0,),
+        "",
+    ),
+    "hooks": Case(
+        with_hook,
+        r"MultiStep\(Fading\), time step 37: sqrt gives NaN at entry \(1, 2\), of finite operands: it starts here\.",
+        FORMULA,
+        r"in Fading, layer '0' of SequentialCell",
+        FAULTY,
+        SPOT,
+        "0",
+    ),
+    "a bprop that returns NaN": Case(
+        lambda: value_and_grad(Constant())(ops.ones((2, 2))),
+        r"in the reverse, the bprop of Constant gives NaN at entry \(0, 0\) \(and 3 more, of 4\), for input 'x', and no "
+        r"operation that was looked at has made it\.",
+        r"reverse of test_check_finite\.py:\d+: ",
+        r"in Constant$",
+        None,
+        (0, 0),
+        "",
+    ),
+    "a gradient from outside": Case(
+        lambda: ops.vjp(lambda x: x * 2.0, ops.ones(2))[1](Tensor([1.0, NAN])),
+        r"in the reverse, operand 0, a float32\[2\] that no operation gave, holds NaN at entry \(1,\): it came in",
+        r"reverse of test_check_finite\.py:\d+: lambda: ops\.vjp",
+        "",
+        None,
+        (1,),
+        "",
+    ),
+    "the gradient of a loop from outside": Case(
+        lambda: ops.vjp(nn.MultiStep(nn.LIFNode()), Tensor(inputs()))[1](faulty_inputs()),
+        r"reverse of MultiStep\(LIFNode\), time step 37: the gradient of its output holds NaN at entry \(1, 2\): it came",
+        r".*\.py:\d+: ",
+        r"of LIFNode$|in LIFNode$",
+        FAULTY,
+        SPOT,
+        "",
+    ),
+    "a first state": Case(
+        lambda: nn.MultiStep(nn.LIFNode())(Tensor(inputs()), _state(NAN)),
+        r"MultiStep\(LIFNode\), time step 0: its state v before the first step holds NaN at entry \(1, 2\): it came in",
+        r"integrate\.py:\d+: ",
+        r"in LIFNode$",
+        0,
+        SPOT,
+        "",
+    ),
+    "bfloat16": Case(
+        lambda: ops.log(Tensor([1.0, 0.0]).astype("bfloat16")),
+        r"log gives -inf at entry \(1,\), of finite operands",
+        r"test_check_finite\.py:\d+: ",
+        "",
+        None,
+        (1,),
+        "",
+    ),
+    "complex": Case(
+        lambda: Tensor(np.array([1 + 1j, 0j])) / Tensor(np.array([1 + 1j, 0j])),
+        r"div gives NaN at entry \(1,\), of finite operands",
+        r"test_check_finite\.py:\d+: ",
+        "",
+        None,
+        (1,),
+        "",
+    ),
+    "a scalar": Case(
+        lambda: Tensor(0.0) / 0.0,
+        r"div gives NaN, of finite operands",
+        r"test_check_finite\.py:\d+: ",
+        "",
+        None,
+        (),
+        "",
+    ),
+    "inf minus inf": Case(
+        lambda: Tensor([math.inf]) - math.inf,
+        r"sub gives NaN at entry \(0,\), from inf in operand 0, a float32\[1\] that no operation gave,: it starts here",
+        r"test_check_finite\.py:\d+: ",
+        "",
+        None,
+        (0,),
+        "",
+    ),
+}
+
+
+def _state(value: float) -> Tensor:
+    state = np.zeros((BATCH, WIDTH), np.float32)
+    state[SPOT] = value
+    return Tensor(state)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_planted_fault_is_found(name: str) -> None:
+    case = CASES[name]
+    with pytest.raises(NotFiniteError, match=rf"(?s)^{case.says}.*\n  at {case.line}") as caught:
+        case.run()
+    error = caught.value
+    assert re.search(case.where, str(error).splitlines()[-1])
+    assert (error.step, error.entry, error.layer) == (case.step, case.entry, case.layer)
+    assert re.match(case.line, error.line)
+
+
+def test_it_is_a_floating_point_error_of_snncell() -> None:
+    with pytest.raises(FloatingPointError, match="it starts here"):
+        ops.log(Tensor(0.0))
