@@ -200,6 +200,7 @@ LONG_MODULES = {
     "kernels.cpu.mathematics": "the scalar functions that do not vectorise elsewhere, in both precisions",
 }
 LONG_FUNCTIONS = {
+    "config.set_context": "two thirds of it say what each setting means",
     "ops.conv.conv": "a third of it says what each argument means",
     "data.manifolds.randman": "two thirds of it say what each argument means",
     "encode.timing.latency": "two thirds of it say what each argument means, in two conventions",

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from snncell.errors import NotFiniteError
-from snncell.tape.finite import Fault, Spot, at_home, spot_in, unwatched
+from snncell.tape.finite import Fault, Spot, at_home, paused, spot_in, unwatched
 from snncell.tape.parameter import Parameter
 from snncell.tape.place import Place
 from snncell.tape.state import EFFECTS, recording_on, settings
@@ -97,10 +97,9 @@ def look_at_gradients(
     before = _forward(loop, inputs[:states], xs)
     _backward(loop, before, xs, fixed, douts)
     number, spot = found[0]
-    if spot.kind == "NaN":
-        name = _input(loop, number, states, sequences)
-        over_time = states <= number < states + sequences
-        raise _untold(loop, "reverse of ", f"the gradient of {name}", spot, over_time).error()
+    name = _input(loop, number, states, sequences)
+    over_time = states <= number < states + sequences
+    raise _untold(loop, "reverse of ", f"the gradient of {name}", spot, over_time).error()
 
 
 @contextmanager
@@ -110,13 +109,15 @@ def in_step(who: str, turn: int) -> Iterator[None]:
         yield
     except NotFiniteError as error:
         fault = error.fault
-        if not isinstance(fault, Fault) or fault.loop:
+        if not isinstance(fault, Fault):
             raise
-        raise fault._replace(loop=f"{who}, time step {turn}: ", step=turn).error() from None
+        raise fault.within(f"{who}, time step {turn}: ", step=turn).error() from None
 
 
 def _faults(results: Sequence[Any], given: Sequence[Any]) -> list[tuple[int, Spot]]:
     """The results that are not finite, those with NaN first; inf counts only if nothing was given with it."""
+    if paused():
+        return []
     spots = [(n, spot) for n, x in enumerate(results) if x is not None and (spot := spot_in(x)) is not None]
     found = [(n, spot) for n, spot in spots if spot.kind == "NaN"]
     if found or not spots or any(spot_in(x) is not None for x in given if x is not None):
@@ -128,7 +129,9 @@ def _untold(loop: Steps, direction: str, what: str, spot: Spot, over_time: bool)
     """What is said if each step by itself gives no NaN: it rounds otherwise, or only a sum over time is too large."""
     step = spot.entry[0] if over_time and spot.entry else None
     head = f"{direction}{loop.who}" + ("" if step is None else f", time step {step}")
-    return Fault(what, spot, "and its steps, one by one, do not", loop.place, loop=f"{head}: ", step=step)
+    spot = spot if step is None else spot._replace(entry=spot.entry[1:], shape=spot.shape[1:])
+    cause = "but no operation does in a step by itself: a sum over time is too large, or rounding decides"
+    return Fault(what, spot, cause, loop.place, loop=f"{head}: ", step=step)
 
 
 # --- forward ----------------------------------------------------------------------------------------------------------
@@ -173,7 +176,7 @@ def _taken(loop: Steps, arrays: Sequence[Any], xs: Sequence[Tensor], turn: int) 
 def _in_step(loop: Steps, error: NotFiniteError, arrays: list[Any], xs: Sequence[Tensor], turn: int) -> NotFiniteError:
     """The error of an operation in a step, with the step, where its operand came from, and what becomes of it."""
     fault = error.fault
-    if not isinstance(fault, Fault) or fault.loop:  # a loop in the step has told its own
+    if not isinstance(fault, Fault):
         return error
     first = turn == loop.turns(xs[0].shape[0])[0]
     given = [(f"its {loop.state(n)} before the first step", x) for n, x in enumerate(arrays) if first]
@@ -187,15 +190,17 @@ def _in_step(loop: Steps, error: NotFiniteError, arrays: list[Any], xs: Sequence
     if wrong:
         reached = f" It reaches {_listed(wrong)} of that step."
     head = f"{loop.who}, time step {turn}: "
-    return fault._replace(loop=head, step=turn, source=(names or [fault.source])[0], reached=reached).error()
+    return fault.within(head, step=turn, source=(names or [fault.source])[0], reached=reached).error()
 
 
 def _same(array: Any, operand: Tensor) -> bool:
     """Whether they are the same elements, which views of one array are."""
     other = operand._data
+    if array.shape != other.shape:
+        return False
     if hasattr(array, "__array_interface__") and hasattr(other, "__array_interface__"):
         return bool(array.__array_interface__["data"] == other.__array_interface__["data"])
-    return bool(array.shape == other.shape)
+    return True  # on the GPU: the first that it may be
 
 
 def _sequence(number: int, count: int) -> str:
@@ -268,7 +273,7 @@ def _in_reverse(
 ) -> NotFiniteError:
     """The error of an operation in the reverse of a step, with the step, and whose gradient it reaches."""
     fault = error.fault
-    if not isinstance(fault, Fault) or fault.loop:
+    if not isinstance(fault, Fault):
         return error
     source, reached = fault.source, ""
     if any(x is not None and fault.operand is not None and _same(x._data, fault.operand) for x in arriving[own:]):
@@ -277,4 +282,4 @@ def _in_reverse(
     if wrong:
         reached = f" It reaches the gradient of {_listed(wrong)} of that step."
     head = f"reverse of {loop.who}, time step {turn}: "
-    return fault._replace(loop=head, step=turn, source=source, reached=reached).error()
+    return fault.within(head, step=turn, source=source, reached=reached).error()

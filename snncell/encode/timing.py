@@ -100,7 +100,9 @@ def _filling(x: Tensor, last: int, linear: bool) -> Tensor:
     if linear:
         t: Tensor = (1.0 - x) * float(last)
         return t
-    return ops.minimum(-ops.log(x + (1.0 - x) * math.exp(-last)), float(last))
+    rest = x + (1.0 - x) * math.exp(-last)
+    positive = rest > 0.0  # but where x is 0 and so is e^-last
+    return ops.select(positive, ops.minimum(-ops.log(ops.select(positive, rest, 1.0)), float(last)), float(last))
 
 
 def _charging(x: Tensor, threshold: float, tau: float, linear: bool, last: int | None) -> Tensor:

@@ -24,6 +24,7 @@ class _To(Primitive):
 
 _to = _To("to", lambda x, source, target: moved(x, space_called(target, "to")))
 _to.as_stored = EVERYWHERE
+_to.watched = False  # nothing is computed
 
 
 @_to.def_bprop

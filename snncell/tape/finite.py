@@ -39,6 +39,11 @@ class _Thread(threading.local):
 _THREAD = _Thread()
 
 
+def paused() -> bool:
+    """Whether nothing is looked at on this thread."""
+    return _THREAD.paused
+
+
 @contextmanager
 def unwatched() -> Iterator[None]:
     """Look at nothing in the body."""
@@ -102,6 +107,10 @@ class Fault(NamedTuple):
     loop: str = ""  # "MultiStep(LIFNode), time step 37: "
     step: int | None = None
     reached: str = ""  # what becomes of it, a sentence
+
+    def within(self, loop: str, **known: Any) -> Fault:
+        """The same, in a step of a loop, around the loops that it is in already."""
+        return self._replace(loop=loop + self.loop, **known)
 
     def _headline(self) -> str:
         reverse = "" if "reverse of" in self.loop or not self.place.backward else "in the reverse, "
