@@ -21,6 +21,8 @@ from snncell.tape.state import EFFECTS, recording_on, settings
 from snncell.tape.tape import Entry, Tape, deposit, sweep, watched, zeros_of
 from snncell.tape.tensor import Tensor, beside, wrap
 
+_ARRIVING = "the gradient of its output"
+
 
 class Steps(NamedTuple):
     """What a loop over time does.
@@ -94,8 +96,14 @@ def look_at_gradients(
     if not found:
         return
     xs, fixed = inputs[states : states + sequences], inputs[states + sequences :]
-    before = _forward(loop, inputs[:states], xs)
-    _backward(loop, before, xs, fixed, douts)
+    with unwatched():  # what is infinite on the way and in no result may be meant, or harmless
+        before = _forward(loop, inputs[:states], xs)
+    try:
+        _backward(loop, before, xs, fixed, douts)
+    except NotFiniteError as error:
+        if getattr(error.fault, "source", "") not in ("", _ARRIVING):
+            _forward(loop, inputs[:states], xs)  # an operand of the reverse is NaN: the forward has made it
+        raise
     number, spot = found[0]
     name = _input(loop, number, states, sequences)
     over_time = states <= number < states + sequences
@@ -241,7 +249,8 @@ def _backward(
             arriving = [*flowing, *(None if x is None else wrap(x._data[turn, ...]) for x in seeds)]
             with recording_on(None), Tape() as tape:
                 inputs = [[watched(x) for x in part] for part in _taken(loop, arrays, xs, turn)]
-                after, ys = loop.f(*inputs)
+                with unwatched():
+                    after, ys = loop.f(*inputs)
             try:
                 found = _pulled(tape, [*after, *ys], arriving, [*inputs[0], *inputs[1]], others)
             except NotFiniteError as error:
@@ -261,7 +270,7 @@ def _pulled(
 ) -> list[Any]:
     """The gradients of the inputs of a step, None where there is none."""
     cotangents: dict[Entry, list[Tensor | None]] = {}
-    for out, dout in zip(outs, arriving, strict=True):
+    for out, dout in zip(outs, arriving, strict=False):  # what is only recorded has no gradient
         if dout is not None and out._entry is not None:
             deposit(cotangents, out._entry, out._index, dout)
     sweep(tape.live(), cotangents, {x._entry for x in inputs if x._entry is not None} | others, False)
@@ -277,7 +286,7 @@ def _in_reverse(
         return error
     source, reached = fault.source, ""
     if any(x is not None and fault.operand is not None and _same(x._data, fault.operand) for x in arriving[own:]):
-        source = "the gradient of its output"
+        source = _ARRIVING
     wrong = [_input(loop, n, own, count) for n, x in enumerate(found) if x is not None and spot_in(x) is not None]
     if wrong:
         reached = f" It reaches the gradient of {_listed(wrong)} of that step."
