@@ -168,12 +168,40 @@ def masked_too_late(formula: Callable[[Tensor], Tensor]) -> Any:
 
 
 def too_large_a_sum() -> Any:
-    x, weight = Tensor(np.full((4, 1), 2e38, np.float32)), Tensor([1.0])
+    x, weight = Tensor(np.full((4, 1), 2e38, np.float32)), Parameter([1.0], name="w")
 
-    def weighted(w: Tensor) -> Tensor:
-        return ops.scan(lambda v, x: (v, x * w * 1e-38), ops.zeros(1), x)[1]
+    def weighted(x: Tensor) -> Tensor:
+        return ops.scan(lambda v, x: (v, x * weight * 1e-38), ops.zeros(1), x)[1]
 
-    return ops.vjp(weighted, weight)[1](Tensor(np.full((4, 1), 1e38, np.float32)))
+    return ops.vjp(weighted, x, weights=weight)[1](Tensor(np.full((4, 1), 1e38, np.float32)))
+
+
+class LogLoss(nn.Cell):
+    def construct(self, p: Tensor) -> Tensor:
+        return -ops.log(p).mean()
+
+
+class Hidden(nn.Cell):
+    """A Cell that no attribute leads to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.losses = {"log": LogLoss()}
+
+    def construct(self, p: Tensor) -> Tensor:
+        return self.losses["log"](p)
+
+
+def not_again() -> Any:
+    traced: list[bool] = []
+
+    def step(v: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        traced.append(True)
+        return v, ops.sqrt(x) if len(traced) == 1 else x
+
+    x = np.ones((6, 3), np.float32)
+    x[4, 1] = -1.0
+    return ops.scan(step, ops.zeros(3), Tensor(x))
 
 
 def second_order() -> Any:
@@ -196,11 +224,6 @@ def weight_of(value: float) -> nn.Cell:
     weight[1, 3] = value
     net[2].weight.set_data(weight)
     return net
-
-
-class LogLoss(nn.Cell):
-    def construct(self, p: Tensor) -> Tensor:
-        return -ops.log(p).mean()
 
 
 def training_step(compiled: bool) -> Any:
@@ -504,8 +527,8 @@ CASES = {
     ),
     "a sum over time": Case(
         too_large_a_sum,
-        r"reverse of scan: the gradient of what is the same at every step gives inf at entry \(0,\), but no "
-        r"operation does in a step by itself: a sum over time is too large, or rounding decides\.",
+        r"reverse of scan: the gradient of Parameter 'w' gives inf at entry \(0,\), but no operation does in a step by "
+        r"itself: a sum over time is too large, or rounding decides\.",
         r"test_check_finite\.py:\d+: return ops\.scan",
         "",
         None,
@@ -519,6 +542,42 @@ CASES = {
         "",
         None,
         (1, 0),
+        "",
+    ),
+    "a Cell in a dict": Case(
+        lambda: Hidden()(Tensor([0.5, 0.0])),
+        r"log gives -inf at entry \(1,\), of finite operands",
+        r"test_check_finite\.py:\d+: return -ops\.log",
+        r"in LogLoss within Hidden$",
+        None,
+        (1,),
+        "",
+    ),
+    "what does not come again": Case(
+        not_again,
+        r"scan, time step 4: its output gives NaN at entry \(1,\), but no operation does in a step by itself",
+        r"test_check_finite\.py:\d+: return ops\.scan",
+        "",
+        4,
+        (1,),
+        "",
+    ),
+    "a number": Case(
+        lambda: ops.ones(2) * NAN,
+        r"operand 1, nan, holds NaN: it came in from outside\. The first operation that passes it on is mul\.",
+        r"test_check_finite\.py:\d+: ",
+        "",
+        None,
+        (),
+        "",
+    ),
+    "a Parameter": Case(
+        lambda: Parameter([1.0, NAN], name="p") * 2.0,
+        r"Parameter 'p' holds NaN at entry \(1,\): it came in from outside\.",
+        r"test_check_finite\.py:\d+: ",
+        "",
+        None,
+        (1,),
         "",
     ),
     "inf minus inf": Case(
@@ -575,12 +634,14 @@ def attention(x: Tensor) -> Tensor:
     return ops.softmax(scores, -1).sum()
 
 
+MASK = Parameter(np.array([0.0, 0.0, -np.inf, 0.0], np.float32), name="mask", requires_grad=False)
 HEALTHY: dict[str, Callable[[Tensor], Any]] = {
     "three layers": three_layers(nn.LIFNode()),
     "a recurrent net": nn.MultiStep(nn.Recurrent(nn.LIFNode(), nn.Dense(WIDTH, WIDTH))),
     "a state of -inf": nn.MultiStep(Masked()),
     "a mask of -inf": attention,
     "a mask in a select": lambda x: ops.softmax(ops.select(x > 0.2, x, -math.inf), -1).sum(),
+    "a mask in a Parameter": lambda x: ops.softmax(x + MASK, -1).sum(),
     "missing values that are replaced": lambda x: (x + ops.where(ops.isnan(Tensor([NAN, 1.0])), 0.0, 1.0)[0]).sum(),
     "pooling at a border": lambda x: ops.max_pool2d(x.reshape((STEPS, 1, BATCH, WIDTH)), 2, 2).sum(),
     "a loop with a mask": lambda x: ops.scan(

@@ -78,7 +78,13 @@ def look_at_results(loop: Steps, states: Sequence[Tensor], xs: Sequence[Tensor],
 
 
 def look_at_gradients(
-    loop: Steps, inputs: Sequence[Tensor], states: int, sequences: int, douts: Sequence[Any], grads: Sequence[Any]
+    loop: Steps,
+    inputs: Sequence[Tensor],
+    states: int,
+    sequences: int,
+    captured: Sequence[Tensor],
+    douts: Sequence[Any],
+    grads: Sequence[Any],
 ) -> None:
     """Raise if the gradients that a loop has given are not finite, and tell the step where that starts.
 
@@ -86,6 +92,7 @@ def look_at_gradients(
         loop: what was run.
         inputs: the states before the first step, the sequences, and what is the same at every step.
         states, sequences: how many of them are what.
+        captured: the last of them, as the step found them: Parameters have names.
         douts: the gradients, or None, of the last states and of what was collected.
         grads: those of the inputs.
 
@@ -105,8 +112,8 @@ def look_at_gradients(
             _forward(loop, inputs[:states], xs)  # an operand of the reverse is NaN: the forward has made it
         raise
     number, spot = found[0]
-    name = _input(loop, number, states, sequences)
     over_time = states <= number < states + sequences
+    name = _input(loop, number, states, sequences, captured)
     raise _untold(loop, "reverse of ", f"the gradient of {name}", spot, over_time).error()
 
 
@@ -222,10 +229,13 @@ def _result(loop: Steps, number: int, states: int) -> str:
     return loop.state(number) if number < own else f"Parameter {loop.written[number - own].name!r}"
 
 
-def _input(loop: Steps, number: int, states: int, sequences: int) -> str:
+def _input(loop: Steps, number: int, states: int, sequences: int, captured: Sequence[Tensor] = ()) -> str:
     if number < states:
         return _result(loop, number, states)
-    return _sequence(number - states, sequences) if number < states + sequences else "what is the same at every step"
+    if number < states + sequences:
+        return _sequence(number - states, sequences)
+    fixed = captured[number - states - sequences]
+    return f"Parameter {fixed.name!r}" if isinstance(fixed, Parameter) else "what is the same at every step"
 
 
 def _listed(names: Sequence[str]) -> str:

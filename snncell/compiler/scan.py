@@ -155,8 +155,10 @@ class Scan(Primitive):
                 for n, grad in enumerate(grads):
                     watch.gradient(f"the reverse of {self.who}", f"operand {n}", grad)
             else:
-                sizes = len(self.body.carry), len(self.body.xs)
-                look_at_gradients(self.loop, entry.inputs, *sizes, douts[: len(self.body.after) + self.given], grads)
+                body, inputs = self.body, entry.inputs
+                results = douts[: len(body.after) + self.given]
+                sizes = len(body.carry), len(body.xs)
+                look_at_gradients(self.loop, inputs, *sizes, body.captured, results, grads)
         return grads
 
     def _pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:

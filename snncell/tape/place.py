@@ -49,7 +49,8 @@ class Place(str):
         known = [cell for cell in cells if id(cell) in paths]
         inner = cells[0]
         if inner is not known[0]:  # made on the way, or kept where no attribute leads
-            return f"{type(inner).__name__}, {_layer(known, paths)[0]}", _layer(known, paths)[1]
+            text, layer = _layer(known, paths)
+            return f"{type(inner).__name__} within {text}", layer
         return _layer(known, paths)
 
     def name_of(self, operand: Any, number: int) -> str:
