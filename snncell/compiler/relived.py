@@ -9,51 +9,18 @@ forward, and then one after the other backwards, each on a tape of its own.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
+from snncell.compiler.steps import Steps, listed
 from snncell.errors import NotFiniteError
 from snncell.tape.finite import Fault, Spot, at_home, paused, spot_in, unwatched
-from snncell.tape.parameter import Parameter
-from snncell.tape.place import Place
 from snncell.tape.state import EFFECTS, recording_on, settings
 from snncell.tape.tape import Entry, Tape, deposit, sweep, watched, zeros_of
 from snncell.tape.tensor import Tensor, beside, wrap
 
 _ARRIVING = "the gradient of its output"
-
-
-class Steps(NamedTuple):
-    """What a loop over time does.
-
-    Attributes:
-        f: one step, `(states, slices) -> (states, results)`.
-        written: the Parameters that a step writes: they are further states.
-        backwards: whether the steps run from the last to the first.
-        who: what runs them.
-        names: of the states, as far as they have any.
-        smooth: whether spikes were smooth.
-        place: where the loop is.
-    """
-
-    f: Callable[[list[Tensor], list[Tensor]], tuple[list[Tensor], list[Tensor]]]
-    written: list[Parameter]
-    backwards: bool
-    who: str
-    names: Sequence[str]
-    smooth: bool
-    place: Place
-
-    def turns(self, count: int) -> list[int]:
-        """The numbers of the time steps, in the order in which they run."""
-        return list(range(count))[:: -1 if self.backwards else 1]
-
-    def state(self, number: int) -> str:
-        """What a state is called."""
-        if number < len(self.names):
-            return f"state {self.names[number]}"
-        return f"state {number}"
 
 
 def look_at_results(loop: Steps, states: Sequence[Tensor], xs: Sequence[Tensor], results: Sequence[Tensor]) -> None:
@@ -74,7 +41,7 @@ def look_at_results(loop: Steps, states: Sequence[Tensor], xs: Sequence[Tensor],
     _forward(loop, states, xs)
     number, spot = found[0]
     if spot.kind == "NaN":  # inf that none of the steps has made was there before, or is meant
-        raise _untold(loop, "", _result(loop, number, len(states)), spot, number >= len(states)).error()
+        raise _untold(loop, "", loop.result(number, len(states)), spot, number >= len(states)).error()
 
 
 def look_at_gradients(
@@ -113,7 +80,7 @@ def look_at_gradients(
         raise
     number, spot = found[0]
     over_time = states <= number < states + sequences
-    name = _input(loop, number, states, sequences, captured)
+    name = loop.input(number, states, sequences, captured)
     raise _untold(loop, "reverse of ", f"the gradient of {name}", spot, over_time).error()
 
 
@@ -195,15 +162,15 @@ def _in_step(loop: Steps, error: NotFiniteError, arrays: list[Any], xs: Sequence
         return error
     first = turn == loop.turns(xs[0].shape[0])[0]
     given = [(f"its {loop.state(n)} before the first step", x) for n, x in enumerate(arrays) if first]
-    given += [(_sequence(n, len(xs)), x._data[turn, ...]) for n, x in enumerate(xs)]
+    given += [(loop.sequence(n, len(xs)), x._data[turn, ...]) for n, x in enumerate(xs)]
     names = [name for name, array in given if fault.operand is not None and _same(array, fault.operand)]
     reached = ""
     with unwatched():
         after, ys = loop.f(*_taken(loop, arrays, xs, turn))
     results = [*after, *(wrap(p._data) for p in loop.written), *ys]
-    wrong = [_result(loop, n, len(arrays)) for n, x in enumerate(results) if spot_in(x) is not None]
+    wrong = [loop.result(n, len(arrays)) for n, x in enumerate(results) if spot_in(x) is not None]
     if wrong:
-        reached = f" It reaches {_listed(wrong)} of that step."
+        reached = f" It reaches {listed(wrong)} of that step."
     head = f"{loop.who}, time step {turn}: "
     return fault.within(head, step=turn, source=(names or [fault.source])[0], reached=reached).error()
 
@@ -216,31 +183,6 @@ def _same(array: Any, operand: Tensor) -> bool:
     if hasattr(array, "__array_interface__") and hasattr(other, "__array_interface__"):
         return bool(array.__array_interface__["data"] == other.__array_interface__["data"])
     return True  # on the GPU: the first that it may be
-
-
-def _sequence(number: int, count: int) -> str:
-    return "its input" if count == 1 else f"its input {number}"
-
-
-def _result(loop: Steps, number: int, states: int) -> str:
-    if number >= states:
-        return "its output"
-    own = states - len(loop.written)
-    return loop.state(number) if number < own else f"Parameter {loop.written[number - own].name!r}"
-
-
-def _input(loop: Steps, number: int, states: int, sequences: int, captured: Sequence[Tensor] = ()) -> str:
-    if number < states:
-        return _result(loop, number, states)
-    if number < states + sequences:
-        return _sequence(number - states, sequences)
-    fixed = captured[number - states - sequences]
-    return f"Parameter {fixed.name!r}" if isinstance(fixed, Parameter) else "what is the same at every step"
-
-
-def _listed(names: Sequence[str]) -> str:
-    names = list(dict.fromkeys(names))
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 # --- in reverse -------------------------------------------------------------------------------------------------------
@@ -297,8 +239,8 @@ def _in_reverse(
     source, reached = fault.source, ""
     if any(x is not None and fault.operand is not None and _same(x._data, fault.operand) for x in arriving[own:]):
         source = _ARRIVING
-    wrong = [_input(loop, n, own, count) for n, x in enumerate(found) if x is not None and spot_in(x) is not None]
+    wrong = [loop.input(n, own, count) for n, x in enumerate(found) if x is not None and spot_in(x) is not None]
     if wrong:
-        reached = f" It reaches the gradient of {_listed(wrong)} of that step."
+        reached = f" It reaches the gradient of {listed(wrong)} of that step."
     head = f"reverse of {loop.who}, time step {turn}: "
     return fault.within(head, step=turn, source=source, reached=reached).error()

@@ -11,7 +11,8 @@ from typing import Any
 from snncell.compiler.body import Body, Reverse, StepFunction, trace_body
 from snncell.compiler.lower import Lowered, Segments
 from snncell.compiler.program import values_used
-from snncell.compiler.relived import Steps, look_at_gradients, look_at_results
+from snncell.compiler.relived import look_at_gradients, look_at_results
+from snncell.compiler.steps import Steps
 from snncell.config import FINITE
 from snncell.kernels.space import DEVICE, HOST, Space
 from snncell.tape.primitive import EVERYWHERE, Primitive, rebuilt
