@@ -94,10 +94,7 @@ class Compiled:
         else:
             arrays = [leaf._data for leaf in leaves]
             results = tuple([wrap(array) for array in self.plan(arrays).replay(arrays)])
-        if self.noted.places:
-            self.noted.pass_on(results)
-            results = results[: len(results) - len(self.noted.further)]
-        return structure.unflatten(self.structure_of_out, results)
+        return structure.unflatten(self.structure_of_out, self.noted.pass_on(results))
 
 
 class Jitted:

@@ -105,9 +105,7 @@ class Linked:
         for place, number in self.places.items():
             found[place] = entry.inputs[number]
         captured = [found[_place(tensor)] for tensor, _ in reverse.linked.trace.captures.values()]
-        results = reverse.linked([*seeds, *captured])
-        reverse.noted.pass_on(results)
-        grads = iter(results)
+        grads = iter(reverse.noted.pass_on(reverse.linked([*seeds, *captured])))
         return [next(grads) if arrives else None for arrives in reverse.arrives]
 
     def _reverse(self, present: tuple[int, ...]) -> _Reversed:

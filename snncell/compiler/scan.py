@@ -180,9 +180,9 @@ class Scan(Primitive):
         segments = Segments(self.every, body) if self.every else None
         inputs = _without_unused(reverse.body, inputs, segments)
         scan, found = _bound(reverse.body, inputs, steps, None, f"reverse of {self.who}", segments)
-        after, ys = len(scan.body.after), scan.given - len(reverse.noted.further)
-        reverse.noted.pass_on(found[after : after + scan.given], runs=1)
-        grads = _spread(reverse, [*found[: after + ys], *found[after + len(scan.body.ys) :]], first)
+        after, sums = len(scan.body.after), len(scan.body.after) + len(scan.body.ys)
+        ys = reverse.noted.pass_on(found[after : after + scan.given], runs=1)
+        grads = _spread(reverse, [*found[:after], *ys, *found[sums:]], first)
         if self.every:  # what has been stored first are the states that came in
             for n, dout in enumerate(douts[results:]):
                 if dout is not None and grads[n] is not None:

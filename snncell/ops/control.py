@@ -84,8 +84,7 @@ def run_scan(
         return structure.flatten(after)[0], [*ys, *noted.further]
 
     last, ys = scanned(step, carry, leaves, backwards=reverse, every=checkpoint_every, who=who, names=names or ())
-    noted.pass_on(ys, runs=1)
-    return structure.unflatten(tree_of_carry, last), structure.unflatten(tree_of_ys, ys[: len(ys) - len(noted.further)])
+    return structure.unflatten(tree_of_carry, last), structure.unflatten(tree_of_ys, noted.pass_on(ys, runs=1))
 
 
 def step_by_step(

@@ -89,10 +89,11 @@ class Brought:
                 self.further.append(x)
             self.places.append((label, None if x is None else known[id(x._data)]))
 
-    def pass_on(self, results: Sequence[Tensor], runs: int = 0) -> None:
-        """Note again what came out, `runs` loops over time further out."""
+    def pass_on(self, results: Sequence[Tensor], runs: int = 0) -> Sequence[Tensor]:
+        """Note again what came out, `runs` loops over time further out; the results that there are in any case."""
         for label, place in self.places:
             note(label._replace(runs=label.runs + runs), None if place is None else results[place])
+        return results[: len(results) - len(self.further)]
 
 
 class _Tap:
