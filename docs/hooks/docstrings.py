@@ -1,0 +1,105 @@
+"""Makes Markdown of the docstrings, which are plain text: a griffe extension that mkdocstrings runs."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import griffe
+
+# What griffe reads itself, once "Example" is called as it calls it.
+SECTION = re.compile(r"^(Args|Returns|Raises|Yields|Attributes|Example|Inputs|Elsewhere|Note|Source):(?: (.*))?$")
+COLUMNS = re.compile(r"\S {2,}\S")
+FORMULA = re.compile(r"^[\w.*()'|\[\]]+(?:,? [\w.*()'|/\[\]]+){0,2} (?:=|<-) \S")
+WIDTH = 100  # a line of prose is longer than this with the first word of the next one
+CODE = re.compile(r"(`[^`]+`)")
+
+
+def paragraphs(text: str) -> Iterator[str]:
+    """The parts of a text between its empty lines."""
+    return (part for part in re.split(r"\n\s*\n", text) if part.strip())
+
+
+def escaped(text: str) -> str:
+    """Text without any meaning to Markdown, but for `code`."""
+    parts = CODE.split(text)
+    return "".join(
+        part if CODE.fullmatch(part) else re.sub(r"([*_>\[\]])", r"\\\1", part).replace("<", "&lt;") for part in parts
+    )
+
+
+def is_table(paragraph: str) -> bool:
+    """Whether a paragraph keeps its lines: it has columns, formulas, or lines that end before they must."""
+    lines = paragraph.splitlines()
+    broken = any(len(line) + 1 + len(after.split()[0]) <= WIDTH for line, after in pairwise(lines))
+    return broken or any(COLUMNS.search(line.strip()) for line in lines) or all(map(FORMULA.match, lines))
+
+
+def block(paragraph: str) -> str:
+    """A paragraph of a description."""
+    return f"```text\n{paragraph}\n```" if is_table(paragraph) else escaped(paragraph)
+
+
+def entries(body: str) -> list[tuple[str, str]]:
+    """(names, text) of a section of them; a line that is indented goes on with the one above it."""
+    found: list[tuple[str, str]] = []
+    for line in textwrap.dedent(body).splitlines():
+        names, colon, text = line.partition(": ")
+        if line.startswith(" ") or not colon:
+            if not found:
+                return []
+            found[-1] = (found[-1][0], f"{found[-1][1]} {line.strip()}")
+        else:
+            found.append((names, text))
+    return found
+
+
+def section(name: str, rest: str | None, body: str, of_class: bool) -> str:
+    """A section as griffe and Markdown understand it."""
+    words = " ".join([rest or "", *body.split()]).strip()
+    if name in ("Source", "Note") or (name == "Returns" and of_class):  # a class says not what type its calls give
+        return f"**{name}:** {escaped(words)}"
+    if name == "Example":
+        return f"Examples:\n{body}"
+    if name in ("Inputs", "Elsewhere"):
+        listed = [] if rest else entries(body)
+        rows = [f"- `{names}`: {escaped(text)}" for names, text in listed]
+        return "\n".join([f"**{name}:**\n", *rows]) if rows else f"**{name}:** {escaped(words)}"
+    if name == "Args":
+        lines = [f"    {one}: {escaped(text)}" for names, text in entries(body) for one in re.split(", | and ", names)]
+        return "Args:\n" + "\n".join(lines)
+    return f"{name}:\n" + textwrap.indent(escaped(textwrap.dedent(body)), "    ")
+
+
+def sections(text: str, of_class: bool) -> Iterator[str]:
+    """The description, paragraph by paragraph, and the sections after it."""
+    lines = text.splitlines()
+    while lines:
+        found = SECTION.match(lines[0])
+        if not found:
+            end = next((i for i, line in enumerate(lines) if SECTION.match(line)), len(lines))
+            yield from map(block, paragraphs("\n".join(lines[:end])))
+        else:
+            end = next((i for i, line in enumerate(lines[1:], 1) if line and not line.startswith(" ")), len(lines))
+            if found[1] == "Source":  # goes on without being indented
+                end = next((i for i, line in enumerate(lines) if not line.strip()), len(lines))
+            yield section(found[1], found[2], "\n".join(lines[1:end]).rstrip(), of_class)
+        lines = lines[end:]
+
+
+class Docstrings(griffe.Extension):
+    """Rewrites every docstring of the package before griffe parses it."""
+
+    def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
+        """Rewrite the docstring of one object."""
+        if obj.docstring:
+            obj.docstring.value = "\n\n".join(sections(griffe_clean(obj.docstring.value), obj.is_class))
+
+
+def griffe_clean(text: str) -> str:
+    """A docstring without the indentation that it has in the file."""
+    first, _, rest = text.partition("\n")
+    return f"{first}\n{textwrap.dedent(rest)}"

@@ -1,0 +1,17 @@
+"""Puts the pictures, the figures and the examples into the site from where they are in the repository."""
+
+from pathlib import Path
+
+from mkdocs.structure.files import File
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = {"plots": "*.png", "benchmarks/results": "*.md", "examples": "*.py"}
+
+
+def on_files(files, config):
+    """Add a file of the site for each of them: plots/raster.png, benchmarks/core.md, examples/own_neuron.py."""
+    for folder, pattern in FOLDERS.items():
+        for path in sorted((ROOT / folder).glob(pattern)):
+            place = f"{folder.partition('/')[0]}/{path.name}"
+            files.append(File.generated(config, place, abs_src_path=str(path)))
+    return files
