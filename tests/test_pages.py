@@ -166,7 +166,7 @@ MARKDOWN = {
     "A step of size x, as in v = h - x, `a*b`.": "A step of size x, as in v = h - x, `a*b`.",
     "An a * b in [0, 1], where x < 1.": r"An a \* b in \[0, 1\], where x &lt; 1.",
     f"Source: {LONG}\nsecond edition.": f"**Source:** {LONG} second edition.",
-    "Args:\n    a, b: two\n        of them.\n    c: one.": "Args:\n    a: two of them.\n    b: two of them.\n    c: one.",
+    "Args:\n    a, b: x\n        and y.\n    c: z.": "Args:\n    a: x and y.\n    b: x and y.\n    c: z.",
     "Inputs:\n    x: any shape.": "**Inputs:**\n\n- `x`: any shape.",
     "Inputs:\n    x of any shape.": "**Inputs:** x of any shape.",
     "Returns:\n    (s, v).": "**Returns:** (s, v).",
