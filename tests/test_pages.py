@@ -72,6 +72,7 @@ def test_the_commands_on_the_pages_are_those_of_the_readme_or_of_contributing():
 def run(page: Path, number: int, text: str, names: dict[str, Any], capsys: Any) -> None:
     """Run a block; what it prints is what its lines `# prints ...` say, where "..." is anything."""
     exec(compile("\n" * (number - 1) + text, str(page), "exec"), names)
+    assert not re.search(r"# prints *(\.\.\.)?$", text, re.M), "a line of what is printed says something"
     printed, said = capsys.readouterr().out, "\n".join(PRINTS.findall(text))
     assert doctest.OutputChecker().check_output(said, printed, SAME), (
         f"{name_of(page)}, line {number}: it prints\n{printed}\nbut the page says\n{said}"
