@@ -68,9 +68,9 @@ def section(name: str, rest: str | None, body: str, of_class: bool) -> str:
         listed = [] if rest else entries(body)
         rows = [f"- `{names}`: {escaped(text)}" for names, text in listed]
         return "\n".join([f"**{name}:**\n", *rows]) if rows else f"**{name}:** {escaped(words)}"
-    if name == "Args":
+    if name in ("Args", "Raises"):
         lines = [f"    {one}: {escaped(text)}" for names, text in entries(body) for one in re.split(", | and ", names)]
-        return "Args:\n" + "\n".join(lines)
+        return "\n".join([f"{name}:", *lines])
     return f"{name}:\n" + textwrap.indent(escaped(textwrap.dedent(body)), "    ")
 
 
