@@ -177,6 +177,7 @@ def docstrings():
 LONG = "Of a book, " * 8 + "the"
 MARKDOWN = {
     "h = v + x": "```text\nh = v + x\n```",
+    "h = v + x;  s = f(h)": "```text\nh = v + x\ns = f(h)\n```",
     "a      one\nbc     two": "```text\na      one\nbc     two\n```",
     "i = 2 i\nand so on": "```text\ni = 2 i\nand so on\n```",
     "A step of size x, as in v = h - x, `a*b`.": "A step of size x, as in v = h - x, `a*b`.",

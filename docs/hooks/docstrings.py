@@ -39,8 +39,11 @@ def is_table(paragraph: str) -> bool:
 
 
 def block(paragraph: str) -> str:
-    """A paragraph of a description."""
-    return f"```text\n{paragraph}\n```" if is_table(paragraph) else escaped(paragraph)
+    """A paragraph of a description; several formulas in one line get a line each."""
+    if not is_table(paragraph):
+        return escaped(paragraph)
+    lines = paragraph if "\n" in paragraph else paragraph.replace(";  ", "\n")
+    return f"```text\n{lines}\n```"
 
 
 def entries(body: str) -> list[tuple[str, str]]:
