@@ -186,6 +186,8 @@ MARKDOWN = {
     "Args:\n    a, b: x\n        and y.\n    c: z.": "Args:\n    a: x and y.\n    b: x and y.\n    c: z.",
     "Inputs:\n    x: any shape.": "**Inputs:**\n\n- `x`: any shape.",
     "Inputs:\n    x of any shape.": "**Inputs:** x of any shape.",
+    "Raises:\n    ShapeError, DTypeError: no.": "Raises:\n    ShapeError: no.\n    DTypeError: no.",
+    "y = x;  z = x\n\nNote: of z.": "```text\ny = x\nz = x\n```\n\n**Note:** of z.",
     "Returns:\n    (s, v).": "**Returns:** (s, v).",
     "Example:\n    >>> 1 < 2": "Examples:\n    >>> 1 < 2",
 }

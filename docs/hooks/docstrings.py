@@ -20,7 +20,7 @@ CODE = re.compile(r"(`[^`]+`)")
 
 def paragraphs(text: str) -> Iterator[str]:
     """The parts of a text between its empty lines."""
-    return (part for part in re.split(r"\n\s*\n", text) if part.strip())
+    return (part.strip("\n") for part in re.split(r"\n\s*\n", text) if part.strip())
 
 
 def escaped(text: str) -> str:
@@ -67,13 +67,14 @@ def section(name: str, rest: str | None, body: str, of_class: bool) -> str:
         return f"**{name}:** {escaped(words)}"
     if name == "Example":
         return f"Examples:\n{body}"
-    if name in ("Inputs", "Elsewhere"):
-        listed = [] if rest else entries(body)
-        rows = [f"- `{names}`: {escaped(text)}" for names, text in listed]
-        return "\n".join([f"**{name}:**\n", *rows]) if rows else f"**{name}:** {escaped(words)}"
-    if name in ("Args", "Raises"):
-        lines = [f"    {one}: {escaped(text)}" for names, text in entries(body) for one in re.split(", | and ", names)]
+    listed = [] if rest else entries(body)
+    if name in ("Inputs", "Elsewhere") and listed:
+        return "\n".join([f"**{name}:**\n", *(f"- `{names}`: {escaped(text)}" for names, text in listed)])
+    if name in ("Args", "Raises") and listed:
+        lines = [f"    {one}: {escaped(text)}" for names, text in listed for one in re.split(", | and ", names)]
         return "\n".join([f"{name}:", *lines])
+    if name in ("Inputs", "Elsewhere", "Args", "Raises"):
+        return f"**{name}:** {escaped(words)}"
     return f"{name}:\n" + textwrap.indent(escaped(textwrap.dedent(body)), "    ")
 
 
@@ -93,16 +94,16 @@ def sections(text: str, of_class: bool) -> Iterator[str]:
         lines = lines[end:]
 
 
+def cleaned(text: str) -> str:
+    """A docstring without the indentation that it has in the file."""
+    first, _, rest = text.partition("\n")
+    return f"{first}\n{textwrap.dedent(rest)}"
+
+
 class Docstrings(griffe.Extension):
     """Rewrites every docstring of the package before griffe parses it."""
 
     def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
         """Rewrite the docstring of one object."""
         if obj.docstring:
-            obj.docstring.value = "\n\n".join(sections(griffe_clean(obj.docstring.value), obj.is_class))
-
-
-def griffe_clean(text: str) -> str:
-    """A docstring without the indentation that it has in the file."""
-    first, _, rest = text.partition("\n")
-    return f"{first}\n{textwrap.dedent(rest)}"
+            obj.docstring.value = "\n\n".join(sections(cleaned(obj.docstring.value), obj.is_class))
