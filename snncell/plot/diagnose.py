@@ -1,0 +1,14 @@
+"""From facts to findings: all rules, the worst finding first."""
+
+from __future__ import annotations
+
+from snncell.plot import rules_of_activity, rules_of_gradients, rules_of_training
+from snncell.plot.facts import Facts
+from snncell.plot.findings import Finding, by_severity
+
+RULES = (*rules_of_training.RULES, *rules_of_gradients.RULES, *rules_of_activity.RULES)
+
+
+def diagnose(facts: Facts) -> tuple[Finding, ...]:
+    """What all rules find, the worst first."""
+    return by_severity(finding for rule in RULES for finding in rule(facts))

@@ -1,0 +1,196 @@
+"""What is known of a net over one batch, as plain arrays: what findings and tables are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+# A derivative below this part of its peak hardly passes a gradient: beside one neuron at the threshold, it would take a
+# thousand such neurons to matter as much.
+PASSES_NOTHING = 1e-3
+# Where the derivative is looked at to find its peak and its width: 0, and both sides of it, in units of potential.
+_GRID = np.concatenate([-np.logspace(2, -4, 241), [0.0], np.logspace(-4, 2, 241)])
+
+
+@dataclass(frozen=True)
+class Slope:
+    """The derivative of a surrogate, in parts of its peak.
+
+    name: of the spike function.
+    derivative: from potentials minus threshold, (T, B, *features), to the derivative there.
+    features: the shape that its constants need at the end of what it is given; () if they are numbers.
+    """
+
+    name: str
+    derivative: Callable[[Array], Array]
+    features: tuple[int, ...] = ()
+
+    @cached_property
+    def _on_grid(self) -> Array:
+        features = self.features or (1,)
+        grid = _GRID.reshape(-1, *(1 for _ in features)).astype(np.float32)
+        return np.abs(self.derivative(np.broadcast_to(grid, (len(_GRID), *features))))
+
+    @property
+    def peak(self) -> Array:
+        """The largest derivative: (*features), or (1,)."""
+        peak: Array = self._on_grid.max(0)
+        return peak
+
+    @property
+    def width(self) -> float:
+        """How far from the threshold the derivative still is above `PASSES_NOTHING` of its peak; inf if everywhere."""
+        above = (self._on_grid > PASSES_NOTHING * self.peak).reshape(len(_GRID), -1).mean(1) > 0.5
+        reach = float(np.abs(_GRID[above]).max()) if above.any() else 0.0
+        return np.inf if reach >= _GRID[-1] else reach
+
+    def relative(self, above: Array) -> Array:
+        """The derivative at these potentials, in parts of its peak; 0 where that is 0."""
+        peak = np.where(self.peak > 0, self.peak, np.inf)
+        return np.abs(self.derivative(above)) / peak
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What is known of one layer of neurons.
+
+    name: its path in the net.
+    neuron: its class.
+    spiking: whether it gives spikes; a readout of potentials does not.
+    spikes, above, v, grad: as a monitor gives them, (T, B, *features), or None.
+    slope: of its surrogate, or None.
+    threshold: the mean of its v_threshold, or None.
+    detached: whether the reset counts as a constant in the reverse.
+    leak: what a step keeps of the potential, measured without a spike, or None.
+    drop: by how much a spike lowers the potential in the reverse too; 0 without a reset, or with a detached one.
+    recurrent: whether its output comes back to it.
+    radius: the spectral radius of the feedback, or None.
+    """
+
+    name: str
+    neuron: str = "neuron"
+    spiking: bool = True
+    spikes: Array | None = None
+    above: Array | None = None
+    v: Array | None = None
+    grad: Array | None = None
+    slope: Slope | None = None
+    threshold: float | None = None
+    detached: bool = False
+    leak: float | None = None
+    drop: float = 0.0
+    recurrent: bool = False
+    radius: float | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(T, B, *features) of the first thing that was recorded; () if nothing was."""
+        return next((a.shape for a in (self.spikes, self.v, self.above, self.grad) if a is not None), ())
+
+    @property
+    def unit(self) -> str:
+        """What shares weights: a neuron, or in a layer with positions a channel, all of whose positions do."""
+        return "channels" if len(self.shape) > 3 else "neurons"
+
+    def by_unit(self, array: Array) -> Array:
+        """(T, B, *features) as (everything else, units)."""
+        if array.ndim <= 2:
+            return array.reshape(-1, 1)
+        return np.moveaxis(array, 2, -1).reshape(-1, array.shape[2])
+
+    @cached_property
+    def rates(self) -> Array | None:
+        """Spikes per step of each unit, (units,)."""
+        if self.spikes is None or not self.spiking:
+            return None
+        rates: Array = (self.by_unit(self.spikes) != 0).mean(0)
+        return rates
+
+    @cached_property
+    def silent(self) -> bool:
+        """Whether not one spike was seen of a layer that spikes."""
+        return self.rates is not None and not self.rates.any()
+
+    @cached_property
+    def relative_slopes(self) -> Array | None:
+        """The surrogate's derivative at every potential, in parts of its peak, (everything else, units)."""
+        if self.slope is None or self.above is None:
+            return None
+        return self.by_unit(self.slope.relative(self.above))
+
+    @cached_property
+    def norms(self) -> Array | None:
+        """The norm of the gradient at each step, (T,), as float64."""
+        if self.grad is None:
+            return None
+        norms: Array = np.sqrt((self.grad.astype(np.float64).reshape(len(self.grad), -1) ** 2).sum(1))
+        return norms
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A trainable Parameter by path: its value, its gradient and what one update changed it by, where known."""
+
+    name: str
+    value: Array
+    grad: Array | None = None
+    update: Array | None = None
+
+    @property
+    def size(self) -> float:
+        """Its norm."""
+        return norm(self.value)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of a net over one batch.
+
+    layers: in the order of the net.
+    weights: its trainable Parameters.
+    inputs: what it was called with.
+    output: what it gave, or None if that was no single array.
+    target: what it should have given, or None.
+    loss: of the batch, or None.
+    halves: the mean of the losses of the two halves of the batch, or None.
+    differentiated: whether gradients were taken.
+    updates: steps that the optimiser had taken before; None without one.
+    history: records of a training, each with "loss".
+    costs: of each layer with weights, as a monitor gives them.
+    """
+
+    layers: Sequence[Layer] = ()
+    weights: Sequence[Weight] = ()
+    inputs: Sequence[Array] = ()
+    output: Array | None = None
+    target: Array | None = None
+    loss: float | None = None
+    halves: float | None = None
+    differentiated: bool = False
+    updates: int | None = None
+    history: Sequence[Mapping[str, Any]] = ()
+    costs: Mapping[str, Any] = field(default_factory=dict)
+
+
+def norm(array: Array) -> float:
+    """The L2 norm of all entries, in float64."""
+    return float(np.sqrt((np.asarray(array, np.float64) ** 2).sum()))
+
+
+def finite(array: Array | None) -> bool:
+    """Whether all entries are finite numbers; of nothing, yes."""
+    return array is None or bool(np.isfinite(array).all())
+
+
+def batch_axis(shape: Sequence[int], samples: int) -> int | None:
+    """Which axis counts the samples: the second of (T, B, ...), else the first of (B, ...); None if neither does."""
+    for axis in (1, 0) if len(shape) > 2 else (0, 1):
+        if len(shape) > axis and shape[axis] == samples:
+            return axis
+    return None

@@ -1,0 +1,85 @@
+"""What a finding is: a kind, a place, how bad it is, words with numbers, and what to try."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from snncell.errors import ArgumentError
+
+SEVERITIES = ("alarm", "warning", "note")  # the worst first
+
+KINDS = {
+    "not finite": "a NaN or an infinite number in inputs, potentials, gradients, weights or the loss",
+    "no gradient": "a Parameter whose gradient is exactly zero in every entry",
+    "dead": "neurons that never fired over the batch",
+    "saturated": "neurons that fired at nearly every step",
+    "silent output": "a last layer of spiking neurons that gave no spike",
+    "equal outputs": "outputs that are the same for different samples",
+    "narrow surrogate": "a surrogate much narrower than the potentials of neurons that do fire",
+    "exploding recurrence": "a Recurrent layer whose gradient or potential grows from step to step",
+    "exploding gradient": "a gradient that grows backwards through time, or from layer to layer",
+    "vanishing gradient": "a gradient that shrinks backwards through time, or from layer to layer",
+    "mis-scaled loss": "a loss that grows with the batch, or gradients of no sensible size beside the weights",
+    "learning rate": "an update that is large or tiny beside the weights that it changes",
+    "loss curve": "a loss that rises while training, or is not finite",
+    "detached reset": "neurons whose reset counts as a constant in the reverse",
+    "accuracy": "the share of samples whose largest output is at their label",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that a report has to say.
+
+    Args:
+        kind: "dead", "saturated", "narrow surrogate", "exploding gradient", "vanishing gradient", "exploding
+            recurrence", "no gradient", "mis-scaled loss", "learning rate", "not finite", "silent output", "equal
+            outputs", "detached reset", "loss curve" or "accuracy"; `snncell.plot.findings.KINDS` says what each means.
+        layer: the name of the layer or Parameter, "" for the whole net.
+        severity: "alarm": it will not learn like this; "warning": it may well be why it does not; "note": worth
+            knowing, and no fault by itself.
+        text: what was found, with numbers.
+        mend: what to try, "" where there is nothing to mend.
+
+    Raises:
+        ArgumentError: for another kind or severity.
+
+    Example:
+        >>> print(snncell.plot.Finding("dead", "lif1", "alarm", "90 % never fired.", "Lower v_threshold."))
+        alarm: lif1: 90 % never fired. Lower v_threshold.
+    """
+
+    kind: str
+    layer: str
+    severity: str
+    text: str
+    mend: str = ""
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ArgumentError(f"Finding: kind is one of {', '.join(map(repr, KINDS))}, not {self.kind!r}.")
+        if self.severity not in SEVERITIES:
+            raise ArgumentError(f"Finding: severity is one of {', '.join(SEVERITIES)}, not {self.severity!r}.")
+
+    def __str__(self) -> str:
+        place = f"{self.layer}: " if self.layer else ""
+        return f"{self.severity}: {place}{self.text}{' ' if self.mend else ''}{self.mend}"
+
+
+def by_severity(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The worst first, and among equals the order of `KINDS`: causes before what follows from them."""
+    order = list(KINDS)
+    return tuple(sorted(findings, key=lambda found: (SEVERITIES.index(found.severity), order.index(found.kind))))
+
+
+def percent(share: float) -> str:
+    """A share as percent: "61 %", "0.4 %", and never 0 or 100 where it is neither."""
+    if 0.0 < share < 0.01 or 0.99 < share < 1.0:
+        return f"{100 * share:.1f} %" if 0.0005 <= share <= 0.9995 else "< 0.1 %" if share < 0.5 else "> 99.9 %"
+    return f"{100 * share:.0f} %"
+
+
+def number(value: float) -> str:
+    """A number with three digits that count, and with its zeros up to a hundred thousand."""
+    return f"{value:.0f}" if 1e3 <= abs(value) < 1e5 else f"{value:.3g}"

@@ -1,0 +1,257 @@
+"""Findings about numbers that are not finite, the loss, updates, and how a training went."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from snncell.plot.facts import Array, Facts, Weight, finite, norm
+from snncell.plot.findings import Finding, number, percent
+
+# The loss of a batch over the mean of its halves: 1 of a mean, 2 of a sum. Between lies a sum beside other terms, and
+# what a batch's own statistics do to a mean.
+SUMMED = 1.8
+# Gradient over weight, of all Parameters at once. Beyond a hundred, a rate of 0.001 changes weights by a tenth in one
+# step; at 1e-7 entries come near the 1e-8 that Adam adds to them. Where only some are so, the net is at fault, not the
+# loss.
+GRADIENT_LARGE, GRADIENT_TINY = 1e2, 1e-7
+# Update over weight. About 1e-3 is what works; beyond a tenth the net is another one after ten steps, and at 1 after
+# one. Adam's first updates are the rate times the sign of the gradient, three times those to come or more.
+UPDATE_LARGE, UPDATE_REPLACES, UPDATE_TINY = 0.1, 1.0, 1e-6
+FIRST_UPDATES, FIRST_FACTOR = 10, 3.0
+# Of what the loss had won, lost again.
+LOSS_RISES, TEST_LOSS_RISES = 0.1, 0.3
+
+
+# --- not finite -------------------------------------------------------------------------------------------------------
+
+
+def not_finite(facts: Facts) -> Iterator[Finding]:
+    """Where a NaN or an infinite number comes first; what follows from it is named with it."""
+    places = [*_in_weights(facts), *_in_inputs(facts), *_in_layers(facts), *_in_results(facts)]
+    if not places:
+        return
+    (layer, text, mend), *rest = places
+    follows = list(dict.fromkeys(name for name, _, _ in rest if name != layer))
+    text += f" Also not finite: {', '.join(follows)}." if follows else ""
+    yield Finding("not finite", layer, "alarm", text, mend)
+
+
+Place = tuple[str, str, str]
+
+
+def _in_weights(facts: Facts) -> Iterator[Place]:
+    for weight in facts.weights:
+        if not finite(weight.value):
+            mend = "Load the last weights that were finite; lower the learning rate, or clip gradients."
+            yield weight.name, f"{_counted(weight.value, 'weights')}.", mend
+
+
+def _in_inputs(facts: Facts) -> Iterator[Place]:
+    for position, x in enumerate(facts.inputs):
+        if not finite(x):
+            name = "input" if len(facts.inputs) == 1 else f"input {position}"
+            first = tuple(int(i) for i in np.argwhere(~np.isfinite(x))[0])
+            yield name, f"{_counted(x)}, the first at index {first}.", "Clean the data: np.nan_to_num, or drop these."
+
+
+def _in_layers(facts: Facts) -> Iterator[Place]:
+    """The earliest step first, and at one step the earlier layer."""
+    found = []
+    for position, layer in enumerate(facts.layers):
+        recorded = [("potential", layer.v), ("potential", layer.above), ("output", layer.spikes)]
+        bad = [(first_bad_step(x), what, x) for what, x in recorded if x is not None and not finite(x)]
+        if bad:
+            step, what, x = min(bad, key=lambda each: each[0])
+            found.append((step, position, layer.name, what, x))
+    for step, _, name, what, x in sorted(found, key=lambda each: each[:2]):
+        bad_here = int((~np.isfinite(x[step])).sum())
+        kind = "NaN" if np.isnan(x[step]).any() else "an infinite number"
+        text = f"{kind} from step {step} on in its {what}, {bad_here} of {x[step].size} entries at that step."
+        mend = (
+            "snncell.set_context(check_finite=True) names the neuron and the operation; look for a division by zero, a "
+            "logarithm or a root in its step, and for potentials that run away."
+        )
+        yield name, text, mend
+
+
+def first_bad_step(x: Array) -> int:
+    """The first step of (T, ...) with an entry that is not finite."""
+    return int(np.argmax(~np.isfinite(x.reshape(len(x), -1)).all(1)))
+
+
+_OF_GRADIENTS = (
+    "If it explodes, mend that first; else look for a reverse that divides by zero: snncell.testing.check_bprop, "
+    "snncell.set_context(check_finite=True)."
+)
+
+
+def _in_results(facts: Facts) -> Iterator[Place]:
+    if facts.loss is not None and not math.isfinite(facts.loss):
+        yield "loss", f"the loss is {facts.loss}.", "Look at the loss: a logarithm of 0, or a target out of range."
+    for layer in facts.layers:
+        if layer.grad is not None and not finite(layer.grad):
+            steps = np.flatnonzero(~np.isfinite(layer.grad.reshape(len(layer.grad), -1)).all(1))
+            text = f"the gradient of its current is not finite at {len(steps)} of {len(layer.grad)} steps"
+            text += f", backwards from step {steps[-1]}."
+            yield f"gradient at {layer.name}", text, _OF_GRADIENTS
+    for weight in facts.weights:
+        if weight.grad is not None and not finite(weight.grad):
+            text = f"{_counted(weight.grad)} in its gradient."
+            yield f"gradient of {weight.name}", text, _OF_GRADIENTS
+
+
+def _counted(x: Array, what: str = "entries") -> str:
+    kind = "NaN" if np.isnan(x).any() else "infinite"
+    return f"{int((~np.isfinite(x)).sum())} of {x.size} {what} are {kind}"
+
+
+# --- the loss ---------------------------------------------------------------------------------------------------------
+
+
+def summed_loss(facts: Facts) -> Iterator[Finding]:
+    """A loss that is a sum over the batch."""
+    if facts.loss is None or facts.halves is None or not facts.halves or not math.isfinite(facts.loss):
+        return
+    ratio = facts.loss / facts.halves
+    if ratio > SUMMED:
+        text = (
+            f"the loss is a sum over the batch: {number(facts.loss)} of the whole batch, {number(facts.halves)} of "
+            f"half of it, so that the size of a step depends on the batch size."
+        )
+        mend = 'Take the mean over samples: reduction="mean", or .mean() in place of .sum().'
+        yield Finding("mis-scaled loss", "", "warning", text, mend)
+
+
+def size_of_gradients(facts: Facts) -> Iterator[Finding]:
+    """Gradients that are huge or tiny beside the weights, all over the net."""
+    ratios = [
+        norm(weight.grad) / weight.size
+        for weight in _judged(facts)
+        if weight.grad is not None and finite(weight.grad) and norm(weight.grad) > 0
+    ]
+    if not ratios:
+        return
+    least, most = min(ratios), max(ratios)
+    if least > GRADIENT_LARGE:
+        text = f"gradients are at least {number(least)} times as large as the weights, in all {len(ratios)} Parameters."
+        mend = "Divide the loss: by samples, steps or neurons; or clip the gradients (train.fit(clip_norm=1.0))."
+        yield Finding("mis-scaled loss", "", "warning", text, mend)
+    elif most < GRADIENT_TINY:
+        text = f"gradients are at most {number(most)} of the weights, in all {len(ratios)} Parameters."
+        mend = "Multiply the loss, or look for what stops the gradient: a loss that is met already, a flat surrogate."
+        yield Finding("mis-scaled loss", "", "warning", text, mend)
+
+
+def _judged(facts: Facts) -> list[Weight]:
+    """The Parameters whose size means something: matrices and kernels, whose entries are drawn to a scale."""
+    some = [weight for weight in facts.weights if weight.value.ndim > 1] or list(facts.weights)
+    return [weight for weight in some if finite(weight.value) and weight.size > 0]
+
+
+# --- updates ----------------------------------------------------------------------------------------------------------
+
+
+def learning_rate(facts: Facts) -> Iterator[Finding]:
+    """Updates that are large or tiny beside the weights, the worst named."""
+    ratios = {
+        weight.name: norm(weight.update) / weight.size
+        for weight in _judged(facts)
+        if weight.update is not None and finite(weight.update)
+    }
+    if not ratios or facts.updates is None:
+        return
+    worst = max(ratios, key=lambda name: ratios[name])
+    largest = ratios[worst]
+    slack = FIRST_FACTOR if facts.updates < FIRST_UPDATES else 1.0
+    if largest > UPDATE_LARGE * slack:
+        severity = "alarm" if largest > UPDATE_REPLACES else "warning"
+        text = (
+            f"one update changes it by {number(largest)} times its size (about 0.001 is usual, beyond "
+            f"{number(UPDATE_LARGE)} the net is soon another one); {_how_many(ratios, UPDATE_LARGE * slack)}."
+        )
+        mend = f"Lower the learning rate, {number(max(10.0, largest / 1e-2))} times to begin with, or clip gradients."
+        yield Finding("learning rate", worst, severity, text, mend)
+    elif 0 < largest < UPDATE_TINY:
+        text = f"one update changes weights by at most {number(largest)} of their size: nothing will be learned soon."
+        yield Finding("learning rate", worst, "note", text, "Raise the learning rate, unless training is to end.")
+
+
+def _how_many(ratios: dict[str, float], limit: float) -> str:
+    many = sum(ratio > limit for ratio in ratios.values())
+    return f"{many} of {len(ratios)} Parameters change by more than {number(limit)}"
+
+
+# --- a training -------------------------------------------------------------------------------------------------------
+
+
+def history(facts: Facts) -> Iterator[Finding]:
+    """A loss that is not finite, rises, or rises on the test data alone."""
+    losses = _values(facts, "loss")
+    bad = [n for n, loss in enumerate(losses, 1) if not math.isfinite(loss)]
+    if bad:
+        mend = "Lower the learning rate, or clip gradients (train.fit(clip_norm=1.0))."
+        yield Finding("loss curve", "", "alarm", f"the training loss is not finite from epoch {bad[0]} on.", mend)
+    elif len(losses) > 1:
+        yield from _rising(
+            "training", losses, LOSS_RISES, "Lower the learning rate, or let it decay (nn.CosineDecayLR)."
+        )
+    tests = _values(facts, "test_loss")
+    if len(tests) > 1 and all(map(math.isfinite, tests)):
+        mend = "Stop earlier (train.fit(patience=...)), or regularise: weight_decay, nn.Dropout, more data."
+        yield from _rising("test", tests, TEST_LOSS_RISES, mend)
+
+
+def _values(facts: Facts, name: str) -> list[float]:
+    """What the records say of a name; a table has empty places."""
+    return [float(record[name]) for record in facts.history if record.get(name) not in (None, "")]
+
+
+def _rising(what: str, losses: list[float], share: float, mend: str) -> Iterator[Finding]:
+    best = int(np.argmin(losses))
+    first, least, last = losses[0], losses[best], losses[-1]
+    text = f"the {what} loss rises: {number(least)} in epoch {best + 1}, {number(last)} in epoch {len(losses)}"
+    if last > first:
+        severity = "alarm" if what == "training" else "warning"
+        yield Finding("loss curve", "", severity, f"{text}, more than the {number(first)} of the first.", mend)
+    elif last - least > share * (first - least):
+        severity = "warning" if what == "training" else "note"
+        lost = percent((last - least) / (first - least))
+        yield Finding("loss curve", "", severity, f"{text}: {lost} of what it had fallen by is lost again.", mend)
+
+
+def accuracy(facts: Facts) -> Iterator[Finding]:
+    """How many samples are read right, and what is confused most."""
+    found = predictions(facts)
+    if found is None:
+        return
+    guesses, labels, classes = found
+    right = float((guesses == labels).mean())
+    chance = percent(1 / classes)
+    text = f"{percent(right)} of {len(labels)} samples are read right; by chance, with {classes} classes, {chance}."
+    wrong = [(int(a), int(b)) for a, b in zip(labels, guesses, strict=True) if a != b]
+    if wrong and (guesses == guesses[0]).all():
+        text += f" Every sample is taken for a {guesses[0]}."
+    elif wrong:
+        pair = max(dict.fromkeys(wrong), key=wrong.count)
+        often = wrong.count(pair)
+        text += f" Most often, {often} time{'s' if often > 1 else ''}, a {pair[0]} is taken for a {pair[1]}."
+    yield Finding("accuracy", "", "note", text)
+
+
+def predictions(facts: Facts) -> tuple[Array, Array, int] | None:
+    """Guesses and labels (B,), and the number of classes, where outputs are scores and targets are class numbers."""
+    out, labels = facts.output, facts.target
+    if out is None or labels is None or labels.dtype.kind not in "iu" or labels.ndim != 1 or out.ndim not in (2, 3):
+        return None
+    scores = out.sum(0) if out.ndim == 3 else out
+    if scores.shape[0] != len(labels) or scores.shape[1] < 2 or not finite(scores):
+        return None
+    if not len(labels) or labels.min() < 0 or labels.max() >= scores.shape[1]:
+        return None
+    return scores.argmax(1), labels, scores.shape[1]
+
+
+RULES = (not_finite, summed_loss, size_of_gradients, learning_rate, history, accuracy)

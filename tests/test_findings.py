@@ -1,0 +1,421 @@
+"""Findings from facts: each rule is given facts that it must speak of, and facts that it must be silent about."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from snncell import errors
+from snncell.monitoring import Cost
+from snncell.plot import Finding
+from snncell.plot.diagnose import RULES, diagnose
+from snncell.plot.facts import Facts, Layer, Slope, Weight, batch_axis
+from snncell.plot.findings import KINDS, by_severity, number, percent
+from snncell.plot.rules_of_gradients import trend
+
+T, B, N = 40, 8, 20
+RNG = np.random.default_rng(0)
+
+
+def triangle(width=1.0):
+    return Slope("Triangle", lambda x: np.maximum(0.0, 1.0 - np.abs(x) / width))
+
+
+def layer(name="lif", **changes):
+    """A layer with nothing wrong: potentials around the threshold, a fifth of the steps spikes, a level gradient."""
+    above = RNG.normal(-0.4, 0.5, (T, B, N))
+    facts = Layer(
+        name,
+        "LIFNode",
+        above=above,
+        spikes=(above > 0).astype(np.float32),
+        v=above + 1.0,
+        grad=RNG.normal(0.0, 1e-3, (T, B, N)),
+        slope=triangle(),
+        threshold=1.0,
+        leak=0.5,
+    )
+    return replace(facts, **changes)
+
+
+def weight(name="dense.weight", size=0.1, grad=1e-2, update=1e-4):
+    entries = RNG.normal(0.0, 1.0, (N, N))
+    return Weight(name, size * entries, grad * entries, None if update is None else update * entries)
+
+
+def net(*layers, **changes):
+    layers = layers or (layer("lif1"), layer("lif2"))
+    facts = Facts(
+        layers=layers,
+        weights=[weight("dense1.weight"), weight("dense2.weight")],
+        inputs=[RNG.random((T, B, N))],
+        output=RNG.random((B, 5)),
+        target=np.arange(B) % 5,
+        loss=1.6,
+        halves=1.6,
+        differentiated=True,
+        updates=0,
+        history=[{"epoch": 1, "loss": 2.0, "test_loss": 2.1}, {"epoch": 2, "loss": 1.5, "test_loss": 1.7}],
+    )
+    return replace(facts, **changes)
+
+
+def quiet(above, **changes):
+    """A layer that never fires, with potentials around `above`."""
+    potentials = above + RNG.normal(0.0, 0.01, (T, B, N))
+    return layer(above=potentials, spikes=np.zeros((T, B, N)), v=potentials + 1.0, **changes)
+
+
+def growing(factor, **changes):
+    """A layer whose gradient changes by `factor` per step backwards."""
+    return layer(grad=RNG.normal(0.0, 1e-3, (T, B, N)) * factor ** np.arange(T)[::-1, None, None], **changes)
+
+
+def some_dead(share, above):
+    """A layer of which that share sits at `above` and never fires."""
+    facts = layer()
+    count = int(share * N)
+    potentials = facts.above.copy()
+    potentials[:, :, :count] = above
+    return replace(facts, above=potentials, spikes=(potentials > 0).astype(np.float32))
+
+
+def with_nan(array, step):
+    array = array.copy()
+    array[step:, 2, 3:6] = np.nan
+    return array
+
+
+def worst(facts):
+    """(kind, layer, severity) of every finding that is more than a note."""
+    return {(f.kind, f.layer, f.severity) for f in diagnose(facts) if f.severity != "note"}
+
+
+def notes(facts):
+    return {(f.kind, f.layer) for f in diagnose(facts) if f.severity == "note"}
+
+
+def test_nothing_is_said_of_facts_with_nothing_wrong_but_how_many_are_right():
+    assert worst(net()) == set()
+    assert notes(net()) == {("accuracy", "")}
+
+
+def test_nothing_is_said_where_nothing_is_known():
+    assert diagnose(Facts()) == ()
+    assert diagnose(Facts(layers=(Layer("lif"),), weights=[Weight("w", np.ones(3))])) == ()
+
+
+def test_every_rule_is_in_the_table():
+    assert len(set(RULES)) == len(RULES) == 16
+
+
+# What is wrong, and all that may be said of it beyond notes.
+FAULTS = {
+    "dead, out of reach": (net(layer("a"), some_dead(0.6, -5.0)), {("dead", "lif", "alarm")}),
+    "a third out of reach": (net(layer("a"), some_dead(0.35, -5.0)), {("dead", "lif", "warning")}),
+    "a silent layer, out of reach": (net(quiet(-5.0, name="b"), layer("c")), {("dead", "b", "alarm")}),
+    "a silent layer, far away": (
+        net(quiet(-0.97, name="b", slope=triangle(2.0)), layer("c")),
+        {("dead", "b", "warning")},
+    ),
+    "a silent output": (net(layer("a"), quiet(-5.0)), {("silent output", "lif", "alarm")}),
+    "equal outputs": (net(output=np.ones((B, 5))), {("equal outputs", "", "alarm")}),
+    "saturated": (net(layer("a", spikes=np.ones((T, B, N))), layer("b")), {("saturated", "a", "alarm")}),
+    "potentials that run away": (
+        net(layer("a", v=np.ones((T, B, N)) * 1.4 ** np.arange(T)[:, None, None], recurrent=True, radius=1.4)),
+        {("exploding recurrence", "a", "alarm")},
+    ),
+    "narrow": (net(layer("a", slope=triangle(0.01)), layer("b")), {("narrow surrogate", "a", "warning")}),
+    "very narrow": (net(layer("a", slope=triangle(0.001)), layer("b")), {("narrow surrogate", "a", "alarm")}),
+    "exploding through time": (net(growing(1.2)), {("exploding gradient", "lif", "warning")}),
+    "exploding far": (net(growing(1.6)), {("exploding gradient", "lif", "alarm")}),
+    "exploding recurrence": (
+        net(growing(1.5, recurrent=True, radius=4.0)),
+        {("exploding recurrence", "lif", "alarm")},
+    ),
+    "exploding by a reset": (
+        net(growing(1.5, recurrent=True, radius=0.1, drop=5.0)),
+        {("exploding gradient", "lif", "alarm")},
+    ),
+    "vanishing through time": (net(growing(0.5, leak=1.0)), {("vanishing gradient", "lif", "warning")}),
+    "vanishing faster than the leak": (net(growing(0.2)), {("vanishing gradient", "lif", "warning")}),
+    "exploding through depth": (
+        net(layer("a", grad=RNG.normal(0.0, 1.0, (T, B, N))), layer("b")),
+        {("exploding gradient", "a", "warning")},
+    ),
+    "vanishing through depth": (
+        net(layer("a", grad=RNG.normal(0.0, 1e-7, (T, B, N))), layer("b")),
+        {("vanishing gradient", "a", "warning")},
+    ),
+    "no gradient": (
+        net(weights=[weight("d1.weight", grad=0.0), weight("d2.weight")]),
+        {("no gradient", "d1.weight", "alarm")},
+    ),
+    "no gradient at all": (
+        net(weights=[weight("d1.weight", grad=0.0), weight("d2.weight", grad=0.0)]),
+        {("no gradient", "", "alarm")},
+    ),
+    "a sum": (net(loss=12.8, halves=6.4), {("mis-scaled loss", "", "warning")}),
+    "huge gradients": (
+        net(weights=[weight("d1.weight", grad=1e2), weight(grad=1e3)]),
+        {("mis-scaled loss", "", "warning")},
+    ),
+    "tiny gradients": (net(weights=[weight(grad=1e-10)]), {("mis-scaled loss", "", "warning")}),
+    "a rate too high": (
+        net(weights=[weight("d1.weight", update=0.5), weight("d2.weight")]),
+        {("learning rate", "d1.weight", "alarm")},
+    ),
+    "a rate rather high": (
+        net(weights=[weight("d1.weight", update=0.03)], updates=1000),
+        {("learning rate", "d1.weight", "warning")},
+    ),
+    "a loss that rises": (
+        net(history=[{"loss": 1.0}, {"loss": 0.4}, {"loss": 1.2}]),
+        {("loss curve", "", "alarm")},
+    ),
+    "a loss that rises again": (
+        net(history=[{"loss": 1.0}, {"loss": 0.4}, {"loss": 0.6}]),
+        {("loss curve", "", "warning")},
+    ),
+    "a loss that is NaN": (net(history=[{"loss": 1.0}, {"loss": np.nan}]), {("loss curve", "", "alarm")}),
+    "a test loss above its first": (
+        net(history=[{"loss": 1.0, "test_loss": 1.0}, {"loss": 0.1, "test_loss": 1.3}]),
+        {("loss curve", "", "warning")},
+    ),
+    "NaN in a weight": (
+        net(weights=[Weight("d1.weight", np.array([[np.nan, 1.0]]), np.ones((1, 2)))]),
+        {("not finite", "d1.weight", "alarm")},
+    ),
+    "NaN in the input": (net(inputs=[with_nan(np.ones((T, B, N)), 3)]), {("not finite", "input", "alarm")}),
+    "NaN in a loss": (net(loss=np.nan), {("not finite", "loss", "alarm")}),
+    "infinite gradient": (
+        net(layer("a", grad=np.full((T, B, N), np.inf)), layer("b")),
+        {("not finite", "gradient at a", "alarm")},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_found_under_its_kind_and_nothing_else_is(name):
+    facts, expected = FAULTS[name]
+    assert worst(facts) == expected
+
+
+# What may look like a fault and is none, and the note that is made of it.
+HARMLESS = {
+    "some are silent, and can be woken": (net(layer("a"), some_dead(0.6, -0.5)), ("dead", "lif")),
+    "a silent layer near the threshold": (net(quiet(-0.3, name="b"), layer("c")), ("dead", "b")),
+    "a silent output near the threshold": (net(layer("a"), quiet(-0.3)), ("silent output", "lif")),
+    "a few that always fire": (
+        net(layer("a", spikes=np.repeat([1.0, 0.0], [3, N - 3]) * np.ones((T, B, N))), layer("b")),
+        ("saturated", "a"),
+    ),
+    "what a leak forgets": (net(growing(0.5)), ("vanishing gradient", "lif")),
+    "a detached reset": (net(layer("a", detached=True), layer("b")), ("detached reset", "a")),
+    "weights behind a silent layer": (
+        net(
+            quiet(-0.3, name="b"),
+            layer("c"),
+            weights=[weight("d1.weight"), weight("d2.weight", grad=0.0)],
+            costs={"d2": Cost(100, 0, 0.0, True)},
+        ),
+        ("no gradient", "d2.weight"),
+    ),
+    "a rate too low": (net(weights=[weight(update=1e-9)], updates=5), ("learning rate", "dense.weight")),
+    "overfitting": (
+        net(
+            history=[{"loss": 1.0, "test_loss": 1.0}, {"loss": 0.5, "test_loss": 0.5}, {"loss": 0.1, "test_loss": 0.8}]
+        ),
+        ("loss curve", ""),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_what_is_harmless_is_a_note(name):
+    facts, expected = HARMLESS[name]
+    assert worst(facts) == set()
+    assert expected in notes(facts)
+
+
+SILENT_RULES = {
+    "multiples of a spike are no saturation": net(layer("a", spikes=RNG.integers(1, 4, (T, B, N)))),
+    "a potential is no rate": net(layer("a"), layer("out", spiking=False, slope=None, above=None)),
+    "a sum over time grows too": net(layer("a", v=np.ones((T, B, N)) * np.arange(T)[:, None, None] * 5.0)),
+    "a gradient that accumulates": net(layer("a", grad=np.ones((T, B, N)) * np.arange(T, 0, -1)[:, None, None])),
+    "adam's first steps": net(weights=[weight(update=0.02)], updates=0),
+    "a wide spread under a wide surrogate": net(
+        layer("a", above=RNG.normal(-1.0, 3.0, (T, B, N)), slope=triangle(50.0))
+    ),
+    "one huge gradient": net(weights=[weight("d1.weight"), weight(grad=1e3)]),
+    "a surrogate that never ends": net(layer("a", slope=Slope("StraightThrough", np.ones_like))),
+    "equal samples": net(inputs=[np.ones((T, B, N))], output=np.ones((B, 5))),
+    "a loss that wavers where it is small": net(history=[{"loss": 2.0}, {"loss": 0.01}, {"loss": 0.05}]),
+}
+
+
+@pytest.mark.parametrize("name", SILENT_RULES)
+def test_what_is_no_fault_is_not_said(name):
+    assert worst(SILENT_RULES[name]) == set()
+    assert notes(SILENT_RULES[name]) == {("accuracy", "")}
+
+
+def test_growth_by_the_surrogate_alone_is_no_explosion():
+    slopes = 2.0 ** -np.arange(T)[:, None, None] * np.ones((T, B, N))
+    spikes = (RNG.random((T, B, N)) < 0.2) * 1.0
+    explained = layer("a", above=slopes - 1.0, grad=1e-3 * slopes * 2.0**T, spikes=spikes, v=np.ones((T, B, N)))
+    level = replace(explained, above=np.full((T, B, N), -0.5))
+    assert worst(net(level, layer("b"))) == {("exploding gradient", "a", "alarm")}
+    assert worst(net(explained, layer("b"))) == set()
+
+
+def test_the_layer_is_named_in_which_a_gradient_begins_to_explode():
+    facts = net(replace(growing(1.5), name="early"), replace(growing(1.5), name="late"), layer("readout"))
+    assert worst(facts) == {("exploding gradient", "late", "alarm")}
+
+
+def test_a_silent_layer_behind_a_silent_layer_is_not_blamed():
+    facts = net(quiet(-5.0, name="a"), quiet(-1.0, name="b"), quiet(-1.0, name="c"))
+    assert worst(facts) == {("dead", "a", "alarm")}
+    texts = {f.layer: f.mend for f in diagnose(facts) if f.kind in ("dead", "silent output")}
+    assert texts["b"].startswith("Mend a first") and texts["c"].startswith("Mend b first")
+
+
+# --- words ------------------------------------------------------------------------------------------------------------
+
+
+def text_of(facts, kind):
+    (found,) = [finding.text for finding in diagnose(facts) if finding.kind == kind]
+    return found
+
+
+WORDS = [
+    (net(output=np.eye(5)[[3] * B] + RNG.random((B, 5)) / 9), "accuracy", "Every sample is taken for a 3."),
+    (net(layer("a"), some_dead(0.6, -5.0)), "dead", "60 % of 20 neurons never fired in 8 samples of 40 steps"),
+    (net(layer("a"), some_dead(0.6, -5.0)), "dead", "below 0.001 of its peak at every potential they had"),
+    (net(growing(1.5)), "exploding gradient", "grows by a factor of 1.5 per step"),
+    (net(growing(1.5, recurrent=True, radius=4.0)), "exploding recurrence", "spectral radius of its feedback is 4;"),
+    (net(growing(1.5, recurrent=True, radius=0.1, drop=5.0)), "exploding gradient", "at the threshold by 2."),
+    (net(growing(0.5)), "vanishing gradient", "A step keeps 0.5 of the potential"),
+    (
+        net(layer("a", v=with_nan(layer().v, 37)), layer("b")),
+        "not finite",
+        "NaN from step 37 on in its potential, 3 of 160",
+    ),
+    (net(loss=12.8, halves=6.4), "mis-scaled loss", "12.8 of the whole batch, 6.4 of half of it"),
+    (net(weights=[weight(update=0.5)]), "learning rate", "by 5 times its size"),
+    (
+        net(output=np.eye(5)[np.arange(B) % 5]),
+        "accuracy",
+        "100 % of 8 samples are read right; by chance, with 5 classes, 20 %",
+    ),
+]
+
+
+@pytest.mark.parametrize(("facts", "kind", "words"), WORDS)
+def test_findings_have_numbers_in_their_words(facts, kind, words):
+    assert words in text_of(facts, kind)
+
+
+@pytest.mark.parametrize(
+    ("scale", "mend"), [(1.0, "Take a wider surrogate"), (100.0, "Scale the weights before it down")]
+)
+def test_what_is_too_narrow_or_too_wide_is_told_by_the_threshold(scale, mend):
+    facts = net(layer("a", slope=triangle(0.001), above=RNG.normal(-0.4, 0.5, (T, B, N)) * scale), layer("b"))
+    (found,) = [finding for finding in diagnose(facts) if finding.kind == "narrow surrogate"]
+    assert found.mend.startswith(mend)
+
+
+def test_where_a_nan_begins_is_named_and_what_follows_from_it():
+    late, early = layer("a", v=with_nan(layer().v, 20)), layer("b", above=with_nan(layer().above, 10))
+    facts = net(late, early, loss=np.nan)
+    (found,) = [finding for finding in diagnose(facts) if finding.kind == "not finite"]
+    assert (found.layer, "Also not finite: a, loss." in found.text) == ("b", True)
+
+
+def test_channels_are_counted_where_positions_share_weights():
+    above = np.full((T, B, 4, 5, 5), -0.5)
+    above[:, :, :3, 2, 2] = 0.5  # three of four channels fire at one place
+    facts = net(layer("conv", above=above, spikes=(above > 0) * 1.0, v=above + 1, grad=None), layer("b"))
+    assert "25 % of 4 channels never fired" in text_of(facts, "dead")
+
+
+def test_the_worst_comes_first_and_every_finding_can_be_acted_on():
+    found = diagnose(net(growing(1.2), layer("b", detached=True), loss=12.8, halves=6.4, weights=[weight(update=9.0)]))
+    assert [f.severity for f in found] == sorted([f.severity for f in found], key=["alarm", "warning", "note"].index)
+    assert found == by_severity(reversed(found))
+    assert all(f.mend for f in found if f.severity != "note")
+    assert {f.kind for f in found} <= KINDS.keys()
+
+
+def test_a_finding_prints_as_a_sentence_and_refuses_what_is_none():
+    finding = Finding("dead", "lif1", "alarm", "90 % never fired.", "Lower v_threshold.")
+    assert str(finding) == "alarm: lif1: 90 % never fired. Lower v_threshold."
+    assert str(Finding("accuracy", "", "note", "all right.")) == "note: all right."
+    with pytest.raises(errors.ArgumentError, match=r"kind is one of 'not finite', .*, not 'deaf'"):
+        Finding("deaf", "", "note", "")
+    with pytest.raises(errors.ArgumentError, match="severity is one of alarm, warning, note, not 'bad'"):
+        Finding("dead", "", "bad", "")
+
+
+@pytest.mark.parametrize(
+    ("share", "words"),
+    [
+        (0.0, "0 %"),
+        (1.0, "100 %"),
+        (0.612, "61 %"),
+        (0.004, "0.4 %"),
+        (1e-5, "< 0.1 %"),
+        (0.996, "99.6 %"),
+        (0.99999, "> 99.9 %"),
+    ],
+)
+def test_percent_is_never_0_or_100_where_it_is_neither(share, words):
+    assert percent(share) == words
+
+
+def test_numbers_have_three_digits():
+    assert [number(x) for x in (0.0012345, 12.0, 1e-7, 3370.4, 2.05e5)] == [
+        "0.00123",
+        "12",
+        "1e-07",
+        "3370",
+        "2.05e+05",
+    ]
+
+
+# --- what the rules are made from -------------------------------------------------------------------------------------
+
+
+def test_width_and_peak_of_a_surrogate():
+    slope = Slope("half as high", lambda x: 0.5 * np.maximum(0.0, 1.0 - np.abs(x) / 3.0))
+    assert slope.peak.item() == pytest.approx(0.5)
+    assert slope.width == pytest.approx(3.0, rel=0.03)
+    np.testing.assert_allclose(slope.relative(np.array([[0.0, 1.5, 4.0]])), [[1.0, 0.5, 0.0]])
+    assert Slope("StraightThrough", np.ones_like).width == np.inf
+    flat = Slope("flat", np.zeros_like)
+    assert flat.width == 0.0 and not flat.relative(np.zeros((2, 3))).any()
+
+
+def test_a_surrogate_may_have_a_width_for_each_neuron():
+    widths = np.array([1.0, 2.0])
+    slope = Slope("two", lambda x: np.maximum(0.0, 1.0 - np.abs(x) / widths) * widths, (2,))
+    np.testing.assert_allclose(slope.peak, widths)
+    np.testing.assert_allclose(slope.relative(np.full((4, 3, 2), 0.5))[0, 0], [0.5, 0.75])
+
+
+def test_a_trend_is_the_factor_of_the_steps_that_have_a_gradient():
+    norms = 2.0 ** -np.arange(20.0)
+    norms[5] = 0.0
+    found = trend(norms)
+    assert (found.factor, found.steps) == (pytest.approx(2.0), 19)
+    assert found.total == pytest.approx(2.0**19)
+    assert trend(norms[:5]) is None and trend(np.full(20, np.nan)) is None and trend(None) is None
+
+
+@pytest.mark.parametrize(
+    ("shape", "samples", "axis"),
+    [((40, 8, 20), 8, 1), ((8, 20), 8, 0), ((8, 3, 5, 5), 8, 0), ((8,), 8, 0), ((7, 6), 8, None)],
+)
+def test_which_axis_counts_the_samples(shape, samples, axis):
+    assert batch_axis(shape, samples) == axis
