@@ -90,7 +90,7 @@ def share_outside(above: Any, surrogate_function: Any, below: float = 1e-3) -> f
     if not array.size:
         raise ArgumentError(f"share_outside: there are no potentials in an array of shape {array.shape}.")
     finite = np.isfinite(array)
-    inside = np.abs(_derivative(np.where(finite, array, 0.0), cell)) > part * _largest(cell)
+    inside = np.abs(derivative_at(np.where(finite, array, 0.0), cell)) > part * _largest(cell)
     return float(1.0 - np.mean(inside & finite))
 
 
@@ -178,32 +178,34 @@ def _its_surrogate(above: Any, name: str, given: Any) -> Any:
     return given
 
 
-def _constants(cell: Cell) -> list[Tensor]:
+def constants_of(cell: Cell) -> list[Tensor]:
+    """The Tensors among the constants of a spike function, and of what it is made of."""
     return [value for _, part in cell.cells_and_names() for value in vars(part).values() if isinstance(value, Tensor)]
 
 
 def _pulled(x: Array, cell: Cell) -> tuple[Array, Array]:
     """What a spike function gives, and its bprop with dout = 1. Nobody hears of it: no hook, no random number."""
-    place = next((constant.device for constant in _constants(cell)), "cpu")
+    place = next((constant.device for constant in constants_of(cell)), "cpu")
     with replaying(present_key()), settings(smooth=False):
         out, pull = vjp(lambda potential: run_with_bprop(cell, (potential,), {}), Tensor(x).to(place))
         derivative = pull(Tensor(np.ones(out.shape, x.dtype)).to(place).astype(out.dtype))
     return np.asarray(out.asnumpy(), np.float64), np.asarray(derivative.asnumpy(), np.float64)
 
 
-def _derivative(x: Array, cell: Cell) -> Array:
+def derivative_at(x: Array, cell: Cell) -> Array:
+    """The derivative of a spike function, its bprop with dout = 1, at x, of a shape that its constants fit."""
     return _pulled(x, cell)[1]
 
 
 def _spread(x: Array, cell: Cell) -> Array:
     """x (P,) as (P, 1, ...), or as (P, ...) with the shape that the constants have."""
-    shape = np.broadcast_shapes(*[constant.shape for constant in _constants(cell)])
+    shape = np.broadcast_shapes(*[constant.shape for constant in constants_of(cell)])
     return np.broadcast_to(x.reshape(-1, *[1] * len(shape)), (len(x), *shape)).copy()
 
 
 def _largest(cell: Cell) -> Array:
     """The largest size of the derivative, for each of the constants."""
-    largest: Array = np.max(np.abs(_derivative(_spread(_PLACES, cell).astype(np.float32), cell)), axis=0)
+    largest: Array = np.max(np.abs(derivative_at(_spread(_PLACES, cell).astype(np.float32), cell)), axis=0)
     return largest
 
 
@@ -221,7 +223,7 @@ def _curves(x: Array, cell: Cell) -> dict[str, Array]:
     primitive = getattr(cell, "primitive", None)
     if primitive is None:
         return {"spike": spike, "derivative": derivative}
-    place = next((constant.device for constant in _constants(cell)), "cpu")
+    place = next((constant.device for constant in constants_of(cell)), "cpu")
     smooth = primitive(Tensor(points).to(place)).asnumpy()
     return {"spike": spike, "primitive": _mean(smooth, len(x)), "derivative": derivative}
 
@@ -273,7 +275,7 @@ def _histogram(axes: Any, values: Array, edges: Array) -> None:
 
 def _derivative_beside(axes: Any, cell: Cell, edges: Array, below: float) -> None:
     x = np.unique(np.concatenate([np.linspace(edges[0], edges[-1], 1001), _PLACES[np.abs(_PLACES) < 1.0]]))
-    y = _mean(_derivative(_spread(x, cell), cell), len(x))
+    y = _mean(derivative_at(_spread(x, cell), cell), len(x))
     beside = second_axis(axes, "derivative")
     (line,) = beside.plot(x, y, color=COLOURS[0], linewidth=1.4, label="derivative")
     beside.set_ylim(min(0.0, 1.05 * y.min()), 1.05 * max(y.max(), 1e-12))

@@ -43,7 +43,7 @@ def training_curves(log: Any, ax: Any = None, title: str | None = None, best: st
         ArgumentError: if there is no epoch, no such file, or no such name as `best`.
         ShapeError: for values of different lengths.
     """
-    columns = _columns(_records(log))
+    columns = _columns(records_of(log))
     epochs = columns.get("epoch", np.arange(1.0, 1.0 + len(next(iter(columns.values())))))
     curves = {name: values for name, values in columns.items() if name not in _NOT_DRAWN}
     if not curves or not len(epochs):
@@ -116,7 +116,7 @@ def confusion_matrix(
 # --- logs -------------------------------------------------------------------------------------------------------------
 
 
-def _records(log: Any) -> Any:
+def records_of(log: Any) -> Any:
     """The records of a log, or its columns, whichever it has."""
     if isinstance(log, (str, os.PathLike)):
         return _read(Path(log))

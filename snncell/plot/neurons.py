@@ -1,0 +1,125 @@
+"""Facts of one layer: what a monitor has recorded of it, and what its neuron says of itself."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+
+from snncell import ops
+from snncell.cell import Cell
+from snncell.errors import SnncellError
+from snncell.monitoring import Monitor
+from snncell.monitoring.layers import spike_functions
+from snncell.nn.recurrent import Recurrent
+from snncell.nn.time import initial_states
+from snncell.ops.random import present_key, replaying
+from snncell.plot.facts import Array, Layer, Slope
+from snncell.plot.surrogates import constants_of, derivative_at
+from snncell.tape.tensor import Tensor, beside
+
+LARGEST_FEEDBACK = 1024  # neurons: the eigenvalues of a larger matrix take longer than all the rest
+NUDGE = 1e-3  # by how much a potential is moved to see what a step keeps of it, in thresholds
+
+
+def layer_of(monitor: Monitor, name: str, net: Cell) -> Layer:
+    """The facts of a layer that was recorded."""
+    cell = monitor.cell(name)
+    recorded = {kind: getattr(monitor, kind) for kind in ("spikes", "above", "v", "grad")}
+    arrays = {kind: of_kind.get(name) for kind, of_kind in recorded.items()}
+    shape = next((a.shape for a in arrays.values() if a is not None), (0, 0))
+    arrays = {kind: _as_large(array, shape) for kind, array in arrays.items()}
+    threshold = getattr(cell, "v_threshold", None)
+    place = next((p.device for p in net.get_parameters()), "cpu")
+    around = next((c for _, c in net.cells_and_names() if isinstance(c, Recurrent) and _holds(c, cell)), None)
+    return Layer(
+        name=name,
+        neuron=type(cell).__name__,
+        spiking=_gives_spikes(cell, arrays["spikes"], arrays["above"]),
+        **arrays,
+        slope=slope_of(cell, shape[2:]),
+        threshold=None if threshold is None else float(np.mean(_values(threshold))),
+        detached=bool(getattr(cell, "detach_reset", False)) and getattr(cell, "reset", None) is not None,
+        leak=_leak(cell, shape[2:], place),
+        drop=_drop(cell),
+        recurrent=around is not None,
+        radius=None if around is None else _radius(around.feedback, shape[2:], place),
+    )
+
+
+def _as_large(array: Array | None, shape: tuple[int, ...]) -> Array | None:
+    """What was recorded, in the shape of the output; a neuron may look at all steps at once, or at something else."""
+    return None if array is None or array.size != np.prod(shape) else array.reshape(shape)
+
+
+def _holds(outer: Recurrent, cell: Cell) -> bool:
+    return any(below is cell for _, below in outer.cell.cells_and_names())
+
+
+def _values(x: Any) -> Array:
+    return x.asnumpy() if isinstance(x, Tensor) else np.asarray(x, np.float64)
+
+
+def _gives_spikes(cell: Cell, out: Array | None, above: Array | None) -> bool:
+    """Whether the spike function was called; of a neuron without one, whether its output is 0 or one other number."""
+    if above is not None:
+        return True
+    if out is None or not getattr(cell, "fire", True) or not np.isfinite(out).all():
+        return False
+    fired = out[out != 0]
+    return fired.size < out.size and (fired.size == 0 or bool(fired.min() == fired.max()))
+
+
+def slope_of(cell: Cell, features: tuple[int, ...]) -> Slope | None:
+    """The derivative of the spike function of a neuron, or None if it has none."""
+    found = getattr(cell, "surrogate_function", None) or next(iter(spike_functions(cell)), None)
+    if not isinstance(found, Cell):
+        return None
+    function = found
+
+    def derivative(above: Array) -> Array:
+        return derivative_at(above, function)
+
+    several = any(constant.size > 1 for constant in constants_of(function))
+    return Slope(type(function).__name__, derivative, features if several else ())
+
+
+def _drop(cell: Cell) -> float:
+    """By how much a spike at the threshold lowers the potential, where that is differentiated."""
+    reset = getattr(cell, "reset", None)
+    if reset is None or getattr(cell, "detach_reset", False) or not hasattr(cell, "v_threshold"):
+        return 0.0
+    floor = _values(getattr(cell, "v_reset", 0.0)) if reset == "value" else 0.0
+    return float(np.mean(_values(cell.v_threshold) - floor))
+
+
+def _leak(cell: Cell, features: tuple[int, ...], place: str) -> float | None:
+    """What one step without input keeps of a small change of the potential; None where that cannot be said."""
+    try:
+        x = ops.zeros((1, *features)).to(place)
+        with beside(x):
+            states = list(initial_states(cell, x))
+        names = list(inspect.signature(cell.construct).parameters)[1:]
+        number = names.index("v") if "v" in names else 0
+        moved = [state + NUDGE if n == number else state for n, state in enumerate(states)]
+        with replaying(present_key()):
+            before, after = (cell(x, *each)[1 + number].asnumpy() for each in (states, moved))
+    except (SnncellError, IndexError, TypeError, ValueError):
+        return None  # a neuron of another form; it is an explanation that is missing, no finding
+    kept = float(np.mean(after.astype(np.float64) - before) / NUDGE)
+    return kept if np.isfinite(kept) else None
+
+
+def _radius(feedback: Cell, features: tuple[int, ...], place: str) -> float | None:
+    """The spectral radius of what comes back to the neurons, as a matrix from outputs to inputs."""
+    count = int(np.prod(features))
+    if not 0 < count <= LARGEST_FEEDBACK:
+        return None
+    units = np.eye(count, dtype=np.float32).reshape(count, *features)
+    with replaying(present_key()):
+        found = [feedback(Tensor(x).to(place)).asnumpy().reshape(count, -1) for x in (units, np.zeros_like(units))]
+    matrix = found[0] - found[1]
+    if matrix.shape != (count, count) or not np.isfinite(matrix).all():
+        return None
+    return float(np.abs(np.linalg.eigvals(matrix)).max())

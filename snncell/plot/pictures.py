@@ -1,0 +1,221 @@
+"""The pictures of a report: from facts to sections of figures with captions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from snncell.errors import SnncellError
+from snncell.plot.axes import COLUMN, LARGE, SMALL, axes_or_new, titled
+from snncell.plot.facts import Array, Facts, Layer, finite, norm
+from snncell.plot.gradients import gradient_flow, gradient_norms
+from snncell.plot.rates import dead_and_saturated, firing_rates
+from snncell.plot.rules_of_training import predictions
+from snncell.plot.spikes import membrane, raster
+from snncell.plot.surrogates import surrogate_and_membrane
+from snncell.plot.training import confusion_matrix, training_curves
+from snncell.plot.weights import weight_histograms
+
+MOST_LAYERS = 8  # with a picture of their own, so that a page of a deep net still loads
+TRACES = 3  # neurons whose potential is drawn
+DOTS = 200  # per inch: what a printer shows of a photograph
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure and what it shows; without a figure, why there is none."""
+
+    caption: str
+    figure: Any = None
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a report: a title, a sentence, pictures."""
+
+    title: str
+    text: str
+    pictures: Sequence[Picture] = ()
+
+
+def sections(facts: Facts, monitor: Any) -> list[Section]:
+    """All pictures that these facts allow; where something is missing, the section says what."""
+    return [_spikes(facts), _potentials(facts, monitor), _gradients(facts), _weights(facts), _results(facts)]
+
+
+def drawn(caption: str, draw: Callable[[Any], Any], height: float = 2.2, width: float = COLUMN) -> Picture:
+    """A picture that `draw` makes on the Axes it is given; if that cannot be, the reason in its place."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained", dpi=DOTS)
+    try:
+        draw(axes_or_new(figure.subplots()))
+    except SnncellError as error:
+        return Picture(f"{caption} Not drawn: {error}")
+    return Picture(caption, figure)
+
+
+def _shown(layers: Sequence[Layer]) -> str:
+    return (
+        "" if len(layers) <= MOST_LAYERS else f" The first {MOST_LAYERS} of {len(layers)} layers are shown one by one."
+    )
+
+
+# --- spikes -----------------------------------------------------------------------------------------------------------
+
+
+def _spikes(facts: Facts) -> Section:
+    layers = [layer for layer in facts.layers if layer.rates is not None]
+    spikes = {layer.name: layer.spikes for layer in layers}
+    if not layers:
+        return Section("Spikes", "No layer of this net gives spikes.")
+    pictures = [
+        drawn(
+            "Neurons that never fired, that fired nearly always, and the rest.",
+            lambda ax: dead_and_saturated(spikes, ax),
+        ),
+        drawn(
+            "How often neurons fired: the share of each layer's neurons, by rate.", lambda ax: firing_rates(spikes, ax)
+        ),
+        *(_raster(layer) for layer in layers[:MOST_LAYERS]),
+    ]
+    return Section("Spikes", f"Over the whole batch; the rasters show its first sample.{_shown(layers)}", pictures)
+
+
+def _raster(layer: Layer) -> Picture:
+    assert layer.spikes is not None  # it has rates
+    first = _of_first_sample(layer.spikes)
+    return drawn(f"{layer.name}: a mark for every spike.", lambda ax: raster(first, ax, layer.name))
+
+
+def _of_first_sample(x: Array) -> Array:
+    """(T, B, *features) of the first sample, (T, N)."""
+    return x.reshape(len(x), x.shape[1] if x.ndim > 1 else 1, -1)[:, 0]
+
+
+# --- potentials -------------------------------------------------------------------------------------------------------
+
+
+def _potentials(facts: Facts, monitor: Any) -> Section:
+    layers = [layer for layer in facts.layers if layer.v is not None]
+    pictures = [picture for layer in layers[:MOST_LAYERS] for picture in _of_layer(layer, monitor)]
+    text = (
+        "Potentials of the first sample, and of the whole batch beside the surrogate's derivative: where potentials "
+        f"lie outside of it (grey), neurons do not learn.{_shown(layers)}"
+    )
+    return Section("Potentials and surrogates", text if pictures else "No potentials were recorded.", pictures)
+
+
+def _of_layer(layer: Layer, monitor: Any) -> Iterator[Picture]:
+    yield _traces(layer)
+    if layer.above is not None and layer.slope is not None:
+        caption = f"{layer.name}: potential minus threshold, and the derivative of {layer.slope.name}."
+        yield drawn(caption, lambda ax: surrogate_and_membrane(monitor, layer=layer.name, ax=ax))
+
+
+def _traces(layer: Layer) -> Picture:
+    assert layer.v is not None and layer.spikes is not None  # the caller chose it by v; spikes come with it
+    single = layer.above is not None and layer.threshold is not None and _one_at_a_time(layer)
+    shift = layer.threshold if single and layer.threshold is not None else 0.0
+    v = _of_first_sample(layer.above + shift if single and layer.above is not None else layer.v)
+    fired = _of_first_sample(layer.spikes != 0)
+    # Neurons that fire about every third step show the most: charging, crossing the threshold, reset.
+    busy = np.argsort(np.abs(fired.mean(0) - 0.3), kind="stable")[:TRACES]
+    what = "potential before the reset" if single else "potential after each step"
+    caption = f"{layer.name}: {what}, of {len(busy)} neurons." + (" Triangles are spikes." if layer.spiking else "")
+    marks = fired[:, busy] if layer.spiking else None
+    labels = [f"neuron {n}" for n in busy]
+    level = layer.threshold if layer.spiking else None
+    return drawn(caption, lambda ax: membrane(v[:, busy], marks, level, ax, layer.name, labels))
+
+
+def _one_at_a_time(layer: Layer) -> bool:
+    """Whether spikes have one size: where several are counted, what the spike function sees is in thresholds."""
+    assert layer.spikes is not None  # the caller has looked
+    sizes = layer.spikes[layer.spikes != 0]
+    return not sizes.size or bool(sizes.min() == sizes.max())
+
+
+# --- gradients and weights --------------------------------------------------------------------------------------------
+
+
+def _gradients(facts: Facts) -> Section:
+    title = "Gradients"
+    if not facts.differentiated:
+        return Section(
+            title, "Left out: without loss_fn there is nothing to differentiate. plot.report(net, (x, y), loss_fn)."
+        )
+    grads = {layer.name: layer.grad for layer in facts.layers if layer.grad is not None}
+    if not grads:
+        return Section(title, "No gradient came to any layer.")
+    text = "Of the loss of this batch, with respect to the current that enters each layer at each step."
+    height = 1.6 + 0.25 * len(grads)
+    return Section(
+        title,
+        text,
+        [
+            drawn("Its size by layer and step: dark is small.", lambda ax: gradient_flow(grads, ax), height),
+            drawn(
+                "The same as lines: steep to the left, it vanishes or explodes.",
+                lambda ax: gradient_norms(grads, ax),
+                2.6,
+            ),
+        ],
+    )
+
+
+def _weights(facts: Facts) -> Section:
+    values = {weight.name: weight.value for weight in facts.weights}
+    if not values:
+        return Section("Weights", "This net has no Parameters to train.")
+    height = 0.9 + 0.32 * len(values)
+    pictures = [drawn("The entries of each Parameter.", lambda ax: weight_histograms(values, ax), height)]
+    if facts.differentiated:
+        caption = "Norms beside those of the weights, on a logarithmic axis; about 0.001 of an update is usual (grey)."
+        pictures.append(drawn(caption, lambda ax: _sizes(facts, ax), height))
+    missing = "" if facts.updates is not None else " No update was tried: give optimizer to see its size."
+    return Section("Weights", f"Parameters that are trained.{missing}", pictures)
+
+
+def _sizes(facts: Facts, ax: Any) -> None:
+    """Gradient and update of each Parameter, in parts of its norm."""
+    weights = [weight for weight in facts.weights if finite(weight.value) and weight.size > 0]
+    rows = np.arange(len(weights))
+    for what, colour, mark in (("grad", "#0072B2", "o"), ("update", "#D55E00", "s")):
+        found = [getattr(weight, what) for weight in weights]
+        parts = [np.nan if x is None else norm(x) / w.size for x, w in zip(found, weights, strict=True)]
+        if any(np.isfinite(part) and part > 0 for part in parts):
+            label = {"grad": "gradient / weight", "update": "update / weight"}[what]
+            ax.plot(np.where(np.array(parts) > 0, parts, np.nan), rows, mark, color=colour, markersize=4, label=label)
+    ax.axvspan(1e-4, 1e-2, color="0.9", zorder=0)
+    ax.set_xscale("log")
+    ax.set_yticks(rows, [weight.name for weight in weights], fontsize=SMALL)
+    ax.set_ylim(len(weights) - 0.5, -0.5)
+    ax.set_xlabel("parts of the weight's norm", fontsize=LARGE)
+    titled(ax, "how large, beside the weight")
+    ax.figure.legend(loc="outside lower center", ncols=2, fontsize=SMALL, frameon=False)
+
+
+# --- results ----------------------------------------------------------------------------------------------------------
+
+
+def _results(facts: Facts) -> Section:
+    pictures = []
+    found = predictions(facts)
+    if found is not None:
+        guesses, labels, classes = found
+        names = [str(n) for n in range(classes)]
+        caption = "What is taken for what: rows are labels, columns the largest outputs."
+        pictures.append(drawn(caption, lambda ax: confusion_matrix(guesses, labels, names, ax=ax), 2.9))
+    if facts.history:
+        pictures.append(drawn("The training.", lambda ax: training_curves(list(facts.history), ax), 2.9))
+    missing = []
+    if found is None:
+        missing.append("no confusion matrix, which needs outputs (B, C) or (T, B, C) and class numbers y (B,)")
+    if not facts.history:
+        missing.append("no training curves, which need log, what train.fit gives back")
+    text = f"Left out: {'; '.join(missing)}." if missing else "Of this batch, and of the training."
+    return Section("Results", text, pictures)

@@ -1,0 +1,485 @@
+"""A report finds planted faults, is calm about healthy nets, leaves everything as it was, and its page can be read."""
+
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+import snncell
+from snncell import Tensor, errors, nn, ops, plot, surrogate
+from snncell.data import digits
+from snncell.demo import DigitNet
+from snncell.ops.random import present_key
+from snncell.plot.diagnose import diagnose
+from snncell.plot.examine import examine
+
+pytestmark = pytest.mark.compiled
+T, B, INPUTS, CLASSES = 50, 16, 12, 5
+
+
+class Net(nn.Cell):
+    """Two spiking layers and a readout of potentials; `lif2` is handed what a test plants."""
+
+    def __init__(self, recurrent=False, **options):
+        super().__init__()
+        self.dense1, self.dense2, self.dense3 = nn.Dense(INPUTS, 24), nn.Dense(24, 24), nn.Dense(24, CLASSES)
+        self.lif1 = nn.MultiStep(nn.LIFNode(tau=2.0, v_threshold=0.3))
+        second = nn.LIFNode(**{"tau": 2.0, "v_threshold": 0.3, **options})
+        self.lif2 = nn.MultiStep(nn.Recurrent(second, nn.Dense(24, 24)) if recurrent else second)
+        self.readout = nn.MultiStep(nn.LINode(tau=5.0))
+
+    def construct(self, x):
+        spikes = self.lif2(self.current2(self.lif1(self.current1(x))))
+        return self.readout(self.dense3(spikes)).mean(0)
+
+    def current1(self, x):
+        return self.dense1(x)
+
+    def current2(self, spikes):
+        return self.dense2(spikes)
+
+
+class NanAt37(Net):
+    def current2(self, spikes):
+        harm = np.zeros((T, 1, 24), np.float32)
+        harm[37, 0, 4:7] = np.nan
+        return self.dense2(spikes) + Tensor(harm)
+
+
+class CutOff(Net):
+    def current1(self, x):
+        return ops.stop_gradient(self.dense1(x)) + self.dense1.bias
+
+
+def batch(seed=0):
+    rng = np.random.default_rng(seed)
+    labels = np.arange(B) % CLASSES
+    centres = rng.random((CLASSES, INPUTS))
+    x = centres[labels] * 1.5 + 0.3 * rng.random((T, B, INPUTS))
+    return x.astype(np.float32), labels
+
+
+def made(kind=Net, **options):
+    snncell.set_seed(3)
+    return kind(**options)
+
+
+def found(net, loss_fn=None, optimizer=None, given=None):
+    """The findings of a report that is not drawn, which is what takes most of its time."""
+    return diagnose(examine(net, given or batch(), loss_fn or nn.CrossEntropyLoss(), optimizer)[0])
+
+
+def text(findings):
+    return "\n".join(map(str, findings))
+
+
+@pytest.fixture(scope="module")
+def healthy(tmp_path_factory):
+    """A report with everything on it, of a net without fault."""
+    net, (x, y) = made(), batch()
+    log = [{"epoch": 1, "loss": 2.0}, {"epoch": 2, "loss": 1.0}]
+    path = tmp_path_factory.mktemp("healthy") / "report.html"
+    return plot.report(net, (x, y), nn.CrossEntropyLoss(), adam_of(net), log, path, "After <b>two</b> & a half epochs")
+
+
+@pytest.fixture(scope="module")
+def sick(tmp_path_factory):
+    """A report of a net with a dead layer and a loss that is a sum."""
+    path = tmp_path_factory.mktemp("sick") / "report.html"
+    return plot.report(dead()[0], batch(), nn.CrossEntropyLoss(reduction="sum"), path=path)
+
+
+def bad(report):
+    """What is more than a note."""
+    return {(finding.kind, finding.layer) for finding in report if finding.severity != "note"}
+
+
+# --- planted faults ---------------------------------------------------------------------------------------------------
+
+
+def dead():
+    return made(v_threshold=60.0), {}, ("dead", "lif2"), set()
+
+
+def saturated():
+    net = made()
+    net.dense1.bias.set_data(net.dense1.bias + 10.0)
+    return net, {}, ("saturated", "lif1"), {("equal outputs", "")}
+
+
+def exploding_recurrence():
+    net = made(recurrent=True)
+    net.lif2.cell.feedback.weight.set_data(net.lif2.cell.feedback.weight * 12.0)
+    return net, {}, ("exploding recurrence", "lif2"), {("saturated", "lif2")}
+
+
+def narrow():
+    return made(surrogate_function=surrogate.Triangle(width=0.002)), {}, ("narrow surrogate", "lif2"), set()
+
+
+def summed():
+    return made(), {"loss_fn": nn.CrossEntropyLoss(reduction="sum")}, ("mis-scaled loss", ""), set()
+
+
+def fast():
+    net = made()
+    return net, {"optimizer": nn.Adam(net.trainable_params(), 1.0)}, ("learning rate", "dense2.weight"), set()
+
+
+def nan_at_37():
+    return made(NanAt37), {}, ("not finite", "lif2"), set()
+
+
+def cut_off():
+    return made(CutOff), {}, ("no gradient", "dense1.weight"), set()
+
+
+PLANTED = [dead, saturated, exploding_recurrence, narrow, summed, fast, nan_at_37, cut_off]
+
+
+@pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
+def test_a_planted_fault_is_found_and_no_other(plant):
+    net, options, expected, consequences = plant()
+    findings = found(net, **options)
+    assert expected in bad(findings), text(findings)
+    assert bad(findings) <= {expected, *consequences}, text(findings)
+
+
+def test_a_dead_layer_is_described(sick):
+    (finding,) = [f for f in sick.of("dead") if f.severity == "alarm"]
+    words = (
+        "lif2: 100 % of 24 neurons never fired in 16 samples of 50 steps; their surrogate is below 0.001 of its peak"
+    )
+    assert words in str(finding) and words[6:] in sick.path.read_text(encoding="utf-8")
+
+
+def test_where_a_nan_begins_is_described():
+    (finding,) = [f for f in found(nan_at_37()[0]) if f.kind == "not finite"]
+    assert "NaN from step 37 on in its potential, 48 of 384 entries at that step" in finding.text
+
+
+# --- healthy nets -----------------------------------------------------------------------------------------------------
+
+
+def adam_of(net):
+    return nn.Adam(net.trainable_params(), 2e-3)
+
+
+def trained(net):
+    """After some forty updates on the batch, without jit, whose compilation takes longer."""
+    x, y = (Tensor(array) for array in batch())
+    adam, loss = adam_of(net), nn.CrossEntropyLoss()
+    step = snncell.value_and_grad(lambda x: loss(net(x), y), None, net.trainable_params())
+    for _ in range(40):
+        adam(step(x)[1])
+    return net, adam
+
+
+class Convolutional(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(1, 6, 3, pad_mode="same"), nn.BatchNorm2d(6)
+        self.lif, self.pool = nn.MultiStep(nn.LIFNode(v_threshold=0.5)), nn.TimeDistributed(nn.AvgPool2d(2, 2))
+        self.dense = nn.Dense(6 * 16, 10)
+        self.first = nn.TimeDistributed(nn.SequentialCell(self.conv, self.norm))
+
+    def construct(self, images):
+        current = self.first(ops.broadcast_to(images.expand_dims(1), (6, len(images), 1, 8, 8)))
+        return self.dense(self.pool(self.lif(current)).reshape((6, len(images), -1))).mean(0)
+
+
+@pytest.mark.parametrize("options", [{}, {"recurrent": True}, {"surrogate_function": surrogate.ATan()}, {"tau": 10.0}])
+def test_nothing_alarming_is_said_of_a_healthy_net(options):
+    net = made(**options)
+    findings = found(net, optimizer=adam_of(net))
+    assert bad(findings) == set(), text(findings)
+    net, adam = trained(net)
+    findings = found(net, optimizer=adam)
+    assert bad(findings) == set(), text(findings)
+
+
+def test_nothing_alarming_is_said_of_the_demo_and_of_a_convolutional_net():
+    (images, labels), _ = digits()
+    snncell.set_seed(0)
+    net = DigitNet()
+    given = images[:32].reshape(-1, 64), labels[:32]
+    findings = found(net, optimizer=nn.AdamW(net.trainable_params(), 3e-3), given=given)
+    assert bad(findings) == set(), text(findings)
+    net = Convolutional()
+    for training in (False, True):
+        net.set_train(training)
+        findings = found(net, optimizer=adam_of(net), given=(images[:32], labels[:32]))
+        assert bad(findings) == set(), text(findings)
+
+
+# --- as it was --------------------------------------------------------------------------------------------------------
+
+
+def snapshot(net, optimizer):
+    cells = (net, optimizer)
+    values = [p.asnumpy().tobytes() for cell in cells for p in cell.get_parameters()]
+    kept = [s.asnumpy().tobytes() for _, c in net.cells_and_names() if isinstance(c, nn.Stateful) for s in c.states]
+    training = [cell.training for _, cell in net.cells_and_names()]
+    return values, kept, training, present_key().asnumpy().tolist()
+
+
+class Streaming(nn.Cell):
+    """With all that could be left behind: kept states, statistics, random numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense, self.norm, self.drop = nn.Dense(INPUTS, 8), nn.TimeDistributed(nn.BatchNorm1d(8)), nn.Dropout(p=0.3)
+        self.lif = nn.Stateful(nn.MultiStep(nn.LIFNode(v_threshold=0.3)))
+        self.out = nn.Dense(8, CLASSES)
+
+    def construct(self, x):
+        return self.out(self.drop(self.lif(self.norm(self.dense(x))))).mean(0)
+
+
+def failing(scores, labels):
+    raise errors.ShapeError("planted")
+
+
+def test_everything_is_afterwards_as_it_was_to_the_bit(tmp_path):
+    snncell.set_seed(1)
+    net = Streaming()
+    net.set_train()
+    adam = adam_of(net)
+    x, y = batch()
+    loss = nn.CrossEntropyLoss()
+    adam(snncell.grad(lambda x: loss(net(x), Tensor(y)), None, net.trainable_params())(Tensor(x)))
+    before = snapshot(net, adam)
+    assert before[1] and any(before[2])
+    given = (x[:, :6], y[:6])  # another batch size than the states that are kept
+    report = plot.report(net, given, loss, adam, path=tmp_path / "report.html")
+    assert snapshot(net, adam) == before
+    assert report.facts.updates == 1 and all(weight.update.any() for weight in report.facts.weights)
+    with pytest.raises(errors.ShapeError, match="planted"):
+        plot.report(net, given, failing, adam, path=tmp_path / "report.html")
+    assert snapshot(net, adam) == before
+    adam.beta1 = None  # an error within the update itself
+    with pytest.raises(TypeError):
+        plot.report(net, given, loss, adam, path=tmp_path / "report.html")
+    assert snapshot(net, adam) == before
+
+
+def test_a_report_finds_the_same_again():
+    net = made()
+    adam = adam_of(net)
+    assert found(net, optimizer=adam) == found(net, optimizer=adam)
+
+
+# --- facts ------------------------------------------------------------------------------------------------------------
+
+
+def test_facts_of_a_net():
+    net = made(recurrent=True, tau=4.0, detach_reset=True)
+    facts, _ = examine(net, batch(), nn.CrossEntropyLoss(), nn.SGD(net.trainable_params(), 0.1))
+    first, second, readout = facts.layers
+    assert [layer.name for layer in facts.layers] == ["lif1", "lif2", "readout"]
+    assert [layer.spiking for layer in facts.layers] == [True, True, False]
+    assert [layer.recurrent for layer in facts.layers] == [False, True, False]
+    assert [layer.detached for layer in facts.layers] == [False, True, False]
+    assert [layer.leak for layer in facts.layers] == pytest.approx([0.5, 0.75, 0.8], rel=1e-4)
+    assert (first.drop, second.drop, readout.threshold) == (0.3, 0.0, None)
+    matrix = net.lif2.cell.feedback.weight.asnumpy()
+    assert second.radius == pytest.approx(np.abs(np.linalg.eigvals(matrix)).max(), rel=1e-3)
+    assert first.slope.name == "relusigmoid" and first.slope.peak.item() == pytest.approx(1.25)
+    by_name = {weight.name: weight for weight in facts.weights}
+    update = by_name["dense1.weight"]
+    np.testing.assert_allclose(update.update, -0.1 * update.grad, atol=1e-7)
+    np.testing.assert_array_equal(update.value, net.dense1.weight.asnumpy())
+    x, y = batch()
+    loss = nn.CrossEntropyLoss()
+    assert facts.loss == pytest.approx(loss(net(Tensor(x)), Tensor(y)).item(), rel=1e-6)
+    halves = [loss(net(Tensor(x[:, some])), Tensor(y[some])).item() for some in (slice(0, 8), slice(8, 16))]
+    assert facts.halves == pytest.approx(np.mean(halves), rel=1e-6)
+    assert facts.costs["dense1"].macs == T * B * INPUTS * 24
+
+
+def test_without_a_loss_gradients_are_left_out_and_the_page_says_so(tmp_path):
+    report = plot.report(made(), batch()[0], path=tmp_path / "bare.html")
+    page = report.path.read_text(encoding="utf-8")
+    assert "Left out: without loss_fn there is nothing to differentiate" in page and "no loss_fn was given" in page
+    assert report.facts.loss is None and all(layer.grad is None for layer in report.facts.layers)
+    assert bad(report) == set()
+
+
+def test_a_loss_of_the_output_alone_and_a_frozen_net():
+    facts, _ = examine(made(), batch()[0], lambda out: ops.square(out).mean())
+    assert facts.loss > 0 and facts.layers[0].grad.any()
+    frozen = made()
+    frozen.set_grad(False)
+    facts, _ = examine(frozen, batch(), nn.CrossEntropyLoss())
+    assert facts.weights == [] and facts.layers[0].grad.any()
+
+
+# --- the page ---------------------------------------------------------------------------------------------------------
+
+
+class Outline(HTMLParser):
+    """What is on a page: titles, pictures, addresses, cells of tables; and that every tag is closed."""
+
+    EMPTY = {"meta", "img", "br"}  # noqa: RUF012
+
+    def __init__(self, page):
+        super().__init__()
+        self.open, self.titles, self.cells, self.sources, self.text = [], [], [], [], ""
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.sources += [value for name, value in attrs if name in ("src", "href")]
+        if tag not in self.EMPTY:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        inside = self.open[-1] if self.open else ""
+        self.text += "" if inside == "style" else data
+        if inside == "h2":
+            self.titles.append(data)
+        if inside == "td":
+            self.cells.append(data)
+
+
+def test_the_page_needs_nothing_beside_it_and_shows_all_sections(healthy):
+    page = healthy.path.read_text(encoding="utf-8")
+    outline = Outline(page)
+    assert outline.open == []
+    titles = [
+        "Findings",
+        "Layers",
+        "Operations",
+        "Spikes",
+        "Potentials and surrogates",
+        "Gradients",
+        "Weights",
+        "Results",
+    ]
+    assert outline.titles == titles
+    assert len(outline.sources) == 15 and all(s.startswith("data:image/png;base64,iVBOR") for s in outline.sources)
+    assert "Nothing alarming was found" in outline.text
+    assert {"lif1", "LIFNode", "24", "dense3"} <= set(outline.cells)
+    assert "Not drawn" not in page and "http" not in page
+    assert len(page) < 3e6
+
+
+def test_a_log_may_be_a_file(tmp_path):
+    snncell.train.Log(tmp_path / "run.csv", [{"epoch": 1, "loss": 0.5, "test_loss": 0.4}]).add(
+        {"epoch": 2, "loss": 1.5}
+    )
+    (rises,) = [
+        f for f in diagnose(examine(made(), batch(), log=str(tmp_path / "run.csv"))[0]) if f.kind == "loss curve"
+    ]
+    assert "rises: 0.5 in epoch 1, 1.5 in epoch 2" in rises.text
+
+
+def test_names_are_escaped(healthy):
+    page = healthy.path.read_text(encoding="utf-8")
+    assert "<b>" not in page and "After &lt;b&gt;two&lt;/b&gt; &amp; a half epochs" in page
+
+
+def test_the_findings_are_on_the_page_in_order(sick):
+    text = Outline(sick.path.read_text(encoding="utf-8")).text
+    assert "1 alarm, 1 warning" in text
+    for finding in sick:
+        _, there, text = text.partition(finding.text)
+        assert there
+
+
+def test_a_report_is_a_sequence_and_prints_as_text(sick):
+    assert sick[0].kind == "dead" and len(sick) == len(list(sick)) and sick[:1] == (sick[0],)
+    assert sick.of("dead")[0] is sick[0]
+    lines = str(sick).splitlines()
+    assert lines[0].startswith("Report on Net: 3 layers of neurons, ") and "16 samples of 50 steps, loss " in lines[0]
+    assert lines[2] == f"- {sick[0]}" and lines[-1] == f"The page is {sick.path}."
+    assert repr(sick).startswith("Report('1 alarm")
+
+
+def test_a_pdf_is_written_where_the_path_says_so(tmp_path):
+    import matplotlib.pyplot as plt
+
+    report = plot.report(made(), batch(), nn.CrossEntropyLoss(), path=str(tmp_path / "report.pdf"))
+    data = report.path.read_bytes()
+    pages = len(re.findall(rb"/Type /Page\b", data))
+    assert data.startswith(b"%PDF") and pages >= 3
+    assert plt.get_fignums() == []  # nothing is left open
+
+
+def test_what_a_picture_cannot_show_is_said_in_its_place():
+    from snncell.plot.pictures import drawn
+
+    def refuse(ax):
+        raise errors.ArgumentError("there is nothing.")
+
+    picture = drawn("A picture.", refuse)
+    assert picture.figure is None and picture.caption == "A picture. Not drawn: there is nothing."
+
+
+# --- mistakes ---------------------------------------------------------------------------------------------------------
+
+
+def refused(match, kind=errors.ArgumentError, **changes):
+    return kind, match, changes
+
+
+MISTAKES = {
+    "no net": refused("takes a network, a Cell, not a int", net=lambda: 3),
+    "no neurons": refused("there is no neuron in Dense", net=lambda: nn.Dense(INPUTS, 2)),
+    "nothing ran": refused("no neuron of Idle ran when it was called. Run its neurons over time", net=lambda: Idle()),
+    "another width": refused(
+        r"the batch with inputs Float32\[50, 16, 7\] and target .* does not fit the Net or the loss: .* x or \(x, y\)",
+        errors.ShapeError,
+        batch=lambda: (np.ones((T, B, 7), np.float32), batch()[1]),
+    ),
+    "an empty batch": refused(
+        "the batch is empty", batch=lambda: (np.ones((T, 0, INPUTS), np.float32), np.zeros(0, int))
+    ),
+    "no batch at all": refused("the batch is empty: nothing", batch=lambda: ()),
+    "no array": refused("the batch is x or .x, y., arrays or Tensors", batch=lambda: object()),
+    "no loss": refused("loss_fn is a function of what the net gives", loss_fn=lambda: 3),
+    "losses of samples": refused(
+        "The loss is one number, not of shape", errors.ShapeError, loss_fn=lambda: nn.CrossEntropyLoss(reduction="none")
+    ),
+    "no optimiser": refused("optimizer is one of nn's, .* not a float", optimizer=lambda: 0.1),
+    "an optimiser of another net": refused(
+        "trains Parameter 'weight' of shape .* not in the Net", optimizer=lambda: adam_of(nn.Dense(2, 2))
+    ),
+    "no log": refused("log is what train.fit gives back", log=lambda: 3),
+    "another ending": refused(r"path is a file named \*.html or \*.pdf, not 'report.docx'", path=lambda: "report.docx"),
+    "no folder": refused("there is no folder 'nowhere' to write 'r.html' to", path=lambda: "nowhere/r.html"),
+    "no path": refused("path is a file named", path=lambda: 3),
+}
+
+
+class Idle(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.dense, self.lif = nn.Dense(INPUTS, CLASSES), nn.MultiStep(nn.LIFNode())
+
+    def construct(self, x):
+        return self.dense(x).mean(0)
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_are_named_with_their_mend(name, tmp_path):
+    kind, match, changes = MISTAKES[name]
+    given = {
+        "net": made,
+        "batch": batch,
+        "loss_fn": nn.CrossEntropyLoss,
+        "path": lambda: tmp_path / "r.html",
+        **changes,
+    }
+    with pytest.raises(kind, match=match):
+        plot.report(**{argument: make() for argument, make in given.items()})
+    assert not (tmp_path / "r.html").exists()
+
+
+def test_an_optimiser_without_a_loss_is_refused(tmp_path):
+    net = made()
+    with pytest.raises(errors.ArgumentError, match="by the gradient of a loss; give loss_fn beside optimizer"):
+        plot.report(net, batch(), optimizer=adam_of(net), path=tmp_path / "r.html")
