@@ -8,10 +8,10 @@ import pytest
 from snncell import errors
 from snncell.monitoring import Cost
 from snncell.plot import Finding
-from snncell.plot.diagnose import RULES, diagnose
-from snncell.plot.facts import Facts, Layer, Slope, Weight, batch_axis
-from snncell.plot.findings import KINDS, by_severity, number, percent
-from snncell.plot.rules_of_gradients import trend
+from snncell.plot.reporting.diagnose import RULES, diagnose
+from snncell.plot.reporting.facts import Facts, Layer, Slope, Weight, batch_axis
+from snncell.plot.reporting.findings import KINDS, by_severity, number, percent
+from snncell.plot.reporting.rules_of_gradients import trend
 
 T, B, N = 40, 8, 20
 RNG = np.random.default_rng(0)

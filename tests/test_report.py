@@ -11,8 +11,8 @@ from snncell import Tensor, errors, nn, ops, plot, surrogate
 from snncell.data import digits
 from snncell.demo import DigitNet
 from snncell.ops.random import present_key
-from snncell.plot.diagnose import diagnose
-from snncell.plot.examine import examine
+from snncell.plot.reporting.diagnose import diagnose
+from snncell.plot.reporting.examine import examine
 
 pytestmark = pytest.mark.compiled
 T, B, INPUTS, CLASSES = 50, 16, 12, 5
@@ -410,7 +410,7 @@ def test_a_pdf_is_written_where_the_path_says_so(tmp_path):
 
 
 def test_what_a_picture_cannot_show_is_said_in_its_place():
-    from snncell.plot.pictures import drawn
+    from snncell.plot.reporting.pictures import drawn
 
     def refuse(ax):
         raise errors.ArgumentError("there is nothing.")

@@ -1,10 +1,10 @@
 """Pictures of spikes, membranes, gradients, weights and trainings: functions that return the Axes they drew on."""
 
 from snncell.plot.animation import animate as animate
-from snncell.plot.findings import Finding as Finding
 from snncell.plot.gradients import gradient_flow as gradient_flow, gradient_norms as gradient_norms
 from snncell.plot.rates import dead_and_saturated as dead_and_saturated, firing_rates as firing_rates, psth as psth
-from snncell.plot.report import Report as Report, report as report
+from snncell.plot.reporting.findings import Finding as Finding
+from snncell.plot.reporting.report import Report as Report, report as report
 from snncell.plot.spikes import membrane as membrane, raster as raster
 from snncell.plot.surrogates import (
     share_outside as share_outside,

@@ -15,7 +15,7 @@ from snncell.monitoring.layers import spike_functions
 from snncell.nn.recurrent import Recurrent
 from snncell.nn.time import initial_states
 from snncell.ops.random import present_key, replaying
-from snncell.plot.facts import Array, Layer, Slope
+from snncell.plot.reporting.facts import Array, Layer, Slope
 from snncell.plot.surrogates import constants_of, derivative_at
 from snncell.tape.tensor import Tensor, beside
 

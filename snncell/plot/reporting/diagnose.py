@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from snncell.plot import rules_of_activity, rules_of_gradients, rules_of_training
-from snncell.plot.facts import Facts
-from snncell.plot.findings import Finding, by_severity
+from snncell.plot.reporting import rules_of_activity, rules_of_gradients, rules_of_training
+from snncell.plot.reporting.facts import Facts
+from snncell.plot.reporting.findings import Finding, by_severity
 
 RULES = (*rules_of_training.RULES, *rules_of_gradients.RULES, *rules_of_activity.RULES)
 

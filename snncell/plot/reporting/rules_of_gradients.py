@@ -8,8 +8,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from snncell.plot.facts import Array, Facts, Layer, Weight, finite, norm
-from snncell.plot.findings import Finding, number, percent
+from snncell.plot.reporting.facts import Array, Facts, Layer, Weight, finite, norm
+from snncell.plot.reporting.findings import Finding, number, percent
 
 # A gradient that a sum over time accumulates grows linearly, a factor near 1 in a long sequence; more than 1.1 at every
 # step is growth at a rate, which is a fault when it comes to more than a hundred over the sequence. After a million

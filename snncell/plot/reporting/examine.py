@@ -15,8 +15,8 @@ from snncell.monitoring import Monitor
 from snncell.nn.optim import Optimizer
 from snncell.nn.stateful import Stateful
 from snncell.ops.random import present_key, replaying
-from snncell.plot.facts import Array, Facts, Weight, batch_axis
-from snncell.plot.neurons import layer_of
+from snncell.plot.reporting.facts import Array, Facts, Weight, batch_axis
+from snncell.plot.reporting.neurons import layer_of
 from snncell.plot.training import records_of
 from snncell.tape import structure
 from snncell.tape.parameter import Parameter

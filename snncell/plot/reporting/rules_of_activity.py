@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from snncell.plot.facts import PASSES_NOTHING, Array, Facts, Layer, batch_axis, finite, norm
-from snncell.plot.findings import Finding, number, percent
+from snncell.plot.reporting.facts import PASSES_NOTHING, Array, Facts, Layer, batch_axis, finite, norm
+from snncell.plot.reporting.findings import Finding, number, percent
 
 # Some neurons are silent over a batch in every net that computes with few spikes, and at initialisation whole layers
 # are: below a tenth nothing is said, beyond it is a note, as long as the gradient can wake them. A layer sleeps fast if

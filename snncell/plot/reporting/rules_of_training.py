@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from snncell.plot.facts import Array, Facts, Weight, finite, norm
-from snncell.plot.findings import Finding, number, percent
+from snncell.plot.reporting.facts import Array, Facts, Weight, finite, norm
+from snncell.plot.reporting.findings import Finding, number, percent
 
 # The loss of a batch over the mean of its halves: 1 of a mean, 2 of a sum. Between lies a sum beside other terms, and
 # what a batch's own statistics do to a mean.

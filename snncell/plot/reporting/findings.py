@@ -35,7 +35,8 @@ class Finding:
     Args:
         kind: "dead", "saturated", "narrow surrogate", "exploding gradient", "vanishing gradient", "exploding
             recurrence", "no gradient", "mis-scaled loss", "learning rate", "not finite", "silent output", "equal
-            outputs", "detached reset", "loss curve" or "accuracy"; `snncell.plot.findings.KINDS` says what each means.
+            outputs", "detached reset", "loss curve" or "accuracy"; `KINDS` of `snncell.plot.reporting.findings` says
+            what each means.
         layer: the name of the layer or Parameter, "" for the whole net.
         severity: "alarm": it will not learn like this; "warning": it may well be why it does not; "note": worth
             knowing, and no fault by itself.

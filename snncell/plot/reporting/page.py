@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from snncell.plot.facts import PASSES_NOTHING, Facts, Layer
-from snncell.plot.findings import SEVERITIES, Finding, number, percent
-from snncell.plot.pictures import DOTS, Picture, Section
-from snncell.plot.rules_of_activity import SATURATED_RATE
+from snncell.plot.reporting.facts import PASSES_NOTHING, Facts, Layer
+from snncell.plot.reporting.findings import SEVERITIES, Finding, number, percent
+from snncell.plot.reporting.pictures import DOTS, Picture, Section
+from snncell.plot.reporting.rules_of_activity import SATURATED_RATE
 
 MARKS = {"alarm": "■", "warning": "▲", "note": "○"}  # told apart without colour
 NONE = "-"
