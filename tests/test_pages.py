@@ -92,7 +92,7 @@ def test_the_code_of_a_page_runs_and_prints_what_it_says(page, tmp_path, monkeyp
             run(page, number, text, names, capsys)
     finally:
         plt.close("all")
-        snncell.set_context(mode=snncell.PYNATIVE_MODE)
+        snncell.set_context(mode=snncell.PYNATIVE_MODE, check_finite=False)
 
 
 def test_what_a_block_prints_is_compared(capsys):
