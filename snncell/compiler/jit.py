@@ -117,7 +117,7 @@ class Jitted:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if STATE.trace is not None:
             return self.fn(*args, **kwargs)  # part of the Program that is being traced
-        if FINITE:  # operation by operation, each of which is looked at
+        if FINITE or STATE.unfused:  # operation by operation, each of which is looked at
             return structure.mapped(snapshot, self.fn(*_tensors(args), **_tensors(kwargs)))
         compiled, leaves = self.lookup(args, kwargs)
         return compiled(leaves)
@@ -134,7 +134,7 @@ class Jitted:
         taped = STATE.tape is not None
         watched = None if STATE.watch is None else STATE.watch.key
         specs = tuple([(leaf._data.shape, leaf._data.dtype) for leaf in leaves])
-        signature = (taped, STATE.smooth, watched, tree, specs)
+        signature = (taped, STATE.smooth, STATE.stops, watched, tree, specs)
         try:
             compiled = self.compiled.get(signature)
         except TypeError as error:

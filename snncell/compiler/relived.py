@@ -86,9 +86,10 @@ def look_at_gradients(
 
 @contextmanager
 def in_step(who: str, turn: int) -> Iterator[None]:
-    """Tell an error of an operation in the body the step of the loop that it is raised in."""
+    """Be in a step of a loop, which an error of an operation in the body is told."""
     try:
-        yield
+        with settings(step=turn):
+            yield
     except NotFiniteError as error:
         fault = error.fault
         if not isinstance(fault, Fault):

@@ -86,7 +86,7 @@ class MultiStep(Cell):
             raise ArgumentError(f"MultiStep: x is a Tensor (T, B, ...), not a {type(x).__name__}; snncell.Tensor(x)?")
         if x.ndim == 0 or x.shape[0] == 0:
             raise ArgumentError(f"MultiStep: x is (T, B, ...) with at least one step, its shape is {x.shape}.")
-        if STATE.trace is not None or self._looked_into():
+        if STATE.trace is not None or STATE.unfused or self._looked_into():
             return self._run_steps(x, *states)
         loop = self._loop or Jitted(self._run_steps, f"MultiStep({type(self.cell).__name__})", KEPT_TRACES)
         self.__dict__["_loop"] = loop

@@ -67,6 +67,8 @@ def run_scan(
     """`scan`, with the names that its errors use: `who` was called, and what the states are called."""
     if checkpoint_every is not None and as_int(checkpoint_every, who, "checkpoint_every") < 1:
         raise ArgumentError(f"{who}: checkpoint_every is at least 1, not {checkpoint_every}.")
+    if STATE.unfused:
+        return step_by_step(f, init, xs, reverse=reverse, who=who, names=names)
     leaves, tree = _sequences(xs, who)
     carry, tree_of_carry = structure.flatten(init)
     tree_of_ys: Any = None
@@ -88,15 +90,24 @@ def run_scan(
 
 
 def step_by_step(
-    f: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any, *, who: str, names: Sequence[str] | None = None
+    f: Callable[[Any, Any], tuple[Any, Any]],
+    init: Any,
+    xs: Any,
+    *,
+    reverse: bool = False,
+    who: str,
+    names: Sequence[str] | None = None,
 ) -> tuple[Any, Any]:
     """What `run_scan` does, one step after the other on the tape, for those who want to see each."""
     leaves, tree = _sequences(xs, who)
     carry, collected = init, []
-    for turn, slices in enumerate(zip(*[unstack(leaf) for leaf in leaves], strict=True)):
-        with in_step(who, turn):
+    steps = list(enumerate(zip(*[unstack(leaf) for leaf in leaves], strict=True)))
+    for number, slices in reversed(steps) if reverse else steps:
+        with in_step(who, number):
             carry, y = _one_step(f, carry, structure.unflatten(tree, slices), who, names)
         collected.append(structure.flatten(y))
+    if reverse:
+        collected.reverse()  # results stay in the order of xs
     columns = [stack(column) for column in zip(*[ys for ys, _ in collected], strict=True)]
     return carry, structure.unflatten(collected[0][1], columns)
 

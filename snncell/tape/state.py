@@ -30,6 +30,9 @@ class _State(threading.local):
     smooth = False  # whether Cells that have a smooth primitive run it instead of construct
     watch: Watch | None = None  # who sees the calls of Cells
     notes: list[Any] | None = None  # where what is noted goes while a function is traced; see `watching.py`
+    unfused = False  # whether loops over time go step by step, and jitted functions run as they are
+    step: int | None = None  # in a loop that goes step by step: which one it is at
+    stops: Callable[[Any, Any], Any] | None = None  # what stop_gradient asks: (x, x stopped) -> which of both, or other
 
 
 STATE = _State()
@@ -107,6 +110,22 @@ def smooth() -> AbstractContextManager[None]:
     Example:
         >>> net = nn.MultiStep(nn.LIFNode())
         >>> with snncell.surrogate.smooth():  # finite differences see a network without steps
-        ...     snncell.testing.check_grads(net, ops.uniform((5, 2, 3)))
+        ...     found = snncell.testing.check_grads(net, ops.uniform((5, 2, 3)))
     """
     return smoothed(True)
+
+
+def unfused() -> AbstractContextManager[None]:
+    """A context in which nothing is compiled: `ops.scan` and `nn.MultiStep` go step by step on the tape.
+
+    A function made by `jit` runs as it is, and what a MultiStep compiled before is left aside. Results are those of the
+    kernels but for rounding; a debugger, a print or a hook in a Cell sees each step and its values.
+
+    Example:
+        >>> net, x = nn.MultiStep(nn.LIFNode()), ops.ones((5, 1, 2)) * 3.0
+        >>> with snncell.testing.unfused():
+        ...     slowly = net(x)
+        >>> bool((slowly == net(x)).all())
+        True
+    """
+    return settings(unfused=True)

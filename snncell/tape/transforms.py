@@ -266,4 +266,5 @@ def _has_float(x: Any) -> bool:
 def stop_gradient(x: Any) -> Any:
     """`x` (a Tensor or a structure of them) with the same values, through which no gradient flows."""
     leaves, tree = structure.flatten(x)
-    return structure.unflatten(tree, [wrap(snapshot(leaf)._data) for leaf in leaves])
+    stopped = structure.unflatten(tree, [wrap(snapshot(leaf)._data) for leaf in leaves])
+    return stopped if STATE.stops is None else STATE.stops(x, stopped)

@@ -1,0 +1,14 @@
+"""Checks of gradients and of custom reverses, for users and for snncell's own tests.
+
+All checks compute in float64, where a reverse that is wrong by a tenth of a percent stands out from rounding. What they
+find is an object to print; what is wrong is an error that says where, and, by experiments, why.
+"""
+
+from snncell.tape.state import unfused
+from snncell.testing.bprops import check_bprop
+from snncell.testing.compare import compare_reverse
+from snncell.testing.gradients import check_grads
+from snncell.testing.result import Checked, Row
+from snncell.testing.through_time import check_through_time
+
+__all__ = ["Checked", "Row", "check_bprop", "check_grads", "check_through_time", "compare_reverse", "unfused"]

@@ -1,0 +1,244 @@
+"""Why a gradient is wrong, by experiments: a custom bprop, a path that is stopped, a spike that is no smooth function.
+
+Each experiment changes one thing and looks whether the gradient is right then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from snncell.errors import BpropError, GradientCheckError, SnncellError
+from snncell.tape.state import STATE, settings, smoothed, unfused
+from snncell.tape.tensor import Tensor
+from snncell.testing.bprops import check_bprop
+from snncell.testing.calls import Called, Net, Sample
+from snncell.testing.locate import Search, sentence
+from snncell.testing.precision import InFloat64
+from snncell.testing.problem import Array, Problem, Tolerance
+from snncell.testing.result import Row
+from snncell.testing.stops import Opened, Site
+
+CALLS = 4  # of each Cell that is looked at
+
+
+# --- custom reverses -------------------------------------------------------------------------------------------------
+
+
+class Wrong(NamedTuple):
+    """A Cell whose bprop is wrong."""
+
+    path: str
+    call: Called
+    error: Exception
+
+
+def checked_bprops(net: Net, samples: dict[str, Sample], smooth: bool) -> tuple[list[Row], Wrong | None]:
+    """Check each Cell that has a bprop at inputs that it met, the innermost first: rows, up to one that is wrong.
+
+    Args:
+        net: whose Cells.
+        samples: their calls.
+        smooth: whether those that have a primitive were run by that, and do not count.
+    """
+    rows: list[Row] = []
+    for path in net.deepest_first(samples):
+        cell = net.cells[path]
+        if getattr(cell, "bprop", None) is None or (smooth and getattr(cell, "primitive", None) is not None):
+            continue
+        for call in chosen(samples[path]):
+            try:
+                found = _found_beside(cell, call)
+            except (GradientCheckError, BpropError) as error:
+                return rows, Wrong(path, call, error)
+            except SnncellError as error:
+                rows.append(Row("bprop", net.describe(path), 0.0, call.step, note=f"not checked: {error}"))
+                break
+            if found:
+                row = max(found, key=lambda row: row.difference)
+                rows.append(row._replace(name=f"{net.describe(path)}, {row.name}", step=call.step))
+    return _worst_of_each(rows), None
+
+
+def chosen(sample: Sample) -> list[Called]:
+    """A few calls out of a sample, the first and the last among them."""
+    places = np.linspace(0, len(sample.kept) - 1, min(CALLS, len(sample.kept))).round().astype(int)
+    return [sample.kept[n] for n in places]
+
+
+def _found_beside(cell: Any, call: Called) -> Sequence[Row]:
+    """What check_bprop finds; where it fails, at inputs moved a little: at a kink, several gradients are right."""
+    with smoothed(False):
+        try:
+            return check_bprop(cell, *call.inputs).rows
+        except GradientCheckError:
+            rng = np.random.default_rng(0)
+            check_bprop(cell, *[_moved(x, rng) for x in call.inputs])
+            return ()
+
+
+def _moved(x: Any, rng: np.random.Generator) -> Any:
+    if not (isinstance(x, Tensor) and x.dtype.is_float):
+        return x
+    array = x.asnumpy().astype(np.float64)
+    return Tensor(array + 1e-5 * (1 + np.abs(array)) * rng.standard_normal(x.shape)).to(x.device)
+
+
+def _worst_of_each(rows: Sequence[Row]) -> list[Row]:
+    kept: dict[str, Row] = {}
+    for row in rows:
+        if row.name not in kept or row.difference > kept[row.name].difference:
+            kept[row.name] = row
+    return list(kept.values())
+
+
+def bprop_text(net: Net, wrong: Wrong) -> str:
+    """A wrong bprop in words: whose, what it is, at which step, and the mend."""
+    step = "" if wrong.call.step is None else f", at time step {wrong.call.step}"
+    cell = net.cells[wrong.path]
+    parent = net.parent(wrong.path)
+    spikes = parent is not None and getattr(net.cells[parent], "surrogate_function", None) is cell
+    if spikes or getattr(cell, "primitive", None) is not None:
+        what = f"the surrogate {net.describe(wrong.path)}"
+        what += f", the spike function of layer {net.describe(parent)}," if spikes and parent is not None else ""
+        mend = "Mend its bprop, or its primitive; check_bprop checks it by itself."
+    else:
+        what = f"the custom bprop of layer {net.describe(wrong.path)}"
+        mend = "Mend it; check_bprop checks it by itself."
+    return f"The cause is {what}{step}: {str(wrong.error).rstrip('.')}. {mend}"
+
+
+def steps_text(net: Net, samples: dict[str, Sample]) -> str:
+    """The spike functions that ran as steps, which differences cannot follow, in words, or nothing."""
+    spiking = [path for path in samples if getattr(net.cells[path], "primitive", None) is not None]
+    if STATE.smooth or not spiking:
+        return ""
+    return (
+        f"The cause is the surrogate: {', '.join(map(net.describe, spiking))} ran as a step, which finite differences "
+        f"cannot follow. Check with smooth spikes, `with snncell.surrogate.smooth():`, or by check_through_time."
+    )
+
+
+# --- stopped paths ---------------------------------------------------------------------------------------------------
+
+
+class Probe:
+    """Directions, and the derivatives along them by differences, which do not depend on what is stopped."""
+
+    def __init__(self, search: Search) -> None:
+        self.search = search
+        directions = [search.only(number) for number in range(len(search.point))]
+        self.expected = [(v, search.along(v)[1]) for v in directions]
+
+    def right(self, found: Sequence[Array]) -> bool:
+        """Whether gradients are what the differences say."""
+        search = self.search
+        extra = search.problem.rounding(search.point, search.tolerance.eps)
+        return all(
+            search.tolerance.agree(
+                sum(float((g * u).sum()) for g, u in zip(found, v, strict=True) if u is not None), n, extra
+            )
+            for v, n in self.expected
+        )
+
+    def right_with(self, stops: Opened) -> bool:
+        """Whether they are with these paths opened."""
+        search = self.search
+        with settings(stops=stops, unfused=True):
+            return self.right(search.problem.gradient(search.fn, search.point))
+
+
+def stopped_text(net: Net, search: Search) -> str:
+    """The stopped paths that make the gradient wrong, in words, or nothing."""
+    probe, opened = Probe(search), Opened(net.paths)
+    if not probe.right_with(opened) or not opened.seen:
+        return ""
+    sites = list(opened.seen)
+    guilty = [site for site in sites if not probe.right_with(Opened(net.paths, frozenset({site})))] or sites
+    return (
+        f"With every ops.stop_gradient let through, the gradient is right, so a path that is stopped is the cause: "
+        f"{'; '.join(_site_text(net, probe, site) for site in guilty)}. To check the gradient that is meant with it "
+        f"stopped, pass detached=True."
+    )
+
+
+def _site_text(net: Net, probe: Probe, site: Site) -> str:
+    if site.path is None:
+        return f"ops.stop_gradient at {site.line}"
+    layer = net.describe(site.path)
+    if _is_its_reset(net, probe, site):
+        return (
+            f"layer {layer}: its reset is detached (detach_reset=True), so no gradient flows through it; set "
+            f"detach_reset=False"
+        )
+    return f"layer {layer}: ops.stop_gradient at {site.line}; take it out if a gradient is to flow there"
+
+
+def _is_its_reset(net: Net, probe: Probe, site: Site) -> bool:
+    """Whether the gradient is right with this place stopped, if only the reset of its layer is not detached."""
+    assert site.path is not None  # the caller's choice
+    cell = net.cells[site.path]
+    if not getattr(cell, "detach_reset", False):
+        return False
+    cell.__dict__["detach_reset"] = False
+    try:
+        return probe.right_with(Opened(net.paths, frozenset({site})))
+    finally:
+        cell.__dict__["detach_reset"] = True
+
+
+# --- layers by themselves ---------------------------------------------------------------------------------------------
+
+
+def layers_text(net: Net, samples: dict[str, Sample], tolerance: Tolerance) -> str:
+    """The innermost Cell whose own gradient is not what differences of it alone say, in words, or nothing."""
+    for path in net.deepest_first(samples):
+        for call in chosen(samples[path]):
+            try:
+                text = _alone(net.cells[path], call, tolerance)
+            except SnncellError:
+                break  # it cannot be called, or differentiated, by itself
+            if text:
+                step = "" if call.step is None else f", at time step {call.step}"
+                return (
+                    f"The cause is in layer {net.describe(path)}{step}: taken by itself, at the inputs that it gets "
+                    f"there, its gradient is wrong too, and that of no layer inside of it: {text} Nothing in it is "
+                    f"stopped by ops.stop_gradient; look for values that leave the tape (asnumpy, item), and for "
+                    f"operations with a reverse of their own."
+                )
+    return ""
+
+
+def _alone(cell: Any, call: Called, tolerance: Tolerance) -> str:
+    named = [(name, p) for name, p in cell.parameters_and_names() if p.requires_grad and p.dtype.is_float]
+    if not named and not any(isinstance(x, Tensor) and x.dtype.is_float for x in call.inputs):
+        return ""
+    with InFloat64([cell]) as kept:
+        problem = Problem(cell, call.inputs, named, kept, 0)
+        search = Search(problem, problem.scalar, problem.point, problem.gradient(problem.scalar), tolerance)
+        extra = problem.rounding(problem.point, tolerance.eps)
+        for number, name in enumerate(problem.names):
+            if not tolerance.agree(*search.along(search.only(number)), extra):
+                return sentence(search.worst_entry(number), name)
+    return ""
+
+
+# --- all together -----------------------------------------------------------------------------------------------------
+
+
+def cause(net: Net, search: Search, run: Callable[[], Any]) -> str:
+    """Why the gradient of a search is wrong, in words; what has been ruled out, if it is none of that."""
+    with unfused():
+        samples = net.watched(run)
+        _, wrong = checked_bprops(net, samples, smooth=STATE.smooth)
+        if wrong is not None:
+            return bprop_text(net, wrong)
+        stopped = "" if search.problem.detached else stopped_text(net, search)
+        return (
+            stopped
+            or steps_text(net, samples)
+            or layers_text(net, samples, search.tolerance)
+            or ("" if not samples else "No custom bprop, stopped path or layer by itself accounts for it.")
+        )

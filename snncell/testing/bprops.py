@@ -1,0 +1,108 @@
+"""check_bprop: one Cell's custom reverse by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from snncell.errors import BpropError, GradientCheckError, GradientError
+from snncell.ops.random import present_key, replaying
+from snncell.tape import structure
+from snncell.tape.parameter import Parameter
+from snncell.tape.tensor import Tensor
+from snncell.tape.transforms import vjp
+from snncell.testing.compare import as_tuple, compare_reverse, floats
+from snncell.testing.precision import InFloat64, doubled
+from snncell.testing.result import Checked
+
+
+def check_bprop(cell: Any, *inputs: Any, rtol: float = 1e-4, atol: float = 1e-6, seed: int = 0) -> Checked:
+    """Check the custom reverse of a Cell.
+
+    A Cell with a method `primitive(*inputs)`, such as a surrogate, is checked against the gradient of that smooth
+    function; another one against the tape's gradient of its `construct`, or, if an operation in it has none, against
+    finite differences. The gradients of `internal_params` are checked too, and no other trainable Parameter of the
+    Cell, or of those below it, may have a gradient that the bprop does not give.
+
+    Args:
+        cell: a Cell with a `bprop`. Its Parameters are float64 while it is checked.
+        inputs: its arguments; float Tensors are converted to float64.
+        rtol, atol: an entry may differ by atol + rtol * its size.
+        seed: of the random `dout`.
+
+    Returns:
+        What was compared, to print: for each input and Parameter the worst relative difference.
+
+    Raises:
+        GradientCheckError: naming the Cell, the input, the entry that is worst, and the ratio if it is the same in all
+            entries; or the Parameter that is forgotten.
+        GradientError: if the Cell has no `bprop`.
+
+    Example:
+        >>> print(snncell.testing.check_bprop(snncell.surrogate.ATan(), Tensor([-1.0, 0.5])).rows[0].name)
+        input 0
+    """
+    if getattr(cell, "bprop", None) is None:
+        raise GradientError(f"check_bprop: {type(cell).__name__} has no bprop to check.")
+    given = [doubled(x) for x in inputs]
+    weights = tuple(getattr(cell, "internal_params", ()))
+    rng = np.random.default_rng(seed)
+    key = present_key()
+    with InFloat64([cell], weights):
+        with replaying(key):
+            out, pull = vjp(cell, *given, weights=weights)
+        douts = [Tensor(rng.standard_normal(leaf.shape)).to(leaf.device).astype(leaf.dtype) for leaf in floats(out)]
+        seeds = iter(douts)
+        full = [next(seeds) if leaf.dtype.is_float else leaf for leaf in structure.flatten(out)[0]]
+        found, of_weights = pull(*full)
+        with replaying(key):
+            rows = compare_reverse(cell, given, full, [*as_tuple(found, given), *of_weights], weights, rtol, atol)
+        for name, parameter in _unlisted(cell, weights):
+            with replaying(key):
+                _refuse_forgotten(cell, name, parameter, given, full, atol)
+    return Checked("check_bprop", rows)
+
+
+def _unlisted(cell: Any, weights: Sequence[Parameter]) -> list[tuple[str, Parameter]]:
+    """The trainable Parameters that bprop is not asked for, by attribute path."""
+    named = cell.parameters_and_names()
+    return [(n, p) for n, p in named if p.requires_grad and p.dtype.is_float and not any(p is w for w in weights)]
+
+
+def _refuse_forgotten(
+    cell: Any, name: str, parameter: Parameter, given: Sequence[Any], douts: Sequence[Tensor], atol: float
+) -> None:
+    function = getattr(cell, "primitive", None) or cell.construct
+    try:
+        _, pull = vjp(function, *given, weights=(parameter,))
+        gradient = pull(*douts)[1][0].asnumpy()
+        source = "the tape's gradient of construct for it"
+    except (GradientError, BpropError):
+        gradient = _slope(function, parameter, given, douts)
+        source = "its derivative by finite differences, along a random direction,"
+    largest = float(np.max(np.abs(gradient), initial=0.0))
+    if largest > atol:
+        raise GradientCheckError(
+            f"The bprop of {type(cell).__name__} gives no gradient of Parameter {name!r}, which construct uses: "
+            f"{source} is not zero (up to {largest:.4g}). List it in self.internal_params and return (gradients, "
+            f"{{self.{name}: gradient}}), or set its requires_grad to False if it is not to be trained."
+        )
+
+
+def _slope(
+    function: Any, parameter: Parameter, given: Sequence[Any], douts: Sequence[Tensor], eps: float = 1e-5
+) -> Any:
+    """The derivative of sum(out * dout) along a random direction of a Parameter."""
+    key, before = present_key(), parameter._data
+    direction = np.random.default_rng(0).standard_normal(parameter.shape)
+    sides = []
+    for sign in (eps, -eps):
+        parameter._data = Tensor(parameter.value().asnumpy() + sign * direction).to(parameter.device)._data
+        with replaying(key):
+            leaves = structure.flatten(function(*given))[0]
+        parameter._data = before
+        pairs = zip(leaves, douts, strict=True)
+        sides.append(sum(float((a.asnumpy() * b.asnumpy()).sum()) for a, b in pairs if a.dtype.is_float))
+    return np.asarray((sides[0] - sides[1]) / (2 * eps))

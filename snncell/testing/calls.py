@@ -1,0 +1,151 @@
+"""The Cells of a net, how they are called, and at which time steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+from snncell.tape.parameter import Parameter
+from snncell.tape.state import STATE
+
+KEPT = 8  # calls of each Cell that are kept, evenly spaced
+
+
+class Called(NamedTuple):
+    """One call of a Cell."""
+
+    inputs: tuple[Any, ...]
+    out: Any
+    step: int | None  # in a loop over time, or else of several calls which one
+    looped: bool  # whether a loop over time made the call
+
+
+class Sample:
+    """Some of the calls of a Cell, evenly spaced, however many there are."""
+
+    def __init__(self) -> None:
+        self.kept: list[Called] = []
+        self.count, self.stride = 0, 1
+
+    def add(self, call: Called) -> None:
+        """Keep a call, or not."""
+        if self.count % self.stride == 0:
+            if len(self.kept) == KEPT:
+                self.kept = self.kept[::2]
+                self.stride *= 2
+            if self.count % self.stride == 0:
+                self.kept.append(call)
+        self.count += 1
+
+
+class Net:
+    """The Cells that a function runs, by their paths.
+
+    Args:
+        owners: Cells, with what they are called; the path of one below is its attribute path.
+    """
+
+    def __init__(self, owners: Iterable[tuple[str, Any]]) -> None:
+        self.cells: dict[str, Any] = {}
+        self.aliases: dict[int, list[str]] = {}
+        for prefix, owner in owners:
+            for path, cell in _paths(owner, prefix, ()):
+                known = self.aliases.setdefault(id(cell), [])
+                known.append(path)
+                if len(known) == 1:
+                    self.cells[path] = cell
+        self.paths = {id(cell): path for path, cell in self.cells.items()}
+
+    def below(self, path: str) -> list[str]:
+        """The paths of the Cells below one."""
+        cell = self.cells[path]
+        return [self.paths[id(other)] for _, other in cell.cells_and_names() if other is not cell]
+
+    def deepest_first(self, paths: Iterable[str]) -> list[str]:
+        """So that what is wrong is found before what uses it."""
+        return sorted(paths, key=lambda path: len(self.below(path)))
+
+    def parent(self, path: str) -> str | None:
+        """The path of the Cell that has this one as an attribute."""
+        holders = [other for other, cell in self.cells.items() if any(c is self.cells[path] for c in cell.cells())]
+        return holders[0] if holders else None
+
+    def describe(self, path: str) -> str:
+        """A Cell as messages name it: path and class."""
+        name = type(self.cells[path]).__name__
+        others = self.aliases[id(self.cells[path])][1:]
+        shared = f", shared with {', '.join(others[:3])}{', ...' if len(others) > 3 else ''}" if others else ""
+        return f"{path} ({name}{shared})" if path else f"the net itself ({name})"
+
+    def watched(self, run: Callable[[], Any]) -> dict[str, Sample]:
+        """Run, and give a sample of each Cell's calls."""
+        samples = {path: Sample() for path in self.cells}
+
+        def note(path: str, inputs: tuple[Any, ...], out: Any) -> None:
+            looped = STATE.step is not None
+            samples[path].add(Called(inputs, out, STATE.step if looped else samples[path].count, looped))
+
+        self.visited(run, note)
+        for sample in samples.values():
+            if sample.count == 1 and not sample.kept[0].looped:
+                sample.kept = [sample.kept[0]._replace(step=None)]
+        return {path: sample for path, sample in samples.items() if sample.count}
+
+    def visited(self, run: Callable[[], Any], note: Callable[[str, tuple[Any, ...], Any], None]) -> None:
+        """Run, and call `note(path, inputs, out)` after each call of a Cell."""
+
+        def hook(path: str) -> Callable[..., None]:
+            return lambda _, inputs, out: note(path, inputs, out)
+
+        handles = [cell.register_forward_hook(hook(path)) for path, cell in self.cells.items()]
+        try:
+            run()
+        finally:
+            for handle in handles:
+                handle.remove()
+
+
+def _paths(cell: Any, path: str, above: tuple[int, ...]) -> Iterator[tuple[str, Any]]:
+    yield path, cell
+    for name, child in cell.name_cells().items():
+        if id(child) not in above and child is not cell:
+            yield from _paths(child, f"{path}.{name}" if path else name, (*above, id(cell)))
+
+
+def steps_of(samples: dict[str, Sample]) -> int | None:
+    """The number of time steps: of a loop, or the calls of the Cell that is called most often, if more than once."""
+    calls = [(call, sample) for sample in samples.values() for call in sample.kept]
+    if any(call.looped for call, _ in calls):
+        return max(sample.count for call, sample in calls if call.looped)
+    most = max((sample.count for sample in samples.values()), default=1)
+    return most if most > 1 else None
+
+
+def cells_in(fn: Any) -> list[tuple[str, Any]]:
+    """The Cells that a function is, belongs to, or refers to, with their names."""
+    fn = getattr(fn, "fn", fn) if hasattr(fn, "compiled") else fn  # what jit returns has the function itself
+    if hasattr(fn, "cells_and_names"):
+        return [("", fn)]
+    found: list[tuple[str, Any]] = [("self", getattr(fn, "__self__", None))]
+    code = getattr(fn, "__code__", None)
+    if code is not None:
+        cells = fn.__closure__ or ()
+        held = [(name, cell.cell_contents) for name, cell in zip(code.co_freevars, cells, strict=True) if _filled(cell)]
+        found += [*held, *((name, fn.__globals__.get(name)) for name in code.co_names)]
+    return [(name, value) for name, value in found if hasattr(value, "cells_and_names") and not isinstance(value, type)]
+
+
+def chosen_weights(owners: Iterable[tuple[str, Any]], weights: Any) -> list[tuple[str, Parameter]]:
+    """The Parameters that are checked, and their paths: those given, or else all trainable ones of some Cells."""
+    named = {id(p): (name, p) for prefix, cell in owners for name, p in cell.parameters_and_names(prefix)}
+    if weights is None:
+        return [(name, p) for name, p in named.values() if p.requires_grad and p.dtype.is_float]
+    given = (weights,) if isinstance(weights, Parameter) else tuple(weights)
+    return [named.get(id(p), (str(getattr(p, "name", p)), p)) for p in given]
+
+
+def _filled(cell: Any) -> bool:
+    try:
+        return cell.cell_contents is not None
+    except ValueError:  # a variable that is not set yet
+        return False

@@ -1,0 +1,139 @@
+"""What a custom reverse returned, beside what it should be: of its primitive, of construct, or finite differences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from snncell.errors import GradientCheckError, GradientError
+from snncell.tape import structure
+from snncell.tape.parameter import Parameter
+from snncell.tape.tensor import Tensor
+from snncell.tape.transforms import vjp
+from snncell.testing.result import Row
+
+
+class Reference(NamedTuple):
+    """What the gradients of a Cell are compared with."""
+
+    cell: str
+    source: str
+    smooth: bool  # whether the Cell has a primitive
+    rtol: float
+    atol: float
+
+
+def compare_reverse(
+    cell: Any,
+    inputs: Sequence[Any],
+    douts: Sequence[Tensor],
+    found: Sequence[Any],
+    weights: Sequence[Parameter],
+    rtol: float,
+    atol: float,
+) -> list[Row]:
+    """Compare what a Cell's bprop returned with what its primitive, or its construct, gives for the same `dout`.
+
+    Raises:
+        GradientCheckError: naming the Cell, the input, and the entry that is worst.
+    """
+    primitive = getattr(cell, "primitive", None)
+    function = primitive or cell.construct
+    names = [f"input {i}" for i in range(len(inputs))] + [f"Parameter {p.name!r}" for p in weights]
+    try:
+        _, pull = vjp(function, *inputs, weights=tuple(weights))
+        expected, of_weights = pull(*douts)
+        wanted = [*as_tuple(expected, inputs), *of_weights]
+        source = "its primitive" if primitive else "the tape's gradient of construct"
+    except GradientError:
+        wanted = [*differences(function, inputs, douts), *(None for _ in weights)]
+        source = "finite differences of construct"
+    reference = Reference(type(cell).__name__, source, bool(primitive), rtol, atol)
+    rows = []
+    for name, mine, theirs in zip(names, found, wanted, strict=True):
+        if mine is None or theirs is None:
+            continue
+        for a, b in zip(structure.flatten(mine)[0], structure.flatten(theirs)[0], strict=True):
+            rows.append(_compare(name, a.asnumpy(), b.asnumpy(), reference))
+    return rows
+
+
+def _compare(name: str, mine: Any, theirs: Any, reference: Reference) -> Row:
+    excess = np.abs(mine - theirs) - (reference.atol + reference.rtol * np.abs(theirs))
+    excess = np.where(np.isnan(mine) & np.isnan(theirs), -1.0, np.where(np.isnan(excess), np.inf, excess))
+    if not excess.size or excess.max() <= 0:
+        return Row("bprop", name, *relative_difference(mine, theirs))
+    worst = tuple(int(i) for i in np.unravel_index(int(np.argmax(excess)), excess.shape))
+    hint = ""
+    if not reference.smooth and not np.any(theirs):
+        hint = (
+            " The derivative of construct is zero everywhere; if bprop is meant to replace it, give the Cell a method "
+            "primitive(x), the smooth function whose derivative bprop is, to be checked against."
+        )
+    raise GradientCheckError(
+        f"The bprop of {reference.cell} gives {mine[worst]:.8g} for {name} at index {worst}, {reference.source} gives "
+        f"{theirs[worst]:.8g}{ratio_text(mine, theirs, worst, excess)}.{hint}"
+    )
+
+
+def relative_difference(mine: Any, theirs: Any) -> tuple[float, None, tuple[int, ...] | None]:
+    """The largest difference, as a part of the largest value, no step, and where it is."""
+    if not mine.size:
+        return 0.0, None, None
+    apart = np.where(np.isnan(mine) & np.isnan(theirs), 0.0, np.abs(np.asarray(mine, np.float64) - theirs))
+    index = tuple(int(i) for i in np.unravel_index(int(np.argmax(apart)), apart.shape))
+    scale = float(np.max(np.abs(theirs)))
+    return float(apart[index]) / (scale if np.isfinite(scale) and scale else 1.0), None, index
+
+
+def ratio_text(mine: Any, theirs: Any, worst: tuple[int, ...], excess: Any) -> str:
+    """How the two compare as a whole: one ratio everywhere, or in how many entries they differ."""
+    with np.errstate(all="ignore"):
+        told = np.abs(theirs) > 1e-3 * np.max(np.abs(theirs), initial=0.0)
+        ratios = (mine / theirs)[told]
+    if not ratios.size or not np.isfinite(ratios).all() or theirs[worst] == 0.0:
+        return f"; {int((excess > 0).sum())} of {excess.size} entries differ"
+    ratio = float(mine[worst] / theirs[worst])
+    if np.ptp(ratios) <= 0.05 * abs(ratio - 1.0):
+        return f"; found / expected is {ratio:.6g} in all entries"
+    return f"; found / expected is {ratio:.6g} there; {int((excess > 0).sum())} of {excess.size} entries differ"
+
+
+def differences(fn: Callable[..., Any], inputs: Sequence[Any], douts: Sequence[Tensor], eps: float = 1e-5) -> list[Any]:
+    """The gradient of sum(out * dout) with respect to each float input, entry by entry, by central differences."""
+
+    def scalar(args: Sequence[Any]) -> float:
+        leaves = structure.flatten(fn(*args))[0]
+        return sum(
+            float((leaf.asnumpy() * dout.asnumpy()).sum())
+            for leaf, dout in zip(leaves, douts, strict=True)
+            if leaf.dtype.is_float
+        )
+
+    results: list[Any] = []
+    for position, x in enumerate(inputs):
+        if not (isinstance(x, Tensor) and x.dtype.is_float):
+            results.append(None)
+            continue
+        slopes = np.zeros(x.shape)
+        for index in np.ndindex(x.shape):
+            sides = []
+            for sign in (1, -1):
+                moved = x.asnumpy().astype(np.float64)
+                moved[index] += sign * eps
+                sides.append(scalar([Tensor(moved).to(x.device) if i == position else y for i, y in enumerate(inputs)]))
+            slopes[index] = (sides[0] - sides[1]) / (2 * eps)
+        results.append(Tensor(slopes))
+    return results
+
+
+def floats(out: Any) -> list[Tensor]:
+    """The float Tensors in a structure."""
+    return [leaf for leaf in structure.flatten(out)[0] if leaf.dtype.is_float]
+
+
+def as_tuple(grads: Any, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    """What `vjp` gives for these inputs, as a tuple also where there is one."""
+    return grads if len(inputs) != 1 else (grads,)

@@ -1,0 +1,149 @@
+"""check_grads: the gradients of a function or Cell against finite differences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from snncell.errors import GradientCheckError
+from snncell.tape.state import unfused
+from snncell.testing.blame import cause
+from snncell.testing.calls import Net, cells_in, chosen_weights, steps_of
+from snncell.testing.locate import Search, relative, sentence
+from snncell.testing.precision import InFloat64
+from snncell.testing.problem import Array, Problem, Tolerance
+from snncell.testing.result import Checked, Row
+
+
+def check_grads(
+    fn: Callable[..., Any],
+    *inputs: Any,
+    order: int = 1,
+    weights: Any = None,
+    detached: bool = False,
+    eps: float = 1e-6,
+    rtol: float = 1e-5,
+    atol: float = 1e-7,
+    seed: int = 0,
+) -> Checked:
+    """Compare the gradients of `fn` with finite differences, along random directions, in float64.
+
+    The outputs are projected on a random vector u and the inputs moved along a random direction v: the derivative
+    <u, J v> from central differences, (f(x + eps v) - f(x - eps v)) / (2 eps), must equal <J^T u, v> from the reverse;
+    first with all inputs and Parameters moved together, then with each by itself.
+
+    Where they differ, the worst array is looked at entry by entry (up to 64 entries, found by halving it), and the
+    cause is looked for by experiments: each custom bprop by itself at the inputs it met; the gradient with
+    `ops.stop_gradient` let through, everywhere and then at one place at a time; each Cell by itself. The first axis of
+    an input counts as time if its length is that of a loop over time that ran, or the number of calls of a Cell.
+
+    Args:
+        fn: a function or Cell of Tensors.
+        inputs: its arguments; float Tensors among them are converted to float64 and checked, others held fixed.
+        order: 2 checks the gradient of the gradient as well, and so on.
+        weights: Parameters that are checked too: those of a Cell that are trainable if it is left out, () for none.
+            They, and all others of a Cell, are float64 while it is checked.
+        detached: whether `ops.stop_gradient`, and so a detached reset, is meant: in the differences too, its result is
+            then held constant.
+        eps: half the distance of the differences.
+        rtol, atol: how far the two may differ: atol + rtol * the larger of them.
+        seed: of the directions.
+
+    Returns:
+        What was compared, to print: for each input and Parameter the relative difference.
+
+    Raises:
+        GradientCheckError: with both numbers, the order at which they differ, the entry that is worst, and the cause.
+        GradientError: if there is no float input or output.
+
+    Example:
+        >>> print(snncell.testing.check_grads(lambda x: ops.sin(x) * x, Tensor([1.0, 2.0])).rows[0].name)
+        input 0
+    """
+    own = [("", fn)] if hasattr(fn, "cells_and_names") else []
+    net, named = Net(cells_in(fn)), chosen_weights(own, weights)
+    with InFloat64([cell for _, cell in own], [p for _, p in named]) as kept:
+        problem = Problem(fn, inputs, named, kept, seed, detached)
+        number, rows = problem.scalar, []
+        for level in range(1, order + 1):
+            search = Search(problem, number, problem.point, problem.gradient(number), Tolerance(eps, rtol, atol))
+            rows += _compared(search, net, level)
+            number = problem.derived(number, level)
+    return Checked("check_grads", rows)
+
+
+def _compared(search: Search, net: Net, level: int) -> list[Row]:
+    """A row for each array, if all are right."""
+    problem, tolerance = search.problem, search.tolerance
+    found, expected = search.along(search.everywhere())
+    if not tolerance.agree(found, expected):
+        raise GradientCheckError(_message(search, net, level, None, found, expected))
+    if len(problem.names) == 1 or level > 1:
+        return [Row(f"order {level}", ", ".join(problem.names), relative(found, expected))]
+    rows, wrong = by_array(search, f"order {level}")
+    if wrong is not None:
+        raise GradientCheckError(_message(search, net, level, *wrong))
+    return rows
+
+
+def by_array(search: Search, part: str) -> tuple[list[Row], tuple[int, float, float] | None]:
+    """A row for each array, along a direction of its own; and the first that is wrong: which, and both numbers."""
+    extra = search.problem.rounding(search.point, search.tolerance.eps)
+    rows: list[Row] = []
+    for number, name in enumerate(search.problem.names):
+        direction = search.only(number)
+        found, expected = search.along(direction)
+        if not search.tolerance.agree(found, expected, extra) and not _agree_elsewhere(search, direction, extra):
+            return rows, (number, found, expected)
+        rows.append(Row(part, name, relative(found, expected)))
+    return rows, None
+
+
+def _agree_elsewhere(search: Search, direction: Sequence[Array | None], extra: float) -> bool:
+    """Whether they agree for differences of another width: small ones have rounding in them, large ones curvature."""
+    tolerance = search.tolerance
+    return any(tolerance.agree(*search.along(direction, tolerance.eps * by), extra / by) for by in (10, 100))
+
+
+def _message(search: Search, net: Net, level: int, number: int | None, found: float, expected: float) -> str:
+    problem = search.problem
+    of = "" if number is None else f" of {problem.names[number]}"
+    first = (
+        f"check_grads, order {level}: the reverse gives {found:.10g} along a random direction{of}, finite "
+        f"differences {expected:.10g}."
+    )
+    number = search.worst_array() if number is None else number
+    return " ".join([first, *found_out(search, net, number, explain=level == 1)]).strip()
+
+
+def found_out(search: Search, net: Net, number: int, explain: bool = True) -> list[str]:
+    """Sentences: where it is worst, at which time step of the inputs, and why."""
+    problem = search.problem
+
+    def run() -> Any:
+        return problem.run(search.point)
+
+    with unfused():
+        steps = steps_of(net.watched(run)) if net.cells else None
+    sentences = [sentence(search.worst_entry(number), problem.names[number], timed(problem, number, steps))]
+    sentences += _other_input(search, number, steps)
+    if explain:
+        sentences.append(cause(net, search, run))
+    return sentences
+
+
+def timed(problem: Problem, number: int, steps: int | None) -> bool:
+    """Whether the first axis of an array is time: it is an input, as long as there are steps."""
+    shape = problem.point[number].shape
+    return number < len(problem.positions) and len(shape) > 1 and shape[0] == steps
+
+
+def _other_input(search: Search, number: int, steps: int | None) -> list[str]:
+    """If a Parameter is worst: where in the inputs over time it shows, if there."""
+    problem = search.problem
+    if number < len(problem.positions):
+        return []
+    for other in range(len(problem.positions)):
+        if timed(problem, other, steps) and not search.tolerance.agree(*search.along(search.only(other))):
+            return ["Also: " + sentence(search.worst_entry(other), problem.names[other], True)]
+    return []

@@ -1,0 +1,151 @@
+"""The fused kernels of a net against the tape that goes step by step, with real spikes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from snncell.errors import GradientCheckError, SnncellError
+from snncell.tape.state import STATE, unfused
+from snncell.tape.tensor import Tensor
+from snncell.testing.blame import chosen
+from snncell.testing.calls import Net, Sample, steps_of
+from snncell.testing.compare import ratio_text, relative_difference
+from snncell.testing.locate import beside
+from snncell.testing.precision import InFloat64
+from snncell.testing.problem import Array, Problem
+from snncell.testing.result import Row
+
+ROUNDING = 1e-9  # how far outputs and gradients may be apart, as a part of their largest entry
+AT_THRESHOLD = 1e-12  # how far from the threshold rounding may decide, as a part of the largest potential
+
+
+class Nearest(NamedTuple):
+    """The potential that is nearest to the threshold of its layer, and how large potentials are there."""
+
+    path: str
+    step: int | None
+    entry: tuple[int, ...]
+    distance: float
+    size: float
+
+    @property
+    def undecided(self) -> bool:
+        """Whether rounding decides about the spike."""
+        return self.distance <= AT_THRESHOLD * max(self.size, 1.0)
+
+
+def check_kernels(problem: Problem, net: Net) -> list[Row]:
+    """Compare outputs and gradients of the two; a row for each.
+
+    Raises:
+        GradientCheckError: naming the array, step and entry that is worst, the layer whose kernel it is, and whether a
+            potential was so near its threshold that rounding decides.
+    """
+    rows, text = _compared(problem, net, problem.point)
+    if not text:
+        return rows
+    nearest = _nearest(problem, net)
+    if nearest is not None and nearest.undecided:
+        rows, text_beside = _compared(problem, net, beside(problem.point))
+        if not text_beside:
+            note = f"beside the inputs: at them rounding decides about a spike, {_where(net, nearest)}"
+            return [row._replace(note=f"{row.note}; {note}" if row.note else note) for row in rows]
+        text = text_beside
+    raise GradientCheckError(
+        f"{problem.who}: the fused kernels differ from the tape that goes step by step: {text} {_layer(problem, net)}"
+        f"{_no_spike(net, nearest)} The kernel is wrong, not your net: please report it, with snncell.explain(net, x); "
+        f"`with snncell.testing.unfused():` computes without it."
+    )
+
+
+def _compared(problem: Problem, net: Net, point: Sequence[Array]) -> tuple[list[Row], str]:
+    """Rows, and in words the first array that differs by more than rounding."""
+    with unfused():
+        outs, grads = problem.pulled(point)
+        steps = steps_of(net.watched(lambda: problem.run(point)))
+    fused_outs, fused_grads = problem.pulled(point)
+    names = [f"output {n}" for n in range(len(outs))] + [f"gradient of {name}" for name in problem.names]
+    rows: list[Row] = []
+    for name, mine, theirs in zip(names, [*fused_outs, *fused_grads], [*outs, *grads], strict=True):
+        difference, _, entry = relative_difference(mine, theirs)
+        timed = entry is not None and mine.ndim > 1 and len(mine) == steps and "Parameter" not in name
+        step = entry[0] if timed and entry is not None else None
+        if entry is not None and not difference <= ROUNDING:
+            excess = np.abs(np.asarray(mine, np.float64) - theirs) - ROUNDING * np.max(np.abs(theirs), initial=0.0)
+            at = f"at index {entry}" if step is None else f"at time step {step}, index {entry}"
+            return rows, (
+                f"{name} {at} is {mine[entry]:.8g} from the kernel and {theirs[entry]:.8g} from the tape"
+                f"{ratio_text(mine, theirs, entry, excess)}."
+            )
+        same = np.array_equal(mine, theirs, equal_nan=True)
+        rows.append(Row("fused", name, difference, step, entry, "equal to the bit" if same else "equal to rounding"))
+    return rows, ""
+
+
+def _nearest(problem: Problem, net: Net) -> Nearest | None:
+    found: list[Nearest] = []
+
+    def note(path: str, inputs: tuple[Any, ...], _: Any) -> None:
+        if spikes(net, path) and inputs and isinstance(inputs[0], Tensor) and inputs[0].size:
+            above = np.abs(inputs[0].asnumpy())
+            entry = tuple(int(i) for i in np.unravel_index(int(np.argmin(above)), above.shape))
+            new = Nearest(path, STATE.step, entry, float(above[entry]), float(above.max()))
+            if not found or new.distance < found[0].distance:
+                found[:] = [new]
+
+    with unfused():
+        net.visited(problem.run, note)
+    return found[0] if found else None
+
+
+def spikes(net: Net, path: str) -> bool:
+    """Whether a Cell is a spike function: it has a primitive, or a neuron has it as that."""
+    cell, parent = net.cells[path], net.parent(path)
+    named = parent is not None and getattr(net.cells[parent], "surrogate_function", None) is cell
+    return named or getattr(cell, "primitive", None) is not None
+
+
+def _where(net: Net, nearest: Nearest) -> str:
+    step = "" if nearest.step is None else f"time step {nearest.step}, "
+    return f"{net.describe(nearest.path)} at {step}index {nearest.entry}, {nearest.distance:.1e} from its threshold"
+
+
+def _no_spike(net: Net, nearest: Nearest | None) -> str:
+    if nearest is None:
+        return ""
+    if nearest.undecided:
+        return (
+            f" A spike that rounding decides about ({_where(net, nearest)}) is not the reason: beside it they differ."
+        )
+    return f" It is no spike that rounding decides about: the nearest potential is {_where(net, nearest)}."
+
+
+def _layer(problem: Problem, net: Net) -> str:
+    """The innermost Cell whose kernel differs, taken by itself."""
+    with unfused():
+        samples = net.watched(problem.run)
+    outside = {path: sample for path, sample in samples.items() if not sample.kept[0].looped}
+    for path in net.deepest_first(outside):
+        if text := _differs_alone(net, path, outside[path]):
+            return f"Taken by itself, layer {net.describe(path)} differs: {text}"
+    return ""
+
+
+def _differs_alone(net: Net, path: str, sample: Sample) -> str:
+    cell = net.cells[path]
+    named = [(name, p) for name, p in cell.parameters_and_names() if p.requires_grad and p.dtype.is_float]
+    for call in chosen(sample):
+        if not named and not any(isinstance(x, Tensor) and x.dtype.is_float for x in call.inputs):
+            continue
+        with InFloat64([cell]) as kept:
+            try:
+                problem = Problem(cell, call.inputs, named, kept, 0)
+                _, text = _compared(problem, Net([(path, cell)]), problem.point)
+            except SnncellError:
+                return ""  # it cannot be called by itself
+        if text:
+            return text
+    return ""

@@ -1,0 +1,169 @@
+"""A function as a number: its outputs projected on random numbers; and that number's derivatives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from snncell.errors import GradientError
+from snncell.ops.random import present_key, replaying
+from snncell.tape import structure
+from snncell.tape.parameter import Parameter
+from snncell.tape.state import settings
+from snncell.tape.tensor import Tensor
+from snncell.tape.transforms import grad, vjp
+from snncell.testing.compare import floats
+from snncell.testing.precision import InFloat64, doubled
+from snncell.testing.stops import Noted, Replayed
+
+Array = Any
+Scalar = Callable[..., Tensor]
+
+
+class Tolerance(NamedTuple):
+    """How far two numbers may differ, and half the distance of the differences."""
+
+    eps: float
+    rtol: float
+    atol: float
+
+    def agree(self, found: float, expected: float, extra: float = 0.0) -> bool:
+        """Whether they are the same; NaN is not."""
+        return abs(found - expected) <= self.atol + extra + self.rtol * max(abs(found), abs(expected))
+
+
+class Problem:
+    """What is checked: a function, its arguments, and what it is differentiated with respect to.
+
+    Args:
+        fn: a function or Cell.
+        inputs: its arguments.
+        weights: Parameters and their names.
+        kept: has them in float64.
+        seed: of the projection.
+        detached: whether stop_gradient is meant, so that what it gives is held constant in differences.
+        who: the check, for errors.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        inputs: Sequence[Any],
+        weights: Sequence[tuple[str, Parameter]],
+        kept: InFloat64,
+        seed: int,
+        detached: bool = False,
+        who: str = "check_grads",
+    ) -> None:
+        self.fn, self.kept, self.seed, self.detached, self.who = fn, kept, seed, detached, who
+        self.given = [doubled(x) for x in inputs]
+        self.key = present_key()  # what is random is to be the same at every point
+        self.positions = [i for i, x in enumerate(self.given) if isinstance(x, Tensor) and x.dtype.is_float]
+        self.weights = [p for _, p in weights]
+        self.names = [f"input {i}" for i in self.positions] + [f"Parameter {name!r}" for name, _ in weights]
+        self.sources = [*(self.given[i] for i in self.positions), *self.weights]
+        if not self.sources:
+            raise GradientError(f"{who}: no float Tensor among the inputs.")
+        self.point: list[Array] = [np.array(x.asnumpy()) for x in self.sources]
+
+    def arguments(self, moving: Sequence[Tensor]) -> list[Any]:
+        """The arguments, with others in the place of those that are differentiated."""
+        args = list(self.given)
+        for position, x in zip(self.positions, moving, strict=True):
+            args[position] = x
+        return args
+
+    def scalar(self, *moving: Tensor) -> Tensor:
+        """The function, projected."""
+        with replaying(self.key):
+            return self.projected(self.fn(*self.arguments(moving)), self.seed + 1)
+
+    def projected(self, out: Any, seed: int) -> Tensor:
+        """The sum of all float outputs times random numbers."""
+        leaves, rng = floats(out), np.random.default_rng(seed)
+        if not leaves:
+            raise GradientError(f"{self.who}: the function returned no float Tensor.")
+        parts = [(leaf * Tensor(rng.standard_normal(leaf.shape)).to(leaf.device)).sum() for leaf in leaves]
+        total: Tensor = sum(parts[1:], parts[0])
+        return total
+
+    def derived(self, fn: Scalar, level: int) -> Scalar:
+        """The gradient of `fn`, projected: what is checked in the next order."""
+        return lambda *moving: self.projected(self.gradient_of(fn)(*moving), level)
+
+    def gradient_of(self, fn: Scalar) -> Callable[..., list[Tensor]]:
+        """A function that gives the gradients of `fn` with respect to the inputs, and then the weights."""
+        gradient = grad(fn, tuple(range(len(self.positions))) or None, tuple(self.weights) or None)
+
+        def flat(*moving: Tensor) -> list[Tensor]:
+            return structure.flatten(gradient(*moving))[0]
+
+        return flat
+
+    def gradient(self, fn: Scalar, point: Sequence[Array] | None = None) -> list[Array]:
+        """The gradients of `fn` as arrays."""
+        tensors = self._tensors(self.point if point is None else point)
+        with self.kept.evaluation(self._moved(tensors)):
+            return [g.asnumpy() for g in self.gradient_of(fn)(*tensors[: len(self.positions)])]
+
+    def value(self, fn: Scalar, point: Sequence[Array], noted: Noted | None = None) -> float:
+        """`fn` at another point; what `noted` holds stays constant."""
+        tensors = self._tensors(point)
+        held: AbstractContextManager[None] = nullcontext()
+        if noted is not None:
+            held = settings(stops=Replayed(noted), unfused=True)
+        with held, self.kept.evaluation(self._moved(tensors)):
+            value: float = fn(*tensors[: len(self.positions)]).item()
+            return value
+
+    def noted(self, fn: Scalar, point: Sequence[Array]) -> Noted | None:
+        """What stop_gradient gives at this point, if that is to be held constant."""
+        if not self.detached:
+            return None
+        noted, tensors = Noted(), self._tensors(point)
+        with settings(stops=noted, unfused=True), self.kept.evaluation(self._moved(tensors)):
+            fn(*tensors[: len(self.positions)])
+        return noted
+
+    def slope(self, fn: Scalar, direction: Sequence[Array | None], eps: float, point: Sequence[Array]) -> float:
+        """The derivative of `fn` along a direction, by central differences."""
+        noted = self.noted(fn, point)
+        ahead, behind = (
+            self.value(fn, [x if v is None else x + sign * v for x, v in zip(point, direction, strict=True)], noted)
+            for sign in (eps, -eps)
+        )
+        return (ahead - behind) / (2 * eps)
+
+    def run(self, point: Sequence[Array] | None = None) -> Any:
+        """The function itself, unprojected."""
+        tensors = self._tensors(self.point if point is None else point)
+        with self.kept.evaluation(self._moved(tensors)), replaying(self.key):
+            return self.fn(*self.arguments(tensors[: len(self.positions)]))
+
+    def pulled(self, point: Sequence[Array]) -> tuple[list[Array], list[Array]]:
+        """The outputs, and the gradients of what they are projected to."""
+        tensors, rng = self._tensors(point), np.random.default_rng(self.seed + 1)
+        with self.kept.evaluation(self._moved(tensors)), replaying(self.key):
+            args = self.arguments(tensors[: len(self.positions)])
+            out, pull = vjp(self.fn, *args, weights=tuple(self.weights))
+            leaves = structure.flatten(out)[0]
+            seeds = [Tensor(rng.standard_normal(x.shape)).to(x.device) if x.dtype.is_float else x for x in leaves]
+            grads, of_weights = pull(*seeds)
+        found = grads if isinstance(grads, tuple) else (grads,)
+        chosen = [found[i] for i in self.positions] + list(of_weights)
+        return [x.asnumpy() for x in leaves], [g.asnumpy() for g in chosen]
+
+    def rounding(self, point: Sequence[Array], eps: float) -> float:
+        """What rounding of the outputs may amount to in a difference."""
+        leaves, rng = floats(self.run(point)), np.random.default_rng(self.seed + 1)
+        size = sum(float(np.abs(leaf.asnumpy() * rng.standard_normal(leaf.shape)).sum()) for leaf in leaves)
+        return 4 * float(np.finfo(np.float64).eps) * size / eps
+
+    def _tensors(self, point: Sequence[Array]) -> list[Tensor]:
+        return [Tensor(x).to(source.device) for x, source in zip(point, self.sources, strict=True)]
+
+    def _moved(self, tensors: Sequence[Tensor]) -> list[tuple[Parameter, Any]]:
+        return [(p, x._data) for p, x in zip(self.weights, tensors[len(self.positions) :], strict=True)]

@@ -1,0 +1,54 @@
+"""What a check found, as rows of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Row(NamedTuple):
+    """One comparison: of what, in which part of the check, and the worst relative difference.
+
+    `step` and `entry` say where that is, if single entries were compared; a random direction has all of them at once.
+    """
+
+    part: str
+    name: str
+    difference: float
+    step: int | None = None
+    entry: tuple[int, ...] | None = None
+    note: str = ""
+
+    def cells(self) -> tuple[str, ...]:
+        """The row as text."""
+        step = "" if self.step is None else str(self.step)
+        entry = "all at once" if self.entry is None else str(self.entry)
+        return self.part, self.name, f"{self.difference:.1e}", step, entry, self.note
+
+
+class Checked:
+    """What a check that passed compared: `print` it for a table, or look at `rows`.
+
+    Args:
+        who: the check.
+        rows: one for each comparison.
+    """
+
+    def __init__(self, who: str, rows: Sequence[Row]) -> None:
+        self.who = who
+        self.rows = tuple(rows)
+
+    @property
+    def worst(self) -> float:
+        """The largest relative difference."""
+        return max((row.difference for row in self.rows), default=0.0)
+
+    def __str__(self) -> str:
+        head = ("part", "of", "worst relative difference", "step", "entry", "")
+        table = [head, *(row.cells() for row in self.rows)]
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) for row in table]
+        return "\n".join([f"{self.who}: passed", *(line.rstrip() for line in lines)])
+
+    def __repr__(self) -> str:
+        return f"<{self.who}: passed, {len(self.rows)} comparison(s), worst relative difference {self.worst:.1e}>"

@@ -1,0 +1,83 @@
+"""What ops.stop_gradient does while gradients are checked: lets some through, or gives what it gave before."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+from collections.abc import Mapping
+from types import FrameType
+from typing import Any, NamedTuple
+
+from snncell.errors import GradientCheckError
+from snncell.tape import structure
+from snncell.tape.transforms import stop_gradient
+
+_OWN = (stop_gradient.__code__.co_filename, os.path.dirname(os.path.abspath(__file__)))
+
+
+class Site(NamedTuple):
+    """A place where the gradient is stopped: the Cell that runs there, by its path in the net, and the line."""
+
+    path: str | None  # None outside of the net's Cells
+    line: str
+
+
+class Opened:
+    """Lets gradients through every stop_gradient, but those at `shut`; notes where they are.
+
+    Args:
+        paths: of the net's Cells, by id.
+        shut: the places where it stops all the same.
+    """
+
+    def __init__(self, paths: Mapping[int, str], shut: frozenset[Site] = frozenset()) -> None:
+        self.paths = paths
+        self.shut = shut
+        self.seen: dict[Site, None] = {}
+
+    def __call__(self, x: Any, stopped: Any) -> Any:
+        site = self._site(sys._getframe(1))
+        self.seen[site] = None
+        return stopped if site in self.shut else x
+
+    def _site(self, frame: FrameType) -> Site:
+        while frame.f_back is not None and frame.f_code.co_filename.startswith(_OWN):
+            frame = frame.f_back
+        name, number = frame.f_code.co_filename, frame.f_lineno
+        line = f"{os.path.basename(name)}:{number}: {linecache.getline(name, number).strip()}"
+        caller: FrameType | None = frame
+        while caller is not None:
+            path = self.paths.get(id(caller.f_locals.get("self")))
+            if path is not None:
+                return Site(path, line)
+            caller = caller.f_back
+        return Site(None, line)
+
+
+class Noted:
+    """Notes what each stop_gradient gives, in order."""
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+
+    def __call__(self, _: Any, stopped: Any) -> Any:
+        self.values.append(stopped)
+        return stopped
+
+
+class Replayed:
+    """Gives, in order, what stop_gradient gave before: as constants, whatever the inputs are now."""
+
+    def __init__(self, noted: Noted) -> None:
+        self.values = iter(noted.values)
+
+    def __call__(self, _: Any, stopped: Any) -> Any:
+        value = next(self.values, None)
+        if [x.shape for x in structure.flatten(value)[0]] != [x.shape for x in structure.flatten(stopped)[0]]:
+            raise GradientCheckError(
+                "detached=True: ops.stop_gradient is called in another order, or with other shapes, when the "
+                "inputs are moved a little, so what it gave cannot be held constant. Take branches on values out of "
+                "the function."
+            )
+        return value

@@ -1,0 +1,105 @@
+"""check_through_time: a network of spiking neurons as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from snncell.errors import ArgumentError, GradientCheckError
+from snncell.tape.state import smoothed, unfused
+from snncell.testing.blame import bprop_text, checked_bprops
+from snncell.testing.calls import Net, cells_in, chosen_weights
+from snncell.testing.gradients import by_array, found_out
+from snncell.testing.kernels import check_kernels
+from snncell.testing.locate import Search, beside
+from snncell.testing.precision import InFloat64
+from snncell.testing.problem import Problem, Tolerance
+from snncell.testing.result import Checked, Row
+
+WHO = "check_through_time"
+
+
+def check_through_time(
+    net: Callable[..., Any],
+    *inputs: Any,
+    weights: Any = None,
+    detached: bool = False,
+    eps: float = 1e-6,
+    rtol: float = 1e-5,
+    atol: float = 1e-7,
+    seed: int = 0,
+) -> Checked:
+    """Check all gradients of a spiking network, in float64: its custom reverses, its paths through time, its kernels.
+
+    1. bprop: each Cell with a `bprop` that the net calls goes through `check_bprop`, at inputs that it met in a run
+       with real spikes (of each Cell 4 calls, evenly spaced).
+    2. smooth: with each spike replaced by its smooth primitive, the gradients with respect to the inputs and all
+       Parameters are compared with finite differences, as by `check_grads`.
+    3. fused: with real spikes, outputs and gradients from the kernels are compared with those of the tape that goes
+       step by step (`unfused`), to 1e-9 of the largest entry.
+
+    At a kink (a silent input, max of equal values) several gradients are right; where a comparison fails it is done
+    once more beside the point, and counts if it fails there too. A spike that differs between kernels and tape, as its
+    potential is within rounding of the threshold, is told apart in the same way, and noted in the result.
+
+    Args:
+        net: a Cell, or a function that calls Cells, such as a loss; those that its body names are found.
+        inputs: its arguments, for example x (T, B, ...); float Tensors are converted to float64 and checked.
+        weights: the Parameters that are checked: all trainable ones if it is left out, () for none.
+        detached: whether what is stopped, such as a detached reset, is meant to be: finite differences then hold
+            constant what `ops.stop_gradient` gives. Otherwise it is found, and is an error.
+        eps, rtol, atol, seed: of the differences; see `check_grads`.
+
+    Returns:
+        What was compared, to print: part, Cell or Parameter, worst relative difference, time step, entry.
+
+    Raises:
+        GradientCheckError: naming the layer, time step and entry that is worst, and the cause: a surrogate, a custom
+            bprop, a path that is stopped (a detached reset), a layer, or a kernel.
+        ArgumentError: for a function without Cells.
+
+    Example:
+        >>> net = nn.SequentialCell(nn.Dense(3, 4), nn.MultiStep(nn.LIFNode()))
+        >>> snncell.testing.check_through_time(net, ops.uniform((5, 2, 3))).worst < 1e-5
+        True
+    """
+    owners = cells_in(net)
+    if not owners:
+        raise ArgumentError(
+            f"{WHO}: takes a Cell, or a function whose body names the Cells that it calls, not {net!r:.60}. For any "
+            f"other function there is check_grads."
+        )
+    found = Net(owners)
+    named = chosen_weights(owners, weights)
+    with InFloat64([cell for _, cell in owners], [p for _, p in named]) as kept:
+        problem = Problem(net, inputs, named, kept, seed, detached, WHO)
+        rows = _bprops(problem, found)
+        rows += _smooth(problem, found, Tolerance(eps, rtol, atol))
+        rows += check_kernels(problem, found)
+    return Checked(WHO, rows)
+
+
+def _bprops(problem: Problem, net: Net) -> list[Row]:
+    with unfused():
+        samples = net.watched(problem.run)
+        rows, wrong = checked_bprops(net, samples, smooth=False)
+    if wrong is not None:
+        raise GradientCheckError(f"{WHO}: {bprop_text(net, wrong)}")
+    return rows
+
+
+def _smooth(problem: Problem, net: Net, tolerance: Tolerance) -> list[Row]:
+    with smoothed(True), unfused():
+        for point, note in ((problem.point, ""), (beside(problem.point), "beside the inputs: at them there is a kink")):
+            gradient = problem.gradient(problem.scalar, point)
+            search = Search(problem, problem.scalar, point, gradient, tolerance)
+            rows, wrong = by_array(search, "smooth")
+            if wrong is None:
+                return [row._replace(note=note) for row in rows]
+        assert wrong is not None  # or it would have returned
+        number, found, expected = wrong
+        first = (
+            f"{WHO}: with smooth spikes the reverse gives {found:.10g} along a random direction of "
+            f"{problem.names[number]}, finite differences {expected:.10g}."
+        )
+        raise GradientCheckError(" ".join([first, *found_out(search, net, number)]).strip())
