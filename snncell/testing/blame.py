@@ -48,7 +48,8 @@ def checked_bprops(net: Net, samples: dict[str, Sample], smooth: bool) -> tuple[
         cell = net.cells[path]
         if getattr(cell, "bprop", None) is None or (smooth and getattr(cell, "primitive", None) is not None):
             continue
-        for call in chosen(samples[path]):
+        calls = chosen(samples[path])
+        for call in [*calls, *_spread(calls)] if fires(net, path) else calls:
             try:
                 found = _found_beside(cell, call)
             except (GradientCheckError, BpropError) as error:
@@ -66,6 +67,14 @@ def chosen(sample: Sample) -> list[Called]:
     """A few calls out of a sample, the first and the last among them."""
     places = np.linspace(0, len(sample.kept) - 1, min(CALLS, len(sample.kept))).round().astype(int)
     return [sample.kept[n] for n in places]
+
+
+def _spread(calls: Sequence[Called]) -> list[Called]:
+    """A call of a spike function on both sides of its threshold, for a layer may be far below it at all times."""
+    if not (len(calls[0].inputs) == 1 and isinstance(calls[0].inputs[0], Tensor) and calls[0].inputs[0].dtype.is_float):
+        return []
+    x = calls[0].inputs[0]
+    return [Called((Tensor(np.random.default_rng(0).uniform(-1.0, 1.0, x.shape)).to(x.device),), None, None, False)]
 
 
 def _found_beside(cell: Any, call: Called) -> Sequence[Row]:
@@ -89,7 +98,8 @@ def _moved(x: Any, rng: np.random.Generator) -> Any:
 def _worst_of_each(rows: Sequence[Row]) -> list[Row]:
     kept: dict[str, Row] = {}
     for row in rows:
-        if row.name not in kept or row.difference > kept[row.name].difference:
+        before = kept.setdefault(row.name, row)
+        if (row.difference, not row.note) > (before.difference, not before.note):
             kept[row.name] = row
     return list(kept.values())
 
@@ -99,15 +109,22 @@ def bprop_text(net: Net, wrong: Wrong) -> str:
     step = "" if wrong.call.step is None else f", at time step {wrong.call.step}"
     cell = net.cells[wrong.path]
     parent = net.parent(wrong.path)
-    spikes = parent is not None and getattr(net.cells[parent], "surrogate_function", None) is cell
-    if spikes or getattr(cell, "primitive", None) is not None:
+    named = parent is not None and getattr(net.cells[parent], "surrogate_function", None) is cell
+    if fires(net, wrong.path):
         what = f"the surrogate {net.describe(wrong.path)}"
-        what += f", the spike function of layer {net.describe(parent)}," if spikes and parent is not None else ""
+        what += f", the spike function of layer {net.describe(parent)}" if named and parent is not None else ""
         mend = "Mend its bprop, or its primitive; check_bprop checks it by itself."
     else:
         what = f"the custom bprop of layer {net.describe(wrong.path)}"
         mend = "Mend it; check_bprop checks it by itself."
     return f"The cause is {what}{step}: {str(wrong.error).rstrip('.')}. {mend}"
+
+
+def fires(net: Net, path: str) -> bool:
+    """Whether a Cell is a spike function: it has a primitive, or a neuron has it as that."""
+    cell, parent = net.cells[path], net.parent(path)
+    named = parent is not None and getattr(net.cells[parent], "surrogate_function", None) is cell
+    return named or getattr(cell, "primitive", None) is not None
 
 
 def steps_text(net: Net, samples: dict[str, Sample]) -> str:
@@ -129,16 +146,15 @@ class Probe:
 
     def __init__(self, search: Search) -> None:
         self.search = search
+        self.extra = search.problem.rounding(search.point, search.tolerance.eps)
         directions = [search.only(number) for number in range(len(search.point))]
-        self.expected = [(v, search.along(v)[1]) for v in directions]
+        self.expected = [(v, search.agree(v, self.extra)[2]) for v in directions]
 
     def right(self, found: Sequence[Array]) -> bool:
         """Whether gradients are what the differences say."""
-        search = self.search
-        extra = search.problem.rounding(search.point, search.tolerance.eps)
         return all(
-            search.tolerance.agree(
-                sum(float((g * u).sum()) for g, u in zip(found, v, strict=True) if u is not None), n, extra
+            self.search.tolerance.agree(
+                sum(float((g * u).sum()) for g, u in zip(found, v, strict=True) if u is not None), n, self.extra
             )
             for v, n in self.expected
         )
@@ -220,7 +236,7 @@ def _alone(cell: Any, call: Called, tolerance: Tolerance) -> str:
         search = Search(problem, problem.scalar, problem.point, problem.gradient(problem.scalar), tolerance)
         extra = problem.rounding(problem.point, tolerance.eps)
         for number, name in enumerate(problem.names):
-            if not tolerance.agree(*search.along(search.only(number)), extra):
+            if not search.agree(search.only(number), extra)[0]:
                 return sentence(search.worst_entry(number), name)
     return ""
 

@@ -64,7 +64,7 @@ def _compare(name: str, mine: Any, theirs: Any, reference: Reference) -> Row:
     excess = np.abs(mine - theirs) - (reference.atol + reference.rtol * np.abs(theirs))
     excess = np.where(np.isnan(mine) & np.isnan(theirs), -1.0, np.where(np.isnan(excess), np.inf, excess))
     if not excess.size or excess.max() <= 0:
-        return Row("bprop", name, *relative_difference(mine, theirs))
+        return Row("bprop", name, *relative_difference(mine, theirs), "" if np.any(theirs) else "zero in all entries")
     worst = tuple(int(i) for i in np.unravel_index(int(np.argmax(excess)), excess.shape))
     hint = ""
     if not reference.smooth and not np.any(theirs):

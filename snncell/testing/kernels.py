@@ -10,7 +10,7 @@ import numpy as np
 from snncell.errors import GradientCheckError, SnncellError
 from snncell.tape.state import STATE, unfused
 from snncell.tape.tensor import Tensor
-from snncell.testing.blame import chosen
+from snncell.testing.blame import chosen, fires
 from snncell.testing.calls import Net, Sample, steps_of
 from snncell.testing.compare import ratio_text, relative_difference
 from snncell.testing.locate import beside
@@ -52,7 +52,7 @@ def check_kernels(problem: Problem, net: Net) -> list[Row]:
         rows, text_beside = _compared(problem, net, beside(problem.point))
         if not text_beside:
             note = f"beside the inputs: at them rounding decides about a spike, {_where(net, nearest)}"
-            return [row._replace(note=f"{row.note}; {note}" if row.note else note) for row in rows]
+            return [row.noted(note) for row in rows]
         text = text_beside
     raise GradientCheckError(
         f"{problem.who}: the fused kernels differ from the tape that goes step by step: {text} {_layer(problem, net)}"
@@ -89,7 +89,7 @@ def _nearest(problem: Problem, net: Net) -> Nearest | None:
     found: list[Nearest] = []
 
     def note(path: str, inputs: tuple[Any, ...], _: Any) -> None:
-        if spikes(net, path) and inputs and isinstance(inputs[0], Tensor) and inputs[0].size:
+        if fires(net, path) and inputs and isinstance(inputs[0], Tensor) and inputs[0].size:
             above = np.abs(inputs[0].asnumpy())
             entry = tuple(int(i) for i in np.unravel_index(int(np.argmin(above)), above.shape))
             new = Nearest(path, STATE.step, entry, float(above[entry]), float(above.max()))
@@ -99,13 +99,6 @@ def _nearest(problem: Problem, net: Net) -> Nearest | None:
     with unfused():
         net.visited(problem.run, note)
     return found[0] if found else None
-
-
-def spikes(net: Net, path: str) -> bool:
-    """Whether a Cell is a spike function: it has a primitive, or a neuron has it as that."""
-    cell, parent = net.cells[path], net.parent(path)
-    named = parent is not None and getattr(net.cells[parent], "surrogate_function", None) is cell
-    return named or getattr(cell, "primitive", None) is not None
 
 
 def _where(net: Net, nearest: Nearest) -> str:

@@ -45,7 +45,9 @@ class Search:
         """The derivative along a direction: from the gradients, and by differences."""
         pairs = zip(self.found, direction, strict=True)
         analytic = sum(float((g * v).sum()) for g, v in pairs if v is not None)
-        return analytic, self.problem.slope(self.fn, direction, eps or self.tolerance.eps, self.point)
+        return analytic, self.problem.slope(
+            self.fn, direction, eps or self.tolerance.eps, self.point, self.tolerance.fine
+        )
 
     def everywhere(self) -> list[Array | None]:
         """A random direction of all arrays together."""
@@ -54,6 +56,18 @@ class Search:
     def only(self, number: int) -> list[Array | None]:
         """A random direction of one array."""
         return [self.rng.standard_normal(x.shape) if i == number else None for i, x in enumerate(self.point)]
+
+    def agree(self, direction: Sequence[Array | None], extra: float) -> tuple[bool, float, float]:
+        """Whether they agree along a direction, for one of the widths of the differences; and both numbers."""
+        tolerance = self.tolerance
+        found, expected = self.along(direction)
+        if tolerance.agree(found, expected, extra):
+            return True, found, expected
+        for by in tolerance.others:
+            again = self.along(direction, tolerance.eps * by)
+            if tolerance.agree(*again, extra / by):
+                return True, *again
+        return False, found, expected
 
     def worst_array(self) -> int:
         """The array along which they differ most, as a part of what there is."""

@@ -24,11 +24,18 @@ Scalar = Callable[..., Tensor]
 
 
 class Tolerance(NamedTuple):
-    """How far two numbers may differ, and half the distance of the differences."""
+    """How far two numbers may differ, and the step of the differences.
+
+    `fine`: whether these are of the fourth order, from values at 1 and 2 steps to either side, so that the steps may be
+    large enough for gradients that are small. `others`: factors of the step that count as well: small ones have
+    rounding in them, large ones curvature.
+    """
 
     eps: float
     rtol: float
     atol: float
+    fine: bool = False
+    others: tuple[float, ...] = (10.0, 100.0)
 
     def agree(self, found: float, expected: float, extra: float = 0.0) -> bool:
         """Whether they are the same; NaN is not."""
@@ -128,14 +135,20 @@ class Problem:
             fn(*tensors[: len(self.positions)])
         return noted
 
-    def slope(self, fn: Scalar, direction: Sequence[Array | None], eps: float, point: Sequence[Array]) -> float:
+    def slope(
+        self, fn: Scalar, direction: Sequence[Array | None], eps: float, point: Sequence[Array], fine: bool = False
+    ) -> float:
         """The derivative of `fn` along a direction, by central differences."""
         noted = self.noted(fn, point)
-        ahead, behind = (
-            self.value(fn, [x if v is None else x + sign * v for x, v in zip(point, direction, strict=True)], noted)
-            for sign in (eps, -eps)
-        )
-        return (ahead - behind) / (2 * eps)
+
+        def apart(by: float) -> float:
+            ahead, behind = (
+                self.value(fn, [x if v is None else x + sign * v for x, v in zip(point, direction, strict=True)], noted)
+                for sign in (by, -by)
+            )
+            return ahead - behind
+
+        return (8.0 * apart(eps) - apart(2 * eps)) / (12 * eps) if fine else apart(eps) / (2 * eps)
 
     def run(self, point: Sequence[Array] | None = None) -> Any:
         """The function itself, unprojected."""
@@ -160,7 +173,7 @@ class Problem:
         """What rounding of the outputs may amount to in a difference."""
         leaves, rng = floats(self.run(point)), np.random.default_rng(self.seed + 1)
         size = sum(float(np.abs(leaf.asnumpy() * rng.standard_normal(leaf.shape)).sum()) for leaf in leaves)
-        return 4 * float(np.finfo(np.float64).eps) * size / eps
+        return 2 * float(np.finfo(np.float64).eps) * size / eps
 
     def _tensors(self, point: Sequence[Array]) -> list[Tensor]:
         return [Tensor(x).to(source.device) for x, source in zip(point, self.sources, strict=True)]

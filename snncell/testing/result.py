@@ -19,6 +19,10 @@ class Row(NamedTuple):
     entry: tuple[int, ...] | None = None
     note: str = ""
 
+    def noted(self, note: str) -> Row:
+        """The row with a further note."""
+        return self._replace(note="; ".join(text for text in (self.note, note) if text))
+
     def cells(self) -> tuple[str, ...]:
         """The row as text."""
         step = "" if self.step is None else str(self.step)

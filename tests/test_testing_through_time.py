@@ -1,0 +1,374 @@
+"""check_through_time: planted faults are found, with layer, time step, entry, cause and mend; healthy nets pass."""
+
+import numpy as np
+import pytest
+from neuron_table import NEURONS
+
+from snncell import Parameter, Tensor, grad, jit, nn, ops, surrogate, testing
+from snncell.compiler.lower import Lowered
+from snncell.errors import ArgumentError, GradientCheckError
+
+RNG = np.random.default_rng(0)
+X = Tensor(RNG.uniform(0.0, 3.0, (6, 2, 4)).astype(np.float32))  # (T, B, N)
+
+
+class Off(surrogate.ATan):
+    """A surrogate whose bprop is off by a fraction."""
+
+    def __init__(self, error):
+        super().__init__()
+        self.error = error
+
+    def bprop(self, x, out, dout):
+        return (super().bprop(x, out, dout)[0] * (1.0 + self.error),)
+
+
+def lif(spikes=None, **options):
+    return nn.MultiStep(nn.LIFNode(surrogate_function=spikes or surrogate.ATan(), **options))
+
+
+class Net(nn.Cell):
+    """Three layers of neurons, with a Cell before the second one."""
+
+    def __init__(self, middle=None, first=None, second=None, third=None):
+        super().__init__()
+        self.dense1, self.lif1 = nn.Dense(4, 5), first or lif()
+        self.middle = middle or nn.Dense(5, 5)
+        self.lif2 = second or lif()
+        self.dense3, self.lif3 = nn.Dense(5, 3), third or lif()
+        for dense in (self.dense1, self.middle, self.dense3):
+            if isinstance(dense, nn.Dense):
+                dense.weight.set_data(dense.weight * 2.0 + 0.3)  # so that all layers fire
+
+    def construct(self, x):
+        hidden = self.lif2(self.middle(self.lif1(self.dense1(x))))
+        return self.lif3(self.dense3(hidden))
+
+
+class Linear(nn.Cell):
+    """w x, with a reverse of its own that may be off by fractions, or forget w."""
+
+    def __init__(self, size, of_x=0.0, of_w=0.0, forgets=False):
+        super().__init__()
+        self.w = Parameter(Tensor(np.eye(size, dtype=np.float32) + 0.1))
+        self.internal_params = [] if forgets else [self.w]
+        self.of_x, self.of_w = of_x, of_w
+
+    def construct(self, x):
+        return x @ self.w
+
+    def bprop(self, x, out, dout):
+        dx = dout @ self.w.T * (1.0 + self.of_x)
+        if not self.internal_params:
+            return (dx,)
+        rows, douts = x.reshape((-1, x.shape[-1])), dout.reshape((-1, dout.shape[-1]))
+        return (dx,), {self.w: rows.T @ douts * (1.0 + self.of_w)}
+
+
+# --- planted faults ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("error", "ratio"), [(0.01, "1.01"), (-0.001, "0.999")])
+def test_a_wrong_surrogate_is_named_with_its_layer_step_and_entry(error, ratio):
+    message = (
+        rf"the surrogate lif2\.cell\.surrogate_function \(Off\), the spike function of layer lif2\.cell \(LIFNode\), at "
+        rf"time step \d: The bprop of Off gives .* for input 0 at index \(\d, \d\), its primitive gives .*; found / "
+        rf"expected is {ratio} in all entries\. Mend its bprop, or its primitive"
+    )
+    with pytest.raises(GradientCheckError, match=message):
+        testing.check_through_time(Net(second=lif(Off(error))), X)
+
+
+def test_a_wrong_surrogate_of_a_layer_that_is_far_below_its_threshold_is_found():
+    with pytest.raises(GradientCheckError, match=r"the surrogate lif2\.cell\.surrogate_function \(Off\).*1\.01 in all"):
+        testing.check_through_time(Net(second=lif(Off(0.01), v_threshold=1e4)), X)
+
+
+def test_a_surrogate_without_a_primitive_says_what_it_needs():
+    class Bare(nn.Cell):
+        def construct(self, x):
+            return (x > 0).astype(x.dtype)
+
+        def bprop(self, x, out, dout):
+            return (dout * ops.sigmoid(x),)
+
+    message = r"the surrogate lif2\.cell\.surrogate_function \(Bare\).*give the Cell a method primitive"
+    with pytest.raises(GradientCheckError, match=message):
+        testing.check_through_time(Net(second=lif(Bare())), X)
+
+
+@pytest.mark.parametrize(
+    ("cell", "what"),
+    [
+        ({"of_x": 0.01}, r"for input 0 at index .*; found / expected is 1\.01 in all entries"),
+        ({"of_w": 0.01}, r"for Parameter 'w' at index .*; found / expected is 1\.01 in all entries"),
+        ({"forgets": True}, r"gives no gradient of Parameter 'w', which construct uses: .* List it in self\.internal"),
+    ],
+    ids=["x", "w", "forgotten"],
+)
+def test_a_wrong_custom_bprop_in_the_middle_is_named(cell, what):
+    message = rf"The cause is the custom bprop of layer middle \(Linear\): The bprop of Linear {'.*'}{what}"
+    with pytest.raises(GradientCheckError, match=message.replace("Linear gives no", "Linear no")):
+        testing.check_through_time(Net(middle=Linear(5, **cell)), X)
+
+
+@pytest.mark.parametrize("layer", ["lif1", "lif2", "lif3"])
+def test_a_detached_reset_nobody_asked_for_is_named_with_its_mend(layer):
+    place = {"lif1": "first", "lif2": "second", "lif3": "third"}[layer]
+    message = (
+        rf"with smooth spikes the reverse gives .* finite differences .*is worst, at .*index .*time step \d.*With every "
+        rf"ops\.stop_gradient let through, the gradient is right, .*layer {layer}\.cell \(LIFNode\): its reset is "
+        rf"detached \(detach_reset=True\).*set detach_reset=False\. To check .* pass detached=True"
+    )
+    with pytest.raises(GradientCheckError, match=message.replace("index .*time step", ".*time step")) as caught:
+        testing.check_through_time(Net(**{place: lif(detach_reset=True)}), X)
+    assert str(caught.value).count("its reset is detached") == 1
+
+
+def test_two_detached_resets_are_both_named():
+    net = Net(first=lif(detach_reset=True), third=lif(detach_reset=True))
+    with pytest.raises(GradientCheckError, match=r"layer lif1\.cell .*; layer lif3\.cell .*To check"):
+        testing.check_through_time(net, X)
+    assert net.lif1.cell.detach_reset and net.lif3.cell.detach_reset
+
+
+def test_what_is_detached_on_purpose_is_checked_with_it_held_constant():
+    net = Net(second=lif(detach_reset=True))
+    assert testing.check_through_time(net, X, detached=True).worst < 1e-6
+    net = Net(middle=Linear(5, of_x=0.01), second=lif(detach_reset=True))
+    with pytest.raises(GradientCheckError, match="custom bprop of layer middle"):
+        testing.check_through_time(net, X, detached=True)
+
+
+def test_a_gradient_that_is_stopped_by_a_line_of_the_users_is_quoted():
+    class Stops(nn.Cell):
+        def construct(self, x):
+            return x * ops.stop_gradient(x)
+
+    message = (
+        r"layer middle \(Stops\): ops\.stop_gradient at test_.*\.py:\d+: return x \* ops\.stop_gradient\(x\); take"
+    )
+    with pytest.raises(GradientCheckError, match=message):
+        testing.check_through_time(Net(middle=Stops()), X)
+    assert testing.check_through_time(Net(middle=Stops()), X, detached=True).worst < 1e-6
+
+
+def test_values_that_leave_the_tape_are_blamed_on_the_layer_they_leave_in():
+    class Leaves(nn.Cell):
+        def construct(self, x):
+            return x * 2.0 + Tensor(x.asnumpy() * 0.5)
+
+    message = r"The cause is in layer middle \(Leaves\): taken by itself.*the reverse gives 2, finite differences 2\.5"
+    with pytest.raises(GradientCheckError, match=message):
+        testing.check_through_time(Net(middle=Leaves()), X)
+
+
+def test_a_wrong_feedback_of_a_recurrent_layer_is_named():
+    def recurrent(error):
+        return nn.MultiStep(nn.Recurrent(nn.LIFNode(surrogate_function=surrogate.ATan()), Linear(5, of_w=error)))
+
+    assert testing.check_through_time(Net(second=recurrent(0.0)), X).worst < 1e-6
+    message = r"custom bprop of layer lif2\.cell\.feedback \(Linear\), at time step \d: The bprop of Linear .*'w'"
+    with pytest.raises(GradientCheckError, match=message):
+        testing.check_through_time(Net(second=recurrent(0.01)), X)
+
+
+# --- kernels ----------------------------------------------------------------------------------------------------------
+
+
+def planted(monkeypatch, who, factor, of_inputs=False):
+    """Loops that `who` runs give their results, or get their inputs, times a factor."""
+    right = Lowered.run
+
+    def wrong(self, arrays, steps):
+        if who not in self.who or self.who.startswith("reverse") != who.startswith("reverse"):
+            return right(self, arrays, steps)
+        if of_inputs:
+            return right(self, [x * factor for x in arrays], steps)
+        return tuple(x * factor for x in right(self, arrays, steps))
+
+    monkeypatch.setattr(Lowered, "run", wrong)
+
+
+@pytest.mark.parametrize(
+    ("who", "what"),
+    [
+        ("MultiStep(LIFNode)", r"output 0 at time step \d, index .* from the kernel and .* from the tape"),
+        ("reverse of MultiStep(LIFNode)", r"gradient of input 0 at time step \d, index .* from the kernel"),
+    ],
+)
+def test_a_wrong_kernel_is_told_from_a_wrong_net(monkeypatch, who, what):
+    planted(monkeypatch, who, 1.01)
+    message = rf"the fused kernels differ from the tape.*{what}.*Taken by itself, layer .* \(MultiStep\) differs: .*"
+    with pytest.raises(GradientCheckError, match=message + r"It is no spike.*The kernel is wrong, not your net"):
+        testing.check_through_time(Net(), X)
+
+
+AT_THRESHOLD = ops.full((6, 2, 4), 0.25, "float64")  # four steps are 1.0, the threshold, and no more
+
+
+def test_a_spike_that_rounding_decides_about_is_no_wrong_kernel(monkeypatch):
+    planted(monkeypatch, "MultiStep(IFNode)", 1.0 + 4e-16, of_inputs=True)
+    net = nn.MultiStep(nn.IFNode(surrogate_function=surrogate.ATan()))
+    assert not np.array_equal(net(AT_THRESHOLD).asnumpy(), fused_off(net, AT_THRESHOLD))
+    rows = testing.check_through_time(net, AT_THRESHOLD).rows
+    note = "rounding decides about a spike, cell.surrogate_function (ATan) at time step 3, index (0, 0), 0.0e+00 from"
+    assert all(note in row.note for row in rows if row.part == "fused")
+
+
+def test_a_wrong_kernel_is_not_excused_by_a_spike_that_rounding_decides_about(monkeypatch):
+    planted(monkeypatch, "MultiStep(IFNode)", 1.01)
+    net = nn.MultiStep(nn.IFNode(surrogate_function=surrogate.ATan()))
+    with pytest.raises(GradientCheckError, match=r"A spike that rounding decides about .* is not the reason"):
+        testing.check_through_time(net, AT_THRESHOLD)
+
+
+def fused_off(net, x):
+    with testing.unfused():
+        return net(x).asnumpy()
+
+
+# --- healthy nets -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NEURONS)
+def test_every_neuron_passes(name):
+    entry = NEURONS[name]
+    x, _ = entry.drawn(steps=4, neurons=3)
+    found = testing.check_through_time(nn.MultiStep(entry.make(entry.resets[0])), Tensor(x[:, None]))
+    assert found.worst < 1e-6
+    assert {row.part for row in found.rows} >= {"smooth", "fused"}
+
+
+class Loop(nn.Cell):
+    """A loop over time of the user's own."""
+
+    def __init__(self, **options):
+        super().__init__()
+        self.dense, self.node = nn.Dense(4, 3), nn.LIFNode(surrogate_function=surrogate.ATan(), **options)
+
+    def construct(self, x):
+        v, spikes = ops.zeros((x.shape[1], 3), x.dtype), []
+        for now in x:
+            spike, v = self.node(self.dense(now), v)
+            spikes.append(spike)
+        return ops.stack(spikes)
+
+
+class Cubic(nn.Neuron):
+    """A neuron of the user's own."""
+
+    def construct(self, x, v):
+        v, late = self.recall(v)
+        return self.fired(v - self.steepness * v * v * v + x, late)
+
+
+def convolutional():
+    return nn.SequentialCell(
+        nn.TimeDistributed(nn.SequentialCell(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2))),
+        lif(),
+        nn.TimeDistributed(nn.SequentialCell(nn.MaxPool2d(2, 2), nn.Flatten(), nn.Dense(8, 3))),
+        lif(),
+    )
+
+
+def loss():
+    net, entropy = Net(), nn.CrossEntropyLoss()
+    return lambda x: entropy(net(x).sum(0), Tensor([0, 2]))
+
+
+IMAGES = Tensor(RNG.uniform(0.0, 2.0, (3, 2, 1, 4, 4)).astype(np.float32))  # (T, B, C, H, W)
+HEALTHY = {
+    "three layers": (Net, X),
+    "recurrent": (lambda: nn.MultiStep(nn.Recurrent(nn.LIFNode(), nn.Dense(4, 4))), X),
+    "convolutional": (convolutional, IMAGES),
+    "convolutional, in training": (lambda: convolutional().set_train(), IMAGES),
+    "dropout": (lambda: nn.SequentialCell(nn.Dropout(p=0.4), lif()).set_train(), X),
+    "stateful": (lambda: nn.Stateful(lif()), X),
+    "own neuron": (lambda: nn.MultiStep(Cubic({"steepness": 0.5}, reset="zero", learnable="steepness")), X),
+    "own loop": (Loop, X),
+    "own reverse": (lambda: Net(middle=Linear(5)), X),
+    "a loss": (loss, X),
+    "silent, at kinks": (lambda: nn.SequentialCell(nn.Dense(4, 3), nn.ReLU(), lif(surrogate.Rect())), X * 0.0),
+    "learned surrogate": (lambda: lif(surrogate.Sigmoid(Parameter(Tensor([2.0]), name="alpha"))), X),
+}
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_healthy_nets_pass(name):
+    make, x = HEALTHY[name]
+    assert testing.check_through_time(make(), x).worst < 1e-6
+
+
+def test_in_a_loop_of_the_users_own_calls_are_steps():
+    with pytest.raises(
+        GradientCheckError, match=r"at time step \d, index \(\d, \d, \d\).*layer node \(LIFNode\): its re"
+    ):
+        testing.check_through_time(Loop(detach_reset=True), X, weights=())
+
+
+# --- what comes back, and what stays as it was ------------------------------------------------------------------------
+
+
+def test_the_result_is_a_table_of_what_was_compared():
+    found = testing.check_through_time(Net(), X)
+    assert [row.part for row in found.rows] == ["bprop"] * 3 + ["smooth"] * 7 + ["fused"] * 8
+    text = str(found)
+    assert text.splitlines()[0] == "check_through_time: passed"
+    assert text.splitlines()[1].split() == ["part", "of", "worst", "relative", "difference", "step", "entry"]
+    for part in ("lif2.cell.surrogate_function (ATan), input 0", "Parameter 'dense3.weight'", "equal to the bit"):
+        assert part in text
+    assert repr(found).startswith("<check_through_time: passed, 18 comparison(s), worst relative difference")
+
+
+@pytest.mark.parametrize("second", [None, Off(0.01)], ids=["passes", "fails"])
+def test_the_net_is_put_back_to_the_bit(second):
+    net = Net(second=lif(second), middle=Linear(5)).set_train()
+    before = net(X)
+    compiled = net.lif1._loop, dict(net.lif1._loop.compiled)
+    arrays = [(p, p._data, p._data.copy(), p._entry) for p in net.get_parameters()]
+    attributes = {path: dict(vars(cell)) for path, cell in net.cells_and_names()}
+    try:
+        testing.check_through_time(net, X)
+    except GradientCheckError:
+        assert second is not None
+    for parameter, array, values, entry in arrays:
+        assert parameter._data is array and parameter._entry is entry
+        np.testing.assert_array_equal(array, values)
+    assert {path: dict(vars(cell)) for path, cell in net.cells_and_names()} == attributes
+    np.testing.assert_array_equal(net(X).asnumpy(), before.asnumpy())
+    assert (net.lif1._loop, net.lif1._loop.compiled) == compiled  # nothing was traced again
+
+
+def test_it_takes_cells():
+    with pytest.raises(ArgumentError, match="takes a Cell, or a function whose body names the Cells"):
+        testing.check_through_time(lambda x: x * 2.0, X)
+
+
+def test_a_gradient_that_is_zero_is_noted():
+    rows = testing.check_through_time(nn.SequentialCell(nn.Dense(4, 3), lif(surrogate.Rect())), X * 0.0).rows
+    assert {row.note for row in rows if row.part == "smooth"} == {"the gradient is zero"}
+
+
+# --- unfused ----------------------------------------------------------------------------------------------------------
+
+
+def test_unfused_goes_step_by_step_and_leaves_compiled_loops_aside():
+    net, seen = lif(), []
+
+    def fn(x):
+        seen.append(type(x._data))
+        return ops.scan(lambda c, now: (c + now, c * now), ops.zeros((2, 4), x.dtype), net(x), reverse=True)[1]
+
+    jitted = jit(fn)
+    fused = jitted(X).asnumpy()
+    gradient = grad(jitted)(X).asnumpy()
+    loop = net._loop
+    seen.clear()
+    with testing.unfused():
+        np.testing.assert_allclose(jitted(X).asnumpy(), fused, rtol=1e-6)
+        np.testing.assert_allclose(grad(jitted)(X).asnumpy(), gradient, rtol=1e-4, atol=1e-6)
+    assert seen == [np.ndarray, np.ndarray]
+    assert net._loop is loop
+    np.testing.assert_array_equal(jitted(X).asnumpy(), fused)
+    assert len(seen) == 2
