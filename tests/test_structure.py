@@ -204,6 +204,8 @@ LONG_FUNCTIONS = {
     "ops.conv.conv": "a third of it says what each argument means",
     "data.manifolds.randman": "two thirds of it say what each argument means",
     "encode.timing.latency": "two thirds of it say what each argument means, in two conventions",
+    "testing.gradients.check_grads": "two thirds of it say what is compared, and what each argument means",
+    "testing.through_time.check_through_time": "two thirds of it say what is compared, and what each argument means",
     "train.fit.fit": "most of it says what each argument means",
 }
 

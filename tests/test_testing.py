@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from cells import Wrong
 
-from snncell import Tensor, nn, ops, surrogate, testing
+from snncell import Parameter, Tensor, nn, ops, surrogate, testing
 from snncell.errors import GradientCheckError, GradientError
 
 RNG = np.random.default_rng(0)
@@ -132,3 +132,153 @@ def test_check_grads_leaves_its_inputs_alone():
 
 def test_check_grads_draws_the_same_random_numbers_at_every_point():
     testing.check_grads(lambda x: ops.dropout(x, 0.5) * x, X)
+
+
+# --- Parameters, and what is found out when it fails -----------------------------------------------------------------
+
+
+class Scaled(nn.Cell):
+    """w x + b, whose gradient of w is off by a fraction, in all entries or in one."""
+
+    def __init__(self, of_w=0.0, entry=None):
+        super().__init__()
+        self.w, self.b = Parameter(Tensor([2.0, 1.0, 3.0, 4.0])), Parameter(Tensor([1.0]))
+        self.internal_params = [self.w, self.b]
+        factor = np.ones(4)
+        factor[slice(None) if entry is None else entry] += of_w
+        self.factor = Tensor(factor)
+
+    def construct(self, x):
+        return x * self.w + self.b
+
+    def bprop(self, x, out, dout):
+        return (dout * self.w,), {self.b: dout, self.w: dout * x * self.factor}
+
+
+def test_check_grads_checks_the_parameters_of_a_cell_in_float64_and_puts_them_back():
+    cell = Scaled()
+    arrays = [p._data for p in cell.get_parameters()]
+    found = testing.check_grads(cell, X.astype("float32"))
+    assert [row.name for row in found.rows] == ["input 0", "Parameter 'w'", "Parameter 'b'"] and found.worst < 1e-7
+    assert [p._data for p in cell.get_parameters()] == arrays
+    for error in (0.01, 0.001):
+        cell = Scaled(error)
+        arrays = [p._data for p in cell.get_parameters()]
+        with pytest.raises(GradientCheckError, match=r"Parameter 'w' is worst, at index \(\d,\): the reverse gives"):
+            testing.check_grads(cell, X.astype("float32"))
+        assert all(p._data is array for p, array in zip(cell.get_parameters(), arrays, strict=True))
+
+
+def test_check_grads_checks_the_weights_it_is_told():
+    cell = Scaled(0.01)
+    assert [row.name for row in testing.check_grads(cell, X, weights=()).rows] == ["input 0"]
+    assert len(testing.check_grads(cell, X, weights=cell.b).rows) == 2
+    with pytest.raises(GradientCheckError, match="Parameter 'w' is worst"):
+        testing.check_grads(lambda x: cell(x) * 2.0, X, weights=[cell.w])
+    assert len(testing.check_grads(lambda n: cell(Tensor([1.0])) * n, 3, weights=cell.b).rows) == 1
+
+
+def test_check_grads_finds_a_small_parameter_that_is_wrong_beside_large_inputs():
+    class Small(Scaled):
+        def construct(self, x):
+            return x * 1e4 + super().construct(x)
+
+        def bprop(self, x, out, dout):
+            (dx,), of_weights = super().bprop(x, out, dout)
+            return (dx + dout * 1e4,), of_weights
+
+    testing.check_grads(Small(), X)
+    with pytest.raises(GradientCheckError, match=r"along a random direction of Parameter 'w'.*Parameter 'w' is worst"):
+        testing.check_grads(Small(0.001), X)
+
+
+def test_check_grads_says_which_entry_is_worst_how_much_and_whose_bprop_it_is():
+    message = (
+        r"order 1: the reverse gives .*Parameter 'w' is worst, at index \(2,\): the reverse gives .*, finite "
+        r"differences .*\. The cause is the custom bprop of layer the net itself \(Scaled\): The bprop of Scaled gives .* for "
+        r"Parameter 'w' at index \(2,\).*; found / expected is 1\.01 there; 1 of 4 entries differ"
+    )
+    with pytest.raises(GradientCheckError, match=message):
+        testing.check_grads(Scaled(0.01, entry=2), X)
+    with pytest.raises(GradientCheckError, match=r"finite differences .*, 1\.01 times as much in all entries\."):
+        testing.check_grads(Scaled(0.01), X)
+
+
+def test_check_grads_looks_at_a_limited_number_of_entries_and_says_so():
+    class OneEntry(nn.Cell):
+        def construct(self, x):
+            return ops.sin(x)
+
+        def bprop(self, x, out, dout):
+            factor = np.ones(x.shape)
+            factor[5, 17] = 1.01
+            return (dout * ops.cos(x) * Tensor(factor),)
+
+    message = r"input 0 is worst, at index \(5, 17\): .* \(\d+ of 1000 entries were looked at, found by halving\)"
+    with pytest.raises(GradientCheckError, match=message):
+        testing.check_grads(OneEntry(), Tensor(np.linspace(0, 1, 1000).reshape(10, 100)))
+
+
+def test_check_grads_names_a_step_that_differences_cannot_follow():
+    cell = surrogate.ATan()
+    with pytest.raises(GradientCheckError, match=r"cell \(ATan\) ran as a step, which finite.*surrogate\.smooth\(\)"):
+        testing.check_grads(lambda x: cell(x) * x, X)
+
+
+def test_check_grads_quotes_the_line_where_the_gradient_stops():
+    def fn(x):
+        return x * ops.stop_gradient(ops.sin(x))
+
+    message = (
+        r"a path that is stopped is the cause: ops\.stop_gradient at test_testing\.py:\d+: return x \* ops\.stop_gr"
+    )
+    with pytest.raises(GradientCheckError, match=message):
+        testing.check_grads(fn, X)
+    testing.check_grads(fn, X, detached=True, order=2)
+
+
+def test_check_grads_of_what_is_detached_still_finds_what_is_wrong():
+    cell = Scaled(0.001)
+    with pytest.raises(GradientCheckError, match="order 1"):
+        testing.check_grads(lambda x: cell(x) * ops.stop_gradient(x), X, weights=cell.w, detached=True)
+
+
+def test_check_grads_cannot_hold_constant_what_changes_its_order():
+    def fn(x):
+        parts = [ops.stop_gradient(x)] if x.sum().item() > X.sum().item() else []
+        return x * 2.0 + sum(parts)
+
+    with pytest.raises(GradientCheckError, match="is called in another order"):
+        testing.check_grads(fn, X, detached=True)
+
+
+@pytest.mark.parametrize("smooth", [True, False])
+def test_check_grads_says_which_layer_and_time_step(smooth):
+    dense, node = nn.Dense(4, 3), nn.MultiStep(nn.LIFNode(detach_reset=True, surrogate_function=surrogate.ATan()))
+    net = nn.SequentialCell(dense, node)
+    x = Tensor(RNG.uniform(0, 3, (6, 2, 4)))
+    cause = (
+        r"layer 1\.cell \(LIFNode\): its reset is detached"
+        if smooth
+        else r"1\.cell\.surrogate_function \(ATan\) ran as"
+    )
+    context = surrogate.smooth() if smooth else testing.unfused()
+    with context, pytest.raises(GradientCheckError, match=r"at time step \d, index \(\d, \d, \d\).*" + cause):
+        testing.check_grads(net, x)
+
+
+def test_check_grads_starts_each_run_from_the_same_states():
+    cell = nn.Stateful(nn.LIFNode())
+    with surrogate.smooth():
+        testing.check_grads(cell, X)
+    assert not cell.states
+
+
+def test_check_grads_prints_a_table():
+    found = testing.check_grads(Wrong(), X, Y, order=2)
+    lines = [line.split() for line in str(found).splitlines()]
+    assert [line[:4] for line in lines[2:]] == [
+        ["order", "1", "input", "0"],
+        ["order", "1", "input", "1"],
+        ["order", "2", "input", "0,"],
+    ]

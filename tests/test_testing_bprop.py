@@ -5,7 +5,7 @@ import pytest
 from cells import Wrong
 
 from snncell import Parameter, Tensor, nn, ops, surrogate, testing
-from snncell.errors import GradientCheckError, GradientError
+from snncell.errors import BpropError, GradientCheckError, GradientError
 
 RNG = np.random.default_rng(0)
 X, Y = Tensor(RNG.standard_normal((3, 4))), Tensor(RNG.standard_normal((3, 4)))
@@ -224,3 +224,107 @@ def test_both_errors_are_assertion_errors():
         testing.check_grads(Wrong(first=0.1), X, Y)
     with pytest.raises(AssertionError):
         testing.check_bprop(Wrong(first=0.1), X, Y)
+
+
+# --- forgotten Parameters --------------------------------------------------------------------------------------------
+
+
+class Forgets(Scaled):
+    """w x + b, whose reverse gives no gradient of b."""
+
+    def __init__(self, listed=False):
+        super().__init__()
+        self.internal_params = [self.w, self.b] if listed else [self.w]
+
+    def bprop(self, x, out, dout):
+        return (dout * self.w,), {self.w: dout * x}
+
+
+def test_check_bprop_names_a_parameter_that_is_forgotten():
+    message = (
+        r"The bprop of Forgets gives no gradient of Parameter 'b', which construct uses: the tape's gradient of .*"
+    )
+    with pytest.raises(GradientCheckError, match=message + r"List it in self\.internal_params and return"):
+        testing.check_bprop(Forgets(), X)
+    with pytest.raises(BpropError, match=r"no gradient for Parameter 'b' of self\.internal_params"):
+        testing.check_bprop(Forgets(listed=True), X)
+
+
+def test_check_bprop_lets_pass_what_is_frozen_or_not_used():
+    cell = Forgets()
+    cell.b.requires_grad = False
+    testing.check_bprop(cell, X)
+    cell = Scaled()
+    cell.other = Parameter(Tensor([1.0]))
+    testing.check_bprop(cell, X)
+
+
+def test_check_bprop_names_a_forgotten_parameter_of_a_cell_below():
+    class Outer(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.dense = nn.Dense(4, 2)
+
+        def construct(self, x):
+            return self.dense(x)
+
+        def bprop(self, x, out, dout):
+            return (dout @ self.dense.weight,)
+
+    with pytest.raises(GradientCheckError, match=r"of Outer gives no gradient of Parameter 'dense\.weight', which"):
+        testing.check_bprop(Outer(), X)
+
+
+def test_check_bprop_sees_by_differences_what_the_tape_cannot_differentiate():
+    class Around(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.inner = Forgets()
+
+        def construct(self, x):
+            return self.inner(x)
+
+        def bprop(self, x, out, dout):
+            return (dout * self.inner.w,)
+
+    cell = Around()
+    cell.inner.w.requires_grad = False
+    cell.inner.internal_params = []
+    cell.inner.bprop = lambda x, out, dout: (dout * cell.inner.w,)
+    with pytest.raises(GradientCheckError, match=r"'inner\.b', which construct uses: its derivative by finite differ"):
+        testing.check_bprop(cell, X)
+
+
+# --- what it says ----------------------------------------------------------------------------------------------------
+
+
+def test_check_bprop_says_the_ratio_if_it_is_the_same_everywhere():
+    with pytest.raises(GradientCheckError, match=r"found / expected is 1\.01 in all entries\."):
+        testing.check_bprop(Step(0.01), X)
+    with pytest.raises(GradientCheckError, match=r"found / expected is 0\.999 in all entries\."):
+        testing.check_bprop(Step(-TENTH_OF_A_PERCENT), X)
+    with pytest.raises(GradientCheckError, match=r"found / expected is -1 in all entries\."):
+        testing.check_bprop(Step(-2.0), X)
+
+
+def test_check_bprop_says_in_how_many_entries_they_differ_otherwise():
+    class OneEntry(nn.Cell):
+        def construct(self, x):
+            return ops.sin(x)
+
+        def bprop(self, x, out, dout):
+            factor = np.ones(x.shape)
+            factor[0, 1] = 1.5
+            return (dout * ops.cos(x) * Tensor(factor),)
+
+    with pytest.raises(GradientCheckError, match=r"found / expected is 1\.5 there; 1 of 12 entries differ\."):
+        testing.check_bprop(OneEntry(), X)
+
+
+def test_check_bprop_returns_what_it_compared():
+    cell = Scaled()
+    arrays = [cell.w._data, cell.b._data]
+    found = testing.check_bprop(cell, X)
+    assert [row.name for row in found.rows] == ["input 0", "Parameter 'w'", "Parameter 'b'"]
+    assert found.worst < 1e-12 and "check_bprop: passed" in str(found)
+    assert cell.w._data is arrays[0] and cell.b._data is arrays[1]

@@ -14,7 +14,7 @@ from snncell.errors import BpropError, GradientCheckError, SnncellError
 from snncell.tape.state import STATE, settings, smoothed, unfused
 from snncell.tape.tensor import Tensor
 from snncell.testing.bprops import check_bprop
-from snncell.testing.calls import Called, Net, Sample
+from snncell.testing.calls import Called, Net, Sample, steps_of
 from snncell.testing.locate import Search, sentence
 from snncell.testing.precision import InFloat64
 from snncell.testing.problem import Array, Problem, Tolerance
@@ -104,9 +104,11 @@ def _worst_of_each(rows: Sequence[Row]) -> list[Row]:
     return list(kept.values())
 
 
-def bprop_text(net: Net, wrong: Wrong) -> str:
+def bprop_text(net: Net, wrong: Wrong, steps: int | None) -> str:
     """A wrong bprop in words: whose, what it is, at which step, and the mend."""
     step = "" if wrong.call.step is None else f", at time step {wrong.call.step}"
+    if _whole(wrong.call, steps):
+        step = ", which gets all time steps at once, as the first axis"
     cell = net.cells[wrong.path]
     parent = net.parent(wrong.path)
     named = parent is not None and getattr(net.cells[parent], "surrogate_function", None) is cell
@@ -125,6 +127,12 @@ def fires(net: Net, path: str) -> bool:
     cell, parent = net.cells[path], net.parent(path)
     named = parent is not None and getattr(net.cells[parent], "surrogate_function", None) is cell
     return named or getattr(cell, "primitive", None) is not None
+
+
+def _whole(call: Called, steps: int | None) -> bool:
+    """Whether a call got all time steps."""
+    shapes = [x.shape for x in call.inputs if isinstance(x, Tensor)]
+    return not call.looped and steps is not None and any(len(s) > 1 and s[0] == steps for s in shapes)
 
 
 def steps_text(net: Net, samples: dict[str, Sample]) -> str:
@@ -210,10 +218,11 @@ def _is_its_reset(net: Net, probe: Probe, site: Site) -> bool:
 
 def layers_text(net: Net, samples: dict[str, Sample], tolerance: Tolerance) -> str:
     """The innermost Cell whose own gradient is not what differences of it alone say, in words, or nothing."""
+    steps = steps_of(samples)
     for path in net.deepest_first(samples):
         for call in chosen(samples[path]):
             try:
-                text = _alone(net.cells[path], call, tolerance)
+                text = _alone(net.cells[path], call, tolerance, steps)
             except SnncellError:
                 break  # it cannot be called, or differentiated, by itself
             if text:
@@ -227,7 +236,7 @@ def layers_text(net: Net, samples: dict[str, Sample], tolerance: Tolerance) -> s
     return ""
 
 
-def _alone(cell: Any, call: Called, tolerance: Tolerance) -> str:
+def _alone(cell: Any, call: Called, tolerance: Tolerance, steps: int | None) -> str:
     named = [(name, p) for name, p in cell.parameters_and_names() if p.requires_grad and p.dtype.is_float]
     if not named and not any(isinstance(x, Tensor) and x.dtype.is_float for x in call.inputs):
         return ""
@@ -237,7 +246,7 @@ def _alone(cell: Any, call: Called, tolerance: Tolerance) -> str:
         extra = problem.rounding(problem.point, tolerance.eps)
         for number, name in enumerate(problem.names):
             if not search.agree(search.only(number), extra)[0]:
-                return sentence(search.worst_entry(number), name)
+                return sentence(search.worst_entry(number), name, _whole(call, steps) and name.startswith("input"))
     return ""
 
 
@@ -250,7 +259,7 @@ def cause(net: Net, search: Search, run: Callable[[], Any]) -> str:
         samples = net.watched(run)
         _, wrong = checked_bprops(net, samples, smooth=STATE.smooth)
         if wrong is not None:
-            return bprop_text(net, wrong)
+            return bprop_text(net, wrong, steps_of(samples))
         stopped = "" if search.problem.detached else stopped_text(net, search)
         return (
             stopped

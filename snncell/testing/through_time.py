@@ -8,7 +8,7 @@ from typing import Any
 from snncell.errors import ArgumentError, GradientCheckError
 from snncell.tape.state import smoothed, unfused
 from snncell.testing.blame import bprop_text, checked_bprops
-from snncell.testing.calls import Net, cells_in, chosen_weights
+from snncell.testing.calls import Net, cells_in, chosen_weights, steps_of
 from snncell.testing.gradients import by_array, found_out
 from snncell.testing.kernels import check_kernels
 from snncell.testing.locate import Search, beside
@@ -36,7 +36,7 @@ def check_through_time(
     2. smooth: with each spike replaced by its smooth primitive, the gradients with respect to the inputs and all
        Parameters are compared with finite differences, as by `check_grads`.
     3. fused: with real spikes, outputs and gradients from the kernels are compared with those of the tape that goes
-       step by step (`unfused`), to 1e-9 of the largest entry.
+       step by step, to 1e-9 of the largest entry. Within `unfused()` this part is left out, and takes no compiler.
 
     At a kink (a silent input, max of equal values) several gradients are right; where a comparison fails it is done
     once more beside the point, and counts if it fails there too. A spike that differs between kernels and tape, as its
@@ -87,7 +87,7 @@ def _bprops(problem: Problem, net: Net) -> list[Row]:
         samples = net.watched(problem.run)
         rows, wrong = checked_bprops(net, samples, smooth=False)
     if wrong is not None:
-        raise GradientCheckError(f"{WHO}: {bprop_text(net, wrong)}")
+        raise GradientCheckError(f"{WHO}: {bprop_text(net, wrong, steps_of(samples))}")
     return rows
 
 
