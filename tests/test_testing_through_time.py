@@ -119,8 +119,8 @@ def test_a_detached_reset_nobody_asked_for_is_named_with_its_mend(layer):
     place = {"lif1": "first", "lif2": "second", "lif3": "third"}[layer]
     message = (
         rf"with smooth spikes the reverse gives .* finite differences .*is worst, .*at time step \d, index .*With every "
-        rf"ops\.stop_gradient let through, the gradient is right, .*layer {layer}\.cell \(LIFNode\): its reset is "
-        rf"detached \(detach_reset=True\).*set detach_reset=False\. To check .* pass detached=True"
+        rf"ops\.stop_gradient let through, the gradient is right, .*layer {layer}\.cell \(LIFNode\): its reset "
+        rf"is detached \(detach_reset=True\).*set detach_reset=False\. To check .* pass detached=True"
     )
     with pytest.raises(GradientCheckError, match=message) as caught:
         testing.check_through_time(Net(**{place: lif(detach_reset=True)}), X)
@@ -269,6 +269,22 @@ class Loop(nn.Cell):
         return ops.stack(spikes)
 
 
+class Narrow(nn.Cell):
+    """A neuron that is written for float32."""
+
+    def __init__(self):
+        super().__init__()
+        self.spikes = surrogate.relusigmoid()
+
+    def init_state(self, x):
+        return ops.zeros(x.shape), ops.full(x.shape, 0.1, "float32")
+
+    def construct(self, x, v, threshold):
+        v = 0.9 * v + x
+        spike = self.spikes(v - threshold).astype("float32")
+        return spike, v - spike * threshold, threshold * 0.9 + (spike > 0).astype("float32")
+
+
 class Cubic(nn.Neuron):
     """A neuron of the user's own."""
 
@@ -301,6 +317,7 @@ HEALTHY = {
     "stateful": (lambda: nn.Stateful(lif()), X),
     "own neuron": (lambda: nn.MultiStep(Cubic({"steepness": 0.5}, reset="zero", learnable="steepness")), X),
     "own loop": (Loop, X),
+    "written for float32": (lambda: nn.MultiStep(nn.Recurrent(Narrow(), nn.Dense(4, 4))), X),
     "own reverse": (lambda: Net(middle=Linear(5)), X),
     "a loss": (loss, X),
     "jitted": (lambda: jit(lif(detach_reset=False)), X),

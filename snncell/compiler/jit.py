@@ -134,7 +134,7 @@ class Jitted:
         taped = STATE.tape is not None
         watched = None if STATE.watch is None else STATE.watch.key
         specs = tuple([(leaf._data.shape, leaf._data.dtype) for leaf in leaves])
-        signature = (taped, STATE.smooth, STATE.stops, watched, tree, specs)
+        signature = (taped, STATE.smooth, STATE.wide, STATE.stops, watched, tree, specs)
         try:
             compiled = self.compiled.get(signature)
         except TypeError as error:

@@ -211,6 +211,16 @@ def _cast_bprop(_x: Tensor, _out: Tensor, dout: Tensor, *, dtype: Any) -> Sequen
     return (dout,)  # the tape casts a gradient to its input's dtype
 
 
+def wanted_dtype(dtype: Any) -> dtypes.DType:
+    """The dtype that is asked for; while gradients are checked in float64, that in the place of other floats.
+
+    Raises:
+        DTypeError: for an unknown dtype.
+    """
+    wanted = dtypes.as_dtype(dtype)
+    return dtypes.float64 if STATE.wide and wanted.is_float else wanted
+
+
 def astype(x: Any, dtype: Any) -> Tensor:
     """`x` converted to `dtype`; the gradient is converted back.
 
@@ -218,7 +228,7 @@ def astype(x: Any, dtype: Any) -> Tensor:
         DTypeError: for an unknown dtype.
     """
     tensor = as_tensor(x, "astype")
-    wanted = dtypes.as_dtype(dtype)
+    wanted = wanted_dtype(dtype)
     if tensor._data.dtype == wanted.dtype:
         return tensor
     converted: Tensor = cast_primitive.bind(tensor, dtype=wanted.dtype)

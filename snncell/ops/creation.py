@@ -8,7 +8,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.errors import ArgumentError
-from snncell.ops.base import as_int, as_number, as_shape, as_tensor
+from snncell.ops.base import as_int, as_number, as_shape, as_tensor, wanted_dtype
 from snncell.tape.tensor import Tensor, beside, placed, to_array, wrap
 
 
@@ -17,7 +17,7 @@ def full(shape: Any, value: Any, dtype: Any = None) -> Tensor:
     array = to_array(value, dtype)
     if array.ndim:
         raise ArgumentError(f"full: value is a number, not {value!r}.")
-    return wrap(placed(np.full(as_shape(shape, "full"), array, array.dtype)))
+    return wrap(placed(np.full(as_shape(shape, "full"), array, wanted_dtype(array.dtype).dtype)))
 
 
 def fill(type: Any, shape: Any, value: Any) -> Tensor:
@@ -27,12 +27,12 @@ def fill(type: Any, shape: Any, value: Any) -> Tensor:
 
 def zeros(shape: Any, dtype: Any = dtypes.float32) -> Tensor:
     """Zeros."""
-    return wrap(placed(np.zeros(as_shape(shape, "zeros"), dtypes.as_dtype(dtype).dtype)))
+    return wrap(placed(np.zeros(as_shape(shape, "zeros"), wanted_dtype(dtype).dtype)))
 
 
 def ones(shape: Any, dtype: Any = dtypes.float32) -> Tensor:
     """Ones."""
-    return wrap(placed(np.ones(as_shape(shape, "ones"), dtypes.as_dtype(dtype).dtype)))
+    return wrap(placed(np.ones(as_shape(shape, "ones"), wanted_dtype(dtype).dtype)))
 
 
 def zeros_like(x: Any, dtype: Any = None) -> Tensor:

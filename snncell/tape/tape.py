@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -17,7 +18,7 @@ from snncell import dtype as dtypes
 from snncell.config import FINITE
 from snncell.errors import GradientError, ShapeError
 from snncell.kernels.space import DEVICE, IN_USE, moved
-from snncell.tape.state import STATE
+from snncell.tape.state import STATE, settings
 from snncell.tape.tensor import Tensor, wrap
 
 
@@ -164,7 +165,10 @@ def conform(grad: Tensor, shape: tuple[int, ...], dtype: Any) -> Tensor:
             raise ShapeError(f"a gradient of shape {grad.shape} for a value of shape {shape}")
         stretched = [extra + axis for axis, want in enumerate(shape) if want == 1 != grad.shape[extra + axis]]
         grad = grad.sum(axis=(*range(extra), *stretched)).reshape(shape)
-    return grad if grad._data.dtype == dtype else grad.astype(dtypes.BY_NUMPY[dtype])
+    if grad._data.dtype == dtype:
+        return grad
+    with settings(wide=False) if STATE.wide else nullcontext():
+        return grad.astype(dtypes.BY_NUMPY[dtype])
 
 
 def zeros_of(spec: tuple[tuple[int, ...], Any], others: Iterable[Tensor | None] = ()) -> Tensor:

@@ -64,7 +64,7 @@ def check_grads(
     """
     own = [("", fn)] if hasattr(fn, "cells_and_names") else []
     net, named = Net(cells_in(fn)), chosen_weights(own, weights)
-    with InFloat64([cell for _, cell in own], [p for _, p in named]) as kept:
+    with InFloat64([cell for _, cell in cells_in(fn)], [p for _, p in named]) as kept:
         problem = Problem(fn, inputs, named, kept, seed, detached)
         number, rows = problem.scalar, []
         for level in range(1, order + 1):

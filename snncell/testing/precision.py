@@ -11,7 +11,7 @@ import numpy as np
 
 from snncell.dtype import float64
 from snncell.tape.parameter import Parameter
-from snncell.tape.state import recording_on
+from snncell.tape.state import recording_on, settings
 from snncell.tape.tape import Entry
 from snncell.tape.tensor import Tensor
 
@@ -28,7 +28,8 @@ def doubled(x: Any) -> Any:
 class InFloat64:
     """Has the Parameters of Cells in float64 within (`with InFloat64(cells) as kept:`), and puts them back.
 
-    What the Cells have compiled is put aside too: it is for Parameters of another dtype. States that a Cell keeps
+    What is asked for as float32 within, by `astype("float32")` or `ops.zeros(shape)`, is float64 too. What the Cells
+    have compiled is put aside: it is for Parameters of another dtype. States that a Cell keeps
     between calls (`aside`) begin at rest in each evaluation, and what an evaluation writes is undone by the next one.
 
     Args:
@@ -44,6 +45,7 @@ class InFloat64:
         self.parameters: list[Parameter] = list(dict.fromkeys([*own, *listed, *parameters]))
         self.before: list[Callable[[], None]] = []
         self.values: list[tuple[Parameter, Any]] = []
+        self.wide = ExitStack()
 
     def __enter__(self) -> InFloat64:
         self.before = [*map(_keeping_cell, self.cells), *map(_keeping_parameter, self.parameters)]
@@ -53,12 +55,14 @@ class InFloat64:
                     parameter._data = parameter.value().astype(float64)._data
                     if parameter._entry is not None:
                         parameter._entry = Entry.source(parameter._data)
+        self.wide.enter_context(settings(wide=True))
         self.values = [(parameter, parameter._data) for parameter in self.parameters]
         for cell in self.cells:
             cell.__dict__.update(version=next(_VERSIONS), _loop=None, _graph=None)
         return self
 
     def __exit__(self, *_: Any) -> None:
+        self.wide.close()
         for put_back in self.before:
             put_back()
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, TypedDict
 
 from snncell import ops, surrogate
+from snncell.dtype import only_stored
 from snncell.errors import ArgumentError
 from snncell.nn.neurons.constants import Membrane, constant_array, one_of, within
 from snncell.nn.neurons.counting import Counting
@@ -143,9 +144,9 @@ class Neuron(Membrane):
         return self.fire_at(above)
 
     def fire_at(self, above: Any) -> Any:
-        """The spike function's answer, in the dtype of the potential, though relusigmoid gives float32."""
+        """The spike function's answer; float16 and bfloat16 stay what they are, though relusigmoid gives float32."""
         spikes = self.surrogate_function(above)
-        return spikes if spikes.dtype is above.dtype or not above.dtype.is_float else spikes.astype(above.dtype)
+        return spikes.astype(above.dtype) if only_stored(above.dtype.dtype) else spikes
 
     def after_reset(self, h: Any, spike: Any, drop: Any = None) -> Any:
         """The potential after the reset, from the one before it and the spikes; `drop` in place of v_threshold."""
