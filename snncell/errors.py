@@ -92,7 +92,12 @@ class CacheError(SnncellError, PermissionError):
 
 
 class GradientCheckError(SnncellError, AssertionError):
-    """A gradient that disagrees with finite differences or with the tape."""
+    """A gradient that disagrees with finite differences or with the tape.
+
+    `difference` is that of the worst entry, where single entries were compared.
+    """
+
+    difference = 0.0
 
 
 class RecordError(ArgumentError, KeyError):

@@ -118,8 +118,8 @@ def test_a_wrong_custom_bprop_in_the_middle_is_named(cell, what):
 def test_a_detached_reset_nobody_asked_for_is_named_with_its_mend(layer):
     place = {"lif1": "first", "lif2": "second", "lif3": "third"}[layer]
     message = (
-        rf"with smooth spikes the reverse gives .* finite differences .*is worst, .*at time step \d, index .*With every "
-        rf"ops\.stop_gradient let through, the gradient is right, .*layer {layer}\.cell \(LIFNode\): its reset "
+        rf"with smooth spikes the reverse gives .* finite differences .*is worst, .*at time step \d, index .*With "
+        rf"every ops\.stop_gradient let through, the gradient is right, .*layer {layer}\.cell \(LIFNode\): its reset "
         rf"is detached \(detach_reset=True\).*set detach_reset=False\. To check .* pass detached=True"
     )
     with pytest.raises(GradientCheckError, match=message) as caught:
@@ -302,6 +302,12 @@ def convolutional():
     )
 
 
+def normed():
+    """A bias before a normalisation, which takes it out."""
+    norm = nn.TimeDistributed(nn.BatchNorm1d(5))
+    return nn.SequentialCell(nn.Dense(4, 5), norm, lif(), nn.Dense(5, 3), lif()).set_train()
+
+
 def loss():
     net, entropy = Net(), nn.CrossEntropyLoss()
     return lambda x: entropy(net(x).sum(0), Tensor([0, 2]))
@@ -316,6 +322,7 @@ HEALTHY = {
     "dropout": (lambda: nn.SequentialCell(nn.Dropout(p=0.4), lif()).set_train(), X),
     "stateful": (lambda: nn.Stateful(lif()), X),
     "own neuron": (lambda: nn.MultiStep(Cubic({"steepness": 0.5}, reset="zero", learnable="steepness")), X),
+    "a gradient that is zero but for rounding": (normed, X),
     "own loop": (Loop, X),
     "written for float32": (lambda: nn.MultiStep(nn.Recurrent(Narrow(), nn.Dense(4, 4))), X),
     "own reverse": (lambda: Net(middle=Linear(5)), X),
@@ -337,6 +344,40 @@ def test_in_a_loop_of_the_users_own_calls_are_steps():
         GradientCheckError, match=r"at time step \d, index \(\d, \d, \d\).*layer node \(LIFNode\): its re"
     ):
         testing.check_through_time(Loop(detach_reset=True), X, weights=())
+
+
+def test_a_surrogate_that_layers_share_is_named_once_with_all_its_places():
+    shared = Off(0.0)
+    names = [row.name for row in testing.check_through_time(Net(first=lif(shared), third=lif(shared)), X).rows]
+    assert names[0] == "lif1.cell.surrogate_function (Off, shared with lif3.cell.surrogate_function), input 0"
+    assert names[1] == "lif2.cell.surrogate_function (ATan), input 0"
+
+
+def test_the_worst_of_the_time_steps_is_named():
+    class Later(Off):
+        """Wrong where the potential is just above the threshold."""
+
+        def bprop(self, x, out, dout):
+            worse = ops.select(ops.logical_and(x > 0.2, x < 0.3), 1.5, 1.01)
+            return (surrogate.ATan.bprop(self, x, out, dout)[0] * worse,)
+
+    x = ops.stack([ops.full((2, 4), level) for level in (0.1, 0.2, 1.25, 0.3)])  # no state is left of a step
+    net = nn.MultiStep(nn.LeakyNode(beta=0.0, surrogate_function=Later(0.0)))
+    with pytest.raises(GradientCheckError, match=r"\(LeakyNode\), at time step 2: .*; found / expected is 1\.5 in all"):
+        testing.check_through_time(net, x)
+
+
+def test_a_cell_that_cannot_be_called_again_is_said_not_to_be_checked():
+    class Keyword(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.linear = Linear(4)
+
+        def construct(self, x):
+            return self.linear(x=x)
+
+    row = testing.check_through_time(Keyword(), X).rows[0]
+    assert row.name == "linear (Linear)" and row.note.startswith("not checked: Linear.construct takes (x)")
 
 
 # --- what comes back, and what stays as it was ------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from snncell.compiler.formula import Elementwise
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.kernels.cuda import complexes
 from snncell.tape.primitive import EVERYWHERE, Primitive
-from snncell.tape.state import STATE
+from snncell.tape.state import STATE, wanted_dtype
 from snncell.tape.tensor import Tensor, stale
 from snncell.tape.tracing import Value
 
@@ -209,16 +209,6 @@ cast_primitive.additive = True  # between floats, to rounding; nothing else is a
 @cast_primitive.def_bprop
 def _cast_bprop(_x: Tensor, _out: Tensor, dout: Tensor, *, dtype: Any) -> Sequence[Any]:
     return (dout,)  # the tape casts a gradient to its input's dtype
-
-
-def wanted_dtype(dtype: Any) -> dtypes.DType:
-    """The dtype that is asked for; while gradients are checked in float64, that in the place of other floats.
-
-    Raises:
-        DTypeError: for an unknown dtype.
-    """
-    wanted = dtypes.as_dtype(dtype)
-    return dtypes.float64 if STATE.wide and wanted.is_float else wanted
 
 
 def astype(x: Any, dtype: Any) -> Tensor:

@@ -8,7 +8,8 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.errors import ArgumentError
-from snncell.ops.base import as_int, as_number, as_shape, as_tensor, wanted_dtype
+from snncell.ops.base import as_int, as_number, as_shape, as_tensor
+from snncell.tape.state import wanted_dtype
 from snncell.tape.tensor import Tensor, beside, placed, to_array, wrap
 
 

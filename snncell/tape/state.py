@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from snncell import config
+from snncell import config, dtype as dtypes
 from snncell.kernels.arrays import quiet_runner
 from snncell.kernels.space import DEVICE, HOST, Space
 
@@ -77,6 +77,16 @@ def quietly(function: Callable[..., Any], *args: Any) -> Any:
         if not str(error).startswith("cannot enter context"):
             raise
     return function(*args)  # a signal handler has come in between: warnings are off already
+
+
+def wanted_dtype(dtype: Any) -> dtypes.DType:
+    """The dtype that is asked for; while gradients are checked in float64, that in the place of other floats.
+
+    Raises:
+        DTypeError: for an unknown dtype.
+    """
+    wanted = dtypes.as_dtype(dtype)
+    return dtypes.float64 if STATE.wide and wanted.is_float else wanted
 
 
 @contextmanager

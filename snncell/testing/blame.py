@@ -49,18 +49,29 @@ def checked_bprops(net: Net, samples: dict[str, Sample], smooth: bool) -> tuple[
         if getattr(cell, "bprop", None) is None or (smooth and getattr(cell, "primitive", None) is not None):
             continue
         calls = chosen(samples[path])
-        for call in [*calls, *_spread(calls)] if fires(net, path) else calls:
-            try:
-                found = _found_beside(cell, call)
-            except (GradientCheckError, BpropError) as error:
-                return rows, Wrong(path, call, error)
-            except SnncellError as error:
-                rows.append(Row("bprop", net.describe(path), 0.0, call.step, note=f"not checked: {error}"))
-                break
-            if found:
-                row = max(found, key=lambda row: row.difference)
-                rows.append(row._replace(name=f"{net.describe(path)}, {row.name}", step=call.step))
+        for group in (calls, _spread(calls) if fires(net, path) else []):
+            found, wrong = _checked_calls(net, path, group)
+            rows += found
+            if wrong:
+                return rows, max(wrong, key=lambda fault: getattr(fault.error, "difference", 0.0))
     return _worst_of_each(rows), None
+
+
+def _checked_calls(net: Net, path: str, calls: Sequence[Called]) -> tuple[list[Row], list[Wrong]]:
+    rows: list[Row] = []
+    wrong: list[Wrong] = []
+    for call in calls:
+        try:
+            found = _found_beside(net.cells[path], call)
+        except (GradientCheckError, BpropError) as error:
+            wrong.append(Wrong(path, call, error))
+            continue
+        except SnncellError as error:
+            return [Row("bprop", net.describe(path), 0.0, call.step, note=f"not checked: {error}")], wrong
+        if found:
+            row = max(found, key=lambda row: row.difference)
+            rows.append(row._replace(name=f"{net.describe(path)}, {row.name}", step=call.step))
+    return rows, wrong
 
 
 def chosen(sample: Sample) -> list[Called]:
@@ -154,18 +165,18 @@ class Probe:
 
     def __init__(self, search: Search) -> None:
         self.search = search
-        self.extra = search.problem.rounding(search.point, search.tolerance.eps)
+        eps, others = search.tolerance.eps, search.tolerance.others
+        self.extra = search.problem.rounding(search.point, eps)
         directions = [search.only(number) for number in range(len(search.point))]
-        self.expected = [(v, search.agree(v, self.extra)[2]) for v in directions]
+        self.expected = [(v, [(by, search.along(v, eps * by)[1]) for by in (1.0, *others)]) for v in directions]
 
     def right(self, found: Sequence[Array]) -> bool:
         """Whether gradients are what the differences say."""
-        return all(
-            self.search.tolerance.agree(
-                sum(float((g * u).sum()) for g, u in zip(found, v, strict=True) if u is not None), n, self.extra
-            )
-            for v, n in self.expected
-        )
+        for direction, expected in self.expected:
+            slope = sum(float((g * v).sum()) for g, v in zip(found, direction, strict=True) if v is not None)
+            if not any(self.search.tolerance.agree(slope, n, self.extra / by) for by, n in expected):
+                return False
+        return True
 
     def right_with(self, stops: Opened) -> bool:
         """Whether they are with these paths opened."""

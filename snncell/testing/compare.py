@@ -72,19 +72,21 @@ def _compare(name: str, mine: Any, theirs: Any, reference: Reference) -> Row:
             " The derivative of construct is zero everywhere; if bprop is meant to replace it, give the Cell a method "
             "primitive(x), the smooth function whose derivative bprop is, to be checked against."
         )
-    raise GradientCheckError(
+    error = GradientCheckError(
         f"The bprop of {reference.cell} gives {mine[worst]:.8g} for {name} at index {worst}, {reference.source} gives "
         f"{theirs[worst]:.8g}{ratio_text(mine, theirs, worst, excess)}.{hint}"
     )
+    error.difference = float(abs(mine[worst] - theirs[worst]))
+    raise error
 
 
-def relative_difference(mine: Any, theirs: Any) -> tuple[float, None, tuple[int, ...] | None]:
-    """The largest difference, as a part of the largest value, no step, and where it is."""
+def relative_difference(mine: Any, theirs: Any, least: float = 0.0) -> tuple[float, None, tuple[int, ...] | None]:
+    """The largest difference, as a part of the largest value (but not of less than `least`), no step, and where."""
     if not mine.size:
         return 0.0, None, None
     apart = np.where(np.isnan(mine) & np.isnan(theirs), 0.0, np.abs(np.asarray(mine, np.float64) - theirs))
     index = tuple(int(i) for i in np.unravel_index(int(np.argmax(apart)), apart.shape))
-    scale = float(np.max(np.abs(theirs)))
+    scale = max(float(np.max(np.abs(theirs))), least)
     return float(apart[index]) / (scale if np.isfinite(scale) and scale else 1.0), None, index
 
 

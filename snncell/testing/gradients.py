@@ -96,17 +96,17 @@ def by_array(search: Search, part: str) -> tuple[list[Row], tuple[int, float, fl
         right, found, expected = search.agree(search.only(number), extra)
         if not right:
             return rows, (number, found, expected)
-        rows.append(Row(part, name, relative(found, expected), note=_unseen(search, extra, found, expected)))
+        rows.append(_row(search, part, name, extra, found, expected))
     return rows, None
 
 
-def _unseen(search: Search, extra: float, found: float, expected: float) -> str:
-    """A note on a gradient that is so small that differences would not show a fault."""
-    size = max(abs(found), abs(expected))
-    if not size:
-        return "the gradient is zero"
-    part = (extra + search.tolerance.atol) / size
-    return f"so small that a fault below {min(part, 1.0):.2g} of it would go unseen" if part > SEEN else ""
+def _row(search: Search, part: str, name: str, extra: float, found: float, expected: float) -> Row:
+    """A row, with a note on a gradient that is so small that differences would not show a fault."""
+    size, noise = max(abs(found), abs(expected)), extra + search.tolerance.atol
+    if size <= noise:
+        return Row(part, name, 0.0, note="the gradient is zero" if size == 0.0 else "the gradient is zero to rounding")
+    hidden = f"so small that a fault below {noise / size:.2g} of it would go unseen" if noise > SEEN * size else ""
+    return Row(part, name, relative(found, expected), note=hidden)
 
 
 def _message(search: Search, net: Net, level: int, number: int | None, found: float, expected: float) -> str:

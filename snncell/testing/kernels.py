@@ -19,6 +19,7 @@ from snncell.testing.problem import Array, Problem
 from snncell.testing.result import Row
 
 ROUNDING = 1e-9  # how far outputs and gradients may be apart, as a part of their largest entry
+LEAST = 1e-4  # what is smaller than this part of all gradients is compared with that: it may be zero but for rounding
 AT_THRESHOLD = 1e-12  # how far from the threshold rounding may decide, as a part of the largest potential
 
 
@@ -69,14 +70,16 @@ def _compared(problem: Problem, net: Net, point: Sequence[Array]) -> tuple[list[
         outs, grads = problem.pulled(point)
         steps = steps_of(net.watched(lambda: problem.run(point)))
     fused_outs, fused_grads = problem.pulled(point)
+    least = [LEAST * max(_size(part) for part in parts) for parts in (outs, grads)]
     names = [f"output {n}" for n in range(len(outs))] + [f"gradient of {name}" for name in problem.names]
     rows: list[Row] = []
     for name, mine, theirs in zip(names, [*fused_outs, *fused_grads], [*outs, *grads], strict=True):
-        difference, _, entry = relative_difference(mine, theirs)
+        floor = least[name.startswith("gradient")]
+        difference, _, entry = relative_difference(mine, theirs, floor)
         timed = entry is not None and mine.ndim > 1 and len(mine) == steps and "Parameter" not in name
         step = entry[0] if timed and entry is not None else None
         if entry is not None and not difference <= ROUNDING:
-            excess = np.abs(np.asarray(mine, np.float64) - theirs) - ROUNDING * np.max(np.abs(theirs), initial=0.0)
+            excess = np.abs(np.asarray(mine, np.float64) - theirs) - ROUNDING * max(_size(theirs), floor)
             at = f"at index {entry}" if step is None else f"at time step {step}, index {entry}"
             return rows, (
                 f"{name} {at} is {mine[entry]:.8g} from the kernel and {theirs[entry]:.8g} from the tape"
@@ -85,6 +88,10 @@ def _compared(problem: Problem, net: Net, point: Sequence[Array]) -> tuple[list[
         same = np.array_equal(mine, theirs, equal_nan=True)
         rows.append(Row("fused", name, difference, step, entry, "equal to the bit" if same else "equal to rounding"))
     return rows, ""
+
+
+def _size(x: Array) -> float:
+    return float(np.max(np.abs(x), initial=0.0))
 
 
 def _nearest(problem: Problem, net: Net) -> Nearest | None:
