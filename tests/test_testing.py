@@ -282,3 +282,18 @@ def test_check_grads_prints_a_table():
         ["order", "1", "input", "1"],
         ["order", "2", "input", "0,"],
     ]
+
+
+def test_check_grads_at_a_kink_looks_beside_it():
+    found = testing.check_grads(lambda x: ops.relu(x) * 2.0, X * 0.0)
+    assert found.rows[0].note == "beside the inputs: at them there is a kink"
+
+    class Wrongly(nn.Cell):
+        def construct(self, x):
+            return ops.relu(x)
+
+        def bprop(self, x, out, dout):
+            return (dout * (x > 0).astype(x.dtype) * 1.001,)
+
+    with pytest.raises(GradientCheckError, match=r"1\.001 times as much|Wrongly gives"):
+        testing.check_grads(Wrongly(), X * 0.0)

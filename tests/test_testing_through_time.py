@@ -346,6 +346,39 @@ def test_in_a_loop_of_the_users_own_calls_are_steps():
         testing.check_through_time(Loop(detach_reset=True), X, weights=())
 
 
+def test_of_a_long_run_calls_are_sampled():
+    x = ops.ones((41, 1, 2)) * 0.6
+    with testing.unfused():
+        rows = testing.check_through_time(lif(), x).rows
+        with pytest.raises(GradientCheckError, match=r"at time step \d+: The bprop of Off"):
+            testing.check_through_time(lif(Off(0.01)), x)
+    assert rows[0].step is not None and rows[0].step < 41
+
+
+def test_a_kink_at_the_inputs_is_noted():
+    class Hard(surrogate.Surrogate):
+        """A hard sigmoid, whose derivative is 1 at its kinks."""
+
+        def primitive(self, x):
+            return ops.clip(x + 0.5, 0.0, 1.0)
+
+        def bprop(self, x, out, dout):
+            return (dout * (ops.abs(x) <= 0.5).astype(x.dtype),)
+
+    class Other(Hard):
+        """The same, whose derivative is 0 at its kinks."""
+
+        def bprop(self, x, out, dout):
+            return (dout * (ops.abs(x) < 0.5).astype(x.dtype),)
+
+    notes = []
+    for kind in (Hard, Other):
+        net = nn.MultiStep(nn.LeakyNode(beta=0.0, surrogate_function=kind()))
+        notes += [row.note for row in testing.check_through_time(net, ops.full((3, 1, 2), 1.5)).rows]
+    assert "beside the inputs that it met: at them there is a kink" in notes
+    assert "beside the inputs: at them there is a kink" in notes
+
+
 def test_a_surrogate_that_layers_share_is_named_once_with_all_its_places():
     shared = Off(0.0)
     names = [row.name for row in testing.check_through_time(Net(first=lif(shared), third=lif(shared)), X).rows]

@@ -22,6 +22,7 @@ from snncell.testing.result import Row
 from snncell.testing.stops import Opened, Site
 
 CALLS = 4  # of each Cell that is looked at
+KINK = "beside the inputs that it met: at them there is a kink"
 
 
 # --- custom reverses -------------------------------------------------------------------------------------------------
@@ -95,8 +96,8 @@ def _found_beside(cell: Any, call: Called) -> Sequence[Row]:
             return check_bprop(cell, *call.inputs).rows
         except GradientCheckError:
             rng = np.random.default_rng(0)
-            check_bprop(cell, *[_moved(x, rng) for x in call.inputs])
-            return ()
+            rows = check_bprop(cell, *[_moved(x, rng) for x in call.inputs]).rows
+            return [row.noted(KINK) for row in rows]
 
 
 def _moved(x: Any, rng: np.random.Generator) -> Any:
@@ -112,7 +113,8 @@ def _worst_of_each(rows: Sequence[Row]) -> list[Row]:
         before = kept.setdefault(row.name, row)
         if (row.difference, not row.note) > (before.difference, not before.note):
             kept[row.name] = row
-    return list(kept.values())
+    kinks = {row.name for row in rows if KINK in row.note}
+    return [row.noted(KINK) if row.name in kinks and KINK not in row.note else row for row in kept.values()]
 
 
 def bprop_text(net: Net, wrong: Wrong, steps: int | None) -> str:

@@ -70,7 +70,8 @@ def _compare(name: str, mine: Any, theirs: Any, reference: Reference) -> Row:
     if not reference.smooth and not np.any(theirs):
         hint = (
             " The derivative of construct is zero everywhere; if bprop is meant to replace it, give the Cell a method "
-            "primitive(x), the smooth function whose derivative bprop is, to be checked against."
+            "primitive(x), the smooth function whose derivative bprop is, to be checked against: finite differences "
+            "cannot follow a step."
         )
     error = GradientCheckError(
         f"The bprop of {reference.cell} gives {mine[worst]:.8g} for {name} at index {worst}, {reference.source} gives "

@@ -9,11 +9,12 @@ from snncell.errors import GradientCheckError
 from snncell.tape.state import unfused
 from snncell.testing.blame import cause
 from snncell.testing.calls import Net, cells_in, chosen_weights, steps_of
-from snncell.testing.locate import Search, relative, sentence
+from snncell.testing.locate import Search, beside, relative, sentence
 from snncell.testing.precision import InFloat64
-from snncell.testing.problem import Problem, Tolerance
+from snncell.testing.problem import Problem, Scalar, Tolerance
 from snncell.testing.result import Checked, Row
 
+Wrong = tuple[int | None, float, float]  # the array, if it is a single one, what is found, and what is expected
 SEEN = 1e-3  # the relative fault that is to be found
 
 
@@ -38,6 +39,7 @@ def check_grads(
     cause is looked for by experiments: each custom bprop by itself at the inputs it met; the gradient with
     `ops.stop_gradient` let through, everywhere and then at one place at a time; each Cell by itself. The first axis of
     an input counts as time if its length is that of a loop over time that ran, or the number of calls of a Cell.
+    At a kink, where the slopes to both sides differ and several gradients are right, they are compared beside it.
 
     Args:
         fn: a function or Cell of Tensors.
@@ -68,27 +70,37 @@ def check_grads(
         problem = Problem(fn, inputs, named, kept, seed, detached)
         number, rows = problem.scalar, []
         for level in range(1, order + 1):
-            search = Search(problem, number, problem.point, problem.gradient(number), Tolerance(eps, rtol, atol))
-            rows += _compared(search, net, level)
+            rows += _checked(problem, number, net, level, Tolerance(eps, rtol, atol))
             number = problem.derived(number, level)
     return Checked("check_grads", rows)
 
 
-def _compared(search: Search, net: Net, level: int) -> list[Row]:
-    """A row for each array, if all are right."""
-    problem, tolerance = search.problem, search.tolerance
-    found, expected = search.along(search.everywhere())
-    if not tolerance.agree(found, expected):
-        raise GradientCheckError(_message(search, net, level, None, found, expected))
-    if len(problem.names) == 1 or level > 1:
-        return [Row(f"order {level}", ", ".join(problem.names), relative(found, expected))]
-    rows, wrong = by_array(search, f"order {level}")
+def _checked(problem: Problem, fn: Scalar, net: Net, level: int, tolerance: Tolerance) -> list[Row]:
+    """A row for each array, if all are right: at the inputs, or beside them where they are at a kink."""
+    search = Search(problem, fn, problem.point, problem.gradient(fn), tolerance)
+    rows, wrong = _compared(search, level)
+    if wrong is not None and search.kinked():
+        point = beside(problem.point)
+        search = Search(problem, fn, point, problem.gradient(fn, point), tolerance)
+        rows, wrong = _compared(search, level)
+        rows = [row.noted("beside the inputs: at them there is a kink") for row in rows]
     if wrong is not None:
         raise GradientCheckError(_message(search, net, level, *wrong))
     return rows
 
 
-def by_array(search: Search, part: str) -> tuple[list[Row], tuple[int, float, float] | None]:
+def _compared(search: Search, level: int) -> tuple[list[Row], Wrong | None]:
+    """A row for each array; and if they are wrong: the array, if it is a single one, and both numbers."""
+    problem, part = search.problem, f"order {level}"
+    found, expected = search.along(search.everywhere())
+    if not search.tolerance.agree(found, expected):
+        return [], (None, found, expected)
+    if len(problem.names) == 1 or level > 1:
+        return [Row(part, ", ".join(problem.names), relative(found, expected))], None
+    return by_array(search, part)
+
+
+def by_array(search: Search, part: str) -> tuple[list[Row], Wrong | None]:
     """A row for each array, along a direction of its own; and the first that is wrong: which, and both numbers."""
     extra = search.problem.rounding(search.point, search.tolerance.eps)
     rows: list[Row] = []

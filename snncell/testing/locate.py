@@ -69,6 +69,23 @@ class Search:
                 return True, *again
         return False, found, expected
 
+    def kinked(self) -> bool:
+        """Whether the slopes to both sides of the point differ, along a direction of some array."""
+        eps, extra = self.tolerance.eps, self.problem.rounding(self.point, self.tolerance.eps)
+
+        def value(direction: Sequence[Array | None], by: float) -> float:
+            pairs = zip(self.point, direction, strict=True)
+            moved = [x if v is None else x + by * v for x, v in pairs]
+            return self.problem.value(self.fn, moved, self.problem.noted(self.fn, self.point))
+
+        here = value([None] * len(self.point), 0.0)
+        for number in range(len(self.point)):
+            direction = self.only(number)
+            ahead, behind = (value(direction, eps) - here) / eps, (here - value(direction, -eps)) / eps
+            if abs(ahead - behind) > 1e-3 * max(abs(ahead), abs(behind)) + 2 * extra:
+                return True
+        return False
+
     def worst_array(self) -> int:
         """The array along which they differ most, as a part of what there is."""
         return int(np.argmax([relative(*self.along(self.only(number))) for number in range(len(self.point))]))

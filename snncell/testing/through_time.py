@@ -101,6 +101,7 @@ def _smooth(problem: Problem, net: Net, tolerance: Tolerance) -> list[Row]:
                 return [row.noted(note) for row in rows]
         assert wrong is not None  # or it would have returned
         number, found, expected = wrong
+        assert number is not None  # each array is compared by itself
         first = (
             f"{WHO}: with smooth spikes the reverse gives {found:.10g} along a random direction of "
             f"{problem.names[number]}, finite differences {expected:.10g}."
