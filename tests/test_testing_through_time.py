@@ -229,6 +229,13 @@ def test_a_spike_that_rounding_decides_about_is_no_wrong_kernel(monkeypatch):
     assert all(note in row.note for row in rows if row.part == "fused")
 
 
+def test_a_number_of_spikes_that_rounding_decides_about_is_no_wrong_kernel(monkeypatch):
+    planted(monkeypatch, "MultiStep(MultiSpikeLIFNode)", 1.0 - 4e-16, of_inputs=True)
+    net = nn.MultiStep(nn.MultiSpikeLIFNode(beta=0.0, max_spikes=3, surrogate_function=surrogate.ATan()))
+    rows = testing.check_through_time(net, ops.full((2, 1, 2), 2.0, "float64")).rows
+    assert all("rounding decides about a spike" in row.note for row in rows if row.part == "fused")
+
+
 def test_a_wrong_kernel_is_not_excused_by_a_spike_that_rounding_decides_about(monkeypatch):
     planted(monkeypatch, "MultiStep(IFNode)", 1.01)
     net = nn.MultiStep(nn.IFNode(surrogate_function=surrogate.ATan()))

@@ -127,10 +127,10 @@ def bprop_text(net: Net, wrong: Wrong, steps: int | None) -> str:
     named = parent is not None and getattr(net.cells[parent], "surrogate_function", None) is cell
     if fires(net, wrong.path):
         what = f"the surrogate {net.describe(wrong.path)}"
-        what += f", the spike function of layer {net.describe(parent)}" if named and parent is not None else ""
+        what += f", the spike function of {net.layer(parent)}" if named and parent is not None else ""
         mend = "Mend its bprop, or its primitive; check_bprop checks it by itself."
     else:
-        what = f"the custom bprop of layer {net.describe(wrong.path)}"
+        what = f"the custom bprop of {net.layer(wrong.path)}"
         mend = "Mend it; check_bprop checks it by itself."
     return f"The cause is {what}{step}: {str(wrong.error).rstrip('.')}. {mend}"
 
@@ -204,13 +204,13 @@ def stopped_text(net: Net, search: Search) -> str:
 def _site_text(net: Net, probe: Probe, site: Site) -> str:
     if site.path is None:
         return f"ops.stop_gradient at {site.line}"
-    layer = net.describe(site.path)
+    layer = net.layer(site.path)
     if _is_its_reset(net, probe, site):
         return (
-            f"layer {layer}: its reset is detached (detach_reset=True), so no gradient flows through it; set "
+            f"{layer}: its reset is detached (detach_reset=True), so no gradient flows through it; set "
             f"detach_reset=False"
         )
-    return f"layer {layer}: ops.stop_gradient at {site.line}; take it out if a gradient is to flow there"
+    return f"{layer}: ops.stop_gradient at {site.line}; take it out if a gradient is to flow there"
 
 
 def _is_its_reset(net: Net, probe: Probe, site: Site) -> bool:
@@ -241,7 +241,7 @@ def layers_text(net: Net, samples: dict[str, Sample], tolerance: Tolerance) -> s
             if text:
                 step = "" if call.step is None else f", at time step {call.step}"
                 return (
-                    f"The cause is in layer {net.describe(path)}{step}: taken by itself, at the inputs that it gets "
+                    f"The cause is in {net.layer(path)}{step}: taken by itself, at the inputs that it gets "
                     f"there, its gradient is wrong too, and that of no layer inside of it: {text} Nothing in it is "
                     f"stopped by ops.stop_gradient; look for values that leave the tape (asnumpy, item), and for "
                     f"operations with a reverse of their own."

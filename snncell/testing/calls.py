@@ -77,6 +77,10 @@ class Net:
         shared = f", shared with {', '.join(others[:3])}{', ...' if len(others) > 3 else ''}" if others else ""
         return f"{path} ({name}{shared})" if path else f"the net itself ({name})"
 
+    def layer(self, path: str) -> str:
+        """The same, with the word for what it is."""
+        return f"layer {self.describe(path)}" if path else self.describe(path)
+
     def watched(self, run: Callable[[], Any]) -> dict[str, Sample]:
         """Run, and give a sample of each Cell's calls."""
         samples = {path: Sample() for path in self.cells}
@@ -124,6 +128,7 @@ def steps_of(samples: dict[str, Sample]) -> int | None:
 def cells_in(fn: Any) -> list[tuple[str, Any]]:
     """The Cells that a function is, belongs to, or refers to, with their names."""
     fn = getattr(fn, "fn", fn) if hasattr(fn, "compiled") else fn  # what jit returns has the function itself
+    fn = getattr(fn, "func", fn)  # as functools.partial has
     if hasattr(fn, "cells_and_names"):
         return [("", fn)]
     found: list[tuple[str, Any]] = [("self", getattr(fn, "__self__", None))]

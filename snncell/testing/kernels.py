@@ -97,11 +97,13 @@ def _size(x: Array) -> float:
 def _nearest(problem: Problem, net: Net) -> Nearest | None:
     found: list[Nearest] = []
 
-    def note(path: str, inputs: tuple[Any, ...], _: Any) -> None:
+    def note(path: str, inputs: tuple[Any, ...], out: Any) -> None:
         if fires(net, path) and inputs and isinstance(inputs[0], Tensor) and inputs[0].size:
-            above = np.abs(inputs[0].asnumpy())
+            x = inputs[0].asnumpy()
+            counts = isinstance(out, Tensor) and _size(out.asnumpy()) > 1  # thresholds at whole numbers, or halves
+            above = np.abs(x - np.rint(2 * x) / 2) if counts else np.abs(x)
             entry = tuple(int(i) for i in np.unravel_index(int(np.argmin(above)), above.shape))
-            new = Nearest(path, STATE.step, entry, float(above[entry]), float(above.max()))
+            new = Nearest(path, STATE.step, entry, float(above[entry]), _size(x))
             if not found or new.distance < found[0].distance:
                 found[:] = [new]
 
@@ -132,7 +134,7 @@ def _layer(problem: Problem, net: Net) -> str:
     outside = {path: sample for path, sample in samples.items() if not sample.kept[0].looped}
     for path in net.deepest_first(outside):
         if text := _differs_alone(net, path, outside[path]):
-            return f"Taken by itself, layer {net.describe(path)} differs: {text}"
+            return f"Taken by itself, {net.layer(path)} differs: {text}"
     return ""
 
 
