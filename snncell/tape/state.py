@@ -86,7 +86,7 @@ def wanted_dtype(dtype: Any) -> dtypes.DType:
         DTypeError: for an unknown dtype.
     """
     wanted = dtypes.as_dtype(dtype)
-    return dtypes.float64 if STATE.wide and wanted.is_float else wanted
+    return dtypes.float64 if STATE.wide and dtypes.is_float(wanted.dtype) else wanted
 
 
 @contextmanager

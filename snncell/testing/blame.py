@@ -16,7 +16,7 @@ from snncell.tape.tensor import Tensor
 from snncell.testing.bprops import check_bprop
 from snncell.testing.calls import Called, Net, Sample, steps_of
 from snncell.testing.locate import Search, sentence
-from snncell.testing.precision import InFloat64
+from snncell.testing.precision import InFloat64, real
 from snncell.testing.problem import Array, Problem, Tolerance
 from snncell.testing.result import Row
 from snncell.testing.stops import Opened, Site
@@ -83,7 +83,7 @@ def chosen(sample: Sample) -> list[Called]:
 
 def _spread(calls: Sequence[Called]) -> list[Called]:
     """A call of a spike function on both sides of its threshold, for a layer may be far below it at all times."""
-    if not (len(calls[0].inputs) == 1 and isinstance(calls[0].inputs[0], Tensor) and calls[0].inputs[0].dtype.is_float):
+    if not (len(calls[0].inputs) == 1 and real(calls[0].inputs[0])):
         return []
     x = calls[0].inputs[0]
     return [Called((Tensor(np.random.default_rng(0).uniform(-1.0, 1.0, x.shape)).to(x.device),), None, None, False)]
@@ -101,7 +101,7 @@ def _found_beside(cell: Any, call: Called) -> Sequence[Row]:
 
 
 def _moved(x: Any, rng: np.random.Generator) -> Any:
-    if not (isinstance(x, Tensor) and x.dtype.is_float):
+    if not real(x):
         return x
     array = x.asnumpy().astype(np.float64)
     return Tensor(array + 1e-5 * (1 + np.abs(array)) * rng.standard_normal(x.shape)).to(x.device)
@@ -250,8 +250,8 @@ def layers_text(net: Net, samples: dict[str, Sample], tolerance: Tolerance) -> s
 
 
 def _alone(cell: Any, call: Called, tolerance: Tolerance, steps: int | None) -> str:
-    named = [(name, p) for name, p in cell.parameters_and_names() if p.requires_grad and p.dtype.is_float]
-    if not named and not any(isinstance(x, Tensor) and x.dtype.is_float for x in call.inputs):
+    named = [(name, p) for name, p in cell.parameters_and_names() if p.requires_grad and real(p)]
+    if not named and not any(map(real, call.inputs)):
         return ""
     with InFloat64([cell]) as kept:
         problem = Problem(cell, call.inputs, named, kept, 0)

@@ -14,7 +14,7 @@ from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 from snncell.tape.transforms import vjp
 from snncell.testing.compare import as_tuple, compare_reverse, floats
-from snncell.testing.precision import InFloat64, doubled
+from snncell.testing.precision import InFloat64, doubled, real
 from snncell.testing.result import Checked
 
 
@@ -68,7 +68,7 @@ def check_bprop(cell: Any, *inputs: Any, rtol: float = 1e-4, atol: float = 1e-6,
 def _unlisted(cell: Any, weights: Sequence[Parameter]) -> list[tuple[str, Parameter]]:
     """The trainable Parameters that bprop is not asked for, by attribute path."""
     named = cell.parameters_and_names()
-    return [(n, p) for n, p in named if p.requires_grad and p.dtype.is_float and not any(p is w for w in weights)]
+    return [(n, p) for n, p in named if p.requires_grad and real(p) and not any(p is w for w in weights)]
 
 
 def _refuse_forgotten(

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import STATE
+from snncell.testing.precision import real
 
 KEPT = 8  # calls of each Cell that are kept, evenly spaced
 
@@ -144,7 +145,7 @@ def chosen_weights(owners: Iterable[tuple[str, Any]], weights: Any) -> list[tupl
     """The Parameters that are checked, and their paths: those given, or else all trainable ones of some Cells."""
     named = {id(p): (name, p) for prefix, cell in owners for name, p in cell.parameters_and_names(prefix)}
     if weights is None:
-        return [(name, p) for name, p in named.values() if p.requires_grad and p.dtype.is_float]
+        return [(name, p) for name, p in named.values() if p.requires_grad and real(p)]
     given = (weights,) if isinstance(weights, Parameter) else tuple(weights)
     return [named.get(id(p), (str(getattr(p, "name", p)), p)) for p in given]
 

@@ -14,7 +14,7 @@ from snncell.testing.blame import chosen, fires
 from snncell.testing.calls import Net, Sample, steps_of
 from snncell.testing.compare import ratio_text, relative_difference
 from snncell.testing.locate import beside
-from snncell.testing.precision import InFloat64
+from snncell.testing.precision import InFloat64, real
 from snncell.testing.problem import Array, Problem
 from snncell.testing.result import Row
 
@@ -140,9 +140,9 @@ def _layer(problem: Problem, net: Net) -> str:
 
 def _differs_alone(net: Net, path: str, sample: Sample) -> str:
     cell = net.cells[path]
-    named = [(name, p) for name, p in cell.parameters_and_names() if p.requires_grad and p.dtype.is_float]
+    named = [(name, p) for name, p in cell.parameters_and_names() if p.requires_grad and real(p)]
     for call in chosen(sample):
-        if not named and not any(isinstance(x, Tensor) and x.dtype.is_float for x in call.inputs):
+        if not named and not any(map(real, call.inputs)):
             continue
         with InFloat64([cell]) as kept:
             try:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.dtype import float64
+from snncell.dtype import float64, is_float
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import recording_on, settings
 from snncell.tape.tape import Entry
@@ -19,10 +19,15 @@ _VERSIONS = itertools.count(-(10**15), 10**9)  # of Cells that are checked: no o
 _TRANSIENT = {"version", "_loop", "_graph", "_hooks", "_pre_hooks", "_checked_counts"}
 
 
+def real(x: Any) -> bool:
+    """Whether it is a Tensor of floats, which finite differences can move; complex ones are held fixed."""
+    return isinstance(x, Tensor) and is_float(x.dtype.dtype)
+
+
 def doubled(x: Any) -> Any:
     """A float Tensor or array as a Tensor of float64; anything else as it is."""
     x = Tensor(x) if isinstance(x, np.ndarray) else x
-    return x.astype(float64) if isinstance(x, Tensor) and x.dtype.is_float else x
+    return x.astype(float64) if real(x) else x
 
 
 class InFloat64:
@@ -51,7 +56,7 @@ class InFloat64:
         self.before = [*map(_keeping_cell, self.cells), *map(_keeping_parameter, self.parameters)]
         with recording_on(None):
             for parameter in self.parameters:
-                if parameter.dtype.is_float and parameter.dtype is not float64:
+                if real(parameter) and parameter.dtype is not float64:
                     parameter._data = parameter.value().astype(float64)._data
                     if parameter._entry is not None:
                         parameter._entry = Entry.source(parameter._data)

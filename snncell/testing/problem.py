@@ -16,7 +16,7 @@ from snncell.tape.state import settings
 from snncell.tape.tensor import Tensor
 from snncell.tape.transforms import grad, vjp
 from snncell.testing.compare import floats
-from snncell.testing.precision import InFloat64, doubled
+from snncell.testing.precision import InFloat64, doubled, real
 from snncell.testing.stops import Noted, Replayed
 
 Array = Any
@@ -68,7 +68,7 @@ class Problem:
         self.fn, self.kept, self.seed, self.detached, self.who = fn, kept, seed, detached, who
         self.given = [doubled(x) for x in inputs]
         self.key = present_key()  # what is random is to be the same at every point
-        self.positions = [i for i, x in enumerate(self.given) if isinstance(x, Tensor) and x.dtype.is_float]
+        self.positions = [i for i, x in enumerate(self.given) if real(x)]
         self.weights = [p for _, p in weights]
         self.names = [f"input {i}" for i in self.positions] + [f"Parameter {name!r}" for name, _ in weights]
         self.sources = [*(self.given[i] for i in self.positions), *self.weights]
