@@ -78,7 +78,7 @@ def _refuse_forgotten(
     try:
         _, pull = vjp(function, *given, weights=(parameter,))
         gradient = pull(*douts)[1][0].asnumpy()
-        source = "the tape's gradient of construct for it"
+        source = f"the tape's gradient of {'primitive' if hasattr(cell, 'primitive') else 'construct'} for it"
     except (GradientError, BpropError):
         gradient = _slope(function, parameter, given, douts)
         source = "its derivative by finite differences, along a random direction,"
