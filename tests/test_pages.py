@@ -28,7 +28,7 @@ REFERENCE = sorted((DOCS / "reference").glob("*.md"))
 PAGES = sorted(page for page in DOCS.rglob("*.md") if page not in REFERENCE)
 
 # Pages that show what this version does not have yet. Their code is not run: take them out when it is there.
-WAITS: tuple[str, ...] = ("why-not-learning.md",)
+WAITS: tuple[str, ...] = ()
 
 FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.M | re.S)
 PRINTS = re.compile(r"^ *# prints ?(.*)$", re.M)
