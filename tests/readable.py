@@ -111,3 +111,15 @@ def tick_labels(axis: Any) -> Iterator[Text]:
         if low <= tick.get_loc() <= high and axis.get_visible():
             yield tick.label1
             yield tick.label2
+
+
+def assert_drawn_where_asked(draw: Any) -> None:
+    """`draw(ax=axes)` draws on the Axes it is given and returns them, and keeps its legend within their figure."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots()
+    assert draw(ax=axes) is axes
+    figure.draw_without_rendering()
+    legend = axes.get_legend()  # inside, for nothing makes room for it elsewhere
+    assert legend is None or figure.bbox.containsx(legend.get_window_extent().x0)
+    assert legend is None or figure.bbox.containsy(legend.get_window_extent().y0)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import matplotlib as mpl
 import numpy as np
 import pytest
-from readable import assert_readable, grey
+from readable import assert_drawn_where_asked, assert_readable, grey
 
 from snncell import Parameter, Tensor, errors, nn, ops, plot, surrogate
 from snncell.ops.random import present_key
@@ -411,9 +411,4 @@ def test_pictures_look_as_they_did(name):
 
 @pytest.mark.parametrize("name", PICTURES)
 def test_pictures_are_drawn_on_the_axes_they_are_given(name):
-    figure, axes = plt.subplots()
-    assert PICTURES[name](ax=axes) is axes
-    figure.draw_without_rendering()
-    legend = axes.get_legend()  # inside, for nothing makes room for it elsewhere
-    assert legend is None or figure.bbox.containsx(legend.get_window_extent().x0)
-    assert legend is None or figure.bbox.containsy(legend.get_window_extent().y0)
+    assert_drawn_where_asked(PICTURES[name])
