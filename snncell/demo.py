@@ -1,7 +1,7 @@
 """The demo: a spiking network with custom reverses learns to read handwritten digits.
 
 Written as a user would write it: a spike function of one's own, a network of three spiking layers, a training loop,
-three pictures.
+three pictures and a report.
 """
 
 from __future__ import annotations
@@ -54,17 +54,11 @@ class DigitNet(Cell):
         self.layer1, self.layer2, self.layer3 = (nn.MultiStep(cell) for cell in (self.lif1, self.lif2, self.readout))
 
     def construct(self, images: Tensor) -> Tensor:
-        return self.layers(images, None)[-1].mean(0)
-
-    def layers(self, images: Tensor, extra: Any) -> tuple[Tensor, Tensor, Tensor]:
-        """The outputs of all layers, (T, B, N) each; `extra` currents are added, for gradients with respect to them."""
         current = self.dense1(images)  # the same at every step, so it is computed once
-        current1 = ops.broadcast_to(current, (self.steps, *current.shape))
-        spikes1 = self.layer1(current1 + extra[0] if extra else current1)
-        current2 = self.dense2(spikes1)
-        spikes2 = self.layer2(current2 + extra[1] if extra else current2)
-        current3 = self.dense3(spikes2)
-        return spikes1, spikes2, self.layer3(current3 + extra[2] if extra else current3)
+        spikes1 = self.layer1(ops.broadcast_to(current, (self.steps, *current.shape)))
+        spikes2 = self.layer2(self.dense2(spikes1))
+        membranes = self.layer3(self.dense3(spikes2))
+        return membranes.mean(0)
 
 
 class _Clock:
@@ -91,7 +85,7 @@ def run(epochs: int = 30, seed: int = 0, folder: str | Path = "plots", progress:
     Args:
         epochs: passes over the training images.
         seed: of weights and order.
-        folder: where the pictures go.
+        folder: where the pictures and the report go.
         progress: whether a progress bar is shown.
 
     Returns:
@@ -131,6 +125,8 @@ def run(epochs: int = 30, seed: int = 0, folder: str | Path = "plots", progress:
         trained, tested = accuracy(net, images, labels), accuracy(net, test_images, test_labels)
     with clock("pictures"):
         written = draw(net, test_images[:32], test_labels[:32], Path(folder))
+    with clock("report"):
+        written += page(net, test_images[:128], test_labels[:128], Path(folder))
     _report(trained, tested, clock, written)
     return tested
 
@@ -144,7 +140,7 @@ def _report(trained: float, tested: float, clock: _Clock, written: list[Path]) -
     tqdm.write(f"time {total:.1f} s, of which")
     for part, seconds in clock.seconds.items():
         tqdm.write(f"  {part:<11}{seconds:6.2f} s  {seconds / total:4.0%}")
-    tqdm.write("pictures: " + ", ".join(map(str, written)))
+    tqdm.write("written: " + ", ".join(map(str, written)))
 
 
 def draw(net: DigitNet, images: Any, labels: Any, folder: Path) -> list[Path]:
@@ -154,16 +150,9 @@ def draw(net: DigitNet, images: Any, labels: Any, folder: Path) -> list[Path]:
     from snncell import plot
 
     folder.mkdir(parents=True, exist_ok=True)
-    x, y = Tensor(images), Tensor(labels)
-    spikes1, spikes2, membranes = net.layers(x, None)
-    size = (net.steps, len(labels))
-    extra = tuple(ops.zeros((*size, n)) for n in (128, 64, 10))
-
-    def loss(extra: Any) -> Tensor:
-        value: Tensor = nn.CrossEntropyLoss()(net.layers(x, extra)[-1].mean(0), y)
-        return value
-
-    gradients = dict(zip(("layer 1", "layer 2", "readout"), snncell.grad(loss)(extra), strict=True))
+    y = Tensor(labels)
+    with snncell.monitor(net, v="layer3", above="layer2", grad=True) as monitor:  # spikes of all layers without asking
+        snncell.grad(lambda x: nn.CrossEntropyLoss()(net(x), y))(Tensor(images))
 
     def save(name: str, figure: Any) -> Path:
         path = folder / name
@@ -172,36 +161,28 @@ def draw(net: DigitNet, images: Any, labels: Any, folder: Path) -> list[Path]:
         return path
 
     raster, rows = plt.subplots(2, 1, figsize=(7, 5.5), layout="constrained")
-    plot.raster(spikes1[:, 0], ax=rows[0], title=f"layer 1, shown a {labels[0]} as a constant current")
-    plot.raster(spikes2[:, 0], ax=rows[1], title=f"layer 2, shown a {labels[0]}")
+    for row, layer in zip(rows, ("layer1", "layer2"), strict=True):
+        plot.raster(monitor, ax=row, layer=layer, title=f"{layer}, shown a {labels[0]} as a constant current")
     traces, (left, right) = plt.subplots(1, 2, figsize=(10, 3.5), layout="constrained")
-    h, fired = _traces(net, x[:1])
+    spikes, threshold = monitor.spikes["layer2"][:, 0], net.lif2.v_threshold
     # Neurons that fire about every third step show the most: charging, crossing the threshold, reset.
-    busy = np.argsort(np.abs(fired.mean(0) - 0.3), kind="stable")[:3]
-    plot.membrane(
-        h[:, busy],
-        fired[:, busy],
-        net.lif2.v_threshold,
-        ax=left,
-        labels=[f"neuron {n}" for n in busy],
-        title="layer 2, potential before the reset",
-    )
-    plot.membrane(
-        membranes[:, 0], ax=right, labels=[f"digit {n}" for n in range(10)], title=f"readout, shown a {labels[0]}"
-    )
+    busy = np.argsort(np.abs(spikes.mean(0) - 0.3), kind="stable")[:3]
+    before_reset = monitor.above["layer2"][:, 0] + threshold
+    plot.membrane(before_reset, spikes, threshold, left, "layer2, potential before the reset", neurons=busy)
+    digits = [f"digit {n}" for n in range(10)]
+    plot.membrane(monitor.v["layer3"][:, 0], ax=right, labels=digits, title=f"layer3, shown a {labels[0]}")
     norms, axes = plt.subplots(figsize=(6, 3.5), layout="constrained")
-    plot.gradient_norms(gradients, ax=axes, title=f"gradient of the loss of {len(labels)} images, by layer's current")
+    plot.gradient_norms(monitor, ax=axes, title=f"gradient of the loss of {len(labels)} images, by layer's current")
     return [save("raster.png", raster), save("membrane.png", traces), save("gradient_norms.png", norms)]
 
 
-def _traces(net: DigitNet, x: Tensor) -> tuple[Any, Any]:
-    """The second layer's potentials before the reset, and its spikes, for one image: (T, N) each."""
-    spikes1, spikes2, _ = net.layers(x, None)
-    currents = net.dense2(spikes1)
-    v = net.lif2.init_state(currents[0])
-    potentials = []
-    for current in currents:
-        spike, after = net.lif2(current, v)
-        potentials.append(after + spike * net.lif2.v_threshold)  # the reset subtracted it
-        v = after
-    return ops.stack(potentials)[:, 0].asnumpy(), spikes2[:, 0].asnumpy()
+def page(net: DigitNet, images: Any, labels: Any, folder: Path) -> list[Path]:
+    """Write the report on the network, with what is found in plain words."""
+    from snncell import plot
+
+    path = folder / "report.html"
+    report = getattr(plot, "report", None)
+    if report is None:
+        return []
+    report(net, (images, labels), nn.CrossEntropyLoss(), path=path)
+    return [path]
