@@ -1,0 +1,108 @@
+"""Draws the gallery: `python plots/build.py` makes every picture anew, from the script of its name beside it.
+
+`python plots/build.py raster weights` makes these two, `--folder` puts them elsewhere, and `--page` writes
+docs/gallery.md, with what each script's docstring says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from functools import cache
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+PAGE = HERE.parent / "docs" / "gallery.md"
+SHARED = ("build", "trained")  # no pictures
+SIZE = 250_000, 400_000  # bytes: the most that a picture and an animation have
+INTRODUCTION = """\
+# Gallery
+
+Each picture is made by the short script under it; `python plots/build.py` makes all of them.
+"""
+
+
+def names() -> list[str]:
+    """Of all scripts, in the order of the alphabet."""
+    return sorted(path.stem for path in HERE.glob("*.py") if path.stem not in SHARED)
+
+
+@cache
+def load(name: str) -> ModuleType:
+    """The script of that name, imported."""
+    if str(HERE) not in sys.path:
+        sys.path.append(str(HERE))  # where it finds `trained`
+    found = spec_from_file_location(f"gallery_{name}", HERE / f"{name}.py")
+    assert found is not None and found.loader is not None
+    script = module_from_spec(found)
+    found.loader.exec_module(script)
+    return script
+
+
+def caption(name: str) -> str:
+    """What one sees in the picture: the docstring of its script, in one line."""
+    return " ".join((load(name).__doc__ or "").split())
+
+
+def picture(name: str) -> str:
+    """The name of the file that is made."""
+    return f"{name}.gif" if hasattr(load(name), "animation") else f"{name}.png"
+
+
+def build(name: str, folder: Path = HERE) -> Path:
+    """Draw one, and write it."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    script, path = load(name), folder / picture(name)
+    moving: Any = getattr(script, "animation", None)
+    with mpl.rc_context(mpl.rcParamsDefault), mpl.rc_context({"backend": "Agg"}):
+        if moving is not None:
+            moving().save(path, writer="pillow", dpi=script.DPI)
+        else:
+            script.main().savefig(path, dpi=200, metadata={"Software": None})
+        plt.close("all")
+    most = SIZE[path.suffix == ".gif"]
+    if path.stat().st_size > most:
+        sys.exit(f"{path} has {path.stat().st_size} bytes, and is to have no more than {most}: show less, or smaller.")
+    return path
+
+
+def page() -> str:
+    """docs/gallery.md: each picture with its caption and the script that makes it."""
+    parts = [INTRODUCTION]
+    for name in names():
+        title = name.replace("_", " ").capitalize()
+        link = f"[`{name}.py`](plots/{name}.py)"
+        parts.append(f"## {title}\n\n![{title}](plots/{picture(name)})\n\n{caption(name)} {link}\n")
+    return "\n".join(parts)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Draw what the command line says."""
+    parser = argparse.ArgumentParser(description="Draws the gallery.")
+    parser.add_argument("names", nargs="*", help="pictures to make; all if there is none")
+    parser.add_argument("--folder", type=Path, default=HERE, help="where they go; beside the scripts by default")
+    parser.add_argument("--page", action="store_true", help="write docs/gallery.md alone")
+    chosen = parser.parse_args(arguments)
+    if chosen.page:
+        PAGE.parent.mkdir(exist_ok=True)
+        PAGE.write_text(page(), encoding="utf-8")
+        return
+    if unknown := set(chosen.names) - set(names()):
+        parser.error(f"there is no picture {', '.join(sorted(unknown))}; there are {', '.join(names())}")
+    chosen.folder.mkdir(parents=True, exist_ok=True)
+    for name in chosen.names or names():
+        start = time.perf_counter()
+        path = build(name, chosen.folder)
+        print(f"{path.name:<24}{path.stat().st_size / 1000:6.0f} kB{time.perf_counter() - start:7.1f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,23 @@
+"""Potentials of a trained layer beside two spike functions: the derivative of the narrow one reaches few of them, so
+that most neurons learn nothing at most steps; the wide one fits.
+"""
+
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+from matplotlib.figure import Figure
+from trained import recorded
+
+from snncell import plot, surrogate
+
+
+def main() -> Figure:
+    above = recorded().above["layer2"]
+    figure, axes = plt.subplots(1, 2, figsize=(7, 2.9), layout="constrained")
+    for ax, width, title in zip(axes, (0.05, 1.0), ("too narrow", "fits"), strict=True):
+        plot.surrogate_and_membrane(above, surrogate.Triangle(width=width), ax=ax, title=title)
+    return figure
+
+
+if __name__ == "__main__":
+    main().savefig(Path(__file__).with_suffix(".png"), dpi=200)
