@@ -156,23 +156,22 @@ def draw(net: DigitNet, images: Any, labels: Any, folder: Path) -> list[Path]:
 
     def save(name: str, figure: Any) -> Path:
         path = folder / name
-        figure.savefig(path, dpi=150)
+        figure.savefig(path, dpi=200)
         plt.close(figure)
         return path
 
     raster, rows = plt.subplots(2, 1, figsize=(7, 5.5), layout="constrained")
     for row, layer in zip(rows, ("layer1", "layer2"), strict=True):
         plot.raster(monitor, ax=row, layer=layer, title=f"{layer}, shown a {labels[0]} as a constant current")
-    traces, (left, right) = plt.subplots(1, 2, figsize=(10, 3.5), layout="constrained")
+    traces, (left, right) = plt.subplots(1, 2, figsize=(7, 3), layout="constrained")
     spikes, threshold = monitor.spikes["layer2"][:, 0], net.lif2.v_threshold
     # Neurons that fire about every third step show the most: charging, crossing the threshold, reset.
     busy = np.argsort(np.abs(spikes.mean(0) - 0.3), kind="stable")[:3]
     before_reset = monitor.above["layer2"][:, 0] + threshold
-    plot.membrane(before_reset, spikes, threshold, left, "layer2, potential before the reset", neurons=busy)
+    plot.membrane(before_reset, spikes, threshold, left, "layer2: potential before the reset", neurons=busy)
     digits = [f"digit {n}" for n in range(10)]
     plot.membrane(monitor.v["layer3"][:, 0], ax=right, labels=digits, title=f"layer3, shown a {labels[0]}")
-    norms, axes = plt.subplots(figsize=(6, 3.5), layout="constrained")
-    plot.gradient_norms(monitor, ax=axes, title=f"gradient of the loss of {len(labels)} images, by layer's current")
+    norms = plot.gradient_norms(monitor, title=f"gradient of the loss of {len(labels)} images").figure
     return [save("raster.png", raster), save("membrane.png", traces), save("gradient_norms.png", norms)]
 
 

@@ -60,11 +60,34 @@ def load(name: str):
     return module
 
 
+@pytest.mark.compiled
 def test_the_example_of_a_custom_reverse(capsys):
-    load("custom_reverse").main()
+    accuracies = load("custom_reverse").main(epochs=3)
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0] == "gradient of a step: [0. 0. 0. 0.]"
+    assert printed[1].startswith("FirstTry: The bprop of FirstTry gives ")
+    assert printed[1].endswith("found / expected is 0.25 in all entries.")
+    assert printed[2].startswith("SecondTry: The bprop of SecondTry gives no gradient of Parameter 'slope'")
+    assert printed[3] == "Spike passes"
+    assert accuracies["Spike"] > accuracies["Step"] + 0.1
+
+
+@pytest.mark.compiled
+def test_the_example_of_a_network_without_spikes(capsys):
+    assert load("non_spiking").main(epochs=2, channels=8) > 0.8
     printed = capsys.readouterr().out
-    assert "gradient of x, limited: [ 0.8 -1.   1. ]" in printed
-    assert "check_bprop: The bprop of ClippedScale gives" in printed
+    assert "ChannelDropout: its reverse is right\nGain: its reverse is right\n" in printed
+
+
+@pytest.mark.compiled
+def test_the_example_of_a_dead_network(tmp_path):
+    found = load("dead_network").main(epochs=3, folder=str(tmp_path))
+    (dead, first), (_, second), (mended, last) = found.values()
+    assert dead < 0.2 and mended > 0.85
+    assert (first[0].kind, first[0].layer, first[0].severity) == ("dead", "lif1", "alarm")
+    assert {finding.layer for finding in second.of("dead")} == {"lif1", "lif2"}
+    assert all(finding.severity == "note" for finding in last)
+    assert len(list(tmp_path.glob("*.html"))) == 3
 
 
 @pytest.mark.compiled

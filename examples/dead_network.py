@@ -1,0 +1,60 @@
+"""A network that does not learn: what `plot.report` says about it, and what its mends make of it.
+
+Its threshold is high and its spike functions are narrow, so that no neuron fires and no gradient can wake one. The
+report names the first layer at which spikes end, and two mends; with one of them half of the neurons stay dead.
+"""
+
+from pathlib import Path
+
+import snncell
+from snncell import nn, ops, plot, surrogate
+from snncell.data import digits
+
+
+class Net(nn.Cell):
+    """64 pixels, each a constant current -> two layers of LIF neurons -> the mean potential of 10 integrators."""
+
+    def __init__(self, v_threshold: float, width: float, neurons: int, steps: int = 16) -> None:
+        super().__init__()
+        self.steps = steps
+        self.dense1, self.lif1 = nn.Dense(64, neurons), self.layer(v_threshold, width)
+        self.dense2, self.lif2 = nn.Dense(neurons, neurons), self.layer(v_threshold, width)
+        self.dense3, self.readout = nn.Dense(neurons, 10), nn.MultiStep(nn.LINode(tau=8.0))
+
+    @staticmethod
+    def layer(v_threshold: float, width: float) -> nn.Cell:
+        spike = surrogate.Triangle(width=width)
+        return nn.MultiStep(nn.LIFNode(tau=2.0, v_threshold=v_threshold, surrogate_function=spike))
+
+    def construct(self, images):
+        current = self.dense1(images.reshape((len(images), -1)))
+        spikes = self.lif1(ops.broadcast_to(current, (self.steps, *current.shape)))
+        return self.readout(self.dense3(self.lif2(self.dense2(spikes)))).mean(0)
+
+
+def trial(v_threshold: float, width: float, epochs: int, neurons: int, path: Path):
+    """Train such a network; its test accuracy, and the report on it."""
+    snncell.set_seed(0)
+    (images, labels), test = digits()
+    net, loss = Net(v_threshold, width, neurons), nn.CrossEntropyLoss()
+    adam = nn.Adam(net.trainable_params(), 3e-3)
+    result = snncell.train.fit(net, loss, adam, (images, labels), epochs, test=test, progress=False)
+    report = plot.report(net, (images[:64], labels[:64]), loss, adam, result, path=path)
+    return result.best["test_accuracy"], report
+
+
+def main(epochs: int = 5, neurons: int = 64, folder: str = ".") -> dict[str, tuple]:
+    """What becomes of it as it is, with one mend and with both: test accuracy and report."""
+    found = {}
+    for name, v_threshold, width in (("dead", 5.0, 0.1), ("lower threshold", 0.3, 0.1), ("wider too", 0.3, 0.6)):
+        path = Path(folder) / f"{name.replace(' ', '_')}.html"
+        accuracy, report = found[name] = trial(v_threshold, width, epochs, neurons, path)
+        print(f"\n{name}: test accuracy {accuracy:.3f}, {report.path}")
+        for finding in report:
+            if finding.severity != "note":
+                print(f"  {finding}")
+    return found
+
+
+if __name__ == "__main__":
+    main()
