@@ -35,8 +35,9 @@ def animation(ax: Any = None) -> Any:
 
 def main() -> Figure:
     figure, ax = plt.subplots(figsize=(3.3, 3.3), layout="constrained")
-    animation(ax)
+    moving = animation(ax)
     figure.canvas.draw()  # the first frame
+    moving.pause()
     return figure
 
 

@@ -24,22 +24,18 @@ def main(updates: int = 300, patterns: int = 16, lines: int = 40, outputs: int =
     )
     adam = nn.Adam(net.trainable_params(), 2e-2)
 
-    @snncell.jit
-    def step(times: Tensor) -> None:
-        def error(times: Tensor) -> Tensor:
-            return ops.square(ops.minimum(net(times)[..., 0], END) - Tensor(wanted)).mean()
+    def error(found: Tensor, wanted: Tensor) -> Tensor:
+        return ops.square(ops.minimum(found[..., 0], END) - wanted).mean()
 
-        gradients = snncell.grad(error, None, net.trainable_params())(times)
-        adam(snncell.train.clip_by_global_norm(gradients, 1.0))
+    step = snncell.train.training_step(net, error, adam, clip=lambda g: snncell.train.clip_by_global_norm(g, 1.0))
 
-    def spikes() -> np.ndarray:
-        """(T, B, N), a step being one ms."""
+    def spikes() -> np.ndarray:  # (T, B, N), a step being one ms
         return np.round(net(times)[..., 0].asnumpy()) == np.arange(END)[:, None, None]
 
     figure, axes = plt.subplots(1, 2, figsize=(7, 2.4), layout="constrained")
     plot.spike_time_differences(spikes(), wanted, axes[0], "before", labels=("found", "wanted"))
     for _ in range(updates):
-        step(times)
+        step(times, Tensor(wanted))
     plot.spike_time_differences(spikes(), wanted, axes[1], "after", labels=("found", "wanted"))
     axes[1].set_xlim(axes[0].get_xlim())
     return figure

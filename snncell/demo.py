@@ -57,7 +57,7 @@ class DigitNet(Cell):
         current = self.dense1(images)  # the same at every step, so it is computed once
         spikes1 = self.layer1(ops.broadcast_to(current, (self.steps, *current.shape)))
         spikes2 = self.layer2(self.dense2(spikes1))
-        membranes = self.layer3(self.dense3(spikes2))
+        membranes: Tensor = self.layer3(self.dense3(spikes2))
         return membranes.mean(0)
 
 

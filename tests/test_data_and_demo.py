@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import snncell
-from snncell import Tensor, demo, errors
+from snncell import Tensor, demo, errors, plot
 from snncell.__main__ import main
 from snncell.data import batches, digits
 from snncell.testing import check_bprop, check_grads
@@ -105,6 +105,16 @@ def test_a_command_is_needed(capsys):
     with pytest.raises(SystemExit):
         main([])
     assert "required: command" in capsys.readouterr().err
+
+
+def test_the_demo_writes_a_report_on_what_it_trained(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(plot, "report", lambda *given, path: seen.append((*given, path)), raising=False)
+    net, images = demo.DigitNet(steps=3), np.zeros((3, 64), np.float32)
+    assert demo.page(net, images, np.arange(3), tmp_path) == [tmp_path / "report.html"]
+    ((cell, (x, y), loss_fn, path),) = seen
+    assert cell is net and x is images and path == tmp_path / "report.html"
+    assert loss_fn(net(Tensor(x)), Tensor(y)).shape == ()
 
 
 def test_the_demo_draws_an_untrained_network(tmp_path):
