@@ -1,6 +1,6 @@
-"""How far each of the first 60 updates moves the weights, in parts of their size: with a usual learning rate the lines
-lie in the grey band, with one thirty times as high each update throws the weights about. The third line begins late on
-the left: before, no spike reaches those weights.
+"""How far each of the first 60 updates moves the weights, in parts of their size: with a usual learning rate they
+stay at the upper edge of the grey band, with one thirty times as high they lie far above it. The third line begins late
+on the left: before, no spike reaches those weights.
 """
 
 from pathlib import Path
