@@ -180,8 +180,5 @@ def page(net: DigitNet, images: Any, labels: Any, folder: Path) -> list[Path]:
     from snncell import plot
 
     path = folder / "report.html"
-    report = getattr(plot, "report", None)
-    if report is None:
-        return []
-    report(net, (images, labels), nn.CrossEntropyLoss(), path=path)
+    plot.report(net, (images, labels), nn.CrossEntropyLoss(), path=path)
     return [path]

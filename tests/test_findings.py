@@ -203,6 +203,10 @@ def test_a_fault_is_found_under_its_kind_and_nothing_else_is(name):
 
 # What may look like a fault and is none, and the note that is made of it.
 HARMLESS = {
+    "a loss that hardly moves": (
+        net(history=[{"loss": 2.31, "test_loss": 2.31}, {"loss": 2.3, "test_loss": 2.311}]),
+        ("loss curve", ""),
+    ),
     "some are silent, and can be woken": (net(layer("a"), some_dead(0.6, -0.5)), ("dead", "lif")),
     "a silent layer near the threshold": (net(quiet(-0.3, name="b"), layer("c")), ("dead", "b")),
     "a silent output near the threshold": (net(layer("a"), quiet(-0.3)), ("silent output", "lif")),

@@ -413,7 +413,7 @@ class UsersScale(surrogate.Surrogate):
 def test_internal_params_that_are_named_are_those_that_get_gradients():
     cell = UsersScale()
     with pytest.raises(
-        snncell.errors.GradientCheckError, match="no gradient of Parameter 'kept', which construct uses"
+        snncell.errors.GradientCheckError, match="no gradient of Parameter 'kept', which primitive uses"
     ):
         testing.check_bprop(cell, Tensor(POINTS))
     cell.kept.requires_grad = False

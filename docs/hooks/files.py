@@ -5,13 +5,13 @@ from pathlib import Path
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = {"plots": "*.png", "benchmarks/results": "*.md", "examples": "*.py"}
+FOLDERS = {"plots": ("*.png", "*.gif", "*.py"), "benchmarks/results": ("*.md",), "examples": ("*.py",)}
 
 
 def on_files(files, config):
     """Add a file of the site for each of them: plots/raster.png, benchmarks/core.md, examples/own_neuron.py."""
-    for folder, pattern in FOLDERS.items():
-        for path in sorted((ROOT / folder).glob(pattern)):
+    for folder, patterns in FOLDERS.items():
+        for path in sorted(path for pattern in patterns for path in (ROOT / folder).glob(pattern)):
             place = f"{folder.partition('/')[0]}/{path.name}"
             files.append(File.generated(config, place, abs_src_path=str(path)))
     return files

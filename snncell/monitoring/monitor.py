@@ -179,7 +179,9 @@ class Monitor:
 
     def _recorded(self, kind: str, call: Call | None = None) -> Recorded:
         call = call or (self._recorder.kept[-1] if self._recorder.kept else Call())
-        return Recorded(kind, call.series.get(kind, {}), self._resolve, lambda name: self._why(name, kind))
+        found = call.series.get(kind, {})  # gradients came last layer first
+        series = {name: found[name] for name in self._recorder.cells if name in found}
+        return Recorded(kind, series, self._resolve, lambda name: self._why(name, kind))
 
     def _resolve(self, wanted: Any) -> str:
         """The name of the layer that is meant: a name, a path of the network, or a Cell."""

@@ -74,18 +74,19 @@ def _unlisted(cell: Any, weights: Sequence[Parameter]) -> list[tuple[str, Parame
 def _refuse_forgotten(
     cell: Any, name: str, parameter: Parameter, given: Sequence[Any], douts: Sequence[Tensor], atol: float
 ) -> None:
-    function = getattr(cell, "primitive", None) or cell.construct
+    uses_it = "primitive" if getattr(cell, "primitive", None) else "construct"
+    function = getattr(cell, uses_it)
     try:
         _, pull = vjp(function, *given, weights=(parameter,))
         gradient = pull(*douts)[1][0].asnumpy()
-        source = f"the tape's gradient of {'primitive' if hasattr(cell, 'primitive') else 'construct'} for it"
+        source = f"the tape's gradient of {uses_it} for it"
     except (GradientError, BpropError):
         gradient = _slope(function, parameter, given, douts)
         source = "its derivative by finite differences, along a random direction,"
     largest = float(np.max(np.abs(gradient), initial=0.0))
     if largest > atol:
         raise GradientCheckError(
-            f"The bprop of {type(cell).__name__} gives no gradient of Parameter {name!r}, which construct uses: "
+            f"The bprop of {type(cell).__name__} gives no gradient of Parameter {name!r}, which {uses_it} uses: "
             f"{source} is not zero (up to {largest:.4g}). List it in self.internal_params and return (gradients, "
             f"{{self.{name}: gradient}}), or set its requires_grad to False if it is not to be trained."
         )

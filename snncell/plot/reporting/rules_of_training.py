@@ -23,6 +23,7 @@ UPDATE_LARGE, UPDATE_REPLACES, UPDATE_TINY = 0.1, 1.0, 1e-6
 FIRST_UPDATES, FIRST_FACTOR = 10, 3.0
 # Of what the loss had won, lost again.
 LOSS_RISES, TEST_LOSS_RISES = 0.1, 0.3
+FLAT = 0.02  # of the first loss: what a loss of random batches wanders about without learning
 
 
 # --- not finite -------------------------------------------------------------------------------------------------------
@@ -213,7 +214,11 @@ def _rising(what: str, losses: list[float], share: float, mend: str) -> Iterator
     best = int(np.argmin(losses))
     first, least, last = losses[0], losses[best], losses[-1]
     text = f"the {what} loss rises: {number(least)} in epoch {best + 1}, {number(last)} in epoch {len(losses)}"
-    if last > first:
+    if first - least <= FLAT * abs(first) and last - first <= FLAT * abs(first):
+        if what == "training":
+            text = f"the training loss hardly falls: {number(first)} in epoch 1, {number(last)} in epoch {len(losses)}."
+            yield Finding("loss curve", "", "note", text, "If it has not learned already, see the other findings.")
+    elif last > first:
         severity = "alarm" if what == "training" else "warning"
         yield Finding("loss curve", "", severity, f"{text}, more than the {number(first)} of the first.", mend)
     elif last - least > share * (first - least):
