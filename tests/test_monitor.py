@@ -1,10 +1,13 @@
 """Monitors: what they record is what happens, wherever it is carried out, and they change nothing."""
 
+import threading
+
 import numpy as np
 import pytest
 
 import snncell
 from snncell import Tensor, errors, nn, ops, surrogate
+from snncell.tape.state import STATE
 
 T, B = 7, 3
 
@@ -311,6 +314,173 @@ def test_layers_of_whole_sequences_and_of_kept_states():
     np.testing.assert_array_equal(m.spikes["0"], m.above["0"] > 0)
 
 
+@compiled
+@pytest.mark.parametrize("calls", [1, 2])
+def test_a_gradient_is_of_its_own_call_whatever_was_called_between(calls):
+    net, a, b = nn.SequentialCell(nn.Dense(4, 6), nn.MultiStep(nn.LIFNode())), inputs(), inputs() * 0.5
+    with snncell.monitor(net, grad=True) as m:
+        snncell.grad(lambda x: 2.0 * net(x).sum())(b)
+    alone = m.grad["1"]
+    with snncell.monitor(net, grad=True, calls=calls) as m:  # b last, so its gradient comes first
+        snncell.grad(lambda a: net(a).sum() + 2.0 * net(b + a * 0.0).sum())(a)
+    np.testing.assert_allclose(m.grad["1"], alone, rtol=1e-5)
+    with snncell.monitor(net, grad=True, calls=calls) as m:
+        out, pull = ops.vjp(net, a)
+        net(b)  # as an evaluation
+        pull(ops.ones(out.shape))
+    assert ["grad" in call for call in m.calls] == [True, False][2 - calls :]
+
+
+@compiled
+def test_what_another_monitor_has_seen_is_not_recorded():
+    first, second = (nn.SequentialCell(nn.Dense(4, n), nn.MultiStep(nn.LIFNode())) for n in (6, 5))
+    with snncell.monitor(first, grad=True):
+        out, pull = ops.vjp(first, inputs())
+    with snncell.monitor(second, grad=True, every=3) as m:
+        second(inputs())
+        pull(ops.ones(out.shape))
+    assert not m.grad
+    with snncell.monitor(first, grad=True) as m:  # nor has that one chosen what is kept here
+        snncell.grad(lambda x: first(x).sum())(inputs())
+    assert m.grad["1"].shape == (T, B, 6)
+
+
+@compiled
+def test_a_layer_that_runs_in_two_places_or_moves_is_called_by_its_place():
+    class Block(nn.Cell):
+        def __init__(self, run):
+            super().__init__()
+            self.run = run
+
+        def construct(self, x):
+            return self.run(x)
+
+    run = nn.MultiStep(nn.LIFNode())
+    net = nn.SequentialCell(Block(run), Block(run))
+    with snncell.monitor(net) as m:
+        net(inputs())
+    assert [(name, m.spikes[name].shape) for name in m.layers] == [("0.run", (T, B, 4)), ("1.run", (T, B, 4))]
+
+    class Last(nn.Cell):
+        def construct(self, x):
+            return self.blocks[-1](x)
+
+    moved = Last(blocks=[run])
+    for name in ("blocks.0", "blocks.1"):
+        with snncell.monitor(moved) as m:
+            moved(inputs())
+        assert m.layers == (name,)
+        moved.blocks = [nn.Dense(4, 4), run]
+
+
+@compiled
+def test_a_net_within_another_is_called_as_by_itself():
+    class Loss(nn.Cell):
+        def __init__(self, net):
+            super().__init__()
+            self.before, self.net = nn.Dense(4, 4), net
+
+        def construct(self, x):
+            return self.net(self.before(x)).sum()
+
+    net = nn.SequentialCell(nn.Dense(4, 6), nn.MultiStep(nn.LIFNode()))
+    with everything(net) as m:
+        snncell.grad(Loss(net))(inputs())
+        Loss(net).before(inputs())  # no layer of this network
+    assert m.layers == ("1",) and list(m.costs()) == ["0"]
+
+
+class Named(nn.Cell):
+    """A loop in Python whose neuron is called by names."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense, self.lif = nn.Dense(4, 4), nn.LIFNode(surrogate_function=surrogate.ATan())
+
+    def construct(self, x):
+        ys, v = [], ops.zeros(x.shape[1:])
+        for now in x:
+            y, v = self.lif(x=self.dense(x=now), v=v)
+            ys.append(y)
+        return ops.stack(ys)
+
+
+@compiled
+@pytest.mark.parametrize("way", WAYS)
+def test_loops_in_python_and_names_of_arguments(way):
+    net, x = Named(), ops.concat([inputs(), inputs()[:1]])  # 8 steps: the last is not recorded
+    weighted = ops.arange(8).astype(snncell.float32).reshape((8, 1, 1)) * 0.1 + 1.0
+
+    def gradient(net):
+        return WAYS[way](nn.SequentialCell(net, Times(weighted)))
+
+    with everything(net) as whole:
+        gradient(net)(x)
+    with everything(net, every=3) as m:
+        gradient(net)(x)
+    assert whole.grad["lif"].shape == (8, B, 4) and whole.steps("lif", "grad").tolist() == list(range(8))
+    assert m.steps("lif", "grad").tolist() == m.steps("lif").tolist() == [0, 3, 6]
+    for quantity in ("spikes", "v", "above", "grad"):
+        np.testing.assert_allclose(getattr(m, quantity)["lif"], getattr(whole, quantity)["lif"][::3], rtol=1e-5)
+
+
+class Times(nn.Cell):
+    def __init__(self, factor):
+        super().__init__()
+        self.factor = factor
+
+    def construct(self, x):
+        return x * self.factor
+
+
+@compiled
+def test_steps_of_chunks_are_those_that_were_recorded():
+    class Chunks(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.run = nn.MultiStep(nn.LIFNode(), return_states=True)
+
+        def construct(self, x):
+            y, states = self.run(x[:3])
+            return ops.concat([y, self.run(x[3:], *states)[0]])
+
+    net = Chunks()
+    for every, steps in ((1, list(range(T))), (2, [0, 2, 3, 5])):
+        with everything(net, every=every) as m:
+            snncell.grad(lambda x: net(x).sum())(inputs())
+        assert m.steps("run").tolist() == m.steps("run", "grad").tolist() == steps
+
+
+@compiled
+@pytest.mark.parametrize("way", WAYS)
+def test_of_several_outputs_the_first_is_recorded(way):
+    class Two(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.fire = surrogate.ATan()
+
+        def construct(self, x, w, v):
+            v = v * 0.5 + x
+            spike = self.fire(v - 1.0)
+            return (spike, v), w + spike, v - spike
+
+    class Spikes(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.run = nn.MultiStep(Two())
+
+        def construct(self, x):
+            spikes, v = self.run(x)
+            return spikes + v
+
+    net = Spikes()
+    with everything(net) as m:
+        WAYS[way](nn.SequentialCell(nn.Dense(4, 4), net))(inputs())
+    np.testing.assert_array_equal(m.spikes["run"], m.above["run"] > 0)
+    np.testing.assert_allclose(m.v["run"], m.above["run"] + 1.0 - m.spikes["run"], atol=1e-6)
+    assert m.grad["run"].shape == (T, B, 4)
+
+
 # --- nothing is changed -----------------------------------------------------------------------------------------------
 
 
@@ -492,8 +662,20 @@ def test_what_was_not_recorded_says_why():
 
 def test_one_monitor_within_another_is_refused():
     net = Net()
-    with snncell.monitor(net), pytest.raises(errors.ArgumentError, match="another monitor is recording already"):
-        snncell.monitor(net).__enter__()
+    with snncell.monitor(net) as m:
+        with pytest.raises(errors.ArgumentError, match="another monitor is recording already"):
+            snncell.monitor(net).__enter__()
+        refused: list[errors.ArgumentError] = []
+
+        def enter():
+            with pytest.raises(errors.ArgumentError) as error:
+                m.__enter__()
+            refused.append(error.value)
+
+        thread = threading.Thread(target=enter)
+        thread.start()
+        thread.join()
+    assert len(refused) == 1 and STATE.watch is None
 
 
 def test_a_neuron_with_two_shapes_is_no_layer():

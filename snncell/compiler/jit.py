@@ -23,7 +23,7 @@ from snncell.tape.state import STATE, recording_on, tracing_to
 from snncell.tape.tape import Tape, watched
 from snncell.tape.tensor import Tensor, snapshot, stale, wrap
 from snncell.tape.tracing import Trace, Value
-from snncell.tape.watching import Brought, noting
+from snncell.tape.watching import Brought, Events, noting
 
 STORM = 8  # from so many traces of one function on, something is probably wrong
 
@@ -89,12 +89,13 @@ class Compiled:
         return self.plans.of(arrays)
 
     def __call__(self, leaves: Sequence[Tensor]) -> Any:
+        events: Events = {}
         if self.linked is not None:
-            results = self.linked(leaves)
+            results = self.linked(leaves, events)
         else:
             arrays = [leaf._data for leaf in leaves]
             results = tuple([wrap(array) for array in self.plan(arrays).replay(arrays)])
-        return structure.unflatten(self.structure_of_out, self.noted.pass_on(results))
+        return structure.unflatten(self.structure_of_out, self.noted.pass_on(results, events))
 
 
 class Jitted:

@@ -20,7 +20,7 @@ from snncell.tape.state import STATE, TRACING, recording_on, smoothed, tracing_t
 from snncell.tape.tape import Entry, Tape, deposit, sweep, watched
 from snncell.tape.tensor import Tensor, wrap
 from snncell.tape.tracing import Trace
-from snncell.tape.watching import Brought, noting
+from snncell.tape.watching import Brought, Events, noting
 
 
 class Linked:
@@ -60,8 +60,8 @@ class Linked:
         self._plans: dict[bool, Plans] = {}
         self._reverses: dict[tuple[int, ...], _Reversed] = {}
 
-    def __call__(self, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """The results; on a tape as one entry, whose reverse is this one's."""
+    def __call__(self, given: Sequence[Tensor], events: Events) -> tuple[Tensor, ...]:
+        """The results; on a tape as one entry, whose reverse is this one's. `events` are to be those of this run."""
         if STATE.tape is None:
             return self._execute(given, residuals=False)
 
@@ -69,7 +69,7 @@ class Linked:
             found = self._execute(given, residuals=True)
             return found[: len(self.outs)], found[len(self.outs) :]
 
-        results: tuple[Tensor, ...] = custom(self, forward, [*given, *self.trainable])[0]
+        results: tuple[Tensor, ...] = custom(_Run(self, events), forward, [*given, *self.trainable])[0]
         return results
 
     def residuals(self) -> list[Tensor]:
@@ -93,7 +93,7 @@ class Linked:
         arrays = [x._data for x in given]
         return tuple(wrap(array) for array in plans.of(arrays).replay(arrays))
 
-    def pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
+    def pull(self, entry: Entry, douts: list[Tensor | None], events: Events) -> Sequence[Any]:
         """The gradients of the inputs from those of the results and, in higher orders, of the residuals."""
         positions = [*self.outs, *self.residuals()]
         # Which results have a gradient; the residuals have one in higher orders only.
@@ -105,7 +105,7 @@ class Linked:
         for place, number in self.places.items():
             found[place] = entry.inputs[number]
         captured = [found[_place(tensor)] for tensor, _ in reverse.linked.trace.captures.values()]
-        grads = iter(reverse.noted.pass_on(reverse.linked([*seeds, *captured])))
+        grads = iter(reverse.noted.pass_on(reverse.linked([*seeds, *captured], {}), events))
         return [next(grads) if arrives else None for arrives in reverse.arrives]
 
     def _reverse(self, present: tuple[int, ...]) -> _Reversed:
@@ -148,6 +148,19 @@ class Linked:
 
     def _first_at(self, x: Tensor) -> int:
         return next(n for n, y in enumerate(self.inputs) if y._entry is x._entry and y._index == x._index)
+
+
+class _Run:
+    """One run of what is linked, as an operation of the tape."""
+
+    def __init__(self, linked: Linked, events: Events) -> None:
+        self.name = linked.name
+        self.linked = linked
+        self.events = events
+
+    def pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
+        """The gradients of the inputs."""
+        return self.linked.pull(entry, douts, self.events)
 
 
 class _Reversed:

@@ -21,6 +21,7 @@ from snncell.tape.tape import Entry, zeros_of
 from snncell.tape.tensor import Tensor, beside
 from snncell.tape.tracing import Step, Value
 from snncell.tape.transforms import vjp
+from snncell.tape.watching import Events
 
 
 def run(
@@ -32,10 +33,11 @@ def run(
     every: int | None,
     who: str,
     names: Sequence[str] = (),
+    events: Events | None = None,
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Trace `f`, and run it over the sequences: the last state, and the collected results.
 
-    `names` are what the states are called, for errors.
+    `names` are what the states are called, for errors; `events` are to be those of this run (`tape/watching.py`).
     """
     with beside(*carry, *xs):  # what the body makes is where its operands are
         body, written = trace_body(f, carry, xs, backwards, who)
@@ -47,6 +49,7 @@ def run(
                     parameter.move("gpu" if any(x.device == "gpu" for x in (*carry, *xs)) else "cpu")
         states = [*carry, *(p.value() for p in written)]
         scan, outs = _bound(body, [*states, *xs, *body.captured], xs[0].shape[0], every, who)
+        scan.events = {} if events is None else events
         for watch in FINITE if STATE.trace is None else ():
             scan.loop = Steps(f, written, backwards, who, names, STATE.smooth, watch.place())
             look_at_results(scan.loop, states, xs, outs[: len(states) + scan.given])
@@ -95,6 +98,7 @@ class Scan(Primitive):
         self.segments = segments
         self.keeps = (True,) * (len(body.carry) + len(body.xs) + len(body.consts))
         self.keeps_out = True
+        self.events: Events = {}  # of its run, for those who watch
         self._lowered: Lowered | None = None
 
     @property
@@ -180,8 +184,9 @@ class Scan(Primitive):
         segments = Segments(self.every, body) if self.every else None
         inputs = _without_unused(reverse.body, inputs, segments)
         scan, found = _bound(reverse.body, inputs, steps, None, f"reverse of {self.who}", segments)
+        scan.events = self.events
         after, sums = len(scan.body.after), len(scan.body.after) + len(scan.body.ys)
-        ys = reverse.noted.pass_on(found[after : after + scan.given], runs=1)
+        ys = reverse.noted.pass_on(found[after : after + scan.given], self.events, (steps,))
         grads = _spread(reverse, [*found[:after], *ys, *found[sums:]], first)
         if self.every:  # what has been stored first are the states that came in
             for n, dout in enumerate(douts[results:]):
@@ -205,10 +210,12 @@ class Scan(Primitive):
             xs = [given[places[x._data]] if x._data in places else _unused(x, (steps,)) for x in forward.xs]
             consts = [given[places[x._data]] if x._data in places else _unused(x, ()) for x in forward.consts]
             again = Scan(forward.with_states(), len(forward.ys), None, self.who)
+            again.events = self.events
             found = again.bind(*(given[n][0] for n in states), *xs, *consts, steps=steps)
             for n, rows in zip(states, found[len(states) + len(forward.ys) :], strict=False):
                 given[n] = rows
             scan, found = _bound(body, given, steps, None, self.who)
+            scan.events = self.events
             collected = len(body.after) + len(body.ys)
             return [*found[:collected], *found[len(body.after) + len(scan.body.ys) :]]
 

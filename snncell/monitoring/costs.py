@@ -35,7 +35,7 @@ class Cost(NamedTuple):
     spikes: bool
 
 
-def cost_of(cell: Any, inputs: np.ndarray[Any, Any], scale: int = 1) -> Cost:
+def cost_of(cell: Any, inputs: np.ndarray[Any, Any], scale: float = 1) -> Cost:
     """The cost of a layer for the inputs that it got, (..., *features), of which each stands for `scale`."""
     axes = 1 if isinstance(cell, Dense) else cell.weight.ndim - 1
     features = inputs.shape[inputs.ndim - axes :]

@@ -101,12 +101,21 @@ def _may_be_neuron(cell: Cell) -> bool:
 
 
 class Calls:
-    """The Cells that are running, outermost first, and what they are called within each other."""
+    """The Cells of a network that are running, outermost first, and what they are called within each other."""
 
     def __init__(self, paths: dict[str, Cell]) -> None:
         self._running: list[tuple[Cell, str]] = []
         self._static = {id(cell): path for path, cell in reversed(list(paths.items()))}
         self._names: dict[tuple[int, int], str] = {}
+
+    def __contains__(self, cell: Cell) -> bool:
+        """Whether it is of the network."""
+        return id(cell) in self._static
+
+    @property
+    def path(self) -> str | None:
+        """That of the Cell that runs."""
+        return self._running[-1][1] if self._running else None
 
     def enter(self, cell: Cell) -> str:
         """Begin a call; the path of the Cell, by the way on which it is called."""

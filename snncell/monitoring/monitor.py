@@ -30,8 +30,8 @@ class Monitor:
 
     Args:
         net: the network. A call of it begins a new record; if only parts of it are called, one record holds all.
-        spikes: what each neuron gives at each step: True for all layers, or a layer by its name or Cell (also one
-            that neurons lie below), or a list of these.
+        spikes: what each neuron gives at each step, of several outputs the first: True for all layers, or a layer by
+            its name or Cell (also one that neurons lie below), or a list of these.
         v: the potential after each step, and so after its reset; of a neuron without a state v, its first state.
         above: what the spike function is given: for the library's neurons the potential before the reset, minus the
             threshold.
@@ -88,7 +88,7 @@ class Monitor:
         self._context: AbstractContextManager[None] | None = None
 
     def __enter__(self) -> Monitor:
-        if STATE.watch is not None:
+        if STATE.watch is not None or self._context is not None:
             raise ArgumentError("monitor: another monitor is recording already; let one record all that is wanted.")
         self._context = settings(watch=self._recorder)
         self._context.__enter__()
@@ -167,7 +167,7 @@ class Monitor:
             raise RecordError(f"monitor: no inputs of Dense or Conv layers were recorded. {mend}.")
         costs: dict[str, Cost] = {}
         for name, pieces in found.items():
-            parts = [cost_of(self._neurons.paths[name], x.asnumpy(), steps) for steps, x in pieces]
+            parts = [cost_of(self._neurons.paths[name], x.asnumpy(), scale) for scale, x in pieces]
             sizes = np.array([part.macs for part in parts], float)
             costs[name] = Cost(
                 sum(part.macs for part in parts),

@@ -14,18 +14,29 @@ Array = np.ndarray[Any, Any]
 
 
 class Series:
-    """The pieces of one quantity of one layer: runs over time, or single steps, in the order of time."""
+    """The pieces of one quantity of one layer: runs over time, or single steps."""
 
     def __init__(self) -> None:
-        self.pieces: list[tuple[Array, Tensor]] = []  # the numbers of the steps, and (steps, ...)
+        self.pieces: dict[int, tuple[Array, Tensor]] = {}  # by where they begin: the numbers of the steps, (steps, ...)
+        self._lowest: int | None = None
 
-    def add(self, steps: Array, x: Tensor, first: bool) -> None:
-        """Add a piece: at the end, or, as gradients come, at the beginning."""
-        self.pieces.insert(0 if first else len(self.pieces), (steps, x))
+    def add(self, begun: int, steps: Array, x: Tensor) -> None:
+        """Add a piece."""
+        self.pieces[begun] = steps, x
+
+    def add_backwards(self, begun: int, steps: Array, x: Tensor) -> None:
+        """Add a piece of a gradient, which comes backwards: what begins again takes the place of what is there."""
+        if self._lowest is not None and begun >= self._lowest:
+            self.pieces.clear()
+        self._lowest = begun
+        self.add(begun, steps, x)
+
+    def _in_order(self) -> list[tuple[Array, Tensor]]:
+        return [self.pieces[begun] for begun in sorted(self.pieces)]
 
     def array(self, name: str) -> Array:
         """All of it, (T, ...)."""
-        arrays = [x.asnumpy() for _, x in self.pieces]
+        arrays = [x.asnumpy() for _, x in self._in_order()]
         if len({array.shape[1:] for array in arrays}) > 1:
             raise ShapeError(
                 f"monitor: {name!r} was called with steps of shapes {', '.join(str(a.shape[1:]) for a in arrays[:3])} "
@@ -35,7 +46,7 @@ class Series:
 
     def steps(self) -> Array:
         """The numbers of the steps."""
-        return np.concatenate([steps for steps, _ in self.pieces])
+        return np.concatenate([steps for steps, _ in self._in_order()])
 
 
 class Call:
@@ -43,18 +54,23 @@ class Call:
 
     def __init__(self) -> None:
         self.series: dict[str, dict[str, Series]] = {}
-        self.inputs: dict[str, list[tuple[int, Tensor]]] = {}  # of layers with weights: how many steps each stands for
-        self.visits: dict[str, int] = {}  # how often each layer was called
-        self.counts: dict[tuple[str, str], int] = {}  # how many steps of each quantity have come
+        self.inputs: dict[str, list[tuple[float, Tensor]]] = {}  # of layers with weights: what each row stands for
+        self.counts: dict[str, int] = {}  # how many steps each layer has made
 
-    def add(self, kind: str, name: str, steps: Array, x: Tensor) -> None:
-        """Add a piece."""
-        self.series.setdefault(kind, {}).setdefault(name, Series()).add(steps, x, kind == "grad")
+    def visit(self, name: str, steps: int) -> int:
+        """Count steps of a layer; how many there were before."""
+        begun = self.counts.get(name, 0)
+        self.counts[name] = begun + steps
+        return begun
 
-    def room_for_gradient(self, name: str) -> bool:
-        """Whether a piece of a gradient can be of this call: a call of the layer has none yet."""
-        series = self.series.get("grad", {}).get(name)
-        return (0 if series is None else len(series.pieces)) < self.visits.get(name, 0)
+    def add(self, kind: str, name: str, begun: int, steps: Array, x: Tensor) -> None:
+        """Add a piece, which is of a run that begins at step `begun`."""
+        series = self.series.setdefault(kind, {}).setdefault(name, Series())
+        (series.add_backwards if kind == "grad" else series.add)(begun, steps, x)
+
+    def forget(self) -> None:
+        """Keep nothing; a tape may still know this call, for its gradients."""
+        self.series, self.inputs = {}, {}
 
 
 class Recorded(Mapping[str, Array]):

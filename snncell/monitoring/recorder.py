@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -18,12 +18,14 @@ from snncell.monitoring.costs import WEIGHTED
 from snncell.monitoring.layers import Calls, Neurons, short
 from snncell.monitoring.record import Call
 from snncell.nn.layer import positive
+from snncell.tape import structure
 from snncell.tape.state import settings
 from snncell.tape.tensor import Tensor, wrap
-from snncell.tape.watching import Label, note, tapped
+from snncell.tape.watching import Event, Label, note, tapped
 
 KINDS = ("spikes", "v", "above", "grad")
-_NETS: WeakKeyDictionary[Cell, object] = WeakKeyDictionary()  # what stands for a network in the keys of traces
+# What stands for a network, with the names that its Cells have, in the keys of traces.
+_NETS: WeakKeyDictionary[Cell, dict[Any, object]] = WeakKeyDictionary()
 
 
 class Recorder:
@@ -55,12 +57,20 @@ class Recorder:
         self.cells: dict[str, Cell] = {}  # the neurons that were called, by the name of the layer
         self._running = Calls(neurons.paths)
         self._firing: list[Label | None] = []  # what the neuron that runs notes when it fires, which it does once
-        token = _NETS.setdefault(neurons.net, object())
-        chosen = tuple(wanted[kind] for kind in KINDS)
-        self.key = (token, chosen, bool(inputs), self.every, self._places, self._samples)
+        named = tuple((path, id(cell)) for path, cell in neurons.paths.items())
+        token = _NETS.setdefault(neurons.net, {}).setdefault(named, object())
+        self.wishes = (self.every, self._places, self._samples)
+        self._key = (token, tuple(wanted[kind] for kind in KINDS), bool(inputs), self.wishes)
+
+    @property
+    def key(self) -> Hashable:
+        """What is wanted, and where in the network: what is called in two places has a name in each."""
+        return (*self._key, self._running.path)
 
     def around(self, cell: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a Cell, and note what is wanted of it."""
+        if cell not in self._running and not self._firing:
+            return run(args, kwargs)
         if cell is self.neurons.net:
             note(Label("call", ""))
         path = self._running.enter(cell)
@@ -69,9 +79,9 @@ class Recorder:
                 return self._around_neuron(cell, short(path, cell), run, args, kwargs)
             if self._firing and self._firing[-1] and getattr(cell, "bprop", None) is not None:
                 label, self._firing[-1] = self._firing[-1], None
-                note(label, args[0])
-            elif self.inputs and isinstance(cell, WEIGHTED):
-                note(Label("inputs", path), args[0])
+                note(label, _first(cell, args, kwargs))
+            elif self.inputs and isinstance(cell, WEIGHTED) and cell in self._running:
+                note(Label("inputs", path, self.wishes), _first(cell, args, kwargs))
             return run(args, kwargs)
         finally:
             self._running.leave()
@@ -80,32 +90,38 @@ class Recorder:
         wanted = {kind: id(cell) in self.wanted[kind] for kind in KINDS}
         if not any(wanted.values()):
             return run(args, kwargs)
-        runs = int(getattr(cell, "whole_sequences", False))
-        note(Label("visit", name))
+        current = _first(cell, args, kwargs)
+        steps = (len(current),) if getattr(cell, "whole_sequences", False) else ()
+        visit = Label("visit", name, self.wishes, Event(cell), steps)
+        note(visit)
         if wanted["grad"]:
-            args = (tapped(args[0], Label("grad", name, runs)), *args[1:])
-        self._firing.append(Label("above", name, runs) if wanted["above"] else None)
+            args, kwargs = _with_first(cell, tapped(current, visit._replace(kind="grad")), args, kwargs)
+        self._firing.append(visit._replace(kind="above") if wanted["above"] else None)
         try:
             result = run(args, kwargs)
         finally:
             self._firing.pop()
         if wanted["spikes"]:
-            note(Label("spikes", name, runs), result[0] if isinstance(result, tuple) else result)
+            for given in structure.flatten(result)[0][:1]:
+                note(visit._replace(kind="spikes"), given)
         if wanted["v"] and isinstance(result, tuple) and len(result) > 1:
-            note(Label("v", name, runs), result[_place_of_v(cell)])
+            for state in structure.flatten(result[_place_of_v(cell, len(result))])[0][:1]:
+                note(visit._replace(kind="v"), state)
         return result
 
     def chosen(self, label: Label, x: Tensor) -> Tensor:
         """What is wanted of a Tensor (T, B, ...): every k-th step, the first samples, some neurons."""
-        if self.every > 1 and label.runs:
-            x = x[:: self.every]
+        batch = len(label.steps)  # its axis
+        whole = (slice(None),) * (batch - 1)
+        if self.every > 1:
+            x = x[(*whole, slice(None, None, self.every))]
         if label.kind == "inputs":
             return x
-        if self._samples is not None and x.ndim > 1:
-            x = x[:, : self._samples]
-        if self._places is not None and x.ndim > 2:
-            places = self._in_layer(math.prod(x.shape[2:]))
-            x = ops.gather(x.reshape((*x.shape[:2], -1)), Tensor(places), 2)
+        if self._samples is not None and x.ndim > batch:
+            x = x[(*whole, slice(None), slice(self._samples))]
+        if self._places is not None and x.ndim > batch + 1:
+            places = self._in_layer(math.prod(x.shape[batch + 1 :]))
+            x = ops.gather(x.reshape((*x.shape[: batch + 1], -1)), Tensor(places), batch + 1)
         return x
 
     def _in_layer(self, count: int) -> Any:
@@ -122,40 +138,33 @@ class Recorder:
     def take(self, label: Label, x: Tensor | None) -> None:
         """Keep what has been noted."""
         if label.kind == "call" or not self.kept:
+            if len(self.kept) == self.kept.maxlen:
+                self.kept[0].forget()
             self.kept.append(Call())
-        call = self.kept[-1]
         if label.kind == "visit":
-            self.cells.setdefault(label.name, self.neurons.named[label.name])
-            call.visits[label.name] = call.visits.get(label.name, 0) + 1
+            assert label.event is not None  # that is what it notes
+            self.cells.setdefault(label.name, label.event.subject)
+            label.event.record = self.kept[-1], self.kept[-1].visit(label.name, math.prod(label.steps))
         elif x is not None:
             with settings(trace=None, tape=None, notes=None):
-                self._keep(call, label, x)
+                self._keep(label, x)
 
-    def _keep(self, call: Call, label: Label, x: Tensor) -> None:
-        if label.kind == "inputs":  # of a layer that is called for all steps at once, or for one: it does not tell
-            call.inputs.setdefault(label.name, []).append((self.every if label.runs else 1, x))
+    def _keep(self, label: Label, x: Tensor) -> None:
+        if label.event is None:  # of a layer that is called for all steps at once, or for one: it does not tell
+            share = label.steps[-1] / -(-label.steps[-1] // self.every) if label.steps else 1
+            self.kept[-1].inputs.setdefault(label.name, []).append((share, x))
             return
-        if label.kind == "grad":
-            call = self._call_of_gradient(label.name)
-        if label.runs == 0:
+        call, begun = label.event.record or (None, 0)
+        if call is None or not any(call is known for known in self.kept):
+            return  # of a call that is kept no longer, or of what another one has watched
+        if not label.steps:
+            if begun % self.every:
+                return
+            label = label._replace(steps=(1,))
             x = self.chosen(label, x.reshape((1, *x.shape)))
-        for _ in range(label.runs - 1):  # a loop within a loop
-            x = x.reshape((-1, *x.shape[2:]))
-        key = (label.kind, label.name)
-        begun = call.counts.get(key, 0)
-        call.counts[key] = begun + (self.every * x.shape[0] if label.runs else 1)
-        if label.runs or begun % self.every == 0:
-            call.add(*key, begun + self.every * np.arange(x.shape[0]), _alone(x))
-
-    def _call_of_gradient(self, name: str) -> Call:
-        """The call that a piece of a gradient is of: the sweep goes backwards, so the latest one that has none yet."""
-        for call in reversed(self.kept):
-            if call.room_for_gradient(name):
-                return call
-        for call in self.kept:  # a gradient that is taken again takes the place of the one before
-            call.series.get("grad", {}).pop(name, None)
-            call.counts.pop(("grad", name), None)
-        return self.kept[-1]
+        numbers = np.arange(math.prod(label.steps)).reshape(label.steps)[..., :: self.every].ravel()
+        x = x.reshape((len(numbers), *x.shape[len(label.steps) :]))
+        call.add(label.kind, label.name, begun, begun + numbers, _alone(x))
 
 
 def _alone(x: Tensor) -> Tensor:
@@ -177,7 +186,21 @@ def _places(neurons: Any) -> int | tuple[int, ...] | None:
     raise ArgumentError(f"monitor: neurons is a number of them from each layer, or a list of indices, not {neurons!r}.")
 
 
-def _place_of_v(cell: Cell) -> int:
+def _place_of_v(cell: Cell, results: int) -> int:
     """Where a neuron's result has its potential: the state called v, or else the first."""
-    names = list(inspect.signature(cell.construct).parameters)
-    return names.index("v") if "v" in names else 1
+    names = list(inspect.signature(cell.construct).parameters)[1:results]
+    return names.index("v") + 1 if "v" in names else 1
+
+
+def _first(cell: Cell, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What a Cell is called with first, by position or by name."""
+    return args[0] if args else kwargs.get(_name_of_first(cell))
+
+
+def _with_first(cell: Cell, x: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The arguments with another first one."""
+    return ((x, *args[1:]), kwargs) if args else (args, {**kwargs, _name_of_first(cell): x})
+
+
+def _name_of_first(cell: Cell) -> str:
+    return next(iter(inspect.signature(cell.construct).parameters), "")

@@ -15,7 +15,7 @@ from snncell.tape.parameter import Parameter
 from snncell.tape.state import STATE
 from snncell.tape.tensor import Tensor
 from snncell.tape.tracing import BodyTrace
-from snncell.tape.watching import Brought, noting
+from snncell.tape.watching import Brought, Events, noting
 
 
 def scan(
@@ -85,8 +85,12 @@ def run_scan(
             STATE.trace.noted.update(id(x._data) for x in noted.further)
         return structure.flatten(after)[0], [*ys, *noted.further]
 
-    last, ys = scanned(step, carry, leaves, backwards=reverse, every=checkpoint_every, who=who, names=names or ())
-    return structure.unflatten(tree_of_carry, last), structure.unflatten(tree_of_ys, noted.pass_on(ys, runs=1))
+    events: Events = {}
+    last, ys = scanned(
+        step, carry, leaves, backwards=reverse, every=checkpoint_every, who=who, names=names or (), events=events
+    )
+    given = noted.pass_on(ys, events, (leaves[0].shape[0],))
+    return structure.unflatten(tree_of_carry, last), structure.unflatten(tree_of_ys, given)
 
 
 def step_by_step(

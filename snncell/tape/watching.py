@@ -16,29 +16,53 @@ from snncell.tape.tape import Entry
 from snncell.tape.tensor import Tensor, snapshot, wrap
 
 
+class Event:
+    """A call of a layer, which notes are of: also of its gradient, which comes later.
+
+    What is traced is an event once; each run of it is another one, that `Brought.pass_on` makes of it.
+
+    Args:
+        subject: what was called.
+    """
+
+    def __init__(self, subject: Any) -> None:
+        self.subject = subject
+        self.record: Any = None  # of whoever watches
+
+
 class Label(NamedTuple):
     """What a note is about.
 
     Attributes:
         kind: the quantity, such as "spikes".
         name: of the layer.
-        runs: how many loops over time it came out of: so many of its first axes are time.
+        wishes: what is wanted of it, by whoever watched when it was first noted.
+        event: the call that it is of.
+        steps: of each loop over time that it came out of the number of steps, outermost first: so many of its first
+            axes are time.
         chosen: whether what is not wanted of it has been left out.
     """
 
     kind: str
     name: str
-    runs: int = 0
+    wishes: Hashable = None
+    event: Event | None = None
+    steps: tuple[int, ...] = ()
     chosen: bool = False
 
 
 Note = tuple[Label, Tensor | None]
+Events = dict[Event, Event]  # of what was traced, and of one run of that
 
 
 class Watch(Protocol):
     """Who watches."""
 
-    key: Hashable  # what is wanted: traces are made anew for another one
+    wishes: Hashable  # what is wanted of each quantity
+
+    @property
+    def key(self) -> Hashable:
+        """What is wanted, and what things are called here: traces are made anew for another one."""
 
     def around(self, cell: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a Cell: `run(args, kwargs)`."""
@@ -55,7 +79,8 @@ def note(label: Label, x: Tensor | None = None) -> None:
     watch, notes = STATE.watch, STATE.notes
     if x is not None:
         x = wrap(x._data if type(x) is Tensor or STATE.trace is None else STATE.trace.lift(x))
-        if watch is not None and label.runs and not label.chosen:
+        # Nobody else chooses: what is traced is kept, also if the gradient of it is taken while another one watches.
+        if watch is not None and label.steps and not label.chosen and label.wishes == watch.wishes:
             label, x = label._replace(chosen=True), watch.chosen(label, x)
     if notes is not None:
         notes.append((label, x))
@@ -89,10 +114,21 @@ class Brought:
                 self.further.append(x)
             self.places.append((label, None if x is None else known[id(x._data)]))
 
-    def pass_on(self, results: Sequence[Tensor], runs: int = 0) -> Sequence[Tensor]:
-        """Note again what came out, `runs` loops over time further out; the results that there are in any case."""
+    def pass_on(self, results: Sequence[Tensor], events: Events, steps: tuple[int, ...] = ()) -> Sequence[Tensor]:
+        """Note again what came out; the results that there are in any case.
+
+        Args:
+            results: all that came out.
+            events: those of this run: of a forward, which adds them, and of its reverse, which notes more of them.
+            steps: of a loop over time that it came out of.
+        """
         for label, place in self.places:
-            note(label._replace(runs=label.runs + runs), None if place is None else results[place])
+            event = label.event
+            if event is not None and label.kind == "visit":
+                events[event] = Event(event.subject)
+            event = event if event is None else events.get(event, event)
+            label = label._replace(event=event, steps=steps + label.steps)
+            note(label, None if place is None else results[place])
         return results[: len(results) - len(self.further)]
 
 
