@@ -46,7 +46,8 @@ def set_context(
             passes it on. A loop over time stays one kernel: its results and last states are looked at, and only if
             those are not finite is it run again, step by step; so what is NaN on the way and nowhere in the results is
             not found. Functions of `snncell.jit` and GRAPH_MODE run operation by operation, as without them; results
-            are those of PYNATIVE_MODE, to the bit. Training takes a few times as long.
+            are those of PYNATIVE_MODE, to the bit but for what a MultiStep computes once for all steps, which may be
+            rounded otherwise. Training takes a few times as long.
 
     Raises:
         ArgumentError: for an unknown mode or target, a limit that is no number of bytes, or a check_finite that is no

@@ -768,3 +768,43 @@ def test_what_was_compiled_before_is_checked_now() -> None:
 
 def test_explain_still_explains() -> None:
     assert "one kernel" in snncell.explain(nn.MultiStep(nn.LIFNode()), Tensor(inputs()))
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("compiled", [False, True])
+def test_switched_on_after_the_forward_a_gradient_is_still_looked_at(compiled: bool) -> None:
+    snncell.set_context(check_finite=False)
+    scale = Parameter(np.ones(1, np.float32), name="scale")
+    run = nn.MultiStep(Feedforward(scale))
+    pull = ops.vjp(jit(run) if compiled else run, Tensor(inputs(0.0)), weights=scale)[1]
+    snncell.set_context(check_finite=True)
+    with pytest.raises(
+        NotFiniteError, match=r"reverse of jit\(MultiStep.*which ran before check_finite was on, gives inf"
+    ):
+        pull(ops.ones((STEPS, BATCH, WIDTH)))
+
+
+class Feedforward(nn.Cell):
+    """A neuron whose slope at 0 is infinite."""
+
+    def __init__(self, scale: Parameter) -> None:
+        super().__init__()
+        self.scale = scale
+
+    def construct(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        return ops.sqrt(x * self.scale), v
+
+
+@pytest.mark.compiled
+def test_a_loop_that_is_run_again_without_a_fault_is_recorded_as_always() -> None:
+    class Last(nn.Cell):
+        """A state that becomes infinite, as it is meant to."""
+
+        def construct(self, x: Tensor, v: Tensor, until: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            v = v * 0.5 + x
+            return v, v, ops.select(until > 2.5, math.inf, until + 1.0)
+
+    net = nn.MultiStep(Last())
+    with snncell.monitor(net, grad=True) as m:
+        dx = snncell.grad(lambda x: ops.square(net(x)).sum())(Tensor(inputs()))
+    np.testing.assert_array_equal(m.grad["cell" if "cell" in m.layers else m.layers[0]], dx)

@@ -13,6 +13,7 @@ from typing import Any
 
 from snncell.compiler.plans import Plans
 from snncell.compiler.program import from_trace, interpret
+from snncell.config import FINITE
 from snncell.errors import GradientError
 from snncell.tape.custom import custom
 from snncell.tape.primitive import rebuilt
@@ -106,7 +107,17 @@ class Linked:
             found[place] = entry.inputs[number]
         captured = [found[_place(tensor)] for tensor, _ in reverse.linked.trace.captures.values()]
         grads = iter(reverse.noted.pass_on(reverse.linked([*seeds, *captured], {}), events))
-        return [next(grads) if arrives else None for arrives in reverse.arrives]
+        given = [next(grads) if arrives else None for arrives in reverse.arrives]
+        for watch in FINITE if STATE.trace is None else ():
+            who = f"the reverse of {self.name}, which ran before check_finite was on,"
+            for number, grad in enumerate(given):
+                watch.gradient(who, self._called(number), grad)
+        return given
+
+    def _called(self, number: int) -> str:
+        """What an input is called."""
+        place = number - len(self.inputs) + len(self.trainable)
+        return f"operand {number}" if place < 0 else f"Parameter {self.trainable[place].name!r}"
 
     def _reverse(self, present: tuple[int, ...]) -> _Reversed:
         """The sweep from those results and residuals that have a gradient, traced once."""

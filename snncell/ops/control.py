@@ -80,10 +80,11 @@ def run_scan(
         with noting() as notes:
             after, y = _one_step(f, before, structure.unflatten(tree, slices), who, names)
         ys, tree_of_ys = structure.flatten(y)
-        noted = Brought(notes, ys)
-        if isinstance(STATE.trace, BodyTrace):
+        brought = Brought(notes, ys)
+        if isinstance(STATE.trace, BodyTrace):  # and not run again, to look for NaN
+            noted = brought
             STATE.trace.noted.update(id(x._data) for x in noted.further)
-        return structure.flatten(after)[0], [*ys, *noted.further]
+        return structure.flatten(after)[0], [*ys, *brought.further]
 
     events: Events = {}
     last, ys = scanned(
