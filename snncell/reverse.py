@@ -19,7 +19,7 @@ from snncell.tape import structure
 from snncell.tape.custom import custom
 from snncell.tape.parameter import Parameter
 from snncell.tape.primitive import rebuilt
-from snncell.tape.state import STATE, recording_on, settings
+from snncell.tape.state import STATE, settings
 from snncell.tape.tape import Entry, conform, zeros_of
 from snncell.tape.tensor import Tensor, beside
 from snncell.testing import compare_reverse
@@ -225,7 +225,7 @@ class _Reverse:
             )
         filled = [zeros_of((x.shape, x._data.dtype)) if g is None else g for g, x in zip(leaves, tensors, strict=True)]
         found = [*structure.unflatten(self.tree, filled), *of_parameters.values()]
-        with recording_on(None), replaying(self.key) if self.key is not None else nullcontext():
+        with settings(tape=None, watch=None), replaying(self.key) if self.key is not None else nullcontext():
             try:
                 douts = structure.flatten(dout)[0]
                 compare_reverse(self.cell, inputs, douts, found, tuple(of_parameters), rtol=1e-3, atol=1e-5)

@@ -481,6 +481,24 @@ def test_of_several_outputs_the_first_is_recorded(way):
     assert m.grad["run"].shape == (T, B, 4)
 
 
+def test_what_bprop_debug_computes_is_no_part_of_the_record():
+    class Layer(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.lif = nn.LIFNode()
+
+        def construct(self, x):
+            return self.lif(x, ops.zeros_like(x))[0]
+
+        def bprop(self, x, out, dout):
+            return (dout * 0.0,)
+
+    net = nn.SequentialCell(Layer(bprop_debug=True))
+    with snncell.monitor(net) as m:
+        snncell.grad(lambda x: net(x).sum())(ops.full((B, 4), -1e3))
+    assert m.spikes["0.lif"].shape == (1, B, 4)
+
+
 # --- nothing is changed -----------------------------------------------------------------------------------------------
 
 
