@@ -808,3 +808,21 @@ def test_a_loop_that_is_run_again_without_a_fault_is_recorded_as_always() -> Non
     with snncell.monitor(net, grad=True) as m:
         dx = snncell.grad(lambda x: ops.square(net(x)).sum())(Tensor(inputs()))
     np.testing.assert_array_equal(m.grad["cell" if "cell" in m.layers else m.layers[0]], dx)
+
+
+@pytest.mark.compiled
+def test_what_only_a_monitor_takes_out_of_a_loop_is_not_looked_at() -> None:
+    class Far(nn.Cell):
+        """A neuron that is infinitely far above its threshold."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.fire = snncell.surrogate.ATan()
+
+        def construct(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+            return self.fire(1.0 / (v * 0.0)), v + x
+
+    net = nn.MultiStep(Far())
+    alone = net(Tensor(inputs()))
+    with snncell.monitor(net, above=True):
+        np.testing.assert_array_equal(net(Tensor(inputs())), alone)

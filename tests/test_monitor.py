@@ -493,7 +493,8 @@ def test_what_bprop_debug_computes_is_no_part_of_the_record():
         def bprop(self, x, out, dout):
             return (dout * 0.0,)
 
-    net = nn.SequentialCell(Layer(bprop_debug=True))
+    net = nn.SequentialCell(Layer())
+    net[0].bprop_debug = True
     with snncell.monitor(net) as m:
         snncell.grad(lambda x: net(x).sum())(ops.full((B, 4), -1e3))
     assert m.spikes["0.lif"].shape == (1, B, 4)

@@ -52,7 +52,9 @@ def run(
         scan.events = {} if events is None else events
         for watch in FINITE if STATE.trace is None else ():
             scan.loop = Steps(f, written, backwards, who, names, STATE.smooth, watch.place())
-            look_at_results(scan.loop, states, xs, outs[: len(states) + scan.given])
+            pairs = zip(body.ys, outs[len(states) :], strict=False)
+            asked_for = [out for y, out in pairs if id(y._data) not in body.trace.noted]
+            look_at_results(scan.loop, states, xs, [*outs[: len(states)], *asked_for])
         for parameter, value in zip(written, outs[len(carry) : len(states)], strict=True):
             parameter.assign(value)
     return list(outs[: len(carry)]), list(outs[len(states) : len(states) + scan.given])
