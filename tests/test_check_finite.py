@@ -826,3 +826,11 @@ def test_what_only_a_monitor_takes_out_of_a_loop_is_not_looked_at() -> None:
     alone = net(Tensor(inputs()))
     with snncell.monitor(net, above=True):
         np.testing.assert_array_equal(net(Tensor(inputs())), alone)
+
+
+def test_the_logarithm_of_no_probability_at_all_is_no_fault() -> None:
+    x = Tensor(np.array([[-math.inf, -math.inf], [0.0, -math.inf]], np.float32))
+    value, dx = value_and_grad(lambda x: ops.logsumexp(x, axis=1)[1] + ops.exp(ops.logsumexp(x, axis=1)).sum())(x)
+    np.testing.assert_array_equal(ops.logsumexp(x, axis=1), np.float32([-math.inf, 0.0]))
+    assert value.item() == 1.0
+    np.testing.assert_array_equal(dx, np.float32([[0.0, 0.0], [2.0, 0.0]]))

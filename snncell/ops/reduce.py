@@ -161,7 +161,9 @@ def logsumexp(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
     tensor = as_float(x, "logsumexp")
     peak = stop_gradient(_reduce(_max, _not_empty(tensor, axis, "logsumexp"), axis, keepdims=True))
     peak = lg.where(lg.isfinite(peak), peak, 0.0)  # -inf - -inf would be NaN
-    result = el.log(sum(el.exp(tensor - peak), axis, keepdims=True)) + peak
+    total = sum(el.exp(tensor - peak), axis, keepdims=True)
+    nothing = total == 0.0  # all are -inf: neither a fault nor a place for the slope of log at 0
+    result = lg.where(nothing, -math.inf, el.log(lg.where(nothing, 1.0, total))) + peak
     return result if keepdims else sh.squeeze(result, as_axes(axis, tensor.ndim, "logsumexp"))
 
 
