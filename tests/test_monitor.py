@@ -374,6 +374,23 @@ def test_a_layer_that_runs_in_two_places_or_moves_is_called_by_its_place():
 
 
 @compiled
+@pytest.mark.parametrize("jitted", [False, True])
+def test_layers_that_are_added_or_replaced_are_recorded(jitted):
+    net = nn.SequentialCell(nn.Dense(4, 4), nn.MultiStep(nn.LIFNode()))
+    m, run = snncell.monitor(net, inputs=True), snncell.jit(net) if jitted else net
+    with m:
+        run(inputs())
+        net.append(nn.Dense(4, 5))
+        net.append(nn.MultiStep(nn.LIFNode()))
+        run(inputs())
+    assert m.spikes["3"].shape == (T, B, 5) and list(m.costs()) == ["0", "2"]
+    setattr(net, "3", nn.MultiStep(nn.IFNode()))
+    with m:
+        run(inputs())
+    assert m.cell("3") is net[3].cell and m.spikes["3"].shape == (T, B, 5)
+
+
+@compiled
 def test_a_net_within_another_is_called_as_by_itself():
     class Loss(nn.Cell):
         def __init__(self, net):

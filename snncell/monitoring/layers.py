@@ -27,6 +27,7 @@ class Neurons:
             raise ArgumentError(f"monitor: takes a network, a Cell, not a {type(net).__name__}.")
         self.net = net
         self.paths = dict(_all_paths(net, ""))  # every path, also those of a Cell that is in several places
+        self.structure = _structure(self.paths)
         candidates = {id(cell): cell for cell in self.paths.values() if _may_be_neuron(cell)}
         for cell in list(self.paths.values()):
             if isinstance(cell, MultiStep):
@@ -44,6 +45,10 @@ class Neurons:
         self.named = {
             short(path, cell): cell for path, cell in reversed(list(self.paths.items())) if id(cell) in self.cells
         }
+
+    def changed(self) -> bool:
+        """Whether the network has other Cells now, or other names for them."""
+        return self.structure != _structure(dict(_all_paths(self.net, "")))
 
     def chosen(self, wanted: Any, what: str) -> frozenset[int]:
         """The neurons that are meant by True, a name, a Cell, or several of these.
@@ -94,6 +99,10 @@ def _all_paths(cell: Cell, path: str, above: tuple[int, ...] = ()) -> Iterator[t
     for name, child in cell.name_cells().items():
         if id(child) not in above:
             yield from _all_paths(child, f"{path}.{name}" if path else name, (*above, id(cell)))
+
+
+def _structure(paths: dict[str, Cell]) -> tuple[tuple[str, int], ...]:
+    return tuple((path, id(cell)) for path, cell in paths.items())
 
 
 def _may_be_neuron(cell: Cell) -> bool:

@@ -81,15 +81,14 @@ class Monitor:
         samples: int | None = None,
         calls: int | None = 1,
     ) -> None:
-        self._neurons = Neurons(net)
         given = {"spikes": spikes, "v": v, "above": above, "grad": grad}
-        wanted = {kind: self._neurons.chosen(one, kind) for kind, one in given.items()}
-        self._recorder = Recorder(self._neurons, wanted, inputs, every, neurons, samples, calls)
+        self._recorder = Recorder(Neurons(net), given, inputs, every, neurons, samples, calls)
         self._context: AbstractContextManager[None] | None = None
 
     def __enter__(self) -> Monitor:
         if STATE.watch is not None or self._context is not None:
             raise ArgumentError("monitor: another monitor is recording already; let one record all that is wanted.")
+        self._recorder.look_again()
         self._context = settings(watch=self._recorder)
         self._context.__enter__()
         return self
@@ -167,7 +166,7 @@ class Monitor:
             raise RecordError(f"monitor: no inputs of Dense or Conv layers were recorded. {mend}.")
         costs: dict[str, Cost] = {}
         for name, pieces in found.items():
-            parts = [cost_of(self._neurons.paths[name], x.asnumpy(), scale) for scale, x in pieces]
+            parts = [cost_of(self._recorder.neurons.paths[name], x.asnumpy(), scale) for scale, x in pieces]
             sizes = np.array([part.macs for part in parts], float)
             costs[name] = Cost(
                 sum(part.macs for part in parts),
@@ -187,7 +186,7 @@ class Monitor:
         """The name of the layer that is meant: a name, a path of the network, or a Cell."""
         if wanted in self._recorder.cells:
             return str(wanted)
-        cell = self._neurons.paths.get(wanted) if isinstance(wanted, str) else wanted
+        cell = self._recorder.neurons.paths.get(wanted) if isinstance(wanted, str) else wanted
         below = [c for _, c in cell.cells_and_names()] if isinstance(cell, Cell) else []
         found = [name for name, neuron in self._recorder.cells.items() if any(neuron is c for c in below)]
         return found[0] if len(found) == 1 else str(wanted)
@@ -198,7 +197,7 @@ class Monitor:
             return "The network was not called while the monitor was recording: call it within `with monitor(...):`."
         if name not in self._recorder.cells:
             others = ", ".join(self._recorder.cells) or "none"
-            return f"Recorded layers: {others}; the network's neurons: {', '.join(self._neurons.names())}."
+            return f"Recorded layers: {others}; the network's neurons: {', '.join(self._recorder.neurons.names())}."
         if id(self._recorder.cells[name]) not in self._recorder.wanted[kind]:
             return f"Ask for it: monitor(net, {kind}=True)."
         if kind == "grad":
@@ -214,5 +213,5 @@ class Monitor:
     def __repr__(self) -> str:
         parts = [f"  {name} ({type(cell).__name__})" for name, cell in self._recorder.cells.items()]
         return "\n".join(
-            [f"Monitor of {type(self._neurons.net).__name__}: {len(self._recorder.kept)} call(s) kept", *parts]
+            [f"Monitor of {type(self._recorder.neurons.net).__name__}: {len(self._recorder.kept)} call(s) kept", *parts]
         )

@@ -33,34 +33,42 @@ class Recorder:
 
     Args:
         neurons: those of the network.
-        wanted: for each quantity the neurons, by id.
+        given: for each quantity what the user has asked for.
         inputs, every, places, samples, calls: as for the monitor.
     """
 
     def __init__(
         self,
         neurons: Neurons,
-        wanted: dict[str, frozenset[int]],
+        given: dict[str, Any],
         inputs: bool,
         every: int,
         places: Any,
         samples: int | None,
         calls: int | None,
     ) -> None:
-        self.neurons = neurons
-        self.wanted = wanted
         self.inputs = inputs
+        self._given = given
         self.every = positive(every, "monitor", "every")
         self._places = _places(places)
         self._samples = None if samples is None else positive(samples, "monitor", "samples")
         self.kept: deque[Call] = deque(maxlen=None if calls is None else positive(calls, "monitor", "calls"))
         self.cells: dict[str, Cell] = {}  # the neurons that were called, by the name of the layer
-        self._running = Calls(neurons.paths)
         self._firing: list[Label | None] = []  # what the neuron that runs notes when it fires, which it does once
-        named = tuple((path, id(cell)) for path, cell in neurons.paths.items())
-        token = _NETS.setdefault(neurons.net, {}).setdefault(named, object())
         self.wishes = (self.every, self._places, self._samples)
-        self._key = (token, tuple(wanted[kind] for kind in KINDS), bool(inputs), self.wishes)
+        self._look(neurons)
+
+    def _look(self, neurons: Neurons) -> None:
+        self.neurons = neurons
+        self.wanted = {kind: neurons.chosen(one, kind) for kind, one in self._given.items()}
+        self._running = Calls(neurons.paths)
+        token = _NETS.setdefault(neurons.net, {}).setdefault(neurons.structure, object())
+        self._key = (token, tuple(self.wanted[kind] for kind in KINDS), bool(self.inputs), self.wishes)
+
+    def look_again(self) -> None:
+        """See what the network consists of now."""
+        if self.neurons.changed():
+            self._look(Neurons(self.neurons.net))
 
     @property
     def key(self) -> Hashable:
@@ -69,6 +77,8 @@ class Recorder:
 
     def around(self, cell: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a Cell, and note what is wanted of it."""
+        if cell is self.neurons.net and self._running.path is None:
+            self.look_again()
         if cell not in self._running and not self._firing:
             return run(args, kwargs)
         if cell is self.neurons.net:
@@ -143,7 +153,7 @@ class Recorder:
             self.kept.append(Call())
         if label.kind == "visit":
             assert label.event is not None  # that is what it notes
-            self.cells.setdefault(label.name, label.event.subject)
+            self.cells[label.name] = label.event.subject
             label.event.record = self.kept[-1], self.kept[-1].visit(label.name, math.prod(label.steps))
         elif x is not None:
             with settings(trace=None, tape=None, notes=None):
