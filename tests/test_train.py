@@ -593,6 +593,9 @@ REFUSED = [
         "one step of the MultiStep 'l",
     ),
     (lambda n, o: train.fit(n, LOSS, o, XY, 1, firing_rate=[1]), ArgumentError, "takes Cells whose output is spikes"),
+    (lambda n, o: train.fit(n, LOSS, o, XY, 1, firing_rate="a"), ArgumentError, "^fit: firing_rate takes Cells.*'a'"),
+    (lambda n, o: train.fit(n, LOSS, o, XY, 1, firing_rate=3), ArgumentError, "^fit: firing_rate takes Cells .* not 3"),
+    (lambda n, o: train.Spikes("a"), ArgumentError, "^Spikes: takes Cells .* not 'a'"),
     (lambda n, o: train.fit(n, LOSS, o, XY, 1, firing_rate=nn.ReLU()), ArgumentError, "none of its Cells was called"),
     (lambda n, o: train.accuracy(ops.ones((2, 3)), ops.ones(2)), DTypeError, "labels are integers.*accuracy=None"),
     (lambda n, o: train.accuracy(ops.ones((2, 3)), Tensor([1])), ShapeError, r"shape \(2, 3\) do not fit .*\(1,\)"),
@@ -622,6 +625,38 @@ def test_a_loss_that_is_no_number_ends_the_training_and_keeps_the_checkpoint(tmp
     with pytest.raises(TrainingError, match=r"the loss of epoch 1 is nan\. Lower the learning rate.*clip_norm=1\.0"):
         train.fit(net, broken, adam(net), samples(), 3, checkpoint=tmp_path / "run", progress=False)
     assert (tmp_path / "run").read_bytes() == kept
+
+
+@pytest.mark.compiled
+def test_a_loss_that_is_no_number_with_limited_gradients_is_no_reason_to_limit_them():
+    net = Net()
+
+    def broken(out, y):
+        return LOSS(out, y) * math.nan
+
+    with pytest.raises(TrainingError, match=r"is nan\. Lower the learning rate\.$"):
+        train.fit(net, broken, adam(net), samples(), 3, clip_norm=1.0, progress=False)
+
+
+@pytest.mark.compiled
+def test_weights_of_nan_end_the_training_though_the_loss_is_finite_and_keep_the_checkpoint(tmp_path):
+    net = nn.SequentialCell(nn.Dense(2, 4), nn.MultiStep(nn.LIFNode()), nn.Dense(4, 2), nn.Readout("mean"))
+    x, y = np.ones((3, 8, 2), np.float32), np.arange(8) % 2
+    path, broken = tmp_path / "run", x.copy()
+    broken[1, 3, 0] = np.nan
+
+    def trained(x, **more):
+        data = train.Batches(x, y, batch_size=8, time_first=True)
+        return train.fit(net, LOSS, optimiser, data, checkpoint=path, progress=False, **more)
+
+    optimiser = adam(net)
+    assert math.isfinite(trained(x, epochs=1).best["loss"])
+    kept = path.read_bytes()
+    assert math.isfinite(float(LOSS(net(Tensor(broken)), Tensor(y))))  # or this would be another test
+    message = r"after epoch 1 .* Parameter '0\.weight' are NaN or inf.*spike of NaN is 0.*check_finite=True"
+    with pytest.raises(TrainingError, match=message):
+        trained(broken, epochs=2)
+    assert path.read_bytes() == kept
 
 
 def test_a_loss_that_is_no_number_is_refused_and_an_accuracy_of_each_sample_averaged():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import os
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -12,17 +10,19 @@ from typing import Any
 from tqdm import tqdm
 
 from snncell.cell import Cell
-from snncell.errors import ArgumentError, TrainingError
+from snncell.errors import ArgumentError
 from snncell.io.checkpoint import path_to_write
 from snncell.nn.optim import Optimizer
 from snncell.tape.tensor import Tensor
 from snncell.train.clipping import clip_by_global_norm, clip_by_value
 from snncell.train.evaluation import Means, batches_of, means, measured, phases
+from snncell.train.finite import refuse_loss, refuse_weights
 from snncell.train.log import Log
 from snncell.train.pieces import (
     Batches,
     Spikes,
     accuracy as share_right,
+    cells_of,
     training_step,
 )
 from snncell.train.state import File, load_state, save_state
@@ -101,7 +101,8 @@ def fit(
 
     Raises:
         ArgumentError: for settings that make no sense, or data without a batch.
-        TrainingError: if the loss of an epoch is not finite; the checkpoint of the epoch before stays.
+        TrainingError: if the loss of an epoch is not finite, or after it a Parameter that is trained, which is named: a
+            spike of NaN is 0, so the loss need not tell. The checkpoint of the epoch before stays.
         CheckpointError: for a resume from a file that is not there, or was written with another net, optimiser or loss,
             other data or other settings, naming what differs.
 
@@ -123,7 +124,7 @@ def fit(
     run.stop_by(patience, monitor)
     run.limits = {"clip_norm": clip_norm, "clip_value": clip_value}
     run.checkpoint = checkpoint
-    with Spikes(firing_rate) as spikes, phases(net, loss):
+    with Spikes(cells_of(firing_rate, "fit: firing_rate")) as spikes, phases(net, loss):
         spikes.refuse_inner(net)
         run.compile(accuracy, spikes if spikes.cells else None)
         return run(epochs, resume, log, progress)
@@ -220,12 +221,8 @@ class _Run:
             bar.update()
 
         found = means((self.net, self.loss), self.step, self.data, True, seen)
-        if not math.isfinite(found["loss"]):
-            raise TrainingError(
-                f"fit: the loss of epoch {number} is {found['loss']}. Lower the learning rate, or limit the gradients "
-                f"(clip_norm=1.0)."
-                + (f" {os.fspath(self.checkpoint)} is of epoch {number - 1}." if self.checkpoint and number > 1 else "")
-            )
+        refuse_loss(found["loss"], number, self.limits["clip_norm"] is not None, self.checkpoint)
+        refuse_weights(self.net, self.loss, self.optimiser.parameters, number, self.checkpoint)
         if self.test is not None:
             found |= {f"test_{name}": x for name, x in means((self.net, self.loss), self.test_step, self.test).items()}
         step, rate = int(self.optimiser.global_step.item()), float(self.optimiser.get_lr())

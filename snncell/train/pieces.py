@@ -119,6 +119,19 @@ def accuracy(output: Any, labels: Tensor) -> Tensor:
     return right.astype("float32").mean()
 
 
+def cells_of(given: Any, who: str) -> list[Cell]:
+    """A Cell, or several, as a list.
+
+    Raises:
+        ArgumentError: for anything else.
+    """
+    cells = [given] if isinstance(given, Cell) or not isinstance(given, Iterable) else list(given)
+    for cell in cells:
+        if not isinstance(cell, Cell):
+            raise ArgumentError(f"{who} takes Cells whose output is spikes, such as a MultiStep, not {cell!r}.")
+    return cells
+
+
 class Spikes:
     """Listens to Cells that give spikes, and tells their firing rate: the share of elements that are not 0.
 
@@ -140,10 +153,7 @@ class Spikes:
     """
 
     def __init__(self, cells: Cell | Iterable[Cell]) -> None:
-        self.cells = [cells] if isinstance(cells, Cell) else list(cells)
-        for cell in self.cells:
-            if not isinstance(cell, Cell):
-                raise ArgumentError(f"Spikes: takes Cells whose output is spikes, not a {type(cell).__name__}.")
+        self.cells = cells_of(cells, "Spikes:")
         self.heard: list[Tensor] = []
         self._handles: list[HookHandle] = []
 
