@@ -8,7 +8,7 @@ from neuron_table import NEURONS
 
 import snncell
 from snncell import Tensor, nn, ops, surrogate, testing
-from snncell.errors import ArgumentError, ShapeError
+from snncell.errors import ArgumentError, CallError, ShapeError
 from snncell.nn.neurons.counting import Counting, Rounding
 
 # --- what is refused --------------------------------------------------------------------------------------------------
@@ -89,6 +89,42 @@ from snncell.nn.neurons.counting import Counting, Rounding
 def test_what_makes_no_sense_is_refused(make, message):
     with pytest.raises(ArgumentError, match=message):
         make()
+
+
+class Halved(nn.LIFNode):
+    """A neuron of a user's own, which hands on what it does not know."""
+
+    def __init__(self, half=0.5, **options):
+        super().__init__(**options)
+        self.half = half
+
+
+OTHERS_WORDS = [
+    (nn.LIFNode, {"beta": 0.9}, r'In the words of snntorch or spyx: nn\.LIFNode\.like\("snntorch", beta=\.\.\.\)\.$'),
+    (nn.LIFNode, {"threshold": 0.5}, r'nn\.LIFNode\.like\("snntorch", threshold=\.\.\.\)'),
+    (nn.LeakyNode, {"reset_mechanism": "zero"}, r'nn\.LeakyNode\.like\("snntorch", reset_mechanism=\.\.\.\)'),
+    (nn.QIFNode, {"beta": 0.5, "threshold": 1.0}, r'nn\.LIFNode\.like\("snntorch", beta=\.\.\., threshold=\.\.\.\)'),
+    (Halved, {"tau_mem": 1.0}, r'In the words of sinabs: nn\.LIFNode\.like\("sinabs", tau_mem=\.\.\.\)'),
+    (nn.LIFNode, {"thresh": 0.5}, r"max_spikes, learnable\.$"),
+    (Halved, {"thresh": 0.5}, r"it takes half, tau, v_threshold, .*, v_rest, .*, learnable\.$"),
+]
+
+
+@pytest.mark.parametrize(("kind", "given", "message"), OTHERS_WORDS)
+def test_an_option_that_a_neuron_has_not_is_named_with_those_it_has_and_who_else_has_it(kind, given, message):
+    with pytest.raises(CallError, match=message) as caught:
+        kind(**given)
+    assert str(caught.value).startswith(f"{kind.__name__}: there is no option '{next(iter(given))}'; it takes ")
+
+
+@pytest.mark.parametrize("kind", [row[0] for row in OTHERS_WORDS if row[0] is not Halved])
+def test_the_options_that_the_error_lists_are_those_there_are(kind):
+    with pytest.raises(CallError) as caught:
+        kind(nothing=1)
+    listed = str(caught.value).split("it takes ")[1].rstrip(".").split(", ")
+    assert len(set(listed)) == len(listed) > 9
+    default = kind()
+    kind(**{name: getattr(default, name) for name in listed if name not in ("learnable", "v_rest")})
 
 
 def test_a_threshold_in_millivolts_is_allowed_where_a_reset_goes_below_it():

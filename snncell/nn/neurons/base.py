@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
-from typing import Any, TypedDict
+from typing import Any, Never, TypedDict
 
 from snncell import ops, surrogate
 from snncell.dtype import only_stored
-from snncell.errors import ArgumentError
-from snncell.nn.neurons.constants import Membrane, constant_array, one_of, within
+from snncell.errors import ArgumentError, CallError
+from snncell.nn.neurons.constants import Membrane, constant_array, frameworks_with, one_of, within
 from snncell.nn.neurons.counting import Counting
 from snncell.surrogate import relusigmoid
 from snncell.surrogate.base import firing
@@ -65,11 +66,13 @@ class Neuron(Membrane):
         max_spikes: 1; more, or None for any number, lets a step give floor(h / v_threshold) spikes. The spike function
             then sees h / v_threshold - 1, so that its width is in thresholds, and v_threshold is positive.
         learnable: the names of the constants to be learned, v_threshold, v_reset and input_gain among them.
+        unknown: there are no other options; what is left over is an error that lists those of the neuron.
 
     A neuron of one's own is a subclass with the equation of h; a step begins with `recall`, and ends with `fired`.
 
     Raises:
         ArgumentError: for values that make no sense.
+        CallError: for an option that the neuron does not take.
 
     Example:
         >>> class Cubic(nn.Neuron):
@@ -104,7 +107,10 @@ class Neuron(Membrane):
         input_gain: Any = 1.0,
         max_spikes: int | None = 1,
         learnable: str | Sequence[str] = (),
+        **unknown: Never,
     ) -> None:
+        if unknown:
+            _refuse_options(type(self), list(unknown))
         shared = {"v_threshold": v_threshold, "v_reset": v_reset, "input_gain": input_gain}
         super().__init__(constants | shared, learnable)
         who = type(self).__name__
@@ -194,6 +200,33 @@ class Neuron(Membrane):
         options += "" if self.compare == ">" else f", compare={self.compare!r}"
         options += "" if self.delay is None else f", delay={self.delay!r}"
         return options + ("" if self.max_spikes == 1 else f", max_spikes={self.max_spikes}")
+
+
+def _refuse_options(neuron: type[Neuron], unknown: list[str]) -> None:
+    """Raise a CallError that lists the options of a neuron, and names the frameworks whose words were given."""
+    who = neuron.__name__
+    text = f"{who}: there is no option {unknown[0]!r}; it takes {', '.join(_options_of(neuron))}."
+    owner, frameworks = frameworks_with(who, unknown)
+    if frameworks:
+        given = ", ".join(f"{name}=..." for name in unknown)
+        text += f' In the words of {" or ".join(frameworks)}: nn.{owner}.like("{frameworks[0]}", {given}).'
+    raise CallError(text)
+
+
+def _options_of(neuron: type[Neuron]) -> list[str]:
+    """What `__init__` of a neuron takes by name: its own arguments, and those that it hands to the classes above."""
+    found: dict[str, None] = {}
+    for kind in neuron.__mro__[: neuron.__mro__.index(Neuron) + 1]:
+        if "__init__" in vars(kind):
+            own = list(inspect.signature(vars(kind)["__init__"]).parameters.values())[1:]
+            found |= dict.fromkeys(p.name for p in own if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY))
+            handed = [str(p.annotation) for p in own if p.kind is p.VAR_KEYWORD]
+            if handed[:1] in ([], ["Unpack[Options]"], ["Unpack[Firing]"]):  # what is below it is said already
+                shared = {"Unpack[Options]": Options, "Unpack[Firing]": Firing}
+                found |= dict.fromkeys(name for one in handed for name in shared[one].__annotations__)
+                break
+    found.pop("constants", None)
+    return list(found)
 
 
 def spike_function(given: Any, compare: str, max_spikes: int | None, who: str) -> Any:

@@ -195,6 +195,15 @@ class Membrane(Cell):
     _constants: tuple[str, ...]
 
 
+def frameworks_with(neuron: str, words: Sequence[str]) -> tuple[str, list[str]]:
+    """A neuron, and the frameworks that know all the words of it: the neuron itself, or else `LIFNode`."""
+    for owner in (neuron, "LIFNode"):
+        own = {name: inspect.signature(function).parameters for (of, name), function in PRESETS.items() if of == owner}
+        if found := [name for name, parameters in own.items() if set(words) <= set(parameters)]:
+            return owner, [name for name in found if "." not in name] or found
+    return neuron, []
+
+
 def preset(neuron: str, framework: str) -> Callable[[Callable[..., Membrane]], Callable[..., Membrane]]:
     """Enter a function as what `neuron.like(framework, ...)` calls."""
 
