@@ -58,12 +58,19 @@ def info() -> None:
         print(f"{name:<14}{value}")
 
 
+def _epochs(text: str) -> int:
+    """A number of epochs from the command line."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"a whole number of epochs from 1 on, not {text!r}")
+    return int(text)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run a command; 0 if it went well."""
     parser = argparse.ArgumentParser(prog="python -m snncell", description="Spiking networks with custom reverses.")
     commands = parser.add_subparsers(dest="command", required=True)
     demo = commands.add_parser("demo", help="train a spiking network on handwritten digits and draw what it does")
-    demo.add_argument("--epochs", type=int, default=30)
+    demo.add_argument("--epochs", type=_epochs, default=30, help="times through the data, 1 or more")
     demo.add_argument("--seed", type=int, default=0)
     demo.add_argument("--folder", default="plots", help="where the pictures go")
     commands.add_parser("info", help="print versions, threads, BLAS, CUDA, cache folder")

@@ -107,6 +107,14 @@ def test_a_command_is_needed(capsys):
     assert "required: command" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("given", ["0", "-3", "1.5", "many"])
+def test_a_demo_without_an_epoch_is_a_usage_error(given, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["demo", "--epochs", given])
+    assert caught.value.code == 2
+    assert f"argument --epochs: a whole number of epochs from 1 on, not '{given}'" in capsys.readouterr().err
+
+
 def test_the_demo_writes_a_report_on_what_it_trained(tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(plot, "report", lambda *given, path: seen.append((*given, path)), raising=False)

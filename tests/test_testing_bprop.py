@@ -5,7 +5,7 @@ import pytest
 from cells import Wrong
 
 from snncell import Parameter, Tensor, nn, ops, surrogate, testing
-from snncell.errors import BpropError, GradientCheckError, GradientError
+from snncell.errors import ArgumentError, BpropError, GradientCheckError, GradientError
 
 RNG = np.random.default_rng(0)
 X, Y = Tensor(RNG.standard_normal((3, 4))), Tensor(RNG.standard_normal((3, 4)))
@@ -217,6 +217,11 @@ def test_check_bprop_sums_a_gradient_that_broadcasting_made_larger():
 def test_check_bprop_refuses_a_cell_without_one():
     with pytest.raises(GradientError, match="check_bprop: Dense has no bprop to check"):
         testing.check_bprop(nn.Dense(4, 4), X)
+
+
+def test_check_bprop_refuses_a_class():
+    with pytest.raises(ArgumentError, match=r"check_bprop: takes a Cell, .* not the class ATan; make one: ATan\("):
+        testing.check_bprop(surrogate.ATan, X)
 
 
 def test_both_errors_are_assertion_errors():

@@ -278,6 +278,19 @@ def test_recurrent_with_smooth_spikes_agrees_with_finite_differences(recurrent):
         testing.check_grads(net, x, order=2)
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ((nn.LIFNode(), lambda s: s), "Recurrent: feedback is a Cell, an object such as .*, not a function"),
+        ((nn.LIFNode(), nn.Dense), "Recurrent: feedback is a Cell, .*, not the class Dense"),
+        ((nn.LIFNode, nn.Dense(2, 2)), r"Recurrent: cell is a Cell, .* nn\.LIFNode\(\), not the class LIFNode"),
+    ],
+)
+def test_recurrent_takes_cells_alone(given, message):
+    with pytest.raises(ArgumentError, match=message):
+        nn.Recurrent(*given)
+
+
 def test_recurrent_states_are_the_output_and_the_neurons(recurrent):
     net, _, x = recurrent
     net.return_states = True

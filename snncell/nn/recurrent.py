@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from snncell import ops
 from snncell.cell import Cell
+from snncell.errors import ArgumentError
 from snncell.nn.time import initial_states
 from snncell.tape.tensor import Tensor
 
@@ -18,10 +19,20 @@ class Recurrent(Cell):
     Args:
         cell: the neuron.
         feedback: from an output to an input of the neuron, for example `Dense(n, n)`.
+
+    Raises:
+        ArgumentError: for a neuron or a feedback that is no Cell.
     """
 
     def __init__(self, cell: Cell, feedback: Cell) -> None:
         super().__init__()
+        for name, given in (("cell", cell), ("feedback", feedback)):
+            if not isinstance(given, Cell):
+                kind = f"the class {given.__name__}" if isinstance(given, type) else f"a {type(given).__name__}"
+                raise ArgumentError(
+                    f"Recurrent: {name} is a Cell, an object such as "
+                    f"{'nn.LIFNode()' if name == 'cell' else 'nn.Dense(n, n)'}, not {kind}."
+                )
         self.cell = cell
         self.feedback = feedback
 

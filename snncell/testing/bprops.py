@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.errors import BpropError, GradientCheckError, GradientError
+from snncell.errors import ArgumentError, BpropError, GradientCheckError, GradientError
 from snncell.ops.random import present_key, replaying
 from snncell.tape import structure
 from snncell.tape.parameter import Parameter
@@ -39,11 +39,16 @@ def check_bprop(cell: Any, *inputs: Any, rtol: float = 1e-4, atol: float = 1e-6,
         GradientCheckError: naming the Cell, the input, the entry that is worst, and the ratio if it is the same in all
             entries; or the Parameter that is forgotten.
         GradientError: if the Cell has no `bprop`.
+        ArgumentError: for a class in the place of a Cell.
 
     Example:
         >>> print(snncell.testing.check_bprop(snncell.surrogate.ATan(), Tensor([-1.0, 0.5])).rows[0].name)
         input 0
     """
+    if isinstance(cell, type):
+        raise ArgumentError(
+            f"check_bprop: takes a Cell, an object, not the class {cell.__name__}; make one: {cell.__name__}(...)."
+        )
     if getattr(cell, "bprop", None) is None:
         raise GradientError(f"check_bprop: {type(cell).__name__} has no bprop to check.")
     given = [doubled(x) for x in inputs]
