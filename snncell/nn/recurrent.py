@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from snncell import ops
 from snncell.cell import Cell
 from snncell.errors import ArgumentError
@@ -26,13 +28,8 @@ class Recurrent(Cell):
 
     def __init__(self, cell: Cell, feedback: Cell) -> None:
         super().__init__()
-        for name, given in (("cell", cell), ("feedback", feedback)):
-            if not isinstance(given, Cell):
-                kind = f"the class {given.__name__}" if isinstance(given, type) else f"a {type(given).__name__}"
-                raise ArgumentError(
-                    f"Recurrent: {name} is a Cell, an object such as "
-                    f"{'nn.LIFNode()' if name == 'cell' else 'nn.Dense(n, n)'}, not {kind}."
-                )
+        _refuse_others("cell", cell, "nn.LIFNode()")
+        _refuse_others("feedback", feedback, "nn.Dense(n, n)")
         self.cell = cell
         self.feedback = feedback
 
@@ -43,3 +40,10 @@ class Recurrent(Cell):
     def init_state(self, x: Tensor) -> tuple[Tensor, ...]:
         """No output yet, and the neuron's own initial states."""
         return (ops.zeros_like(x), *initial_states(self.cell, x))
+
+
+def _refuse_others(name: str, given: Any, example: str) -> None:
+    """Raise an ArgumentError for what is no Cell."""
+    if not isinstance(given, Cell):
+        kind = f"the class {given.__name__}" if isinstance(given, type) else f"a {type(given).__name__}"
+        raise ArgumentError(f"Recurrent: {name} is a Cell, an object such as {example}, not {kind}.")
