@@ -196,3 +196,18 @@ MARKDOWN = {
 @pytest.mark.parametrize("plain", MARKDOWN, ids=lambda text: text.split(":")[0][:20])
 def test_a_docstring_becomes_markdown(plain, docstrings):
     assert "\n\n".join(docstrings.sections(plain, of_class=True)) == MARKDOWN[plain]
+
+
+def test_arguments_of_one_text_are_one_entry(docstrings):
+    import griffe
+
+    def argument(name, annotation, description, value=None):
+        return griffe.DocstringParameter(name, annotation=annotation, description=description, value=value)
+
+    given = [
+        argument("path", "str", "both.", "1"),
+        argument("title", "int", "both.", "1"),
+        argument("x", "int", "one."),
+    ]
+    found = [(p.name, p.annotation, p.description, p.value) for p in docstrings.together(given)]
+    assert found == [("path, title", None, "both.", "1"), ("x", "int", "one.", None)]

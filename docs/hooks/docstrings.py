@@ -100,6 +100,25 @@ def cleaned(text: str) -> str:
     return f"{first}\n{textwrap.dedent(rest)}"
 
 
+def together(arguments: list[Any]) -> list[Any]:
+    """The arguments of a section, where neighbours of one text are one entry: "path, title"."""
+    found: list[Any] = []
+    for one in arguments:
+        if found and one.description and one.description == found[-1].description:
+            found[-1] = merged(found[-1], one)
+        else:
+            found.append(one)
+    return found
+
+
+def merged(first: Any, second: Any) -> Any:
+    """Two arguments of one text as one entry, with the type and the default that they share."""
+    annotation = first.annotation if str(first.annotation) == str(second.annotation) else None
+    value = first.value if first.value == second.value else None
+    name = f"{first.name}, {second.name}"
+    return griffe.DocstringParameter(name, annotation=annotation, description=first.description, value=value)
+
+
 class Docstrings(griffe.Extension):
     """Rewrites every docstring of the package before griffe parses it."""
 
@@ -107,3 +126,6 @@ class Docstrings(griffe.Extension):
         """Rewrite the docstring of one object."""
         if obj.docstring:
             obj.docstring.value = "\n\n".join(sections(cleaned(obj.docstring.value), obj.is_class))
+            for one in obj.docstring.parsed:  # kept: what is changed in it is what is shown
+                if one.kind is griffe.DocstringSectionKind.parameters:
+                    one.value = together(one.value)
