@@ -65,9 +65,9 @@ def made(kind=Net, **options):
     return kind(**options)
 
 
-def found(net, loss_fn=None, optimizer=None, given=None):
+def found(net, loss=None, optimiser=None, given=None):
     """The findings of a report that is not drawn, which is what takes most of its time."""
-    return diagnose(examine(net, given or batch(), loss_fn or nn.CrossEntropyLoss(), optimizer)[0])
+    return diagnose(examine(net, given or batch(), loss or nn.CrossEntropyLoss(), optimiser)[0])
 
 
 def text(findings):
@@ -119,12 +119,12 @@ def narrow():
 
 
 def summed():
-    return made(), {"loss_fn": nn.CrossEntropyLoss(reduction="sum")}, ("mis-scaled loss", ""), set()
+    return made(), {"loss": nn.CrossEntropyLoss(reduction="sum")}, ("mis-scaled loss", ""), set()
 
 
 def fast():
     net = made()
-    return net, {"optimizer": nn.Adam(net.trainable_params(), 1.0)}, ("learning rate", "dense2.weight"), set()
+    return net, {"optimiser": nn.Adam(net.trainable_params(), 1.0)}, ("learning rate", "dense2.weight"), set()
 
 
 def nan_at_37():
@@ -192,10 +192,10 @@ class Convolutional(nn.Cell):
 @pytest.mark.parametrize("options", [{}, {"recurrent": True}, {"surrogate_function": surrogate.ATan()}, {"tau": 10.0}])
 def test_nothing_alarming_is_said_of_a_healthy_net(options):
     net = made(**options)
-    findings = found(net, optimizer=adam_of(net))
+    findings = found(net, optimiser=adam_of(net))
     assert bad(findings) == set(), text(findings)
     net, adam = trained(net)
-    findings = found(net, optimizer=adam)
+    findings = found(net, optimiser=adam)
     assert bad(findings) == set(), text(findings)
 
 
@@ -204,20 +204,20 @@ def test_nothing_alarming_is_said_of_the_demo_and_of_a_convolutional_net():
     snncell.set_seed(0)
     net = DigitNet()
     given = images[:32].reshape(-1, 64), labels[:32]
-    findings = found(net, optimizer=nn.AdamW(net.trainable_params(), 3e-3), given=given)
+    findings = found(net, optimiser=nn.AdamW(net.trainable_params(), 3e-3), given=given)
     assert bad(findings) == set(), text(findings)
     net = Convolutional()
     for training in (False, True):
         net.set_train(training)
-        findings = found(net, optimizer=adam_of(net), given=(images[:32], labels[:32]))
+        findings = found(net, optimiser=adam_of(net), given=(images[:32], labels[:32]))
         assert bad(findings) == set(), text(findings)
 
 
 # --- as it was --------------------------------------------------------------------------------------------------------
 
 
-def snapshot(net, optimizer):
-    cells = (net, optimizer)
+def snapshot(net, optimiser):
+    cells = (net, optimiser)
     values = [p.asnumpy().tobytes() for cell in cells for p in cell.get_parameters()]
     kept = [s.asnumpy().tobytes() for _, c in net.cells_and_names() if isinstance(c, nn.Stateful) for s in c.states]
     training = [cell.training for _, cell in net.cells_and_names()]
@@ -267,7 +267,7 @@ def test_everything_is_afterwards_as_it_was_to_the_bit(tmp_path):
 def test_a_report_finds_the_same_again():
     net = made()
     adam = adam_of(net)
-    assert found(net, optimizer=adam) == found(net, optimizer=adam)
+    assert found(net, optimiser=adam) == found(net, optimiser=adam)
 
 
 # --- facts ------------------------------------------------------------------------------------------------------------
@@ -301,7 +301,7 @@ def test_facts_of_a_net():
 def test_without_a_loss_gradients_are_left_out_and_the_page_says_so(tmp_path):
     report = plot.report(made(), batch()[0], path=tmp_path / "bare.html")
     page = report.path.read_text(encoding="utf-8")
-    assert "Left out: without loss_fn there is nothing to differentiate" in page and "no loss_fn was given" in page
+    assert "Left out: without a loss there is nothing to differentiate" in page and "no loss was given" in page
     assert report.facts.loss is None and all(layer.grad is None for layer in report.facts.layers)
     assert bad(report) == set()
 
@@ -428,7 +428,7 @@ def refused(match, kind=errors.ArgumentError, **changes):
 
 MISTAKES = {
     "no net": refused("takes a network, a Cell, not a int", net=lambda: 3),
-    "no neurons": refused("there is no neuron in Dense", net=lambda: nn.Dense(INPUTS, 2)),
+    "no neurons": refused("^report: there is no neuron in Dense", net=lambda: nn.Dense(INPUTS, 2)),
     "nothing ran": refused("no neuron of Idle ran when it was called. Run its neurons over time", net=lambda: Idle()),
     "another width": refused(
         r"the batch with inputs Float32\[50, 16, 7\] and target .* does not fit the Net or the loss: .* x or \(x, y\)",
@@ -440,14 +440,31 @@ MISTAKES = {
     ),
     "no batch at all": refused("the batch is empty: nothing", batch=lambda: ()),
     "no array": refused("the batch is x or .x, y., arrays or Tensors", batch=lambda: object()),
-    "no loss": refused("loss_fn is a function of what the net gives", loss_fn=lambda: 3),
+    "no loss": refused("loss is a function of what the net gives", loss=lambda: 3),
     "losses of samples": refused(
-        "The loss is one number, not of shape", errors.ShapeError, loss_fn=lambda: nn.CrossEntropyLoss(reduction="none")
+        "The loss is one number, not of shape", errors.ShapeError, loss=lambda: nn.CrossEntropyLoss(reduction="none")
     ),
-    "no optimiser": refused("optimizer is one of nn's, .* not a float", optimizer=lambda: 0.1),
+    "no optimiser": refused("optimiser is one of nn's, .* not a float", optimiser=lambda: 0.1),
     "an optimiser of another net": refused(
-        "trains Parameter 'weight' of shape .* not in the Net", optimizer=lambda: adam_of(nn.Dense(2, 2))
+        "trains Parameter 'weight' of shape .* not in the Net", optimiser=lambda: adam_of(nn.Dense(2, 2))
     ),
+    "no labels": refused(
+        r"^report: the loss CrossEntropyLoss takes \(logits, labels\), and the batch is x alone. .* \(x, y\)",
+        errors.CallError,
+        batch=lambda: batch()[0],
+    ),
+    "labels for a loss that takes none": refused(
+        r"^report: the loss <lambda> takes \(out\), and the batch is \(x, y\). .* x alone",
+        errors.CallError,
+        loss=lambda: lambda out: ops.square(out).mean(),
+    ),
+    "one input too many": refused(
+        "^report: the batch with inputs .* does not fit the Net or the loss: ",
+        errors.CallError,
+        batch=lambda: (batch()[0], *batch()),
+    ),
+    "a log that is missing": refused("^report: log: there is no file 'nolog.csv'. Give", log=lambda: "nolog.csv"),
+    "a file that is no log": refused("^report: log: .*test_report.py' is no log", log=lambda: __file__),
     "no log": refused("log is what train.fit gives back", log=lambda: 3),
     "another ending": refused(r"path is a file named \*.html or \*.pdf, not 'report.docx'", path=lambda: "report.docx"),
     "no folder": refused("there is no folder 'nowhere' to write 'r.html' to", path=lambda: "nowhere/r.html"),
@@ -470,7 +487,7 @@ def test_mistakes_are_named_with_their_mend(name, tmp_path):
     given = {
         "net": made,
         "batch": batch,
-        "loss_fn": nn.CrossEntropyLoss,
+        "loss": nn.CrossEntropyLoss,
         "path": lambda: tmp_path / "r.html",
         **changes,
     }
@@ -481,5 +498,5 @@ def test_mistakes_are_named_with_their_mend(name, tmp_path):
 
 def test_an_optimiser_without_a_loss_is_refused(tmp_path):
     net = made()
-    with pytest.raises(errors.ArgumentError, match="by the gradient of a loss; give loss_fn beside optimizer"):
-        plot.report(net, batch(), optimizer=adam_of(net), path=tmp_path / "r.html")
+    with pytest.raises(errors.ArgumentError, match="by the gradient of a loss; give loss beside optimiser"):
+        plot.report(net, batch(), optimiser=adam_of(net), path=tmp_path / "r.html")

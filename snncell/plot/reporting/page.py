@@ -62,7 +62,7 @@ def about(facts: Facts) -> str:
     words += [f"{sum(weight.value.size for weight in facts.weights)} weights"] if facts.weights else []
     words += [f"{shapes[0][1]} samples of {shapes[0][0]} steps"] if shapes else []
     words += [f"loss {number(facts.loss)}"] if facts.loss is not None else []
-    return ", ".join(words) + ("" if facts.differentiated else "; no gradients, as no loss_fn was given") + "."
+    return ", ".join(words) + ("" if facts.differentiated else "; no gradients, as no loss was given") + "."
 
 
 Table = tuple[list[str], list[list[str]]]

@@ -146,7 +146,7 @@ def _gradients(facts: Facts) -> Section:
     title = "Gradients"
     if not facts.differentiated:
         return Section(
-            title, "Left out: without loss_fn there is nothing to differentiate. plot.report(net, (x, y), loss_fn)."
+            title, "Left out: without a loss there is nothing to differentiate. plot.report(net, (x, y), loss)."
         )
     grads = {layer.name: layer.grad for layer in facts.layers if layer.grad is not None}
     if not grads:
@@ -176,7 +176,7 @@ def _weights(facts: Facts) -> Section:
     if facts.differentiated:
         caption = "Norms beside those of the weights, on a logarithmic axis; about 0.001 of an update is usual (grey)."
         pictures.append(drawn(caption, lambda ax: _sizes(facts, ax), height))
-    missing = "" if facts.updates is not None else " No update was tried: give optimizer to see its size."
+    missing = "" if facts.updates is not None else " No update was tried: give an optimiser to see its size."
     return Section("Weights", f"Parameters that are trained.{missing}", pictures)
 
 

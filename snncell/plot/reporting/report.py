@@ -63,8 +63,8 @@ class Report(Sequence[Finding]):
 def report(
     net: Cell,
     batch: Any,
-    loss_fn: Callable[..., Any] | None = None,
-    optimizer: Optimizer | None = None,
+    loss: Callable[..., Any] | None = None,
+    optimiser: Optimizer | None = None,
     log: Any = None,
     path: str | os.PathLike[str] = "report.html",
     title: str | None = None,
@@ -83,16 +83,17 @@ def report(
         net: the network; its neurons run over time when it is called.
         batch: x, or a tuple (x, y) or (x, ..., y), arrays or Tensors as `train.fit` gives them to the net; of a few
             dozen samples, since a neuron that is silent in two need not be dead.
-        loss_fn: of what the net gives and y (without y, of what it gives alone), a number; without it gradients are
+        loss: of what the net gives and y (without y, of what it gives alone), a number; without it gradients are
             left out.
-        optimizer: one of the net's Parameters; one update is tried to see how large it is.
+        optimiser: one of the net's Parameters; one update is tried to see how large it is.
         log: what `train.fit` gave back, its history, or the path of its log.
         path, title: where the page is written, .html or .pdf, and what stands above it.
 
     Raises:
         ArgumentError: for a net without neurons, or whose neurons do not run; an empty batch; an optimiser of other
             Parameters; a log that is none; a path that cannot be written.
-        ShapeError, DTypeError: for a batch that does not fit the net or the loss.
+        ShapeError, DTypeError, CallError: for a batch that does not fit the net or the loss, such as x alone where the
+            loss needs y.
 
     Example:
         >>> import tempfile, pathlib
@@ -102,7 +103,7 @@ def report(
         ('dead', '1', 'alarm')
     """
     place = _path_to_write(path)
-    facts, monitor = examine(net, batch, loss_fn, optimizer, log)
+    facts, monitor = examine(net, batch, loss, optimiser, log)
     findings = diagnose(facts)
     name = title or f"Report on {type(net).__name__}"
     write = write_pdf if place.suffix.lower() == ".pdf" else write_html

@@ -1,0 +1,116 @@
+"""What a report is given: whether net, batch, loss, optimiser and log belong together."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from snncell.cell import Cell
+from snncell.errors import ArgumentError, CallError, SnncellError
+from snncell.nn.optim import Optimizer
+from snncell.plot.training import records_of
+from snncell.tape.tensor import Tensor
+
+Loss = Callable[..., Any]
+
+
+def fit_together(net: Any, loss: Any, optimiser: Any) -> None:
+    """Look whether the loss is one, and the optimiser one of this net.
+
+    Raises:
+        ArgumentError: for what is no net, no loss, or no optimiser of that net.
+    """
+    if not isinstance(net, Cell):
+        raise ArgumentError(f"report: takes a network, a Cell, not a {type(net).__name__}.")
+    if loss is not None and not callable(loss):
+        raise ArgumentError(
+            f"report: loss is a function of what the net gives and the target, such as nn.CrossEntropyLoss(), not "
+            f"{loss!r:.60}."
+        )
+    if optimiser is None:
+        return
+    if not isinstance(optimiser, Optimizer):
+        raise ArgumentError(
+            f"report: optimiser is one of nn's, such as nn.Adam(net.trainable_params()), not a "
+            f"{type(optimiser).__name__}."
+        )
+    if loss is None:
+        raise ArgumentError("report: an update is tried by the gradient of a loss; give loss beside optimiser.")
+    known = {id(p) for cell in (net, loss) if isinstance(cell, Cell) for p in cell.get_parameters()}
+    strange = [p for p in optimiser.parameters if id(p) not in known]
+    if strange:
+        raise ArgumentError(
+            f"report: the optimiser trains Parameter {strange[0].name!r} of shape {strange[0].shape}, which is not in "
+            f"the {type(net).__name__}. Make it from this one: net.trainable_params()."
+        )
+
+
+def parts(batch: Any) -> tuple[list[Tensor], Tensor | None]:
+    """Inputs and target of a batch, as `train.fit` takes them, as Tensors; no target if it is x alone.
+
+    Raises:
+        ArgumentError: for an empty batch, or what is no array.
+    """
+    several = isinstance(batch, (tuple, list)) and all(isinstance(x, (Tensor, np.ndarray)) for x in batch)
+    given = list(batch) if several or isinstance(batch, tuple) else [batch]
+    try:
+        found = [x if isinstance(x, Tensor) else Tensor(np.asarray(x)) for x in given]
+    except (SnncellError, TypeError, ValueError) as error:
+        raise ArgumentError(f"report: the batch is x or (x, y), arrays or Tensors, not {batch!r:.60}.") from error
+    if not found or any(x.size == 0 for x in found):
+        shapes = ", ".join(str(x.shape) for x in found) or "nothing"
+        raise ArgumentError(f"report: the batch is empty: {shapes}. Give (x, y) with at least one sample.")
+    return (found[:-1], found[-1]) if len(found) > 1 else (found, None)
+
+
+def history(log: Any) -> Sequence[Mapping[str, Any]]:
+    """The records of a training: what `train.fit` gave back, its history, or the path of its log.
+
+    Raises:
+        ArgumentError: for a file that is missing or no log, and for anything else.
+    """
+    if isinstance(log, (str, os.PathLike)) and not Path(log).is_file():
+        raise ArgumentError(
+            f"report: log: there is no file {str(log)!r}. Give the path of the *.csv or *.jsonl that "
+            f"train.fit(log=...) wrote, or what train.fit gave back."
+        )
+    try:
+        records = records_of(log)
+    except ArgumentError as error:
+        raise ArgumentError(f"report: log: {str(error).removeprefix('training_curves: ')}") from error
+    if records is None:
+        return ()
+    if not isinstance(records, (list, tuple)) or not all(isinstance(record, Mapping) for record in records):
+        raise ArgumentError(
+            f"report: log is what train.fit gives back, the path of its log, or a list of dicts such as "
+            f"{{'loss': 0.5}}, one for each epoch, not {log!r:.60}."
+        )
+    return records
+
+
+def loss_takes(loss: Loss | None, target: Tensor | None) -> None:
+    """Look whether the loss can be called with what the net gives and the target, if there is one.
+
+    Raises:
+        CallError: if it cannot.
+    """
+    if loss is None:
+        return
+    try:
+        signature = inspect.signature(loss.construct if isinstance(loss, Cell) else loss)
+    except (TypeError, ValueError):  # a function that does not tell
+        return
+    try:
+        signature.bind(*([None] if target is None else [None, None]))
+    except TypeError as error:
+        name = getattr(loss, "__name__", type(loss).__name__)
+        batch, mend = ("x alone", "(x, y)") if target is None else ("(x, y)", "x alone, an array")
+        raise CallError(
+            f"report: the loss {name} takes ({', '.join(signature.parameters)}), and the batch is {batch}. Give a batch "
+            f"as in training, {mend}."
+        ) from error
