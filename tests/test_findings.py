@@ -1,5 +1,6 @@
 """Findings from facts: each rule is given facts that it must speak of, and facts that it must be silent about."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -53,6 +54,7 @@ def net(*layers, **changes):
         target=np.arange(B) % 5,
         loss=1.6,
         halves=1.6,
+        guessing=math.log(5),
         differentiated=True,
         updates=0,
         history=[{"epoch": 1, "loss": 2.0, "test_loss": 2.1}, {"epoch": 2, "loss": 1.5, "test_loss": 1.7}],
@@ -78,6 +80,14 @@ def some_dead(share, above):
     potentials = facts.above.copy()
     potentials[:, :, :count] = above
     return replace(facts, above=potentials, spikes=(potentials > 0).astype(np.float32))
+
+
+def epochs(*losses, **more):
+    """The records of a training with these losses, each beside whatever else is given."""
+    return [{"epoch": n, "loss": loss, **more} for n, loss in enumerate(losses, 1)]
+
+
+SAME = np.ones((B, 5))
 
 
 def with_nan(array, step):
@@ -106,7 +116,7 @@ def test_nothing_is_said_where_nothing_is_known():
 
 
 def test_every_rule_is_in_the_table():
-    assert len(set(RULES)) == len(RULES) == 16
+    assert len(set(RULES)) == len(RULES) == 17
 
 
 # What is wrong, and all that may be said of it beyond notes.
@@ -119,6 +129,48 @@ FAULTS = {
         {("dead", "b", "warning")},
     ),
     "a silent output": (net(layer("a"), quiet(-5.0)), {("silent output", "lif", "alarm")}),
+    "a silent layer that training has not woken, seen by the outputs": (
+        net(quiet(-0.3, name="b"), layer("c"), output=SAME),
+        {("dead", "b", "alarm"), ("equal outputs", "", "warning")},
+    ),
+    "seen by the loss": (net(quiet(-0.3, name="b"), layer("c"), history=epochs(1.9, 1.6)), {("dead", "b", "alarm")}),
+    "seen by the accuracy": (
+        net(quiet(-0.3, name="b"), layer("c"), guessing=None, history=epochs(1.9, 1.5, 1.2, accuracy=0.25)),
+        {("dead", "b", "alarm")},
+    ),
+    "seen by the outputs, after updates without a log": (
+        net(quiet(-0.3, name="b"), layer("c"), output=SAME, history=(), updates=500),
+        {("dead", "b", "alarm"), ("equal outputs", "", "warning")},
+    ),
+    "a silent output that training has not woken": (
+        net(layer("a"), quiet(-0.3), history=epochs(1.61, 1.6)),
+        {("silent output", "lif", "alarm")},
+    ),
+    "a loss at chance that hardly falls": (
+        net(history=epochs(1.62, 1.62, 1.61, 1.62, 1.615)),
+        {("loss curve", "", "warning")},
+    ),
+    "accuracies at chance and a loss that hardly falls": (
+        net(guessing=None, history=epochs(*[3.0] * 5, test_accuracy=0.2)),
+        {("loss curve", "", "warning")},
+    ),
+    "a rate too low for a loss to fall": (
+        net(weights=[weight(update=1e-9)], history=epochs(1.3, 1.3)),
+        {("learning rate", "dense.weight", "warning")},
+    ),
+    "a loss far above chance": (
+        net(history=epochs(221.0, 135.0, 140.0, 62.0)),
+        {("learning rate", "", "warning")},
+    ),
+    "what follows from silence": (
+        net(
+            layer("a", grad=RNG.normal(0.0, 1e-7, (T, B, N))),
+            quiet(-5.0, name="b"),
+            weights=[weight(grad=1e-10, update=1e-9)],
+            history=epochs(*[1.61] * 5),
+        ),
+        {("silent output", "b", "alarm")},
+    ),
     "equal outputs": (net(output=np.ones((B, 5))), {("equal outputs", "", "alarm")}),
     "saturated": (net(layer("a", spikes=np.ones((T, B, N))), layer("b")), {("saturated", "a", "alarm")}),
     "potentials that run away": (
@@ -216,6 +268,14 @@ HARMLESS = {
     ),
     "what a leak forgets": (net(growing(0.5)), ("vanishing gradient", "lif")),
     "a detached reset": (net(layer("a", detached=True), layer("b")), ("detached reset", "a")),
+    "equal outputs before training": (
+        net(quiet(-0.3, name="b"), layer("c"), output=SAME, history=(), updates=None),
+        ("equal outputs", ""),
+    ),
+    "a silent layer beside a loss that falls": (
+        net(quiet(-0.3, name="b"), layer("c"), history=epochs(1.6, 1.2, 0.9, accuracy=0.6)),
+        ("dead", "b"),
+    ),
     "weights behind a silent layer": (
         net(
             quiet(-0.3, name="b"),
@@ -297,6 +357,26 @@ WORDS = [
     (net(output=np.eye(5)[[3] * B] + RNG.random((B, 5)) / 9), "accuracy", "Every sample is taken for a 3."),
     (net(layer("a"), some_dead(0.6, -5.0)), "dead", "60 % of 20 neurons never fired in 8 samples of 40 steps"),
     (net(layer("a"), some_dead(0.6, -5.0)), "dead", "below 0.001 of its peak at every potential they had"),
+    (net(layer("a"), some_dead(0.6, -5.0)), "dead", "at every potential they had (it is 0 there)"),
+    (net(quiet(np.nan, name="b"), layer("c")), "dead", "steps; their potentials are not finite."),
+    (
+        net(quiet(-0.3, name="b"), layer("c"), output=SAME),
+        "dead",
+        "Training has not woken them: the output is the same for all 8 samples, though the inputs differ.",
+    ),
+    (
+        net(quiet(-0.3, name="b"), layer("c"), history=epochs(1.9, 1.6)),
+        "dead",
+        "Training has not woken them: the loss is 1.6 after 2 epochs, and that of guessing is 1.61.",
+    ),
+    (
+        net(quiet(-0.3, name="b"), layer("c"), guessing=None, history=epochs(3.0, 2.0, 1.0, accuracy=0.2)),
+        "dead",
+        "at most 20 % were read right in 3 epochs, and guessing gets 25 %.",
+    ),
+    (net(quiet(-0.3, name="b"), layer("c"), output=SAME), "equal outputs", "no spike comes from b, and"),
+    (net(history=epochs(221.0, 62.0)), "learning rate", "is 62 in epoch 2, far above the 1.61 of guessing"),
+    (net(weights=[weight(grad=1e-10)]), "mis-scaled loss", "in the one Parameter that has some."),
     (net(growing(1.5)), "exploding gradient", "grows by a factor of 1.5 per step"),
     (net(growing(1.5, recurrent=True, radius=4.0)), "exploding recurrence", "spectral radius of its feedback is 4;"),
     (net(growing(1.5, recurrent=True, radius=0.1, drop=5.0)), "exploding gradient", "at the threshold by 2."),
@@ -335,6 +415,21 @@ def test_where_a_nan_begins_is_named_and_what_follows_from_it():
     facts = net(late, early, loss=np.nan)
     (found,) = [finding for finding in diagnose(facts) if finding.kind == "not finite"]
     assert (found.layer, "Also not finite: a, loss." in found.text) == ("b", True)
+
+
+def test_one_is_counted_in_the_singular():
+    one = quiet(-5.0, name="b")
+    one = replace(one, **{name: getattr(one, name)[:, :1, :1] for name in ("above", "spikes", "v", "grad")})
+    assert "100 % of 1 neuron never fired in 1 sample of 40 steps" in text_of(net(one, layer("c")), "dead")
+    facts = net(output=np.eye(5)[:1], target=np.array([1]))
+    assert text_of(facts, "accuracy").startswith("0 % of 1 sample is read right")
+
+
+def test_facts_print_in_a_line():
+    facts = net()
+    assert repr(facts).startswith("Facts(2 layers, 2 weights, 2 epochs, loss=1.6; ") and len(repr(facts)) < 150
+    assert repr(facts.layers[0]) == "Layer('lif1', LIFNode, shape=(40, 8, 20))"
+    assert repr(facts.weights[0]) == "Weight('dense1.weight', shape=(20, 20))"
 
 
 def test_channels_are_counted_where_positions_share_weights():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -13,6 +14,7 @@ from snncell.monitoring import Monitor
 from snncell.nn.optim import Optimizer
 from snncell.nn.stateful import Stateful
 from snncell.ops.random import present_key, replaying
+from snncell.plot.reporting.chance import AT_CHANCE, classified
 from snncell.plot.reporting.facts import Array, Facts, Weight, batch_axis
 from snncell.plot.reporting.given import Loss, fit_together, history, loss_takes, parts
 from snncell.plot.reporting.neurons import layer_of
@@ -39,7 +41,7 @@ def examine(
     with untouched(net, loss, optimiser):
         trial = _Trial(net, inputs, target, loss, optimiser)
         trial.run()
-        halves = trial.halves()
+        halves, guessing = trial.halves(), trial.guessing()
         trial.update()
         layers = [layer_of(trial.monitor, name, net) for name in trial.monitor.layers]
         costs = _costs(trial.monitor)
@@ -51,6 +53,7 @@ def examine(
         target=None if target is None else target.asnumpy(),
         loss=trial.value,
         halves=halves,
+        guessing=guessing,
         differentiated=loss is not None,
         updates=None if optimiser is None or loss is None else int(optimiser.global_step.item()),
         history=records,
@@ -100,6 +103,7 @@ class _Trial:
         self.gradients: dict[int, Tensor] = {}
         self.updates: dict[int, Array] = {}
         self.output: Array | None = None
+        self.scores: Tensor | None = None
         self.value: float | None = None
 
     def run(self) -> None:
@@ -117,6 +121,7 @@ class _Trial:
             )
         found = structure.flatten(out)[0]
         self.output = found[0].asnumpy() if found else None
+        self.scores = out if self.loss is not None and isinstance(out, Tensor) else None
 
     def _does_not_fit(self, error: Exception) -> Exception:
         shapes = ", ".join(f"{x.dtype}{list(x.shape)}" for x in self.inputs)
@@ -167,6 +172,18 @@ class _Trial:
         except SnncellError:  # a net that takes this batch size alone, or axes that were not those of the samples
             return None
         return (cut * first + (samples - cut) * second) / samples
+
+    def guessing(self) -> float | None:
+        """The loss of equal scores for all classes, if it is that of guessing among C classes, ln C; else None."""
+        if self.scores is None or self.target is None or not classified(self.scores.shape, self.target.asnumpy()):
+            return None
+        self._at_rest()
+        try:
+            found = float(self._loss(ops.zeros_like(self.scores), self.target))
+        except SnncellError:  # a loss of something else than scores
+            return None
+        chance = math.log(self.scores.shape[-1])
+        return chance if abs(found - chance) < AT_CHANCE * chance else None
 
     def _of_samples(self, everything: list[Tensor], axes: Sequence[int | None], some: slice) -> float:
         self._at_rest()

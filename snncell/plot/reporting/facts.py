@@ -56,7 +56,7 @@ class Slope:
         return np.abs(self.derivative(above)) / peak
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Layer:
     """What is known of one layer of neurons.
 
@@ -88,6 +88,9 @@ class Layer:
     recurrent: bool = False
     radius: float | None = None
 
+    def __repr__(self) -> str:
+        return f"Layer({self.name!r}, {self.neuron}, shape={self.shape})"
+
     @property
     def shape(self) -> tuple[int, ...]:
         """(T, B, *features) of the first thing that was recorded; () if nothing was."""
@@ -96,7 +99,7 @@ class Layer:
     @property
     def unit(self) -> str:
         """What shares weights: a neuron, or in a layer with positions a channel, all of whose positions do."""
-        return "channels" if len(self.shape) > 3 else "neurons"
+        return "channel" if len(self.shape) > 3 else "neuron"
 
     def by_unit(self, array: Array) -> Array:
         """(T, B, *features) as (everything else, units)."""
@@ -133,7 +136,7 @@ class Layer:
         return norms
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Weight:
     """A trainable Parameter by path: its value, its gradient and what one update changed it by, where known."""
 
@@ -147,8 +150,11 @@ class Weight:
         """Its norm."""
         return norm(self.value)
 
+    def __repr__(self) -> str:
+        return f"Weight({self.name!r}, shape={self.value.shape})"
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Facts:
     """What is known of a net over one batch.
 
@@ -159,6 +165,7 @@ class Facts:
     target: what it should have given, or None.
     loss: of the batch, or None.
     halves: the mean of the losses of the two halves of the batch, or None.
+    guessing: the loss of equal scores for all classes, ln C, where the loss is one of labels; else None.
     differentiated: whether gradients were taken.
     updates: steps that the optimiser had taken before; None without one.
     history: records of a training, each with "loss".
@@ -172,10 +179,15 @@ class Facts:
     target: Array | None = None
     loss: float | None = None
     halves: float | None = None
+    guessing: float | None = None
     differentiated: bool = False
     updates: int | None = None
     history: Sequence[Mapping[str, Any]] = ()
     costs: Mapping[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        counts = f"{len(self.layers)} layers, {len(self.weights)} weights, {len(self.history)} epochs"
+        return f"Facts({counts}, loss={self.loss}; their arrays are in .layers, .weights, .inputs, .output and .target)"
 
 
 def norm(array: Array) -> float:

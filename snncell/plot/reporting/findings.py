@@ -21,8 +21,8 @@ KINDS = {
     "exploding gradient": "a gradient that grows backwards through time, or from layer to layer",
     "vanishing gradient": "a gradient that shrinks backwards through time, or from layer to layer",
     "mis-scaled loss": "a loss that grows with the batch, or gradients of no sensible size beside the weights",
-    "learning rate": "an update that is large or tiny beside the weights that it changes",
-    "loss curve": "a loss that rises while training, or is not finite",
+    "learning rate": "updates that are large or tiny beside the weights, or a loss far above that of guessing",
+    "loss curve": "a loss that rises or hardly falls while training, or is not finite",
     "detached reset": "neurons whose reset counts as a constant in the reverse",
     "accuracy": "the share of samples whose largest output is at their label",
 }
@@ -84,3 +84,8 @@ def percent(share: float) -> str:
 def number(value: float) -> str:
     """A number with three digits that count, and with its zeros up to a hundred thousand."""
     return f"{value:.0f}" if 1e3 <= abs(value) < 1e5 else f"{value:.3g}"
+
+
+def counted(count: int, name: str) -> str:
+    """A count with its name, in the singular of one: "1 sample", "16 samples"."""
+    return f"{count} {name}" if count == 1 else f"{count} {name}s"

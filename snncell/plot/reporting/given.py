@@ -111,6 +111,6 @@ def loss_takes(loss: Loss | None, target: Tensor | None) -> None:
         name = getattr(loss, "__name__", type(loss).__name__)
         batch, mend = ("x alone", "(x, y)") if target is None else ("(x, y)", "x alone, an array")
         raise CallError(
-            f"report: the loss {name} takes ({', '.join(signature.parameters)}), and the batch is {batch}. Give a batch "
-            f"as in training, {mend}."
+            f"report: the loss {name} takes ({', '.join(signature.parameters)}), and the batch is {batch}. Give a "
+            f"batch as in training, {mend}."
         ) from error

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from snncell.plot.reporting.facts import PASSES_NOTHING, Facts, Layer
-from snncell.plot.reporting.findings import SEVERITIES, Finding, number, percent
+from snncell.plot.reporting.findings import SEVERITIES, Finding, counted, number, percent
 from snncell.plot.reporting.pictures import DOTS, Picture, Section
 from snncell.plot.reporting.rules_of_activity import SATURATED_RATE
 
@@ -52,15 +52,15 @@ def summary(findings: Sequence[Finding]) -> str:
 
 
 def _many(counts: Counter[str], severity: str) -> str:
-    return f"{counts[severity]} {severity}{'' if counts[severity] == 1 else 's'}"
+    return counted(counts[severity], severity)
 
 
 def about(facts: Facts) -> str:
     """What was looked at."""
     shapes = [layer.shape for layer in facts.layers if len(layer.shape) > 1]
-    words = [f"{len(facts.layers)} layer{'s' if len(facts.layers) > 1 else ''} of neurons"]
+    words = [f"{counted(len(facts.layers), 'layer')} of neurons"]
     words += [f"{sum(weight.value.size for weight in facts.weights)} weights"] if facts.weights else []
-    words += [f"{shapes[0][1]} samples of {shapes[0][0]} steps"] if shapes else []
+    words += [f"{counted(shapes[0][1], 'sample')} of {counted(shapes[0][0], 'step')}"] if shapes else []
     words += [f"loss {number(facts.loss)}"] if facts.loss is not None else []
     return ", ".join(words) + ("" if facts.differentiated else "; no gradients, as no loss was given") + "."
 

@@ -12,8 +12,8 @@ from snncell.errors import SnncellError
 from snncell.plot.axes import COLUMN, LARGE, SMALL, axes_or_new, titled
 from snncell.plot.gradients import gradient_flow, gradient_norms
 from snncell.plot.rates import dead_and_saturated, firing_rates
+from snncell.plot.reporting.chance import predictions
 from snncell.plot.reporting.facts import Array, Facts, Layer, finite, norm
-from snncell.plot.reporting.rules_of_training import predictions
 from snncell.plot.spikes import membrane, raster
 from snncell.plot.surrogates import surrogate_and_membrane
 from snncell.plot.training import confusion_matrix, training_curves

@@ -10,6 +10,7 @@ import numpy as np
 
 from snncell.plot.reporting.facts import Array, Facts, Layer, Weight, finite, norm
 from snncell.plot.reporting.findings import Finding, number, percent
+from snncell.plot.reporting.rules_of_silence import explained
 
 # A gradient that a sum over time accumulates grows linearly, a factor near 1 in a long sequence; more than 1.1 at every
 # step is growth at a rate, which is a fault when it comes to more than a hundred over the sequence. After a million
@@ -73,7 +74,7 @@ def through_time(facts: Facts) -> Iterator[Finding]:
         grows = found.factor > EXPLODING_FACTOR and found.total > EXPLODING_TOTAL and not _of_slopes(layer, found)
         shrinks = found.total < VANISHING_TOTAL
         if (grows or shrinks) and not _inherited(found, later):
-            yield _exploding(layer, found) if grows else _vanishing(layer, found)
+            yield _exploding(layer, found) if grows else explained(facts, _vanishing(layer, found))
         later.append(found)
 
 
@@ -165,7 +166,8 @@ def through_depth(facts: Facts) -> Iterator[Finding]:
             continue
         ratio = low / high
         if ratio > DEPTH_GROWS or ratio < DEPTH_SHRINKS:
-            yield _depth(before, after, ratio)
+            found = _depth(before, after, ratio)
+            yield explained(facts, found) if found.kind == "vanishing gradient" else found
 
 
 def _late(layer: Layer) -> float:

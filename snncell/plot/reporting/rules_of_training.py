@@ -7,8 +7,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from snncell.plot.reporting.chance import FIRST_UPDATES, at_chance, hardly_falls, predictions, values
 from snncell.plot.reporting.facts import Array, Facts, Weight, finite, norm
-from snncell.plot.reporting.findings import Finding, number, percent
+from snncell.plot.reporting.findings import Finding, counted, number, percent
+from snncell.plot.reporting.rules_of_silence import explained
 
 # The loss of a batch over the mean of its halves: 1 of a mean, 2 of a sum. Between lies a sum beside other terms, and
 # what a batch's own statistics do to a mean.
@@ -20,10 +22,13 @@ GRADIENT_LARGE, GRADIENT_TINY = 1e2, 1e-7
 # Update over weight. About 1e-3 is what works; beyond a tenth the net is another one after ten steps, and at 1 after
 # one. Adam's first updates are the rate times the sign of the gradient, three times those to come or more.
 UPDATE_LARGE, UPDATE_REPLACES, UPDATE_TINY = 0.1, 1.0, 1e-6
-FIRST_UPDATES, FIRST_FACTOR = 10, 3.0
+FIRST_FACTOR = 3.0
 # Of what the loss had won, lost again.
 LOSS_RISES, TEST_LOSS_RISES = 0.1, 0.3
-FLAT = 0.02  # of the first loss: what a loss of random batches wanders about without learning
+# A loss that many times that of guessing is of scores that are confident and wrong: untrained nets begin near one.
+FAR_ABOVE_CHANCE = 3.0
+# After so many epochs a loss that has not moved will not move by itself.
+WAITED = 5
 
 
 # --- not finite -------------------------------------------------------------------------------------------------------
@@ -137,13 +142,17 @@ def size_of_gradients(facts: Facts) -> Iterator[Finding]:
         return
     least, most = min(ratios), max(ratios)
     if least > GRADIENT_LARGE:
-        text = f"gradients are at least {number(least)} times as large as the weights, in all {len(ratios)} Parameters."
+        text = f"gradients are at least {number(least)} times as large as the weights, in {_all(ratios)}."
         mend = "Divide the loss: by samples, steps or neurons; or clip the gradients (train.fit(clip_norm=1.0))."
         yield Finding("mis-scaled loss", "", "warning", text, mend)
     elif most < GRADIENT_TINY:
-        text = f"gradients are at most {number(most)} of the weights, in all {len(ratios)} Parameters."
+        text = f"gradients are at most {number(most)} of the weights, in {_all(ratios)}."
         mend = "Multiply the loss, or look for what stops the gradient: a loss that is met already, a flat surrogate."
-        yield Finding("mis-scaled loss", "", "warning", text, mend)
+        yield explained(facts, Finding("mis-scaled loss", "", "warning", text, mend))
+
+
+def _all(ratios: list[float]) -> str:
+    return "the one Parameter that has some" if len(ratios) == 1 else f"all {len(ratios)} Parameters"
 
 
 def _judged(facts: Facts) -> list[Weight]:
@@ -177,48 +186,77 @@ def learning_rate(facts: Facts) -> Iterator[Finding]:
         yield Finding("learning rate", worst, severity, text, mend)
     elif 0 < largest < UPDATE_TINY:
         text = f"one update changes weights by at most {number(largest)} of their size: nothing will be learned soon."
-        yield Finding("learning rate", worst, "note", text, "Raise the learning rate, unless training is to end.")
+        stands = hardly_falls(values(facts, "loss"))
+        mend = f"Raise the learning rate{'' if stands else ', unless training is to end'}."
+        yield explained(facts, Finding("learning rate", worst, "warning" if stands else "note", text, mend))
 
 
 def _how_many(ratios: dict[str, float], limit: float) -> str:
     many = sum(ratio > limit for ratio in ratios.values())
-    return f"{many} of {len(ratios)} Parameters change by more than {number(limit)}"
+    return (
+        f"{many} of {counted(len(ratios), 'Parameter')} change{'s' if many == 1 else ''} by more than {number(limit)}"
+    )
 
 
 # --- a training -------------------------------------------------------------------------------------------------------
 
 
 def history(facts: Facts) -> Iterator[Finding]:
-    """A loss that is not finite, rises, or rises on the test data alone."""
-    losses = _values(facts, "loss")
+    """A loss that is not finite, rises, hardly falls, or rises on the test data alone."""
+    losses = values(facts, "loss")
     bad = [n for n, loss in enumerate(losses, 1) if not math.isfinite(loss)]
     if bad:
         mend = "Lower the learning rate, or clip gradients (train.fit(clip_norm=1.0))."
         yield Finding("loss curve", "", "alarm", f"the training loss is not finite from epoch {bad[0]} on.", mend)
+    elif hardly_falls(losses):
+        yield _stands(facts, losses)
     elif len(losses) > 1:
         yield from _rising(
             "training", losses, LOSS_RISES, "Lower the learning rate, or let it decay (nn.CosineDecayLR)."
         )
-    tests = _values(facts, "test_loss")
+    tests = values(facts, "test_loss")
     if len(tests) > 1 and all(map(math.isfinite, tests)):
         mend = "Stop earlier (train.fit(patience=...)), or regularise: weight_decay, nn.Dropout, more data."
         yield from _rising("test", tests, TEST_LOSS_RISES, mend)
 
 
-def _values(facts: Facts, name: str) -> list[float]:
-    """What the records say of a name; a table has empty places."""
-    return [float(record[name]) for record in facts.history if record.get(name) not in (None, "")]
+def _stands(facts: Facts, losses: list[float]) -> Finding:
+    """A loss that hardly falls; after a while at what guessing has, something is wrong."""
+    text = (
+        f"the training loss hardly falls: {number(losses[0])} in epoch 1, {number(losses[-1])} in epoch {len(losses)}"
+    )
+    why = at_chance(facts) if len(losses) >= WAITED else ""
+    if not why:
+        mend = "If it has not learned already, see the other findings."
+        return Finding("loss curve", "", "note", f"{text}.", mend)
+    mend = "See the other findings; where they name nothing, raise the learning rate, or train on one batch alone."
+    return explained(facts, Finding("loss curve", "", "warning", f"{text}; {why}.", mend))
+
+
+def far_above_chance(facts: Facts) -> Iterator[Finding]:
+    """A loss after training that is many times that of guessing, as after updates that were too large."""
+    losses = values(facts, "loss")
+    if facts.guessing is None or not losses or not math.isfinite(losses[-1]):
+        return
+    if losses[-1] > FAR_ABOVE_CHANCE * facts.guessing:
+        text = (
+            f"the training loss is {number(losses[-1])} in epoch {len(losses)}, far above the {number(facts.guessing)} "
+            f"of guessing: the net is sure of what is wrong, as after updates that are too large."
+        )
+        mend = (
+            "Begin again from new weights with a learning rate a hundred times lower; if the loss was as large before "
+            "the first update, scale the outputs down."
+        )
+        yield Finding("learning rate", "", "warning", text, mend)
 
 
 def _rising(what: str, losses: list[float], share: float, mend: str) -> Iterator[Finding]:
     best = int(np.argmin(losses))
     first, least, last = losses[0], losses[best], losses[-1]
     text = f"the {what} loss rises: {number(least)} in epoch {best + 1}, {number(last)} in epoch {len(losses)}"
-    if first - least <= FLAT * abs(first) and last - first <= FLAT * abs(first):
-        if what == "training":
-            text = f"the training loss hardly falls: {number(first)} in epoch 1, {number(last)} in epoch {len(losses)}."
-            yield Finding("loss curve", "", "note", text, "If it has not learned already, see the other findings.")
-    elif last > first:
+    if hardly_falls(losses):
+        return
+    if last > first:
         severity = "alarm" if what == "training" else "warning"
         yield Finding("loss curve", "", severity, f"{text}, more than the {number(first)} of the first.", mend)
     elif last - least > share * (first - least):
@@ -235,7 +273,11 @@ def accuracy(facts: Facts) -> Iterator[Finding]:
     guesses, labels, classes = found
     right = float((guesses == labels).mean())
     chance = percent(1 / classes)
-    text = f"{percent(right)} of {len(labels)} samples are read right; by chance, with {classes} classes, {chance}."
+    be = "is" if len(labels) == 1 else "are"
+    text = (
+        f"{percent(right)} of {counted(len(labels), 'sample')} {be} read right; by chance, with {classes} classes, "
+        f"{chance}."
+    )
     wrong = [(int(a), int(b)) for a, b in zip(labels, guesses, strict=True) if a != b]
     if wrong and (guesses == guesses[0]).all():
         text += f" Every sample is taken for a {guesses[0]}."
@@ -246,17 +288,4 @@ def accuracy(facts: Facts) -> Iterator[Finding]:
     yield Finding("accuracy", "", "note", text)
 
 
-def predictions(facts: Facts) -> tuple[Array, Array, int] | None:
-    """Guesses and labels (B,), and the number of classes, where outputs are scores and targets are class numbers."""
-    out, labels = facts.output, facts.target
-    if out is None or labels is None or labels.dtype.kind not in "iu" or labels.ndim != 1 or out.ndim not in (2, 3):
-        return None
-    scores = out.sum(0) if out.ndim == 3 else out
-    if scores.shape[0] != len(labels) or scores.shape[1] < 2 or not finite(scores):
-        return None
-    if not len(labels) or labels.min() < 0 or labels.max() >= scores.shape[1]:
-        return None
-    return scores.argmax(1), labels, scores.shape[1]
-
-
-RULES = (not_finite, summed_loss, size_of_gradients, learning_rate, history, accuracy)
+RULES = (not_finite, summed_loss, size_of_gradients, learning_rate, history, far_above_chance, accuracy)

@@ -1,0 +1,94 @@
+"""What guessing gets, and whether a training got further: what rules about silence and about trainings look at."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from snncell.plot.reporting.facts import Array, Facts, batch_axis, finite, norm
+from snncell.plot.reporting.findings import counted, number, percent
+
+AT_CHANCE = 0.02  # of the loss of guessing: a loss that is not lower by this much has learned nothing that counts
+GUESSED = 1.1  # times the share that guessing gets right: as much is luck
+FEWEST_EPOCHS = 3  # an accuracy needs some to be believed
+FLAT = 0.02  # of the first loss: what a loss of random batches wanders about without learning
+FIRST_UPDATES = 10  # fewer are no training
+SAME = 1e-6  # outputs that differ by less than float32 resolves are the same
+
+
+def values(facts: Facts, name: str) -> list[float]:
+    """What the records say of a name; a table has empty places."""
+    return [float(record[name]) for record in facts.history if record.get(name) not in (None, "")]
+
+
+def trained(facts: Facts) -> bool:
+    """Whether the net has been trained before: there is a log, or its optimiser has taken steps."""
+    return bool(facts.history) or (facts.updates or 0) >= FIRST_UPDATES
+
+
+def classified(shape: Sequence[int], labels: Array) -> bool:
+    """Whether outputs of this shape, (B, C) or (T, B, C), can be scores for labels (B,)."""
+    if labels.dtype.kind not in "iu" or labels.ndim != 1 or len(shape) not in (2, 3) or shape[-1] < 2:
+        return False
+    return shape[-2] == len(labels) > 0 and bool(labels.min() >= 0 and labels.max() < shape[-1])
+
+
+def predictions(facts: Facts) -> tuple[Array, Array, int] | None:
+    """Guesses and labels (B,), and the number of classes, where outputs are scores and targets are class numbers."""
+    out, labels = facts.output, facts.target
+    if out is None or labels is None or not classified(out.shape, labels):
+        return None
+    scores = out.sum(0) if out.ndim == 3 else out
+    return (scores.argmax(1), labels, scores.shape[1]) if finite(scores) else None
+
+
+def at_chance(facts: Facts) -> str:
+    """How the log says that nothing was learned: a loss, or accuracies, as guessing has them; "" if it does not."""
+    losses = values(facts, "loss")
+    if losses and facts.guessing is not None and losses[-1] >= (1 - AT_CHANCE) * facts.guessing:
+        return (
+            f"the loss is {number(losses[-1])} after {counted(len(losses), 'epoch')}, and that of guessing is "
+            f"{number(facts.guessing)}"
+        )
+    return _guessed(facts)
+
+
+def _guessed(facts: Facts) -> str:
+    right = values(facts, "accuracy") or values(facts, "test_accuracy")
+    out, labels = facts.output, facts.target
+    if len(right) < FEWEST_EPOCHS or out is None or labels is None or not classified(out.shape, labels):
+        return ""
+    commonest = float(np.bincount(labels).max()) / len(labels)
+    chance = max(1 / out.shape[-1], commonest)
+    if max(right) > GUESSED * chance:
+        return ""
+    return f"at most {percent(max(right))} were read right in {len(right)} epochs, and guessing gets {percent(chance)}"
+
+
+def hardly_falls(losses: Sequence[float]) -> bool:
+    """Whether a loss neither falls nor rises by more than it wanders."""
+    if len(losses) < 2 or not all(map(math.isfinite, losses)):
+        return False
+    first, limit = losses[0], FLAT * abs(losses[0])
+    return first - min(losses) <= limit and losses[-1] - first <= limit
+
+
+def equal_samples(facts: Facts) -> int:
+    """How many samples have one and the same output, if all have and the inputs differ; else 0."""
+    out = facts.output
+    if out is None or not finite(out) or not facts.layers:
+        return 0
+    samples = facts.layers[0].shape[1] if len(facts.layers[0].shape) > 1 else 0
+    axis = batch_axis(out.shape, samples)
+    if axis is None or samples < 2 or not any(_differ(x, batch_axis(x.shape, samples)) for x in facts.inputs):
+        return 0
+    return 0 if _differ(out, axis) else samples
+
+
+def _differ(x: Array, axis: int | None) -> bool:
+    if axis is None:
+        return False
+    rows = np.moveaxis(x, axis, 0).astype(np.float64)
+    return norm(rows - rows[:1]) > SAME * max(norm(rows), 1e-30)
