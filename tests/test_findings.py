@@ -1,7 +1,9 @@
 """Findings from facts: each rule is given facts that it must speak of, and facts that it must be silent about."""
 
 import math
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -170,6 +172,10 @@ FAULTS = {
             history=epochs(*[1.61] * 5),
         ),
         {("silent output", "b", "alarm")},
+    ),
+    "what follows from a narrow surrogate": (
+        net(layer("a", slope=triangle(0.001), grad=RNG.normal(0.0, 1e-7, (T, B, N))), layer("b")),
+        {("narrow surrogate", "a", "alarm")},
     ),
     "equal outputs": (net(output=np.ones((B, 5))), {("equal outputs", "", "alarm")}),
     "saturated": (net(layer("a", spikes=np.ones((T, B, N))), layer("b")), {("saturated", "a", "alarm")}),
@@ -445,6 +451,12 @@ def test_the_worst_comes_first_and_every_finding_can_be_acted_on():
     assert found == by_severity(reversed(found))
     assert all(f.mend for f in found if f.severity != "note")
     assert {f.kind for f in found} <= KINDS.keys()
+
+
+def test_the_page_on_nets_that_do_not_learn_lists_all_kinds():
+    page = (Path(__file__).parents[1] / "docs" / "why-not-learning.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([a-z -]+) \| (.*) \|$", page, re.MULTILINE)
+    assert KINDS.items() <= set(rows)
 
 
 def test_a_finding_prints_as_a_sentence_and_refuses_what_is_none():

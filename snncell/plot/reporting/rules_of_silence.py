@@ -172,21 +172,24 @@ def equal_outputs(facts: Facts) -> Iterator[Finding]:
 
 
 def explained(facts: Facts, finding: Finding) -> Finding:
-    """The finding, as a note if it follows from a layer at its place or after it that stays silent."""
+    """The finding, as a note if it follows from a layer at its place or after it that no gradient passes."""
     names = [layer.name for layer in facts.layers]
     place = names.index(finding.layer) if finding.layer in names else 0
-    causes = [name for name in _blocking(facts) if names.index(name) >= place]
+    causes = [(what, name) for what, name in _blocking(facts) if names.index(name) >= place]
     if not causes:
         return finding
-    text = f"{finding.text} It follows from the silence of {causes[0]}."
-    return replace(finding, severity="note", text=text, mend=f"Mend {causes[0]} first.")
+    what, name = causes[0]
+    text = f"{finding.text} It follows from the {what} of {name}."
+    return replace(finding, severity="note", text=text, mend=f"Mend {name} first.")
 
 
-def _blocking(facts: Facts) -> list[str]:
-    """The layers whose silence is a fault: those that no gradient can wake, or that slept through a training."""
+def _blocking(facts: Facts) -> list[tuple[str, str]]:
+    """The layers in the way of gradients: those that none can wake, slept through a training, or see too little."""
     silent = {layer.name for layer in facts.layers if layer.silent}
     found = [*dead(facts), *silent_output(facts)]
-    return [f.layer for f in found if f.severity == "alarm" or (f.severity == "warning" and f.layer in silent)]
+    quiet = [f.layer for f in found if f.severity == "alarm" or (f.severity == "warning" and f.layer in silent)]
+    narrow = [layer.name for layer in facts.layers if is_narrow(layer) is not None]
+    return [("silence", name) for name in quiet] + [("narrow surrogate", name) for name in narrow]
 
 
 RULES = (dead, silent_output, equal_outputs)

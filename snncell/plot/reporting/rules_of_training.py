@@ -241,7 +241,7 @@ def far_above_chance(facts: Facts) -> Iterator[Finding]:
     if losses[-1] > FAR_ABOVE_CHANCE * facts.guessing:
         text = (
             f"the training loss is {number(losses[-1])} in epoch {len(losses)}, far above the {number(facts.guessing)} "
-            f"of guessing: the net is sure of what is wrong, as after updates that are too large."
+            f"of guessing: the net is sure of what is wrong, as after a learning rate that is too high."
         )
         mend = (
             "Begin again from new weights with a learning rate a hundred times lower; if the loss was as large before "
