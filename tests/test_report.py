@@ -298,6 +298,31 @@ def test_facts_of_a_net():
     assert facts.costs["dense1"].macs == T * B * INPUTS * 24
 
 
+@pytest.mark.parametrize(
+    ("loss", "expected"),
+    [
+        (nn.CrossEntropyLoss(), np.log(CLASSES)),
+        (nn.CrossEntropyLoss(label_smoothing=0.1), np.log(CLASSES)),
+        (nn.CrossEntropyLoss(reduction="sum"), None),
+        (lambda out, y: ops.square(out - y.reshape(-1, 1)).mean(), None),
+        (None, None),
+    ],
+)
+def test_what_guessing_costs_is_known_where_the_loss_is_one_of_classes(loss, expected):
+    assert examine(made(), batch(), loss)[0].guessing == expected
+
+
+def test_a_silent_layer_is_a_fault_once_training_has_not_woken_it():
+    net, (x, y) = made(), batch()
+    given = 0.01 * x, y
+    net.dense1.bias.set_data(net.dense1.bias * 0.0)
+    log = [{"epoch": n, "loss": 1.6094, "accuracy": 0.2} for n in (1, 2)]
+    before, after = (diagnose(examine(net, given, nn.CrossEntropyLoss(), log=each)[0]) for each in (None, log))
+    assert bad(before) <= {("dead", "lif1")} and all(f.severity != "alarm" for f in before), text(before)
+    assert [(f.kind, f.layer) for f in after if f.severity == "alarm"] == [("dead", "lif1")], text(after)
+    assert [f.kind for f in after if f.severity == "warning"] == ["equal outputs"], text(after)
+
+
 def test_without_a_loss_gradients_are_left_out_and_the_page_says_so(tmp_path):
     report = plot.report(made(), batch()[0], path=tmp_path / "bare.html")
     page = report.path.read_text(encoding="utf-8")
