@@ -244,6 +244,53 @@ def test_every_kth_step_some_neurons_some_samples():
         net(x)
     assert [m.spikes[name].shape for name in m.layers] == [(T, B, 2)] * 3
     np.testing.assert_array_equal(m.spikes["layer1"][:, :2], whole.spikes["layer1"][..., [0, 5]])
+    assert m.neurons("layer1").tolist() == [0, 5] == m.neurons(net.layer1).tolist()
+    assert whole.neurons("layer1").tolist() == [0, 1, 2, 3, 4, 5]
+
+
+@compiled
+@pytest.mark.parametrize("way", WAYS)
+def test_the_numbers_of_the_neurons_are_known(way):
+    net = Net()
+    for _ in range(2):  # traced, and taken from what is traced
+        with snncell.monitor(net, spikes=["layer1", "layer2"], neurons=(4, -1)) as m:
+            WAYS[way](net)(inputs())
+        assert [m.neurons(name).tolist() for name in m.layers] == [[4, 5], [4, 4]]
+
+
+class Straight(nn.Cell):
+    """A neuron whose spikes are compared, without a Cell that has a reverse."""
+
+    def construct(self, x, v):
+        v = v + x
+        return (v > 0.5).astype(snncell.float32), v
+
+    def init_state(self, x):
+        return ops.zeros(x.shape)
+
+
+FIRING = {
+    "LIFNode": (lambda: nn.LIFNode(), True),
+    "IFNode": (lambda: nn.IFNode(v_threshold=0.5), True),
+    "IFNode, fire=False": (lambda: nn.IFNode(fire=False), False),
+    "LINode": (lambda: nn.LINode(), False),
+    "of the user": (lambda: Straight(), True),
+}
+
+
+@pytest.mark.parametrize("above", [False, True])
+@pytest.mark.parametrize("kind", FIRING)
+def test_whether_a_layer_fires(kind, above):
+    make, fires = FIRING[kind]
+    net = nn.SequentialCell(nn.MultiStep(make()))
+    with snncell.monitor(net, above=above) as m:
+        net(inputs())
+    assert m.fires("0") is fires
+    if fires:
+        assert m.rates("0").shape == (4,)
+    else:
+        with pytest.raises(errors.RecordError, match=r"'0', an? (LINode|IFNode), does not fire: it has no rates"):
+            m.rates("0")
 
 
 @compiled
@@ -687,11 +734,18 @@ def test_what_was_not_recorded_says_why():
         m.costs()
     with snncell.monitor(net, grad=True, above=True) as m:
         net(x)
-    with pytest.raises(errors.RecordError, match="No gradient came by in the last call"):
+    with pytest.raises(errors.RecordError, match=r"No gradient.*an evaluation.*calls=None.*m\.calls\[i\]\['grad'\]"):
         m.grad["layer1"]
+    with snncell.monitor(net, grad=True, calls=None) as kept:
+        net(x)
+        gradients(net)(x)
+        net(x)
+    with pytest.raises(errors.RecordError, match=r"an earlier one has it: m\.calls\[1\]\['grad'\]\['layer1'\]"):
+        kept.grad["layer1"]
+    assert kept.calls[1]["grad"]["layer1"].shape == (T, B, 6)
     with pytest.raises(errors.RecordError, match="It did not fire"):
         m.above["readout"]
-    with pytest.raises(errors.RecordError, match="no spikes of"):
+    with pytest.raises(errors.RecordError, match="no spikes of 'layer1' were recorded"):
         snncell.monitor(net, spikes=False, v=True).rates("layer1")
 
 
@@ -725,7 +779,10 @@ def test_a_neuron_with_two_shapes_is_no_layer():
 @compiled
 def test_indices_beyond_a_layer_are_refused():
     net = Net()
-    with snncell.monitor(net, neurons=[5]), pytest.raises(errors.ArgumentError, match="but a layer has 5"):
+    with (
+        snncell.monitor(net, neurons=[5]),
+        pytest.raises(errors.ArgumentError, match=r"the layer 'layer2' has 5.*spikes='layer1'"),
+    ):
         net(inputs())
 
 

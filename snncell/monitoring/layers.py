@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from snncell.cell import Cell
 from snncell.errors import ArgumentError
+from snncell.nn.neurons.readout import LINode
 from snncell.nn.time import MultiStep
 
 INNER = ("cell", "neuron")  # names that a neuron has within what runs it
@@ -152,6 +155,24 @@ class Calls:
 
 def _named(members: dict[str, Cell], cell: Cell) -> str:
     return next((name for name, member in members.items() if member is cell), "")
+
+
+def gives_spikes(cell: Cell, out: np.ndarray[Any, Any] | None, above: bool | None) -> bool:
+    """Whether a neuron fires, and so does not give its potential.
+
+    Args:
+        cell: the neuron.
+        out: what it gave, if that is known.
+        above: whether its spike function was called; None if nobody looked.
+    """
+    if above or not getattr(cell, "fire", True):
+        return bool(above)
+    if above is None and spike_functions(cell):
+        return True
+    if isinstance(cell, LINode) or out is None or not np.isfinite(out).all():
+        return False
+    fired = out[out != 0]  # spikes are all of one size
+    return fired.size < out.size and (fired.size == 0 or bool(fired.min() == fired.max()))
 
 
 def spike_functions(cell: Cell) -> Sequence[Cell]:

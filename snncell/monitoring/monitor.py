@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any
@@ -11,8 +12,8 @@ import numpy as np
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, RecordError
 from snncell.monitoring.costs import Cost, cost_of
-from snncell.monitoring.layers import Neurons, spike_functions
-from snncell.monitoring.record import Call, Recorded
+from snncell.monitoring.layers import Neurons, gives_spikes, spike_functions
+from snncell.monitoring.record import Call, Recorded, missing
 from snncell.monitoring.recorder import KINDS, Recorder
 from snncell.tape.state import STATE, settings
 
@@ -44,6 +45,10 @@ class Monitor:
             images, counted over channels, rows and columns together); then records are (T, B, neurons).
         samples: how many samples of the batch, the first.
         calls: how many calls are kept, the last ones; None keeps all.
+
+    A neuron that is called twice, under one name, in one call of the network is one layer, joined along time: the
+    second call's steps follow the first's. Give each layer a neuron of its own. `train.fit` with `test=` evaluates
+    after each epoch, so its last call has no gradient; `calls=None` keeps those that have.
 
     A quantity of a layer takes T B N numbers while its loop runs; what is kept beyond is what `every`, `neurons` and
     `samples` leave of it, for as many calls as `calls` says.
@@ -142,15 +147,34 @@ class Monitor:
         series = {} if not self._recorder.kept else self._recorder.kept[-1].series.get(kind, {})
         found = self._resolve(name)
         if found not in series:
-            raise RecordError(f"monitor: no {kind} of {name!r:.60} was recorded. {self._why(found, kind)}")
+            raise RecordError(f"monitor: {missing(kind, name)} {self._why(found, kind)}")
         return series[found].steps()
+
+    def neurons(self, name: Any) -> np.ndarray[Any, Any]:
+        """The numbers in their layer of the neurons that were recorded, counted over all its axes together."""
+        cell, found = self.cell(name), self._resolve(name)
+        arrays = [array for kind in KINDS if (array := self._recorded(kind).get(found)) is not None]
+        if not arrays:
+            raise RecordError(f"monitor: nothing of {name!r:.60}, a {type(cell).__name__}, was recorded.")
+        return self._recorder.numbers(found, math.prod(arrays[0].shape[2:]))
+
+    def fires(self, name: Any) -> bool:
+        """Whether a layer gives spikes; one that integrates without firing gives its potential."""
+        cell, found = self.cell(name), self._resolve(name)
+        above = found in self.above if id(cell) in self._recorder.wanted["above"] else None
+        return gives_spikes(cell, self.spikes.get(found), above)
 
     def rates(self, name: Any) -> np.ndarray[Any, Any]:
         """The share of steps and samples in which each neuron of a layer fired, over all calls that are kept."""
         found = self._resolve(name)
         arrays = [s["spikes"][found] for s in self.calls if found in s.get("spikes", ())]
         if not arrays:
-            raise RecordError(f"monitor: no spikes of {name!r:.60} was recorded. {self._why(found, 'spikes')}")
+            raise RecordError(f"monitor: {missing('spikes', name)} {self._why(found, 'spikes')}")
+        if not self.fires(found):
+            raise RecordError(
+                f"monitor: {name!r:.60}, a {type(self.cell(found)).__name__}, does not fire: it has no rates. What it "
+                f"gives is its potential: m.spikes[{found!r}]."
+            )
         fired = sum((array != 0).sum((0, 1)) for array in arrays)
         return np.asarray(fired / sum(array.shape[0] * array.shape[1] for array in arrays))
 
@@ -201,14 +225,24 @@ class Monitor:
         if id(self._recorder.cells[name]) not in self._recorder.wanted[kind]:
             return f"Ask for it: monitor(net, {kind}=True)."
         if kind == "grad":
-            return (
-                "No gradient came by in the last call: take it within the monitor (snncell.grad, value_and_grad), of "
-                "something that depends on the layer, with respect to something before it."
-            )
+            return self._why_no_gradient(name)
         if kind == "above":
             fires = spike_functions(self._recorder.cells[name])
             return "It did not fire." if fires else "It has no spike function, a Cell with a bprop."
         return "It gave none in the last call."
+
+    def _why_no_gradient(self, name: str) -> str:
+        held = [n for n, call in enumerate(self._recorder.kept) if name in call.series.get("grad", {})]
+        if held:
+            return (
+                f"No gradient came by in the last call; an earlier one has it: m.calls[{held[-1]}]['grad'][{name!r}]."
+            )
+        return (
+            "No gradient came by in the last call, which may have been an evaluation, as train.fit makes one after "
+            "each epoch: monitor(net, grad=True, calls=None) keeps earlier calls too, in m.calls[i]['grad']. Otherwise "
+            "take it within the monitor (snncell.grad, value_and_grad), of something that depends on the layer, with "
+            "respect to something before it."
+        )
 
     def __repr__(self) -> str:
         parts = [f"  {name} ({type(cell).__name__})" for name, cell in self._recorder.cells.items()]

@@ -73,6 +73,11 @@ class Call:
         self.series, self.inputs = {}, {}
 
 
+def missing(kind: str, name: Any) -> str:
+    """That a quantity of a layer was not recorded."""
+    return f"no {kind} of {name!r:.60} {'were' if kind == 'spikes' else 'was'} recorded."
+
+
 class Recorded(Mapping[str, Array]):
     """One quantity of each layer that it was recorded of, as arrays (T, B, ...).
 
@@ -91,7 +96,7 @@ class Recorded(Mapping[str, Array]):
     def __getitem__(self, name: Any) -> Array:
         found = self._resolve(name)
         if found not in self._series:
-            raise RecordError(f"monitor: no {self._kind} of {name!r:.60} was recorded. {self._why(found)}")
+            raise RecordError(f"monitor: {missing(self._kind, name)} {self._why(found)}")
         return self._series[found].array(found)
 
     def __iter__(self) -> Iterator[str]:

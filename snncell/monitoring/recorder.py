@@ -54,6 +54,7 @@ class Recorder:
         self._samples = None if samples is None else positive(samples, "monitor", "samples")
         self.kept: deque[Call] = deque(maxlen=None if calls is None else positive(calls, "monitor", "calls"))
         self.cells: dict[str, Cell] = {}  # the neurons that were called, by the name of the layer
+        self._sizes: dict[str, Any] = {}  # how many neurons a layer has, where not all of them are recorded
         self._firing: list[Label | None] = []  # what the neuron that runs notes when it fires, which it does once
         self.wishes = (self.every, self._places, self._samples)
         self._look(neurons)
@@ -111,8 +112,11 @@ class Recorder:
             result = run(args, kwargs)
         finally:
             self._firing.pop()
+        outputs = structure.flatten(result)[0][:1]
+        if self._places is not None and outputs:
+            note(visit._replace(kind="size", wishes=math.prod(outputs[0].shape[1 + len(steps) :])))
         if wanted["spikes"]:
-            for given in structure.flatten(result)[0][:1]:
+            for given in outputs:
                 note(visit._replace(kind="spikes"), given)
         if wanted["v"] and isinstance(result, tuple) and len(result) > 1:
             for state in structure.flatten(result[_place_of_v(cell, len(result))])[0][:1]:
@@ -130,23 +134,34 @@ class Recorder:
         if self._samples is not None and x.ndim > batch:
             x = x[(*whole, slice(None), slice(self._samples))]
         if self._places is not None and x.ndim > batch + 1:
-            places = self._in_layer(math.prod(x.shape[batch + 1 :]))
+            places = self._in_layer(math.prod(x.shape[batch + 1 :]), label)
             x = ops.gather(x.reshape((*x.shape[: batch + 1], -1)), Tensor(places), batch + 1)
         return x
 
-    def _in_layer(self, count: int) -> Any:
+    def numbers(self, name: str, count: int) -> np.ndarray[Any, Any]:
+        """Which of a layer's neurons the `count` are that were recorded."""
+        found: np.ndarray[Any, Any] = self._in_layer(self._sizes[name]) if name in self._sizes else np.arange(count)
+        return found
+
+    def _in_layer(self, count: int, label: Label | None = None) -> Any:
         if isinstance(self._places, int):
             return np.unique(np.linspace(0, count - 1, min(self._places, count)).round().astype(np.int64))
         assert self._places is not None  # the caller's choice
         if max(self._places) >= count or min(self._places) < -count:
+            name, kind = (label.name, label.kind) if label else ("", "spikes")
+            other = next((one for one in self.neurons.names() if one != name), name)
             raise ArgumentError(
-                f"monitor: neurons={list(self._places)!r:.60}, but a layer has {count}. Give their number, and so many "
-                f"are taken from each layer."
+                f"monitor: neurons={list(self._places)!r:.60}, but the layer {name!r} has {count}. Record those layers "
+                f"only that have them, such as monitor(net, {kind}={other!r}); or give how many neurons, a number, and "
+                f"so many are taken from each layer."
             )
         return np.array(self._places, np.int64) % count
 
     def take(self, label: Label, x: Tensor | None) -> None:
         """Keep what has been noted."""
+        if label.kind == "size":
+            self._sizes[label.name] = label.wishes
+            return
         if label.kind == "call" or not self.kept:
             if len(self.kept) == self.kept.maxlen:
                 self.kept[0].forget()
