@@ -39,13 +39,13 @@ def test_membranes_show_lines_spikes_and_the_threshold():
     np.testing.assert_array_equal(lines["a"].get_ydata(), v[:, 0])
     np.testing.assert_array_equal(lines["b"].get_ydata(), v[:, 1])
     assert set(lines["threshold"].get_ydata()) == {1.0}
-    triangles = [line for line in axes.lines if line.get_marker() == "^"]
+    triangles = [line for line in axes.lines if line.get_label() == "_spikes"]
     assert [(list(t.get_xdata()), list(t.get_ydata())) for t in triangles] == [([1], [1.2]), ([2], [1.1])]
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["a", "b", "threshold"]
 
 
 def test_many_membranes_can_be_told_apart():
-    axes = plot.membrane(np.random.default_rng(0).random((5, 20)))
+    axes = plot.membrane(np.random.default_rng(0).random((5, 20)), neurons=range(20))
     assert len({(line.get_color(), line.get_linestyle()) for line in axes.lines}) == 20
 
 

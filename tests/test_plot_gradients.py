@@ -28,7 +28,7 @@ def monitor(every: int = 1, surrogate_function=None, **recorded):
     length = len(next(iter(next(iter(recorded.values())).values())))
     cell = SimpleNamespace() if surrogate_function is None else SimpleNamespace(surrogate_function=surrogate_function)
     return SimpleNamespace(
-        layers=names, steps=lambda name: every * np.arange(length), cell=lambda name: cell, **quantities
+        layers=names, steps=lambda name, kind: every * np.arange(length), cell=lambda name: cell, **quantities
     )
 
 

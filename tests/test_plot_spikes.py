@@ -1,10 +1,13 @@
 """Pictures of spikes: what was drawn is what was given, they can be read in a paper, and they look as they did."""
 
+from collections import OrderedDict
+
 import matplotlib as mpl
 import numpy as np
 import pytest
 
-from snncell import Tensor, errors, nn, plot
+import snncell
+from snncell import Tensor, errors, nn, plot, surrogate
 from snncell.plot.rates import fractions, percent
 from snncell.plot.sources import all_layers, one_layer
 from snncell.plot.timing import differences
@@ -54,8 +57,14 @@ class Recording:
         self.every = every
         vars(self).update({"spikes": {}, "v": {}, "above": {}, "grad": {}} | quantities)
 
-    def steps(self, name):
+    def steps(self, name, kind="spikes"):
         return np.arange(T)[:: self.every]
+
+    def neurons(self, name):
+        return np.arange((self.spikes or self.v)[name][0, 0].size)
+
+    def fires(self, name):
+        return True
 
     def cell(self, name):
         return nn.LIFNode(tau=2.0, v_threshold=1.25)
@@ -159,7 +168,7 @@ def test_what_cannot_be_read_is_found(fault):
 
 def test_twelve_series_are_apart_in_grey_and_twenty_eight_in_colour():
     assert_told_apart(plot.membrane(np.random.default_rng(0).random((5, 12))))
-    axes = plot.membrane(np.random.default_rng(0).random((5, 28)))
+    axes = plot.membrane(np.random.default_rng(0).random((5, 28)), neurons=range(28))
     assert len({(line.get_color(), line.get_linestyle()) for line in axes.lines}) == 28
 
 
@@ -266,18 +275,35 @@ def test_membranes_of_a_monitor_know_spikes_threshold_and_layer():
     np.testing.assert_array_equal(lines["neuron 2"].get_ydata(), V[:, 1, 2])
     np.testing.assert_array_equal(lines["neuron 5"].get_ydata(), V[:, 1, 5])
     assert set(lines["threshold"].get_ydata()) == {1.25}
-    triangles = [line for line in axes.lines if line.get_marker() == "^"]
+    triangles = [line for line in axes.lines if line.get_label() == "_spikes"]
     for neuron, triangle in zip([2, 5], triangles, strict=True):
         np.testing.assert_array_equal(triangle.get_xdata(), np.nonzero(SPIKES[:, 1, neuron])[0])
         assert set(triangle.get_ydata()) == {1.25}  # where the potential, being reset, is no longer
     assert axes.get_title() == "lif1"
 
 
-def test_membranes_of_a_monitor_are_its_first_four_if_none_are_named():
+def test_membranes_of_a_monitor_without_spikes_are_its_first_four_if_none_are_named():
     axes = plot.membrane(Recording(v={"lif1": V}))
     names = [f"neuron {n}" for n in range(4)]
     assert [text.get_text() for text in axes.get_legend().get_texts()] == [*names, "threshold"]
-    assert not [line for line in axes.lines if line.get_marker() == "^"]  # no spikes were recorded
+    assert not [line for line in axes.lines if line.get_label() == "_spikes"]  # no spikes were recorded
+
+
+def test_membranes_of_a_monitor_are_the_four_that_fire_most_if_none_are_named():
+    axes = plot.membrane(RECORDED)
+    counts = SPIKES[:, 0].sum(0)
+    shown = [int(line.get_label().split()[1]) for line in axes.lines if line.get_label().startswith("neuron")]
+    assert len(shown) == 4 and counts[shown].min() >= np.delete(counts, shown).max()
+    assert axes.get_ylabel() == "membrane potential\nafter reset"
+
+
+def test_triangles_of_different_neurons_are_apart_in_grey():
+    axes = plot.membrane(V[:, 0, :8], SPIKES[:, 0, :8], 1.25)
+    triangles = [line for line in axes.lines if line.get_label() == "_spikes"]
+    looks = {(line.get_marker(), line.get_markerfacecolor() == "white") for line in triangles}
+    assert len(looks) == len(triangles) == 8
+    shown = [(line.get_marker(), line.get_markerfacecolor() == "white") for line in axes.get_legend().get_lines()]
+    assert set(shown[:8]) == looks
 
 
 def test_every_neuron_may_have_a_threshold_of_its_own():
@@ -285,6 +311,78 @@ def test_every_neuron_may_have_a_threshold_of_its_own():
     dashed = [line.get_ydata()[0] for line in axes.lines if line.get_label().endswith("threshold")]
     assert dashed == [0.5, 1.0]
     assert [text.get_text() for text in axes.get_legend().get_texts()][-1] == "threshold"
+
+
+# --- monitors of a network --------------------------------------------------------------------------------------------
+
+
+def watched(**options):
+    """A monitor of a layer of 40 that fires, and of a readout of 3 that does not."""
+    a = nn.MultiStep(nn.LIFNode(surrogate_function=surrogate.ATan(), v_threshold=0.2))
+    net = nn.SequentialCell(OrderedDict(a=a, dense=nn.Dense(40, 3), out=nn.MultiStep(nn.LINode())))
+    with snncell.monitor(net, **options) as m:
+        net(Tensor((np.arange(6 * 2 * 40).reshape(6, 2, 40) * 7 % 11 / 11).astype(np.float32)))
+    return m
+
+
+def test_layers_that_do_not_fire_are_no_rates():
+    m = watched()
+    assert list(fractions(m)) == ["a"]
+    assert [text.get_text().split(":")[0] for text in plot.firing_rates(m).get_legend().get_texts()] == ["a"]
+    assert [label.get_text() for label in plot.dead_and_saturated(m).get_yticklabels()] == ["a"]
+    assert plot.raster(m).get_title().startswith("a: ")  # the only one that fires
+
+
+def test_membranes_of_layers_that_do_not_fire_have_no_triangles_and_no_threshold():
+    axes = plot.membrane(watched(v=True), layer="out")
+    assert [line.get_label() for line in axes.lines] == ["neuron 0", "neuron 1", "neuron 2"]
+    assert axes.get_ylabel() == "membrane potential"
+
+
+def test_neurons_that_were_chosen_keep_their_numbers():
+    m = watched(spikes="a", v="a", neurons=[0, 5, 39])
+    assert [text.get_text() for text in plot.membrane(m).get_legend().get_texts()[:3]] == [
+        "neuron 0",
+        "neuron 5",
+        "neuron 39",
+    ]
+    np.testing.assert_array_equal(plot.membrane(m, neurons=39).lines[0].get_ydata(), m.v["a"][:, 0, 2])
+    rows = plot.raster(m, layer="a", neuron=39).collections[0].get_offsets()
+    at, sample = np.nonzero(m.spikes["a"][:, :, 2])
+    np.testing.assert_array_equal(rows, np.stack([at, sample], 1))
+    axes = plot.raster(m, layer="a")
+    axes.figure.canvas.draw()
+    assert [label.get_text() for label in axes.get_yticklabels() if label.get_text()] == ["0", "5", "39"]
+
+
+def test_plots_of_potentials_and_gradients_need_no_spikes():
+    assert plot.membrane(watched(spikes=False, v=True), layer="a").get_title() == "a"
+
+
+WATCHED = {
+    "raster": (lambda: plot.raster(watched(), layer="out"), "raster: the layer 'out' does not fire.*plot.membrane"),
+    "psth": (lambda: plot.psth(watched(), layer="out"), "psth: the layer 'out' does not fire.*plot.membrane"),
+    "only": (lambda: plot.firing_rates(watched(spikes="out")), "firing_rates: the layer 'out' does not fire"),
+    "dead": (lambda: plot.dead_and_saturated(watched(spikes="out")), "the layer 'out' does not fire"),
+    "grad": (lambda: plot.gradient_norms(watched(grad=True)), r"holds no grad\. No gradient.*evaluation.*calls=None"),
+    "asked": (lambda: plot.gradient_norms(watched()), r"holds no grad\. Ask for it: monitor\(net, grad=True\)"),
+    "v": (
+        lambda: plot.membrane(watched(v="a"), layer="out"),
+        r"no v of the layer 'out'\. Ask for it: monitor\(net, v=",
+    ),
+    "layer": (lambda: plot.raster(watched(), layer="b"), "no spikes of the layer 'b'. Recorded layers: a, out"),
+    "neuron": (lambda: plot.raster(watched(neurons=2), layer="a", neuron=7), "neuron 7 was not recorded.* are 0, 39"),
+    "many": (lambda: plot.membrane(np.zeros((5, 13))), r"13 neurons in one picture.*neurons=range\(12\)"),
+    "figure": (lambda: plot.raster(SPIKES[:, 0], ax=plt.figure()), r"one Axes.*not a Figure.*figure\.axes\[0\]"),
+    "array": (lambda: plot.raster(SPIKES[:, 0], ax=plt.subplots(2)[1]), r"one Axes.*not a ndarray.*axes\[0, 0\]"),
+}
+
+
+@pytest.mark.parametrize("what", WATCHED)
+def test_what_a_monitor_cannot_show_is_refused_with_the_mend(what):
+    draw, message = WATCHED[what]
+    with pytest.raises(errors.ArgumentError, match=message):
+        draw()
 
 
 # --- rates ------------------------------------------------------------------------------------------------------------

@@ -60,7 +60,7 @@ def animate(
     planes = _planes(fired(_of_sample(array, sample), "animate"), shape)
     backgrounds = _backgrounds(images, len(planes))
     axes = _empty(axes_or_new(ax, 3.3, 3.3), planes)
-    steps = steps_of(spikes, name, len(planes))
+    steps = steps_of(spikes, name, len(planes), "spikes")
     animation = _animation(axes, _trails(planes, fade), backgrounds, steps, title or name, fps)
     if path is not None:
         animation.save(path, writer="pillow" if Path(path).suffix.lower() == ".gif" else "ffmpeg", fps=fps)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.errors import ShapeError
+from snncell.errors import ArgumentError, ShapeError
 
 # Okabe and Ito's palette, distinguishable with any kind of colour vision; black first, for grey prints.
 COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -24,12 +24,21 @@ LARGE, SMALL = 8, 7  # points: titles and labels; ticks, legends and notes
 
 
 def axes_or_new(ax: Any, width: float = COLUMN, height: float = 2.2) -> Any:
-    """`ax`, or the Axes of a new figure of that size in inches, in the look of all plots."""
+    """`ax`, or the Axes of a new figure of that size in inches, in the look of all plots.
+
+    Raises:
+        ArgumentError: if ax is anything else, such as a Figure or an array of Axes.
+    """
     if ax is None:
         import matplotlib.pyplot as plt  # on first use: importing it takes half a second
 
         # As large as on paper; the many dots per inch make it large enough on a screen.
         ax = plt.subplots(figsize=(width, height), layout="constrained", dpi=200)[1]
+    if not all(hasattr(ax, name) for name in ("xaxis", "yaxis", "tick_params")):
+        raise ArgumentError(
+            f"plot: ax is one Axes to draw on, not a {type(ax).__name__}. Of a figure give figure.subplots() or "
+            f"figure.axes[0]; of an array of Axes one of them, axes[0] or axes[0, 0]; or leave ax out."
+        )
     ax.tick_params(labelsize=SMALL)
     for axis in (ax.xaxis, ax.yaxis):
         axis.label.set_fontsize(LARGE)

@@ -32,7 +32,7 @@ def gradient_norms(gradients: Any, ax: Any = None, title: str | None = None) -> 
     norms = _norms_of(gradients, "gradient_norms")
     axes = axes_or_new(ax, height=2.2 + 0.05 * len(norms))
     for number, (name, values) in enumerate(norms.items()):
-        positive_line(axes, steps_of(gradients, name, len(values)), values, name, number)
+        positive_line(axes, steps_of(gradients, name, len(values), "grad"), values, name, number)
     axes.set_yscale("log")
     whole_steps(axes)
     axes.set_ylabel("gradient norm (L2)")
@@ -61,7 +61,7 @@ def gradient_flow(gradients: Any, ax: Any = None, title: str | None = None) -> A
     found = _norms_of(gradients, "gradient_flow")
     norms = np.stack(list(_of_one_length(found).values()))
     axes = axes_or_new(ax, height=max(1.8, min(1.2 + 0.2 * len(norms), 8.0)))
-    edges = _edges(steps_of(gradients, next(iter(found)), norms.shape[1]))
+    edges = _edges(steps_of(gradients, next(iter(found)), norms.shape[1], "grad"))
     _heat(axes, norms, edges)
     _marked(axes, norms, edges)
     every = -(-len(norms) // 16)  # more names than that do not fit

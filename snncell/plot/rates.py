@@ -10,7 +10,7 @@ from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.layer import positive
 from snncell.plot.axes import axes_or_new, legend, marker, series, titled, whole_steps
 from snncell.plot.groups import Group, groups_of
-from snncell.plot.sources import Array, all_layers, fired, one_layer, steps_of
+from snncell.plot.sources import Array, fired, one_layer, spiking_layers, steps_of
 
 # --- over time --------------------------------------------------------------------------------------------------------
 
@@ -39,12 +39,12 @@ def psth(
 
     Raises:
         ShapeError: if spikes have fewer than two axes, or if there are not as many classes as rows.
-        ArgumentError: if width is no integer of at least 1, or for an unknown layer.
+        ArgumentError: if width is no integer of at least 1, or for a layer that is unknown or does not fire.
     """
     name, array = one_layer(spikes, "spikes", layer, "psth")
     rows = rows_of(fired(array, "psth"), "psth")
     groups = groups_of(classes, rows.shape[1], "psth", "neurons" if array.ndim == 2 else "samples")
-    edges = bins_of(steps_of(spikes, name, len(rows)), width, "psth")
+    edges = bins_of(steps_of(spikes, name, len(rows), "spikes"), width, "psth")
     axes = axes_or_new(ax)
     draw_psth(axes, rows, edges, width, groups, band=True)
     whole_steps(axes)
@@ -128,17 +128,18 @@ def firing_rates(spikes: Any, ax: Any = None, title: str | None = None, *, bins:
     layer's neurons, so that layers of different sizes can be compared.
 
     Args:
-        spikes: a monitor, a mapping from names to arrays, or one array, (T, N) or (T, B, ...); every element that is
-            not 0 is a spike.
+        spikes: a monitor, whose layers that fire are drawn, a mapping from names to arrays, or one array, (T, N) or
+            (T, B, ...); every element that is not 0 is a spike.
         ax: the Axes to draw on; a new one if it is left out.
         title: above it.
         bins: how many, from 0 to the highest rate of all layers.
 
     Raises:
-        ArgumentError: if there are no layers or nothing in one, or if bins is no integer of at least 1.
+        ArgumentError: if there are no layers, none that fires or nothing in one, or if bins is no integer of at least
+            1.
         ShapeError: if an array has fewer than two axes.
     """
-    rates = {name: rates_of(array, "firing_rates") for name, array in _layers(spikes, "firing_rates").items()}
+    rates = {name: rates_of(array, "firing_rates") for name, array in spiking_layers(spikes, "firing_rates").items()}
     positive(bins, "firing_rates", "bins")
     axes = axes_or_new(ax, height=2.0 + 0.15 * len(rates))  # a line of the legend for each
     edges = np.linspace(0.0, max(float(rate.max()) for rate in rates.values()) or 1.0, bins + 1)
@@ -183,7 +184,7 @@ def fractions(spikes: Any, dead: float = 0.0, saturated: float = 0.95, who: str 
         who: the function that asks, for errors.
 
     Raises:
-        ArgumentError: if there are no layers or nothing in one, or unless 0 <= dead < saturated <= 1.
+        ArgumentError: if there are no layers, none that fires or nothing in one, or unless 0 <= dead < saturated <= 1.
         ShapeError: if an array has fewer than two axes.
     """
     if not 0.0 <= dead < saturated <= 1.0:
@@ -192,7 +193,7 @@ def fractions(spikes: Any, dead: float = 0.0, saturated: float = 0.95, who: str 
             f"{saturated!r}."
         )
     found = {}
-    for name, array in _layers(spikes, who).items():
+    for name, array in spiking_layers(spikes, who).items():
         rate = rates_of(array, who)
         low, high = float((rate <= dead).mean()), float((rate >= saturated).mean())
         found[name] = Fractions(low, float(((rate > dead) & (rate < saturated)).mean()), high)
@@ -216,15 +217,15 @@ def dead_and_saturated(
     r >= saturated, and healthy otherwise. The numbers beside a bar are its three parts in percent.
 
     Args:
-        spikes: a monitor, a mapping from names to arrays, or one array, (T, N) or (T, B, ...); every element that is
-            not 0 is a spike.
+        spikes: a monitor, whose layers that fire are drawn, a mapping from names to arrays, or one array, (T, N) or
+            (T, B, ...); every element that is not 0 is a spike.
         ax: the Axes to draw on; a new one if it is left out.
         title: above it.
         dead: the highest rate of a dead neuron.
         saturated: the lowest rate of a saturated one.
 
     Raises:
-        ArgumentError: if there are no layers or nothing in one, or unless 0 <= dead < saturated <= 1.
+        ArgumentError: if there are no layers, none that fires or nothing in one, or unless 0 <= dead < saturated <= 1.
         ShapeError: if an array has fewer than two axes.
     """
     found = fractions(spikes, dead, saturated, "dead_and_saturated")
@@ -253,7 +254,3 @@ def percent(part: float) -> str:
     if 0.0 < part < 0.005:
         return "<1"
     return ">99" if 0.995 <= part < 1.0 else f"{100 * part:.0f}"
-
-
-def _layers(spikes: Any, who: str) -> dict[str, Array]:
-    return all_layers(spikes, "spikes", who)

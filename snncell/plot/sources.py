@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.errors import ArgumentError
+from snncell.errors import ArgumentError, RecordError
 
 Array = np.ndarray[Any, Any]
 
@@ -30,11 +30,35 @@ def all_layers(x: Any, quantity: str, who: str) -> dict[str, Array]:
         return {str(name): as_array(value, who) for name, value in named.items()}
     recorded = getattr(x, quantity, None)
     if not recorded:
-        raise ArgumentError(
-            f"{who}: the monitor holds no {quantity}. Record it: monitor(net, {quantity}=True), and run the net "
-            "inside the monitor's `with`."
-        )
+        mend = f"Record it: monitor(net, {quantity}=True), and run the net inside the monitor's `with`."
+        why = _why_missing(recorded, x.layers[0]) if x.layers else ""
+        raise ArgumentError(f"{who}: the monitor holds no {quantity}. {why or mend}")
     return {name: as_array(recorded[name], who) for name in x.layers if name in recorded}
+
+
+def spiking_layers(x: Any, who: str) -> dict[str, Array]:
+    """The spikes of all layers by name; of a monitor, of those that fire.
+
+    Raises:
+        ArgumentError: as for `all_layers`, or if no layer of a monitor fires.
+    """
+    layers = all_layers(x, "spikes", who)
+    firing = {name: array for name, array in layers.items() if fires(x, name)}
+    if not firing:
+        raise ArgumentError(f"{who}: {_no_spikes(next(iter(layers)))}")
+    return firing
+
+
+def fires(x: Any, name: str) -> bool:
+    """Whether a layer gives spikes, which only a monitor knows of: what it holds may be potentials."""
+    return not is_monitor(x) or bool(x.fires(name))
+
+
+def _no_spikes(name: str) -> str:
+    return (
+        f"the layer {name!r} does not fire: what it gives is its potential. Draw that: monitor(net, v=True), and "
+        f"plot.membrane(monitor, layer={name!r})."
+    )
 
 
 def one_layer(x: Any, quantity: str, layer: str | None, who: str) -> tuple[str, Array]:
@@ -47,18 +71,36 @@ def one_layer(x: Any, quantity: str, layer: str | None, who: str) -> tuple[str, 
         who: the function that asks, for errors.
 
     Raises:
-        ArgumentError: if there is no such layer, or if there are several and `layer` is left out.
+        ArgumentError: if there is no such layer, or if there are several and `layer` is left out; for the spikes
+            of a layer of a monitor that does not fire.
     """
     layers = all_layers(x, quantity, who)
+    if quantity == "spikes" and layer is None:
+        layers = spiking_layers(x, who)
     names = ", ".join(repr(name) for name in layers)
     if layer is None:
         if len(layers) > 1:
             raise ArgumentError(f"{who}: which of the layers {names}? Name one: layer={next(iter(layers))!r}.")
         return next(iter(layers.items()))
     if layer not in layers:
+        if is_monitor(x) and (why := _why_missing(getattr(x, quantity), layer)):
+            raise ArgumentError(f"{who}: no {quantity} of the layer {layer!r}. {why}")
         there = "this is one array, so leave layer out" if "" in layers else f"there are {names}"
         raise ArgumentError(f"{who}: there is no layer {layer!r}; {there}.")
+    if quantity == "spikes" and not fires(x, layer):
+        raise ArgumentError(f"{who}: {_no_spikes(layer)}")
     return layer, layers[layer]
+
+
+def _why_missing(recorded: Any, name: str) -> str:
+    """Why a monitor holds no record of a layer, and the mend, as it says so itself."""
+    try:
+        recorded[name]
+    except RecordError as error:
+        return str(error).partition("recorded. ")[2]
+    except KeyError:  # of what only looks like a monitor
+        pass
+    return ""
 
 
 def is_monitor(x: Any) -> bool:
@@ -66,9 +108,14 @@ def is_monitor(x: Any) -> bool:
     return all(hasattr(x, name) for name in ("layers", "spikes", "steps", "cell"))
 
 
-def steps_of(x: Any, name: str, count: int) -> Array:
+def steps_of(x: Any, name: str, count: int, quantity: str) -> Array:
     """The numbers of the time steps that a layer's `count` rows are: a monitor may have recorded every k-th only."""
-    return np.asarray(x.steps(name)) if is_monitor(x) else np.arange(count)
+    return np.asarray(x.steps(name, quantity)) if is_monitor(x) else np.arange(count)
+
+
+def numbers_of(x: Any, name: str, count: int) -> Array:
+    """The numbers of `count` neurons in their layer: a monitor may have recorded some only."""
+    return np.asarray(x.neurons(name)) if is_monitor(x) else np.arange(count)
 
 
 def as_array(x: Any, who: str) -> Array:

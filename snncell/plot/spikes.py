@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from snncell.errors import ArgumentError, ShapeError
 from snncell.plot.axes import COLOURS, LARGE, array_of, axes_or_new, extent, legend, series, titled, whole, whole_steps
 from snncell.plot.groups import Group, groups_of
 from snncell.plot.rates import bins_of, draw_psth
-from snncell.plot.sources import Array, as_array, fired, is_monitor, one_layer, steps_of
+from snncell.plot.sources import Array, as_array, fired, fires, is_monitor, numbers_of, one_layer, steps_of
 
 # --- raster -----------------------------------------------------------------------------------------------------------
 
@@ -45,18 +46,22 @@ def raster(
 
     Raises:
         ShapeError: for another number of axes, or if there are not as many classes as rows.
-        ArgumentError: for a sample, neuron, layer or width of bins that does not exist, or if spikes hold NaN.
+        ArgumentError: for a sample, neuron, layer or width of bins that does not exist, for a layer that does not
+            fire, or if spikes hold NaN.
     """
     name, array = one_layer(spikes, "spikes", layer, "raster")
     sample = 0 if is_monitor(spikes) and sample is None and neuron is None else sample
-    rows = fired(array_of(_chosen(array, sample, neuron, "raster"), 2, "raster", "(T, N)"), "raster")
+    numbers = numbers_of(spikes, name, int(np.prod(array.shape[min(2, array.ndim - 1) :])))
+    rows = fired(array_of(_chosen(array, sample, neuron, "raster", numbers), 2, "raster", "(T, N)"), "raster")
     what = "neuron" if neuron is None else "sample"
     groups = groups_of(classes, rows.shape[1], "raster", f"{what}s")
-    steps = steps_of(spikes, name, len(rows))
+    steps = steps_of(spikes, name, len(rows), "spikes")
     edges = None if psth is None else bins_of(steps, psth, "raster")
     axes = axes_or_new(ax, height=max(2.2, 0.6 + 0.15 * len(groups)) + (0.8 if psth else 0.0))
     _draw_raster(axes, rows, steps, groups, colour)
     whole_steps(axes)
+    if neuron is None and classes is None and not _all_there(numbers):
+        axes.yaxis.set_major_formatter(lambda row, _: str(numbers[int(row)]) if row in range(len(numbers)) else "")
     axes.set_ylabel(what if classes is None else f"{what}s by class")
     if edges is not None and psth is not None:
         _append_psth(axes, rows, edges, psth, groups)
@@ -66,7 +71,7 @@ def raster(
     return axes
 
 
-def _chosen(array: Array, sample: int | None, neuron: int | None, who: str) -> Array:
+def _chosen(array: Array, sample: int | None, neuron: int | None, who: str, numbers: Any = ()) -> Array:
     """Of (T, B, ...): a sample's neurons, or a neuron's samples; what has no choice made stays as it is."""
     if sample is None and neuron is None:
         return array
@@ -75,10 +80,31 @@ def _chosen(array: Array, sample: int | None, neuron: int | None, who: str) -> A
     if array.ndim < 3:
         raise ShapeError(f"{who}: sample and neuron choose from (T, B, ...), not from shape {array.shape}.")
     flat = array.reshape(*array.shape[:2], -1)
-    what, number, count = ("sample", sample, flat.shape[1]) if neuron is None else ("neuron", neuron, flat.shape[2])
-    if not isinstance(number, (int, np.integer)) or not -count <= number < count:
-        raise ArgumentError(f"{who}: there is no {what} {number!r}; there are {count}, from 0.")
-    return flat[:, number] if neuron is None else flat[:, :, number]
+    if neuron is not None:
+        return flat[:, :, _places([neuron], numbers, who)[0]]
+    count = flat.shape[1]
+    if not isinstance(sample, (int, np.integer)) or not -count <= sample < count:
+        raise ArgumentError(f"{who}: there is no sample {sample!r}; there are {count}, from 0.")
+    return flat[:, sample]
+
+
+def _places(wanted: Iterable[Any], numbers: Array, who: str) -> list[int]:
+    """Where neurons are among those that are there, by their numbers in the layer."""
+    held, count = numbers.tolist(), len(numbers)
+    places = []
+    for number in wanted:
+        below = isinstance(number, (int, np.integer)) and number < 0 and _all_there(numbers)  # counted from the end
+        if (number + count if below else number) not in held:
+            if _all_there(numbers):
+                raise ArgumentError(f"{who}: there is no neuron {number!r}; there are {count}, from 0.")
+            shown = ", ".join(map(str, held[:12])) + (", ..." if count > 12 else "")
+            raise ArgumentError(f"{who}: neuron {number!r} was not recorded; recorded are {shown}: m.neurons(layer).")
+        places.append(held.index(number + count if below else number))
+    return places
+
+
+def _all_there(numbers: Array) -> bool:
+    return np.array_equal(numbers, np.arange(len(numbers)))
 
 
 def _draw_raster(axes: Any, rows: Array, steps: Array, groups: list[Group], colour: str) -> None:
@@ -134,7 +160,18 @@ def _split(axes: Any, heights: tuple[float, float]) -> Any:
 
 # --- membrane ---------------------------------------------------------------------------------------------------------
 
-_FIRST = 4  # neurons of a monitor that are shown if none are named
+_FEW = 4  # neurons of a monitor that are shown if none are named
+_MOST = 12  # of an array: more cannot be told apart in grey
+_TRIANGLES = (
+    ("^", True),
+    ("^", False),
+    ("v", True),
+    ("v", False),
+    ("<", True),
+    ("<", False),
+    (">", True),
+    (">", False),
+)
 
 
 def membrane(
@@ -151,10 +188,12 @@ def membrane(
 ) -> Any:
     """Membrane potentials as lines, with the threshold and a triangle where a neuron spikes.
 
-    A triangle stands at the potential, or at the threshold if that is higher, as it is after a reset.
+    A triangle stands at the potential, or at the threshold if that is higher, as it is after a reset; each neuron has
+    one of its own. A layer of a monitor that does not fire has neither triangles nor a threshold.
 
     Args:
-        v: (T, N), (T, B, ...) with `sample`, or a monitor, which also knows spikes, if it recorded them, and threshold.
+        v: (T, N), (T, B, ...) with `sample`, or a monitor, which also knows spikes, if it recorded them, and threshold;
+            what it holds is the potential after the reset.
         spikes: the shape of v, if they are to be marked.
         v_threshold: drawn as a dashed line; a number, or (N,), one for each neuron.
         ax: the Axes to draw on; a new one if it is left out.
@@ -162,27 +201,33 @@ def membrane(
         labels: a name for each neuron that is drawn.
         layer: which one of a monitor's, or of a mapping's.
         sample: which one of a batch; a monitor's first if it is left out.
-        neurons: the numbers of those to draw; all if it is left out, of a monitor the first four.
+        neurons: the numbers of those to draw, in the layer; if it is left out, all of at most twelve; of a monitor the
+            four that fire most in the sample, or the first four if no spikes are known.
 
     Raises:
         ShapeError: if v is not (T, N), or if spikes, v_threshold or labels do not fit it.
-        ArgumentError: for a sample, neuron or layer that does not exist.
+        ArgumentError: for a sample, neuron or layer that does not exist, or for more than twelve neurons if none are
+            named.
     """
     name, array = one_layer(v, "v", layer, "membrane")
-    if is_monitor(v):
-        sample = 0 if sample is None else sample
-        neurons = range(min(_FIRST, array[0, 0].size)) if neurons is None else neurons
+    sample = 0 if is_monitor(v) and sample is None else sample
+    firing = is_monitor(v) and fires(v, name)
+    if firing:
         spikes = v.spikes[name] if spikes is None and name in v.spikes else spikes
         v_threshold = getattr(v.cell(name), "v_threshold", None) if v_threshold is None else v_threshold
     potential = array_of(_chosen(array, sample, None, "membrane"), 2, "membrane", "(T, N)")
     marks = None if spikes is None else _same_shape(fired(spikes, "membrane"), array, potential, sample)
-    numbers = _numbers(neurons, potential.shape[1])
-    levels = _levels(v_threshold, potential.shape[1])
-    names = _names(labels, numbers)
-    axes = axes_or_new(ax, height=2.2 + 0.05 * max(0, len(numbers) - 5))  # room for the legend
-    _draw_potentials(axes, steps_of(v, name, len(potential)), potential, marks, levels, numbers, names)
+    there = numbers_of(v, name, potential.shape[1])
+    if neurons is None:
+        places = _shown(marks, len(there), _FEW if is_monitor(v) else _MOST, is_monitor(v))
+    else:
+        places = _places(np.atleast_1d(np.asarray(neurons)).tolist(), there, "membrane")
+    levels = _levels(v_threshold, there)
+    names = _names(labels, there[places])
+    axes = axes_or_new(ax, height=2.2 + 0.05 * max(0, len(places) - 5))  # room for the legend
+    _draw_potentials(axes, steps_of(v, name, len(potential), "v"), potential, marks, levels, places, names)
     whole_steps(axes)
-    axes.set_ylabel("membrane potential")
+    axes.set_ylabel("membrane potential\nafter reset" if firing else "membrane potential")
     legend(axes)
     titled(axes, title or name)
     return axes
@@ -195,15 +240,18 @@ def _same_shape(marks: Array, array: Array, potential: Array, sample: int | None
     return chosen
 
 
-def _numbers(neurons: Any, count: int) -> list[int]:
-    numbers = list(range(count)) if neurons is None else [int(n) for n in np.atleast_1d(np.asarray(neurons))]
-    missing = [n for n in numbers if not -count <= n < count]
-    if missing:
-        raise ArgumentError(f"membrane: there is no neuron {missing[0]}; there are {count}, from 0.")
-    return numbers
+def _shown(marks: Array | None, count: int, most: int, choose: bool) -> list[int]:
+    """Where the neurons are that are drawn if none are named: those that fire most, or the first."""
+    if count > most and not choose:
+        raise ArgumentError(
+            f"membrane: {count} neurons in one picture cannot be told apart. Name those to draw, such as "
+            f"neurons=range({most})."
+        )
+    rates = np.zeros(count) if marks is None else marks.sum(0)
+    return sorted(np.argsort(-rates, kind="stable")[:most].tolist())
 
 
-def _names(labels: Any, numbers: list[int]) -> list[str]:
+def _names(labels: Any, numbers: Array) -> list[str]:
     if labels is None:
         return [f"neuron {n}" for n in numbers]
     if len(labels) != len(numbers):
@@ -211,27 +259,33 @@ def _names(labels: Any, numbers: list[int]) -> list[str]:
     return [str(label) for label in labels]
 
 
-def _levels(v_threshold: Any, count: int) -> Array | None:
-    """The threshold of each neuron, (N,)."""
+def _levels(v_threshold: Any, numbers: Array) -> Array | None:
+    """The threshold of each neuron that is there, (N,)."""
     if v_threshold is None:
         return None
-    levels = as_array(v_threshold, "membrane").reshape(-1)
+    levels, count = as_array(v_threshold, "membrane").reshape(-1), len(numbers)
+    if levels.size > count > 0 and numbers.max() < levels.size and not _all_there(numbers):
+        levels = levels[numbers]  # of a layer of which some were recorded
     if levels.size not in (1, count):
         raise ShapeError(f"membrane: v_threshold is one number or one for each of {count} neurons, not {levels.size}.")
     return np.broadcast_to(levels, (count,))
 
 
 def _draw_potentials(
-    axes: Any, steps: Array, v: Array, marks: Array | None, levels: Array | None, numbers: list[int], names: list[str]
+    axes: Any, steps: Array, v: Array, marks: Array | None, levels: Array | None, neurons: list[int], names: list[str]
 ) -> None:
-    for place, (neuron, name) in enumerate(zip(numbers, names, strict=True)):
+    for place, (neuron, name) in enumerate(zip(neurons, names, strict=True)):
         style = series(place)
-        axes.plot(steps, v[:, neuron], label=name, linewidth=1.2, **style)
+        shape, full = _TRIANGLES[place % len(_TRIANGLES)]
+        triangle = {"marker": shape, "markersize": 4.5, "markerfacecolor": style["color"] if full else "white"}
+        # The legend shows a line's triangle; the line itself has them elsewhere.
+        known = {} if marks is None else triangle | {"markevery": []}
+        axes.plot(steps, v[:, neuron], label=name, linewidth=1.2, **style, **known)
         if marks is not None:
             at = np.nonzero(marks[:, neuron])[0]
             height = v[at, neuron] if levels is None else np.maximum(v[at, neuron], levels[neuron])
-            axes.plot(steps[at], height, "^", color=style["color"], markersize=4.5, label="_spikes")
+            axes.plot(steps[at], height, color=style["color"], linestyle="", label="_spikes", **triangle)
     if levels is not None:
-        for place, level in enumerate(np.unique(levels[numbers])):
+        for place, level in enumerate(np.unique(levels[neurons])):
             label = "_threshold" if place else "threshold"
             axes.axhline(level, color="0.5", linestyle=(0, (6, 3)), linewidth=0.9, label=label)
