@@ -100,10 +100,21 @@ def test_gradient_flow_shows_the_norm_of_each_layer_and_step():
     assert axes.get_legend() is None  # nothing is hatched
 
 
-def test_the_colours_span_whole_decades():
-    axes = plot.gradient_flow({"a": np.array([0.02, 3.0])})
+@pytest.mark.parametrize("values", [(0.02, 3.0), (0.3, 0.9), (1.0, 1.0), (0.95, 1.05), (2.0, 30.0)])
+def test_the_colours_span_the_data_and_at_least_a_factor_of_two(values):
+    axes = plot.gradient_flow({"a": np.array(values)})
     norm = axes.collections[0].norm
-    np.testing.assert_allclose((norm.vmin, norm.vmax), (0.01, 10.0))
+    middle = np.sqrt(np.prod(values))
+    expected = values if values[1] >= 2 * values[0] else (middle / np.sqrt(2), middle * np.sqrt(2))
+    np.testing.assert_allclose((norm.vmin, norm.vmax), expected)
+    assert_readable(axes)
+
+
+def test_numbers_on_an_axis_of_less_than_a_decade_are_as_small_as_others():
+    axes = plot.gradient_norms({"a": np.array([0.3, 0.5, 0.9])})
+    axes.figure.draw_without_rendering()
+    numbers = [*axes.get_yticklabels(), *axes.get_yticklabels(minor=True)]
+    assert {text.get_fontsize() for text in numbers if text.get_text()} == {7.0}
 
 
 def test_the_colours_become_brighter_in_grey():

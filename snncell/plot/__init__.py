@@ -1,4 +1,20 @@
-"""Pictures of spikes, membranes, gradients, weights and trainings: functions that return the Axes they drew on."""
+"""Pictures of spikes, membranes, gradients, weights and trainings: functions that return the Axes they drew on.
+
+raster, psth                              spikes over time: each one, and their rate
+membrane                                  potentials over time, with the threshold and the spikes
+firing_rates, dead_and_saturated          how often the neurons of each layer fire; which never or always do
+spike_time_differences                    how far two spike trains are apart
+animate                                   spikes on the places of their neurons, as a film
+gradient_norms, gradient_flow             the gradient in each layer at each time step, as lines and as a heat map
+weight_histograms, gradient_to_weight     weights; the size of their gradients beside their own
+update_ratios                             the numbers that gradient_to_weight shows, of updates
+surrogate, surrogate_and_membrane         a spike function with its reverse; over the potentials that it meets
+share_outside                             the share of potentials that a spike function gives no gradient
+training_curves, confusion_matrix         loss and accuracy by epoch; what was taken for what
+report, Report, Finding                   a page about a network, with what is wrong with it
+
+Each takes arrays or Tensors, (T, N) or (T, B, ...), or what `snncell.monitor` has recorded, and an Axes `ax=`.
+"""
 
 from snncell.plot.animation import animate as animate
 from snncell.plot.gradients import gradient_flow as gradient_flow, gradient_norms as gradient_norms

@@ -39,7 +39,7 @@ def axes_or_new(ax: Any, width: float = COLUMN, height: float = 2.2) -> Any:
             f"plot: ax is one Axes to draw on, not a {type(ax).__name__}. Of a figure give figure.subplots() or "
             f"figure.axes[0]; of an array of Axes one of them, axes[0] or axes[0, 0]; or leave ax out."
         )
-    ax.tick_params(labelsize=SMALL)
+    ax.tick_params(which="both", labelsize=SMALL)
     for axis in (ax.xaxis, ax.yaxis):
         axis.label.set_fontsize(LARGE)
         axis.get_offset_text().set_fontsize(SMALL)

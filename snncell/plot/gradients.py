@@ -12,6 +12,8 @@ from snncell.plot.axes import LARGE, SMALL, axes_or_new, titled, whole_steps
 from snncell.plot.marks import legend_under, positive_line
 from snncell.plot.sources import Array, all_layers, steps_of
 
+NARROWEST = 2.0  # from the darkest colour to the brightest at least, so that noise is not all that is seen
+
 
 def gradient_norms(gradients: Any, ax: Any = None, title: str | None = None) -> Any:
     """The size of each layer's gradient at each time step, on a logarithmic axis.
@@ -114,8 +116,10 @@ def _heat(axes: Any, norms: Array, edges: Array) -> None:
 
     seen = np.isfinite(norms) & (norms > 0)
     values = norms[seen] if seen.any() else np.ones(1)
-    low, high = np.floor(np.log10(values.min())), np.ceil(np.log10(values.max()))
-    limits = np.clip(10.0 ** np.array([low, max(high, low + 1.0)]), np.finfo(float).tiny, np.finfo(float).max)
+    limits = np.array([values.min(), values.max()])
+    if limits[1] < NARROWEST * limits[0]:
+        limits = np.sqrt(limits[0]) * np.sqrt(limits[1]) * np.sqrt([1.0 / NARROWEST, NARROWEST])
+    limits = np.clip(limits, np.finfo(float).tiny, np.finfo(float).max)
     rows = np.arange(len(norms) + 1) - 0.5
     mesh = axes.pcolormesh(
         edges, rows, np.ma.masked_where(~seen, norms), norm=LogNorm(*limits), cmap="cividis", rasterized=True
@@ -125,7 +129,7 @@ def _heat(axes: Any, norms: Array, edges: Array) -> None:
         return
     colours = axes.figure.colorbar(mesh, ax=axes, pad=0.02, aspect=max(20.0, 1.3 * len(norms)))
     colours.set_label("gradient norm (L2)", fontsize=LARGE)
-    colours.ax.tick_params(labelsize=SMALL)
+    colours.ax.tick_params(which="both", labelsize=SMALL)
 
 
 def _marked(axes: Any, norms: Array, edges: Array) -> None:

@@ -229,7 +229,7 @@ def dead_and_saturated(
         ShapeError: if an array has fewer than two axes.
     """
     found = fractions(spikes, dead, saturated, "dead_and_saturated")
-    axes = axes_or_new(ax, height=1.1 + 0.22 * len(found))
+    axes = axes_or_new(ax, height=1.2 + 0.22 * len(found))
     left = np.zeros(len(found))
     for part, look in _BARS.items():
         lengths = np.array([getattr(layer, part) for layer in found.values()])
@@ -240,6 +240,7 @@ def dead_and_saturated(
     for row, layer in enumerate(found.values()):
         numbers = " / ".join(percent(part) for part in layer)
         axes.annotate(f"{numbers} %", (1.0, row), xytext=(4, 0), textcoords="offset points", va="center", fontsize=7)
+    _key_of_numbers(axes)
     axes.set_yticks(np.arange(len(found)), [name or "all" for name in found])
     axes.invert_yaxis()  # the first layer on top
     axes.set_xlim(0.0, 1.0)
@@ -247,6 +248,14 @@ def dead_and_saturated(
     legend(axes, inside=False)
     titled(axes, title)
     return axes
+
+
+def _key_of_numbers(axes: Any) -> None:
+    """Above the column of numbers what they are, in the order of the bars."""
+    first, *rest = _BARS
+    key = f"{first} / {rest[0]}\n/ {rest[1]}"
+    options = {"xytext": (4, 2), "textcoords": "offset points", "va": "bottom", "fontsize": 7}
+    axes.annotate(key, (1.0, 1.0), xycoords="axes fraction", **options)
 
 
 def percent(part: float) -> str:
