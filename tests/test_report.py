@@ -525,3 +525,9 @@ def test_an_optimiser_without_a_loss_is_refused(tmp_path):
     net = made()
     with pytest.raises(errors.ArgumentError, match="by the gradient of a loss; give loss beside optimiser"):
         plot.report(net, batch(), optimiser=adam_of(net), path=tmp_path / "r.html")
+
+
+def test_a_report_within_a_monitor_is_refused(tmp_path):
+    net = made()
+    with snncell.monitor(net), pytest.raises(errors.ArgumentError, match=r"^report: another monitor is recording"):
+        plot.report(net, batch(), path=tmp_path / "r.html")

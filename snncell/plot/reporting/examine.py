@@ -109,10 +109,14 @@ class _Trial:
     def run(self) -> None:
         """Call the net within the monitor, and differentiate, if there is a loss."""
         self._at_rest()
+        monitoring = False
         try:
             with self.monitor:
+                monitoring = True
                 out = self.net(*self.inputs) if self.loss is None else self._differentiated()
         except (ShapeError, DTypeError, ArgumentError, CallError) as error:
+            if not monitoring:  # another one records already
+                raise ArgumentError(f"report: {str(error).removeprefix('monitor: ')}") from error
             raise self._does_not_fit(error) from error
         if not self.monitor.layers:
             raise ArgumentError(
