@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -46,8 +45,7 @@ def raster(
 
     Raises:
         ShapeError: for another number of axes, or if there are not as many classes as rows.
-        ArgumentError: for a sample, neuron, layer or width of bins that does not exist, for a layer that does not
-            fire, or if spikes hold NaN.
+        ArgumentError: for a sample, neuron, layer or bins that do not exist, a layer that does not fire, or NaN.
     """
     name, array = one_layer(spikes, "spikes", layer, "raster")
     sample = 0 if is_monitor(spikes) and sample is None and neuron is None else sample
@@ -60,8 +58,8 @@ def raster(
     axes = axes_or_new(ax, height=max(2.2, 0.6 + 0.15 * len(groups)) + (0.8 if psth else 0.0))
     _draw_raster(axes, rows, steps, groups, colour)
     whole_steps(axes)
-    if neuron is None and classes is None and not _all_there(numbers):
-        axes.yaxis.set_major_formatter(lambda row, _: str(numbers[int(row)]) if row in range(len(numbers)) else "")
+    if neuron is None and classes is None:
+        _number_rows(axes, numbers)
     axes.set_ylabel(what if classes is None else f"{what}s by class")
     if edges is not None and psth is not None:
         _append_psth(axes, rows, edges, psth, groups)
@@ -69,6 +67,12 @@ def raster(
     head = title or name
     titled(axes, f"{head + ': ' if head else ''}{count} spikes, {count / max(rows.size, 1):.3f} per {what} and step")
     return axes
+
+
+def _number_rows(axes: Any, numbers: Array) -> None:
+    """Call the rows by the numbers of their neurons, where these are others than those of the rows."""
+    if not _all_there(numbers):
+        axes.yaxis.set_major_formatter(lambda row, _: str(numbers[int(row)]) if row in range(len(numbers)) else "")
 
 
 def _chosen(array: Array, sample: int | None, neuron: int | None, who: str, numbers: Any = ()) -> Array:
@@ -81,19 +85,19 @@ def _chosen(array: Array, sample: int | None, neuron: int | None, who: str, numb
         raise ShapeError(f"{who}: sample and neuron choose from (T, B, ...), not from shape {array.shape}.")
     flat = array.reshape(*array.shape[:2], -1)
     if neuron is not None:
-        return flat[:, :, _places([neuron], numbers, who)[0]]
+        return flat[:, :, _places(neuron, numbers, who)[0]]
     count = flat.shape[1]
     if not isinstance(sample, (int, np.integer)) or not -count <= sample < count:
         raise ArgumentError(f"{who}: there is no sample {sample!r}; there are {count}, from 0.")
     return flat[:, sample]
 
 
-def _places(wanted: Iterable[Any], numbers: Array, who: str) -> list[int]:
+def _places(wanted: Any, numbers: Array, who: str) -> list[int]:
     """Where neurons are among those that are there, by their numbers in the layer."""
     held, count = numbers.tolist(), len(numbers)
     places = []
-    for number in wanted:
-        below = isinstance(number, (int, np.integer)) and number < 0 and _all_there(numbers)  # counted from the end
+    for number in np.atleast_1d(np.asarray(wanted)).tolist():
+        below = isinstance(number, int) and number < 0 and _all_there(numbers)  # counted from the end
         if (number + count if below else number) not in held:
             if _all_there(numbers):
                 raise ArgumentError(f"{who}: there is no neuron {number!r}; there are {count}, from 0.")
@@ -192,8 +196,7 @@ def membrane(
     one of its own. A layer of a monitor that does not fire has neither triangles nor a threshold.
 
     Args:
-        v: (T, N), (T, B, ...) with `sample`, or a monitor, which also knows spikes, if it recorded them, and threshold;
-            what it holds is the potential after the reset.
+        v: (T, N), (T, B, ...) with `sample`, or a monitor: after the reset; it also knows spikes and threshold.
         spikes: the shape of v, if they are to be marked.
         v_threshold: drawn as a dashed line; a number, or (N,), one for each neuron.
         ax: the Axes to draw on; a new one if it is left out.
@@ -206,24 +209,18 @@ def membrane(
 
     Raises:
         ShapeError: if v is not (T, N), or if spikes, v_threshold or labels do not fit it.
-        ArgumentError: for a sample, neuron or layer that does not exist, or for more than twelve neurons if none are
-            named.
+        ArgumentError: for a sample, neuron or layer that does not exist, or more than twelve neurons of an array.
     """
     name, array = one_layer(v, "v", layer, "membrane")
     sample = 0 if is_monitor(v) and sample is None else sample
     firing = is_monitor(v) and fires(v, name)
     if firing:
-        spikes = v.spikes[name] if spikes is None and name in v.spikes else spikes
-        v_threshold = getattr(v.cell(name), "v_threshold", None) if v_threshold is None else v_threshold
+        spikes, v_threshold = _known(v, name, spikes, v_threshold)
     potential = array_of(_chosen(array, sample, None, "membrane"), 2, "membrane", "(T, N)")
     marks = None if spikes is None else _same_shape(fired(spikes, "membrane"), array, potential, sample)
     there = numbers_of(v, name, potential.shape[1])
-    if neurons is None:
-        places = _shown(marks, len(there), _FEW if is_monitor(v) else _MOST, is_monitor(v))
-    else:
-        places = _places(np.atleast_1d(np.asarray(neurons)).tolist(), there, "membrane")
-    levels = _levels(v_threshold, there)
-    names = _names(labels, there[places])
+    places = _shown(marks, len(there), is_monitor(v)) if neurons is None else _places(neurons, there, "membrane")
+    levels, names = _levels(v_threshold, there), _names(labels, there[places])
     axes = axes_or_new(ax, height=2.2 + 0.05 * max(0, len(places) - 5))  # room for the legend
     _draw_potentials(axes, steps_of(v, name, len(potential), "v"), potential, marks, levels, places, names)
     whole_steps(axes)
@@ -233,6 +230,13 @@ def membrane(
     return axes
 
 
+def _known(monitor: Any, name: str, spikes: Any, v_threshold: Any) -> tuple[Any, Any]:
+    """Spikes and threshold of a layer, those that are not given as the monitor knows them."""
+    if spikes is None and name in monitor.spikes:
+        spikes = monitor.spikes[name]
+    return spikes, getattr(monitor.cell(name), "v_threshold", None) if v_threshold is None else v_threshold
+
+
 def _same_shape(marks: Array, array: Array, potential: Array, sample: int | None) -> Array:
     chosen = _chosen(marks, sample, None, "membrane") if marks.shape == array.shape else marks
     if chosen.shape != potential.shape:
@@ -240,15 +244,17 @@ def _same_shape(marks: Array, array: Array, potential: Array, sample: int | None
     return chosen
 
 
-def _shown(marks: Array | None, count: int, most: int, choose: bool) -> list[int]:
-    """Where the neurons are that are drawn if none are named: those that fire most, or the first."""
-    if count > most and not choose:
+def _shown(marks: Array | None, count: int, watched: bool) -> list[int]:
+    """Where the neurons are that are drawn if none are named: all, or of a monitor those that fire most."""
+    if not watched and count <= _MOST:
+        return list(range(count))
+    if not watched:
         raise ArgumentError(
             f"membrane: {count} neurons in one picture cannot be told apart. Name those to draw, such as "
-            f"neurons=range({most})."
+            f"neurons=range({_MOST})."
         )
     rates = np.zeros(count) if marks is None else marks.sum(0)
-    return sorted(np.argsort(-rates, kind="stable")[:most].tolist())
+    return sorted(np.argsort(-rates, kind="stable")[:_FEW].tolist())
 
 
 def _names(labels: Any, numbers: Array) -> list[str]:
