@@ -36,7 +36,7 @@ class BpropError(SnncellError, TypeError, ValueError):
 
 
 class CallError(SnncellError, TypeError):
-    """A Cell called with arguments that its construct does not take."""
+    """A Cell called with arguments that its construct does not take, or a neuron made with options it does not have."""
 
 
 class TraceError(SnncellError, TypeError):
@@ -64,7 +64,7 @@ class CheckpointError(SnncellError, ValueError):
 
 
 class TrainingError(SnncellError, ArithmeticError):
-    """A training that cannot go on: its loss is no finite number."""
+    """A training that cannot go on: its loss, or a Parameter, is no finite number."""
 
 
 class NotFiniteError(SnncellError, FloatingPointError):

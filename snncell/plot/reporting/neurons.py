@@ -36,7 +36,7 @@ def layer_of(monitor: Monitor, name: str, net: Cell) -> Layer:
     return Layer(
         name=name,
         neuron=type(cell).__name__,
-        spiking=_gives_spikes(cell, arrays["spikes"], arrays["above"]),
+        spiking=monitor.fires(name),
         **arrays,
         slope=slope_of(cell, shape[2:]),
         threshold=None if threshold is None else float(np.mean(_values(threshold))),
@@ -59,16 +59,6 @@ def _holds(outer: Recurrent, cell: Cell) -> bool:
 
 def _values(x: Any) -> Array:
     return x.asnumpy() if isinstance(x, Tensor) else np.asarray(x, np.float64)
-
-
-def _gives_spikes(cell: Cell, out: Array | None, above: Array | None) -> bool:
-    """Whether the spike function was called; of a neuron without one, whether its output is 0 or one other number."""
-    if above is not None:
-        return True
-    if out is None or not getattr(cell, "fire", True) or not np.isfinite(out).all():
-        return False
-    fired = out[out != 0]
-    return fired.size < out.size and (fired.size == 0 or bool(fired.min() == fired.max()))
 
 
 def slope_of(cell: Cell, features: tuple[int, ...]) -> Slope | None:
