@@ -12,9 +12,8 @@ PYNATIVE_MODE = 1
 
 LISTENERS: list[Callable[[], None]] = []  # called when a setting has changed that something below goes by
 CHECKS: list[Callable[[], None]] = []  # called before the device target becomes "GPU"; they raise if there is none
-FINITE: list[
-    Any
-] = []  # while check_finite is on, what looks for NaN in results; to find it empty is all that off costs
+# While check_finite is on, what looks for NaN in results; to find the list empty is all that off costs.
+FINITE: list[Any] = []
 _context: dict[str, Any] = {
     "mode": PYNATIVE_MODE,
     "device_target": "CPU",
