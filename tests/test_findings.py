@@ -360,7 +360,7 @@ def text_of(facts, kind):
 
 
 WORDS = [
-    (net(output=np.eye(5)[[3] * B] + RNG.random((B, 5)) / 9), "accuracy", "Every sample is taken for a 3."),
+    (net(output=np.eye(5)[[3] * B] + RNG.random((B, 5)) / 9), "accuracy", "Every sample is taken for class 3."),
     (net(layer("a"), some_dead(0.6, -5.0)), "dead", "60 % of 20 neurons never fired in 8 samples of 40 steps"),
     (net(layer("a"), some_dead(0.6, -5.0)), "dead", "below 0.001 of its peak at every potential they had"),
     (net(layer("a"), some_dead(0.6, -5.0)), "dead", "at every potential they had (it is 0 there)"),

@@ -280,11 +280,11 @@ def accuracy(facts: Facts) -> Iterator[Finding]:
     )
     wrong = [(int(a), int(b)) for a, b in zip(labels, guesses, strict=True) if a != b]
     if wrong and (guesses == guesses[0]).all():
-        text += f" Every sample is taken for a {guesses[0]}."
+        text += f" Every sample is taken for class {guesses[0]}."
     elif wrong:
         pair = max(dict.fromkeys(wrong), key=wrong.count)
         often = wrong.count(pair)
-        text += f" Most often, {often} time{'s' if often > 1 else ''}, a {pair[0]} is taken for a {pair[1]}."
+        text += f" Most often, {often} time{'s' if often > 1 else ''}, class {pair[0]} is taken for class {pair[1]}."
     yield Finding("accuracy", "", "note", text)
 
 
