@@ -416,8 +416,11 @@ def test_a_cell_that_cannot_be_called_again_is_said_not_to_be_checked():
         def construct(self, x):
             return self.linear(x=x)
 
-    row = testing.check_through_time(Keyword(), X).rows[0]
+    checked = testing.check_through_time(Keyword(), X)
+    row = checked.rows[0]
     assert row.name == "linear (Linear)" and row.note.startswith("not checked: Linear.construct takes (x)")
+    assert not row.checked and checked.worst < 1e-6
+    assert str(checked).startswith("check_through_time: passed, but for 1 that could not be checked\n")
 
 
 # --- what comes back, and what stays as it was ------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -173,6 +174,12 @@ def gives_spikes(cell: Cell, out: np.ndarray[Any, Any] | None, above: bool | Non
         return False
     fired = out[out != 0]  # spikes are all of one size
     return fired.size < out.size and (fired.size == 0 or bool(fired.min() == fired.max()))
+
+
+def number_of_v(cell: Cell, states: int) -> int:
+    """Which of a neuron's states is its potential: the one called v, or else the first."""
+    names = list(inspect.signature(cell.construct).parameters)[1 : 1 + states]
+    return names.index("v") if "v" in names else 0
 
 
 def spike_functions(cell: Cell) -> Sequence[Cell]:

@@ -15,7 +15,7 @@ from snncell import ops
 from snncell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.monitoring.costs import WEIGHTED
-from snncell.monitoring.layers import Calls, Neurons, short
+from snncell.monitoring.layers import Calls, Neurons, number_of_v, short
 from snncell.monitoring.record import Call
 from snncell.nn.layer import positive
 from snncell.tape import structure
@@ -119,7 +119,7 @@ class Recorder:
             for given in outputs:
                 note(visit._replace(kind="spikes"), given)
         if wanted["v"] and isinstance(result, tuple) and len(result) > 1:
-            for state in structure.flatten(result[_place_of_v(cell, len(result))])[0][:1]:
+            for state in structure.flatten(result[1 + number_of_v(cell, len(result) - 1)])[0][:1]:
                 note(visit._replace(kind="v"), state)
         return result
 
@@ -209,12 +209,6 @@ def _places(neurons: Any) -> int | tuple[int, ...] | None:
     elif not isinstance(neurons, bool) and isinstance(neurons, int) and neurons > 0:
         return neurons
     raise ArgumentError(f"monitor: neurons is a number of them from each layer, or a list of indices, not {neurons!r}.")
-
-
-def _place_of_v(cell: Cell, results: int) -> int:
-    """Where a neuron's result has its potential: the state called v, or else the first."""
-    names = list(inspect.signature(cell.construct).parameters)[1:results]
-    return names.index("v") + 1 if "v" in names else 1
 
 
 def _first(cell: Cell, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -5,6 +5,7 @@ Each experiment changes one thing and looks whether the gradient is right then.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -68,7 +69,7 @@ def _checked_calls(net: Net, path: str, calls: Sequence[Called]) -> tuple[list[R
             wrong.append(Wrong(path, call, error))
             continue
         except SnncellError as error:
-            return [Row("bprop", net.describe(path), 0.0, call.step, note=f"not checked: {error}")], wrong
+            return [Row("bprop", net.describe(path), math.nan, note=f"not checked: {error}")], wrong
         if found:
             row = max(found, key=lambda row: row.difference)
             rows.append(row._replace(name=f"{net.describe(path)}, {row.name}", step=call.step))

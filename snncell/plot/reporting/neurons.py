@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from snncell import ops
 from snncell.cell import Cell
 from snncell.errors import SnncellError
 from snncell.monitoring import Monitor
-from snncell.monitoring.layers import spike_functions
+from snncell.monitoring.layers import number_of_v, spike_functions
 from snncell.nn.recurrent import Recurrent
 from snncell.nn.time import initial_states
 from snncell.ops.random import present_key, replaying
@@ -90,8 +89,7 @@ def _leak(cell: Cell, features: tuple[int, ...], place: str) -> float | None:
         x = ops.zeros((1, *features)).to(place)
         with beside(x):
             states = list(initial_states(cell, x))
-        names = list(inspect.signature(cell.construct).parameters)[1:]
-        number = names.index("v") if "v" in names else 0
+        number = number_of_v(cell, len(states))
         moved = [state + NUDGE if n == number else state for n, state in enumerate(states)]
         with replaying(present_key()):
             before, after = (cell(x, *each)[1 + number].asnumpy() for each in (states, moved))
