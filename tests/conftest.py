@@ -1,4 +1,4 @@
-"""What every test gets: one seed, and a cache folder of generated kernels that belongs to this run."""
+"""What every test gets: one seed, and a folder of compiled kernels that is the tests' own."""
 
 from __future__ import annotations
 
@@ -31,9 +31,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _own_cache(tmp_path_factory: pytest.TempPathFactory):
+def _own_cache(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory):
+    """Kernels are named by a digest of their source, so those of the last run serve this one.
+
+    `SNNCELL_CACHE_DIR` chooses the folder, as CI does, which begins with an empty one; else they are kept with pytest's
+    own cache (`pytest --cache-clear` empties it), or for this run alone where that is switched off.
+    """
+    cache = getattr(pytestconfig, "cache", None)
+    folder = cache.mkdir("kernels") if cache is not None else tmp_path_factory.mktemp("kernels")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SNNCELL_CACHE_DIR", str(tmp_path_factory.mktemp("kernels")))
+        patch.setenv("SNNCELL_CACHE_DIR", os.environ.get("SNNCELL_CACHE_DIR") or str(folder))
         yield
 
 
