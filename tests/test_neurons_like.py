@@ -11,7 +11,7 @@ import pytest
 import snncell
 from snncell import Tensor, nn, ops, surrogate
 from snncell.errors import ArgumentError
-from snncell.nn.neurons.constants import PRESETS
+from snncell.nn.neurons.elsewhere import PRESETS
 from snncell.nn.neurons.gated import GATES
 
 INPUT = [0.6, 0.6, 0.6, 1.2, 0.0, 0.0, 2.5, 0.3]
@@ -149,6 +149,21 @@ def test_an_unknown_framework_lists_the_known_ones():
         nn.EIFNode.like("norse")
     with pytest.raises(ArgumentError, match=r"AdExNode.like: no framework 'norse' .* known are none"):
         nn.AdExNode.like("norse")
+
+
+@pytest.mark.parametrize("framework", sorted({framework for _, framework in PRESETS}))
+def test_a_framework_may_be_written_as_it_writes_itself(framework):
+    neuron = next(neuron for neuron, known in PRESETS if known == framework)
+    for written in (framework.upper(), framework.title()):
+        with pytest.raises(ArgumentError, match=f"{neuron}.like: {framework} has no 'volts' here; known are"):
+            getattr(nn, neuron).like(written, volts=1.0)
+    assert type(LIKE("snnTorch", beta=0.5)) is type(LIKE("snntorch", beta=0.5))
+
+
+@pytest.mark.parametrize("framework", [None, 3, ("snntorch",)])
+def test_a_framework_is_named_by_a_word(framework):
+    with pytest.raises(ArgumentError, match=r"LIFNode.like: no framework .* with this neuron; known are"):
+        LIKE(framework)
 
 
 def test_an_unknown_parameter_lists_the_known_ones():

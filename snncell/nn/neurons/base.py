@@ -9,8 +9,9 @@ from typing import Any, Never, TypedDict
 from snncell import ops, surrogate
 from snncell.dtype import only_stored
 from snncell.errors import ArgumentError, CallError
-from snncell.nn.neurons.constants import Membrane, constant_array, frameworks_with, one_of, within
+from snncell.nn.neurons.constants import Membrane, constant_array, one_of, within
 from snncell.nn.neurons.counting import Counting
+from snncell.nn.neurons.elsewhere import frameworks_with
 from snncell.surrogate import relusigmoid
 from snncell.surrogate.base import firing
 from snncell.tape.state import STATE

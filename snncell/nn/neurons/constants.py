@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,11 +13,10 @@ from snncell import ops
 from snncell.cell import Cell
 from snncell.dtype import bfloat16, float16, float32
 from snncell.errors import ArgumentError, ShapeError
+from snncell.nn.neurons.elsewhere import made_like
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import STATE
 from snncell.tape.tensor import Tensor
-
-PRESETS: dict[tuple[str, str], Callable[..., Any]] = {}  # (neuron, framework): filled by `presets`
 
 
 def constant(value: Any, who: str, name: str) -> Any:
@@ -155,17 +154,21 @@ class Membrane(Cell):
         """A neuron that does what this one does in another framework: its spikes, states and gradients.
 
         Args:
-            framework: "spikingjelly", "snntorch", "norse", "sinabs", "spyx" or "nir", as far as it has the neuron.
+            framework: "SpikingJelly", "snnTorch", "Norse", "sinabs", "Spyx" or "NIR", in small letters or capitals, as
+                far as it has the neuron.
             settings: that framework's own parameters, by its names; those left out have its defaults, the surrogate
                 included. Surrogates are objects of `snncell.surrogate`.
 
         Returns:
             a neuron of whatever class fits. `nn/neurons/presets` has the settings, and says what the states are.
-            Where the framework's code has a defect, the neuron has not, and with as_shipped=True it has: snnTorch's
-            Leaky with reset_delay=False and "subtract", which swallows a spike where the rest is above the threshold.
+            Where the framework's code has a defect, the neuron has not, and with as_shipped=True it has: in snnTorch,
+            Leaky and Synaptic with reset_delay=False and "subtract" swallow a spike where the rest is above the
+            threshold, and Alpha's "subtract" lowers nothing by the threshold; in sinabs, MembraneReset raises
+            every potential by its value at every step, and ALIF's current takes the gain of the membrane at every step.
 
         Raises:
-            ArgumentError: for an unknown framework, or a parameter that it does not have, listing the known ones.
+            ArgumentError: for an unknown framework, a parameter that it does not have, listing the known ones, or one
+                that has no counterpart here, saying what to use.
 
         Example:
             >>> node = nn.LIFNode.like("snntorch", beta=0.5, threshold=0.8)
@@ -173,18 +176,7 @@ class Membrane(Cell):
             >>> print(spikes[:, 0])
             [0. 1. 0. 0.]
         """
-        who = f"{cls.__name__}.like"
-        found = PRESETS.get((cls.__name__, framework))
-        if found is None:
-            known = ", ".join(repr(name) for neuron, name in PRESETS if neuron == cls.__name__) or "none"
-            raise ArgumentError(f"{who}: no framework {framework!r} with this neuron; known are {known}.")
-        parameters = inspect.signature(found).parameters
-        if unknown := [name for name in settings if name not in parameters]:
-            raise ArgumentError(f"{who}: {framework} has no {unknown[0]!r} here; known are {', '.join(parameters)}.")
-        required = [name for name, p in parameters.items() if p.default is p.empty]
-        if missing := [name for name in required if name not in settings]:
-            raise ArgumentError(f"{who}: {framework} needs {missing[0]}=..., which has no default there.")
-        made: Membrane = found(**settings)
+        made: Membrane = made_like(cls.__name__, framework, settings)
         return made
 
     def extend_repr(self) -> str:
@@ -193,22 +185,3 @@ class Membrane(Cell):
         return ", ".join(f"{name}={value}" for name, value in shown.items())
 
     _constants: tuple[str, ...]
-
-
-def frameworks_with(neuron: str, words: Sequence[str]) -> tuple[str, list[str]]:
-    """A neuron, and the frameworks that know all the words of it: the neuron itself, or else `LIFNode`."""
-    for owner in (neuron, "LIFNode"):
-        own = {name: inspect.signature(function).parameters for (of, name), function in PRESETS.items() if of == owner}
-        if found := [name for name, parameters in own.items() if set(words) <= set(parameters)]:
-            return owner, [name for name in found if "." not in name] or found
-    return neuron, []
-
-
-def preset(neuron: str, framework: str) -> Callable[[Callable[..., Membrane]], Callable[..., Membrane]]:
-    """Enter a function as what `neuron.like(framework, ...)` calls."""
-
-    def enter(function: Callable[..., Membrane]) -> Callable[..., Membrane]:
-        PRESETS[neuron, framework] = function
-        return function
-
-    return enter

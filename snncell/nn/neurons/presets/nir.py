@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from snncell.nn.neurons.base import Neuron
-from snncell.nn.neurons.constants import Membrane, preset
+from snncell.nn.neurons.constants import Membrane
 from snncell.nn.neurons.convert import steps_from_seconds
 from snncell.nn.neurons.current import CubaLIFNode
+from snncell.nn.neurons.elsewhere import preset
 from snncell.nn.neurons.integrate import LeakyNode, LIFNode
 from snncell.nn.neurons.readout import LINode
 from snncell.surrogate import ATan

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from snncell.nn.neurons.base import Neuron
-from snncell.nn.neurons.constants import preset
 from snncell.nn.neurons.convert import decay_from_rate, euler_from_decay
 from snncell.nn.neurons.current import CubaLIFNode
+from snncell.nn.neurons.elsewhere import preset
 from snncell.nn.neurons.integrate import LeakyNode, LIFNode
 from snncell.nn.neurons.izhikevich import IzhikevichNode
 from snncell.surrogate import FastSigmoid, SuperSpike

@@ -6,9 +6,10 @@ from typing import Any
 
 from snncell.nn.neurons.adaptive import ALIFNode
 from snncell.nn.neurons.base import Firing, Neuron
-from snncell.nn.neurons.constants import one_of, preset
+from snncell.nn.neurons.constants import one_of
 from snncell.nn.neurons.convert import decay_from_tau
 from snncell.nn.neurons.current import CubaLIFNode
+from snncell.nn.neurons.elsewhere import preset
 from snncell.nn.neurons.integrate import LeakyNode
 from snncell.surrogate import PiecewiseExp, Scaled
 

@@ -6,9 +6,10 @@ from typing import Any
 
 from snncell import ops
 from snncell.nn.neurons.base import Firing, Neuron
-from snncell.nn.neurons.constants import one_of, preset
+from snncell.nn.neurons.constants import one_of
 from snncell.nn.neurons.convert import decay_from_rate
 from snncell.nn.neurons.current import AlphaNode, CubaLIFNode
+from snncell.nn.neurons.elsewhere import preset
 from snncell.nn.neurons.integrate import LeakyNode
 from snncell.surrogate import ATan
 from snncell.tape.tensor import Tensor

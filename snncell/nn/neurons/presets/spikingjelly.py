@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from snncell.nn.neurons.base import Firing, Neuron
-from snncell.nn.neurons.constants import Membrane, preset
+from snncell.nn.neurons.constants import Membrane
 from snncell.nn.neurons.current import CubaLIFNode
+from snncell.nn.neurons.elsewhere import preset
 from snncell.nn.neurons.exponential import EIFNode
 from snncell.nn.neurons.gated import CLIFNode, KLIFNode
 from snncell.nn.neurons.integrate import LeakyNode, LIFNode, ParametricLIFNode

@@ -6,8 +6,9 @@ from typing import Any
 
 from snncell.nn.neurons.adaptive import ALIFNode
 from snncell.nn.neurons.base import Firing, Neuron
-from snncell.nn.neurons.constants import Membrane, preset
+from snncell.nn.neurons.constants import Membrane
 from snncell.nn.neurons.convert import euler_from_decay
+from snncell.nn.neurons.elsewhere import preset
 from snncell.nn.neurons.integrate import LeakyNode
 from snncell.nn.neurons.readout import LINode
 from snncell.surrogate import FastSigmoid
