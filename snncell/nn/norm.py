@@ -72,7 +72,8 @@ class BatchStatistics(Cell):
         axes = tuple(axis for axis in range(x.ndim) if axis not in self.kept)
         count = math.prod(x.shape[axis] for axis in axes)
         if count < 2:
-            raise ShapeError(f"{self!r}: an input of shape {x.shape} has one value per channel, so no variance.")
+            values = "one value" if count else "no value"
+            raise ShapeError(f"{self!r}: an input of shape {x.shape} has {values} per channel, so no variance.")
         mean, var = ops.mean(x, axes), ops.var(x, axes)
         self._follow(self.moving_mean, mean)
         self._follow(self.moving_variance, var * (count / (count - 1)))

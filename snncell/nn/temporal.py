@@ -270,7 +270,7 @@ class AxonalDelay(Cell):
         lines = begun.transpose((2, 0, 1, *range(3, x.ndim)))
         first = ops.arange(self.num_features) * steps + (self.max_delay - 1) - whole
         rows = first.reshape((-1, 1)) + ops.arange(x.shape[0] + 1)
-        return ops.gather(lines.reshape((-1, *lines.shape[2:])), rows)
+        return ops.gather(ops.flatten(lines, 0, 1), rows)
 
     def extend_repr(self) -> str:
         return f"num_features={self.num_features}, max_delay={self.max_delay}"

@@ -40,10 +40,7 @@ def _fold(x: Any, shape: Ints, size: Ints, stride: Ints, dilation: Ints) -> Any:
     out = np.zeros(shape, x.dtype)
     counts = x.shape[2 : 2 + len(size)]
     for offset in itertools.product(*(range(k) for k in size)):
-        spans = [
-            slice(o * d, o * d + (n - 1) * s + 1, s)
-            for o, d, n, s in zip(offset, dilation, counts, stride, strict=True)
-        ]
+        spans = [slice(o * d, o * d + n * s, s) for o, d, n, s in zip(offset, dilation, counts, stride, strict=True)]
         out[(slice(None), slice(None), *spans)] += x[(..., *offset)]
     return out
 
@@ -65,7 +62,10 @@ def _(_x: Tensor, _out: Tensor, dout: Tensor, *, size: Ints, stride: Ints, dilat
 
 @_fold.def_bprop
 def _(_x: Tensor, _out: Tensor, dout: Tensor, *, shape: Ints, size: Ints, stride: Ints, dilation: Ints) -> Grads:
-    return (_windows.bind(dout, size=size, stride=stride, dilation=dilation),)
+    found = _windows.bind(dout, size=size, stride=stride, dilation=dilation)
+    if found.shape != _x.shape:  # the image is so much longer than what was folded that further windows fit into it
+        found = found[(slice(None), slice(None), *(slice(n) for n in _x.shape[2 : 2 + len(size)]))]
+    return (found,)
 
 
 def windows(x: Tensor, size: Ints, stride: Ints, dilation: Ints, name: str) -> Tensor:
@@ -168,7 +168,7 @@ def conv(
             f"{name}: an input of shape {x.shape} has {x.shape[1]} channels; the weight of shape {weight.shape} with "
             f"groups={groups} takes {per_group * parts}, and groups must divide its {out_channels} output channels."
         )
-    size = weight.shape[2:]
+    size = _size_of(weight, name)
     steps = tuple_of(stride, count, name, "stride", 1)
     spread = tuple_of(dilation, count, name, "dilation", 1)
     x = sh.pad(x, padding_of(x.shape[2:], size, steps, spread, pad_mode, padding, name))
@@ -237,6 +237,18 @@ def conv2d(
     )
 
 
+def _size_of(weight: Tensor, name: str) -> Ints:
+    """The window of a weight (., ., *size).
+
+    Raises:
+        ShapeError: for a window without places.
+    """
+    size = weight.shape[2:]
+    if 0 in size:
+        raise ShapeError(f"{name}: a weight of shape {weight.shape} has a window of {size}; each length is at least 1.")
+    return size
+
+
 def _with_bias(x: Any, weight: Any, bias: Any, count: int, name: str, **options: Any) -> Tensor:
     x, weight = as_tensor(x, name), as_tensor(weight, name)
     if weight.ndim != count + 2:
@@ -289,16 +301,18 @@ def conv_transpose2d(
             f"and {weight.shape} with groups={groups}."
         )
     n, channels, *lengths = x.shape
-    _, per_group, *size = weight.shape
+    per_group, size = weight.shape[1], _size_of(weight, name)
+    if 0 in lengths:
+        raise ShapeError(f"{name}: an input of shape {x.shape} has no places to enlarge; each length is at least 1.")
     steps, spread = tuple_of(stride, 2, name, "stride", 1), tuple_of(dilation, 2, name, "dilation", 1)
     whole = [(s - 1) * step + (k - 1) * d + 1 for s, step, k, d in zip(lengths, steps, size, spread, strict=True)]
     cut = _cut_of(whole, [s * step for s, step in zip(lengths, steps, strict=True)], pad_mode, padding, output_padding)
-    rows = sh.transpose(sh.reshape(x, (n, parts, channels // parts, -1)), (1, 0, 3, 2))
+    rows = sh.transpose(sh.reshape(x, (n, parts, channels // parts, math.prod(lengths))), (1, 0, 3, 2))
     kernels = sh.reshape(weight, (parts, 1, channels // parts, per_group * math.prod(size)))
     patches = sh.reshape(linalg.matmul(rows, kernels), (parts, n, *lengths, per_group, *size))
     patches = sh.reshape(sh.transpose(patches, (1, 0, 4, 2, 3, 5, 6)), (n, parts * per_group, *lengths, *size))
     grown = tuple(length + max(high, 0) for length, (_, high) in zip(whole, cut, strict=True))
-    folded = _fold.bind(patches, shape=(n, parts * per_group, *grown), size=tuple(size), stride=steps, dilation=spread)
+    folded = _fold.bind(patches, shape=(n, parts * per_group, *grown), size=size, stride=steps, dilation=spread)
     spans = (slice(low, length + high) for (low, high), length in zip(cut, whole, strict=True))
     out: Tensor = folded[(slice(None), slice(None), *spans)]
     return out if bias is None else out + _bias_of(bias, out.shape[1], 2, name)

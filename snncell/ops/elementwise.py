@@ -309,6 +309,17 @@ def _(_x: Tensor, out: Tensor, dout: Tensor) -> Grads:
 
 
 @elementwise("float")
+def root(x: Any) -> Any:
+    """The square root of a sum of squares: where they are all 0, its gradient is 0, as that of abs is."""
+    return sqrt(x)
+
+
+@root.def_bprop
+def _(_x: Tensor, out: Tensor, dout: Tensor) -> Grads:
+    return (where(equal(out, 0.0), 0.0, dout * 0.5 / where(equal(out, 0.0), 1.0, out)),)
+
+
+@elementwise("float")
 def rsqrt(x: Any) -> Any:
     """1 / sqrt(x)."""
     return 1.0 / sqrt(x)

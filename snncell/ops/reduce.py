@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -140,10 +141,10 @@ def _wide(x: Tensor) -> Tensor:
 
 
 def var(x: Any, axis: Axis = None, ddof: int = 0, keepdims: bool = False) -> Tensor:
-    """The variance, sum((x - mean)^2) / (n - ddof)."""
+    """The variance, sum((x - mean)^2) / (n - ddof); of no more than `ddof` elements that of a division by 0."""
     tensor = as_float(x, "var")
     axes = as_axes(axis, tensor.ndim, "var")
-    n = _count(tensor.shape, axes) - as_number(ddof, "var", "ddof")
+    n = builtins.max(_count(tensor.shape, axes) - as_number(ddof, "var", "ddof"), 0)  # no variance is negative
     if tensor.dtype.category == 3:
         raise DTypeError("var: takes real numbers. Take ops.real(x), ops.imag(x) or ops.abs(x) first.")
     wide = _wide(tensor)
@@ -152,15 +153,17 @@ def var(x: Any, axis: Axis = None, ddof: int = 0, keepdims: bool = False) -> Ten
 
 
 def std(x: Any, axis: Axis = None, ddof: int = 0, keepdims: bool = False) -> Tensor:
-    """The standard deviation, the root of `var`."""
-    return el.sqrt(var(x, axis, ddof, keepdims))
+    """The standard deviation, the root of `var`; where that is 0, the gradient is 0."""
+    return el.root(var(x, axis, ddof, keepdims))
 
 
 def logsumexp(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """log(sum(exp(x))), without overflow."""
+    """log(sum(exp(x))), without overflow; of no elements -inf, the logarithm of their sum."""
     tensor = as_float(x, "logsumexp")
-    peak = stop_gradient(_reduce(_max, _not_empty(tensor, axis, "logsumexp"), axis, keepdims=True))
-    peak = lg.where(lg.isfinite(peak), peak, 0.0)  # -inf - -inf would be NaN
+    peak: Any = 0.0
+    if _count(tensor.shape, as_axes(axis, tensor.ndim, "logsumexp")):
+        peak = stop_gradient(_reduce(_max, tensor, axis, keepdims=True))
+        peak = lg.where(lg.isfinite(peak), peak, 0.0)  # -inf - -inf would be NaN
     total = sum(el.exp(tensor - peak), axis, keepdims=True)
     nothing = total == 0.0  # all are -inf: neither a fault nor a place for the slope of log at 0
     result = lg.where(nothing, -math.inf, el.log(lg.where(nothing, 1.0, total))) + peak
@@ -202,7 +205,7 @@ def log_softmax(x: Any, axis: int = -1) -> Tensor:
 def _along(function: Callable[..., Tensor], x: Any, axis: int, name: str) -> Tensor:
     tensor = as_float(x, name)
     number = as_axis(axis, tensor.ndim, name)
-    return function(_not_empty(tensor, number, name), axis=number)
+    return function(tensor, axis=number) if tensor.shape[number] else tensor * 1.0  # as empty as it was
 
 
 @primitive

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from snncell import ops
 from snncell.nn.layer import positive_number
+from snncell.ops.elementwise import root
 from snncell.tape.tensor import Tensor
 
 
@@ -37,7 +38,7 @@ def clip_by_global_norm(gradients: Iterable[Tensor], max_norm: float) -> tuple[T
     peak = functools.reduce(ops.maximum, peaks)
     peak = ops.select(ops.equal(peak, 0.0), 1.0, peak)
     units = [g / peak for g in wide]
-    norm = ops.sqrt(functools.reduce(operator.add, (ops.square(unit).sum() for unit in units)))
+    norm = root(functools.reduce(operator.add, (ops.square(unit).sum() for unit in units)))
     short = ops.less_equal(norm, max_norm / peak)  # not so for a NaN
     scale = max_norm / ops.select(ops.equal(norm, 0.0), 1.0, norm)
     return tuple(ops.select(short, g, (unit * scale).astype(g.dtype)) for g, unit in zip(found, units, strict=True))
