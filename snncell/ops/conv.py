@@ -168,7 +168,7 @@ def conv(
             f"{name}: an input of shape {x.shape} has {x.shape[1]} channels; the weight of shape {weight.shape} with "
             f"groups={groups} takes {per_group * parts}, and groups must divide its {out_channels} output channels."
         )
-    size = _size_of(weight, name)
+    size = _lengths_of(weight, "a weight", name)
     steps = tuple_of(stride, count, name, "stride", 1)
     spread = tuple_of(dilation, count, name, "dilation", 1)
     x = sh.pad(x, padding_of(x.shape[2:], size, steps, spread, pad_mode, padding, name))
@@ -237,16 +237,16 @@ def conv2d(
     )
 
 
-def _size_of(weight: Tensor, name: str) -> Ints:
-    """The window of a weight (., ., *size).
+def _lengths_of(x: Tensor, what: str, name: str) -> Ints:
+    """The lengths of `x` (., ., *lengths), which is an input or a weight.
 
     Raises:
-        ShapeError: for a window without places.
+        ShapeError: if one is 0.
     """
-    size = weight.shape[2:]
-    if 0 in size:
-        raise ShapeError(f"{name}: a weight of shape {weight.shape} has a window of {size}; each length is at least 1.")
-    return size
+    lengths = x.shape[2:]
+    if 0 in lengths:
+        raise ShapeError(f"{name}: {what} of shape {x.shape} has places {lengths}; each length is at least 1.")
+    return lengths
 
 
 def _with_bias(x: Any, weight: Any, bias: Any, count: int, name: str, **options: Any) -> Tensor:
@@ -300,10 +300,8 @@ def conv_transpose2d(
             f"{name}: takes (N, C, H, W) and a weight (C, O // groups, KH, KW) with groups dividing C, not {x.shape} "
             f"and {weight.shape} with groups={groups}."
         )
-    n, channels, *lengths = x.shape
-    per_group, size = weight.shape[1], _size_of(weight, name)
-    if 0 in lengths:
-        raise ShapeError(f"{name}: an input of shape {x.shape} has no places to enlarge; each length is at least 1.")
+    n, channels = x.shape[:2]
+    per_group, lengths, size = weight.shape[1], _lengths_of(x, "an input", name), _lengths_of(weight, "a weight", name)
     steps, spread = tuple_of(stride, 2, name, "stride", 1), tuple_of(dilation, 2, name, "dilation", 1)
     whole = [(s - 1) * step + (k - 1) * d + 1 for s, step, k, d in zip(lengths, steps, size, spread, strict=True)]
     cut = _cut_of(whole, [s * step for s, step in zip(lengths, steps, strict=True)], pad_mode, padding, output_padding)
