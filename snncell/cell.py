@@ -7,14 +7,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
-
 from snncell import config
 from snncell.calls import HookHandle as HookHandle, innermost_call, refuse_arguments
 from snncell.compiler.jit import Jitted
 from snncell.errors import AssignError, SnncellError
 from snncell.kernels.space import DEVICE, IN_USE
 from snncell.reverse import run_with_bprop
+from snncell.tape.given import is_array
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import STATE, settings
 from snncell.tape.tensor import Tensor
@@ -30,7 +29,8 @@ class Cell:
     `(tuple, {parameter: gradient})` for the Parameters listed in `self.internal_params`. With `self.bprop_debug = True`
     every such gradient is compared with that of `construct` (or of `primitive`, if there is one) as it is computed.
 
-    A call takes Tensors, and NumPy arrays, which become Tensors of the same dtype, and anything else as it is.
+    A call takes Tensors, and arrays of NumPy and other libraries, which become Tensors of the same dtype, and anything
+    else as it is.
 
     A Cell, a Parameter, or a list or tuple of them that is set as an attribute belongs to the Cell.
 
@@ -226,9 +226,10 @@ class Cell:
     def _run(self, *args: Any, **kwargs: Any) -> Any:
         if "version" not in self.__dict__:
             raise self._not_begun()
-        for arg in args:
-            if isinstance(arg, np.ndarray):
-                args = tuple([Tensor(x) if isinstance(x, np.ndarray) else x for x in args])
+        for given in (*args, *kwargs.values()) if kwargs else args:
+            if not isinstance(given, Tensor) and is_array(given):
+                args = tuple([Tensor(x) if is_array(x) else x for x in args])
+                kwargs = {name: Tensor(x) if is_array(x) else x for name, x in kwargs.items()}
                 break
         if IN_USE and STATE.space is None and any(isinstance(x, Tensor) and x.device == "gpu" for x in args):
             with settings(space=DEVICE):  # what this Cell makes, as the states of a neuron, is where its inputs are

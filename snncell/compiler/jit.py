@@ -9,8 +9,6 @@ from contextlib import nullcontext
 from types import MethodType
 from typing import Any
 
-import numpy as np
-
 from snncell.compiler.linked import Linked
 from snncell.compiler.plan import Plan
 from snncell.compiler.plans import Plans
@@ -19,6 +17,7 @@ from snncell.compiler.report import report
 from snncell.config import FINITE
 from snncell.errors import ArgumentError, TraceError
 from snncell.tape import structure
+from snncell.tape.given import with_tensors
 from snncell.tape.state import STATE, recording_on, tracing_to
 from snncell.tape.tape import Tape, watched
 from snncell.tape.tensor import Tensor, snapshot, stale, wrap
@@ -119,7 +118,7 @@ class Jitted:
         if STATE.trace is not None:
             return self.fn(*args, **kwargs)  # part of the Program that is being traced
         if FINITE or STATE.unfused:  # operation by operation, each of which is looked at
-            return structure.mapped(snapshot, self.fn(*_tensors(args), **_tensors(kwargs)))
+            return structure.mapped(snapshot, self.fn(*with_tensors(args), **with_tensors(kwargs)))
         compiled, leaves = self.lookup(args, kwargs)
         return compiled(leaves)
 
@@ -128,7 +127,7 @@ class Jitted:
 
     def lookup(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Compiled, list[Tensor]]:
         """What is compiled for these arguments, and the Tensors among them."""
-        leaves, tree = structure.flatten((_tensors(args), _tensors(kwargs)))
+        leaves, tree = structure.flatten((with_tensors(args), with_tensors(kwargs)))
         for leaf in leaves:
             if isinstance(leaf._data, Value):
                 raise stale()
@@ -230,17 +229,6 @@ _INTERNAL = ("_pre_hooks", "_hooks", "_checked_counts")  # of a Cell itself
 
 def _items(container: Any) -> list[Any]:
     return [*container, *container.values()] if isinstance(container, dict) else list(container)
-
-
-def _tensors(tree: Any) -> Any:
-    """NumPy arrays among the arguments count as Tensors."""
-    if isinstance(tree, np.ndarray):
-        return Tensor(tree)
-    if isinstance(tree, dict):
-        return {key: _tensors(value) for key, value in tree.items()}
-    if type(tree) in (tuple, list):
-        return type(tree)(_tensors(value) for value in tree)
-    return tree
 
 
 def jit(fn: Callable[..., Any] | None = None) -> Any:

@@ -12,6 +12,7 @@ from snncell.data.manifolds import randman as randman
 from snncell.errors import ArgumentError, ShapeError
 from snncell.kernels.space import HOST
 from snncell.ops.random import randperm
+from snncell.tape.given import on_host
 from snncell.tape.state import settings
 from snncell.tape.tensor import Tensor
 
@@ -42,7 +43,7 @@ def batches(
     """Go through arrays of one length together, a batch at a time, as Tensors.
 
     Args:
-        arrays: NumPy arrays or Tensors with the same first axis.
+        arrays: what `Tensor` takes, with the same first axis: arrays of NumPy and other libraries, Tensors, lists.
         batch_size: how many entries a batch has; the last may have fewer.
         shuffle: in random order, another one each time (`snncell.set_seed` makes it repeatable).
         drop_last: leave out a last batch that is not full.
@@ -53,8 +54,8 @@ def batches(
     """
     if not arrays or batch_size < 1:
         raise ArgumentError(f"batches: needs arrays and a batch_size of at least 1, not {batch_size!r}.")
-    sources = [np.asarray(array) for array in arrays]
-    lengths = {len(source) for source in sources}
+    sources = [on_host(array) for array in arrays]
+    lengths = {len(source) if source.ndim else 0 for source in sources}
     if len(lengths) != 1:
         raise ShapeError(f"batches: the arrays have different lengths {sorted(lengths)}.")
     (length,) = lengths

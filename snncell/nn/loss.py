@@ -9,6 +9,7 @@ import numpy as np
 from snncell import ops
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, DTypeError, ShapeError
+from snncell.ops.base import as_tensor
 from snncell.ops.indexing import hot
 from snncell.tape.tensor import Tensor
 
@@ -24,20 +25,26 @@ class _Loss(Cell):
         """All elements' losses as one number, or as they are."""
         return each if self.reduction == "none" else each.mean() if self.reduction == "mean" else each.sum()
 
-    def same_shape(self, logits: Tensor, labels: Tensor) -> None:
-        """Raise a ShapeError unless both have one shape."""
+    def tensors(self, logits: Any, labels: Any) -> tuple[Tensor, Tensor]:
+        """Both as Tensors."""
+        return as_tensor(logits, type(self).__name__), as_tensor(labels, type(self).__name__)
+
+    def of_one_shape(self, logits: Any, labels: Any) -> tuple[Tensor, Tensor]:
+        """Both as Tensors; a ShapeError unless they have one shape."""
+        logits, labels = self.tensors(logits, labels)
         if logits.shape != labels.shape:
             raise ShapeError(
                 f"{type(self).__name__}: logits of shape {logits.shape} and labels of shape {labels.shape} must have "
                 f"one shape."
             )
+        return logits, labels
 
 
 class MSELoss(_Loss):
     """(logits - labels)^2."""
 
     def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
-        self.same_shape(logits, labels)
+        logits, labels = self.of_one_shape(logits, labels)
         return self.reduced(ops.square(logits - labels))
 
 
@@ -45,7 +52,7 @@ class L1Loss(_Loss):
     """|logits - labels|."""
 
     def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
-        self.same_shape(logits, labels)
+        logits, labels = self.of_one_shape(logits, labels)
         return self.reduced(ops.abs(logits - labels))
 
 
@@ -83,6 +90,7 @@ class CrossEntropyLoss(_Loss):
         self.label_smoothing = label_smoothing
 
     def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
+        logits, labels = self.tensors(logits, labels)
         if logits.ndim < 2:
             raise ShapeError(f"CrossEntropyLoss: logits are (N, C, ...), not {logits.shape}.")
         classes = logits.shape[1]
@@ -103,7 +111,8 @@ class CrossEntropyLoss(_Loss):
             if labels.shape != (logits.shape[0], *logits.shape[2:]):
                 raise ShapeError(
                     f"CrossEntropyLoss: logits of shape {logits.shape} need labels of shape "
-                    f"{(logits.shape[0], *logits.shape[2:])}, not {labels.shape}."
+                    f"{(logits.shape[0], *logits.shape[2:])}, not {labels.shape}. Of the logits' shape they are "
+                    f"probabilities: labels.astype('float32')."
                 )
             counts = ops.not_equal(labels, self.ignore_index)
             target = hot(ops.select(counts, labels, 0), classes, 1, "CrossEntropyLoss: label").astype(log_p.dtype)

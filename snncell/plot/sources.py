@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from snncell.errors import ArgumentError, RecordError
+from snncell.errors import ArgumentError, RecordError, SnncellError
+from snncell.tape.given import is_array, on_host
 
 Array = np.ndarray[Any, Any]
 
@@ -125,8 +126,8 @@ def as_array(x: Any, who: str) -> Array:
         ArgumentError: if it is none.
     """
     try:
-        array = np.asarray(x)
-    except (TypeError, ValueError):  # lists of unequal lengths, or what refuses to become an array
+        array = on_host(x) if is_array(x) else np.asarray(x)
+    except (SnncellError, TypeError, ValueError):  # lists of unequal lengths, or what refuses to become an array
         array = np.empty(0, object)
     if array.dtype == object or not (np.issubdtype(array.dtype, np.number) or array.dtype.kind in "bV"):
         raise ArgumentError(

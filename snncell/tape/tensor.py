@@ -13,7 +13,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.dtype import DType
-from snncell.errors import AssignError, DTypeError, ShapeError, TraceError
+from snncell.errors import ArgumentError, AssignError, DTypeError, ShapeError, SnncellError, TraceError
 from snncell.kernels.cuda import exchange
 from snncell.kernels.space import DEVICE, HOST, IN_USE, moved, space_of
 from snncell.tape.state import STATE, here, settings
@@ -21,18 +21,22 @@ from snncell.tape.state import STATE, here, settings
 if TYPE_CHECKING:
     from snncell.tape.tape import Entry
 
+ON_HOST = ("__dlpack__", "__array__", "__array_interface__")  # what another library's array has, for its elements
+
 
 class Tensor:
     """An n-dimensional array of one dtype, on one device, that operations take and give.
 
     Args:
-        data: a number, a nested list, a NumPy array (copied), a Tensor, or anything that speaks DLPack. What another
-            library has on the GPU (CuPy, PyTorch) is taken without a copy, so it must not be written to afterwards.
-        dtype: the element type. Without it NumPy arrays keep theirs; lists of floats become float32, of ints int64.
+        data: a number, a nested list, a NumPy array (copied), a Tensor, or another library's array: anything that
+            speaks DLPack or has `__array__`. What another library has on the GPU (CuPy, PyTorch) is taken without a
+            copy, so it must not be written to afterwards.
+        dtype: the element type. Without it arrays keep theirs; lists of floats become float32, of ints int64.
 
     Raises:
         ShapeError: for ragged lists.
         DTypeError: for data that are no numbers.
+        ArgumentError: for an array that does not give its elements away, such as PyTorch's with requires_grad.
 
     Example:
         >>> Tensor([[1.0, 2.0]]) * 2
@@ -311,8 +315,8 @@ def to_array(data: Any, dtype: Any = None) -> np.ndarray[Any, Any]:
         source = data._concrete("Tensor(tensor)")
     elif isinstance(data, (np.ndarray, np.generic)):
         source = np.asarray(data)
-    elif hasattr(data, "__dlpack__"):
-        source = exchange.host_array(data)
+    elif any(hasattr(type(data), name) for name in ON_HOST):
+        source = _elements(data)
     else:
         try:
             source = np.asarray(_plain(data))
@@ -326,11 +330,25 @@ def to_array(data: Any, dtype: Any = None) -> np.ndarray[Any, Any]:
     return np.array(source, dtype=wanted.dtype, order="C")
 
 
+def _elements(data: Any) -> np.ndarray[Any, Any]:
+    """An array of another library as one of NumPy."""
+    try:
+        return exchange.host_array(data) if hasattr(type(data), "__dlpack__") else np.asarray(data)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        if isinstance(error, SnncellError):
+            raise
+        kind = f"{type(data).__module__}.{type(data).__qualname__}"
+        raise ArgumentError(f"Tensor: a {kind} does not give its elements away: {error}.") from error
+
+
 def _plain(data: Any) -> Any:
-    """Lists of Tensors hold their values, not objects."""
+    """Lists of Tensors, and of other libraries' arrays, hold their values, not objects."""
     if isinstance(data, (list, tuple)):
         return [_plain(item) for item in data]
-    return data.asnumpy() if isinstance(data, Tensor) else data
+    if isinstance(data, Tensor):
+        return data.asnumpy()
+    foreign = not isinstance(data, (np.ndarray, np.generic)) and hasattr(type(data), "__dlpack__")
+    return _elements(data) if foreign else data
 
 
 def _short(data: Any) -> str:

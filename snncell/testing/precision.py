@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-import numpy as np
-
 from snncell.dtype import float64, is_float
+from snncell.tape.given import is_array
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import recording_on, settings
 from snncell.tape.tape import Entry
@@ -26,7 +25,7 @@ def real(x: Any) -> bool:
 
 def doubled(x: Any) -> Any:
     """A float Tensor or array as a Tensor of float64; anything else as it is."""
-    x = Tensor(x) if isinstance(x, np.ndarray) else x
+    x = Tensor(x) if is_array(x) else x
     return x.astype(float64) if real(x) else x
 
 

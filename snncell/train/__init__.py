@@ -18,9 +18,9 @@ from snncell.train.log import Log as Log
 from snncell.train.pieces import (
     Batches as Batches,
     Spikes as Spikes,
-    accuracy as accuracy,
     measure as measure,
     training_step as training_step,
 )
+from snncell.train.scores import accuracy as accuracy
 from snncell.train.state import load_state as load_state, save_state as save_state
 from snncell.train.stopping import EarlyStopping as EarlyStopping

@@ -12,8 +12,10 @@ from snncell.cell import Cell
 from snncell.compiler.jit import jit
 from snncell.errors import ArgumentError
 from snncell.nn.stateful import Stateful
+from snncell.tape.given import as_data
 from snncell.tape.tensor import Tensor
-from snncell.train.pieces import Batches, Spikes, accuracy as share_right, measure
+from snncell.train.pieces import Batches, Spikes, measure
+from snncell.train.scores import accuracy as share_right
 
 Means = dict[str, float]
 
@@ -66,6 +68,33 @@ def batches_of(data: Any, batch_size: int, shuffle: bool) -> Any:
     return data
 
 
+def parts_of(batch: Any) -> tuple[Any, ...]:
+    """Inputs and target of a batch, with a Tensor for each array, number, or list of numbers in it.
+
+    Raises:
+        ArgumentError: for a batch that is no tuple or list of two at least, or whose target is no array.
+    """
+    if not isinstance(batch, (tuple, list)) or len(batch) < 2:
+        several = isinstance(batch, (tuple, list, dict))
+        came = f"a {type(batch).__name__}" + (f" of {len(batch)}" if several else "")
+        mend = ""
+        if isinstance(batch, dict):
+            names = ", ".join(f"b[{name!r:.40}]" for name in [*batch][:4])
+            mend = f" Of dicts make tuples: a class whose __iter__ yields ({names}) of each b, the target last."
+        raise ArgumentError(
+            f"a batch is a tuple (inputs, ..., target) of Tensors or arrays, not {came}.{mend} Arrays of all samples "
+            f"are given as a tuple too."
+        )
+    *inputs, target = batch
+    found = (*(as_data(x) for x in inputs), as_data(target))
+    if not isinstance(found[-1], Tensor) or not found[-1].ndim:
+        raise ArgumentError(
+            f"a batch ends with its target, an array with an entry for each sample, not with a {type(target).__name__}"
+            f"{getattr(found[-1], 'shape', '')}."
+        )
+    return found
+
+
 def cells_of(*parts: Any) -> list[Cell]:
     """All Cells of those parts, of net and loss, that are Cells."""
     return [cell for part in parts if isinstance(part, Cell) for _, cell in part.cells_and_names()]
@@ -110,12 +139,9 @@ def means(
     found: list[dict[str, Tensor]] = []
     counts: list[int] = []
     for batch in source:
-        if not isinstance(batch, (tuple, list)) or len(batch) < 2:
-            raise ArgumentError(
-                "a batch is a tuple (inputs, ..., target) of Tensors. Arrays of all samples are given as a tuple too."
-            )
-        found.append(of_batch(*batch))
-        counts.append(len(batch[-1]))
+        *inputs, target = parts_of(batch)
+        found.append(of_batch(*inputs, target))
+        counts.append(len(target))
         seen(found[-1])
     if not found:
         raise ArgumentError("the data give no batch. An iterator gives its batches once; give a list, or Batches.")

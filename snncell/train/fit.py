@@ -18,13 +18,8 @@ from snncell.train.clipping import clip_by_global_norm, clip_by_value
 from snncell.train.evaluation import Means, batches_of, means, measured, phases
 from snncell.train.finite import refuse_loss, refuse_weights
 from snncell.train.log import Log
-from snncell.train.pieces import (
-    Batches,
-    Spikes,
-    accuracy as share_right,
-    cells_of,
-    training_step,
-)
+from snncell.train.pieces import Batches, Spikes, cells_of, training_step
+from snncell.train.scores import accuracy as share_right
 from snncell.train.state import File, load_state, save_state
 from snncell.train.stopping import EarlyStopping
 
@@ -79,7 +74,9 @@ def fit(
             number.
         optimiser: made from the Parameters to train; its learning rate may be a schedule, which counts steps.
         data: a tuple of arrays (inputs, ..., target) with one entry for each sample, which are shuffled; or anything
-            that can be gone through again and again and gives such tuples of Tensors, a batch each (`train.Batches`).
+            that can be gone through again and again and gives such tuples, a batch each (`train.Batches`, PyTorch's
+            DataLoader). Arrays are whatever `Tensor` takes: of NumPy, PyTorch and others; in batches also tuples, lists
+            and dicts of them.
             Whoever makes batches draws their order from snncell's random numbers (`ops.randperm`), so that a resume
             finds the same; of such data a resume compares the class and the number of batches alone.
         epochs: how many in all, those of a training that is resumed included.

@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any
 
-import numpy as np
-
 from snncell import ops
 from snncell.cell import Cell, HookHandle
 from snncell.compiler.jit import jit
 from snncell.data import batches
-from snncell.errors import ArgumentError, DTypeError, ShapeError
+from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.optim import Optimizer
 from snncell.nn.time import MultiStep
 from snncell.tape import structure
+from snncell.tape.given import as_data, on_host
 from snncell.tape.tensor import Tensor
+from snncell.train.scores import accuracy
 from snncell.train.state import constant
 
 Measured = tuple[Tensor, dict[str, Tensor]]
@@ -28,7 +28,7 @@ class Batches:
     The order is drawn from snncell's random numbers, so `snncell.set_seed` makes it repeatable.
 
     Args:
-        arrays: NumPy arrays or Tensors with the same first axis: inputs, then the target.
+        arrays: what `Tensor` takes, with the same first axis: inputs, then the target. Arrays of NumPy are not copied.
         batch_size, shuffle, drop_last: as for `data.batches`.
         time_first: the inputs are (T, N, ...), as `data.randman` gives them, and their batches (T, B, ...); the target,
             the last array, is (N, ...) as ever.
@@ -51,7 +51,7 @@ class Batches:
         drop_last: bool = False,
         time_first: bool = False,
     ) -> None:
-        self.arrays = [np.asarray(array) for array in arrays]
+        self.arrays = [on_host(array) for array in arrays]
         self.time_first = time_first
         if time_first:
             if any(array.ndim < 2 for array in self.arrays[:-1]):
@@ -86,37 +86,6 @@ class Batches:
 
 
 # --- what is measured -------------------------------------------------------------------------------------------------
-
-
-def accuracy(output: Any, labels: Tensor) -> Tensor:
-    """The share of samples whose largest output is at their label.
-
-    Args:
-        output: (B, C), or (T, B, C), which is summed over time first; of a tuple, the first.
-        labels: integers (B,).
-
-    Raises:
-        DTypeError: for labels that are no integers.
-        ShapeError: for shapes that do not fit.
-
-    Example:
-        >>> snncell.train.accuracy(Tensor([[0.1, 0.9], [0.8, 0.2]]), Tensor([1, 1])).item()
-        0.5
-    """
-    scores = output[0] if isinstance(output, (tuple, list)) else output
-    if labels.dtype.is_float:
-        raise DTypeError(
-            f"accuracy: labels are integers, not {labels.dtype}. Convert them, y.astype('int64'), or measure something "
-            f"else: accuracy=None, or a function of (output, target)."
-        )
-    summed = scores.sum(0) if scores.ndim == labels.ndim + 2 else scores
-    if summed.shape[:-1] != labels.shape or summed.ndim < 2:
-        raise ShapeError(
-            f"accuracy: outputs of shape {scores.shape} do not fit labels of shape {labels.shape}; they are (B, C) or "
-            f"(T, B, C) and (B,)."
-        )
-    right: Tensor = ops.equal(ops.argmax(summed, -1), labels)
-    return right.astype("float32").mean()
 
 
 def cells_of(given: Any, who: str) -> list[Cell]:
@@ -203,14 +172,14 @@ def measure(
     """A function (*inputs, target) -> (loss, {"accuracy": ..., "firing_rate": ...}) of a batch.
 
     Args:
-        net: called with the inputs.
+        net: called with the inputs, which may be whatever `Tensor` takes, and tuples, lists and dicts of that.
         loss: of what `net` gives and the target, a number.
         accuracy: another such function, or None.
         spikes: whose firing rate, or None, which costs nothing.
     """
 
     def measured(*batch: Tensor) -> Measured:
-        *inputs, target = batch
+        *inputs, target = (as_data(x) for x in batch)
         if spikes is not None:
             spikes.heard.clear()
         output = net(*inputs)

@@ -8,12 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, CallError, SnncellError
 from snncell.nn.optim import Optimizer
 from snncell.plot.training import records_of
+from snncell.tape.given import is_array
 from snncell.tape.tensor import Tensor
 
 Loss = Callable[..., Any]
@@ -56,10 +55,10 @@ def parts(batch: Any) -> tuple[list[Tensor], Tensor | None]:
     Raises:
         ArgumentError: for an empty batch, or what is no array.
     """
-    several = isinstance(batch, (tuple, list)) and all(isinstance(x, (Tensor, np.ndarray)) for x in batch)
+    several = isinstance(batch, (tuple, list)) and all(isinstance(x, Tensor) or is_array(x) for x in batch)
     given = list(batch) if several or isinstance(batch, tuple) else [batch]
     try:
-        found = [x if isinstance(x, Tensor) else Tensor(np.asarray(x)) for x in given]
+        found = [x if isinstance(x, Tensor) else Tensor(x) for x in given]
     except (SnncellError, TypeError, ValueError) as error:
         raise ArgumentError(f"report: the batch is x or (x, y), arrays or Tensors, not {batch!r:.60}.") from error
     if not found or any(x.size == 0 for x in found):

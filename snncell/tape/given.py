@@ -1,0 +1,67 @@
+"""What is given in place of Tensors: arrays of NumPy and of other libraries, alone and in tuples, lists and dicts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from snncell.tape.tensor import ON_HOST, Tensor
+
+Array = np.ndarray[Any, Any]
+
+_PROTOCOLS = (*ON_HOST, "__cuda_array_interface__")
+_PLAIN = (bool, int, float, complex, str, bytes, type(None), tuple, list, dict, type, np.generic, Tensor)
+_NUMBERS = (bool, int, float, complex, np.generic)
+
+
+def is_array(x: Any) -> bool:
+    """Whether x is an array, of NumPy or of another library, of which `Tensor(x)` takes the elements.
+
+    Neither a number nor a list is one, nor is a Tensor.
+    """
+    if isinstance(x, np.ndarray):
+        return True
+    return not isinstance(x, _PLAIN) and any(hasattr(type(x), name) for name in _PROTOCOLS)
+
+
+def with_tensors(tree: Any) -> Any:
+    """`tree` with a Tensor in the place of each array in it, through tuples, lists and dicts."""
+    if is_array(tree):
+        return Tensor(tree)
+    if isinstance(tree, dict):
+        return {key: with_tensors(value) for key, value in tree.items()}
+    if isinstance(tree, (tuple, list)):
+        return _like(tree, [with_tensors(item) for item in tree])
+    return tree
+
+
+def as_data(tree: Any) -> Any:
+    """`with_tensors`, for what can only be data: numbers, and lists and tuples of nothing but numbers, count too.
+
+    [[0, 1], [2, 3]] becomes one Tensor; [Tensor, Tensor] stays a list.
+    """
+    if isinstance(tree, _NUMBERS) or (isinstance(tree, (tuple, list)) and tree and _of_numbers(tree)):
+        return Tensor(tree)
+    if isinstance(tree, dict):
+        return {key: as_data(value) for key, value in tree.items()}
+    if isinstance(tree, (tuple, list)):
+        return _like(tree, [as_data(item) for item in tree])
+    return with_tensors(tree)
+
+
+def on_host(x: Any) -> Array:
+    """What `Tensor(x)` holds, as an array of NumPy; one that is one is not copied."""
+    return x if isinstance(x, np.ndarray) else (x if isinstance(x, Tensor) else Tensor(x)).asnumpy()
+
+
+def _like(container: Any, items: list[Any]) -> Any:
+    """A tuple or list of these items, of the class of the other one."""
+    kind = type(container)
+    return kind(*items) if hasattr(kind, "_fields") else kind(items)  # a named tuple takes its fields one by one
+
+
+def _of_numbers(tree: Any) -> bool:
+    if isinstance(tree, (tuple, list)):
+        return all(map(_of_numbers, tree))
+    return isinstance(tree, _NUMBERS)

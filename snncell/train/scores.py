@@ -1,0 +1,68 @@
+"""The share of right answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from snncell import ops
+from snncell.errors import DTypeError, ShapeError
+from snncell.ops.base import as_tensor
+from snncell.ops.indexing import hot
+from snncell.tape.tensor import Tensor
+
+
+def accuracy(output: Any, labels: Any) -> Tensor:
+    """The share of samples whose largest output is at their label.
+
+    Args:
+        output: (B, C), or (T, B, C), which is summed over time first; of a tuple, the first.
+        labels: class numbers, integers (B,); or a probability for each class, (B, C), of which the largest counts, as
+            in one-hot labels.
+
+    Raises:
+        DTypeError: for labels that are neither.
+        ArgumentError: for labels (B, C) that are no probabilities: one is below 0, or a sample's do not add up to 1 (to
+            1 %). On the GPU under `jit`, which does not wait for a check, their accuracy is 0.
+        ShapeError: for shapes that do not fit.
+
+    Example:
+        >>> snncell.train.accuracy(Tensor([[0.1, 0.9], [0.8, 0.2]]), Tensor([1, 1])).item()
+        0.5
+        >>> snncell.train.accuracy(Tensor([[0.1, 0.9], [0.8, 0.2]]), Tensor([[0.0, 1.0], [0.3, 0.7]])).item()
+        0.5
+    """
+    scores = as_tensor(output[0] if isinstance(output, (tuple, list)) else output, "accuracy")
+    target = as_tensor(labels, "accuracy")
+    by_number = target.dtype.category <= 1 and target.shape in (scores.shape[:-1], scores.shape[1:-1])
+    summed = scores.sum(0) if scores.ndim == target.ndim + (2 if by_number else 1) else scores
+    if by_number and summed.ndim > 1 and summed.shape[:-1] == target.shape:
+        right: Tensor = ops.equal(ops.argmax(summed, -1), target)
+        return right.astype("float32").mean()
+    if summed.ndim < 2 or summed.shape[-1] < 2 or summed.shape != target.shape:
+        raise _unfit(scores, target)
+    return ops.select(ops.equal(ops.argmax(summed, -1), ops.argmax(target, -1)), _of_classes(target), 0.0).mean()
+
+
+def _unfit(scores: Tensor, target: Tensor) -> Exception:
+    """The error for labels that do not fit the outputs."""
+    if target.dtype.is_float:
+        return DTypeError(
+            f"accuracy: labels are integers (B,), or probabilities of the outputs' shape (B, C), not {target.dtype} of "
+            f"shape {target.shape} with outputs of shape {scores.shape}. Convert them, y.astype('int64'), or measure "
+            f"something else: accuracy=None, or a function of (output, target)."
+        )
+    return ShapeError(
+        f"accuracy: outputs of shape {scores.shape} do not fit labels of shape {target.shape}; they are (B, C) or "
+        f"(T, B, C) and (B,), or (B, C) of probabilities."
+    )
+
+
+def _of_classes(target: Tensor) -> Tensor:
+    """1 for each sample whose labels (B, C) are probabilities; refused where they are not."""
+    wide = target.astype("float32")
+    fits = ops.logical_and(ops.greater_equal(ops.min(wide, -1), 0.0), ops.less_equal(ops.abs(wide.sum(-1) - 1.0), 0.01))
+    who = (
+        "accuracy: labels of the outputs' shape are probabilities, which add up to 1 for each sample; to measure "
+        "something else give accuracy=None, or a function of (output, target). The class of a sample that has none,"
+    )
+    return hot(ops.select(fits, 0, -1), 1, -1, who).sum(-1)
