@@ -1,4 +1,4 @@
-"""`python -m snncell demo` and `python -m snncell info`."""
+"""`python -m snncell demo`, `python -m snncell info` and `python -m snncell cache`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import platform
 import sys
 
 import snncell
-from snncell.errors import DeviceError
-from snncell.kernels.build import cache_folder
+from snncell.errors import ArgumentError, CacheError, DeviceError
 from snncell.kernels.cuda.runtime import runtime
 from snncell.kernels.policy import PARALLEL_SIZE, threading_layer
+from snncell.kernels.store import bound
+from snncell.kernels.store.folder import cache_folder, refuse
 
 
 def _version(package: str) -> str:
@@ -38,8 +39,38 @@ def _cuda() -> str:
     return f"{device.name}, compute capability {device.capability[0]}.{device.capability[1]}"
 
 
+def _cache() -> dict[str, str]:
+    """Rows that say where compiled kernels are kept, and how much that is."""
+    folder = cache_folder()
+    if folder is None:
+        return {"cache folder": "none: this user has no home folder; SNNCELL_CACHE_DIR names one"}
+    count, size = bound.size(folder)
+    try:
+        most = f"{bound.bound() / bound.MEGABYTE:g} MB"
+    except ArgumentError as error:
+        most = str(error)
+    return {"cache folder": str(folder), "cache size": f"{size / bound.MEGABYTE:.1f} of {most}, {count} files"}
+
+
+def cache(clear: bool) -> int:
+    """Print where compiled kernels are kept and how much that is, or remove them; 0 if that went well."""
+    folder = cache_folder()
+    if clear and folder is not None and folder.is_dir():
+        try:
+            refuse(folder)
+        except CacheError as error:
+            print(error, file=sys.stderr)
+            return 1
+        count, size = bound.clear(folder)
+        print(f"removed {count} files, {size / bound.MEGABYTE:.1f} MB, from {folder}")
+        return 0
+    for name, value in _cache().items():
+        print(f"{name:<14}{value}")
+    return 0
+
+
 def info() -> None:
-    """Print versions, threads, BLAS, CUDA, and the cache folder."""
+    """Print versions, threads, BLAS, CUDA, and the cache folder with its size."""
     numba = importlib.import_module("numba")
     rows = {
         "snncell": snncell.__version__,
@@ -52,7 +83,7 @@ def info() -> None:
         "parallel from": f"{PARALLEL_SIZE} elements of plain arithmetic on",
         "BLAS": _blas(),
         "CUDA": _cuda(),
-        "cache folder": str(cache_folder()),
+        **_cache(),
     }
     for name, value in rows.items():
         print(f"{name:<14}{value}")
@@ -74,9 +105,13 @@ def main(arguments: list[str] | None = None) -> int:
     demo.add_argument("--seed", type=int, default=0)
     demo.add_argument("--folder", default="plots", help="where the pictures go")
     commands.add_parser("info", help="print versions, threads, BLAS, CUDA, cache folder")
+    kept = commands.add_parser("cache", help="print where compiled kernels are kept, and how much that is")
+    kept.add_argument("--clear", action="store_true", help="remove them")
     chosen = parser.parse_args(arguments)
     if chosen.command == "info":
         info()
+    elif chosen.command == "cache":
+        return cache(chosen.clear)
     else:
         from snncell.demo import run
 

@@ -21,10 +21,11 @@ from fake_card import DATA_TYPES, Card, Status, _Cublas, _Cufft, _Driver
 from snncell import dtype as dtypes
 from snncell.dtype import bool_, float16, float32, float64, int32, int64
 from snncell.errors import CacheError, DeviceError
-from snncell.kernels import build as builder, policy
+from snncell.kernels import policy
 from snncell.kernels.cuda import build as cuda_build
 from snncell.kernels.cuda.build import build, ptx_of, resources
 from snncell.kernels.scalar import simulated
+from snncell.kernels.store import files, folder as folders
 
 NEEDED = ("numba_cuda", "cuda.bindings.nvvm", "cuda.bindings.nvjitlink")
 
@@ -303,13 +304,13 @@ def test_code_of_another_kernel_is_not_taken(kept: Kept) -> None:
 
 def test_code_that_the_driver_refuses_is_compiled_again(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     keys: list[bytes] = []
-    seal = builder._seal
-    monkeypatch.setattr(builder, "_seal", lambda key, code: keys.append(key) or seal(key, code))
+    sealed = files.sealed
+    monkeypatch.setattr(files, "sealed", lambda key, code: keys.append(key) or sealed(key, code))
     name, cubin = kept.again()
     (file,) = kept.files(".cubin")
     old = b"of an older compiler"
     kept.device.refuses.append(old)
-    file.write_bytes(seal(keys[0], old) + old)
+    file.write_bytes(sealed(keys[0], old))
     assert kept.again() == (name, cubin) and kept.compiled == 2
     assert file.read_bytes().endswith(cubin)
 
@@ -330,8 +331,8 @@ def test_a_folder_that_cannot_be_written_is_done_without(kept: Kept, monkeypatch
     def refused(path: Path, content: bytes) -> None:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(builder, "_write", refused)
-    monkeypatch.setattr(builder, "_warned", False)
+    monkeypatch.setattr(files, "write", refused)
+    monkeypatch.setattr(folders, "_warned", False)
     with pytest.warns(RuntimeWarning, match="cannot be written .*are not kept"):
         name, cubin = kept.again()
     assert name == "axpy" and cubin[:4] == b"\x7fELF"

@@ -2,54 +2,32 @@
 
 A kernel has two files in the folder, both named by a digest of what they hold. `NAME_DIGEST.py` is for people (a
 debugger, a traceback): it is written, never run. `NAME_DIGEST.KEY.nbc` is the compiled code. To load it is to run what
-it says, hence it is sealed with a checksum, and the folder must be one that nobody else can write: another is refused.
+it says, hence it is sealed with a checksum, and the folder must be one that nobody else can write: another is refused
+(`store`).
 `SNNCELL_DEBUG=1` prints the path of each generated file; `SNNCELL_CACHE_DIR` moves the folder.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import importlib
 import os
 import pickle
 import sys
-import tempfile
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from snncell.errors import CacheError
-from snncell.kernels import policy
+from snncell.kernels import policy, store
 from snncell.kernels.scalar import library_digest
 
 _built: dict[tuple[Any, ...], Callable[..., Any]] = {}
-_warned = False
 
 # Numba's settings that change the code it makes, and that Numba's own index leaves out. Code that calls Intel's vector
 # library (SVML), for one, cannot be linked where that is missing or switched off.
 _SETTINGS = ("OPT", "USING_SVML", "BOUNDSCHECK", "DEBUGINFO_DEFAULT", "LOOP_VECTORIZE", "SLP_VECTORIZE")
-
-
-def cache_folder() -> Path:
-    """The folder of generated files: `SNNCELL_CACHE_DIR`, or `snncell` in the user's cache folder."""
-    chosen = os.environ.get("SNNCELL_CACHE_DIR")
-    if chosen:
-        return _absolute(chosen)
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "snncell" / "Cache"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "snncell"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "snncell"
-
-
-@functools.cache
-def _absolute(folder: str) -> Path:
-    """A folder as it was when it was first asked for: the program may change its directory."""
-    return Path(folder).absolute()
 
 
 def build(name: str, source: str, signature: Sequence[Any], parallel: bool) -> Callable[..., Any]:
@@ -62,7 +40,8 @@ def build(name: str, source: str, signature: Sequence[Any], parallel: bool) -> C
         function = function_of(path, source, name)
         if kept:
             _keep_helpers(path.parent)
-        kernel = policy.compile_kernel(function, signature, parallel, _CodeFile(path) if kept else None)
+        with store.released():
+            kernel = policy.compile_kernel(function, signature, parallel, _CodeFile(path) if kept else None)
         _built[key] = kernel
     return kernel
 
@@ -74,8 +53,8 @@ def without_comments(source: str) -> str:
 
 def keep(name: str, source: str, code: str, parallel: bool) -> tuple[Path, bool]:
     """Put a generated file in the cache folder, and say so where that is wanted: its path, and whether that worked."""
-    path = cache_folder() / f"{name}_{_digest(code, parallel)}.py"
-    kept = _keep_source(path, source)
+    path, kept = store.place_of(f"{name}_{_digest(code, parallel)}.py")
+    kept = kept and store.write_source(path, source)
     if kept and os.environ.get("SNNCELL_DEBUG") == "1":
         sys.stderr.write(f"snncell: {path}\n")
     return path, kept
@@ -114,79 +93,6 @@ def _load(path: Path, source: str) -> ModuleType:
     return module
 
 
-# --- the folder and its files -----------------------------------------------------------------------------------------
-
-
-def _keep_source(path: Path, source: str) -> bool:
-    """Put `source` in the cache folder, if it is not there; whether the folder can be used."""
-    content = source.encode()
-    try:
-        _prepare(path.parent)
-        if not (path.is_file() and path.read_bytes() == content):
-            _write(path, content)
-    except CacheError:
-        raise
-    except OSError as error:
-        _say_not_kept(path.parent, error)
-        return False
-    return True
-
-
-def _prepare(folder: Path) -> None:
-    """Make the folder where it is missing, for its owner alone, and refuse one that others can write."""
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    doubt = _doubt(folder.stat())
-    if doubt:
-        raise CacheError(
-            f"{folder}: the cache folder holds compiled kernels, which are run as they are found there, and {doubt}. "
-            f"If it is yours, chmod go-w {folder}; otherwise set SNNCELL_CACHE_DIR to a folder of your own."
-        )
-
-
-def _doubt(status: os.stat_result) -> str | None:
-    """Who else may have written a folder or a file, in words, or None.
-
-    What belongs to root is as good as the user's own: root can run code as anybody, and a system may come with its
-    kernels already compiled.
-    """
-    if sys.platform == "win32":  # owner and mode say nothing there; %LOCALAPPDATA% is the user's by its access list
-        return None
-    if status.st_uid not in (os.geteuid(), 0):
-        return f"it belongs to another user (number {status.st_uid})"
-    if status.st_mode & 0o022:
-        return f"others than its owner can write it (mode {status.st_mode & 0o777:o})"
-    return None
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Write a file so that other processes see all of it or nothing, and nothing stays behind where that fails."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        os.replace(temporary, path)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        # Windows replaces no file that another process reads: it has just been written there, with the same content.
-        if not (sys.platform == "win32" and isinstance(error, PermissionError) and path.exists()):
-            raise
-
-
-def _say_not_kept(folder: Path, error: OSError) -> None:
-    """Warn, once in a process, that it works without a cache."""
-    global _warned
-    if _warned:
-        return
-    _warned = True
-    warnings.warn(
-        f"snncell: the cache folder {folder} cannot be written ({error}); compiled kernels of this process are not "
-        f"kept. Set SNNCELL_CACHE_DIR to a writable folder.",
-        RuntimeWarning,
-        stacklevel=2,
-    )
-
-
 # --- compiled code ----------------------------------------------------------------------------------------------------
 
 
@@ -220,11 +126,16 @@ class _CodeFile:
         # it types and compiles, is for compiling, which sets it up itself: two thirds of the time of a first call.
         runtime.rtsys.initialize(target)
         key, path = self._place(signature, target.codegen())
-        code = read_sealed(path, key)
+        code = store.read_sealed(path, key)
+        if code is None:
+            store.claim(path)
+            code = store.read_sealed(path, key)  # another process has compiled it meanwhile
         # Unpickling fails where it is whole and ours, but names something that has changed under it (another SciPy).
         with contextlib.suppress(Exception):
             if code is not None:
-                return compiler.CompileResult._rebuild(target, *pickle.loads(code))
+                result = compiler.CompileResult._rebuild(target, *pickle.loads(code))
+                store.release(path)
+                return result
         policy.import_array_functions()  # Numba compiles now
         return None
 
@@ -235,7 +146,8 @@ class _CodeFile:
         if result.library.has_dynamic_globals:  # addresses of this process
             return
         key, path = self._place(signature, result.codegen)
-        write_sealed(path, key, serialize.dumps(result._reduce()))
+        store.write_sealed(path, key, serialize.dumps(result._reduce()))
+        store.release(path)
 
     def _place(self, signature: Any, codegen: Any) -> tuple[bytes, Path]:
         """All that the code depends on, as a key, and the path of its file."""
@@ -253,27 +165,3 @@ class _CodeFile:
         )
         key = hashlib.sha256(repr(described).encode()).digest()
         return key, self._source.with_suffix(f".{key.hex()[:16]}.nbc")
-
-
-def read_sealed(path: Path, key: bytes) -> bytes | None:
-    """What a file of code holds, or None if it is not there, not whole, not for this key, or another user's."""
-    try:
-        with path.open("rb") as file:
-            seal, code = file.read(32), file.read()
-            doubt = _doubt(os.fstat(file.fileno()))  # the folder may be another one since it was checked
-    except OSError:
-        return None
-    return None if doubt or seal != _seal(key, code) else code
-
-
-def write_sealed(path: Path, key: bytes, code: bytes) -> None:
-    """Keep code in a file, if that is possible, so that `read_sealed` finds it with the same key."""
-    try:
-        _prepare(path.parent)  # somebody may have emptied the cache meanwhile
-        _write(path, _seal(key, code) + code)
-    except OSError as error:
-        _say_not_kept(path.parent, error)
-
-
-def _seal(key: bytes, code: bytes) -> bytes:
-    return hashlib.sha256(key + code).digest()

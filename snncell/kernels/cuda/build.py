@@ -1,12 +1,13 @@
 """Generated source -> PTX -> a cubin in the cache folder -> a kernel on the card; for the simulator, a Python function.
 
 Numba makes PTX of the source and nvJitLink makes the card's code of that. Neither asks the driver, whose own compiler
-may be older than Numba's. The cubin lies beside the generated file, sealed like the CPU's code (see `kernels.build`):
+may be older than Numba's. The cubin lies beside the generated file, sealed like the CPU's code (see `kernels.store`):
 the next process loads it without importing Numba.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import importlib
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from snncell.errors import DeviceError
-from snncell.kernels import build as builder, policy
+from snncell.kernels import build as builder, policy, store
 from snncell.kernels.cuda.runtime import runtime, simulated
 from snncell.kernels.cuda.simulated import SimulatedKernel
 
@@ -81,17 +82,19 @@ def _loaded(name: str, source: str, code: str, signature: tuple[Any, ...], launc
     described = (path.stem, name, signature, launch_bounds, device.capability, policy.CUDA_FMA, _versions())
     key = hashlib.sha256(repr(described).encode()).digest()
     file = path.with_suffix(f".{key.hex()[:16]}.cubin")
-    found = builder.read_sealed(file, key) if kept else None
-    if found is not None:
-        try:
-            return device.load(found, name)
-        except DeviceError:  # whole and ours, but another driver has come since
-            pass
-    function = builder.function_of(path, source, name)
-    ptx = policy.compile_ptx(function, name, signature, device.capability, launch_bounds)
-    cubin, _ = _linked(ptx, device.capability)
-    if kept:
-        builder.write_sealed(file, key, cubin)
+    with store.released():
+        for look in range(2 if kept else 0):
+            if look:
+                store.claim(file)  # then another process may have compiled it meanwhile
+            found = store.read_sealed(file, key)
+            if found is not None:
+                with contextlib.suppress(DeviceError):  # whole and ours, but another driver has come since
+                    return device.load(found, name)
+        function = builder.function_of(path, source, name)
+        ptx = policy.compile_ptx(function, name, signature, device.capability, launch_bounds)
+        cubin, _ = _linked(ptx, device.capability)
+        if kept:
+            store.write_sealed(file, key, cubin)
     return device.load(cubin, name)
 
 

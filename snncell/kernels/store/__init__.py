@@ -1,0 +1,61 @@
+"""What is kept on disk for the next process: generated files, and the code they were compiled to.
+
+`folder.py` says where the folder is and whether it can be trusted, `files.py` reads and writes in it, `claims.py` has
+one process compile what several want, `bound.py` keeps its size. Who builds kernels needs what stands here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from snncell.errors import CacheError
+from snncell.kernels.store import bound, files
+from snncell.kernels.store.claims import claim, release, released
+from snncell.kernels.store.files import read_sealed
+from snncell.kernels.store.folder import cache_folder, prepare, say_not_kept
+
+__all__ = ["cache_folder", "claim", "place_of", "read_sealed", "release", "released", "write_sealed", "write_source"]
+
+
+def place_of(name: str) -> tuple[Path, bool]:
+    """Where a file is kept; and whether that is possible, else the path is a name for tracebacks.
+
+    Raises:
+        CacheError: for a folder that others can write.
+    """
+    folder = cache_folder()
+    if folder is None:
+        say_not_kept(None)
+        return Path(name), False
+    try:
+        prepare(folder)
+    except CacheError:
+        raise
+    except OSError as error:
+        say_not_kept(folder, error)
+        return folder / name, False
+    return folder / name, True
+
+
+def write_source(path: Path, source: str) -> bool:
+    """Put a generated file in its place, if it is not there; whether that is possible."""
+    content = source.encode()
+    return files.holds(path, content) or _written(path, content)
+
+
+def write_sealed(path: Path, key: bytes, code: bytes) -> None:
+    """Keep code in a file, if that is possible, so that `read_sealed` finds it with the same key."""
+    _written(path, files.sealed(key, code))
+
+
+def _written(path: Path, content: bytes) -> bool:
+    try:
+        prepare(path.parent)  # somebody may have emptied the cache meanwhile
+        files.write(path, content)
+    except CacheError:
+        raise
+    except OSError as error:
+        say_not_kept(path.parent, error)
+        return False
+    bound.written(path.parent, len(content))
+    return True

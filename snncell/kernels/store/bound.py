@@ -1,0 +1,137 @@
+"""The size of the cache folder: what has not been used for longest goes, and what dead processes left behind.
+
+Only files are touched that are named as ours are; the folder may be one where others lie too. Others may use it
+meanwhile: a file that they have opened stays readable, and what they do not find they compile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import re
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from snncell.errors import ArgumentError
+from snncell.kernels.store import claims, files
+
+MEGABYTE = 1 << 20
+DEFAULT = 512  # megabytes
+LEFT = (
+    0.9  # the part of the bound that is kept when it was exceeded, so that not each file that is written makes one go
+)
+PART = 16  # beside the first file that a process writes, each 16th part of the bound that it writes has it look
+LONGEST_WRITE = 24 * 3600.0  # seconds after which nobody is still writing a file, whoever it was
+
+_CODE = re.compile(r"\w+_[0-9a-f]{16}(\.py|\.[0-9a-f]{16}\.(nbc|cubin))")
+_CLAIM = re.compile(_CODE.pattern + r"\.claim")
+_WRITING = re.compile(rf"\.({files.OWNER})-\w+\.tmp")
+
+_written: dict[Path, int] = {}  # bytes since the folder was looked at
+
+
+class _File(NamedTuple):
+    path: Path
+    size: int
+    used: float
+
+
+def bound() -> float:
+    """The size that the folder may have, in bytes: `SNNCELL_CACHE_MB` megabytes, or 512.
+
+    Raises:
+        ArgumentError: if that is no number.
+    """
+    given = os.environ.get("SNNCELL_CACHE_MB") or str(DEFAULT)
+    try:
+        megabytes = float(given)
+    except ValueError:
+        megabytes = math.nan
+    if not megabytes >= 0:
+        raise ArgumentError(
+            f"SNNCELL_CACHE_MB is the size that the cache folder may have, a number of megabytes of at least 0 (inf "
+            f"for no bound), not {given[:200]!r}."
+        )
+    return megabytes * MEGABYTE
+
+
+def written(folder: Path, size: int) -> None:
+    """Note that so many bytes were written there, and tidy the folder up if that is due."""
+    most = bound()
+    total = _written.get(folder)
+    if total is not None and total + size <= most / PART:
+        _written[folder] = total + size
+        return
+    _written[folder] = 0
+    tidy(folder, most)
+
+
+def tidy(folder: Path, most: float) -> None:
+    """Remove what dead processes were writing, and of the rest what has not been used for longest, down to `most`."""
+    _remove_abandoned(folder)
+    found = sorted(_files(folder), key=lambda file: file.used)
+    total = sum(file.size for file in found)
+    if total <= most:
+        return
+    for file in found:
+        if total <= most * LEFT:
+            break
+        if _removed(file.path):
+            total -= file.size
+
+
+def size(folder: Path) -> tuple[int, int]:
+    """How many files of ours are there, and their bytes."""
+    found = list(_files(folder))
+    return len(found), sum(file.size for file in found)
+
+
+def clear(folder: Path) -> tuple[int, int]:
+    """Remove all files of ours, but what others are writing now; how many they were, and their bytes."""
+    _remove_abandoned(folder)
+    gone = [file for file in _files(folder) if _removed(file.path)]
+    _written.pop(folder, None)
+    return len(gone), sum(file.size for file in gone)
+
+
+def _remove_abandoned(folder: Path) -> None:
+    for entry, status in _entries(folder):
+        path = folder / entry.name
+        writing = _WRITING.fullmatch(entry.name)
+        old = time.time() - status.st_mtime > LONGEST_WRITE
+        if (writing and (old or files.lives(writing[1]) is False)) or (
+            _CLAIM.fullmatch(entry.name) and not claims.stands(path)
+        ):
+            _removed(path)
+
+
+def _files(folder: Path) -> Iterator[_File]:
+    for entry, status in _entries(folder):
+        if _CODE.fullmatch(entry.name):
+            yield _File(folder / entry.name, status.st_size, status.st_mtime)
+
+
+def _entries(folder: Path) -> Iterator[tuple[os.DirEntry[str], os.stat_result]]:
+    """What lies in the folder and is no folder; nothing if it cannot be read."""
+    try:
+        listed = list(os.scandir(folder))
+    except OSError:
+        return
+    for entry in listed:
+        with contextlib.suppress(OSError):  # gone meanwhile
+            status = entry.stat(follow_symlinks=False)
+            if not stat.S_ISDIR(status.st_mode):
+                yield entry, status
+
+
+def _removed(path: Path) -> bool:
+    """Whether a file is gone: removed now, or by somebody else meanwhile."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError:  # Windows removes no file that is open
+        return False
+    return True

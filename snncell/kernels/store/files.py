@@ -1,0 +1,142 @@
+"""Files of the cache folder: read only if they are what they should be, written so that others see all or nothing.
+
+Nothing is believed about what lies under a name: it is opened without following a link and without waiting for a
+writer (a named pipe has none), and looked at before it is read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+import platform
+import stat
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import BinaryIO
+
+from snncell.kernels.store.folder import doubt
+
+OWNER = "[0-9a-f]{8}-[0-9]{1,20}"  # a process, see `owner`
+_OPENING = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
+_HEAD = 40  # bytes before the code: the seal, and the length
+USED = 3600.0  # seconds: the time of a file's last use is exact to these, so that loading writes next to nothing
+
+
+def opened(path: Path) -> tuple[BinaryIO, os.stat_result] | None:
+    """A file, and what it is; None if it is not there, no regular file, or another user's."""
+    try:
+        handle = os.open(path, os.O_RDONLY | _OPENING)
+    except OSError:
+        return None
+    try:
+        status = os.fstat(handle)  # of the file itself: the folder may be another one since it was checked
+        if stat.S_ISREG(status.st_mode) and doubt(status) is None:
+            return os.fdopen(handle, "rb"), status
+    except OSError:
+        pass
+    os.close(handle)
+    return None
+
+
+def holds(path: Path, content: bytes) -> bool:
+    """Whether a file has just this content."""
+    found = opened(path)
+    if found is None:
+        return False
+    file, status = found
+    with file:
+        try:
+            same = status.st_size == len(content) and file.read() == content
+        except OSError:
+            return False
+        if same:
+            _used(path, status)
+    return same
+
+
+def read_sealed(path: Path, key: bytes) -> bytes | None:
+    """The code in a file, or None if it is not there, not whole, not for this key, or another user's."""
+    found = opened(path)
+    if found is None:
+        return None
+    file, status = found
+    with file:
+        try:
+            head = file.read(_HEAD)
+            length = int.from_bytes(head[32:], "little")
+            if len(head) < _HEAD or length != status.st_size - _HEAD:  # before a huge file is read
+                return None
+            code = file.read(length)
+        except OSError:
+            return None
+    if head[:32] != _seal(key, code):
+        return None
+    _used(path, status)
+    return code
+
+
+def sealed(key: bytes, code: bytes) -> bytes:
+    """What a file holds, for `read_sealed` to find `code` in it with the same key."""
+    return _seal(key, code) + len(code).to_bytes(_HEAD - 32, "little") + code
+
+
+def _seal(key: bytes, code: bytes) -> bytes:
+    return hashlib.sha256(key + code).digest()
+
+
+def _used(path: Path, status: os.stat_result) -> None:
+    """Note that a file is in use, by the time that it says it was written at."""
+    if time.time() - status.st_mtime > USED:
+        with contextlib.suppress(OSError):  # a folder that can only be read
+            os.utime(path, follow_symlinks=os.utime not in os.supports_follow_symlinks)
+
+
+def write(path: Path, content: bytes) -> None:
+    """Write a file so that other processes see all of it or nothing, and nothing stays behind where that fails."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{owner()}-", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        os.replace(temporary, path)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        # Windows replaces no file that another process reads: it has just been written there, with the same content.
+        if not (sys.platform == "win32" and isinstance(error, PermissionError) and path.exists()):
+            raise
+
+
+# --- whose a file is --------------------------------------------------------------------------------------------------
+
+
+def owner() -> str:
+    """This process, by a digest of where its number is known, and the number."""
+    return f"{_numbering()}-{os.getpid()}"
+
+
+@functools.cache
+def _numbering() -> str:
+    """Where process numbers mean what they mean here: this machine, since it was started, in this container."""
+    known: list[object] = [platform.node()]
+    with contextlib.suppress(OSError):
+        known.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii"))
+        known.append(os.stat("/proc/self/ns/pid").st_ino)
+    return hashlib.sha256(repr(known).encode()).hexdigest()[:8]
+
+
+def lives(written: str) -> bool | None:
+    """Whether the process that called itself so lives; None if that cannot be known here."""
+    where, _, number = written.partition("-")
+    if where != _numbering() or not number.isdecimal() or int(number) < 1 or sys.platform == "win32":
+        return None
+    try:
+        os.kill(int(number), 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        pass  # another user's
+    return True

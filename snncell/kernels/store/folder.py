@@ -1,0 +1,117 @@
+"""The cache folder: where it is, who may write to it, and what is said where there is none."""
+
+from __future__ import annotations
+
+import functools
+import os
+import stat
+import sys
+import warnings
+from pathlib import Path
+
+from snncell.errors import CacheError
+
+_warned = False
+
+
+def cache_folder() -> Path | None:
+    """The folder of generated files: `SNNCELL_CACHE_DIR`, or `snncell` in the user's cache folder.
+
+    None where the system does not say where that is: for a user without an entry in the list of users, as a container
+    may run one, and without HOME.
+    """
+    chosen = os.environ.get("SNNCELL_CACHE_DIR")
+    if chosen:
+        return _absolute(chosen)
+    if sys.platform == "win32":
+        base, name = _named("LOCALAPPDATA") or _at_home("AppData", "Local"), ("snncell", "Cache")
+    elif sys.platform == "darwin":
+        base, name = _at_home("Library", "Caches"), ("snncell",)
+    else:
+        base, name = _named("XDG_CACHE_HOME") or _at_home(".cache"), ("snncell",)
+    return None if base is None else base.joinpath(*name)
+
+
+@functools.cache
+def _absolute(folder: str) -> Path | None:
+    """A folder as it was when it was first asked for: the program may change its directory."""
+    try:
+        return Path(folder).absolute()
+    except OSError:  # relative to a folder that has been removed
+        return None
+
+
+def _named(variable: str) -> Path | None:
+    """The folder that a variable of the system names; not a relative one, as XDG's specification asks."""
+    path = Path(os.environ.get(variable, ""))
+    return path if path.is_absolute() else None
+
+
+def _at_home(*names: str) -> Path | None:
+    try:
+        home = Path.home()
+    except RuntimeError:
+        return None
+    return home.joinpath(*names) if home.is_absolute() else None
+
+
+def prepare(folder: Path) -> None:
+    """Make the folder where it is missing, for its owner alone, and refuse one that others can write.
+
+    Raises:
+        CacheError: for that one.
+        OSError: for one that cannot be made.
+    """
+    if not folder.is_dir():
+        for parent in reversed(folder.parents):
+            if not parent.exists():
+                parent.mkdir(mode=0o700, exist_ok=True)  # `parents=True` would give it what the umask leaves
+        folder.mkdir(mode=0o700, exist_ok=True)
+    refuse(folder)
+
+
+def refuse(folder: Path) -> None:
+    """Raise a CacheError for a folder that others can write, or another user's link to one."""
+    link = folder.lstat()
+    found = doubt(link) if stat.S_ISLNK(link.st_mode) else None
+    found = f"it is a link, and {found}" if found else doubt(folder.stat())
+    if found:
+        raise CacheError(
+            f"{folder}: the cache folder holds compiled kernels, which are run as they are found there, and {found}. "
+            f"If it is yours, chmod go-w {folder}; otherwise set SNNCELL_CACHE_DIR to a folder of your own."
+        )
+
+
+def doubt(status: os.stat_result) -> str | None:
+    """Who else may have written a folder or a file, or made a link, in words, or None.
+
+    What belongs to root is as good as the user's own: root can run code as anybody, and a system may come with its
+    kernels already compiled.
+    """
+    if sys.platform == "win32":  # owner and mode say nothing there; %LOCALAPPDATA% is the user's by its access list
+        return None
+    if status.st_uid not in (os.geteuid(), 0):
+        return f"it belongs to another user (number {status.st_uid})"
+    if status.st_mode & 0o022 and not stat.S_ISLNK(status.st_mode):  # a link's own mode says nothing
+        return f"others than its owner can write it (mode {status.st_mode & 0o777:o})"
+    return None
+
+
+def say_not_kept(folder: Path | None, error: OSError | None = None) -> None:
+    """Warn, once in a process, that it works without a cache."""
+    global _warned
+    if _warned:
+        return
+    _warned = True
+    cause = f"the cache folder {folder} cannot be written ({error})"
+    if folder is None:
+        cause = f"user {_user()} has no home folder, and so no cache folder"
+    warnings.warn(
+        f"snncell: {cause}; compiled kernels of this process are not kept. Set SNNCELL_CACHE_DIR to a writable folder.",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+
+
+def _user() -> str:
+    return f"number {os.getuid()}" if hasattr(os, "getuid") else "of this process"
