@@ -69,6 +69,10 @@ def nonzero_sign_log_abs_slope(x, alpha=1.0):
     return 1.0 / (1.0 / alpha + np.abs(x))
 
 
+def algebraic_slope(x, alpha=1.0):
+    return (1.0 + (x / alpha) ** 2) ** -1.5
+
+
 def q_pseudo_spike_slope(x, alpha=2.0):
     return (1.0 + 2.0 * np.abs(x) / (alpha - 1.0)) ** -alpha
 

@@ -118,6 +118,13 @@ def cuba(world, x, v, i, alpha, beta, current_gain, v_rest, order):
     return (*world.fire(h), i)
 
 
+def behind_synapse(world, x, i, v, a, leak, **constants):
+    """An adaptive neuron whose input is a current that jumps, is read and decays."""
+    i = i + x
+    s, v, a = adaptive(world, i, v, a, **constants)
+    return s, i * leak, v, a
+
+
 def alpha(world, x, e, i, v, alpha, beta):
     k = math.log(alpha) / (math.log(beta) - math.log(alpha)) + 1.0
     e, i = alpha * e + x, beta * i - x

@@ -135,6 +135,18 @@ NEURONS: dict[str, Entry] = {
         (-0.2, 1.3),
         ((-0.5, 0.7), (-0.5, -0.1)),
     ),
+    "ALIF behind a synapse": Entry(
+        nn.WithSynapse,
+        {"cell": nn.ALIFNode(**ALIF, beta=0.5, v_threshold=0.8, reset=None, surrogate_function=surrogate.ATan())}
+        | {"alpha": 0.6, "order": "jump read decay"},
+        naive.behind_synapse,
+        (-0.3, 1.2),
+        ((0.0, 0.4), *TWO),
+        (None,),
+        {"v_threshold": 0.8},
+        lambda constants: {"leak": constants["alpha"]} | ALIF | {"beta": 0.5, "jump": 1.0, "subtracts": "v_threshold"},
+        plain=False,
+    ),
     "LI": Entry(nn.LINode, EULER, naive.integrator, (-1.0, 2.0), resets=(None,), plain=False),
 }
 CASES = [(name, reset) for name, entry in NEURONS.items() for reset in entry.resets]

@@ -11,7 +11,7 @@ import pytest
 import snncell
 from snncell import Tensor, nn, ops, surrogate
 from snncell.errors import ArgumentError
-from snncell.nn.neurons.elsewhere import PRESETS
+from snncell.nn.neurons.elsewhere import PRESETS, made_like
 from snncell.nn.neurons.gated import GATES
 
 INPUT = [0.6, 0.6, 0.6, 1.2, 0.0, 0.0, 2.5, 0.3]
@@ -147,8 +147,8 @@ def test_an_unknown_framework_lists_the_known_ones():
         LIKE("brian2")
     with pytest.raises(ArgumentError, match=r"EIFNode.like: no framework 'norse' .* known are 'spikingjelly'"):
         nn.EIFNode.like("norse")
-    with pytest.raises(ArgumentError, match=r"AdExNode.like: no framework 'norse' .* known are none"):
-        nn.AdExNode.like("norse")
+    with pytest.raises(ArgumentError, match=r"PSN.like: no framework 'norse' .* known are none"):
+        made_like("PSN", "norse", {})
 
 
 @pytest.mark.parametrize("framework", sorted({framework for _, framework in PRESETS}))
@@ -541,6 +541,8 @@ def test_each_preset_is_one_kernel(neuron, framework):
     settings = {p.name: needed[p.name] for p in parameters if p.default is p.empty}
     if framework.startswith("nir"):
         settings |= {name: 0.01 for name in ("tau_mem", "tau_syn") if name in settings}
+    if framework == "snntorch.Lapicque":
+        settings = {"R": 5.0, "C": 1.0}
     node = getattr(nn, neuron).like(framework, **settings)
     text = snncell.explain(nn.MultiStep(node), ops.ones((4, 2, 3)))
     assert "1 loop over time, 0 calls" in text and text.count("one kernel") == 1

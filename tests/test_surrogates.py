@@ -102,6 +102,8 @@ ROWS = {
     "NonzeroSignLogAbs(2)": Row(
         partial(S.NonzeroSignLogAbs, 2.0), partial(naive.nonzero_sign_log_abs_slope, alpha=2.0), None
     ),
+    "Algebraic": Row(S.Algebraic, naive.algebraic_slope, rises(2.0)),
+    "Algebraic(0.4)": Row(partial(S.Algebraic, 0.4), partial(naive.algebraic_slope, alpha=0.4), rises(0.8)),
     "QPseudoSpike": Row(S.QPseudoSpike, naive.q_pseudo_spike_slope),
     "QPseudoSpike(3.5)": Row(partial(S.QPseudoSpike, 3.5), partial(naive.q_pseudo_spike_slope, alpha=3.5)),
     "PiecewiseExp": Row(S.PiecewiseExp, naive.piecewise_exp_slope),

@@ -2,8 +2,8 @@
 
 neurons      IFNode, LIFNode, LeakyNode, ParametricLIFNode; CubaLIFNode, AlphaNode; ALIFNode; EIFNode, AdExNode,
              QIFNode, AdaptiveQIFNode, IzhikevichNode; KLIFNode, CLIFNode, GLIFNode; ResonateNode; MultiSpikeLIFNode,
-             ILIFNode, RefractoryLIFNode; LINode and Readout; PSN; Neuron is what they share; LIFNode.like("snntorch",
-             ...) is another framework's; relusigmoid
+             ILIFNode, RefractoryLIFNode; LINode and Readout; PSN, SlidingPSN; WithSynapse puts a current before one;
+             Neuron is what they share; LIFNode.like("snntorch", ...) is another framework's; relusigmoid
 conversions  steps_from_seconds, decay_from_tau, tau_from_decay, euler_from_decay, decay_from_euler, decay_from_rate,
              decay_from_lava
 through time MultiStep runs a neuron over time, Recurrent feeds its output back, Stateful keeps its state between calls
@@ -12,9 +12,9 @@ learning     Truncated cuts the gradient through time; OTTTDense, EProp (with Fe
 containers   Cell, SequentialCell, CellList, TimeDistributed
 layers       Dense, Conv1d, Conv2d, Conv2dTranspose, MaxPool2d, AvgPool2d, SumPool2d, Flatten, Embedding, Dropout,
              Dropout2d, BatchNorm1d, BatchNorm2d, LayerNorm, Threshold
-             of sequences: ThresholdBatchNorm (tdBN), BatchNormThroughTime (BNTT), TimeFixedDropout, TimeFixedDropout2d,
-             AxonalDelay, SynapseFilter
-             of spikes: SEWBlock, WinnerTakeAll
+             of sequences: ThresholdBatchNorm (tdBN), BatchNormThroughTime (BNTT), TemporalEffectiveBatchNorm (TEBN),
+             TimeFixedDropout, TimeFixedDropout2d, AxonalDelay, SynapseFilter
+             of spikes: SEWBlock, WinnerTakeAll, NeuNorm
              of spike times: EventPropLIF
 activations  ReLU, ReLU6, LeakyReLU, GELU, Sigmoid, Tanh, Softmax, LogSoftmax, Softplus
 losses       MSELoss, L1Loss, CrossEntropyLoss
@@ -92,6 +92,8 @@ from snncell.nn.neurons import (
     Readout as Readout,
     RefractoryLIFNode as RefractoryLIFNode,
     ResonateNode as ResonateNode,
+    SlidingPSN as SlidingPSN,
+    WithSynapse as WithSynapse,
     decay_from_euler as decay_from_euler,
     decay_from_lava as decay_from_lava,
     decay_from_rate as decay_from_rate,
@@ -104,6 +106,12 @@ from snncell.nn.norm import (
     BatchNorm1d as BatchNorm1d,
     BatchNorm2d as BatchNorm2d,
     LayerNorm as LayerNorm,
+)
+from snncell.nn.norm_over_time import (
+    BatchNormThroughTime as BatchNormThroughTime,
+    NeuNorm as NeuNorm,
+    TemporalEffectiveBatchNorm as TemporalEffectiveBatchNorm,
+    ThresholdBatchNorm as ThresholdBatchNorm,
 )
 from snncell.nn.online import OTTTDense as OTTTDense
 from snncell.nn.optim import (
@@ -160,8 +168,6 @@ from snncell.nn.spiking import (
 from snncell.nn.stateful import Stateful as Stateful
 from snncell.nn.temporal import (
     AxonalDelay as AxonalDelay,
-    BatchNormThroughTime as BatchNormThroughTime,
-    ThresholdBatchNorm as ThresholdBatchNorm,
     TimeFixedDropout as TimeFixedDropout,
     TimeFixedDropout2d as TimeFixedDropout2d,
 )

@@ -96,11 +96,17 @@ class SynapseFilter(Cell):
     The exact solution of tau di/dt = -i between spikes. With `learnable`, d = sigmoid(w) and the Parameter is w, which
     keeps d between 0 and 1; it begins at w = log(d / (1 - d)), and `tau` gives the present time constant.
 
+    i[t] = i[t-1] - (1 - x[t]) i[t-1] / tau + x[t]      with convention="spikingjelly"
+
+    This is SpikingJelly's layer of the same name, for spikes: an Euler step, which rests while a spike comes in. With
+    `learnable`, 1 / tau = sigmoid(w) and the Parameter is w.
+
     Args:
         tau: in steps, above 0; a number, or an array that is broadcast against one step (B, ...) of the input, such as
             (N,) for a time constant for each neuron, (C, 1, 1) for each channel.
         learnable: whether it is trained.
-        scale_input: whether the input is multiplied by 1 - d.
+        scale_input: whether the input is multiplied by 1 - d; not with convention="spikingjelly".
+        convention: "exact", or "spikingjelly", which takes a tau above 1.
 
     Inputs:
         x, i: the input and the state, of one shape.
@@ -109,9 +115,9 @@ class SynapseFilter(Cell):
         (i, i).
 
     Raises:
-        ArgumentError: for a tau that is not positive and finite.
+        ArgumentError: for a tau that is not positive and finite, or an unknown convention.
 
-    Source: Gerstner, Kistler, Naud and Paninski, "Neuronal Dynamics", 2014, section 3.1.
+    Source: Gerstner, Kistler, Naud and Paninski, "Neuronal Dynamics", 2014, section 3.1; SpikingJelly, SynapseFilter.
 
     Example:
         >>> spikes = Tensor([1.0, 0.0, 0.0]).reshape((3, 1))
@@ -120,30 +126,58 @@ class SynapseFilter(Cell):
     """
 
     def __init__(
-        self, tau: Any = 2.0, learnable: bool = False, scale_input: bool = False, dtype: Any = dtypes.float32
+        self,
+        tau: Any = 2.0,
+        learnable: bool = False,
+        scale_input: bool = False,
+        dtype: Any = dtypes.float32,
+        convention: str = "exact",
     ) -> None:
         super().__init__()
         given = _time_constant(tau)
-        self.scale_input = scale_input
-        # log(d / (1 - d)) without the difference, which would be lost for a large tau
-        logit = -1.0 / given - np.log(-np.expm1(-1.0 / given))
-        fixed = np.exp(-1.0 / given)
+        self.scale_input, self.convention = scale_input, convention
+        if convention not in ("exact", "spikingjelly"):
+            raise ArgumentError(f'SynapseFilter: convention is "exact" or "spikingjelly", not {convention!r:.200}.')
+        if self.euler and (scale_input or not (given > 1.0).all()):
+            what = "does not go with scale_input" if scale_input else f"takes a tau above 1, not {tau!r}"
+            raise ArgumentError(f'SynapseFilter: convention="spikingjelly" {what}.')
+        if self.euler:
+            logit, fixed = -np.log(given - 1.0), 1.0 - 1.0 / given  # 1 / tau = sigmoid(w)
+        else:
+            # log(d / (1 - d)) without the difference, which would be lost for a large tau
+            logit, fixed = -1.0 / given - np.log(-np.expm1(-1.0 / given)), np.exp(-1.0 / given)
         self.w = Parameter(Tensor(logit, dtype)) if learnable else None
         self.decay: Any = None if learnable else float(fixed) if given.ndim == 0 else Tensor(fixed, dtype)
 
     @property
+    def euler(self) -> bool:
+        """Whether a step is Euler's, and rests while a spike comes in."""
+        return self.convention == "spikingjelly"
+
+    def kept(self) -> Any:
+        """What a step without a spike keeps: d, or 1 - 1 / tau."""
+        if self.w is None:
+            return self.decay
+        return ops.sigmoid(-self.w if self.euler else self.w)
+
+    @property
     def tau(self) -> Any:
         """The time constant in steps, as a NumPy array (0-d if there is one for all)."""
-        decay = self.decay if self.w is None else ops.sigmoid(self.w).asnumpy()
-        return -1.0 / np.log(np.asarray(decay, np.float64))
+        kept = self.kept()
+        decay = np.asarray(kept.asnumpy() if isinstance(kept, Tensor) else kept, np.float64)
+        return 1.0 / (1.0 - decay) if self.euler else -1.0 / np.log(decay)
 
     def construct(self, x: Tensor, i: Tensor) -> tuple[Tensor, Tensor]:
-        decay = self.decay if self.w is None else ops.sigmoid(self.w)
-        after = i * decay + (x * (1.0 - decay) if self.scale_input else x)
+        decay = self.kept()
+        if self.euler:
+            after = i - (1.0 - x) * i * (1.0 - decay) + x
+        else:
+            after = i * decay + (x * (1.0 - decay) if self.scale_input else x)
         return after, after
 
     def extend_repr(self) -> str:
-        return f"learnable={self.w is not None}, scale_input={self.scale_input}"
+        shown = f"learnable={self.w is not None}, scale_input={self.scale_input}"
+        return shown + (f", convention={self.convention!r}" if self.euler else "")
 
 
 # --- competition ------------------------------------------------------------------------------------------------------

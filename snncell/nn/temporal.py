@@ -1,4 +1,4 @@
-"""Layers that know of time: normalisation and dropout over (T, B, C, ...), and delays."""
+"""Layers that know of time: dropout over (T, B, C, ...), and delays."""
 
 from __future__ import annotations
 
@@ -8,121 +8,9 @@ from snncell import dtype as dtypes, ops
 from snncell.cell import Cell
 from snncell.common.initializer import initializer
 from snncell.errors import ArgumentError, ShapeError
-from snncell.nn.layer import Dropout, positive, positive_number
-from snncell.nn.norm import BatchStatistics
+from snncell.nn.layer import Dropout, positive
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
-
-OVER_TIME = (3, 4, 5, 6)  # (T, B, C), and up to three more axes
-
-
-# --- normalisation ----------------------------------------------------------------------------------------------------
-
-
-class ThresholdBatchNorm(BatchStatistics):
-    """Threshold-dependent batch normalisation (tdBN) of currents, over time and batch, per channel.
-
-    y = gamma alpha v_threshold (x - mean) / sqrt(var + eps) + beta
-
-    In training, mean and (biased) variance are those of all steps and samples of x, and the moving ones follow:
-    moving = momentum moving + (1 - momentum) batch, with the unbiased variance. In prediction the moving ones are used.
-    So a current begins as normal numbers of the width alpha v_threshold, whatever comes before it, and the neurons
-    behind it neither fall silent nor saturate. gamma and beta begin at 1 and 0.
-
-    Args:
-        num_features: C.
-        v_threshold: of the neurons that take y.
-        alpha: 1 in a chain; 1 / sqrt(2) on each of two branches that are added.
-        options: eps, momentum, affine, ... as for `BatchNorm1d`.
-
-    Inputs:
-        x: (T, B, C, ...).
-
-    Raises:
-        ArgumentError: for a threshold or alpha that is not positive.
-        ShapeError: for an input with other axes, or one value per channel.
-
-    Source: Zheng, Wu, Deng, Hu and Li, "Going Deeper With Directly-Trained Larger Spiking Neural Networks", AAAI 2021.
-
-    Example:
-        >>> layer = nn.ThresholdBatchNorm(3, v_threshold=0.5)
-        >>> layer.set_train()(ops.normal((8, 4, 3), mean=7.0)).shape  # (T, B, C)
-        (8, 4, 3)
-    """
-
-    dims = OVER_TIME
-    kept = (2,)
-
-    def __init__(self, num_features: int, v_threshold: float = 1.0, alpha: float = 1.0, **options: Any) -> None:
-        super().__init__(num_features, **options)
-        self.v_threshold = positive_number(v_threshold, "ThresholdBatchNorm", "v_threshold")
-        self.alpha = positive_number(alpha, "ThresholdBatchNorm", "alpha")
-        self.gain = self.alpha * self.v_threshold
-
-    def extend_repr(self) -> str:
-        return f"{super().extend_repr()}, v_threshold={self.v_threshold}, alpha={self.alpha}"
-
-
-class BatchNormThroughTime(BatchStatistics):
-    """Batch normalisation through time (BNTT): statistics and scales of their own for each step, per channel.
-
-    y[t] = gamma[t] (x[t] - mean[t]) / sqrt(var[t] + eps) + beta[t]
-
-    In training, mean[t] and (biased) variance[t] are those of the batch at step t, and the moving ones of that step
-    follow, as in `BatchNorm1d`. In prediction the moving ones are used, and x may stop early: the first steps are then
-    normalised as they are in the whole.
-
-    Args:
-        num_features: C.
-        steps: T, the number of steps in training.
-        has_beta: whether beta is trained; as it is published there is none, and it stays 0.
-        options: eps, momentum, affine, ... as for `BatchNorm1d`.
-
-    Inputs:
-        x: (T, B, C, ...).
-
-    Raises:
-        ShapeError: for an input with other axes, more steps than T, or fewer in training.
-
-    Source: Kim and Panda, "Revisiting Batch Normalization for Training Low-Latency Deep Spiking Neural Networks From
-    Scratch", Frontiers in Neuroscience 2021.
-
-    Example:
-        >>> layer = nn.BatchNormThroughTime(3, steps=8)
-        >>> layer.set_train()(ops.normal((8, 4, 3))).shape, layer.gamma.shape  # (T, B, C), (T, C)
-        ((8, 4, 3), (8, 3))
-    """
-
-    dims = OVER_TIME
-    kept = (0, 2)
-
-    def __init__(self, num_features: int, steps: int, has_beta: bool = False, **options: Any) -> None:
-        Cell.__init__(self)
-        self.steps = positive(steps, "BatchNormThroughTime", "steps")
-        super().__init__(num_features, **options)
-        if not has_beta:
-            self.beta.requires_grad = False
-
-    def statistics_shape(self) -> tuple[int, ...]:
-        """(T, C)."""
-        return self.steps, self.num_features
-
-    def refuse_shape(self, x: Tensor) -> None:
-        """Raise a ShapeError if the input has other axes, or another number of steps."""
-        super().refuse_shape(x)
-        if x.shape[0] > self.steps or (x.shape[0] < self.steps and self.from_batch):
-            raise ShapeError(
-                f"{self!r}: the input has {x.shape[0]} steps; there are statistics of {self.steps}, which training "
-                f"needs all, and prediction at most. Make it with steps={x.shape[0]}."
-            )
-
-    def spread(self, statistic: Tensor, x: Tensor) -> Tensor:
-        """Those of the first steps, if there are fewer, with axes of length 1 for batch and places."""
-        return super().spread(statistic if x.shape[0] == self.steps else statistic[: x.shape[0]], x)
-
-    def extend_repr(self) -> str:
-        return f"{super().extend_repr()}, steps={self.steps}"
-
 
 # --- dropout ----------------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ Parameters are learned. `surrogate.smooth()` is a context in which every one of 
 relusigmoid Sigmoid ATan Tanh                           sigmoids and their relatives
 Erf Gaussian MultiGaussian                              bells
 FastSigmoid SparseFastSigmoid SuperSpike SoftSign       long tails: powers of the distance
-NonzeroSignLogAbs QPseudoSpike
+NonzeroSignLogAbs QPseudoSpike Algebraic
 PiecewiseExp SpikeRateEscape EscapeRate                 exponential tails
 Triangle PiecewiseQuadratic Rect Boxcar                 straight pieces that end
 StraightThrough LeakyReLU PiecewiseLeakyReLU            derivatives that do not vanish on both sides
@@ -21,6 +21,7 @@ from snncell.surrogate.exponential import EscapeRate, PiecewiseExp, SpikeRateEsc
 from snncell.surrogate.gaussian import Erf, Gaussian, MultiGaussian
 from snncell.surrogate.piecewise import Boxcar, PiecewiseQuadratic, Rect, Triangle
 from snncell.surrogate.rational import (
+    Algebraic,
     FastSigmoid,
     NonzeroSignLogAbs,
     QPseudoSpike,
@@ -37,6 +38,7 @@ from snncell.tape.state import smooth
 __all__ = [
     "S2NN",
     "ATan",
+    "Algebraic",
     "Boxcar",
     "Erf",
     "EscapeRate",

@@ -182,6 +182,39 @@ class NonzeroSignLogAbs(Surrogate):
         return ops.log1p(above * self.alpha) - ops.log1p(below * self.alpha) + 0.5
 
 
+class Algebraic(Surrogate):
+    """The step function with the derivative of an algebraic sigmoid: 1 at the threshold, whatever the width.
+
+    primitive: x / sqrt(1 + (x / alpha)^2) + 1 / 2;  derivative: (1 + (x / alpha)^2)^(-3/2)
+
+    The primitive rises by 2 alpha, not by 1, for that is the area under the published derivative.
+
+    Args:
+        alpha: width, in units of the potential, positive; a Parameter is learned.
+
+    Source: Norse; Pehle and Pedersen, "Norse: a deep learning library for spiking neural networks", 2021.
+
+    Elsewhere:
+        Norse: method="circ" with its alpha.
+
+    Example:
+        >>> print(grad(snncell.surrogate.Algebraic())(Tensor([-0.1, 0.0, 1.0])).asnumpy().round(3))
+        [0.985 1.    0.354]
+    """
+
+    alpha: Constant
+
+    def __init__(self, alpha: Any = 1.0) -> None:
+        super().__init__(alpha=alpha)
+
+    def bprop(self, x: Tensor, out: Tensor, dout: Tensor) -> Any:
+        rise = ops.rsqrt(ops.square(x / self.alpha) + 1.0)
+        return self.gradients(x, dout, dout * rise * rise * rise)
+
+    def primitive(self, x: Tensor) -> Tensor:
+        return x * ops.rsqrt(ops.square(x / self.alpha) + 1.0) + 0.5
+
+
 class QPseudoSpike(Surrogate):
     """The step function with a derivative whose tail has the power of one's choice.
 

@@ -56,7 +56,6 @@ class Sigmoid(Surrogate):
     Elsewhere:
         SpikingJelly: Sigmoid(alpha=4), its default.
         snnTorch: sigmoid(slope=25), slope being alpha; in 1.0.0 it is NaN where slope x < -88, not 0.
-        Spyx: sigmoid() is Scaled(Sigmoid(4), 1 / 4), whatever its k.
 
     Example:
         >>> print(grad(snncell.surrogate.Sigmoid())(Tensor([-0.1, 0.0, 1.0])).asnumpy().round(3))

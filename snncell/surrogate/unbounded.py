@@ -18,7 +18,8 @@ class StraightThrough(Surrogate):
     Conditional Computation", 2013.
 
     Elsewhere:
-        snnTorch: straight_through_estimator(). SpikingJelly: DeterministicPass(). Spyx: Axon() without arguments.
+        snnTorch: straight_through_estimator(). SpikingJelly: DeterministicPass().
+        Spyx: custom(bwd=jnp.ones_like); custom() itself, documented as this, multiplies the gradient by x.
 
     Example:
         >>> print(grad(snncell.surrogate.StraightThrough())(Tensor([-0.1, 0.0, 1.0])).asnumpy().round(3))

@@ -23,10 +23,11 @@ from snncell.nn.neurons.integrate import (
     ParametricLIFNode as ParametricLIFNode,
 )
 from snncell.nn.neurons.izhikevich import IzhikevichNode as IzhikevichNode
-from snncell.nn.neurons.parallel import PSN as PSN
+from snncell.nn.neurons.parallel import PSN as PSN, SlidingPSN as SlidingPSN
 from snncell.nn.neurons.quadratic import AdaptiveQIFNode as AdaptiveQIFNode, QIFNode as QIFNode
 from snncell.nn.neurons.readout import LINode as LINode, Readout as Readout
 from snncell.nn.neurons.resonate import ResonateNode as ResonateNode
+from snncell.nn.neurons.synaptic import WithSynapse as WithSynapse
 from snncell.nn.neurons.variants import (
     ILIFNode as ILIFNode,
     MultiSpikeLIFNode as MultiSpikeLIFNode,

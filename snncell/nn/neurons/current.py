@@ -92,9 +92,13 @@ class CubaLIFNode(Neuron):
     def construct(self, x: Tensor, v: Tensor, i: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         v, late = self.recall(v)
         current, i = synapse(i, self.gained(x), bounded(self.alpha), self.order)
-        h = bounded(self.beta) * from_rest(v, self.v_rest) + current * self.current_gain
+        h = bounded(self.beta) * from_rest(v, self.v_rest) + self.read(current)
         h = h if from_rest(h, self.v_rest) is h else h + self.v_rest
         return (*self.fired(h, late), i)
+
+    def read(self, current: Tensor) -> Any:
+        """By how much the current raises the potential in a step."""
+        return current * self.current_gain
 
     def init_state(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The resting potential, and no current."""

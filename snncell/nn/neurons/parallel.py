@@ -9,11 +9,12 @@ import numpy as np
 from snncell import ops
 from snncell.cell import Cell
 from snncell.common.initializer import HeUniform, initializer
+from snncell.dtype import float32
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.neurons.base import spike_function
 from snncell.surrogate import ATan
 from snncell.tape.parameter import Parameter
-from snncell.tape.tensor import Tensor
+from snncell.tape.tensor import Tensor, beside
 
 
 class PSN(Cell):
@@ -75,3 +76,66 @@ class PSN(Cell):
 
     def extend_repr(self) -> str:
         return f"steps={self.steps}, order={self.order}"
+
+
+class SlidingPSN(Cell):
+    """Sliding parallel spiking neuron: a step sees the last k inputs, by weights that are the same at every step.
+
+    h[t] = sum over j < k of weight[k - 1 - j] x[t - j] + bias;  s = surrogate(h), so -bias is the threshold
+
+    Inputs before the first are 0. It is a layer over whole sequences of any length, called directly, without MultiStep.
+
+    Args:
+        order: k, how many steps it sees, the present one among them.
+        exp_init: whether the weights begin as 1, 1/2, 1/4, ... into the past, or else as Linear's do (He, uniform).
+        surrogate_function: the spike function, a Cell; ATan, the paper's, if it is left out.
+        compare: ">" fires above 0, ">=" at it too.
+
+    Inputs:
+        x: (T, B, ...).
+
+    Returns:
+        spikes, (T, B, ...).
+
+    Raises:
+        ArgumentError: for an order that is not positive.
+        ShapeError: for an input without steps.
+
+    Source: Fang et al., "Parallel Spiking Neurons with High Efficiency and Ability to Learn Long-term Dependencies",
+    NeurIPS 2023; SpikingJelly, SlidingPSN. The bias begins as -1.
+
+    Example:
+        >>> print(nn.SlidingPSN(order=2)(Tensor([0.6, 0.6, 1.2, 0.0])))  # h = 0.6, 0.9, 1.5, 0.6, less 1
+        [0. 0. 1. 0.]
+    """
+
+    whole_sequences = True
+
+    def __init__(self, order: int, exp_init: bool = True, surrogate_function: Any = None, compare: str = ">") -> None:
+        super().__init__()
+        if isinstance(order, bool) or not isinstance(order, int) or order < 1:
+            raise ArgumentError(f"SlidingPSN: order is a whole number from 1 on, not {order!r:.200}.")
+        self.order = order
+        halved = Tensor(0.5 ** np.arange(order - 1, -1, -1), float32)
+        drawn = initializer(HeUniform(5**0.5), (1, order))
+        self.weight = Parameter(halved if exp_init else drawn.reshape((order,)), name="weight")
+        self.bias = Parameter(Tensor(-1.0, float32), name="bias")
+        self.surrogate_function = spike_function(surrogate_function or ATan(), compare, 1, "SlidingPSN")
+
+    def construct(self, x: Tensor) -> Tensor:
+        if x.ndim == 0 or x.shape[0] == 0:
+            raise ShapeError(f"SlidingPSN: x is (T, B, ...) with at least one step, its shape is {x.shape}.")
+        h = ops.matmul(self.banded(x.shape[0], x), x.reshape((x.shape[0], -1))) + self.bias
+        spike: Tensor = self.surrogate_function(h.reshape(x.shape)).astype(h.dtype)
+        return spike
+
+    def banded(self, steps: int, x: Tensor) -> Tensor:
+        """The weights as a matrix (T, T): the weight of the step that lies t - t' back, 0 for others."""
+        back = np.arange(steps)[:, None] - np.arange(steps)
+        seen = (back >= 0) & (back < self.order)
+        with beside(x):
+            places, mask = Tensor(np.where(seen, self.order - 1 - back, 0)), Tensor(seen.astype(np.float32))
+        return ops.gather(self.weight, places) * mask
+
+    def extend_repr(self) -> str:
+        return f"order={self.order}"

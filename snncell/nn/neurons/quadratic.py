@@ -72,6 +72,7 @@ class AdaptiveQIFNode(Neuron):
         v_c: critical potential, above which it runs away.
         a0: steepness, positive.
         v_rest: resting potential.
+        w_rest: the adaptation at first; the equations pull it to 0, as SpikingJelly's do.
         options: v_threshold, reset, surrogate_function and the others of every `Neuron`.
 
     Inputs:
@@ -98,6 +99,7 @@ class AdaptiveQIFNode(Neuron):
     v_c: Any
     a0: Any
     v_rest: Any
+    w_rest: Any
 
     def __init__(
         self,
@@ -108,11 +110,13 @@ class AdaptiveQIFNode(Neuron):
         v_c: Any = 0.8,
         a0: Any = 1.0,
         v_rest: Any = -0.1,
+        w_rest: Any = 0.0,
         **options: Unpack[Firing],
     ) -> None:
         who = type(self).__name__
         own = {"tau": check_tau(tau, who), "tau_w": check_tau(tau_w, who, "tau_w"), "a": a, "b": b, "v_c": v_c}
-        super().__init__(own | {"a0": positive(a0, who, "a0"), "v_rest": v_rest}, **to_value(options))
+        own |= {"a0": positive(a0, who, "a0"), "v_rest": v_rest, "w_rest": w_rest}
+        super().__init__(own, **to_value(options))
 
     def construct(self, x: Tensor, v: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         v, late = self.recall(v)
@@ -122,5 +126,5 @@ class AdaptiveQIFNode(Neuron):
         return s, v, w + self.b * s
 
     def init_state(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """v_reset, and no adaptation."""
-        return self.filled(x, self.v_reset), self.filled(x, 0.0)
+        """v_reset, and w_rest."""
+        return self.filled(x, self.v_reset), self.filled(x, self.w_rest)

@@ -7,7 +7,7 @@ from typing import Any
 from snncell.nn.neurons.base import Firing, Neuron
 from snncell.nn.neurons.constants import Membrane
 from snncell.nn.neurons.current import CubaLIFNode
-from snncell.nn.neurons.elsewhere import preset
+from snncell.nn.neurons.elsewhere import absent, preset
 from snncell.nn.neurons.exponential import EIFNode
 from snncell.nn.neurons.gated import CLIFNode, KLIFNode
 from snncell.nn.neurons.integrate import LeakyNode, LIFNode, ParametricLIFNode
@@ -16,6 +16,24 @@ from snncell.nn.neurons.readout import LINode
 from snncell.nn.neurons.resonate import ResonateNode
 from snncell.nn.neurons.variants import ILIFNode
 from snncell.surrogate import Rect, Sigmoid
+
+GATED = (
+    "GatedLIFNode has a conductance for each of its T steps, and so is no neuron of one step. nn.GLIFNode has one for "
+    "all, and otherwise its equations: GLIFNode(alpha, beta, gamma, tau, v_threshold, linear_decay, v_subreset, "
+    "conduct, surrogate_function=surrogate.Sigmoid(4.0), compare='>='), each gate of shape (C, 1, 1)."
+)
+absent(
+    "spikingjelly",
+    GLIFNode=GATED,
+    GatedLIFNode=GATED,
+    PSN="it is a layer over whole sequences: nn.PSN(steps, compare='>=').",
+    MaskedPSN="it is a layer over whole sequences: nn.PSN(steps, order, compare='>='), whose mask is whole at once.",
+    SlidingPSN="it is a layer over whole sequences: nn.SlidingPSN(order, compare='>=').",
+    LIAFNode="it gives no spikes; write the step, docs/write-your-neuron.md shows how.",
+    step_mode="a neuron is one step here, nn.MultiStep(neuron) is all of them.",
+    backend="there is one, which compiles: nn.MultiStep(neuron) is a kernel.",
+    store_v_seq="snncell.monitor records potentials.",
+)
 
 
 def jelly(v_threshold: Any, v_reset: Any, surrogate_function: Any, detach_reset: bool) -> Firing:
@@ -118,15 +136,16 @@ def jelly_izhikevich(
     v_threshold: Any = 1.0,
     v_reset: Any = 0.0,
     v_rest: Any = -0.1,
+    w_rest: Any = 0.0,
     tau_w: Any = 2.0,
     a: Any = 0.0,
     b: Any = 0.0,
     surrogate_function: Any = None,
     detach_reset: bool = False,
 ) -> Neuron:
-    """IzhikevichNode, which has not the equations of 2003."""
+    """IzhikevichNode, which has not the equations of 2003; w_rest is where w begins, and not where it rests."""
     firing = jelly(v_threshold, v_reset, surrogate_function, detach_reset)
-    return AdaptiveQIFNode(tau, tau_w, a, b, v_c, a0, v_rest, **firing)
+    return AdaptiveQIFNode(tau, tau_w, a, b, v_c, a0, v_rest, w_rest, **firing)
 
 
 @preset("KLIFNode", "spikingjelly")

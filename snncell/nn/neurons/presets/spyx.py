@@ -8,10 +8,27 @@ from snncell.nn.neurons.adaptive import ALIFNode
 from snncell.nn.neurons.base import Firing, Neuron
 from snncell.nn.neurons.constants import Membrane
 from snncell.nn.neurons.convert import euler_from_decay
-from snncell.nn.neurons.elsewhere import preset
+from snncell.nn.neurons.current import CubaLIFNode
+from snncell.nn.neurons.elsewhere import absent, preset
 from snncell.nn.neurons.integrate import LeakyNode
 from snncell.nn.neurons.readout import LINode
 from snncell.surrogate import FastSigmoid
+
+absent(
+    "spyx",
+    hidden_shape="a neuron takes the shape of its input.",
+    layer_shape="a neuron takes the shape of its input.",
+    rngs="nothing is drawn: give the decay factors, numbers or arrays.",
+    PopulationCode="num_classes of nn.CERateLoss, CECountLoss and MSECountLoss sums the neurons of a class; the one "
+    "there sums over classes, and over samples.",
+)
+
+
+class SpyxCuba(CubaLIFNode):
+    """CuBaLIF: the spike of the last step is subtracted before the potential decays, and so decays with it."""
+
+    def _resets_at_end(self) -> bool:
+        return False
 
 
 def spyx_firing(threshold: Any, activation: Any) -> Firing:
@@ -30,6 +47,13 @@ def spyx_if(threshold: Any = 1.0, activation: Any = None) -> Neuron:
 def spyx_lif(beta: Any, threshold: Any = 1.0, activation: Any = None) -> Neuron:
     """LIF."""
     return LeakyNode(beta, **spyx_firing(threshold, activation))
+
+
+@preset("CubaLIFNode", "spyx")
+@preset("LIFNode", "spyx.CuBaLIF")
+def spyx_cuba(alpha: Any, beta: Any, threshold: Any = 1.0, activation: Any = None) -> Neuron:
+    """CuBaLIF; its states are (V, I)."""
+    return SpyxCuba(alpha, beta, **spyx_firing(threshold, activation))
 
 
 @preset("ALIFNode", "spyx")
