@@ -128,13 +128,17 @@ class Lowered:
         for step in parts.behind:
             known.update(zip(step.outputs, _over_time(step.op.over_time, step, known, moving), strict=True))
             moving.update(step.outputs)
-        added_up = [x for step in parts.totals if step.op.additive for x in values_in(step)]
+        on_sums = [step for step in parts.totals if step.op.additive or step.op.proportional]
+        added_up = [x for step in on_sums for x in values_in(step) if step.op.additive or x not in parts.fixed]
         for value in (*parts.summed, *parts.sums, *added_up):
             if value not in totals and value in known:
                 totals[value] = space.sum(known[value]) if value in moving else space.times(known[value], steps)
         for step in parts.totals:
             if step.op.additive:
                 totals.update(zip(step.outputs, _evaluated(step, totals), strict=True))
+            elif step.op.proportional:
+                held = {x: known[x] for x in values_in(step) if x in parts.fixed}
+                totals.update(zip(step.outputs, _evaluated(step, totals | held), strict=True))
             else:
                 totals.update(zip(step.outputs, _over_time(step.op.summed, step, known, moving), strict=True))
         ys = [known[y] if y in moving else np.broadcast_to(known[y], (steps, *y.shape)) for y in parts.ys]

@@ -17,7 +17,7 @@ from snncell.config import FINITE
 from snncell.kernels.space import DEVICE, HOST, Space
 from snncell.tape.primitive import EVERYWHERE, Primitive, rebuilt
 from snncell.tape.state import EFFECTS, STATE
-from snncell.tape.tape import Entry, zeros_of
+from snncell.tape.tape import Entry, ancestors, zeros_of
 from snncell.tape.tensor import Tensor, beside
 from snncell.tape.tracing import Step, Value
 from snncell.tape.transforms import vjp
@@ -244,8 +244,14 @@ def _seed(dout: Tensor | None, spec: Any) -> Tensor:
 
 
 def _without_unused(body: Body, inputs: Sequence[Any], segments: Segments | None) -> list[Any]:
-    """Leave out sequences and constants that no step takes, so that nothing keeps them; the inputs that are left."""
+    """Leave out sequences and constants that no step takes, so that nothing keeps them; the inputs that are left.
+
+    Where a further gradient may be taken, those stay that the tape leads to: a custom reverse need not look at them.
+    """
     used = values_used(body.program())
+    if STATE.tape is not None:
+        leading = ancestors(out._entry for out in body.outs)
+        used |= {x._data for x in (*body.xs, *body.consts) if x._entry in leading}
     if segments is not None:
         used |= values_used(segments.body.program()) | {x._data for x in segments.body.carry}
     flags = [True] * len(body.carry) + [x._data in used for x in (*body.xs, *body.consts)]

@@ -30,6 +30,7 @@ class Split(NamedTuple):
         loop: the steps of the loop.
         behind: steps that are carried out on whole sequences after the loop.
         totals: steps that are carried out on sums after the loop.
+        fixed: Values that are the same at every step.
         sequences: Values of the loop that are wanted as sequences, by the caller or by `behind` and `totals`.
         summed: Values of the loop whose sums over time are wanted.
     """
@@ -43,6 +44,7 @@ class Split(NamedTuple):
     loop: list[Step]
     behind: list[Step]
     totals: list[Step]
+    fixed: set[Value]
     sequences: list[Value]
     summed: list[Value]
 
@@ -64,7 +66,8 @@ def split(body: Body, states: Sequence[Value] = ()) -> Split:
     after, ys, sums = program.outputs[:first], program.outputs[first:last], program.outputs[last:]
     carried = {x._data for x in body.carry}.union(states)
     before, rest = _leading(program.steps, {x._data for x in body.consts})
-    modes = _modes(rest, after, ys, sums)
+    fixed = {x._data for x in body.consts}.union(*(step.outputs for step in before))
+    modes = _modes(rest, fixed, after, ys, sums)
     ahead = _ahead(rest, modes.kind, carried)
     gone = set(map(id, ahead))
     placed = {mode: [s for s in rest if modes.kind[s] == mode and id(s) not in gone] for mode in _PLACES}
@@ -82,6 +85,7 @@ def split(body: Body, states: Sequence[Value] = ()) -> Split:
         placed["loop"],
         placed["sequence"],
         placed["sum"],
+        fixed,
         sequences,
         summed,
     )
@@ -132,7 +136,7 @@ class _Modes(NamedTuple):
     wanted: dict[Value, set[str]]
 
 
-def _modes(steps: list[Step], after: list[Value], ys: list[Value], sums: list[Value]) -> _Modes:
+def _modes(steps: list[Step], fixed: set[Value], after: list[Value], ys: list[Value], sums: list[Value]) -> _Modes:
     wanted: dict[Value, set[str]] = {}
     for values, mode in ((after, "loop"), (ys, "sequence"), (sums, "sum")):
         for value in values:
@@ -144,17 +148,17 @@ def _modes(steps: list[Step], after: list[Value], ys: list[Value], sums: list[Va
     kind: dict[Step, str] = {}
     for step in reversed(steps):
         modes: set[str] = set().union(*(wanted.get(value, set()) for value in step.outputs))
-        kind[step], needs = _placed(step, modes, reduced)
+        kind[step], needs = _placed(step, modes, reduced, fixed)
         for x in values_in(step):
-            wanted.setdefault(x, set()).add(needs)
+            if kind[step] != "sum" or not step.op.proportional or x not in fixed:
+                wanted.setdefault(x, set()).add(needs)
     return _Modes(kind, wanted)
 
 
-def _placed(step: Step, modes: set[str], reduced: set[Value]) -> tuple[str, str]:
+def _placed(step: Step, modes: set[str], reduced: set[Value], fixed: set[Value]) -> tuple[str, str]:
     """Where a step runs, and how it then wants its inputs."""
     op = step.op
-    additive = modes == {"sum"} and op.additive and all(_is_float(x) for x in step.inputs)
-    if additive and not reduced.isdisjoint(step.outputs):
+    if modes == {"sum"} and not reduced.isdisjoint(step.outputs) and _passes_sums(step, fixed):
         return "sum", "sum"
     if is_elementwise(step):
         return "loop", "loop"
@@ -163,6 +167,17 @@ def _placed(step: Step, modes: set[str], reduced: set[Value]) -> tuple[str, str]
     if "loop" not in modes and op.over_time is not None:
         return "sequence", "sequence"
     return "loop", "loop"
+
+
+def _passes_sums(step: Step, fixed: set[Value]) -> bool:
+    """Whether a step may as well be carried out once, on the sums over time of its inputs."""
+    if step.op.additive:
+        return all(_is_float(x) for x in step.inputs)
+    if step.op.proportional is None:
+        return False
+    moving = [isinstance(x, Value) and x not in fixed for x in step.inputs]
+    floats = all(_is_float(x) for x, moves in zip(step.inputs, moving, strict=True) if moves)
+    return floats and _is_float(step.outputs[0]) and step.op.proportional(step.inputs, moving)
 
 
 def _is_float(x: Any) -> bool:

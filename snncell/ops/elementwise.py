@@ -58,6 +58,9 @@ def mul(x: Any, y: Any) -> Any:
     return x * y
 
 
+mul.proportional = lambda inputs, moving: sum(moving) == 1
+
+
 @mul.def_bprop
 def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     return lambda: dout * conj(y), lambda: dout * conj(x)
@@ -67,6 +70,9 @@ def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
 def div(x: Any, y: Any) -> Any:
     """x / y; integers are divided as float32."""
     return x / y
+
+
+div.proportional = lambda inputs, moving: list(moving) == [True, False]
 
 
 def _quotient(x: Any, y: Any) -> Any:

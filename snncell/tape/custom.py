@@ -9,7 +9,7 @@ from snncell.tape import structure
 from snncell.tape.primitive import EVERYWHERE, Primitive, rebuilt, tracked
 from snncell.tape.state import STATE
 from snncell.tape.tape import Entry
-from snncell.tape.tensor import Tensor, snapshot
+from snncell.tape.tensor import Tensor, in_trace, snapshot
 
 
 def custom(op: Any, forward: Callable[[], Any], inputs: Sequence[Tensor], attrs: Any = None) -> Any:
@@ -35,8 +35,12 @@ def custom(op: Any, forward: Callable[[], Any], inputs: Sequence[Tensor], attrs:
         STATE.tape, STATE.paused = tape, paused
     if tape is None or all(x._entry is None for x in inputs):
         return out
+    if STATE.trace is not None:
+        for x in inputs:
+            if x._entry is not None:
+                STATE.trace.lift(x)  # an input of what is traced, so that the gradient finds its way out
     leaves, shape_of_out = structure.flatten(out)
-    outputs = [snapshot(leaf)._data for leaf in leaves]
+    outputs = [in_trace(leaf) for leaf in leaves]
     entry = Entry(
         op,
         (attrs, shape_of_out),

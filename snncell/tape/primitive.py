@@ -55,6 +55,8 @@ class Primitive:
     multiple: bool
     # What a loop over time may do with it other than step by step; operations that can say so, where they are defined.
     additive = False  # the operation of sums is the sum of the operations: once, on the totals, is enough
+    # The same, if only some operands differ from step to step: (inputs, whether each of them does).
+    proportional: Callable[[Sequence[Any], Sequence[bool]], bool] | None = None
     over_time: Callable[..., Any] | None = None  # (arrays, whether each has a first axis of time, attrs): all steps
     into: Callable[..., Any] | None = None  # (out, *arrays): the same, put into an array that is there
     # On which devices it takes and gives what is only stored (float16, bfloat16) as it is; on others, as float32.

@@ -143,6 +143,18 @@ def sweep(
     return cotangents
 
 
+def ancestors(entries: Iterable[Entry | None]) -> set[Entry | None]:
+    """The entries themselves and all that they were computed from, as far as gradients flow."""
+    found: set[Entry | None] = set()
+    waiting = list(entries)
+    while waiting:
+        entry = waiting.pop()
+        if entry is not None and entry not in found:
+            found.add(entry)
+            waiting += entry.parents
+    return found
+
+
 def deposit(cotangents: dict[Entry, list[Tensor | None]], entry: Entry, index: int, grad: Tensor) -> None:
     """Add `grad` to what has arrived at output `index` of `entry`."""
     shape, dtype = entry.specs[index]

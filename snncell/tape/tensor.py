@@ -300,6 +300,18 @@ def snapshot(x: Any) -> Any:
     return wrap(data, x._entry, x._index)
 
 
+def in_trace(x: Tensor) -> Any:
+    """The elements of `x` in what is being traced, if something is, apart from its place on the tape.
+
+    An entry of a traced function's tape gives Values of that function alone. What was computed outside of it goes in as
+    an input: with an entry of its own on the inner tape, it would pass for something that came from outside with that
+    entry, and the gradient would end there.
+    """
+    if STATE.trace is None:
+        return x._data
+    return STATE.trace.lift(wrap(x._data) if type(x) is Tensor else x)
+
+
 def stale() -> TraceError:
     """The error for a traced Tensor that is used after its trace has ended."""
     return TraceError(

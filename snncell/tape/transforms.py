@@ -15,7 +15,7 @@ from snncell.tape.custom import alias
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import STATE
 from snncell.tape.tape import Entry, Tape, deposit, sweep, zeros_of
-from snncell.tape.tensor import Tensor, snapshot, wrap
+from snncell.tape.tensor import Tensor, in_trace, snapshot, wrap
 
 
 class Recording:
@@ -71,7 +71,7 @@ def _watch(x: Tensor) -> Tensor:
         watched: Tensor = alias.bind(x)
         return watched
     # In a trace it is a Value, what it was outside: an array with a place on a tape would pass for another's.
-    data = x._data if STATE.trace is None else STATE.trace.lift(wrap(x._data) if type(x) is Tensor else x)
+    data = in_trace(x)
     return wrap(data, Entry.source(data))
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 from snncell.tape.state import STATE, settings
 from snncell.tape.tape import Entry
-from snncell.tape.tensor import Tensor, snapshot, wrap
+from snncell.tape.tensor import Tensor, in_trace, wrap
 
 
 class Event:
@@ -78,7 +78,7 @@ def note(label: Label, x: Tensor | None = None) -> None:
     """Note a Tensor, without its place on the tape, or that something happened."""
     watch, notes = STATE.watch, STATE.notes
     if x is not None:
-        x = wrap(x._data if type(x) is Tensor or STATE.trace is None else STATE.trace.lift(x))
+        x = wrap(x._data if type(x) is Tensor else in_trace(x))
         # Nobody else chooses: what is traced is kept, also if the gradient of it is taken while another one watches.
         if watch is not None and label.steps and not label.chosen and label.wishes == watch.wishes:
             label, x = label._replace(chosen=True), watch.chosen(label, x)
@@ -151,10 +151,12 @@ def tapped(x: Any, label: Label) -> Any:
     """`x` in a new place on the tape, which notes its gradient when it is taken. It is no step of a Program."""
     if not isinstance(x, Tensor) or x._entry is None or STATE.tape is None:
         return x
-    x = snapshot(x)
-    entry = Entry(_Tap(label), None, [x._entry], [x._index], (), None, ((x.shape, x._data.dtype),))
+    if STATE.trace is not None:
+        STATE.trace.lift(x)  # an input of what is traced, so that the gradient finds its way out
+    data = in_trace(x)
+    entry = Entry(_Tap(label), None, [x._entry], [x._index], (), None, ((data.shape, data.dtype),))
     STATE.tape.add(entry)
-    return wrap(x._data, entry)
+    return wrap(data, entry)
 
 
 def beyond_taps(entry: Entry, index: int) -> tuple[Entry, int]:
