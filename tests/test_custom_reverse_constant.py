@@ -119,7 +119,7 @@ OPERANDS = {
     "a captured Tensor": lambda p, t: t,
     "both": lambda p, t: p * t,
     "a reverse of another": lambda p, t: Straight()(Clipped()(p) * t),
-    "with a constant": lambda p, t: p + Straight()(Tensor(np.full(SIZE, 0.25, np.float32))),
+    "with a constant": lambda p, t: p * t + Straight()(Tensor(np.full(SIZE, 0.25, np.float32))),
 }
 
 
@@ -201,8 +201,8 @@ def test_the_gradient_is_that_of_the_loop_step_by_step(made, place, mode):
     compiling = os.environ.get("NUMBA_DISABLE_JIT") != "1"  # without, every operand is cheap
     for operand in itertools.islice(itertools.cycle(OPERANDS), number, number + (2 if compiling else len(OPERANDS))):
         cell = Unary(made())
-        p = Parameter(rng.normal(0.0, 0.8, SIZE).astype(np.float32), name="p")
-        t = Tensor(rng.normal(0.0, 0.8, SIZE).astype(np.float32))
+        p = Parameter(rng.uniform(-0.9, 0.9, SIZE).astype(np.float32), name="p")
+        t = Tensor(rng.uniform(-0.9, 0.9, SIZE).astype(np.float32))
         x = Tensor(rng.normal(0.5, 1.0, (STEPS, 2, SIZE)).astype(np.float32))
         run = PLACES[place](cell, OPERANDS[operand], (None, 2)[list(OPERANDS).index(operand) % 2])
         found = flat(gradients(run, cell, p, t, x, mode))

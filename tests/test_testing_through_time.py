@@ -7,6 +7,7 @@ from neuron_table import NEURONS
 from snncell import Parameter, Tensor, grad, jit, nn, ops, surrogate, testing
 from snncell.compiler.lower import Lowered
 from snncell.errors import ArgumentError, GradientCheckError
+from snncell.testing import through_time
 
 RNG = np.random.default_rng(0)
 X = Tensor(RNG.uniform(0.0, 3.0, (6, 2, 4)).astype(np.float32))  # (T, B, N)
@@ -488,3 +489,21 @@ def test_unfused_goes_step_by_step_and_leaves_compiled_loops_aside():
     assert net._loop is loop
     np.testing.assert_array_equal(jitted(X).asnumpy(), fused)
     assert len(seen) == 2
+
+
+def test_a_kernel_that_differs_is_named_before_a_reverse_is_blamed(monkeypatch):
+    class Bare(nn.Cell):
+        """A spike function that finite differences have nothing to say about."""
+
+        def construct(self, x):
+            return (x > 0).astype(x.dtype)
+
+        def bprop(self, x, out, dout):
+            return (dout * ops.sigmoid(x),)
+
+    def differs(problem, net):
+        raise GradientCheckError("the fused kernels differ")
+
+    monkeypatch.setattr(through_time, "check_kernels", differs)
+    with pytest.raises(GradientCheckError, match="the fused kernels differ"):
+        testing.check_through_time(Net(second=lif(Bare())), X)

@@ -12,11 +12,12 @@ from collections.abc import Callable, Sequence
 
 from snncell.compiler.kept import Costs, what_to_keep
 from snncell.compiler.program import Program, from_trace, leading_to
+from snncell.tape.body_trace import BodyTrace
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import STATE, recording_on, tracing_to
 from snncell.tape.tape import Entry, Tape, deposit, sweep, watched, zeros_of
 from snncell.tape.tensor import Tensor, wrap
-from snncell.tape.tracing import BodyTrace, Step
+from snncell.tape.tracing import Step
 from snncell.tape.watching import Brought, beyond_taps, noting
 
 StepFunction = Callable[[list[Tensor], list[Tensor]], tuple[list[Tensor], list[Tensor]]]
@@ -233,6 +234,7 @@ def _traced(
     outer = STATE.trace
     if outer is not None:
         outer.cells.update(trace.cells)
+        outer.sought |= trace.sought
     return body
 
 

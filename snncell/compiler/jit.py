@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from types import MethodType
 from typing import Any
 
+from snncell.compiler.dependencies import cells_in, containers, items, refuse_leaks
 from snncell.compiler.linked import Linked
 from snncell.compiler.plan import Plan
 from snncell.compiler.plans import Plans
@@ -19,7 +20,7 @@ from snncell.errors import ArgumentError, TraceError
 from snncell.tape import structure
 from snncell.tape.given import with_tensors
 from snncell.tape.state import STATE, recording_on, tracing_to
-from snncell.tape.tape import Tape, watched
+from snncell.tape.tape import Entry, Tape, watched
 from snncell.tape.tensor import Tensor, snapshot, stale, wrap
 from snncell.tape.tracing import Trace, Value
 from snncell.tape.watching import Brought, Events, noting
@@ -36,27 +37,37 @@ class Compiled:
         leaves: the Tensors among the arguments.
         arguments: the structure of (args, kwargs).
         taped: whether gradients are to be taken through it from outside.
+        places: for each of `leaves` the place of a Parameter that it has on the tape, if that is to be told apart.
     """
 
     def __init__(
-        self, name: str, fn: Callable[..., Any], leaves: Sequence[Tensor], arguments: Any, taped: bool
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        leaves: Sequence[Tensor],
+        arguments: Any,
+        taped: bool,
+        places: Sequence[Entry | None],
     ) -> None:
         trace, tape = Trace(taped=taped), Tape()
         with tracing_to(trace), recording_on(None), tape if taped else nullcontext(), noting() as notes:
             stand_ins = [trace.new_input(leaf.shape, leaf._data.dtype) for leaf in leaves]
             if taped:
                 stand_ins = [watched(x) for x in stand_ins]
-            trace.cells.update(_cells_in(arguments, fn))
+            pairs = zip(stand_ins, places, strict=True)
+            stand_ins = [x if place is None else wrap(x._data, place) for x, place in pairs]
+            trace.cells.update(cells_in(arguments, fn))
             args, kwargs = structure.unflatten(arguments, stand_ins)
             outs, self.structure_of_out = structure.flatten(fn(*args, **kwargs))
             self.noted = Brought(notes, outs)
             outs += self.noted.further
             outputs = [trace.lift(out) for out in outs]
-            _refuse_leaks(trace)
+            refuse_leaks(trace)
             # Taken after the trace: what construct itself sets on a Cell belongs to the state it leaves behind.
             self.versions = [(cell, cell.version) for cell in trace.cells]
-            self.containers = [(held, list(map(id, _items(held))), _items(held)) for held in _containers(trace.cells)]
+            self.containers = [(held, list(map(id, items(held))), items(held)) for held in containers(trace.cells)]
             self.trained = [(parameter, parameter.requires_grad) for parameter in trace.parameters]
+            self.sought = trace.sought
             self.linked = self.plans = None
             if taped:
                 self.linked = Linked(f"jit({name})", trace, tape.live(), stand_ins, outs, self.up_to_date)
@@ -69,7 +80,7 @@ class Compiled:
         return (
             all(cell.version == version for cell, version in self.versions)
             and all(parameter.requires_grad == trained for parameter, trained in self.trained)
-            and all(list(map(id, _items(held))) == ids for held, ids, _ in self.containers)
+            and all(list(map(id, items(held))) == ids for held, ids, _ in self.containers)
         )
 
     def changed(self) -> str:
@@ -134,7 +145,15 @@ class Jitted:
         taped = STATE.tape is not None
         watched = None if STATE.watch is None else STATE.watch.key
         specs = tuple([(leaf._data.shape, leaf._data.dtype) for leaf in leaves])
-        signature = (taped, STATE.smooth, STATE.wide, STATE.stops, watched, tree, specs)
+        signature = ((None,) * len(leaves), taped, STATE.smooth, STATE.wide, STATE.stops, watched, tree, specs)
+        compiled = self._compiled_for(signature, leaves)
+        # A Parameter as an argument is a Tensor like any other, unless a gradient with respect to it is taken inside.
+        places = [x._entry if x._entry in compiled.sought else None for x in leaves] if compiled.sought else ()
+        if any(place is not None for place in places):
+            compiled = self._compiled_for((tuple(places), *signature[1:]), leaves)
+        return compiled, leaves
+
+    def _compiled_for(self, signature: Any, leaves: list[Tensor]) -> Compiled:
         try:
             compiled = self.compiled.get(signature)
         except TypeError as error:
@@ -144,11 +163,12 @@ class Jitted:
             ) from None
         if compiled is None or not compiled.up_to_date():
             self._report_storm(signature, compiled)
-            compiled = Compiled(self.name, self.fn, leaves, tree, taped)
+            places, taped, *_, tree, _ = signature
+            compiled = Compiled(self.name, self.fn, leaves, tree, taped, places)
             if self.limit is not None and len(self.compiled) >= self.limit:
                 del self.compiled[next(iter(self.compiled))]
             self.compiled[signature] = compiled
-        return compiled, leaves
+        return compiled
 
     def _report_storm(self, signature: Any, outdated: Compiled | None) -> None:
         """Say once that a function is traced again and again, and what for."""
@@ -190,45 +210,6 @@ def difference(old: Any, new: Any) -> str:
     values = zip(structure.statics(tree), structure.statics(new_tree), strict=False)
     found = [f"{a!r} in one call and {b!r} in another" for a, b in values if a != b or type(a) is not type(b)]
     return "a fixed argument is " + found[0] if found else "the arguments have another structure"
-
-
-def _cells_in(arguments: Any, fn: Any) -> dict[Any, None]:
-    """The Cells among the fixed arguments, the one that `fn` is a method of, and all below them."""
-    owners = [*structure.statics(arguments), getattr(fn, "__self__", None)]
-    return {cell: None for owner in owners if hasattr(owner, "cells_and_names") for _, cell in owner.cells_and_names()}
-
-
-def _refuse_leaks(trace: Trace) -> None:
-    """Raise if a Cell keeps a traced Tensor: in the next run it would not be what that run computes."""
-    for cell in trace.cells:
-        for name, value in vars(cell).items():
-            if isinstance(value, Tensor) and isinstance(value._data, Value):
-                object.__delattr__(cell, name)
-                raise TraceError(
-                    f"{type(cell).__name__}.{name} is set to a Tensor inside a function that is traced; it "
-                    f"would never change again. Return it as a state, or make self.{name} a Parameter "
-                    f"(requires_grad=False) and write to it by ops.assign."
-                )
-
-
-def _containers(cells: Iterable[Any]) -> list[Any]:
-    """The lists, dicts and sets that are attributes of Cells, and those inside of them."""
-    found: dict[int, Any] = {}
-    waiting = [value for cell in cells for name, value in vars(cell).items() if name not in _INTERNAL]
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, (list, dict, set, tuple)) and id(value) not in found:
-            waiting += _items(value)
-            if not isinstance(value, tuple):
-                found[id(value)] = value
-    return list(found.values())
-
-
-_INTERNAL = ("_pre_hooks", "_hooks", "_checked_counts")  # of a Cell itself
-
-
-def _items(container: Any) -> list[Any]:
-    return [*container, *container.values()] if isinstance(container, dict) else list(container)
 
 
 def jit(fn: Callable[..., Any] | None = None) -> Any:

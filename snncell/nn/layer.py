@@ -12,7 +12,7 @@ from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.activation import activation_of
 from snncell.ops.indexing import lookup
 from snncell.tape.parameter import Parameter
-from snncell.tape.tensor import Tensor
+from snncell.tape.tensor import Tensor, snapshot
 
 
 def positive(value: Any, who: str, name: str) -> int:
@@ -196,7 +196,7 @@ class Dropout(Cell):
 
     def construct(self, x: Tensor) -> Tensor:
         if not self.training:
-            return x
+            return snapshot(x)
         return ops.dropout(x, float(self.p), self.shared_axes(x))
 
     def shared_axes(self, x: Tensor) -> tuple[int, ...]:

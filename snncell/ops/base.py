@@ -13,7 +13,7 @@ from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.kernels.cuda import complexes
 from snncell.tape.primitive import EVERYWHERE, Primitive
 from snncell.tape.state import STATE, wanted_dtype
-from snncell.tape.tensor import Tensor, stale
+from snncell.tape.tensor import Tensor, snapshot, stale
 from snncell.tape.tracing import Value
 
 _NUMBERS = (bool, int, float, complex)
@@ -57,7 +57,7 @@ class Function(Elementwise):
                     return result
         operands = self._converted(inputs)
         if self.rule == "whole" and not operands[0].dtype.is_float:
-            whole: Tensor = operands[0]
+            whole: Tensor = snapshot(operands[0])
             return whole
         converted: Tensor = self.bind(*operands)
         return converted
@@ -129,7 +129,7 @@ def same_dtype(operands: Sequence[Any], name: str, floating: bool = False, widen
                 dtype = dtypes.int64
     if floating and not dtype.is_float:
         dtype = dtypes.float32
-    return [astype(x, dtype) if isinstance(x, Tensor) else x for x in operands]
+    return [astype(x, dtype) if isinstance(x, Tensor) and x.dtype is not dtype else x for x in operands]
 
 
 def elementwise(
@@ -220,7 +220,7 @@ def astype(x: Any, dtype: Any) -> Tensor:
     tensor = as_tensor(x, "astype")
     wanted = wanted_dtype(dtype)
     if tensor._data.dtype == wanted.dtype:
-        return tensor
+        return snapshot(tensor)
     converted: Tensor = cast_primitive.bind(tensor, dtype=wanted.dtype)
     return converted
 

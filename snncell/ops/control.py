@@ -11,10 +11,10 @@ from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.ops.base import as_int, astype
 from snncell.ops.shape import stack, unstack
 from snncell.tape import structure
+from snncell.tape.body_trace import BodyTrace
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import STATE
 from snncell.tape.tensor import Tensor
-from snncell.tape.tracing import BodyTrace
 from snncell.tape.watching import Brought, Events, noting
 
 

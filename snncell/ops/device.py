@@ -9,7 +9,7 @@ from snncell.kernels.space import HOST, moved, space_called, space_of
 from snncell.ops.base import as_tensor
 from snncell.tape.primitive import EVERYWHERE, Primitive
 from snncell.tape.state import STATE
-from snncell.tape.tensor import Tensor
+from snncell.tape.tensor import Tensor, snapshot
 from snncell.tape.tracing import Value
 
 Grads = Sequence[Any]
@@ -45,7 +45,7 @@ def to(x: Any, device: str) -> Tensor:
         assert STATE.trace is not None  # else `as_tensor` has refused it
         raise STATE.trace.needs_value("to()")
     if space_of(tensor._data) is space:
-        return tensor
+        return snapshot(tensor)
     source = "cpu" if space is not HOST else "gpu"
     result: Tensor = _to.bind(tensor, source=source, target=space.device)
     return result

@@ -17,7 +17,7 @@ from snncell.compiler.formula import Elementwise
 from snncell.errors import ArgumentError
 from snncell.ops.base import as_float, as_tensor, astype, elementwise
 from snncell.ops.logic import equal, greater, less, where
-from snncell.tape.tensor import Tensor
+from snncell.tape.tensor import Tensor, snapshot
 
 Grads = Sequence[Any]
 
@@ -154,7 +154,7 @@ def pow(x: Any, y: Any) -> Tensor:
     """
     if type(y) in (int, float) and isinstance(x, Tensor):
         if y == 1:
-            return x
+            return snapshot(x)
         if y == 2:
             return square(x)
         if y == 3:
@@ -189,7 +189,7 @@ def conj(x: Any) -> Any:
     if isinstance(x, (bool, int, float, complex)):
         return x.conjugate()  # a number stays one: it takes the precision of what it meets
     tensor = as_tensor(x, "conj")
-    return _conj(tensor) if tensor.dtype.category == 3 else tensor
+    return _conj(tensor) if tensor.dtype.category == 3 else snapshot(tensor)
 
 
 @elementwise("same", complex_numbers=True)

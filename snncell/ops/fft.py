@@ -14,7 +14,7 @@ from snncell import dtype as dtypes
 from snncell.errors import ShapeError
 from snncell.kernels.cuda import complexes
 from snncell.ops.base import as_float, as_int, astype, primitive
-from snncell.tape.tensor import Tensor, beside
+from snncell.tape.tensor import Tensor, beside, snapshot
 
 Grads = Sequence[Any]
 
@@ -179,7 +179,7 @@ def _(_x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
 def real(x: Any) -> Tensor:
     """The real part."""
     tensor = as_float(x, "real")
-    return tensor if tensor.dtype.category < 3 else _real.bind(tensor)
+    return snapshot(tensor) if tensor.dtype.category < 3 else _real.bind(tensor)
 
 
 def imag(x: Any) -> Tensor:

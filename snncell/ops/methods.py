@@ -20,7 +20,7 @@ from snncell.ops import (
 )
 from snncell.tape import structure
 from snncell.tape.state import STATE
-from snncell.tape.tensor import Tensor
+from snncell.tape.tensor import Tensor, snapshot
 from snncell.tape.tracing import Value, user_line
 
 
@@ -51,7 +51,7 @@ def _hang_in() -> None:
     # Beside None or a str, == and != are answered as Python answers them: False and True.
     for name in ("lt", "le", "gt", "ge", "eq", "ne"):
         setattr(Tensor, f"__{name}__", _operator(getattr(logic, name)))
-    for name, function in {"neg": el.neg, "pos": lambda x: x, "abs": el.abs, "invert": _invert}.items():
+    for name, function in {"neg": el.neg, "pos": snapshot, "abs": el.abs, "invert": _invert}.items():
         setattr(Tensor, f"__{name}__", _method(function))
     setattr(Tensor, "__getitem__", indexing.getitem)
     setattr(Tensor, "flatten", lambda x, start_dim=0, end_dim=-1: sh.flatten(x, start_dim, end_dim))

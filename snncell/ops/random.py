@@ -32,7 +32,7 @@ from snncell.ops import elementwise as el, logic as lg, shape as sh
 from snncell.ops.base import as_axes, as_float, as_int, as_shape, astype, primitive
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import EFFECTS, STATE, here
-from snncell.tape.tensor import Tensor, beside
+from snncell.tape.tensor import Tensor, beside, snapshot
 
 _state = Parameter(np.array([secrets.randbits(62), 0]), name="random_state", requires_grad=False)
 _state.follows = True
@@ -259,7 +259,7 @@ def dropout(x: Any, p: float = 0.5, shared_axes: tuple[int, ...] = ()) -> Tensor
     tensor = as_float(x, "dropout")
     keep_prob = 1.0 - probability(p, "dropout", "p")
     if keep_prob == 1.0:
-        return tensor
+        return snapshot(tensor)
     shared = as_axes(shared_axes, tensor.ndim, "dropout") if shared_axes else ()
     shape = tuple(1 if axis in shared else n for axis, n in enumerate(tensor.shape))
     with beside(tensor):

@@ -16,9 +16,18 @@ from snncell.kernels.cuda import lines
 from snncell.kernels.scalar import LOOP
 from snncell.kernels.space import DEVICE
 from snncell.ops import creation as new, elementwise as el, logic as lg, shape as sh
-from snncell.ops.base import as_axes, as_axis, as_float, as_number, as_tensor, astype, cast_primitive, primitive
+from snncell.ops.base import (
+    as_axes,
+    as_axis,
+    as_float,
+    as_number,
+    as_tensor,
+    astype,
+    cast_primitive,
+    primitive,
+)
 from snncell.tape.custom import Composite
-from snncell.tape.tensor import Tensor, beside
+from snncell.tape.tensor import Tensor, beside, snapshot
 from snncell.tape.transforms import stop_gradient
 
 Axis = int | tuple[int, ...] | None
@@ -74,7 +83,7 @@ def _reduce(reduction: Reduction, x: Any, axis: Axis, keepdims: bool) -> Tensor:
     tensor = as_tensor(x, reduction.name)
     axes = as_axes(axis, tensor.ndim, reduction.name)
     if not axes:
-        return tensor
+        return snapshot(tensor)
     result: Tensor = reduction.bind(tensor, axis=axes, keepdims=bool(keepdims))
     return result
 
@@ -114,7 +123,7 @@ def prod(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
         tensor = astype(tensor, dtypes.int64)
     axes = as_axes(axis, tensor.ndim, "prod")
     if not axes:
-        return tensor
+        return snapshot(tensor)
     kept = [a for a in range(tensor.ndim) if a not in axes]
     left = tuple(tensor.shape[a] for a in kept)
     rest = sh.reshape(sh.transpose(tensor, (*kept, *axes)), (*left, _count(tensor.shape, axes)))

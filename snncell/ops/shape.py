@@ -11,7 +11,7 @@ import numpy as np
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops.base import as_axes, as_axis, as_int, as_ints, as_shape, as_tensor, same_dtype
 from snncell.tape.primitive import EVERYWHERE, Primitive, moving
-from snncell.tape.tensor import Tensor
+from snncell.tape.tensor import Tensor, snapshot
 
 Grads = Sequence[Any]
 
@@ -42,7 +42,7 @@ def reshape(x: Any, *shape: Any) -> Tensor:
     given = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
     sizes = tuple(as_int(n, "reshape", "shape") for n in given)
     if sizes == tensor.shape:
-        return tensor
+        return snapshot(tensor)
     known = math.prod(n for n in sizes if n != -1)
     if sizes.count(-1) == 1 and known and tensor.size % known == 0:
         sizes = tuple(tensor.size // known if n == -1 else n for n in sizes)
@@ -91,7 +91,7 @@ def transpose(x: Any, *axes: Any) -> Tensor:
     if sorted(order) != list(range(tensor.ndim)):
         raise ShapeError(f"transpose: {tuple(given)} is no permutation of the {tensor.ndim} axes.")
     if order == tuple(range(tensor.ndim)):
-        return tensor
+        return snapshot(tensor)
     result: Tensor = _transpose.bind(tensor, axes=order)
     return result
 
@@ -157,7 +157,7 @@ def broadcast_to(x: Any, shape: Any) -> Tensor:
         raise ShapeError(f"broadcast_to: shape {tensor.shape} does not broadcast to {given}.")
     target = tuple(have if want == -1 else want for have, want in zip(own, given, strict=True))
     if target == tensor.shape:
-        return tensor
+        return snapshot(tensor)
     result: Tensor = _broadcast_to.bind(tensor, shape=target)
     return result
 
@@ -216,7 +216,7 @@ def concat(tensors: Any, axis: int = 0) -> Tensor:
                 f"axis {number} only."
             )
     if len(parts) == 1:
-        return parts[0]
+        return snapshot(parts[0])
     result: Tensor = _concat.bind(*parts, axis=number, sizes=tuple(part.shape[number] for part in parts))
     return result
 
@@ -322,7 +322,7 @@ def pad(x: Any, padding: Sequence[int], mode: str = "constant", value: float = 0
     pairs = [(given[i], given[i + 1]) for i in range(0, len(given), 2)][::-1]
     widths = ((0, 0),) * (tensor.ndim - len(pairs)) + tuple(pairs)
     if not any(map(any, widths)):
-        return tensor
+        return snapshot(tensor)
     result: Tensor = _pad.bind(tensor, widths=widths, value=value)
     return result
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -292,12 +292,22 @@ def beside(*tensors: Tensor) -> AbstractContextManager[None]:
     return settings(space=DEVICE if any(x.device == "gpu" for x in tensors) else HOST)
 
 
+@overload
+def snapshot(x: Tensor) -> Tensor: ...
+@overload
+def snapshot(x: Any) -> Any: ...
 def snapshot(x: Any) -> Any:
-    """`x`, or for a Parameter a Tensor of its present value in the same place on the tape."""
+    """`x`, or for a Parameter a Tensor of its present value in the same place on the tape.
+
+    It is what an operation returns that has nothing to do: its result is never the Parameter, which a later assignment
+    would change.
+    """
     if type(x) is Tensor or not isinstance(x, Tensor):
         return x
-    data = x._data if STATE.trace is None else STATE.trace.lift(x)
-    return wrap(data, x._entry, x._index)
+    if STATE.trace is None:
+        return wrap(x._data, x._entry, x._index)
+    parameter: Any = x  # whose class stands above this module
+    return STATE.trace.present(parameter)
 
 
 def in_trace(x: Tensor) -> Any:

@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from snncell.errors import OutsideTensorError, TraceError
-from snncell.tape.state import STATE, settings
+from snncell.tape.state import settings
 from snncell.tape.tape import sweep
 from snncell.tape.tensor import Tensor, stale, wrap
 
 if TYPE_CHECKING:
     from snncell.tape.parameter import Parameter
     from snncell.tape.primitive import Primitive
-    from snncell.tape.tape import Tape
+    from snncell.tape.tape import Entry
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 # What carries operations out; the package's neurons and layers are equations like a user's.
@@ -100,6 +99,7 @@ class Trace:
         self.steps: list[Step] = []
         self.constants: dict[int, tuple[Any, Value]] = {}  # by id of the array, which is kept so that ids stay unique
         self.parameters: dict[Parameter, Value] = {}
+        self.sought: set[Entry] = set()  # places of the Parameters that gradients inside are taken with respect to
         self.written: dict[Parameter, Value] = {}
         self.cells: dict[Any, None] = {}  # Cells that were called: if an attribute changes, the trace is out of date
 
@@ -148,6 +148,10 @@ class Trace:
             self.captures[key] = (wrap(*key), Value(self, data.shape, data.dtype))
         return self.captures[key][1]
 
+    def present(self, parameter: Parameter) -> Tensor:
+        """The value that a Parameter has at this point of the function, in the Parameter's place on the tape."""
+        return wrap(self.lift(parameter), parameter._entry, parameter._index)
+
     def note(self, x: Tensor) -> None:
         """Take notice of a result and its place on the tape."""
 
@@ -179,90 +183,6 @@ class Trace:
     def stepping_out(self) -> AbstractContextManager[None]:
         """Be outside of this trace in the body of this context."""
         return settings(trace=None)
-
-
-class BodyTrace(Trace):
-    """The trace of one step of a loop, or, as a `fork`, of a step together with its reverse.
-
-    Whatever comes from outside of the step is an input of it, a `capture`: Tensors, Parameters, Values of the trace
-    around. What does not depend on the step at all is not part of it: an operation whose operands all come from outside
-    is carried out there, once, and on the tape that is active there. Parameters that the step writes are states.
-
-    Args:
-        who: what runs the loop, for errors.
-        tape: where the step's own operations are recorded.
-        carried: Parameters that the step writes, as far as they are known.
-    """
-
-    def __init__(self, who: str, tape: Tape | None, carried: Iterable[Parameter] = ()) -> None:
-        super().__init__(taped=tape is not None, who=who)
-        self.tape = tape
-        self.lineage: tuple[Trace, ...] = (self,)
-        self.around = (STATE.trace, STATE.tape)
-        self.eager = STATE.trace is None or STATE.trace.eager
-        self.places: dict[Value, Tensor] = {}
-        self.ambiguous: set[Value] = set()
-        self.noted: set[int] = set()  # ids of what goes out only because somebody watches
-        self.carried = {p: self.new_input(p.shape, p._data.dtype)._data for p in carried}
-
-    def fork(self) -> BodyTrace:
-        """A trace that begins with the steps of this one, and may use its Values."""
-        child = BodyTrace(self.who, self.tape)
-        child.lineage = (child, *self.lineage)
-        child.count = self.count
-        child.places, child.ambiguous = dict(self.places), set(self.ambiguous)
-        child.inputs, child.steps = list(self.inputs), list(self.steps)
-        child.captures, child.cells, child.carried = dict(self.captures), dict(self.cells), self.carried
-        return child
-
-    def lift(self, x: Any) -> Any:
-        """The Value that stands for `x`; what comes from outside becomes an input."""
-        if not isinstance(x, Tensor):
-            return x
-        data = x._data
-        if isinstance(data, Value) and data.trace in self.lineage:
-            return data
-        key: Any = (data, x._entry, x._index)
-        if not isinstance(data, Value):
-            if type(x) is not Tensor:
-                if x.born_in is self:
-                    return super().lift(x)  # refused
-                parameter: Any = x
-                if parameter in self.written or parameter in self.carried:
-                    return self.written.get(parameter, self.carried.get(parameter))
-                key = parameter
-            else:
-                key = (id(data), x._entry, x._index)
-        if key not in self.captures:
-            self.captures[key] = (x, Value(self, data.shape, data.dtype))
-        return self.captures[key][1]
-
-    def note(self, x: Tensor) -> None:
-        """Keep a result with its place on the tape; one with several places is `ambiguous`."""
-        if not isinstance(x._data, Value):
-            return  # an array from outside
-        known = self.places.get(x._data)
-        if known is None or known._entry is None:
-            self.places[x._data] = x
-        elif x._entry is not None and (x._entry, x._index) != (known._entry, known._index):
-            self.ambiguous.add(x._data)
-
-    def outside(self, inputs: Any) -> bool:
-        """Whether all operands come from outside, and no gradient of the step's own is being recorded."""
-        if STATE.tape is not None and STATE.tape is not self.tape:
-            return False
-        tensors = [x for x in inputs if isinstance(x, Tensor)]
-        return bool(tensors) and not any(self._owns(x) for x in tensors)
-
-    def _owns(self, x: Any) -> bool:
-        if isinstance(x._data, Value):
-            return x._data.trace in self.lineage
-        return type(x) is not Tensor and (x in self.carried or x in self.written or x.born_in is self)
-
-    def stepping_out(self) -> AbstractContextManager[None]:
-        """Be outside of the step in the body of this context."""
-        trace, tape = self.around
-        return settings(trace=trace, tape=tape if STATE.tape is not None or self.tape is None else None)
 
 
 def evaluated_specs(op: Primitive, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:

@@ -46,6 +46,8 @@ class Recording:
         watched = [source for found, _ in self.arguments for source in found]
         # Tensors of their own, for a Parameter may be frozen, or replaced, before the gradient is pulled.
         self.sources = [*watched, *(wrap(p._data, p._entry) for p in self.weights or ())]
+        if STATE.trace is not None:
+            STATE.trace.sought.update(p._entry for p in self.weights or () if p._entry is not None)
         self.tape = Tape()
         with self.tape:
             self.out = fn(*call_args, **kwargs)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
-from snncell.errors import ArgumentError, GradientCheckError
+from snncell.errors import ArgumentError, BpropError, GradientCheckError
 from snncell.tape.state import smoothed, unfused
 from snncell.testing.blame import bprop_text, checked_bprops
 from snncell.testing.calls import Net, cells_in, chosen_weights, steps_of
@@ -36,8 +37,8 @@ def check_through_time(
     2. smooth: with each spike replaced by its smooth primitive, the gradients with respect to the inputs and all
        Parameters are compared with finite differences, as by `check_grads`.
     3. fused: with real spikes, outputs and gradients from the kernels are compared with those of the tape that goes
-       step by step, to 1e-9 of the largest entry. This is done first, so that no Cell is blamed for what a kernel
-       makes of it; within `unfused()` it is left out, and takes no compiler.
+       step by step, to 1e-9 of the largest entry, before a Cell is blamed for anything. Within `unfused()` this part is
+       left out, and takes no compiler.
 
     At a kink (a silent input, max of equal values) several gradients are right; where a comparison fails it is done
     once more beside the point, and counts if it fails there too. A spike that differs between kernels and tape, as its
@@ -77,10 +78,15 @@ def check_through_time(
     named = chosen_weights(owners, weights)
     with InFloat64([cell for _, cell in owners], [p for _, p in named]) as kept:
         problem = Problem(net, inputs, named, kept, seed, detached, WHO)
-        kernels = check_kernels(problem, found)  # first: a reverse is blamed for nothing that a kernel has made of it
-        rows = _bprops(problem, found)
-        rows += _smooth(problem, found, Tolerance(eps, rtol, atol, fine=True, others=(10.0, 0.1, 0.01)))
-    return Checked(WHO, [*rows, *kernels])
+        try:
+            rows = _bprops(problem, found)
+            rows += _smooth(problem, found, Tolerance(eps, rtol, atol, fine=True, others=(10.0, 0.1, 0.01)))
+        except GradientCheckError as blamed:
+            with suppress(BpropError):  # a reverse that raises has no gradients to compare
+                check_kernels(problem, found)  # which is the cause if it differs
+            raise blamed from None
+        rows += check_kernels(problem, found)
+    return Checked(WHO, rows)
 
 
 def _bprops(problem: Problem, net: Net) -> list[Row]:
