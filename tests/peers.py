@@ -386,7 +386,7 @@ def sinabs_draw(*names: str) -> Callable[[Random], Draw]:
             settings |= random.some(subtract_value=lambda: random.number(0.2, 1.0))
         if "tau_adapt" in names:
             settings |= random.some(adapt_scale=lambda: random.number(0.1, 3.0))
-        settings |= {"as_shipped": True} if settings.get("reset_value") or _runs_down(settings, names) else {}
+        settings |= {"as_shipped": True} if _runs_down(settings, names) or settings.get("reset_value") else {}
         theirs = dict(settings)
         single = settings.get("spike_fn", "SingleSpike" if "tau_adapt" in names else "") == "SingleSpike"
         if random.flag() and ("tau_adapt" not in names or single):
