@@ -29,6 +29,8 @@ schedules    ExponentialDecayLR, CosineDecayLR, PolynomialDecayLR, PiecewiseCons
 from snncell.cell import (
     Cell as Cell,
 )
+from snncell.common.held import Constant as Constant
+from snncell.common.ranges import Range as Range
 from snncell.nn.activation import (
     GELU as GELU,
     LeakyReLU as LeakyReLU,

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from snncell import ops
 from snncell.cell import Cell
+from snncell.common.derived import Derived
+from snncell.common.held import Ranged
+from snncell.common.ranges import Range, numbers_of, quoted, unknown
 from snncell.errors import ArgumentError
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import STATE
@@ -18,12 +20,11 @@ from snncell.tape.tensor import Tensor
 
 Constant = float | Tensor
 
-# What a constant must lie above, and how an error calls that.
-POSITIVE = (0.0, "positive and finite")
-NOT_NEGATIVE = (-math.ulp(0.0), "not negative and finite")
+POSITIVE = Range(0.0, text="is positive and finite")
+NOT_NEGATIVE = Range(0.0, closed="low", text="is not negative and finite")
 
 
-class Surrogate(Cell):
+class Surrogate(Ranged, Cell):
     """A spike function: 1 where x > 0, else 0, in the dtype of x, with the reverse that a subclass gives.
 
     A subclass has two methods: `primitive(x)`, a function with a useful derivative, and `bprop(x, out, dout)`, which
@@ -31,11 +32,12 @@ class Surrogate(Cell):
 
     Its constants are attributes: numbers, Tensors (of one value, or a shape that broadcasts to that of x), or
     Parameters. Parameters are learned if bprop returns `self.gradients(x, dout, dout * derivative)`, which adds the
-    gradient that the primitive has with respect to each; nothing keeps them in their range. A Tensor is a constant.
+    gradient that the primitive has with respect to each; what is written to them is brought into their range, as with
+    the constants of `nn.Neuron`. A Tensor is a constant.
 
     Args:
-        constants: by name, what becomes attributes, shown by repr. Each lies above 0 and is finite, if `ranges` does
-            not say otherwise.
+        constants: by name, what becomes attributes, shown by repr. Each lies above 0 and is finite, if `ranges`, an
+            `nn.Range` for a name, does not say otherwise.
 
     Inputs:
         x: potential minus threshold, any shape.
@@ -58,13 +60,34 @@ class Surrogate(Cell):
     """
 
     primitive: Callable[[Tensor], Tensor]
-    ranges: ClassVar[dict[str, tuple[float, str]]] = {}  # of the constants that are not just positive
 
     def __init__(self, **constants: Any) -> None:
         super().__init__()
         self.constants = tuple(constants)
+        self.declare(*constants)
         for name, value in constants.items():
-            setattr(self, name, _checked(value, type(self), name, *self.ranges.get(name, POSITIVE)))
+            setattr(self, name, value)
+
+    def range_of(self, name: str) -> Range:
+        """What a constant must be."""
+        return self.ranges.get(name, POSITIVE)
+
+    def check_constant(self, name: str, value: Any) -> None:
+        """Refuse a value that a constant cannot have, before it is set."""
+        _check(value, type(self), name, self.range_of(name))
+
+    def checked(self, name: str, value: Any) -> Any:
+        """A constant as it is held, a number, a Tensor or a Parameter, after checking that it is in its range."""
+        self.check_constant(name, value)
+        return value.item() if isinstance(value, np.number) else value
+
+    def take_sources(self, derived: Derived) -> None:
+        """Nothing: what a neuron computes from its own Parameters is a constant here, and they are the neuron's."""
+
+    def in_use(self, name: str, value: Any) -> Any:
+        """A constant as it is used now."""
+        found = super().in_use(name, value)
+        return ops.stop_gradient(found) if isinstance(value, Derived) else found
 
     def construct(self, x: Tensor) -> Tensor:
         return ops.greater(x, 0).astype(x.dtype)
@@ -108,7 +131,7 @@ class Surrogate(Cell):
         return other
 
     def extend_repr(self) -> str:
-        return ", ".join(f"{name}={getattr(self, name)}" for name in self.constants)
+        return ", ".join(f"{name}={vars(self)[name]}" for name in self.constants)
 
 
 def firing(given: Any, who: str) -> Any:
@@ -125,23 +148,18 @@ def firing(given: Any, who: str) -> Any:
     return given
 
 
-def _checked(value: Any, kind: type, name: str, above: float, wanted: str) -> Any:
-    """A constant as it is, if it is one; a NumPy scalar as a Python number."""
+def _check(value: Any, kind: type, name: str, wanted: Range) -> None:
+    """Refuse what is no constant, or out of its range, with the default as the mend."""
     parameter = inspect.signature(kind).parameters.get(name)
     mend = f"; leave it out for {parameter.default}" if parameter and type(parameter.default) in (int, float) else ""
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating, Tensor)):
-        raise ArgumentError(f"{kind.__name__}: {name} is a number, a Tensor or a Parameter, not {value!r}{mend}.")
+        raise ArgumentError(f"{kind.__name__}: {name} is a number, a Tensor or a Parameter, not {quoted(value)}{mend}.")
     if STATE.tape is not None and type(value) is Tensor and value._entry is not None:
         raise ArgumentError(
             f"{kind.__name__}: {name} is a Tensor that is being differentiated, and no gradient would reach it; give a "
             f"Parameter, which is learned, or ops.stop_gradient({name})."
         )
-    number = value.item() if isinstance(value, (np.integer, np.floating)) else value
-    if not isinstance(number, Tensor):
-        if not above < number < math.inf:
-            raise ArgumentError(f"{kind.__name__}: {name} is {wanted}, not {number!r}{mend}.")
-    elif STATE.trace is None:  # what is traced has no values yet
-        elements = number.asnumpy().astype(np.float64)
-        if not (np.all(elements > above) and np.all(np.isfinite(elements))):
-            raise ArgumentError(f"{kind.__name__}: {name} is {wanted} in every element, not {elements.tolist()}{mend}.")
-    return number
+    if not unknown(value) and not wanted.holds(value):  # what is traced has no values yet
+        every = " in every element" if isinstance(value, Tensor) else ""
+        given = numbers_of(value).tolist() if every else value
+        raise ArgumentError(f"{kind.__name__}: {name} {wanted.text}{every}, not {quoted(given)}{mend}.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from snncell import ops
+from snncell.common.ranges import Range
 from snncell.surrogate.base import Constant, Surrogate
 from snncell.tape.tensor import Tensor
 
@@ -235,7 +236,7 @@ class QPseudoSpike(Surrogate):
     """
 
     alpha: Constant
-    ranges: ClassVar = {"alpha": (1.0, "above 1 and finite")}
+    ranges: ClassVar = {"alpha": Range(1.0, text="is above 1 and finite")}
 
     def __init__(self, alpha: Any = 2.0) -> None:
         super().__init__(alpha=alpha)

@@ -7,7 +7,7 @@ from typing import Any
 
 from snncell import ops
 from snncell.cell import Cell
-from snncell.dtype import float32
+from snncell.dtype import float32, float64
 from snncell.surrogate.base import Constant, Surrogate
 from snncell.tape.tensor import Tensor
 
@@ -15,7 +15,8 @@ from snncell.tape.tensor import Tensor
 class relusigmoid(Cell):  # noqa: N801 (the name it has in MindSpore's guide)
     """The step function with the derivative of sigmoid(5 x), as in MindSpore's guide to custom reverses.
 
-    construct: 1 where x > 0, else 0, as float32; primitive: sigmoid(5 x); bprop: 5 s (1 - s) with s = sigmoid(5 x).
+    construct: 1 where x > 0, else 0, as float32, or as float64 where x is; primitive: sigmoid(5 x);
+    bprop: 5 s (1 - s) with s = sigmoid(5 x).
 
     Source: MindSpore 1.9 tutorials, "Customizing Reverse Propagation Function of Cell".
 
@@ -33,7 +34,7 @@ class relusigmoid(Cell):  # noqa: N801 (the name it has in MindSpore's guide)
 
     def construct(self, x: Tensor) -> Tensor:
         spike: Tensor = self.greater(x, 0)
-        return spike.astype(float32)
+        return spike.astype(float64 if x.dtype is float64 else float32)
 
     def bprop(self, x: Tensor, out: Tensor, dout: Tensor) -> tuple[Tensor]:
         sgax = self.sigmoid(x * 5.0)

@@ -7,6 +7,7 @@ from typing import Any
 
 from snncell import ops
 from snncell.cell import Cell
+from snncell.common.derived import Derived
 from snncell.errors import ArgumentError
 from snncell.surrogate.base import Surrogate
 from snncell.tape.parameter import Parameter
@@ -111,7 +112,7 @@ class Scaled(Wrapper):
 
     def __init__(self, surrogate_function: Any, scale: Any = 1.0) -> None:
         super().__init__(surrogate_function, scale=scale)
-        if isinstance(scale, Tensor):
+        if isinstance(scale, (Tensor, Derived)):
             raise ArgumentError(f"Scaled: scale is a number, which is not learned, not {scale!r}.")
 
     def construct(self, x: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from snncell.errors import AssignError, DTypeError, ParameterError, ShapeError, 
 from snncell.kernels.space import HOST, Space, moved, space_called, space_of
 from snncell.tape.state import STATE
 from snncell.tape.tape import Entry
-from snncell.tape.tensor import Tensor, beside, snapshot, to_array
+from snncell.tape.tensor import Tensor, beside, snapshot, to_array, wrap
 
 
 class Parameter(Tensor):
@@ -37,6 +37,8 @@ class Parameter(Tensor):
             raise ParameterError(f"Parameter: name is a str, not {name!r}.")
         self.name = name
         self.owner: tuple[int, str] | None = None
+        # What brings a value that is written into a range: functions (parameter, value) -> value.
+        self.limits: tuple[Callable[[Parameter, Tensor], Tensor], ...] = ()
         self.requires_grad = requires_grad
 
     def belong_to(self, cell: Any, attribute: str) -> None:
@@ -103,10 +105,19 @@ class Parameter(Tensor):
                 f"Convert them first: value.astype({self.dtype.name!r})."
             )
         self._refuse_write_in_gradient(what)
+        value = self._limited(value)
         if STATE.trace is not None:
             STATE.trace.write(self, value)
         else:
             self._data = value._copied(self.dtype, self.device, what)
+
+    def _limited(self, value: Tensor) -> Tensor:
+        """What is to be written, brought into the range of what the Parameter is."""
+        if self.limits:
+            value = value.astype(self.dtype)
+            for limit in self.limits:
+                value = limit(self, value)
+        return value
 
     def _refuse_write_in_gradient(self, what: str) -> None:
         if (STATE.tape is not None or STATE.paused) and self.requires_grad:
@@ -134,7 +145,7 @@ class Parameter(Tensor):
             raise TensorIndexError(f"Parameter {self.name!r} of shape {self.shape}: {error}.") from None
         except ValueError as error:
             raise ShapeError(f"Parameter {self.name!r} of shape {self.shape}, p[{index!r}] = value: {error}.") from None
-        self._data = new
+        self._data = self._limited(wrap(new))._data if self.limits else new
 
     def clone(self, prefix: str = "") -> Parameter:
         """A copy with a value of its own, named `prefix.name`."""

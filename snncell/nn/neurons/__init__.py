@@ -20,10 +20,10 @@ from snncell.nn.neurons.integrate import (
     IFNode as IFNode,
     LeakyNode as LeakyNode,
     LIFNode as LIFNode,
-    ParametricLIFNode as ParametricLIFNode,
 )
 from snncell.nn.neurons.izhikevich import IzhikevichNode as IzhikevichNode
 from snncell.nn.neurons.parallel import PSN as PSN, SlidingPSN as SlidingPSN
+from snncell.nn.neurons.parametric import ParametricLIFNode as ParametricLIFNode
 from snncell.nn.neurons.quadratic import AdaptiveQIFNode as AdaptiveQIFNode, QIFNode as QIFNode
 from snncell.nn.neurons.readout import LINode as LINode, Readout as Readout
 from snncell.nn.neurons.resonate import ResonateNode as ResonateNode

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Unpack
+from typing import Any, ClassVar, Unpack
 
+from snncell.common.ranges import DECAY
 from snncell.nn.neurons.base import Firing, Neuron
-from snncell.nn.neurons.constants import bounded, check_decay, one_of
+from snncell.nn.neurons.constants import one_of
 from snncell.tape.tensor import Tensor
 
 
@@ -51,6 +52,7 @@ class ALIFNode(Neuron):
     rho: Any
     beta: Any
     jump: Any
+    ranges: ClassVar = {"alpha": DECAY, "rho": DECAY}
     delays = (None, "reset", "spike")
 
     def __init__(
@@ -62,15 +64,13 @@ class ALIFNode(Neuron):
         subtracts: str = "v_threshold",
         **options: Unpack[Firing],
     ) -> None:
-        who = type(self).__name__
-        decays = {"alpha": check_decay(alpha, who, "alpha"), "rho": check_decay(rho, who, "rho")}
-        super().__init__(decays | {"beta": beta, "jump": jump}, **options)
-        self.subtracts = one_of(subtracts, ("v_threshold", "threshold"), who, "subtracts")
+        super().__init__({"alpha": alpha, "rho": rho, "beta": beta, "jump": jump}, **options)
+        self.subtracts = one_of(subtracts, ("v_threshold", "threshold"), type(self).__name__, "subtracts")
 
     def construct(self, x: Tensor, v: Tensor, a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         threshold = self.v_threshold + self.beta * a
         v, late = self.recall(v, threshold)
-        h, drop = bounded(self.alpha) * v + self.gained(x), threshold if self.subtracts == "threshold" else None
+        h, drop = self.alpha * v + self.gained(x), threshold if self.subtracts == "threshold" else None
         if self.delay == "reset":
             a = self.adapted(a, late)
             return (*self.fired(h, late, self.v_threshold + self.beta * a, drop), a)
@@ -79,7 +79,7 @@ class ALIFNode(Neuron):
 
     def adapted(self, a: Any, s: Any) -> Any:
         """The adaptation after a step with the spikes s."""
-        return bounded(self.rho) * a + self.jump * s
+        return self.rho * a + self.jump * s
 
     def init_state(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """v_reset, and no adaptation."""

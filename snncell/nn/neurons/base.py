@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from typing import Any, Never, TypedDict
 
 from snncell import ops, surrogate
+from snncell.common.ranges import FINITE, Range, quoted
 from snncell.dtype import only_stored
 from snncell.errors import ArgumentError, CallError
-from snncell.nn.neurons.constants import Membrane, constant_array, one_of, within
+from snncell.nn.neurons.constants import Membrane, one_of
 from snncell.nn.neurons.counting import Counting
 from snncell.nn.neurons.elsewhere import frameworks_with
 from snncell.surrogate import relusigmoid
 from snncell.surrogate.base import firing
-from snncell.tape.state import STATE
 from snncell.tape.tensor import Tensor
 
 
@@ -41,6 +41,20 @@ class Firing(Options, total=False):
 def to_value(options: Firing, v_reset: float = 0.0) -> Firing:
     """Options whose reset is to a value unless they say otherwise: a runaway potential is no place to go on from."""
     return {"reset": "value", "v_reset": v_reset, **options}
+
+
+_NOTHING = object()
+_THRESHOLD = Range(0.0, text='is positive (with reset="value" it may be negative, but above v_reset)')
+_COUNTED = "is positive where spikes are counted in thresholds; leave max_spikes at 1, or shift v"
+
+
+def _above(v_reset: Any, counted: bool) -> Range:
+    """The range of a threshold where a reset goes to a value, and with spikes that are counted in thresholds."""
+    if counted and isinstance(v_reset, Tensor):
+        return Range(ops.maximum(v_reset, 0.0), text=f"{_COUNTED}, and above v_reset")
+    if counted and v_reset <= 0.0:
+        return Range(0.0, text=_COUNTED)
+    return Range(v_reset, text=f"is above v_reset, which is {v_reset}")
 
 
 class Neuron(Membrane):
@@ -115,28 +129,48 @@ class Neuron(Membrane):
         shared = {"v_threshold": v_threshold, "v_reset": v_reset, "input_gain": input_gain}
         super().__init__(constants | shared, learnable)
         who = type(self).__name__
-        self.reset = one_of(reset, self.resets, who, "reset")
-        self.delay = one_of(delay, self.delays, who, "delay")
+        self.reset = reset
+        self.delay = delay
         self.detach_reset = detach_reset
         self.compare = one_of(compare, (">", ">="), who, "compare")
-        self.max_spikes = max_spikes
-        self._check_threshold(who)
         self.surrogate_function = spike_function(surrogate_function, compare, max_spikes, who)
+        self.count_to(max_spikes)
 
-    def _check_threshold(self, who: str) -> None:
-        text = 'v_threshold is positive (with reset="value" it may be negative, but above v_reset)'
-        if self.reset != "value":
-            within(self.v_threshold, who, text, 0.0)
+    def count_to(self, max_spikes: int | None) -> None:
+        """Note how many spikes a step may give; from here on the ranges of threshold and reset are known."""
+        self.max_spikes = max_spikes
+        for name in ("v_threshold", "v_reset"):
+            setattr(self, name, self.__dict__[name])
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        allowed = {"reset": self.resets, "delay": self.delays}.get(name)
+        before = self.__dict__.get(name, _NOTHING)
+        super().__setattr__(name, value if allowed is None else one_of(value, allowed, type(self).__name__, name))
+        if name == "reset" and before is not _NOTHING:
+            try:
+                self.check_constant("v_threshold", self.v_threshold)
+            except ArgumentError:
+                super().__setattr__(name, before)
+                raise
+
+    def range_of(self, name: str) -> Range:
+        """What a constant must be: a threshold lies above 0, or above the value that a reset goes to."""
+        if "max_spikes" not in self.__dict__ or name not in ("v_threshold", "v_reset"):
+            return super().range_of(name)
+        value = self.reset == "value"
+        if name == "v_reset":
+            return Range(high=self.v_threshold, text="is below v_threshold") if value else super().range_of(name)
+        if not value:
+            return _THRESHOLD
+        return _above(self.v_reset, self.max_spikes != 1)
+
+    def check_constant(self, name: str, value: Any) -> None:
+        """Refuse a value that a constant cannot have, or that v_threshold cannot have beside it."""
+        if name != "v_reset" or "max_spikes" not in self.__dict__ or self.reset != "value":
+            super().check_constant(name, value)
             return
-        if self.max_spikes != 1:
-            self._check_counted(who)
-        if STATE.trace is None or not isinstance(self.v_reset, Tensor):
-            low = self.v_reset
-            within(self.v_threshold, who, f"v_threshold is above v_reset, which is {low}", constant_array(low))
-
-    def _check_counted(self, who: str) -> None:
-        text = "v_threshold is positive where spikes are counted in thresholds; leave max_spikes at 1, or shift v"
-        within(self.v_threshold, who, text, 0.0)
+        FINITE.check(value, type(self).__name__, name)
+        _above(value, self.max_spikes != 1).check(self.v_threshold, type(self).__name__, "v_threshold")
 
     def gained(self, x: Any) -> Any:
         """The input times its gain."""
@@ -237,8 +271,15 @@ def spike_function(given: Any, compare: str, max_spikes: int | None, who: str) -
         ArgumentError: if it is no Cell with a reverse of its own, or `max_spikes` no number from 1 on.
     """
     firing(given, who)
-    if max_spikes is not None and (isinstance(max_spikes, bool) or max_spikes < 1 or max_spikes % 1):
-        raise ArgumentError(f"{who}: max_spikes is a whole number from 1 on, or None for any, not {max_spikes!r}.")
+    if max_spikes is not None and (
+        isinstance(max_spikes, bool)
+        or not isinstance(max_spikes, (int, float))
+        or not 1 <= max_spikes <= 2**53
+        or max_spikes % 1
+    ):
+        raise ArgumentError(
+            f"{who}: max_spikes is a whole number from 1 on, or None for any, not {quoted(max_spikes)}."
+        )
     if max_spikes != 1:
         return Counting(given, max_spikes, compare)
     return surrogate.Inclusive(given) if compare == ">=" else given

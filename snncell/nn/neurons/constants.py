@@ -3,76 +3,18 @@
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from snncell import ops
 from snncell.cell import Cell
+from snncell.common.derived import Derived
+from snncell.common.held import Ranged, meeting, precision_of
 from snncell.dtype import bfloat16, float16, float32
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.neurons.elsewhere import made_like
 from snncell.tape.parameter import Parameter
-from snncell.tape.state import STATE
 from snncell.tape.tensor import Tensor
-
-
-def constant(value: Any, who: str, name: str) -> Any:
-    """A constant of a neuron: a number for all, or a Tensor or Parameter; an array becomes a Tensor, one for each.
-
-    Raises:
-        ArgumentError: for anything else.
-    """
-    if isinstance(value, (np.ndarray, list)):
-        return Tensor(np.asarray(value), float32)
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.number, Tensor)):
-        raise ArgumentError(f"{who}: {name} is a number, a Tensor or a Parameter, not {value!r}.")
-    return value.item() if isinstance(value, np.number) else value
-
-
-def within(value: Any, who: str, text: str, above: Any, below: float = math.inf) -> None:
-    """Check that all of a constant lies between two bounds, without them; of a Tensor under trace nothing is known.
-
-    Raises:
-        ArgumentError: `text`, then what came.
-    """
-    if isinstance(value, Tensor) and STATE.trace is not None:
-        return
-    numbers = value.asnumpy() if isinstance(value, Tensor) else np.asarray(value)
-    if not np.all((numbers > above) & (numbers < below)):
-        raise ArgumentError(f"{who}: {text}, not {value!r}.")
-
-
-def check_tau(value: Any, who: str, name: str = "tau") -> Any:
-    """A time constant as it is, after checking that it is above one step."""
-    text = f"{name} is a number of steps above 1 (tau seconds are tau / dt steps: nn.steps_from_seconds(tau, dt))"
-    within(constant(value, who, name), who, text, 1.0)
-    return value
-
-
-def check_decay(value: Any, who: str, name: str) -> Any:
-    """A decay factor as it is, after checking that it lies in [0, 1]."""
-    text = f"{name} is what a step keeps, from 0 to 1 (of a time constant: nn.decay_from_tau(tau, dt))"
-    within(constant(value, who, name), who, text, -math.ulp(0.0), 1.0 + 1e-12)
-    return value
-
-
-def positive(value: Any, who: str, name: str) -> Any:
-    """A constant as it is, after checking that it is positive."""
-    within(constant(value, who, name), who, f"{name} is positive", 0.0)
-    return value
-
-
-def constant_array(value: Any) -> Any:
-    """The numbers of a constant, as float64."""
-    return np.asarray(value.asnumpy() if isinstance(value, Tensor) else value, np.float64)
-
-
-def bounded(decay: Any) -> Any:
-    """A decay factor within [0, 1], where learning may take it outside."""
-    return ops.clip(decay, 0.0, 1.0) if isinstance(decay, Tensor) else decay
 
 
 def from_rest(v: Any, rest: Any) -> Any:
@@ -89,18 +31,27 @@ def one_of(value: Any, allowed: Sequence[Any], who: str, name: str) -> Any:
     return value
 
 
-class Membrane(Cell):
+class Membrane(Ranged, Cell):
     """A Cell of one step, `construct(x, *states) -> (output, *states)`, with named constants.
 
     Each constant is a number, which compiled kernels take as an argument, or a Tensor or Parameter that broadcasts to
-    the neurons: one value for a layer, or one for each neuron. Those named in `learnable` become Parameters.
+    the neurons: one value for a layer, or one for each neuron. Those named in `learnable` become Parameters. A call
+    uses them in the precision of its input, float32 or float64.
+
+    A class says in `ranges` what its constants must be: `ranges = {"rho": nn.Range(0.0, 1.0, "both")}`; the others are
+    any finite numbers. A constant is checked when it is made and when it is set, `neuron.rho = 1.2`. What is learned
+    stays in its range: whatever an optimiser, `set_data` or `ops.assign` writes to the Parameter is replaced by the
+    nearest value in it, no nearer to an open end than a thousandth of the first distance. This is the method of
+    projected gradients: the gradient is that of the equations everywhere. `constants_and_ranges` lists all.
 
     Args:
         constants: by name.
-        learnable: the names of those to be learned, a str or several.
+        learnable: the names of those to be learned, a str or several. Of numbers, lists and arrays they are float32; a
+            Tensor of float64 keeps its precision.
 
     Raises:
-        ArgumentError: for a constant that is no number, Tensor or Parameter, or a name that is no constant.
+        ArgumentError: for a constant that is no number, Tensor or Parameter, or out of its range, or a name that is no
+            constant.
     """
 
     def __init__(self, constants: dict[str, Any], learnable: str | Sequence[str] = ()) -> None:
@@ -109,19 +60,23 @@ class Membrane(Cell):
         learned = (learnable,) if isinstance(learnable, str) else tuple(learnable)
         if unknown := [name for name in learned if name not in constants]:
             raise ArgumentError(f"{who}: no constant {unknown[0]!r} to learn; there are {', '.join(constants)}.")
+        self.declare(*constants)
         for name, value in constants.items():
-            checked = constant(value, who, name)
-            if name in learned and not isinstance(checked, Parameter):
-                kept = isinstance(checked, Tensor) and checked.dtype.is_float
-                checked = Parameter(Tensor(checked, None if kept else float32), name=name)
-            setattr(self, name, checked)
-        self.__dict__["_constants"] = tuple(constants)
+            setattr(self, name, self.to_learn(name, value) if name in learned else value)
+
+    def to_learn(self, name: str, value: Any) -> Any:
+        """A constant as a Parameter, if it is not learned already."""
+        if isinstance(value, (Parameter, Derived)):
+            return value
+        kept = isinstance(value, Tensor) and value.dtype.is_float
+        return Parameter(Tensor(self.checked(name, value), None if kept else float32), name=name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         shapes = [tuple(arg.shape) for arg in args if hasattr(arg, "shape")]
         if len(shapes) == len(args) > 1 and any(shape != shapes[0] for shape in shapes[1:]):
             self._refuse_shapes(shapes[0], shapes[1:])
-        return self._in_half(args, super().__call__(*args, **kwargs))
+        with meeting(precision_of(args)):
+            return self._in_half(args, super().__call__(*args, **kwargs))
 
     def _in_half(self, args: tuple[Any, ...], results: Any) -> Any:
         """What came of inputs in half precision in their dtype, where constants of float32 have made it wider."""
@@ -157,7 +112,8 @@ class Membrane(Cell):
             framework: "SpikingJelly", "snnTorch", "Norse", "sinabs", "Spyx" or "NIR", in small letters or capitals, as
                 far as it has the neuron.
             settings: that framework's own parameters, by its names; those left out have its defaults, the surrogate
-                included. Surrogates are objects of `snncell.surrogate`.
+                included. Surrogates are objects of `snncell.surrogate`. A Parameter is learned, through the conversion
+                to this library's constants where there is one.
 
         Returns:
             a neuron of whatever class fits. `nn/neurons/presets` has the settings, and says what the states are.
@@ -167,8 +123,8 @@ class Membrane(Cell):
             every potential by its value at every step, and ALIF's current takes the gain of the membrane at every step.
 
         Raises:
-            ArgumentError: for an unknown framework, a parameter that it does not have, listing the known ones, or one
-                that has no counterpart here, saying what to use.
+            ArgumentError: for an unknown framework, a parameter that it does not have, listing the known ones, one that
+                has no counterpart here, saying what to use, or a Parameter that cannot be learned there.
 
         Example:
             >>> node = nn.LIFNode.like("snntorch", beta=0.5, threshold=0.8)
@@ -180,7 +136,7 @@ class Membrane(Cell):
         return made
 
     def extend_repr(self) -> str:
-        values = {name: getattr(self, name) for name in self._constants}
+        values = {name: self.__dict__[name] for name in self._constants}
         shown = {n: f"Parameter{v.shape}" if isinstance(v, Parameter) else v for n, v in values.items()}
         return ", ".join(f"{name}={value}" for name, value in shown.items())
 

@@ -9,25 +9,101 @@ Norse                1 - dt tau_inv             dt tau_inv; tau_inv in 1 / s
 lava                 1 - d / 4096               1
 NIR                  tau dv/dt = -v + R x       R; tau in s, the step is up to who runs it
 
-Each function takes a number, or a NumPy array of them. snncell's neurons take time constants in steps (tau, by Euler's
-step) or the factor that a step keeps.
+Each function takes a number, a NumPy array of them, or a Tensor, of whose values nothing is known while it is traced.
+snncell's neurons take time constants in steps (tau, by Euler's
+step) or the factor that a step keeps. A Parameter given to `like` comes here as a `Derived`, and leaves as one.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from snncell import ops
+from snncell.common.derived import Derived
+from snncell.common.ranges import POSITIVE, Range, numbers_of, quoted, unknown
 from snncell.errors import ArgumentError
+from snncell.tape.tensor import Tensor
+
+
+def positive(value: Any, who: str, name: str) -> Any:
+    """A number, or what is computed from Parameters, as it is, after checking that it is positive."""
+    return _converted(who, name, value, POSITIVE, _itself)
+
+
+def _converted(
+    who: str,
+    name: str,
+    value: Any,
+    domain: Range,
+    formula: Callable[..., Any],
+    *args: Any,
+    mend: str = "",
+    by: Any = 1.0,
+) -> Any:
+    """A formula of a value, after checking that `by` times it is in the domain; a Parameter is to stay there."""
+    now = value.value() if isinstance(value, Derived) else value
+    if not unknown(now) and not domain.holds(numbers_of(now) * by):
+        raise ArgumentError(f"{who}: {name} {domain.text}, not {quoted(now if by == 1.0 else now * by)}{mend}.")
+    if isinstance(value, Derived):
+        return value.staying(Range(domain.low / by, domain.high / by, domain.closed)).through(formula, *args)
+    return formula(value, *args)
+
+
+# --- formulas: functions of the module, so that a neuron made of them can be pickled ----------------------------------
+
+
+def _exp(x: Any) -> Any:
+    return ops.exp(x) if isinstance(x, Tensor) else np.exp(x) if isinstance(x, np.ndarray) else math.exp(x)
+
+
+def _log(x: Any) -> Any:
+    return ops.log(x) if isinstance(x, Tensor) else np.log(x) if isinstance(x, np.ndarray) else math.log(x)
+
+
+def _itself(x: Any) -> Any:
+    return x
+
+
+def _over(tau: Any, dt: Any) -> Any:
+    return tau / dt
+
+
+def _decay_of_tau(tau: Any, dt: Any) -> Any:
+    return _exp(-dt / tau)
+
+
+def _tau_of_decay(decay: Any, dt: Any) -> Any:
+    return -dt / _log(decay)
+
+
+def _euler_of_decay(decay: Any) -> Any:
+    return 1.0 / (1.0 - decay)
+
+
+def _decay_of_euler(tau: Any) -> Any:
+    return 1.0 - 1.0 / tau
+
+
+def _decay_of_rate(tau_inv: Any, dt: Any) -> Any:
+    return 1.0 - dt * tau_inv
+
+
+def _decay_of_lava(decay: Any) -> Any:
+    return 1.0 - decay / 4096
+
+
+# --- conversions ------------------------------------------------------------------------------------------------------
 
 
 def steps_from_seconds(tau: Any, dt: float) -> Any:
     """A time constant in steps from one in seconds: tau / dt.
 
     Args:
-        tau: seconds, above dt; a number, or a NumPy array of them.
+        tau: seconds, above dt; a number, a NumPy array of them, or a Tensor.
         dt: seconds of a step.
 
     Raises:
@@ -37,20 +113,17 @@ def steps_from_seconds(tau: Any, dt: float) -> Any:
         >>> nn.steps_from_seconds(0.02, dt=0.001)
         20.0
     """
+    who, mend = "steps_from_seconds", "; take a shorter dt, and more steps"
     if not dt > 0:
-        raise ArgumentError(f"steps_from_seconds: dt is a positive number of seconds, not {dt!r}.")
-    if not np.all(np.asarray(tau) > dt):
-        raise ArgumentError(
-            f"steps_from_seconds: tau is above dt, which is {dt!r} s, not {tau!r}; take a shorter dt, and more steps."
-        )
-    return tau / dt
+        raise ArgumentError(f"{who}: dt is a positive number of seconds, not {quoted(dt)}.")
+    return _converted(who, "tau", tau, Range(dt, text=f"is above dt, which is {dt!r} s"), _over, dt, mend=mend)
 
 
 def decay_from_tau(tau: Any, dt: float = 1.0) -> Any:
     """What a step keeps, by the exact solution: exp(-dt / tau).
 
     Args:
-        tau: in the unit of dt, positive; a number, or a NumPy array of them.
+        tau: in the unit of dt, positive; a number, a NumPy array of them, or a Tensor.
         dt: of a step.
 
     Raises:
@@ -60,10 +133,9 @@ def decay_from_tau(tau: Any, dt: float = 1.0) -> Any:
         >>> round(nn.decay_from_tau(10.0), 4)
         0.9048
     """
-    for name, value in (("tau", tau), ("dt", dt)):
-        if not np.all(np.asarray(value) > 0):
-            raise ArgumentError(f"decay_from_tau: {name} is positive, not {value!r}.")
-    return np.exp(-dt / tau) if isinstance(tau, np.ndarray) else math.exp(-dt / tau)
+    step = positive(dt, "decay_from_tau", "dt")
+    domain = Range(0.0, closed="high", text="is positive")  # all is kept where tau is infinite
+    return _converted("decay_from_tau", "tau", tau, domain, _decay_of_tau, step)
 
 
 def tau_from_decay(decay: Any, dt: float = 1.0) -> Any:
@@ -76,8 +148,7 @@ def tau_from_decay(decay: Any, dt: float = 1.0) -> Any:
         >>> round(nn.tau_from_decay(nn.decay_from_tau(10.0)), 4)
         10.0
     """
-    _between(decay, "tau_from_decay")
-    return -dt / (np.log(decay) if isinstance(decay, np.ndarray) else math.log(decay))
+    return _converted("tau_from_decay", "decay", decay, _BETWEEN, _tau_of_decay, dt)
 
 
 def euler_from_decay(decay: Any) -> Any:
@@ -90,7 +161,7 @@ def euler_from_decay(decay: Any) -> Any:
         >>> nn.euler_from_decay(0.5)
         2.0
     """
-    return 1.0 / (1.0 - _between(decay, "euler_from_decay"))
+    return _converted("euler_from_decay", "decay", decay, _BETWEEN, _euler_of_decay)
 
 
 def decay_from_euler(tau: Any) -> Any:
@@ -103,16 +174,15 @@ def decay_from_euler(tau: Any) -> Any:
         >>> nn.decay_from_euler(4.0)
         0.75
     """
-    if not np.all(np.asarray(tau) > 1.0):
-        raise ArgumentError(f"decay_from_euler: tau is a number of steps above 1, not {tau!r}.")
-    return 1.0 - 1.0 / tau
+    domain = Range(1.0, closed="high", text="is a number of steps above 1")
+    return _converted("decay_from_euler", "tau", tau, domain, _decay_of_euler)
 
 
 def decay_from_rate(tau_inv: Any, dt: float) -> Any:
     """What a step keeps in Norse: 1 - dt tau_inv.
 
     Args:
-        tau_inv: 1 / s; a number, or a NumPy array of them.
+        tau_inv: 1 / s; a number, a NumPy array of them, or a Tensor.
         dt: s.
 
     Raises:
@@ -122,13 +192,9 @@ def decay_from_rate(tau_inv: Any, dt: float) -> Any:
         >>> nn.decay_from_rate(500.0, dt=0.001)
         0.5
     """
-    share = np.asarray(dt * tau_inv)
-    if not np.all((share > 0.0) & (share <= 1.0)):
-        raise ArgumentError(
-            f"decay_from_rate: dt tau_inv is above 0 and at most 1, not {dt * tau_inv!r}: the time constant "
-            f"1 / tau_inv is no shorter than a step of dt={dt!r} s. Take a shorter dt."
-        )
-    return 1.0 - dt * tau_inv
+    domain = Range(0.0, 1.0, "high", "is above 0 and at most 1")
+    mend = f": the time constant 1 / tau_inv is no shorter than a step of dt={dt!r} s. Take a shorter dt"
+    return _converted("decay_from_rate", "dt tau_inv", tau_inv, domain, _decay_of_rate, dt, mend=mend, by=dt)
 
 
 def decay_from_lava(decay: Any) -> Any:
@@ -141,14 +207,8 @@ def decay_from_lava(decay: Any) -> Any:
         >>> nn.decay_from_lava(1024)
         0.75
     """
-    given = np.asarray(decay)
-    if not np.all((given >= 0) & (given <= 4096)):
-        raise ArgumentError(f"decay_from_lava: decay is an integer from 0 to 4096, not {decay!r}.")
-    return 1.0 - decay / 4096
+    domain = Range(0.0, 4096.0, "both", "is an integer from 0 to 4096")
+    return _converted("decay_from_lava", "decay", decay, domain, _decay_of_lava)
 
 
-def _between(decay: Any, who: str) -> Any:
-    given = np.asarray(decay)
-    if not np.all((given > 0.0) & (given < 1.0)):
-        raise ArgumentError(f"{who}: decay is what a step keeps, between 0 and 1, not {decay!r}.")
-    return decay
+_BETWEEN = Range(0.0, 1.0, text="is what a step keeps, between 0 and 1")

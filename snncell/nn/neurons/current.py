@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Unpack
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 
 from snncell import ops
+from snncell.common.ranges import DECAY, Range, numbers_of, quoted, unknown
 from snncell.errors import ArgumentError
 from snncell.nn.neurons.base import Firing, Neuron
-from snncell.nn.neurons.constants import bounded, check_decay, constant_array, from_rest, one_of
+from snncell.nn.neurons.constants import from_rest, one_of
 from snncell.tape.tensor import Tensor
 
 ORDERS = ("decay jump read", "jump read decay", "jump decay read", "read decay jump")
@@ -73,6 +74,7 @@ class CubaLIFNode(Neuron):
     beta: Any
     current_gain: Any
     v_rest: Any
+    ranges: ClassVar = {"alpha": DECAY, "beta": DECAY}
     starts = "v_rest"
 
     def __init__(
@@ -84,15 +86,13 @@ class CubaLIFNode(Neuron):
         order: str = "decay jump read",
         **options: Unpack[Firing],
     ) -> None:
-        who = type(self).__name__
-        decays = {"alpha": check_decay(alpha, who, "alpha"), "beta": check_decay(beta, who, "beta")}
-        super().__init__(decays | {"current_gain": current_gain, "v_rest": v_rest}, **options)
-        self.order = one_of(order, ORDERS, who, "order")
+        super().__init__({"alpha": alpha, "beta": beta, "current_gain": current_gain, "v_rest": v_rest}, **options)
+        self.order = one_of(order, ORDERS, type(self).__name__, "order")
 
     def construct(self, x: Tensor, v: Tensor, i: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         v, late = self.recall(v)
-        current, i = synapse(i, self.gained(x), bounded(self.alpha), self.order)
-        h = bounded(self.beta) * from_rest(v, self.v_rest) + self.read(current)
+        current, i = synapse(i, self.gained(x), self.alpha, self.order)
+        h = self.beta * from_rest(v, self.v_rest) + self.read(current)
         h = h if from_rest(h, self.v_rest) is h else h + self.v_rest
         return (*self.fired(h, late), i)
 
@@ -142,24 +142,41 @@ class AlphaNode(Neuron):
 
     alpha: Any
     beta: Any
+    ranges: ClassVar = {"alpha": DECAY, "beta": DECAY}
     resets = ("subtract", "zero", None)
     delays = (None, "reset+input", "spike")
 
     def __init__(self, alpha: Any = 0.9, beta: Any = 0.8, **options: Unpack[Firing]) -> None:
-        who = type(self).__name__
-        decays = {"alpha": check_decay(alpha, who, "alpha"), "beta": check_decay(beta, who, "beta")}
-        slow, fast = (constant_array(value) for value in decays.values())
-        if not np.all((fast > 0.0) & (fast < slow) & (slow < 1.0)):
-            raise ArgumentError(f"{who}: 0 < beta < alpha < 1, but alpha is {alpha!r} and beta {beta!r}.")
-        super().__init__(decays, **options)
+        super().__init__({"alpha": alpha, "beta": beta}, **options)
+        self.alpha = self.__dict__["alpha"]  # now that its lower end is known
+
+    def range_of(self, name: str) -> Range:
+        """What a constant must be: 0 < beta < alpha < 1."""
+        if name not in ("alpha", "beta") or not {"alpha", "beta"} <= self.__dict__.keys():
+            return super().range_of(name)
+        text = "keeps 0 < beta < alpha < 1"
+        return Range(self.beta, 1.0, text=text) if name == "alpha" else Range(0.0, self.alpha, text=text)
+
+    def check_constant(self, name: str, value: Any) -> None:
+        """Refuse a value that a constant cannot have, or that one decay cannot have beside the other."""
+        if name not in ("alpha", "beta"):
+            super().check_constant(name, value)
+            return
+        DECAY.check(value, type(self).__name__, name)
+        both = {key: self.__dict__[key] for key in ("alpha", "beta") if key in self.__dict__} | {name: value}
+        if len(both) == 2 and not any(unknown(x) for x in both.values()):
+            slow, fast = numbers_of(both["alpha"]), numbers_of(both["beta"])
+            if not np.all((fast > 0.0) & (fast < slow) & (slow < 1.0)):
+                given = f"alpha is {quoted(both['alpha'])} and beta {quoted(both['beta'])}"
+                raise ArgumentError(f"{type(self).__name__}: 0 < beta < alpha < 1, but {given}.")
 
     def scale(self, alpha: Any, beta: Any) -> Any:
         """k: how high the response is."""
-        log = ops.log if isinstance(alpha, Tensor) or isinstance(beta, Tensor) else math.log
-        return log(alpha) / (log(beta) - log(alpha)) + 1.0
+        log_alpha, log_beta = (ops.log(x) if isinstance(x, Tensor) else math.log(x) for x in (alpha, beta))
+        return log_alpha / (log_beta - log_alpha) + 1.0
 
     def construct(self, x: Tensor, e: Tensor, i: Tensor, v: Tensor) -> tuple[Tensor, ...]:
-        alpha, beta, x = bounded(self.alpha), bounded(self.beta), self.gained(x)
+        alpha, beta, x = self.alpha, self.beta, self.gained(x)
         k = self.scale(alpha, beta)
         late = None if self.delay is None else self.spikes(v)
         e, i = alpha * e + x, beta * i - x

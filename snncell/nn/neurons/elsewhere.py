@@ -6,7 +6,9 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from snncell.common.derived import Derived
 from snncell.errors import ArgumentError
+from snncell.tape.parameter import Parameter
 
 PRESETS: dict[tuple[str, str], Callable[..., Any]] = {}  # (neuron, framework): filled by `presets`
 ABSENT: dict[tuple[str, str], str] = {}  # (framework, a name of its own): why it has none, and what to use
@@ -31,7 +33,8 @@ def made_like(neuron: str, framework: Any, settings: dict[str, Any]) -> Any:
     """The neuron that does what `neuron` does in a framework, by that framework's own parameters.
 
     Raises:
-        ArgumentError: for an unknown framework, an unknown or missing parameter, or a name that has no counterpart.
+        ArgumentError: for an unknown framework, an unknown or missing parameter, or a name that has no counterpart; for
+            a Parameter that cannot be learned.
     """
     who = f"{neuron}.like"
     known = {name.lower(): name for owner, name in PRESETS if owner == neuron}
@@ -48,7 +51,24 @@ def made_like(neuron: str, framework: Any, settings: dict[str, Any]) -> Any:
     required = [word for word, p in parameters.items() if p.default is p.empty]
     if missing := [word for word in required if word not in settings]:
         raise ArgumentError(f"{who}: {name} needs {missing[0]}=..., which has no default there.")
-    return found(**settings)
+    return _learning(found, settings, f"{who}: {name}")
+
+
+def _learning(found: Callable[..., Any], settings: dict[str, Any], who: str) -> Any:
+    """What a preset makes of its settings; Parameters among them are learned through whatever it makes of them.
+
+    Raises:
+        ArgumentError: for a Parameter that nothing is computed from.
+    """
+    given = {word: Derived.of(x, word) if isinstance(x, Parameter) else x for word, x in settings.items()}
+    made = found(**given)
+    learned = {id(parameter) for parameter in made.get_parameters()}
+    if lost := [word for word, x in settings.items() if isinstance(x, Parameter) and id(x) not in learned]:
+        raise ArgumentError(
+            f"{who} has {lost[0]!r}, but not to be learned: nothing is computed from it with a gradient. Give its "
+            f"value instead of a Parameter."
+        )
+    return made
 
 
 def _refuse_framework(who: str, framework: Any, known: list[str]) -> None:

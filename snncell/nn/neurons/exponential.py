@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Unpack
+from typing import Any, ClassVar, Unpack
 
 from snncell import ops
+from snncell.common.ranges import POSITIVE, TAU
 from snncell.nn.neurons.base import Firing, Neuron, to_value
-from snncell.nn.neurons.constants import check_tau, positive
 from snncell.tape.tensor import Tensor
 
 
@@ -46,6 +46,7 @@ class EIFNode(Neuron):
     delta_t: Any
     theta_rh: Any
     v_rest: Any
+    ranges: ClassVar = {"tau": TAU, "delta_t": POSITIVE}
 
     def __init__(
         self,
@@ -55,9 +56,8 @@ class EIFNode(Neuron):
         v_rest: Any = 0.0,
         **options: Unpack[Firing],
     ) -> None:
-        who = type(self).__name__
-        own = {"tau": check_tau(tau, who), "delta_t": positive(delta_t, who, "delta_t")}
-        super().__init__(own | {"theta_rh": theta_rh, "v_rest": v_rest}, **to_value(options, -0.1))
+        own = {"tau": tau, "delta_t": delta_t, "theta_rh": theta_rh, "v_rest": v_rest}
+        super().__init__(own, **to_value(options, -0.1))
 
     def construct(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         v, late = self.recall(v)
@@ -110,6 +110,7 @@ class AdExNode(Neuron):
     delta_t: Any
     theta_rh: Any
     v_rest: Any
+    ranges: ClassVar = {"tau": TAU, "tau_w": TAU, "delta_t": POSITIVE}
 
     def __init__(
         self,
@@ -122,9 +123,8 @@ class AdExNode(Neuron):
         v_rest: Any = 0.0,
         **options: Unpack[Firing],
     ) -> None:
-        who = type(self).__name__
-        own = {"tau": check_tau(tau, who), "tau_w": check_tau(tau_w, who, "tau_w"), "a": a, "b": b}
-        own |= {"delta_t": positive(delta_t, who, "delta_t"), "theta_rh": theta_rh, "v_rest": v_rest}
+        own = {"tau": tau, "tau_w": tau_w, "a": a, "b": b}
+        own |= {"delta_t": delta_t, "theta_rh": theta_rh, "v_rest": v_rest}
         super().__init__(own, **to_value(options, -0.1))
 
     def construct(self, x: Tensor, v: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Unpack
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 
 from snncell import ops
-from snncell.dtype import float32
-from snncell.errors import ArgumentError
+from snncell.common.held import Constant
+from snncell.common.ranges import GATE, LOGIT, POSITIVE, Range, checked_constant, numbers_of
 from snncell.nn.neurons.base import Firing, Neuron
-from snncell.nn.neurons.constants import constant_array, positive
 from snncell.nn.neurons.integrate import EulerLeak
+from snncell.nn.neurons.parametric import logit
 from snncell.surrogate import relusigmoid
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
@@ -47,6 +47,8 @@ class KLIFNode(EulerLeak):
         [0.8 0. ]
     """
 
+    k: Any
+    ranges: ClassVar = {"k": POSITIVE}
     delays = (None,)
 
     def __init__(
@@ -59,8 +61,8 @@ class KLIFNode(EulerLeak):
         **options: Unpack[Firing],
     ) -> None:
         super().__init__(tau, decay_input, v_rest, **options)
-        positive(k, "KLIFNode", "k")
-        self.k = k if isinstance(k, Parameter) else Parameter(Tensor(constant_array(k), float32), name="k")
+        self.declare("k")
+        self.k = self.to_learn("k", k)
         self.scale_reset = scale_reset
 
     def construct(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
@@ -118,6 +120,7 @@ class CLIFNode(EulerLeak):
         return self.filled(x, self.v_reset), self.filled(x, 0.0)
 
 
+# Each is the sigmoid of the Parameter of that name.
 GATES = ("alpha", "beta", "gamma", "tau", "v_threshold", "linear_decay", "v_subreset", "conduct")
 
 
@@ -162,6 +165,8 @@ class GLIFNode(Neuron):
         [1.]
     """
 
+    ranges: ClassVar = dict.fromkeys(GATES, LOGIT)
+
     def __init__(
         self,
         alpha: Any = 0.5,
@@ -181,6 +186,16 @@ class GLIFNode(Neuron):
         values = (alpha, beta, gamma, tau, v_threshold, linear_decay, v_subreset, conduct)
         for name, value in zip(GATES, values, strict=True):
             setattr(self, name, gate(value, name))
+
+    def range_of(self, name: str) -> Range:
+        """What a constant must be; a gate is a logit."""
+        return LOGIT if name in GATES else super().range_of(name)
+
+    @property
+    def constants_and_ranges(self) -> tuple[Constant, ...]:
+        """The gates, as they are used: the sigmoids of its Parameters."""
+        held = ((name, getattr(self, name)) for name in GATES)
+        return tuple(Constant(name, numbers_of(ops.sigmoid(value)), GATE, learned=True) for name, value in held)
 
     def construct(self, x: Tensor, v: Tensor, s: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         alpha, beta, gamma, tau, v_threshold, decay, v_subreset, conduct = (
@@ -209,7 +224,5 @@ def gate(value: Any, name: str) -> Parameter:
     """
     if isinstance(value, Parameter):
         return value
-    given = constant_array(value)
-    if not np.all((given > 0.0) & (given < 1.0)):
-        raise ArgumentError(f"GLIFNode: {name} is the sigmoid of a Parameter, between 0 and 1, not {value!r}.")
-    return Parameter(Tensor(np.log(given) - np.log1p(-given), float32), name=name)
+    given = numbers_of(GATE.check(checked_constant(value, "GLIFNode", name), "GLIFNode", name))
+    return logit(np.log(given) - np.log1p(-given), value, name)

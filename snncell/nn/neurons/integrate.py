@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Unpack
+from typing import Any, ClassVar, Unpack
 
-import numpy as np
-
-from snncell import ops
-from snncell.dtype import float32
+from snncell.common.ranges import DECAY, TAU
 from snncell.nn.neurons.base import Firing, Neuron, Options
-from snncell.nn.neurons.constants import bounded, check_decay, check_tau, constant_array, from_rest
+from snncell.nn.neurons.constants import from_rest
 from snncell.surrogate import relusigmoid
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
@@ -82,8 +79,8 @@ class IFNode(Neuron):
 
 def rest_at_reset(neuron: Any, v_rest: Any) -> None:
     """Let v_reset be the resting potential too, also where it is learned, if v_rest is neither given nor learned."""
-    if v_rest is None and not isinstance(neuron.v_rest, Parameter):
-        neuron.v_rest = neuron.v_reset
+    if v_rest is None and not isinstance(neuron.__dict__["v_rest"], Parameter):
+        neuron.v_rest = neuron.__dict__["v_reset"]
 
 
 class EulerLeak(Neuron):
@@ -101,10 +98,11 @@ class EulerLeak(Neuron):
 
     tau: Any
     v_rest: Any
+    ranges: ClassVar = {"tau": TAU}
 
     def __init__(self, tau: Any, decay_input: bool, v_rest: Any, **options: Unpack[Firing]) -> None:
         rest = options.get("v_reset", 0.0) if v_rest is None else v_rest
-        super().__init__({"tau": check_tau(tau, type(self).__name__), "v_rest": rest}, **options)
+        super().__init__({"tau": tau, "v_rest": rest}, **options)
         rest_at_reset(self, v_rest)
         self.decay_input = decay_input
 
@@ -128,8 +126,7 @@ class LIFNode(EulerLeak):
     v = (1 - s) h + s v_reset                reset="value" (v_reset), or "zero" (0)
     v = h                                    reset=None
 
-    The membrane equation tau dv/dt = -(v - v_rest) + x, by one Euler step of length 1. With learnable="tau" nothing
-    keeps tau above 1; `ParametricLIFNode` learns one that stays there.
+    The membrane equation tau dv/dt = -(v - v_rest) + x, by one Euler step of length 1.
 
     Args:
         tau: membrane time constant in steps, above 1: each step keeps 1 - 1 / tau of the potential.
@@ -198,7 +195,7 @@ class LeakyNode(Neuron):
     Euler step without decay_input has beta = 1 - 1 / tau.
 
     Args:
-        beta: what a step keeps of the potential, from 0 to 1; kept there if it is learned.
+        beta: what a step keeps of the potential, from 0 to 1.
         options: v_threshold, reset, surrogate_function and the others of every `Neuron`.
 
     Inputs:
@@ -219,67 +216,12 @@ class LeakyNode(Neuron):
     """
 
     beta: Any
+    ranges: ClassVar = {"beta": DECAY}
 
     def __init__(self, beta: Any = 0.9, **options: Unpack[Firing]) -> None:
-        super().__init__({"beta": check_decay(beta, type(self).__name__, "beta")}, **options)
+        super().__init__({"beta": beta}, **options)
 
     def construct(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         v, late = self.recall(v)
-        h = bounded(self.beta) * v + self.gained(x)
-        return self.fired(h, late)
-
-
-class ParametricLIFNode(Neuron):
-    """A leaky neuron that learns its time constant.
-
-    1 / tau = sigmoid(w), so that tau stays above 1;  w = -ln(tau - 1) at first
-    h = v + (x - (v - v_rest)) / tau         with decay_input
-    h = v - (v - v_rest) / tau + x           without
-    s and v as for every `Neuron`
-
-    With decay_input a longer tau weakens the input, too; a memory is learned better with decay_input=False.
-
-    Args:
-        tau: the first time constant in steps, above 1: a number for the layer, or an array, one for each neuron.
-        decay_input: whether the input is divided by tau too.
-        v_rest: resting potential; v_reset if it is left out.
-        options: v_threshold, reset, surrogate_function and the others of every `Neuron`.
-
-    Inputs:
-        x, v: the input and the state, of one shape.
-
-    Returns:
-        (s, v).
-
-    Raises:
-        ArgumentError: for tau not above 1, a threshold that is not positive, or an unknown reset.
-
-    Source: Fang et al., "Incorporating Learnable Membrane Time Constant to Enhance Learning of Spiking Neural
-    Networks", ICCV 2021.
-
-    Example:
-        >>> [p.name for p in nn.ParametricLIFNode(tau=2.0).trainable_params()]
-        ['w']
-    """
-
-    v_rest: Any
-
-    def __init__(self, tau: Any = 2.0, decay_input: bool = True, v_rest: Any = None, **options: Unpack[Firing]) -> None:
-        given = constant_array(check_tau(tau, type(self).__name__))
-        rest = options.get("v_reset", 0.0) if v_rest is None else v_rest
-        super().__init__({"v_rest": rest}, **options)
-        rest_at_reset(self, v_rest)
-        self.w = Parameter(Tensor(-np.log(given - 1.0), float32), name="w")
-        self.decay_input = decay_input
-
-    @property
-    def tau(self) -> Tensor:
-        """The time constant at present, in steps."""
-        tau: Tensor = 1.0 / ops.sigmoid(self.w)
-        return tau
-
-    def construct(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        v, late = self.recall(v)
-        x, leak, rate = self.gained(x), from_rest(v, self.v_rest), ops.sigmoid(self.w)
-        h = v + (x - leak) * rate if self.decay_input else v - leak * rate + x
+        h = self.beta * v + self.gained(x)
         return self.fired(h, late)

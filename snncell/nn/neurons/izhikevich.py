@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Unpack
+from typing import Any, ClassVar, Unpack
 
+from snncell.common.ranges import POSITIVE, Range
 from snncell.errors import ArgumentError
 from snncell.nn.neurons.base import Firing, Neuron
-from snncell.nn.neurons.constants import one_of, positive
+from snncell.nn.neurons.constants import one_of
 from snncell.tape.tensor import Tensor
 
 KINDS = {  # a, b, c, d of the paper's figure 2
@@ -61,6 +62,11 @@ class IzhikevichNode(Neuron):
     a: Any
     b: Any
     d: Any
+    ranges: ClassVar = {
+        "dt": POSITIVE,
+        "scale": POSITIVE,
+        "substeps": Range(1, 1000, "both", "is a number from 1 on", whole=True),  # each is a part of the program
+    }
     resets = ("value",)
     delays = (None,)
 
@@ -80,10 +86,9 @@ class IzhikevichNode(Neuron):
         given: Firing = {"v_threshold": 30.0, "compare": ">=", "reset": "value", "v_reset": c, **options}
         super().__init__({"a": a, "b": b, "d": d}, **given)
         one_of(self.max_spikes, (1,), who, "max_spikes")
-        if substeps < 1:
-            raise ArgumentError(f"{who}: substeps is a number from 1 on, not {substeps!r}.")
         self.order = one_of(order, ("in turn", "together"), who, "order")
-        self.dt, self.scale, self.substeps = positive(dt, who, "dt"), positive(scale, who, "scale"), substeps
+        self.declare("dt", "scale", "substeps")
+        self.dt, self.scale, self.substeps = dt, scale, substeps
 
     @classmethod
     def named(cls, kind: str, **options: Any) -> IzhikevichNode:
@@ -111,4 +116,4 @@ class IzhikevichNode(Neuron):
 
     def init_state(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The paper's: v = -65 mV, u = b v."""
-        return self.filled(x, -65.0), self.filled(x, -65.0) * self.b
+        return self.filled(x, -65.0), self.filled(x, self.b) * -65.0

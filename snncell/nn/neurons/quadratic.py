@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Unpack
+from typing import Any, ClassVar, Unpack
 
+from snncell.common.ranges import POSITIVE, TAU
 from snncell.nn.neurons.base import Firing, Neuron, to_value
-from snncell.nn.neurons.constants import check_tau, positive
 from snncell.tape.tensor import Tensor
 
 
@@ -43,13 +43,12 @@ class QIFNode(Neuron):
     v_c: Any
     a0: Any
     v_rest: Any
+    ranges: ClassVar = {"tau": TAU, "a0": POSITIVE}
 
     def __init__(
         self, tau: Any = 2.0, v_c: Any = 0.8, a0: Any = 1.0, v_rest: Any = 0.0, **options: Unpack[Firing]
     ) -> None:
-        who = type(self).__name__
-        own = {"tau": check_tau(tau, who), "v_c": v_c, "a0": positive(a0, who, "a0"), "v_rest": v_rest}
-        super().__init__(own, **to_value(options, -0.1))
+        super().__init__({"tau": tau, "v_c": v_c, "a0": a0, "v_rest": v_rest}, **to_value(options, -0.1))
 
     def construct(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         v, late = self.recall(v)
@@ -100,6 +99,7 @@ class AdaptiveQIFNode(Neuron):
     a0: Any
     v_rest: Any
     w_rest: Any
+    ranges: ClassVar = {"tau": TAU, "tau_w": TAU, "a0": POSITIVE}
 
     def __init__(
         self,
@@ -113,9 +113,7 @@ class AdaptiveQIFNode(Neuron):
         w_rest: Any = 0.0,
         **options: Unpack[Firing],
     ) -> None:
-        who = type(self).__name__
-        own = {"tau": check_tau(tau, who), "tau_w": check_tau(tau_w, who, "tau_w"), "a": a, "b": b, "v_c": v_c}
-        own |= {"a0": positive(a0, who, "a0"), "v_rest": v_rest, "w_rest": w_rest}
+        own = {"tau": tau, "tau_w": tau_w, "a": a, "b": b, "v_c": v_c, "a0": a0, "v_rest": v_rest, "w_rest": w_rest}
         super().__init__(own, **to_value(options))
 
     def construct(self, x: Tensor, v: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from snncell import ops
 from snncell.cell import Cell
+from snncell.common.ranges import TAU
 from snncell.errors import ArgumentError, ShapeError
-from snncell.nn.neurons.constants import Membrane, check_tau, from_rest, one_of
+from snncell.nn.neurons.constants import Membrane, from_rest, one_of
 from snncell.nn.spike_time import FirstSpikeTime
 from snncell.tape.tensor import Tensor, beside
 
@@ -52,11 +53,12 @@ class LINode(Membrane):
     tau: Any
     v_rest: Any
     input_gain: Any
+    ranges: ClassVar = {"tau": TAU}
 
     def __init__(
         self, tau: Any = 2.0, decay_input: bool = True, v_rest: Any = 0.0, input_gain: Any = 1.0, learnable: Any = ()
     ) -> None:
-        super().__init__({"tau": check_tau(tau, "LINode"), "v_rest": v_rest, "input_gain": input_gain}, learnable)
+        super().__init__({"tau": tau, "v_rest": v_rest, "input_gain": input_gain}, learnable)
         self.decay_input = decay_input
 
     def construct(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Unpack
+from typing import Any, ClassVar, Unpack
 
 from snncell import ops
+from snncell.common.ranges import NEGATIVE, POSITIVE
 from snncell.nn.neurons.base import Firing, Neuron
-from snncell.nn.neurons.constants import constant, positive, within
 from snncell.tape.tensor import Tensor
 
 
@@ -46,18 +46,19 @@ class ResonateNode(Neuron):
 
     b: Any
     omega: Any
+    dt: Any
+    ranges: ClassVar = {"b": NEGATIVE, "omega": POSITIVE, "dt": POSITIVE}
 
     def __init__(self, b: Any = -0.2, omega: Any = 1.0, dt: float = 1.0, **options: Unpack[Firing]) -> None:
-        who = type(self).__name__
-        within(constant(b, who, "b"), who, "b is negative", -math.inf, 0.0)
-        super().__init__({"b": b, "omega": positive(omega, who, "omega")}, **options)
-        self.dt = positive(dt, who, "dt")
+        super().__init__({"b": b, "omega": omega}, **options)
+        self.declare("dt")
+        self.dt = dt
 
     def construct(self, x: Tensor, v: Tensor, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         v, late = self.recall(v)
-        turn = self.omega * self.dt
+        turn, shrink = self.omega * self.dt, self.b * self.dt
         cos, sin = (ops.cos(turn), ops.sin(turn)) if isinstance(turn, Tensor) else (math.cos(turn), math.sin(turn))
-        shrink = ops.exp(self.b * self.dt) if isinstance(self.b, Tensor) else math.exp(self.b * self.dt)
+        shrink = ops.exp(shrink) if isinstance(shrink, Tensor) else math.exp(shrink)
         h = shrink * (u * sin + v * cos)
         u = shrink * (u * cos - v * sin) + self.gained(x)
         return (*self.fired(h, late), u)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from snncell.cell import Cell
+from snncell.common.ranges import DECAY
 from snncell.errors import ArgumentError
-from snncell.nn.neurons.constants import Membrane, bounded, check_decay, one_of
+from snncell.nn.neurons.constants import Membrane, one_of
 from snncell.nn.neurons.current import ORDERS, synapse
 from snncell.tape.tensor import Tensor
 
@@ -50,18 +51,19 @@ class WithSynapse(Membrane):
     """
 
     alpha: Any
+    ranges: ClassVar = {"alpha": DECAY}
 
     def __init__(
         self, cell: Any, alpha: Any = 0.9, order: str = "decay jump read", *, learnable: str | Sequence[str] = ()
     ) -> None:
         if not isinstance(cell, Cell) or not hasattr(cell, "init_state"):
             raise ArgumentError(f"WithSynapse: cell is a neuron, an object such as nn.ALIFNode(), not {cell!r:.200}.")
-        super().__init__({"alpha": check_decay(alpha, "WithSynapse", "alpha")}, learnable)
+        super().__init__({"alpha": alpha}, learnable)
         self.cell = cell
         self.order = one_of(order, ORDERS, "WithSynapse", "order")
 
     def construct(self, x: Tensor, i: Tensor, *states: Tensor) -> tuple[Tensor, ...]:
-        current, i = synapse(i, x, bounded(self.alpha), self.order)
+        current, i = synapse(i, x, self.alpha, self.order)
         s, *after = self.cell(current, *states)
         return (s, i, *after)
 

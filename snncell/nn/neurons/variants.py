@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Unpack
+from typing import Any, ClassVar, Unpack
 
 from snncell import ops
-from snncell.errors import ArgumentError
+from snncell.common.ranges import POSITIVE, Range
 from snncell.nn.neurons.base import Firing
-from snncell.nn.neurons.constants import positive
 from snncell.nn.neurons.counting import Rounding
 from snncell.nn.neurons.integrate import EulerLeak, LeakyNode
 from snncell.tape.tensor import Tensor
+
+MOST = Range(1, 2**24, "both", "is a whole number from 1 on", whole=True)
 
 
 class MultiSpikeLIFNode(LeakyNode):
@@ -84,11 +85,9 @@ class ILIFNode(EulerLeak):
     delays = (None,)
 
     def __init__(self, tau: Any = 4.0 / 3.0, most: int = 4, v_rest: Any = None, **options: Unpack[Firing]) -> None:
-        if isinstance(most, bool) or not isinstance(most, int) or most < 1:
-            raise ArgumentError(f"ILIFNode: most is a whole number from 1 on, not {most!r}.")
+        MOST.check(most, "ILIFNode", "most")
         super().__init__(tau, False, v_rest, **options)
-        self.max_spikes = most
-        self._check_threshold("ILIFNode")
+        self.count_to(most)
         self.surrogate_function = Rounding(most)
 
     def spikes(self, h: Any, threshold: Any = None) -> Any:
@@ -133,6 +132,7 @@ class RefractoryLIFNode(EulerLeak):
     """
 
     refractory: Any
+    ranges: ClassVar = {"refractory": POSITIVE}
     delays = (None,)
 
     def __init__(
@@ -144,7 +144,8 @@ class RefractoryLIFNode(EulerLeak):
         **options: Unpack[Firing],
     ) -> None:
         super().__init__(tau, decay_input, v_rest, **options)
-        self.refractory = positive(refractory, "RefractoryLIFNode", "refractory")
+        self.declare("refractory")
+        self.refractory = refractory
 
     def construct(self, x: Tensor, v: Tensor, rho: Tensor) -> tuple[Tensor, ...]:
         free = (rho <= 0.0).astype(v.dtype)

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from snncell import ops
 from snncell.nn.neurons.adaptive import ALIFNode
-from snncell.nn.neurons.constants import bounded, constant, from_rest
+from snncell.nn.neurons.constants import from_rest
 from snncell.nn.neurons.variants import RefractoryLIFNode
 from snncell.tape.tensor import Tensor
 
@@ -21,12 +21,13 @@ class NorseLSNN(ALIFNode):
 
     def resting_at(self, v_rest: Any) -> Self:
         """The neuron itself, with that resting potential."""
-        self.v_rest = constant(v_rest, "like: norse", "v_leak")
+        self.declare("v_rest")
+        self.v_rest = v_rest
         return self
 
     def construct(self, x: Tensor, v: Tensor, a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        a = bounded(self.rho) * a
-        leaked = bounded(self.alpha) * from_rest(v, self.v_rest) + self.gained(x)
+        a = self.rho * a
+        leaked = self.alpha * from_rest(v, self.v_rest) + self.gained(x)
         h = leaked if from_rest(leaked, self.v_rest) is leaked else leaked + self.v_rest
         s, v = self.fired(h, None, self.v_threshold + self.beta * a)
         return s, v, a + self.jump * (ops.stop_gradient(s) if self.detach_reset else s)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from snncell import ops
+from snncell.common.ranges import DECAY, Range
 from snncell.errors import ArgumentError
 from snncell.nn.neurons.adaptive import ALIFNode
 from snncell.nn.neurons.base import Neuron
-from snncell.nn.neurons.constants import Membrane, bounded, constant, within
+from snncell.nn.neurons.constants import Membrane
 from snncell.nn.neurons.counting import Counting
 from snncell.nn.neurons.current import CubaLIFNode
 from snncell.nn.neurons.integrate import LeakyNode
@@ -58,13 +59,23 @@ class SinabsEnd(Neuron):
 
     def ending(self, floor: Any, subtract_value: Any, as_shipped: bool, norm_input: bool = False) -> Self:
         """The neuron itself, with these."""
-        who = "like: sinabs"
-        self.floor = None if floor is None else constant(floor, who, "min_v_mem")
-        self.subtract_value = None if subtract_value is None else constant(subtract_value, who, "subtract_value")
-        if floor is not None:
-            within(self.v_threshold, who, f"spike_threshold is above min_v_mem, which is {floor}", floor)
+        for name, value in (("floor", floor), ("subtract_value", subtract_value)):
+            if value is not None:
+                self.declare(name)
+                setattr(self, name, value)
         self.resets_all, self.norm_input = as_shipped and self.reset == "value", norm_input
         return self
+
+    def range_of(self, name: str) -> Range:
+        """What a constant must be: the floor is below the threshold."""
+        if name == "floor":
+            return Range(high=self.v_threshold, text="(min_v_mem) is below spike_threshold")
+        found = super().range_of(name)
+        if name != "v_threshold" or self.floor is None:
+            return found
+        ends = found.low, self.floor
+        low = ops.maximum(*ends) if any(isinstance(x, Tensor) for x in ends) else max(ends)
+        return Range(low, text=f"{found.text}, and above min_v_mem")
 
     def kept(self) -> Any:
         """What a step keeps of the potential."""
@@ -72,7 +83,7 @@ class SinabsEnd(Neuron):
 
     def gained(self, x: Any) -> Any:
         """The input, with norm_input times what a step does not keep."""
-        return x * (1.0 - bounded(self.kept())) if self.norm_input else x
+        return x * (1.0 - self.kept()) if self.norm_input else x
 
     def after_reset(self, h: Any, spike: Any, drop: Any = None) -> Any:
         """The potential after the reset, above the floor."""
@@ -118,7 +129,7 @@ class SinabsALIF(SinabsEnd, ALIFNode):
 
     def adapted(self, a: Any, s: Any) -> Any:
         """The adaptation after a step: rho a + (1 - rho) s."""
-        rho = bounded(self.rho)
+        rho = self.rho
         return rho * a + (1.0 - rho) * s
 
     def spikes(self, h: Any, threshold: Any = None) -> Any:
@@ -135,14 +146,18 @@ class SinabsLeak(Membrane):
     """ExpLeak: v = beta v + x, or with norm_input beta v + (1 - beta) x; its output is not limited, its state is."""
 
     beta: Any
+    floor: Any = None
+    ranges: ClassVar = {"beta": DECAY}
 
     def __init__(self, beta: Any, norm_input: bool, floor: Any, learnable: str | Sequence[str]) -> None:
         super().__init__({"beta": beta}, learnable)
         self.norm_input = norm_input
-        self.floor = None if floor is None else constant(floor, "like: sinabs", "min_v_mem")
+        if floor is not None:
+            self.declare("floor")
+            self.floor = floor
 
     def construct(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        beta = bounded(self.beta)
+        beta = self.beta
         h = beta * v + (x * (1.0 - beta) if self.norm_input else x)
         return h, raised(h, self.floor)
 

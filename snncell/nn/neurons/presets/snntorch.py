@@ -8,7 +8,7 @@ from typing import Any
 from snncell.errors import ArgumentError
 from snncell.nn.neurons.base import Firing, Neuron
 from snncell.nn.neurons.constants import one_of
-from snncell.nn.neurons.convert import decay_from_rate
+from snncell.nn.neurons.convert import decay_from_rate, positive
 from snncell.nn.neurons.current import AlphaNode, CubaLIFNode
 from snncell.nn.neurons.elsewhere import absent, preset
 from snncell.nn.neurons.integrate import LeakyNode
@@ -89,8 +89,9 @@ def torch_leaky(
     firing = torch_firing(threshold, spike_grad, reset_mechanism, "reset" if reset_delay else None, learned)
     factor = None if not learn_graded_spikes_factor and graded_spikes_factor == 1.0 else graded_spikes_factor
     if not swallows and not inhibition and factor is None:
-        return LeakyNode(beta, **firing)
-    return TorchLeaky(beta, **firing).ending(swallows, inhibition, factor, learn_graded_spikes_factor)
+        return LeakyNode(beta, **firing).clamping("beta")
+    node = TorchLeaky(beta, **firing).ending(swallows, inhibition, factor, learn_graded_spikes_factor)
+    return node.clamping("beta")
 
 
 @preset("CubaLIFNode", "snntorch")
@@ -117,8 +118,8 @@ def torch_synaptic(
     swallows = as_shipped and reset_mechanism == "subtract" and not reset_delay
     firing = torch_firing(threshold, spike_grad, reset_mechanism, "reset+input" if reset_delay else None, learned)
     if not swallows and not inhibition:
-        return CubaLIFNode(alpha, beta, **firing)
-    return TorchSynaptic(alpha, beta, **firing).ending(swallows, inhibition)
+        return CubaLIFNode(alpha, beta, **firing).clamping("alpha", "beta")
+    return TorchSynaptic(alpha, beta, **firing).ending(swallows, inhibition).clamping("alpha", "beta")
 
 
 @preset("AlphaNode", "snntorch")
@@ -184,6 +185,8 @@ def torch_lapicque(
     resistance, capacitance = resistance_and_capacitance(beta, R, C, time_step)
     learned = {"v_threshold": learn_threshold}
     firing = torch_firing(threshold, spike_grad, reset_mechanism, "reset+input", learned)
+    who = "like: snntorch.Lapicque"
+    resistance, capacitance = positive(resistance, who, "R"), positive(capacitance, who, "C")
     firing["input_gain"] = time_step / capacitance
     kept = decay_from_rate(1.0 / (resistance * capacitance), time_step)
     return TorchLeaky(kept, **firing).ending(False, True) if inhibition else LeakyNode(kept, **firing)

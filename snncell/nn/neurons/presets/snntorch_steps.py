@@ -5,13 +5,10 @@ from __future__ import annotations
 from typing import Any, Self
 
 from snncell import ops
-from snncell.dtype import float32
 from snncell.errors import ShapeError
 from snncell.nn.neurons.base import Neuron
-from snncell.nn.neurons.constants import bounded, constant
 from snncell.nn.neurons.current import AlphaNode, CubaLIFNode
 from snncell.nn.neurons.integrate import LeakyNode
-from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 
 
@@ -26,10 +23,8 @@ class TorchEnd(Neuron):
         """The neuron itself, with these."""
         self.swallows, self.inhibition = swallows, inhibition
         if factor is not None:
-            name = "graded_spikes_factor"
-            factor = constant(factor, "like: snntorch", name)
-            to_learn = learned and not isinstance(factor, Parameter)
-            self.graded_spikes_factor = Parameter(Tensor(factor, float32), name=name) if to_learn else factor
+            self.declare("graded_spikes_factor")
+            self.graded_spikes_factor = self.to_learn("graded_spikes_factor", factor) if learned else factor
         return self
 
     def recall(self, v: Tensor, threshold: Any = None) -> tuple[Tensor, Tensor | None]:
@@ -74,7 +69,7 @@ class TorchAlpha(AlphaNode):
     """Alpha, whose "subtract" takes the threshold off e, clears i, and adds the last i to the potential."""
 
     def construct(self, x: Tensor, e: Tensor, i: Tensor, v: Tensor) -> tuple[Tensor, ...]:
-        alpha, beta = bounded(self.alpha), bounded(self.beta)
+        alpha, beta = self.alpha, self.beta
         late = ops.stop_gradient(self.spikes(v))
         slow, fast = alpha * e + x, beta * i - x
         h = self.scale(alpha, beta) * (slow + fast) + i * late

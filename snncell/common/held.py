@@ -1,0 +1,273 @@
+"""Objects that hold constants with a range: checked where they are set, kept there, and used in the right precision."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+
+from snncell.common.derived import Derived
+from snncell.common.ranges import FINITE, Range, checked_constant, numbers_of
+from snncell.dtype import BY_NUMPY, DType, float32, float64
+from snncell.tape.parameter import Parameter
+from snncell.tape.state import STATE
+from snncell.tape.tensor import Tensor, wrap
+from snncell.tape.tracing import Value
+
+
+class Constant(NamedTuple):
+    """A constant of a neuron or of a spike function.
+
+    Attributes:
+        name: of the attribute.
+        value: what is used at present, in its own units, as float64.
+        range: the numbers that make sense.
+        learned: whether it is a Parameter, or computed from one.
+    """
+
+    name: str
+    value: np.ndarray[Any, Any]
+    range: Range
+    learned: bool
+
+    @property
+    def outside(self) -> bool:
+        """Whether any of it is out of its range, or not finite."""
+        return not self.range.holds(self.value)
+
+
+class _Meeting(threading.local):
+    """The precision of the input that a neuron on this thread is computing with."""
+
+    dtype: DType | None = None
+
+
+MEETING = _Meeting()
+
+
+@contextmanager
+def meeting(dtype: DType | None) -> Iterator[None]:
+    """Use constants for inputs of a dtype."""
+    before, MEETING.dtype = MEETING.dtype, dtype
+    try:
+        yield
+    finally:
+        MEETING.dtype = before
+
+
+def precision_of(args: Any) -> DType | None:
+    """The precision that the first of some inputs is computed in: float64, or float32 for all others; None: neither."""
+    dtype = getattr(args[0], "dtype", None) if args else None
+    known = BY_NUMPY.get(getattr(dtype, "dtype", dtype))
+    return None if known is None or known.category > 2 else known if known is float64 else float32
+
+
+_MISSING = object()
+
+
+def _hold(kind: type, name: str) -> None:
+    """Make an attribute of a class a constant, unless it is a property there; a value of the class is its default."""
+    default = getattr(kind, name, _MISSING)
+    if not hasattr(default, "__get__"):
+        setattr(kind, name, Held(name, default))
+
+
+class Held:
+    """An attribute that is a constant: read within a call, it has the precision of the input (`Ranged.in_use`)."""
+
+    def __init__(self, name: str, default: Any) -> None:
+        self.name, self.default = name, default
+
+    def __get__(self, owner: Any, kind: Any = None) -> Any:
+        if owner is None:
+            return self
+        value = owner.__dict__.get(self.name, self.default)
+        if value is _MISSING:
+            raise AttributeError(f"{type(owner).__name__} has no constant {self.name!r} yet.")
+        return value if type(value) is float else owner.in_use(self.name, value)
+
+    def __set__(self, owner: Any, value: Any) -> None:
+        owner.__dict__[self.name] = value
+
+    def __delete__(self, owner: Any) -> None:
+        del owner.__dict__[self.name]
+
+
+class _Memory:
+    """What is known of an object's constants beside their values; no dict, which traces would watch."""
+
+    def __init__(self) -> None:
+        self.gaps: dict[str, tuple[Any, Any]] = {}  # how near learned ones may come to the ends of their ranges
+        self.narrow: dict[str, tuple[Tensor, Tensor]] = {}  # fixed float64 ones, and as float32
+        self.domains: dict[str, Range] = {}  # of Parameters that others are computed from
+
+
+class Ranged:
+    """What has constants: attributes that are checked whenever they are set, and learned ones that stay in range.
+
+    A class says in `ranges` what its constants must be, by name, and adds to those of the classes above it; a constant
+    that is not there is any finite number. `range_of` is for ranges that depend on other attributes. Attributes of
+    those names are checked; what has not been declared by `declare` may be missing from `constants_and_ranges`.
+    """
+
+    ranges: ClassVar[dict[str, Range]] = {}
+    clamped: tuple[str, ...] = ()  # learned ones that may leave their range, and are limited to it where they are used
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        found: dict[str, Range] = {}
+        for base in reversed(cls.__mro__):
+            found |= vars(base).get("ranges", {})
+        cls.ranges = found
+        for name in vars(cls).get("ranges", {}):
+            _hold(cls, name)
+
+    def declare(self, *names: str) -> None:
+        """Note which attributes are constants, in their order."""
+        self.__dict__["_constants"] = tuple(dict.fromkeys((*self.__dict__.get("_constants", ()), *names)))
+        for name in names:
+            _hold(type(self), name)
+
+    def range_of(self, name: str) -> Range:
+        """What a constant must be at present."""
+        return self._memory.domains.get(name) or self.ranges.get(name, FINITE)
+
+    def check_constant(self, name: str, value: Any) -> None:
+        """Refuse a value that a constant cannot have, before it is set."""
+        self.range_of(name).check(value, type(self).__name__, name)
+
+    @property
+    def constants_and_ranges(self) -> tuple[Constant, ...]:
+        """Its constants, each with its name, its present value, its range, and whether it is learned."""
+        found = []
+        for name in self.__dict__.get("_constants", ()):
+            held = self.__dict__.get(name)
+            with meeting(float64):
+                value = numbers_of(getattr(self, name))
+            found.append(Constant(name, value, self.range_of(name), isinstance(held, (Parameter, Derived))))
+        return tuple(found)
+
+    # --- setting ------------------------------------------------------------------------------------------------------
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        state = self.__dict__
+        if "version" not in state or (name not in self.ranges and name not in state.get("_constants", ())):
+            super().__setattr__(name, value)
+            return
+        value = self._constant(name, value)
+        super().__setattr__(name, value)
+        if isinstance(value, Parameter):
+            self.keep(name, value)
+        elif isinstance(value, Derived):
+            self.take_sources(value)
+
+    def _constant(self, name: str, value: Any) -> Any:
+        """A value that is set, as it is held."""
+        if isinstance(value, Derived):
+            now = value.value()
+            self.check_constant(name, now)
+            if value.itself is not None:
+                return value.itself
+            self._memory.gaps[name] = self.range_of(name).gaps(now)
+            return value
+        return self.checked(name, value)
+
+    def checked(self, name: str, value: Any) -> Any:
+        """A constant as it is held, after checking that it is one, and in its range."""
+        value = checked_constant(value, type(self).__name__, name)
+        self.check_constant(name, value)
+        return value
+
+    def take_sources(self, derived: Derived) -> None:
+        """Make the Parameters that a constant is computed from one's own, by the names that the user gave them."""
+        for source in derived.sources():
+            parameter = source.itself
+            if parameter is None or any(value is parameter for value in self.__dict__.values()):
+                continue
+            name = source.name if not hasattr(self, source.name) else f"{source.name}_given"
+            self._memory.domains[name] = source.domain
+            super().__setattr__(name, parameter)
+            self.keep(name, parameter)
+
+    def keep(self, name: str, parameter: Parameter) -> None:
+        """Have whatever is written to a Parameter brought into the range of the constant that it is."""
+        if name not in self.clamped:
+            self._memory.gaps[name] = self.range_of(name).gaps(parameter)
+            self._limit(name, parameter)
+
+    def _limit(self, name: str, parameter: Parameter) -> None:
+        limit = _Limit(self, name)
+        if limit not in parameter.limits:
+            parameter.limits = (*parameter.limits, limit)
+
+    def clamping(self, *names: str) -> Self:
+        """Itself, whose learned constants of these names may leave their ranges, and are limited to them in a call."""
+        self.clamped = names
+        for name in names:
+            self._memory.gaps.pop(name, None)
+            parameter = self.__dict__[name]
+            if isinstance(parameter, Parameter):
+                parameter.limits = tuple(limit for limit in parameter.limits if limit != _Limit(self, name))
+        return self
+
+    @property
+    def _memory(self) -> _Memory:
+        found: _Memory = self.__dict__.setdefault("_memory_", _Memory())
+        return found
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[misc]
+        self.declare(*state.get("_constants", ()))
+        for name, value in list(self.__dict__.items()):
+            if isinstance(value, Parameter) and name in self._memory.gaps:
+                self._limit(name, value)
+
+    # --- use ----------------------------------------------------------------------------------------------------------
+
+    def in_use(self, name: str, value: Any) -> Any:
+        """A constant as it is used now: computed if it is derived, and no wider than the input that it meets."""
+        if isinstance(value, Derived):
+            found, value = self.range_of(name), value.value()
+            value = found.project(value, self._memory.gaps[name]) if found.bounded else value
+        elif not isinstance(value, Tensor) or MEETING.dtype is None:
+            return value
+        elif name in self.clamped and isinstance(value, Parameter):
+            value = self.range_of(name).project(value, (0.0, 0.0))
+        if value.dtype is not float64 or MEETING.dtype is not float32:
+            return value
+        return self._narrow(name, value)
+
+    def _narrow(self, name: str, value: Tensor) -> Tensor:
+        """A float64 constant as float32: a fixed one once and for all."""
+        if type(value) is not Tensor or value._entry is not None or isinstance(value._data, Value):
+            return value.astype(float32)
+        known = self._memory.narrow.get(name)
+        if known is None or known[0] is not value:
+            known = value, wrap(value._copied(float32, value.device, name))
+            self._memory.narrow[name] = known
+        return known[1]
+
+
+class _Limit:
+    """What brings a Parameter into the range of a constant, as long as it is one."""
+
+    def __init__(self, owner: Any, name: str) -> None:
+        self.owner, self.name = weakref.ref(owner), name
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Limit) and self.name == other.name and self.owner() is other.owner()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __call__(self, parameter: Parameter, value: Tensor) -> Tensor:
+        owner = self.owner()
+        if owner is None or owner.__dict__.get(self.name) is not parameter:
+            return value
+        if STATE.trace is not None:
+            STATE.trace.cells[owner] = None  # what is traced is out of date when the range is another one
+        found: Tensor = owner.range_of(self.name).project(value, owner._memory.gaps[self.name])
+        return found

@@ -1,0 +1,158 @@
+"""Constants with a range: what a number must be, how an error says so, and how a learned one is kept there.
+
+The policy, the same for neurons and spike functions: a constant is checked where it is made and wherever it is set; one
+that is learned, a Parameter, is brought back into its range by every write to it, an optimiser's step among them (the
+projected gradient method). So what is read from it is what is used, in its own units, its gradient is that of the
+equations, at the end of the range too, and compiled loops know nothing of it.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from snncell import ops
+from snncell.errors import ArgumentError, SnncellError
+from snncell.tape.state import STATE, recording_on
+from snncell.tape.tensor import Tensor
+
+_FINITE = "is a finite number"
+_LEAST = 2.0**-20  # of an end: a distance from it that a float32 can tell
+_SHARE = 2.0**-10  # of its first distance from an open end: a learned constant comes no nearer
+
+
+def numbers_of(value: Any) -> np.ndarray[Any, Any]:
+    """The numbers of a constant, as float64."""
+    with recording_on(None):
+        return np.asarray(value.asnumpy() if isinstance(value, Tensor) else value, np.float64)
+
+
+def unknown(value: Any) -> bool:
+    """Whether it is a Tensor without values, because it is being traced."""
+    return isinstance(value, Tensor) and STATE.trace is not None
+
+
+def quoted(value: Any) -> str:
+    """What came, for an error: its repr, cut after 200 characters."""
+    text = repr(value.asnumpy().tolist() if isinstance(value, Tensor) and not unknown(value) else value)
+    return text if len(text) <= 200 else f"{text[:200]}..."
+
+
+@dataclass(frozen=True)
+class Range:
+    """The numbers from `low` to `high`, without the ends unless they are closed; never NaN.
+
+    Attributes:
+        low, high: the ends; numbers, or an array, a Tensor or a Parameter that broadcasts to the constant.
+        closed: whether the ends belong to it: "", "low", "high" or "both".
+        text: how an error goes on after the constant's name, "is positive"; from the ends if it is left out.
+        whole: whether it is a whole number, an int.
+    """
+
+    low: Any = -math.inf
+    high: Any = math.inf
+    closed: str = ""
+    text: str = ""
+    whole: bool = False
+
+    def holds(self, value: Any) -> bool:
+        """Whether all of a value is in the range."""
+        numbers, low, high = numbers_of(value), numbers_of(self.low), numbers_of(self.high)
+        above = numbers >= low if self.closed in ("low", "both") else numbers > low
+        below = numbers <= high if self.closed in ("high", "both") else numbers < high
+        return bool(np.all(above & below))
+
+    def check(self, value: Any, who: str, name: str) -> Any:
+        """A value as it is, after checking that it is in the range; of what is traced nothing is known.
+
+        Raises:
+            ArgumentError: naming the constant, its range, and what came.
+        """
+        if self.whole and (isinstance(value, bool) or not isinstance(value, int)):
+            raise ArgumentError(f"{who}: {name} {self.words()}, not {quoted(value)}.")
+        if any(unknown(x) for x in (value, self.low, self.high)) or self.holds(value):
+            return value
+        text = self.words()
+        if self.whole and value > self.high:
+            text += f", and at most {self.high}"
+        elif "finite" not in text and not np.all(np.isfinite(numbers_of(value))):
+            text = _FINITE
+        raise ArgumentError(f"{who}: {name} {text}, not {quoted(value)}.")
+
+    @property
+    def bounded(self) -> bool:
+        """Whether there is any finite end."""
+        return _bounded(self.low) or _bounded(self.high)
+
+    def words(self) -> str:
+        """How an error says what a constant must be."""
+        low = f" {'from' if self.closed in ('low', 'both') else 'above'} {self.low}" if _bounded(self.low) else ""
+        high = f" {'up to' if self.closed in ('high', 'both') else 'below'} {self.high}" if _bounded(self.high) else ""
+        return self.text or (f"is a number{low}{high}" if low or high else _FINITE)
+
+    def gaps(self, value: Any) -> tuple[Any, Any]:
+        """How near a learned constant that begins at `value` may come to the low and to the high end."""
+        if unknown(value) or unknown(self.low) or unknown(self.high):
+            return 0.0, 0.0
+        ends = (numbers_of(self.low), -1.0, "low"), (numbers_of(self.high), 1.0, "high")
+        return tuple(self._gap(numbers_of(value), *end) for end in ends)
+
+    def _gap(self, value: Any, end: Any, sign: float, side: str) -> Any:
+        if self.closed in (side, "both") or not np.all(np.isfinite(end)):
+            return 0.0
+        least = np.max(np.abs(end)) * _LEAST
+        return float(np.maximum(np.min((end - value) * sign) * _SHARE, least))
+
+    def project(self, value: Tensor, gaps: tuple[Any, Any]) -> Tensor:
+        """The nearest value that is in the range and no nearer to an open end than `gaps`; NaN stays NaN."""
+        largest = float(np.finfo(np.float32).max)
+        low = _end(self.low, value, gaps[0], ops.max) if _bounded(self.low) else -largest
+        high = _end(self.high, value, -gaps[1], ops.min) if _bounded(self.high) else largest
+        found: Tensor = ops.clip(value, low, high)
+        return found.astype(value.dtype)
+
+
+def _bounded(end: Any) -> bool:
+    return isinstance(end, Tensor) or bool(np.all(np.isfinite(end)))
+
+
+def _end(end: Any, value: Tensor, gap: Any, most: Any) -> Any:
+    """An end of the range for a learned constant: one for each of its elements, or the tightest of all."""
+    if not isinstance(end, Tensor):
+        return float(end) + gap
+    end = end.astype(value.dtype)
+    end = end if end.shape == value.shape or end.size == 1 else most(end)
+    return end + ops.maximum(ops.abs(end) * _LEAST, abs(gap)) * (1.0 if gap > 0.0 else -1.0)  # it may have grown
+
+
+FINITE = Range()
+POSITIVE = Range(0.0, text="is positive")
+NEGATIVE = Range(high=0.0, text="is negative")
+TAU = Range(1.0, text="is a number of steps above 1 (tau seconds are tau / dt steps: nn.steps_from_seconds(tau, dt))")
+DECAY = Range(0.0, 1.0, "both", "is what a step keeps, from 0 to 1 (of a time constant: nn.decay_from_tau(tau, dt))")
+GATE = Range(0.0, 1.0, text="is the sigmoid of a Parameter, between 0 and 1")
+LOGIT = Range(-80.0, 16.0, "both", "is a logit from -80 to 16, whose sigmoid is between 0 and 1 in float32, too")
+
+
+def checked_constant(value: Any, who: str, name: str) -> Any:
+    """A constant: a number for all, or a Tensor or Parameter; an array becomes a Tensor, one for each.
+
+    Raises:
+        ArgumentError: for anything else.
+    """
+    if isinstance(value, (np.ndarray, list, tuple)):
+        try:
+            value = Tensor(np.asarray(value, np.float32 if getattr(value, "dtype", None) == np.float32 else np.float64))
+        except (SnncellError, TypeError, ValueError, OverflowError):
+            raise ArgumentError(f"{who}: {name} is an array of numbers, not {quoted(value)}.") from None
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating, Tensor)):
+        raise ArgumentError(f"{who}: {name} is a number, a Tensor or a Parameter, not {quoted(value)}.")
+    if isinstance(value, Tensor) and value.dtype.category not in (1, 2):
+        raise ArgumentError(f"{who}: {name} is made of real numbers, not of {value.dtype!r}.")
+    if isinstance(value, int) and abs(value) > sys.float_info.max:
+        raise ArgumentError(f"{who}: {name} is a finite number, not one of {len(hex(value)) - 2} hexadecimal digits.")
+    return value.item() if isinstance(value, (np.integer, np.floating)) else value

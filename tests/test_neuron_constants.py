@@ -1,0 +1,529 @@
+"""Constants of neurons: finite, in their range when they are made, set and learned, in the precision of the input."""
+
+import copy
+import inspect
+import pickle
+from itertools import product
+
+import numpy as np
+import pytest
+from neuron_table import NEURONS
+
+import snncell
+from snncell import Parameter, Tensor, nn, ops, surrogate
+from snncell.errors import ArgumentError, SnncellError
+from snncell.nn.neurons.elsewhere import PRESETS
+from snncell.nn.neurons.gated import GATES
+
+NODES = {name: entry for name, entry in NEURONS.items() if entry.plain}
+# What a constant of a name must not be, next to NaN and infinities.
+OUTSIDE = {
+    "alpha": (-0.1, 1.1),
+    "beta": (-0.1, 1.1),
+    "rho": (-0.1, 1.1),
+    "tau": (1.0, -3.0),
+    "tau_w": (1.0, 0.0),
+    "delta_t": (0.0, -1.0),
+    "a0": (0.0, -1.0),
+    "k": (0.0, -1.0),
+    "omega": (0.0, -1.0),
+    "dt": (0.0, -1.0),
+    "scale": (0.0, -1.0),
+    "refractory": (0.0, -1.0),
+    "v_threshold": (-1e3,),
+}
+FREE = {
+    ("ALIFNode", "beta"),
+    *((kind, "b") for kind in ("IzhikevichNode", "AdExNode", "AdaptiveQIFNode")),
+}  # names whose numbers have no range
+
+
+def made(name, **options):
+    entry = NEURONS[name]
+    return entry.make(entry.resets[0], **options)
+
+
+def outside(node, name):
+    """Numbers that a constant must not be."""
+    if (type(node).__name__, name) in FREE:
+        return ()
+    if name == "b":
+        return (0.0, 0.5)
+    return OUTSIDE.get(name, ())
+
+
+ALL = [
+    (name, constant.name)
+    for name in NEURONS
+    for constant in made(name).constants_and_ranges
+    if NEURONS[name].kind is not nn.GLIFNode and (NEURONS[name].kind, constant.name) != (nn.ParametricLIFNode, "tau")
+]
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+def given(name, constant, value):
+    """The neuron with another constant, by its constructor."""
+    entry = NEURONS[name]
+    shared = (
+        {} if not entry.plain else {"surrogate_function": surrogate.ATan(), "reset": entry.resets[0], **entry.firing}
+    )
+    shared |= (
+        {"v_reset": value} if constant == "v_reset" else {"v_threshold": value} if constant == "v_threshold" else {}
+    )
+    if entry.kind is nn.IzhikevichNode and constant == "v_reset":
+        shared["c"] = shared.pop("v_reset")
+    own = entry.constants | ({} if constant in ("v_reset", "v_threshold") else {constant: value})
+    return entry.kind(**own, **shared)
+
+
+@pytest.mark.parametrize(("name", "constant"), ALL)
+def test_what_is_not_finite_or_out_of_range_is_refused_when_made_and_when_set(name, constant):
+    node = made(name)
+    before = getattr(node, constant)
+    for wrong in (np.nan, np.inf, -np.inf, 10**400, *outside(node, constant)):
+        for value in (
+            wrong,
+            [wrong, before],
+            Tensor([float(before), wrong]) if abs(wrong) < 10**300 or wrong != wrong else wrong,
+        ):
+            if constant == "substeps" and not isinstance(value, (int, float)):
+                continue
+            with pytest.raises(ArgumentError, match=type(node).__name__) as by_constructor:
+                given(name, constant, value)
+            with pytest.raises(ArgumentError) as by_hand:
+                setattr(node, constant, value)
+            assert str(by_hand.value) == str(by_constructor.value)
+            assert constant in str(by_hand.value) or constant == "v_reset"
+            assert getattr(node, constant) is before and len(str(by_hand.value)) < 600
+
+
+@pytest.mark.parametrize(("name", "constant"), ALL)
+def test_a_parameter_that_is_out_of_range_is_refused(name, constant):
+    node = made(name)
+    for wrong in (np.nan, *outside(node, constant)):
+        with pytest.raises(ArgumentError):
+            given(name, constant, Parameter(np.float64(wrong)))
+        with pytest.raises(ArgumentError):
+            setattr(node, constant, Parameter(np.float64(wrong)))
+
+
+@pytest.mark.parametrize("value", ["1", None, True, b"1", 1j, [], ["a"], [[1.0], [1.0, 2.0]], object()])
+def test_what_is_no_constant_is_refused(value):
+    for make in (lambda v: nn.LIFNode(v), lambda v: nn.LIFNode(v_rest=v) if v is not None else nn.LIFNode(v)):
+        with pytest.raises(ArgumentError, match="LIFNode: (tau|v_rest) is"):
+            make(value if not (isinstance(value, list) and not value) else ["x"])
+
+
+def test_counts_without_end_are_refused_before_anything_is_made():
+    for make in (
+        lambda: nn.IzhikevichNode(substeps=2**40),
+        lambda: nn.ILIFNode(most=2**40),
+        lambda: nn.LIFNode(max_spikes=10**400),
+        lambda: nn.IzhikevichNode(substeps=2.0),
+    ):
+        with pytest.raises(ArgumentError, match="whole number from 1 on|a number from 1 on"):
+            make()
+    with pytest.raises(ArgumentError, match="substeps is a number from 1 on, and at most 1000, not 1099511627776"):
+        nn.IzhikevichNode(substeps=2**40)
+
+
+def test_options_set_by_hand_are_checked_too():
+    node = nn.LIFNode(v_threshold=-0.5, v_reset=-1.0, reset="value")
+    with pytest.raises(ArgumentError, match="LIFNode: v_threshold is positive .*, not -0.5"):
+        node.reset = "subtract"
+    assert node.reset == "value"
+    with pytest.raises(ArgumentError, match="v_threshold is above v_reset, which is 2.0, not -0.5"):
+        node.v_reset = 2.0
+    with pytest.raises(ArgumentError, match='reset is "subtract"'):
+        node.reset = "hard"
+    with pytest.raises(ArgumentError, match="delay is None"):
+        node.delay = "late"
+    node.v_threshold = 1.0
+    node.reset = "zero"
+    with pytest.raises(ArgumentError, match="AlphaNode: 0 < beta < alpha < 1, but alpha is 0.5 and beta 0.8"):
+        nn.AlphaNode(0.9, 0.8).alpha = 0.5
+
+
+# --- what is learned stays in its range -------------------------------------------------------------------------------
+
+
+def learnable(name):
+    entry = NEURONS[name]
+    fixed = {"dt", "scale", "substeps", "refractory"}
+    always = {nn.KLIFNode: {"k"}, nn.GLIFNode: set(GATES), nn.ParametricLIFNode: {"tau"}}.get(entry.kind, set())
+    return [c.name for c in made(name).constants_and_ranges if c.name not in fixed | always]
+
+
+def learning(name, reset=None):
+    """The neuron, with all that can be learned."""
+    entry = NEURONS[name]
+    reset = reset or entry.resets[0]
+    if not entry.plain:
+        return entry.kind(**entry.constants, learnable=learnable(name))
+    if entry.kind is nn.GLIFNode:
+        return entry.make(reset)
+    return entry.make(reset, learnable=learnable(name))
+
+
+def assert_in_range(node):
+    for constant in node.constants_and_ranges:
+        assert not constant.outside, (type(node).__name__, constant)
+        assert constant.range.holds(getattr(node, constant.name)) or type(node) is nn.GLIFNode
+    sharpness = [c for cell in node.cells() for c in getattr(cell, "constants_and_ranges", ())]
+    assert not any(c.outside for c in sharpness)
+    assert any(c.learned for c in (*node.constants_and_ranges, *sharpness))
+
+
+STEPS = [1e30, -1e30, 3.0, -3.0, np.inf, -np.inf]
+
+
+@pytest.mark.parametrize("jitted", [False, True], ids=["eager", "jitted"])
+@pytest.mark.parametrize(
+    ("name", "reset"), [(name, r) for name in NEURONS for r in (None, "value") if r in (None, *NEURONS[name].resets)]
+)
+def test_no_step_of_an_optimiser_takes_a_constant_out_of_its_range(name, reset, jitted):
+    node = learning(name, reset)
+    parameters = node.trainable_params()
+    optimiser = nn.SGD(parameters, learning_rate=1.0)
+    run = snncell.jit(lambda *grads: optimiser(grads)) if jitted else lambda *grads: optimiser(grads)
+    rng = np.random.default_rng(0)
+    for size in STEPS:
+        signs = rng.choice([-1.0, 1.0], len(parameters))
+        run(*[Tensor(np.full(p.shape, s * size, p.dtype.dtype)) for p, s in zip(parameters, signs, strict=True)])
+        assert_in_range(node)
+        for p in parameters:
+            assert np.isfinite(p.asnumpy()).all()
+
+
+WRITES = {
+    "set_data": lambda p, v: p.set_data(Tensor(v)),
+    "assign": lambda p, v: ops.assign(p, Tensor(v)),
+    "item": lambda p, v: p.__setitem__(..., v),
+    "jitted": lambda p, v: snncell.jit(lambda x: ops.assign(p, x).sum())(Tensor(v)),
+    "loaded": lambda p, v: snncell.load_param_into_net(p, v),
+}
+
+
+@pytest.mark.parametrize("write", [w for w in WRITES if w != "loaded"])
+@pytest.mark.parametrize("name", NEURONS)
+def test_no_write_takes_a_constant_out_of_its_range(name, write):
+    node = learning(name)
+    for number in (1e9, -1e9, 0.0, 1.0, 0.5):
+        for parameter in node.trainable_params():
+            WRITES[write](parameter, np.full(parameter.shape, number, np.float32))
+            assert_in_range(node)
+
+
+@pytest.mark.parametrize("name", NEURONS)
+def test_copies_and_pickles_keep_their_constants_in_range(name):
+    for again in (copy.deepcopy, copy.copy, lambda node: pickle.loads(pickle.dumps(node))):
+        node = learning(name)
+        other = again(node)
+        before = [p.asnumpy().copy() for p in node.trainable_params()]
+        for parameter in other.trainable_params():
+            parameter.set_data(np.full(parameter.shape, -1e9, np.float32))
+        assert_in_range(other)
+        if again is not copy.copy:
+            assert all((p.asnumpy() == b).all() for p, b in zip(node.trainable_params(), before, strict=True))
+
+
+def test_a_checkpoint_that_is_out_of_range_is_brought_into_it():
+    node = learning("ALIF")
+    snncell.load_param_into_net(node, {"alpha": Parameter(np.float32(1.0095)), "rho": Parameter(np.float32(0.5))})
+    assert node.alpha.item() == 1.0 and node.rho.item() == 0.5
+
+
+def test_a_number_for_each_neuron_is_kept_for_each():
+    node = nn.CubaLIFNode(alpha=[0.2, 0.5, 0.9], learnable="alpha")
+    node.alpha.set_data(np.array([-1.0, 0.7, 4.0], np.float32))
+    np.testing.assert_array_equal(node.alpha.asnumpy(), np.float32([0.0, 0.7, 1.0]))
+
+
+def test_a_constant_at_its_end_still_has_the_gradient_of_the_equations():
+    x = Tensor(np.random.default_rng(0).uniform(0.1, 0.3, (6, 3)).astype(np.float32))
+    node = nn.LeakyNode(0.9, learnable="beta", reset=None, surrogate_function=surrogate.ATan())
+    node.beta.set_data(np.float32(7.0))
+    loss = nn.MultiStep(node)
+    gradient = ops.grad(
+        lambda x: loss(x).sum() + nn.MultiStep(node, return_states=True)(x)[1][0].sum(), None, node.beta
+    )
+    assert node.beta.item() == 1.0
+    assert gradient(x).item() > 0.1  # so that a step of descent takes it inside again
+
+
+def test_a_parameter_of_two_neurons_is_in_the_range_of_both():
+    shared = Parameter(np.float32(0.6))
+    leaky, alpha = nn.LeakyNode(shared), nn.AlphaNode(shared, 0.5)
+    shared.set_data(np.float32(0.1))
+    assert_in_range(leaky)
+    assert_in_range(alpha)
+    del leaky, alpha
+    import gc
+
+    gc.collect()
+    shared.set_data(np.float32(-3.0))  # it is nobody's constant any more
+    assert shared.item() == -3.0
+
+
+def test_what_diverged_to_nan_is_left_to_be_seen():
+    node = nn.LIFNode(learnable="tau")
+    node.tau.set_data(np.float32(np.nan))
+    (tau,) = [c for c in node.constants_and_ranges if c.name == "tau"]
+    assert tau.outside and tau.learned and np.isnan(tau.value)
+
+
+class Tired(nn.Neuron):
+    """A neuron of a user's own with a range of its own."""
+
+    ranges = {"rho": nn.Range(0.0, 1.0, "both")}  # noqa: RUF012
+
+    def __init__(self, rho=0.9, jump=0.2, **options):
+        super().__init__({"rho": rho, "jump": jump}, **options)
+
+    def construct(self, x, v):
+        v, late = self.recall(v)
+        return self.fired(self.rho * v + self.gained(x) - self.jump, late)
+
+
+def test_a_neuron_of_one_s_own_has_ranges():
+    with pytest.raises(ArgumentError, match="Tired: rho is a number from 0.0 up to 1.0, not 1.5"):
+        Tired(1.5)
+    with pytest.raises(ArgumentError, match="Tired: jump is a finite number, not nan"):
+        Tired(jump=np.nan)
+    node = Tired(learnable=("rho", "v_threshold"))
+    node.rho.set_data(np.float32(9.0))
+    node.v_threshold.set_data(np.float32(-9.0))
+    assert_in_range(node)
+    assert [c.name for c in node.constants_and_ranges] == ["rho", "jump", "v_threshold", "v_reset", "input_gain"]
+
+
+# --- spike functions --------------------------------------------------------------------------------------------------
+
+SPIKES = [k for k in vars(surrogate).values() if isinstance(k, type) and issubclass(k, surrogate.Surrogate)]
+LEARNED = [
+    (k, name)
+    for k in SPIKES
+    if k is not surrogate.Scaled
+    for name in getattr(k, "__annotations__", {})
+    if name in inspect.signature(k).parameters
+]
+
+
+@pytest.mark.parametrize(("kind", "name"), [(k, n) for k, n in LEARNED if n != "surrogate_function"])
+def test_a_learned_sharpness_stays_in_its_range(kind, name):
+    first = inspect.signature(kind).parameters[name].default
+    cell = kind(**{name: Parameter(np.float32(first))})
+    for value in (-1e9, 1e30, 0.0):
+        getattr(cell, name).set_data(np.float32(value))
+        assert not any(c.outside for c in cell.constants_and_ranges)
+    wrong = kind()
+    with pytest.raises(ArgumentError) as by_hand:
+        setattr(wrong, name, -2.0)
+    with pytest.raises(ArgumentError) as by_constructor:
+        kind(**{name: -2.0})
+    assert str(by_hand.value) == str(by_constructor.value)
+
+
+# --- presets ----------------------------------------------------------------------------------------------------------
+
+NEEDED = {
+    "beta": 0.8, "alpha": 0.9, "gamma": 0.9, "R": 5.0, "C": 1.0, "tau_mem": 5.0, "tau_adapt": 9.0, "tau_syn": 3.0,
+    "tau": 0.01, "r": 1.0, "v_leak": 0.0, "v_threshold": 1.0, "a": 0.02, "b": 0.2, "c": -65.0, "d": 8.0,
+}  # fmt: skip
+
+
+def settings_of(neuron, framework):
+    parameters = inspect.signature(PRESETS[neuron, framework]).parameters.values()
+    needed = {p.name: NEEDED.get(p.name, 1.0) for p in parameters if p.default is p.empty}
+    if framework.startswith("nir"):
+        needed |= {name: 0.01 for name in ("tau_mem", "tau_syn") if name in needed}
+    return needed, list(parameters)
+
+
+SETTINGS = [(*key, p.name) for key in PRESETS for p in settings_of(*key)[1]]
+
+
+def with_parameter(neuron, framework, setting):
+    """The preset with a Parameter for a setting: both, or None if it is refused."""
+    needed, parameters = settings_of(neuron, framework)
+    (default,) = [p.default for p in parameters if p.name == setting]
+    value = needed.get(setting, default)
+    value = 3.0 if value is None or isinstance(value, (bool, str)) else value
+    parameter = Parameter(np.float64(value))
+    try:
+        return getattr(nn, neuron).like(framework, **needed | {setting: parameter}), parameter
+    except SnncellError as error:
+        assert isinstance(error, ArgumentError) and (
+            setting in str(error) or "tau" in str(error) or "scale" in str(error)
+        )
+        return None
+
+
+def drive(neuron, framework):
+    scale = (
+        40.0 if neuron == "IzhikevichNode" and framework == "norse" else 12.0 if framework.startswith("norse") else 3.0
+    )
+    return Tensor(np.random.default_rng(0).uniform(0.3, 1.0, (12, 4)) * scale)
+
+
+LEARNED_SETTINGS = {  # those that were frozen, and some that never were
+    ("LIFNode", "sinabs", "tau_mem"), ("LIFNode", "sinabs", "tau_syn"), ("ALIFNode", "sinabs", "tau_adapt"),
+    ("LIFNode", "norse", "tau_mem_inv"), ("LIFNode", "norse", "tau_syn_inv"), ("LIFNode", "norse.LIFBox", "tau_mem_inv"),
+    ("LIFNode", "nir", "tau"), ("LIFNode", "nir.CubaLIF", "tau_mem"), ("LIFNode", "nir.CubaLIF", "r"),
+    ("IFNode", "nir", "r"), ("LINode", "nir", "tau"), ("LIFNode", "snntorch.Lapicque", "C"),
+    ("LIFNode", "snntorch.Lapicque", "R"), ("LINode", "spyx", "beta"), ("ALIFNode", "spyx", "gamma"),
+    ("LIFNode", "snntorch", "beta"), ("LIFNode", "spikingjelly", "tau"), ("LIFNode", "norse", "alpha"),
+}  # fmt: skip
+
+
+def test_what_was_frozen_is_learned():
+    for key in LEARNED_SETTINGS:
+        assert with_parameter(*key) is not None, key
+
+
+@pytest.mark.parametrize(("neuron", "framework", "setting"), SETTINGS)
+def test_a_parameter_given_to_a_preset_is_learned_through_it_or_refused(neuron, framework, setting):
+    found = with_parameter(neuron, framework, setting)
+    if found is None:
+        return
+    node, parameter = found
+    assert sum(p is parameter for p in node.trainable_params()) == 1
+    needed, _ = settings_of(neuron, framework)
+    number = getattr(nn, neuron).like(framework, **needed | {setting: parameter.item()})
+    x = drive(neuron, framework)
+    for a, b in zip(recorded(node, x), recorded(number, x), strict=True):  # it does what the number does
+        np.testing.assert_allclose(a.asnumpy(), b.asnumpy(), rtol=1e-9, atol=1e-12)
+    if setting == "alpha" and framework.startswith("norse"):
+        return  # the sharpness of the spike function, which no smooth loss below agrees with
+    if getattr(node, "detach_reset", False):
+        return  # finite differences see the reset
+    with surrogate.smooth():
+
+        def loss():
+            return sum(ops.square(part).sum() for part in recorded(node, x))
+
+        gradient = ops.grad(loss, None, parameter)().item()
+        first, step = parameter.item(), 1e-6 * max(1e-3, abs(parameter.item()))
+        sides = []
+        for sign in (1.0, -1.0):
+            parameter._data = np.asarray(first + sign * step)
+            sides.append(loss().item())
+        parameter._data = np.asarray(first)
+    expected = (sides[0] - sides[1]) / (2.0 * step)
+    assert gradient == pytest.approx(expected, rel=1e-3, abs=1e-4 * max(1.0, abs(sides[0])))
+
+
+def recorded(node, x):
+    states = node.init_state(x[0])
+    states = states if isinstance(states, tuple) else (states,)
+    outputs = []
+    for t in range(len(x)):
+        out, *states = node(x[t], *states)
+        outputs.append(out)
+    return [ops.stack(outputs, 0), *states]
+
+
+@pytest.mark.parametrize(("neuron", "framework", "setting"), SETTINGS)
+def test_no_step_takes_what_a_preset_learns_out_of_its_range(neuron, framework, setting):
+    found = with_parameter(neuron, framework, setting)
+    if found is None or (framework.startswith("snntorch") and setting in ("alpha", "beta") and neuron != "AlphaNode"):
+        return  # snnTorch's own clamp: tested below
+    node, parameter = found
+    optimiser = nn.SGD([parameter], learning_rate=1.0)
+    for size in STEPS:
+        optimiser((Tensor(np.full(parameter.shape, size)),))
+        assert_in_range(node)
+        assert all(np.isfinite(part.asnumpy()).all() for part in recorded(node, drive(neuron, framework) * 0.0)) or (
+            neuron in ("EIFNode", "QIFNode", "AdaptiveQIFNode", "IzhikevichNode")  # they run away
+        )
+
+
+@pytest.mark.parametrize(("neuron", "framework", "setting"), sorted(LEARNED_SETTINGS))
+def test_presets_with_parameters_are_copied_and_pickled(neuron, framework, setting):
+    node, parameter = with_parameter(neuron, framework, setting)
+    for again in (copy.deepcopy, lambda node: pickle.loads(pickle.dumps(node))):
+        other = again(node)
+        (mine,) = other.trainable_params()
+        assert mine is not parameter
+        mine.set_data(mine * 1.01)
+        assert parameter.item() != mine.item()
+        assert_in_range(other)
+
+
+def test_snntorch_clamps_in_the_forward():
+    node = nn.LIFNode.like("snntorch", beta=0.9, learn_beta=True)
+    node.beta.set_data(np.float32(1.5))
+    assert node.beta.item() == 1.5  # as there
+    assert node(Tensor([0.0]), Tensor([0.5]))[1].item() == 0.5
+    assert ops.grad(lambda v: node(Tensor([0.0]), v)[1].sum(), None, node.beta)(Tensor([0.5])).item() == 0.0
+    (beta,) = [c for c in node.constants_and_ranges if c.name == "beta"]
+    assert beta.value == 1.0 and not beta.outside
+
+
+def test_a_traced_conversion_of_a_tensor_is_differentiable():
+    found = ops.grad(
+        lambda tau: nn.LeakyNode(nn.decay_from_tau(tau), reset=None)(Tensor([0.0]), Tensor([0.5]))[1].sum()
+    )(Tensor(2.0))
+    assert found.item() == pytest.approx(0.5 * np.exp(-0.5) / 4.0, rel=1e-5)
+    jitted = snncell.jit(lambda tau: nn.decay_from_tau(tau) + nn.decay_from_euler(tau) + nn.decay_from_rate(tau, 0.1))
+    assert jitted(Tensor(2.0)).item() == pytest.approx(np.exp(-0.5) + 0.5 + 0.8)
+
+
+# --- precision --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", NEURONS)
+def test_the_default_neuron_runs_in_the_precision_of_its_input(name, dtype):
+    node = NEURONS[name].kind()
+    x = Tensor(np.random.default_rng(0).uniform(0.0, 1.0, (4, 2, 3)).astype(dtype))
+    assert {part.dtype.name for part in recorded(node, x)} == {dtype}
+    y, (states) = nn.MultiStep(node, return_states=True)(x)
+    assert {part.dtype.name for part in (y, *states)} == {dtype}
+    layer = nn.Recurrent(NEURONS[name].kind(), nn.Dense(3, 3, dtype=dtype))
+    assert nn.MultiStep(layer)(x).dtype.name == dtype
+    gradient = ops.grad(lambda x: nn.MultiStep(layer)(x).sum())(x)
+    assert gradient.dtype.name == dtype
+
+
+@pytest.mark.parametrize(("name", "kind"), list(product(NEURONS, ["array", "list", "Tensor", "learned", "Parameter"])))
+def test_constants_take_the_precision_of_the_input(name, kind):
+    entry = NEURONS[name]
+    numbers = {
+        k: v for k, v in entry.constants.items() if isinstance(v, float) and k not in ("dt", "scale", "refractory")
+    }
+    if entry.kind is nn.GLIFNode or not numbers:
+        return
+    make = {
+        "array": lambda v: np.full(3, v),
+        "list": lambda v: [v] * 3,
+        "Tensor": lambda v: Tensor(np.full(3, v)),
+        "learned": lambda v: Tensor(v, "float64"),
+        "Parameter": lambda v: Parameter(np.float64(v)),
+    }[kind]
+    own = (entry.kind is nn.ParametricLIFNode, "tau")
+    changed = {k: make(v) for k, v in numbers.items() if not (own == (True, k) and kind == "Parameter")}
+    options = {"learnable": [k for k in changed if own != (True, k) and k != "k"]} if kind == "learned" else {}
+    node = entry._replace(constants=entry.constants | changed | (options if not entry.plain else {})).make(
+        entry.resets[0], **(options if entry.plain else {})
+    )
+    exact = made(name)
+    x, _ = entry.drawn(steps=6, neurons=3)
+    for dtype, tight in (("float64", 1e-12), ("float32", 1e-5)):
+        mine, theirs = recorded(node, Tensor(x.astype(dtype))), recorded(exact, Tensor(x.astype(dtype)))
+        for a, b in zip(mine, theirs, strict=True):
+            assert a.dtype.name == dtype
+            if entry.kind not in (nn.ParametricLIFNode, nn.KLIFNode) or kind in ("Tensor", "learned", "Parameter"):
+                float32_w = entry.kind is nn.ParametricLIFNode or (entry.kind is nn.KLIFNode and dtype == "float64")
+                np.testing.assert_allclose(
+                    a.asnumpy(), b.asnumpy(), rtol=1e-5 if float32_w else tight, atol=1e-5 if float32_w else tight
+                )
+
+
+def test_fixed_arrays_cost_no_operation_in_float32():
+    node = nn.LIFNode(tau=[2.1, 3.3, 4.7])
+    assert node.tau.dtype == snncell.float64
+    text = snncell.explain(nn.MultiStep(node), ops.ones((4, 2, 3)))
+    assert text.startswith("MultiStep: 0 loops, 1 loop over time, 0 calls, 0 views")
