@@ -172,7 +172,8 @@ def assert_in_range(node):
     for constant in node.constants_and_ranges:
         assert not constant.outside, (type(node).__name__, constant)
         assert constant.range.holds(getattr(node, constant.name)) or type(node) is nn.GLIFNode
-    sharpness = [c for cell in node.cells() for c in getattr(cell, "constants_and_ranges", ())]
+    inner = [cell for _, cell in node.cells_and_names() if cell is not node]
+    sharpness = [c for cell in inner for c in getattr(cell, "constants_and_ranges", ())]
     assert not any(c.outside for c in sharpness)
     assert any(c.learned for c in (*node.constants_and_ranges, *sharpness))
 
@@ -337,6 +338,8 @@ def settings_of(neuron, framework):
     needed = {p.name: NEEDED.get(p.name, 1.0) for p in parameters if p.default is p.empty}
     if framework.startswith("nir"):
         needed |= {name: 0.01 for name in ("tau_mem", "tau_syn") if name in needed}
+    if framework == "snntorch.Lapicque":
+        needed |= {"R": 5.0, "C": 1.0}
     return needed, list(parameters)
 
 
@@ -393,8 +396,8 @@ def test_a_parameter_given_to_a_preset_is_learned_through_it_or_refused(neuron, 
         np.testing.assert_allclose(a.asnumpy(), b.asnumpy(), rtol=1e-9, atol=1e-12)
     if setting == "alpha" and framework.startswith("norse"):
         return  # the sharpness of the spike function, which no smooth loss below agrees with
-    if getattr(node, "detach_reset", False):
-        return  # finite differences see the reset
+    if getattr(node, "detach_reset", False) or (neuron, framework) == ("ALIFNode", "sinabs"):
+        return  # finite differences see the reset, and the threshold
     with surrogate.smooth():
 
         def loss():
@@ -432,7 +435,8 @@ def test_no_step_takes_what_a_preset_learns_out_of_its_range(neuron, framework, 
         optimiser((Tensor(np.full(parameter.shape, size)),))
         assert_in_range(node)
         assert all(np.isfinite(part.asnumpy()).all() for part in recorded(node, drive(neuron, framework) * 0.0)) or (
-            neuron in ("EIFNode", "QIFNode", "AdaptiveQIFNode", "IzhikevichNode")  # they run away
+            "AdEx" in neuron + framework
+            or neuron in ("EIFNode", "QIFNode", "AdaptiveQIFNode", "IzhikevichNode")  # they run away
         )
 
 
@@ -470,15 +474,20 @@ def test_a_traced_conversion_of_a_tensor_is_differentiable():
 # --- precision --------------------------------------------------------------------------------------------------------
 
 
+def default_of(name):
+    kind = NEURONS[name].kind
+    return kind(nn.ALIFNode()) if kind is nn.WithSynapse else kind()
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", NEURONS)
 def test_the_default_neuron_runs_in_the_precision_of_its_input(name, dtype):
-    node = NEURONS[name].kind()
+    node = default_of(name)
     x = Tensor(np.random.default_rng(0).uniform(0.0, 1.0, (4, 2, 3)).astype(dtype))
     assert {part.dtype.name for part in recorded(node, x)} == {dtype}
     y, (states) = nn.MultiStep(node, return_states=True)(x)
     assert {part.dtype.name for part in (y, *states)} == {dtype}
-    layer = nn.Recurrent(NEURONS[name].kind(), nn.Dense(3, 3, dtype=dtype))
+    layer = nn.Recurrent(default_of(name), nn.Dense(3, 3, dtype=dtype))
     assert nn.MultiStep(layer)(x).dtype.name == dtype
     gradient = ops.grad(lambda x: nn.MultiStep(layer)(x).sum())(x)
     assert gradient.dtype.name == dtype
