@@ -203,7 +203,8 @@ class CECountLoss(_CrossEntropy):
 
     Args, Inputs, Raises: as for `CERateLoss`.
 
-    Source: ce_count_loss of snnTorch.
+    Source: ce_count_loss of snnTorch, which takes the mean of weighted losses over the batch, and not over the sum of
+    weights as PyTorch's NLLLoss and this one do.
 
     Example:
         >>> spikes = Tensor([[[1.0, 0.0]], [[1.0, 1.0]]])  # two spikes of class 0, one of class 1

@@ -84,7 +84,8 @@ class SpikeTimes(Cell):
         ArgumentError: for a count below 1.
         ShapeError: for spikes without steps.
 
-    Source: the temporal losses of snnTorch with multi_spike.
+    Source: the temporal losses of snnTorch with multi_spike, which takes away the spikes of all neurons and samples at
+    a step when it has counted one there, so that others lose theirs.
 
     Example:
         >>> nn.SpikeTimes(2)(Tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])).tolist()
@@ -206,7 +207,8 @@ class MSETemporalLoss(ClassLoss):
         ArgumentError: for a negative tolerance, or sequences of different lengths.
         ShapeError, DTypeError, ArgumentError: for targets that do not fit the outputs.
 
-    Source: mse_temporal_loss of snnTorch, which takes its default off_target, -1, for 0.
+    Source: mse_temporal_loss of snnTorch, which takes its default off_target, -1, for 0, and loses spikes with
+    multi_spike; see `SpikeTimes`.
 
     Example:
         >>> spikes = Tensor([[[0.0, 0.0]], [[1.0, 0.0]], [[0.0, 1.0]], [[0.0, 0.0]]])  # first spikes at 1 and 2

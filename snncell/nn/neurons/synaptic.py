@@ -45,9 +45,9 @@ class WithSynapse(Membrane):
 
     Example:
         >>> adaptive = nn.WithSynapse(nn.ALIFNode(alpha=0.8), alpha=0.5)
-        >>> spikes, (i, v, a) = nn.MultiStep(adaptive, return_states=True)(ops.ones((4, 1)))
+        >>> spikes, (i, v, a) = nn.MultiStep(adaptive, return_states=True)(ops.ones((4, 1)) * 0.9)
         >>> print(spikes[:, 0], i)
-        [0. 1. 1. 0.] [1.875]
+        [0. 1. 0. 1.] [1.6875]
     """
 
     alpha: Any

@@ -6,8 +6,8 @@ is named after the framework, or after framework and class where the framework h
 What the state `v` is, compared with what the framework records:
     spikingjelly    the same: after the reset
     snntorch        the same: `mem`, before the reset, as long as the reset is delayed; after it with reset_delay=False
-    norse           the same: after the reset; the current after its decay
-    sinabs          the same: `v_mem` after the reset; `i_syn`
+    norse           the same: after the reset; the current after its decay; of LSNN b - v_th
+    sinabs          the same: `v_mem` after the reset; `i_syn`; `b`
     spyx            the same: before the reset, which comes with the spike of the next step
     nir             NIR has equations and no steps; here, one Euler step of length dt, after the reset
 """
