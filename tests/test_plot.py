@@ -19,7 +19,7 @@ def _close_figures():
 def test_a_raster_has_a_mark_for_every_spike():
     spikes = np.zeros((6, 4), np.float32)
     spikes[[0, 3, 5], [1, 3, 0]] = 1.0
-    axes = plot.raster(Tensor(spikes), title="layer")
+    axes = plot.raster({"layer": Tensor(spikes)})
     marks = axes.collections[0].get_offsets()
     np.testing.assert_array_equal(np.sort(marks, axis=0), np.sort([[0, 1], [3, 3], [5, 0]], axis=0))
     assert axes.get_title() == "layer: 3 spikes, 0.125 per neuron and step"

@@ -330,7 +330,8 @@ def test_share_outside_refuses_what_does_not_fit():
 
 def test_surrogate_and_membrane_shows_all_potentials_and_the_share_in_the_title(rng):
     above = rng.normal(-1.5, 1.0, (10, 4, 25))
-    axes = plot.surrogate_and_membrane(Tensor(above.astype(np.float32)), surrogate.Rect(), title="lif1", bins=30)
+    given = {"lif1": Tensor(above.astype(np.float32))}
+    axes = plot.surrogate_and_membrane(given, surrogate.Rect(), bins=30)
     values, edges, _ = axes.patches[0].get_data()
     assert len(values) == 30 and round(float(values.sum()) * above.size) == above.size
     middle = slice(1, -1)  # the outermost bins hold more
@@ -347,7 +348,7 @@ def test_surrogate_and_membrane_draws_the_derivative_on_an_axis_of_its_own():
     (line,) = right.lines
     np.testing.assert_allclose(line.get_ydata(), np.maximum(0, 1 - np.abs(line.get_xdata())), atol=1e-6)
     assert right.get_ylabel() == "derivative"
-    assert legend_of(axes) == ["potentials", "derivative", "out of reach: derivative ≤ 0.001 of its maximum"]
+    assert legend_of(axes) == ["potentials", "derivative", "out of reach (≤ 0.001 max)"]
     ground = axes.collections[0].get_paths()  # left and right of the triangle
     ends = sorted((path.vertices[:, 0].min(), path.vertices[:, 0].max()) for path in ground)
     np.testing.assert_allclose(ends, [(-2.0, -1.0), (1.0, 1.5)], atol=0.01)

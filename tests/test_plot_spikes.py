@@ -448,7 +448,7 @@ def test_dead_and_saturated_neurons_are_counted_and_drawn(options, expected):
     axes = plot.dead_and_saturated({"a": Tensor(KNOWN)}, **options)
     assert tuple(bar.get_width() for bar in axes.patches) == pytest.approx(expected)
     assert [bar.get_x() for bar in axes.patches] == pytest.approx([0, expected[0], expected[0] + expected[1]])
-    assert axes.texts[0].get_text() == " / ".join(f"{100 * part:.0f}" for part in expected) + " %"
+    assert axes.texts[1].get_text() == " / ".join(f"{100 * part:.0f}" for part in expected) + " %"
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["dead", "healthy", "saturated"]
 
 
@@ -506,13 +506,13 @@ def test_spike_times_are_subtracted_from_those_of_their_partners(a, b, options, 
 def test_the_histogram_of_spike_times_has_a_bin_for_each_step_with_its_middle_there():
     late = np.roll(SPIKES, 2, 0)
     late[:2] = 0.0
-    axes = plot.spike_time_differences(late, SPIKES, match="all", within=3, title="late")
+    axes = plot.spike_time_differences(late, SPIKES, match="all", within=3)
     heights, edges, _ = axes.patches[0].get_data()
     found = differences(late, SPIKES, match="all", within=3).steps
     middles = (edges[:-1] + edges[1:]) / 2
     np.testing.assert_array_equal(heights, [(found == middle).sum() for middle in middles])
     assert middles[heights.argmax()] == 2.0 and np.median(found) == 2.0
-    assert axes.get_title().startswith(f"late: {len(found)} pairs, median +2 steps\n")
+    assert axes.get_title().startswith(f"{len(found)} pairs, median +2 steps\n")
     assert axes.get_xlabel() == "a later than b by (steps)" and axes.get_ylabel() == "pairs of spikes"
 
 
@@ -545,7 +545,7 @@ def test_an_animation_lights_a_spike_up_and_lets_it_fade():
         animation._func(frame)
         light = axes.images[-1].get_array()
         assert light.shape == (3, 5, 4) and light[2, 4, 3] == opacity and light[:, :, 3].sum() == opacity
-        assert axes.get_title() == f"input, step {frame}"
+        assert (axes.get_title(), axes.get_xlabel()) == ("input", f"step {frame}")
     assert animation._save_count == 4
 
 

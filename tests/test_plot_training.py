@@ -312,11 +312,11 @@ def test_training_curves_refuse_what_is_no_log(tmp_path):
 
 def test_confusion_matrix_counts_and_shares():
     predicted, labels = [0, 1, 1, 2, 2, 2], [0, 0, 1, 2, 2, 1]
-    axes = plot.confusion_matrix(predicted, labels, title="test")
+    axes = plot.confusion_matrix(predicted, labels)
     np.testing.assert_allclose(axes.images[0].get_array(), [[0.5, 0.5, 0], [0, 0.5, 0.5], [0, 0, 1]])
     written = {(text.get_position()[1], text.get_position()[0]): text.get_text() for text in axes.texts}
     assert written == {(0, 0): "1", (0, 1): "1", (1, 1): "1", (1, 2): "1", (2, 2): "2"}
-    assert axes.get_title() == "test: 4 of 6 right (66.7 %)"
+    assert axes.get_title() == "4 of 6 right (66.7 %)"
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("predicted class", "true class")
     assert axes.images[0].get_clim() == (0.0, 1.0)
     assert axes.figure.axes[1].get_ylabel() == "share of the true class"

@@ -18,10 +18,11 @@ Each takes arrays or Tensors, (T, N) or (T, B, ...), or what `snncell.monitor` h
 
 from snncell.plot.animation import animate as animate
 from snncell.plot.gradients import gradient_flow as gradient_flow, gradient_norms as gradient_norms
+from snncell.plot.membranes import membrane as membrane
 from snncell.plot.rates import dead_and_saturated as dead_and_saturated, firing_rates as firing_rates, psth as psth
 from snncell.plot.reporting.findings import Finding as Finding
 from snncell.plot.reporting.report import Report as Report, report as report
-from snncell.plot.spikes import membrane as membrane, raster as raster
+from snncell.plot.spikes import raster as raster
 from snncell.plot.surrogates import (
     share_outside as share_outside,
     surrogate as surrogate,

@@ -10,7 +10,8 @@ import numpy as np
 
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.layer import positive_number
-from snncell.plot.axes import COLOURS, SMALL, axes_or_new, titled
+from snncell.plot.axes import COLOURS, LARGE, axes_or_new, titled
+from snncell.plot.keys import legend
 from snncell.plot.sources import Array, as_array, fired, is_monitor, one_layer, steps_of
 
 _CHANNELS = (COLOURS[1], COLOURS[5], COLOURS[0])  # far apart in grey, too
@@ -41,7 +42,7 @@ def animate(
         path: a file to write, .gif, or .mp4 where there is ffmpeg.
         fps: steps in a second.
         ax: the Axes to draw on; a new one if it is left out.
-        title: above it, before the time step.
+        title: above it; left out, the name of the layer. The time step stands beneath.
         fade: what is left of a spike after a step, from 0 up to, not including, 1.
         shape: (H, W) or (C, H, W) of the neurons; if left out for (T, N), the rectangle nearest to a square.
         layer: which one of a monitor's, or of a mapping's.
@@ -61,7 +62,7 @@ def animate(
     backgrounds = _backgrounds(images, len(planes))
     axes = _empty(axes_or_new(ax, 3.3, 3.3), planes)
     steps = steps_of(spikes, name, len(planes), "spikes")
-    animation = _animation(axes, _trails(planes, fade), backgrounds, steps, title or name, fps)
+    animation = _animation(axes, _trails(planes, fade), backgrounds, steps, name if title is None else title, fps)
     if path is not None:
         animation.save(path, writer="pillow" if Path(path).suffix.lower() == ".gif" else "ffmpeg", fps=fps)
     return animation
@@ -151,7 +152,8 @@ def _empty(axes: Any, planes: Array) -> Any:
 
         style: dict[str, Any] = {"marker": "s", "linestyle": "none", "markersize": 5}
         keys = [Line2D([], [], color=_CHANNELS[n], label=f"channel {n}", **style) for n in range(planes.shape[1])]
-        axes.legend(handles=keys, fontsize=SMALL, frameon=False, loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=3)
+        axes.set_xlabel("step", fontsize=LARGE)
+        legend(axes, keys, inside=False)
     return axes
 
 
@@ -176,8 +178,9 @@ def _animation(axes: Any, trails: Array, backgrounds: Array | None, steps: Array
             picture.set_data(backgrounds[frame])
         for (colour, light), trail in zip(lights, trails[frame], strict=True):
             light.set_data(np.concatenate([colour, trail[:, :, None]], 2))
-        titled(axes, f"{title + ', ' if title else ''}step {steps[frame]}")
+        axes.set_xlabel(f"step {steps[frame]}", fontsize=LARGE)
         return [light for _, light in lights]
 
+    titled(axes, title)
     show(0)
     return FuncAnimation(axes.figure, show, frames=len(trails), interval=1000 / fps, repeat=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import textwrap
 from itertools import product
 from typing import Any
@@ -20,7 +19,7 @@ _APART = ((0, 0), (1, 1), (2, 2), (3, 3), (4, 0), (5, 1), (6, 2), (0, 1), (5, 3)
 _PAIRS = (*_APART, *(pair for pair in product(range(len(COLOURS)), range(len(LINES))) if pair not in _APART))
 
 COLUMN = 3.3  # inches: a column of a paper of two
-LARGE, SMALL = 8, 7  # points: titles and labels; ticks, legends and notes
+LARGE, SMALL, SMALLEST = 8, 7, 6  # points: titles and labels; ticks, legends and notes; what has little room
 
 
 def axes_or_new(ax: Any, width: float = COLUMN, height: float = 2.2) -> Any:
@@ -67,55 +66,56 @@ def extent(axes: Any) -> tuple[float, float]:
     return page.width * box.width * points / 0.775, page.height * box.height * points / 0.77  # a lone Axes' share
 
 
-def titled(axes: Any, title: str | None) -> None:
-    """Write `title` above the Axes, on as many lines as it needs; a long line breaks first at its colon."""
-    if not title:
-        return
+def laid_out(axes: Any) -> bool:
+    """Whether a layout, constrained or tight, makes room for what stands outside of the Axes."""
+    return getattr(axes.figure, "get_layout_engine", lambda: None)() is not None
+
+
+def room(axes: Any) -> tuple[float, float]:
+    """Width and height of the Axes themselves, in points, as far as can be said before a layout moves them."""
+    width, height = extent(axes)
+    if not laid_out(axes):
+        return 0.775 * width, 0.77 * height
+    twice = any(each is not axes and each.bbox.bounds == axes.bbox.bounds for each in axes.figure.axes)
+    return max(0.4 * width, width - (80 if twice else 44)), max(0.4 * height, height - 46)
+
+
+def label_axis(axis: Any, *names: str) -> None:
+    """Name an axis by the first of the names, from long to short, that fits along it."""
+    upright = axis.axis_name == "y"
+    points = room(axis.axes)[1] if upright else 0.95 * extent(axis.axes)[0]
+    fits = (name for name in names if 0.56 * LARGE * max(map(len, name.split("\n"))) <= 1.05 * points)
+    axis.set_label_text(next(fits, names[-1]), fontsize=LARGE)
+
+
+def titled(axes: Any, title: str | None, otherwise: str = "") -> None:
+    """Write `title` above the Axes as it is given, `otherwise` if it is None; lines that are too long are broken.
+
+    A long line breaks first at its colon. One with a formula ($) stays whole.
+    """
+    text = otherwise if title is None else title
     letters = max(20, int(0.75 * extent(axes)[0] / (0.51 * LARGE)))
-    lines = [line if len(line) <= letters else line.replace(": ", ":\n", 1) for line in title.split("\n")]
-    wrapped = [textwrap.fill(line, letters) for line in "\n".join(lines).split("\n")]
-    axes.set_title("\n".join(wrapped), fontsize=LARGE)
+
+    lines = []
+    for line in text.split("\n"):
+        short = len(line) <= letters or "$" in line
+        parts = [line] if short else line.replace(": ", ":\n", 1).split("\n")
+        lines += [part if len(part) <= letters or short else textwrap.fill(part, letters) for part in parts]
+    if text:
+        axes.set_title("\n".join(lines), fontsize=LARGE)
 
 
 def whole_steps(axes: Any) -> None:
     """Label the time axis at whole steps."""
     whole(axes.xaxis)
-    axes.set_xlabel("time step")
+    axes.set_xlabel("time step", fontsize=LARGE)
 
 
 def whole(axis: Any) -> None:
     """Ticks at whole numbers only."""
     from matplotlib.ticker import MaxNLocator
 
-    axis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
-
-
-def legend(axes: Any, inside: bool = True) -> None:
-    """A legend where the layout makes room for it, beneath narrow Axes and beside others; else inside.
-
-    With `inside=False`, for Axes that are full to the edges, it is always beneath.
-    """
-    figure = axes.figure
-    roomy = hasattr(figure, "get_layout_engine") and figure.get_layout_engine() is not None
-    if not inside or (roomy and extent(axes)[0] <= 72 * 4.5):
-        _legend_beneath(axes)
-    elif roomy:
-        axes.legend(fontsize=SMALL, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    else:
-        axes.legend(fontsize=SMALL, frameon=False, loc="best")
-
-
-def _legend_beneath(axes: Any) -> None:
-    from matplotlib.transforms import ScaledTranslation
-
-    labels = axes.get_legend_handles_labels()[1]
-    widest = max((len(label) for label in labels), default=1) * 0.55 * SMALL + 32
-    columns = max(1, min(len(labels), int(0.85 * extent(axes)[0] // widest)))
-    columns = math.ceil(len(labels) / math.ceil(len(labels) / columns)) if labels else 1  # rows of even length
-    under = SMALL + LARGE + 14 if axes.get_xlabel() else SMALL + 8  # the ticks, their labels and the axis' label
-    place = axes.transAxes + ScaledTranslation(0, -under / 72, axes.figure.dpi_scale_trans)
-    options = {"bbox_to_anchor": (0.5, 0.0), "bbox_transform": place, "borderaxespad": 0.0, "columnspacing": 1.2}
-    axes.legend(fontsize=SMALL, frameon=False, loc="upper center", ncols=columns, handlelength=2.4, **options)
+    axis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
 
 
 def array_of(x: Any, ndim: int, who: str, axes: str) -> np.ndarray[Any, Any]:

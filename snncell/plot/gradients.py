@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from snncell.errors import ArgumentError, ShapeError
-from snncell.plot.axes import LARGE, SMALL, axes_or_new, titled, whole_steps
-from snncell.plot.marks import legend_under, positive_line
+from snncell.plot.axes import SMALL, axes_or_new, label_axis, titled, whole_steps
+from snncell.plot.keys import legend
+from snncell.plot.marks import positive_line
 from snncell.plot.sources import Array, all_layers, steps_of
 
 NARROWEST = 2.0  # from the darkest colour to the brightest at least, so that noise is not all that is seen
@@ -37,8 +38,8 @@ def gradient_norms(gradients: Any, ax: Any = None, title: str | None = None) -> 
         positive_line(axes, steps_of(gradients, name, len(values), "grad"), values, name, number)
     axes.set_yscale("log")
     whole_steps(axes)
-    axes.set_ylabel("gradient norm (L2)")
-    legend_under(axes)
+    label_axis(axes.yaxis, "gradient norm (L2)", "gradient norm", "gradient")
+    legend(axes)
     titled(axes, title)
     return axes
 
@@ -128,7 +129,7 @@ def _heat(axes: Any, norms: Array, edges: Array) -> None:
     if not seen.any():
         return
     colours = axes.figure.colorbar(mesh, ax=axes, pad=0.02, aspect=max(20.0, 1.3 * len(norms)))
-    colours.set_label("gradient norm (L2)", fontsize=LARGE)
+    label_axis(colours.ax.yaxis, "gradient norm (L2)", "norm (L2)")
     colours.ax.tick_params(which="both", labelsize=SMALL)
 
 
@@ -146,7 +147,7 @@ def _marked(axes: Any, norms: Array, edges: Array) -> None:
         for row, begin, end in _runs(where):
             axes.add_patch(_rectangle(edges[begin], edges[end], row, style))
         keys += [Patch(label=name, **style)] if where.any() else []
-    legend_under(axes, keys)
+    legend(axes, keys, inside=False)
 
 
 def _rectangle(left: float, right: float, row: int, style: dict[str, Any]) -> Any:

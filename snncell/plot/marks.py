@@ -1,13 +1,12 @@
-"""What pictures of gradients, weights and trainings share: lines on logarithmic axes, keys beneath, a second axis."""
+"""What pictures of gradients, weights and trainings share: lines on logarithmic axes, a second axis."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
-from snncell.plot.axes import LARGE, SMALL, extent, marker, series
+from snncell.plot.axes import SMALL, label_axis, marker, series
 
 
 def marked(number: int, points: int, evaluated: bool = False) -> dict[str, Any]:
@@ -41,43 +40,10 @@ def _alone(values: Any) -> list[int]:
     return alone
 
 
-def legend_under(axes: Any, handles: Any = None) -> None:
-    """A legend beneath the label of the horizontal axis, if there is anything to name; inside, where no layout makes
-    room for it."""
-    handles = axes.get_legend_handles_labels()[0] if handles is None else handles
-    figure = axes.figure
-    if handles and hasattr(figure, "get_layout_engine") and figure.get_layout_engine() is not None:
-        axes.legend(handles=handles, fontsize=SMALL, frameon=False, handlelength=2.4, **_beneath(axes, handles))
-    elif handles:
-        axes.legend(handles=handles, fontsize=SMALL, framealpha=0.8, handlelength=2.4, loc="best")
-
-
-def _beneath(axes: Any, handles: Any) -> dict[str, Any]:
-    """Where a legend stands beneath the Axes, in as many columns as fit."""
-    from matplotlib.transforms import ScaledTranslation
-
-    widest = max(_width(handle.get_label()) for handle in handles) + 4.6 * SMALL  # with the sample, and room between
-    columns = max(1, min(len(handles), int(0.92 * extent(axes)[0] // widest)))
-    down = SMALL + LARGE + 14.0 if axes.get_xlabel() else SMALL + 8.0  # the axis' numbers, and its name
-    place = axes.transAxes + ScaledTranslation(0.0, -down / 72.0, axes.figure.dpi_scale_trans)
-    columns = math.ceil(len(handles) / math.ceil(len(handles) / columns))  # rows of even length
-    options = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "bbox_transform": place, "borderaxespad": 0.0}
-    return {**options, "ncols": columns, "columnspacing": 1.2}
-
-
-def _width(text: str) -> float:
-    """How wide a text of a legend is, in points."""
-    from matplotlib.font_manager import FontProperties
-    from matplotlib.textpath import text_to_path
-
-    width, _, _ = text_to_path.get_text_width_height_descent(text, FontProperties(size=SMALL), False)
-    return float(width)
-
-
 def second_axis(axes: Any, name: str) -> Any:
     """A vertical axis on the right, over the same horizontal one."""
     right = axes.twinx()
     right.spines[["top", "left"]].set_visible(False)
     right.tick_params(labelsize=SMALL)
-    right.set_ylabel(name, fontsize=LARGE)
+    label_axis(right.yaxis, name)
     return right

@@ -8,8 +8,9 @@ import numpy as np
 
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.layer import positive
-from snncell.plot.axes import axes_or_new, legend, marker, series, titled, whole_steps
+from snncell.plot.axes import SMALL, axes_or_new, extent, label_axis, marker, room, series, titled, whole_steps
 from snncell.plot.groups import Group, groups_of
+from snncell.plot.keys import legend, text_width
 from snncell.plot.sources import Array, fired, one_layer, spiking_layers, steps_of
 
 # --- over time --------------------------------------------------------------------------------------------------------
@@ -99,7 +100,7 @@ def draw_psth(axes: Any, rows: Array, edges: Array, width: int, groups: list[Gro
             axes.stairs(rate + error, edges, baseline=rate - error, **options)
     axes.set_ylim(bottom=0.0)
     axes.set_xlim(edges[0], edges[-1])
-    axes.set_ylabel("spikes per\nneuron and step")
+    label_axis(axes.yaxis, "spikes per\nneuron and step", "spikes\nper step", "rate")
 
 
 # --- over a layer -----------------------------------------------------------------------------------------------------
@@ -153,8 +154,8 @@ def firing_rates(spikes: Any, ax: Any = None, title: str | None = None, *, bins:
         height = heights[min(int(np.searchsorted(edges, median, "right")) - 1, bins - 1)]
         axes.plot([median], [height], marker(number), markersize=5, label=label, clip_on=False, **style)
     axes.set_ylim(bottom=0.0)
-    axes.set_xlabel("spikes per neuron and step")
-    axes.set_ylabel("fraction of neurons")
+    label_axis(axes.xaxis, "spikes per neuron and step", "spikes per step")
+    label_axis(axes.yaxis, "fraction of neurons", "fraction")
     legend(axes)
     titled(axes, title)
     return axes
@@ -214,7 +215,8 @@ def dead_and_saturated(
     """For each layer a bar: which part of its neurons never fires, which fires at (almost) every step, and the rest.
 
     With r a neuron's number of spikes / (steps * samples) in what was recorded: it is dead if r <= dead, saturated if
-    r >= saturated, and healthy otherwise. The numbers beside a bar are its three parts in percent.
+    r >= saturated, and healthy otherwise. The numbers beside a bar are its three parts in percent, unless the panel
+    is narrower than two inches.
 
     Args:
         spikes: a monitor, whose layers that fire are drawn, a mapping from names to arrays, or one array, (T, N) or
@@ -237,25 +239,31 @@ def dead_and_saturated(
             np.arange(len(found)), lengths, left=left, label=part, height=0.7, edgecolor="0.2", linewidth=0.6, **look
         )
         left += lengths
-    for row, layer in enumerate(found.values()):
-        numbers = " / ".join(percent(part) for part in layer)
-        axes.annotate(f"{numbers} %", (1.0, row), xytext=(4, 0), textcoords="offset points", va="center", fontsize=7)
-    _key_of_numbers(axes)
+    beside = _head(axes, list(found.values()))
     axes.set_yticks(np.arange(len(found)), [name or "all" for name in found])
-    axes.invert_yaxis()  # the first layer on top
     axes.set_xlim(0.0, 1.0)
-    axes.set_xlabel("fraction of neurons")
-    legend(axes, inside=False)
+    label_axis(axes.xaxis, "fraction of neurons", "fraction")
+    legend(axes, beside=beside)
     titled(axes, title)
     return axes
 
 
-def _key_of_numbers(axes: Any) -> None:
-    """Above the column of numbers what they are, in the order of the bars."""
+def _head(axes: Any, layers: list[Fractions]) -> float:
+    """The first layer on top; above it room for the key; beside the bars what they are in percent.
+
+    In a narrow panel the bars need all of it. Gives the width of what stands beside them, in points.
+    """
+    high = 4.0 * SMALL  # points: two lines
+    free = len(layers) * high / max(room(axes)[1] - high, high)  # in rows
+    axes.set_ylim(len(layers) - 0.5, -0.5 - free)
+    if extent(axes)[0] < 2 * 72:
+        return 0.0
     first, *rest = _BARS
-    key = f"{first} / {rest[0]}\n/ {rest[1]}"
-    options = {"xytext": (4, 2), "textcoords": "offset points", "va": "bottom", "fontsize": 7}
-    axes.annotate(key, (1.0, 1.0), xycoords="axes fraction", **options)
+    said = [f"{first} / {rest[0]}\n/ {rest[1]}", *(" / ".join(map(percent, layer)) + " %" for layer in layers)]
+    for row, text in zip([-0.5 - free / 2, *range(len(layers))], said, strict=True):
+        options = {"xytext": (4, 0), "textcoords": "offset points", "va": "center", "fontsize": SMALL}
+        axes.annotate(text, (1.0, row), **options)
+    return 4.0 + max(text_width(line, SMALL) for text in said for line in text.split("\n"))
 
 
 def percent(part: float) -> str:

@@ -11,8 +11,9 @@ from snncell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.nn.layer import positive, positive_number
 from snncell.ops.random import present_key, replaying
-from snncell.plot.axes import COLOURS, axes_or_new, titled
-from snncell.plot.marks import legend_under, marked, second_axis
+from snncell.plot.axes import COLOURS, axes_or_new, label_axis, titled
+from snncell.plot.keys import legend
+from snncell.plot.marks import marked, second_axis
 from snncell.plot.sources import Array, is_monitor, one_layer
 from snncell.reverse import run_with_bprop
 from snncell.surrogate.base import firing
@@ -20,6 +21,7 @@ from snncell.tape.state import settings
 from snncell.tape.tensor import Tensor
 from snncell.tape.transforms import vjp
 
+ABOVE = ("potential minus threshold", "above threshold")  # what the horizontal axis is called
 _DRAWS = 64  # of a spike function that fires at random
 _REACH = np.geomspace(1e-6, 1e2, 401)
 _PLACES = np.concatenate([-_REACH[::-1], [0.0], _REACH])  # where the largest derivative is looked for
@@ -38,27 +40,27 @@ def surrogate(
             construct and bprop; if it has no primitive, there is no line of it.
         ax: the Axes to draw on; a new one if it is left out.
         range: from where to where, in potential minus threshold.
-        title: above it; for one spike function its name by default.
+        title: above it; left out, the name of one spike function.
 
     Raises:
         ArgumentError: if there is no spike function, for something else than a Cell with a bprop, or for a range that
             is none.
     """
-    named = _named(surrogates)
+    cells = _named(surrogates)
     low, high = range
     if not (np.isfinite([low, high]).all() and low < high):
         raise ArgumentError(f"surrogate: range is (low, high), two finite numbers that rise, not {range!r}.")
     x = np.linspace(low, high, 501)
-    axes = axes_or_new(ax, height=2.2 + 0.12 * len(named))
-    curves = {name: _curves(x, cell) for name, cell in named.items()}
+    axes = axes_or_new(ax, height=2.2 + 0.12 * len(cells))
+    curves = {name: _curves(x, cell) for name, cell in cells.items()}
     for number, (name, kinds) in enumerate(curves.items()):
         for kind, y in kinds.items():
-            axes.plot(x, y, label=f"{name}: {kind}", **_look(kind, number, len(named)))
+            axes.plot(x, y, label=f"{name}: {kind}", **_look(kind, number, len(cells)))
     axes.set_xlim(low, high)
-    axes.set_xlabel("potential minus threshold")
-    axes.set_ylabel("value")
-    legend_under(axes, _key(curves))
-    titled(axes, title or (next(iter(named)) if len(named) == 1 else None))
+    label_axis(axes.xaxis, *ABOVE)
+    label_axis(axes.yaxis, "value")
+    legend(axes, _key(curves))
+    titled(axes, title, next(iter(curves)) if len(curves) == 1 else "")
     return axes
 
 
@@ -107,9 +109,9 @@ def surrogate_and_membrane(
 
     The histogram of potential minus threshold over neurons, samples and steps, and on an axis to the right the
     derivative. Where that is at most `below` times its largest value, the ground is grey: neurons there are out of its
-    reach, and learn nothing. The title says how many there are, `share_outside`; if it is most of them, the spike
-    function is too narrow for these potentials. The outermost bins hold what lies further out: one part in 1000 on each
-    side, if any.
+    reach, and learn nothing. Without a `title` it says how many there are, `share_outside`; if it is most of them, the
+    spike function is too narrow for these potentials. The outermost bins hold what lies further out: one part in 1000
+    on each side, if any.
 
     Args:
         above: potential minus threshold, any shape, such as (T, B, N); or a monitor that recorded it,
@@ -117,7 +119,7 @@ def surrogate_and_membrane(
         surrogate_function: the spike function, a Cell with a bprop; of a monitor, that of the layer if left out.
         layer: which one of a monitor's layers, if it has several.
         ax: the Axes of the histogram; a new one if it is left out.
-        title: above it, before the share; the layer's name by default.
+        title: above it; left out, the layer's name and the share.
         bins: of the histogram.
         below: which part of the largest derivative is small.
 
@@ -137,7 +139,7 @@ def surrogate_and_membrane(
     axes = axes_or_new(ax, height=2.5)
     _histogram(axes, values, edges)
     _derivative_beside(axes, cell, edges, below)
-    titled(axes, ": ".join(part for part in (title or name, said) if part))
+    titled(axes, title, ": ".join(part for part in (name, said) if part))
     return axes
 
 
@@ -269,8 +271,8 @@ def _histogram(axes: Any, values: Array, edges: Array) -> None:
     counts = np.histogram(np.clip(values, edges[0], edges[-1]), edges)[0]
     axes.stairs(counts / values.size, edges, fill=True, color=COLOURS[6], label="potentials")
     axes.set_xlim(edges[0], edges[-1])
-    axes.set_xlabel("potential minus threshold")
-    axes.set_ylabel("share of neuron-steps")
+    label_axis(axes.xaxis, *ABOVE)
+    label_axis(axes.yaxis, "share of neuron-steps", "share of steps", "share")
 
 
 def _derivative_beside(axes: Any, cell: Cell, edges: Array, below: float) -> None:
@@ -283,5 +285,5 @@ def _derivative_beside(axes: Any, cell: Cell, edges: Array, below: float) -> Non
     ground = axes.fill_between(
         x, 0, 1, where=out, transform=axes.get_xaxis_transform(), color="0.88", linewidth=0, zorder=0
     )
-    ground.set_label(f"out of reach: derivative ≤ {below:g} of its maximum")
-    legend_under(axes, [axes.patches[0], line, ground])
+    ground.set_label(f"out of reach (≤ {below:g} max)")
+    legend(axes, [axes.patches[0], line, ground])

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from snncell.errors import ArgumentError, ShapeError
-from snncell.plot.axes import COLOURS, axes_or_new, titled, whole
+from snncell.plot.axes import COLOURS, axes_or_new, label_axis, titled, whole
 from snncell.plot.rates import percent
 from snncell.plot.sources import Array, as_array, fired, one_layer
 
@@ -98,15 +98,15 @@ def spike_time_differences(
 ) -> Any:
     """How much earlier or later the spikes of one recording are than those of another, or than their target times.
 
-    Right of 0 the spikes of `a` are later. Above the histogram stands how many spikes have no partner at all: a
-    narrow histogram says little where there are many of these.
+    Right of 0 the spikes of `a` are later. Without a `title` it says how many spikes have no partner at all: a narrow
+    histogram says little where there are many of these.
 
     Args:
         a: (T, N) or (T, B, ...), or a monitor; every element that is not 0 is a spike.
         b: the same shape; or (N,) or (B, ...), target times in steps, NaN or below 0 where there should be no spike;
             or a monitor.
         ax: the Axes to draw on; a new one if it is left out.
-        title: above it, before the numbers.
+        title: above it; left out, the numbers of pairs and of spikes without a partner.
         match: "first" compares first spikes, "all" each spike with the one of the same neuron and sample that is its
             nearest, if it is that one's nearest too.
         within: spikes farther apart than so many steps are no pair; None for any distance.
@@ -122,11 +122,11 @@ def spike_time_differences(
     found = differences(first, second, match=match, within=within, who=who)
     axes = axes_or_new(ax)
     wide = _draw_histogram(axes, found.steps)
-    axes.set_xlabel(f"{labels[0]} later than {labels[1]} by (steps)")
-    axes.set_ylabel("pairs of spikes" if wide == 1 else f"pairs per {wide} steps")
+    label_axis(axes.xaxis, f"{labels[0]} later than {labels[1]} by (steps)", "later by (steps)")
+    label_axis(axes.yaxis, "pairs of spikes" if wide == 1 else f"pairs per {wide} steps", "pairs")
     median = f", median {np.median(found.steps):+g} steps" if len(found.steps) else ""
     alone = f"alone: {percent(found.alone_a)} % of {labels[0]}, {percent(found.alone_b)} % of {labels[1]}"
-    titled(axes, f"{title + ': ' if title else ''}{len(found.steps)} pairs{median}\n{alone}")
+    titled(axes, title, f"{len(found.steps)} pairs{median}\n{alone}")
     return axes
 
 

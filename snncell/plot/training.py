@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from snncell.errors import ArgumentError, DTypeError, ShapeError
-from snncell.plot.axes import COLOURS, LARGE, SMALL, axes_or_new, extent, titled, whole
-from snncell.plot.marks import legend_under, marked, second_axis
+from snncell.plot.axes import COLOURS, SMALL, axes_or_new, extent, label_axis, room, titled, whole
+from snncell.plot.keys import legend
+from snncell.plot.marks import marked, second_axis
 from snncell.plot.sources import Array, as_array
 
 _EVALUATED = ("test_", "val_", "valid_", "validation_", "eval_")
@@ -60,11 +62,11 @@ def training_curves(log: Any, ax: Any = None, title: str | None = None, best: st
     ]
     lines += _best_marked(axes, right, epochs, curves, best)
     whole(axes.xaxis)
-    axes.set_xlabel("epoch")
-    axes.set_ylabel(_together(losses or others))
+    label_axis(axes.xaxis, "epoch")
+    label_axis(axes.yaxis, _together(losses or others))
     axes.set_zorder(right.get_zorder() + 1)  # the legend lies above the lines of both
     axes.patch.set_visible(False)
-    legend_under(axes, lines)
+    legend(axes, lines)
     titled(axes, title)
     return axes
 
@@ -80,7 +82,7 @@ def confusion_matrix(
     """What a classifier takes for what: rows are the true classes, columns the predicted ones.
 
     The colour is the share of the row, or with normalise=False the count; the numbers in the cells are counts, where
-    they are not 0 and fit. The title says how many are right.
+    they are not 0 and fit. Without a `title` it says how many are right.
 
     Args:
         predicted: classes as integers (N,), or scores (N, C), of which the largest counts.
@@ -88,7 +90,7 @@ def confusion_matrix(
         names: of the classes; numbers if left out.
         normalise: whether colours are shares of the true class. The row of a class without samples stays empty.
         ax: the Axes to draw on; a new one if it is left out. The colour bar takes room from it.
-        title: above it, before the share that is right.
+        title: above it; left out, how many are right.
 
     Raises:
         DTypeError: for labels or classes that are no integers.
@@ -101,15 +103,15 @@ def confusion_matrix(
     axes = axes_or_new(ax, height=2.8)
     image = axes.imshow(shown, cmap="Blues", vmin=0.0, vmax=1.0 if normalise else max(int(counts.max()), 1))
     colours = axes.figure.colorbar(image, ax=axes, pad=0.02)
-    colours.set_label("share of the true class" if normalise else "samples", fontsize=LARGE)
+    label_axis(colours.ax.yaxis, *(("share of the true class", "share") if normalise else ("samples",)))
     colours.ax.tick_params(labelsize=SMALL)
     _ticks(axes, names, len(counts))
     _write(axes, counts, shown / image.get_clim()[1])
-    axes.set_xlabel("predicted class")
-    axes.set_ylabel("true class")
+    label_axis(axes.xaxis, "predicted class", "predicted")
+    label_axis(axes.yaxis, "true class", "true")
     right, every = int(np.trace(counts)), int(counts.sum())
     said = f"{right} of {every} right ({100.0 * right / every:.1f} %)"
-    titled(axes, f"{title}: {said}" if title else said)
+    titled(axes, title, said)
     return axes
 
 
@@ -273,7 +275,7 @@ def _within(what: str, values: Array, classes: int) -> None:
 
 
 def _ticks(axes: Any, names: Sequence[str] | None, classes: int) -> None:
-    every = -(-classes // 20)  # more do not fit
+    every = math.ceil(7.5 * classes / min(room(axes)))  # more do not fit
     said = [str(name) for name in (range(classes) if names is None else names)][::every]
     places = range(0, classes, every)
     upright = 0.62 * SMALL * len(said) * max(map(len, said)) > 0.65 * extent(axes)[0]

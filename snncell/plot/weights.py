@@ -10,8 +10,9 @@ import numpy as np
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.layer import positive
-from snncell.plot.axes import COLOURS, SMALL, axes_or_new, titled, whole
-from snncell.plot.marks import legend_under, positive_line
+from snncell.plot.axes import COLOURS, SMALL, axes_or_new, label_axis, titled, whole
+from snncell.plot.keys import legend
+from snncell.plot.marks import positive_line
 from snncell.plot.sources import Array, as_array
 from snncell.tape.parameter import Parameter
 
@@ -87,9 +88,9 @@ def gradient_to_weight(
     axes.axhspan(low, high, color="0.9", linewidth=0, zorder=0, label=f"usual: {low:g} to {high:g}")
     axes.set_yscale("log")
     whole(axes.xaxis)
-    axes.set_xlabel("update")
-    axes.set_ylabel("update / weight (L2)")
-    legend_under(axes)
+    label_axis(axes.xaxis, "update")
+    label_axis(axes.yaxis, "update / weight (L2)", "update / weight")
+    legend(axes)
     titled(axes, title)
     return axes
 
@@ -128,9 +129,9 @@ def weight_histograms(
             _stairs(axes, old[name], edges, rows[name], color=COLOURS[0], linestyle="--", linewidth=0.8, label="before")
     _named_rows(axes, arrays, rows)
     axes.set_xlim(edges[0], edges[-1])
-    axes.set_xlabel("value")
+    label_axis(axes.xaxis, "value")
     if old:
-        legend_under(axes, axes.patches[:2])
+        legend(axes, axes.patches[:2], beside=4 * SMALL)
     titled(axes, title)
     return axes
 

@@ -11,10 +11,11 @@ import numpy as np
 from snncell.errors import SnncellError
 from snncell.plot.axes import COLUMN, LARGE, SMALL, axes_or_new, titled
 from snncell.plot.gradients import gradient_flow, gradient_norms
+from snncell.plot.membranes import membrane
 from snncell.plot.rates import dead_and_saturated, firing_rates
 from snncell.plot.reporting.chance import predictions
 from snncell.plot.reporting.facts import Array, Facts, Layer, finite, norm
-from snncell.plot.spikes import membrane, raster
+from snncell.plot.spikes import raster
 from snncell.plot.surrogates import surrogate_and_membrane
 from snncell.plot.training import confusion_matrix, training_curves
 from snncell.plot.weights import weight_histograms
@@ -88,7 +89,7 @@ def _spikes(facts: Facts) -> Section:
 def _raster(layer: Layer) -> Picture:
     assert layer.spikes is not None  # it has rates
     first = _of_first_sample(layer.spikes)
-    return drawn(f"{layer.name}: a mark for every spike.", lambda ax: raster(first, ax, layer.name))
+    return drawn(f"{layer.name}: a mark for every spike.", lambda ax: raster({layer.name: first}, ax))
 
 
 def _of_first_sample(x: Array) -> Array:

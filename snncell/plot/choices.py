@@ -1,0 +1,47 @@
+"""Which sample and which neurons of a layer a plot shows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from snncell.errors import ArgumentError, ShapeError
+from snncell.plot.sources import Array
+
+
+def chosen(array: Array, sample: int | None, neuron: int | None, who: str, numbers: Any = ()) -> Array:
+    """Of (T, B, ...): a sample's neurons, or a neuron's samples; what has no choice made stays as it is."""
+    if sample is None and neuron is None:
+        return array
+    if sample is not None and neuron is not None:
+        raise ArgumentError(f"{who}: sample={sample} and neuron={neuron} leave one row; choose one of the two.")
+    if array.ndim < 3:
+        raise ShapeError(f"{who}: sample and neuron choose from (T, B, ...), not from shape {array.shape}.")
+    flat = array.reshape(*array.shape[:2], -1)
+    if neuron is not None:
+        return flat[:, :, places_of(neuron, numbers, who)[0]]
+    count = flat.shape[1]
+    if not isinstance(sample, (int, np.integer)) or not -count <= sample < count:
+        raise ArgumentError(f"{who}: there is no sample {sample!r}; there are {count}, from 0.")
+    return flat[:, sample]
+
+
+def places_of(wanted: Any, numbers: Array, who: str) -> list[int]:
+    """Where neurons are among those that are there, by their numbers in the layer."""
+    held, count = numbers.tolist(), len(numbers)
+    places = []
+    for number in np.atleast_1d(np.asarray(wanted)).tolist():
+        below = isinstance(number, int) and number < 0 and all_there(numbers)  # counted from the end
+        if (number + count if below else number) not in held:
+            if all_there(numbers):
+                raise ArgumentError(f"{who}: there is no neuron {number!r}; there are {count}, from 0.")
+            shown = ", ".join(map(str, held[:12])) + (", ..." if count > 12 else "")
+            raise ArgumentError(f"{who}: neuron {number!r} was not recorded; recorded are {shown}: m.neurons(layer).")
+        places.append(held.index(number + count if below else number))
+    return places
+
+
+def all_there(numbers: Array) -> bool:
+    """Whether these are the numbers of all neurons of a layer, from 0 on."""
+    return np.array_equal(numbers, np.arange(len(numbers)))

@@ -1,0 +1,165 @@
+"""Where the key of a picture stands: inside, where nothing is drawn; else beneath; and if there is no room, over it."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from snncell.plot.axes import LARGE, SMALL, SMALLEST, extent, laid_out, room
+
+_SHARE = 0.25  # of the height of the Axes' place, that a key beneath may take
+_LEFT = 30.0  # points, left of the Axes, for their numbers
+_GAP = 4.0  # points, between the key and what is drawn, and the edges
+# Where a key may stand inside, in the order in which they are tried: shares of what is left of width and height.
+_PLACES = ((1.0, 1.0), (0.0, 1.0), (1.0, 0.0), (0.0, 0.0), (0.5, 1.0), (0.5, 0.0), (1.0, 0.5), (0.0, 0.5), (0.5, 0.5))
+
+
+def legend(axes: Any, handles: Any = None, inside: bool = True, beside: float = 0.0) -> None:
+    """The key of what `axes` shows, or of `handles`, if there are any; `beside` them are so many points of text.
+
+    It stands inside where nothing is drawn. Where there is no such place, or with `inside=False`, for Axes that are
+    full to the edges, it stands beneath, if a layout (constrained or tight) makes room for it and enough of the panel
+    is left to the Axes; otherwise it lies over what is drawn, and lets it shine through.
+    """
+    handles = axes.get_legend_handles_labels()[0] if handles is None else list(handles)
+    if not handles:
+        return
+    width, height = room(axes)
+    width -= beside
+    look: dict[str, Any] = {"handles": handles, "columnspacing": 1.2}
+    if inside and (place := _free(axes, handles, width, height)) is not None:
+        axes.legend(frameon=False, borderaxespad=0.0, **place, **look)
+        return
+    share = _SHARE if _fits_over(handles, width, height) else 1.0
+    beneath = _beneath(axes, handles, width, share) if laid_out(axes) else None
+    if beneath is not None:
+        axes.legend(frameon=False, borderaxespad=0.0, **beneath, **look)
+        return
+    size, sample = _looks(handles)[-1]
+    tight = {"columnspacing": 0.8, "labelspacing": 0.2, "borderpad": 0.2}
+    axes.legend(loc="best", framealpha=0.8, fontsize=size, handlelength=sample, **{**look, **tight})
+
+
+def _looks(handles: Any) -> tuple[tuple[float, float], ...]:
+    """The size of letters, and the length of a sample in letters: as is usual, and where there is little room."""
+    from matplotlib.patches import Patch
+
+    if all(isinstance(handle, Patch) for handle in handles):
+        return (SMALL, 1.4), (SMALLEST, 1.2)
+    return (SMALL, 2.4), (SMALLEST, 1.6)
+
+
+def _fits_over(handles: Any, width: float, height: float) -> bool:
+    """Whether a small key, in one column, covers a part of the Axes alone."""
+    size, sample = _looks(handles)[-1]
+    wide, high = _sizes(handles, 1, size, sample)
+    return wide <= 0.7 * width and high <= 0.7 * height
+
+
+def _sizes(handles: Any, columns: int, size: float, sample: float) -> tuple[float, float]:
+    """Width and height of a key of so many columns, in points."""
+    labels = [text_width(handle.get_label(), size) for handle in handles]
+    wide = sum(part.max() + (sample + 0.8) * size for part in np.array_split(labels, min(columns, len(labels))))
+    return wide + (columns - 1) * 1.2 * size, math.ceil(len(handles) / columns) * 1.5 * size
+
+
+# --- inside -----------------------------------------------------------------------------------------------------------
+
+
+def _free(axes: Any, handles: Any, width: float, height: float) -> dict[str, Any] | None:
+    """A place inside, of that width and height, in which nothing is drawn, with as few columns as it takes."""
+    drawn = None
+    counts = [n for n in dict.fromkeys((1, 2, 3, len(handles))) if n <= len(handles)]
+    for (size, sample), columns in product(_looks(handles), counts):
+        wide, high = (points + 2 * _GAP for points in _sizes(handles, columns, size, sample))
+        if wide > width or high > height:
+            continue
+        drawn = _drawn(axes) if drawn is None else drawn
+        for x, y in _PLACES:
+            left, low = x * (1 - wide / width), y * (1 - high / height)
+            if not _meets(drawn, left, low, left + wide / width, low + high / height):
+                corner = ("lower", "center", "upper")[int(2 * y)] + " " + ("left", "center", "right")[int(2 * x)]
+                at = (x + (1 - 2 * x) * _GAP / width, y + (1 - 2 * y) * _GAP / height)
+                look = {"ncols": columns, "fontsize": size, "handlelength": sample}
+                return {"loc": corner.replace("center center", "center"), "bbox_to_anchor": at, **look}
+    return None
+
+
+def _drawn(axes: Any) -> list[tuple[Any, bool]]:
+    """The outlines of what is drawn on these Axes and their twins, in shares of the Axes, and whether each is filled.
+
+    A ground (zorder 0 or below) is none of it: a key may stand on it.
+    """
+    found = []
+    for each in axes.figure.axes:
+        if each is not axes and each.bbox.bounds != axes.bbox.bounds:
+            continue
+        each.get_xlim(), each.get_ylim()  # what autoscaling has put off is done now
+        to_share = axes.transAxes.inverted()
+        for line in each.lines:
+            found.append((line.get_path().transformed(line.get_transform() + to_share), False))
+        for patch in each.patches:
+            if patch.get_zorder() > 0:
+                found.append((patch.get_path().transformed(patch.get_transform() + to_share), patch.get_fill()))
+        for marks in each.collections:
+            if marks.get_zorder() > 0:
+                found += _of_marks(marks, to_share)
+    return found
+
+
+def _of_marks(marks: Any, to_share: Any) -> list[tuple[Any, bool]]:
+    """The outlines of a collection: of marks at places, the places."""
+    from matplotlib.path import Path
+
+    places = np.ma.getdata(marks.get_offsets())
+    if len(places) and marks.get_offset_transform().frozen() is not None and len(marks.get_paths()) <= 1 < len(places):
+        return [(Path(to_share.transform(marks.get_offset_transform().transform(places))), False)]
+    return [(path.transformed(marks.get_transform() + to_share), True) for path in marks.get_paths()]
+
+
+def _meets(drawn: list[tuple[Any, bool]], left: float, low: float, right: float, high: float) -> bool:
+    from matplotlib.transforms import Bbox
+
+    box = Bbox.from_extents(left, low, right, high)
+    for path, filled in drawn:
+        there = path.vertices[np.isfinite(path.vertices).all(1)]
+        if ((there >= (left, low)) & (there <= (right, high))).all(1).any():
+            return True
+        if len(there) > 1 and path.cleaned(remove_nans=True).intersects_bbox(box, filled=filled):
+            return True
+    return False
+
+
+# --- beneath ----------------------------------------------------------------------------------------------------------
+
+
+def _beneath(axes: Any, handles: Any, width: float, share: float) -> dict[str, Any] | None:
+    """Where a key stands beneath the Axes, in as many columns as fit; None if that is over a share of the panel."""
+    from matplotlib.transforms import ScaledTranslation
+
+    down = SMALL + LARGE + 14.0 if axes.get_xlabel() else SMALL + 8.0  # the axis' numbers, and its name
+    under = axes.transAxes + ScaledTranslation(0.0, -down / 72.0, axes.figure.dpi_scale_trans)
+    height, widest = extent(axes)[1], width + _LEFT
+    for number, (size, sample) in enumerate(looks := _looks(handles)):
+        fit = [n for n in range(len(handles), 0, -1) if _sizes(handles, n, size, sample)[0] <= widest]
+        columns = math.ceil(len(handles) / math.ceil(len(handles) / fit[0])) if fit else 1  # rows of even length
+        wide, high = _sizes(handles, columns, size, sample)
+        last = share == 1.0 and number == len(looks) - 1
+        if last or (wide <= widest and high <= max(min(share, _SHARE) * height, 1.5 * size)):
+            # A key that is wider than the Axes ends where they end: on the left there are their numbers.
+            side, edge = ("center", 0.5) if wide <= width else ("right", 1.0)
+            at = {"loc": f"upper {side}", "bbox_to_anchor": (edge, 0.0), "bbox_transform": under}
+            return {**at, "ncols": columns, "fontsize": size, "handlelength": sample}
+    return None
+
+
+def text_width(text: str, size: float) -> float:
+    """How wide a text is, in points."""
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import text_to_path
+
+    width, _, _ = text_to_path.get_text_width_height_descent(text, FontProperties(size=size), False)
+    return float(width)

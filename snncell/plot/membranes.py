@@ -1,0 +1,146 @@
+"""Membrane potentials over time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from snncell.errors import ArgumentError, ShapeError
+from snncell.plot.axes import array_of, axes_or_new, label_axis, series, titled, whole_steps
+from snncell.plot.choices import all_there, chosen, places_of
+from snncell.plot.keys import legend
+from snncell.plot.sources import Array, as_array, fired, fires, is_monitor, numbers_of, one_layer, steps_of
+
+_FEW = 4  # neurons of a monitor that are shown if none are named
+_MOST = 12  # of an array: more cannot be told apart in grey
+_TRIANGLES = (
+    ("^", True),
+    ("^", False),
+    ("v", True),
+    ("v", False),
+    ("<", True),
+    ("<", False),
+    (">", True),
+    (">", False),
+)
+
+
+def membrane(
+    v: Any,
+    spikes: Any = None,
+    v_threshold: Any = None,
+    ax: Any = None,
+    title: str | None = None,
+    labels: Any = None,
+    *,
+    layer: str | None = None,
+    sample: int | None = None,
+    neurons: Any = None,
+) -> Any:
+    """Membrane potentials as lines, with the threshold and a triangle where a neuron spikes.
+
+    A triangle stands at the potential, or at the threshold if that is higher, as it is after a reset; each neuron has
+    one of its own. A layer of a monitor that does not fire has neither triangles nor a threshold.
+
+    Args:
+        v: (T, N), (T, B, ...) with `sample`, or a monitor: after the reset; it also knows spikes and threshold.
+        spikes: the shape of v, if they are to be marked.
+        v_threshold: drawn as a dashed line; a number, or (N,), one for each neuron.
+        ax: the Axes to draw on; a new one if it is left out.
+        title: above it.
+        labels: a name for each neuron that is drawn.
+        layer: which one of a monitor's, or of a mapping's.
+        sample: which one of a batch; a monitor's first if it is left out.
+        neurons: the numbers of those to draw, in the layer; if it is left out, all of at most twelve; of a monitor the
+            four that fire most in the sample, or the first four if no spikes are known.
+
+    Raises:
+        ShapeError: if v is not (T, N), or if spikes, v_threshold or labels do not fit it.
+        ArgumentError: for a sample, neuron or layer that does not exist, or more than twelve neurons of an array.
+    """
+    name, array = one_layer(v, "v", layer, "membrane")
+    sample = 0 if is_monitor(v) and sample is None else sample
+    firing = is_monitor(v) and fires(v, name)
+    if firing:
+        spikes, v_threshold = _known(v, name, spikes, v_threshold)
+    potential = array_of(chosen(array, sample, None, "membrane"), 2, "membrane", "(T, N)")
+    marks = None if spikes is None else _same_shape(fired(spikes, "membrane"), array, potential, sample)
+    there = numbers_of(v, name, potential.shape[1])
+    places = _shown(marks, len(there), is_monitor(v)) if neurons is None else places_of(neurons, there, "membrane")
+    levels, names = _levels(v_threshold, there), _names(labels, there[places])
+    axes = axes_or_new(ax, height=2.2 + 0.05 * max(0, len(places) - 5))  # room for the legend
+    _draw_potentials(axes, steps_of(v, name, len(potential), "v"), potential, marks, levels, places, names)
+    whole_steps(axes)
+    after = ["membrane potential\nafter reset", "potential\nafter reset"] if firing else ["membrane potential"]
+    label_axis(axes.yaxis, *after, "potential")
+    legend(axes)
+    titled(axes, title, name)
+    return axes
+
+
+def _known(monitor: Any, name: str, spikes: Any, v_threshold: Any) -> tuple[Any, Any]:
+    """Spikes and threshold of a layer, those that are not given as the monitor knows them."""
+    if spikes is None and name in monitor.spikes:
+        spikes = monitor.spikes[name]
+    return spikes, getattr(monitor.cell(name), "v_threshold", None) if v_threshold is None else v_threshold
+
+
+def _same_shape(marks: Array, array: Array, potential: Array, sample: int | None) -> Array:
+    found = chosen(marks, sample, None, "membrane") if marks.shape == array.shape else marks
+    if found.shape != potential.shape:
+        raise ShapeError(f"membrane: v has shape {array.shape}, spikes {marks.shape}; they must agree.")
+    return found
+
+
+def _shown(marks: Array | None, count: int, watched: bool) -> list[int]:
+    """Where the neurons are that are drawn if none are named: all, or of a monitor those that fire most."""
+    if not watched and count <= _MOST:
+        return list(range(count))
+    if not watched:
+        raise ArgumentError(
+            f"membrane: {count} neurons in one picture cannot be told apart. Name those to draw, such as "
+            f"neurons=range({_MOST})."
+        )
+    rates = np.zeros(count) if marks is None else marks.sum(0)
+    return sorted(np.argsort(-rates, kind="stable")[:_FEW].tolist())
+
+
+def _names(labels: Any, numbers: Array) -> list[str]:
+    if labels is None:
+        return [f"neuron {n}" for n in numbers]
+    if len(labels) != len(numbers):
+        raise ShapeError(f"membrane: {len(numbers)} neurons are drawn, and there are {len(labels)} labels.")
+    return [str(label) for label in labels]
+
+
+def _levels(v_threshold: Any, numbers: Array) -> Array | None:
+    """The threshold of each neuron that is there, (N,)."""
+    if v_threshold is None:
+        return None
+    levels, count = as_array(v_threshold, "membrane").reshape(-1), len(numbers)
+    if levels.size > count > 0 and numbers.max() < levels.size and not all_there(numbers):
+        levels = levels[numbers]  # of a layer of which some were recorded
+    if levels.size not in (1, count):
+        raise ShapeError(f"membrane: v_threshold is one number or one for each of {count} neurons, not {levels.size}.")
+    return np.broadcast_to(levels, (count,))
+
+
+def _draw_potentials(
+    axes: Any, steps: Array, v: Array, marks: Array | None, levels: Array | None, neurons: list[int], names: list[str]
+) -> None:
+    for place, (neuron, name) in enumerate(zip(neurons, names, strict=True)):
+        style = series(place)
+        shape, full = _TRIANGLES[place % len(_TRIANGLES)]
+        triangle = {"marker": shape, "markersize": 4.5, "markerfacecolor": style["color"] if full else "white"}
+        # The legend shows a line's triangle; the line itself has them elsewhere.
+        known = {} if marks is None else triangle | {"markevery": []}
+        axes.plot(steps, v[:, neuron], label=name, linewidth=1.2, **style, **known)
+        if marks is not None:
+            at = np.nonzero(marks[:, neuron])[0]
+            height = v[at, neuron] if levels is None else np.maximum(v[at, neuron], levels[neuron])
+            axes.plot(steps[at], height, color=style["color"], linestyle="", label="_spikes", **triangle)
+    if levels is not None:
+        for place, level in enumerate(np.unique(levels[neurons])):
+            label = "_threshold" if place else "threshold"
+            axes.axhline(level, color="0.5", linestyle=(0, (6, 3)), linewidth=0.9, label=label)
