@@ -325,6 +325,55 @@ def test_a_learned_sharpness_stays_in_its_range(kind, name):
     assert str(by_hand.value) == str(by_constructor.value)
 
 
+@pytest.mark.parametrize(
+    ("make", "name", "wrong"),
+    [
+        (lambda **given: nn.EProp(2, 2, **given), "decay", (1.0, -0.1, np.nan)),
+        (lambda **given: nn.EProp(2, 2, **given), "adaptation_decay", (1.0, np.inf)),
+        (lambda **given: nn.EProp(2, 2, **given), "adaptation", (-1.0, np.nan)),
+        (lambda **given: nn.EProp(2, 2, **given), "v_threshold", (0.0, -1.0)),
+        (lambda **given: nn.OTTTDense(2, 2, **given), "decay", (1.0, -0.1)),
+        (lambda **given: nn.OTTTDense(2, 2, **given), "v_threshold", (0.0,)),
+    ],
+)
+def test_layers_that_learn_online_check_what_is_set(make, name, wrong):
+    for value in wrong:
+        with pytest.raises(ArgumentError) as by_constructor:
+            make(**{name: value})
+        with pytest.raises(ArgumentError) as by_hand:
+            setattr(make(), name, value)
+        if np.isfinite(value):
+            assert str(by_hand.value) == str(by_constructor.value)
+
+
+@pytest.mark.parametrize("convention", ["exact", "spikingjelly"])
+def test_a_learned_synapse_stays_a_synapse(convention):
+    layer = nn.SynapseFilter(3.0, learnable=True, convention=convention)
+    x = Tensor(np.zeros((2, 3), np.float32))
+    for value in (1e30, -1e30, 0.0):
+        layer.w.set_data(np.float32(value))
+        kept = layer.kept().item()
+        assert 0.0 <= kept <= 1.0 and np.isfinite(layer.w.item())
+        gradient = ops.grad(lambda i: layer(x, i)[0].sum(), None, layer.w)(ops.ones((2, 3)))
+        assert np.isfinite(gradient.item())
+    fixed = nn.SynapseFilter(3.0, convention=convention)
+    with pytest.raises(ArgumentError, match="SynapseFilter: decay is what a step keeps, from 0 to 1"):
+        fixed.decay = 1.5
+
+
+def test_encoders_refuse_counts_without_end():
+    for make in (
+        lambda: snncell.encode.population([0.5], 2**40),
+        lambda: snncell.encode.field_centres(2**40),
+        lambda: snncell.encode.rate([[0.5]], 2**40),
+        lambda: snncell.encode.latency([0.5], 2**40),
+        lambda: snncell.encode.phase([0.5], 2**40),
+        lambda: snncell.encode.lif([0.5], 2**40),
+    ):
+        with pytest.raises(ArgumentError, match=r"(neurons|steps)=1099511627776 needs .* GiB"):
+            make()
+
+
 # --- presets ----------------------------------------------------------------------------------------------------------
 
 NEEDED = {

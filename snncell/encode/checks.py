@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from typing import Any
 
 from snncell import ops
@@ -10,6 +11,8 @@ from snncell.errors import ArgumentError, ShapeError
 from snncell.ops.base import as_float, as_int
 from snncell.tape.state import STATE, recording_on
 from snncell.tape.tensor import Tensor, beside
+
+MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**40  # bytes
 
 
 def within(x: Any, who: str, low: float = 0.0, high: float = 1.0) -> Tensor:
@@ -40,7 +43,21 @@ def step_count(steps: Any, who: str) -> int:
     """
     if as_int(steps, who, "steps") < 1:
         raise ArgumentError(f"{who}: steps is an integer of at least 1, not {steps!r}.")
+    fitting(int(steps), who, "steps")
     return int(steps)
+
+
+def fitting(count: int, who: str, name: str, each: int = 1) -> None:
+    """Refuse a count of so many float32 for each of it that they are more than the machine has memory for.
+
+    Raises:
+        ArgumentError: before any memory is asked for.
+    """
+    if count * each * 4 > MEMORY:
+        raise ArgumentError(
+            f"{who}: {name}={count} needs {count * each * 4 / 2**30:.3g} GiB for one result; this machine has "
+            f"{MEMORY / 2**30:.3g} GiB. Give fewer."
+        )
 
 
 def number(value: Any, who: str, name: str, low: float = -math.inf, high: float = math.inf) -> float:

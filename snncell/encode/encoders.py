@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 from snncell import nn, ops
-from snncell.encode.checks import number, sequence, step_count, times, within
+from snncell.encode.checks import fitting, number, sequence, step_count, times, within
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops.base import as_float, as_int
 from snncell.tape.tensor import Tensor, beside
@@ -146,6 +146,7 @@ def population(
     low = number(low, "population", "low")
     high = number(high, "population", "high", low)
     x = within(x, "population", low, high)
+    fitting(as_int(neurons, "population", "neurons"), "population", "neurons", x.size)
     with beside(x):
         centres = Tensor(field_centres(neurons, low, high), x.dtype)
     spacing = (high - low) / max(neurons - 1, 1)
@@ -166,6 +167,7 @@ def field_centres(neurons: int, low: float = 0.0, high: float = 1.0) -> list[flo
     """
     if as_int(neurons, "population", "neurons") < 1:
         raise ArgumentError(f"population: neurons is an integer of at least 1, not {neurons!r}.")
+    fitting(int(neurons), "population", "neurons")
     if neurons == 1:
         return [(low + high) / 2]
     return [low + (high - low) * n / (neurons - 1) for n in range(neurons)]
@@ -185,6 +187,7 @@ def current(x: Any, steps: int) -> Tensor:
         (2, 2)
     """
     tensor, length = as_float(x, "current"), step_count(steps, "current")
+    fitting(length, "current", "steps", tensor.size)
     return ops.broadcast_to(tensor, (length, *tensor.shape))
 
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 from snncell import dtype as dtypes, ops
 from snncell.cell import Cell
+from snncell.common.held import Ranged
 from snncell.common.initializer import Normal
+from snncell.common.ranges import Range
 from snncell.nn.layer import Dense, positive, positive_number, weights
 from snncell.nn.online import (
+    ABOVE,
+    KEPT,
     as_float,
     by_rows,
     fires,
@@ -25,7 +29,7 @@ def _normal(inputs: int) -> Normal:
     return Normal(1 / math.sqrt(inputs))
 
 
-class EProp(Cell):
+class EProp(Ranged, Cell):
     """A recurrent layer of adaptive LIF neurons that learns by eligibility propagation (e-prop).
 
     v[t] = decay v[t - 1] + W x[t] + R z[t - 1] - v_threshold z[t - 1]     R without its diagonal
@@ -80,6 +84,13 @@ class EProp(Cell):
         >>> dw.shape, dr.shape
         ((8, 3), (8, 8))
     """
+
+    ranges: ClassVar = {
+        "decay": KEPT,
+        "adaptation": Range(0.0, closed="low", text="is a number in [0.0, inf)"),
+        "adaptation_decay": KEPT,
+        "v_threshold": ABOVE,
+    }
 
     def __init__(
         self,

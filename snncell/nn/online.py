@@ -7,11 +7,13 @@ learning signal of its step; what the weights need to know of earlier steps is i
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 from snncell import dtype as dtypes, ops
 from snncell.cell import Cell
+from snncell.common.held import Ranged
 from snncell.common.initializer import Uniform
+from snncell.common.ranges import Range
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.layer import EVEN, positive, positive_number, weights
 from snncell.nn.optim import number_in
@@ -69,7 +71,11 @@ def fitting(cell: Cell, x: Tensor, ndim: int, channels: int) -> None:
         raise ShapeError(f"{who}: x has shape {x.shape}; it must be {wanted}, with in_channels = {channels}.")
 
 
-class OTTTDense(Cell):
+KEPT = Range(0.0, 1.0, "low", "is a number in [0.0, 1.0)")  # what a step leaves
+ABOVE = Range(0.0, text="is a number above 0")
+
+
+class OTTTDense(Ranged, Cell):
     """One step of a dense layer of LIF neurons that learns by online training through time (OTTT).
 
     u[t] = decay v[t - 1] + W x[t] + b;  s[t] = surrogate(u[t] - v_threshold);  v[t] = u[t] - v_threshold s[t]
@@ -121,6 +127,8 @@ class OTTTDense(Cell):
         >>> gradient.shape
         (2, 3)
     """
+
+    ranges: ClassVar = {"decay": KEPT, "v_threshold": ABOVE}
 
     def __init__(
         self,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from snncell import dtype as dtypes, ops
 from snncell.cell import Cell
+from snncell.common.held import Ranged
+from snncell.common.ranges import DECAY, Range
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.layer import positive
 from snncell.ops.indexing import hot
@@ -87,7 +89,10 @@ def _time_constant(tau: Any) -> Any:
     return given
 
 
-class SynapseFilter(Cell):
+_LOGIT = Range(-80.0, 80.0, "both")  # of a decay from 0 to 1
+
+
+class SynapseFilter(Ranged, Cell):
     """An exponential synapse: each spike raises a current that decays. A Cell of one step; `MultiStep` runs it.
 
     i[t] = d i[t-1] + x[t],               d = exp(-1 / tau)
@@ -125,6 +130,10 @@ class SynapseFilter(Cell):
         [1.     0.3679 0.1353]
     """
 
+    w: Any = None
+    decay: Any = None
+    ranges: ClassVar = {"w": _LOGIT, "decay": DECAY}
+
     def __init__(
         self,
         tau: Any = 2.0,
@@ -146,8 +155,10 @@ class SynapseFilter(Cell):
         else:
             # log(d / (1 - d)) without the difference, which would be lost for a large tau
             logit, fixed = -1.0 / given - np.log(-np.expm1(-1.0 / given)), np.exp(-1.0 / given)
-        self.w = Parameter(Tensor(logit, dtype)) if learnable else None
-        self.decay: Any = None if learnable else float(fixed) if given.ndim == 0 else Tensor(fixed, dtype)
+        if learnable:
+            self.w = Parameter(Tensor(np.clip(logit, _LOGIT.low, _LOGIT.high), dtype))
+        else:
+            self.decay = float(fixed) if given.ndim == 0 else Tensor(fixed, dtype)
 
     @property
     def euler(self) -> bool:

@@ -12,7 +12,7 @@ from snncell.common.ranges import DECAY, Range, numbers_of, quoted, unknown
 from snncell.errors import ArgumentError
 from snncell.nn.neurons.base import Firing, Neuron
 from snncell.nn.neurons.constants import from_rest, one_of
-from snncell.tape.tensor import Tensor
+from snncell.tape.tensor import Tensor, beside
 
 ORDERS = ("decay jump read", "jump read decay", "jump decay read", "read decay jump")
 
@@ -172,8 +172,12 @@ class AlphaNode(Neuron):
 
     def scale(self, alpha: Any, beta: Any) -> Any:
         """k: how high the response is."""
-        log_alpha, log_beta = (ops.log(x) if isinstance(x, Tensor) else math.log(x) for x in (alpha, beta))
-        return log_alpha / (log_beta - log_alpha) + 1.0
+        tensor = next((x for x in (alpha, beta) if isinstance(x, Tensor)), None)
+        if tensor is None:
+            return math.log(alpha) / (math.log(beta) - math.log(alpha)) + 1.0
+        with beside(tensor):  # a number beside a Tensor has its precision
+            slow, fast = (ops.log(x if isinstance(x, Tensor) else Tensor(x, tensor.dtype)) for x in (alpha, beta))
+        return slow / (fast - slow) + 1.0
 
     def construct(self, x: Tensor, e: Tensor, i: Tensor, v: Tensor) -> tuple[Tensor, ...]:
         alpha, beta, x = self.alpha, self.beta, self.gained(x)
