@@ -209,6 +209,10 @@ class DeviceLoop:
         self.signature = tuple(kind for _, kind in arguments)
         self.numbers = [dtype.type(as_scalar(value, dtype)) for value, dtype in self.scalars]
 
+    def kernels(self, steps: int) -> list[tuple[Any, ...]]:
+        """Its kernel, to be built."""
+        return [(self.name, self.source, self.signature, False)]
+
     # --- running it ---------------------------------------------------------------------------------------------------
 
     def run(

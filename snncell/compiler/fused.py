@@ -239,8 +239,13 @@ class FusedLoop:
         """The kernel for so many steps: on all threads if there is enough to do."""
         parallel = self._in_parallel(steps)
         if parallel not in self._kernels:
-            self._kernels[parallel] = build(self.name, self._sources[parallel], self.signature, parallel)
+            self._kernels[parallel] = build(*self.kernels(steps)[0])
         return self._kernels[parallel]
+
+    def kernels(self, steps: int) -> list[tuple[Any, ...]]:
+        """The same, to be built."""
+        parallel = self._in_parallel(steps)
+        return [(self.name, self._sources[parallel], self.signature, parallel)] if self.units else []
 
     def _block(self) -> int:
         """Units per block: a function of the sizes alone."""

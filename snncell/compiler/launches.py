@@ -38,13 +38,18 @@ class Launch:
         self.parallel = kernel.parallel
         self.name = kernel.name
         self.sizes = kernel.sizes
-        self.call = build(kernel.name, kernel.source, kernel.signature, kernel.parallel)
+        self.kernels = [(kernel.name, kernel.source, kernel.signature, kernel.parallel)]
+        self.call: Any = None
         self.arrays = [_Argument(operand, slots, uniform) for operand in kernel.arrays]
         self.scalars = [as_scalar(number, dtype) for number, dtype in kernel.scalars]
         self.outputs = [(slots[o.value], o.shape, kind_of(o.value).dtype, _reshaped(o)) for o in kernel.outputs]
         # What is only stored as it is, float16, is filled as what it is computed as.
         self.narrowed = {slots[o.value]: o.value for o in kernel.outputs if dtypes.only_stored(o.value.dtype)}
         self.drops = drops
+
+    def build(self) -> None:
+        """Compile it, or load what was compiled."""
+        self.call = build(*self.kernels[0])
 
     def targets(self) -> dict[Value, int]:
         """The Values it computes, with their slots."""
@@ -85,7 +90,7 @@ class DeviceLaunch:
         self.group = group
         self.name = kernel.name
         self.sizes = kernel.sizes
-        self.call = build_for_cuda(kernel.name, kernel.source, kernel.signature)
+        self.kernels = [(kernel.name, kernel.source, kernel.signature, False)]
         self.arrays = [(slots[o.value], uniform.get(o.value)) for o in kernel.arrays]
         self.scalars = [dtype.type(as_scalar(number, dtype)) for number, dtype in kernel.scalars]
         self.outputs = [(slots[o.value], o.value.shape, o.value.dtype) for o in kernel.outputs]
@@ -97,7 +102,12 @@ class DeviceLaunch:
         self.count = kernel.results
         self.rounds = chunks_of(kernel.results, kernel.terms) if kernel.sums else [1]
         if len(self.rounds) > 1:
-            self.join = build_for_cuda(f"join_{kernel.name}", kernel.source, kernel.join)
+            self.kernels.append((f"join_{kernel.name}", kernel.source, kernel.join, False))
+
+    def build(self) -> None:
+        """Compile it, or load what was compiled."""
+        self.call, *joins = [build_for_cuda(*kernel[:3]) for kernel in self.kernels]
+        self.join = joins[0] if joins else None
 
     def targets(self) -> dict[Value, int]:
         """The Values it computes, with their slots."""
@@ -156,6 +166,9 @@ class Call:
     def launches(self) -> int:
         """Kernels that it launches, about."""
         return self.step.op.launches(self.step.attrs)
+
+    def build(self) -> None:
+        """Nothing: an operation builds its kernels when it is first run."""
 
     def targets(self) -> dict[Value, int]:
         """The Value it computes, with its slot, if the operation can be told where to put it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -11,6 +11,8 @@ from snncell.compiler.fuse import fuse
 from snncell.compiler.graphs import Recorded, pays
 from snncell.compiler.launches import Call, DeviceLaunch, Launch, Slots, moved
 from snncell.compiler.program import Program, last_uses
+from snncell.kernels.build import expect
+from snncell.kernels.progress import listening
 from snncell.kernels.space import HOST, IN_USE, Space
 from snncell.kernels.threads import BLAS
 from snncell.tape.state import EFFECTS, quietly
@@ -47,6 +49,21 @@ class Plan:
         places = {slots[value]: array for value, array in constants.items()}
         self._template = [places.get(slot) for slot in range(len(slots))]
         self.graph = self.recorded() if recorded else None
+
+    def build(self) -> None:
+        """Compile its loops, or load what was compiled, once it is said which."""
+        if listening():
+            expect(self.kernels())
+        for launch in self.launches:
+            launch.build()
+
+    def kernels(self) -> Iterator[tuple[Any, ...]]:
+        """The kernels that a run of it calls, as far as they are known before, as arguments for `build`."""
+        for launch in self.launches:
+            if isinstance(launch, Call):
+                yield from launch.step.op.kernels(launch.step.attrs, self.space)
+            else:
+                yield from launch.kernels
 
     def replay(self, arrays: Sequence[Any]) -> list[Any]:
         """Run the launches on the arguments' arrays, write the Parameters, and give the outputs' arrays."""

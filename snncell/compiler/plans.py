@@ -62,5 +62,7 @@ class Plans:
     def _made(self, space: Space) -> Plan:
         with TRACING:
             if space not in self._plans:
-                self._plans[space] = Plan(optimised(self.program, space), space, recorded=True)
+                plan = Plan(optimised(self.program, space), space, recorded=True)
+                plan.build()
+                self._plans[space] = plan
             return self._plans[space]

@@ -121,6 +121,10 @@ class Scan(Primitive):
         """What the loop became, and why."""
         return self.lowered.explained(attrs["steps"], space)
 
+    def kernels(self, attrs: dict[str, Any], space: Space = HOST) -> list[tuple[Any, ...]]:
+        """Those of its loop."""
+        return self.lowered.loop_in(space).kernels(attrs["steps"])
+
     def launches(self, attrs: dict[str, Any]) -> int:
         """Kernels that it launches on the device."""
         return self.lowered.loop_in(DEVICE).launches(attrs["steps"])

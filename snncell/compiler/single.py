@@ -63,6 +63,7 @@ def _launch(
     # One Value for each operand: the same array twice is loaded twice.
     assert given == list(range(len(given)))
     launch = DeviceLaunch(group, {}, slots, [])
+    launch.build()
     dtype = dtypes.computed(op.operand_dtype(inputs)) if isinstance(op, Elementwise) else None
     condition = getattr(op, "rule", "") == "select"
     numbers = [

@@ -37,6 +37,7 @@ class StepLoop:
         self.space = space
         self.plan = _StepPlan(parts, self.carry, parts.after, [*self.sequences, *self.summed], space)
         self.again = None
+        self._built = False
         if segments:
             self.again = _StepPlan(segments.forward, segments.carry, segments.forward.after, [], space)
 
@@ -44,6 +45,21 @@ class StepLoop:
     def moved(self) -> int:
         """Bytes that the launches of a step read and write."""
         return self.plan.plan.moved()
+
+    @property
+    def _plans(self) -> list[Plan]:
+        return [made.plan for made in (self.plan, self.again) if made is not None]
+
+    def kernels(self, steps: int) -> list[tuple[Any, ...]]:
+        """The kernels of a step, to be built."""
+        return [kernel for plan in self._plans for kernel in plan.kernels()]
+
+    def _build(self) -> None:
+        """Build them, before the first run."""
+        if not self._built:
+            for plan in self._plans:
+                plan.build()
+            self._built = True
 
     def launches(self, steps: int) -> int:
         """Calls of kernels."""
@@ -57,6 +73,7 @@ class StepLoop:
         self, known: dict[Value, Any], moving: set[Value], steps: int
     ) -> tuple[list[Any], dict[Value, Any], dict[Value, Any], list[Any]]:
         """The states after the last step, the sequences, the sums, and the stored states."""
+        self._build()
         states = [known[value] for value in self.carry]
         space = self.space
         ys = {value: space.empty((steps, *value.shape), value.dtype) for value in self.sequences}

@@ -15,12 +15,12 @@ import importlib
 import os
 import pickle
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from snncell.kernels import policy, store
+from snncell.kernels import policy, progress, store
 from snncell.kernels.scalar import library_digest
 
 _built: dict[tuple[Any, ...], Callable[..., Any]] = {}
@@ -40,10 +40,25 @@ def build(name: str, source: str, signature: Sequence[Any], parallel: bool) -> C
         function = function_of(path, source, name)
         if kept:
             _keep_helpers(path.parent)
+        progress.builds()
+        if not kept:
+            progress.begin(path.stem)
         with store.released():
             kernel = policy.compile_kernel(function, signature, parallel, _CodeFile(path) if kept else None)
         _built[key] = kernel
     return kernel
+
+
+def expect(kernels: Iterable[tuple[str, str, Sequence[Any], bool]]) -> None:
+    """Say which kernels are about to be built, as the arguments of `build`, before the first of them is compiled."""
+    if not progress.listening():
+        return
+    kept = store.compiled()
+    for name, source, signature, parallel in kernels:
+        code = without_comments(source)
+        file = f"{name}_{_digest(code, parallel)}"
+        if (name, code, tuple(signature), parallel) not in _built and file not in kept:
+            progress.expect([file])
 
 
 def without_comments(source: str) -> str:
@@ -71,7 +86,7 @@ def _keep_helpers(folder: Path) -> None:
     for helper in policy.HELPERS:
         if getattr(helper._cache, "cache_path", None) != str(folder):
             digest = _digest(helper.__name__, parallel=False)  # with that of the file it stands in
-            _CodeFile(folder / f"{helper.__name__}_{digest}.py").attach(helper)
+            _CodeFile(folder / f"{helper.__name__}_{digest}.py", part=True).attach(helper)
 
 
 def _digest(code: str, parallel: bool) -> str:
@@ -106,7 +121,8 @@ class _CodeFile:
     another kernel, CPU or Numba does not get as far as being unpickled; it is compiled again and replaced.
     """
 
-    def __init__(self, source: Path) -> None:
+    def __init__(self, source: Path, part: bool = False) -> None:
+        self._part = part
         self.cache_path = str(source.parent)  # the dispatcher's `stats` show it
         self._source = source
         self._options: dict[str, Any] = {}
@@ -128,7 +144,7 @@ class _CodeFile:
         key, path = self._place(signature, target.codegen())
         code = store.read_sealed(path, key)
         if code is None:
-            store.claim(path)
+            store.claim(path, lambda: self._tell(elsewhere=True))
             code = store.read_sealed(path, key)  # another process has compiled it meanwhile
         # Unpickling fails where it is whole and ours, but names something that has changed under it (another SciPy).
         with contextlib.suppress(Exception):
@@ -136,8 +152,14 @@ class _CodeFile:
                 result = compiler.CompileResult._rebuild(target, *pickle.loads(code))
                 store.release(path)
                 return result
+        self._tell(elsewhere=False)
         policy.import_array_functions()  # Numba compiles now
         return None
+
+    def _tell(self, elsewhere: bool) -> None:
+        """Say that this is compiled now; helper functions are part of the kernel that calls them."""
+        if not self._part:
+            progress.begin(self._source.stem, elsewhere)
 
     def save_overload(self, signature: Any, result: Any) -> None:
         """Keep what was compiled for a signature, if that is possible."""

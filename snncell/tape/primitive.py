@@ -251,6 +251,10 @@ class Primitive:
         """Kernels that it launches on the device, about."""
         return 0 if self.view else 1
 
+    def kernels(self, attrs: dict[str, Any], space: Space = HOST) -> list[tuple[Any, ...]]:
+        """The kernels that its first run builds, as far as they are known before, as arguments for `build`."""
+        return []
+
     def explained(self, attrs: dict[str, Any], space: Space = HOST) -> list[str]:
         """For `explain`: what it became, if there is more to say than its name."""
         return []

@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tqdm import tqdm
-
 from snncell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.io.checkpoint import path_to_write
 from snncell.nn.optim import Optimizer
 from snncell.tape.tensor import Tensor
+from snncell.train.bar import Bar
 from snncell.train.clipping import clip_by_global_norm, clip_by_value
 from snncell.train.evaluation import Means, batches_of, means, measured, phases
 from snncell.train.finite import refuse_loss, refuse_weights
@@ -195,7 +194,7 @@ class _Run:
         done = len(self.result.history)
         steps = len(self.data) if hasattr(self.data, "__len__") else None
         total = None if steps is None else epochs * steps
-        with tqdm(total=total, initial=done * (steps or 0), unit="step", disable=not progress) as bar:
+        with Bar(total, done * (steps or 0), progress) as bar:
             while len(self.result.history) < epochs and not (self.stopping and self.stopping.stopped):
                 record = self.epoch(bar)
                 if lines is not None:
@@ -205,17 +204,17 @@ class _Run:
         self.result.seconds = time.perf_counter() - begun
         return self.result
 
-    def epoch(self, bar: Any) -> Record:
+    def epoch(self, bar: Bar) -> Record:
         """One time through the data, and through the test data."""
         number = len(self.result.history) + 1
         shown = 0.0
 
         def seen(batch: dict[str, Tensor]) -> None:
             nonlocal shown
-            if not bar.disable and time.perf_counter() - shown > 0.2:
-                bar.set_postfix(_shown(number, {name: float(x) for name, x in batch.items()}), refresh=False)
+            if bar.shown and time.perf_counter() - shown > 0.2:
+                bar.show(_shown(number, {name: float(x) for name, x in batch.items()}))
                 shown = time.perf_counter()
-            bar.update()
+            bar.step()
 
         found = means((self.net, self.loss), self.step, self.data, True, seen)
         refuse_loss(found["loss"], number, self.limits["clip_norm"] is not None, self.checkpoint)
@@ -227,7 +226,7 @@ class _Run:
         self.result.history.append(record)
         if self.stopping is not None:
             self.stopping.update(record, self.net, self.loss)
-        bar.set_postfix(_shown(number, found))
+        bar.show(_shown(number, found), refresh=True)
         return record
 
     def save(self) -> None:

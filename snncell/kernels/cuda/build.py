@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from snncell.errors import DeviceError
-from snncell.kernels import build as builder, policy, store
+from snncell.kernels import build as builder, policy, progress, store
 from snncell.kernels.cuda.runtime import runtime, simulated
 from snncell.kernels.cuda.simulated import SimulatedKernel
 
@@ -82,14 +82,18 @@ def _loaded(name: str, source: str, code: str, signature: tuple[Any, ...], launc
     described = (path.stem, name, signature, launch_bounds, device.capability, policy.CUDA_FMA, _versions())
     key = hashlib.sha256(repr(described).encode()).digest()
     file = path.with_suffix(f".{key.hex()[:16]}.cubin")
+    progress.builds()
     with store.released():
         for look in range(2 if kept else 0):
             if look:
-                store.claim(file)  # then another process may have compiled it meanwhile
+                store.claim(
+                    file, lambda: progress.begin(path.stem, elsewhere=True)
+                )  # then another process may have compiled it meanwhile
             found = store.read_sealed(file, key)
             if found is not None:
                 with contextlib.suppress(DeviceError):  # whole and ours, but another driver has come since
                     return device.load(found, name)
+        progress.begin(path.stem)
         function = builder.function_of(path, source, name)
         ptx = policy.compile_ptx(function, name, signature, device.capability, launch_bounds)
         cubin, _ = _linked(ptx, device.capability)

@@ -14,7 +14,17 @@ from snncell.kernels.store.claims import claim, release, released
 from snncell.kernels.store.files import read_sealed
 from snncell.kernels.store.folder import cache_folder, prepare, say_not_kept
 
-__all__ = ["cache_folder", "claim", "place_of", "read_sealed", "release", "released", "write_sealed", "write_source"]
+__all__ = [
+    "cache_folder",
+    "claim",
+    "compiled",
+    "place_of",
+    "read_sealed",
+    "release",
+    "released",
+    "write_sealed",
+    "write_source",
+]
 
 
 def place_of(name: str) -> tuple[Path, bool]:
@@ -35,6 +45,12 @@ def place_of(name: str) -> tuple[Path, bool]:
         say_not_kept(folder, error)
         return folder / name, False
     return folder / name, True
+
+
+def compiled() -> set[str]:
+    """The names of generated files that there is code of."""
+    folder = cache_folder()
+    return set() if folder is None else bound.with_code(folder)
 
 
 def write_source(path: Path, source: str) -> bool:

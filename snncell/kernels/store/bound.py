@@ -90,6 +90,11 @@ def size(folder: Path) -> tuple[int, int]:
     return len(found), sum(file.size for file in found)
 
 
+def with_code(folder: Path) -> set[str]:
+    """The names of generated files, without their ending, that there is code of."""
+    return {file.path.name.partition(".")[0] for file in _files(folder) if file.path.suffix != ".py"}
+
+
 def clear(folder: Path) -> tuple[int, int]:
     """Remove all files of ours, but what others are writing now; how many they were, and their bytes."""
     _remove_abandoned(folder)

@@ -1,0 +1,154 @@
+"""What a training says while its kernels are compiled: which, of how many, and how long the rest will take."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import snncell
+from snncell import Tensor, nn, ops, train
+from snncell.kernels import build as builder, progress, store
+from snncell.train.bar import Bar
+
+Said = list[tuple[int, int, bool]]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache folder, and no kernel in memory."""
+    monkeypatch.setenv("SNNCELL_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(builder, "_built", {})
+    return tmp_path
+
+
+def told(function: Any, *arguments: Any) -> tuple[Said, bool]:
+    """What is said while a function is called, and whether a kernel was built."""
+    said: Said = []
+    listener = progress.Listener(lambda *words: said.append(words))
+    with progress.telling(listener):
+        function(*arguments)
+    return said, listener.take()
+
+
+def step_by_step(x: Tensor) -> Tensor:
+    """A loop over time that is no kernel: each step is a plan of its own."""
+
+    def step(v: Tensor, now: Tensor) -> tuple[Tensor, Tensor]:
+        v = ops.exp(v * 0.5) + now
+        v = ops.sort(v) * 0.25 - 1.0
+        return v, v
+
+    return ops.scan(step, ops.zeros_like(x[0]), x)[1] * 1.5
+
+
+def fused(x: Tensor) -> Tensor:
+    """A loop over time that is one kernel, loops before and behind it."""
+    return ops.sort(nn.MultiStep(nn.LIFNode(tau=3.0))(ops.sort(x * 2.25) + 0.5)) - 0.125
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("function", [fused, step_by_step, snncell.grad(lambda x: fused(x).sum())])
+def test_all_kernels_of_a_program_are_known_before_the_first_is_compiled(folder: Path, function: Any) -> None:
+    x = Tensor(np.linspace(0.0, 1.0, 24, dtype=np.float32).reshape(4, 2, 3))
+    said, built = told(snncell.jit(function), x)
+    count = len(list(folder.glob("*.py")))
+    assert built and count >= 2
+    assert said == [(number + 1, count, False) for number in range(count)]
+    # What is on the disk is loaded, and not spoken of; what is in memory is not even built.
+    builder._built.clear()
+    jitted = snncell.jit(function)
+    assert told(jitted, x) == ([], True)
+    assert told(jitted, x) == ([], False)
+    assert told(snncell.jit(function), x) == ([], False)
+
+
+@pytest.mark.compiled
+def test_only_what_there_is_no_code_of_is_counted(folder: Path) -> None:
+    x = Tensor(np.linspace(0.0, 1.0, 24, dtype=np.float32).reshape(4, 2, 3))
+    snncell.jit(fused)(x)
+    next(iter(folder.glob("scan_*.nbc"))).unlink()
+    builder._built.clear()
+    assert told(snncell.jit(fused), x) == ([(1, 1, False)], True)
+
+
+def test_it_is_said_if_another_process_compiles(folder: Path) -> None:
+    said: Said = []
+    with progress.telling(progress.Listener(lambda *words: said.append(words))):
+        progress.expect(["a", "b"])
+        progress.begin("a", elsewhere=True)
+        progress.begin("a")  # it was given up there
+        progress.begin("c")  # which nobody expected
+    progress.begin("d")  # nobody listens
+    assert said == [(1, 2, True), (1, 2, False), (2, 3, False)]
+    assert store.compiled() == set()
+
+
+def test_threads_are_told_of_their_own_kernels() -> None:
+    import threading
+
+    said: Said = []
+    with progress.telling(progress.Listener(lambda *words: said.append(words))):
+        other = threading.Thread(target=lambda: progress.begin("a"))
+        other.start()
+        other.join()
+    assert said == []
+
+
+# --- the bar ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.compiled
+def test_fit_says_what_it_compiles(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def fit() -> str:
+        snncell.set_seed(3)
+        net = nn.SequentialCell([nn.Dense(5, 4), nn.Softplus(), nn.Dense(4, 3)])
+        x, y = ops.uniform((12, 5)), ops.randint(0, 3, (12,))
+        adam = nn.Adam(net.trainable_params(), 0.01)
+        train.fit(net, nn.CrossEntropyLoss(), adam, (x, y), 3, test=(x, y), batch_size=4)
+        return capsys.readouterr().err
+
+    first = re.findall(r"compiling (\d+) kernels? \((\d+) of (\d+)\)", fit())
+    assert first and all(n == of for n, _, of in first)
+    turns = [(int(i), int(n)) for n, i, _ in dict.fromkeys(first)]
+    steps = [turn for turn in range(len(turns)) if turns[turn][0] == 1]
+    for begin, end in zip(
+        steps, [*steps[1:], len(turns)], strict=True
+    ):  # the training step, then that of the test data
+        assert [i for i, _ in turns[begin:end]] == list(range(1, turns[begin][1] + 1))
+        assert {n for _, n in turns[begin:end]} == {turns[begin][1]}
+    builder._built.clear()
+    again = fit()
+    assert "compiling" not in again and "9/9" in again
+
+
+def test_the_estimate_leaves_out_what_was_compiled(capsys: pytest.CaptureFixture[str]) -> None:
+    now = 0.0
+    with Bar(100, 0, True) as bar:
+        bar.bar._time = lambda: now
+        bar.bar.start_t = bar.bar.last_print_t = 0.0
+        for number in range(20):
+            if number in (0, 12):
+                progress.builds()
+                progress.begin(f"kernel {number}")
+                now += 600.0  # ten minutes
+            now += 2.0
+            bar.step()
+            if number == 0:
+                assert "?" in str(bar.bar) and "[00:00<" in str(bar.bar)
+        state = bar.bar.format_dict
+        assert state["n"] == 20 and state["elapsed"] == 18 * 2.0 and state["rate"] == pytest.approx(0.5)
+        assert str(bar.bar).startswith(" 20%") and "20/100 [00:36<02:40" in str(bar.bar)
+    assert capsys.readouterr().err.count("compiling 1 kernel (1 of 1)") == 2
+
+
+def test_without_a_bar_nobody_listens() -> None:
+    with Bar(3, 0, False) as bar:
+        assert not progress.listening()
+        bar.step()
+    with Bar(3, 0, True):
+        assert progress.listening()
+    assert not progress.listening()
