@@ -123,6 +123,8 @@ def test_counts_without_end_are_refused_before_anything_is_made():
         lambda: nn.ILIFNode(most=2**40),
         lambda: nn.LIFNode(max_spikes=10**400),
         lambda: nn.IzhikevichNode(substeps=2.0),
+        lambda: nn.PSN(2**40),
+        lambda: nn.SlidingPSN(2**40),
     ):
         with pytest.raises(ArgumentError, match=r"whole number from 1 on|a number from 1 on"):
             make()

@@ -9,12 +9,15 @@ import numpy as np
 from snncell import ops
 from snncell.cell import Cell
 from snncell.common.initializer import HeUniform, initializer
+from snncell.common.ranges import Range
 from snncell.dtype import float32
-from snncell.errors import ArgumentError, ShapeError
+from snncell.errors import ShapeError
 from snncell.nn.neurons.base import spike_function
 from snncell.surrogate import ATan
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor, beside
+
+_COUNT = Range(1, 2**15, "both", "is a whole number from 1 on", whole=True)  # squared, it is that of the weights
 
 
 class PSN(Cell):
@@ -56,8 +59,7 @@ class PSN(Cell):
     ) -> None:
         super().__init__()
         for name, value in (("steps", steps), ("order", 1 if order is None else order)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ArgumentError(f"PSN: {name} is a whole number from 1 on, not {value!r}.")
+            _COUNT.check(value, "PSN", name)
         self.steps, self.order = steps, order
         self.weight = Parameter(initializer(HeUniform(5**0.5), (steps, steps)), name="weight")
         self.bias = Parameter(ops.full((steps, 1), -1.0), name="bias")
@@ -113,8 +115,7 @@ class SlidingPSN(Cell):
 
     def __init__(self, order: int, exp_init: bool = True, surrogate_function: Any = None, compare: str = ">") -> None:
         super().__init__()
-        if isinstance(order, bool) or not isinstance(order, int) or order < 1:
-            raise ArgumentError(f"SlidingPSN: order is a whole number from 1 on, not {order!r:.200}.")
+        _COUNT.check(order, "SlidingPSN", "order")
         self.order = order
         halved = Tensor(0.5 ** np.arange(order - 1, -1, -1), float32)
         drawn = initializer(HeUniform(5**0.5), (1, order))
