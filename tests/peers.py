@@ -12,13 +12,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from snncell import nn, surrogate as s
+from snncell import Parameter, nn, surrogate as s
 
 Draw = tuple[dict[str, Any], dict[str, Any]]  # settings of `like`, and of the framework where they differ
 
 
 class Run(NamedTuple):
-    """What a framework gave: outputs and states (T, B, N), gradients of the input and of what is learned by name."""
+    """What a framework gave: outputs and states (T, B, N), gradients of the input and of what is learned.
+
+    What is learned has a path in the neuron here, or "settings" and the name of what was given as a Parameter.
+    """
 
     outputs: Any
     states: list[Any]
@@ -47,6 +50,13 @@ class Random:
     def flag(self) -> bool:
         """True or False."""
         return bool(self.rng.random() < 0.5)
+
+
+def trained(random: Random, settings: dict[str, Any], theirs: dict[str, Any], *names: str) -> Draw:
+    """The settings, some of those names as Parameters, and the framework's, which say which."""
+    chosen = [name for name in names if name in settings and random.flag()]
+    learned = {name: Parameter(np.float64(settings[name]), name=name) for name in chosen}
+    return settings | learned, theirs | {"trained": tuple(chosen)}
 
 
 class Peer(NamedTuple):
@@ -222,6 +232,7 @@ def snntorch_draw(*names: str, delay: bool = True, inhibition: bool = True) -> C
                 del two[left]
             settings |= two | random.some(time_step=lambda: random.number(0.3, 1.0) if "beta" not in two else 1.0)
         learnable = [name for name in ("beta", "alpha") if name in names]
+        learnable += ["beta"] if "response" in names else []  # learn_alpha of Alpha raises a TypeError there
         settings |= random.some(**{f"learn_{name}": random.flag for name in [*learnable, "threshold"]})
         settings |= random.some(
             threshold=lambda: random.number(0.4, 1.6),
@@ -278,7 +289,9 @@ def norse_draw(*names: str, recurrent: bool = False) -> Callable[[Random], Draw]
                 settings["alpha"] = random.number(0.3, 3.0)
         if recurrent and random.flag():
             settings["recurrent"] = True
-        return settings, settings
+        # v_leak and v_reset are first states, which are constants there; so is LSNN's first threshold.
+        fixed = {"v_leak", "v_reset", "dt", "rho_reset", "reset_method"} | ({"v_th"} if "beta" in names else set())
+        return trained(random, settings, settings, *[name for name in names if name not in fixed])
 
     return draw
 
@@ -303,8 +316,9 @@ def norse(name: str, functions: str, states: str, feed_forward: str, recurrent: 
         given = {
             key: value if key in words else torch.tensor(value, dtype=torch.float64)
             for key, value in settings.items()
-            if key not in ("dt", "recurrent")
+            if key not in ("dt", "recurrent", "trained")
         }
+        learned = {f"settings {key}": given[key].requires_grad_() for key in settings.get("trained", ())}
         if "reset_method" in given:
             given["reset_method"] = getattr(import_module("norse.torch.functional.reset"), given["reset_method"])
         if functions == "lif_refrac":
@@ -336,7 +350,7 @@ def norse(name: str, functions: str, states: str, feed_forward: str, recurrent: 
                 found["b"] = found["b"] - p.v_th
             return out, [found[one] for one in states.split()]
 
-        return by_torch(stepped(step), {}, x, weights)
+        return by_torch(stepped(step), learned, x, weights)
 
     return run
 
@@ -373,8 +387,9 @@ def sinabs_draw(*names: str) -> Callable[[Random], Draw]:
             settings |= random.some(tau_syn=lambda: random.number(0.5, 8.0))
         if names != ("tau_syn",):
             settings |= random.some(norm_input=random.flag, train_alphas=random.flag)
+        taus = () if settings.get("train_alphas") else ("tau_mem", "tau_syn", "tau_adapt")
         if names == ("tau_mem",):
-            return settings, settings
+            return trained(random, settings, settings, *taus)
         settings |= random.some(
             spike_threshold=lambda: random.number(0.4, 1.6),
             spike_fn=lambda: random.one("MultiSpike", "SingleSpike", 2, 3),
@@ -398,7 +413,7 @@ def sinabs_draw(*names: str) -> Callable[[Random], Draw]:
             own = random.some(grad_width=lambda: random.number(0.2, 1.5), grad_scale=lambda: random.number(0.3, 2.0))
             settings |= own
             theirs["surrogate_grad_fn"] = ("SingleExponential", own)
-        return settings, theirs
+        return trained(random, settings, theirs, *taus)
 
     return draw
 
@@ -417,7 +432,7 @@ def sinabs(name: str) -> Callable[..., Run]:
     def run(settings: dict[str, Any], x: Any, weights: Any) -> Run:
         torch, layers = import_module("torch"), import_module("sinabs.layers")
         activation = import_module("sinabs.activation")
-        given = {key: value for key, value in settings.items() if key != "as_shipped"}
+        given = {key: value for key, value in settings.items() if key not in ("as_shipped", "trained")}
         if (function := given.get("surrogate_grad_fn")) is not None:
             given["surrogate_grad_fn"] = getattr(activation, function[0])(**function[1])
         if (fn := given.get("spike_fn")) is not None:
@@ -432,7 +447,7 @@ def sinabs(name: str) -> Callable[..., Run]:
         if name == "ALIF":
             layer.b0 = torch.as_tensor(layer.b0, dtype=torch.float64)
         step = _alif_step(layer, x) if name == "ALIF" else _lif_step(layer)
-        learned = {}
+        learned = {f"settings {key}": getattr(layer, key) for key in settings.get("trained", ())}
         if settings.get("train_alphas"):
             here = {"ALIF": ("alpha", "rho")}.get(name, ("beta",))
             there = ("alpha_mem", "alpha_adapt")

@@ -244,7 +244,7 @@ WRONG = [
         {"tau_mem": 2.0, "spike_threshold": np.array([1.0, 2.0]), "surrogate_grad_fn": surrogate.Gaussian()},
         "needs one number as spike_threshold",
     ),
-    ((nn.LIFNode, "sinabs"), {"tau_mem": 2.0, "min_v_mem": 2.0}, "spike_threshold is above min_v_mem, which is 2.0"),
+    ((nn.LIFNode, "sinabs"), {"tau_mem": 2.0, "min_v_mem": 2.0}, "min_v_mem is below spike_threshold, not 2.0"),
     ((nn.LIFNode, "sinabs"), {"tau_mem": 2.0, "min_v_mem": "low"}, "min_v_mem is a number"),
 ]
 

@@ -51,7 +51,10 @@ def installed(name, request):
     return PEERS[name]
 
 
-def parameter(node, path):
+def parameter(node, settings, path):
+    """What is learned under a path in the neuron, or was given as a Parameter."""
+    if path.startswith("settings "):
+        return settings[path.split()[1]]
     for name in path.split("."):
         node = getattr(node, name)
     return node
@@ -81,7 +84,7 @@ def test_random_settings_give_what_the_framework_gives(name, request):
         assert len(states) == len(wanted.states), case
         for number, (mine, state) in enumerate(zip(states, wanted.states, strict=True)):
             close(mine.asnumpy(), state, f"state {number} of {case}")
-        learned = [parameter(node, path) for path in wanted.learned]
+        learned = [parameter(node, settings, path) for path in wanted.learned]
         assert len(node.trainable_params()) >= len(learned), case
 
         def loss(x, node=node, weights=weights):

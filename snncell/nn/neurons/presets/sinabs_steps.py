@@ -52,14 +52,14 @@ class SinabsEnd(Neuron):
 
     starts = "at_first"
     at_first = 0.0
-    floor: Any = None
+    min_v_mem: Any = None
     subtract_value: Any = None
     resets_all = False
     norm_input = False
 
     def ending(self, floor: Any, subtract_value: Any, as_shipped: bool, norm_input: bool = False) -> Self:
         """The neuron itself, with these."""
-        for name, value in (("floor", floor), ("subtract_value", subtract_value)):
+        for name, value in (("min_v_mem", floor), ("subtract_value", subtract_value)):
             if value is not None:
                 self.declare(name)
                 setattr(self, name, value)
@@ -68,12 +68,12 @@ class SinabsEnd(Neuron):
 
     def range_of(self, name: str) -> Range:
         """What a constant must be: the floor is below the threshold."""
-        if name == "floor":
-            return Range(high=self.v_threshold, text="(min_v_mem) is below spike_threshold")
+        if name == "min_v_mem":
+            return Range(high=self.v_threshold, text="is below spike_threshold")
         found = super().range_of(name)
-        if name != "v_threshold" or self.floor is None:
+        if name != "v_threshold" or self.min_v_mem is None:
             return found
-        ends = found.low, self.floor
+        ends = found.low, self.min_v_mem
         low = ops.maximum(*ends) if any(isinstance(x, Tensor) for x in ends) else max(ends)
         return Range(low, text=f"{found.text}, and above min_v_mem")
 
@@ -91,7 +91,7 @@ class SinabsEnd(Neuron):
             v = h * (1.0 - ops.minimum(ops.stop_gradient(spike), 1.0)) + self.v_reset
         else:
             v = super().after_reset(h, spike, drop if self.subtract_value is None else self.subtract_value)
-        return raised(v, self.floor)
+        return raised(v, self.min_v_mem)
 
     beta: Any
 
@@ -146,20 +146,20 @@ class SinabsLeak(Membrane):
     """ExpLeak: v = beta v + x, or with norm_input beta v + (1 - beta) x; its output is not limited, its state is."""
 
     beta: Any
-    floor: Any = None
+    min_v_mem: Any = None
     ranges: ClassVar = {"beta": DECAY}
 
     def __init__(self, beta: Any, norm_input: bool, floor: Any, learnable: str | Sequence[str]) -> None:
         super().__init__({"beta": beta}, learnable)
         self.norm_input = norm_input
         if floor is not None:
-            self.declare("floor")
-            self.floor = floor
+            self.declare("min_v_mem")
+            self.min_v_mem = floor
 
     def construct(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         beta = self.beta
         h = beta * v + (x * (1.0 - beta) if self.norm_input else x)
-        return h, raised(h, self.floor)
+        return h, raised(h, self.min_v_mem)
 
     def init_state(self, x: Tensor) -> Tensor:
         """A potential of 0."""
