@@ -12,9 +12,10 @@ from snncell import errors
 from snncell.monitoring import Cost
 from snncell.plot import Finding
 from snncell.plot.reporting.diagnose import RULES, diagnose
-from snncell.plot.reporting.facts import Facts, Layer, Slope, Weight, batch_axis
+from snncell.plot.reporting.facts import Constant, Facts, Layer, Slope, Weight, batch_axis
 from snncell.plot.reporting.findings import KINDS, by_severity, number, percent
 from snncell.plot.reporting.rules_of_gradients import trend
+from snncell.plot.reporting.worst import LATE_STEPS
 
 T, B, N = 40, 8, 20
 RNG = np.random.default_rng(0)
@@ -36,9 +37,26 @@ def layer(name="lif", **changes):
         grad=RNG.normal(0.0, 1e-3, (T, B, N)),
         slope=triangle(),
         threshold=1.0,
+        reach=1.0,
         leak=0.5,
     )
     return replace(facts, **changes)
+
+
+def staying_on(share, samples, start=T // 2, above=2.0, **changes):
+    """A layer of which that share fires at every step from `start` on, in so many samples."""
+    facts = layer(**changes)
+    potentials = facts.above.copy()
+    potentials[start:, :samples, : round(share * N)] = above
+    return replace(facts, above=potentials, spikes=(potentials > 0).astype(np.float32))
+
+
+def far(thresholds, share=1.0, sample=3, **changes):
+    """A layer of which that share sits so many thresholds above its rest, late in one sample."""
+    facts = layer(**changes)
+    potentials = facts.above.copy()
+    potentials[-T // 3 :, sample, : round(share * N)] = thresholds - 1.0
+    return replace(facts, above=potentials)
 
 
 def weight(name="dense.weight", size=0.1, grad=1e-2, update=1e-4):
@@ -90,6 +108,22 @@ def epochs(*losses, **more):
 
 
 SAME = np.ones((B, 5))
+TIME = np.arange(T)[:, None, None]
+
+
+def rates(*of_epochs, norm=None):
+    """Records with a loss that falls, these firing rates, and another number."""
+    others = [{}] * len(of_epochs) if norm is None else [{"weight_norm": x} for x in norm]
+    found = epochs(*np.linspace(2.0, 1.0, len(of_epochs)))
+    return [{**a, "firing_rate": rate, **b} for a, rate, b in zip(found, of_epochs, others, strict=True)]
+
+
+def silent_for(samples, **changes):
+    """A layer that gives no spike in so many samples."""
+    facts = layer(**changes)
+    potentials = facts.above.copy()
+    potentials[:, :samples] = -0.5
+    return replace(facts, above=potentials, spikes=(potentials > 0).astype(np.float32))
 
 
 def with_nan(array, step):
@@ -118,7 +152,7 @@ def test_nothing_is_said_where_nothing_is_known():
 
 
 def test_every_rule_is_in_the_table():
-    assert len(set(RULES)) == len(RULES) == 17
+    assert len(set(RULES)) == len(RULES) == 24
 
 
 # What is wrong, and all that may be said of it beyond notes.
@@ -164,6 +198,10 @@ FAULTS = {
         net(history=epochs(221.0, 135.0, 140.0, 62.0)),
         {("learning rate", "", "warning")},
     ),
+    "a loss that was far above chance, and is not below it": (
+        net(history=epochs(1.7, 221.0, 40.0, 1.65)),
+        {("learning rate", "", "warning")},
+    ),
     "what follows from silence": (
         net(
             layer("a", grad=RNG.normal(0.0, 1e-7, (T, B, N))),
@@ -179,6 +217,72 @@ FAULTS = {
     ),
     "equal outputs": (net(output=np.ones((B, 5))), {("equal outputs", "", "alarm")}),
     "saturated": (net(layer("a", spikes=np.ones((T, B, N))), layer("b")), {("saturated", "a", "alarm")}),
+    "staying on late, in one sample": (net(staying_on(0.55, 1, name="a"), layer("b")), {("saturated", "a", "warning")}),
+    "held there, by fewer": (
+        net(staying_on(0.25, 1, above=9.0, name="a"), layer("b")),
+        {("saturated", "a", "warning")},
+    ),
+    "staying on late, in most samples": (net(staying_on(0.6, 5, name="a"), layer("b")), {("saturated", "a", "alarm")}),
+    "staying on, far up": (
+        net(staying_on(0.6, 1, above=400.0, name="a"), layer("b")),
+        {("saturated", "a", "warning"), ("large potentials", "a", "alarm")},
+    ),
+    "half of the potentials large in a sample": (
+        net(far(30.0, 0.6, name="a"), layer("b")),
+        {("large potentials", "a", "warning")},
+    ),
+    "a few potentials larger": (net(far(-70.0, 0.15, name="a"), layer("b")), {("large potentials", "a", "warning")}),
+    "potentials as large as nothing is": (
+        net(far(-5000.0, 0.15, name="a"), layer("b")),
+        {("large potentials", "a", "alarm")},
+    ),
+    "a readout that explodes and is finite": (
+        net(layer("a"), layer("out", spiking=False, slope=None, above=None, v=np.full((T, B, N), 3e7), reach=None)),
+        {("large potentials", "out", "alarm")},
+    ),
+    "potentials that run away in one sample": (
+        net(layer("a", v=np.ones((T, B, N)) * np.where(np.arange(B) == 2, 1.4, 1.0)[:, None] ** TIME)),
+        {("exploding recurrence", "a", "alarm")},
+    ),
+    "a decay above 1": (
+        net(layer("a", constants=[Constant("alpha", np.array(1.0095), 0.0, 1.0, "both", "is from 0 to 1", True)])),
+        {("constant out of range", "a", "warning")},
+    ),
+    "a constant that is NaN": (
+        net(layer("a", constants=[Constant("beta", np.array([0.5, np.nan]))])),
+        {("constant out of range", "a", "warning")},
+    ),
+    "a time constant at the open end": (
+        net(layer("a", constants=[Constant("tau", np.array(1.0), 1.0, np.inf, "", "is above 1")])),
+        {("constant out of range", "a", "warning")},
+    ),
+    "a step that keeps more than there was": (net(layer("a", leak=1.2)), {("constant out of range", "a", "warning")}),
+    "a surrogate that is the same everywhere": (
+        net(layer("a", slope=triangle(300.0)), layer("b")),
+        {("wide surrogate", "a", "warning")},
+    ),
+    "no spike for some samples": (net(silent_for(3, name="a"), layer("b")), {("silent samples", "a", "warning")}),
+    "labels of no class": (net(target=np.arange(B) % 5 + 1), {("labels", "", "alarm")}),
+    "labels below 0": (net(target=np.arange(B) % 5 - 1), {("labels", "", "alarm")}),
+    "labels of one class": (net(target=np.full(B, 2)), {("labels", "", "warning")}),
+    "a Parameter that the optimiser does not have": (
+        net(weights=[weight("d1.weight"), replace(weight(), update=None, left_out=True)]),
+        {("not trained", "dense.weight", "warning")},
+    ),
+    "nothing to train": (net(weights=[]), {("not trained", "", "warning")}),
+    "rates that grow over the epochs": (
+        net(history=rates(0.1, 0.2, 0.35, 0.6)),
+        {("growth", "", "warning")},
+    ),
+    "rates that die out": (net(history=rates(0.2, 0.05, 0.008)), {("growth", "", "warning")}),
+    "a norm that grows in every epoch": (
+        net(history=rates(0.1, 0.1, 0.1, 0.1, norm=(1.0, 8.0, 60.0, 500.0))),
+        {("growth", "", "warning")},
+    ),
+    "a norm that is not finite": (
+        net(history=rates(0.1, 0.1, norm=(1.0, np.inf))),
+        {("growth", "", "alarm")},
+    ),
     "potentials that run away": (
         net(layer("a", v=np.ones((T, B, N)) * 1.4 ** np.arange(T)[:, None, None], recurrent=True, radius=1.4)),
         {("exploding recurrence", "a", "alarm")},
@@ -273,6 +377,11 @@ HARMLESS = {
         ("saturated", "a"),
     ),
     "what a leak forgets": (net(growing(0.5)), ("vanishing gradient", "lif")),
+    "a third stays on in a sample": (net(staying_on(0.35, 1, name="a"), layer("b")), ("saturated", "a")),
+    "no spike for some samples of a net that is not trained": (
+        net(silent_for(3, name="a"), layer("b"), history=()),
+        ("silent samples", "a"),
+    ),
     "a detached reset": (net(layer("a", detached=True), layer("b")), ("detached reset", "a")),
     "equal outputs before training": (
         net(quiet(-0.3, name="b"), layer("c"), output=SAME, history=(), updates=None),
@@ -292,6 +401,7 @@ HARMLESS = {
         ("no gradient", "d2.weight"),
     ),
     "a rate too low": (net(weights=[weight(update=1e-9)], updates=5), ("learning rate", "dense.weight")),
+    "a loss that rises a little": (net(history=epochs(1.0, 0.4, 0.5)), ("loss curve", "")),
     "overfitting": (
         net(
             history=[{"loss": 1.0, "test_loss": 1.0}, {"loss": 0.5, "test_loss": 0.5}, {"loss": 0.1, "test_loss": 0.8}]
@@ -319,6 +429,25 @@ SILENT_RULES = {
     ),
     "one huge gradient": net(weights=[weight("d1.weight"), weight(grad=1e3)]),
     "a surrogate that never ends": net(layer("a", slope=Slope("StraightThrough", np.ones_like))),
+    "an output that stays on for its class": net(layer("a"), staying_on(0.5, 1)),
+    "firing at each of few steps": net(
+        layer(
+            "a",
+            **{kind: getattr(staying_on(0.4, 2, start=0), kind)[: LATE_STEPS - 1] for kind in ("spikes", "above")},
+            v=np.ones((LATE_STEPS - 1, B, N)),
+        ),
+        layer("b"),
+    ),
+    "potentials of ten thresholds": net(far(10.0, name="a"), layer("b")),
+    "one neuron that is buried": net(far(-70.0, 0.05, name="a"), layer("b")),
+    "constants at the closed ends": net(
+        layer("a", constants=[Constant("alpha", np.array([0.0, 1.0]), 0.0, 1.0, "both")], leak=1.0)
+    ),
+    "rates that settle": net(history=rates(0.02, 0.08, 0.1, 0.1)),
+    "a norm that grew once": net(history=rates(0.1, 0.1, 0.1, norm=(1.0, 500.0, 400.0))),
+    "a loss that began far above chance": net(history=epochs(30.0, 5.0, 1.2)),
+    "words in a log": net(history=[{"loss": 1.0, "note": "warm-up"}, {"loss": 0.5, "note": "main"}]),
+    "a few samples of one class": net(target=np.zeros(4, int), output=RNG.random((4, 5)), inputs=[]),
     "equal samples": net(inputs=[np.ones((T, B, N))], output=np.ones((B, 5))),
     "a loss that wavers where it is small": net(history=[{"loss": 2.0}, {"loss": 0.01}, {"loss": 0.05}]),
 }
@@ -328,6 +457,32 @@ SILENT_RULES = {
 def test_what_is_no_fault_is_not_said(name):
     assert worst(SILENT_RULES[name]) == set()
     assert notes(SILENT_RULES[name]) == {("accuracy", "")}
+
+
+def test_what_averages_hide_is_found_in_the_worst_sample_and_the_last_third_of_the_steps():
+    """Silent for 20 steps, then a quarter of the neurons on and far up, in one of 16 samples; and alpha above 1."""
+    rng = np.random.default_rng(3)
+    above = np.full((100, 16, 128), -0.9) + rng.normal(0.0, 0.02, (100, 16, 128))
+    above[20:] += rng.random((80, 16, 128)) < 0.05
+    above[20:, 5, :34] = 366.0
+    spikes = (above > 0).astype(np.float32)
+    alpha = Constant("alpha", np.array(1.0095), 0.0, 1.0, "both", "is what a step keeps, from 0 to 1", True)
+    hidden = layer("lif", above=above, spikes=spikes, v=above - spikes + 1.0, constants=[alpha])
+    hidden = replace(hidden, grad=rng.normal(0.0, 1e-3, above.shape))
+    assert not (hidden.rates > 0.95).any()
+    found = {f.kind: f for f in diagnose(net(hidden, layer("b"))) if f.severity != "note"}
+    assert set(found) == {"saturated", "large potentials", "constant out of range"}
+    assert found["saturated"].text.startswith("0 % of 128 neurons fired at more than 95 % of the steps")
+    assert (
+        "In sample 5 27 % did so in the last 33 of 100 steps, with potentials more than 5 thresholds up; "
+        in found["saturated"].text
+    )
+    assert "in sample 5 the potentials of 27 % of the neurons" in found["large potentials"].text
+    assert "the largest there is 367 thresholds" in found["large potentials"].text
+    assert "The surrogate is flat at 27 % of these steps" in found["large potentials"].text
+    assert "alpha of the LIFNode is 1.0095; alpha is what a step keeps, from 0 to 1." in (
+        found["constant out of range"].text
+    )
 
 
 def test_growth_by_the_surrogate_alone_is_no_explosion():

@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 
 import snncell
-from snncell import Tensor, errors, nn, ops, plot, surrogate
+from snncell import Tensor, errors, nn, ops, plot, surrogate, testing
 from snncell.data import digits
 from snncell.demo import DigitNet
 from snncell.ops.random import present_key
 from snncell.plot.reporting.diagnose import diagnose
 from snncell.plot.reporting.examine import examine
+from snncell.plot.reporting.facts import Facts
 
 pytestmark = pytest.mark.compiled
 T, B, INPUTS, CLASSES = 50, 16, 12, 5
@@ -105,7 +106,7 @@ def dead():
 def saturated():
     net = made()
     net.dense1.bias.set_data(net.dense1.bias + 10.0)
-    return net, {}, ("saturated", "lif1"), {("equal outputs", "")}
+    return net, {}, ("saturated", "lif1"), {("equal outputs", ""), ("large potentials", "lif1")}
 
 
 def exploding_recurrence():
@@ -340,6 +341,73 @@ def test_a_loss_of_the_output_alone_and_a_frozen_net():
     assert facts.weights == [] and facts.layers[0].grad.any()
 
 
+class Own(nn.Cell):
+    """A neuron that names neither its threshold nor what it keeps, with a potential that is its second state."""
+
+    spike = surrogate.ATan()
+
+    def __init__(self, keeps=0.9):
+        super().__init__()
+        self.keeps = keeps
+
+    def construct(self, x, i, v):
+        i = 0.7 * i + x
+        h = self.keeps * v + 0.2 * i
+        s = self.spike(h - 1.5)
+        return s, i, h - s
+
+
+def layer_without_input(neuron):
+    """The facts of a layer of it."""
+    with testing.unfused():  # compiling each would take longer than all the rest
+        (found,) = examine(nn.SequentialCell(nn.MultiStep(neuron)), np.zeros((9, 2, 3), np.float32))[0].layers
+    return found
+
+
+@pytest.mark.parametrize(
+    ("neuron", "reach"),
+    [
+        (lambda: nn.IFNode(v_threshold=0.7), 0.7),
+        (lambda: nn.LIFNode(v_threshold=-50.0, v_reset=-65.0, reset="value"), 15.0),
+        (lambda: nn.MultiSpikeLIFNode(v_threshold=3.0), 1.0),  # its spike function sees thresholds
+        (lambda: nn.LeakyNode(v_threshold=0.4, delay="reset"), 0.4),
+        (lambda: nn.ALIFNode(v_threshold=2.0), 2.0),
+        (Own, 1.5),
+        (nn.LINode, None),
+    ],
+)
+def test_the_way_to_the_threshold_is_known_of_any_neuron(neuron, reach):
+    found = layer_without_input(neuron())
+    assert found.reach == (None if reach is None else pytest.approx(reach, rel=1e-6))
+    assert reach is None or found.sizes.max() == pytest.approx(0.0, abs=1e-6)
+
+
+def test_potentials_are_measured_in_thresholds_from_where_they_began():
+    net = nn.SequentialCell(nn.MultiStep(nn.LeakyNode(1.0, v_threshold=-50.0, v_reset=-65.0, reset="value")))
+    (found,) = examine(net, np.full((4, 1, 1), 3.0, np.float32))[0].layers
+    np.testing.assert_allclose(found.sizes[:, 0, 0], np.arange(1, 5) * 3.0 / 15.0, rtol=1e-5)
+
+
+def test_a_neuron_that_keeps_more_than_there_was_is_named():
+    assert not any(f.kind == "constant out of range" for f in diagnose(Facts([layer_without_input(Own())])))
+    (finding,) = [f for f in diagnose(Facts([layer_without_input(Own(1.02))])) if f.kind == "constant out of range"]
+    assert finding.severity == "warning"
+    assert "a step of the Own multiplies a small change of the potential by 1.02" in finding.text
+
+
+def test_what_the_optimiser_does_not_have_is_named():
+    net = made()
+    adam = nn.Adam([p for p in net.trainable_params() if p is not net.dense2.weight])
+    assert ("not trained", "dense2.weight") in bad(found(net, optimiser=adam))
+
+
+def test_a_report_looks_at_thresholds_without_a_word_to_the_net():
+    net = made()
+    before = [p.name for p in net.get_parameters()], list(net.parameters_dict())
+    examine(net, batch(), nn.CrossEntropyLoss())
+    assert before == ([p.name for p in net.get_parameters()], list(net.parameters_dict()))
+
+
 # --- the page ---------------------------------------------------------------------------------------------------------
 
 
@@ -388,6 +456,7 @@ def test_the_page_needs_nothing_beside_it_and_shows_all_sections(healthy):
     assert len(outline.sources) == 15 and all(s.startswith("data:image/png;base64,iVBOR") for s in outline.sources)
     assert "Nothing alarming was found" in outline.text
     assert {"lif1", "LIFNode", "24", "dense3"} <= set(outline.cells)
+    assert "thresholds" in page and "late, in a sample" in page
     assert "Not drawn" not in page and "http" not in page
     assert len(page) < 3e6
 

@@ -209,12 +209,14 @@ class _Trial:
         """The trained Parameters of the net, and of the loss."""
         cells = [cell for cell in (self.net, self.loss) if isinstance(cell, Cell)]
         names = {id(p): path for cell in reversed(cells) for path, p in cell.parameters_and_names()}
+        held = None if self.optimiser is None else {id(p) for p in self.optimiser.parameters}
         return [
             Weight(
                 names.get(id(p), str(p.name)),
                 self.before[id(p)],
                 self.gradients[id(p)].asnumpy() if id(p) in self.gradients else None,
                 self.updates.get(id(p)),
+                held is not None and id(p) not in held,
             )
             for p in self.parameters
         ]

@@ -50,10 +50,50 @@ class Slope:
         reach = float(np.abs(_GRID[above]).max()) if above.any() else 0.0
         return np.inf if reach >= _GRID[-1] else reach
 
+    @property
+    def constant(self) -> bool:
+        """Whether it is the same wherever it is looked at, as that of a straight-through surrogate."""
+        return bool((self._on_grid == self._on_grid[:1]).all())
+
     def relative(self, above: Array) -> Array:
         """The derivative at these potentials, in parts of its peak; 0 where that is 0."""
         peak = np.where(self.peak > 0, self.peak, np.inf)
         return np.abs(self.derivative(above)) / peak
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A constant of a neuron, and the range that its equations are made for.
+
+    name: of the constant.
+    value: its entries, as they are used.
+    low, high: the ends of its range, numbers or arrays.
+    closed: which ends belong to it: "", "low", "high" or "both".
+    text: what it must be, as an error would go on after its name: "is positive".
+    learned: whether it is a Parameter.
+    """
+
+    name: str
+    value: Array
+    low: Any = -np.inf
+    high: Any = np.inf
+    closed: str = ""
+    text: str = "is a finite number"
+    learned: bool = False
+
+    @cached_property
+    def outside(self) -> Array:
+        """Which entries are not in the range, or not finite."""
+        above = self.value >= self.low if self.closed in ("low", "both") else self.value > self.low
+        below = self.value <= self.high if self.closed in ("high", "both") else self.value < self.high
+        outside: Array = ~(above & below & np.isfinite(self.value))
+        return outside
+
+    @property
+    def furthest(self) -> float:
+        """The entry that is furthest outside; NaN if one is."""
+        beyond = np.maximum(self.low - self.value, self.value - self.high)
+        return float(self.value.flat[int(np.argmax(np.where(np.isnan(beyond), np.inf, beyond)))])
 
 
 @dataclass(frozen=True, repr=False)
@@ -66,6 +106,8 @@ class Layer:
     spikes, above, v, grad: as a monitor gives them, (T, B, *features), or None.
     slope: of its surrogate, or None.
     threshold: the mean of its v_threshold, or None.
+    reach: from where potentials begin to the threshold, in the units of `above`; None where that is not known.
+    constants: those with a range.
     detached: whether the reset counts as a constant in the reverse.
     leak: what a step keeps of the potential, measured without a spike, or None.
     drop: by how much a spike lowers the potential in the reverse too; 0 without a reset, or with a detached one.
@@ -82,6 +124,8 @@ class Layer:
     grad: Array | None = None
     slope: Slope | None = None
     threshold: float | None = None
+    reach: float | None = None
+    constants: Sequence[Constant] = ()
     detached: bool = False
     leak: float | None = None
     drop: float = 0.0
@@ -128,6 +172,13 @@ class Layer:
         return self.by_unit(self.slope.relative(self.above))
 
     @cached_property
+    def sizes(self) -> Array | None:
+        """How far the potential, before a reset, is from where it began, in thresholds, (T, B, *features)."""
+        if self.above is None or not self.reach:
+            return None
+        return np.abs(self.above.astype(np.float64) / self.reach + 1.0)
+
+    @cached_property
     def norms(self) -> Array | None:
         """The norm of the gradient at each step, (T,), as float64."""
         if self.grad is None:
@@ -138,12 +189,16 @@ class Layer:
 
 @dataclass(frozen=True, repr=False)
 class Weight:
-    """A trainable Parameter by path: its value, its gradient and what one update changed it by, where known."""
+    """A trainable Parameter by path: its value, its gradient and what one update changed it by, where known.
+
+    left_out: whether there is an optimiser, and this is not one of its Parameters.
+    """
 
     name: str
     value: Array
     grad: Array | None = None
     update: Array | None = None
+    left_out: bool = False
 
     @property
     def size(self) -> float:

@@ -11,18 +11,25 @@ SEVERITIES = ("alarm", "warning", "note")  # the worst first
 
 KINDS = {
     "not finite": "a NaN or an infinite number in inputs, potentials, gradients, weights or the loss",
+    "labels": "labels that are no classes of the output, or all the same",
+    "constant out of range": "a constant of a neuron, such as a decay above 1, that its equations are not made for",
     "no gradient": "a Parameter whose gradient is exactly zero in every entry",
+    "not trained": "Parameters that could be trained, and that the optimiser does not have",
     "dead": "neurons that never fired over the batch",
-    "saturated": "neurons that fired at nearly every step",
+    "saturated": "neurons that fired at nearly every step, over the batch, or late in a sample",
+    "large potentials": "potentials many thresholds away from where they began",
     "silent output": "a last layer of spiking neurons that gave no spike",
+    "silent samples": "a layer that gives no spike for some of the samples",
     "equal outputs": "outputs that are the same for different samples",
     "narrow surrogate": "a surrogate much narrower than the potentials of neurons that do fire",
+    "wide surrogate": "a surrogate so wide that it is the same at nearly all potentials",
     "exploding recurrence": "a Recurrent layer whose gradient or potential grows from step to step",
     "exploding gradient": "a gradient that grows backwards through time, or from layer to layer",
     "vanishing gradient": "a gradient that shrinks backwards through time, or from layer to layer",
     "mis-scaled loss": "a loss that grows with the batch, or gradients of no sensible size beside the weights",
     "learning rate": "updates that are large or tiny beside the weights, or a loss far above that of guessing",
     "loss curve": "a loss that rises or hardly falls while training, or is not finite",
+    "growth": "a number of the training log other than the loss that runs away, or dies out, over the epochs",
     "detached reset": "neurons whose reset counts as a constant in the reverse",
     "accuracy": "the share of samples whose largest output is at their label",
 }
@@ -33,9 +40,10 @@ class Finding:
     """One thing that a report has to say.
 
     Args:
-        kind: "dead", "saturated", "narrow surrogate", "exploding gradient", "vanishing gradient", "exploding
-            recurrence", "no gradient", "mis-scaled loss", "learning rate", "not finite", "silent output", "equal
-            outputs", "detached reset", "loss curve" or "accuracy"; `KINDS` of `snncell.plot.reporting.findings` says
+        kind: "dead", "saturated", "large potentials", "narrow surrogate", "wide surrogate", "exploding gradient",
+            "vanishing gradient", "exploding recurrence", "no gradient", "not trained", "mis-scaled loss", "learning
+            rate", "labels", "constant out of range", "not finite", "silent output", "silent samples", "equal outputs",
+            "detached reset", "loss curve", "growth" or "accuracy"; `KINDS` of `snncell.plot.reporting.findings` says
             what each means.
         layer: the name of the layer or Parameter, "" for the whole net.
         severity: "alarm": it will not learn like this; "warning": it may well be why it does not; "note": worth

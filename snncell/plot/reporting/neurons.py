@@ -12,10 +12,11 @@ from snncell.errors import SnncellError
 from snncell.monitoring import Monitor
 from snncell.monitoring.layers import number_of_v, spike_functions
 from snncell.nn.recurrent import Recurrent
-from snncell.nn.time import initial_states
+from snncell.nn.time import MultiStep, initial_states
 from snncell.ops.random import present_key, replaying
-from snncell.plot.reporting.facts import Array, Layer, Slope
+from snncell.plot.reporting.facts import Array, Constant, Layer, Slope
 from snncell.plot.surrogates import constants_of, derivative_at
+from snncell.tape.state import settings
 from snncell.tape.tensor import Tensor, beside
 
 LARGEST_FEEDBACK = 1024  # neurons: the eigenvalues of a larger matrix take longer than all the rest
@@ -39,6 +40,8 @@ def layer_of(monitor: Monitor, name: str, net: Cell) -> Layer:
         **arrays,
         slope=slope_of(cell, shape[2:]),
         threshold=None if threshold is None else float(np.mean(_values(threshold))),
+        reach=_reach(cell, shape[2:], place),
+        constants=_constants(cell),
         detached=bool(getattr(cell, "detach_reset", False)) and getattr(cell, "reset", None) is not None,
         leak=_leak(cell, shape[2:], place),
         drop=_drop(cell),
@@ -72,6 +75,35 @@ def slope_of(cell: Cell, features: tuple[int, ...]) -> Slope | None:
 
     several = any(constant.size > 1 for constant in constants_of(function))
     return Slope(type(function).__name__, derivative, features if several else ())
+
+
+def _constants(cell: Cell) -> list[Constant]:
+    """The constants that a neuron says the ranges of."""
+    return [
+        Constant(
+            constant.name,
+            np.asarray(constant.value, np.float64),
+            _values(constant.range.low).astype(np.float64),
+            _values(constant.range.high).astype(np.float64),
+            constant.range.closed,
+            constant.range.text,
+            constant.learned,
+        )
+        for constant in getattr(cell, "constants", ())
+    ]
+
+
+def _reach(cell: Cell, features: tuple[int, ...], place: str) -> float | None:
+    """How far below the threshold a neuron begins, in the units of its spike function: what that sees without input."""
+    run = MultiStep(cell)
+    try:
+        with settings(unfused=True), replaying(present_key()), Monitor(run, spikes=False, above=True) as seen:
+            run(ops.zeros((1, 1, *features)).to(place))
+        above = next(iter(seen.above.values()), None)
+    except (SnncellError, IndexError, TypeError, ValueError):
+        return None  # a neuron of another form, of which nothing is said in thresholds
+    found = None if above is None else -float(np.mean(above))
+    return found if found is not None and np.isfinite(found) and found > 0 else None
 
 
 def _drop(cell: Cell) -> float:

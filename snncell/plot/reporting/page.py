@@ -18,6 +18,7 @@ from snncell.plot.reporting.facts import PASSES_NOTHING, Facts, Layer
 from snncell.plot.reporting.findings import SEVERITIES, Finding, counted, number, percent
 from snncell.plot.reporting.pictures import DOTS, Picture, Section
 from snncell.plot.reporting.rules_of_activity import SATURATED_RATE
+from snncell.plot.reporting.worst import firing
 
 MARKS = {"alarm": "■", "warning": "▲", "note": "○"}  # told apart without colour
 NONE = "-"
@@ -70,13 +71,15 @@ Table = tuple[list[str], list[list[str]]]
 
 def table_of_layers(facts: Facts) -> Table:
     """Head and rows: what each layer does, in numbers."""
-    head = ["layer", "neuron", "size", "spikes / step", "never fired", "saturated", "surrogate flat", "gradient norm"]
+    head = ["layer", "neuron", "size", "spikes / step", "never fired", "saturated", "late, in a sample"]
+    head += ["thresholds", "surrogate flat", "gradient norm"]
     return head, [_row(layer) for layer in facts.layers]
 
 
 def _row(layer: Layer) -> list[str]:
     rates, slopes, norms = layer.rates, layer.relative_slopes, layer.norms
     size = " x ".join(map(str, layer.shape[2:])) or "1"
+    late = firing(layer, SATURATED_RATE)
     return [
         layer.name,
         layer.neuron,
@@ -84,6 +87,8 @@ def _row(layer: Layer) -> list[str]:
         NONE if rates is None else number(float(rates.mean())),
         NONE if rates is None else percent(float((rates == 0).mean())),
         NONE if rates is None else percent(float((rates > SATURATED_RATE).mean())),
+        NONE if late is None else percent(late.share),
+        NONE if layer.sizes is None or not layer.sizes.size else number(float(layer.sizes.max())),
         NONE if slopes is None else percent(float((slopes < PASSES_NOTHING).mean())),
         NONE if norms is None else number(float(np.sqrt((norms**2).sum()))),
     ]
@@ -100,8 +105,10 @@ def table_of_costs(facts: Facts) -> Table:
 
 COLUMNS = (
     f"Surrogate flat: the share of steps at which its derivative is below {number(PASSES_NOTHING)} of its peak. "
-    f"Saturated: fired at more than {percent(SATURATED_RATE)} of the steps. Gradient norm: of the loss, with respect "
-    "to the currents of all steps."
+    f"Saturated: neurons that fired at more than {percent(SATURATED_RATE)} of the steps, of all samples; late, in "
+    "a sample: of the last third of the steps, in the sample with the most of them. Thresholds: the furthest that a "
+    "potential came from where it began, before the reset, in thresholds. Gradient norm: of the loss, with respect to "
+    "the currents of all steps."
 )
 COSTS = "Operations of the whole batch over all steps: multiply-accumulates, and those of them whose input is not 0."
 

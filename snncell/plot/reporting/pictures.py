@@ -15,6 +15,8 @@ from snncell.plot.membranes import membrane
 from snncell.plot.rates import dead_and_saturated, firing_rates
 from snncell.plot.reporting.chance import predictions
 from snncell.plot.reporting.facts import Array, Facts, Layer, finite, norm
+from snncell.plot.reporting.rules_of_activity import SATURATED_RATE, STUCK_NOTE
+from snncell.plot.reporting.worst import firing
 from snncell.plot.spikes import raster
 from snncell.plot.surrogates import surrogate_and_membrane
 from snncell.plot.training import confusion_matrix, training_curves
@@ -83,18 +85,26 @@ def _spikes(facts: Facts) -> Section:
         ),
         *(_raster(layer) for layer in layers[:MOST_LAYERS]),
     ]
-    return Section("Spikes", f"Over the whole batch; the rasters show its first sample.{_shown(layers)}", pictures)
+    text = "Over the whole batch; a raster shows the first sample, or where neurons stay on late, the worst for that."
+    return Section("Spikes", f"{text}{_shown(layers)}", pictures)
 
 
 def _raster(layer: Layer) -> Picture:
     assert layer.spikes is not None  # it has rates
-    first = _of_first_sample(layer.spikes)
-    return drawn(f"{layer.name}: a mark for every spike.", lambda ax: raster({layer.name: first}, ax))
+    sample = _sample_shown(layer)
+    spikes = {layer.name: _of_sample(layer.spikes, sample)}
+    return drawn(f"{layer.name}: a mark for every spike, in sample {sample}.", lambda ax: raster(spikes, ax))
 
 
-def _of_first_sample(x: Array) -> Array:
-    """(T, B, *features) of the first sample, (T, N)."""
-    return x.reshape(len(x), x.shape[1] if x.ndim > 1 else 1, -1)[:, 0]
+def _sample_shown(layer: Layer) -> int:
+    """The sample in which most neurons fire at all late steps, if that is worth a word; else the first."""
+    worst = firing(layer, SATURATED_RATE)
+    return worst.sample if worst is not None and worst.share > STUCK_NOTE else 0
+
+
+def _of_sample(x: Array, sample: int) -> Array:
+    """(T, B, *features) of a sample, (T, N)."""
+    return x.reshape(len(x), x.shape[1] if x.ndim > 1 else 1, -1)[:, sample]
 
 
 # --- potentials -------------------------------------------------------------------------------------------------------
@@ -104,8 +114,8 @@ def _potentials(facts: Facts, monitor: Any) -> Section:
     layers = [layer for layer in facts.layers if layer.v is not None]
     pictures = [picture for layer in layers[:MOST_LAYERS] for picture in _of_layer(layer, monitor)]
     text = (
-        "Potentials of the first sample, and of the whole batch beside the surrogate's derivative: where potentials "
-        f"lie outside of it (grey), neurons do not learn.{_shown(layers)}"
+        "Potentials of one sample, the one whose spikes are shown, and of the whole batch beside the surrogate's "
+        f"derivative: where potentials lie outside of it (grey), neurons do not learn.{_shown(layers)}"
     )
     return Section("Potentials and surrogates", text if pictures else "No potentials were recorded.", pictures)
 
@@ -121,12 +131,15 @@ def _traces(layer: Layer) -> Picture:
     assert layer.v is not None and layer.spikes is not None  # the caller chose it by v; spikes come with it
     single = layer.above is not None and layer.threshold is not None and _one_at_a_time(layer)
     shift = layer.threshold if single and layer.threshold is not None else 0.0
-    v = _of_first_sample(layer.above + shift if single and layer.above is not None else layer.v)
-    fired = _of_first_sample(layer.spikes != 0)
+    sample = _sample_shown(layer)
+    v = _of_sample(layer.above + shift if single and layer.above is not None else layer.v, sample)
+    fired = _of_sample(layer.spikes != 0, sample)
     # Neurons that fire about every third step show the most: charging, crossing the threshold, reset.
     busy = np.argsort(np.abs(fired.mean(0) - 0.3), kind="stable")[:TRACES]
     what = "potential before the reset" if single else "potential after each step"
-    caption = f"{layer.name}: {what}, of {len(busy)} neurons." + (" Triangles are spikes." if layer.spiking else "")
+    caption = f"{layer.name}: {what}, of {len(busy)} neurons in sample {sample}." + (
+        " Triangles are spikes." if layer.spiking else ""
+    )
     marks = fired[:, busy] if layer.spiking else None
     labels = [f"neuron {n}" for n in busy]
     level = layer.threshold if layer.spiking else None

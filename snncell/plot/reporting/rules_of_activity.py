@@ -1,25 +1,31 @@
-"""Findings about what neurons do: always fire, sit where their surrogate is flat, run away."""
+"""Findings about what neurons do: fire all the time, or sit where their surrogate is flat, or the same everywhere."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from snncell.plot.reporting.facts import PASSES_NOTHING, Facts, Layer, finite
-from snncell.plot.reporting.findings import Finding, counted, number, percent
+from snncell.plot.reporting.findings import SEVERITIES, Finding, counted, number, percent
+from snncell.plot.reporting.worst import Worst, firing
 
 # A neuron that fires at 95 of 100 steps says next to nothing; a few such are biases, half of a layer is a fault.
 SATURATED_RATE = 0.95
 SATURATED_NOTE, SATURATED_WARNING, SATURATED_ALARM = 0.1, 0.25, 0.5
+# Of the neurons, in the worst sample and its last third of the steps. Two fifths of a layer may answer a strong input
+# with a spike at every step, and rest for another; those whose potentials are several thresholds up are held there.
+STUCK_NOTE, STUCK_WARNING = 0.25, 0.5
+HELD_WARNING, HELD_THRESHOLDS = 0.2, 5.0
 # Of neurons that fire, potentials cross the threshold, so a surrogate that nine in ten steps do not see is narrow if
 # potentials spread over several times its width; where they spread less, they are only far away.
 NARROW_WARNING, NARROW_ALARM, NARROW_SPREAD = 0.9, 0.99, 4.0
 # Beyond ten thresholds it is the potentials that are too wide.
 WIDE_SPREAD = 10.0
-# A sum over T steps grows linearly, from the second quarter to the last by 2.3; what grows tenfold does so at a rate.
-RUNAWAY_GROWTH, RUNAWAY_LEVEL, RUNAWAY_STEPS = 10.0, 10.0, 8
+# A derivative that is this part of its peak at nearly all potentials tells none of them from another.
+WIDE, WIDE_SHARE = 0.95, 0.95
 
 
 # --- too much ---------------------------------------------------------------------------------------------------------
@@ -30,19 +36,74 @@ def saturated(facts: Facts) -> Iterator[Finding]:
     for layer in facts.layers:
         if layer.rates is None or _graded(layer) or layer.shape[0] < 2:
             continue
-        share = float((layer.rates > SATURATED_RATE).mean())
-        if share <= SATURATED_NOTE:
+        share, late = float((layer.rates > SATURATED_RATE).mean()), _Late.of(facts, layer)
+        severity = _how_saturated(share, late)
+        if severity is None:
             continue
-        severity = "alarm" if share > SATURATED_ALARM else "warning" if share > SATURATED_WARNING else "note"
         text = (
             f"{percent(share)} of {counted(layer.rates.size, layer.unit)} fired at more than {percent(SATURATED_RATE)} "
             f"of the steps; the layer's mean rate is {number(float(layer.rates.mean()))} spikes per step."
         )
+        text += late.words(share, layer) if late is not None else ""
         mend = (
             "Lower the input or the weights before it, raise v_threshold, or normalise the current (nn.BatchNorm1d "
             "before the neurons)."
         )
+        if severity == "warning" and share <= SATURATED_WARNING:
+            mend += " Look at these samples for inputs out of scale; neurons that stay on need a leak or a full reset."
         yield Finding("saturated", layer.name, severity, text, mend)
+
+
+@dataclass(frozen=True)
+class _Late:
+    """Neurons that fire at nearly all late steps, by sample: any such, and those held far above the threshold."""
+
+    on: Worst
+    held: Worst | None
+
+    @classmethod
+    def of(cls, facts: Facts, layer: Layer) -> _Late | None:
+        """What is known of a layer; nothing of an output, which may stay on where that is its class."""
+        on = firing(layer, SATURATED_RATE)
+        if on is None or (layer is facts.layers[-1] and len(facts.layers) > 1):
+            return None
+        return cls(on, firing(layer, SATURATED_RATE, HELD_THRESHOLDS))
+
+    def severity(self) -> str | None:
+        """How bad it is by itself."""
+        if self.on.samples(SATURATED_ALARM) > len(self.on.shares) / 2:
+            return "alarm"
+        if self.on.share > STUCK_WARNING or (self.held is not None and self.held.share > HELD_WARNING):
+            return "warning"
+        return "note" if self.on.share > STUCK_NOTE else None
+
+    def words(self, share: float, layer: Layer) -> str:
+        """Which sample is worst, if it is worse than that share."""
+        held = self.held if self.held is not None and self.held.share > HELD_WARNING else None
+        worst = held or self.on
+        if worst.share <= max(share, HELD_WARNING):
+            return ""
+        limit = HELD_WARNING if held else STUCK_WARNING
+        far = f", with potentials more than {number(HELD_THRESHOLDS)} thresholds up" if held else ""
+        return (
+            f" In sample {worst.sample} {percent(worst.share)} did so in the last {worst.steps} of {layer.shape[0]} "
+            f"steps{far}; more than {percent(limit)} did in {worst.samples(limit)} of "
+            f"{counted(len(worst.shares), 'sample')}."
+        )
+
+
+def _how_saturated(share: float, late: _Late | None) -> str | None:
+    over_all = (
+        "alarm"
+        if share > SATURATED_ALARM
+        else "warning"
+        if share > SATURATED_WARNING
+        else "note"
+        if share > SATURATED_NOTE
+        else None
+    )
+    found = [each for each in (over_all, late.severity() if late is not None else None) if each]
+    return min(found, key=SEVERITIES.index, default=None)
 
 
 def _graded(layer: Layer) -> bool:
@@ -50,32 +111,6 @@ def _graded(layer: Layer) -> bool:
     assert layer.spikes is not None  # whoever has rates has spikes
     fired = layer.spikes[layer.spikes != 0]
     return bool(fired.size and fired.min() != fired.max() and len(layer.by_unit(layer.spikes)) > 1)
-
-
-def runaway(facts: Facts) -> Iterator[Finding]:
-    """Potentials that grow at a rate, beyond what a threshold or a sum explains."""
-    for layer in facts.layers:
-        if layer.v is None or len(layer.v) < RUNAWAY_STEPS or not finite(layer.v):
-            continue
-        size = np.abs(layer.v.astype(np.float64).reshape(len(layer.v), -1)).mean(1)
-        quarter = len(size) // 4
-        early, late = float(size[quarter : 2 * quarter].mean()), float(size[-quarter:].mean())
-        if late > RUNAWAY_GROWTH * early and late > RUNAWAY_LEVEL * (layer.threshold or 1.0):
-            yield _runaway(layer, early, late)
-
-
-def _runaway(layer: Layer, early: float, late: float) -> Finding:
-    why = "" if layer.radius is None else f" The spectral radius of its feedback is {number(layer.radius)}."
-    text = (
-        f"mean |v| grows from {number(early)} in the second quarter of the steps to {number(late)} in the last one"
-        f"{f', at a threshold of {number(layer.threshold)}' if layer.threshold else ''}.{why}"
-    )
-    mend = (
-        "Scale the feedback weights down (spectral radius about 1), or give the neuron a reset and a leak."
-        if layer.recurrent
-        else "Give the neuron a reset or a leak, or lower its input."
-    )
-    return Finding("exploding recurrence", layer.name, "alarm", text, mend)
 
 
 # --- the surrogate ----------------------------------------------------------------------------------------------------
@@ -117,4 +152,20 @@ def _narrow(layer: Layer, slope: Any, share: float, spread: float) -> Finding:
     return Finding("narrow surrogate", layer.name, severity, text, mend)
 
 
-RULES = (saturated, runaway, narrow)
+def wide(facts: Facts) -> Iterator[Finding]:
+    """A surrogate that is the same at nearly all potentials, though it is not made to be: a straight-through one is."""
+    for layer in facts.layers:
+        slope, slopes = layer.slope, layer.relative_slopes
+        if slope is None or slopes is None or slope.constant or not slopes.size:
+            continue
+        share = float((slopes > WIDE).mean())
+        if share > WIDE_SHARE:
+            text = (
+                f"the derivative of {slope.name} is above {number(WIDE)} of its peak at {percent(share)} of the steps: "
+                f"gradients do not tell neurons near their threshold from others."
+            )
+            mend = f"Take a narrower surrogate (about one threshold wide): a higher sharpness of {slope.name}."
+            yield Finding("wide surrogate", layer.name, "warning", text, mend)
+
+
+RULES = (saturated, narrow, wide)

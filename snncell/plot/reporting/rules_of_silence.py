@@ -11,6 +11,7 @@ from snncell.plot.reporting.chance import at_chance, equal_samples, trained
 from snncell.plot.reporting.facts import PASSES_NOTHING, Array, Facts, Layer, finite
 from snncell.plot.reporting.findings import Finding, counted, number, percent
 from snncell.plot.reporting.rules_of_activity import is_narrow
+from snncell.plot.reporting.worst import silent_samples
 
 # Some neurons are silent over a batch in every net that computes with few spikes, and at initialisation whole layers
 # are: below a tenth nothing is said, beyond it is a note, as long as the gradient can wake them. A layer sleeps fast if
@@ -18,6 +19,8 @@ from snncell.plot.reporting.rules_of_activity import is_narrow
 DEAD_NOTE, WAKES, FAR = 0.1, 0.01, 0.9
 # Neurons that no gradient can wake stay as they are: a quarter of a layer is a loss, half of it a fault.
 LOST_WARNING, LOST_ALARM = 0.25, 0.5
+# Of the samples; in a net that is not trained yet it is none the worse for it.
+SILENT_NOTE, SILENT_WARNING = 0.1, 0.2
 
 
 def _seen(layer: Layer) -> str:
@@ -153,6 +156,22 @@ def _best(layer: Layer) -> float | None:
     return best if best is not None and np.isfinite(best) else None
 
 
+def silent_in_some(facts: Facts) -> Iterator[Finding]:
+    """A layer that fires, and gives no spike for some of the samples, which what comes after it cannot tell apart."""
+    for layer in facts.layers:
+        silent = silent_samples(layer)
+        if silent is None or layer.silent or float(silent.mean()) <= SILENT_NOTE:
+            continue
+        many = int(silent.sum())
+        severity = "warning" if trained(facts) and silent.mean() > SILENT_WARNING else "note"
+        text = (
+            f"it gives no spike for {many} of {counted(len(silent), 'sample')}, sample {int(np.argmax(silent))} the "
+            f"first of them; what comes after it cannot tell these apart."
+        )
+        mend = "Bring samples to one scale (inputs of equal strength), raise the input, or lower v_threshold."
+        yield Finding("silent samples", layer.name, severity, text, mend)
+
+
 # --- what follows from it ---------------------------------------------------------------------------------------------
 
 
@@ -192,4 +211,4 @@ def _blocking(facts: Facts) -> list[tuple[str, str]]:
     return [("silence", name) for name in quiet] + [("narrow surrogate", name) for name in narrow]
 
 
-RULES = (dead, silent_output, equal_outputs)
+RULES = (dead, silent_output, silent_in_some, equal_outputs)

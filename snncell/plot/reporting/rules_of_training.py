@@ -23,8 +23,8 @@ GRADIENT_LARGE, GRADIENT_TINY = 1e2, 1e-7
 # one. Adam's first updates are the rate times the sign of the gradient, three times those to come or more.
 UPDATE_LARGE, UPDATE_REPLACES, UPDATE_TINY = 0.1, 1.0, 1e-6
 FIRST_FACTOR = 3.0
-# Of what the loss had won, lost again.
-LOSS_RISES, TEST_LOSS_RISES = 0.1, 0.3
+# Of what the loss had won, lost again: a little is what batches differ by.
+LOSS_NOTE, LOSS_RISES = 0.1, 0.3
 # A loss that many times that of guessing is of scores that are confident and wrong: untrained nets begin near one.
 FAR_ABOVE_CHANCE = 3.0
 # After so many epochs a loss that has not moved will not move by itself.
@@ -211,13 +211,11 @@ def history(facts: Facts) -> Iterator[Finding]:
     elif hardly_falls(losses):
         yield _stands(facts, losses)
     elif len(losses) > 1:
-        yield from _rising(
-            "training", losses, LOSS_RISES, "Lower the learning rate, or let it decay (nn.CosineDecayLR)."
-        )
+        yield from _rising("training", losses, "Lower the learning rate, or let it decay (nn.CosineDecayLR).")
     tests = values(facts, "test_loss")
     if len(tests) > 1 and all(map(math.isfinite, tests)):
         mend = "Stop earlier (train.fit(patience=...)), or regularise: weight_decay, nn.Dropout, more data."
-        yield from _rising("test", tests, TEST_LOSS_RISES, mend)
+        yield from _rising("test", tests, mend)
 
 
 def _stands(facts: Facts, losses: list[float]) -> Finding:
@@ -234,14 +232,18 @@ def _stands(facts: Facts, losses: list[float]) -> Finding:
 
 
 def far_above_chance(facts: Facts) -> Iterator[Finding]:
-    """A loss after training that is many times that of guessing, as after updates that were too large."""
+    """A loss that was many times that of guessing and is not below it now, as after updates that were too large."""
     losses = values(facts, "loss")
-    if facts.guessing is None or not losses or not math.isfinite(losses[-1]):
+    if facts.guessing is None or not losses or not all(map(math.isfinite, losses)) or losses[-1] < facts.guessing:
         return
-    if losses[-1] > FAR_ABOVE_CHANCE * facts.guessing:
+    worst = int(np.argmax(losses))
+    if losses[worst] > FAR_ABOVE_CHANCE * facts.guessing:
+        epoch = worst if losses[-1] <= FAR_ABOVE_CHANCE * facts.guessing else len(losses) - 1
+        now = "" if epoch == len(losses) - 1 else f", and {number(losses[-1])} in epoch {len(losses)}"
         text = (
-            f"the training loss is {number(losses[-1])} in epoch {len(losses)}, far above the {number(facts.guessing)} "
-            f"of guessing: the net is sure of what is wrong, as after a learning rate that is too high."
+            f"the training loss is {number(losses[epoch])} in epoch {epoch + 1}, far above the "
+            f"{number(facts.guessing)} of guessing{now}: the net is sure of what is wrong, as after a learning rate "
+            f"that is too high."
         )
         mend = (
             "Begin again from new weights with a learning rate a hundred times lower; if the loss was as large before "
@@ -250,7 +252,7 @@ def far_above_chance(facts: Facts) -> Iterator[Finding]:
         yield Finding("learning rate", "", "warning", text, mend)
 
 
-def _rising(what: str, losses: list[float], share: float, mend: str) -> Iterator[Finding]:
+def _rising(what: str, losses: list[float], mend: str) -> Iterator[Finding]:
     best = int(np.argmin(losses))
     first, least, last = losses[0], losses[best], losses[-1]
     text = f"the {what} loss rises: {number(least)} in epoch {best + 1}, {number(last)} in epoch {len(losses)}"
@@ -259,10 +261,11 @@ def _rising(what: str, losses: list[float], share: float, mend: str) -> Iterator
     if last > first:
         severity = "alarm" if what == "training" else "warning"
         yield Finding("loss curve", "", severity, f"{text}, more than the {number(first)} of the first.", mend)
-    elif last - least > share * (first - least):
-        severity = "warning" if what == "training" else "note"
-        lost = percent((last - least) / (first - least))
-        yield Finding("loss curve", "", severity, f"{text}: {lost} of what it had fallen by is lost again.", mend)
+    elif last - least > (LOSS_NOTE if what == "training" else LOSS_RISES) * (first - least):
+        lost = (last - least) / (first - least)
+        severity = "warning" if what == "training" and lost > LOSS_RISES else "note"
+        words = f"{text}: {percent(lost)} of what it had fallen by is lost again."
+        yield Finding("loss curve", "", severity, words, mend)
 
 
 def accuracy(facts: Facts) -> Iterator[Finding]:

@@ -1,0 +1,160 @@
+"""How often a report is right: healthy and sick networks made at random, and what `plot.report` says of them.
+
+    python benchmarks/report.py [--healthy 50] [--sick 2] [--half held-out] [--markdown FILE]
+
+A healthy network is one whose loss falls when it is trained; a sick one has one of the sicknesses of
+`tests/sick_nets.py` planted in it, from mild to strong. Limits of the report were chosen on the tuning half of the
+seeds; what counts is the other half. A sickness is named if a warning or an alarm is of one of its kinds, or the report
+refuses the batch with an error that names it. Any warning or alarm about a healthy network is a false one.
+
+Everything runs eagerly, step by step, so that nothing is compiled for networks that run once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import sys
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))  # the networks are the tests' own
+
+from drawn_nets import healthy
+from sick_nets import REFUSED, SICKNESSES, sick
+
+import snncell
+from snncell import testing
+from snncell.errors import SnncellError
+from snncell.plot.reporting.diagnose import diagnose
+from snncell.plot.reporting.examine import examine
+
+HALVES = {"tuning": 0, "held-out": 10_000}  # the first seed of each
+
+
+@dataclass
+class Seen:
+    """What a report said of one network: the severity of each kind, the worst, or that it refused the batch."""
+
+    about: str
+    severities: dict[str, str] = field(default_factory=dict)
+    refused: str = ""
+
+    def more_than_notes(self) -> set[str]:
+        """Kinds of warnings and alarms."""
+        return {kind for kind, severity in self.severities.items() if severity != "note"}
+
+    def alarms(self) -> set[str]:
+        """Kinds of alarms."""
+        return {kind for kind, severity in self.severities.items() if severity == "alarm"}
+
+    def names(self, kinds: frozenset[str]) -> bool:
+        """Whether a sickness that these kinds stand for is named."""
+        return bool(self.more_than_notes() & kinds) or (REFUSED in kinds and REFUSED in self.refused)
+
+
+def reported(case: Any) -> Seen:
+    """What a report says."""
+    try:
+        findings = diagnose(examine(*case.given)[0])
+    except SnncellError as error:
+        return Seen(case.about, refused=str(error))
+    seen: dict[str, str] = {}
+    for finding in findings:  # the worst first
+        seen.setdefault(finding.kind, finding.severity)
+    return Seen(case.about, seen)
+
+
+def run(half: str, well: int, ill: int) -> tuple[list[Seen], dict[str, list[Seen]]]:
+    """Reports on so many healthy networks, and on so many with each sickness."""
+    first = HALVES[half]
+    with testing.unfused():
+        fine = []
+        for seed in range(first, first + well):
+            fine.append(reported(healthy(seed)))
+            _say(f"{half} healthy {seed}", fine[-1])
+        planted = defaultdict(list)
+        for name in SICKNESSES:
+            for seed in range(first, first + ill):
+                planted[name].append(reported(sick(name, seed)[0]))
+                _say(f"{half} {name} {seed}", planted[name][-1])
+    return fine, planted
+
+
+def _say(what: str, seen: Seen) -> None:
+    found = [f"{severity} {kind}" for kind, severity in seen.severities.items() if severity != "note"]
+    print(f"{what}: {seen.about}: {', '.join(found) or seen.refused or 'nothing'}", file=sys.stderr, flush=True)
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+def tables(half: str, fine: list[Seen], planted: dict[str, list[Seen]]) -> list[str]:
+    """Lines of Markdown: the totals, hits by sickness, hits and false alarms by kind."""
+    ill = [(name, seen) for name, all_seen in planted.items() for seen in all_seen]
+    named = sum(seen.names(SICKNESSES[name].kinds) for name, seen in ill)
+    anything = sum(bool(seen.more_than_notes() or seen.refused) for _, seen in ill)
+    warned, alarmed = (sum(bool(found(seen)) for seen in fine) for found in (Seen.more_than_notes, Seen.alarms))
+    lines = [
+        f"## The {half} half",
+        "",
+        f"- of {len(ill)} sick networks, {named} were named for what they have ({named / len(ill):.0%}), and of "
+        f"{anything} something was said ({anything / len(ill):.0%})",
+        f"- of {len(fine)} healthy networks, {warned} got a warning or an alarm ({warned / len(fine):.0%}), "
+        f"{alarmed} an alarm ({alarmed / len(fine):.0%})",
+        "",
+        "| sickness | networks | named | by an alarm | nothing said | kinds that name it |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for name, all_seen in planted.items():
+        kinds = SICKNESSES[name].kinds
+        hits = sum(seen.names(kinds) for seen in all_seen)
+        loud = sum(bool(seen.alarms() & kinds) or bool(seen.refused) for seen in all_seen)
+        quiet = sum(not seen.more_than_notes() and not seen.refused for seen in all_seen)
+        lines.append(f"| {name} | {len(all_seen)} | {hits} | {loud} | {quiet} | {', '.join(sorted(kinds))} |")
+    return [*lines, "", *_by_kind(fine, ill), ""]
+
+
+def _by_kind(fine: list[Seen], ill: list[tuple[str, Seen]]) -> list[str]:
+    """Of each kind: where it was expected and found, where it was said beside the sickness, and of healthy networks."""
+    expected, beside, false, alarms = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
+    for name, seen in ill:
+        for kind in seen.more_than_notes():
+            (expected if kind in SICKNESSES[name].kinds else beside)[kind] += 1
+    for seen in fine:
+        false.update(seen.more_than_notes())
+        alarms.update(seen.alarms())
+    lines = ["| kind | names what was planted | said beside it | false, of healthy ones | of these, alarms |"]
+    lines.append("| --- | --- | --- | --- | --- |")
+    for kind in snncell.plot.reporting.findings.KINDS:
+        if any(counts[kind] for counts in (expected, beside, false)):
+            lines.append(f"| {kind} | {expected[kind]} | {beside[kind]} | {false[kind]} | {alarms[kind]} |")
+    return lines
+
+
+def main() -> None:
+    """Make the networks, report on them, print the tables, and write them where they are wanted."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--healthy", type=int, default=50, help="networks of a half")
+    parser.add_argument("--sick", type=int, default=2, help="networks of a half with each sickness")
+    parser.add_argument("--half", choices=[*HALVES, "both"], default="held-out")
+    parser.add_argument("--markdown", type=Path)
+    options = parser.parse_args()
+    lines = ["# How often a report is right", ""]
+    lines.append(f"- command: python benchmarks/report.py {' '.join(sys.argv[1:])}".rstrip())
+    lines.append(f"- Python {platform.python_version()}, snncell {snncell.__version__}, numpy {np.__version__}")
+    lines += ["- the limits of the report were chosen on the tuning half of the seeds alone", ""]
+    for half in HALVES if options.half == "both" else [options.half]:
+        lines += tables(half, *run(half, options.healthy, options.sick))
+    text = "\n".join(lines).rstrip() + "\n"
+    print(text)
+    if options.markdown:
+        options.markdown.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""The worst sample of a batch, and the last third of its steps: what averages over all of both would hide."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from snncell.plot.reporting.facts import PASSES_NOTHING, Array, Layer, finite
+
+LATE_STEPS = 8  # at least: a neuron that fires at each of three steps need not go on so
+
+
+@dataclass(frozen=True)
+class Worst:
+    """In how many neurons of which sample something is so.
+
+    shares: of the neurons, in each sample.
+    steps: how many steps, the last ones, it was looked for at.
+    """
+
+    shares: Array
+    steps: int
+
+    @property
+    def sample(self) -> int:
+        """The sample with the largest share."""
+        return int(np.argmax(self.shares))
+
+    @property
+    def share(self) -> float:
+        """Its share."""
+        return float(self.shares.max())
+
+    def samples(self, limit: float) -> int:
+        """How many samples have a share above the limit."""
+        return int((self.shares > limit).sum())
+
+
+def late(layer: Layer) -> int:
+    """How many steps the last third of them are, `LATE_STEPS` at least; 0 where there are fewer, or no samples."""
+    steps = layer.shape[0] if len(layer.shape) > 1 else 0
+    return max(LATE_STEPS, steps // 3) if steps >= LATE_STEPS else 0
+
+
+def by_sample(array: Array, steps: int) -> Array:
+    """(T, B, *features) as (steps, B, units, positions), the last steps alone."""
+    last = array[-steps:]
+    return last.reshape(steps, last.shape[1], last.shape[2] if last.ndim > 2 else 1, -1)
+
+
+def firing(layer: Layer, above: float, thresholds: float = 0.0) -> Worst | None:
+    """The neurons that fire at more than that share of the last steps, by sample.
+
+    Args:
+        layer: the layer.
+        above: the share of the steps.
+        thresholds: how far their potentials are, at least; beyond 0, of layers of which that is known.
+    """
+    steps = late(layer)
+    if not steps or layer.spikes is None or not layer.spiking:
+        return None
+    on = (by_sample(layer.spikes, steps) != 0).mean((0, 3)) > above
+    if thresholds:
+        sizes = _sizes(layer, steps)
+        if sizes is None:
+            return None
+        on &= sizes > thresholds
+    return Worst(on.mean(1), steps)
+
+
+def beyond(layer: Layer, thresholds: float) -> Worst | None:
+    """The neurons whose potential is more than so many thresholds away at the last steps, by sample."""
+    steps = late(layer)
+    sizes = _sizes(layer, steps)
+    return None if sizes is None else Worst((sizes > thresholds).mean(1), steps)
+
+
+def _sizes(layer: Layer, steps: int) -> Array | None:
+    """How far potentials are, in thresholds (root mean square over the steps and positions), (B, units)."""
+    if not steps or layer.sizes is None or not finite(layer.sizes):
+        return None
+    sizes: Array = np.sqrt((by_sample(layer.sizes, steps) ** 2).mean((0, 3)))
+    return sizes
+
+
+def flat(layer: Layer) -> Worst | None:
+    """The steps of neurons, of the last ones, at which the surrogate is flat, by sample."""
+    steps = late(layer)
+    if not steps or layer.slope is None or layer.above is None:
+        return None
+    slopes = by_sample(layer.slope.relative(layer.above), steps)
+    return Worst((slopes < PASSES_NOTHING).mean((0, 2, 3)), steps)
+
+
+def silent_samples(layer: Layer) -> Array | None:
+    """Whether the layer gives not one spike for a sample, (B,)."""
+    if layer.spikes is None or not layer.spiking or len(layer.shape) < 2:
+        return None
+    silent: Array = ~(layer.spikes != 0).any(axis=(0, *range(2, layer.spikes.ndim)))
+    return silent

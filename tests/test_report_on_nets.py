@@ -1,0 +1,73 @@
+"""What a report says of networks made at random: a few here; `benchmarks/report.py` takes hundreds and counts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from drawn_nets import draw, healthy
+from sick_nets import REFUSED, SICKNESSES, sick
+
+from snncell import Tensor, errors, testing
+from snncell.plot.reporting.diagnose import diagnose
+from snncell.plot.reporting.examine import examine
+from snncell.plot.reporting.findings import KINDS
+
+SMALL = {"sizes": (6, 14), "steps": (10, 25), "depth": 1, "conv": False}
+
+
+def found(case):
+    """What is more than a note, by kind."""
+    return {finding.kind: finding for finding in diagnose(examine(*case.given)[0]) if finding.severity != "note"}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_net_that_learns_gets_no_alarm(seed):
+    with testing.unfused():
+        case = healthy(seed, **SMALL)
+        assert case.falls < 1.0
+        said = found(case)
+    assert "alarm" not in {finding.severity for finding in said.values()}, f"{case.about}: {said}"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "saturated in some samples",
+        "late, and in some samples",
+        "raw inputs, 0 to 255",
+        "potentials that explode",
+        "a neuron of one's own that keeps too much",
+        "dead in some samples",
+        "surrogate too wide",
+        "not in the optimiser",
+        "labels of one class",
+        "activity that grows over epochs",
+    ],
+)
+def test_a_planted_sickness_is_named(name):
+    with testing.unfused():
+        case, kinds = sick(name, 20, **SMALL)
+        said = found(case)
+    assert said.keys() & kinds, f"{case.about}: {said}"
+
+
+def test_labels_of_no_class_are_refused_by_their_loss():
+    with testing.unfused():
+        case, kinds = sick("labels from 1", 20, **SMALL)
+        with pytest.raises(errors.ArgumentError, match=f"^report: the batch with inputs .* {REFUSED}"):
+            found(case)
+    assert REFUSED in kinds
+
+
+def test_every_sickness_is_named_by_kinds_that_there_are():
+    assert len(SICKNESSES) >= 30
+    assert all(sickness.kinds - {REFUSED} <= KINDS.keys() for sickness in SICKNESSES.values())
+    named = frozenset().union(*(sickness.kinds for sickness in SICKNESSES.values()))
+    assert KINDS.keys() - named == {"detached reset", "accuracy"}  # which are no sicknesses
+
+
+def test_a_seed_draws_the_same_net_again():
+    a, b, other = (draw(seed, **SMALL) for seed in (7, 7, 8))
+    with testing.unfused():
+        np.testing.assert_array_equal(*(case.net(Tensor(case.x)).asnumpy() for case in (a, b)))
+    assert a.about == b.about != other.about
