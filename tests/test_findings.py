@@ -218,6 +218,10 @@ FAULTS = {
     "equal outputs": (net(output=np.ones((B, 5))), {("equal outputs", "", "alarm")}),
     "saturated": (net(layer("a", spikes=np.ones((T, B, N))), layer("b")), {("saturated", "a", "alarm")}),
     "staying on late, in one sample": (net(staying_on(0.55, 1, name="a"), layer("b")), {("saturated", "a", "warning")}),
+    "staying on late, in all samples": (
+        net(staying_on(0.35, B, name="a"), layer("b")),
+        {("saturated", "a", "warning")},
+    ),
     "held there, by fewer": (
         net(staying_on(0.25, 1, above=9.0, name="a"), layer("b")),
         {("saturated", "a", "warning")},

@@ -10,7 +10,7 @@ import numpy as np
 
 from snncell.plot.reporting.facts import PASSES_NOTHING, Facts, Layer, finite
 from snncell.plot.reporting.findings import SEVERITIES, Finding, counted, number, percent
-from snncell.plot.reporting.worst import Worst, firing
+from snncell.plot.reporting.worst import Worst, firing, firing_in_all
 
 # A neuron that fires at 95 of 100 steps says next to nothing; a few such are biases, half of a layer is a fault.
 SATURATED_RATE = 0.95
@@ -37,7 +37,7 @@ def saturated(facts: Facts) -> Iterator[Finding]:
         if layer.rates is None or _graded(layer) or layer.shape[0] < 2:
             continue
         share, late = float((layer.rates > SATURATED_RATE).mean()), _Late.of(facts, layer)
-        severity = _how_saturated(share, late)
+        severity = _how_saturated(max(share, late.everywhere if late is not None else 0.0), late)
         if severity is None:
             continue
         text = (
@@ -60,6 +60,7 @@ class _Late:
 
     on: Worst
     held: Worst | None
+    everywhere: float  # the share that does so in all samples together
 
     @classmethod
     def of(cls, facts: Facts, layer: Layer) -> _Late | None:
@@ -67,7 +68,9 @@ class _Late:
         on = firing(layer, SATURATED_RATE)
         if on is None or (layer is facts.layers[-1] and len(facts.layers) > 1):
             return None
-        return cls(on, firing(layer, SATURATED_RATE, HELD_THRESHOLDS))
+        always = firing_in_all(layer, SATURATED_RATE)
+        everywhere = 0.0 if always is None else float(always.mean())
+        return cls(on, firing(layer, SATURATED_RATE, HELD_THRESHOLDS), everywhere)
 
     def severity(self) -> str | None:
         """How bad it is by itself."""
@@ -83,6 +86,11 @@ class _Late:
         worst = held or self.on
         if worst.share <= max(share, HELD_WARNING):
             return ""
+        if held is None and self.everywhere > SATURATED_WARNING:
+            return (
+                f" {percent(self.everywhere)} did so in the last {worst.steps} of {layer.shape[0]} steps, in all "
+                f"samples together, and {percent(worst.share)} in sample {worst.sample}."
+            )
         limit = HELD_WARNING if held else STUCK_WARNING
         far = f", with potentials more than {number(HELD_THRESHOLDS)} thresholds up" if held else ""
         return (

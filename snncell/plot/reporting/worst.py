@@ -69,6 +69,15 @@ def firing(layer: Layer, above: float, thresholds: float = 0.0) -> Worst | None:
     return Worst(on.mean(1), steps)
 
 
+def firing_in_all(layer: Layer, above: float) -> Array | None:
+    """Which units fire at more than that share of the last steps of all samples together, (units,)."""
+    steps = late(layer)
+    if not steps or layer.spikes is None or not layer.spiking:
+        return None
+    on: Array = (by_sample(layer.spikes, steps) != 0).mean((0, 1, 3)) > above
+    return on
+
+
 def beyond(layer: Layer, thresholds: float) -> Worst | None:
     """The neurons whose potential is more than so many thresholds away at the last steps, by sample."""
     steps = late(layer)
