@@ -456,7 +456,7 @@ def test_the_page_needs_nothing_beside_it_and_shows_all_sections(healthy):
     assert len(outline.sources) == 15 and all(s.startswith("data:image/png;base64,iVBOR") for s in outline.sources)
     assert "Nothing alarming was found" in outline.text
     assert {"lif1", "LIFNode", "24", "dense3"} <= set(outline.cells)
-    assert "thresholds" in page and "late, in a sample" in page
+    assert "<th>late</th><th>thresholds</th>" in page
     assert "Not drawn" not in page and "http" not in page
     assert len(page) < 3e6
 
@@ -501,6 +501,18 @@ def test_a_pdf_is_written_where_the_path_says_so(tmp_path):
     pages = len(re.findall(rb"/Type /Page\b", data))
     assert data.startswith(b"%PDF") and pages >= 3
     assert plt.get_fignums() == []  # nothing is left open
+
+
+def test_a_table_that_is_too_wide_for_paper_goes_on_below():
+    from snncell.plot.reporting.page import _LETTERS, _columns
+
+    head = ["layer", *(f"column {n}" for n in range(20))]
+    lines = _columns((head, [["a" * 30, *("1" * n for n in range(20))]]))
+    assert max(map(len, lines)) <= _LETTERS
+    assert sorted(set(" ".join(lines).replace("column ", "column").split())) == sorted(
+        {"layer", "a" * 30, *(f"column{n}" for n in range(20)), *("1" * n for n in range(1, 20))}
+    )
+    assert _columns((["layer", "b"], [["x", "1"]])) == ["layer  b", "x      1"]
 
 
 def test_what_a_picture_cannot_show_is_said_in_its_place():

@@ -71,7 +71,7 @@ Table = tuple[list[str], list[list[str]]]
 
 def table_of_layers(facts: Facts) -> Table:
     """Head and rows: what each layer does, in numbers."""
-    head = ["layer", "neuron", "size", "spikes / step", "never fired", "saturated", "late, in a sample"]
+    head = ["layer", "neuron", "size", "spikes / step", "never fired", "saturated", "late"]
     head += ["thresholds", "surrogate flat", "gradient norm"]
     return head, [_row(layer) for layer in facts.layers]
 
@@ -105,8 +105,8 @@ def table_of_costs(facts: Facts) -> Table:
 
 COLUMNS = (
     f"Surrogate flat: the share of steps at which its derivative is below {number(PASSES_NOTHING)} of its peak. "
-    f"Saturated: neurons that fired at more than {percent(SATURATED_RATE)} of the steps, of all samples; late, in "
-    "a sample: of the last third of the steps, in the sample with the most of them. Thresholds: the furthest that a "
+    f"Saturated: neurons that fired at more than {percent(SATURATED_RATE)} of the steps, of all samples; late: "
+    "of the last third of the steps, in the sample with the most of them. Thresholds: the furthest that a "
     "potential came from where it began, before the reset, in thresholds. Gradient norm: of the loss, with respect to "
     "the currents of all steps."
 )
@@ -213,9 +213,16 @@ def _wrapped(text: str, indent: str = "") -> list[str]:
 
 
 def _columns(table: Table) -> list[str]:
+    """A table as lines; one that is too wide for the page goes on below, with its first column again."""
     rows = [table[0], *table[1]]
     widths = [max(len(row[n]) for row in rows) for n in range(len(rows[0]))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    parts = [[0]]
+    for n in range(1, len(widths)):
+        if len(parts[-1]) > 1 and sum(widths[m] + 2 for m in [*parts[-1], n]) > _LETTERS:
+            parts.append([0])
+        parts[-1].append(n)
+    lines = [["  ".join(row[n].ljust(widths[n]) for n in part).rstrip() for row in rows] for part in parts]
+    return [line for number, part in enumerate(lines) for line in ([""] if number else []) + part]
 
 
 def _page_of_text(lines: Sequence[str]) -> Any:

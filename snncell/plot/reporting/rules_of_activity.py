@@ -94,7 +94,7 @@ class _Late:
         limit = HELD_WARNING if held else STUCK_WARNING
         far = f", with potentials more than {number(HELD_THRESHOLDS)} thresholds up" if held else ""
         return (
-            f" In sample {worst.sample} {percent(worst.share)} did so in the last {worst.steps} of {layer.shape[0]} "
+            f" In sample {worst.sample}, {percent(worst.share)} did so in the last {worst.steps} of {layer.shape[0]} "
             f"steps{far}; more than {percent(limit)} did in {worst.samples(limit)} of "
             f"{counted(len(worst.shares), 'sample')}."
         )
