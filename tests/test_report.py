@@ -2,6 +2,7 @@
 
 import re
 from html.parser import HTMLParser
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -395,10 +396,41 @@ def test_a_neuron_that_keeps_more_than_there_was_is_named():
     assert "a step of the Own multiplies a small change of the potential by 1.02" in finding.text
 
 
+def test_constants_are_asked_of_the_neuron_and_of_its_spike_function():
+    class Told(Own):
+        decay = SimpleNamespace(low=0.0, high=1.0, closed="both", text="is what a step keeps, from 0 to 1")
+
+        @property
+        def constants_and_ranges(self):
+            return (SimpleNamespace(name="keeps", value=np.array(1.5), range=self.decay, learned=True),)
+
+    neuron = Told()
+    neuron.spike_function = Told()
+    layer = layer_without_input(neuron)
+    named = {constant.name: constant for constant in layer.constants}
+    assert {"keeps", "spike_function.keeps"} <= named.keys()
+    assert named["keeps"].outside.all() and named["keeps"].furthest == 1.5
+    (finding, *_) = [f for f in diagnose(Facts([layer])) if f.kind == "constant out of range"]
+    assert finding.text == "keeps of the Told is 1.5; keeps is what a step keeps, from 0 to 1."
+    assert finding.mend.startswith("It is learned")
+
+
 def test_what_the_optimiser_does_not_have_is_named():
     net = made()
     adam = nn.Adam([p for p in net.trainable_params() if p is not net.dense2.weight])
     assert ("not trained", "dense2.weight") in bad(found(net, optimiser=adam))
+
+
+def test_layers_are_those_of_the_net_before_the_update_that_is_tried():
+    net = made(recurrent=True, learnable=("v_threshold", "tau"))
+    with testing.unfused():
+        alone, tried = (
+            examine(net, batch(), nn.CrossEntropyLoss(), optimiser)[0].layers[1]
+            for optimiser in (None, nn.SGD(net.trainable_params(), 10.0))
+        )
+    assert alone.threshold == pytest.approx(0.3)
+    for name in ("threshold", "reach", "leak", "drop", "radius"):
+        assert getattr(alone, name) == getattr(tried, name), name
 
 
 def test_a_report_looks_at_thresholds_without_a_word_to_the_net():

@@ -42,9 +42,9 @@ def examine(
         trial = _Trial(net, inputs, target, loss, optimiser)
         trial.run()
         halves, guessing = trial.halves(), trial.guessing()
-        trial.update()
         layers = [layer_of(trial.monitor, name, net) for name in trial.monitor.layers]
         costs = _costs(trial.monitor)
+        trial.update()  # the last of all: what is said of layers is of the net as it was given
     facts = Facts(
         layers=layers,
         weights=trial.weights(),

@@ -78,10 +78,10 @@ def slope_of(cell: Cell, features: tuple[int, ...]) -> Slope | None:
 
 
 def _constants(cell: Cell) -> list[Constant]:
-    """The constants that a neuron says the ranges of."""
+    """The constants that a neuron, and its spike function, say the ranges of."""
     return [
         Constant(
-            constant.name,
+            f"{path}.{constant.name}".lstrip("."),
             np.asarray(constant.value, np.float64),
             _values(constant.range.low).astype(np.float64),
             _values(constant.range.high).astype(np.float64),
@@ -89,7 +89,8 @@ def _constants(cell: Cell) -> list[Constant]:
             constant.range.text,
             constant.learned,
         )
-        for constant in getattr(cell, "constants", ())
+        for path, below in cell.cells_and_names()
+        for constant in getattr(below, "constants_and_ranges", ())
     ]
 
 
