@@ -572,7 +572,9 @@ row("scan", lambda v, x: ops.scan(_leaky, v, x, reverse=True), (3,), (4, 3), cas
 # Public functions that have no float input to differentiate by, and where they are tested instead.
 NOT_A_ROW = {
     **dict.fromkeys(["zeros", "ones", "full", "fill", "arange", "eye", "zeros_like", "ones_like"], "makes constants"),
-    **dict.fromkeys(["randint", "randperm", "one_hot", "bitwise_and", "bitwise_or", "bitwise_xor"], "integers"),
+    **dict.fromkeys(
+        ["randint", "randperm", "one_hot", "sequence_mask", "bitwise_and", "bitwise_or", "bitwise_xor"], "integers"
+    ),
     **dict.fromkeys(["grad", "value_and_grad", "vjp"], "a transformation of functions"),
     **dict.fromkeys(["assign", "assign_add"], "writes to a Parameter, for which a gradient is refused"),
     "set_seed": "no Tensors",

@@ -24,8 +24,9 @@ import matplotlib.pyplot as plt
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
-REFERENCE = sorted((DOCS / "reference").glob("*.md"))
-PAGES = sorted(page for page in DOCS.rglob("*.md") if page not in REFERENCE)
+NAMES = DOCS / "reference" / "README.md"  # for readers of the repository; no part of the site
+REFERENCE = sorted(page for page in (DOCS / "reference").glob("*.md") if page != NAMES)
+PAGES = sorted(page for page in DOCS.rglob("*.md") if page not in REFERENCE and page != NAMES)
 
 # Pages that show what this version does not have yet. Their code is not run: take them out when it is there.
 WAITS: tuple[str, ...] = ()
@@ -159,6 +160,34 @@ def test_the_reference_shows_what_there_is_and_each_once():
         assert shown(path) is not None, f"::: {path} is not there"
         assert path not in sys.modules, f"::: {path} is a module; what is in it is ::: {path}.{path.rpartition('.')[2]}"
     assert len(DIRECTIVES) == len(set(DIRECTIVES)) > 300
+
+
+def hook(name: str) -> ModuleType:
+    """A script of docs/hooks."""
+    specification = importlib.util.spec_from_file_location(name, DOCS / "hooks" / f"{name}.py")
+    assert specification is not None and specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+def test_the_repository_has_every_name_of_the_reference_in_a_sentence():
+    names = hook("names")
+    assert NAMES.read_text(encoding="utf-8") == names.text(), "write it anew: python docs/hooks/names.py"
+    rows = [line for line in names.text().splitlines() if line.startswith("| [`")]
+    assert len(rows) == len(DIRECTIVES)
+    for line in rows:
+        found = re.fullmatch(r"\| \[`[\w.]+`\]\(\.\./\.\./(snncell/[\w/]+\.py)\) \| \S.{2,} \|", line)
+        assert found and (ROOT / found[1]).is_file(), f"without a file or a sentence: {line}"
+
+
+@pytest.mark.parametrize("page", [page for page in REFERENCE if page.stem != "index"], ids=name_of)
+def test_a_page_of_directives_leads_to_text_and_to_help(page, capsys):
+    line = page.read_text(encoding="utf-8").splitlines()[2]
+    asked = re.fullmatch(r"\*This page is text .* \[every name in one sentence\]\(README\.md\), or `(.*)`\.\*", line)[1]
+    exec(re.fullmatch(r'python -c "(.*)"', asked)[1], {})
+    assert "NAME\n    snncell" in capsys.readouterr().out
+    assert hook("names").on_page_markdown(f"# A\n\n{line}\n\nrest\n") == "# A\n\nrest\n"
 
 
 # --- docstrings -------------------------------------------------------------------------------------------------------

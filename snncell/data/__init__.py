@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib import resources
 from typing import Any
 
@@ -35,6 +35,42 @@ def digits() -> tuple[tuple[Array, Array], tuple[Array, Array]]:
         labels = stored["labels"].astype(np.int64)
     test = np.arange(len(labels)) % 5 == 4
     return (images[~test], labels[~test]), (images[test], labels[test])
+
+
+def padded(sequences: Iterable[Any], steps: int | None = None, value: float = 0.0) -> tuple[Array, Array]:
+    """Sequences of different lengths as one array, time first, with what is missing at their ends filled up.
+
+    Args:
+        sequences: N arrays (T_n, ...), alike but for their lengths.
+        steps: T; longer sequences are cut. By default the longest one's.
+        value: of the padding.
+
+    Returns:
+        `x, lengths`: x (T, N, ...), of the arrays' dtype, and lengths int64 (N,), how many steps of each are its own.
+
+    Raises:
+        ArgumentError: for no sequences, or a number of steps below 1.
+        ShapeError: for sequences that differ in more than their lengths.
+
+    Example:
+        >>> x, lengths = snncell.data.padded([[[1.0], [2.0]], [[3.0]]])
+        >>> x[:, :, 0].tolist(), lengths.tolist()
+        ([[1.0, 3.0], [2.0, 0.0]], [2, 1])
+    """
+    arrays = [on_host(sequence) for sequence in sequences]
+    if not arrays:
+        raise ArgumentError("padded: there are no sequences.")
+    if steps is not None and (isinstance(steps, bool) or not isinstance(steps, int) or steps < 1):
+        raise ArgumentError(f"padded: steps is an integer of at least 1, not {steps!r}.")
+    if len({array.shape[1:] for array in arrays}) > 1 or not all(array.ndim for array in arrays):
+        shapes = ", ".join(map(str, list(dict.fromkeys(array.shape for array in arrays))[:6]))
+        raise ShapeError(f"padded: sequences are (T_n, ...), alike but for their lengths, not {shapes}.")
+    longest = max(len(array) for array in arrays) if steps is None else steps
+    lengths = np.array([min(len(array), longest) for array in arrays], np.int64)
+    found = np.full((longest, len(arrays), *arrays[0].shape[1:]), value, np.result_type(*arrays))
+    for number, (array, length) in enumerate(zip(arrays, lengths, strict=True)):
+        found[:length, number] = array[:length]
+    return found, lengths
 
 
 def batches(

@@ -7,42 +7,64 @@ from typing import Any
 import numpy as np
 
 from snncell import nn, ops
-from snncell.encode.checks import number, sequence
+from snncell.encode.checks import number, sequence, steps_in, within_lengths
 from snncell.errors import ShapeError
 from snncell.ops.base import as_tensor
 from snncell.tape.tensor import Tensor, beside
 
 
-def spike_count(spikes: Any) -> Tensor:
+def _there(x: Any, lengths: Any, who: str, otherwise: float = 0.0) -> Tensor:
+    """A sequence (T, B, ...), with another value where it has ended."""
+    tensor = sequence(x, who)
+    return tensor if lengths is None else ops.select(within_lengths(tensor, lengths, who), tensor, otherwise)
+
+
+def _mean(x: Any, lengths: Any, who: str) -> Tensor:
+    """The mean over the steps that a sample has; 0 if it has none."""
+    tensor = _there(x, lengths, who)
+    return tensor.mean(0) if lengths is None else tensor.sum(0) / steps_in(tensor, lengths)
+
+
+def spike_count(spikes: Any, *, lengths: Any = None) -> Tensor:
     """How many spikes there were: (T, B, ...) -> (B, ...). Differentiable.
 
+    Args:
+        spikes: (T, B, ...).
+        lengths: (B,), how many steps each sample has; the rest is padding and does not count. Left out, all T.
+
     Raises:
-        ShapeError: for a sequence without steps.
+        ShapeError: for a sequence without steps, or lengths that do not fit it.
 
     Example:
         >>> snncell.encode.spike_count([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]).tolist()
         [2.0, 1.0]
     """
-    return sequence(spikes, "spike_count").sum(0)
+    return _there(spikes, lengths, "spike_count").sum(0)
 
 
-def firing_rate(spikes: Any, dt: float = 1.0) -> Tensor:
+def firing_rate(spikes: Any, dt: float = 1.0, *, lengths: Any = None) -> Tensor:
     """Spikes per step, or per second with a step of `dt` seconds: (T, B, ...) -> (B, ...). Differentiable.
 
+    Args:
+        spikes: (T, B, ...).
+        dt: of a step.
+        lengths: (B,), how many steps each sample has; the rest is padding and does not count. Left out, all T;
+            of a length of 0 the rate is 0.
+
     Raises:
-        ShapeError: for a sequence without steps.
+        ShapeError: for a sequence without steps, or lengths that do not fit it.
         ArgumentError: for a dt that is not positive.
 
     Example:
         >>> snncell.encode.firing_rate([[1.0], [0.0], [1.0], [0.0]], dt=0.001).tolist()
         [500.0]
     """
-    mean = sequence(spikes, "firing_rate").mean(0)
+    mean = _mean(spikes, lengths, "firing_rate")
     dt = number(dt, "firing_rate", "dt", 0.0)
     return mean if dt == 1.0 else mean * (1.0 / dt)
 
 
-def first_spike_time(spikes: Any, silent: float | None = None) -> Tensor:
+def first_spike_time(spikes: Any, silent: float | None = None, *, lengths: Any = None) -> Tensor:
     """When each neuron first fired, in steps from 0: (T, B, ...) -> (B, ...).
 
     Differentiable as `nn.FirstSpikeTime` is: more output at that step makes the spike earlier.
@@ -50,6 +72,8 @@ def first_spike_time(spikes: Any, silent: float | None = None) -> Tensor:
     Args:
         spikes: a spike is what is above 0.
         silent: the time of a neuron without spikes; by default the last step, T - 1.
+        lengths: (B,), how many steps each sample has; the rest is padding and does not count, but that the
+            time of a silent neuron is the padded sequence's. Left out, all T.
 
     Raises:
         ShapeError: for a sequence without steps.
@@ -59,11 +83,15 @@ def first_spike_time(spikes: Any, silent: float | None = None) -> Tensor:
         >>> snncell.encode.first_spike_time([[0.0, 0.0], [1.0, 0.0], [1.0, 0.0]]).tolist()
         [1.0, 2.0]
     """
-    time: Tensor = nn.FirstSpikeTime(silent)(sequence(spikes, "first_spike_time"))
+    tensor = _there(spikes, lengths, "first_spike_time")
+    if lengths is not None:
+        # A silent neuron has its gradient at the last step: that of its sample, which takes the place of the padding's.
+        tensor = ops.concat([tensor[:-1], last_membrane(tensor, lengths=lengths).expand_dims(0)])
+    time: Tensor = nn.FirstSpikeTime(silent)(tensor)
     return time
 
 
-def population_vector(spikes: Any, centres: Any) -> Tensor:
+def population_vector(spikes: Any, centres: Any, *, lengths: Any = None) -> Tensor:
     """The mean of the neurons' centres, or preferred directions, each as often as the neuron fired.
 
     y = sum_n n_n c_n / sum_n n_n, with n_n the number of spikes of neuron n. A population without spikes says nothing:
@@ -72,6 +100,7 @@ def population_vector(spikes: Any, centres: Any) -> Tensor:
     Args:
         spikes: (T, B, ..., N).
         centres: (N,), as `field_centres` gives them, or (N, D) for directions in D dimensions.
+        lengths: (B,), how many steps each sample has; the rest is padding and does not count. Left out, all T.
 
     Returns:
         (B, ...) or (B, ..., D). Differentiable.
@@ -85,7 +114,7 @@ def population_vector(spikes: Any, centres: Any) -> Tensor:
         >>> snncell.encode.population_vector([[[1.0, 1.0, 0.0]], [[0.0, 1.0, 1.0]]], [0.0, 0.5, 1.0]).tolist()
         [0.5]
     """
-    counts = sequence(spikes, "population_vector").sum(0)
+    counts = _there(spikes, lengths, "population_vector").sum(0)
     with beside(counts):
         of = as_tensor(np.asarray(centres) if isinstance(centres, (list, tuple)) else centres, "population_vector")
         of = of.astype(counts.dtype)
@@ -100,31 +129,60 @@ def population_vector(spikes: Any, centres: Any) -> Tensor:
     return (share * of).sum(-1) if of.ndim == 1 else ops.matmul(share, of)
 
 
-def last_membrane(v: Any) -> Tensor:
+def last_membrane(v: Any, *, lengths: Any = None) -> Tensor:
     """The potential after the last step: (T, B, ...) -> (B, ...). Differentiable.
+
+    Args:
+        v: (T, B, ...).
+        lengths: (B,), how many steps each sample has; the rest is padding and does not count. Left out, all T;
+            of a length of 0 it is 0.
+
+    Raises:
+        ShapeError: for a sequence without steps, or lengths that do not fit it.
 
     Example:
         >>> snncell.encode.last_membrane([[1.0], [6.0], [2.0]]).tolist()
         [2.0]
     """
-    return sequence(v, "last_membrane")[-1]
+    tensor = _there(v, lengths, "last_membrane")
+    if lengths is None:
+        return tensor[-1]
+    there = within_lengths(tensor, lengths, "last_membrane").astype(tensor.dtype)
+    after = ops.concat([there[1:], ops.zeros_like(there[:1])])
+    return ops.select(ops.greater(there, after), tensor, 0.0).sum(0)
 
 
-def mean_membrane(v: Any) -> Tensor:
+def mean_membrane(v: Any, *, lengths: Any = None) -> Tensor:
     """The mean potential over time: (T, B, ...) -> (B, ...). Differentiable.
+
+    Args:
+        v: (T, B, ...).
+        lengths: (B,), how many steps each sample has; the rest is padding and does not count. Left out, all T;
+            of a length of 0 it is 0.
+
+    Raises:
+        ShapeError: for a sequence without steps, or lengths that do not fit it.
 
     Example:
         >>> snncell.encode.mean_membrane([[1.0], [2.0], [6.0]]).tolist()
         [3.0]
     """
-    return sequence(v, "mean_membrane").mean(0)
+    return _mean(v, lengths, "mean_membrane")
 
 
-def max_membrane(v: Any) -> Tensor:
+def max_membrane(v: Any, *, lengths: Any = None) -> Tensor:
     """The highest potential over time: (T, B, ...) -> (B, ...). Differentiable; steps of equal height share equally.
+
+    Args:
+        v: (T, B, ...).
+        lengths: (B,), how many steps each sample has; the rest is padding and does not count. Left out, all T;
+            of a length of 0 it is -inf.
+
+    Raises:
+        ShapeError: for a sequence without steps, or lengths that do not fit it.
 
     Example:
         >>> snncell.encode.max_membrane([[1.0], [6.0], [2.0]]).tolist()
         [6.0]
     """
-    return ops.max(sequence(v, "max_membrane"), 0)
+    return ops.max(_there(v, lengths, "max_membrane", -np.inf), 0)

@@ -107,6 +107,7 @@ from snncell.ops.logic import (
     select as select,
     where as where,
 )
+from snncell.ops.masks import sequence_mask as sequence_mask
 from snncell.ops.pool import (
     avg_pool1d as avg_pool1d,
     avg_pool2d as avg_pool2d,

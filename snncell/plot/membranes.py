@@ -26,6 +26,13 @@ _TRIANGLES = (
 )
 
 
+# What the vertical axis is called, for a layer that does not fire and one that does, from long to short.
+_POTENTIAL = {
+    False: ("membrane potential", "potential"),
+    True: ("membrane potential\nafter reset", "potential\nafter reset", "potential"),
+}
+
+
 def membrane(
     v: Any,
     spikes: Any = None,
@@ -72,8 +79,7 @@ def membrane(
     axes = axes_or_new(ax, height=2.2 + 0.05 * max(0, len(places) - 5))  # room for the legend
     _draw_potentials(axes, steps_of(v, name, len(potential), "v"), potential, marks, levels, places, names)
     whole_steps(axes)
-    after = ["membrane potential\nafter reset", "potential\nafter reset"] if firing else ["membrane potential"]
-    label_axis(axes.yaxis, *after, "potential")
+    label_axis(axes.yaxis, *_POTENTIAL[firing])
     legend(axes)
     titled(axes, title, name)
     return axes

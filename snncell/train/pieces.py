@@ -30,8 +30,8 @@ class Batches:
     Args:
         arrays: what `Tensor` takes, with the same first axis: inputs, then the target. Arrays of NumPy are not copied.
         batch_size, shuffle, drop_last: as for `data.batches`.
-        time_first: the inputs are (T, N, ...), as `data.randman` gives them, and their batches (T, B, ...); the target,
-            the last array, is (N, ...) as ever.
+        time_first: the inputs are (T, N, ...), as `data.randman` and `data.padded` give them, and their batches
+            (T, B, ...); one of one axis, such as lengths, is (N,), and the target, the last array, (N, ...) as ever.
 
     Raises:
         ShapeError: if the first axes differ.
@@ -54,9 +54,9 @@ class Batches:
         self.arrays = [on_host(array) for array in arrays]
         self.time_first = time_first
         if time_first:
-            if any(array.ndim < 2 for array in self.arrays[:-1]):
-                raise ShapeError("Batches: with time_first inputs are (T, N, ...); one has fewer than two axes.")
-            self.arrays[:-1] = [array.swapaxes(0, 1) for array in self.arrays[:-1]]
+            if not any(array.ndim > 1 for array in self.arrays[:-1]):
+                raise ShapeError("Batches: with time_first inputs are (T, N, ...); none has two axes.")
+            self.arrays[:-1] = [array.swapaxes(0, 1) if array.ndim > 1 else array for array in self.arrays[:-1]]
         self.batch_size, self.shuffle, self.drop_last = batch_size, shuffle, drop_last
         lengths = [len(array) if array.ndim else 0 for array in self.arrays]
         if len(set(lengths)) != 1:
@@ -75,7 +75,10 @@ class Batches:
 
     def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
         for batch in batches(*self.arrays, batch_size=self.batch_size, shuffle=self.shuffle, drop_last=self.drop_last):
-            yield (*(x.swapaxes(0, 1) for x in batch[:-1]), batch[-1]) if self.time_first else batch
+            if self.time_first:
+                yield (*(x.swapaxes(0, 1) if x.ndim > 1 else x for x in batch[:-1]), batch[-1])
+            else:
+                yield batch
 
     def description(self) -> dict[str, Any]:
         """What tells these data from others: shapes, dtypes, a hash of the elements, and how they are gone through."""

@@ -1,0 +1,132 @@
+"""Sequences of different lengths: padding, masks, and decoders that leave the padding out."""
+
+import numpy as np
+import pytest
+
+import snncell
+from snncell import Tensor, data, encode, errors, ops, testing, train
+
+RNG = np.random.default_rng(0)
+T, B, N = 7, 5, 3
+LENGTHS = np.array([3, 7, 1, 5, 2])
+DECODERS = {
+    "spike_count": encode.spike_count,
+    "firing_rate": encode.firing_rate,
+    "firing_rate, in Hz": lambda x, **o: encode.firing_rate(x, 0.002, **o),
+    "first_spike_time": lambda x, **o: encode.first_spike_time(x, 9.0, **o),
+    "population_vector": lambda x, **o: encode.population_vector(x, [0.0, 0.5, 1.0], **o),
+    "last_membrane": encode.last_membrane,
+    "mean_membrane": encode.mean_membrane,
+    "max_membrane": encode.max_membrane,
+}
+SPIKES = (RNG.random((T, B, 2, N)) < 0.4) * RNG.integers(1, 3, (T, B, 2, N)).astype(np.float64)
+
+
+@pytest.mark.parametrize("kind", [list, np.asarray, Tensor, lambda x: Tensor(x, "int16")])
+@pytest.mark.parametrize("padding", [0.0, 5.0, -5.0, np.nan])
+@pytest.mark.parametrize("name", DECODERS)
+def test_a_decoder_of_padded_sequences_gives_what_it_gives_of_each_alone(name, padding, kind):
+    x = np.where(np.arange(T)[:, None, None, None] < LENGTHS[:, None, None], SPIKES, padding)
+    for decode in (DECODERS[name], snncell.jit(DECODERS[name])):
+        found = decode(Tensor(x), lengths=Tensor(kind(LENGTHS)) if decode is not DECODERS[name] else kind(LENGTHS))
+        for sample, length in enumerate(LENGTHS):
+            alone = DECODERS[name](Tensor(SPIKES[:length, sample : sample + 1]))
+            np.testing.assert_allclose(found[sample], alone[0], rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_padding_has_no_gradient_and_what_is_there_has_its_own(name):
+    x = Tensor(np.where(SPIKES > 0, SPIKES, RNG.normal(-1.0, 0.1, SPIKES.shape)))
+    weights = Tensor(RNG.normal(size=DECODERS[name](x).shape))
+    found = snncell.grad(lambda x: (DECODERS[name](x, lengths=LENGTHS) * weights).sum())(x).asnumpy()
+    for sample, length in enumerate(LENGTHS):
+        alone = snncell.grad(lambda x, n=sample: (DECODERS[name](x)[0] * weights[n]).sum())
+        expected = alone(x[:length, sample : sample + 1])
+        np.testing.assert_allclose(found[:length, sample], expected[:, 0], rtol=1e-10)
+        assert not found[length:, sample].any()
+
+
+@pytest.mark.parametrize("name", ["spike_count", "firing_rate", "last_membrane", "mean_membrane", "max_membrane"])
+def test_a_decoder_with_lengths_is_differentiable(name):
+    testing.check_grads(lambda x: DECODERS[name](x, lengths=LENGTHS), Tensor(RNG.normal(size=(T, B, N))), order=2)
+
+
+def test_a_length_of_nothing_gives_nothing():
+    ended = np.zeros(B, int)
+    for name in ("spike_count", "firing_rate", "last_membrane", "mean_membrane"):
+        assert not DECODERS[name](SPIKES, lengths=ended).asnumpy().any()
+    assert (encode.max_membrane(SPIKES, lengths=ended) == -np.inf).all()
+
+
+@pytest.mark.parametrize("name", DECODERS)
+@pytest.mark.parametrize(
+    ("lengths", "error", "message"),
+    [
+        (LENGTHS[:4], errors.ShapeError, r"one number of steps for each sample; .* needs \(5,\), not \(4,\)"),
+        (3, errors.ShapeError, r"needs \(5,\), not \(\)"),
+        (LENGTHS.astype(float), errors.DTypeError, "lengths are integers, not Float64"),
+    ],
+)
+def test_lengths_that_do_not_fit_are_refused(name, lengths, error, message):
+    with pytest.raises(error, match=message):
+        DECODERS[name](SPIKES, lengths=lengths)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int64", "uint8"])
+@pytest.mark.parametrize("shape", [(), (4,), (2, 3)])
+def test_a_mask_is_true_within_the_length(shape, dtype):
+    lengths = RNG.integers(0, 9, shape).astype(dtype)
+    expected = np.arange(6) < lengths[..., None]
+    for axis in range(-len(shape) - 1, len(shape) + 1):
+        mask = ops.sequence_mask(Tensor(lengths), 6, axis)
+        assert mask.dtype.name == "bool"
+        np.testing.assert_array_equal(mask, np.moveaxis(expected, -1, axis))
+    assert ops.sequence_mask(Tensor(lengths), 0).shape == (*shape, 0)
+
+
+def test_a_mask_of_what_are_no_lengths_is_refused():
+    with pytest.raises(errors.DTypeError, match="lengths are integers, not Float32"):
+        ops.sequence_mask([1.5], 3)
+    for wrong in (2.0, -1, None):
+        with pytest.raises(errors.ArgumentError, match="sequence_mask: maxlen is "):
+            ops.sequence_mask([1], wrong)
+
+
+# --- padding ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "uint8"])
+@pytest.mark.parametrize("steps", [None, 4, 9])
+def test_padded_sequences_are_there_and_the_rest_is_padding(steps, dtype):
+    given = [RNG.integers(0, 9, (length, 2)).astype(dtype) for length in LENGTHS]
+    x, lengths = data.padded(given, steps, 7)
+    assert x.shape == (steps or 7, B, 2) and x.dtype == dtype and lengths.dtype == np.int64
+    np.testing.assert_array_equal(lengths, np.minimum(LENGTHS, steps or 7))
+    for n, (sequence, length) in enumerate(zip(given, lengths, strict=True)):
+        np.testing.assert_array_equal(x[:length, n], sequence[:length])
+        assert (x[length:, n] == 7).all()
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: data.padded([]), errors.ArgumentError, "there are no sequences"),
+        (lambda: data.padded([[1.0]], 0), errors.ArgumentError, "steps is an integer of at least 1, not 0"),
+        (lambda: data.padded([[[1.0]], [[1.0, 2.0]]]), errors.ShapeError, r"lengths, not \(1, 1\), \(1, 2\)"),
+        (lambda: data.padded([1.0, 2.0]), errors.ShapeError, r"sequences are \(T_n, \.\.\.\), .* not \(\)"),
+    ],
+)
+def test_what_cannot_be_padded_is_refused(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_batches_with_time_first_take_lengths_by_sample():
+    x, lengths = data.padded([np.full((length, 2), length) for length in LENGTHS])
+    seen = []
+    for values, steps, target in train.Batches(x, lengths, np.arange(B), batch_size=2, time_first=True):
+        assert values.shape == (T, len(target), 2)
+        np.testing.assert_array_equal((values.asnumpy()[:, :, 0] > 0).sum(0), steps)
+        np.testing.assert_array_equal(steps, LENGTHS[target.asnumpy()])
+        seen += target.tolist()
+    assert sorted(seen) == list(range(B))
