@@ -17,6 +17,9 @@ from snncell import Parameter, nn, surrogate as s
 Draw = tuple[dict[str, Any], dict[str, Any]]  # settings of `like`, and of the framework where they differ
 
 
+STATES = 0.3  # the weight of states beside that of outputs, in what is differentiated
+
+
 class Run(NamedTuple):
     """What a framework gave: outputs and states (T, B, N), gradients of the input and of what is learned.
 
@@ -83,11 +86,15 @@ def numbers(tensor: Any) -> Any:
 
 
 def by_torch(steps: Callable[[Any], tuple[Any, list[Any]]], learned: dict[str, Any], x: Any, weights: Any) -> Run:
-    """Run `steps(x) -> (outputs, states)` on (T, B, N), and differentiate the weighted sum of its outputs."""
+    """Run `steps(x) -> (outputs, states)` on (T, B, N), and differentiate a sum of outputs and states by weights."""
     torch = import_module("torch")
     given = torch.tensor(x, requires_grad=True)
     y, states = steps(given)
-    (y * torch.tensor(weights)).sum().backward()
+    own = torch.tensor(weights)
+    loss = (y * own).sum()
+    for state in states:
+        loss = loss + STATES * (state * own).sum()
+    loss.backward()
     found = {name: np.zeros(p.shape) if p.grad is None else numbers(p.grad) for name, p in learned.items()}
     return Run(numbers(y), [numbers(state) for state in states], numbers(given.grad), found)
 
@@ -541,8 +548,8 @@ def spyx(name: str, states: int) -> Callable[..., Run]:
             return jax.numpy.stack(outputs), [jax.numpy.stack(one) for one in zip(*after, strict=True)]
 
         (y, after), pull = jax.vjp(steps, jax.numpy.asarray(x))
-        zeros = [jax.numpy.zeros_like(one) for one in after]
-        (gradient,) = pull((jax.numpy.asarray(weights, y.dtype), zeros))
+        own = [jax.numpy.asarray(STATES * weights, one.dtype) for one in after]
+        (gradient,) = pull((jax.numpy.asarray(weights, y.dtype), own))
         return Run(np.asarray(y), [np.asarray(one) for one in after], np.asarray(gradient), {})
 
     return run

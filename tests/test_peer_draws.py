@@ -8,7 +8,7 @@ from importlib import import_module
 
 import numpy as np
 import pytest
-from peers import PEERS, Random
+from peers import PEERS, STATES, Random
 from test_neurons_like import recorded
 
 from snncell import Tensor, nn, ops
@@ -88,7 +88,8 @@ def test_random_settings_give_what_the_framework_gives(name, request):
         assert len(node.trainable_params()) >= len(learned), case
 
         def loss(x, node=node, weights=weights):
-            return (recorded(node, x)[0] * Tensor(weights)).sum()
+            outputs, after = recorded(node, x)
+            return sum([(outputs * Tensor(weights)).sum(), *((v * Tensor(STATES * weights)).sum() for v in after)])
 
         if learned:
             gradient, found = ops.grad(loss, 0, tuple(learned))(Tensor(x))
@@ -109,6 +110,24 @@ def test_every_preset_of_an_installed_framework_has_draws():
     assert not left
 
 
+def recording(node):
+    """A layer over time that gives the outputs and all states of every step."""
+
+    class Recording(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.node = node
+
+        def construct(self, x, *states):
+            out, *states = self.node(x, *states)
+            return ((out, *states), *states)
+
+        def init_state(self, x):
+            return node.init_state(x)
+
+    return nn.MultiStep(Recording())
+
+
 @pytest.mark.peer
 @pytest.mark.compiled
 @pytest.mark.filterwarnings("ignore")
@@ -117,7 +136,12 @@ def test_the_kernels_of_presets_with_steps_of_their_own_do_so_too(name, request)
     peer, random = installed(name, request), Random(3)
     settings, theirs = peer.draw(random)
     x, weights, wanted = away_from_thresholds(peer, theirs, random)
-    layer = nn.MultiStep(peer.make(settings))
-    np.testing.assert_allclose(layer(Tensor(x)).asnumpy(), wanted.outputs, rtol=1e-6, atol=0, err_msg=str(settings))
-    gradient = ops.grad(lambda x: (layer(x) * Tensor(weights)).sum())(Tensor(x))
+    layer = recording(peer.make(settings))
+    np.testing.assert_allclose(layer(Tensor(x))[0].asnumpy(), wanted.outputs, rtol=1e-6, atol=0, err_msg=str(settings))
+
+    def loss(x):
+        outputs, *after = layer(x)
+        return sum([(outputs * Tensor(weights)).sum(), *((v * Tensor(STATES * weights)).sum() for v in after)])
+
+    gradient = ops.grad(loss)(Tensor(x))
     close(gradient.asnumpy(), wanted.gradient, str(settings))
