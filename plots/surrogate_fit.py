@@ -15,7 +15,9 @@ def main() -> Figure:
     above = recorded().above["layer2"]
     figure, axes = plt.subplots(1, 2, figsize=(7, 2.9), layout="constrained")
     for ax, width, title in zip(axes, (0.05, 1.0), ("too narrow", "fits"), strict=True):
-        plot.surrogate_and_membrane(above, surrogate.Triangle(width=width), ax=ax, title=title)
+        triangle = surrogate.Triangle(width=width)
+        share = plot.share_outside(above, triangle)
+        plot.surrogate_and_membrane(above, triangle, ax=ax, title=f"{title}: {100 * share:.3g} % out of reach")
     return figure
 
 
