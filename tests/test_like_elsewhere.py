@@ -212,6 +212,13 @@ def test_what_has_no_counterpart_says_what_to_use(framework, name):
     assert refusals and all(ABSENT[framework, name] in text for text in [*refusals, str(refused.value)])
 
 
+def test_a_framework_without_the_neuron_says_which_it_has():
+    with pytest.raises(ArgumentError, match=r"LIFNode.like: no framework 'sinabs.ExpLeak' .* With 'sinabs' there are "):
+        nn.LIFNode.like("sinabs.ExpLeak", tau_mem=2.0)
+    with pytest.raises(ArgumentError, match=r"KLIFNode.like: .* 'spikingjelly'. With 'norse' .*, LINode.like"):
+        nn.KLIFNode.like("Norse")
+
+
 def test_a_neuron_that_is_none_of_one_step_says_so():
     with pytest.raises(ArgumentError, match=r"GLIFNode.like: there is none like spikingjelly's GLIFNode: GatedLIFNode"):
         nn.GLIFNode.like("SpikingJelly")

@@ -79,7 +79,9 @@ def _refuse_framework(who: str, framework: Any, known: list[str]) -> None:
         if owner == family and name.lower() == wanted:
             raise ArgumentError(f"{who}: there is none like {family}'s {name}: {reason}")
     listed = ", ".join(map(repr, known)) or "none"
-    raise ArgumentError(f"{who}: no framework {framework!r} with this neuron; known are {listed}.")
+    owners = sorted({owner for owner, name in PRESETS if name.partition(".")[0] == family})
+    others = f" With {family!r} there are {', '.join(f'{owner}.like' for owner in owners)}." if owners else ""
+    raise ArgumentError(f"{who}: no framework {framework!r} with this neuron; known are {listed}.{others}")
 
 
 def frameworks_with(neuron: str, words: Sequence[str]) -> tuple[str, list[str]]:
