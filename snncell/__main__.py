@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import importlib.metadata
 import os
 import platform
@@ -11,6 +10,7 @@ import sys
 
 import snncell
 from snncell.errors import ArgumentError, CacheError, DeviceError
+from snncell.interrupts import imported
 from snncell.kernels.cuda.runtime import runtime
 from snncell.kernels.policy import PARALLEL_SIZE, threading_layer
 from snncell.kernels.store import bound
@@ -71,7 +71,7 @@ def cache(clear: bool) -> int:
 
 def info() -> None:
     """Print versions, threads, BLAS, CUDA, and the cache folder with its size."""
-    numba = importlib.import_module("numba")
+    numba = imported("numba")
     rows = {
         "snncell": snncell.__version__,
         "Python": f"{platform.python_version()} on {platform.platform()}",

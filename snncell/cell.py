@@ -14,7 +14,7 @@ from snncell.errors import AssignError, SnncellError
 from snncell.kernels.space import DEVICE, IN_USE
 from snncell.reverse import run_with_bprop
 from snncell.tape.given import is_array
-from snncell.tape.parameter import Parameter
+from snncell.tape.parameter import Parameter, commit
 from snncell.tape.state import STATE, settings
 from snncell.tape.tensor import Tensor
 
@@ -196,8 +196,7 @@ class Cell:
         Raises:
             DeviceError: for another name, or where there is no GPU, saying what is missing.
         """
-        for parameter in self.get_parameters():
-            parameter.move(device)
+        commit([parameter.moving(device) for parameter in self.get_parameters()])
         return self
 
     def extend_repr(self) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 
 class SnncellError(Exception):
     """Base of all errors that snncell raises on purpose."""
@@ -89,6 +91,14 @@ class NotFiniteError(SnncellError, FloatingPointError):
 
 class CacheError(SnncellError, PermissionError):
     """A folder for compiled kernels that other users can write: what lies in it would be run."""
+
+
+class ForkError(SnncellError, RuntimeError):
+    """A process forked while another thread was inside of what the child needs; it would wait for ever."""
+
+
+class JitPickleError(SnncellError, pickle.PicklingError, TypeError):
+    """A jitted function that cannot be pickled, for Python finds the function itself by no name."""
 
 
 class GradientCheckError(SnncellError, AssertionError):

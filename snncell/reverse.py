@@ -14,7 +14,7 @@ from typing import Any
 from snncell.calls import CALLS, Call, named_inputs
 from snncell.config import FINITE
 from snncell.errors import BpropError, NotFiniteError, SnncellError, TraceError
-from snncell.ops.random import present_key, replaying
+from snncell.ops.seeds import present_key, replaying
 from snncell.tape import structure
 from snncell.tape.custom import custom
 from snncell.tape.parameter import Parameter

@@ -8,7 +8,7 @@ import pytest
 from readable import assert_drawn_where_asked, assert_readable, grey
 
 from snncell import Parameter, Tensor, errors, nn, ops, plot, surrogate
-from snncell.ops.random import present_key
+from snncell.ops.seeds import present_key
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt

@@ -11,7 +11,7 @@ import snncell
 from snncell import Tensor, errors, nn, ops, plot, surrogate, testing
 from snncell.data import digits
 from snncell.demo import DigitNet
-from snncell.ops.random import present_key
+from snncell.ops.seeds import present_key
 from snncell.plot.reporting.diagnose import diagnose
 from snncell.plot.reporting.examine import examine
 from snncell.plot.reporting.facts import Facts

@@ -380,6 +380,120 @@ def test_a_process_forked_while_another_thread_trains_can_draw() -> None:
     assert in_a_process(FORK_WHILE_LOCKED).stdout == "7\n"
 
 
+FORK_AMONG_THREADS = (
+    NET
+    + """
+import time
+
+mode, count = sys.argv[1], int(sys.argv[2])
+before, going = digest(), True
+
+def busy():
+    number = 0
+    while going:
+        number += 1
+        if mode == "compiling":
+            snncell.jit(lambda x: ops.exp(x) * (time.time_ns() % 1000003 + number))(x)
+        else:
+            digest()
+
+threads = [threading.Thread(target=busy) for _ in range(2)]
+for thread in threads:
+    thread.start()
+codes = []
+for number in range(count):
+    time.sleep(0.02)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        snncell.jit(lambda x: ops.exp(x) * (number + time.time_ns() % 1000003))(x)  # compiles
+        os._exit(7 if digest() == before else 1)
+    codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+going = False
+for thread in threads:
+    thread.join()
+print(codes.count(7), policy.threading_layer())
+"""
+)
+
+
+@FORKS
+@pytest.mark.compiled
+@pytest.mark.parametrize("mode", ["running", "compiling"])
+def test_children_that_are_forked_while_threads_run_kernels_or_compile_run_a_net(mode: str) -> None:
+    count = 50 if os.environ.get("SNNCELL_TEST_SIZE") == "large" else 2
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORK_AMONG_THREADS, mode, str(count)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60 * count,
+    )
+    assert done.returncode == 0, done.stderr
+    right, layer = done.stdout.split()  # and nothing else: not what TBB says of its threads
+    if layer == "omp":
+        pytest.skip("Numba has no threading layer here that can be forked")
+    assert int(right) == count
+
+
+STUCK = """
+import os, signal, sys, threading
+from snncell import forks, jit, ops
+from snncell.errors import ForkError
+
+forks.PATIENCE = 0.2
+ready, done = threading.Event(), threading.Event()
+
+def hold():
+    with forks.BUILDING:
+        ready.set()
+        done.wait()
+
+thread = threading.Thread(target=hold)
+thread.start()
+ready.wait()
+child = os.fork()
+if child == 0:
+    signal.alarm(30)
+    try:
+        jit(lambda x: ops.exp(x) + 1.0)(ops.ones(3))
+    except ForkError as error:
+        os._exit(7 if "forked while another thread of its parent compiled" in str(error) else 1)
+    os._exit(2)
+done.set()
+thread.join()
+jit(lambda x: ops.exp(x) + 1.0)(ops.ones(3))
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@FORKS
+@pytest.mark.compiled
+def test_a_child_is_told_what_could_not_be_waited_for() -> None:
+    assert in_a_process(STUCK).stdout == "7\n"
+
+
+WORKQUEUE = """
+import threading
+from snncell import jit, ops
+from snncell.kernels import policy
+
+f, x = jit(lambda x: ops.exp(x) * 2.0), ops.ones((600, 1000))
+f(x)
+threads = [threading.Thread(target=lambda: [f(x) for _ in range(20)]) for _ in range(3)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(policy.threading_layer())
+"""
+
+
+@pytest.mark.compiled
+def test_threads_take_turns_in_a_layer_that_is_for_one() -> None:
+    assert in_a_process(WORKQUEUE, NUMBA_THREADING_LAYER="workqueue", NUMBA_NUM_THREADS="2").stdout == "workqueue\n"
+
+
 # --- the number of threads, and the layer -----------------------------------------------------------------------------
 
 LAYER = """
@@ -582,20 +696,21 @@ def several(request: pytest.FixtureRequest) -> Any:
 
 def test_blas_has_one_thread_inside_and_as_many_as_before_outside(several: list[int]) -> None:
     one = [1] * len(several)
-    with BLAS:
+
+    def inside() -> list[int]:
         assert numbers() == one
-        with BLAS:
-            assert numbers() == one
-        assert numbers() == one
+        assert BLAS.run(numbers) == one
+        return numbers()
+
+    assert BLAS.run(inside) == one
     assert numbers() == several
-    with pytest.raises(ZeroDivisionError), BLAS, BLAS:
-        _ = 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        BLAS.run(BLAS.run, lambda: 1 / 0)
     assert numbers() == several
     for library in threadpool_libraries():
         library.set_num_threads(2)  # it is looked at anew each time
     changed = numbers()
-    with BLAS:
-        assert numbers() == one
+    assert BLAS.run(numbers) == one
     assert numbers() == changed
 
 
@@ -604,28 +719,28 @@ def test_blas_has_one_thread_until_the_last_has_left(several: list[int]) -> None
     inside, leave = threading.Event(), threading.Event()
 
     def stay() -> None:
-        with BLAS:
-            inside.set()
-            assert leave.wait(timeout=60)
+        inside.set()
+        assert leave.wait(timeout=60)
 
-    thread = threading.Thread(target=stay)
-    with BLAS:
+    def meanwhile() -> threading.Thread:
+        thread = threading.Thread(target=BLAS.run, args=(stay,))
         thread.start()
         assert inside.wait(timeout=60)
-    assert numbers() == one  # the other is still there
-    with BLAS:
+        return thread
+
+    def end(thread: threading.Thread) -> list[int]:
         leave.set()
         thread.join()
-        assert numbers() == one
+        return numbers()
+
+    thread = BLAS.run(meanwhile)
+    assert numbers() == one  # the other is still there
+    assert BLAS.run(end, thread) == one
     assert numbers() == several
 
 
 def test_blas_has_one_thread_inside_on_another_python_thread(several: list[int]) -> None:
-    def look() -> list[int]:
-        with BLAS:
-            return numbers()
-
-    assert on_threads(look) == [[1] * len(several)]
+    assert on_threads(lambda: BLAS.run(numbers)) == [[1] * len(several)]
     assert numbers() == several
 
 
@@ -633,14 +748,16 @@ def test_another_python_thread_may_be_the_last_to_leave(several: list[int]) -> N
     inside, leave = threading.Event(), threading.Event()
 
     def stay() -> None:
-        with BLAS:
-            inside.set()
-            assert leave.wait(timeout=60)
+        inside.set()
+        assert leave.wait(timeout=60)
 
-    thread = threading.Thread(target=stay)
-    with BLAS:
+    def meanwhile() -> threading.Thread:
+        thread = threading.Thread(target=BLAS.run, args=(stay,))
         thread.start()
         assert inside.wait(timeout=60)
+        return thread
+
+    thread = BLAS.run(meanwhile)
     leave.set()
     thread.join()
     assert numbers() == several
@@ -650,8 +767,7 @@ def test_blas_is_left_as_it_was_by_many_threads(several: list[int]) -> None:
     def work() -> int:
         wrong = 0
         for _ in range(300):
-            with BLAS:
-                wrong += numbers_of(libraries) != [1] * len(libraries)
+            wrong += BLAS.run(numbers_of, libraries) != [1] * len(libraries)
         return wrong
 
     libraries = threadpool_libraries()
@@ -695,8 +811,8 @@ def child():
     signal.alarm(30)
     assert numbers() == before, f"outside: {numbers()}, not {before}"
     for _ in range(2):
-        with BLAS:
-            assert numbers() == [1] * len(libraries), f"inside: {numbers()}"
+        inside = BLAS.run(numbers)
+        assert inside == [1] * len(libraries), f"inside: {inside}"
         assert numbers() == before, f"after: {numbers()}, not {before}"
     os._exit(7)
 
@@ -705,16 +821,14 @@ def ended(number):
     assert numbers() == before
 """
 OUTSIDE = """
-with BLAS:
-    pass
+BLAS.run(numbers)
 number = os.fork()
 if number == 0:
     child()
 ended(number)
 """
 INSIDE = """
-with BLAS:
-    number = os.fork()
+number = BLAS.run(os.fork)
 if number == 0:
     child()
 ended(number)
@@ -723,11 +837,12 @@ ELSEWHERE = """
 ready, leave = threading.Event(), threading.Event()
 
 def stay():
-    with BLAS:
-        ready.set()
-        leave.wait()
+    ready.set()
+    leave.wait()
 
-thread = threading.Thread(target=stay)
+from snncell import forks
+forks.PATIENCE = 0.1  # it does not leave before the fork
+thread = threading.Thread(target=BLAS.run, args=(stay,))
 thread.start()
 ready.wait()
 number = os.fork()

@@ -18,7 +18,7 @@ from snncell.tape.state import STATE, recording_on, tracing_to
 from snncell.tape.tape import Entry, Tape, deposit, sweep, watched, zeros_of
 from snncell.tape.tensor import Tensor, wrap
 from snncell.tape.tracing import Step
-from snncell.tape.watching import Brought, beyond_taps, noting
+from snncell.tape.watching import Brought, Note, beyond_taps, noting
 
 StepFunction = Callable[[list[Tensor], list[Tensor]], tuple[list[Tensor], list[Tensor]]]
 
@@ -136,7 +136,8 @@ class Body:
                 if out._entry is not None:
                     deposit(cotangents, out._entry, out._index, seed)
             inputs = [*self.carry, *self.xs, *self.consts]
-            with noting() as notes:
+            notes: list[Note] = []
+            with noting(notes):
                 sweep(tape.live(), cotangents, {x._entry for x in inputs if x._entry is not None}, False)
             grads = [_arrived(x, cotangents, inputs[:n]) for n, x in enumerate(inputs)]
             first, last = len(self.carry), len(self.carry) + len(self.xs)

@@ -16,7 +16,7 @@ from snncell.errors import DeviceError
 from snncell.kernels.cuda.arrays import DeviceArray, Memory
 from snncell.kernels.cuda.runtime import runtime
 from snncell.kernels.space import DEVICE
-from snncell.tape.parameter import Parameter
+from snncell.tape.parameter import Parameter, commit
 
 LAUNCH = 3e-6  # seconds that a launch takes the host, about
 COPIED = 5e11  # bytes per second that a copy on the card moves, about
@@ -74,8 +74,7 @@ class Recorded:
             self._drop("several threads use the device")
         if self._graph is None:
             results, values = self._run(arrays, [p.value_in(DEVICE) for p in self.read])
-            for parameter, value in zip(self.written, values, strict=True):
-                parameter.put(value)
+            commit([parameter.put(value) for parameter, value in zip(self.written, values, strict=True)])
             return list(results)
         return self._play(arrays)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import warnings
 from collections.abc import Callable, Sequence
@@ -9,12 +10,13 @@ from contextlib import nullcontext
 from types import MethodType
 from typing import Any
 
+from snncell.compiler.copies import reduced
 from snncell.compiler.dependencies import cells_in, containers, items, refuse_leaks
 from snncell.compiler.linked import Linked
 from snncell.compiler.plan import Plan
 from snncell.compiler.plans import Plans
 from snncell.compiler.program import from_trace
-from snncell.compiler.report import report
+from snncell.compiler.report import difference, report
 from snncell.config import FINITE
 from snncell.errors import ArgumentError, TraceError
 from snncell.tape import structure
@@ -23,7 +25,7 @@ from snncell.tape.state import STATE, recording_on, tracing_to
 from snncell.tape.tape import Entry, Tape, watched
 from snncell.tape.tensor import Tensor, snapshot, stale, wrap
 from snncell.tape.tracing import Trace, Value
-from snncell.tape.watching import Brought, Events, noting
+from snncell.tape.watching import Brought, Events, Note, noting
 
 STORM = 8  # from so many traces of one function on, something is probably wrong
 
@@ -49,8 +51,8 @@ class Compiled:
         taped: bool,
         places: Sequence[Entry | None],
     ) -> None:
-        trace, tape = Trace(taped=taped), Tape()
-        with tracing_to(trace), recording_on(None), tape if taped else nullcontext(), noting() as notes:
+        trace, tape, notes = Trace(taped=taped), Tape(), list[Note]()
+        with tracing_to(trace), recording_on(None), tape.active() if taped else nullcontext(), noting(notes):
             stand_ins = [trace.new_input(leaf.shape, leaf._data.dtype) for leaf in leaves]
             if taped:
                 stand_ins = [watched(x) for x in stand_ins]
@@ -133,6 +135,15 @@ class Jitted:
         compiled, leaves = self.lookup(args, kwargs)
         return compiled(leaves)
 
+    def __reduce__(self) -> Any:
+        return reduced(self, _jitted)
+
+    def __copy__(self) -> Jitted:
+        return _jitted(self.fn, self.name, self.limit)
+
+    def __deepcopy__(self, memo: Any) -> Jitted:
+        return _jitted(copy.deepcopy(self.fn, memo), self.name, self.limit)
+
     def __get__(self, instance: Any, owner: type) -> Any:
         return self if instance is None else MethodType(self, instance)  # a decorated method
 
@@ -194,24 +205,6 @@ class Jitted:
         return report(self.name, compiled.plan([leaf._data for leaf in leaves]))
 
 
-def difference(old: Any, new: Any) -> str:
-    """How two signatures differ, in the words of the caller."""
-    (*before, tree, specs), (*now, new_tree, new_specs) = old, new
-    if before != now:
-        return "a gradient, smooth spikes, or what a monitor records are wanted in one call and not in another"
-    if tree == new_tree:
-        names = structure.paths(tree)
-        pairs = zip(names, specs, new_specs, strict=True)
-        return "; ".join(
-            f"{name} is {a[1]}{list(a[0])} in one call and {b[1]}{list(b[0])} in another"
-            for name, a, b in pairs
-            if a != b
-        )
-    values = zip(structure.statics(tree), structure.statics(new_tree), strict=False)
-    found = [f"{a!r} in one call and {b!r} in another" for a, b in values if a != b or type(a) is not type(b)]
-    return "a fixed argument is " + found[0] if found else "the arguments have another structure"
-
-
 def jit(fn: Callable[..., Any] | None = None) -> Any:
     """Compile a function of Tensors: it is traced once for each signature and replayed as a list of kernels.
 
@@ -241,7 +234,11 @@ def jit(fn: Callable[..., Any] | None = None) -> Any:
         return jit
     if not callable(fn):
         raise TraceError(f"jit: takes a function or a Cell, not a {type(fn).__name__}.")
-    jitted = Jitted(fn)
+    return _jitted(fn)
+
+
+def _jitted(fn: Callable[..., Any], name: str | None = None, limit: int | None = None) -> Jitted:
+    jitted = Jitted(fn, name, limit)
     if hasattr(fn, "__name__"):
         functools.update_wrapper(jitted, fn, updated=())
     return jitted

@@ -21,7 +21,7 @@ from snncell.tape.state import STATE, TRACING, recording_on, smoothed, tracing_t
 from snncell.tape.tape import Entry, Tape, deposit, sweep, watched
 from snncell.tape.tensor import Tensor, wrap
 from snncell.tape.tracing import Trace
-from snncell.tape.watching import Brought, Events, noting
+from snncell.tape.watching import Brought, Events, Note, noting
 
 
 class Linked:
@@ -136,13 +136,14 @@ class Linked:
         trace, tape = Trace(parents=(self.trace, *self.trace.parents), taped=True), Tape()
         seeds: list[Tensor] = []
         cotangents: dict[Entry, list[Tensor | None]] = {}
-        with tracing_to(trace), recording_on(None), tape:
+        with tracing_to(trace), recording_on(None), tape.active():
             positions = [*self.outs, *(self._residuals or ())]
             for x in (positions[number] for number in present):
                 assert x._entry is not None  # only those are asked for
                 seeds.append(watched(trace.new_input(x.shape, x._data.dtype)))
                 deposit(cotangents, x._entry, x._index, seeds[-1])
-            with noting() as notes:
+            notes: list[Note] = []
+            with noting(notes):
                 sweep(list(self.entries), cotangents, {x._entry for x in self.inputs if x._entry is not None}, False)
             grads = [self._arrived(number, x, cotangents) for number, x in enumerate(self.inputs)]
             outs = [grad for grad in grads if grad is not None]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 from snncell.compiler.fuse import fuse
@@ -15,6 +14,7 @@ from snncell.kernels.build import expect
 from snncell.kernels.progress import listening
 from snncell.kernels.space import HOST, IN_USE, Space
 from snncell.kernels.threads import BLAS
+from snncell.tape.parameter import commit
 from snncell.tape.state import EFFECTS, quietly
 from snncell.tape.tracing import Value
 
@@ -77,8 +77,10 @@ class Plan:
         return self._replay(arrays)
 
     def _replay(self, arrays: Sequence[Any]) -> list[Any]:
-        with BLAS if self.multiplies else nullcontext():  # once, not at each product
-            results: list[Any] = quietly(self.carry_out, arrays)
+        if self.multiplies:
+            results: list[Any] = BLAS.run(quietly, self.carry_out, arrays)  # once, not at each product
+            return results
+        results = quietly(self.carry_out, arrays)
         return results
 
     def carry_out(self, arrays: Sequence[Any], into: dict[int, Any] | None = None) -> list[Any]:
@@ -91,8 +93,8 @@ class Plan:
         slots = self._filled(arrays, [parameter.value_in(self.space) for parameter, _ in self.parameters])
         self._launch(slots, into or {})
         results = [slots[slot] for slot in self.outputs]
-        for parameter, slot in self.written:
-            parameter.put(slots[slot])
+        if self.written:
+            commit([parameter.put(slots[slot]) for parameter, slot in self.written])
         return results
 
     def _filled(self, arrays: Sequence[Any], values: Sequence[Any]) -> list[Any]:

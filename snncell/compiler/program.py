@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from snncell.tape.parameter import Parameter
+from snncell.tape.parameter import Parameter, assign_all
 from snncell.tape.tensor import Tensor, snapshot, wrap
 from snncell.tape.tracing import Step, Trace, Value
 
@@ -201,6 +201,5 @@ def interpret(program: Program, inputs: Sequence[Tensor]) -> list[Tensor]:
         out = step.op.bind(*(known[x] if isinstance(x, Value) else x for x in step.inputs), **step.attrs)
         known.update(zip(step.outputs, out if step.op.multiple else (out,), strict=True))
     results = [snapshot(known[value]) for value in program.outputs]
-    for parameter, value in program.written.items():
-        parameter.assign(known[value])
+    assign_all([(parameter, known[value]) for parameter, value in program.written.items()])
     return results

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from snncell.compiler.steps import Steps, listed
 from snncell.errors import NotFiniteError
+from snncell.interrupts import Restoring, undoing
 from snncell.tape.finite import Fault, Spot, at_home, paused, spot_in, unwatched
 from snncell.tape.state import EFFECTS, recording_on, settings
 from snncell.tape.tape import Entry, Tape, deposit, sweep, watched, zeros_of
@@ -120,23 +121,17 @@ def _untold(loop: Steps, direction: str, what: str, spot: Spot, over_time: bool)
 # --- forward ----------------------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def _again(loop: Steps, tensors: Sequence[Any]) -> Iterator[None]:
-    """Be where the loop was, in the body; Parameters that a step writes get back what they had."""
-    with EFFECTS, beside(*tensors), settings(trace=None, tape=None, smooth=loop.smooth):
-        values = [p._data for p in loop.written]
-        try:
-            yield
-        finally:
-            for parameter, value in zip(loop.written, values, strict=True):
-                parameter._data = value
+def _kept(loop: Steps) -> AbstractContextManager[Any]:
+    """Give the Parameters that a step writes back what they have now, after the body."""
+    return Restoring(dict, undoing([p.write_of(p._data) for p in loop.written]))
 
 
 def _forward(loop: Steps, states: Sequence[Tensor], xs: Sequence[Tensor]) -> list[list[Any]]:
     """The states before each step, in the order of the steps, each operation looked at."""
     arrays = [x._data for x in states]
     before = []
-    with _again(loop, (*states, *xs)), at_home(loop.place, sys._getframe()):
+    again = {"trace": None, "tape": None, "smooth": loop.smooth}
+    with EFFECTS, beside(*states, *xs), settings(**again), _kept(loop), at_home(loop.place, sys._getframe()):
         for turn in loop.turns(xs[0].shape[0]):
             before.append(arrays)
             carry, slices = _taken(loop, arrays, xs, turn)
@@ -197,10 +192,12 @@ def _backward(
     flowing = [_or_zeros(dout, array) for dout, array in zip(douts[:own], before[0][:own], strict=True)]
     seeds = douts[len(before[0]) :]
     others = {x._entry for x in fixed if x._entry is not None}
-    with _again(loop, xs), at_home(loop.place, sys._getframe()):
+    again = {"trace": None, "tape": None, "smooth": loop.smooth}
+    with EFFECTS, beside(*xs), settings(**again), _kept(loop), at_home(loop.place, sys._getframe()):
         for turn, arrays in zip(loop.turns(xs[0].shape[0])[::-1], before[::-1], strict=True):
             arriving = [*flowing, *(None if x is None else wrap(x._data[turn, ...]) for x in seeds)]
-            with recording_on(None), Tape() as tape:
+            tape = Tape()
+            with recording_on(None), tape.active():
                 inputs = [[watched(x) for x in part] for part in _taken(loop, arrays, xs, turn)]
                 with unwatched():
                     after, ys = loop.f(*inputs)

@@ -9,6 +9,7 @@ from snncell.compiler.fuse import MAX_STEPS
 from snncell.compiler.launches import Call, DeviceLaunch, Launch, moved
 from snncell.compiler.plan import Plan
 from snncell.compiler.program import by_line
+from snncell.tape import structure
 from snncell.tape.tracing import Step, Value
 
 
@@ -91,3 +92,21 @@ def _bytes(number: float) -> str:
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def difference(old: Any, new: Any) -> str:
+    """How two signatures differ, in the words of the caller."""
+    (*before, tree, specs), (*now, new_tree, new_specs) = old, new
+    if before != now:
+        return "a gradient, smooth spikes, or what a monitor records are wanted in one call and not in another"
+    if tree == new_tree:
+        names = structure.paths(tree)
+        pairs = zip(names, specs, new_specs, strict=True)
+        return "; ".join(
+            f"{name} is {a[1]}{list(a[0])} in one call and {b[1]}{list(b[0])} in another"
+            for name, a, b in pairs
+            if a != b
+        )
+    values = zip(structure.statics(tree), structure.statics(new_tree), strict=False)
+    found = [f"{a!r} in one call and {b!r} in another" for a, b in values if a != b or type(a) is not type(b)]
+    return "a fixed argument is " + found[0] if found else "the arguments have another structure"

@@ -15,6 +15,7 @@ from snncell.compiler.relived import look_at_gradients, look_at_results
 from snncell.compiler.steps import Steps
 from snncell.config import FINITE
 from snncell.kernels.space import DEVICE, HOST, Space
+from snncell.tape.parameter import assign_all, commit
 from snncell.tape.primitive import EVERYWHERE, Primitive, rebuilt
 from snncell.tape.state import EFFECTS, STATE
 from snncell.tape.tape import Entry, ancestors, zeros_of
@@ -44,9 +45,8 @@ def run(
     every = every if body.carry else None  # without states there is nothing to store
     with EFFECTS if written and STATE.trace is None else nullcontext():  # nobody else draws the same random numbers
         if STATE.trace is None:
-            for parameter in written:
-                if parameter.follows:
-                    parameter.move("gpu" if any(x.device == "gpu" for x in (*carry, *xs)) else "cpu")
+            place = "gpu" if any(x.device == "gpu" for x in (*carry, *xs)) else "cpu"
+            commit([parameter.moving(place) for parameter in written if parameter.follows])
         states = [*carry, *(p.value() for p in written)]
         scan, outs = _bound(body, [*states, *xs, *body.captured], xs[0].shape[0], every, who)
         scan.events = {} if events is None else events
@@ -55,8 +55,7 @@ def run(
             pairs = zip(body.ys, outs[len(states) :], strict=False)
             asked_for = [out for y, out in pairs if id(y._data) not in body.trace.noted]
             look_at_results(scan.loop, states, xs, [*outs[: len(states)], *asked_for])
-        for parameter, value in zip(written, outs[len(carry) : len(states)], strict=True):
-            parameter.assign(value)
+        assign_all(list(zip(written, outs[len(carry) : len(states)], strict=True)))
     return list(outs[: len(carry)]), list(outs[len(states) : len(states) + scan.given])
 
 

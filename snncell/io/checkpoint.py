@@ -14,7 +14,8 @@ import numpy as np
 from snncell import dtype as dtypes
 from snncell.cell import Cell
 from snncell.errors import CheckpointError, DTypeError
-from snncell.tape.parameter import Parameter, fits, refuse_equal_names
+from snncell.interrupts import imported
+from snncell.tape.parameter import Parameter, assign_all, fits, refuse_equal_names
 from snncell.tape.tensor import Tensor
 
 
@@ -35,8 +36,7 @@ def save_checkpoint(save_obj: Cell, ckpt_file_name: str | os.PathLike[str]) -> N
         ParameterError: if two Parameters of one Cell share a name, naming both.
         CheckpointError: if the file cannot be written.
     """
-    from safetensors.numpy import save
-
+    save: Any = imported("safetensors.numpy").save
     if not isinstance(save_obj, Cell):
         raise CheckpointError(f"save_checkpoint: takes a Cell, not a {type(save_obj).__name__}.")
     parameters = save_obj.parameters_dict()
@@ -83,9 +83,8 @@ def read_arrays(file: str | os.PathLike[str], who: str) -> tuple[dict[str, Any],
     Raises:
         CheckpointError: if the file is missing or damaged.
     """
-    from safetensors import SafetensorError, deserialize as _deserialize
-
-    deserialize: Any = _deserialize  # it has no types
+    safetensors: Any = imported("safetensors")
+    SafetensorError, deserialize = safetensors.SafetensorError, safetensors.deserialize  # noqa: N806 (a class)
     source = _path(file)
     try:
         content = source.read_bytes()
@@ -97,7 +96,7 @@ def read_arrays(file: str | os.PathLike[str], who: str) -> tuple[dict[str, Any],
         raise CheckpointError(f"{who}: {source} cannot be read: {error}.") from None
     except DTypeError as error:
         raise CheckpointError(f"{who}: {source}: {error}") from None
-    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+    except (SafetensorError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise CheckpointError(f"{who}: {source} is damaged or no safetensors file: {error}.") from None
     return arrays, header.get("__metadata__", {})
 
@@ -162,6 +161,11 @@ def load_param_into_net(
     Raises:
         CheckpointError: if a shape or dtype differs or, with strict_load, a path is missing; then nothing is loaded.
     """
+    if not isinstance(net, Cell) or not isinstance(parameter_dict, dict):
+        raise CheckpointError(
+            f"load_param_into_net: takes a Cell and the dict that load_checkpoint gives, not a {type(net).__name__} "
+            f"and a {type(parameter_dict).__name__}."
+        )
     own = net.parameters_dict()
     missing = [path for path in own if path not in parameter_dict]
     unused = [path for path in parameter_dict if path not in own]
@@ -180,6 +184,5 @@ def load_param_into_net(
                 f"load_param_into_net: {path!r} is {have.dtype}{list(have.shape)} in the checkpoint and "
                 f"{want.dtype}{list(want.shape)} in {type(net).__name__}."
             )
-    for path in shared:
-        own[path].set_data(parameter_dict[path])
+    assign_all([(own[path], parameter_dict[path]) for path in shared], "load_param_into_net")
     return missing, unused

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib
 import os
 import pickle
 import sys
@@ -20,6 +19,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from snncell.forks import BUILDING, let_fork, refuse_unfinished
+from snncell.interrupts import deferring, imported
 from snncell.kernels import policy, progress, store
 from snncell.kernels.scalar import library_digest
 
@@ -36,17 +37,26 @@ def build(name: str, source: str, signature: Sequence[Any], parallel: bool) -> C
     key = (name, code, tuple(signature), parallel)
     kernel = _built.get(key)
     if kernel is None:
-        path, kept = keep(name, source, code, parallel)
-        function = function_of(path, source, name)
-        if kept:
-            _keep_helpers(path.parent)
-        progress.builds()
-        if not kept:
-            progress.begin(path.stem)
-        with store.released():
-            kernel = policy.compile_kernel(function, signature, parallel, _CodeFile(path) if kept else None)
-        _built[key] = kernel
+        refuse_unfinished()
+        let_fork()
+        with BUILDING:
+            kernel = _built.get(key)  # another thread may have built it meanwhile
+            if kernel is None:
+                # Numba's state would be left in pieces: an interruption waits until this kernel is done.
+                kernel = _built[key] = deferring(_compiled, name, source, code, signature, parallel)
     return kernel
+
+
+def _compiled(name: str, source: str, code: str, signature: Sequence[Any], parallel: bool) -> Callable[..., Any]:
+    path, kept = keep(name, source, code, parallel)
+    function = function_of(path, source, name)
+    if kept:
+        _keep_helpers(path.parent)
+    progress.builds()
+    if not kept:
+        progress.begin(path.stem)
+    with store.released():
+        return policy.compile_kernel(function, signature, parallel, _CodeFile(path) if kept else None)
 
 
 def expect(kernels: Iterable[tuple[str, str, Sequence[Any], bool]]) -> None:
@@ -134,9 +144,9 @@ class _CodeFile:
 
     def load_overload(self, signature: Any, target: Any) -> Any:
         """The compiled code for a signature, or None if it is not there or not to be trusted."""
-        compiler: Any = importlib.import_module("numba.core.compiler")
+        compiler: Any = imported("numba.core.compiler")
 
-        runtime: Any = importlib.import_module("numba.core.runtime")
+        runtime: Any = imported("numba.core.runtime")
 
         # Compiled code needs the runtime's functions. All else that Numba's own cache sets up first, the rules by which
         # it types and compiles, is for compiling, which sets it up itself: two thirds of the time of a first call.
@@ -163,7 +173,7 @@ class _CodeFile:
 
     def save_overload(self, signature: Any, result: Any) -> None:
         """Keep what was compiled for a signature, if that is possible."""
-        serialize: Any = importlib.import_module("numba.core.serialize")
+        serialize: Any = imported("numba.core.serialize")
 
         if result.library.has_dynamic_globals:  # addresses of this process
             return
@@ -173,8 +183,8 @@ class _CodeFile:
 
     def _place(self, signature: Any, codegen: Any) -> tuple[bytes, Path]:
         """All that the code depends on, as a key, and the path of its file."""
-        numba: Any = importlib.import_module("numba")
-        llvmlite: Any = importlib.import_module("llvmlite")
+        numba: Any = imported("numba")
+        llvmlite: Any = imported("llvmlite")
 
         described = (
             self._source.stem,  # with the digest of code and version

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import importlib
 import importlib.metadata
 import os
 import sys
@@ -14,6 +13,8 @@ from types import FunctionType, SimpleNamespace
 from typing import Any, TypeVar
 
 from snncell import dtype as dtypes
+from snncell.forks import BUILDING, RUNNING, in_child, let_fork, refuse_unfinished
+from snncell.interrupts import deferring, imported
 
 # From this many elements on, a loop of plain arithmetic is run by all threads; a call of exp and the like counts as
 # CALL_COST elements. On two quiet cores threads are worth it from a quarter of that on (benchmarks/parallel.py: 100,000
@@ -25,7 +26,11 @@ CALL_COST = 5
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _threads_chosen = False
+_started = False  # whether Numba's threads are
 _choosing = threading.Lock()
+_TURNS: Any = threading.RLock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: in_child(_TURNS))
 HELPERS: list[Any] = []  # the helper functions that have been imported; `build` keeps their compiled code on disk
 
 
@@ -40,7 +45,7 @@ def compile_kernel(
         parallel: whether its `prange` loops are run by all threads.
         cache: where compiled code is kept (see `build`), if anywhere.
     """
-    numba: Any = importlib.import_module("numba")  # half of `import snncell`'s time, were it imported at the top
+    numba: Any = imported("numba")  # half of `import snncell`'s time, were it imported at the top
 
     _choose_threading_layer()
     kernel: Any = numba.njit(  # without a signature: it is compiled when it has its cache
@@ -58,7 +63,27 @@ def compile_kernel(
             import_array_functions()
         kernel.compile(tuple(_numba_type(argument) for argument in signature))
         kernel.disable_compile()  # a call with other types is a mistake of ours
+        if parallel:
+            return _launched(kernel)
     return kernel  # type: ignore[no-any-return]
+
+
+def _launched(kernel: Any) -> Callable[..., Any]:
+    """A kernel that a fork waits for, and in whose place a child that was not waited for is told so.
+
+    Numba's own layer, "workqueue", ends the process if two Python threads are in its kernels at once: there, they take
+    turns.
+    """
+    turns = _TURNS if imported("numba").threading_layer() == "workqueue" else contextlib.nullcontext()
+
+    def launched(*arguments: Any) -> Any:
+        refuse_unfinished()
+        let_fork()
+        with RUNNING.lock, turns:
+            return kernel(*arguments)
+
+    launched.stats = kernel.stats  # type: ignore[attr-defined]
+    return launched
 
 
 def import_array_functions() -> None:
@@ -69,13 +94,13 @@ def import_array_functions() -> None:
     """
     if "numba.np.arraymath" in sys.modules:
         return
-    linalg: Any = importlib.import_module("numba.np.linalg")
+    linalg: Any = imported("numba.np.linalg")
     ensure = getattr(linalg, "ensure_blas", None)
     if ensure is None:
         return  # another Numba, with another way to look
     linalg.ensure_blas = lambda: None
     try:
-        arrays: Any = importlib.import_module("numba.np.arraymath")
+        arrays: Any = imported("numba.np.arraymath")
         arrays.ensure_blas = ensure
     finally:
         linalg.ensure_blas = ensure
@@ -86,7 +111,7 @@ def scalar_function(function: _F) -> _F:
 
     It compiles nothing by itself. With NUMBA_DISABLE_JIT=1 the function stays what it is, and takes NumPy's scalars.
     """
-    numba: Any = importlib.import_module("numba")  # see compile_kernel
+    numba: Any = imported("numba")  # see compile_kernel
 
     compiled: _F = numba.njit(
         error_model="numpy",  # as in the loops: a check before each division would be a branch
@@ -98,7 +123,7 @@ def scalar_function(function: _F) -> _F:
 
 def helper_function(function: _F) -> _F:
     """A decorator: make a function of arrays callable from generated loops, compiled once for each kind."""
-    numba: Any = importlib.import_module("numba")  # see compile_kernel
+    numba: Any = imported("numba")  # see compile_kernel
 
     compiled: _F = numba.njit(error_model="numpy", fastmath=False)(function)  # as in the loops
     if not numba.config.DISABLE_JIT:
@@ -107,8 +132,8 @@ def helper_function(function: _F) -> _F:
 
 
 def _numba_type(argument: Any) -> Any:
-    from numba import types
-    from numba.np.numpy_support import from_dtype
+    types: Any = imported("numba.types")
+    from_dtype: Any = imported("numba.np.numpy_support").from_dtype
 
     if not isinstance(argument, tuple):
         return from_dtype(argument.dtype)
@@ -145,15 +170,24 @@ def _load_tbb() -> None:
 
 def number_of_threads() -> int:
     """How many threads parallel kernels run on: Numba's setting."""
-    numba: Any = importlib.import_module("numba")
-    _choose_threading_layer()  # asking for the number starts the threads
-    number: int = numba.get_num_threads()
+    global _started
+    if not _started:
+        let_fork()
+        with BUILDING:
+            deferring(_start_threads)
+            _started = True
+    number: int = imported("numba").get_num_threads()
     return number
+
+
+def _start_threads() -> None:
+    _choose_threading_layer()
+    imported("numba").get_num_threads()  # asking for the number starts them
 
 
 def threading_layer() -> str:
     """The threading layer that parallel kernels run on, for `python -m snncell info`."""
-    numba: Any = importlib.import_module("numba")
+    numba: Any = imported("numba")
     try:
         return str(numba.threading_layer())
     except ValueError:
@@ -186,9 +220,9 @@ def compile_ptx(
         capability: the compute capability of the card, or of an older one.
         launch_bounds: the most threads in a block, and the fewest blocks that a multiprocessor should have at once.
     """
-    compiler: Any = importlib.import_module("numba.cuda.compiler")
-    nvvm: Any = importlib.import_module("numba.cuda.cudadrv.nvvm")
-    types: Any = importlib.import_module("numba.types")
+    compiler: Any = imported("numba.cuda.compiler")
+    nvvm: Any = imported("numba.cuda.cudadrv.nvvm")
+    types: Any = imported("numba.types")
 
     options = {"opt": 3, "fastmath": False}  # the order of operations is the user's, and division is exact
     if not fma:
@@ -216,7 +250,7 @@ def compile_ptx(
 @contextlib.contextmanager
 def _capability_known(capability: tuple[int, int]) -> Iterator[None]:
     """Let Numba compile the functions that a kernel calls without asking the driver for the card's capability."""
-    dispatcher: Any = importlib.import_module("numba.cuda.dispatcher")
+    dispatcher: Any = imported("numba.cuda.dispatcher")
     asked = dispatcher.get_current_device
     dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=capability)
     try:
@@ -226,8 +260,8 @@ def _capability_known(capability: tuple[int, int]) -> Iterator[None]:
 
 
 def _cuda_type(argument: Any) -> Any:
-    types: Any = importlib.import_module("numba.types")
-    from_dtype: Any = importlib.import_module("numba.np.numpy_support").from_dtype
+    types: Any = imported("numba.types")
+    from_dtype: Any = imported("numba.np.numpy_support").from_dtype
 
     if not isinstance(argument, tuple):
         return from_dtype(argument.dtype)
@@ -237,8 +271,8 @@ def _cuda_type(argument: Any) -> Any:
 
 def simulate(function: Callable[..., Any]) -> Any:
     """A generated function as a kernel of Numba's simulator: with NUMBA_ENABLE_CUDASIM=1, it is run as Python."""
-    cuda: Any = importlib.import_module("numba.cuda")
-    np: Any = importlib.import_module("numpy")
+    cuda: Any = imported("numba.cuda")
+    np: Any = imported("numpy")
 
     def run(*arguments: Any) -> None:
         with np.errstate(all="ignore"):  # each of the simulator's threads begins with warnings on

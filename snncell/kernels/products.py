@@ -38,8 +38,7 @@ def matmul(x: Any, y: Any) -> Any:
     if not isinstance(x, np.ndarray):
         return on_device.matmul(x, y)
     if not (x.ndim == y.ndim == 2 and x.dtype == y.dtype and x.size and y.size):
-        with BLAS:
-            return np.matmul(x, y)
+        return BLAS.run(np.matmul, x, y)
     out = empty((x.shape[0], y.shape[1]), x.dtype)
     matmul_into(out, x, y)
     return out
@@ -59,8 +58,7 @@ def matmul_into(out: Any, x: Any, y: Any) -> None:
         if spikes.flags.c_contiguous and _density(spikes) < _limit(x, y, turned):
             _add_up(out, *_all_events(spikes, y.dtype), y, turned)
             return
-    with BLAS:
-        _dense(out, x, y)
+    BLAS.run(_dense, out, x, y)
 
 
 def events_of(x: Any, *, dtype: Any) -> tuple[Any, Any, Any]:

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from snncell.interrupts import imported
+
 
 def _erf(x: Any) -> Any:
-    from scipy.special import erf  # on first use: importing it takes a tenth of a second
-
-    result = erf(x)
+    result = imported("scipy.special").erf(x)  # on first use: importing it takes a tenth of a second
     return result if result.dtype == x.dtype else result.astype(x.dtype)  # it computes float16 in double
 
 

@@ -14,18 +14,19 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from itertools import product
-from types import TracebackType
 from typing import Any
 
+from snncell.forks import RUNNING, let_fork
+from snncell.interrupts import imported
 from snncell.kernels.policy import number_of_threads
 
 
 class _Blas:
-    """A context in which BLAS runs on one thread; whatever was set before comes back when the last leaves it."""
+    """Runs functions while BLAS has one thread; whatever was set before comes back when the last of them is done."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._inside = 0
+        self._inside: set[object] = set()
         self._libraries: list[_Library] | None = None
         self._before: list[int] = []
         if hasattr(os, "register_at_fork"):
@@ -35,23 +36,41 @@ class _Blas:
         """What other threads were inside of, the child will not leave: it begins outside."""
         self._lock = threading.Lock()
         if self._inside:
-            self._inside = 0
             self._restore()
+            self._inside.clear()
 
-    def __enter__(self) -> None:
-        with self._lock:
-            if self._inside == 0:
-                self._before = [library.number() for library in self._found()]
-                for library in self._found():
-                    library.set_number(1)
-            self._inside += 1
+    def run(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Call a function while BLAS has one thread; a fork waits until it is done."""
+        one = object()
+        let_fork()
+        with RUNNING.lock:
+            try:
+                try:
+                    self._enter(one)
+                    return function(*args)
+                finally:
+                    self._leave(one)
+            finally:  # an interruption comes as `_leave` begins, or within it: it is done again then, from the start
+                if one in self._inside:
+                    self._leave(one)
 
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def _enter(self, one: object) -> None:
+        libraries = self._found()
         with self._lock:
-            if self._inside:  # not where a child leaves what its parent entered
-                self._inside -= 1
-                if self._inside == 0:
-                    self._restore()
+            if self._inside:
+                self._inside.add(one)
+                return
+            self._before = [library.number() for library in libraries]
+            self._inside.add(one)
+            for library in libraries:
+                library.set_number(1)
+
+    def _leave(self, one: object) -> None:
+        """Restore first, and be outside then: as long as something is left to do, `one` is inside."""
+        with self._lock:
+            if self._inside == {one}:
+                self._restore()
+            self._inside.discard(one)
 
     def _restore(self) -> None:
         for library, number in zip(self._found(), self._before, strict=True):
@@ -60,9 +79,8 @@ class _Blas:
     def _found(self) -> list[_Library]:
         """The BLAS libraries that NumPy may use: those that are there now. What is loaded later is others'."""
         if self._libraries is None:
-            from threadpoolctl import ThreadpoolController  # looks through all loaded libraries: milliseconds
-
-            found = ThreadpoolController().select(user_api="blas").lib_controllers
+            # On first use: it looks through all loaded libraries, which takes milliseconds.
+            found = imported("threadpoolctl").ThreadpoolController().select(user_api="blas").lib_controllers
             self._libraries = [_Library(controller) for controller in found]
         return self._libraries
 

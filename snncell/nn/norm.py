@@ -10,7 +10,7 @@ from snncell.cell import Cell
 from snncell.common.initializer import initializer
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.layer import positive
-from snncell.tape.parameter import Parameter
+from snncell.tape.parameter import Parameter, assign_all
 from snncell.tape.tensor import Tensor
 
 
@@ -75,8 +75,8 @@ class BatchStatistics(Cell):
             values = "one value" if count else "no value"
             raise ShapeError(f"{self!r}: an input of shape {x.shape} has {values} per channel, so no variance.")
         mean, var = ops.mean(x, axes), ops.var(x, axes)
-        self._follow(self.moving_mean, mean)
-        self._follow(self.moving_variance, var * (count / (count - 1)))
+        followed = [(self.moving_mean, mean), (self.moving_variance, var * (count / (count - 1)))]
+        assign_all([(moving, self._after(moving, value)) for moving, value in followed], type(self).__name__)
         return mean, var
 
     def spread(self, statistic: Tensor, x: Tensor) -> Tensor:
@@ -90,9 +90,10 @@ class BatchStatistics(Cell):
         mean, scale, beta = (self.spread(p, x) for p in (mean, ops.rsqrt(var + self.eps) * gamma, self.beta))
         return (x - mean) * scale + beta
 
-    def _follow(self, moving: Parameter, value: Tensor) -> None:
-        after = moving * self.momentum + ops.stop_gradient(value) * (1.0 - self.momentum)
-        moving.assign(after.astype(moving.dtype), type(self).__name__)
+    def _after(self, moving: Parameter, value: Tensor) -> Tensor:
+        """A moving statistic after a batch."""
+        after: Tensor = moving * self.momentum + ops.stop_gradient(value) * (1.0 - self.momentum)
+        return after.astype(moving.dtype)
 
     def extend_repr(self) -> str:
         return f"num_features={self.num_features}, eps={self.eps}, momentum={self.momentum}"

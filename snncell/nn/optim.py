@@ -15,8 +15,8 @@ from snncell.cell import Cell
 from snncell.dtype import DType
 from snncell.errors import ArgumentError, DeviceError, ParameterError, ShapeError
 from snncell.kernels.space import IN_USE
-from snncell.tape.parameter import Parameter, ParameterTuple, refuse_equal_names
-from snncell.tape.state import STATE
+from snncell.tape.parameter import Parameter, ParameterTuple, Undo, refuse_equal_names, together
+from snncell.tape.state import EFFECTS, STATE
 from snncell.tape.tensor import Tensor
 
 
@@ -112,14 +112,16 @@ class Optimizer(Cell):
 
     def construct(self, gradients: Any) -> bool:
         grads = self._checked(gradients)
-        rate = self.get_lr()
-        step = self.global_step + 1
-        self.global_step.assign(step)
-        for index, (parameter, grad) in enumerate(zip(self.parameters, grads, strict=True)):
-            slope = grad + parameter * self.weight_decay if self.weight_decay and self.decays_gradient else grad
-            wide = _computed(parameter)
-            here = parameter.astype(wide), slope.astype(wide), rate.astype(wide)
-            parameter.assign(self.updated(index, *here, step).astype(parameter.dtype))
+        with EFFECTS, together(written := Undo()):  # a step is done, or it has not been
+            rate = self.get_lr()
+            step = self.global_step + 1
+            self.global_step.assign(step)
+            for index, (parameter, grad) in enumerate(zip(self.parameters, grads, strict=True)):
+                slope = grad + parameter * self.weight_decay if self.weight_decay and self.decays_gradient else grad
+                wide = _computed(parameter)
+                here = parameter.astype(wide), slope.astype(wide), rate.astype(wide)
+                parameter.assign(self.updated(index, *here, step).astype(parameter.dtype))
+            written.clear()
         return True
 
     decays_gradient = True

@@ -13,7 +13,7 @@ from snncell.cell import Cell
 from snncell.errors import ArgumentError, ShapeError
 from snncell.kernels.space import moved, space_of
 from snncell.nn.time import MultiStep, initial_states
-from snncell.tape.parameter import Parameter
+from snncell.tape.parameter import Parameter, assign_all, commit
 from snncell.tape.state import STATE, settings
 from snncell.tape.tensor import Tensor
 
@@ -79,8 +79,8 @@ class Stateful(Cell):
     def reset(self) -> None:
         """Go back to the initial states; the next call may have another batch size."""
         if self._kept:
-            for state, value in zip(self._parameters(), self._initial(*self._kept["x"]), strict=True):
-                state.assign(value.astype(state.dtype), "Stateful.reset")
+            pairs = zip(self._parameters(), self._initial(*self._kept["x"]), strict=True)
+            assign_all([(state, value.astype(state.dtype)) for state, value in pairs], "Stateful.reset")
 
     @contextmanager
     def aside(self) -> Iterator[None]:
@@ -92,8 +92,8 @@ class Stateful(Cell):
         finally:
             self._kept.clear()
             self._kept.update(kept)
-            for state, value in zip(self._parameters(), values, strict=True):
-                state.assign(Tensor(value), "Stateful.aside")
+            pairs = zip(self._parameters(), values, strict=True)
+            assign_all([(state, Tensor(value)) for state, value in pairs], "Stateful.aside")
 
     def construct(self, x: Tensor) -> Any:
         if not isinstance(x, Tensor) or x.ndim == 0:
@@ -107,8 +107,10 @@ class Stateful(Cell):
                 f"Stateful: {type(self.neuron).__name__}.construct returns (output, *states), with the {len(states)} "
                 f"state(s) that it takes; it returned a {type(result).__name__}."
             )
-        for position, (state, value) in enumerate(zip(states, result[1] if chunk else result[1:], strict=True)):
-            state.assign(value, f"Stateful: state {position} of {type(self.neuron).__name__}")
+        after = list(zip(states, result[1] if chunk else result[1:], strict=True))
+        for position, (state, value) in enumerate(after):
+            state.refuse(value, f"Stateful: state {position} of {type(self.neuron).__name__}")
+        assign_all(after)
         return result[0]
 
     def _parameters(self) -> list[_State]:
@@ -137,8 +139,7 @@ class Stateful(Cell):
     def _follow(self, x: Tensor) -> None:
         """Move the states to where the input is; a Program does so itself."""
         if STATE.trace is None:
-            for state in self._parameters():
-                state._data = moved(state._data, space_of(x._data))
+            commit([state.write_of(moved(state._data, space_of(x._data))) for state in self._parameters()])
 
     def _at_rest(self) -> bool:
         """Whether nothing would be lost with the states: they are the initial ones."""

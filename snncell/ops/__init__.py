@@ -193,7 +193,6 @@ from snncell.ops.random import (
     normal as normal,
     randint as randint,
     randperm as randperm,
-    set_seed as set_seed,
     uniform as uniform,
 )
 from snncell.ops.reduce import (
@@ -213,6 +212,7 @@ from snncell.ops.reduce import (
     sum as sum,
     var as var,
 )
+from snncell.ops.seeds import set_seed as set_seed
 from snncell.ops.shape import (
     broadcast_to as broadcast_to,
     concat as concat,

@@ -15,7 +15,7 @@ from snncell.tape.body_trace import BodyTrace
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import STATE
 from snncell.tape.tensor import Tensor
-from snncell.tape.watching import Brought, Events, noting
+from snncell.tape.watching import Brought, Events, Note, noting
 
 
 def scan(
@@ -77,7 +77,8 @@ def run_scan(
     def step(states: list[Tensor], slices: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         nonlocal tree_of_ys, noted
         before = structure.unflatten(tree_of_carry, states)
-        with noting() as notes:
+        notes: list[Note] = []
+        with noting(notes):
             after, y = _one_step(f, before, structure.unflatten(tree, slices), who, names)
         ys, tree_of_ys = structure.flatten(y)
         brought = Brought(notes, ys)

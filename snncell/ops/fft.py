@@ -12,6 +12,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.errors import ShapeError
+from snncell.interrupts import imported
 from snncell.kernels.cuda import complexes
 from snncell.ops.base import as_float, as_int, astype, primitive
 from snncell.tape.tensor import Tensor, beside, snapshot
@@ -20,9 +21,7 @@ Grads = Sequence[Any]
 
 
 def _scipy_fft() -> Any:
-    import scipy.fft  # on first use: importing it takes a while
-
-    return scipy.fft
+    return imported("scipy.fft")  # on first use: importing it takes a while
 
 
 @primitive

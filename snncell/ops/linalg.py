@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -151,8 +152,7 @@ def bmm(x: Any, y: Any) -> Tensor:
 
 
 def _einsum_evaluate(*arrays: Any, equation: str) -> Any:
-    with BLAS:
-        return np.einsum(equation, *arrays, optimize=len(arrays) > 1)
+    return BLAS.run(partial(np.einsum, equation, *arrays, optimize=len(arrays) > 1))
 
 
 _einsum = Primitive("einsum", _einsum_evaluate)

@@ -10,16 +10,14 @@ element, of which everything is made element by element:
   others, by at most that number / 2^64;
 - permutations: the order of the words.
 
-The key is a Parameter without a gradient, so a jitted function draws new numbers each time it runs: advancing it is one
-of the Program's effects. It goes where numbers are drawn, to the GPU and back.
+Whoever draws takes a key from `seeds.py`.
 """
 
 from __future__ import annotations
 
 import math
-import secrets
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -27,72 +25,19 @@ import numpy as np
 from snncell import dtype as dtypes
 from snncell.errors import ArgumentError, ShapeError
 from snncell.kernels.cuda import philox
-from snncell.kernels.space import HOST, IN_USE, moved
 from snncell.ops import elementwise as el, logic as lg, shape as sh
 from snncell.ops.base import as_axes, as_float, as_int, as_shape, astype, primitive
-from snncell.tape.parameter import Parameter
-from snncell.tape.state import EFFECTS, STATE, here
+from snncell.ops.seeds import next_key
 from snncell.tape.tensor import Tensor, beside, snapshot
 
-_state = Parameter(np.array([secrets.randbits(62), 0]), name="random_state", requires_grad=False)
-_state.follows = True
-_CALL = np.array([0, 1])
 _HALF = np.uint64(0xFFFFFFFF)
 
 
-def set_seed(seed: int, calls: int = 0) -> None:
-    """Begin the sequence of random numbers that belongs to `seed`, an integer from 0 on, after `calls` draws of it."""
-    number = as_int(seed, "set_seed", "seed")
-    if not 0 <= number < 2**63:
-        raise ArgumentError(f"set_seed: the seed lies in [0, 2^63), not {number}.")
-    _state.set_data(Tensor([number, as_int(calls, "set_seed", "calls")]))
-
-
-def next_key() -> Tensor:
-    """The key of the next draw, where that is made."""
-    with EFFECTS:  # two threads must not draw the same numbers
-        if STATE.trace is None and (IN_USE or here() is not HOST):
-            _state._data = moved(_state._data, here())
-        key = _state.value()
-        _state.assign(_following.bind(key), "random")
-    return key
-
-
-@primitive
-def _following(key: Any) -> Any:
-    """The key of the draw after."""
-    return key + _CALL
-
-
-@_following.def_there
-def _(key: Any) -> Any:
-    return _philox().following(key)
-
-
-_following.no_gradient()
-
-
-def _beside(*operands: Any) -> AbstractContextManager[None]:
+def _beside(*operands: Any) -> AbstractContextManager[Any]:
     """Draw where the operands are, if one of them is a Tensor, in the body."""
     found = [x for x in operands if isinstance(x, Tensor)]
     chosen = next((x for x in found if x.device != "cpu"), found[0] if found else None)
     return nullcontext() if chosen is None else beside(chosen)
-
-
-@contextmanager
-def replaying(key: Tensor) -> Iterator[None]:
-    """Draw the numbers that come after `key` once more, and go on afterwards as if nothing had happened."""
-    present = _state.value()
-    _state.assign(key, "random")
-    try:
-        yield
-    finally:
-        _state.assign(present, "random")
-
-
-def present_key() -> Tensor:
-    """The key that the next draw will have, for `replaying`."""
-    return _state.value()
 
 
 def _generator(key: Any) -> np.random.Generator:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from snncell.errors import ArgumentError, ShapeError
+from snncell.interrupts import imported
 
 # Okabe and Ito's palette, distinguishable with any kind of colour vision; black first, for grey prints.
 COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -29,8 +30,7 @@ def axes_or_new(ax: Any, width: float = COLUMN, height: float = 2.2) -> Any:
         ArgumentError: if ax is anything else, such as a Figure or an array of Axes.
     """
     if ax is None:
-        import matplotlib.pyplot as plt  # on first use: importing it takes half a second
-
+        plt = imported("matplotlib.pyplot")  # on first use: importing it takes half a second
         # As large as on paper; the many dots per inch make it large enough on a screen.
         ax = plt.subplots(figsize=(width, height), layout="constrained", dpi=200)[1]
     if not all(hasattr(ax, name) for name in ("xaxis", "yaxis", "tick_params")):

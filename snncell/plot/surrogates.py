@@ -10,7 +10,7 @@ import numpy as np
 from snncell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.nn.layer import positive, positive_number
-from snncell.ops.random import present_key, replaying
+from snncell.ops.seeds import present_key, replaying
 from snncell.plot.axes import COLOURS, axes_or_new, label_axis, titled
 from snncell.plot.keys import legend
 from snncell.plot.marks import marked, second_axis

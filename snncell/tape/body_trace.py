@@ -101,7 +101,7 @@ class BodyTrace(Trace):
             return x._data.trace in self.lineage
         return type(x) is not Tensor and (x in self.carried or x in self.written or x.born_in is self)
 
-    def stepping_out(self) -> AbstractContextManager[None]:
+    def stepping_out(self) -> AbstractContextManager[Any]:
         """Be outside of the step in the body of this context."""
         trace, tape = self.around
         return settings(trace=trace, tape=tape if STATE.tape is not None or self.tape is None else None)

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,6 +20,7 @@ import numpy as np
 from snncell import config
 from snncell.dtype import INEXACT
 from snncell.errors import NotFiniteError
+from snncell.interrupts import attributes_held
 from snncell.kernels.space import HOST
 from snncell.tape.parameter import Parameter
 from snncell.tape.place import Place, place_at
@@ -44,24 +45,15 @@ def paused() -> bool:
     return _THREAD.paused
 
 
-@contextmanager
-def unwatched() -> Iterator[None]:
+def unwatched() -> AbstractContextManager[Any]:
     """Look at nothing in the body."""
-    before, _THREAD.paused = _THREAD.paused, True
-    try:
-        yield
-    finally:
-        _THREAD.paused = before
+    return attributes_held(vars(_THREAD), {"paused": True}, {"paused": _THREAD.paused})
 
 
-@contextmanager
-def at_home(home: Place, floor: FrameType) -> Iterator[None]:
+def at_home(home: Place, floor: FrameType) -> AbstractContextManager[Any]:
     """Count what is called from `floor`, in the body, as called where `home` is."""
-    before, (_THREAD.floor, _THREAD.home) = (_THREAD.floor, _THREAD.home), (floor, home)
-    try:
-        yield
-    finally:
-        _THREAD.floor, _THREAD.home = before
+    before = {"floor": _THREAD.floor, "home": _THREAD.home}
+    return attributes_held(vars(_THREAD), {"floor": floor, "home": home}, before)
 
 
 class Spot(NamedTuple):

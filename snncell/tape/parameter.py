@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.errors import AssignError, DTypeError, ParameterError, ShapeError, TensorIndexError
+from snncell.interrupts import Write, attributes_held, undoing, write
 from snncell.kernels.space import HOST, Space, moved, space_called, space_of
 from snncell.tape.state import STATE
 from snncell.tape.tape import Entry
@@ -81,19 +83,31 @@ class Parameter(Tensor):
         """The array that a Program takes for its value in a place: the random state goes where it is asked for."""
         return moved(self._data, space) if self.follows else self._data
 
-    def put(self, array: Any) -> None:
-        """Take what a Program computed as the value: where the value was, but a single element where it comes from."""
+    def write_of(self, array: Any) -> Write:
+        """The write that makes an array the value, for `commit`."""
+        return self, "_data", array
+
+    def put(self, array: Any) -> Write:
+        """The write of what a Program computed: where the value was, but a single element where it comes from."""
         here, there = space_of(array), space_of(self._data)
         apart = there is not here and array.size > 1 and not self.follows
-        self._data = moved(array, there) if apart else here.of_its_own(array)
+        return self.write_of(moved(array, there) if apart else here.of_its_own(array))
 
     def move(self, device: str) -> None:
         """Put the value on "cpu" or "gpu"."""
+        commit([self.moving(device)])
+
+    def moving(self, device: str) -> Write:
+        """The write that puts the value on "cpu" or "gpu"."""
         self._refuse_write_in_gradient("to")
-        self._data = moved(self._data, space_called(device, "Parameter.move"))
+        return self.write_of(moved(self._data, space_called(device, "Parameter.move")))
 
     def assign(self, value: Tensor, what: str = "assign") -> None:
         """Make `value` the Parameter's value: now, or inside a trace when the Program runs."""
+        assign_all([(self, value)], what)
+
+    def refuse(self, value: Tensor, what: str) -> None:
+        """Raise if `value` cannot be the Parameter's value."""
         if value.shape != self.shape:
             raise ShapeError(
                 f"{what}: Parameter {self.name!r} has shape {self.shape}, the new value {value.shape}. "
@@ -105,11 +119,6 @@ class Parameter(Tensor):
                 f"Convert them first: value.astype({self.dtype.name!r})."
             )
         self._refuse_write_in_gradient(what)
-        value = self._limited(value)
-        if STATE.trace is not None:
-            STATE.trace.write(self, value)
-        else:
-            self._data = value._copied(self.dtype, self.device, what)
 
     def _limited(self, value: Tensor) -> Tensor:
         """What is to be written, brought into the range of what the Parameter is."""
@@ -145,7 +154,7 @@ class Parameter(Tensor):
             raise TensorIndexError(f"Parameter {self.name!r} of shape {self.shape}: {error}.") from None
         except ValueError as error:
             raise ShapeError(f"Parameter {self.name!r} of shape {self.shape}, p[{index!r}] = value: {error}.") from None
-        self._data = self._limited(wrap(new))._data if self.limits else new
+        commit([self.write_of(self._limited(wrap(new))._data if self.limits else new)])
 
     def clone(self, prefix: str = "") -> Parameter:
         """A copy with a value of its own, named `prefix.name`."""
@@ -186,6 +195,48 @@ class ParameterTuple(tuple[Parameter, ...]):
     def clone(self, prefix: str) -> ParameterTuple:
         """Copies of all Parameters, named `prefix.name`."""
         return ParameterTuple(parameter.clone(prefix) for parameter in self)
+
+
+class Undo(list[Write]):
+    """What the Parameters that are written in a context had before; see `together`."""
+
+    outer: Undo | None = None
+
+    def note(self, before: list[Write]) -> None:
+        """Note what is about to be overwritten: what was noted first is put back last."""
+        self[:0] = before
+        if self.outer is not None:
+            self.outer.note(before)
+
+
+def commit(writes: Sequence[Write]) -> None:
+    """Give Parameters their values, all of them or none: an interruption comes before or after it."""
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in writes]
+    if STATE.undo is not None:
+        STATE.undo.note(before)
+    write(writes)
+
+
+def assign_all(pairs: Sequence[tuple[Parameter, Tensor]], what: str = "assign") -> None:
+    """Assign to several Parameters: all of them, or none if one of the values cannot be."""
+    for parameter, value in pairs:
+        parameter.refuse(value, what)
+    pairs = [(parameter, parameter._limited(value)) for parameter, value in pairs]
+    if STATE.trace is not None:
+        for parameter, value in pairs:
+            STATE.trace.write(parameter, value)
+    else:
+        commit([p.write_of(value._copied(p.dtype, p.device, what)) for p, value in pairs])
+
+
+def together(undo: Undo) -> AbstractContextManager[Any]:
+    """What is written to Parameters in the body is written as a whole: `undo.clear()`, its last line, makes it so.
+
+    If the body is left before, by an error or an interruption, each Parameter gets back what it had. Inside of a trace
+    nothing is written, and so there is nothing to put back.
+    """
+    undo.outer = STATE.undo
+    return attributes_held(vars(STATE), {"undo": undo}, {"undo": undo.outer}, undoing(undo))
 
 
 def fits(source: dtypes.DType, target: dtypes.DType) -> bool:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from types import TracebackType
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from snncell import config, dtype as dtypes
+from snncell.forks import in_child
+from snncell.interrupts import attributes_held
 from snncell.kernels.arrays import quiet_runner
 from snncell.kernels.space import DEVICE, HOST, Space
 
 if TYPE_CHECKING:
+    from snncell.tape.parameter import Undo
     from snncell.tape.tape import Tape
     from snncell.tape.tracing import Trace
     from snncell.tape.watching import Watch
@@ -29,6 +31,7 @@ class _State(threading.local):
     space: Space | None = None  # where Tensors are made, if not where `set_context` says
     smooth = False  # whether Cells that have a smooth primitive run it instead of construct
     watch: Watch | None = None  # who sees the calls of Cells
+    undo: Undo | None = None  # what puts back the Parameters that are written together
     notes: list[Any] | None = None  # where what is noted goes while a function is traced; see `watching.py`
     wide = False  # whether what is asked for as float32 is float64: nets written for float32 are checked so
     unfused = False  # whether loops over time go step by step, and jitted functions run as they are
@@ -39,34 +42,16 @@ class _State(threading.local):
 STATE = _State()
 
 
-class _Lock:
-    """A lock that a thread may take again and again, and that a forked child finds free."""
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-        self._owner = 0
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._in_child)
-
-    def _in_child(self) -> None:
-        if self._owner != threading.get_ident():  # a thread that the child does not have may have held it
-            self._lock = threading.RLock()
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-        self._owner = threading.get_ident()
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._lock.release()
-
-
 def here() -> Space:
     """Where Tensors are made: where the Cell that runs has its inputs, or else where `set_context` says."""
     return STATE.space or (HOST if config.get_context("device_target") == "CPU" else DEVICE)
 
 
-EFFECTS = _Lock()  # held while Parameters are read, computed with, and written, as draws of random numbers are
-TRACING = _Lock()  # held while what several threads share is traced or planned
+# Python's own locks, not classes around them: their `__enter__` and `__exit__` are in C, see `interrupts.py`.
+EFFECTS: Any = threading.RLock()  # held while Parameters are read, computed with, and written
+TRACING: Any = threading.RLock()  # held while what several threads share is traced or planned
+if hasattr(os, "register_at_fork"):  # a thread that the child does not have may have held them
+    os.register_at_fork(after_in_child=lambda: in_child(EFFECTS, TRACING))
 
 
 def quietly(function: Callable[..., Any], *args: Any) -> Any:
@@ -89,33 +74,27 @@ def wanted_dtype(dtype: Any) -> dtypes.DType:
     return dtypes.float64 if STATE.wide and dtypes.is_float(wanted.dtype) else wanted
 
 
-@contextmanager
-def settings(**values: Any) -> Iterator[None]:
+def settings(**values: Any) -> AbstractContextManager[Any]:
     """Hold these settings of the thread in the body."""
-    before = {name: getattr(STATE, name) for name in values}
-    vars(STATE).update(values)
-    try:
-        yield
-    finally:
-        vars(STATE).update(before)
+    return attributes_held(vars(STATE), values, {name: getattr(STATE, name) for name in values})
 
 
-def recording_on(tape: Tape | None) -> AbstractContextManager[None]:
+def recording_on(tape: Tape | None) -> AbstractContextManager[Any]:
     """Record on `tape` in the body; with None, record nothing."""
     return settings(tape=tape)
 
 
-def tracing_to(trace: Trace | None) -> AbstractContextManager[None]:
+def tracing_to(trace: Trace | None) -> AbstractContextManager[Any]:
     """Append operations to `trace` in the body instead of evaluating them; with None, evaluate them."""
     return settings(trace=trace)
 
 
-def smoothed(value: bool) -> AbstractContextManager[None]:
+def smoothed(value: bool) -> AbstractContextManager[Any]:
     """Set whether Cells run their smooth primitives."""
     return settings(smooth=value)
 
 
-def smooth() -> AbstractContextManager[None]:
+def smooth() -> AbstractContextManager[Any]:
     """A context in which every Cell that has a method `primitive` runs that smooth function instead of its construct.
 
     Example:
@@ -126,7 +105,7 @@ def smooth() -> AbstractContextManager[None]:
     return smoothed(True)
 
 
-def unfused() -> AbstractContextManager[None]:
+def unfused() -> AbstractContextManager[Any]:
     """A context in which nothing is compiled: `ops.scan` and `nn.MultiStep` go step by step on the tape.
 
     A function made by `jit` runs as it is, and what a MultiStep compiled before is left aside. Results are those of the

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
-from types import TracebackType
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy as np
 from snncell import dtype as dtypes
 from snncell.config import FINITE
 from snncell.errors import GradientError, ShapeError
+from snncell.interrupts import attributes_held
 from snncell.kernels.space import DEVICE, IN_USE, moved
 from snncell.tape.state import STATE, settings
 from snncell.tape.tensor import Tensor, wrap
@@ -77,25 +78,21 @@ def watched(x: Tensor) -> Tensor:
 
 
 class Tape:
-    """Records operations while it is active on its thread (`with tape:`); tapes nest.
+    """Records operations while it is active on its thread (`with tape.active():`); tapes nest."""
 
-    When an inner tape ends, its entries go on to the outer one: what was computed inside is part of both.
-    """
-
-    __slots__ = ("entries", "outer")
+    __slots__ = ("entries",)
 
     def __init__(self) -> None:
         self.entries: list[weakref.ref[Entry]] = []
-        self.outer: Tape | None = None
 
-    def __enter__(self) -> Tape:
-        self.outer, STATE.tape = STATE.tape, self
-        return self
+    def active(self) -> AbstractContextManager[Any]:
+        """Record in the body.
 
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        STATE.tape = self.outer
-        if self.outer is not None:
-            self.outer.entries.extend(self.entries)
+        When an inner tape ends, its entries go on to the outer one: what was computed inside is part of both.
+        """
+        outer = STATE.tape
+        passed_on = () if outer is None else (partial(outer.entries.extend, self.entries),)
+        return attributes_held(vars(STATE), {"tape": self}, {"tape": outer}, *passed_on)
 
     def add(self, entry: Entry) -> None:
         """Note an entry that has just been carried out."""

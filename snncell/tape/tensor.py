@@ -285,7 +285,7 @@ def placed(array: np.ndarray[Any, Any]) -> Any:
     return array if traced or here() is HOST else moved(array, here())
 
 
-def beside(*tensors: Tensor) -> AbstractContextManager[None]:
+def beside(*tensors: Tensor) -> AbstractContextManager[Any]:
     """Make new Tensors where these are, in the body: on the GPU, if one of them is."""
     if not IN_USE or not all(hasattr(x._data, "strides") for x in tensors):
         return nullcontext()

@@ -180,7 +180,7 @@ class Trace:
         """Whether an operation on `inputs` is to be carried out outside of this trace; see `BodyTrace`."""
         return False
 
-    def stepping_out(self) -> AbstractContextManager[None]:
+    def stepping_out(self) -> AbstractContextManager[Any]:
         """Be outside of this trace in the body of this context."""
         return settings(trace=None)
 

@@ -49,7 +49,7 @@ class Recording:
         if STATE.trace is not None:
             STATE.trace.sought.update(p._entry for p in self.weights or () if p._entry is not None)
         self.tape = Tape()
-        with self.tape:
+        with self.tape.active():
             self.out = fn(*call_args, **kwargs)
 
     def pull(self, out: Any, sens: Any, release: bool) -> tuple[list[Any], list[Tensor] | None]:

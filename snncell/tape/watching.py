@@ -7,8 +7,8 @@ runs. So a loop over time stays one kernel, a jitted step one Program, and nothi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
 from snncell.tape.state import STATE, settings
@@ -88,12 +88,9 @@ def note(label: Label, x: Tensor | None = None) -> None:
         watch.take(label, x)
 
 
-@contextmanager
-def noting() -> Iterator[list[Note]]:
+def noting(notes: list[Note]) -> AbstractContextManager[Any]:
     """Collect what is noted in the body, where it is traced."""
-    notes: list[Note] = []
-    with settings(notes=notes):
-        yield notes
+    return settings(notes=notes)
 
 
 class Brought:

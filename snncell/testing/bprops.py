@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from snncell.errors import ArgumentError, BpropError, GradientCheckError, GradientError
-from snncell.ops.random import present_key, replaying
+from snncell.ops.seeds import present_key, replaying
 from snncell.tape import structure
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from snncell.errors import GradientError
-from snncell.ops.random import present_key, replaying
+from snncell.ops.seeds import present_key, replaying
 from snncell.tape import structure
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import settings

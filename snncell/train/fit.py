@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -18,8 +19,9 @@ from snncell.train.evaluation import Means, batches_of, means, measured, phases
 from snncell.train.finite import refuse_loss, refuse_weights
 from snncell.train.log import Log
 from snncell.train.pieces import Batches, Spikes, cells_of, training_step
+from snncell.train.resume import refuse_notes
 from snncell.train.scores import accuracy as share_right
-from snncell.train.state import File, load_state, save_state
+from snncell.train.state import File, read_state, save_state
 from snncell.train.stopping import EarlyStopping
 
 Record = dict[str, Any]
@@ -239,10 +241,12 @@ class _Run:
     def take_up(self) -> None:
         """Go on from the checkpoint."""
         assert self.checkpoint is not None  # `fit` has seen to it
-        notes, weights = load_state(self.checkpoint, self.net, self.optimiser, self.notes, self.loss)
-        self.result.history = notes["history"]
-        if self.stopping is not None and notes["stopping"]:
-            self.stopping.take(notes["stopping"], weights)
+        stored = read_state(self.checkpoint, self.net, self.optimiser, self.notes, self.loss)
+        refuse_notes(stored, self.stopping is not None, self.net, self.loss, f"fit: {os.fspath(self.checkpoint)}")
+        stored.load()
+        self.result.history = stored.notes["history"]
+        if self.stopping is not None:
+            self.stopping.take(stored.notes["stopping"], stored.arrays)
 
     def finish(self) -> None:
         """Put the best weights back, if they are kept."""

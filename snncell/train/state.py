@@ -6,16 +6,17 @@ import hashlib
 import json
 import os
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from snncell.cell import Cell
 from snncell.errors import CheckpointError
+from snncell.interrupts import imported
 from snncell.io.checkpoint import read_arrays, write_whole
 from snncell.nn.optim import Optimizer
-from snncell.ops.random import present_key, set_seed
-from snncell.tape.parameter import Parameter
+from snncell.ops.seeds import present_key, seeded, set_seed
+from snncell.tape.parameter import Parameter, assign_all
 from snncell.tape.tensor import Tensor
 
 File = str | os.PathLike[str]
@@ -47,8 +48,7 @@ def save_state(
     Raises:
         CheckpointError: if the file cannot be written.
     """
-    from safetensors.numpy import save
-
+    save: Any = imported("safetensors.numpy").save
     made = _made(net, optimiser, loss)
     kept = {f"net/{path}": p.asnumpy() for path, p in weights_of(net, loss).items()}
     kept |= {f"optimiser/{path}": p.asnumpy() for path, p in _own(optimiser).items()}
@@ -75,26 +75,91 @@ def load_state(
         CheckpointError: if the file is missing, damaged or of something else, or was written with another net,
             optimiser or loss or other notes, naming what differs; then nothing is loaded.
     """
+    stored = read_state(file, net, optimiser, expected, loss)
+    stored.load()
+    return stored.notes, stored.arrays
+
+
+class Stored(NamedTuple):
+    """A training as a file has it, of which all fits what it is for."""
+
+    notes: dict[str, Any]
+    arrays: dict[str, Any]
+    values: list[tuple[Parameter, Tensor]]
+    random: tuple[int, int]
+
+    def load(self) -> None:
+        """Put it into net, optimiser, loss and the random numbers: all of it or, if it is interrupted, nothing."""
+        assign_all([*self.values, seeded(*self.random)], "load_state")
+        set_seed(*self.random)
+
+
+def read_state(
+    file: File, net: Cell, optimiser: Optimizer, expected: dict[str, Any] | None = None, loss: Any = None
+) -> Stored:
+    """What `load_state` would load, read and checked; nothing is changed by it."""
     stored, text = read_arrays(file, "load_state")
+    where = os.fspath(file)
     if not {"made", "notes"} <= text.keys() or _RANDOM not in stored:
         raise CheckpointError(
-            f"load_state: {os.fspath(file)} holds no training; if it holds weights, snncell.load_checkpoint(file, net) "
-            f"puts them into a Cell."
+            f"load_state: {where} holds no training; if it holds weights, snncell.load_checkpoint(file, net) puts them "
+            f"into a Cell."
         )
-    made, notes = json.loads(text["made"]), json.loads(text["notes"])
+    made, notes = (from_json(text[name], f"load_state: {where}: {name}") for name in ("made", "notes"))
     now = {**_made(net, optimiser, loss), **(expected or {})}
     for what, present in now.items():
         found = difference({**notes, **made}.get(what), present)
         if found is not None:
             raise CheckpointError(
-                f"load_state: {os.fspath(file)} was written with another {what}: {found}. Make it as it was, or begin "
-                f"a training of its own (resume=False, or another file)."
+                f"load_state: {where} was written with another {what}: {found}. Make it as it was, or begin a training "
+                f"of its own (resume=False, or another file)."
             )
-    for prefix, parameters in (("net", weights_of(net, loss)), ("optimiser", _own(optimiser))):
-        for path, parameter in parameters.items():
-            parameter.set_data(Tensor(stored[f"{prefix}/{path}"]))
-    set_seed(*map(int, stored[_RANDOM]))
-    return notes, {name.removeprefix("more/"): a for name, a in stored.items() if name.startswith("more/")}
+    arrays = {name.removeprefix("more/"): stored.pop(name) for name in list(stored) if name.startswith("more/")}
+    random = refuse_misfit({_RANDOM: present_key()}, {_RANDOM: stored.pop(_RANDOM)}, f"load_state: {where}")[_RANDOM]
+    if (random < 0).any():
+        raise CheckpointError(f"load_state: {where} is damaged: {random.tolist()} is no place in the random numbers.")
+    own = {f"net/{path}": p for path, p in weights_of(net, loss).items()}
+    own |= {f"optimiser/{path}": p for path, p in _own(optimiser).items()}
+    fitting = refuse_misfit(own, stored, f"load_state: {where}")
+    values = [(own[path], Tensor(array)) for path, array in fitting.items()]
+    return Stored(notes, arrays, values, (int(random[0]), int(random[1])))
+
+
+def refuse_misfit(own: dict[str, Any], stored: dict[str, Any], who: str) -> dict[str, Any]:
+    """The stored arrays, if there is one for each Tensor, of its shape and dtype, and no other.
+
+    Raises:
+        CheckpointError: if not, naming the first that does not fit.
+    """
+    for path, want in own.items():
+        have = stored.get(path)
+        if have is None:
+            raise CheckpointError(f"{who} is damaged: there is no {path!r} in it.")
+        if have.shape != want.shape or have.dtype != want.dtype.dtype:
+            raise CheckpointError(
+                f"{who} is damaged: {path!r} is {have.dtype}{list(have.shape)} in it, not "
+                f"{want.dtype.name}{list(want.shape)}."
+            )
+    for path in stored:
+        if path not in own:
+            raise CheckpointError(f"{who} is damaged: {path!r} in it belongs to nothing.")
+    return stored
+
+
+def from_json(text: str, what: str) -> dict[str, Any]:
+    """A dict as it was written.
+
+    Raises:
+        CheckpointError: if the text is none.
+    """
+    try:
+        found = json.loads(text)
+        _flat(found)  # it is not nested too deeply to be gone through
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{what} is damaged: {error}.") from None
+    if not isinstance(found, dict):
+        raise CheckpointError(f"{what} is damaged: it is a {type(found).__name__}.")
+    return found
 
 
 def weights_of(net: Cell, loss: Any = None) -> dict[str, Parameter]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from snncell.cell import Cell
 from snncell.errors import ArgumentError
+from snncell.tape.parameter import assign_all
 from snncell.tape.tensor import Tensor
 from snncell.train.state import weights_of
 
@@ -62,14 +63,13 @@ class EarlyStopping:
     def restore(self, net: Cell, loss: Any = None) -> None:
         """Put the best weights back, into those that `update` was given."""
         own = weights_of(net, loss)
-        for path, value in self.weights.items():
-            own[path].set_data(Tensor(value))
+        assign_all([(own[path], Tensor(value)) for path, value in self.weights.items()], "EarlyStopping.restore")
 
     def notes(self) -> dict[str, Any]:
         """What a checkpoint keeps of it, beside the weights."""
         return {"best": self.best, "best_epoch": self.best_epoch, "waited": self.waited}
 
     def take(self, notes: dict[str, Any], weights: dict[str, Any]) -> None:
-        """Go on from what a checkpoint kept."""
+        """Go on from what a checkpoint kept, which `refuse_notes` has looked at."""
         self.best, self.best_epoch, self.waited = notes["best"], notes["best_epoch"], notes["waited"]
         self.weights = weights

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import importlib
 import importlib.metadata
 import os
 import re
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from snncell.errors import DeviceError
+from snncell.interrupts import imported
 from snncell.kernels import build as builder, policy, progress, store
 from snncell.kernels.cuda.runtime import runtime, simulated
 from snncell.kernels.cuda.simulated import SimulatedKernel
@@ -154,7 +154,7 @@ def resources(ptx: str, capability: tuple[int, int]) -> dict[str, int]:
 
 def _linked(ptx: str, capability: tuple[int, int]) -> tuple[bytes, str]:
     """The card's code for a kernel, and what the assembler says of it."""
-    linker: Any = importlib.import_module("cuda.bindings.nvjitlink")
+    linker: Any = imported("cuda.bindings.nvjitlink")
     major, minor = capability
     options = [f"-arch=sm_{major}{minor}", "-Xptxas=-v"]
     text = ptx.encode() + b"\0"

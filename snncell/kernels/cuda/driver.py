@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import importlib
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from snncell.errors import DeviceError
+from snncell.interrupts import imported
 from snncell.kernels.cuda.base import Block, Matrix, OutOfMemory, Place, Runtime, as_bytes
 from snncell.kernels.cuda.libraries import Blas, Fft
 
@@ -35,8 +35,8 @@ class DriverRuntime(Runtime):
 
     def __init__(self) -> None:
         super().__init__()
-        core: Any = importlib.import_module("cuda.core")
-        self._driver: Any = importlib.import_module("cuda.bindings.driver")
+        core: Any = imported("cuda.core")
+        self._driver: Any = imported("cuda.bindings.driver")
         self._core = core
         self._thread = threading.local()
         device = core.Device(0)

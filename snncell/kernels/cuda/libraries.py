@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from snncell.errors import DeviceError, DTypeError
+from snncell.interrupts import imported
 from snncell.kernels.cuda.base import Block, Matrix, Place
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def _library(name: str, purpose: str) -> Any:
         DeviceError: if it is not installed.
     """
     try:
-        return importlib.import_module(f"nvmath.bindings.{name}")
+        return imported(f"nvmath.bindings.{name}")
     except ImportError as error:
         raise _not_there(purpose, error) from error
 
@@ -143,7 +143,7 @@ class Blas:
             self._handle = cublas.create()
         except Exception as error:  # of one kind where the library is missing, of another where it does not start
             raise _not_there(purpose, error) from error
-        self._types = importlib.import_module("nvmath").CudaDataType
+        self._types = imported("nvmath").CudaDataType
         cublas.set_stream(self._handle, self._device.stream)
         # With memory of its own a product gives the same bits each time; the stream must be known before.
         self._workspace = self._device.allocate(WORKSPACE)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.metadata
 import os
 import threading
 from typing import Any
 
 from snncell.errors import DeviceError
+from snncell.interrupts import imported
 from snncell.kernels.cuda.base import Block as Block, Matrix as Matrix, Place as Place, Runtime as Runtime
 from snncell.kernels.cuda.driver import FORKED, DriverRuntime
 from snncell.kernels.cuda.simulated import SimulatedRuntime
@@ -51,9 +51,9 @@ def _driver_runtime() -> DriverRuntime:
     """
     mend = 'pip install "snncell[cuda]"'
     try:
-        driver: Any = importlib.import_module("cuda.bindings.driver")
-        linker: Any = importlib.import_module("cuda.bindings.nvjitlink")
-        importlib.import_module("cuda.core")
+        driver: Any = imported("cuda.bindings.driver")
+        linker: Any = imported("cuda.bindings.nvjitlink")
+        imported("cuda.core")
         importlib.metadata.version("numba-cuda")
     except ImportError as error:
         raise DeviceError(f"The GPU needs packages that are not installed ({error}): {mend}.") from error

@@ -7,7 +7,6 @@ of its threads; milliseconds where they meet.
 from __future__ import annotations
 
 import functools
-import importlib
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -16,6 +15,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.errors import DTypeError
+from snncell.interrupts import imported
 from snncell.kernels.arrays import ALIGNMENT
 from snncell.kernels.cuda.base import Block, Matrix, OutOfMemory, Place, Runtime, as_bytes
 
@@ -175,7 +175,7 @@ class SimulatedRuntime(Runtime):
         inverse: bool = False,
     ) -> None:
         """Fourier transforms by SciPy."""
-        transforms: Any = importlib.import_module("scipy.fft")
+        transforms: Any = imported("scipy.fft")
         half = length // 2 + 1
         shapes = {"c2c": (length, length), "r2c": (length, half), "c2r": (half, length)}[kind]
         real, complex_ = (np.float64, np.complex128) if double else (np.float32, np.complex64)
@@ -193,7 +193,7 @@ class SimulatedRuntime(Runtime):
 
 def _together(function: Any, grid: int, threads: int, values: Sequence[Any], shared: int) -> None:
     """Run a kernel on a Python thread for each thread, as the simulator does."""
-    devices: Any = importlib.import_module("numba.cuda.simulator.cudadrv.devicearray")
+    devices: Any = imported("numba.cuda.simulator.cudadrv.devicearray")
     # Plain arrays would be copied in and out, over what other arguments have written.
     arrays = [devices.FakeCUDAArray(x) if isinstance(x, np.ndarray) else x for x in values]
     function[grid, threads, 0, shared](*arrays)
@@ -201,8 +201,8 @@ def _together(function: Any, grid: int, threads: int, values: Sequence[Any], sha
 
 def _one_by_one(function: Any, grid: int, threads: int, values: Sequence[Any], shared: int) -> None:
     """Run a kernel whose threads do not meet on one Python thread, which takes a hundredth of the time."""
-    api: Any = importlib.import_module("numba.cuda.simulator.kernelapi")
-    inside: Any = importlib.import_module("numba.cuda.simulator.kernel")._push_kernel_context
+    api: Any = imported("numba.cuda.simulator.kernelapi")
+    inside: Any = imported("numba.cuda.simulator.kernel")._push_kernel_context
     module = api.FakeCUDAModule((grid, 1, 1), (threads, 1, 1), shared)
     place: Any = threading.current_thread()  # where the simulator looks for the place in the grid
     with inside(module), api.swapped_cuda_module(function.fn, module):

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from snncell.interrupts import kept_waiting
 from snncell.kernels.store import files
 
 LONGEST = 120.0  # seconds that a claim is respected for, and that anybody waits
@@ -50,7 +51,7 @@ def claim(path: Path, told: Callable[[], None] = lambda: None) -> None:
             if _made(place):
                 break
             return  # a folder is in its place, or the disk is full; or somebody else was faster, and compiles too
-        if time.monotonic() > end:
+        if time.monotonic() > end or kept_waiting():
             return
         if pause == PAUSES[0]:
             told()

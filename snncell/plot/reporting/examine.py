@@ -13,7 +13,7 @@ from snncell.errors import ArgumentError, CallError, DTypeError, ShapeError, Snn
 from snncell.monitoring import Monitor
 from snncell.nn.optim import Optimizer
 from snncell.nn.stateful import Stateful
-from snncell.ops.random import present_key, replaying
+from snncell.ops.seeds import present_key, replaying
 from snncell.plot.reporting.chance import AT_CHANCE, classified
 from snncell.plot.reporting.facts import Array, Facts, Weight, batch_axis
 from snncell.plot.reporting.given import Loss, fit_together, history, loss_takes, parts

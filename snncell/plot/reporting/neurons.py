@@ -13,7 +13,7 @@ from snncell.monitoring import Monitor
 from snncell.monitoring.layers import number_of_v, spike_functions
 from snncell.nn.recurrent import Recurrent
 from snncell.nn.time import MultiStep, initial_states
-from snncell.ops.random import present_key, replaying
+from snncell.ops.seeds import present_key, replaying
 from snncell.plot.reporting.facts import Array, Constant, Layer, Slope
 from snncell.plot.surrogates import constants_of, derivative_at
 from snncell.tape.state import settings

@@ -1,0 +1,54 @@
+"""Looking at what `fit` has noted in a checkpoint, before anything of it is taken."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from snncell.cell import Cell
+from snncell.errors import CheckpointError
+from snncell.train.state import Stored, refuse_misfit, weights_of
+
+
+def refuse_notes(stored: Stored, stopping: bool, net: Cell, loss: Any, who: str) -> None:
+    """Raise if the notes of a checkpoint are not as `fit` writes them.
+
+    Args:
+        stopping: whether there is early stopping, which has notes and weights of its own.
+
+    Raises:
+        CheckpointError: naming what is wrong.
+    """
+    history, notes = stored.notes.get("history"), stored.notes.get("stopping")
+    if not isinstance(history, list) or not all(_is_record(record, n) for n, record in enumerate(history, 1)):
+        raise CheckpointError(f"{who} is damaged: its history is no list with a record of numbers for each epoch.")
+    if not stopping:
+        return
+    if not _is_of_stopping(notes, len(history)):
+        raise CheckpointError(f"{who} is damaged: what it says of early stopping is {str(notes)[:200]}.")
+    own = weights_of(net, loss) if stored.notes["stopping"]["best_epoch"] else {}
+    refuse_misfit(own, stored.arrays, who)
+
+
+def _is_record(record: Any, epoch: int) -> bool:
+    """Whether it is what `fit` writes of an epoch."""
+    if not isinstance(record, dict) or not {"step", "learning_rate", "loss"} <= record.keys():
+        return False
+    return record.get("epoch") == epoch and _is_count(record["step"]) and all(map(_is_number, record.values()))
+
+
+def _is_of_stopping(notes: Any, epochs: int) -> bool:
+    """Whether it is what `EarlyStopping.notes` gives after so many epochs."""
+    if not isinstance(notes, dict) or notes.keys() != {"best", "best_epoch", "waited"}:
+        return False
+    best, epoch, waited = notes["best"], notes["best_epoch"], notes["waited"]
+    counts = _is_count(epoch) and _is_count(waited) and epoch <= epochs and waited <= epochs
+    return counts and _is_number(best) and not math.isnan(best)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, float) or (isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and _is_number(value) and value >= 0

@@ -1,0 +1,67 @@
+"""Jitted functions are pickled and copied as their functions."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from snncell import Tensor, jit, nn
+from snncell.errors import JitPickleError
+
+
+@jit
+def decorated(x: Tensor) -> Tensor:
+    return x * 2.0 + 1.0
+
+
+def plain(x: Tensor) -> Tensor:
+    return x * 3.0
+
+
+class Method(nn.Cell):
+    @jit
+    def construct(self, x: Tensor) -> Tensor:
+        return x * 4.0
+
+
+KINDS: dict[str, Callable[[], Any]] = {
+    "decorated": lambda: decorated,
+    "function": lambda: jit(plain),
+    "Cell": lambda: jit(nn.Dense(3, 2)),
+    "method": lambda: jit(nn.Dense(3, 2).construct),
+    "Cell with a jitted method": Method,
+}
+WAYS: dict[str, Callable[[Any], Any]] = {
+    "pickle": lambda x: pickle.loads(pickle.dumps(x)),
+    "copy": copy.copy,
+    "deepcopy": copy.deepcopy,
+}
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_copy_gives_what_the_function_gives(kind: str, way: str) -> None:
+    function, x = KINDS[kind](), Tensor([[1.0, 2.0, 3.0]])
+    before = function(x).asnumpy()  # what is traced is no part of the copy
+    other = WAYS[way](function)
+    np.testing.assert_array_equal(other(x).asnumpy(), before)
+    assert getattr(other, "__name__", None) == getattr(function, "__name__", None)
+
+
+def test_a_decorated_function_is_itself_again() -> None:
+    assert pickle.loads(pickle.dumps(decorated)) is decorated
+
+
+def test_a_function_without_a_name_is_refused_in_words_and_copied() -> None:
+    jitted = jit(lambda x: x + 1.0)
+    with pytest.raises(JitPickleError, match=r"finds no .*<lambda> in .*a def at the top of a module"):
+        pickle.dumps(jitted)
+    with pytest.raises(pickle.PicklingError):
+        pickle.dumps(jitted)
+    assert copy.deepcopy(jitted)(Tensor([1.0])).item() == copy.copy(jitted)(Tensor([1.0])).item() == 2.0
