@@ -16,9 +16,10 @@ from snncell.plot.reporting.worst import Worst, firing, firing_in_all
 SATURATED_RATE = 0.95
 SATURATED_NOTE, SATURATED_WARNING, SATURATED_ALARM = 0.1, 0.25, 0.5
 # Of the neurons, in the worst sample and its last third of the steps. Two fifths of a layer may answer a strong input
-# with a spike at every step, and rest for another; those whose potentials are several thresholds up are held there.
+# with a spike at every step, and rest for another; those whose potentials are many thresholds up are held there.
+# Neither is an alarm by itself: when a neuron began to fire may say enough.
 STUCK_NOTE, STUCK_WARNING = 0.25, 0.5
-HELD_WARNING, HELD_THRESHOLDS = 0.2, 5.0
+HELD_WARNING = ((50.0, 0.2), (10.0, 0.4))  # thresholds, and the share
 # Of neurons that fire, potentials cross the threshold, so a surrogate that nine in ten steps do not see is narrow if
 # potentials spread over several times its width; where they spread less, they are only far away.
 NARROW_WARNING, NARROW_ALARM, NARROW_SPREAD = 0.9, 0.99, 4.0
@@ -37,7 +38,7 @@ def saturated(facts: Facts) -> Iterator[Finding]:
         if layer.rates is None or _graded(layer) or layer.shape[0] < 2:
             continue
         share, late = float((layer.rates > SATURATED_RATE).mean()), _Late.of(facts, layer)
-        severity = _how_saturated(max(share, late.everywhere if late is not None else 0.0), late)
+        severity = _how_saturated(share, late)
         if severity is None:
             continue
         text = (
@@ -56,62 +57,58 @@ def saturated(facts: Facts) -> Iterator[Finding]:
 
 @dataclass(frozen=True)
 class _Late:
-    """Neurons that fire at nearly all late steps, by sample: any such, and those held far above the threshold."""
+    """Neurons that fire at nearly all late steps, by sample.
+
+    on: all of them.
+    held: those that many thresholds above where they began, the first limit of `HELD_WARNING` that is passed.
+    everywhere: the share that does so in all samples together.
+    """
 
     on: Worst
-    held: Worst | None
-    everywhere: float  # the share that does so in all samples together
+    held: tuple[float, float, Worst] | None
+    everywhere: float
 
     @classmethod
     def of(cls, facts: Facts, layer: Layer) -> _Late | None:
         """What is known of a layer; nothing of an output, which may stay on where that is its class."""
-        on = firing(layer, SATURATED_RATE)
-        if on is None or (layer is facts.layers[-1] and len(facts.layers) > 1):
+        on, always = firing(layer, SATURATED_RATE), firing_in_all(layer, SATURATED_RATE)
+        if on is None or always is None or (layer is facts.layers[-1] and len(facts.layers) > 1):
             return None
-        always = firing_in_all(layer, SATURATED_RATE)
-        everywhere = 0.0 if always is None else float(always.mean())
-        return cls(on, firing(layer, SATURATED_RATE, HELD_THRESHOLDS), everywhere)
+        held = [(far, share, firing(layer, SATURATED_RATE, far)) for far, share in HELD_WARNING]
+        passed = [(far, share, worst) for far, share, worst in held if worst is not None and worst.share > share]
+        return cls(on, passed[0] if passed else None, float(always.mean()))
 
     def severity(self) -> str | None:
         """How bad it is by itself."""
-        if self.on.samples(SATURATED_ALARM) > len(self.on.shares) / 2:
-            return "alarm"
-        if self.on.share > STUCK_WARNING or (self.held is not None and self.held.share > HELD_WARNING):
+        if self.on.share > STUCK_WARNING or self.held is not None or self.everywhere > SATURATED_WARNING:
             return "warning"
         return "note" if self.on.share > STUCK_NOTE else None
 
     def words(self, share: float, layer: Layer) -> str:
         """Which sample is worst, if it is worse than that share."""
-        held = self.held if self.held is not None and self.held.share > HELD_WARNING else None
-        worst = held or self.on
-        if worst.share <= max(share, HELD_WARNING):
+        far, limit, worst = self.held or (0.0, STUCK_WARNING, self.on)
+        if worst.share <= share:
             return ""
-        if held is None and self.everywhere > SATURATED_WARNING:
+        if not far and self.everywhere > SATURATED_WARNING:
             return (
                 f" {percent(self.everywhere)} did so in the last {worst.steps} of {layer.shape[0]} steps, in all "
                 f"samples together, and {percent(worst.share)} in sample {worst.sample}."
             )
-        limit = HELD_WARNING if held else STUCK_WARNING
-        far = f", with potentials more than {number(HELD_THRESHOLDS)} thresholds up" if held else ""
+        up = f", with potentials more than {number(far)} thresholds up" if far else ""
         return (
             f" In sample {worst.sample}, {percent(worst.share)} did so in the last {worst.steps} of {layer.shape[0]} "
-            f"steps{far}; more than {percent(limit)} did in {worst.samples(limit)} of "
+            f"steps{up}; more than {percent(limit)} did in {worst.samples(limit)} of "
             f"{counted(len(worst.shares), 'sample')}."
         )
 
 
 def _how_saturated(share: float, late: _Late | None) -> str | None:
-    over_all = (
-        "alarm"
-        if share > SATURATED_ALARM
-        else "warning"
-        if share > SATURATED_WARNING
-        else "note"
-        if share > SATURATED_NOTE
-        else None
-    )
-    found = [each for each in (over_all, late.severity() if late is not None else None) if each]
+    over_all = [limit for limit in _SATURATED if share > _SATURATED[limit]]
+    found = [each for each in (*over_all, late.severity() if late is not None else None) if each]
     return min(found, key=SEVERITIES.index, default=None)
+
+
+_SATURATED = {"alarm": SATURATED_ALARM, "warning": SATURATED_WARNING, "note": SATURATED_NOTE}
 
 
 def _graded(layer: Layer) -> bool:

@@ -10,9 +10,9 @@ from snncell.plot.reporting.facts import Array, Constant, Facts, Layer, finite
 from snncell.plot.reporting.findings import Finding, counted, number, percent
 from snncell.plot.reporting.worst import beyond, flat
 
-# Potentials reach some ten thresholds in nets that learn, and sums without a leak more. How far, at the late steps
+# Potentials reach some twenty thresholds in nets that learn, and sums without a leak more. How far, at the late steps
 # of the worst sample, and by how many of the neurons: any of these is a warning, or an alarm.
-LARGE_WARNING = ((20.0, 0.5), (50.0, 0.1))
+LARGE_WARNING = ((30.0, 0.5), (50.0, 0.1))
 LARGE_ALARM = ((100.0, 0.5), (1000.0, 0.1))
 # What a step keeps of a change of the potential, measured in float32: one part in two hundred is no rounding.
 KEEPS_TOO_MUCH = 1.005
