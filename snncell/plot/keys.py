@@ -33,10 +33,9 @@ def legend(axes: Any, handles: Any = None, inside: bool = True, beside: float = 
     if inside and (place := _free(axes, handles, width, height)) is not None:
         axes.legend(frameon=False, borderaxespad=0.0, **place, **look)
         return
-    share = _SHARE if _fits_over(handles, width, height) else 1.0
-    beneath = _beneath(axes, handles, width, share) if laid_out(axes) else None
+    beneath = _beneath(axes, handles, width, _fits_over(handles, width, height)) if laid_out(axes) else None
     if beneath is not None:
-        axes.legend(frameon=False, borderaxespad=0.0, **beneath, **look)
+        axes.legend(frameon=False, borderaxespad=0.0, **{**look, **beneath})
         return
     size, sample = _looks(handles)[-1]
     tight = {"columnspacing": 0.8, "labelspacing": 0.2, "borderpad": 0.2}
@@ -136,24 +135,28 @@ def _meets(drawn: list[tuple[Any, bool]], left: float, low: float, right: float,
 # --- beneath ----------------------------------------------------------------------------------------------------------
 
 
-def _beneath(axes: Any, handles: Any, width: float, share: float) -> dict[str, Any] | None:
-    """Where a key stands beneath the Axes, in as many columns as fit; None if that is over a share of the panel."""
+def _beneath(axes: Any, handles: Any, width: float, elsewhere: bool) -> dict[str, Any] | None:
+    """Where a key stands beneath the Axes, in as many columns as fit.
+
+    None if it takes too much of the panel and can stand elsewhere; if it cannot, its lines stand close together.
+    """
     from matplotlib.transforms import ScaledTranslation
 
     down = SMALL + LARGE + 14.0 if axes.get_xlabel() else SMALL + 8.0  # the axis' numbers, and its name
     under = axes.transAxes + ScaledTranslation(0.0, -down / 72.0, axes.figure.dpi_scale_trans)
     height, widest = extent(axes)[1], width + _LEFT
-    for number, (size, sample) in enumerate(looks := _looks(handles)):
+    for size, sample in _looks(handles):
         fit = [n for n in range(len(handles), 0, -1) if _sizes(handles, n, size, sample)[0] <= widest]
         columns = math.ceil(len(handles) / math.ceil(len(handles) / fit[0])) if fit else 1  # rows of even length
         wide, high = _sizes(handles, columns, size, sample)
-        last = share == 1.0 and number == len(looks) - 1
-        if last or (wide <= widest and high <= max(min(share, _SHARE) * height, 1.5 * size)):
-            # A key that is wider than the Axes ends where they end: on the left there are their numbers.
-            side, edge = ("center", 0.5) if wide <= width else ("right", 1.0)
-            at = {"loc": f"upper {side}", "bbox_to_anchor": (edge, 0.0), "bbox_transform": under}
-            return {**at, "ncols": columns, "fontsize": size, "handlelength": sample}
-    return None
+        # A key that is wider than the Axes ends where they end: on the left there are their numbers.
+        side, edge = ("center", 0.5) if wide <= width else ("right", 1.0)
+        at = {"loc": f"upper {side}", "bbox_to_anchor": (edge, 0.0), "bbox_transform": under}
+        found = {**at, "ncols": columns, "fontsize": size, "handlelength": sample}
+        if wide <= widest and high <= max(_SHARE * height, 1.5 * size):
+            return found
+    close = {"labelspacing": 0.0, "borderpad": 0.0, "columnspacing": 0.8, "handletextpad": 0.4}
+    return None if elsewhere else {**found, **close}
 
 
 def text_width(text: str, size: float) -> float:
