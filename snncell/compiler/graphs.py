@@ -59,7 +59,7 @@ class Recorded:
         self._places: list[DeviceArray] = []
         self._homes: dict[Parameter, DeviceArray] = {}
         self._results: list[DeviceArray] = []
-        self._lent: dict[int, Lent] = {}
+        self._lent: list[Lent] = []
 
     def replay(self, arrays: Sequence[Any]) -> list[Any]:
         """The results; Parameters are written."""
@@ -126,17 +126,23 @@ class Recorded:
         for parameter, value in values.items():
             self._homes[parameter][...] = value
             self._known[parameter] = parameter._data
+        # Parameters are where the graph writes before it does, with the values that they have: so it is the graph alone
+        # that changes any of them, and all at once, wherever an interruption comes.
+        lent: dict[int, Lent] = {}
+        results = [self._hand_out(x, lent) for x in self._results]
+        homes = {parameter: self._hand_out(self._homes[parameter], lent) for parameter in self.written}
+        self._lent = [*self._lent, *lent.values()]
+        commit([parameter.write_of(home) for parameter, home in homes.items()])
+        self._known.update(homes)
         runtime().play(self._graph)
-        self._lent = {}
-        for parameter in self.written:
-            parameter._data = self._known[parameter] = self._hand_out(self._homes[parameter])
-        return [self._hand_out(x) for x in self._results]
+        self._lent = list(lent.values())
+        return results
 
-    def _hand_out(self, array: DeviceArray) -> DeviceArray:
+    def _hand_out(self, array: DeviceArray, lent: dict[int, Lent]) -> DeviceArray:
         key = id(array.memory)
-        if key not in self._lent:
-            self._lent[key] = Lent(array.memory.block)
-        return DeviceArray(self._lent[key], array.offset, array.shape, array.strides, array.dtype)
+        if key not in lent:
+            lent[key] = Lent(array.memory.block)
+        return DeviceArray(lent[key], array.offset, array.shape, array.strides, array.dtype)
 
     def _part(self) -> None:
         """Give copies to those who hold what the graph is about to overwrite."""
@@ -146,8 +152,8 @@ class Recorded:
             if sys.getrefcount(parameter._data) <= 3:  # the Parameter's, `_known`'s, and the argument of this call
                 key = id(parameter._data.memory)
                 mine[key] = mine.get(key, 0) + 1
-        for lent in list(self._lent.values()):
-            # Others than the dict, the list, the loop, this call, and the arrays of Parameters that nobody else has.
+        for lent in list(self._lent):
+            # Others than the list, its copy, the loop, this call, and the arrays of Parameters that nobody else has.
             if sys.getrefcount(lent) > 4 + mine.get(id(lent), 0):
                 lent.part()
 

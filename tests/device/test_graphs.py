@@ -150,3 +150,49 @@ def test_recordings_pay_where_launches_take_longer_than_copies() -> None:
     assert graphs.pays(20, 1000)
     assert not graphs.pays(1, 0)
     assert not graphs.pays(3, 1 << 30)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("from_outside", [0, 1, 2])
+def test_an_interruption_beside_the_recording_leaves_a_step_done_or_not_begun(
+    when: str, from_outside: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    p, q = Parameter(normal(3)), Parameter(normal(3, seed=1))
+
+    @jit
+    def step(x: Tensor) -> Tensor:
+        total = p + q + x
+        ops.assign(p, total * 0.5)
+        ops.assign(q, total - q)
+        return total
+
+    x = normal(3, seed=2)
+    for _ in range(3):
+        step(x)
+    for parameter in (p, q)[:from_outside]:  # it is not where the recording has it
+        parameter.set_data(parameter * 2.0)
+    kept = [parameter.value() for parameter in (p, q)]
+    old = [np.array(value.asnumpy()) for value in kept]
+    play = runtime().play
+
+    def interrupted(recording: Any) -> None:
+        if when == "after":
+            play(recording)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runtime(), "play", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            step(x)
+    total = old[0] + old[1] + x.asnumpy()
+    new = [total * np.float32(0.5), total - old[1]]
+    for parameter, values in zip((p, q), old if when == "before" else new, strict=True):
+        np.testing.assert_array_equal(parameter.asnumpy(), values)
+    again = [parameter.value() for parameter in (p, q)]
+    present = [np.array(value.asnumpy()) for value in again]
+    step(x)
+    for values, before in zip((*kept, *again), (*old, *present), strict=True):  # what was handed out stays
+        np.testing.assert_array_equal(values.asnumpy(), before)
+    total = present[0] + present[1] + x.asnumpy()
+    np.testing.assert_array_equal(p.asnumpy(), total * np.float32(0.5))
+    np.testing.assert_array_equal(q.asnumpy(), total - present[1])
