@@ -17,6 +17,8 @@ import importlib as _importlib
 from typing import Any as _Any
 
 from snncell import common as common, dtype as dtype, nn as nn, ops as ops, surrogate as surrogate
+from snncell.arguments.guard import guard as _guard
+from snncell.arguments.names import missing_from as _missing_from
 from snncell.compiler.jit import explain as explain, jit as jit
 from snncell.config import (
     GRAPH_MODE as GRAPH_MODE,
@@ -52,10 +54,12 @@ __version__ = "0.1.0"
 
 _LAZY = ("data", "encode", "io", "monitoring", "plot", "testing", "train")  # imported when they are first used
 
+_guard(globals())
+
 
 def __getattr__(name: str) -> _Any:
     if name in _LAZY:
         return _importlib.import_module(f"snncell.{name}")
     if name == "monitor":
         return _importlib.import_module("snncell.monitoring").monitor
-    raise AttributeError(f"module 'snncell' has no attribute {name!r}")
+    return _missing_from(__name__)(name)

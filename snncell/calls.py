@@ -5,11 +5,16 @@ from __future__ import annotations
 import inspect
 import itertools
 import threading
+import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from snncell.errors import CallError
+from snncell.arguments.guard import from_inside, ours, plan_of
+from snncell.arguments.shown import brief
+from snncell.errors import ArgumentError, CallError, SnncellError
+from snncell.tape.given import is_array
+from snncell.tape.tensor import Tensor
 
 
 class Call:
@@ -54,6 +59,40 @@ def _signature_of(construct: Callable[..., Any]) -> _Signature:
         plain = all(p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters)
         found = _signatures[function] = _Signature(whole, list(whole.parameters) if plain else None)
     return found
+
+
+def taken(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """The inputs of a call as construct takes them: arrays become Tensors, those by name in the dict.
+
+    Raises:
+        CallError: for an input of a layer of the package that is not what its annotation says.
+    """
+    args = tuple([Tensor(x) if is_array(x) else x for x in args])
+    for name, value in kwargs.items():
+        if is_array(value):
+            kwargs[name] = Tensor(value)
+    function = getattr(getattr(cell, "construct", None), "__func__", None)
+    if function is None or not ours(function):
+        return args
+    try:
+        return plan_of(function).taken(type(cell).__name__, (cell, *args), kwargs, 1)[1:]
+    except ArgumentError as refused:
+        raise CallError(str(refused)) from None
+
+
+def tell_call(cell: Any, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raise an error of an operation in a layer of the package anew, with the layer, its inputs and its constants.
+
+    "div: shapes (2, 8) and (7,) do not broadcast" says neither that it is a LIFNode, nor that its tau is to blame.
+    """
+    function = getattr(cell.construct, "__func__", None)
+    if not isinstance(error, SnncellError) or function is None or not ours(function):
+        return
+    given = plan_of(function).given((cell, *args), kwargs)
+    own = {name: value for name, value in vars(cell).items() if isinstance(value, Tensor) and value.ndim}
+    given += "".join(f"; its {name} is {brief(value)}" for name, value in own.items())
+    if told := from_inside(error, type(cell).__name__, given):
+        raise told from None
 
 
 def refuse_arguments(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -114,3 +153,12 @@ class HookHandle:
         """Take the hook off."""
         if self._hooks.pop(self._number, None) is not None:
             self._cell.__dict__["version"] += 2
+
+
+def warn_of_change(cell: Any, name: str) -> None:
+    """Warn that a traced function sets a number of a Cell, which happens once."""
+    text = (
+        "is changed inside a function that is traced: that happens once, not at each call or step. Return it as a state"
+    )
+    mend = "or make it a Parameter (requires_grad=False) that ops.assign writes to."
+    warnings.warn(f"{type(cell).__name__}.{name} {text}, {mend}", RuntimeWarning, stacklevel=3)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from snncell import config
-from snncell.calls import HookHandle as HookHandle, innermost_call, refuse_arguments
+from snncell.arguments.names import missing_of_cell
+from snncell.calls import HookHandle as HookHandle, innermost_call, refuse_arguments, taken, tell_call, warn_of_change
 from snncell.compiler.jit import Jitted
 from snncell.errors import AssignError, SnncellError
 from snncell.kernels.space import DEVICE, IN_USE
 from snncell.reverse import run_with_bprop
-from snncell.tape.given import is_array
 from snncell.tape.parameter import Parameter, commit
 from snncell.tape.state import STATE, settings
 from snncell.tape.tensor import Tensor
@@ -44,6 +43,7 @@ class Cell:
     training: bool
     bprop_debug: bool
     construct: Callable[..., Any]
+    bprop: Callable[..., Any] | None = None
     _pre_hooks: dict[int, Callable[..., Any]]
     _hooks: dict[int, Callable[..., Any]]
     _checked_counts: set[int]
@@ -70,7 +70,7 @@ class Cell:
         if old is value or (type(old) is type(value) and isinstance(value, _SIMPLE) and repr(old) == repr(value)):
             return
         if STATE.trace is not None and type(old) in (bool, int, float) and isinstance(value, (bool, int, float)):
-            _warn_of_change(self, name)
+            warn_of_change(self, name)
         if isinstance(old, Parameter) and value is not None and not isinstance(value, Parameter):
             raise AssignError(
                 f"{type(self).__name__}.{name} is a Parameter; a {type(value).__name__} in its place would not be "
@@ -113,6 +113,9 @@ class Cell:
                 for position, item in enumerate(value):
                     if isinstance(item, (Parameter, Cell)):
                         yield f"{name}.{position}", item
+
+    if not TYPE_CHECKING:
+        __getattr__ = missing_of_cell
 
     # --- parameters and children --------------------------------------------------------------------------------------
 
@@ -225,11 +228,13 @@ class Cell:
     def _run(self, *args: Any, **kwargs: Any) -> Any:
         if "version" not in self.__dict__:
             raise self._not_begun()
-        for given in (*args, *kwargs.values()) if kwargs else args:
-            if not isinstance(given, Tensor) and is_array(given):
-                args = tuple([Tensor(x) if is_array(x) else x for x in args])
-                kwargs = {name: Tensor(x) if is_array(x) else x for name, x in kwargs.items()}
+        for arg in args:
+            if type(arg) is not Tensor:
+                args = taken(self, args, kwargs)
                 break
+        else:
+            if kwargs:
+                args = taken(self, args, kwargs)
         if IN_USE and STATE.space is None and any(isinstance(x, Tensor) and x.device == "gpu" for x in args):
             with settings(space=DEVICE):  # what this Cell makes, as the states of a neuron, is where its inputs are
                 return self._run(*args, **kwargs)
@@ -245,16 +250,18 @@ class Cell:
                 args = changed if isinstance(changed, tuple) else (changed,)
         if getattr(self, "construct", None) is None:
             raise SnncellError(f"{type(self).__name__} has no method construct(self, ...), so it cannot be called.")
-        if STATE.smooth and (primitive := getattr(self, "primitive", None)) is not None:
-            out = primitive(*args, **kwargs)
-        elif getattr(self, "bprop", None) is None:
-            try:
+        try:
+            if STATE.smooth and (primitive := getattr(self, "primitive", None)) is not None:
+                out = primitive(*args, **kwargs)
+            elif self.bprop is None:
                 out = self.construct(*args, **kwargs)
-            except TypeError:
+            else:
+                out = run_with_bprop(self, args, kwargs)
+        except (TypeError, ValueError, IndexError) as error:
+            if isinstance(error, TypeError):
                 refuse_arguments(self, args, kwargs)
-                raise
-        else:
-            out = run_with_bprop(self, args, kwargs)
+            tell_call(self, error, args, kwargs)
+            raise
         for hook in self._hooks.values():
             changed = hook(self, args, out)
             out = out if changed is None else changed
@@ -284,14 +291,6 @@ class Cell:
         """In `bprop`: what `construct` kept by `save_for_bprop` in the call that is being reversed."""
         call = innermost_call(self, backward=True)
         return () if call is None else tuple(call.saved)
-
-
-def _warn_of_change(cell: Cell, name: str) -> None:
-    text = (
-        "is changed inside a function that is traced: that happens once, not at each call or step. Return it as a state"
-    )
-    mend = "or make it a Parameter (requires_grad=False) that ops.assign writes to."
-    warnings.warn(f"{type(cell).__name__}.{name} {text}, {mend}", RuntimeWarning, stacklevel=3)
 
 
 _COMPILED = ("_graph", "_loop")  # what a Cell keeps of its compiled self

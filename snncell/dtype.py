@@ -13,6 +13,7 @@ import ml_dtypes
 import numpy as np
 
 from snncell.errors import DTypeError
+from snncell.words import cut
 
 
 class DType:
@@ -81,15 +82,22 @@ def as_dtype(dtype: Any) -> DType:
     found: DType | None = None
     if type(dtype) is DType:
         found = dtype
-    else:
+    elif dtype is not None:  # which is float64 to NumPy
         with suppress(TypeError, ValueError):
             found = BY_NUMPY.get(np.dtype(dtype).newbyteorder("="))
     if found is None:
         names = ", ".join(d.name for d in ALL)
-        raise DTypeError(f"{dtype!r} is not a dtype of snncell. Use one of: {names}.")
+        raise DTypeError(f"{_text(dtype)} is not a dtype of snncell. Use one of: {names}.")
     if not STORED_IN_USE and found.dtype in _COMPUTED:
         STORED_IN_USE.append(True)
     return found
+
+
+def _text(given: Any) -> str:
+    try:
+        return cut(repr(given))
+    except ValueError:  # an integer of thousands of digits
+        return f"This {type(given).__name__}"
 
 
 def promote(a: DType, b: DType) -> DType:

@@ -3,10 +3,25 @@
 from __future__ import annotations
 
 import pickle
+from typing import TYPE_CHECKING
+
+from snncell.words import bounded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class SnncellError(Exception):
-    """Base of all errors that snncell raises on purpose."""
+    """Base of all errors that snncell raises on purpose.
+
+    Its message is bounded, whatever it quotes: of what is quoted, or has no space in it, 200 characters are shown, and
+    of the whole 4,000.
+    """
+
+    told = False  # whether it says in which call it was, if it came from inside of one
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(bounded(arg) if isinstance(arg, str) else arg for arg in args))
 
 
 class ShapeError(SnncellError, ValueError):
@@ -19,6 +34,27 @@ class DTypeError(SnncellError, TypeError):
 
 class ArgumentError(SnncellError, ValueError):
     """An argument outside the values that make sense (a learning rate of NaN, a label out of range)."""
+
+
+class ArgumentTypeError(ArgumentError, TypeError):
+    """An argument of another type than the callable takes (a str where a number belongs)."""
+
+
+class MissingNameError(SnncellError, AttributeError):
+    """A name that a module, a Tensor or a Cell does not have; the message says which of its names was meant.
+
+    That is looked for when the message is read: `hasattr` stays quick.
+    """
+
+    def __init__(self, text: str, rest: Callable[[], str] = str) -> None:
+        super().__init__(text)
+        self.rest = rest
+
+    def __str__(self) -> str:
+        return f"{self.args[0]}{self.rest()}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return MissingNameError, (str(self),)
 
 
 class TensorIndexError(SnncellError, IndexError):

@@ -712,7 +712,7 @@ def test_what_cannot_be_recorded_is_refused(what):
 
 
 def test_what_is_no_network_is_refused():
-    with pytest.raises(errors.ArgumentError, match="takes a network, a Cell, not a list"):
+    with pytest.raises(errors.ArgumentError, match="Monitor: net is a Cell, not"):
         snncell.monitor([])
     with pytest.raises(errors.ArgumentError, match="no neuron in Dense: no Cell with an init_state"):
         snncell.monitor(nn.Dense(2, 2))

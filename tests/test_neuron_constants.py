@@ -372,7 +372,10 @@ def test_encoders_refuse_counts_without_end():
         lambda: snncell.encode.phase([0.5], 2**40),
         lambda: snncell.encode.lif([0.5], 2**40),
     ):
-        with pytest.raises(ArgumentError, match=r"(neurons|steps)=1099511627776 needs .* GiB"):
+        with pytest.raises(
+            ArgumentError,
+            match=r"(neurons|steps)(=| is an integer of at least 1, not )1099511627776",
+        ):
             make()
 
 

@@ -67,7 +67,7 @@ from snncell.nn.neurons.counting import Counting, Rounding
         (lambda: nn.IzhikevichNode(substeps=0), "IzhikevichNode: substeps is a number from 1 on, not 0"),
         (lambda: nn.IzhikevichNode.named("PS"), "no kind 'PS'; there are RS, IB, CH, FS, TC, RZ, LTS"),
         (lambda: nn.PSN(0), "PSN: steps is a whole number from 1 on, not 0"),
-        (lambda: nn.PSN(4, order=1.5), "PSN: order is a whole number from 1 on, not 1.5"),
+        (lambda: nn.PSN(4, order=1.5), "PSN: order is an integer, not 1.5"),
         (
             lambda: nn.Readout("median"),
             'Readout: how is "last", "max", "mean", "sum", "exp" or "first", not',

@@ -166,9 +166,9 @@ def test_potentials_of_other_frameworks(case):
 )
 def test_gradients_of_spikingjelly(reset, detach, expected):
     node = nn.LIFNode(2.0, reset=reset, detach_reset=detach, decay_input=False, surrogate_function=surrogate.ATan(2.0))
-    x = Tensor(np.full(4, 0.8))
-    assert nn.MultiStep(node)(x).asnumpy().tolist() == [0.0, 1.0, 0.0, 1.0]
-    np.testing.assert_allclose(ops.grad(nn.MultiStep(node))(x).asnumpy(), expected, atol=5.1e-6)
+    x = Tensor(np.full((4, 1), 0.8))
+    assert nn.MultiStep(node)(x).asnumpy()[:, 0].tolist() == [0.0, 1.0, 0.0, 1.0]
+    np.testing.assert_allclose(ops.grad(nn.MultiStep(node))(x).asnumpy()[:, 0], expected, atol=5.1e-6)
 
 
 # --- IF --------------------------------------------------------------------------------------------------------------

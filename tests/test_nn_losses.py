@@ -103,7 +103,7 @@ def test_shapes_that_do_not_fit_are_refused():
 
 @pytest.mark.parametrize("smoothing", [-0.1, 1.0, float("nan")])
 def test_smoothing_lies_between_zero_and_one(smoothing):
-    with pytest.raises(ArgumentError, match=r"label_smoothing lies in \[0, 1\)"):
+    with pytest.raises(ArgumentError, match=r"label_smoothing is a finite number in \[0, 1\)"):
         nn.CrossEntropyLoss(label_smoothing=smoothing)
 
 

@@ -235,7 +235,7 @@ Q = Parameter(Tensor([1.0]), name="q")
 @pytest.mark.parametrize("rate", [float("nan"), float("inf"), -0.1, "fast", None, True])
 @pytest.mark.parametrize("make", [nn.SGD, nn.Adam, nn.AdamW, nn.RMSProp, lambda p, r: nn.Momentum(p, r, 0.9)])
 def test_a_rate_that_is_no_rate_is_refused(make, rate):
-    with pytest.raises(ArgumentError, match=r"learning_rate is a number in \[0\.0, inf\), not"):
+    with pytest.raises(ArgumentError, match=r"learning_rate is a finite number of at least 0 or a Learning.*, not"):
         make([P], rate)
 
 
@@ -293,7 +293,7 @@ def test_gradients_that_do_not_fit_change_nothing(gradients, kind, message):
     ("make", "message"),
     [
         (lambda: nn.SGD([P], 0.1, weight_decay=-1.0), "weight_decay is a number"),
-        (lambda: nn.SGD([P], 0.1, momentum=float("nan")), "momentum is a number"),
+        (lambda: nn.SGD([P], 0.1, momentum=float("nan")), "momentum is a finite number"),
         (lambda: nn.SGD([P], 0.1, nesterov=True), "nesterov needs a momentum above 0 and no dampening"),
         (lambda: nn.Adam([P], beta1=1.0), r"beta1 is a number in \[0\.0, 1\.0\), not 1\.0"),
         (lambda: nn.Adam([P], beta2=-0.1), "beta2 is a number"),

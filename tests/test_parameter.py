@@ -61,7 +61,7 @@ def test_writes_that_lose_nothing_keep_the_parameters_dtype(p, write):
 
 
 def test_assign_is_for_parameters():
-    with pytest.raises(DTypeError, match="first argument is a Parameter, not a Tensor"):
+    with pytest.raises(DTypeError, match="variable is a Parameter, not a Tensor"):
         ops.assign(Tensor([1.0]), Tensor([2.0]))
 
 

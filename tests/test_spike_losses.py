@@ -358,7 +358,7 @@ def test_graded_spikes_have_the_same_times():
 def test_the_first_spike_refuses_what_makes_no_sense():
     with pytest.raises(ArgumentError, match=r"silent=3 would be before the last of 5 steps; it is at least 4"):
         nn.FirstSpikeTime(3)(Tensor(THREE))
-    with pytest.raises(ArgumentError, match="silent is a number of steps or None, not 'never'"):
+    with pytest.raises(ArgumentError, match="silent is a number, not 'never'"):
         nn.FirstSpikeTime("never")
     with pytest.raises(ShapeError, match=r"at least one step; the shape is \(0, 3\)"):
         nn.FirstSpikeTime()(ops.zeros((0, 3)))
@@ -424,7 +424,7 @@ def test_van_rossum_refuses_what_does_not_fit():
     with pytest.raises(ShapeError, match=r"VanRossumLoss: .* one shape.* not \(7, 4, 3\) and \(7, 4\)"):
         nn.VanRossumLoss()(Tensor(REAL), Tensor(REAL[:, :, 0]))
     for tau in (0.0, -1, math.inf, math.nan, "long"):
-        with pytest.raises(ArgumentError, match="VanRossumLoss: tau is a number above 0"):
+        with pytest.raises(ArgumentError, match="VanRossumLoss: tau is a finite number above 0"):
             nn.VanRossumLoss(tau)
 
 
@@ -481,7 +481,7 @@ def test_neurons_that_cannot_be_shared_out_are_refused(kind):
 def test_weights_and_smoothing_that_make_no_sense_are_refused(kind):
     with pytest.raises(ShapeError, match=rf"{kind.__name__}: weight has shape \(2,\); there are 3 classes"):
         kind(weight=[1.0, 2.0])(Tensor(SPIKES), Tensor(LABELS))
-    with pytest.raises(ArgumentError, match=rf"{kind.__name__}: label_smoothing lies in \[0, 1\), not 1\.0"):
+    with pytest.raises(ArgumentError, match=rf"{kind.__name__}: label_smoothing is .* in \[0, 1\), not 1\.0"):
         kind(label_smoothing=1.0)
 
 

@@ -112,7 +112,7 @@ def test_a_carry_that_changes_its_structure_is_shown(xs):
             ops.ones((2, 1)),
             {"checkpoint_every": 0},
             ArgumentError,
-            "checkpoint_every is at least 1",
+            "checkpoint_every is an integer of at least 1",
         ),
         (lambda c, x: (c, x), ops.ones((2, 1)), {"checkpoint_every": 1.5}, ArgumentError, "checkpoint_every is an int"),
     ],
@@ -238,7 +238,7 @@ def test_no_steps_and_no_axes_are_refused():
 
 
 def test_only_cells_run_over_time():
-    with pytest.raises(ArgumentError, match="MultiStep: takes a Cell, not a function"):
+    with pytest.raises(ArgumentError, match="MultiStep: cell is a Cell, not <function"):
         nn.MultiStep(lambda x: x)
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
 from snncell import dtype as dtypes
+from snncell.arguments.guard import guard as _guard
+from snncell.arguments.kinds import UNFIT, Kind, NotNegative, kind_of
+from snncell.arguments.vocabulary import Dtype, Lengths
 from snncell.errors import ArgumentError, ShapeError
 from snncell.kernels.space import HOST
 from snncell.ops import random
@@ -68,7 +71,7 @@ class One(Constant):
 class Normal(Initializer):
     """Normal with a deviation and a mean."""
 
-    def __init__(self, sigma: float = 0.01, mean: float = 0.0) -> None:
+    def __init__(self, sigma: NotNegative = 0.01, mean: float = 0.0) -> None:
         self.sigma, self.mean = sigma, mean
 
     def __call__(self, shape: tuple[int, ...]) -> Any:
@@ -88,7 +91,7 @@ class TruncatedNormal(Normal):
 class Uniform(Initializer):
     """Even over [-scale, scale]."""
 
-    def __init__(self, scale: float = 0.07) -> None:
+    def __init__(self, scale: NotNegative = 0.07) -> None:
         self.scale = scale
 
     def __call__(self, shape: tuple[int, ...]) -> Any:
@@ -121,7 +124,12 @@ class HeUniform(Initializer):
         nonlinearity: "leaky_relu", "relu" (gain sqrt(2)) or "linear" (gain 1).
     """
 
-    def __init__(self, negative_slope: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> None:
+    def __init__(
+        self,
+        negative_slope: float = 0.0,
+        mode: Literal["fan_in", "fan_out"] = "fan_in",
+        nonlinearity: Literal["leaky_relu", "relu", "linear"] = "leaky_relu",
+    ) -> None:
         if mode not in ("fan_in", "fan_out"):
             raise ArgumentError(f'HeUniform: mode is "fan_in" or "fan_out", not {mode!r}.')
         gains = {"leaky_relu": math.sqrt(2 / (1 + negative_slope**2)), "relu": math.sqrt(2), "linear": 1.0}
@@ -187,7 +195,19 @@ _BY_NAME: dict[str, type[Initializer]] = {
 }
 
 
-def initializer(init: Any, shape: Any = None, dtype: Any = dtypes.float32) -> Tensor:
+def _beginning(value: Any) -> Any:
+    if isinstance(value, str):
+        return value if value.lower() in _BY_NAME else UNFIT
+    return value if isinstance(value, (Initializer, Tensor)) else kind_of(float).take(value)
+
+
+# What layers take for initial values, as an annotation.
+Init = Annotated[
+    Any, Kind(f"a number, a Tensor, an Initializer, or its name ({', '.join(sorted(_BY_NAME))})", _beginning, set())
+]
+
+
+def initializer(init: Init, shape: Lengths | None = None, dtype: Dtype = dtypes.float32) -> Tensor:
     """Initial values as a Tensor.
 
     Args:
@@ -203,7 +223,7 @@ def initializer(init: Any, shape: Any = None, dtype: Any = dtypes.float32) -> Te
     """
     if isinstance(init, Tensor):
         if shape is not None and init.shape != as_shape(shape, "initializer"):
-            raise ShapeError(f"initializer: the Tensor has shape {init.shape}, not {tuple(shape)}.")
+            raise ShapeError(f"initializer: the Tensor has shape {init.shape}, not {as_shape(shape, 'initializer')}.")
         return Tensor(init, dtype)
     sizes = as_shape(() if shape is None else shape, "initializer")
     if isinstance(init, (int, float)) and not isinstance(init, bool):
@@ -217,3 +237,6 @@ def initializer(init: Any, shape: Any = None, dtype: Any = dtypes.float32) -> Te
     with settings(space=HOST):  # the same seed gives the same values to the bit, wherever they go
         values = init(sizes)
     return Tensor(values, dtype)
+
+
+_guard(globals(), own=True)

@@ -8,6 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from snncell.arguments.guard import guard as _guard
+from snncell.arguments.kinds import Count
+from snncell.arguments.vocabulary import Numbers
 from snncell.data.manifolds import randman as randman
 from snncell.errors import ArgumentError, ShapeError
 from snncell.kernels.space import HOST
@@ -74,7 +77,7 @@ def padded(sequences: Iterable[Any], steps: int | None = None, value: float = 0.
 
 
 def batches(
-    *arrays: Any, batch_size: int, shuffle: bool = True, drop_last: bool = False
+    *arrays: Numbers, batch_size: Count, shuffle: bool = True, drop_last: bool = False
 ) -> Iterator[tuple[Tensor, ...]]:
     """Go through arrays of one length together, a batch at a time, as Tensors.
 
@@ -102,3 +105,6 @@ def batches(
         if drop_last and len(chosen) < batch_size:
             return
         yield tuple(Tensor(source[chosen]) for source in sources)
+
+
+_guard(globals(), own=True)

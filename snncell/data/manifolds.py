@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from snncell.arguments.kinds import Count, NotNegative, Probability
 from snncell.errors import ArgumentError
 from snncell.kernels.space import HOST
 from snncell.ops.base import as_int
@@ -20,14 +21,14 @@ MOST_HARMONICS = 1000
 
 
 def randman(
-    classes: int = 10,
-    units: int = 20,
-    samples: int = 1000,
-    steps: int = 100,
-    dim: int = 2,
-    alpha: float = 2.0,
-    spikes: int = 1,
-    fraction: float = 1.0,
+    classes: Count = 10,
+    units: Count = 20,
+    samples: Count = 1000,
+    steps: Count = 100,
+    dim: Count = 2,
+    alpha: NotNegative = 2.0,
+    spikes: Count = 1,
+    fraction: Probability = 1.0,
     seed: int | None = None,
 ) -> tuple[Array, Array]:
     """Spike patterns from smooth random manifolds: what tells the classes apart is when each unit fires.
@@ -106,7 +107,7 @@ def _seeded(seed: int | None) -> int:
     return int(seed)
 
 
-def _surface(z: Array, units: int, alpha: float, rng: np.random.Generator) -> Array:
+def _surface(z: Array, units: Count, alpha: NotNegative, rng: np.random.Generator) -> Array:
     """The units' smooth functions at the points z: (samples, dim) -> (samples, units)."""
     harmonics = min(math.ceil(PRECISION ** (-1.0 / alpha)), MOST_HARMONICS)
     along = np.zeros((len(z), units, z.shape[1]))

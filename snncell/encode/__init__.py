@@ -4,6 +4,7 @@ encoders   rate, latency, delta, phase, population (and its field_centres), curr
 decoders   spike_count, firing_rate, first_spike_time, population_vector, last_membrane, mean_membrane, max_membrane
 """
 
+from snncell.arguments.guard import guard as _guard
 from snncell.encode.decoders import (
     firing_rate as firing_rate,
     first_spike_time as first_spike_time,
@@ -41,3 +42,5 @@ __all__ = [
     "rate",
     "spike_count",
 ]
+
+_guard(globals())

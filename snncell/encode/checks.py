@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-import os
 from typing import Any
 
 from snncell import ops
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops.base import as_float, as_int, as_tensor
+from snncell.ops.given import MEMORY
 from snncell.tape.state import STATE, recording_on
 from snncell.tape.tensor import Tensor, beside
-
-MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**40  # bytes
 
 
 def within(x: Any, who: str, low: float = 0.0, high: float = 1.0) -> Tensor:

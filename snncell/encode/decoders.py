@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from snncell import nn, ops
+from snncell.arguments.kinds import Extended, Positive
 from snncell.encode.checks import number, sequence, steps_in, within_lengths
 from snncell.errors import ShapeError
 from snncell.ops.base import as_tensor
@@ -42,7 +43,7 @@ def spike_count(spikes: Any, *, lengths: Any = None) -> Tensor:
     return _there(spikes, lengths, "spike_count").sum(0)
 
 
-def firing_rate(spikes: Any, dt: float = 1.0, *, lengths: Any = None) -> Tensor:
+def firing_rate(spikes: Any, dt: Positive = 1.0, *, lengths: Any = None) -> Tensor:
     """Spikes per step, or per second with a step of `dt` seconds: (T, B, ...) -> (B, ...). Differentiable.
 
     Args:
@@ -64,7 +65,7 @@ def firing_rate(spikes: Any, dt: float = 1.0, *, lengths: Any = None) -> Tensor:
     return mean if dt == 1.0 else mean * (1.0 / dt)
 
 
-def first_spike_time(spikes: Any, silent: float | None = None, *, lengths: Any = None) -> Tensor:
+def first_spike_time(spikes: Any, silent: Extended | None = None, *, lengths: Any = None) -> Tensor:
     """When each neuron first fired, in steps from 0: (T, B, ...) -> (B, ...).
 
     Differentiable as `nn.FirstSpikeTime` is: more output at that step makes the spike earlier.

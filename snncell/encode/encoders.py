@@ -6,13 +6,16 @@ from functools import lru_cache
 from typing import Any
 
 from snncell import nn, ops
+from snncell.arguments.kinds import Count, Positive
 from snncell.encode.checks import fitting, number, sequence, step_count, times, within
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops.base import as_float, as_int
 from snncell.tape.tensor import Tensor, beside
 
 
-def rate(x: Any, steps: int | None = None, gain: float = 1.0, offset: float = 0.0, first_spike_time: int = 0) -> Tensor:
+def rate(
+    x: Any, steps: Count | None = None, gain: float = 1.0, offset: float = 0.0, first_spike_time: int = 0
+) -> Tensor:
     """Spikes with a probability: at each step 1 with probability p = clip(gain x + offset, 0, 1), else 0.
 
     The random numbers are counter-based: after `snncell.set_seed` the same spikes come out on any number of threads, on
@@ -49,7 +52,7 @@ def rate(x: Any, steps: int | None = None, gain: float = 1.0, offset: float = 0.
     return ops.select(ops.less(times(p.shape[0], p[0]), first), 0.0, spikes) if first else spikes
 
 
-def delta(x: Any, threshold: float = 0.1, padding: bool = False, off_spike: bool = False) -> Tensor:
+def delta(x: Any, threshold: Positive = 0.1, padding: bool = False, off_spike: bool = False) -> Tensor:
     """Spikes where a sequence changes: 1 if x[t] - x[t-1] >= threshold, and -1 if it is <= -threshold (`off_spike`).
 
     Args:
@@ -78,7 +81,7 @@ def delta(x: Any, threshold: float = 0.1, padding: bool = False, off_spike: bool
     return rises - ops.less_equal(change, -threshold).astype(x.dtype) if off_spike else rises
 
 
-def phase(x: Any, steps: int, period: int | None = None) -> Tensor:
+def phase(x: Any, steps: Count, period: Count | None = None) -> Tensor:
     """The binary digits of each value, the largest first: step t has digit k = t mod period + 1, worth 2^-k.
 
     s[t] = floor(x 2^k) mod 2, so that sum_k s 2^-k is x cut off after `period` digits. 1 has no such digits: it gets
@@ -113,7 +116,12 @@ def phase(x: Any, steps: int, period: int | None = None) -> Tensor:
 
 
 def population(
-    x: Any, neurons: int, steps: int | None = None, low: float = 0.0, high: float = 1.0, width: float | None = None
+    x: Any,
+    neurons: Count,
+    steps: Count | None = None,
+    low: float = 0.0,
+    high: float = 1.0,
+    width: Positive | None = None,
 ) -> Tensor:
     """Responses of Gaussian receptive fields: r_n = exp(-(x - c_n)^2 / (2 width^2)).
 
@@ -155,7 +163,7 @@ def population(
     return response if steps is None else current(response, steps)
 
 
-def field_centres(neurons: int, low: float = 0.0, high: float = 1.0) -> list[float]:
+def field_centres(neurons: Count, low: float = 0.0, high: float = 1.0) -> list[float]:
     """The centres of the receptive fields of `population`, for `population_vector`.
 
     Raises:
@@ -173,7 +181,7 @@ def field_centres(neurons: int, low: float = 0.0, high: float = 1.0) -> list[flo
     return [low + (high - low) * n / (neurons - 1) for n in range(neurons)]
 
 
-def current(x: Any, steps: int) -> Tensor:
+def current(x: Any, steps: Count) -> Tensor:
     """The input itself at each step, as a current: (B, ...) -> (T, B, ...). Differentiable.
 
     Raises:
@@ -193,9 +201,9 @@ def current(x: Any, steps: int) -> Tensor:
 
 def lif(
     x: Any,
-    steps: int,
-    tau: float = 10.0,
-    v_threshold: float = 1.0,
+    steps: Count,
+    tau: Positive = 10.0,
+    v_threshold: Positive = 1.0,
     reset: str | None = "zero",
     decay_input: bool = True,
 ) -> Tensor:
@@ -230,6 +238,6 @@ def lif(
 
 
 @lru_cache(maxsize=32)
-def _driven(tau: float, v_threshold: float, reset: str | None, decay_input: bool) -> nn.MultiStep:
+def _driven(tau: Positive, v_threshold: Positive, reset: str | None, decay_input: bool) -> nn.MultiStep:
     """The neuron over time; kept, so that it is traced once."""
     return nn.MultiStep(nn.LIFNode(tau=tau, v_threshold=v_threshold, reset=reset, decay_input=decay_input))

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from snncell import ops
+from snncell.arguments.kinds import Count, Positive
 from snncell.encode.checks import number, step_count, times, within
 from snncell.errors import ArgumentError
 from snncell.ops.base import as_int
@@ -17,11 +18,11 @@ EPSILON = 1e-7  # how far above the threshold snnTorch's logarithm is cut off
 
 def latency(
     x: Any,
-    steps: int | None = None,
+    steps: Count | None = None,
     linear: bool = False,
     normalize: bool = False,
     threshold: float = 0.01,
-    tau: float = 1.0,
+    tau: Positive = 1.0,
     first_spike_time: int = 0,
     clip: bool = False,
     bypass: bool = False,
@@ -91,7 +92,7 @@ def latency(
     return ops.select(ops.less(x, threshold), 0.0, spikes) if clip else spikes
 
 
-def _fired(step: Tensor, steps: int, x: Tensor) -> Tensor:
+def _fired(step: Tensor, steps: Count, x: Tensor) -> Tensor:
     return ops.equal(step, times(steps, x)).astype(x.dtype)
 
 
@@ -105,7 +106,7 @@ def _filling(x: Tensor, last: int, linear: bool) -> Tensor:
     return ops.select(positive, ops.minimum(-ops.log(ops.select(positive, rest, 1.0)), float(last)), float(last))
 
 
-def _charging(x: Tensor, threshold: float, tau: float, linear: bool, last: int | None) -> Tensor:
+def _charging(x: Tensor, threshold: Positive, tau: Positive, linear: bool, last: int | None) -> Tensor:
     """snnTorch's times; with `last`, stretched to it."""
     if linear:
         tau = tau if last is None else last
@@ -115,7 +116,7 @@ def _charging(x: Tensor, threshold: float, tau: float, linear: bool, last: int |
     return t if last is None else t * last / ops.max(t)
 
 
-def _length(steps: int | None, bypass: bool) -> int:
+def _length(steps: Count | None, bypass: bool) -> int:
     """The number of steps, or 0 where the spikes are to set it.
 
     Raises:
@@ -129,7 +130,7 @@ def _length(steps: int | None, bypass: bool) -> int:
     return 0 if steps is None else step_count(steps, "latency")
 
 
-def _checked(step: Tensor, steps: int | None, count: int) -> int:
+def _checked(step: Tensor, steps: Count | None, count: int) -> int:
     """The number of steps, from the last spike if it was left out.
 
     Raises:

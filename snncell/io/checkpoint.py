@@ -7,11 +7,12 @@ import os
 import secrets
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from snncell import dtype as dtypes
+from snncell.arguments.kinds import Own
 from snncell.cell import Cell
 from snncell.errors import CheckpointError, DTypeError
 from snncell.interrupts import imported
@@ -25,7 +26,7 @@ def _path(file: str | os.PathLike[str]) -> Path:
     return Path(file)
 
 
-def save_checkpoint(save_obj: Cell, ckpt_file_name: str | os.PathLike[str]) -> None:
+def save_checkpoint(save_obj: Annotated[Cell, Own()], ckpt_file_name: Annotated[str | os.PathLike[str], Own()]) -> None:
     """Write all Parameters of a Cell to a file, so that it is either the old one or the new one, never half.
 
     Args:
@@ -101,7 +102,9 @@ def read_arrays(file: str | os.PathLike[str], who: str) -> tuple[dict[str, Any],
     return arrays, header.get("__metadata__", {})
 
 
-def load_checkpoint(ckpt_file_name: str | os.PathLike[str], net: Cell | None = None) -> dict[str, Parameter]:
+def load_checkpoint(
+    ckpt_file_name: Annotated[str | os.PathLike[str], Own()], net: Cell | None = None
+) -> dict[str, Parameter]:
     """Read a checkpoint: a dict of Parameters by attribute path; with `net`, put them into it as well.
 
     Raises:

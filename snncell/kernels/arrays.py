@@ -142,7 +142,9 @@ class _Lease:
         self.__array_interface__ = {"shape": (size,), "typestr": "|u1", "data": (start, False), "version": 3}
 
     def __del__(self) -> None:
-        self._pool.give(self._block)
+        block = getattr(self, "_block", None)
+        if block is not None:  # there was no memory for it
+            self._pool.give(block)
 
 
 POOL = Pool()

@@ -26,6 +26,7 @@ optimisers   SGD, Momentum, RMSProp, Adam, AdamW
 schedules    ExponentialDecayLR, CosineDecayLR, PolynomialDecayLR, PiecewiseConstantLR, WarmUpLR
 """
 
+from snncell.arguments.guard import guard as _guard
 from snncell.cell import (
     Cell as Cell,
 )
@@ -178,3 +179,5 @@ from snncell.nn.truncated import Truncated as Truncated
 from snncell.surrogate import (
     relusigmoid as relusigmoid,
 )
+
+_guard(globals())

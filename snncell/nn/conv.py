@@ -6,8 +6,10 @@ import math
 from typing import Any
 
 from snncell import dtype as dtypes, ops
+from snncell.arguments.kinds import Count
+from snncell.arguments.vocabulary import FloatDtype, Lengths, PadMode
 from snncell.cell import Cell
-from snncell.common.initializer import Uniform
+from snncell.common.initializer import Init, Uniform
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.layer import EVEN, positive, weights
 from snncell.ops.conv import padding_of, tuple_of
@@ -21,18 +23,18 @@ class _Conv(Cell):
 
     def __init__(
         self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Any,
-        stride: Any = 1,
-        pad_mode: str = "same",
-        padding: Any = 0,
-        dilation: Any = 1,
-        group: int = 1,
+        in_channels: Count,
+        out_channels: Count,
+        kernel_size: Lengths,
+        stride: Lengths = 1,
+        pad_mode: PadMode = "same",
+        padding: Lengths = 0,
+        dilation: Lengths = 1,
+        group: Count = 1,
         has_bias: bool = False,
-        weight_init: Any = None,
-        bias_init: Any = None,
-        dtype: Any = dtypes.float32,
+        weight_init: Init | None = None,
+        bias_init: Init | None = None,
+        dtype: FloatDtype = dtypes.float32,
     ) -> None:
         super().__init__()
         who = type(self).__name__
@@ -127,19 +129,19 @@ class Conv2dTranspose(_Conv):
 
     def __init__(
         self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Any,
-        stride: Any = 1,
-        pad_mode: str = "same",
-        padding: Any = 0,
-        output_padding: Any = 0,
-        dilation: Any = 1,
-        group: int = 1,
+        in_channels: Count,
+        out_channels: Count,
+        kernel_size: Lengths,
+        stride: Lengths = 1,
+        pad_mode: PadMode = "same",
+        padding: Lengths = 0,
+        output_padding: Lengths = 0,
+        dilation: Lengths = 1,
+        group: Count = 1,
         has_bias: bool = False,
-        weight_init: Any = None,
-        bias_init: Any = None,
-        dtype: Any = dtypes.float32,
+        weight_init: Init | None = None,
+        bias_init: Init | None = None,
+        dtype: FloatDtype = dtypes.float32,
     ) -> None:
         super().__init__(
             in_channels, out_channels, kernel_size, stride, pad_mode, padding, dilation, group, has_bias, weight_init,

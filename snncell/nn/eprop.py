@@ -6,9 +6,11 @@ import math
 from typing import Any, ClassVar
 
 from snncell import dtype as dtypes, ops
+from snncell.arguments.kinds import Count
+from snncell.arguments.vocabulary import FloatDtype
 from snncell.cell import Cell
 from snncell.common.held import Ranged
-from snncell.common.initializer import Normal
+from snncell.common.initializer import Init, Normal
 from snncell.common.ranges import Range
 from snncell.nn.layer import Dense, positive, positive_number, weights
 from snncell.nn.online import (
@@ -94,16 +96,16 @@ class EProp(Ranged, Cell):
 
     def __init__(
         self,
-        in_channels: int,
-        out_channels: int,
+        in_channels: Count,
+        out_channels: Count,
         decay: float = 0.95,
         adaptation: float = 0.0,
         adaptation_decay: float = 0.99,
         v_threshold: float = 1.0,
-        weight_init: Any = None,
-        recurrent_init: Any = None,
+        weight_init: Init | None = None,
+        recurrent_init: Init | None = None,
         surrogate_function: Any = None,
-        dtype: Any = dtypes.float32,
+        dtype: FloatDtype = dtypes.float32,
     ) -> None:
         super().__init__()
         self.in_channels = positive(in_channels, "EProp", "in_channels")
@@ -208,13 +210,13 @@ class FeedbackDense(Dense):
 
     def __init__(
         self,
-        in_channels: int,
-        out_channels: int,
-        weight_init: Any = None,
-        bias_init: Any = None,
-        feedback_init: Any = None,
+        in_channels: Count,
+        out_channels: Count,
+        weight_init: Init | None = None,
+        bias_init: Init | None = None,
+        feedback_init: Init | None = None,
         has_bias: bool = True,
-        dtype: Any = dtypes.float32,
+        dtype: FloatDtype = dtypes.float32,
     ) -> None:
         super().__init__(in_channels, out_channels, weight_init, bias_init, has_bias, dtype=dtype)
         self.feedback = weights(feedback_init, _normal(in_channels), self.weight.shape, dtype)

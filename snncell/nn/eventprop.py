@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from snncell import dtype as dtypes, ops
+from snncell.arguments.kinds import Count, Extended
+from snncell.arguments.vocabulary import FloatDtype
 from snncell.cell import Cell
-from snncell.common.initializer import Normal, initializer
+from snncell.common.initializer import Init, Normal, initializer
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.nn.layer import positive
 from snncell.nn.spike_times import SpikeTimes, checked_times
@@ -118,15 +120,15 @@ class EventPropLIF(Cell):
 
     def __init__(
         self,
-        in_channels: int,
-        out_channels: int,
+        in_channels: Count,
+        out_channels: Count,
         tau_mem: float = 20.0,
         tau_syn: float = 5.0,
         v_threshold: float = 1.0,
-        spikes: int = 1,
-        t_max: float = math.inf,
-        weight_init: Any = None,
-        dtype: Any = dtypes.float32,
+        spikes: Count = 1,
+        t_max: Extended = math.inf,
+        weight_init: Init | None = None,
+        dtype: FloatDtype = dtypes.float32,
     ) -> None:
         super().__init__()
         self.in_channels = positive(in_channels, "EventPropLIF", "in_channels")

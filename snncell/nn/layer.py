@@ -6,8 +6,10 @@ import math
 from typing import Any
 
 from snncell import dtype as dtypes, ops
+from snncell.arguments.kinds import Count, Extended, Probability
+from snncell.arguments.vocabulary import FloatDtype, Lengths, PadMode
 from snncell.cell import Cell
-from snncell.common.initializer import HeUniform, Initializer, Uniform, initializer
+from snncell.common.initializer import HeUniform, Init, Initializer, Uniform, initializer
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.activation import activation_of
 from snncell.ops.indexing import lookup
@@ -67,13 +69,13 @@ class Dense(Cell):
 
     def __init__(
         self,
-        in_channels: int,
-        out_channels: int,
-        weight_init: Any = None,
-        bias_init: Any = None,
+        in_channels: Count,
+        out_channels: Count,
+        weight_init: Init | None = None,
+        bias_init: Init | None = None,
         has_bias: bool = True,
         activation: Any = None,
-        dtype: Any = dtypes.float32,
+        dtype: FloatDtype = dtypes.float32,
     ) -> None:
         super().__init__()
         self.in_channels = positive(in_channels, type(self).__name__, "in_channels")
@@ -115,7 +117,12 @@ class MaxPool2d(Cell):
     MindSpore."""
 
     def __init__(
-        self, kernel_size: Any = 1, stride: Any = 1, pad_mode: str = "valid", padding: Any = 0, dilation: Any = 1
+        self,
+        kernel_size: Lengths = 1,
+        stride: Lengths = 1,
+        pad_mode: PadMode = "valid",
+        padding: Lengths = 0,
+        dilation: Lengths = 1,
     ) -> None:
         super().__init__()
         self.kernel_size, self.stride = kernel_size, stride
@@ -133,10 +140,10 @@ class AvgPool2d(Cell):
 
     def __init__(
         self,
-        kernel_size: Any = 1,
-        stride: Any = 1,
-        pad_mode: str = "valid",
-        padding: Any = 0,
+        kernel_size: Lengths = 1,
+        stride: Lengths = 1,
+        pad_mode: PadMode = "valid",
+        padding: Lengths = 0,
         count_include_pad: bool = True,
     ) -> None:
         super().__init__()
@@ -168,7 +175,13 @@ class SumPool2d(Cell):
         [[[[4.0, 4.0], [4.0, 4.0]]]]
     """
 
-    def __init__(self, kernel_size: Any = 1, stride: Any = 1, pad_mode: str = "valid", padding: Any = 0) -> None:
+    def __init__(
+        self,
+        kernel_size: Lengths = 1,
+        stride: Lengths = 1,
+        pad_mode: PadMode = "valid",
+        padding: Lengths = 0,
+    ) -> None:
         super().__init__()
         self.kernel_size, self.stride = kernel_size, stride
         self.options = {"pad_mode": pad_mode, "padding": padding}
@@ -188,7 +201,7 @@ class Dropout(Cell):
         p: the probability of dropping; if given, `keep_prob` does not count.
     """
 
-    def __init__(self, keep_prob: float = 0.5, p: float | None = None) -> None:
+    def __init__(self, keep_prob: Probability = 0.5, p: Probability | None = None) -> None:
         super().__init__()
         self.p = 1.0 - keep_prob if p is None else p
         if not 0.0 <= self.p <= 1.0:
@@ -210,7 +223,7 @@ class Dropout(Cell):
 class Dropout2d(Dropout):
     """In training, each channel of (N, C, H, W) is 0 with probability p, the others are divided by 1 - p."""
 
-    def __init__(self, p: float = 0.5) -> None:
+    def __init__(self, p: Probability = 0.5) -> None:
         super().__init__(p=p)
 
     def shared_axes(self, x: Tensor) -> tuple[int, ...]:
@@ -221,7 +234,7 @@ class Dropout2d(Dropout):
 class Threshold(Cell):
     """x where x > threshold, else value; where it is replaced, the gradient is 0."""
 
-    def __init__(self, threshold: float, value: float) -> None:
+    def __init__(self, threshold: Extended, value: float) -> None:
         super().__init__()
         self.threshold, self.value = threshold, value
 
@@ -246,11 +259,11 @@ class Embedding(Cell):
 
     def __init__(
         self,
-        vocab_size: int,
-        embedding_size: int,
+        vocab_size: Count,
+        embedding_size: Count,
         use_one_hot: bool = False,
-        embedding_table: Any = "normal",
-        dtype: Any = dtypes.float32,
+        embedding_table: Init = "normal",
+        dtype: FloatDtype = dtypes.float32,
         padding_idx: int | None = None,
     ) -> None:
         super().__init__()

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from snncell import ops
+from snncell.arguments.vocabulary import Reduction, Share
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.ops.base import as_tensor
@@ -15,7 +16,7 @@ from snncell.tape.tensor import Tensor
 
 
 class _Loss(Cell):
-    def __init__(self, reduction: str = "mean") -> None:
+    def __init__(self, reduction: Reduction = "mean") -> None:
         super().__init__()
         if reduction not in ("mean", "sum", "none"):
             raise ArgumentError(f'{type(self).__name__}: reduction is "mean", "sum" or "none", not {reduction!r}.')
@@ -79,8 +80,8 @@ class CrossEntropyLoss(_Loss):
         self,
         weight: Any = None,
         ignore_index: int = -100,
-        reduction: str = "mean",
-        label_smoothing: float = 0.0,
+        reduction: Reduction = "mean",
+        label_smoothing: Share = 0.0,
     ) -> None:
         super().__init__(reduction)
         if not 0.0 <= label_smoothing < 1.0:

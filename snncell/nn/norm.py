@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from snncell import dtype as dtypes, ops
+from snncell.arguments.kinds import Count, NotNegative
+from snncell.arguments.vocabulary import FloatDtype, Lengths
 from snncell.cell import Cell
-from snncell.common.initializer import initializer
+from snncell.common.initializer import Init, initializer
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.layer import positive
 from snncell.tape.parameter import Parameter, assign_all
@@ -26,16 +27,16 @@ class BatchStatistics(Cell):
 
     def __init__(
         self,
-        num_features: int,
-        eps: float = 1e-5,
+        num_features: Count,
+        eps: NotNegative = 1e-5,
         momentum: float = 0.9,
         affine: bool = True,
-        gamma_init: Any = "ones",
-        beta_init: Any = "zeros",
-        moving_mean_init: Any = "zeros",
-        moving_var_init: Any = "ones",
+        gamma_init: Init = "ones",
+        beta_init: Init = "zeros",
+        moving_mean_init: Init = "zeros",
+        moving_var_init: Init = "ones",
         use_batch_statistics: bool | None = None,
-        dtype: Any = dtypes.float32,
+        dtype: FloatDtype = dtypes.float32,
     ) -> None:
         super().__init__()
         self.num_features = positive(num_features, type(self).__name__, "num_features")
@@ -140,13 +141,13 @@ class LayerNorm(Cell):
 
     def __init__(
         self,
-        normalized_shape: Any,
+        normalized_shape: Lengths,
         begin_norm_axis: int = -1,
         begin_params_axis: int = -1,
-        gamma_init: Any = "ones",
-        beta_init: Any = "zeros",
-        epsilon: float = 1e-7,
-        dtype: Any = dtypes.float32,
+        gamma_init: Init = "ones",
+        beta_init: Init = "zeros",
+        epsilon: NotNegative = 1e-7,
+        dtype: FloatDtype = dtypes.float32,
     ) -> None:
         super().__init__()
         shape = normalized_shape if isinstance(normalized_shape, (tuple, list)) else (normalized_shape,)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from snncell import dtype as dtypes, ops
+from snncell.arguments.kinds import Count
 from snncell.cell import Cell
 from snncell.common.initializer import initializer
 from snncell.errors import ShapeError
@@ -51,7 +52,7 @@ class ThresholdBatchNorm(BatchStatistics):
     dims = OVER_TIME
     kept = (2,)
 
-    def __init__(self, num_features: int, v_threshold: float = 1.0, alpha: float = 1.0, **options: Any) -> None:
+    def __init__(self, num_features: Count, v_threshold: float = 1.0, alpha: float = 1.0, **options: Any) -> None:
         super().__init__(num_features, **options)
         self.v_threshold = positive_number(v_threshold, "ThresholdBatchNorm", "v_threshold")
         self.alpha = positive_number(alpha, "ThresholdBatchNorm", "alpha")
@@ -94,7 +95,7 @@ class BatchNormThroughTime(BatchStatistics):
     dims = OVER_TIME
     kept = (0, 2)
 
-    def __init__(self, num_features: int, steps: int, has_beta: bool = False, **options: Any) -> None:
+    def __init__(self, num_features: Count, steps: Count, has_beta: bool = False, **options: Any) -> None:
         Cell.__init__(self)
         self.steps = positive(steps, "BatchNormThroughTime", "steps")
         super().__init__(num_features, **options)
@@ -149,7 +150,7 @@ class TemporalEffectiveBatchNorm(BatchStatistics):
     dims = OVER_TIME
     kept = (2,)
 
-    def __init__(self, num_features: int, steps: int, **options: Any) -> None:
+    def __init__(self, num_features: Count, steps: Count, **options: Any) -> None:
         super().__init__(num_features, **options)
         self.steps = positive(steps, "TemporalEffectiveBatchNorm", "steps")
         self.scale = Parameter(initializer("ones", (self.steps,), self.gamma.dtype))
@@ -167,7 +168,7 @@ class TemporalEffectiveBatchNorm(BatchStatistics):
         return f"{super().extend_repr()}, steps={self.steps}"
 
 
-def refuse_steps(layer: BatchStatistics, x: Tensor, steps: int, what: str) -> None:
+def refuse_steps(layer: BatchStatistics, x: Tensor, steps: Count, what: str) -> None:
     """Raise a ShapeError if x has more steps than a layer knows, or fewer in training."""
     if x.shape[0] > steps or (x.shape[0] < steps and layer.from_batch):
         raise ShapeError(
@@ -213,7 +214,7 @@ class NeuNorm(Cell):
 
     def __init__(
         self,
-        num_features: int,
+        num_features: Count,
         height: int,
         width: int,
         k: float = 0.9,

@@ -10,9 +10,11 @@ import math
 from typing import Any, ClassVar
 
 from snncell import dtype as dtypes, ops
+from snncell.arguments.kinds import Count
+from snncell.arguments.vocabulary import FloatDtype
 from snncell.cell import Cell
 from snncell.common.held import Ranged
-from snncell.common.initializer import Uniform
+from snncell.common.initializer import Init, Uniform
 from snncell.common.ranges import Range
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.layer import EVEN, positive, positive_number, weights
@@ -132,15 +134,15 @@ class OTTTDense(Ranged, Cell):
 
     def __init__(
         self,
-        in_channels: int,
-        out_channels: int,
+        in_channels: Count,
+        out_channels: Count,
         decay: float = 0.5,
         v_threshold: float = 1.0,
-        weight_init: Any = None,
-        bias_init: Any = None,
+        weight_init: Init | None = None,
+        bias_init: Init | None = None,
         has_bias: bool = True,
         surrogate_function: Any = None,
-        dtype: Any = dtypes.float32,
+        dtype: FloatDtype = dtypes.float32,
     ) -> None:
         super().__init__()
         self.in_channels = positive(in_channels, "OTTTDense", "in_channels")

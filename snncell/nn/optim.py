@@ -7,10 +7,12 @@ a changed rate compiles nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from snncell import dtype as dtypes, ops
+from snncell.arguments.kinds import NotNegative
+from snncell.arguments.shown import shown
 from snncell.cell import Cell
 from snncell.dtype import DType
 from snncell.errors import ArgumentError, DeviceError, ParameterError, ShapeError
@@ -77,7 +79,9 @@ class Optimizer(Cell):
         ArgumentError: for a rate that is negative or not finite.
     """
 
-    def __init__(self, params: Any, learning_rate: Any, weight_decay: float = 0.0) -> None:
+    def __init__(
+        self, params: Any, learning_rate: NotNegative | LearningRateSchedule, weight_decay: float = 0.0
+    ) -> None:
         super().__init__()
         who = type(self).__name__
         self.parameters = _parameters(params, who)
@@ -132,6 +136,8 @@ class Optimizer(Cell):
 
     def _checked(self, gradients: Any) -> Sequence[Tensor]:
         who = type(self).__name__
+        if not isinstance(gradients, Iterable):
+            raise ArgumentError(f"{who}: gradients are Tensors, one for each Parameter, not {shown(gradients)}.")
         grads = [gradients] if isinstance(gradients, Tensor) else list(gradients)
         if len(grads) != len(self.parameters):
             raise ArgumentError(f"{who}: {len(grads)} gradient(s) for {len(self.parameters)} Parameter(s).")
@@ -174,6 +180,8 @@ def _computed(parameter: Tensor) -> DType:
 def _parameters(params: Any, who: str) -> ParameterTuple:
     if isinstance(params, Cell):
         raise ParameterError(f"{who}: takes Parameters, not a Cell; write {who}(net.trainable_params(), ...).")
+    if not isinstance(params, Iterable):
+        raise ParameterError(f"{who}: params are Parameters, net.trainable_params(), not {shown(params)}.")
     found = [params] if isinstance(params, Parameter) else list(params)
     if not found:
         raise ParameterError(f"{who}: there are no Parameters to train.")
@@ -204,7 +212,7 @@ class SGD(Optimizer):
     def __init__(
         self,
         params: Any,
-        learning_rate: Any = 0.1,
+        learning_rate: NotNegative | LearningRateSchedule = 0.1,
         momentum: float = 0.0,
         dampening: float = 0.0,
         weight_decay: float = 0.0,
@@ -237,7 +245,7 @@ class Momentum(SGD):
     def __init__(
         self,
         params: Any,
-        learning_rate: Any,
+        learning_rate: NotNegative | LearningRateSchedule,
         momentum: float,
         weight_decay: float = 0.0,
         use_nesterov: bool = False,
@@ -256,10 +264,10 @@ class RMSProp(Optimizer):
     def __init__(
         self,
         params: Any,
-        learning_rate: Any = 0.1,
+        learning_rate: NotNegative | LearningRateSchedule = 0.1,
         decay: float = 0.9,
         momentum: float = 0.0,
-        epsilon: float = 1e-10,
+        epsilon: NotNegative = 1e-10,
         centered: bool = False,
         weight_decay: float = 0.0,
     ) -> None:
@@ -296,10 +304,10 @@ class Adam(Optimizer):
     def __init__(
         self,
         params: Any,
-        learning_rate: Any = 1e-3,
+        learning_rate: NotNegative | LearningRateSchedule = 1e-3,
         beta1: float = 0.9,
         beta2: float = 0.999,
-        eps: float = 1e-8,
+        eps: NotNegative = 1e-8,
         weight_decay: float = 0.0,
     ) -> None:
         super().__init__(params, learning_rate, weight_decay)
@@ -338,10 +346,10 @@ class AdamW(Adam):
     def __init__(
         self,
         params: Any,
-        learning_rate: Any = 1e-3,
+        learning_rate: NotNegative | LearningRateSchedule = 1e-3,
         beta1: float = 0.9,
         beta2: float = 0.999,
-        eps: float = 1e-8,
+        eps: NotNegative = 1e-8,
         weight_decay: float = 0.01,
     ) -> None:
         super().__init__(params, learning_rate, beta1, beta2, eps, weight_decay)

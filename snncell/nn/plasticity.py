@@ -6,8 +6,10 @@ import math
 from typing import Any
 
 from snncell import ops
+from snncell.arguments.kinds import Count
+from snncell.arguments.vocabulary import FloatDtype
 from snncell.cell import Cell
-from snncell.common.initializer import initializer
+from snncell.common.initializer import Init, initializer
 from snncell.dtype import float32
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.layer import positive
@@ -167,12 +169,12 @@ class PlasticDense(Cell):
 
     def __init__(
         self,
-        in_channels: int,
-        out_channels: int,
+        in_channels: Count,
+        out_channels: Count,
         cell: Cell,
         rule: Any,
-        weight_init: Any = None,
-        dtype: Any = float32,
+        weight_init: Init | None = None,
+        dtype: FloatDtype = float32,
     ) -> None:
         super().__init__()
         for name, value in (("cell", cell), ("rule", rule)):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from snncell import ops
+from snncell.arguments.kinds import Own
 from snncell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.nn.time import initial_states
@@ -26,7 +27,7 @@ class Recurrent(Cell):
         ArgumentError: for a neuron or a feedback that is no Cell.
     """
 
-    def __init__(self, cell: Cell, feedback: Cell) -> None:
+    def __init__(self, cell: Annotated[Cell, Own()], feedback: Annotated[Cell, Own()]) -> None:
         super().__init__()
         _refuse_others("cell", cell, "nn.LIFNode()")
         _refuse_others("feedback", feedback, "nn.Dense(n, n)")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from snncell import ops
+from snncell.arguments.kinds import NotNegative
 from snncell.errors import ArgumentError
 from snncell.nn.optim import LearningRateSchedule, number_in
 from snncell.tape.tensor import Tensor
@@ -30,7 +30,7 @@ class WarmUpLR(LearningRateSchedule):
         [0.0, 0.2498, 0.498, 0.0]
     """
 
-    def __init__(self, learning_rate: Any, warmup_steps: int) -> None:
+    def __init__(self, learning_rate: NotNegative | LearningRateSchedule, warmup_steps: int) -> None:
         super().__init__()
         if not isinstance(learning_rate, LearningRateSchedule):
             learning_rate = number_in(learning_rate, 0.0, math.inf, "WarmUpLR", "learning_rate")

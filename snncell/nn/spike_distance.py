@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from snncell import ops
+from snncell.arguments.kinds import Positive
+from snncell.arguments.vocabulary import Reduction
 from snncell.errors import ShapeError
 from snncell.nn.layer import positive_number
 from snncell.nn.loss import _Loss
@@ -40,7 +42,7 @@ class VanRossumLoss(_Loss):
         0.7516
     """
 
-    def __init__(self, tau: float = 10.0, reduction: str = "mean") -> None:
+    def __init__(self, tau: Positive = 10.0, reduction: Reduction = "mean") -> None:
         super().__init__(reduction)
         self.tau = positive_number(tau, "VanRossumLoss", "tau")
         self.blur = MultiStep(SynapseFilter(self.tau))

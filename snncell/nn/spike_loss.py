@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from snncell import ops
+from snncell.arguments.vocabulary import Reduction, Share
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.nn.loss import _Loss
 from snncell.ops.base import as_tensor
@@ -26,7 +27,7 @@ class ClassLoss(_Loss):
         reduction: "mean", "sum" or "none".
     """
 
-    def __init__(self, num_classes: int | None = None, reduction: str = "mean") -> None:
+    def __init__(self, num_classes: int | None = None, reduction: Reduction = "mean") -> None:
         super().__init__(reduction)
         if num_classes is not None and (not isinstance(num_classes, int) or num_classes < 1):
             raise ArgumentError(f"{type(self).__name__}: num_classes is an integer of at least 1, not {num_classes!r}.")
@@ -90,8 +91,8 @@ class _CrossEntropy(ClassLoss):
         self,
         num_classes: int | None = None,
         weight: Any = None,
-        label_smoothing: float = 0.0,
-        reduction: str = "mean",
+        label_smoothing: Share = 0.0,
+        reduction: Reduction = "mean",
     ) -> None:
         super().__init__(num_classes, reduction)
         if not 0.0 <= label_smoothing < 1.0:
@@ -176,8 +177,8 @@ class TETLoss(_CrossEntropy):
         mse_weight: float = 0.0,
         mse_target: float = 1.0,
         weight: Any = None,
-        label_smoothing: float = 0.0,
-        reduction: str = "mean",
+        label_smoothing: Share = 0.0,
+        reduction: Reduction = "mean",
     ) -> None:
         super().__init__(None, weight, label_smoothing, reduction)
         if not 0.0 <= mse_weight <= 1.0:
@@ -237,7 +238,7 @@ class CEMaxMembraneLoss(_CrossEntropy):
         0.1269
     """
 
-    def __init__(self, weight: Any = None, label_smoothing: float = 0.0, reduction: str = "mean") -> None:
+    def __init__(self, weight: Any = None, label_smoothing: Share = 0.0, reduction: Reduction = "mean") -> None:
         super().__init__(None, weight, label_smoothing, reduction)
 
     def construct(self, outputs: Tensor, labels: Tensor) -> Tensor:

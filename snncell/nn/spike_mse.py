@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from snncell import ops
+from snncell.arguments.vocabulary import Reduction
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.spike_loss import ClassLoss
 from snncell.ops.base import as_tensor
@@ -17,7 +18,7 @@ class _ToRates(ClassLoss):
         correct_rate: float = 1.0,
         incorrect_rate: float = 0.0,
         num_classes: int | None = None,
-        reduction: str = "mean",
+        reduction: Reduction = "mean",
     ) -> None:
         super().__init__(num_classes, reduction)
         for name, rate in (("correct_rate", correct_rate), ("incorrect_rate", incorrect_rate)):
@@ -113,7 +114,7 @@ class MSEMembraneLoss(ClassLoss):
         0.0
     """
 
-    def __init__(self, on_target: float = 1.0, off_target: float = 0.0, reduction: str = "mean") -> None:
+    def __init__(self, on_target: float = 1.0, off_target: float = 0.0, reduction: Reduction = "mean") -> None:
         super().__init__(None, reduction)
         self.on_target, self.off_target = float(on_target), float(off_target)
 

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from snncell import ops
+from snncell.arguments.kinds import Count, Extended
+from snncell.arguments.vocabulary import Reduction, Share
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.spike_loss import ClassLoss, _CrossEntropy
@@ -42,7 +44,7 @@ class FirstSpikeTime(Cell):
         (3.0, [[0.0, 0.0], [-1.0, 0.0], [0.0, -1.0]])
     """
 
-    def __init__(self, silent: float | None = None) -> None:
+    def __init__(self, silent: Extended | None = None) -> None:
         super().__init__()
         if silent is not None and (isinstance(silent, bool) or not isinstance(silent, (int, float))):
             raise ArgumentError(f"FirstSpikeTime: silent is a number of steps or None, not {silent!r}.")
@@ -92,7 +94,7 @@ class SpikeTimes(Cell):
         [[1.0, 2.0], [3.0, 3.0]]
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: Count) -> None:
         super().__init__()
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
             raise ArgumentError(f"SpikeTimes: count is an integer of at least 1, not {count!r}.")
@@ -152,8 +154,8 @@ class CETemporalLoss(_CrossEntropy):
         self,
         inverse: str = "negate",
         weight: Any = None,
-        label_smoothing: float = 0.0,
-        reduction: str = "mean",
+        label_smoothing: Share = 0.0,
+        reduction: Reduction = "mean",
     ) -> None:
         super().__init__(None, weight, label_smoothing, reduction)
         if inverse not in ("negate", "reciprocal"):
@@ -221,7 +223,7 @@ class MSETemporalLoss(ClassLoss):
         on_target: float | Sequence[float] = 0.0,
         off_target: float | Sequence[float] = -1.0,
         tolerance: float = 0.0,
-        reduction: str = "mean",
+        reduction: Reduction = "mean",
     ) -> None:
         super().__init__(None, reduction)
         if not tolerance >= 0.0:
@@ -243,7 +245,7 @@ class MSETemporalLoss(ClassLoss):
     def construct(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return self.of_times(self.spike_time(self.outputs(outputs)), targets, outputs.shape[0])
 
-    def of_times(self, times: Tensor, targets: Tensor, steps: int) -> Tensor:
+    def of_times(self, times: Tensor, targets: Tensor, steps: Count) -> Tensor:
         """The loss of spike times (B, C), or (F, B, C), within a number of steps.
 
         The loss of a silent neuron's time, if that is inf, is inf; ops.minimum(times, steps - 1) lets it fire at the
@@ -254,7 +256,7 @@ class MSETemporalLoss(ClassLoss):
             late = ops.select(ops.less(ops.abs(late), self.tolerance), 0.0, late)
         return self.reduced(ops.square(late / float(steps)))
 
-    def _wanted(self, targets: Tensor, times: Tensor, steps: int) -> Tensor:
+    def _wanted(self, targets: Tensor, times: Tensor, steps: Count) -> Tensor:
         if targets.ndim < 2:
             label = self.one_hot(targets, times if times.ndim == 2 else times[0])
             counted = [[float(t + steps if t < 0 else t) for t in pair] for pair in self.wanted]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from snncell import ops
+from snncell.arguments.kinds import Own
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, ShapeError
 from snncell.kernels.space import moved, space_of
@@ -55,7 +56,7 @@ class Stateful(Cell):
         0.0
     """
 
-    def __init__(self, cell: Cell) -> None:
+    def __init__(self, cell: Annotated[Cell, Own()]) -> None:
         super().__init__()
         if not isinstance(cell, Cell) or isinstance(cell, Stateful):
             raise ArgumentError(f"Stateful: takes a neuron, or a MultiStep of one, not a {type(cell).__name__}.")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from snncell import dtype as dtypes, ops
+from snncell.arguments.kinds import Count, Probability
+from snncell.arguments.vocabulary import FloatDtype
 from snncell.cell import Cell
-from snncell.common.initializer import initializer
+from snncell.common.initializer import Init, initializer
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.layer import Dropout, positive
 from snncell.tape.parameter import Parameter
@@ -68,7 +68,7 @@ class TimeFixedDropout2d(TimeFixedDropout):
 
     least = 3
 
-    def __init__(self, p: float = 0.5) -> None:
+    def __init__(self, p: Probability = 0.5) -> None:
         super().__init__(p=p)
 
     def shared_axes(self, x: Tensor) -> tuple[int, ...]:
@@ -114,11 +114,11 @@ class AxonalDelay(Cell):
 
     def __init__(
         self,
-        num_features: int,
-        max_delay: int,
-        delay_init: Any = None,
+        num_features: Count,
+        max_delay: Count,
+        delay_init: Init | None = None,
         learnable: bool = True,
-        dtype: Any = dtypes.float32,
+        dtype: FloatDtype = dtypes.float32,
     ) -> None:
         super().__init__()
         self.num_features = positive(num_features, "AxonalDelay", "num_features")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from typing import Any
 
 from snncell import ops
+from snncell.arguments.kinds import Count
 from snncell.cell import Cell
 from snncell.compiler.jit import Jitted
 from snncell.dtype import float32
@@ -58,6 +60,8 @@ class MultiStep(Cell):
         ArgumentError: for another number of states, or a Cell that does not return (output, *states).
         ShapeError, DTypeError: if a state changes its shape or dtype, naming it.
 
+    A vector is so many steps of one neuron, with a RuntimeWarning: it may have been meant for the neurons of one step.
+
     The step is traced once for each kind of inputs, and becomes one forward and one backward kernel if it is
     elementwise, or elementwise but for products of states and weights; `snncell.explain` says what it became, and why.
     So Python code in the Cell runs when it is traced, not at each step, and a branch on a value is an error. It is
@@ -73,7 +77,7 @@ class MultiStep(Cell):
         (8, 1, 3)
     """
 
-    def __init__(self, cell: Cell, return_states: bool = False, checkpoint_every: int | None = None) -> None:
+    def __init__(self, cell: Cell, return_states: bool = False, checkpoint_every: Count | None = None) -> None:
         super().__init__()
         if not isinstance(cell, Cell):
             raise ArgumentError(f"MultiStep: takes a Cell, not a {type(cell).__name__}.")
@@ -86,6 +90,13 @@ class MultiStep(Cell):
             raise ArgumentError(f"MultiStep: x is a Tensor (T, B, ...), not a {type(x).__name__}; snncell.Tensor(x)?")
         if x.ndim == 0 or x.shape[0] == 0:
             raise ArgumentError(f"MultiStep: x is (T, B, ...) with at least one step, its shape is {x.shape}.")
+        if x.ndim == 1:
+            warnings.warn(
+                f"MultiStep: x is (T, B, ...), its shape is {x.shape}: this runs {x.shape[0]} steps of one neuron. "
+                f"Say so by x.reshape((-1, 1)); one step of {x.shape[0]} neurons is x.reshape((1, -1)).",
+                RuntimeWarning,
+                stacklevel=5,  # the line that calls the Cell
+            )
         if STATE.trace is not None or STATE.unfused or self._looked_into():
             return self._run_steps(x, *states)
         loop = self._loop or Jitted(self._run_steps, f"MultiStep({type(self.cell).__name__})", KEPT_TRACES)

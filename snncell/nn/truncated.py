@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from snncell import ops
+from snncell.arguments.kinds import Count
 from snncell.cell import Cell
 from snncell.dtype import int16
 from snncell.errors import ArgumentError
@@ -63,7 +64,7 @@ class Truncated(Cell):
         ...     spikes, states = run(chunk, *ops.stop_gradient(states))
     """
 
-    def __init__(self, cell: Cell, every: int) -> None:
+    def __init__(self, cell: Cell, every: Count) -> None:
         super().__init__()
         if not isinstance(cell, Cell):
             raise ArgumentError(f"Truncated: takes a Cell of one time step, not a {type(cell).__name__}.")

@@ -1,5 +1,6 @@
 """The differentiable operations, by family; `Tensor` gets its operators and methods when this package is imported."""
 
+from snncell.arguments.guard import guard as _guard
 from snncell.ops import methods as methods
 from snncell.ops.activation import (
     gelu as gelu,
@@ -240,3 +241,5 @@ from snncell.tape.transforms import (
     value_and_grad as value_and_grad,
     vjp as vjp,
 )
+
+_guard(globals())

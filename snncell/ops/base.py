@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from snncell import dtype as dtypes
+from snncell.arguments.shown import shown
 from snncell.compiler.formula import Elementwise
-from snncell.errors import ArgumentError, DTypeError, ShapeError
+from snncell.errors import ArgumentError, CallError, DTypeError, ShapeError
 from snncell.kernels.cuda import complexes
+from snncell.ops.given import (
+    as_axes as as_axes,
+    as_axis as as_axis,
+    as_int as as_int,
+    as_ints as as_ints,
+    as_number as as_number,
+    as_shape as as_shape,
+    refuse_size as refuse_size,
+)
 from snncell.tape.primitive import EVERYWHERE, Primitive
 from snncell.tape.state import STATE, wanted_dtype
 from snncell.tape.tensor import Tensor, snapshot, stale
@@ -36,9 +45,12 @@ class Function(Elementwise):
         self.booleans = booleans or rule != "same"  # whether the formula of booleans is a boolean
         self.integer_loops = integer_loops
         self.whole_numbers = whole_numbers
+        self.operands = formula.__code__.co_varnames[: self.arity]
         self.plain = rule not in ("select", "logical") and not whole_numbers
 
-    def __call__(self, *inputs: Any) -> Tensor:
+    def __call__(self, *inputs: Any, **named: Any) -> Tensor:
+        if named:
+            inputs = self._in_order(inputs, named)
         common = None
         if self.plain and len(inputs) == self.arity:
             for x in inputs:
@@ -62,11 +74,18 @@ class Function(Elementwise):
         converted: Tensor = self.bind(*operands)
         return converted
 
+    def _in_order(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
+        """The operands by place, where some were given by name."""
+        try:
+            return inspect.signature(self.formula).bind(*inputs, **named).args
+        except TypeError as misfit:
+            raise CallError(f"{self.name}: takes ({', '.join(self.operands)}): {misfit}.") from None
+
     def _converted(self, inputs: tuple[Any, ...]) -> list[Any]:
         """The operands in the dtype that the rule asks for."""
         if len(inputs) != self.arity:
             raise ArgumentError(f"{self.name}: takes {self.arity} operand(s), got {len(inputs)}.")
-        operands = [number_or_tensor(x, self.name) for x in inputs]
+        operands = [number_or_tensor(x, self.name, of) for x, of in zip(inputs, self.operands, strict=True)]
         if self.rule == "logical":
             return [astype(as_tensor(x, self.name), dtypes.bool_) for x in operands]
         if self.rule == "select":
@@ -88,15 +107,15 @@ class Function(Elementwise):
         return operands
 
 
-def number_or_tensor(x: Any, name: str) -> Any:
+def number_or_tensor(x: Any, name: str, argument: str = "x") -> Any:
     """Python numbers as they are, NumPy's scalars as Python numbers, everything else as a Tensor.
 
     `np.exp(-1 / tau)` is a float64 scalar; were it not as weak as a Python number, it would turn a network of float32
     into one of float64.
     """
-    if type(x) in _NUMBERS:
+    if type(x) in _NUMBERS and not (type(x) is int and x.bit_length() > 64):
         return x
-    return x.item() if isinstance(x, dtypes.NUMBERS) else as_tensor(x, name)
+    return x.item() if isinstance(x, dtypes.NUMBERS) else as_tensor(x, name, argument)
 
 
 def same_dtype(operands: Sequence[Any], name: str, floating: bool = False, widening: bool = False) -> list[Any]:
@@ -156,19 +175,25 @@ def primitive(evaluate: Callable[..., Any]) -> Primitive:
     return Primitive(evaluate.__name__.strip("_"), evaluate)
 
 
-def as_tensor(x: Any, name: str) -> Tensor:
+def as_tensor(x: Any, name: str, argument: str = "x") -> Tensor:
     """`x` as a Tensor: a Tensor as it is, numbers and arrays as constants.
 
     Raises:
-        DTypeError: for anything else, naming the operation.
+        DTypeError: for anything else, naming the operation and the argument.
+        ShapeError: for a list that is ragged.
     """
     if isinstance(x, Tensor):
         if STATE.trace is None and isinstance(x._data, Value):
             raise stale()
         return x
-    if x is None or isinstance(x, (str, bytes)) or callable(x):
-        raise DTypeError(f"{name}: takes Tensors, arrays and numbers, not {x!r}. Wrap data in snncell.Tensor(...).")
-    return Tensor(x)
+    if x is None or isinstance(x, (str, bytes)) or callable(x) or (type(x) is int and x.bit_length() > 64):
+        raise DTypeError(
+            f"{name}: {argument} is a Tensor, an array or a number, not {shown(x)}. Wrap data in snncell.Tensor(...)."
+        )
+    try:
+        return Tensor(x)
+    except (DTypeError, ShapeError, ArgumentError) as error:
+        raise type(error)(f"{name}: {argument}: {error}") from None
 
 
 class _Cast(Elementwise):
@@ -229,72 +254,3 @@ def as_float(x: Any, name: str) -> Tensor:
     """`x` as a Tensor of floats: integers and booleans become float32."""
     tensor = as_tensor(x, name)
     return tensor if tensor.dtype.is_float else astype(tensor, dtypes.float32)
-
-
-def as_axes(axis: Any, ndim: int, name: str) -> tuple[int, ...]:
-    """`axis` (None for all, an int, or several) as sorted axes from 0 on.
-
-    Raises:
-        ShapeError: for an axis that is not there, or named twice.
-    """
-    if axis is None or (isinstance(axis, (tuple, list)) and not axis):
-        return tuple(range(ndim))
-    given = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
-    axes = tuple(sorted(as_axis(one, ndim, name) for one in given))
-    if len(set(axes)) != len(axes):
-        raise ShapeError(f"{name}: axis {axis} names an axis twice.")
-    return axes
-
-
-def as_axis(axis: Any, ndim: int, name: str) -> int:
-    """One axis, counted from 0.
-
-    Raises:
-        ShapeError: for an axis that is not there.
-    """
-    number = as_int(axis, name, "axis")
-    if not ndim:
-        raise ShapeError(f"{name}: axis {number} of a Tensor with 0 axes; it has none to name.")
-    if not -ndim <= number < ndim:
-        raise ShapeError(f"{name}: axis {number} of a Tensor with {ndim} axes; it must lie in [{-ndim}, {ndim - 1}].")
-    return number % ndim
-
-
-def as_int(x: Any, name: str, argument: str) -> int:
-    """`x` as a Python integer.
-
-    Raises:
-        ArgumentError: for anything that is none.
-    """
-    if isinstance(x, bool) or not isinstance(x, (int, np.integer)):
-        raise ArgumentError(f"{name}: {argument} is an integer, not {x!r}.")
-    return int(x)
-
-
-def as_ints(value: Any, name: str, argument: str) -> tuple[int, ...]:
-    """An integer, or a tuple or list of them, as a tuple.
-
-    Raises:
-        ArgumentError: for anything else.
-    """
-    given = tuple(value) if isinstance(value, (tuple, list)) else (value,)
-    return tuple(as_int(n, name, argument) for n in given)
-
-
-def as_number(value: Any, name: str, argument: str) -> int | float:
-    """`value` as it is, if it is a Python or NumPy number.
-
-    Raises:
-        ArgumentError: for anything else.
-    """
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating, dtypes.NUMBERS[-1])):
-        raise ArgumentError(f"{name}: {argument} is a number, not {value!r}.")
-    return value if isinstance(value, (int, float)) else value.item()
-
-
-def as_shape(shape: Any, name: str) -> tuple[int, ...]:
-    """A shape from an int, or a tuple or list of ints, none negative."""
-    sizes = as_ints(shape, name, "shape")
-    if any(n < 0 for n in sizes):
-        raise ShapeError(f"{name}: shape {sizes} has a negative length.")
-    return sizes

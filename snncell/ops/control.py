@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
+from snncell.arguments.kinds import Count, Own
+from snncell.arguments.vocabulary import Numbers
 from snncell.compiler.relived import in_step
 from snncell.compiler.scan import run as scanned
 from snncell.errors import ArgumentError, DTypeError, ShapeError
@@ -24,7 +26,7 @@ def scan(
     xs: Any,
     *,
     reverse: bool = False,
-    checkpoint_every: int | None = None,
+    checkpoint_every: Count | None = None,
 ) -> tuple[Any, Any]:
     """Run `carry, y = f(carry, x)` for each step of `xs` and collect the ys.
 
@@ -185,7 +187,7 @@ def _outline(tree: Any) -> str:
     return type(tree).__name__
 
 
-def assign(variable: Parameter, value: Any) -> Parameter:
+def assign(variable: Annotated[Parameter, Own()], value: Numbers) -> Parameter:
     """Replace a Parameter's value: now, or inside a jitted function when it runs.
 
     Raises:
@@ -193,11 +195,13 @@ def assign(variable: Parameter, value: Any) -> Parameter:
         DTypeError: if the value would lose precision.
     """
     if not isinstance(variable, Parameter):
-        raise DTypeError(f"assign: the first argument is a Parameter, not a {type(variable).__name__}.")
+        raise DTypeError(f"assign: variable is a Parameter, not a {type(variable).__name__}.")
     variable.assign(value if isinstance(value, Tensor) else Tensor(value, variable.dtype))
     return variable
 
 
-def assign_add(variable: Parameter, value: Any) -> Parameter:
+def assign_add(variable: Annotated[Parameter, Own()], value: Numbers) -> Parameter:
     """Add to a Parameter's value."""
+    if not isinstance(variable, Parameter):
+        raise DTypeError(f"assign_add: variable is a Parameter, not a {type(variable).__name__}.")
     return assign(variable, astype(variable + value, variable.dtype))

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from snncell.arguments.kinds import Count
+from snncell.arguments.vocabulary import Lengths, PadMode
 from snncell.errors import ArgumentError, ShapeError
 from snncell.kernels.cuda import windows as on_device
 from snncell.ops import linalg, shape as sh
@@ -131,11 +133,11 @@ def conv(
     x: Any,
     weight: Any,
     *,
-    stride: Any = 1,
-    pad_mode: str = "valid",
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
+    stride: Lengths = 1,
+    pad_mode: PadMode = "valid",
+    padding: Lengths = 0,
+    dilation: Lengths = 1,
+    groups: Count = 1,
     name: str = "conv",
 ) -> Tensor:
     """The cross-correlation of `x` with `weight` over all axes after the channels.
@@ -191,11 +193,11 @@ def conv1d(
     x: Any,
     weight: Any,
     bias: Any = None,
-    stride: Any = 1,
-    pad_mode: str = "valid",
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
+    stride: Lengths = 1,
+    pad_mode: PadMode = "valid",
+    padding: Lengths = 0,
+    dilation: Lengths = 1,
+    groups: Count = 1,
 ) -> Tensor:
     """`conv` over one axis: x (N, C, L), weight (O, C // groups, K), bias (O,)."""
     return _with_bias(
@@ -216,11 +218,11 @@ def conv2d(
     x: Any,
     weight: Any,
     bias: Any = None,
-    stride: Any = 1,
-    pad_mode: str = "valid",
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
+    stride: Lengths = 1,
+    pad_mode: PadMode = "valid",
+    padding: Lengths = 0,
+    dilation: Lengths = 1,
+    groups: Count = 1,
 ) -> Tensor:
     """`conv` over two axes: x (N, C, H, W), weight (O, C // groups, KH, KW), bias (O,)."""
     return _with_bias(
@@ -269,12 +271,12 @@ def conv_transpose2d(
     x: Any,
     weight: Any,
     bias: Any = None,
-    stride: Any = 1,
-    pad_mode: str = "valid",
-    padding: Any = 0,
-    output_padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
+    stride: Lengths = 1,
+    pad_mode: PadMode = "valid",
+    padding: Lengths = 0,
+    output_padding: Lengths = 0,
+    dilation: Lengths = 1,
+    groups: Count = 1,
 ) -> Tensor:
     """The adjoint of `conv2d` with respect to its input, as an operation of its own: it enlarges images.
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from snncell.arguments.kinds import Size
 from snncell.errors import ArgumentError, DTypeError, TensorIndexError
 from snncell.kernels.cuda import gather as lookups, scatter
 from snncell.kernels.space import DEVICE, IN_USE
@@ -193,8 +194,7 @@ def gather(x: Any, indices: Any, axis: int = 0) -> Tensor:
     Raises:
         TensorIndexError: for a position out of range.
     """
-    tensor = as_tensor(x, "gather")
-    where = _no_mask(as_tensor(indices, "gather"))
+    tensor, where = as_tensor(x, "gather"), _no_mask(as_tensor(indices, "gather", "indices"))
     result: Tensor = _gather.bind(tensor, where, axis=as_axis(axis, tensor.ndim, "gather"), only_within=None)
     return result
 
@@ -280,13 +280,13 @@ def _(indices: Any, depth: int, axis: int, dtype: Any, name: str) -> Any:
     return lookups.one_hot(indices, depth, dtype).transpose(order)
 
 
-def one_hot(indices: Any, depth: int, on_value: Any = 1.0, off_value: Any = 0.0, axis: int = -1) -> Tensor:
+def one_hot(indices: Any, depth: Size, on_value: float = 1.0, off_value: float = 0.0, axis: int = -1) -> Tensor:
     """`on_value` at each index along a new axis of length `depth`, `off_value` elsewhere.
 
     Raises:
         ArgumentError: for an index outside of [0, depth).
     """
-    tensor = as_tensor(indices, "one_hot")
+    tensor = as_tensor(indices, "one_hot", "indices")
     if tensor.dtype.category != 1:
         raise DTypeError(f"one_hot: takes integers, not {tensor.dtype}. Convert them: indices.astype('int64').")
     ones = hot(tensor, as_int(depth, "one_hot", "depth"), axis, "one_hot: index")

@@ -104,7 +104,7 @@ def matmul(x: Any, y: Any) -> Tensor:
     Raises:
         ShapeError: if the inner lengths differ, the batch axes do not broadcast, or an operand has no axis.
     """
-    x, y = same_dtype([as_tensor(x, "matmul"), as_tensor(y, "matmul")], "matmul")
+    x, y = same_dtype([as_tensor(x, "matmul"), as_tensor(y, "matmul", "y")], "matmul")
     if not x.ndim or not y.ndim:
         raise ShapeError(f"matmul: shapes {x.shape} and {y.shape}; a number is multiplied by *.")
     inner = y.shape[0] if y.ndim == 1 else y.shape[-2]
@@ -142,7 +142,7 @@ def bmm(x: Any, y: Any) -> Tensor:
     Raises:
         ShapeError: for other shapes.
     """
-    x, y = as_tensor(x, "bmm"), as_tensor(y, "bmm")
+    x, y = as_tensor(x, "bmm"), as_tensor(y, "bmm", "y")
     if x.ndim != 3 or y.ndim != 3 or x.shape[0] != y.shape[0]:
         raise ShapeError(f"bmm: takes (b, n, k) and (b, k, m), not {x.shape} and {y.shape}.")
     return matmul(x, y)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from snncell.arguments.names import missing_of_tensor
 from snncell.errors import DTypeError
 from snncell.ops import (
     activation,
@@ -57,6 +58,7 @@ def _hang_in() -> None:
     setattr(Tensor, "flatten", lambda x, start_dim=0, end_dim=-1: sh.flatten(x, start_dim, end_dim))
     setattr(Tensor, "__array_ufunc__", _array_ufunc)
     setattr(Tensor, "__array_function__", _array_function)
+    setattr(Tensor, "__getattr__", missing_of_tensor)
     setattr(Tensor, "T", property(sh.transpose, doc="The axes in reverse order."))
     for module in (el, activation, logic, reduce, sh, indexing, sorting):
         for name in _METHODS[module.__name__.rpartition(".")[2]].split():

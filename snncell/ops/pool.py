@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from snncell.arguments.vocabulary import Lengths
 from snncell.errors import ShapeError
 from snncell.kernels.cuda import lines
 from snncell.ops import creation as new, reduce, shape as sh
@@ -89,37 +90,37 @@ def avg_pool(
 
 
 def sum_pool(
-    x: Any, count: int, kernel_size: Any, stride: Any = None, pad_mode: str = "valid", padding: Any = 0
+    x: Any, count: int, kernel_size: Lengths, stride: Lengths | None = None, pad_mode: str = "valid", padding: Any = 0
 ) -> Tensor:
     """The sum of each window over `count` axes; padding adds nothing to it."""
     return reduce.sum(_pool_windows(x, count, kernel_size, stride, pad_mode, padding, 1, 0.0, f"sum_pool{count}d"), -1)
 
 
-def max_pool1d(x: Any, kernel_size: Any, stride: Any = None, **options: Any) -> Tensor:
+def max_pool1d(x: Any, kernel_size: Lengths, stride: Lengths | None = None, **options: Any) -> Tensor:
     """`max_pool` over one axis: (N, C, L)."""
     return max_pool(x, 1, kernel_size, stride, **options)
 
 
-def max_pool2d(x: Any, kernel_size: Any, stride: Any = None, **options: Any) -> Tensor:
+def max_pool2d(x: Any, kernel_size: Lengths, stride: Lengths | None = None, **options: Any) -> Tensor:
     """`max_pool` over two axes: (N, C, H, W)."""
     return max_pool(x, 2, kernel_size, stride, **options)
 
 
-def avg_pool1d(x: Any, kernel_size: Any, stride: Any = None, **options: Any) -> Tensor:
+def avg_pool1d(x: Any, kernel_size: Lengths, stride: Lengths | None = None, **options: Any) -> Tensor:
     """`avg_pool` over one axis: (N, C, L)."""
     return avg_pool(x, 1, kernel_size, stride, **options)
 
 
-def avg_pool2d(x: Any, kernel_size: Any, stride: Any = None, **options: Any) -> Tensor:
+def avg_pool2d(x: Any, kernel_size: Lengths, stride: Lengths | None = None, **options: Any) -> Tensor:
     """`avg_pool` over two axes: (N, C, H, W)."""
     return avg_pool(x, 2, kernel_size, stride, **options)
 
 
-def sum_pool1d(x: Any, kernel_size: Any, stride: Any = None, **options: Any) -> Tensor:
+def sum_pool1d(x: Any, kernel_size: Lengths, stride: Lengths | None = None, **options: Any) -> Tensor:
     """`sum_pool` over one axis: (N, C, L)."""
     return sum_pool(x, 1, kernel_size, stride, **options)
 
 
-def sum_pool2d(x: Any, kernel_size: Any, stride: Any = None, **options: Any) -> Tensor:
+def sum_pool2d(x: Any, kernel_size: Lengths, stride: Lengths | None = None, **options: Any) -> Tensor:
     """`sum_pool` over two axes: (N, C, H, W)."""
     return sum_pool(x, 2, kernel_size, stride, **options)

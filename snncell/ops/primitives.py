@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import isfunction
 from typing import Any, ClassVar
 
+from snncell.arguments.guard import plan_of
+from snncell.arguments.kinds import Count, Probability
+from snncell.arguments.vocabulary import Lengths, PadMode
 from snncell.errors import ArgumentError
 from snncell.ops import (
     activation as act,
@@ -20,6 +24,7 @@ from snncell.ops import (
 from snncell.ops.base import as_axis, as_int, as_tensor, astype
 from snncell.ops.control import assign
 from snncell.ops.conv import conv2d
+from snncell.ops.given import probability
 from snncell.tape.tensor import Tensor
 
 
@@ -31,8 +36,11 @@ class PrimitiveClass:
     def __init__(self, **options: Any) -> None:
         self.options = options
 
-    def __call__(self, *operands: Any) -> Any:
-        return type(self).function(*operands, **self.options)
+    def __call__(self, *operands: Any, **named: Any) -> Any:
+        function = type(self).function
+        if isfunction(function):
+            operands = plan_of(function).taken(type(self).__name__, operands, named)
+        return function(*operands, **named, **self.options)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.options.items())})"
@@ -105,7 +113,7 @@ class MatMul(PrimitiveClass):
         super().__init__(transpose_a=transpose_a, transpose_b=transpose_b)
 
     def __call__(self, x: Any, y: Any) -> Tensor:
-        x, y = as_tensor(x, "MatMul"), as_tensor(y, "MatMul")
+        x, y = as_tensor(x, type(self).__name__), as_tensor(y, type(self).__name__, "y")
         if self.options["transpose_a"]:
             x = sh.swapaxes(x, -1, -2)
         if self.options["transpose_b"]:
@@ -183,7 +191,7 @@ class Squeeze(PrimitiveClass):
 
     function = staticmethod(sh.squeeze)
 
-    def __init__(self, axis: Any = ()) -> None:
+    def __init__(self, axis: Lengths = ()) -> None:
         super().__init__(axis=None if axis == () else axis)
 
 
@@ -223,7 +231,7 @@ class OneHot(PrimitiveClass):
 class Split(PrimitiveClass):
     """`ops.split` into `output_num` equal pieces."""
 
-    def __init__(self, axis: int = 0, output_num: int = 1) -> None:
+    def __init__(self, axis: int = 0, output_num: Count = 1) -> None:
         if as_int(output_num, "Split", "output_num") < 1:
             raise ArgumentError(f"Split: output_num is at least 1, not {output_num}.")
         super().__init__(axis=axis, output_num=output_num)
@@ -239,13 +247,13 @@ class Conv2D(PrimitiveClass):
 
     def __init__(
         self,
-        out_channel: int,
-        kernel_size: Any,
-        pad_mode: str = "valid",
-        pad: Any = 0,
-        stride: Any = 1,
-        dilation: Any = 1,
-        group: int = 1,
+        out_channel: Count,
+        kernel_size: Lengths,
+        pad_mode: PadMode = "valid",
+        pad: Lengths = 0,
+        stride: Lengths = 1,
+        dilation: Lengths = 1,
+        group: Count = 1,
     ) -> None:
         super().__init__(pad_mode=pad_mode, padding=pad, stride=stride, dilation=dilation, groups=group)
 
@@ -256,8 +264,8 @@ class Conv2D(PrimitiveClass):
 class Dropout(PrimitiveClass):
     """`ops.dropout`, always on, with the probability of keeping an element. Returns the result alone."""
 
-    def __init__(self, keep_prob: float = 0.5) -> None:
-        super().__init__(keep_prob=random.probability(keep_prob, "Dropout", "keep_prob"))
+    def __init__(self, keep_prob: Probability = 0.5) -> None:
+        super().__init__(keep_prob=probability(keep_prob, "Dropout", "keep_prob"))
 
     def __call__(self, x: Any) -> Tensor:
         return random.dropout(x, 1.0 - self.options["keep_prob"])
@@ -271,8 +279,8 @@ class Dropout2D(PrimitiveClass):
 
     function = staticmethod(random.dropout2d)
 
-    def __init__(self, keep_prob: float = 0.5) -> None:
-        super().__init__(keep_prob=random.probability(keep_prob, "Dropout2D", "keep_prob"))
+    def __init__(self, keep_prob: Probability = 0.5) -> None:
+        super().__init__(keep_prob=probability(keep_prob, "Dropout2D", "keep_prob"))
 
 
 class Assign(PrimitiveClass):

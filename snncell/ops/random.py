@@ -18,15 +18,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from snncell import dtype as dtypes
+from snncell.arguments.kinds import Own, Probability, Size
+from snncell.arguments.vocabulary import Dtype, Lengths, Numbers
 from snncell.errors import ArgumentError, ShapeError
 from snncell.kernels.cuda import philox
 from snncell.ops import elementwise as el, logic as lg, shape as sh
 from snncell.ops.base import as_axes, as_float, as_int, as_shape, astype, primitive
+from snncell.ops.given import probability
 from snncell.ops.seeds import next_key
 from snncell.tape.tensor import Tensor, beside, snapshot
 
@@ -120,14 +123,14 @@ def _real(dtype: Any, name: str) -> Any:
     return chosen.dtype
 
 
-def uniform(shape: Any, low: Any = 0.0, high: Any = 1.0, dtype: Any = dtypes.float32) -> Tensor:
+def uniform(shape: Lengths, low: Numbers = 0.0, high: Numbers = 1.0, dtype: Dtype = dtypes.float32) -> Tensor:
     """Numbers spread evenly over [low, high); the bounds may be Tensors and get gradients."""
     with _beside(low, high):
         drawn: Tensor = _uniform.bind(next_key(), shape=as_shape(shape, "uniform"), dtype=_real(dtype, "uniform"))
     return drawn if (type(low), low, type(high), high) == (float, 0.0, float, 1.0) else drawn * (high - low) + low
 
 
-def normal(shape: Any, mean: Any = 0.0, stddev: Any = 1.0, dtype: Any = dtypes.float32) -> Tensor:
+def normal(shape: Lengths, mean: Numbers = 0.0, stddev: Numbers = 1.0, dtype: Dtype = dtypes.float32) -> Tensor:
     """Numbers of the normal distribution; mean and deviation may be Tensors and get gradients."""
     with _beside(mean, stddev):
         drawn: Tensor = _normal.bind(next_key(), shape=as_shape(shape, "normal"), dtype=_real(dtype, "normal"))
@@ -150,7 +153,7 @@ def bernoulli(p: Any) -> Tensor:
     return astype(lg.less(drawn, tensor), tensor.dtype)
 
 
-def randint(low: int, high: int, shape: Any) -> Tensor:
+def randint(low: Annotated[int, Own()], high: Annotated[int, Own()], shape: Lengths) -> Tensor:
     """Integers from `low` up to but without `high`, as int64."""
     first, last = as_int(low, "randint", "low"), as_int(high, "randint", "high")
     if last <= first:
@@ -161,7 +164,7 @@ def randint(low: int, high: int, shape: Any) -> Tensor:
     return drawn
 
 
-def randperm(n: int) -> Tensor:
+def randperm(n: Size) -> Tensor:
     """The integers from 0 to n - 1 in random order."""
     count = as_int(n, "randperm", "n")
     if count < 0:
@@ -193,7 +196,7 @@ def _(_x: Tensor, key: Tensor, _out: Tensor, dout: Tensor, *, keep_prob: float, 
     return _dropped.bind(dout, key, keep_prob=keep_prob, shape=shape), None
 
 
-def dropout(x: Any, p: float = 0.5, shared_axes: tuple[int, ...] = ()) -> Tensor:
+def dropout(x: Any, p: Probability = 0.5, shared_axes: tuple[int, ...] = ()) -> Tensor:
     """`x` with each element set to 0 with probability p, the others divided by 1 - p.
 
     Args:
@@ -212,7 +215,7 @@ def dropout(x: Any, p: float = 0.5, shared_axes: tuple[int, ...] = ()) -> Tensor
     return result
 
 
-def dropout2d(x: Any, keep_prob: float = 0.5) -> tuple[Tensor, Tensor]:
+def dropout2d(x: Any, keep_prob: Probability = 0.5) -> tuple[Tensor, Tensor]:
     """Whole channels of `x`, (N, C, ...), set to 0 with probability 1 - keep_prob, the others divided by keep_prob.
 
     Returns:
@@ -232,14 +235,3 @@ def dropout2d(x: Any, keep_prob: float = 0.5) -> tuple[Tensor, Tensor]:
     mask = sh.broadcast_to(lg.less(drawn, keep), tensor.shape)
     kept = lg.where(mask, tensor, 0.0)
     return (kept if keep in (0.0, 1.0) else kept * (1.0 / keep)), mask
-
-
-def probability(p: Any, name: str, argument: str) -> float:
-    """`p` as it is, if it is a number in [0, 1].
-
-    Raises:
-        ArgumentError: for anything else.
-    """
-    if isinstance(p, bool) or not isinstance(p, (int, float)) or not 0.0 <= p <= 1.0:
-        raise ArgumentError(f"{name}: {argument} is a number in [0, 1], not {p!r}.")
-    return float(p)

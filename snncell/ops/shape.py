@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
+from snncell.arguments.kinds import Extended
+from snncell.arguments.shown import shown
+from snncell.arguments.vocabulary import Lengths
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops.base import as_axes, as_axis, as_int, as_ints, as_shape, as_tensor, same_dtype
 from snncell.tape.primitive import EVERYWHERE, Primitive, moving
@@ -87,7 +90,7 @@ def transpose(x: Any, *axes: Any) -> Tensor:
     """
     tensor = as_tensor(x, "transpose")
     given = axes[0] if len(axes) == 1 and isinstance(axes[0], (tuple, list)) else axes
-    order = tuple(as_axis(a, tensor.ndim, "transpose") for a in given) or tuple(range(tensor.ndim))[::-1]
+    order = tuple(as_axis(a, tensor.ndim, "transpose", "axes") for a in given) or tuple(range(tensor.ndim))[::-1]
     if sorted(order) != list(range(tensor.ndim)):
         raise ShapeError(f"transpose: {tuple(given)} is no permutation of the {tensor.ndim} axes.")
     if order == tuple(range(tensor.ndim)):
@@ -143,7 +146,7 @@ def _(_x: Tensor, _out: Tensor, dout: Tensor, *, shape: Any) -> Grads:
     return (dout,)  # the tape sums it
 
 
-def broadcast_to(x: Any, shape: Any) -> Tensor:
+def broadcast_to(x: Any, shape: Lengths) -> Tensor:
     """`x` stretched along axes of length 1 and new leading axes; -1 keeps a length.
 
     Raises:
@@ -195,8 +198,8 @@ def _(*_inputs: Any, axis: int, sizes: tuple[int, ...]) -> Grads:
 def _joined(tensors: Any, name: str) -> list[Tensor]:
     found = list(tensors) if isinstance(tensors, (tuple, list)) else []
     if not found:
-        raise ArgumentError(f"{name}: takes a tuple or list of at least one Tensor.")
-    return same_dtype([as_tensor(x, name) for x in found], name)
+        raise ArgumentError(f"{name}: tensors is a tuple or list of at least one Tensor, not {shown(tensors)}.")
+    return same_dtype([as_tensor(x, name, f"tensors[{i}]") for i, x in enumerate(found)], name)
 
 
 def concat(tensors: Any, axis: int = 0) -> Tensor:
@@ -301,23 +304,31 @@ def _(_x: Tensor, _out: Tensor, dout: Tensor, *, widths: tuple[tuple[int, int], 
     return (dout[tuple(slice(low, n - high) for (low, high), n in inner)],)
 
 
-def pad(x: Any, padding: Sequence[int], mode: str = "constant", value: float = 0) -> Tensor:
+def pad(
+    x: Any, padding: Sequence[int | Sequence[int]], mode: Literal["constant"] = "constant", value: Extended = 0
+) -> Tensor:
     """`x` with elements of `value` put around it.
 
     Args:
         x: any shape.
-        padding: before and after, in pairs, of the last axis, then of the last but one, and so on.
+        padding: before and after, of the last axis, then of the last but one, and so on: PyTorch's order, (1, 2, 0, 1);
+            or pairs (before, after), one for each axis from the first on, or one for all: NumPy's, ((0, 1), (1, 2)).
         mode: "constant", the only one there is.
         value: what to put there.
+
+    Raises:
+        ShapeError: for another number of them, or one that is negative.
     """
     tensor = as_tensor(x, "pad")
+    if padding and all(isinstance(pair, (tuple, list)) for pair in padding):
+        padding = _from_the_last(padding, tensor)
     given = as_ints(padding, "pad", "padding")
     if mode != "constant":
         raise ArgumentError(f'pad: mode is "constant", not {mode!r}.')
     if len(given) % 2 or len(given) > 2 * tensor.ndim or min(given, default=0) < 0:
         raise ShapeError(
-            f"pad: padding {given} for a Tensor with {tensor.ndim} axes; give pairs (before, after), none "
-            f"negative, from the last axis on."
+            f"pad: padding {given} for a Tensor with {tensor.ndim} axes; give pairs, before and after "
+            f"the last axis, the last but one, ..., none negative; or ((before, after), ...) from the first axis on."
         )
     pairs = [(given[i], given[i + 1]) for i in range(0, len(given), 2)][::-1]
     widths = ((0, 0),) * (tensor.ndim - len(pairs)) + tuple(pairs)
@@ -327,7 +338,18 @@ def pad(x: Any, padding: Sequence[int], mode: str = "constant", value: float = 0
     return result
 
 
-def tile(x: Any, reps: Sequence[int]) -> Tensor:
+def _from_the_last(pairs: Sequence[Any], tensor: Tensor) -> list[int]:
+    """NumPy's padding as PyTorch's."""
+    if any(len(pair) != 2 for pair in pairs) or len(pairs) not in (1, tensor.ndim):
+        raise ShapeError(
+            f"pad: padding {shown(pairs)} for a Tensor with {tensor.ndim} axes; give a pair (before, after) for each "
+            f"of them, or one for all."
+        )
+    each = list(pairs) * tensor.ndim if len(pairs) == 1 else pairs
+    return [number for pair in each[::-1] for number in pair]
+
+
+def tile(x: Any, reps: Lengths) -> Tensor:
     """`x` repeated along each axis."""
     tensor = as_tensor(x, "tile")
     counts = as_shape(reps, "tile")

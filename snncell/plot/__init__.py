@@ -16,6 +16,7 @@ report, Report, Finding                   a page about a network, with what is w
 Each takes arrays or Tensors, (T, N) or (T, B, ...), or what `snncell.monitor` has recorded, and an Axes `ax=`.
 """
 
+from snncell.arguments.guard import guard as _guard
 from snncell.plot.animation import animate as animate
 from snncell.plot.gradients import gradient_flow as gradient_flow, gradient_norms as gradient_norms
 from snncell.plot.membranes import membrane as membrane
@@ -35,3 +36,5 @@ from snncell.plot.weights import (
     update_ratios as update_ratios,
     weight_histograms as weight_histograms,
 )
+
+_guard(globals())

@@ -16,6 +16,7 @@ Inclusive Scaled StochasticSpike                        of another one: fires at
                                                         gradient, fires at random
 """
 
+from snncell.arguments.guard import guard as _guard
 from snncell.surrogate.base import Surrogate
 from snncell.surrogate.exponential import EscapeRate, PiecewiseExp, SpikeRateEscape
 from snncell.surrogate.gaussian import Erf, Gaussian, MultiGaussian
@@ -68,3 +69,5 @@ __all__ = [
     "relusigmoid",
     "smooth",
 ]
+
+_guard(globals())

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from snncell import dtype as dtypes
+from snncell.arguments.shown import shown
 from snncell.errors import AssignError, DTypeError, ParameterError, ShapeError, TensorIndexError
 from snncell.interrupts import Write, attributes_held, undoing, write
 from snncell.kernels.space import HOST, Space, moved, space_called, space_of
@@ -186,6 +187,8 @@ class ParameterTuple(tuple[Parameter, ...]):
     """
 
     def __new__(cls, parameters: Iterable[Parameter] = ()) -> ParameterTuple:
+        if not isinstance(parameters, Iterable):
+            raise ParameterError(f"ParameterTuple: parameters are Parameters, in a list, not {shown(parameters)}.")
         found = tuple(parameters)
         for position, parameter in enumerate(found):
             if not isinstance(parameter, Parameter):

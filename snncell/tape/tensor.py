@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from snncell import dtype as dtypes
+from snncell.arguments.shown import shown
 from snncell.dtype import DType
 from snncell.errors import ArgumentError, AssignError, DTypeError, ShapeError, SnncellError, TraceError
 from snncell.kernels.cuda import exchange
 from snncell.kernels.space import DEVICE, HOST, IN_USE, moved, space_of
 from snncell.tape.state import STATE, here, settings
+from snncell.words import cut
 
 if TYPE_CHECKING:
     from snncell.tape.tape import Entry
@@ -349,6 +351,8 @@ def to_array(data: Any, dtype: Any = None) -> np.ndarray[Any, Any]:
         raise DTypeError(f"Tensor: {type(data).__name__} {_short(data)} holds no numbers (NumPy dtype {source.dtype}).")
     if wanted is None:
         wanted = dtypes.as_dtype(source.dtype)
+    elif wanted.dtype != source.dtype and wanted.category <= dtypes.as_dtype(source.dtype).category:
+        _refuse_loss(source, wanted, data)
     return np.array(source, dtype=wanted.dtype, order="C")
 
 
@@ -363,6 +367,21 @@ def _elements(data: Any) -> np.ndarray[Any, Any]:
         raise ArgumentError(f"Tensor: a {kind} does not give its elements away: {error}.") from error
 
 
+def _refuse_loss(source: np.ndarray[Any, Any], wanted: dtypes.DType, data: Any) -> None:
+    """Raise a DTypeError for numbers that are none in the dtype: complex ones among reals, NaN among integers."""
+    kind = source.dtype.kind
+    if kind == "c":
+        if 0 < wanted.category < 3:  # as booleans they are 0 or not
+            raise DTypeError(
+                f"Tensor: complex numbers, {_short(data)}, are none of dtype {wanted}; take ops.real first."
+            )
+    elif wanted.category == 1:
+        limits = np.iinfo(wanted.dtype)
+        wide = source.astype(np.float64) if dtypes.is_float(source.dtype) else source
+        if not np.all((wide > float(limits.min) - 1) & (wide < float(limits.max) + 1)):
+            raise DTypeError(f"Tensor: {_short(data)} holds numbers that dtype {wanted} has not.")
+
+
 def _plain(data: Any) -> Any:
     """Lists of Tensors, and of other libraries' arrays, hold their values, not objects."""
     if isinstance(data, (list, tuple)):
@@ -374,5 +393,4 @@ def _plain(data: Any) -> Any:
 
 
 def _short(data: Any) -> str:
-    text = repr(data)
-    return text if len(text) <= 60 else text[:57] + "..."
+    return cut(shown(data), 60)

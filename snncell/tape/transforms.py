@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
+from snncell.arguments.kinds import Own
 from snncell.errors import GradientError, ShapeError
 from snncell.kernels.space import DEVICE, moved
 from snncell.tape import structure
@@ -148,7 +149,10 @@ def _ones(leaf: Tensor) -> Tensor:
 
 
 def value_and_grad(
-    fn: Callable[..., Any], grad_position: int | tuple[int, ...] | None = 0, weights: Any = None, has_aux: bool = False
+    fn: Annotated[Callable[..., Any], Own()],
+    grad_position: int | tuple[int, ...] | None = 0,
+    weights: Any = None,
+    has_aux: bool = False,
 ) -> Callable[..., Any]:
     """A function that gives the value of `fn` and its gradients.
 
@@ -179,7 +183,10 @@ def value_and_grad(
 
 
 def grad(
-    fn: Callable[..., Any], grad_position: int | tuple[int, ...] | None = 0, weights: Any = None, has_aux: bool = False
+    fn: Annotated[Callable[..., Any], Own()],
+    grad_position: int | tuple[int, ...] | None = 0,
+    weights: Any = None,
+    has_aux: bool = False,
 ) -> Callable[..., Any]:
     """A function that gives the gradients of `fn`; its arguments are those of `value_and_grad`.
 
@@ -231,7 +238,9 @@ def wraps(fn: Callable[..., Any], wrapper: Callable[..., Any]) -> Callable[..., 
     return functools.wraps(fn, updated=())(wrapper) if hasattr(fn, "__name__") else wrapper
 
 
-def vjp(fn: Callable[..., Any], *inputs: Any, weights: Any = None, has_aux: bool = False) -> tuple[Any, ...]:
+def vjp(
+    fn: Annotated[Callable[..., Any], Own()], *inputs: Any, weights: Any = None, has_aux: bool = False
+) -> tuple[Any, ...]:
     """Run `fn` and give, beside its value, the function that pulls a gradient of the value back to the inputs.
 
     Args:

@@ -4,6 +4,7 @@ All checks compute in float64, where a reverse that is wrong by a tenth of a per
 find is an object to print; what is wrong is an error that says where, and, by experiments, why.
 """
 
+from snncell.arguments.guard import guard as _guard
 from snncell.tape.state import unfused
 from snncell.testing.bprops import check_bprop
 from snncell.testing.compare import compare_reverse
@@ -12,3 +13,5 @@ from snncell.testing.result import Checked, Row
 from snncell.testing.through_time import check_through_time
 
 __all__ = ["Checked", "Row", "check_bprop", "check_grads", "check_through_time", "compare_reverse", "unfused"]
+
+_guard(globals())

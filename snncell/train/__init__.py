@@ -11,6 +11,7 @@ save_state, load_state               a training as a file, to be continued to th
 Log                                  CSV or JSON lines
 """
 
+from snncell.arguments.guard import guard as _guard
 from snncell.train.clipping import clip_by_global_norm as clip_by_global_norm, clip_by_value as clip_by_value
 from snncell.train.evaluation import evaluate as evaluate
 from snncell.train.fit import Result as Result, fit as fit
@@ -24,3 +25,5 @@ from snncell.train.pieces import (
 from snncell.train.scores import accuracy as accuracy
 from snncell.train.state import load_state as load_state, save_state as save_state
 from snncell.train.stopping import EarlyStopping as EarlyStopping
+
+_guard(globals())

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any
 
 from snncell import ops
+from snncell.arguments.vocabulary import Numbers
 from snncell.cell import Cell, HookHandle
 from snncell.compiler.jit import jit
 from snncell.data import batches
@@ -45,7 +46,7 @@ class Batches:
 
     def __init__(
         self,
-        *arrays: Any,
+        *arrays: Numbers,
         batch_size: int = 64,
         shuffle: bool = True,
         drop_last: bool = False,
@@ -58,7 +59,9 @@ class Batches:
                 raise ShapeError("Batches: with time_first inputs are (T, N, ...); none has two axes.")
             self.arrays[:-1] = [array.swapaxes(0, 1) if array.ndim > 1 else array for array in self.arrays[:-1]]
         self.batch_size, self.shuffle, self.drop_last = batch_size, shuffle, drop_last
-        lengths = [len(array) if array.ndim else 0 for array in self.arrays]
+        if any(not array.ndim for array in self.arrays):
+            raise ShapeError("Batches: arrays have a first axis, of samples; a number has none.")
+        lengths = [len(array) for array in self.arrays]
         if len(set(lengths)) != 1:
             raise ShapeError(f"Batches: the arrays have different lengths {lengths}; they need one for each sample.")
         if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from typing import Any, Never, TypedDict
+from typing import Annotated, Any, Never, TypedDict
 
 from snncell import ops, surrogate
+from snncell.arguments.kinds import Own
 from snncell.common.ranges import FINITE, Range, quoted
 from snncell.dtype import only_stored
 from snncell.errors import ArgumentError, CallError
@@ -24,7 +25,7 @@ class Options(TypedDict, total=False):
     compare: str
     delay: str | None
     input_gain: Any
-    max_spikes: int | None
+    max_spikes: Annotated[int | None, Own()]
     learnable: str | Sequence[str]
 
 
@@ -120,7 +121,7 @@ class Neuron(Membrane):
         compare: str = ">",
         delay: str | None = None,
         input_gain: Any = 1.0,
-        max_spikes: int | None = 1,
+        max_spikes: Annotated[int | None, Own()] = 1,
         learnable: str | Sequence[str] = (),
         **unknown: Never,
     ) -> None:

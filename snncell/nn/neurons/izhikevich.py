@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Unpack
+from typing import Annotated, Any, ClassVar, Unpack
 
+from snncell.arguments.kinds import Own
 from snncell.common.ranges import POSITIVE, Range
 from snncell.errors import ArgumentError
 from snncell.nn.neurons.base import Firing, Neuron
@@ -76,9 +77,9 @@ class IzhikevichNode(Neuron):
         b: Any = 0.2,
         c: Any = -65.0,
         d: Any = 8.0,
-        dt: float = 1.0,
-        substeps: int = 2,
-        scale: float = 1.0,
+        dt: Annotated[float, Own()] = 1.0,
+        substeps: Annotated[int, Own()] = 2,
+        scale: Annotated[float, Own()] = 1.0,
         order: str = "in turn",
         **options: Unpack[Firing],
     ) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, Unpack
+from typing import Annotated, Any, ClassVar, Unpack
 
 from snncell import ops
+from snncell.arguments.kinds import Own
 from snncell.common.ranges import NEGATIVE, POSITIVE
 from snncell.nn.neurons.base import Firing, Neuron
 from snncell.tape.tensor import Tensor
@@ -49,7 +50,9 @@ class ResonateNode(Neuron):
     dt: Any
     ranges: ClassVar = {"b": NEGATIVE, "omega": POSITIVE, "dt": POSITIVE}
 
-    def __init__(self, b: Any = -0.2, omega: Any = 1.0, dt: float = 1.0, **options: Unpack[Firing]) -> None:
+    def __init__(
+        self, b: Any = -0.2, omega: Any = 1.0, dt: Annotated[float, Own()] = 1.0, **options: Unpack[Firing]
+    ) -> None:
         super().__init__({"b": b, "omega": omega}, **options)
         self.declare("dt")
         self.dt = dt

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Unpack
+from typing import Annotated, Any, ClassVar, Unpack
 
 from snncell import ops
+from snncell.arguments.kinds import Own
 from snncell.common.ranges import POSITIVE, Range
 from snncell.nn.neurons.base import Firing
 from snncell.nn.neurons.counting import Rounding
@@ -84,7 +85,9 @@ class ILIFNode(EulerLeak):
 
     delays = (None,)
 
-    def __init__(self, tau: Any = 4.0 / 3.0, most: int = 4, v_rest: Any = None, **options: Unpack[Firing]) -> None:
+    def __init__(
+        self, tau: Any = 4.0 / 3.0, most: Annotated[int, Own()] = 4, v_rest: Any = None, **options: Unpack[Firing]
+    ) -> None:
         MOST.check(most, "ILIFNode", "most")
         super().__init__(tau, False, v_rest, **options)
         self.count_to(most)
@@ -138,7 +141,7 @@ class RefractoryLIFNode(EulerLeak):
     def __init__(
         self,
         tau: Any = 2.0,
-        refractory: float = 2.0,
+        refractory: Annotated[float, Own()] = 2.0,
         decay_input: bool = True,
         v_rest: Any = None,
         **options: Unpack[Firing],

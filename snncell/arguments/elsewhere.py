@@ -1,0 +1,187 @@
+"""Names that users of other frameworks write, and what they are called here: code, or a sentence."""
+
+from __future__ import annotations
+
+_RECURRENT = (
+    "Recurrent layers are neurons here: nn.MultiStep(nn.LIFNode()) over time, nn.Recurrent(cell, feedback) with "
+    "weights back; any other one is a Cell of one step, construct(x, *states) -> (output, *states), under nn.MultiStep."
+)
+_NO_TAPE = "Gradients are taken of functions, snncell.grad(fn, None, parameters)(x); nothing is recorded outside."
+_IN_PLACE = "A Tensor does not change; a Parameter takes a new value by set_data(value), or p[...] = value."
+_CLASSES = (
+    "Data sets of events are not in this version; train.Batches takes arrays, and data.batches goes through them."
+)
+
+NN = {
+    "Linear": "nn.Dense",
+    "Module": "nn.Cell",
+    "Sequential": "nn.SequentialCell",
+    "ModuleList": "nn.CellList",
+    "Parameter": "snncell.Parameter",
+    "ConvTranspose2d": "nn.Conv2dTranspose",
+    "LSTM": _RECURRENT,
+    "LSTMCell": _RECURRENT,
+    "GRU": _RECURRENT,
+    "GRUCell": _RECURRENT,
+    "RNN": _RECURRENT,
+    "AdaptiveAvgPool2d": "ops.mean(x, (-2, -1)) is the mean over all pixels, ops.avg_pool2d that over windows.",
+    "Identity": "a Cell whose construct returns its input is shorter than a name for it.",
+    "NLLLoss": "nn.CrossEntropyLoss",
+    "BCEWithLogitsLoss": "There is nn.CrossEntropyLoss for classes and nn.MSELoss for values.",
+    "BCELoss": "There is nn.CrossEntropyLoss for classes and nn.MSELoss for values.",
+    "SiLU": "x * ops.sigmoid(x)",
+    "Unfold": "ops.conv2d has its windows inside.",
+    "functional": "snncell.ops",
+    "init": "snncell.common.initializer",
+    "Leaky": 'nn.LIFNode.like("snntorch", beta=...)',
+    "RLeaky": "nn.Recurrent(nn.LeakyNode(), feedback)",
+    "Synaptic": 'nn.CubaLIFNode.like("snntorch", alpha=..., beta=...)',
+    "Alpha": "nn.AlphaNode",
+    "Lapicque": 'nn.LIFNode.like("snntorch.lapicque", ...)',
+    "IF": "nn.IFNode",
+    "LIF": "nn.LIFNode",
+    "LIFCell": 'nn.CubaLIFNode.like("norse", ...)',
+    "LIFBoxCell": 'nn.LIFNode.like("norse", ...)',
+    "ALIF": "nn.ALIFNode",
+    "LI": "nn.LINode",
+    "CuBaLIF": "nn.CubaLIFNode",
+    "StepDecayLR": "nn.PiecewiseConstantLR",
+    "StepLR": "nn.PiecewiseConstantLR",
+    "MultiStepLR": "nn.PiecewiseConstantLR",
+    "CosineAnnealingLR": "nn.CosineDecayLR",
+    "SeqToANNContainer": "nn.TimeDistributed",
+    "reset_net": "States are arguments and results here: nothing is to be reset but an nn.Stateful, by its reset().",
+}
+OPS = {
+    "cat": "ops.concat",
+    "unsqueeze": "ops.expand_dims",
+    "permute": "ops.transpose",
+    "view": "ops.reshape",
+    "clamp": "ops.clip",
+    "absolute": "ops.abs",
+    "power": "ops.pow",
+    "mm": "ops.matmul",
+    "dot": "ops.matmul",
+    "linear": "ops.matmul(x, weight.T) + bias, or nn.Dense",
+    "outer": 'ops.einsum("i,j->ij", x, y)',
+    "tensordot": "ops.einsum",
+    "chunk": "ops.split",
+    "topk": "ops.sort",
+    "cross_entropy": "nn.CrossEntropyLoss()",
+    "mse_loss": "nn.MSELoss()",
+    "rand": "ops.uniform",
+    "randn": "ops.normal",
+    "linspace": "ops.arange(n) * ((stop - start) / (n - 1)) + start",
+    "no_grad": _NO_TAPE,
+    "detach": "ops.stop_gradient",
+    "amax": "ops.max",
+    "amin": "ops.min",
+    "reduce_sum": "ops.sum",
+    "reduce_mean": "ops.mean",
+    "norm": "ops.sqrt(ops.sum(ops.square(x)))",
+    "true_divide": "ops.div",
+    "remainder": "ops.mod",
+}
+SNNCELL = {
+    "tensor": "snncell.Tensor",
+    "from_numpy": "snncell.Tensor",
+    "as_tensor": "snncell.Tensor",
+    "Module": "nn.Cell",
+    "Cell": "nn.Cell",
+    "manual_seed": "snncell.set_seed",
+    "compile": "snncell.jit",
+    "no_grad": _NO_TAPE,
+    "cat": "ops.concat",
+    "optim": "The optimisers are in snncell.nn: nn.SGD, nn.Adam, nn.AdamW, nn.RMSProp, nn.Momentum.",
+    "functional": "snncell.ops",
+    "device": 'snncell.set_context(device_target="GPU")',
+    "cuda": 'snncell.set_context(device_target="GPU")',
+    "save": "snncell.save_checkpoint",
+    "load": "snncell.load_checkpoint",
+    "utils": "snncell.data, snncell.train",
+    "ms_function": "snncell.jit",
+}
+SURROGATE = {
+    "straight_through_estimator": "surrogate.StraightThrough",
+    "spike_rate_escape": "surrogate.SpikeRateEscape",
+    "SingleExponential": "surrogate.PiecewiseExp",
+    "SigmoidGrad": "surrogate.Sigmoid",
+}
+ENCODE = {
+    "poisson": "encode.rate",
+    "PoissonEncoder": "encode.rate",
+    "LatencyEncoder": "encode.latency",
+    "rate_conv": "encode.rate",
+    "spikegen": "The encoders are functions of snncell.encode: rate, latency, delta.",
+    "repeat": "encode.current",
+}
+TRAIN = {"DataLoader": "train.Batches", "Trainer": "train.fit", "clip_grad_norm_": "train.clip_by_global_norm"}
+DATA = {"DataLoader": "data.batches", "Dataset": "train.Batches", "SHD": _CLASSES, "NMNIST": _CLASSES}
+PLOT = {
+    "traces": "plot.membrane",
+    "spike_raster": "plot.raster",
+    "spike_count": "plot.firing_rates",
+    "loss": "plot.training_curves",
+}
+
+MODULES = {
+    "snncell": SNNCELL,
+    "snncell.nn": NN,
+    "snncell.ops": OPS,
+    "snncell.surrogate": SURROGATE,
+    "snncell.encode": ENCODE,
+    "snncell.train": TRAIN,
+    "snncell.data": DATA,
+    "snncell.plot": PLOT,
+}
+
+TENSOR = {
+    "view": "x.reshape(...)",
+    "permute": "x.transpose(...)",
+    "unsqueeze": "x.expand_dims(axis)",
+    "numpy": "x.asnumpy()",
+    "detach": "ops.stop_gradient(x)",
+    "clone": "A Tensor does not change, so there is nothing to copy; Tensor(x) is a new one.",
+    "cpu": 'x.to("cpu")',
+    "cuda": 'x.to("gpu")',
+    "float": "x.astype(snncell.float32)",
+    "double": "x.astype(snncell.float64)",
+    "half": "x.astype(snncell.float16)",
+    "long": "x.astype(snncell.int64)",
+    "int": "x.astype(snncell.int32)",
+    "bool": "x.astype(snncell.bool_)",
+    "type": "x.dtype, x.astype(...)",
+    "dim": "x.ndim",
+    "numel": "x.size",
+    "t": "x.T",
+    "mm": "x @ y",
+    "clamp": "x.clip(...)",
+    "backward": _NO_TAPE,
+    "grad": _NO_TAPE,
+    "requires_grad": "Parameters have it; of a Tensor the gradient is that of an input: snncell.grad(fn)(x).",
+    "requires_grad_": "p.requires_grad = True, of a Parameter",
+    "zero_": _IN_PLACE,
+    "copy_": _IN_PLACE,
+    "fill_": _IN_PLACE,
+    "add_": _IN_PLACE,
+}
+CELL = {
+    "parameters": "cell.trainable_params()",
+    "named_parameters": "cell.parameters_and_names()",
+    "forward": "construct: a Cell is called as it is, cell(x)",
+    "state_dict": "cell.parameters_dict(), snncell.save_checkpoint(cell, file)",
+    "load_state_dict": "snncell.load_param_into_net(cell, parameters)",
+    "train": "cell.set_train()",
+    "eval": "cell.set_train(False)",
+    "modules": "cell.cells_and_names()",
+    "children": "cell.cells()",
+    "named_modules": "cell.cells_and_names()",
+    "cuda": 'cell.to("gpu")',
+    "cpu": 'cell.to("cpu")',
+    "zero_grad": _NO_TAPE,
+    "requires_grad_": "cell.set_grad()",
+    "register_buffer": "cell.name = Parameter(value, requires_grad=False)",
+    "step": "An optimiser is called with gradients: optimiser(gradients).",
+    "init_leaky": NN["reset_net"],
+    "reset_mem": NN["reset_net"],
+}

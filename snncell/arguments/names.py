@@ -1,0 +1,68 @@
+"""Names that are not there: which one of a module, a Tensor or a Cell was meant."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from snncell.arguments.elsewhere import CELL, MODULES, TENSOR
+from snncell.errors import MissingNameError
+from snncell.words import cut
+
+_LIKENESS = 0.6  # from which on two names are close
+
+
+def meant(name: str, table: dict[str, str], own: Iterable[str], before: str) -> str:
+    """The rest of the sentence: what a name is here, or the nearest one there is, or nothing.
+
+    Args:
+        name: what was asked for.
+        table: names of other frameworks.
+        own: the names there are.
+        before: what stands before them in code, "nn.".
+    """
+    if found := table.get(name):
+        return f". {found}" if found.endswith(".") else f"; here it is {found}."
+    plain = {_plain(one): one for one in own if not one.startswith("_")}
+    near = difflib.get_close_matches(_plain(name)[:100], plain, 1, _LIKENESS)
+    return f". Did you mean {before}{plain[near[0]]}?" if near else "."
+
+
+def _plain(name: str) -> str:
+    """Without case and underscores: fast_sigmoid is FastSigmoid."""
+    return name.lower().replace("_", "")
+
+
+def missing_from(module: str) -> Callable[[str], Any]:
+    """The `__getattr__` of a module."""
+    short = module.rpartition(".")[2]
+
+    def look(name: str) -> str:
+        table = MODULES.get(module, {})
+        own = vars(sys.modules[module])
+        if name not in table and _plain(name) not in map(_plain, own):  # a relu of nn is one of ops
+            homes = [other for other in MODULES if other in sys.modules and name in vars(sys.modules[other])]
+            if homes and not name.startswith("_"):
+                return f"; it is {homes[0].rpartition('.')[2]}.{name}."
+        return meant(name, table, own, f"{short}.")
+
+    def __getattr__(name: str) -> Any:  # noqa: N807 (it becomes the module's)
+        raise MissingNameError(f"module {module!r} has no attribute {cut(name)!r}", lambda: look(name))
+
+    return __getattr__
+
+
+def missing_of_tensor(tensor: Any, name: str) -> Any:
+    """The `__getattr__` of Tensors."""
+    kind = type(tensor)
+    text = f"{kind.__name__} has no attribute {cut(name)!r}"
+    raise MissingNameError(text, lambda: meant(name, TENSOR, dir(kind), "."))
+
+
+def missing_of_cell(cell: Any, name: str) -> Any:
+    """The `__getattr__` of Cells."""
+    kind, own = type(cell), tuple(vars(cell))
+    text = f"{kind.__name__} has no attribute {cut(name)!r}"
+    raise MissingNameError(text, lambda: meant(name, CELL, (*own, *dir(kind)), "."))

@@ -1,0 +1,34 @@
+"""Values as errors show them: never long, and never at the price of another error."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from snncell.words import QUOTE, cut
+
+_DIGITS = 100  # of an integer that is shown as it is
+
+
+def shown(value: Any) -> str:
+    """`repr` of a value, cut where it is long; classes, modules and functions by their names."""
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > _DIGITS * 3:
+        return f"an integer of {value.bit_length()} bits"
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    if isinstance(value, (str, bytes, list, tuple)) and len(value) > QUOTE:
+        return f"{cut(repr(value[:QUOTE]))} (of length {len(value)})"
+    shape = getattr(value, "shape", None)
+    if isinstance(shape, tuple) and shape and hasattr(value, "dtype"):
+        return f"a {type(value).__name__} of shape {shape}"
+    try:
+        return cut(repr(value))
+    except Exception:  # a repr of the user's own
+        return f"a {type(value).__name__} whose repr fails"
+
+
+def brief(value: Any) -> str:
+    """A value within a list of arguments: of an array its dtype and shape."""
+    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+    if isinstance(shape, tuple) and dtype is not None:
+        return f"{str(dtype).lower()}{list(shape)}"
+    return cut(shown(value), 60)

@@ -1,0 +1,56 @@
+"""Kinds of arguments that no type of Python says: dtypes, data, initial values, lengths along axes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+import numpy as np
+
+from snncell import dtype as dtypes
+from snncell.arguments.kinds import REFUSED, UNFIT, Kind, Within
+from snncell.errors import DTypeError
+
+_NUMERIC = "biufc"
+_GIVEN: set[type] = {bool, float, complex}  # of data: the types that need no second look; those met are added
+
+
+def _dtype(value: Any) -> Any:
+    """A dtype as it was given, if it is one: None and what else NumPy takes for float64 is none."""
+    plain = isinstance(value, (str, np.dtype, dtypes.DType)) or (isinstance(value, type) and value is not type(None))
+    try:
+        return value if plain and dtypes.as_dtype(value) else REFUSED
+    except DTypeError:
+        return REFUSED
+
+
+def _float_dtype(value: Any) -> Any:
+    taken = _dtype(value)
+    return taken if taken is REFUSED or dtypes.as_dtype(taken).category == 2 else UNFIT
+
+
+def _numbers(value: Any) -> Any:
+    """Data as it is: numbers, arrays of them, what else gives an array, and lists of all these."""
+    if isinstance(value, (bool, float, complex, *dtypes.NUMBERS)):
+        return value
+    if isinstance(value, int):
+        return value if -(2**63) <= value < 2**64 else UNFIT
+    if isinstance(value, (list, tuple)):
+        return value if all(_numbers(item) not in (REFUSED, UNFIT) for item in value) else REFUSED
+    if isinstance(value, np.ndarray):
+        return value if value.dtype.kind in _NUMERIC or value.dtype in dtypes.BY_NUMPY else REFUSED
+    if isinstance(value, type) or not (hasattr(value, "__dlpack__") or hasattr(value, "__array__")):
+        return REFUSED
+    _GIVEN.add(type(value))
+    return value
+
+
+Dtype = Annotated[Any, Kind("a dtype, such as snncell.float32", _dtype, {dtypes.DType})]
+FloatDtype = Annotated[Any, Kind("a dtype of floats, such as snncell.float32", _float_dtype, set())]
+Numbers = Annotated[Any, Kind("a Tensor, an array, or numbers", _numbers, _GIVEN)]
+Share = Annotated[float, Within(0.0, 1.0, open_high=True)]
+Lengths = int | Sequence[int]
+Path = str | os.PathLike[str]
+PadMode = Literal["same", "valid", "pad"]
+Reduction = Literal["mean", "sum", "none"]

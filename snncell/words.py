@@ -1,0 +1,27 @@
+"""Texts of errors, kept short: whatever a message quotes, it stays one that can be read."""
+
+from __future__ import annotations
+
+import re
+
+QUOTE = 200  # characters of what an error quotes: a name, a value, a path
+MESSAGE = 4000  # characters of a whole message
+_MORE = f"{{{QUOTE + 1},}}"
+# A quotation opens behind no letter and before no space: what stands between two quotations is none.
+_LONG = re.compile(
+    rf"""(?<![\w)\]])'(?=\S)(?:[^'\\]|\\.){_MORE}'|(?<![\w)\]])"(?=\S)(?:[^"\\]|\\.){_MORE}"|\S{_MORE}""", re.DOTALL
+)
+
+
+def cut(text: str, most: int = QUOTE) -> str:
+    """A text of at most about `most` characters: of a longer one the beginning and the end, and how long it was."""
+    if len(text) <= most:
+        return text
+    return f"{text[: most * 2 // 3]}...({len(text)} characters)...{text[-(most // 6) :]}"
+
+
+def bounded(message: str) -> str:
+    """A message with what is long in it cut: quoted texts, runs without a space, and at last the whole."""
+    if len(message) <= QUOTE:
+        return message
+    return cut(_LONG.sub(lambda found: cut(found[0]), message), MESSAGE)

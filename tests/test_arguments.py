@@ -1,0 +1,280 @@
+"""Arguments: their check by the annotations, errors that stay short, names that are not there."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import inspect
+import math
+import pickle
+import typing
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import pytest
+
+import snncell
+from snncell import Parameter, Tensor, encode, nn, ops, surrogate, train
+from snncell.arguments import elsewhere
+from snncell.arguments.guard import plan_of
+from snncell.arguments.kinds import REFUSED, UNFIT, Count, Extended, Within, kind_of
+from snncell.arguments.shown import shown
+from snncell.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    CallError,
+    DTypeError,
+    MissingNameError,
+    ShapeError,
+    SnncellError,
+)
+
+# --- kinds ------------------------------------------------------------------------------------------------------------
+
+TAKEN: list[tuple[Any, Any, Any]] = [
+    (int, 3, 3), (int, np.int32(3), 3), (int, True, REFUSED), (int, 1.0, REFUSED), (int, "1", REFUSED),
+    (int, 2**63 - 1, 2**63 - 1), (int, 2**63, UNFIT), (int, 10**400, UNFIT), (Count, 0, UNFIT), (Count, 2**31, UNFIT),
+    (float, 3, 3), (float, 0.5, 0.5), (float, np.float32(0.5), 0.5), (float, False, REFUSED), (float, 1j, REFUSED),
+    (float, math.nan, UNFIT), (float, math.inf, UNFIT), (float, 10**400, UNFIT), (float, "1", REFUSED),
+    (Extended, math.inf, math.inf), (Extended, math.nan, UNFIT), (Extended, 10**400, UNFIT),
+    (Annotated[float, Within(0.0, 1.0, open_high=True)], 0, 0), (Annotated[float, Within(0.0, 1.0)], 1, 1),
+    (Annotated[float, Within(0.0, 1.0, open_high=True)], 1.0, UNFIT), (Annotated[float, Within(0.0)], -0.1, UNFIT),
+    (bool, np.True_, True), (bool, 1, REFUSED), (str, "a", "a"), (str, b"a", REFUSED),
+    (Literal["a", "b"], "b", "b"), (Literal["a", "b"], "c", UNFIT), (Literal["a", "b"], 1, REFUSED),
+    (int | None, None, None), (int | None, "a", REFUSED), (float | None, math.nan, UNFIT),
+    (tuple[float, float], (0, 1), (0, 1)), (tuple[float, float], (0,), UNFIT), (tuple[int, ...], [1, 2], [1, 2]),
+    (Sequence[int], [np.int64(1), 2], [1, 2]), (Sequence[int], "ab", REFUSED), (Sequence[int], [1, "a"], REFUSED),
+    (Sequence[float], [1.0, math.nan], UNFIT), (Sequence[int], np.arange(2), [0, 1]), (dict[str, Any], {}, {}),
+    (dict[str, Any], [], REFUSED), (Any, object, object),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("annotation", "given", "expected"), TAKEN)
+def test_what_an_annotation_takes(annotation, given, expected):
+    found = kind_of(annotation).take(given)
+    assert found is expected if expected in (REFUSED, UNFIT) or expected is None else found == expected
+    if isinstance(expected, (bool, int, float)):
+        assert type(found) in (bool, int, float)
+
+
+def test_every_annotation_of_what_is_shown_is_understood():
+    for name in ("nn", "ops", "surrogate", "encode", "data", "train", "plot", "io", "testing"):
+        face = importlib.import_module(f"snncell.{name}")
+        for one in vars(face).values():
+            function = one.__init__ if isinstance(one, type) else one
+            if inspect.isfunction(function) and function.__module__.startswith("snncell"):
+                plan_of(inspect.unwrap(function))
+
+
+# --- the check --------------------------------------------------------------------------------------------------------
+
+REFUSALS = [
+    (lambda: nn.Dense("3", 4), ArgumentTypeError, r"Dense: in_channels is an integer of at least 1, not '3'"),
+    (lambda: nn.Dense(3, 2**40), ArgumentError, r"Dense: out_channels is an integer .* not 1099511627776"),
+    (lambda: nn.Dense(3, 10**400), ArgumentError, r"out_channels .* not an integer of 1329 bits"),
+    (lambda: nn.Dense(2**30, 2**30), ArgumentError, r"Dense.*takes .* GiB, and this machine has"),
+    (lambda: nn.Dense(3, 4, dtype=None), ArgumentTypeError, "Dense: dtype is a dtype of floats"),
+    (lambda: nn.Dense(3, 4, dtype="int64"), ArgumentError, "Dense: dtype is a dtype of floats"),
+    (lambda: nn.Dense(3, 4, has_bias=1), ArgumentTypeError, "has_bias is True or False, not 1; leave it out for True"),
+    (lambda: nn.Dense(3, 4, weight_init="nrmal"), ArgumentError, "Dense: weight_init is a number, a Tensor, an Init"),
+    (lambda: nn.BatchNorm1d(3, eps=math.nan), ArgumentError, "BatchNorm1d: eps is a finite number .* not nan"),
+    (lambda: nn.Dropout(math.nan), ArgumentError, r"Dropout: keep_prob is a finite number in \[0, 1\], not nan"),
+    (lambda: nn.SGD([Parameter(1.0)], math.inf), ArgumentError, "SGD: learning_rate is a finite number"),
+    (lambda: nn.MSELoss("average"), ArgumentError, 'MSELoss: reduction is "mean", "sum" or "none", not \'average\''),
+    (lambda: ops.sum(Tensor([1.0]), axis="rows"), ArgumentTypeError, "sum: axis is an integer or a list of integers"),
+    (lambda: ops.pad(Tensor([1.0]), (1, 1), value="3"), ArgumentTypeError, "pad: value is a number, not '3'"),
+    (lambda: ops.full((2,), 1j, "float32"), DTypeError, "complex numbers"),
+    (lambda: Tensor(math.nan, "int32"), DTypeError, "Tensor: nan holds numbers that dtype Int32 has not"),
+    (lambda: Tensor(300, "uint8"), DTypeError, "Tensor: 300 holds numbers that dtype Uint8 has not"),
+    (lambda: ops.zeros((2**40,)), ArgumentError, r"zeros: an array of shape \(1099511627776,\) takes 4,096 GiB"),
+    (lambda: ops.zeros((2,), None), ArgumentTypeError, "zeros: dtype is a dtype, .* not None"),
+    (lambda: encode.population(Tensor([0.5]), 2**40), ArgumentError, "population: neurons is an integer"),
+    (lambda: train.Batches(None), ArgumentTypeError, "Batches: arrays is a Tensor, an array, or numbers, not None"),
+    (lambda: train.Batches(1), SnncellError, "Batches"),
+    (lambda: Parameter(object), DTypeError, "holds no numbers"),
+    (lambda: nn.Dense(3, 4)(None), CallError, r"Dense: x is a Tensor, not None"),
+    (lambda: nn.Dense(3, 4)("abc"), CallError, r"Dense: x is a Tensor, not 'abc'"),
+    (lambda: nn.Dropout()(None), CallError, r"Dropout: x is a Tensor, not None"),
+    (lambda: nn.MSELoss()(Tensor([1.0]), labels=[1.0]), CallError, r"MSELoss: labels is a Tensor, not \[1.0\]"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "kind", "text"), REFUSALS)
+def test_what_makes_no_sense_is_refused_in_words(call, kind, text):
+    with pytest.raises(kind, match=text):
+        call()
+
+
+def test_an_error_of_type_is_both_of_ours_and_a_type_error():
+    assert issubclass(ArgumentTypeError, ArgumentError) and issubclass(ArgumentTypeError, TypeError)
+
+
+def test_numbers_of_numpy_are_taken_as_pythons():
+    layer = nn.Dense(np.int64(3), np.int32(4))
+    assert type(layer.in_channels) is int and layer.weight.shape == (4, 3)
+    assert nn.Dropout(p=np.float32(0.25)).p == 0.25
+
+
+def test_what_users_define_is_left_alone():
+    class Mine(nn.Cell):
+        def __init__(self, size: int) -> None:
+            super().__init__()
+            self.size = size
+
+        def construct(self, x: Tensor) -> Any:
+            return x
+
+    assert Mine("three")(None) is None
+    with pytest.raises(TypeError) as caught:
+        type("Broken", (nn.Cell,), {"construct": lambda self, x: len(3)})()(Tensor(1.0))
+    assert not isinstance(caught.value, SnncellError)
+
+
+def test_a_subclass_of_a_layer_is_named_and_checked():
+    class Wide(nn.Dense):
+        def __init__(self, size: Any) -> None:
+            super().__init__(3, size)
+
+    assert Wide(5).weight.shape == (5, 3)
+    with pytest.raises(ArgumentTypeError, match="Wide: out_channels is an integer of at least 1, not 'five'"):
+        Wide("five")
+
+
+def test_an_error_inside_of_a_layer_names_it_its_inputs_and_its_constants():
+    node = nn.LIFNode(tau=Tensor(np.full(7, 2.0, np.float32)))
+    with pytest.raises(ShapeError, match=r"LIFNode\(x=float32\[2, 8\], v=float32\[2, 8\].*tau is float32\[7\]\): .*"):
+        node(ops.ones((2, 8)), ops.zeros((2, 8)))
+
+
+def test_signatures_and_pickles_are_those_of_the_functions():
+    assert list(inspect.signature(ops.sum).parameters) == ["x", "axis", "keepdims"]
+    assert list(inspect.signature(nn.Dense).parameters)[:2] == ["in_channels", "out_channels"]
+    assert typing.get_type_hints(nn.Dense.__init__)["has_bias"] is bool
+    for one in (ops.sum, snncell.grad, encode.rate, nn.Dense):
+        assert pickle.loads(pickle.dumps(one)) is one
+    layer = pickle.loads(pickle.dumps(copy.deepcopy(nn.Dense(3, 4))))
+    assert layer.weight.shape == (4, 3)
+
+
+# --- operations -------------------------------------------------------------------------------------------------------
+
+FUNCTIONS = sorted(name for name, one in vars(ops).items() if hasattr(one, "formula"))
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_an_elementwise_operation_takes_its_operands_by_name(name):
+    function = getattr(ops, name)
+    kind = {"bitwise_and": "int64", "bitwise_or": "int64", "bitwise_xor": "int64"}.get(name, "float32")
+    given = [Tensor([[0.25, 0.5]], kind) for _ in function.operands]
+    by_name = function(**dict(zip(function.operands, given, strict=True)))
+    np.testing.assert_array_equal(by_name.asnumpy(), function(*given).asnumpy())
+    with pytest.raises(CallError, match=rf"{function.name}: takes \({', '.join(function.operands)}\)"):
+        function(*given, z=1)
+
+
+def test_padding_may_be_numpys():
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    for pairs in (((0, 1), (2, 3)), ((1, 2),), [[0, 0], [1, 0]]):
+        np.testing.assert_array_equal(ops.pad(Tensor(x), pairs).asnumpy(), np.pad(x, pairs))
+    np.testing.assert_array_equal(ops.pad(Tensor(x), (2, 3, 0, 1)).asnumpy(), np.pad(x, ((0, 1), (2, 3))))
+    for pairs in (((0, 1), (2, 3), (0, 0)), ((1, 2, 3), (1, 2, 3)), ((0, 1), 2), ((0, -1), (2, 3))):
+        with pytest.raises(SnncellError, match="pad: padding"):
+            ops.pad(Tensor(x), pairs)
+
+
+def test_a_vector_over_time_is_run_with_a_word():
+    net = nn.MultiStep(nn.IFNode())
+    with pytest.warns(RuntimeWarning, match=r"its shape is \(8,\): this runs 8 steps of one neuron"):
+        spikes = net(ops.ones((8,)))
+    np.testing.assert_array_equal(spikes.asnumpy(), net(ops.ones((8, 1))).asnumpy()[:, 0])
+
+
+# --- messages ---------------------------------------------------------------------------------------------------------
+
+HOSTILE = "x y" * 40_000
+
+
+@pytest.mark.parametrize(
+    "text", ["a" * 100_000, HOSTILE, '"' * 100_000, "\\'" * 50_000, "\n" * 100_000, "[1, " * 30_000]
+)
+def test_a_message_is_short_whatever_it_quotes(text):
+    for message in (f"load: {text!r} is not there.", f"load: {text} is not there.", text, f"{[text]}"):
+        assert len(str(SnncellError(message))) < 4_200
+    assert len(str(SnncellError(f"load: {'a' * 100_000!r} is not there."))) < 300
+    assert str(SnncellError(f"load: {text!r} is not there.")).endswith("is not there.")
+
+
+def test_hostile_names_reach_no_message():
+    for call in (
+        lambda: nn.Dense(3, 4, activation=HOSTILE),
+        lambda: nn.LIFNode(reset=HOSTILE),
+        lambda: nn.LIFNode.like(HOSTILE),
+        lambda: Tensor(1.0, HOSTILE),
+        lambda: snncell.load_checkpoint("a" * 5_000),
+        lambda: nn.LIFNode(**{HOSTILE: 1}),
+        lambda: getattr(nn, HOSTILE),
+    ):
+        with pytest.raises(SnncellError) as caught:
+            call()
+        assert len(str(caught.value)) < 2_000
+
+
+def test_values_are_shown_whatever_they_are():
+    class Broken:
+        def __repr__(self) -> str:
+            raise RuntimeError
+
+    assert shown(10**5000) == "an integer of 16610 bits"
+    assert shown(Broken()) == "a Broken whose repr fails"
+    assert len(shown("a" * 10**6)) < 300 and len(shown([1] * 10**5)) < 300
+    assert shown(Tensor(np.ones((2, 3)))) == "a Tensor of shape (2, 3)"
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+NAMES = [
+    (lambda: nn.Linear, r"module 'snncell\.nn' has no attribute 'Linear'; here it is nn\.Dense\."),
+    (lambda: nn.LSTM, r"no attribute 'LSTM'\. Recurrent layers are neurons here: nn\.MultiStep"),
+    (lambda: nn.Dens, r"Did you mean nn\.Dense\?"),
+    (lambda: nn.relu, r"Did you mean nn\.ReLU\?"),
+    (lambda: nn.matmul, r"it is ops\.matmul\."),
+    (lambda: ops.cat, r"here it is ops\.concat\."),
+    (lambda: surrogate.fast_sigmoid, r"Did you mean surrogate\.FastSigmoid\?"),
+    (lambda: snncell.LIFNode, r"it is nn\.LIFNode\."),
+    (lambda: snncell.tensor, r"here it is snncell\.Tensor\."),
+    (lambda: encode.poisson, r"here it is encode\.rate\."),
+    (lambda: train.DataLoader, r"here it is train\.Batches\."),
+    (lambda: Tensor(1.0).view, r"Tensor has no attribute 'view'; here it is x\.reshape"),
+    (lambda: Parameter(1.0).backward, r"Parameter has no attribute 'backward'\. Gradients are taken of functions"),
+    (lambda: Parameter(1.0).unknown, r"Parameter has no attribute 'unknown'\."),
+    (lambda: nn.Dense(3, 4).parameters(), r"Dense has no attribute 'parameters'; here it is cell\.trainable_params"),
+    (lambda: nn.Dense(3, 4).weigth, r"Dense has no attribute 'weigth'\. Did you mean \.weight\?"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("get", "text"), NAMES)
+def test_a_name_that_is_not_there_says_which_was_meant(get, text):
+    with pytest.raises(MissingNameError, match=text) as caught:
+        get()
+    assert isinstance(caught.value, AttributeError)
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+def test_names_of_elsewhere_are_not_ours_and_lead_somewhere():
+    tables = [(vars(importlib.import_module(name)), table) for name, table in elsewhere.MODULES.items()]
+    tables += [(dict.fromkeys(dir(Parameter)), elsewhere.TENSOR), (dict.fromkeys(dir(nn.Cell)), elsewhere.CELL)]
+    for own, table in tables:
+        for name, here in table.items():
+            assert name not in own or name in ("requires_grad", "clone"), f"{name} is there"
+            head, _, rest = here.partition("(")[0].partition(".")
+            if (
+                head in ("nn", "ops", "surrogate", "encode", "train", "data", "plot")
+                and rest.split(",")[0].isidentifier()
+            ):
+                assert rest.split(",")[0] in vars(importlib.import_module(f"snncell.{head}")), here
+
+
+def test_asking_whether_a_name_is_there_stays_possible():
+    assert not hasattr(nn, "Linear") and not hasattr(Tensor(1.0), "view") and not hasattr(nn.ReLU(), "eval")
+    assert getattr(nn.ReLU(), "bprop", None) is None
