@@ -16,7 +16,7 @@ from snncell.config import FINITE
 from snncell.errors import BpropError, NotFiniteError, SnncellError, TraceError
 from snncell.ops.seeds import present_key, replaying
 from snncell.tape import structure
-from snncell.tape.custom import custom
+from snncell.tape.custom import as_read, custom
 from snncell.tape.parameter import Parameter
 from snncell.tape.primitive import rebuilt
 from snncell.tape.state import STATE, settings
@@ -45,7 +45,7 @@ def run_with_bprop(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
             CALLS.forward.pop()
 
     if STATE.tape is None:
-        return forward()[0]
+        return as_read(forward()[0])
     key = present_key() if cell.bprop_debug else None
     leaves, tree = structure.flatten(values)
     parameters = list(dict.fromkeys([*cell.trainable_params(), *getattr(cell, "internal_params", ())]))

@@ -6,12 +6,14 @@ apart, on few of them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import pytest
 
-from snncell.compiler import launches as launching
+from snncell.compiler import fused, launches as launching
 from snncell.compiler.emit import Kernel, emit
 from snncell.compiler.fuse import fuse
 from snncell.compiler.program import Program, from_trace
@@ -81,7 +83,17 @@ def whole_numbers(shape: tuple[int, ...], dtype: Any, seed: int = 0) -> Any:
     return np.random.default_rng(seed).integers(0 if np.dtype(dtype).kind == "u" else -3, 4, shape).astype(dtype)
 
 
+@contextmanager
+def plainly() -> Iterator[None]:
+    """Kernels that are built in the body run as plain Python: many bodies, and nothing to compile."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (fused, launching):
+            patch.setattr(module, "build", lambda name, source, signature, parallel: as_python(name, source))
+        yield
+
+
 @pytest.fixture
-def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
+def interpreted() -> Iterator[None]:
     """Within the test, what is traced anew is run as plain Python instead of being compiled."""
-    monkeypatch.setattr(launching, "build", lambda name, source, signature, parallel: as_python(name, source))
+    with plainly():
+        yield

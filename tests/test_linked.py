@@ -51,6 +51,8 @@ FUNCTIONS = {
     "custom reverses": lambda x: Cubed()(x) * ops.sigmoid(x),
     "stopped": lambda x: ops.stop_gradient(x * x) * x + x,
     "returns its input": lambda x: (x, x * 2.0),
+    "a factor that the first order stops at": lambda x: Gated()(x, ops.sin(ops.sin(x))),
+    "a factor that two orders stop at": lambda x: Gated()(x, Gated()(x, ops.sin(ops.sin(x)))),
     "two results, one used": lambda x: (ops.log(x * x) * 3.0, x)[0],
     "inner gradient": lambda x: ops.grad(lambda y: (ops.sin(y) * x).sum())(x),
     "a Cell that gives its input back": lambda x: Unchanged()(x) * x,
@@ -65,6 +67,55 @@ class Unchanged(nn.Cell):
 
     def bprop(self, x, out, dout):
         return (dout * 5.0,)
+
+
+class Doubled(nn.Cell):
+    """x and 2 x; its reverse looks at y for x, and gives w what arrives at the second."""
+
+    def __init__(self, w):
+        super().__init__()
+        self.w = w
+        self.internal_params = [w]
+
+    def construct(self, x, y):
+        return x * 1.0, x * 2.0
+
+    def bprop(self, x, y, out, dout):
+        return (dout[0] * y, None), {self.w: dout[1]}
+
+
+def test_a_reverse_for_fewer_results_may_take_what_that_for_all_does_not():
+    w = Parameter(np.array(0.7), name="w")
+    frozen = Parameter(np.array([0.3, -0.2, 0.5]), name="frozen", requires_grad=False)
+    doubled = Doubled(w)
+
+    def states(x):
+        def step(carry, _):
+            old, kept = carry
+            one, two = doubled(frozen, frozen)
+            return (two + old * kept, kept), one
+
+        return ops.scan(step, (x[0], x[1]), x)[1]
+
+    def twice(fn):
+        def slope(x):
+            of_x, of_w = ops.grad(lambda x: fn(x).sum(), 0, w)(x)  # the second order does not reach the results
+            return of_x.sum() + of_w
+
+        return ops.grad(slope, 0, w)(Tensor(np.arange(12.0).reshape(4, 3)))
+
+    for mine, theirs in zip(twice(jit(states)), twice(states), strict=True):
+        close(mine, theirs)
+
+
+class Gated(nn.Cell):
+    """x y, whose reverse has y as a factor, and says that nothing depends on it."""
+
+    def construct(self, x, y):
+        return x * y
+
+    def bprop(self, x, y, out, dout):
+        return dout * y, None
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

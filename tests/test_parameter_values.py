@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import snncell
-from snncell import Parameter, Tensor, nn, ops
+from snncell import Parameter, Tensor, grad, nn, ops, testing, value_and_grad
 from snncell.errors import SnncellError
 from snncell.tape import structure
 
@@ -171,6 +171,62 @@ def test_gradients_pass_what_changes_nothing(reading):
 
     for gradient in (snncell.grad(loss, None, p), snncell.jit(snncell.grad(loss, None, p))):
         np.testing.assert_array_equal(gradient(x).asnumpy(), [6.0])
+
+
+class Showing(nn.Cell):
+    """The Parameter itself, with a reverse of its own."""
+
+    def __init__(self, p):
+        super().__init__()
+        self.p = p
+
+    def construct(self, x):
+        return self.p
+
+    def bprop(self, x, out, dout):
+        return (dout,)
+
+
+ANSWERS = {
+    "a Cell with a reverse": (lambda p, x: Showing(p)(x), [2.0]),
+    "of such a Cell, under a tape": (
+        lambda p, x: grad(lambda x: (x.sum(), Showing(p)(x)), has_aux=True)(x)[1][0],
+        [2.0],
+    ),
+    "a value beside its gradient": (lambda p, x: value_and_grad(lambda x: p)(x)[0], [2.0]),
+    "aux": (lambda p, x: grad(lambda x: (x.sum(), p), has_aux=True)(x)[1][0], [2.0]),
+    "vjp": (lambda p, x: ops.vjp(lambda x: p, x)[0], [2.0]),
+    "the state that a loop begins with": (lambda p, x: ops.scan(lambda c, x: (c, assigned(p, x)), p, x)[0], [2.0]),
+    "a state": (lambda p, x: ops.scan(lambda c, x: (p, assigned(p, x + c)), ops.zeros(1), x)[0], [15.0]),
+    "results": (lambda p, x: ops.scan(lambda c, x: (assigned(p, x), p), ops.zeros(1), x)[1], [[7.0], [8.0]]),
+}
+
+
+def assigned(p, x):
+    """A write to `p`, and something to return."""
+    ops.assign(p, p + x)
+    return p * 1.0
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_what_is_returned_does_not_change_with_a_later_assignment(answer):
+    """Eagerly, step by step, and compiled: in one function, an answer is read after a write that follows it."""
+    ask, expected = ANSWERS[answer]
+
+    def found(run):
+        p = Parameter([2.0], name="p", requires_grad=False)
+
+        def read(x):
+            old = ask(p, x)
+            ops.assign(p, p * 10.0)
+            return old * 1.0
+
+        return run(read)(Tensor([[5.0], [1.0]])).asnumpy().tolist()
+
+    assert found(snncell.jit) == expected
+    assert found(lambda fn: fn) == expected
+    with testing.unfused():
+        assert found(lambda fn: fn) == expected
 
 
 # --- the place of a Parameter among the arguments of a compiled function ----------------------------------------------

@@ -1,15 +1,13 @@
 """A loop over time as one operation: what it computes, and its first gradients, are those of the loop in Python."""
 
 import threading
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from interpreting import as_python
+from interpreting import plainly
 
 from snncell import Parameter, Tensor, explain, grad, jit, nn, ops
-from snncell.compiler import fused, launches
 from snncell.tape import structure
 
 RNG = np.random.default_rng(0)
@@ -34,15 +32,6 @@ def looped(f, init, xs, reverse=False):
     columns = [list(column) for column in zip(*[ys for ys, _ in collected], strict=True)]
     stacked = [ops.stack(column[::-1] if reverse else column) for column in columns]
     return carry, structure.unflatten(collected[0][1], stacked)
-
-
-@contextmanager
-def plainly():
-    """Kernels that are built in the body run as plain Python: many bodies, and nothing to compile."""
-    with pytest.MonkeyPatch.context() as patch:
-        for module in (fused, launches):
-            patch.setattr(module, "build", lambda name, source, signature, parallel: as_python(name, source))
-        yield
 
 
 @pytest.fixture

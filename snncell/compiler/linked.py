@@ -18,7 +18,7 @@ from snncell.errors import GradientError
 from snncell.tape.custom import custom
 from snncell.tape.primitive import rebuilt
 from snncell.tape.state import STATE, TRACING, recording_on, smoothed, tracing_to
-from snncell.tape.tape import Entry, Tape, deposit, sweep, watched
+from snncell.tape.tape import Entry, Tape, deposit, sweep, watched, zeros_of
 from snncell.tape.tensor import Tensor, wrap
 from snncell.tape.tracing import Trace
 from snncell.tape.watching import Brought, Events, Note, noting
@@ -57,54 +57,80 @@ class Linked:
         self.places = {_place(x): number for number, x in reversed(list(enumerate(self.inputs)))}
         self.up_to_date = up_to_date
         self.smooth = STATE.smooth
-        self._residuals: list[Tensor] | None = None
-        self._plans: dict[bool, Plans] = {}
+        self._residuals: list[list[Tensor]] = []  # for gradients of one order, of two, ..., each with those before
+        self._plans: dict[int, Plans] = {}
         self._reverses: dict[tuple[int, ...], _Reversed] = {}
 
     def __call__(self, given: Sequence[Tensor], events: Events) -> tuple[Tensor, ...]:
         """The results; on a tape as one entry, whose reverse is this one's. `events` are to be those of this run."""
         if STATE.tape is None:
-            return self._execute(given, residuals=False)
+            return self._execute(given, orders=0)
+
+        orders = STATE.tape.depth
 
         def forward() -> Any:
-            found = self._execute(given, residuals=True)
+            found = self._execute(given, orders)
             return found[: len(self.outs)], found[len(self.outs) :]
 
-        results: tuple[Tensor, ...] = custom(_Run(self, events), forward, [*given, *self.trainable])[0]
+        results: tuple[Tensor, ...] = custom(_Run(self, orders, events), forward, [*given, *self.trainable])[0]
         return results
 
-    def residuals(self) -> list[Tensor]:
-        """What the forward must leave for its reverse: what that captures, but for the inputs."""
-        with TRACING:
-            if self._residuals is None:
-                reverse = self._reverse(tuple(n for n, out in enumerate(self.outs) if out._entry is not None))
-                captured = [tensor for tensor, _ in reverse.linked.trace.captures.values()]
-                # Set when it is complete: a reverse that raises, or is interrupted, is traced again.
-                self._residuals = [x for x in captured if x._data.trace is self.trace and _place(x) not in self.places]
-            return self._residuals
+    def residuals(self, orders: int) -> list[Tensor]:
+        """What the forward must leave for gradients of so many orders: what its reverses capture, but for the inputs.
 
-    def _execute(self, given: Sequence[Tensor], residuals: bool) -> tuple[Tensor, ...]:
+        A second order leads on through what the first one captured, even where the first did not lead.
+        """
         with TRACING:
-            if residuals not in self._plans:
-                wanted = [*self.outs, *(self.residuals() if residuals else ())]
-                self._plans[residuals] = Plans(from_trace(self.trace, [x._data for x in wanted]))
-        plans = self._plans[residuals]
+            while len(self._residuals) < orders:
+                known = self._residuals[-1] if self._residuals else []
+                try:
+                    # Added when it is complete: a reverse that raises, or is interrupted, is traced again.
+                    self._residuals.append([*known, *self._captured(known)])
+                except Exception:
+                    if not self._residuals:
+                        raise
+                    self._residuals.append(known)  # it fails when it is asked for, which may be never
+        return self._residuals[orders - 1] if orders else []
+
+    def _captured(self, known: list[Tensor]) -> list[Tensor]:
+        """What the reverse from all results, and from the residuals that are `known`, takes beside those."""
+        reverse = self._reverse(self._all_of(known))
+        captured = [tensor for tensor, _ in reverse.linked.trace.captures.values()]
+        there = {*self.places, *map(_place, known)}
+        return [x for x in captured if x._data.trace is self.trace and _place(x) not in there]
+
+    def _all_of(self, known: list[Tensor], further: Sequence[int] = ()) -> tuple[int, ...]:
+        """The positions of all results and residuals that can have a gradient, and `further` ones."""
+        positions = enumerate([*self.outs, *known])
+        return tuple(sorted({*further, *(n for n, x in positions if x._entry is not None)}))
+
+    def _execute(self, given: Sequence[Tensor], orders: int) -> tuple[Tensor, ...]:
+        with TRACING:
+            if orders not in self._plans:
+                wanted = [*self.outs, *self.residuals(orders)]
+                self._plans[orders] = Plans(from_trace(self.trace, [x._data for x in wanted]))
+        plans = self._plans[orders]
         if STATE.trace is not None:
             return tuple(interpret(plans.program, given))
         arrays = [x._data for x in given]
         return tuple(wrap(array) for array in plans.of(arrays).replay(arrays))
 
-    def pull(self, entry: Entry, douts: list[Tensor | None], events: Events) -> Sequence[Any]:
+    def pull(self, entry: Entry, douts: list[Tensor | None], orders: int, events: Events) -> Sequence[Any]:
         """The gradients of the inputs from those of the results and, in higher orders, of the residuals."""
-        positions = [*self.outs, *self.residuals()]
+        positions = [*self.outs, *self.residuals(orders)]
         # Which results have a gradient; the residuals have one in higher orders only.
         pairs = enumerate(zip(douts, positions, strict=True))
         present = tuple(n for n, (dout, x) in pairs if dout is not None and x._entry is not None)
-        reverse = self._reverse(present)
-        seeds = [dout for n in present if (dout := douts[n]) is not None]
         found = dict(zip(map(_place, positions), rebuilt(entry), strict=True))
         for place, number in self.places.items():
             found[place] = entry.inputs[number]
+        reverse = self._reverse(present)
+        if not found.keys() >= reverse.captured():
+            # A gradient that is not there is a constant to a loop's reverse, which takes other things outside with it.
+            # What is left is what the reverse from everything takes, so it is that one, with zeros.
+            present = self._all_of(self.residuals(orders - 1), present)
+            reverse = self._reverse(present)
+        seeds = [zeros_of(entry.specs[n]) if (dout := douts[n]) is None else dout for n in present]
         captured = [found[_place(tensor)] for tensor, _ in reverse.linked.trace.captures.values()]
         grads = iter(reverse.noted.pass_on(reverse.linked([*seeds, *captured], {}), events))
         given = [next(grads) if arrives else None for arrives in reverse.arrives]
@@ -137,7 +163,7 @@ class Linked:
         seeds: list[Tensor] = []
         cotangents: dict[Entry, list[Tensor | None]] = {}
         with tracing_to(trace), recording_on(None), tape.active():
-            positions = [*self.outs, *(self._residuals or ())]
+            positions = [*self.outs, *(self._residuals[-1] if self._residuals else ())]
             for x in (positions[number] for number in present):
                 assert x._entry is not None  # only those are asked for
                 seeds.append(watched(trace.new_input(x.shape, x._data.dtype)))
@@ -163,16 +189,17 @@ class Linked:
 
 
 class _Run:
-    """One run of what is linked, as an operation of the tape."""
+    """One run of what is linked, as an operation of the tape, with what gradients of so many orders need."""
 
-    def __init__(self, linked: Linked, events: Events) -> None:
+    def __init__(self, linked: Linked, orders: int, events: Events) -> None:
         self.name = linked.name
         self.linked = linked
+        self.orders = orders
         self.events = events
 
     def pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
         """The gradients of the inputs."""
-        return self.linked.pull(entry, douts, self.events)
+        return self.linked.pull(entry, douts, self.orders, self.events)
 
 
 class _Reversed:
@@ -182,6 +209,10 @@ class _Reversed:
         self.linked = linked
         self.arrives = arrives
         self.noted = noted
+
+    def captured(self) -> set[Any]:
+        """The places of what it takes beside the gradients."""
+        return {_place(tensor) for tensor, _ in self.linked.trace.captures.values()}
 
 
 def _place(x: Tensor) -> Any:

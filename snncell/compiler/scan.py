@@ -253,7 +253,8 @@ def _without_unused(body: Body, inputs: Sequence[Any], segments: Segments | None
     """
     used = values_used(body.program())
     if STATE.tape is not None:
-        leading = ancestors(out._entry for out in body.outs)
+        whole = segments.body.outs if segments is not None else []
+        leading = ancestors(out._entry for out in (*body.outs, *whole))
         used |= {x._data for x in (*body.xs, *body.consts) if x._entry in leading}
     if segments is not None:
         used |= values_used(segments.body.program()) | {x._data for x in segments.body.carry}

@@ -14,6 +14,7 @@ from snncell.ops.base import as_int, astype
 from snncell.ops.shape import stack, unstack
 from snncell.tape import structure
 from snncell.tape.body_trace import BodyTrace
+from snncell.tape.custom import as_read
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import STATE
 from snncell.tape.tensor import Tensor
@@ -108,11 +109,11 @@ def step_by_step(
 ) -> tuple[Any, Any]:
     """What `run_scan` does, one step after the other on the tape, for those who want to see each."""
     leaves, tree = _sequences(xs, who)
-    carry, collected = init, []
+    carry, collected = as_read(init), []
     steps = list(enumerate(zip(*[unstack(leaf) for leaf in leaves], strict=True)))
     for number, slices in reversed(steps) if reverse else steps:
         with in_step(who, number):
-            carry, y = _one_step(f, carry, structure.unflatten(tree, slices), who, names)
+            carry, y = as_read(_one_step(f, carry, structure.unflatten(tree, slices), who, names))
         collected.append(structure.flatten(y))
     if reverse:
         collected.reverse()  # results stay in the order of xs

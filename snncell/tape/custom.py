@@ -34,7 +34,7 @@ def custom(op: Any, forward: Callable[[], Any], inputs: Sequence[Tensor], attrs:
     finally:
         STATE.tape, STATE.paused = tape, paused
     if tape is None or all(x._entry is None for x in inputs):
-        return out
+        return as_read(out)
     if STATE.trace is not None:
         for x in inputs:
             if x._entry is not None:
@@ -52,6 +52,11 @@ def custom(op: Any, forward: Callable[[], Any], inputs: Sequence[Tensor], attrs:
     )
     tape.add(entry)
     return structure.unflatten(shape_of_out, tracked(entry, outputs))
+
+
+def as_read(values: Any) -> Any:
+    """What Parameters among the values hold now, in the same structure: a later assignment reaches no result."""
+    return values if type(values) is Tensor else structure.mapped(snapshot, values)
 
 
 class Composite:

@@ -78,12 +78,17 @@ def watched(x: Tensor) -> Tensor:
 
 
 class Tape:
-    """Records operations while it is active on its thread (`with tape.active():`); tapes nest."""
+    """Records operations while it is active on its thread (`with tape.active():`); tapes nest.
 
-    __slots__ = ("entries",)
+    Attributes:
+        depth: how many tapes record what it records: the highest order of gradients that may be taken through that.
+    """
+
+    __slots__ = ("depth", "entries")
 
     def __init__(self) -> None:
         self.entries: list[weakref.ref[Entry]] = []
+        self.depth = 1
 
     def active(self) -> AbstractContextManager[Any]:
         """Record in the body.
@@ -91,6 +96,7 @@ class Tape:
         When an inner tape ends, its entries go on to the outer one: what was computed inside is part of both.
         """
         outer = STATE.tape
+        self.depth = 1 if outer is None else 1 + outer.depth
         passed_on = () if outer is None else (partial(outer.entries.extend, self.entries),)
         return attributes_held(vars(STATE), {"tape": self}, {"tape": outer}, *passed_on)
 

@@ -12,7 +12,7 @@ from snncell.arguments.kinds import Own
 from snncell.errors import GradientError, ShapeError
 from snncell.kernels.space import DEVICE, moved
 from snncell.tape import structure
-from snncell.tape.custom import alias
+from snncell.tape.custom import alias, as_read
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import STATE
 from snncell.tape.tape import Entry, Tape, deposit, sweep, zeros_of
@@ -51,7 +51,7 @@ class Recording:
             STATE.trace.sought.update(p._entry for p in self.weights or () if p._entry is not None)
         self.tape = Tape()
         with self.tape.active():
-            self.out = fn(*call_args, **kwargs)
+            self.out = as_read(fn(*call_args, **kwargs))
 
     def pull(self, out: Any, sens: Any, release: bool) -> tuple[list[Any], list[Tensor] | None]:
         """Gradients for each watched argument, and for the weights."""

@@ -1,0 +1,169 @@
+"""The operations that random programs are made of: how each is written in snncell and in PyTorch.
+
+Templates are filled with the names of the operands, `{0}` and so on, and with settings: `{n}` a number, `{shape}` the
+shape of the result, `{axis}`. A bound of the result is told from the operands' bounds, so that no program leaves the
+range in which rounding is small. Numbers keep arguments away from where an operation jumps or has a kink: there
+rounding would decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+
+class Row(NamedTuple):
+    """An operation.
+
+    Attributes:
+        kind: which rule of the generator makes statements of it.
+        name: what it is called in a program.
+        snncell, torch: templates.
+        bound: the largest size of its elements, from the operands' and the number `n`.
+    """
+
+    kind: str
+    name: str
+    snncell: str
+    torch: str
+    bound: Callable[..., float]
+
+
+TABLE: dict[str, Row] = {}
+KINDS: dict[str, list[Row]] = {}
+
+
+def row(kind: str, name: str, snncell: str, torch: str, bound: Callable[..., float]) -> None:
+    assert name not in TABLE, name
+    TABLE[name] = Row(kind, name, snncell, torch, bound)
+    KINDS.setdefault(kind, []).append(TABLE[name])
+
+
+# --- of one float, elementwise ----------------------------------------------------------------------------------------
+
+row("unary", "neg", "-{0}", "-{0}", lambda b, n: b)
+row("unary", "scaled", "{0} * {n}", "{0} * {n}", lambda b, n: b * abs(n))
+row("unary", "shifted", "{0} + {n}", "{0} + {n}", lambda b, n: b + abs(n))
+row("unary", "from number", "{n} - {0}", "{n} - {0}", lambda b, n: b + abs(n))
+row("unary", "by number", "{0} / {n}", "{0} / {n}", lambda b, n: b / abs(n))
+row("unary", "sin", "ops.sin({0})", "torch.sin({0})", lambda b, n: 1.0)
+row("unary", "cos", "ops.cos({0})", "torch.cos({0})", lambda b, n: 1.0)
+row("unary", "tanh", "ops.tanh({0})", "torch.tanh({0})", lambda b, n: 1.0)
+row("unary", "sigmoid", "ops.sigmoid({0})", "torch.sigmoid({0})", lambda b, n: 1.0)
+row("unary", "atan", "ops.atan({0})", "torch.atan({0})", lambda b, n: 1.6)
+row("unary", "erf", "ops.erf({0})", "torch.erf({0})", lambda b, n: 1.0)
+row("unary", "softplus", "ops.softplus({0})", "torch.nn.functional.softplus({0})", lambda b, n: b + 1.0)
+row("unary", "square", "ops.square({0})", "torch.square({0})", lambda b, n: b * b)
+row("unary", "cube", "{0} ** 3", "{0} ** 3", lambda b, n: b**3)
+row("unary", "root", "ops.sqrt({0} * {0} + 1.0)", "torch.sqrt({0} * {0} + 1.0)", lambda b, n: b + 1.0)
+row("unary", "log", "ops.log({0} * {0} + 1.5)", "torch.log({0} * {0} + 1.5)", lambda b, n: b + 1.0)
+row("unary", "bell", "ops.exp(-({0} * {0}))", "torch.exp(-({0} * {0}))", lambda b, n: 1.0)
+row("unary", "hill", "{n} / ({0} ** 2 + 1.0)", "{n} / ({0} ** 2 + 1.0)", lambda b, n: abs(n))
+row("unary", "abs", "ops.abs({0} - {n})", "torch.abs({0} - {n})", lambda b, n: b + abs(n))
+row("unary", "relu", "ops.relu({0} - {n})", "torch.relu({0} - {n})", lambda b, n: b + abs(n))
+row("unary", "at least", "ops.maximum({0}, {n})", "torch.clamp({0}, min={n})", lambda b, n: max(b, abs(n)))
+row("unary", "at most", "ops.minimum({0}, {n})", "torch.clamp({0}, max={n})", lambda b, n: max(b, abs(n)))
+row("unary", "clip", "ops.clip({0}, {n} - 1.0, {n})", "torch.clamp({0}, {n} - 1.0, {n})", lambda b, n: abs(n) + 1.0)
+row("unary", "sign", "ops.sign({0} - {n})", "torch.sign({0} - {n})", lambda b, n: 1.0)
+row("unary", "floor", "ops.floor({0} * 2.0 - {n})", "torch.floor({0} * 2.0 - {n})", lambda b, n: 2 * b + abs(n) + 1)
+row("unary", "stop", "ops.stop_gradient({0})", "{0}.detach().clone()", lambda b, n: b)
+row("unary", "softmax", "ops.softmax({0}, {axis})", "torch.softmax({0}, {axis})", lambda b, n: 1.0)
+row("unary", "cumsum", "ops.cumsum({0}, {axis})", "torch.cumsum({0}, {axis})", lambda b, n: 6 * b)
+row("unary", "flip", "ops.flip({0}, {axis})", "torch.flip({0}, [{axis}])", lambda b, n: b)
+
+# 0 at 0, whatever the settings: what a reverse may do to what arrives. A reverse that gave something where nothing
+# arrives would be called or not as it happens to be reached, and frameworks differ in that.
+LINEAR = ("neg", "scaled", "by number")
+ODD = (*LINEAR, "sin", "tanh", "atan", "erf", "square", "cube")
+
+# --- of two floats, with broadcasting ---------------------------------------------------------------------------------
+
+row("binary", "add", "{0} + {1}", "{0} + {1}", lambda a, b, n: a + b)
+row("binary", "sub", "{0} - {1}", "{0} - {1}", lambda a, b, n: a + b)
+row("binary", "mul", "{0} * {1}", "{0} * {1}", lambda a, b, n: a * b)
+row("binary", "div", "{0} / ({1} * {1} + 1.0)", "{0} / ({1} * {1} + 1.0)", lambda a, b, n: a)
+row("binary", "larger", "ops.maximum({0}, {1} + {n})", "torch.maximum({0}, {1} + {n})", lambda a, b, n: a + b + abs(n))
+row("binary", "smaller", "ops.minimum({0}, {1} + {n})", "torch.minimum({0}, {1} + {n})", lambda a, b, n: a + b + abs(n))
+row("binary", "mix", "{0} * {n} + {1}", "{0} * {n} + {1}", lambda a, b, n: a * abs(n) + b)
+row(
+    "binary",
+    "power",
+    "({0} ** 2 + 1.0) ** ops.tanh({1})",
+    "({0} ** 2 + 1.0) ** torch.tanh({1})",
+    lambda a, b, n: a * a + 1,
+)
+row("mask", "where", "ops.where({0}, {1}, {2})", "torch.where({0}, {1}, {2})", lambda c, a, b, n: max(a, b))
+row(
+    "mask", "where or number", "ops.select({0}, {1}, {n})", "torch.where({0}, {1}, {n})", lambda c, a, n: max(a, abs(n))
+)
+
+# --- integers and booleans --------------------------------------------------------------------------------------------
+
+row("compare", "above", "{0} > {n}", "{0} > {n}", lambda b, n: 1.0)
+row("compare", "below", "{0} <= {n}", "{0} <= {n}", lambda b, n: 1.0)
+row(
+    "compare",
+    "to whole",
+    "ops.floor({0} * 3.0 + {n}).astype('int64')",
+    "torch.floor({0} * 3.0 + {n}).long()",
+    lambda b, n: 3 * b + 2,
+)
+row("compare two", "above other", "{0} > {1} + {n}", "{0} > {1} + {n}", lambda a, b, n: 1.0)
+row("whole", "whole sum", "{0} + {1}", "{0} + {1}", lambda a, b, n: a + b)
+row("whole", "whole product", "{0} * {1}", "{0} * {1}", lambda a, b, n: a * b)
+row("whole", "whole above", "{0} > {1}", "{0} > {1}", lambda a, b, n: 1.0)
+row("whole", "whole equal", "ops.equal({0}, {1})", "torch.eq({0}, {1})", lambda a, b, n: 1.0)
+row("logic", "and", "ops.logical_and({0}, {1})", "torch.logical_and({0}, {1})", lambda a, b, n: 1.0)
+row("logic", "or", "ops.logical_or({0}, {1})", "torch.logical_or({0}, {1})", lambda a, b, n: 1.0)
+row("logic", "xor", "{0} ^ {1}", "{0} ^ {1}", lambda a, b, n: 1.0)
+row("as float", "as float", "{0}.astype('float64')", "{0}.double()", lambda b, n: b)
+row("not", "not", "ops.logical_not({0})", "torch.logical_not({0})", lambda b, n: 1.0)
+
+# --- the same values again --------------------------------------------------------------------------------------------
+
+SAME = {
+    "astype": "{0}.astype({0}.dtype)",
+    "cast": "ops.cast({0}, 'float64')",
+    "reshape": "{0}.reshape({shape})",
+    "broadcast_to": "ops.broadcast_to({0}, {shape})",
+    "transpose": "ops.transpose({0}, {order})",
+    "expand no axis": "ops.expand_dims({0}, ())",
+    "concat one": "ops.concat([{0}])",
+    "split one": "ops.split({0}, [{0}.shape[0]])[0]",
+    "pad zero": "ops.pad({0}, (0, 0))",
+    "tile once": "ops.tile({0}, (1,))",
+    "to the first": "{0} ** 1",
+    "plus": "+{0}",
+    "conj": "ops.conj({0})",
+    "real": "ops.real({0})",
+    "all of it": "{0}[...]",
+    "times one": "{0} * 1.0",
+    "plus zero": "{0} + 0.0",
+    "clip nowhere": "ops.clip({0}, -1000.0, 1000.0)",
+    "flatten": "ops.flatten({0}, 0, 0)",
+}
+for _name, _template in SAME.items():
+    row("same", _name, _template, "{0} * 1", lambda b, n: b)
+row("value", "value", "{0}.value()", "{0} * 1", lambda b, n: b)
+
+# --- shapes -----------------------------------------------------------------------------------------------------------
+
+row("reduce", "sum", "ops.sum({0}, {axis})", "torch.sum({0}, {axis})", lambda b, n: 6 * b)
+row("reduce", "mean", "ops.mean({0}, {axis})", "torch.mean({0}, {axis})", lambda b, n: b)
+row("reduce", "logsumexp", "ops.logsumexp({0}, {axis})", "torch.logsumexp({0}, {axis})", lambda b, n: b + 2)
+row("reduce kept", "sum kept", "{0}.sum({axis}, keepdims=True)", "{0}.sum({axis}, keepdim=True)", lambda b, n: 6 * b)
+row("reduce kept", "mean kept", "{0}.mean({axis}, keepdims=True)", "{0}.mean({axis}, keepdim=True)", lambda b, n: b)
+row("reduce all", "sum of all", "{0}.sum()", "{0}.sum()", lambda b, n: 30 * b)
+row("reduce all", "mean of all", "ops.mean({0})", "torch.mean({0})", lambda b, n: b)
+row("reshape", "turned", "ops.swapaxes({0}, -1, -2)", "torch.swapaxes({0}, -1, -2)", lambda b, n: b)
+row("reshape", "flat", "{0}.reshape({shape})", "{0}.reshape({shape})", lambda b, n: b)
+row("reshape", "expanded", "ops.expand_dims({0}, 0)", "{0}.unsqueeze(0)", lambda b, n: b)
+row("reshape", "first", "{0}[0]", "{0}[0]", lambda b, n: b)
+row("reshape", "last of last", "{0}[..., -1]", "{0}[..., -1]", lambda b, n: b)
+row("reshape", "backwards", "{0}[::-1]", "torch.flip({0}, [0])", lambda b, n: b)
+row("reshape", "first two", "{0}[:2]", "{0}[:2]", lambda b, n: b)
+row("reshape", "stretched", "ops.broadcast_to({0}, {shape})", "torch.broadcast_to({0}, {shape})", lambda b, n: b)
+row("join", "concat", "ops.concat(({0}, {1}))", "torch.cat(({0}, {1}))", lambda a, b, n: max(a, b))
+row("join", "stack", "ops.stack(({0}, {1}))", "torch.stack(({0}, {1}))", lambda a, b, n: max(a, b))
+row("matmul", "matmul", "{0} @ {1}", "{0} @ {1}", lambda a, b, n: 3 * a * b)
+row("pick", "picked", "ops.gather({0}, {1} % {length}, 0)", "{0}[{1} % {length}]", lambda a, b, n: a)
