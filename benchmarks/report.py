@@ -4,8 +4,9 @@
 
 A healthy network is one whose loss falls when it is trained; a sick one has one of the sicknesses of
 `tests/sick_nets.py` planted in it, from mild to strong. Limits of the report were chosen on the tuning half of the
-seeds; what counts is the other half. A sickness is named if a warning or an alarm is of one of its kinds, or the report
-refuses the batch with an error that names it. Any warning or alarm about a healthy network is a false one.
+seeds and on the examples; what counts is the other half. A sickness is named if a warning or an alarm is of one of its
+kinds, or the report refuses the batch with an error that names it. Any warning or alarm about a healthy network is a
+false one.
 
 Everything runs eagerly, step by step, so that nothing is compiled for networks that run once.
 """
@@ -153,7 +154,10 @@ def main() -> None:
     asked = f"--half {options.half} --healthy {options.healthy} --sick {options.sick}"
     lines.append(f"- command: python benchmarks/report.py {asked} --markdown FILE")
     lines.append(f"- Python {platform.python_version()}, snncell {snncell.__version__}, numpy {np.__version__}")
-    lines += ["- the limits of the report were chosen on the tuning half of the seeds alone", ""]
+    lines.append(
+        "- the limits of the report were chosen on the tuning half of the seeds and on the examples; the held-out seeds"
+    )
+    lines += ["  were drawn after that, once", ""]
     for half in HALVES if options.half == "both" else [options.half]:
         lines += tables(half, *run(half, options.healthy, options.sick))
     text = "\n".join(lines).rstrip() + "\n"

@@ -213,7 +213,7 @@ def draw(seed: int, sizes: tuple[int, int] = (8, 40), steps: tuple[int, int] = (
 
 def _squared(out: Any, y: Any) -> Any:
     """Mean squared error against one-hot targets."""
-    target = ops.one_hot(y, out.shape[-1], Tensor(1.0), Tensor(0.0))
+    target = ops.one_hot(y, out.shape[-1])
     return ops.square(out - target).mean()
 
 
