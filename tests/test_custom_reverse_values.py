@@ -64,6 +64,22 @@ def test_a_float_gradient_is_cast_to_the_inputs_float_type(run, given, of_input)
     assert found.dtype == of_input and found.asnumpy().tolist() == [1.0, 1.0]
 
 
+@pytest.mark.parametrize("watched", [False, True], ids=["of a constant", "of what has a gradient"])
+def test_what_construct_gives_back_from_outside_gets_no_gradient(run, watched):
+    w = Parameter(Tensor([2.0, 3.0]), name="w")
+
+    class Lookup(nn.Cell):
+        def construct(self, x):
+            return w
+
+        def bprop(self, x, out, dout):
+            return (dout * 10.0,)
+
+    lookup = Lookup()
+    of_x, of_w = run(ops.grad(lambda x: lookup(x if watched else X) + x, 0, w))(X)
+    assert of_w.asnumpy().tolist() == [0.0, 0.0] and of_x.asnumpy().tolist() == ([11.0] * 2 if watched else [1.0] * 2)
+
+
 def test_gradients_of_all_uses_of_an_input_add_up(run):
     spy = Spy()
     assert run(ops.grad(lambda x: spy(x) + spy(x) + x))(X).asnumpy().tolist() == [21.0, 21.0]

@@ -50,8 +50,14 @@ def test_the_tape_gives_what_pytorch_gives(torch, first):
         all_right(make(seed), own=False)
 
 
+def looping(program):
+    """Whether a custom reverse is called in a loop."""
+    steps = [node.step for node in nodes(program) if isinstance(node, (Scan, Neuron))]
+    return any(isinstance(statement, Call) for step in steps for statement in step.body)
+
+
 @pytest.mark.compiled
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [seed for seed in range(200) if looping(make(seed, statements=1))][:6])
 def test_compiled_kernels_give_what_the_tape_gives(seed):
     all_right(make(seed, statements=1), torch=False, only=[("gradient", "jit of gradient"), ("gradient", "eager")])
 

@@ -9,7 +9,7 @@ from snncell.tape import structure
 from snncell.tape.primitive import EVERYWHERE, Primitive, rebuilt, tracked
 from snncell.tape.state import STATE
 from snncell.tape.tape import Entry
-from snncell.tape.tensor import Tensor, in_trace, snapshot
+from snncell.tape.tensor import Tensor, in_trace, snapshot, wrap
 
 
 def custom(op: Any, forward: Callable[[], Any], inputs: Sequence[Tensor], attrs: Any = None) -> Any:
@@ -33,8 +33,10 @@ def custom(op: Any, forward: Callable[[], Any], inputs: Sequence[Tensor], attrs:
         out = forward()
     finally:
         STATE.tape, STATE.paused = tape, paused
-    if tape is None or all(x._entry is None for x in inputs):
+    if tape is None:
         return as_read(out)
+    if all(x._entry is None for x in inputs):
+        return structure.mapped(_without_place, out)
     if STATE.trace is not None:
         for x in inputs:
             if x._entry is not None:
@@ -57,6 +59,11 @@ def custom(op: Any, forward: Callable[[], Any], inputs: Sequence[Tensor], attrs:
 def as_read(values: Any) -> Any:
     """What Parameters among the values hold now, in the same structure: a later assignment reaches no result."""
     return values if type(values) is Tensor else structure.mapped(snapshot, values)
+
+
+def _without_place(x: Tensor) -> Tensor:
+    """A result of an unrecorded forward: it may be something from outside, to which no gradient is to flow this way."""
+    return x if x._entry is None and type(x) is Tensor else wrap(in_trace(x))
 
 
 class Composite:

@@ -34,9 +34,8 @@ class Maker(Names):
         # that is the same at every step of another is run once, and gets the sum. Both are the same only where a
         # reverse is linear in what arrives.
         self.linear = self.rng.random() < 0.7
-        further = {self.gradient: 1} if self.linear else {}
-        self.inside: Rules = {**SHAPED, self.call: 12, self.assign: 6, **further}
-        self.cells: Rules = {**PLAIN, self.call: 1, **further}
+        self.inside: Rules = {**SHAPED, self.call: 12, self.assign: 6, **({self.gradient: 1} if self.linear else {})}
+        self.cells: Rules = {**PLAIN, self.call: 1, **({self.gradient_of_values: 1} if self.linear else {})}
 
     # --- what is there ------------------------------------------------------------------------------------------------
 
@@ -270,19 +269,26 @@ class Maker(Names):
 
     # --- gradients inside, and writes ---------------------------------------------------------------------------------
 
-    def gradient(self, block: Block) -> bool:
+    def gradient_of_values(self, block: Block) -> bool:
+        """A gradient inside of a Cell, whose own Parameters an autograd Function of PyTorch knows by another name."""
+        return self.gradient(block, of_weights=False)
+
+    def gradient(self, block: Block, of_weights: bool = True) -> bool:
         """A gradient with respect to one or two values, and sometimes to a Parameter."""
         found = [block.pick(is_float) for _ in range(self.rng.choice((1, 1, 2)))]
         at = tuple([v for v in found if v is not None])
         if not at:
             return False
         params = self.params([v.type for v in at], [block.bound(v) for v in at])
-        inner = Block(self, params, block.known(), {**SHAPED, self.call: 3})
+        trained = [v for v in self.globals if v.name[0] == "p"]
+        weights = (self.rng.choice(trained),) if of_weights and self.rng.random() < 0.25 else ()
+        # What has been read of a Parameter outside, by `value()` or an operation that changed nothing, still is in its
+        # place for a gradient inside; what has been computed from it is not.
+        around = self.globals if weights else block.known()
+        inner = Block(self, params, around, {**SHAPED, self.call: 3})
         inner.grow(self.rng.randint(1, 3))
         inner.join_up()
         result = inner.newest(is_float) or params[0]
-        trained = [v for v in self.globals if v.name[0] == "p"]
-        weights = (self.rng.choice(trained),) if self.rng.random() < 0.25 else ()
         outs = tuple([self.new("v", v.type, UNKNOWN) for v in (*at, *weights)])
         block.add(Gradient(outs, self.function(self.name("inner"), inner, (result,)), at, weights), at)
         return True
