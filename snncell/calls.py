@@ -67,10 +67,12 @@ def taken(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any
     Raises:
         CallError: for an input of a layer of the package that is not what its annotation says.
     """
-    args = tuple([Tensor(x) if is_array(x) else x for x in args])
-    for name, value in kwargs.items():
-        if is_array(value):
-            kwargs[name] = Tensor(value)
+    try:
+        args = tuple([Tensor(x) if is_array(x) else x for x in args])
+        kwargs |= {name: Tensor(x) for name, x in kwargs.items() if is_array(x)}
+    except SnncellError as error:
+        tell_call(cell, error, args, kwargs)
+        raise
     function = getattr(getattr(cell, "construct", None), "__func__", None)
     if function is None or not ours(function):
         return args

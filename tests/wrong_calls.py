@@ -25,6 +25,7 @@ import json
 import multiprocessing
 import os
 import random
+import re
 import signal
 import sys
 import tempfile
@@ -441,6 +442,15 @@ OWN: dict[str, tuple[str, Callable[[], Any]]] = {
     "VanRossumLoss().outputs": ("numbers", train43),
     "Monitor.cell": ("cell", lambda: nn.LIFNode()),
     "Monitor.neurons": ("structure", lambda: None),
+    "padded.sequences": ("operands", lambda: [np.ones((3, 2), np.float32), np.ones((4, 2), np.float32)]),
+    "NeuNorm.height": ("whole", lambda: 2),
+    "NeuNorm.width": ("whole", lambda: 3),
+    "TemporalEffectiveBatchNorm().x": ("numbers", lambda: ops.normal((2, 3, 2))),
+    "NeuNorm().x": ("numbers", lambda: ops.ones((1, 2, 2, 3))),
+    "NeuNorm().state": ("numbers", lambda: ops.zeros((1, 1, 2, 3))),
+    "sequence_mask.lengths": ("indices", lambda: [1, 2]),
+    "like.framework": ("text", lambda: "snntorch"),
+    "WithSynapse.neuron": ("cell", lambda: nn.LIFNode()),
     "Assign().variable": ("parameters", lambda: parameters()[0]),
     "Assign().value": ("numbers", lambda: ops.ones((3,))),
     "CumSum().axis": ("whole", lambda: 0),
@@ -468,6 +478,7 @@ OWN: dict[str, tuple[str, Callable[[], Any]]] = {
     "Recurrent().x": ("numbers", x23),
     "Recurrent().out": ("numbers", x23),
     "Recurrent().states": ("structure", x23),
+    "WithSynapse().states": ("structure", x23),
     "Truncated().x": ("numbers", x23),
     "Truncated().count": ("numbers", lambda: Tensor(0)),
     "Truncated().states": ("structure", x23),
@@ -607,7 +618,8 @@ def subjects() -> Iterator[Subject]:
     """All that is called: functions, classes, and instances of classes."""
     for name, one in public().items():
         plain = name.rpartition(".")[2]
-        named = (plain, getattr(one, "__name__", None), getattr(one, "name", None), ALSO.get(plain))
+        kin = getattr(getattr(one, "function", None), "__name__", None)  # `ops.max` is what ReduceMax is
+        named = (plain, getattr(one, "__name__", None), getattr(one, "name", None), ALSO.get(plain), kin)
         words = tuple(word for word in named if isinstance(word, str))
         yield Subject(name, words, lambda one=one: one, inspect.signature(one), plain)
         called = instance_call(one)
@@ -630,9 +642,16 @@ def instance_call(one: Any) -> inspect.Signature | None:
     return inspect.Signature(list(inspect.signature(call).parameters.values())[1:])
 
 
-def entry_for(owner: str, name: str) -> tuple[str, Callable[[], Any]]:
-    """The kind of an argument, and a right value for it."""
-    return OWN.get(f"{owner}.{name}") or ARGUMENTS[name]
+def entry_for(owner: str, name: str, annotation: Any = None) -> tuple[str, Callable[[], Any]]:
+    """The kind of an argument, and a right value for it; of one that is not entered what its annotation says."""
+    if found := OWN.get(f"{owner}.{name}") or ARGUMENTS.get(name):
+        return found
+    words = str(annotation).removesuffix(" | None")
+    kinds = {"int": "whole", "Count": "whole", "Size": "whole", "bool": "flag", "str": "choice", "Cell": "cell"}
+    kinds |= dict.fromkeys(("float", "Positive", "NotNegative", "Probability", "Extended", "Share"), "number")
+    kind = kinds.get(words, "function" if words.startswith("Callable") else "structure")
+    value = ARGUMENTS.get({"whole": "axis", "flag": "affine", "cell": "cell", "number": "alpha"}.get(kind, "x"))
+    return kind, value[1] if value else x23
 
 
 def arguments_of(subject: Subject) -> list[inspect.Parameter]:
@@ -663,10 +682,10 @@ def base(subject: Subject) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for p in arguments_of(subject):
         if p.kind is p.VAR_POSITIONAL:
-            if p.name != "states" or subject.name in ("PlasticDense()", "Recurrent()", "Truncated()"):
-                found["*"] = [entry_for(subject.owner, p.name)[1]()]
+            if p.name != "states" or subject.name in ("PlasticDense()", "Recurrent()", "Truncated()", "WithSynapse()"):
+                found["*"] = [entry_for(subject.owner, p.name, p.annotation)[1]()]
         elif p.default is p.empty:
-            found[p.name] = entry_for(subject.owner, p.name)[1]()
+            found[p.name] = entry_for(subject.owner, p.name, p.annotation)[1]()
     return found | {name: value() for name, value in WITH.get(subject.name, {}).items()}
 
 
@@ -709,15 +728,15 @@ def call(subject: Subject, argument: str | None, value: Any) -> Any:
 
 def outcome(subject: Subject, argument: str, wrong: str) -> tuple[str, str]:
     """One call's outcome, and its message."""
-    kind, _ = entry_for(subject.owner, argument)
     parameter = next(p for p in arguments_of(subject) if p.name == argument)
+    kind, _ = entry_for(subject.owner, argument, parameter.annotation)
     value = WRONG[wrong]()
     try:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             call(subject, argument, value)
     except SnncellError as error:
         message = str(error)
-        named = any(word in message for word in subject.words) and argument in message
+        named = any(word in message for word in subject.words) and bool(re.search(rf"\b{argument}\b", message))
         return ("named" if named else "unnamed"), f"{type(error).__name__}: {message}"
     except TooLong:
         return "hang", ""

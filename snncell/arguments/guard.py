@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 import typing
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -119,13 +120,27 @@ def says_something(function: Callable[..., Any]) -> bool:
 
 
 def from_inside(error: SnncellError, who: str, given: str) -> SnncellError | None:
-    """An error of something inside of a call, with the call before it; None for one that names it already."""
+    """An error with the call that it comes from, if it does not name it, or with what that was given, if it names no
+    argument; None for one that says both.
+    """
     text = str(error)
-    if error.told or type(error) not in _TOLD or who in text.partition(": ")[0]:
+    if error.told or type(error) not in _TOLD:
         return None
-    told: SnncellError = type(error)(f"{who}({given}): {text}")
-    told.told = True
+    named = who in text.partition(": ")[0]
+    if not named:
+        text = f"{who}({given}): {text}"
+    elif given and not _names_one_of(given, text):
+        text = f"{text} It was given {given}."
+    else:
+        return None
+    told: SnncellError = type(error)(text)
+    told.told = not named  # a layer around an operation that names itself says which layer it is
     return told
+
+
+def _names_one_of(given: str, text: str) -> bool:
+    names = [name for name in re.findall(r"(\w+)=", given) if name]
+    return any(re.search(rf"\b{name}\b", text) for name in names)
 
 
 _CHECKED: dict[Callable[..., Any], Callable[..., Any]] = {}  # what two modules show is one function
@@ -153,21 +168,21 @@ def checked(function: Callable[..., Any], face: str, name: str) -> Callable[...,
     return check_and_call
 
 
-def checked_init(init: Callable[..., None]) -> Callable[..., None]:
-    """An `__init__` that checks its arguments."""
+def checked_init(init: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """An `__init__` or `__call__` that checks its arguments."""
     plan: Plan | None = None
 
     @functools.wraps(init)
-    def check_and_begin(self: Any, /, *args: Any, **kwargs: Any) -> None:
+    def check_and_begin(self: Any, /, *args: Any, **kwargs: Any) -> Any:
         nonlocal plan
         if plan is None:
             plan = plan_of(init)
         who = type(self).__name__
         args = plan.taken(who, (self, *args), kwargs, 1)
         try:
-            init(*args, **kwargs)
+            return init(*args, **kwargs)
         except SnncellError as error:
-            outermost = type(self).__init__ is check_and_begin  # not that of a class above
+            outermost = getattr(type(self), name) is check_and_begin  # not that of a class above
             if outermost and (told := from_inside(error, who, plan.given(args, kwargs))):
                 raise told from None
             raise
@@ -195,9 +210,10 @@ def guard(face: dict[str, Any], own: bool = False) -> None:
 
 
 def _guard_class(one: type) -> None:
-    owner = next(kind for kind in one.__mro__ if "__init__" in vars(kind))
-    init = vars(owner)["__init__"]
-    if not ours(owner) or hasattr(init, "__wrapped__") or not inspect.isfunction(init):
-        return
-    if not hasattr(owner, "__dataclass_fields__") and says_something(init):
-        owner.__init__ = checked_init(init)  # type: ignore[misc]
+    for name in ("__init__", "__call__"):
+        owner = next((kind for kind in one.__mro__ if name in vars(kind)), object)
+        method = vars(owner).get(name)
+        if not inspect.isfunction(method) or hasattr(method, "__wrapped__") or not ours(owner):
+            continue
+        if not hasattr(owner, "__dataclass_fields__") and says_something(method):
+            setattr(owner, name, checked_init(method, name))

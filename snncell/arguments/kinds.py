@@ -249,7 +249,7 @@ def _several(origin: Any, item: Kind) -> Kind:
 
 def _of_these(words: str) -> str:
     """ " of integers of at least 1", for "an integer of at least 1"; nothing for anything."""
-    if words == "anything":
+    if words.startswith("anything"):
         return ""
     article, _, rest = words.partition(" ")
     if article not in ("a", "an"):

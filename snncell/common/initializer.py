@@ -9,7 +9,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.arguments.guard import guard as _guard
-from snncell.arguments.kinds import UNFIT, Kind, NotNegative, kind_of
+from snncell.arguments.kinds import UNFIT, Kind, NotNegative, Size, kind_of
 from snncell.arguments.vocabulary import Dtype, Lengths
 from snncell.errors import ArgumentError, ShapeError
 from snncell.kernels.space import HOST
@@ -22,7 +22,7 @@ from snncell.tape.tensor import Tensor
 class Initializer:
     """A rule for initial values: `__call__(shape)` gives them as a float64 array."""
 
-    def __call__(self, shape: tuple[int, ...]) -> Any:
+    def __call__(self, shape: tuple[Size, ...]) -> Any:
         raise NotImplementedError
 
 
@@ -50,7 +50,7 @@ class Constant(Initializer):
     def __init__(self, value: float) -> None:
         self.value = value
 
-    def __call__(self, shape: tuple[int, ...]) -> Any:
+    def __call__(self, shape: tuple[Size, ...]) -> Any:
         return np.full(shape, self.value)
 
 
@@ -74,14 +74,14 @@ class Normal(Initializer):
     def __init__(self, sigma: NotNegative = 0.01, mean: float = 0.0) -> None:
         self.sigma, self.mean = sigma, mean
 
-    def __call__(self, shape: tuple[int, ...]) -> Any:
+    def __call__(self, shape: tuple[Size, ...]) -> Any:
         return _normal(shape, self.sigma, self.mean)
 
 
 class TruncatedNormal(Normal):
     """Normal, drawn again where it lies more than two deviations from the mean."""
 
-    def __call__(self, shape: tuple[int, ...]) -> Any:
+    def __call__(self, shape: tuple[Size, ...]) -> Any:
         values = np.array(_normal(shape, 1.0))
         while (far := np.abs(values) > 2).any():
             values[far] = _normal((int(far.sum()),), 1.0)
@@ -94,7 +94,7 @@ class Uniform(Initializer):
     def __init__(self, scale: NotNegative = 0.07) -> None:
         self.scale = scale
 
-    def __call__(self, shape: tuple[int, ...]) -> Any:
+    def __call__(self, shape: tuple[Size, ...]) -> Any:
         return _uniform(shape, self.scale)
 
 
@@ -104,14 +104,14 @@ class XavierUniform(Initializer):
     def __init__(self, gain: float = 1.0) -> None:
         self.gain = gain
 
-    def __call__(self, shape: tuple[int, ...]) -> Any:
+    def __call__(self, shape: tuple[Size, ...]) -> Any:
         return _uniform(shape, self.gain * math.sqrt(6 / sum(fans(shape))))
 
 
 class XavierNormal(XavierUniform):
     """Normal with deviation gain sqrt(2 / (in + out)) (Glorot and Bengio 2010)."""
 
-    def __call__(self, shape: tuple[int, ...]) -> Any:
+    def __call__(self, shape: tuple[Size, ...]) -> Any:
         return _normal(shape, self.gain * math.sqrt(2 / sum(fans(shape))))
 
 
@@ -142,21 +142,21 @@ class HeUniform(Initializer):
         """gain / sqrt(fan)."""
         return self.gain / math.sqrt(max(fans(shape)[self.mode == "fan_out"], 1))
 
-    def __call__(self, shape: tuple[int, ...]) -> Any:
+    def __call__(self, shape: tuple[Size, ...]) -> Any:
         return _uniform(shape, math.sqrt(3) * self.deviation(shape))
 
 
 class HeNormal(HeUniform):
     """Normal with deviation gain / sqrt(fan) (He et al. 2015)."""
 
-    def __call__(self, shape: tuple[int, ...]) -> Any:
+    def __call__(self, shape: tuple[Size, ...]) -> Any:
         return _normal(shape, self.deviation(shape))
 
 
 class Identity(Initializer):
     """Ones on the diagonal of a matrix."""
 
-    def __call__(self, shape: tuple[int, ...]) -> Any:
+    def __call__(self, shape: tuple[Size, ...]) -> Any:
         if len(shape) != 2:
             raise ShapeError(f"initializer 'identity' needs a matrix, not shape {shape}.")
         return np.eye(*shape)
@@ -168,7 +168,7 @@ class Orthogonal(Initializer):
     def __init__(self, gain: float = 1.0) -> None:
         self.gain = gain
 
-    def __call__(self, shape: tuple[int, ...]) -> Any:
+    def __call__(self, shape: tuple[Size, ...]) -> Any:
         if len(shape) < 2:
             raise ShapeError(f"initializer 'orthogonal' needs at least two axes, not shape {shape}.")
         rows, columns = shape[0], math.prod(shape[1:])

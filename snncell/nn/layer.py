@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from snncell import dtype as dtypes, ops
@@ -74,7 +75,7 @@ class Dense(Cell):
         weight_init: Init | None = None,
         bias_init: Init | None = None,
         has_bias: bool = True,
-        activation: Any = None,
+        activation: str | Callable[..., Any] | None = None,
         dtype: FloatDtype = dtypes.float32,
     ) -> None:
         super().__init__()

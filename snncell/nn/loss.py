@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from snncell import ops
-from snncell.arguments.vocabulary import Reduction, Share
+from snncell.arguments.vocabulary import Numbers, Reduction, Share
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.ops.base import as_tensor
@@ -78,7 +78,7 @@ class CrossEntropyLoss(_Loss):
 
     def __init__(
         self,
-        weight: Any = None,
+        weight: Numbers | None = None,
         ignore_index: int = -100,
         reduction: Reduction = "mean",
         label_smoothing: Share = 0.0,

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from snncell import ops
-from snncell.arguments.vocabulary import Reduction, Share
+from snncell.arguments.vocabulary import Numbers, Reduction, Share
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.nn.loss import _Loss
 from snncell.ops.base import as_tensor
@@ -90,7 +90,7 @@ class _CrossEntropy(ClassLoss):
     def __init__(
         self,
         num_classes: int | None = None,
-        weight: Any = None,
+        weight: Numbers | None = None,
         label_smoothing: Share = 0.0,
         reduction: Reduction = "mean",
     ) -> None:
@@ -176,7 +176,7 @@ class TETLoss(_CrossEntropy):
         self,
         mse_weight: float = 0.0,
         mse_target: float = 1.0,
-        weight: Any = None,
+        weight: Numbers | None = None,
         label_smoothing: Share = 0.0,
         reduction: Reduction = "mean",
     ) -> None:
@@ -238,7 +238,9 @@ class CEMaxMembraneLoss(_CrossEntropy):
         0.1269
     """
 
-    def __init__(self, weight: Any = None, label_smoothing: Share = 0.0, reduction: Reduction = "mean") -> None:
+    def __init__(
+        self, weight: Numbers | None = None, label_smoothing: Share = 0.0, reduction: Reduction = "mean"
+    ) -> None:
         super().__init__(None, weight, label_smoothing, reduction)
 
     def construct(self, outputs: Tensor, labels: Tensor) -> Tensor:

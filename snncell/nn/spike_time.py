@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from snncell import ops
 from snncell.arguments.kinds import Count, Extended
-from snncell.arguments.vocabulary import Reduction, Share
+from snncell.arguments.vocabulary import Numbers, Reduction, Share
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.spike_loss import ClassLoss, _CrossEntropy
@@ -153,7 +152,7 @@ class CETemporalLoss(_CrossEntropy):
     def __init__(
         self,
         inverse: str = "negate",
-        weight: Any = None,
+        weight: Numbers | None = None,
         label_smoothing: Share = 0.0,
         reduction: Reduction = "mean",
     ) -> None:

@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from snncell import dtype as dtypes
-from snncell.arguments.shown import shown
+from snncell.arguments.guard import from_inside
+from snncell.arguments.shown import brief, shown
 from snncell.compiler.formula import Elementwise
-from snncell.errors import ArgumentError, CallError, DTypeError, ShapeError
+from snncell.errors import ArgumentError, CallError, DTypeError, ShapeError, SnncellError
 from snncell.kernels.cuda import complexes
 from snncell.ops.given import (
     as_axes as as_axes,
@@ -51,28 +52,34 @@ class Function(Elementwise):
     def __call__(self, *inputs: Any, **named: Any) -> Tensor:
         if named:
             inputs = self._in_order(inputs, named)
-        common = None
-        if self.plain and len(inputs) == self.arity:
-            for x in inputs:
-                if type(x) is float or type(x) is int:
-                    continue
-                if not isinstance(x, Tensor):
-                    break
-                dtype = x._data.dtype
-                if dtype is not common:
-                    if common is not None or dtype not in dtypes.FLOATS:
+        try:
+            common = None
+            if self.plain and len(inputs) == self.arity:
+                for x in inputs:
+                    if type(x) is float or type(x) is int:
+                        continue
+                    if not isinstance(x, Tensor):
                         break
-                    common = dtype
-            else:
-                if common is not None:  # one float dtype and plain numbers: nothing to convert
-                    result: Tensor = self.bind(*inputs)
-                    return result
-        operands = self._converted(inputs)
-        if self.rule == "whole" and not operands[0].dtype.is_float:
-            whole: Tensor = snapshot(operands[0])
-            return whole
-        converted: Tensor = self.bind(*operands)
-        return converted
+                    dtype = x._data.dtype
+                    if dtype is not common:
+                        if common is not None or dtype not in dtypes.FLOATS:
+                            break
+                        common = dtype
+                else:
+                    if common is not None:  # one float dtype and plain numbers: nothing to convert
+                        result: Tensor = self.bind(*inputs)
+                        return result
+            operands = self._converted(inputs)
+            if self.rule == "whole" and not operands[0].dtype.is_float:
+                whole: Tensor = snapshot(operands[0])
+                return whole
+            converted: Tensor = self.bind(*operands)
+            return converted
+        except SnncellError as error:
+            given = ", ".join(f"{name}={brief(x)}" for name, x in zip(self.operands, inputs, strict=False))
+            if told := from_inside(error, self.name, given):
+                raise told from None
+            raise
 
     def _in_order(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
         """The operands by place, where some were given by name."""

@@ -12,10 +12,11 @@ import secrets
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
+from snncell.arguments.kinds import Own
 from snncell.errors import ArgumentError
 from snncell.interrupts import Restoring, Write, undoing
 from snncell.kernels.cuda import philox
@@ -62,7 +63,7 @@ _state = _Key(_SEQUENCES.key, name="random_state", requires_grad=False)
 _CALL = np.array([0, 1])
 
 
-def set_seed(seed: int, calls: int = 0) -> None:
+def set_seed(seed: Annotated[int, Own()], calls: Annotated[int, Own()] = 0) -> None:
     """Begin the sequence of random numbers that belongs to `seed`, on this thread.
 
     Each thread has a sequence of its own, so its numbers do not depend on what other threads draw meanwhile. One that

@@ -238,9 +238,7 @@ def wraps(fn: Callable[..., Any], wrapper: Callable[..., Any]) -> Callable[..., 
     return functools.wraps(fn, updated=())(wrapper) if hasattr(fn, "__name__") else wrapper
 
 
-def vjp(
-    fn: Annotated[Callable[..., Any], Own()], *inputs: Any, weights: Any = None, has_aux: bool = False
-) -> tuple[Any, ...]:
+def vjp(fn: Callable[..., Any], *inputs: Any, weights: Any = None, has_aux: bool = False) -> tuple[Any, ...]:
     """Run `fn` and give, beside its value, the function that pulls a gradient of the value back to the inputs.
 
     Args:
