@@ -95,7 +95,8 @@ def test_what_is_not_finite_or_out_of_range_is_refused_when_made_and_when_set(na
                 given(name, constant, value)
             with pytest.raises(ArgumentError) as by_hand:
                 setattr(node, constant, value)
-            assert str(by_hand.value) == str(by_constructor.value)
+            # Where v_reset has another name in the neuron, the constructor says besides what it was given.
+            assert str(by_constructor.value).partition(" It was given")[0] == str(by_hand.value)
             assert constant in str(by_hand.value) or constant == "v_reset"
             assert getattr(node, constant) is before and len(str(by_hand.value)) < 600
 
@@ -345,7 +346,8 @@ def test_layers_that_learn_online_check_what_is_set(make, name, wrong):
         with pytest.raises(ArgumentError) as by_hand:
             setattr(make(), name, value)
         if np.isfinite(value):
-            assert str(by_hand.value) == str(by_constructor.value)
+            # Where v_reset has another name in the neuron, the constructor says besides what it was given.
+            assert str(by_constructor.value).partition(" It was given")[0] == str(by_hand.value)
 
 
 @pytest.mark.parametrize("convention", ["exact", "spikingjelly"])

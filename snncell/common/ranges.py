@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from snncell import ops
+from snncell.arguments.shown import shown
 from snncell.errors import ArgumentError, SnncellError
 from snncell.tape.state import STATE, recording_on
 from snncell.tape.tensor import Tensor
@@ -28,7 +29,11 @@ _SHARE = 2.0**-10  # of its first distance from an open end: a learned constant 
 def numbers_of(value: Any) -> np.ndarray[Any, Any]:
     """The numbers of a constant, as float64."""
     with recording_on(None):
-        return np.asarray(value.asnumpy() if isinstance(value, Tensor) else value, np.float64)
+        given = value.asnumpy() if isinstance(value, Tensor) else value
+    try:
+        return np.asarray(given, np.float64)
+    except OverflowError:  # an integer beyond all of them
+        return np.full(np.shape(given), np.inf)
 
 
 def unknown(value: Any) -> bool:
@@ -38,6 +43,8 @@ def unknown(value: Any) -> bool:
 
 def quoted(value: Any) -> str:
     """What came, for an error: its repr, cut after 200 characters."""
+    if isinstance(value, int):
+        return shown(value)
     text = repr(value.asnumpy().tolist() if isinstance(value, Tensor) and not unknown(value) else value)
     return text if len(text) <= 200 else f"{text[:200]}..."
 

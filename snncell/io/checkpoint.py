@@ -13,6 +13,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.arguments.kinds import Own
+from snncell.arguments.shown import shown
 from snncell.cell import Cell
 from snncell.errors import CheckpointError, DTypeError
 from snncell.interrupts import imported
@@ -22,7 +23,7 @@ from snncell.tape.tensor import Tensor
 
 def _path(file: str | os.PathLike[str]) -> Path:
     if not isinstance(file, (str, os.PathLike)):
-        raise CheckpointError(f"a checkpoint is named by a path, not by {file!r}.")
+        raise CheckpointError(f"a checkpoint is named by a path, not by {shown(file)}.")
     return Path(file)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from snncell import ops
+from snncell.arguments.shown import shown
 from snncell.cell import Cell
 from snncell.common.derived import Derived
 from snncell.common.held import Ranged
@@ -143,7 +144,7 @@ def firing(given: Any, who: str) -> Any:
     if not isinstance(given, Cell) or getattr(given, "bprop", None) is None:
         raise ArgumentError(
             f"{who}: surrogate_function is a spike function, a Cell with a bprop, an object such as surrogate.ATan(), "
-            f"not {given!r}."
+            f"not {shown(given)}."
         )
     return given
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from snncell.arguments.shown import shown
 from snncell.config import FINITE
 from snncell.dtype import INEXACT, STORED_IN_USE, computed, only_stored
 from snncell.errors import (
@@ -194,7 +195,7 @@ class Primitive:
         if any(isinstance(getattr(x, "_data", None), Value) for x in inputs):
             return stale()
         given = ", ".join(_describe(x) for x in inputs)
-        options = "".join(f", {key}={value!r}" for key, value in attrs.items())
+        options = "".join(f", {key}={shown(value)}" for key, value in attrs.items())
         kind = next((ours for theirs, ours in _REFUSALS if isinstance(error, theirs)), ShapeError)
         return kind(f"{self.name}({given}{options}): {error}.")
 
@@ -286,4 +287,4 @@ def rebuilt(entry: Entry) -> tuple[Tensor, ...]:
 
 def _describe(x: Any) -> str:
     shape = getattr(x, "shape", None)
-    return repr(x) if shape is None else f"{np.dtype(x.dtype).name}{list(shape)}"
+    return shown(x) if shape is None else f"{np.dtype(x.dtype).name}{list(shape)}"

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from snncell.arguments.kinds import Size
 from snncell.errors import ArgumentError, BpropError, GradientCheckError, GradientError
 from snncell.ops.seeds import present_key, replaying
 from snncell.tape import structure
@@ -18,7 +19,7 @@ from snncell.testing.precision import InFloat64, doubled, real
 from snncell.testing.result import Checked
 
 
-def check_bprop(cell: Any, *inputs: Any, rtol: float = 1e-4, atol: float = 1e-6, seed: int = 0) -> Checked:
+def check_bprop(cell: Any, *inputs: Any, rtol: float = 1e-4, atol: float = 1e-6, seed: Size = 0) -> Checked:
     """Check the custom reverse of a Cell.
 
     A Cell with a method `primitive(*inputs)`, such as a surrogate, is checked against the gradient of that smooth

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from snncell.arguments.kinds import Count, Size
 from snncell.errors import GradientCheckError
+from snncell.tape.parameter import Parameter
 from snncell.tape.state import unfused
 from snncell.testing.blame import cause
 from snncell.testing.calls import Net, cells_in, chosen_weights, steps_of
@@ -21,13 +23,13 @@ SEEN = 1e-3  # the relative fault that is to be found
 def check_grads(
     fn: Callable[..., Any],
     *inputs: Any,
-    order: int = 1,
-    weights: Any = None,
+    order: Count = 1,
+    weights: Parameter | Iterable[Parameter] | None = None,
     detached: bool = False,
     eps: float = 1e-6,
     rtol: float = 1e-5,
     atol: float = 1e-7,
-    seed: int = 0,
+    seed: Size = 0,
 ) -> Checked:
     """Compare the gradients of `fn` with finite differences, along random directions, in float64.
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
+from snncell.arguments.kinds import Size
 from snncell.errors import ArgumentError, BpropError, GradientCheckError
+from snncell.tape.parameter import Parameter
 from snncell.tape.state import smoothed, unfused
 from snncell.testing.blame import bprop_text, checked_bprops
 from snncell.testing.calls import Net, cells_in, chosen_weights, steps_of
@@ -23,12 +25,12 @@ WHO = "check_through_time"
 def check_through_time(
     net: Callable[..., Any],
     *inputs: Any,
-    weights: Any = None,
+    weights: Parameter | Iterable[Parameter] | None = None,
     detached: bool = False,
     eps: float = 1e-4,
     rtol: float = 1e-5,
     atol: float = 1e-10,
-    seed: int = 0,
+    seed: Size = 0,
 ) -> Checked:
     """Check all gradients of a spiking network, in float64: its custom reverses, its paths through time, its kernels.
 

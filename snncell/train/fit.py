@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from snncell.arguments.kinds import Count
 from snncell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.io.checkpoint import path_to_write
@@ -49,7 +50,7 @@ def fit(
     loss: Callable[..., Tensor],
     optimiser: Optimizer,
     data: Any,
-    epochs: int,
+    epochs: Count,
     *,
     test: Any = None,
     batch_size: int = 64,
@@ -187,7 +188,7 @@ class _Run:
         settings = {"loss": loss, "monitor": monitor, **self.asked, **self.limits}
         return {"data": _told(self.data), "test data": _told(self.test), "setting": settings}
 
-    def __call__(self, epochs: int, resume: bool, log: File | None, progress: bool) -> Result:
+    def __call__(self, epochs: Count, resume: bool, log: File | None, progress: bool) -> Result:
         begun = time.perf_counter()
         self.notes = {} if self.checkpoint is None else self.settings()
         if resume:
