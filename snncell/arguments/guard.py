@@ -114,9 +114,9 @@ def plan_of(function: Callable[..., Any]) -> Plan:
 
 
 def says_something(function: Callable[..., Any]) -> bool:
-    """Whether an annotation of an argument is anything but Any."""
+    """Whether an annotation of an argument is anything but Any, or `Own`."""
     hints = {name: hint for name, hint in function.__annotations__.items() if name != "return"}
-    return any(hint not in ("Any", Any) for hint in hints.values())
+    return any(hint not in ("Any", Any) and not str(hint).endswith("Own()]") for hint in hints.values())
 
 
 def from_inside(error: SnncellError, who: str, given: str) -> SnncellError | None:

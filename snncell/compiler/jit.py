@@ -8,8 +8,9 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from types import MethodType
-from typing import Any
+from typing import Annotated, Any
 
+from snncell.arguments.kinds import Own
 from snncell.compiler.copies import reduced
 from snncell.compiler.dependencies import cells_in, containers, items, refuse_leaks
 from snncell.compiler.linked import Linked
@@ -205,7 +206,7 @@ class Jitted:
         return report(self.name, compiled.plan([leaf._data for leaf in leaves]))
 
 
-def jit(fn: Callable[..., Any] | None = None) -> Any:
+def jit(fn: Annotated[Callable[..., Any] | None, Own()] = None) -> Any:
     """Compile a function of Tensors: it is traced once for each signature and replayed as a list of kernels.
 
     The signature is made of the Tensors' shapes and dtypes and of all other arguments as they are. Gradients,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
+from snncell.arguments.kinds import Own
 from snncell.cell import Cell
 from snncell.compiler.jit import jit
 from snncell.errors import ArgumentError
@@ -27,7 +28,7 @@ def evaluate(
     *,
     batch_size: int = 64,
     accuracy: Callable[..., Tensor] | None = share_right,
-    firing_rate: Cell | Iterable[Cell] = (),
+    firing_rate: Annotated[Cell | Iterable[Cell], Own()] = (),
 ) -> Means:
     """Means over data, in prediction: "loss", and as asked for "accuracy" and "firing_rate".
 

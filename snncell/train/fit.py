@@ -6,9 +6,9 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
-from snncell.arguments.kinds import Count
+from snncell.arguments.kinds import Own, Size
 from snncell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.io.checkpoint import path_to_write
@@ -48,14 +48,14 @@ class Result:
 def fit(
     net: Cell,
     loss: Callable[..., Tensor],
-    optimiser: Optimizer,
+    optimiser: Annotated[Optimizer, Own()],
     data: Any,
-    epochs: Count,
+    epochs: Size,
     *,
     test: Any = None,
     batch_size: int = 64,
     accuracy: Callable[..., Tensor] | None = share_right,
-    firing_rate: Cell | Iterable[Cell] = (),
+    firing_rate: Annotated[Cell | Iterable[Cell], Own()] = (),
     clip_norm: float | None = None,
     clip_value: float | None = None,
     patience: int | None = None,
@@ -188,7 +188,7 @@ class _Run:
         settings = {"loss": loss, "monitor": monitor, **self.asked, **self.limits}
         return {"data": _told(self.data), "test data": _told(self.test), "setting": settings}
 
-    def __call__(self, epochs: Count, resume: bool, log: File | None, progress: bool) -> Result:
+    def __call__(self, epochs: Size, resume: bool, log: File | None, progress: bool) -> Result:
         begun = time.perf_counter()
         self.notes = {} if self.checkpoint is None else self.settings()
         if resume:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import Any
+from typing import Annotated, Any
 
 from snncell import ops
+from snncell.arguments.kinds import Own
 from snncell.arguments.vocabulary import Numbers
 from snncell.cell import Cell, HookHandle
 from snncell.compiler.jit import jit
@@ -127,7 +128,7 @@ class Spikes:
         0.5
     """
 
-    def __init__(self, cells: Cell | Iterable[Cell]) -> None:
+    def __init__(self, cells: Annotated[Cell | Iterable[Cell], Own()]) -> None:
         self.cells = cells_of(cells, "Spikes:")
         self.heard: list[Tensor] = []
         self._handles: list[HookHandle] = []
