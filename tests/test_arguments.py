@@ -80,6 +80,8 @@ REFUSALS = [
     (lambda: nn.Dense(3, 4, weight_init="nrmal"), ArgumentError, "Dense: weight_init is a number, a Tensor, an Init"),
     (lambda: nn.BatchNorm1d(3, eps=math.nan), ArgumentError, "BatchNorm1d: eps is a finite number .* not nan"),
     (lambda: nn.Dropout(math.nan), ArgumentError, r"Dropout: keep_prob is a finite number in \[0, 1\], not nan"),
+    (lambda: nn.Dropout(p=-0.1), ArgumentError, r"Dropout: p is a finite number in \[0, 1\], not -0.1; leave it out"),
+    (lambda: ops.squeeze(Tensor([1.0]), "a"), ArgumentError, "squeeze: axis is an integer or a list of integers, not"),
     (lambda: nn.SGD([Parameter(1.0)], math.inf), ArgumentError, "SGD: learning_rate is a finite number"),
     (lambda: nn.MSELoss("average"), ArgumentError, 'MSELoss: reduction is "mean", "sum" or "none", not \'average\''),
     (lambda: ops.sum(Tensor([1.0]), axis="rows"), ArgumentTypeError, "sum: axis is an integer or a list of integers"),

@@ -279,5 +279,12 @@ def refusal(who: str, name: str, kind: Kind, value: Any, default: Any) -> str:
 
 def without_none(words: str) -> str:
     """ "a or b", for "a, b or None"."""
-    front, _, last = words.removesuffix(" or None").rpartition(", ") if words.endswith(" or None") else ("", "", words)
-    return f"{front} or {last}" if front else last
+    if not words.endswith(" or None"):
+        return words
+    rest = words.removesuffix(" or None")
+    commas = [i for i in range(len(rest)) if rest.startswith(", ", i) and _outside_brackets(rest[:i])]
+    return f"{rest[: commas[-1]]} or {rest[commas[-1] + 2 :]}" if commas else rest
+
+
+def _outside_brackets(text: str) -> bool:
+    return sum(text.count(mark) for mark in "[(") == sum(text.count(mark) for mark in "])")
