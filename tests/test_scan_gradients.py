@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from test_scan import (
     CASES,
+    FULL,
     NEURON,
     WITHOUT_YS,
     XS,
@@ -69,6 +70,37 @@ def test_second_order_of_a_custom_reverse_is_that_of_the_loop(plain, every):
     assert expected.asnumpy().any()
     close(jit(twice(net))(XS), expected)
     close(twice(net)(XS), expected)
+
+
+class Instead(nn.Cell):
+    """Another Tensor in the place of x; its reverse says that it is x."""
+
+    def __init__(self, other):
+        super().__init__()
+        self.other = other
+
+    def construct(self, x):
+        return self.other
+
+    def bprop(self, x, out, dout):
+        return (dout,)
+
+
+@pytest.mark.parametrize("every", [None, 2])
+@pytest.mark.parametrize("between", [lambda x: x, lambda x: x + C, ops.sin], ids=["at once", "shifted", "computed"])
+def test_second_order_leads_through_a_result_that_comes_from_outside(plain, between, every):
+    other = Parameter(normal(2, 3), name="other", requires_grad=False)
+    instead, weights = Instead(other), normal(2, 3)
+
+    def twice(run, **options):
+        def total(x, factor):
+            return run(lambda c, x: (instead(between(c)) * factor + x, None), x, XS, **options)[0].sum()
+
+        return grad(lambda x: (grad(total, 1)(x, FULL) * weights).sum())  # by the factor that it has in the reverse
+
+    expected = twice(looped)(C)
+    assert expected.asnumpy().any()
+    close(twice(ops.scan, checkpoint_every=every)(C), expected)
 
 
 # --- checkpoints ------------------------------------------------------------------------------------------------------

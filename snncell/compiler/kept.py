@@ -64,16 +64,16 @@ def what_to_keep(
         taped: of what each Value is computed, as far as gradients flow there.
         costs: what each of them costs.
     """
-    moving = {*costs.carried, *costs.given}
-    flow = _Flow()
-    for value in moving:
+    edges, flow = list(taped), _Flow()
+    moving = _reached((*costs.carried, *costs.given), edges)
+    for value in (*costs.carried, *costs.given):
         flow.connect(START, (value, "in"), ENDLESS)
     needed = list(gradients)
     for step in reverse:
         sources = [x for x in values_in(step) if x in moving]
         if not forward.issuperset(step.outputs):
             needed += values_in(step)
-        elif sources:  # otherwise it is the same at every step, and no part of the loop
+        elif sources or not moving.isdisjoint(step.outputs):  # else it is the same at every step: no part of the loop
             moving.update(step.outputs)
             for out in step.outputs:
                 again = not step.op.stored or out not in costs.storable
@@ -81,7 +81,7 @@ def what_to_keep(
                     flow.connect(START, (out, "in"), ENDLESS)
                 for x in sources:
                     flow.connect((x, "out"), (out, "in"), ENDLESS if again else 0)
-    for source, value in taped:
+    for source, value in edges:
         if source in moving and value in moving:
             flow.connect((source, "out"), (value, "in"), ENDLESS)
     for value in moving:
@@ -90,8 +90,21 @@ def what_to_keep(
         flow.connect((value, "out"), END, ENDLESS)
     flow.fill()
     ends = flow.reaching()
-    order = [*costs.carried, *costs.given, *(out for step in reverse for out in step.outputs)]
+    order = [*costs.carried, *costs.given, *(out for step in reverse for out in step.outputs), *(to for _, to in edges)]
     return [x for x in dict.fromkeys(order) if x in moving and (x, "in") not in ends and (x, "out") in ends]
+
+
+def _reached(values: Sequence[Value], edges: Sequence[tuple[Value, Value]]) -> set[Value]:
+    """The values, and all that edges lead to from them."""
+    after: dict[Value, list[Value]] = {}
+    for source, value in edges:
+        after.setdefault(source, []).append(value)
+    found, waiting = set(values), list(values)
+    while waiting:
+        new = [value for value in after.get(waiting.pop(), ()) if value not in found]
+        found.update(new)
+        waiting += new
+    return found
 
 
 class _Flow:

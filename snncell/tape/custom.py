@@ -42,7 +42,7 @@ def custom(op: Any, forward: Callable[[], Any], inputs: Sequence[Tensor], attrs:
             if x._entry is not None:
                 STATE.trace.lift(x)  # an input of what is traced, so that the gradient finds its way out
     leaves, shape_of_out = structure.flatten(out)
-    outputs = [in_trace(leaf) for leaf in leaves]
+    outputs = [_as_result(leaf) for leaf in leaves]
     entry = Entry(
         op,
         (attrs, shape_of_out),
@@ -59,6 +59,16 @@ def custom(op: Any, forward: Callable[[], Any], inputs: Sequence[Tensor], attrs:
 def as_read(values: Any) -> Any:
     """What Parameters among the values hold now, in the same structure: a later assignment reaches no result."""
     return values if type(values) is Tensor else structure.mapped(snapshot, values)
+
+
+def _as_result(x: Tensor) -> Any:
+    """The elements of a result; in a step of a loop a Value of its own, even where it is what came from outside.
+
+    The Value of that is no result of the step, so a further gradient would not look for what it was made from.
+    """
+    if STATE.trace is not None and STATE.trace.outside((x,)):
+        return STATE.trace.record(alias, (wrap(x._data) if type(x) is Tensor else x,), {})
+    return in_trace(x)
 
 
 def _without_place(x: Tensor) -> Tensor:

@@ -31,7 +31,8 @@ class Names:
         return var
 
     def number(self) -> float:
-        return round(self.rng.choice((-1, 1)) * self.rng.uniform(0.2, 1.6), 3)
+        """A number that no element is equal to, which have two digits: where both are compared, there is no tie."""
+        return round(self.rng.choice((-1, 1)) * (self.rng.randint(20, 160) / 100 + 0.003), 3)
 
 
 class Block:
@@ -229,7 +230,7 @@ def compare(block: Block) -> bool:
         if b is None:
             return False
         operands.append(b)
-    shape = joint(*operands)
+    shape = joint(*operands) if len(operands) > 1 else a.type.shape
     assert shape is not None
     block.let(row, tuple(operands), Type(shape, "int64" if row.name == "to whole" else "bool"))
     return True
