@@ -565,7 +565,7 @@ def refused(match, kind=errors.ArgumentError, **changes):
 
 
 MISTAKES = {
-    "no net": refused("takes a network, a Cell, not a int", net=lambda: 3),
+    "no net": refused("^report: net is a Cell, not 3", net=lambda: 3),
     "no neurons": refused("^report: there is no neuron in Dense", net=lambda: nn.Dense(INPUTS, 2)),
     "nothing ran": refused("no neuron of Idle ran when it was called. Run its neurons over time", net=lambda: Idle()),
     "another width": refused(
@@ -578,11 +578,11 @@ MISTAKES = {
     ),
     "no batch at all": refused("the batch is empty: nothing", batch=lambda: ()),
     "no array": refused("the batch is x or .x, y., arrays or Tensors", batch=lambda: object()),
-    "no loss": refused("loss is a function of what the net gives", loss=lambda: 3),
+    "no loss": refused("^report: loss is a function, not 3", loss=lambda: 3),
     "losses of samples": refused(
         "The loss is one number, not of shape", errors.ShapeError, loss=lambda: nn.CrossEntropyLoss(reduction="none")
     ),
-    "no optimiser": refused("optimiser is one of nn's, .* not a float", optimiser=lambda: 0.1),
+    "no optimiser": refused("^report: optimiser is an Optimizer, not 0.1", optimiser=lambda: 0.1),
     "an optimiser of another net": refused(
         "trains Parameter 'weight' of shape .* not in the Net", optimiser=lambda: adam_of(nn.Dense(2, 2))
     ),
@@ -606,7 +606,7 @@ MISTAKES = {
     "no log": refused("log is what train.fit gives back", log=lambda: 3),
     "another ending": refused(r"path is a file named \*.html or \*.pdf, not 'report.docx'", path=lambda: "report.docx"),
     "no folder": refused("there is no folder 'nowhere' to write 'r.html' to", path=lambda: "nowhere/r.html"),
-    "no path": refused("path is a file named", path=lambda: 3),
+    "no path": refused("^report: path is a str or a PathLike, not 3", path=lambda: 3),
 }
 
 

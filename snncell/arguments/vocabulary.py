@@ -13,6 +13,8 @@ from snncell.arguments.kinds import REFUSED, UNFIT, Kind, Within
 from snncell.errors import DTypeError
 
 _NUMERIC = "biufc"
+ON_HOST = ("__dlpack__", "__array__", "__array_interface__")  # what another library's array has, for its elements
+ARRAYS = (*ON_HOST, "__cuda_array_interface__")  # the same, of arrays in any place
 _GIVEN: set[type] = {bool, float, complex}  # of data: the types that need no second look; those met are added
 
 
@@ -40,7 +42,7 @@ def _numbers(value: Any) -> Any:
         return value if all(_numbers(item) not in (REFUSED, UNFIT) for item in value) else REFUSED
     if isinstance(value, np.ndarray):
         return value if value.dtype.kind in _NUMERIC or value.dtype in dtypes.BY_NUMPY else REFUSED
-    if isinstance(value, type) or not (hasattr(value, "__dlpack__") or hasattr(value, "__array__")):
+    if isinstance(value, type) or not any(hasattr(value, protocol) for protocol in ARRAYS):
         return REFUSED
     _GIVEN.add(type(value))
     return value

@@ -280,7 +280,9 @@ def _(indices: Any, depth: int, axis: int, dtype: Any, name: str) -> Any:
     return lookups.one_hot(indices, depth, dtype).transpose(order)
 
 
-def one_hot(indices: Any, depth: Size, on_value: float = 1.0, off_value: float = 0.0, axis: int = -1) -> Tensor:
+def one_hot(
+    indices: Any, depth: Size, on_value: float | Tensor = 1.0, off_value: float | Tensor = 0.0, axis: int = -1
+) -> Tensor:
     """`on_value` at each index along a new axis of length `depth`, `off_value` elsewhere.
 
     Raises:
@@ -290,7 +292,9 @@ def one_hot(indices: Any, depth: Size, on_value: float = 1.0, off_value: float =
     if tensor.dtype.category != 1:
         raise DTypeError(f"one_hot: takes integers, not {tensor.dtype}. Convert them: indices.astype('int64').")
     ones = hot(tensor, as_int(depth, "one_hot", "depth"), axis, "one_hot: index")
-    return ones if (on_value, off_value) == (1.0, 0.0) else ones * (on_value - off_value) + off_value
+    if not isinstance(on_value, Tensor) and not isinstance(off_value, Tensor) and (on_value, off_value) == (1.0, 0.0):
+        return ones
+    return ones * (on_value - off_value) + off_value
 
 
 def hot(indices: Tensor, depth: int, axis: int, name: str) -> Tensor:

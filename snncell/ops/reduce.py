@@ -149,7 +149,7 @@ def _wide(x: Tensor) -> Tensor:
     return astype(x, dtypes.computed(x.dtype.dtype))
 
 
-def var(x: Any, axis: Axis = None, ddof: int = 0, keepdims: bool = False) -> Tensor:
+def var(x: Any, axis: Axis = None, ddof: float = 0, keepdims: bool = False) -> Tensor:
     """The variance, sum((x - mean)^2) / (n - ddof); of no more than `ddof` elements that of a division by 0."""
     tensor = as_float(x, "var")
     axes = as_axes(axis, tensor.ndim, "var")
@@ -161,7 +161,7 @@ def var(x: Any, axis: Axis = None, ddof: int = 0, keepdims: bool = False) -> Ten
     return astype(_reduce(_sum, squares, axes, keepdims) / n, tensor.dtype)
 
 
-def std(x: Any, axis: Axis = None, ddof: int = 0, keepdims: bool = False) -> Tensor:
+def std(x: Any, axis: Axis = None, ddof: float = 0, keepdims: bool = False) -> Tensor:
     """The standard deviation, the root of `var`; where that is 0, the gradient is 0."""
     return el.root(var(x, axis, ddof, keepdims))
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from snncell.tape.tensor import ON_HOST, Tensor
+from snncell.arguments.vocabulary import ARRAYS
+from snncell.tape.tensor import Tensor
 
 Array = np.ndarray[Any, Any]
 
-_PROTOCOLS = (*ON_HOST, "__cuda_array_interface__")
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), tuple, list, dict, type, np.generic, Tensor)
 _NUMBERS = (bool, int, float, complex, np.generic)
 
@@ -22,7 +22,7 @@ def is_array(x: Any) -> bool:
     """
     if isinstance(x, np.ndarray):
         return True
-    return not isinstance(x, _PLAIN) and any(hasattr(type(x), name) for name in _PROTOCOLS)
+    return not isinstance(x, _PLAIN) and any(hasattr(type(x), name) for name in ARRAYS)
 
 
 def with_tensors(tree: Any) -> Any:

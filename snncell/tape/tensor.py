@@ -13,6 +13,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.arguments.shown import shown
+from snncell.arguments.vocabulary import ON_HOST
 from snncell.dtype import DType
 from snncell.errors import ArgumentError, AssignError, DTypeError, ShapeError, SnncellError, TraceError
 from snncell.kernels.cuda import exchange
@@ -22,8 +23,6 @@ from snncell.words import cut
 
 if TYPE_CHECKING:
     from snncell.tape.tape import Entry
-
-ON_HOST = ("__dlpack__", "__array__", "__array_interface__")  # what another library's array has, for its elements
 
 
 class Tensor:

@@ -27,7 +27,18 @@ PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 # What carries operations out; the package's neurons and layers are equations like a user's.
 MACHINERY = tuple(
     PACKAGE + os.path.join(*name.split("/"))
-    for name in ["tape", "ops", "compiler", "cell.py", "reverse.py", "calls.py", "testing", "monitoring", "nn/time.py"]
+    for name in [
+        "arguments",
+        "tape",
+        "ops",
+        "compiler",
+        "cell.py",
+        "reverse.py",
+        "calls.py",
+        "testing",
+        "monitoring",
+        "nn/time.py",
+    ]
 )
 
 
