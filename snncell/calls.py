@@ -11,9 +11,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from snncell.arguments.guard import from_inside, ours, plan_of
+from snncell.arguments.kinds import REFUSED, Kind
 from snncell.arguments.shown import brief
 from snncell.errors import ArgumentError, CallError, SnncellError
-from snncell.tape.given import is_array
+from snncell.tape.given import as_data, is_array
 from snncell.tape.tensor import Tensor
 
 
@@ -76,10 +77,20 @@ def taken(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any
     function = getattr(getattr(cell, "construct", None), "__func__", None)
     if function is None or not ours(function):
         return args
+    plan = plan_of(function)
+    args = tuple([_listed(x, plan.kind_at(place)) for place, x in enumerate(args, 1)])
+    kwargs |= {name: _listed(x, plan.names.get(name)) for name, x in kwargs.items()}
     try:
-        return plan_of(function).taken(type(cell).__name__, (cell, *args), kwargs, 1)[1:]
+        return plan.taken(type(cell).__name__, (cell, *args), kwargs, 1)[1:]
     except ArgumentError as refused:
         raise CallError(str(refused)) from None
+
+
+def _listed(value: Any, kind: Kind | None) -> Any:
+    """Lists and tuples of numbers as Tensors, where they are not what the layer takes."""
+    if type(value) not in (list, tuple) or kind is None or kind.take(value) is not REFUSED:
+        return value
+    return as_data(value)
 
 
 def tell_call(cell: Any, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

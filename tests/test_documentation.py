@@ -34,7 +34,7 @@ def test_there_are_examples_in_docstrings():
 def test_examples_in_docstrings_print_what_they_say(module):
     for test in examples(module):
         report: list[str] = []
-        doctest.DocTestRunner().run(test, out=report.append)
+        doctest.DocTestRunner(verbose=False).run(test, out=report.append)
         assert not report, "".join(report)
 
 

@@ -73,6 +73,10 @@ class Plan:
                 kwargs[name] = self.one(who, name, kind, value)
         return args
 
+    def kind_at(self, place: int) -> Kind | None:
+        """What an argument is by its place, if there may be one."""
+        return self.places[place][1] if place < len(self.places) else None if self.rest is None else self.rest[1]
+
     def given(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """The arguments of a call, for an error: "x=float32[2, 3], axis=1"."""
         places = [name for name, _ in self.places]
