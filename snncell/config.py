@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
+from snncell.arguments.kinds import Own
 from snncell.errors import ArgumentError
 
 GRAPH_MODE = 0
@@ -26,7 +27,7 @@ def set_context(
     *,
     mode: int | None = None,
     device_target: str | None = None,
-    pool_limit: int | None = None,
+    pool_limit: Annotated[int | None, Own()] = None,
     check_finite: bool | None = None,
 ) -> None:
     """Choose how Cells run.

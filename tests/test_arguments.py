@@ -280,3 +280,19 @@ def test_names_of_elsewhere_are_not_ours_and_lead_somewhere():
 def test_asking_whether_a_name_is_there_stays_possible():
     assert not hasattr(nn, "Linear") and not hasattr(Tensor(1.0), "view") and not hasattr(nn.ReLU(), "eval")
     assert getattr(nn.ReLU(), "bprop", None) is None
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: nn.Adam([Parameter([1.0], name="p")], lr=0.1), "Adam: has no argument lr. Did you mean learning_rate"),
+        (lambda: nn.Dense(3, 5, bias=False), "Dense: has no argument bias. Did you mean has_bias"),
+        (lambda: ops.softmax(Tensor([1.0]), dim=-1), "softmax: has no argument dim. Did you mean axis"),
+        (lambda: nn.MultiStep(nn.LIFNode(), return_state=True), "MultiStep: .* Did you mean return_states"),
+        (lambda: snncell.set_context(check_finit=True), "set_context: .* Did you mean check_finite"),
+    ],
+)
+def test_an_argument_that_there_is_not_is_named_with_those_that_there_are(call, words):
+    with pytest.raises(TypeError, match=words) as caught:
+        call()
+    assert isinstance(caught.value, SnncellError) and "It takes " in str(caught.value)

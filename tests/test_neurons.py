@@ -105,7 +105,7 @@ def test_a_learnable_time_constant_gets_its_gradient():
     assert found == pytest.approx((sides[0] - sides[1]) / (2 * eps), rel=1e-7)
 
 
-@pytest.mark.parametrize("tau", [1.0, 0.5, 0.0, -1.0, float("nan")])
+@pytest.mark.parametrize("tau", [1.0, 0.5, 0.0, -1.0])
 def test_a_time_constant_of_at_most_one_step_is_refused(tau):
     with pytest.raises(ArgumentError, match="tau is a number of steps above 1"):
         nn.LIFNode(tau)

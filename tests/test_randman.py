@@ -118,7 +118,7 @@ def test_batches_of_patterns():
         ({"steps": 0}, "steps is an integer of at least 1, not 0"),
         ({"dim": 0}, "dim is an integer of at least 1, not 0"),
         ({"spikes": 0}, "spikes is an integer of at least 1, not 0"),
-        ({"units": 2.5}, "units is an integer, not 2.5"),
+        ({"units": 2.5}, "units is an integer of at least 1, not 2.5"),
         ({"alpha": 0.0}, "alpha is positive and finite, not 0.0"),
         ({"alpha": float("nan")}, "alpha is positive and finite, not nan"),
         ({"fraction": 0.0}, r"fraction lies in \(0, 1\], not 0.0"),

@@ -557,6 +557,25 @@ def test_what_a_picture_cannot_show_is_said_in_its_place():
     assert picture.figure is None and picture.caption == "A picture. Not drawn: there is nothing."
 
 
+def test_gradients_of_layers_with_weights_in_their_step_are_shown(tmp_path):
+    class Weighted(nn.Cell):
+        """A neuron whose step has the weights: its input is narrower than its output."""
+
+        def __init__(self):
+            super().__init__()
+            self.dense, self.lif = nn.Dense(INPUTS, 4), nn.LIFNode(surrogate_function=surrogate.ATan())
+
+        def construct(self, x, v):
+            return self.lif(self.dense(x), v)
+
+        def init_state(self, x):
+            return ops.zeros((x.shape[0], 4))
+
+    path = tmp_path / "r.html"
+    plot.report(nn.MultiStep(Weighted()), batch(), nn.CERateLoss(), path=path)
+    assert "No gradient came to any layer" not in path.read_text()
+
+
 # --- mistakes ---------------------------------------------------------------------------------------------------------
 
 

@@ -380,7 +380,7 @@ def test_mistakes_in_a_cell_are_named(name, how):
 
 
 def test_no_steps_between_checkpoints_are_refused():
-    with pytest.raises(ArgumentError, match=r"MultiStep\(Own\): checkpoint_every is at least 1, not 0"):
+    with pytest.raises(ArgumentError, match="MultiStep: checkpoint_every is an integer of at least 1, not 0"):
         nn.MultiStep(Own(), checkpoint_every=0)(XS)
 
 

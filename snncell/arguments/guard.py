@@ -7,6 +7,7 @@ its annotation says costs a look at its type.
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
 import re
@@ -20,6 +21,7 @@ from snncell.arguments.shown import brief
 from snncell.errors import (
     ArgumentError,
     ArgumentTypeError,
+    CallError,
     DTypeError,
     ParameterError,
     ShapeError,
@@ -28,6 +30,19 @@ from snncell.errors import (
 )
 
 _PACKAGE = __name__.partition(".")[0]
+# Names of arguments that people bring along from other libraries, and ours.
+_COMMON = {
+    "lr": "learning_rate",
+    "bias": "has_bias",
+    "dim": "axis",
+    "dims": "axis",
+    "keepdim": "keepdims",
+    "in_features": "in_channels",
+    "out_features": "out_channels",
+    "epoch": "epochs",
+    "threshold": "v_threshold",
+    "spike_grad": "surrogate_function",
+}
 
 
 class Plan:
@@ -38,6 +53,7 @@ class Plan:
         self.places: list[tuple[str, Kind]] = []
         self.names: dict[str, Kind] = {}
         self.rest: tuple[str, Kind] | None = None
+        self.open = False  # whether it takes arguments of any name
         self.defaults: dict[str, Any] = {}
         self.closed = not any(_runs_code(hint) for name, hint in hints.items() if name != "return")
         for p in inspect.signature(function).parameters.values():
@@ -46,6 +62,7 @@ class Plan:
             if p.kind is p.VAR_POSITIONAL:
                 self.rest = p.name, kind
             elif p.kind is p.VAR_KEYWORD:
+                self.open = True
                 self.names |= dict(_unpacked(hints.get(p.name, Any)))
             else:
                 self.names[p.name] = kind
@@ -69,6 +86,8 @@ class Plan:
                     args = (*args[:i], new, *args[i + 1 :])
         for name, value in kwargs.items():
             kind = self.names.get(name)
+            if kind is None and not self.open:
+                self.refuse_name(who, name)
             if kind is not None and type(value) not in kind.types:
                 kwargs[name] = self.one(who, name, kind, value)
         return args
@@ -82,6 +101,18 @@ class Plan:
         places = [name for name, _ in self.places]
         named = {(places[i] if i < len(places) else f"*{i}"): value for i, value in enumerate(args)} | kwargs
         return ", ".join(f"{name}={brief(value)}" for name, value in named.items() if name != "self")
+
+    def refuse_name(self, who: str, name: str) -> None:
+        """Raise for an argument that there is not, naming those that there are.
+
+        Raises:
+            CallError: always.
+        """
+        known = [other for other in self.names if other != "self"]
+        meant = _COMMON.get(name) if _COMMON.get(name) in known else None
+        meant = meant or next(iter(difflib.get_close_matches(name, known, 1)), None)
+        mend = f" Did you mean {meant}?" if meant else ""
+        raise CallError(f"{who}: has no argument {name}.{mend} It takes {', '.join(known) or 'none by name'}.")
 
     def one(self, who: str, name: str, kind: Kind, value: Any) -> Any:
         """One argument as the function takes it: a default always is."""

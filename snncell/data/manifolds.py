@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
-from snncell.arguments.kinds import Count, NotNegative, Probability
+from snncell.arguments.kinds import Count, Own
 from snncell.errors import ArgumentError
 from snncell.kernels.space import HOST
 from snncell.ops.base import as_int
@@ -26,9 +26,9 @@ def randman(
     samples: Count = 1000,
     steps: Count = 100,
     dim: Count = 2,
-    alpha: NotNegative = 2.0,
+    alpha: Annotated[float, Own()] = 2.0,
     spikes: Count = 1,
-    fraction: Probability = 1.0,
+    fraction: Annotated[float, Own()] = 1.0,
     seed: int | None = None,
 ) -> tuple[Array, Array]:
     """Spike patterns from smooth random manifolds: what tells the classes apart is when each unit fires.
@@ -107,7 +107,7 @@ def _seeded(seed: int | None) -> int:
     return int(seed)
 
 
-def _surface(z: Array, units: Count, alpha: NotNegative, rng: np.random.Generator) -> Array:
+def _surface(z: Array, units: Count, alpha: float, rng: np.random.Generator) -> Array:
     """The units' smooth functions at the points z: (samples, dim) -> (samples, units)."""
     harmonics = min(math.ceil(PRECISION ** (-1.0 / alpha)), MOST_HARMONICS)
     along = np.zeros((len(z), units, z.shape[1]))

@@ -9,6 +9,7 @@ import math
 from typing import Any
 
 from snncell import ops
+from snncell.arguments.kinds import NotNegative
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops.base import as_float
@@ -29,7 +30,7 @@ def _amount(value: Any, who: str, name: str) -> float:
 class _Regulariser(Cell):
     """A strength, and spikes (T, B, ...)."""
 
-    def __init__(self, strength: float) -> None:
+    def __init__(self, strength: NotNegative) -> None:
         super().__init__()
         self.strength = _amount(strength, type(self).__name__, "strength")
 
@@ -71,7 +72,7 @@ class L1RateSparsity(_Regulariser):
         12.0
     """
 
-    def __init__(self, strength: float = 1e-5) -> None:
+    def __init__(self, strength: NotNegative = 1e-5) -> None:
         super().__init__(strength)
 
     def construct(self, spikes: Tensor) -> Tensor:
@@ -101,7 +102,7 @@ class SilenceRegulariser(_Regulariser):
         5.0
     """
 
-    def __init__(self, minimum: float, strength: float = 1.0) -> None:
+    def __init__(self, minimum: float, strength: NotNegative = 1.0) -> None:
         super().__init__(strength)
         self.minimum = _amount(minimum, type(self).__name__, "minimum")
 
@@ -137,7 +138,7 @@ class SparsityRegulariser(_Regulariser):
         5.0
     """
 
-    def __init__(self, maximum: float, strength: float = 1.0) -> None:
+    def __init__(self, maximum: float, strength: NotNegative = 1.0) -> None:
         super().__init__(strength)
         self.maximum = _amount(maximum, type(self).__name__, "maximum")
 
@@ -173,7 +174,7 @@ class TargetRateRegulariser(_Regulariser):
         0.75
     """
 
-    def __init__(self, target: float, strength: float = 1.0) -> None:
+    def __init__(self, target: NotNegative, strength: NotNegative = 1.0) -> None:
         super().__init__(strength)
         self.target = _amount(target, type(self).__name__, "target")
 
@@ -207,7 +208,7 @@ class CountBoundRegulariser(_Regulariser):
         6.0
     """
 
-    def __init__(self, target: float, upper: float = 1.0, lower: float = 0.0) -> None:
+    def __init__(self, target: NotNegative, upper: NotNegative = 1.0, lower: NotNegative = 0.0) -> None:
         super().__init__(_amount(upper, type(self).__name__, "upper"))
         self.target = _amount(target, type(self).__name__, "target")
         self.lower = _amount(lower, type(self).__name__, "lower")

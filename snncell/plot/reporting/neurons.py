@@ -29,6 +29,7 @@ def layer_of(monitor: Monitor, name: str, net: Cell) -> Layer:
     recorded = {kind: getattr(monitor, kind) for kind in ("spikes", "above", "v", "grad")}
     arrays = {kind: of_kind.get(name) for kind, of_kind in recorded.items()}
     shape = next((a.shape for a in arrays.values() if a is not None), (0, 0))
+    grad = arrays.pop("grad")  # of the layer's input, which may be of another width
     arrays = {kind: _as_large(array, shape) for kind, array in arrays.items()}
     threshold = getattr(cell, "v_threshold", None)
     place = next((p.device for p in net.get_parameters()), "cpu")
@@ -38,6 +39,7 @@ def layer_of(monitor: Monitor, name: str, net: Cell) -> Layer:
         neuron=type(cell).__name__,
         spiking=monitor.fires(name),
         **arrays,
+        grad=grad if grad is not None and grad.shape[:1] == shape[:1] else _as_large(grad, shape),
         slope=slope_of(cell, shape[2:]),
         threshold=None if threshold is None else float(np.mean(_values(threshold))),
         reach=_reach(cell, shape[2:], place),
