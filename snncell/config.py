@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Any
 
-from snncell.arguments.kinds import Own
 from snncell.errors import ArgumentError
 
 GRAPH_MODE = 0
@@ -27,7 +26,7 @@ def set_context(
     *,
     mode: int | None = None,
     device_target: str | None = None,
-    pool_limit: Annotated[int | None, Own()] = None,
+    pool_limit: Any = None,  # checked below, in better words
     check_finite: bool | None = None,
 ) -> None:
     """Choose how Cells run.

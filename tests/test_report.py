@@ -563,13 +563,13 @@ def test_gradients_of_layers_with_weights_in_their_step_are_shown(tmp_path):
 
         def __init__(self):
             super().__init__()
-            self.dense, self.lif = nn.Dense(INPUTS, 4), nn.LIFNode(surrogate_function=surrogate.ATan())
+            self.dense, self.lif = nn.Dense(INPUTS, 6), nn.LIFNode(surrogate_function=surrogate.ATan())
 
         def construct(self, x, v):
             return self.lif(self.dense(x), v)
 
         def init_state(self, x):
-            return ops.zeros((x.shape[0], 4))
+            return ops.zeros((x.shape[0], 6))
 
     path = tmp_path / "r.html"
     plot.report(nn.MultiStep(Weighted()), batch(), nn.CERateLoss(), path=path)

@@ -197,6 +197,7 @@ def test_every_module_and_public_name_is_documented(module: str) -> None:
 
 LONG_MODULES = {
     "ops.elementwise": "one place for each operation: formula and reverse, and there are many",
+    "ops.indexing": "one family: an operation and its reverse after the other",
     "ops.shape": "a table of operations like ops.elementwise",
     "ops.conv": "convolution and its transpose share windows, folds and paddings",
     "tape.tensor": "one class, with a method for each way to look at an array",

@@ -102,7 +102,7 @@ class SilenceRegulariser(_Regulariser):
         5.0
     """
 
-    def __init__(self, minimum: float, strength: NotNegative = 1.0) -> None:
+    def __init__(self, minimum: NotNegative, strength: NotNegative = 1.0) -> None:
         super().__init__(strength)
         self.minimum = _amount(minimum, type(self).__name__, "minimum")
 
@@ -138,7 +138,7 @@ class SparsityRegulariser(_Regulariser):
         5.0
     """
 
-    def __init__(self, maximum: float, strength: NotNegative = 1.0) -> None:
+    def __init__(self, maximum: NotNegative, strength: NotNegative = 1.0) -> None:
         super().__init__(strength)
         self.maximum = _amount(maximum, type(self).__name__, "maximum")
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from snncell.arguments.kinds import Size
+from snncell.arguments.vocabulary import Numbers
 from snncell.errors import ArgumentError, DTypeError, TensorIndexError
 from snncell.kernels.cuda import gather as lookups, scatter
 from snncell.kernels.space import DEVICE, IN_USE
@@ -280,9 +281,7 @@ def _(indices: Any, depth: int, axis: int, dtype: Any, name: str) -> Any:
     return lookups.one_hot(indices, depth, dtype).transpose(order)
 
 
-def one_hot(
-    indices: Any, depth: Size, on_value: float | Tensor = 1.0, off_value: float | Tensor = 0.0, axis: int = -1
-) -> Tensor:
+def one_hot(indices: Any, depth: Size, on_value: Numbers = 1.0, off_value: Numbers = 0.0, axis: int = -1) -> Tensor:
     """`on_value` at each index along a new axis of length `depth`, `off_value` elsewhere.
 
     Raises:
@@ -292,9 +291,8 @@ def one_hot(
     if tensor.dtype.category != 1:
         raise DTypeError(f"one_hot: takes integers, not {tensor.dtype}. Convert them: indices.astype('int64').")
     ones = hot(tensor, as_int(depth, "one_hot", "depth"), axis, "one_hot: index")
-    if not isinstance(on_value, Tensor) and not isinstance(off_value, Tensor) and (on_value, off_value) == (1.0, 0.0):
-        return ones
-    return ones * (on_value - off_value) + off_value
+    plain = not isinstance(on_value, Tensor) and not isinstance(off_value, Tensor)
+    return ones if plain and (on_value, off_value) == (1.0, 0.0) else ones * (on_value - off_value) + off_value
 
 
 def hot(indices: Tensor, depth: int, axis: int, name: str) -> Tensor:
