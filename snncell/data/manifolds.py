@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from snncell.arguments.kinds import Count, Own
+from snncell.arguments.kinds import Count, Positive, Within
 from snncell.errors import ArgumentError
 from snncell.kernels.space import HOST
 from snncell.ops.base import as_int
@@ -26,9 +26,9 @@ def randman(
     samples: Count = 1000,
     steps: Count = 100,
     dim: Count = 2,
-    alpha: Annotated[float, Own()] = 2.0,
+    alpha: Positive = 2.0,
     spikes: Count = 1,
-    fraction: Annotated[float, Own()] = 1.0,
+    fraction: Annotated[float, Within(0.0, 1.0, open_low=True)] = 1.0,
     seed: int | None = None,
 ) -> tuple[Array, Array]:
     """Spike patterns from smooth random manifolds: what tells the classes apart is when each unit fires.

@@ -51,9 +51,11 @@ def path_to_write(file: str | os.PathLike[str], who: str) -> Path:
     """The path of a file that is to be written.
 
     Raises:
-        CheckpointError: if there is no such folder.
+        CheckpointError: if there is no such folder, or no name of a file.
     """
     target = _path(file)
+    if not target.name:
+        raise CheckpointError(f"{who}: {os.fspath(file)!r} names no file to write; give its name, with the folder.")
     if not target.parent.is_dir():
         raise CheckpointError(f"{who}: there is no folder {target.parent} to write {target.name} into.")
     return target

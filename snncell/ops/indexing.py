@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from snncell.arguments.kinds import Size
-from snncell.arguments.vocabulary import Numbers
 from snncell.errors import ArgumentError, DTypeError, TensorIndexError
 from snncell.kernels.cuda import gather as lookups, scatter
 from snncell.kernels.space import DEVICE, IN_USE
@@ -281,7 +280,9 @@ def _(indices: Any, depth: int, axis: int, dtype: Any, name: str) -> Any:
     return lookups.one_hot(indices, depth, dtype).transpose(order)
 
 
-def one_hot(indices: Any, depth: Size, on_value: Numbers = 1.0, off_value: Numbers = 0.0, axis: int = -1) -> Tensor:
+def one_hot(
+    indices: Any, depth: Size, on_value: float | Tensor = 1.0, off_value: float | Tensor = 0.0, axis: int = -1
+) -> Tensor:
     """`on_value` at each index along a new axis of length `depth`, `off_value` elsewhere.
 
     Raises:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from snncell.arguments.vocabulary import Numbers
 from snncell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.nn.layer import positive, positive_number
@@ -64,7 +65,7 @@ def surrogate(
     return axes
 
 
-def share_outside(above: Any, surrogate_function: Any, below: float = 1e-3) -> float:
+def share_outside(above: Numbers, surrogate_function: Any, below: float = 1e-3) -> float:
     """The share of elements at which the derivative of a spike function is a small part of its largest value, or less.
 
     The mean over all elements of [ |f'(above)| <= below max |f'| ]. No gradient that is of use passes such a neuron at
