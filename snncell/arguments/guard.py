@@ -161,7 +161,7 @@ def from_inside(error: SnncellError, who: str, given: str) -> SnncellError | Non
     text = str(error)
     if error.told or type(error) not in _TOLD:
         return None
-    named = who.lower() in text.partition(": ")[0].lower()
+    named = who in text.partition(": ")[0]
     if not named:
         text = f"{who}({given}): {text}"
     elif given and not _names_one_of(given, text):

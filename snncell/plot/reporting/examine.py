@@ -116,7 +116,7 @@ class _Trial:
                 out = self.net(*self.inputs) if self.loss is None else self._differentiated()
         except (ShapeError, DTypeError, ArgumentError, CallError) as error:
             if not monitoring:  # another one records already
-                raise ArgumentError(f"report: {str(error).removeprefix('monitor: ')}") from error
+                raise ArgumentError(f"report: {str(error).rpartition('monitor: ')[2]}") from error
             raise self._does_not_fit(error) from error
         if not self.monitor.layers:
             raise ArgumentError(
@@ -227,7 +227,7 @@ def _watching(net: Cell, grad: bool) -> Monitor:
     try:
         return Monitor(net, spikes=True, v=True, above=True, grad=grad, inputs=True)
     except ArgumentError as error:
-        raise ArgumentError(f"report: {str(error).removeprefix('monitor: ')}") from error
+        raise ArgumentError(f"report: {str(error).rpartition('monitor: ')[2]}") from error
 
 
 def _costs(monitor: Monitor) -> dict[str, Any]:
