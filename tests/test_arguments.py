@@ -296,3 +296,15 @@ def test_an_argument_that_there_is_not_is_named_with_those_that_there_are(call, 
     with pytest.raises(TypeError, match=words) as caught:
         call()
     assert isinstance(caught.value, SnncellError) and "It takes " in str(caught.value)
+
+
+def test_a_property_that_fails_says_itself_why():
+    class Broken(nn.Cell):
+        @property
+        def rate(self):
+            return self.missing_part * 2
+
+    with pytest.raises(AttributeError, match="missing_part"):
+        Broken().rate  # noqa: B018 (it is looked at)
+    with pytest.raises(AttributeError, match="a Tensor on the CPU has no __cuda_array_interface__"):
+        Tensor([1.0]).__cuda_array_interface__  # noqa: B018

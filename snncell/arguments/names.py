@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -54,8 +55,16 @@ def missing_from(module: str) -> Callable[[str], Any]:
     return __getattr__
 
 
+def _say_why(owner: Any, name: str) -> None:
+    """Raise what a property raised: Python asks `__getattr__` where one that is there gives an AttributeError."""
+    found = inspect.getattr_static(type(owner), name, None)
+    if isinstance(found, property) and found.fget is not None:
+        found.fget(owner)
+
+
 def missing_of_tensor(tensor: Any, name: str) -> Any:
     """The `__getattr__` of Tensors."""
+    _say_why(tensor, name)
     kind = type(tensor)
     text = f"{kind.__name__} has no attribute {cut(name)!r}"
     raise MissingNameError(text, lambda: meant(name, TENSOR, dir(kind), "."))
@@ -63,6 +72,7 @@ def missing_of_tensor(tensor: Any, name: str) -> Any:
 
 def missing_of_cell(cell: Any, name: str) -> Any:
     """The `__getattr__` of Cells."""
+    _say_why(cell, name)
     kind, own = type(cell), tuple(vars(cell))
     text = f"{kind.__name__} has no attribute {cut(name)!r}"
     raise MissingNameError(text, lambda: meant(name, CELL, (*own, *dir(kind)), "."))

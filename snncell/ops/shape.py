@@ -305,7 +305,7 @@ def _(_x: Tensor, _out: Tensor, dout: Tensor, *, widths: tuple[tuple[int, int], 
 
 
 def pad(
-    x: Any, padding: Sequence[int | Sequence[int]], mode: Literal["constant"] = "constant", value: Extended = 0
+    x: Any, padding: Sequence[int | Sequence[int]], mode: Literal["constant"] = "constant", value: Extended | bool = 0
 ) -> Tensor:
     """`x` with elements of `value` put around it.
 
