@@ -403,7 +403,7 @@ REFUSED = [
     (
         lambda: nn.AxonalDelay(C, 3, float("nan")),
         ArgumentError,
-        "AxonalDelay: delay_init is a number, a Tensor, an Initializer, .* not nan",
+        "AxonalDelay: delay_init is a number, a Tensor, an Initializer or its name .* not nan",
     ),
     (
         lambda: nn.AxonalDelay(C, 3)(ops.ones((T, B, 2))),

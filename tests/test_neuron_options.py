@@ -77,7 +77,7 @@ from snncell.nn.neurons.counting import Counting, Rounding
             lambda: nn.steps_from_seconds(0.001, 0.001),
             "tau is above dt, which is 0.001 s, not 0.001; take a",
         ),
-        (lambda: nn.steps_from_seconds(0.1, 0.0), "dt is a positive number of seconds, not 0.0"),
+        (lambda: nn.steps_from_seconds(0.1, 0.0), "dt is a finite number above 0, not 0.0"),
         (lambda: nn.decay_from_tau(-1.0), "decay_from_tau: tau is positive, not -1.0"),
         (lambda: nn.tau_from_decay(1.0), "tau_from_decay: decay is what a step keeps, between 0 and 1, not 1.0"),
         (lambda: nn.decay_from_euler(1.0), "decay_from_euler: tau is a number of steps above 1, not 1.0"),

@@ -283,7 +283,7 @@ def without_none(words: str) -> str:
         return words
     rest = words.removesuffix(" or None")
     commas = [i for i in range(len(rest)) if rest.startswith(", ", i) and _outside_brackets(rest[:i])]
-    return f"{rest[: commas[-1]]} or {rest[commas[-1] + 2 :]}" if commas else rest
+    return f"{rest[: commas[-1]]} or {rest[commas[-1] + 2 :].removeprefix('or ')}" if commas else rest
 
 
 def _outside_brackets(text: str) -> bool:
