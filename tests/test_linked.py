@@ -108,6 +108,46 @@ def test_a_reverse_for_fewer_results_may_take_what_that_for_all_does_not():
         close(mine, theirs)
 
 
+class Halved(nn.Cell):
+    """x / 2, whose reverse looks at x without a gradient, and makes nothing of it."""
+
+    def construct(self, x):
+        return x * 0.5
+
+    def bprop(self, x, out, dout):
+        _ = out + ops.stop_gradient(x)
+        return (dout,)
+
+
+class Second(nn.Cell):
+    """y twice, whose reverse calls a Cell with a reverse on the result that nobody may have asked for."""
+
+    def __init__(self):
+        super().__init__()
+        self.halved = Halved()
+
+    def construct(self, x, y):
+        return y, y
+
+    def bprop(self, x, y, out, dout):
+        return dout[0], self.halved(out[0]) * dout[1]
+
+
+def test_an_input_may_be_a_constant_to_a_further_reverse():
+    w, second = Parameter(np.array([0.7, 0.1, -0.4]), name="w"), Second()
+
+    def twice(fn):
+        def slope(x):
+            of_x, of_w = ops.grad(lambda x: fn(x).sum(), 0, w)(x)
+            return (of_x * of_x).sum() + of_w.sum()
+
+        return ops.grad(slope, 0, w)(X)
+
+    fn = lambda x: second(w, x)[0]  # noqa: E731
+    for mine, theirs in zip(twice(jit(fn)), twice(fn), strict=True):
+        close(mine, theirs)
+
+
 class Gated(nn.Cell):
     """x y, whose reverse has y as a factor, and says that nothing depends on it."""
 

@@ -124,6 +124,8 @@ class Linked:
         found = dict(zip(map(_place, positions), rebuilt(entry), strict=True))
         for place, number in self.places.items():
             found[place] = entry.inputs[number]
+        # What is a constant to a reverse may have a place elsewhere.
+        found = {**{(value, None, 0): wrap(x._data) for (value, _, _), x in found.items()}, **found}
         reverse = self._reverse(present)
         if not found.keys() >= reverse.captured():
             # A gradient that is not there is a constant to a loop's reverse, which takes other things outside with it.
