@@ -85,7 +85,7 @@ REFUSALS = [
     (lambda: nn.SGD([Parameter(1.0)], math.inf), ArgumentError, "SGD: learning_rate is a finite number"),
     (lambda: nn.MSELoss("average"), ArgumentError, 'MSELoss: reduction is "mean", "sum" or "none", not \'average\''),
     (lambda: ops.sum(Tensor([1.0]), axis="rows"), ArgumentTypeError, "sum: axis is an integer or a list of integers"),
-    (lambda: ops.pad(Tensor([1.0]), (1, 1), value="3"), ArgumentTypeError, "pad: value is a number or True or False, not '3'"),
+    (lambda: ops.pad(Tensor([1.0]), (1, 1), value="3"), ArgumentTypeError, "pad: value is a number or True or False"),
     (lambda: ops.full((2,), 1j, "float32"), DTypeError, "complex numbers"),
     (lambda: Tensor(math.nan, "int32"), DTypeError, "Tensor: nan holds numbers that dtype Int32 has not"),
     (lambda: Tensor(300, "uint8"), DTypeError, "Tensor: 300 holds numbers that dtype Uint8 has not"),
