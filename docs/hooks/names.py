@@ -48,7 +48,9 @@ def source(thing: Any) -> str | None:
     owner = inspect.unwrap(thing) if callable(thing) else type(thing)
     module = sys.modules.get(getattr(owner, "__module__", None) or type(thing).__module__)
     file = Path(str(getattr(module, "__file__", "")))
-    return f"../../{file.relative_to(ROOT).as_posix()}" if file.is_relative_to(ROOT) else None
+    package = Path(importlib.import_module("snncell").__file__ or "")
+    above = package.parents[1]  # the repository, or where the package is installed
+    return f"../../{file.relative_to(above).as_posix()}" if file.is_relative_to(above) else None
 
 
 def row(path: str) -> str:
