@@ -11,7 +11,7 @@ import copy
 from collections.abc import Callable, Sequence
 
 from snncell.compiler.kept import Costs, what_to_keep
-from snncell.compiler.program import Program, from_trace, leading_to
+from snncell.compiler.program import Program, from_trace, leading_to, values_used
 from snncell.tape.body_trace import BodyTrace
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import STATE, recording_on, tracing_to
@@ -152,6 +152,11 @@ class Body:
                 (body.xs if n < len(self.after) + len(self.ys) else body.consts).append(seeds[n])
             body._take_captures(len(self.trace.captures))
         return self._given(Reverse(body, flowing, arriving, [grad is not None for grad in grads], noted))
+
+    def lacks_for(self, reverse: Reverse) -> bool:
+        """Whether a reverse takes states that were not kept for it."""
+        program = reverse.body.program()
+        return not values_used(program).difference(program.inputs).isdisjoint(x._data for x in self.carry)
 
     def _is_as_tried(self, present: Sequence[bool]) -> bool:
         """Whether a reverse is the one that was traced to find out what to keep."""

@@ -141,7 +141,8 @@ class Scan(Primitive):
             return step
         body.ys = list(compress(body.ys, flags[first:last]))
         body.sums = list(compress(body.sums, flags[last:]))
-        inputs = _without_unused(body, step.inputs, self.segments)
+        # A Program is carried out, not differentiated: what it becomes must not depend on who makes it, and when.
+        inputs = _without_unused(body, step.inputs, self.segments, set())
         scan = Scan(body, len(body.ys), self.every, self.who, self.segments)
         smaller = Step(scan, tuple(inputs), step.attrs, step.line)
         smaller.outputs = tuple(compress(step.outputs, flags))
@@ -178,8 +179,17 @@ class Scan(Primitive):
             return self._pull_whole(entry, douts)
         with beside(*entry.inputs):
             reverse = body.reverse([dout is not None for dout in douts[:results]])
+            if self.every is None and body.lacks_for(reverse):
+                # What is kept is what the reverse from the results needs. In higher orders a gradient arrives at what
+                # was kept too, and leads on to what only the states give: the loop runs again, and collects those.
+                sums = len(body.after) + len(body.ys)
+                body = body.with_states()
+                outs = Scan(body, self.given, None, self.who).bind(*entry.inputs, steps=steps)
+                douts = [*douts[:sums], *(None for _ in body.carry), *douts[sums:]]
+                reverse = body.reverse([dout is not None for dout in douts])
         first, last = len(body.carry), len(body.carry) + len(body.xs)
-        stored = outs[results:] if self.every else outs[first + self.given : first + self.given + len(body.kept or ())]
+        kept = first + len(body.ys) - len(body.kept or ())
+        stored = outs[results:] if self.every else outs[kept : first + len(body.ys)]
         later = first + len(body.ys)  # from here on, outputs are sums
         inputs = [
             *(_seed(douts[n], entry.specs[n]) for n in reverse.flowing),
@@ -187,7 +197,7 @@ class Scan(Primitive):
             *(*entry.inputs[last:], *(douts[n] for n in reverse.arriving if n >= later), *reverse.body.captured),
         ]
         segments = Segments(self.every, body) if self.every else None
-        inputs = _without_unused(reverse.body, inputs, segments)
+        inputs = _without_unused(reverse.body, inputs, segments, _leading(reverse.body, segments))
         scan, found = _bound(reverse.body, inputs, steps, None, f"reverse of {self.who}", segments)
         scan.events = self.events
         after, sums = len(scan.body.after), len(scan.body.after) + len(scan.body.ys)
@@ -246,22 +256,28 @@ def _seed(dout: Tensor | None, spec: Any) -> Tensor:
     return zeros_of(spec) if dout is None else dout  # the loop takes it along
 
 
-def _without_unused(body: Body, inputs: Sequence[Any], segments: Segments | None) -> list[Any]:
+def _without_unused(
+    body: Body, inputs: Sequence[Any], segments: Segments | None, leading: set[Entry | None]
+) -> list[Any]:
     """Leave out sequences and constants that no step takes, so that nothing keeps them; the inputs that are left.
 
-    Where a further gradient may be taken, those stay that the tape leads to: a custom reverse need not look at them.
+    Those stay that are `leading` on the tape: a custom reverse need not look at them.
     """
     used = values_used(body.program())
-    if STATE.tape is not None:
-        whole = segments.body.outs if segments is not None else []
-        leading = ancestors(out._entry for out in (*body.outs, *whole))
-        used |= {x._data for x in (*body.xs, *body.consts) if x._entry in leading}
+    used |= {x._data for x in (*body.xs, *body.consts) if x._entry in leading}
     if segments is not None:
-        used |= values_used(segments.body.program()) | {x._data for x in segments.body.carry}
+        used |= values_used(segments.forward.program) | {x._data for x in segments.body.carry}
     flags = [True] * len(body.carry) + [x._data in used for x in (*body.xs, *body.consts)]
     body.xs = [x for x in body.xs if x._data in used]
     body.consts = [x for x in body.consts if x._data in used]
     return list(compress(inputs, flags))
+
+
+def _leading(body: Body, segments: Segments | None) -> set[Entry | None]:
+    """The places on the tape that lead to what the body gives: a further gradient, if one may be taken, goes there."""
+    if STATE.tape is None:
+        return set()
+    return ancestors(out._entry for out in (*body.outs, *(segments.body.outs if segments else ()))) - {None}
 
 
 def _spread(reverse: Reverse, found: Sequence[Tensor], states: int) -> list[Any]:
