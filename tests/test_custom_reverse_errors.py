@@ -7,7 +7,7 @@ import pytest
 
 import snncell
 from snncell import Parameter, Tensor, nn, ops
-from snncell.errors import BpropError
+from snncell.errors import BpropError, GradientError
 
 X = Tensor([1.0, 2.0])
 
@@ -254,3 +254,39 @@ def test_kept_values_of_two_threads_do_not_mix():
     first.join()
     second.join()
     assert waited == [True, True] and found == {1.0: 2.0, 10.0: 20.0}
+
+
+def counted(out, dout):
+    ops.assign(COUNT, COUNT + 1.0)
+    return dout
+
+
+COUNT = Parameter([0.0], name="count", requires_grad=False)
+EFFECTS_OF_REVERSES = {
+    "a write": (counted, "writes Parameter 'count'"),
+    "random numbers": (lambda out, dout: dout * ops.uniform(dout.shape), "to draw random numbers"),
+}
+
+
+@pytest.mark.parametrize("every", [None, 2])
+@pytest.mark.parametrize("name", EFFECTS_OF_REVERSES)
+def test_a_reverse_with_an_effect_is_refused_in_a_loop_and_runs_outside(run, name, every):
+    reverse, message = EFFECTS_OF_REVERSES[name]
+
+    class Effective(nn.Cell):
+        def construct(self, x):
+            return x * 1.0
+
+        def bprop(self, x, out, dout):
+            return (reverse(out, dout),)
+
+    cell, before = Effective(), COUNT.asnumpy().copy()
+
+    def loss(x):
+        return ops.scan(lambda c, x: (c + cell(x), None), ops.zeros_like(x[0]), x, checkpoint_every=every)[0].sum()
+
+    with pytest.raises(GradientError, match=message):
+        run(snncell.grad(loss))(Tensor([[1.0], [2.0], [3.0]]))
+    np.testing.assert_array_equal(COUNT.asnumpy(), before)
+    run(snncell.grad(lambda x: cell(x).sum()))(X)
+    assert COUNT.asnumpy() - before == (name == "a write")

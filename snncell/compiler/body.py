@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from snncell.compiler.kept import Costs, what_to_keep
 from snncell.compiler.program import Program, from_trace, leading_to, values_used
+from snncell.errors import GradientError
 from snncell.tape.body_trace import BodyTrace
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import STATE, recording_on, tracing_to
@@ -139,6 +140,7 @@ class Body:
             notes: list[Note] = []
             with noting(notes):
                 sweep(tape.live(), cotangents, {x._entry for x in inputs if x._entry is not None}, False)
+            self._refuse_writes(trace)
             grads = [_arrived(x, cotangents, inputs[:n]) for n, x in enumerate(inputs)]
             first, last = len(self.carry), len(self.carry) + len(self.xs)
             body = Body(trace, [seeds[n] for n in flowing], [], not self.backwards)
@@ -163,6 +165,16 @@ class Body:
         assert self.tried is not None and self.kept is not None  # they come together
         wanted = [n for n in range(len(self.after), len(self.outs)) if present[n]]
         return not self.sums and wanted == self.tried.arriving
+
+    def _refuse_writes(self, trace: BodyTrace) -> None:
+        """Raise if the reverse has an effect: what a Parameter holds is no state of the reverse's own."""
+        for parameter in trace.written:
+            raise GradientError(
+                f"{self.trace.who}: a bprop that a step calls writes Parameter {parameter.name!r} (to draw random "
+                f"numbers is to write 'random_state'), which the reverse of a loop cannot do. Do it in construct, and "
+                f"return what the bprop needs as a further output; or give what is written as the gradient of an "
+                f"internal Parameter."
+            )
 
     def _given(self, reverse: Reverse) -> Reverse:
         """A copy of a reverse whose first sequences are those of this step and what it keeps."""
