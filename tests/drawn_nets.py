@@ -1,7 +1,8 @@
 """Networks drawn at random, with data to learn: of many neurons, shapes, inputs and readouts, each the same for a seed.
 
 A healthy one is one that learns: drawn, scaled so that its neurons fire, and trained on its data for a moment, its loss
-falls. None of that asks a report, so it can judge one.
+falls, and is lower than with other samples' labels. A loss falls by a bias alone, too, while a silent or a cut layer
+gives all samples one output: such a net is sick, whoever drew it. None of that asks a report, so it can judge one.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import numpy as np
 import snncell
 from snncell import Tensor, nn, ops, surrogate
 
-HEALTHY_FALL = 0.9  # of the loss before: what a healthy net gets below in a training
-DRAWS = 8  # of nets for one seed, until one learns
+# What a healthy net gets below in a training: of the loss before it, and of the loss with other samples' labels.
+HEALTHY_FALL, HEALTHY_APART = 0.9, 0.9
+DRAWS = 32  # of nets for one seed, until one learns
 
 SURROGATES: dict[str, Callable[[], Any]] = {
     "relusigmoid": surrogate.relusigmoid,
@@ -82,7 +84,7 @@ class Drawn(nn.Cell):
         return {"mean": lambda: x.mean(0), "last": lambda: x[-1], "max": lambda: ops.max(x, 0)}[self.read]()
 
     def current(self, number: int, x: Any) -> Any:
-        """What comes to the neurons of a layer."""
+        """The current that comes to the neurons of a layer."""
         current = self.weights[number](x)
         return self.hooks[number](current) if number in self.hooks else current
 
@@ -110,6 +112,7 @@ class Case:
     net, x, y, loss, optimiser, log: what a report takes.
     met: whether its layers fire at the rates that were drawn.
     falls: what training makes of the loss, in parts of what it was; 1.0 where that was not tried.
+    apart: the loss after it, in parts of that with other samples' labels, as `apart` has it.
     """
 
     about: str
@@ -121,6 +124,7 @@ class Case:
     log: list[dict[str, Any]] = field(default_factory=list)
     met: bool = True
     falls: float = 1.0
+    apart: float = 1.0
 
     @property
     def given(self) -> tuple[Any, ...]:
@@ -281,6 +285,16 @@ def _with_output(case: Case, x: Any, y: Any) -> tuple[Any, Any]:
     return case.loss(out, y), out
 
 
+def apart(case: Case) -> float:
+    """The loss in parts of its mean with other samples' labels: 1 where outputs say nothing of the samples.
+
+    Labels go round the classes, so those of the samples before are of other classes, and of each as many.
+    """
+    out, classes = case.net(Tensor(case.x)), int(case.y.max()) + 1
+    right, *wrong = (float(case.loss(out, Tensor(np.roll(case.y, by)))) for by in range(classes))
+    return right / float(np.mean(wrong))
+
+
 def healthy(seed: int, **drawn: Any) -> Case:
     """The first net of a seed that learns: as it was before with an even seed, trained and with its log else.
 
@@ -295,7 +309,8 @@ def healthy(seed: int, **drawn: Any) -> Case:
         first = float(case.loss(case.net(Tensor(case.x)), Tensor(case.y)))
         log = train(case, 6, steps=2)
         case.falls = log[-1]["loss"] / first
-        if not case.falls < HEALTHY_FALL:
+        case.apart = apart(case)
+        if not (case.falls < HEALTHY_FALL and case.apart < HEALTHY_APART):
             continue
         if seed % 2:
             case.log = log

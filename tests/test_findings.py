@@ -118,11 +118,11 @@ def rates(*of_epochs, norm=None):
     return [{**a, "firing_rate": rate, **b} for a, rate, b in zip(found, of_epochs, others, strict=True)]
 
 
-def silent_for(samples, **changes):
-    """A layer that gives no spike in so many samples."""
-    facts = layer(**changes)
+def silent_for(samples, above):
+    """A layer "a" that sits at `above` in so many samples, and gives no spike there."""
+    facts = layer("a")
     potentials = facts.above.copy()
-    potentials[:, :samples] = -0.5
+    potentials[:, :samples] = above
     return replace(facts, above=potentials, spikes=(potentials > 0).astype(np.float32))
 
 
@@ -157,8 +157,8 @@ def test_every_rule_is_in_the_table():
 
 # What is wrong, and all that may be said of it beyond notes.
 FAULTS = {
-    "dead, out of reach": (net(layer("a"), some_dead(0.6, -5.0)), {("dead", "lif", "alarm")}),
-    "a third out of reach": (net(layer("a"), some_dead(0.35, -5.0)), {("dead", "lif", "warning")}),
+    "dead, out of reach": (net(layer("a"), some_dead(0.95, -5.0)), {("dead", "lif", "alarm")}),
+    "most out of reach": (net(layer("a"), some_dead(0.7, -5.0)), {("dead", "lif", "warning")}),
     "a silent layer, out of reach": (net(quiet(-5.0, name="b"), layer("c")), {("dead", "b", "alarm")}),
     "a silent layer, far away": (
         net(quiet(-0.97, name="b", slope=triangle(2.0)), layer("c")),
@@ -238,7 +238,8 @@ FAULTS = {
         net(far(40.0, 0.6, name="a"), layer("b")),
         {("large potentials", "a", "warning")},
     ),
-    "a few potentials larger": (net(far(-70.0, 0.15, name="a"), layer("b")), {("large potentials", "a", "warning")}),
+    "a few potentials larger": (net(far(70.0, 0.15, name="a"), layer("b")), {("large potentials", "a", "warning")}),
+    "potentials far below": (net(far(-150.0, 0.3, name="a"), layer("b")), {("large potentials", "a", "warning")}),
     "potentials as large as nothing is": (
         net(far(-5000.0, 0.15, name="a"), layer("b")),
         {("large potentials", "a", "alarm")},
@@ -268,7 +269,7 @@ FAULTS = {
         net(layer("a", slope=triangle(300.0)), layer("b")),
         {("wide surrogate", "a", "warning")},
     ),
-    "no spike for some samples": (net(silent_for(3, name="a"), layer("b")), {("silent samples", "a", "warning")}),
+    "no spike for some samples": (net(silent_for(3, -3.0), layer("b")), {("silent samples", "a", "warning")}),
     "labels of no class": (net(target=np.arange(B) % 5 + 1), {("labels", "", "alarm")}),
     "labels below 0": (net(target=np.arange(B) % 5 - 1), {("labels", "", "alarm")}),
     "labels of one class": (net(target=np.full(B, 2)), {("labels", "", "warning")}),
@@ -386,9 +387,11 @@ HARMLESS = {
     "what a leak forgets": (net(growing(0.5)), ("vanishing gradient", "lif")),
     "a third stays on in a sample": (net(staying_on(0.35, 1, name="a"), layer("b")), ("saturated", "a")),
     "no spike for some samples of a net that is not trained": (
-        net(silent_for(3, name="a"), layer("b"), history=()),
+        net(silent_for(3, -3.0), layer("b"), history=()),
         ("silent samples", "a"),
     ),
+    "samples near their first spike": (net(silent_for(3, -0.4), layer("b")), ("silent samples", "a")),
+    "half of a layer out of reach": (net(layer("a"), some_dead(0.5, -5.0)), ("dead", "lif")),
     "a detached reset": (net(layer("a", detached=True), layer("b")), ("detached reset", "a")),
     "equal outputs before training": (
         net(quiet(-0.3, name="b"), layer("c"), output=SAME, history=(), updates=None),
@@ -446,7 +449,8 @@ SILENT_RULES = {
         layer("b"),
     ),
     "potentials of twenty thresholds": net(far(20.0, name="a"), layer("b")),
-    "one neuron that is buried": net(far(-70.0, 0.05, name="a"), layer("b")),
+    "neurons that inhibition sinks": net(far(-70.0, 0.6, name="a"), layer("b")),
+    "some gain of a reset": net(growing(1.15)),
     "constants at the closed ends": net(
         layer("a", constants=[Constant("alpha", np.array([0.0, 1.0]), 0.0, 1.0, "both")], leak=1.0)
     ),

@@ -93,7 +93,7 @@ def sick(tmp_path_factory):
 
 
 def bad(report):
-    """What is more than a note."""
+    """The findings that are more than notes."""
     return {(finding.kind, finding.layer) for finding in report if finding.severity != "note"}
 
 
@@ -380,13 +380,13 @@ def layer_without_input(neuron):
 def test_the_way_to_the_threshold_is_known_of_any_neuron(neuron, reach):
     found = layer_without_input(neuron())
     assert found.reach == (None if reach is None else pytest.approx(reach, rel=1e-6))
-    assert reach is None or found.sizes.max() == pytest.approx(0.0, abs=1e-6)
+    assert reach is None or np.abs(found.heights).max() == pytest.approx(0.0, abs=1e-6)
 
 
 def test_potentials_are_measured_in_thresholds_from_where_they_began():
     net = nn.SequentialCell(nn.MultiStep(nn.LeakyNode(1.0, v_threshold=-50.0, v_reset=-65.0, reset="value")))
     (found,) = examine(net, np.full((4, 1, 1), 3.0, np.float32))[0].layers
-    np.testing.assert_allclose(found.sizes[:, 0, 0], np.arange(1, 5) * 3.0 / 15.0, rtol=1e-5)
+    np.testing.assert_allclose(found.heights[:, 0, 0], np.arange(1, 5) * 3.0 / 15.0, rtol=1e-5)
 
 
 def test_a_neuron_that_keeps_more_than_there_was_is_named():
@@ -444,7 +444,7 @@ def test_a_report_looks_at_thresholds_without_a_word_to_the_net():
 
 
 class Outline(HTMLParser):
-    """What is on a page: titles, pictures, addresses, cells of tables; and that every tag is closed."""
+    """The content of a page: titles, pictures, addresses, cells of tables; and that every tag is closed."""
 
     EMPTY = {"meta", "img", "br"}  # noqa: RUF012
 

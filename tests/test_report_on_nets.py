@@ -1,10 +1,10 @@
-"""What a report says of networks made at random: a few here; `benchmarks/report.py` takes hundreds and counts."""
+"""Reports on networks made at random: a few here; `benchmarks/report.py` takes hundreds and counts."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from drawn_nets import draw, healthy
+from drawn_nets import HEALTHY_APART, HEALTHY_FALL, apart, draw, healthy
 from sick_nets import REFUSED, SICKNESSES, sick
 
 from snncell import Tensor, errors, testing
@@ -16,7 +16,7 @@ SMALL = {"sizes": (6, 14), "steps": (10, 25), "depth": 1, "conv": False}
 
 
 def found(case):
-    """What is more than a note, by kind."""
+    """The findings that are more than notes, by kind."""
     return {finding.kind: finding for finding in diagnose(examine(*case.given)[0]) if finding.severity != "note"}
 
 
@@ -24,7 +24,7 @@ def found(case):
 def test_a_net_that_learns_gets_no_alarm(seed):
     with testing.unfused():
         case = healthy(seed, **SMALL)
-        assert case.falls < 1.0
+        assert case.falls < HEALTHY_FALL and case.apart < HEALTHY_APART
         said = found(case)
     assert "alarm" not in {finding.severity for finding in said.values()}, f"{case.about}: {said}"
 
@@ -67,6 +67,16 @@ def test_every_sickness_is_named_by_kinds_that_there_are():
     assert all(sickness.kinds - {REFUSED} <= KINDS.keys() for sickness in SICKNESSES.values())
     named = frozenset().union(*(sickness.kinds for sickness in SICKNESSES.values()))
     assert KINDS.keys() - named == {"detached reset", "accuracy"}  # which are no sicknesses
+
+
+def test_a_net_whose_outputs_say_nothing_of_the_samples_is_not_healthy():
+    """Its loss falls by the bias alone; all samples get one output."""
+    case = draw(3, **SMALL)
+    last = case.net.dense(1).weight
+    last.set_data(Tensor(np.zeros(last.shape, np.float32)))
+    with testing.unfused():
+        assert apart(case) == pytest.approx(1.0, abs=1e-5)
+        assert apart(healthy(3, **SMALL)) < HEALTHY_APART
 
 
 def test_a_seed_draws_the_same_net_again():

@@ -1,4 +1,4 @@
-"""What guessing gets, and whether a training got further: what rules about silence and about trainings look at."""
+"""The score of guessing, and signs that a training got further: for rules about silence and about trainings."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ SAME = 1e-6  # outputs that differ by less than float32 resolves are the same
 
 
 def values(facts: Facts, name: str) -> list[float]:
-    """What the records say of a name; a table has empty places."""
+    """The numbers of the records by one name; a table has empty places."""
     return [float(record[name]) for record in facts.history if record.get(name) not in (None, "")]
 
 
 def trained(facts: Facts) -> bool:
-    """Whether the net has been trained before: there is a log, or its optimiser has taken steps."""
+    """True if the net has been trained before: there is a log, or its optimiser has taken steps."""
     return bool(facts.history) or (facts.updates or 0) >= FIRST_UPDATES
 
 
 def classified(shape: Sequence[int], labels: Array) -> bool:
-    """Whether outputs of this shape, (B, C) or (T, B, C), can be scores for labels (B,)."""
+    """True if outputs of this shape, (B, C) or (T, B, C), can be scores for labels (B,)."""
     if labels.dtype.kind not in "iu" or labels.ndim != 1 or len(shape) not in (2, 3) or shape[-1] < 2:
         return False
     return shape[-2] == len(labels) > 0 and bool(labels.min() >= 0 and labels.max() < shape[-1])
@@ -45,7 +45,7 @@ def predictions(facts: Facts) -> tuple[Array, Array, int] | None:
 
 
 def at_chance(facts: Facts) -> str:
-    """How the log says that nothing was learned: a loss, or accuracies, as guessing has them; "" if it does not."""
+    """The sign in the log that nothing was learned: a loss, or accuracies, as guessing has them; else ""."""
     losses = values(facts, "loss")
     if losses and facts.guessing is not None and losses[-1] >= (1 - AT_CHANCE) * facts.guessing:
         return (
@@ -68,7 +68,7 @@ def _guessed(facts: Facts) -> str:
 
 
 def hardly_falls(losses: Sequence[float]) -> bool:
-    """Whether a loss neither falls nor rises by more than it wanders."""
+    """True if a loss neither falls nor rises by more than it wanders."""
     if len(losses) < 2 or not all(map(math.isfinite, losses)):
         return False
     first, limit = losses[0], FLAT * abs(losses[0])
@@ -76,7 +76,7 @@ def hardly_falls(losses: Sequence[float]) -> bool:
 
 
 def equal_samples(facts: Facts) -> int:
-    """How many samples have one and the same output, if all have and the inputs differ; else 0."""
+    """The number of samples that have one and the same output, if all have and the inputs differ; else 0."""
     out = facts.output
     if out is None or not finite(out) or not facts.layers:
         return 0

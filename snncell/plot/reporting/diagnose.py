@@ -24,5 +24,5 @@ RULES = (
 
 
 def diagnose(facts: Facts) -> tuple[Finding, ...]:
-    """What all rules find, the worst first."""
+    """The findings of all rules, the worst first."""
     return by_severity(finding for rule in RULES for finding in rule(facts))

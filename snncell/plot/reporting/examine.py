@@ -26,7 +26,7 @@ from snncell.tape.tensor import Tensor
 def examine(
     net: Cell, batch: Any, loss: Loss | None = None, optimiser: Optimizer | None = None, log: Any = None
 ) -> tuple[Facts, Monitor]:
-    """What is known of `net` over `batch`, and the monitor that watched; afterwards all is as it was, to the bit.
+    """The facts of `net` over `batch`, and the monitor that watched; afterwards all is as it was, to the bit.
 
     Args:
         net, batch, loss, optimiser, log: as for `report`.
@@ -231,7 +231,7 @@ def _watching(net: Cell, grad: bool) -> Monitor:
 
 
 def _costs(monitor: Monitor) -> dict[str, Any]:
-    """What the layers with weights cost; nothing where there are none."""
+    """The costs of the layers with weights; nothing where there are none."""
     try:
         return dict(monitor.costs())
     except ArgumentError:

@@ -1,4 +1,4 @@
-"""What is known of a net over one batch, as plain arrays: what findings and tables are made from."""
+"""The facts of a net over one batch, as plain arrays, from which findings and tables are made."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ class Slope:
 
     @property
     def width(self) -> float:
-        """How far from the threshold the derivative still is above `PASSES_NOTHING` of its peak; inf if everywhere."""
+        """The distance to which the derivative is above `PASSES_NOTHING` of its peak; inf if it is everywhere."""
         above = (self._on_grid > PASSES_NOTHING * self.peak).reshape(len(_GRID), -1).mean(1) > 0.5
         reach = float(np.abs(_GRID[above]).max()) if above.any() else 0.0
         return np.inf if reach >= _GRID[-1] else reach
 
     @property
     def constant(self) -> bool:
-        """Whether it is the same wherever it is looked at, as that of a straight-through surrogate."""
+        """True if it is the same wherever it is looked at, as that of a straight-through surrogate."""
         return bool((self._on_grid == self._on_grid[:1]).all())
 
     def relative(self, above: Array) -> Array:
@@ -98,7 +98,7 @@ class Constant:
 
 @dataclass(frozen=True, repr=False)
 class Layer:
-    """What is known of one layer of neurons.
+    """The facts of one layer of neurons.
 
     name: its path in the net.
     neuron: its class.
@@ -142,7 +142,7 @@ class Layer:
 
     @property
     def unit(self) -> str:
-        """What shares weights: a neuron, or in a layer with positions a channel, all of whose positions do."""
+        """The unit of shared weights: a neuron, or in a layer with positions a channel, all of whose positions do."""
         return "channel" if len(self.shape) > 3 else "neuron"
 
     def by_unit(self, array: Array) -> Array:
@@ -161,7 +161,7 @@ class Layer:
 
     @cached_property
     def silent(self) -> bool:
-        """Whether not one spike was seen of a layer that spikes."""
+        """True if not one spike was seen of a layer that spikes."""
         return self.rates is not None and not self.rates.any()
 
     @cached_property
@@ -172,11 +172,12 @@ class Layer:
         return self.by_unit(self.slope.relative(self.above))
 
     @cached_property
-    def sizes(self) -> Array | None:
-        """How far the potential, before a reset, is from where it began, in thresholds, (T, B, *features)."""
+    def heights(self) -> Array | None:
+        """The potential, before a reset, above where it began, in thresholds, (T, B, *features); negative below it."""
         if self.above is None or not self.reach:
             return None
-        return np.abs(self.above.astype(np.float64) / self.reach + 1.0)
+        heights: Array = self.above.astype(np.float64) / self.reach + 1.0
+        return heights
 
     @cached_property
     def norms(self) -> Array | None:
@@ -211,7 +212,7 @@ class Weight:
 
 @dataclass(frozen=True, repr=False)
 class Facts:
-    """What is known of a net over one batch.
+    """The facts of a net over one batch.
 
     layers: in the order of the net.
     weights: its trainable Parameters.
@@ -251,7 +252,7 @@ def norm(array: Array) -> float:
 
 
 def finite(array: Array | None) -> bool:
-    """Whether all entries are finite numbers; of nothing, yes."""
+    """True if all entries are finite numbers; of nothing, yes."""
     return array is None or bool(np.isfinite(array).all())
 
 

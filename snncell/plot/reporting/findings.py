@@ -1,4 +1,4 @@
-"""What a finding is: a kind, a place, how bad it is, words with numbers, and what to try."""
+"""A finding: a kind, a place, how bad it is, words with numbers, and what to try."""
 
 from __future__ import annotations
 

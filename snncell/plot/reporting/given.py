@@ -1,4 +1,4 @@
-"""What a report is given: whether net, batch, loss, optimiser and log belong together."""
+"""The arguments of a report: net, batch, loss, optimiser and log, which belong together."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def layer_of(monitor: Monitor, name: str, net: Cell) -> Layer:
 
 
 def _as_large(array: Array | None, shape: tuple[int, ...]) -> Array | None:
-    """What was recorded, in the shape of the output; a neuron may look at all steps at once, or at something else."""
+    """A recording in the shape of the output; a neuron may look at all steps at once, or at something else."""
     return None if array is None or array.size != np.prod(shape) else array.reshape(shape)
 
 
@@ -97,7 +97,7 @@ def _constants(cell: Cell) -> list[Constant]:
 
 
 def _reach(cell: Cell, features: tuple[int, ...], place: str) -> float | None:
-    """How far below the threshold a neuron begins, in the units of its spike function: what that sees without input."""
+    """The distance from rest to the threshold, in the units of the spike function: what that sees without input."""
     run = MultiStep(cell)
     try:
         with settings(unfused=True), replaying(present_key()), Monitor(run, spikes=False, above=True) as seen:
@@ -119,7 +119,7 @@ def _drop(cell: Cell) -> float:
 
 
 def _leak(cell: Cell, features: tuple[int, ...], place: str) -> float | None:
-    """What one step without input keeps of a small change of the potential; None where that cannot be said."""
+    """The factor that a step without input keeps of a small change of the potential; None where it is not known."""
     try:
         x = ops.zeros((1, *features)).to(place)
         with beside(x):

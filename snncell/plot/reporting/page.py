@@ -44,7 +44,7 @@ th, td { padding: .15rem .4rem; } }
 
 
 def summary(findings: Sequence[Finding]) -> str:
-    """How many findings there are of each severity, in a sentence."""
+    """The number of findings of each severity, in a sentence."""
     counts = Counter(finding.severity for finding in findings)
     if not counts["alarm"] and not counts["warning"]:
         notes = f"; {_many(counts, 'note')}" if counts["note"] else ""
@@ -57,7 +57,7 @@ def _many(counts: Counter[str], severity: str) -> str:
 
 
 def about(facts: Facts) -> str:
-    """What was looked at."""
+    """A sentence on what was looked at."""
     shapes = [layer.shape for layer in facts.layers if len(layer.shape) > 1]
     words = [f"{counted(len(facts.layers), 'layer')} of neurons"]
     words += [f"{sum(weight.value.size for weight in facts.weights)} weights"] if facts.weights else []
@@ -88,7 +88,7 @@ def _row(layer: Layer) -> list[str]:
         NONE if rates is None else percent(float((rates == 0).mean())),
         NONE if rates is None else percent(float((rates > SATURATED_RATE).mean())),
         NONE if late is None else percent(late.share),
-        NONE if layer.sizes is None or not layer.sizes.size else number(float(layer.sizes.max())),
+        NONE if layer.heights is None or not layer.heights.size else number(float(np.abs(layer.heights).max())),
         NONE if slopes is None else percent(float((slopes < PASSES_NOTHING).mean())),
         NONE if norms is None else number(float(np.sqrt((norms**2).sum()))),
     ]

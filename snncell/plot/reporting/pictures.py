@@ -147,7 +147,7 @@ def _traces(layer: Layer) -> Picture:
 
 
 def _one_at_a_time(layer: Layer) -> bool:
-    """Whether spikes have one size: where several are counted, what the spike function sees is in thresholds."""
+    """True if spikes have one size: where several are counted, what the spike function sees is in thresholds."""
     assert layer.spikes is not None  # the caller has looked
     sizes = layer.spikes[layer.spikes != 0]
     return not sizes.size or bool(sizes.min() == sizes.max())

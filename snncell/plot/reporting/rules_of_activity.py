@@ -70,7 +70,7 @@ class _Late:
 
     @classmethod
     def of(cls, facts: Facts, layer: Layer) -> _Late | None:
-        """What is known of a layer; nothing of an output, which may stay on where that is its class."""
+        """The late neurons of a layer; nothing of an output, which may stay on where that is its class."""
         on, always = firing(layer, SATURATED_RATE), firing_in_all(layer, SATURATED_RATE)
         if on is None or always is None or (layer is facts.layers[-1] and len(facts.layers) > 1):
             return None
@@ -79,7 +79,7 @@ class _Late:
         return cls(on, passed[0] if passed else None, float(always.mean()))
 
     def severity(self) -> str | None:
-        """How bad it is by itself."""
+        """The severity by itself."""
         if self.on.share > STUCK_WARNING or self.held is not None or self.everywhere > SATURATED_WARNING:
             return "warning"
         return "note" if self.on.share > STUCK_NOTE else None
@@ -112,7 +112,7 @@ _SATURATED = {"alarm": SATURATED_ALARM, "warning": SATURATED_WARNING, "note": SA
 
 
 def _graded(layer: Layer) -> bool:
-    """Whether its spikes have several sizes."""
+    """True if its spikes have several sizes."""
     assert layer.spikes is not None  # whoever has rates has spikes
     fired = layer.spikes[layer.spikes != 0]
     return bool(fired.size and fired.min() != fired.max() and len(layer.by_unit(layer.spikes)) > 1)

@@ -13,9 +13,9 @@ from snncell.plot.reporting.findings import Finding, number, percent
 from snncell.plot.reporting.rules_of_silence import explained
 
 # A gradient that a sum over time accumulates grows linearly, a factor near 1 in a long sequence; more than 1.1 at every
-# step is growth at a rate, which is a fault when it comes to more than a hundred over the sequence. After a million
-# float32 has forgotten what late steps say.
-EXPLODING_FACTOR, EXPLODING_TOTAL, EXPLODING_ALARM = 1.1, 1e2, 1e6
+# step is growth at a rate. Resets and adaptation alone come to some hundreds over a sequence, in nets that learn; a
+# thousand is a fault, and after a million float32 has forgotten what late steps say.
+EXPLODING_FACTOR, EXPLODING_TOTAL, EXPLODING_ALARM = 1.1, 1e3, 1e6
 # From the last to the first steps: what comes early has no say beside what comes late.
 VANISHING_TOTAL = 1e-4
 # A reset takes from the gradient too: shrinking at up to twice the rate of the leak is the neuron's own forgetting.
@@ -35,7 +35,7 @@ INHERITED = 0.7
 
 @dataclass(frozen=True)
 class Trend:
-    """How a layer's gradient changes backwards through time.
+    """The change of a layer's gradient backwards through time.
 
     factor: per step backwards, a least-squares fit of log norm over the steps at which it is not zero.
     steps: the number of steps between first and last of them.
@@ -84,7 +84,7 @@ def _inherited(found: Trend, later: list[Trend]) -> bool:
 
 
 def _of_slopes(layer: Layer, found: Trend) -> bool:
-    """Whether a gradient is larger at early steps because the surrogate is: potentials that drift away from it."""
+    """True if a gradient is larger at early steps because the surrogate is: potentials that drift away from it."""
     if layer.relative_slopes is None:
         return False
     slopes = layer.relative_slopes.astype(np.float64).reshape(layer.shape[0], -1)
@@ -122,7 +122,7 @@ def _exploding(layer: Layer, found: Trend) -> Finding:
 
 
 def _gain_of_feedback(layer: Layer) -> float | None:
-    """What the feedback does to a gradient in one step: |W' D g| is about radius(W) rms(D) |g| for random weights W."""
+    """The gain of the feedback on a gradient in a step: |W' D g| is about radius(W) rms(D) |g| for random weights W."""
     if layer.radius is None or layer.slope is None or layer.above is None or not finite(layer.above):
         return None
     slopes = layer.slope.derivative(layer.above).astype(np.float64)
@@ -130,7 +130,7 @@ def _gain_of_feedback(layer: Layer) -> float | None:
 
 
 def _gain_of_reset(layer: Layer) -> float:
-    """What leak and reset do in one step, at the threshold: v' = leak h - drop f(h), so leak |1 - drop f'(0)|."""
+    """The gain of leak and reset in one step, at the threshold: v' = leak h - drop f(h), so leak |1 - drop f'(0)|."""
     if not layer.drop or layer.slope is None or layer.leak is None:
         return 0.0
     return layer.leak * abs(1.0 - layer.drop * float(layer.slope.peak.mean()))

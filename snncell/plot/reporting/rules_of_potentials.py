@@ -11,9 +11,11 @@ from snncell.plot.reporting.findings import Finding, counted, number, percent
 from snncell.plot.reporting.worst import beyond, flat
 
 # Potentials reach some twenty thresholds in nets that learn, and sums without a leak more. How far, at the late steps
-# of the worst sample, and by how many of the neurons: any of these is a warning, or an alarm.
-LARGE_WARNING = ((30.0, 0.5), (50.0, 0.1))
-LARGE_ALARM = ((100.0, 0.5), (1000.0, 0.1))
+# of the worst sample, and by how many of the neurons: any of these is a warning, or an alarm. Upwards a spike takes the
+# potential back, so what goes on rising outruns the reset. Downwards nothing does: a neuron without a leak that is
+# inhibited sinks by its input, step after step, and is silent, as it is meant to be. So the limits there are further.
+LARGE_WARNING = ((30.0, 0.5), (50.0, 0.1), (-100.0, 0.25))
+LARGE_ALARM = ((100.0, 0.5), (1000.0, 0.1), (-300.0, 0.5), (-3000.0, 0.1))
 # What a step keeps of a change of the potential, measured in float32: one part in two hundred is no rounding.
 KEEPS_TOO_MUCH = 1.005
 # Where there is no threshold: float32 then resolves no input of the size of one.
@@ -28,7 +30,7 @@ RUNAWAY_GROWTH, RUNAWAY_LEVEL, RUNAWAY_STEPS = 10.0, 10.0, 8
 def large(facts: Facts) -> Iterator[Finding]:
     """Potentials that are many thresholds away from where they began."""
     for layer in facts.layers:
-        if layer.sizes is None:
+        if layer.heights is None:
             yield from _huge(layer)
         elif any(_reached(layer, *each) for each in (*LARGE_WARNING, *LARGE_ALARM)):
             yield _large(layer)
@@ -40,15 +42,17 @@ def _reached(layer: Layer, thresholds: float, share: float) -> bool:
 
 
 def _large(layer: Layer) -> Finding:
-    reached = max(limit for limit, share in (*LARGE_WARNING, *LARGE_ALARM) if _reached(layer, limit, share))
-    severity = "alarm" if any(_reached(layer, *each) for each in LARGE_ALARM) else "warning"
+    found = [(limit, share) for limit, share in (*LARGE_ALARM, *LARGE_WARNING) if _reached(layer, limit, share)]
+    severity = "alarm" if found[0] in LARGE_ALARM else "warning"
+    reached = max((limit for limit, _ in found), key=abs)
     worst, unseen = beyond(layer, reached), flat(layer)
-    assert worst is not None and layer.sizes is not None  # it was reached
-    largest = float(layer.sizes[:, worst.sample].max())
+    assert worst is not None and layer.heights is not None  # it was reached
+    largest = float(np.abs(layer.heights[:, worst.sample]).max())
     text = (
         f"in sample {worst.sample} the potentials of {percent(worst.share)} of the neurons are more than "
-        f"{number(reached)} thresholds from where they began, in the last {worst.steps} of {layer.shape[0]} steps "
-        f"(root mean square); the largest there is {number(largest)} thresholds."
+        f"{number(abs(reached))} thresholds {'above' if reached > 0 else 'below'} where they began, in the last "
+        f"{worst.steps} of {layer.shape[0]} steps (root mean square); the largest there is {number(largest)} "
+        f"thresholds away."
     )
     if unseen is not None:
         text += f" The surrogate is flat at {percent(float(unseen.shares[worst.sample]))} of these steps."

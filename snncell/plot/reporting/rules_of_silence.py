@@ -17,9 +17,10 @@ from snncell.plot.reporting.worst import silent_samples
 # are: below a tenth nothing is said, beyond it is a note, as long as the gradient can wake them. A layer sleeps fast if
 # no potential comes within nine tenths of the threshold, or none is where the surrogate is a hundredth of its peak.
 DEAD_NOTE, WAKES, FAR = 0.1, 0.01, 0.9
-# Neurons that no gradient can wake stay as they are: a quarter of a layer is a loss, half of it a fault.
-LOST_WARNING, LOST_ALARM = 0.25, 0.5
-# Of the samples; in a net that is not trained yet it is none the worse for it.
+# Neurons that no gradient can wake stay as they are. In nets that learn, half of a layer may be so, over the few
+# samples of a batch, and the rest does its work: two thirds are a loss, nine tenths a fault.
+LOST_WARNING, LOST_ALARM = 2 / 3, 0.9
+# Of the samples; a net is none the worse for it while it is not trained, or where they are near their first spike.
 SILENT_NOTE, SILENT_WARNING = 0.1, 0.2
 
 
@@ -80,16 +81,26 @@ def _reach(layer: Layer) -> Array | None:
 
 
 def _asleep(layer: Layer) -> bool:
-    """Whether a silent layer is far from its first spike."""
-    if not layer.silent or layer.above is None or not finite(layer.above):
-        return False
-    reach = _reach(layer)
-    far = layer.threshold is not None and float(layer.above.max()) < -FAR * abs(layer.threshold)
-    return far or (reach is not None and float(reach.max()) < WAKES)
+    """True if a silent layer is far from its first spike, in every sample."""
+    return layer.silent and bool(_asleep_in(layer).all())
+
+
+def _asleep_in(layer: Layer) -> Array:
+    """True for each sample of a layer that is far from a spike, (B,); False where it is not known."""
+    samples = layer.shape[1] if len(layer.shape) > 1 else 1
+    if layer.above is None or not layer.above.size or not finite(layer.above):
+        return np.zeros(samples, bool)
+    highest = layer.above.reshape(len(layer.above), samples, -1).max((0, 2))
+    far = np.zeros(samples, bool) if layer.threshold is None else highest < -FAR * abs(layer.threshold)
+    if layer.slope is None:
+        return far
+    slopes = layer.slope.relative(layer.above).reshape(len(layer.above), samples, -1)
+    asleep: Array = far | (slopes.max((0, 2)) < WAKES)
+    return asleep
 
 
 def _stuck(facts: Facts, layer: Layer) -> str:
-    """How it shows that a layer without any spike keeps a trained net from learning; "" if nothing shows it."""
+    """The sign that a layer without any spike keeps a trained net from learning; "" if nothing shows it."""
     if not layer.silent or not trained(facts) or not finite(layer.above):
         return ""
     return _same_for_all(facts) or at_chance(facts)
@@ -163,7 +174,8 @@ def silent_in_some(facts: Facts) -> Iterator[Finding]:
         if silent is None or layer.silent or float(silent.mean()) <= SILENT_NOTE:
             continue
         many = int(silent.sum())
-        severity = "warning" if trained(facts) and silent.mean() > SILENT_WARNING else "note"
+        asleep = float((silent & _asleep_in(layer)).mean())
+        severity = "warning" if trained(facts) and asleep > SILENT_WARNING else "note"
         text = (
             f"it gives no spike for {many} of {counted(len(silent), 'sample')}, sample {int(np.argmax(silent))} the "
             f"first of them; what comes after it cannot tell these apart."

@@ -269,7 +269,7 @@ def _rising(what: str, losses: list[float], mend: str) -> Iterator[Finding]:
 
 
 def accuracy(facts: Facts) -> Iterator[Finding]:
-    """How many samples are read right, and what is confused most."""
+    """The share of samples that are read right, and the classes that are confused most."""
     found = predictions(facts)
     if found is None:
         return

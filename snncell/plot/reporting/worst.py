@@ -33,12 +33,12 @@ class Worst:
         return float(self.shares.max())
 
     def samples(self, limit: float) -> int:
-        """How many samples have a share above the limit."""
+        """The number of samples that have a share above the limit."""
         return int((self.shares > limit).sum())
 
 
 def late(layer: Layer) -> int:
-    """How many steps the last third of them are, `LATE_STEPS` at least; 0 where there are fewer, or no samples."""
+    """The number of steps in the last third of them, `LATE_STEPS` at least; 0 where there are fewer, or no samples."""
     steps = layer.shape[0] if len(layer.shape) > 1 else 0
     return max(LATE_STEPS, steps // 3) if steps >= LATE_STEPS else 0
 
@@ -55,17 +55,17 @@ def firing(layer: Layer, above: float, thresholds: float = 0.0) -> Worst | None:
     Args:
         layer: the layer.
         above: the share of the steps.
-        thresholds: how far their potentials are, at least; beyond 0, of layers of which that is known.
+        thresholds: how far up their potentials are, at least; beyond 0, of layers of which that is known.
     """
     steps = late(layer)
     if not steps or layer.spikes is None or not layer.spiking:
         return None
     on = (by_sample(layer.spikes, steps) != 0).mean((0, 3)) > above
     if thresholds:
-        sizes = _sizes(layer, steps)
-        if sizes is None:
+        heights = _heights(layer, steps, 1.0)
+        if heights is None:
             return None
-        on &= sizes > thresholds
+        on &= heights > thresholds
     return Worst(on.mean(1), steps)
 
 
@@ -79,18 +79,24 @@ def firing_in_all(layer: Layer, above: float) -> Array | None:
 
 
 def beyond(layer: Layer, thresholds: float) -> Worst | None:
-    """The neurons whose potential is more than so many thresholds away at the last steps, by sample."""
+    """The neurons whose potential is more than so many thresholds up (down, if negative) at the last steps, by sample.
+
+    A potential that comes from both sides counts for each by its part there.
+    """
     steps = late(layer)
-    sizes = _sizes(layer, steps)
-    return None if sizes is None else Worst((sizes > thresholds).mean(1), steps)
+    heights = _heights(layer, steps, np.sign(thresholds))
+    return None if heights is None else Worst((heights > abs(thresholds)).mean(1), steps)
 
 
-def _sizes(layer: Layer, steps: int) -> Array | None:
-    """How far potentials are, in thresholds (root mean square over the steps and positions), (B, units)."""
-    if not steps or layer.sizes is None or not finite(layer.sizes):
+def _heights(layer: Layer, steps: int, side: float) -> Array | None:
+    """The potentials on a side, 1 up or -1 down, in thresholds (root mean square over steps and positions), (B, units).
+
+    What is on the other side counts as 0.
+    """
+    if not steps or layer.heights is None or not finite(layer.heights):
         return None
-    sizes: Array = np.sqrt((by_sample(layer.sizes, steps) ** 2).mean((0, 3)))
-    return sizes
+    heights = np.maximum(side * by_sample(layer.heights, steps), 0.0)
+    return np.asarray(np.sqrt((heights**2).mean((0, 3))))
 
 
 def flat(layer: Layer) -> Worst | None:
@@ -103,7 +109,7 @@ def flat(layer: Layer) -> Worst | None:
 
 
 def silent_samples(layer: Layer) -> Array | None:
-    """Whether the layer gives not one spike for a sample, (B,)."""
+    """True for each sample for which the layer gives not one spike, (B,)."""
     if layer.spikes is None or not layer.spiking or len(layer.shape) < 2:
         return None
     silent: Array = ~(layer.spikes != 0).any(axis=(0, *range(2, layer.spikes.ndim)))
