@@ -24,6 +24,7 @@ from snncell.nn.online import (
     through_spikes,
 )
 from snncell.nn.optim import number_in
+from snncell.nn.sequences import runs_over
 from snncell.tape.tensor import Tensor
 
 
@@ -126,6 +127,7 @@ class EProp(Ranged, Cell):
 
     def construct(self, x: Tensor) -> Tensor:
         fitting(self, x, 3, self.in_channels)
+        runs_over(x)
         current = ops.matmul(as_float(x, self.weight.dtype), self.weight.T)
         feedback = self.others(self.recurrent).T
 

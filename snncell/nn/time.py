@@ -1,4 +1,4 @@
-"""What runs neurons over time: MultiStep."""
+"""Neurons over time: MultiStep."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from snncell.cell import Cell
 from snncell.compiler.jit import Jitted
 from snncell.dtype import float32
 from snncell.errors import ArgumentError, OutsideTensorError
+from snncell.nn.sequences import runs_over
 from snncell.ops.control import run_scan, step_by_step
 from snncell.tape.state import STATE
 from snncell.tape.tensor import Tensor
@@ -30,7 +31,7 @@ def initial_states(cell: Cell, x: Tensor) -> tuple[Tensor, ...]:
 
 
 def state_count(cell: Cell) -> int:
-    """How many states a neuron takes: the arguments of its construct after the first.
+    """The number of states that a neuron takes: the arguments of its construct after the first.
 
     Raises:
         ArgumentError: if the signature does not tell.
@@ -97,6 +98,7 @@ class MultiStep(Cell):
                 RuntimeWarning,
                 stacklevel=5,  # the line that calls the Cell
             )
+        runs_over(x)
         if STATE.trace is not None or STATE.unfused or self._looked_into():
             return self._run_steps(x, *states)
         loop = self._loop or Jitted(self._run_steps, f"MultiStep({type(self.cell).__name__})", KEPT_TRACES)
@@ -107,7 +109,7 @@ class MultiStep(Cell):
             return self._run_steps(x, *states)  # a Cell holds a Tensor that is being differentiated: traced anew
 
     def _looked_into(self) -> bool:
-        """Whether somebody wants to see every step: by a hook, or by bprop_debug."""
+        """True if somebody wants to see every step: by a hook, or by bprop_debug."""
         return any(cell._hooks or cell._pre_hooks or cell.bprop_debug for _, cell in self.cell.cells_and_names())
 
     def _run_steps(self, x: Tensor, *states: Tensor) -> Any:
@@ -133,7 +135,7 @@ class MultiStep(Cell):
         return (y, last) if self.return_states else y
 
     def _names_of(self, states: tuple[Any, ...]) -> list[str]:
-        """What construct calls the states, after checking that they are as many as it takes, and Tensors."""
+        """The names of the states in construct, after checking that they are as many as it takes, and Tensors."""
         name = type(self.cell).__name__
         if len(states) == 1 and isinstance(states[0], (tuple, list)):
             raise ArgumentError(

@@ -1,4 +1,4 @@
-"""Whether a training can go on: its loss and what it trains are finite."""
+"""Finite losses and Parameters, without which a training cannot go on."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def refuse_weights(net: Cell, loss: Any, trained: Iterable[Parameter], epoch: in
 
 
 def _not_finite(parameter: Parameter) -> int:
-    """How many elements are NaN or inf."""
+    """The number of elements that are NaN or inf."""
     values = parameter.asnumpy()
     return int(values.size - np.isfinite(values).sum())
 

@@ -30,7 +30,7 @@ Record = dict[str, Any]
 
 @dataclass
 class Result:
-    """What `fit` gives back.
+    """The result of `fit`.
 
     history: a record for each epoch: "epoch", "step", "learning_rate" (of the next step), "loss", then as asked for
         "accuracy", "firing_rate", and the same with "test_" before them.
@@ -182,7 +182,7 @@ class _Run:
         self.test_step = measured(self.net, self.loss, accuracy, spikes)
 
     def settings(self) -> dict[str, Any]:
-        """What a resume must find as it was, beside net and optimiser."""
+        """The settings that a resume must find as they were, beside net and optimiser."""
         loss = "" if isinstance(self.loss, Cell) else getattr(self.loss, "__qualname__", "")
         monitor = self.stopping and self.stopping.monitor
         settings = {"loss": loss, "monitor": monitor, **self.asked, **self.limits}
@@ -264,7 +264,7 @@ def _shown(epoch: int, found: Means) -> dict[str, Any]:
 
 
 def _told(data: Any) -> Any:
-    """What tells data from others; of a user's own batches, their class and number alone."""
+    """The description that tells data from others; of a user's own batches, their class and number alone."""
     if isinstance(data, Batches):
         return data.description()
     return None if data is None else [type(data).__name__, len(data) if hasattr(data, "__len__") else None]

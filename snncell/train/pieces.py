@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from types import TracebackType
 from typing import Annotated, Any
 
@@ -14,11 +15,12 @@ from snncell.compiler.jit import jit
 from snncell.data import batches
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.optim import Optimizer
+from snncell.nn.sequences import refuse_batch_first, sequences
 from snncell.nn.time import MultiStep
 from snncell.tape import structure
 from snncell.tape.given import as_data, on_host
 from snncell.tape.tensor import Tensor
-from snncell.train.scores import accuracy
+from snncell.train.scores import accuracy as share_right
 from snncell.train.state import constant
 
 Measured = tuple[Tensor, dict[str, Tensor]]
@@ -64,7 +66,12 @@ class Batches:
             raise ShapeError("Batches: arrays have a first axis, of samples; a number has none.")
         lengths = [len(array) for array in self.arrays]
         if len(set(lengths)) != 1:
-            raise ShapeError(f"Batches: the arrays have different lengths {lengths}; they need one for each sample.")
+            inner = {array.shape[1] for array in self.arrays[:-1] if array.ndim > 1}
+            first = not time_first and inner == {lengths[-1]}
+            mend = " Of inputs (T, N, ...), time first: train.Batches(..., time_first=True)." if first else ""
+            raise ShapeError(
+                f"Batches: the arrays have different lengths {lengths}; they need one for each sample.{mend}"
+            )
         if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
             raise ArgumentError(f"Batches: batch_size is an integer of at least 1, not {batch_size!r}.")
         if not len(self):
@@ -85,7 +92,7 @@ class Batches:
                 yield batch
 
     def description(self) -> dict[str, Any]:
-        """What tells these data from others: shapes, dtypes, a hash of the elements, and how they are gone through."""
+        """A description that tells these data from others: shapes, dtypes, a hash of the elements, and their order."""
         found = {f"array {n}": constant(a) for n, a in enumerate(self.arrays)}
         return {**found, "batch_size": self.batch_size, "shuffle": self.shuffle, "drop_last": self.drop_last} | (
             {"time_first": True} if self.time_first else {}
@@ -173,7 +180,7 @@ class Spikes:
 def measure(
     net: Cell,
     loss: Callable[..., Tensor],
-    accuracy: Callable[..., Tensor] | None = accuracy,
+    accuracy: Callable[..., Tensor] | None = share_right,
     spikes: Spikes | None = None,
 ) -> Callable[..., Measured]:
     """A function (*inputs, target) -> (loss, {"accuracy": ..., "firing_rate": ...}) of a batch.
@@ -185,12 +192,19 @@ def measure(
         spikes: whose firing rate, or None, which costs nothing.
     """
 
+    score = accuracy
+    # A label that does not count in the loss does not in the accuracy either.
+    if getattr(accuracy, "__wrapped__", accuracy) is share_right and hasattr(loss, "ignore_index"):
+        score = partial(share_right, ignore_index=loss.ignore_index)
+
     def measured(*batch: Tensor) -> Measured:
         *inputs, target = (as_data(x) for x in batch)
         if spikes is not None:
             spikes.heard.clear()
-        output = net(*inputs)
-        others = {} if accuracy is None else {"accuracy": accuracy(output, target).mean()}
+        with sequences() as shapes:
+            output = net(*inputs)
+        refuse_batch_first(shapes, target)
+        others = {} if score is None else {"accuracy": score(output, target).mean()}
         if spikes is not None:
             others["firing_rate"] = spikes.rate()
         value = loss(output, target)

@@ -31,14 +31,14 @@ def refuse_notes(stored: Stored, stopping: bool, net: Cell, loss: Any, who: str)
 
 
 def _is_record(record: Any, epoch: int) -> bool:
-    """Whether it is what `fit` writes of an epoch."""
+    """True if it is what `fit` writes of an epoch."""
     if not isinstance(record, dict) or not {"step", "learning_rate", "loss"} <= record.keys():
         return False
     return record.get("epoch") == epoch and _is_count(record["step"]) and all(map(_is_number, record.values()))
 
 
 def _is_of_stopping(notes: Any, epochs: int) -> bool:
-    """Whether it is what `EarlyStopping.notes` gives after so many epochs."""
+    """True if it is what `EarlyStopping.notes` gives after so many epochs."""
     if not isinstance(notes, dict) or notes.keys() != {"best", "best_epoch", "waited"}:
         return False
     best, epoch, waited = notes["best"], notes["best_epoch"], notes["waited"]

@@ -11,18 +11,20 @@ from snncell.ops.indexing import hot
 from snncell.tape.tensor import Tensor
 
 
-def accuracy(output: Any, labels: Any) -> Tensor:
-    """The share of samples whose largest output is at their label.
+def accuracy(output: Any, labels: Any, ignore_index: int = -100) -> Tensor:
+    """The share of samples whose largest output is at their label; NaN if an output is, as a loss would be.
 
     Args:
         output: (B, C), or (T, B, C), which is summed over time first; of a tuple, the first.
         labels: class numbers, integers (B,); or a probability for each class, (B, C), of which the largest counts, as
             in one-hot labels.
+        ignore_index: a class number that does not count, as for `nn.CrossEntropyLoss`, whose own `train.fit` takes.
 
     Raises:
         DTypeError: for labels that are neither.
-        ArgumentError: for labels (B, C) that are no probabilities: one is below 0, or a sample's do not add up to 1 (to
-            1 %). On the GPU under `jit`, which does not wait for a check, their accuracy is 0.
+        ArgumentError: for a class number that the outputs have no place for; for labels (B, C) that are no
+            probabilities: one is below 0, or a sample's do not add up to 1 (to 1 %). On the GPU under `jit`, which does
+            not wait for a check, the accuracy of either is 0.
         ShapeError: for shapes that do not fit.
 
     Example:
@@ -30,17 +32,35 @@ def accuracy(output: Any, labels: Any) -> Tensor:
         0.5
         >>> snncell.train.accuracy(Tensor([[0.1, 0.9], [0.8, 0.2]]), Tensor([[0.0, 1.0], [0.3, 0.7]])).item()
         0.5
+        >>> snncell.train.accuracy(Tensor([[0.1, 0.9], [0.8, 0.2]]), Tensor([1, -100])).item()
+        1.0
     """
     scores = as_tensor(output[0] if isinstance(output, (tuple, list)) else output, "accuracy")
     target = as_tensor(labels, "accuracy")
     by_number = target.dtype.category <= 1 and target.shape in (scores.shape[:-1], scores.shape[1:-1])
     summed = scores.sum(0) if scores.ndim == target.ndim + (2 if by_number else 1) else scores
     if by_number and summed.ndim > 1 and summed.shape[:-1] == target.shape:
-        right: Tensor = ops.equal(ops.argmax(summed, -1), target)
-        return right.astype("float32").mean()
+        counts = ops.not_equal(target, ignore_index)
+        right = _at_largest(summed, _at_number(ops.select(counts, target, 0), summed.shape[-1]))
+        return ops.select(counts, right, 0.0).sum() / counts.astype("float32").sum()
     if summed.ndim < 2 or summed.shape[-1] < 2 or summed.shape != target.shape:
         raise _unfit(scores, target)
-    return ops.select(ops.equal(ops.argmax(summed, -1), ops.argmax(target, -1)), _of_classes(target), 0.0).mean()
+    return (_at_largest(summed, hot(ops.argmax(target, -1), summed.shape[-1], -1, "")) * _of_classes(target)).mean()
+
+
+def _at_largest(scores: Tensor, label: Tensor) -> Tensor:
+    """1 for each sample whose largest score is at its label, one-hot (B, C), else 0; NaN if a score of it is."""
+    largest = hot(ops.argmax(scores, -1), scores.shape[-1], -1, "")
+    return ops.select(ops.any(ops.isnan(scores), -1), float("nan"), (largest * label).sum(-1))
+
+
+def _at_number(labels: Tensor, classes: int) -> Tensor:
+    """Class numbers as one-hot labels, (B, C); refused where the outputs have no such class."""
+    who = (
+        f"accuracy: the outputs have {classes} classes, numbered from 0; make the last layer as wide as there are "
+        f"classes, or name a label that does not count, ignore_index=-1. Label"
+    )
+    return hot(labels, classes, -1, who)
 
 
 def _unfit(scores: Tensor, target: Tensor) -> Exception:

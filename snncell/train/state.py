@@ -97,7 +97,7 @@ class Stored(NamedTuple):
 def read_state(
     file: File, net: Cell, optimiser: Optimizer, expected: dict[str, Any] | None = None, loss: Any = None
 ) -> Stored:
-    """What `load_state` would load, read and checked; nothing is changed by it."""
+    """Read and check what `load_state` would load; nothing is changed by it."""
     stored, text = read_arrays(file, "load_state")
     where = os.fspath(file)
     if not {"made", "notes"} <= text.keys() or _RANDOM not in stored:
@@ -171,19 +171,19 @@ def weights_of(net: Cell, loss: Any = None) -> dict[str, Parameter]:
 
 
 def _made(net: Cell, optimiser: Optimizer, loss: Any) -> dict[str, Any]:
-    """How each of them is made; of a loss that is no Cell nothing is told."""
+    """The make of each of them; of a loss that is no Cell nothing is told."""
     of_loss = description(loss) if isinstance(loss, Cell) else {}
     return {"net": description(net), "optimiser": description(optimiser), "loss": of_loss}
 
 
 def _own(optimiser: Optimizer) -> dict[str, Parameter]:
-    """What an optimiser keeps: its Parameters but for those that it trains."""
+    """The Parameters of an optimiser's own: those that it does not train."""
     trained = {id(parameter) for parameter in optimiser.parameters}
     return {path: p for path, p in optimiser.parameters_dict().items() if id(p) not in trained}
 
 
 def description(cell: Cell) -> dict[str, Any]:
-    """How a Cell is made: classes, settings and constants of it and all below, its Parameters' shapes and dtypes."""
+    """The make of a Cell: classes, settings and constants of it and all below, its Parameters' shapes and dtypes."""
     found: dict[str, Any] = {}
     for path, inner in cell.cells_and_names():
         found[path] = {"class": type(inner).__name__} | {
@@ -205,12 +205,12 @@ def description(cell: Cell) -> dict[str, Any]:
 
 
 def constant(array: Any) -> list[Any]:
-    """What tells an array from others: shape, dtype, a digest of the elements."""
+    """The description that tells an array from others: shape, dtype, a digest of the elements."""
     return [list(array.shape), str(array.dtype), hashlib.blake2b(array.tobytes(), digest_size=16).hexdigest()]
 
 
 def _plain(value: Any) -> bool:
-    """Whether a setting is a number, a text, or several of them."""
+    """True if a setting is a number, a text, or several of them."""
     if isinstance(value, (tuple, list)):
         return bool(value) and all(map(_plain, value))
     return value is None or isinstance(value, (bool, int, float, str))

@@ -57,7 +57,7 @@ class EarlyStopping:
 
     @property
     def stopped(self) -> bool:
-        """Whether its patience is at an end."""
+        """True if its patience is at an end."""
         return self.waited >= self.patience
 
     def restore(self, net: Cell, loss: Any = None) -> None:
@@ -66,7 +66,7 @@ class EarlyStopping:
         assign_all([(own[path], Tensor(value)) for path, value in self.weights.items()], "EarlyStopping.restore")
 
     def notes(self) -> dict[str, Any]:
-        """What a checkpoint keeps of it, beside the weights."""
+        """The notes that a checkpoint keeps of it, beside the weights."""
         return {"best": self.best, "best_epoch": self.best_epoch, "waited": self.waited}
 
     def take(self, notes: dict[str, Any], weights: dict[str, Any]) -> None:

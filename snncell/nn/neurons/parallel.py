@@ -12,7 +12,8 @@ from snncell.common.initializer import HeUniform, initializer
 from snncell.common.ranges import Range
 from snncell.dtype import float32
 from snncell.errors import ShapeError
-from snncell.nn.neurons.base import spike_function
+from snncell.nn.neurons.counting import spike_function
+from snncell.nn.sequences import runs_over
 from snncell.surrogate import ATan
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor, beside
@@ -71,6 +72,7 @@ class PSN(Cell):
     def construct(self, x: Tensor) -> Tensor:
         if x.ndim == 0 or x.shape[0] != self.steps:
             raise ShapeError(f"PSN: x is ({self.steps}, B, ...) as steps={self.steps}, but its shape is {x.shape}.")
+        runs_over(x)
         weight = self.weight if self.mask is None else self.weight * Tensor(self.mask)
         h = ops.matmul(weight, x.reshape((self.steps, -1))) + self.bias
         spike: Tensor = self.surrogate_function(h.reshape(x.shape)).astype(h.dtype)
@@ -126,6 +128,7 @@ class SlidingPSN(Cell):
     def construct(self, x: Tensor) -> Tensor:
         if x.ndim == 0 or x.shape[0] == 0:
             raise ShapeError(f"SlidingPSN: x is (T, B, ...) with at least one step, its shape is {x.shape}.")
+        runs_over(x)
         h = ops.matmul(self.banded(x.shape[0], x), x.reshape((x.shape[0], -1))) + self.bias
         spike: Tensor = self.surrogate_function(h.reshape(x.shape)).astype(h.dtype)
         return spike

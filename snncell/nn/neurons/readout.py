@@ -12,6 +12,7 @@ from snncell.cell import Cell
 from snncell.common.ranges import TAU
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.neurons.constants import Membrane, from_rest, one_of
+from snncell.nn.sequences import runs_over
 from snncell.nn.spike_time import FirstSpikeTime
 from snncell.tape.tensor import Tensor, beside
 
@@ -116,6 +117,7 @@ class Readout(Cell):
     def construct(self, x: Tensor) -> Any:
         if x.ndim == 0 or x.shape[0] == 0:
             raise ShapeError(f"Readout: x is (T, B, ...) with at least one step, its shape is {x.shape}.")
+        runs_over(x)
         if self.how == "last":
             return x[-1]
         if self.how == "first":

@@ -1,0 +1,106 @@
+"""Sequences (T, B, ...): those of different lengths, and those that layers over time are called with."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from snncell import ops
+from snncell.errors import ShapeError
+from snncell.ops.base import as_tensor
+from snncell.tape.tensor import Tensor
+
+# --- lengths ----------------------------------------------------------------------------------------------------------
+
+
+def within_lengths(tensor: Tensor, lengths: Any, who: str) -> Tensor:
+    """Where a sequence (T, B, ...) has not ended: (T, B, 1, ...), for lengths (B,).
+
+    Raises:
+        ShapeError, DTypeError: for lengths that are not one integer for each sample.
+    """
+    found = as_tensor(lengths, who)
+    if found.shape != tensor.shape[1:2] or not found.ndim:
+        raise ShapeError(
+            f"{who}: lengths are one number of steps for each sample; a sequence (T, B, ...) of shape {tensor.shape} "
+            f"needs {tensor.shape[1:2] or 'a batch'}, not {found.shape}."
+        )
+    mask = ops.sequence_mask(found, tensor.shape[0], axis=0)
+    return mask.reshape((*mask.shape, *(1,) * (tensor.ndim - 2)))
+
+
+def steps_in(tensor: Tensor, lengths: Any) -> Tensor:
+    """The number of steps of each sample, from 1 to T: (B, 1, ...), in the dtype of the sequence (T, B, ...)."""
+    count = ops.clip(as_tensor(lengths, "lengths"), 1, tensor.shape[0]).astype(tensor.dtype)
+    return count.reshape((*count.shape, *(1,) * (tensor.ndim - 2)))
+
+
+def highest(tensor: Tensor, lengths: Any, who: str) -> Tensor:
+    """The largest of a sequence (T, B, ...) until it ends, (B, ...); 0 where it has no steps."""
+    if lengths is None:
+        return ops.max(tensor, 0)
+    there = within_lengths(tensor, lengths, who)
+    return ops.select(ops.any(there, 0), ops.max(ops.select(there, tensor, -math.inf), 0), 0.0)
+
+
+def mean_over_time(tensor: Tensor, lengths: Any, who: str) -> Tensor:
+    """The mean of a sequence (T, B, ...) over the steps until it ends, (B, ...)."""
+    if lengths is None:
+        return tensor.mean(0)
+    total: Tensor = until_end(tensor, lengths, who).sum(0) / steps_in(tensor, lengths)
+    return total
+
+
+def until_end(tensor: Tensor, lengths: Any, who: str) -> Tensor:
+    """A sequence (T, B, ...) with 0 after its end, whatever the padding is."""
+    return tensor if lengths is None else ops.select(within_lengths(tensor, lengths, who), tensor, 0.0)
+
+
+# --- which axis is time -----------------------------------------------------------------------------------------------
+
+
+class _Heard(threading.local):
+    shapes: list[tuple[int, ...]] | None = None
+
+
+_HEARD = _Heard()
+
+
+def runs_over(x: Tensor) -> None:
+    """Note that a layer runs over the first axis of x, (T, B, ...)."""
+    if _HEARD.shapes is not None:
+        _HEARD.shapes.append(tuple(x.shape))
+
+
+@contextmanager
+def sequences() -> Iterator[list[tuple[int, ...]]]:
+    """Collect the shapes of the sequences that layers of this thread run over in the body."""
+    before, _HEARD.shapes = _HEARD.shapes, []
+    try:
+        yield _HEARD.shapes
+    finally:
+        _HEARD.shapes = before
+
+
+def refuse_batch_first(shapes: list[tuple[int, ...]], target: Tensor) -> None:
+    """Refuse sequences whose first axis, which was taken for time, is as long as the batch, while the second is not.
+
+    It is known of sequences of three axes or more, and a target (B,) or (B, C). A second axis that is a multiple of the
+    batch may be samples beside something else, as many positions of each.
+
+    Raises:
+        ShapeError: naming both shapes, and the mend.
+    """
+    samples = target.shape[0] if target.ndim in (1, 2) else 0
+    for shape in shapes:
+        if len(shape) < 3 or shape[0] != samples:
+            continue
+        if shape[1] > 1 and shape[1] % samples and shape[1] not in target.shape:
+            raise ShapeError(
+                f"the data are batch first: a layer over time got {shape}, and the target has shape {target.shape}, so "
+                f"its first axis is the {shape[0]} samples and not time. Layers run over the first axis, (T, B, ...): "
+                f"begin the net with x = x.swapaxes(0, 1)."
+            )

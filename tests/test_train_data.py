@@ -1,0 +1,149 @@
+"""Data that do not fit, said before they train anything: batch first, labels of no class, outputs that are NaN."""
+
+import numpy as np
+import pytest
+
+import snncell
+from snncell import Tensor, nn, ops, testing, train
+from snncell.errors import ArgumentError, ShapeError
+
+STEPS, BATCH, FEATURES, CLASSES = 7, 4, 3, 5
+LOSS = nn.CrossEntropyLoss()
+
+
+class OverTime(nn.Cell):
+    """A layer over time that is averaged over the axis that somebody takes for time."""
+
+    def __init__(self, layer, axis):
+        super().__init__()
+        self.dense, self.layer, self.axis = nn.Dense(FEATURES, CLASSES), layer, axis
+
+    def construct(self, x):
+        return self.layer(self.dense(x)).mean(self.axis)
+
+
+class Turned(OverTime):
+    """The same, which turns batch-first data itself."""
+
+    def construct(self, x):
+        return super().construct(x.swapaxes(0, 1))
+
+
+LAYERS = {
+    "MultiStep": lambda: nn.MultiStep(nn.LIFNode()),
+    "MultiStep of Recurrent": lambda: nn.MultiStep(nn.Recurrent(nn.LIFNode(), nn.Dense(CLASSES, CLASSES))),
+    "SlidingPSN": lambda: nn.SlidingPSN(2),
+    "PSN": lambda: nn.PSN(BATCH),
+    "EProp": lambda: nn.EProp(CLASSES, CLASSES),
+}
+TARGETS = {
+    "labels": np.arange(BATCH) % CLASSES,
+    "probabilities": np.eye(CLASSES, dtype=np.float32)[np.arange(BATCH) % CLASSES],
+}
+
+
+def batch_first():
+    return np.random.default_rng(0).random((BATCH, STEPS, FEATURES)).astype(np.float32)
+
+
+def passed(call, *args):
+    with testing.unfused():
+        return call(*args)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("layer", LAYERS)
+def test_data_with_the_batch_first_are_refused(layer, target):
+    net, y = OverTime(LAYERS[layer](), 1), TARGETS[target]
+    adam = nn.Adam(net.trainable_params())
+    message = rf"batch first: a layer over time got \({BATCH}, {STEPS}, {CLASSES}\).*{BATCH} samples.*swapaxes\(0, 1\)"
+    for call in (
+        lambda: train.fit(net, LOSS, adam, (batch_first(), y), 1, progress=False),
+        lambda: train.evaluate(net, LOSS, (batch_first(), y)),
+        lambda: train.measure(net, LOSS)(batch_first(), y),
+    ):
+        with pytest.raises(ShapeError, match=message):
+            passed(call)
+
+
+@pytest.mark.compiled
+def test_they_are_refused_in_a_compiled_step():
+    net = OverTime(nn.MultiStep(nn.LIFNode()), 1)
+    with pytest.raises(ShapeError, match="batch first"):
+        train.evaluate(net, LOSS, (batch_first(), TARGETS["labels"]))
+
+
+def test_a_net_that_turns_them_itself_and_time_first_batches_are_not():
+    y = TARGETS["labels"]
+    net = Turned(nn.MultiStep(nn.LIFNode()), 0)
+    assert np.isfinite(passed(train.evaluate, net, LOSS, (batch_first(), y))["loss"])
+    net = OverTime(nn.MultiStep(nn.LIFNode()), 0)
+    data = train.Batches(batch_first().swapaxes(0, 1), y, time_first=True)
+    assert np.isfinite(passed(train.evaluate, net, LOSS, data)["loss"])
+
+
+@pytest.mark.parametrize(
+    ("x", "y"),
+    [
+        ((BATCH, BATCH, FEATURES), (BATCH,)),  # either may be time
+        ((STEPS, 2 * STEPS, FEATURES), (STEPS,)),  # two positions of each sample
+        ((STEPS, BATCH, FEATURES), (STEPS, BATCH)),  # a target for each step
+        ((STEPS, 1, FEATURES), (STEPS,)),  # the steps of one sample
+        ((STEPS, FEATURES), (STEPS,)),  # no batch at all
+    ],
+)
+def test_what_may_be_meant_is_not_refused(x, y):
+    layer = nn.MultiStep(nn.LIFNode())
+    net, loss = OverTime(layer, 0), lambda out, target: ops.square(out).mean() + 0.0 * target.sum()
+    found, _ = passed(train.measure(net, loss, None), Tensor(np.ones(x, np.float32)), Tensor(np.ones(y, np.float32)))
+    assert np.isfinite(float(found))
+
+
+def test_time_first_arrays_without_saying_so_are_told_how():
+    with pytest.raises(ShapeError, match=r"lengths \[7, 4\].*Of inputs \(T, N, \.\.\.\), time first.*time_first=True"):
+        train.Batches(batch_first().swapaxes(0, 1), TARGETS["labels"])
+    with pytest.raises(ShapeError, match=r"for each sample\. It was given"):
+        train.Batches(np.ones((7, 3, 2)), TARGETS["labels"])
+
+
+# --- accuracy ---------------------------------------------------------------------------------------------------------
+
+BOTH = [pytest.param(lambda f: f, id="eager"), pytest.param(snncell.jit, id="jit", marks=pytest.mark.compiled)]
+SCORES = np.array([[0.1, 0.9, 0.0], [0.8, 0.1, 0.2]], np.float32)
+
+
+@pytest.mark.parametrize("run", BOTH)
+@pytest.mark.parametrize("labels", [[0, 1], [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]], ids=["numbers", "probabilities"])
+@pytest.mark.parametrize("steps", [None, 2])
+def test_the_accuracy_of_nan_is_nan(labels, steps, run):
+    scores = np.full_like(SCORES, np.nan)
+    scores[1] = SCORES[1]
+    given = Tensor(scores if steps is None else np.stack([scores] * steps))
+    assert np.isnan(run(train.accuracy)(given, Tensor(labels)).item())
+
+
+@pytest.mark.parametrize("run", BOTH)
+@pytest.mark.parametrize("label", [3, -1, 255])
+@pytest.mark.parametrize("steps", [None, 2])
+def test_a_label_that_is_no_class_is_refused(label, steps, run):
+    given = Tensor(SCORES if steps is None else np.stack([SCORES] * steps))
+    with pytest.raises(ArgumentError, match=rf"accuracy: the outputs have 3 classes.*Label {label} is out of range"):
+        run(train.accuracy)(given, Tensor([0, label]))
+
+
+@pytest.mark.parametrize("run", BOTH)
+def test_a_label_that_does_not_count_does_not(run):
+    assert run(train.accuracy)(Tensor(SCORES), Tensor([1, -100])).item() == 1.0
+    assert run(lambda s, y: train.accuracy(s, y, ignore_index=2))(Tensor(SCORES), Tensor([2, 0])).item() == 1.0
+
+
+@pytest.mark.parametrize("accuracy", [train.accuracy, None], ids=["given", "the default"])
+def test_what_the_loss_ignores_the_accuracy_ignores(accuracy):
+    net, given = nn.Dense(FEATURES, CLASSES), {} if accuracy is None else {"accuracy": accuracy}
+    x = np.random.default_rng(0).random((BATCH, FEATURES)).astype(np.float32)
+    y = net(Tensor(x)).asnumpy().argmax(1)
+    y[2] = -1
+    found = passed(lambda: train.evaluate(net, nn.CrossEntropyLoss(ignore_index=-1), (x, y), **given))
+    assert found["accuracy"] == 1.0
+    with pytest.raises(ArgumentError, match=r"[Ll]abel -1 is out of range"):
+        passed(lambda: train.evaluate(net, LOSS, (x, y), **given))
