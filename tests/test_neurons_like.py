@@ -173,6 +173,33 @@ def test_an_unknown_parameter_lists_the_known_ones():
         LIKE("snntorch")
 
 
+# What says by a setting of its own whether it is learned.
+SAID_TWICE = [
+    (neuron, framework, word)
+    for (neuron, framework), preset in PRESETS.items()
+    for word in inspect.signature(preset).parameters
+    if f"learn_{word}" in inspect.signature(preset).parameters
+]
+
+
+@pytest.mark.parametrize(("neuron", "framework", "word"), SAID_TWICE)
+def test_a_parameter_and_a_setting_do_not_say_two_things(neuron, framework, word):
+    needed = inspect.signature(PRESETS[neuron, framework]).parameters.values()
+    settings = {p.name: 0.5 + 0.2 * (p.name == "alpha") for p in needed if p.default is p.empty}
+    settings |= {"beta": 0.5} if framework == "snntorch.Lapicque" else {}
+    value = settings.get(word, 0.8)
+    for learned in (True, False):
+        given = snncell.Parameter(value, name=word, requires_grad=learned)
+        message = f"{word} is a Parameter with requires_grad={learned}, and learn_{word}={not learned} says otherwise"
+        with pytest.raises(ArgumentError, match=message):
+            made_like(neuron, framework, {**settings, word: given, f"learn_{word}": not learned})
+        for said in ({}, {f"learn_{word}": learned}):
+            node = made_like(neuron, framework, {**settings, word: given, **said})
+            assert [p is given for p in node.trainable_params()] == [True] * learned
+    node = made_like(neuron, framework, {**settings, word: value, f"learn_{word}": False})
+    assert node.trainable_params() == []
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

@@ -1,4 +1,4 @@
-"""What spiking neurons share: when they fire, and how they are reset."""
+"""The base of spiking neurons: when they fire, and how they are reset."""
 
 from __future__ import annotations
 
@@ -6,21 +6,20 @@ import inspect
 from collections.abc import Sequence
 from typing import Annotated, Any, Never, TypedDict
 
-from snncell import ops, surrogate
+from snncell import ops
 from snncell.arguments.kinds import Own
-from snncell.common.ranges import FINITE, Range, quoted
+from snncell.common.ranges import FINITE, Range
 from snncell.dtype import only_stored
 from snncell.errors import ArgumentError, CallError
 from snncell.nn.neurons.constants import Membrane, one_of
-from snncell.nn.neurons.counting import Counting
+from snncell.nn.neurons.counting import spike_function
 from snncell.nn.neurons.elsewhere import frameworks_with
 from snncell.surrogate import relusigmoid
-from snncell.surrogate.base import firing
 from snncell.tape.tensor import Tensor
 
 
 class Options(TypedDict, total=False):
-    """What every spiking neuron takes by keyword; `Neuron` says what each means."""
+    """The keywords of every spiking neuron; `Neuron` says what each means."""
 
     compare: str
     delay: str | None
@@ -45,6 +44,7 @@ def to_value(options: Firing, v_reset: float = 0.0) -> Firing:
 
 
 _NOTHING = object()
+_FIRING = ("surrogate_function", "compare", "max_spikes")  # what a spike function is made from
 _THRESHOLD = Range(0.0, text='is positive (with reset="value" it may be negative, but above v_reset)')
 _COUNTED = "is positive where spikes are counted in thresholds; leave max_spikes at 1, or shift v"
 
@@ -105,7 +105,11 @@ class Neuron(Membrane):
     input_gain: Any
     reset: str | None
     delay: str | None
+    surrogate_function: Any
+    max_spikes: int | None
     starts: str = "v_reset"
+    own_function = False  # whether it has a spike function that is not made from what is given
+    one_at_most = False  # whether a step gives one spike at most
     resets: tuple[str | None, ...] = ("subtract", "zero", "value", None)
     delays: tuple[str | None, ...] = (None, "reset", "reset+input", "spike")
 
@@ -134,16 +138,19 @@ class Neuron(Membrane):
         self.delay = delay
         self.detach_reset = detach_reset
         self.compare = one_of(compare, (">", ">="), who, "compare")
-        self.surrogate_function = spike_function(surrogate_function, compare, max_spikes, who)
-        self.count_to(max_spikes)
+        self.fire_by(spike_function(surrogate_function, compare, max_spikes, who), max_spikes)
 
-    def count_to(self, max_spikes: int | None) -> None:
-        """Note how many spikes a step may give; from here on the ranges of threshold and reset are known."""
-        self.max_spikes = max_spikes
+    def fire_by(self, function: Any, max_spikes: int | None) -> None:
+        """Fire by this function as it is, so often in a step; from here on threshold and reset have their ranges."""
+        super().__setattr__("surrogate_function", function)
+        super().__setattr__("max_spikes", max_spikes)
         for name in ("v_threshold", "v_reset"):
             setattr(self, name, self.__dict__[name])
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if name in _FIRING and "max_spikes" in self.__dict__:
+            self._fire_anew(name, value)
+            return
         allowed = {"reset": self.resets, "delay": self.delays}.get(name)
         before = self.__dict__.get(name, _NOTHING)
         super().__setattr__(name, value if allowed is None else one_of(value, allowed, type(self).__name__, name))
@@ -154,8 +161,34 @@ class Neuron(Membrane):
                 super().__setattr__(name, before)
                 raise
 
+    def _fire_anew(self, name: str, value: Any) -> None:
+        """Set what the spike function is made from, and make it again; all as it was if that cannot be.
+
+        Raises:
+            ArgumentError: for values that make no sense, or a neuron that has a spike function of its own.
+        """
+        who, before = type(self).__name__, {each: self.__dict__[each] for each in _FIRING}
+        if self.own_function:
+            raise ArgumentError(f"{who}: its spike function is its own; make another {who} for another {name}.")
+        made = before["compare"] == ">=" or before["max_spikes"] != 1  # of what was given, by `spike_function`
+        given = before["surrogate_function"].surrogate_function if made else before["surrogate_function"]
+        now = {**before, "surrogate_function": given, name: value}
+        one_of(now["compare"], (">", ">="), who, "compare")
+        if self.one_at_most:
+            one_of(now["max_spikes"], (1,), who, "max_spikes")
+        now["surrogate_function"] = spike_function(**now, who=who)
+        try:
+            self._take_firing(now)
+        except ArgumentError:
+            self._take_firing(before)
+            raise
+
+    def _take_firing(self, values: dict[str, Any]) -> None:
+        super().__setattr__("compare", values["compare"])
+        self.fire_by(values["surrogate_function"], values["max_spikes"])
+
     def range_of(self, name: str) -> Range:
-        """What a constant must be: a threshold lies above 0, or above the value that a reset goes to."""
+        """The range of a constant: a threshold lies above 0, or above the value that a reset goes to."""
         if "max_spikes" not in self.__dict__ or name not in ("v_threshold", "v_reset"):
             return super().range_of(name)
         value = self.reset == "value"
@@ -180,7 +213,7 @@ class Neuron(Membrane):
         return x * self.input_gain
 
     def spikes(self, h: Any, threshold: Any = None) -> Any:
-        """How many spikes the potential gives: 0 or 1, or more with max_spikes."""
+        """The number of spikes that the potential gives: 0 or 1, or more with max_spikes."""
         threshold = self.v_threshold if threshold is None else threshold
         above = h - threshold if self.max_spikes == 1 else h / threshold - 1.0
         return self.fire_at(above)
@@ -250,7 +283,7 @@ def _refuse_options(neuron: type[Neuron], unknown: list[str]) -> None:
 
 
 def _options_of(neuron: type[Neuron]) -> list[str]:
-    """What `__init__` of a neuron takes by name: its own arguments, and those that it hands to the classes above."""
+    """The names that `__init__` of a neuron takes: its own arguments, and those that it hands to the classes above."""
     found: dict[str, None] = {}
     for kind in neuron.__mro__[: neuron.__mro__.index(Neuron) + 1]:
         if "__init__" in vars(kind):
@@ -263,24 +296,3 @@ def _options_of(neuron: type[Neuron]) -> list[str]:
                 break
     found.pop("constants", None)
     return list(found)
-
-
-def spike_function(given: Any, compare: str, max_spikes: int | None, who: str) -> Any:
-    """The spike function of a neuron, made to fire at the threshold too, or to count, where that is asked for.
-
-    Raises:
-        ArgumentError: if it is no Cell with a reverse of its own, or `max_spikes` no number from 1 on.
-    """
-    firing(given, who)
-    if max_spikes is not None and (
-        isinstance(max_spikes, bool)
-        or not isinstance(max_spikes, (int, float))
-        or not 1 <= max_spikes <= 2**53
-        or max_spikes % 1
-    ):
-        raise ArgumentError(
-            f"{who}: max_spikes is a whole number from 1 on, or None for any, not {quoted(max_spikes)}."
-        )
-    if max_spikes != 1:
-        return Counting(given, max_spikes, compare)
-    return surrogate.Inclusive(given) if compare == ">=" else given

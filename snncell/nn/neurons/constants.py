@@ -79,7 +79,7 @@ class Membrane(Ranged, Cell):
             return self._in_half(args, super().__call__(*args, **kwargs))
 
     def _in_half(self, args: tuple[Any, ...], results: Any) -> Any:
-        """What came of inputs in half precision in their dtype, where constants of float32 have made it wider."""
+        """Bring results of inputs in half precision back to it, where constants of float32 have made them wider."""
         dtypes = {arg.dtype for arg in args if isinstance(arg, Tensor)}
         if len(dtypes) != 1 or not dtypes <= {float16, bfloat16}:
             return results
@@ -113,7 +113,8 @@ class Membrane(Ranged, Cell):
                 far as it has the neuron.
             settings: that framework's own parameters, by its names; those left out have its defaults, the surrogate
                 included. Surrogates are objects of `snncell.surrogate`. A Parameter is learned, through the conversion
-                to this library's constants where there is one.
+                to this library's constants where there is one, unless its requires_grad is False; a learn_beta=False
+                beside one that is learned is an error.
 
         Returns:
             a neuron of whatever class fits. `nn/neurons/presets` has the settings, and says what the states are.

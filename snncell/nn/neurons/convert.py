@@ -1,4 +1,4 @@
-"""How frameworks say how fast a potential decays, and functions from each way to the others.
+"""The ways frameworks say how fast a potential decays, and functions from each way to the others.
 
 framework            what a step keeps          gain of the input
 SpikingJelly         1 - 1 / tau                1 / tau (decay_input) or 1; tau in steps
@@ -122,7 +122,7 @@ def steps_from_seconds(tau: Numbers, dt: Positive) -> Any:
 
 
 def decay_from_tau(tau: Numbers, dt: Positive = 1.0) -> Any:
-    """What a step keeps, by the exact solution: exp(-dt / tau).
+    """The factor that a step keeps, by the exact solution: exp(-dt / tau).
 
     Args:
         tau: in the unit of dt, positive; a number, a NumPy array of them, or a Tensor.
@@ -167,7 +167,7 @@ def euler_from_decay(decay: Numbers) -> Any:
 
 
 def decay_from_euler(tau: Numbers) -> Any:
-    """What an Euler step keeps with a time constant of tau steps: 1 - 1 / tau.
+    """The factor that an Euler step keeps with a time constant of tau steps: 1 - 1 / tau.
 
     Raises:
         ArgumentError: for tau not above 1.
@@ -181,7 +181,7 @@ def decay_from_euler(tau: Numbers) -> Any:
 
 
 def decay_from_rate(tau_inv: Numbers, dt: Positive) -> Any:
-    """What a step keeps in Norse: 1 - dt tau_inv.
+    """The factor that a step keeps in Norse: 1 - dt tau_inv.
 
     Args:
         tau_inv: 1 / s; a number, a NumPy array of them, or a Tensor.
@@ -200,7 +200,7 @@ def decay_from_rate(tau_inv: Numbers, dt: Positive) -> Any:
 
 
 def decay_from_lava(decay: Numbers) -> Any:
-    """What a step keeps in lava, whose decays are integers of 12 bits: 1 - decay / 4096.
+    """The factor that a step keeps in lava, whose decays are integers of 12 bits: 1 - decay / 4096.
 
     Raises:
         ArgumentError: for a number outside 0 to 4096.

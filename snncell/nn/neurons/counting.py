@@ -1,4 +1,4 @@
-"""Spike functions that give several spikes in a step."""
+"""Spike functions that give several spikes in a step, and what a neuron makes of the one that it is given."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from typing import Any
 
 from snncell import ops
 from snncell.cell import Cell
-from snncell.surrogate.wrappers import Wrapper
+from snncell.common.ranges import quoted
+from snncell.errors import ArgumentError
+from snncell.surrogate.base import firing
+from snncell.surrogate.wrappers import Inclusive, Wrapper
 from snncell.tape.tensor import Tensor
 
 
 class Counting(Wrapper):
-    """How many thresholds fit into the potential: floor(h / v_threshold), from x = h / v_threshold - 1.
+    """The number of thresholds that fit into the potential: floor(h / v_threshold), from x = h / v_threshold - 1.
 
     Its reverse is that of one spike at the first threshold: the surrogate's, of x.
 
@@ -67,3 +70,24 @@ class Rounding(Cell):
 
     def primitive(self, x: Tensor) -> Tensor:
         return ops.clip(x, 0.0, float(self.most))
+
+
+def spike_function(surrogate_function: Any, compare: str, max_spikes: int | None, who: str) -> Any:
+    """The spike function of a neuron, made to fire at the threshold too, or to count, where that is asked for.
+
+    Raises:
+        ArgumentError: if it is no Cell with a reverse of its own, or `max_spikes` no number from 1 on.
+    """
+    firing(surrogate_function, who)
+    if max_spikes is not None and (
+        isinstance(max_spikes, bool)
+        or not isinstance(max_spikes, (int, float))
+        or not 1 <= max_spikes <= 2**53
+        or max_spikes % 1
+    ):
+        raise ArgumentError(
+            f"{who}: max_spikes is a whole number from 1 on, or None for any, not {quoted(max_spikes)}."
+        )
+    if max_spikes != 1:
+        return Counting(surrogate_function, max_spikes, compare)
+    return Inclusive(surrogate_function) if compare == ">=" else surrogate_function

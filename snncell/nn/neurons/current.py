@@ -151,7 +151,7 @@ class AlphaNode(Neuron):
         self.alpha = self.__dict__["alpha"]  # now that its lower end is known
 
     def range_of(self, name: str) -> Range:
-        """What a constant must be: 0 < beta < alpha < 1."""
+        """The range of a constant: 0 < beta < alpha < 1."""
         if name not in ("alpha", "beta") or not {"alpha", "beta"} <= self.__dict__.keys():
             return super().range_of(name)
         text = "keeps 0 < beta < alpha < 1"

@@ -55,11 +55,20 @@ def made_like(neuron: str, framework: Any, settings: dict[str, Any]) -> Any:
 
 
 def _learning(found: Callable[..., Any], settings: dict[str, Any], who: str) -> Any:
-    """What a preset makes of its settings; Parameters among them are learned through whatever it makes of them.
+    """Make a preset of its settings; Parameters among them are learned through whatever it makes of them.
 
     Raises:
-        ArgumentError: for a Parameter that nothing is computed from.
+        ArgumentError: for a Parameter that nothing is computed from, or one with a learn_... beside it that says
+            otherwise.
     """
+    for word, x in settings.items():
+        learn = settings.get(f"learn_{word}")
+        if isinstance(x, Parameter) and isinstance(learn, bool) and learn != x.requires_grad:
+            raise ArgumentError(
+                f"{who}: {word} is a Parameter with requires_grad={x.requires_grad}, and learn_{word}={learn} says "
+                f"otherwise. A Parameter says itself whether it is learned: leave learn_{word} out, or "
+                + (f"give its value, {word}.value()." if x.requires_grad else "set requires_grad=True.")
+            )
     given = {word: Derived.of(x, word) if isinstance(x, Parameter) else x for word, x in settings.items()}
     made = found(**given)
     learned = {id(parameter) for parameter in made.get_parameters()}

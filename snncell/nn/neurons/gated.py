@@ -166,6 +166,7 @@ class GLIFNode(Neuron):
     """
 
     ranges: ClassVar = dict.fromkeys(GATES, LOGIT)
+    one_at_most = True
 
     def __init__(
         self,
@@ -188,7 +189,7 @@ class GLIFNode(Neuron):
             setattr(self, name, gate(value, name))
 
     def range_of(self, name: str) -> Range:
-        """What a constant must be; a gate is a logit."""
+        """The range of a constant; a gate is a logit."""
         return LOGIT if name in GATES else super().range_of(name)
 
     @property

@@ -84,7 +84,7 @@ def rest_at_reset(neuron: Any, v_rest: Any) -> None:
 
 
 class EulerLeak(Neuron):
-    """What neurons with the leak of `LIFNode` share: one Euler step of the membrane equation.
+    """The base of neurons with the leak of `LIFNode`: one Euler step of the membrane equation.
 
     h = v + (x - (v - v_rest)) / tau         with decay_input
     h = v - (v - v_rest) / tau + x           without

@@ -70,6 +70,7 @@ class IzhikevichNode(Neuron):
     }
     resets = ("value",)
     delays = (None,)
+    one_at_most = True
 
     def __init__(
         self,

@@ -84,14 +84,14 @@ class ILIFNode(EulerLeak):
     """
 
     delays = (None,)
+    own_function = True
 
     def __init__(
         self, tau: Any = 4.0 / 3.0, most: Annotated[int, Own()] = 4, v_rest: Any = None, **options: Unpack[Firing]
     ) -> None:
         MOST.check(most, "ILIFNode", "most")
         super().__init__(tau, False, v_rest, **options)
-        self.count_to(most)
-        self.surrogate_function = Rounding(most)
+        self.fire_by(Rounding(most), most)
 
     def spikes(self, h: Any, threshold: Any = None) -> Any:
         """The whole number of thresholds nearest to the potential."""

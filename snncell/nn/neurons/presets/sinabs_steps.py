@@ -67,7 +67,7 @@ class SinabsEnd(Neuron):
         return self
 
     def range_of(self, name: str) -> Range:
-        """What a constant must be: the floor is below the threshold."""
+        """The range of a constant: the floor is below the threshold."""
         if name == "min_v_mem":
             return Range(high=self.v_threshold, text="is below spike_threshold")
         found = super().range_of(name)
@@ -78,7 +78,7 @@ class SinabsEnd(Neuron):
         return Range(low, text=f"{found.text}, and above min_v_mem")
 
     def kept(self) -> Any:
-        """What a step keeps of the potential."""
+        """The factor that a step keeps of the potential."""
         return self.beta
 
     def gained(self, x: Any) -> Any:
@@ -121,10 +121,11 @@ class SinabsALIF(SinabsEnd, ALIFNode):
         """Make a single spike one of h / threshold - 1, as several spikes are already."""
         self.relative = relative
         if relative and isinstance(self.surrogate_function, Inclusive):
-            self.surrogate_function = Counting(self.surrogate_function.surrogate_function, 1, ">=")
+            self.fire_by(Counting(self.surrogate_function.surrogate_function, 1, ">="), 1)
+            self.own_function = True
 
     def kept(self) -> Any:
-        """What a step keeps of the potential."""
+        """The factor that a step keeps of the potential."""
         return self.alpha
 
     def adapted(self, a: Any, s: Any) -> Any:
@@ -133,7 +134,7 @@ class SinabsALIF(SinabsEnd, ALIFNode):
         return rho * a + (1.0 - rho) * s
 
     def spikes(self, h: Any, threshold: Any = None) -> Any:
-        """How many spikes, with the threshold as a constant in the reverse."""
+        """The number of spikes, with the threshold as a constant in the reverse."""
         held = ops.stop_gradient(self.v_threshold if threshold is None else threshold)
         return self.fire_at(h / held - 1.0) if self.relative else super().spikes(h, held)
 
