@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import snncell
-from snncell import Tensor, data, encode, errors, ops, testing, train
+from snncell import Tensor, data, encode, errors, nn, ops, testing, train
 
 RNG = np.random.default_rng(0)
 T, B, N = 7, 5, 3
@@ -49,6 +49,103 @@ def test_padding_has_no_gradient_and_what_is_there_has_its_own(name):
 @pytest.mark.parametrize("name", ["spike_count", "firing_rate", "last_membrane", "mean_membrane", "max_membrane"])
 def test_a_decoder_with_lengths_is_differentiable(name):
     testing.check_grads(lambda x: DECODERS[name](x, lengths=LENGTHS), Tensor(RNG.normal(size=(T, B, N))), order=2)
+
+
+# --- losses -----------------------------------------------------------------------------------------------------------
+
+CLASSES = 4
+LABELS = np.array([0, 3, 1, 2, 0])
+LOSSES = {
+    "CERateLoss": (nn.CERateLoss, {"label_smoothing": 0.1}),
+    "CERateLoss, several neurons": (nn.CERateLoss, {"num_classes": 2}),
+    "CECountLoss": (nn.CECountLoss, {}),
+    "CEMaxMembraneLoss": (nn.CEMaxMembraneLoss, {}),
+    "TETLoss": (nn.TETLoss, {"mse_weight": 0.3, "mse_target": 0.7}),
+    "MSECountLoss": (nn.MSECountLoss, {"correct_rate": 0.7, "incorrect_rate": 0.3}),
+    "MSECountLoss, several neurons": (nn.MSECountLoss, {"correct_rate": 0.29, "num_classes": 2}),
+    "MSERateLoss": (nn.MSERateLoss, {"correct_rate": 0.7, "num_classes": 2}),
+    "MSEMembraneLoss": (nn.MSEMembraneLoss, {}),
+    "CETemporalLoss": (nn.CETemporalLoss, {}),
+    "CETemporalLoss, reciprocal": (nn.CETemporalLoss, {"inverse": "reciprocal"}),
+    "MSETemporalLoss": (nn.MSETemporalLoss, {}),
+    "MSETemporalLoss, of three spikes": (
+        nn.MSETemporalLoss,
+        {"on_target": [0, 1, -1], "off_target": [-3, -2, -1], "tolerance": 0.5},
+    ),
+    "VanRossumLoss": (nn.VanRossumLoss, {"tau": 2.0}),
+}
+OUTPUTS = (RNG.random((T, B, CLASSES)) < 0.35).astype(np.float64)
+TRAINS = (RNG.random((T, B, CLASSES)) < 0.35).astype(np.float64)
+
+
+def loss_and_target(name):
+    kind, options = LOSSES[name]
+    target = TRAINS if kind is nn.VanRossumLoss else LABELS % options.get("num_classes", CLASSES)
+    return kind(reduction="none", **options), target
+
+
+def one(target, sample, length):
+    return target[:length, sample : sample + 1] if target.ndim > 1 else target[sample : sample + 1]
+
+
+@pytest.mark.parametrize("padding", [0.0, 1.0, -5.0, np.nan])
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_loss_of_padded_outputs_is_that_of_each_alone_with_its_gradient(name, padding):
+    loss, target = loss_and_target(name)
+    there = np.arange(T)[:, None, None] < LENGTHS[:, None]
+    x = Tensor(np.where(there, OUTPUTS, padding))
+    y = np.where(there, target, padding) if target.ndim > 1 else target
+    found = loss(x, Tensor(y), lengths=LENGTHS)
+    axis = 1 if found.ndim == 3 else 0
+    weights = RNG.normal(size=found.shape)
+    gradient = snncell.grad(lambda x: (loss(x, Tensor(y), lengths=LENGTHS) * Tensor(weights)).sum())(x).asnumpy()
+    for sample, length in enumerate(LENGTHS):
+        alone, own = Tensor(OUTPUTS[:length, sample : sample + 1]), Tensor(one(target, sample, length))
+        expected = loss(alone, own).asnumpy()
+        np.testing.assert_allclose(np.take(found.asnumpy(), [sample], axis), expected, rtol=1e-10)
+        weighing = Tensor(np.take(weights, [sample], axis))
+        mine = snncell.grad(lambda x, own=own, w=weighing: (loss(x, own) * w).sum())(alone).asnumpy()
+        np.testing.assert_allclose(gradient[:length, sample], mine[:, 0], rtol=1e-9, atol=1e-12)
+        assert not gradient[length:, sample].any()
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("name", LOSSES)
+def test_lengths_may_be_an_argument_of_a_compiled_loss(name):
+    loss, target = loss_and_target(name)
+    eager = loss(Tensor(OUTPUTS), Tensor(target), lengths=LENGTHS)
+    found = snncell.jit(lambda x, y, lengths: loss(x, y, lengths))(Tensor(OUTPUTS), Tensor(target), Tensor(LENGTHS))
+    np.testing.assert_allclose(found.asnumpy(), eager.asnumpy(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_lengths_of_all_steps_change_nothing_and_wrong_ones_are_refused(name):
+    loss, target = loss_and_target(name)
+    plain = loss(Tensor(OUTPUTS), Tensor(target)).asnumpy()
+    for length in (T, T + 3):
+        found = loss(Tensor(OUTPUTS), Tensor(target), lengths=np.full(B, length)).asnumpy()
+        np.testing.assert_allclose(found, plain, rtol=1e-12)
+    with pytest.raises(errors.ShapeError, match=r"lengths are one number of steps for each sample.* needs \(5,\), not"):
+        loss(Tensor(OUTPUTS), Tensor(target), lengths=[1, 2])
+    with pytest.raises(errors.DTypeError, match="lengths are integers"):
+        loss(Tensor(OUTPUTS), Tensor(target), lengths=[1.0] * B)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_sample_without_steps_is_no_nan(name):
+    loss, target = loss_and_target(name)
+    found = loss(Tensor(OUTPUTS), Tensor(target), lengths=np.zeros(B, int)).asnumpy()
+    assert np.isfinite(found).all()
+
+
+def test_potentials_over_time_may_be_padded_with_anything():
+    loss, lengths = nn.MSEMembraneLoss(reduction="none"), np.full(B, 2)
+    target = np.where(np.arange(T)[:, None, None] < 2, TRAINS, np.nan)
+    found = loss(Tensor(OUTPUTS), Tensor(target), lengths=lengths).asnumpy()
+    np.testing.assert_allclose(found, loss(Tensor(OUTPUTS[:2]), Tensor(TRAINS[:2])).asnumpy(), rtol=1e-12)
+
+
+# --- nothing ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_length_of_nothing_gives_nothing():

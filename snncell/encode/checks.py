@@ -1,4 +1,4 @@
-"""What encoders and decoders ask of their arguments."""
+"""Checks of the arguments of encoders and decoders."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from snncell import ops
 from snncell.errors import ArgumentError, ShapeError
-from snncell.ops.base import as_float, as_int, as_tensor
+from snncell.ops.base import as_float, as_int
 from snncell.ops.given import MEMORY
 from snncell.tape.state import STATE, recording_on
 from snncell.tape.tensor import Tensor, beside
@@ -80,28 +80,6 @@ def sequence(x: Any, who: str) -> Tensor:
     if tensor.ndim == 0 or not tensor.shape[0]:
         raise ShapeError(f"{who}: takes (T, B, ...) with at least one step; the shape is {tensor.shape}.")
     return tensor
-
-
-def within_lengths(tensor: Tensor, lengths: Any, who: str) -> Tensor:
-    """Where a sequence (T, B, ...) has not ended: (T, B, 1, ...), for lengths (B,).
-
-    Raises:
-        ShapeError, DTypeError: for lengths that are not one integer for each sample.
-    """
-    found = as_tensor(lengths, who)
-    if found.shape != tensor.shape[1:2] or not found.ndim:
-        raise ShapeError(
-            f"{who}: lengths are one number of steps for each sample; a sequence (T, B, ...) of shape {tensor.shape} "
-            f"needs {tensor.shape[1:2] or 'a batch'}, not {found.shape}."
-        )
-    mask = ops.sequence_mask(found, tensor.shape[0], axis=0)
-    return mask.reshape((*mask.shape, *(1,) * (tensor.ndim - 2)))
-
-
-def steps_in(tensor: Tensor, lengths: Any) -> Tensor:
-    """How many steps each sample has, at least 1, at most T: (B, 1, ...), in the dtype of the sequence (T, B, ...)."""
-    count = ops.clip(as_tensor(lengths, "lengths"), 1, tensor.shape[0]).astype(tensor.dtype)
-    return count.reshape((*count.shape, *(1,) * (tensor.ndim - 2)))
 
 
 def times(steps: int, like: Tensor) -> Tensor:

@@ -8,8 +8,9 @@ import numpy as np
 
 from snncell import nn, ops
 from snncell.arguments.kinds import Extended, Positive
-from snncell.encode.checks import number, sequence, steps_in, within_lengths
+from snncell.encode.checks import number, sequence
 from snncell.errors import ShapeError
+from snncell.nn.sequences import steps_in, within_lengths
 from snncell.ops.base import as_tensor
 from snncell.tape.tensor import Tensor, beside
 
@@ -27,7 +28,7 @@ def _mean(x: Any, lengths: Any, who: str) -> Tensor:
 
 
 def spike_count(spikes: Any, *, lengths: Any = None) -> Tensor:
-    """How many spikes there were: (T, B, ...) -> (B, ...). Differentiable.
+    """The number of spikes: (T, B, ...) -> (B, ...). Differentiable.
 
     Args:
         spikes: (T, B, ...).

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from snncell import ops
 from snncell.arguments.kinds import Positive
 from snncell.arguments.vocabulary import Reduction
 from snncell.errors import ShapeError
 from snncell.nn.layer import positive_number
 from snncell.nn.loss import _Loss
+from snncell.nn.sequences import until_end
 from snncell.nn.spiking import SynapseFilter
 from snncell.nn.time import MultiStep
 from snncell.ops.base import as_tensor
@@ -29,6 +32,7 @@ class VanRossumLoss(_Loss):
 
     Inputs:
         outputs, targets: spikes (T, B, ...), of one shape.
+        lengths: integers (B,), how many steps each sample has; left out, all T.
 
     Raises:
         ArgumentError: for a tau that is not positive.
@@ -47,14 +51,15 @@ class VanRossumLoss(_Loss):
         self.tau = positive_number(tau, "VanRossumLoss", "tau")
         self.blur = MultiStep(SynapseFilter(self.tau))
 
-    def construct(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def construct(self, outputs: Tensor, targets: Tensor, lengths: Any = None) -> Tensor:
         other = as_tensor(targets, "VanRossumLoss").astype(outputs.dtype)
         if outputs.shape != other.shape or outputs.ndim < 2 or not outputs.shape[0]:
             raise ShapeError(
                 f"VanRossumLoss: takes two sequences of one shape, (T, B, ...) with at least one step; not "
                 f"{outputs.shape} and {other.shape}."
             )
-        return self.reduced(ops.square(self.blur(outputs - other)).sum(0) / self.tau)
+        blurred = self.blur(until_end(outputs - other, lengths, "VanRossumLoss"))
+        return self.reduced(until_end(ops.square(blurred), lengths, "VanRossumLoss").sum(0) / self.tau)
 
     def extend_repr(self) -> str:
         return f"tau={self.tau}"

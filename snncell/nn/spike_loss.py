@@ -2,6 +2,9 @@
 
 Where a class has several output neurons, `num_classes` says how many classes there are: the first C / num_classes
 neurons are class 0, and so on, and count together. Each loss has `reduction`: "mean" (the default), "sum" or "none".
+
+Of padded outputs each loss takes `lengths`, (B,), the number of steps of each sample: what comes after them does not
+count, and the loss of a sample is that of the sample alone.
 """
 
 from __future__ import annotations
@@ -14,13 +17,14 @@ from snncell import ops
 from snncell.arguments.vocabulary import Numbers, Reduction, Share
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.nn.loss import _Loss
+from snncell.nn.sequences import highest, mean_over_time, until_end
 from snncell.ops.base import as_tensor
 from snncell.ops.indexing import hot
 from snncell.tape.tensor import Tensor
 
 
 class ClassLoss(_Loss):
-    """What losses of outputs (T, B, C) and class numbers (B,) have in common.
+    """The base of losses of outputs (T, B, C) and class numbers (B,).
 
     Args:
         num_classes: how many classes the output neurons stand for; by default each neuron for one.
@@ -33,16 +37,18 @@ class ClassLoss(_Loss):
             raise ArgumentError(f"{type(self).__name__}: num_classes is an integer of at least 1, not {num_classes!r}.")
         self.num_classes = num_classes
 
-    def outputs(self, x: Tensor) -> Tensor:
-        """`x`, (T, B, N), with the neurons of a class added up: (T, B, C).
+    def outputs(self, x: Tensor, lengths: Any = None) -> Tensor:
+        """`x`, (T, B, N), with the neurons of a class added up: (T, B, C); 0 after the end of each sample.
 
         Raises:
-            ShapeError: for other shapes, or if the neurons cannot be shared out evenly.
+            ShapeError: for other shapes, lengths that are not one for each sample, or if the neurons cannot be shared
+                out evenly.
         """
         name = type(self).__name__
         if x.ndim != 3 or not x.shape[0]:
             raise ShapeError(f"{name}: takes outputs (T, B, C) with at least one step, time first; not {x.shape}.")
         steps, batch, neurons = x.shape
+        x = until_end(x, lengths, name)
         if self.num_classes is None:
             return x
         if neurons % self.num_classes:
@@ -53,7 +59,7 @@ class ClassLoss(_Loss):
         return x.reshape((steps, batch, self.num_classes, neurons // self.num_classes)).sum(3)
 
     def share(self, x: Tensor) -> int:
-        """How many neurons of `x`, (T, B, N), a class has."""
+        """The number of neurons of `x`, (T, B, N), that a class has."""
         return 1 if self.num_classes is None else x.shape[2] // self.num_classes
 
     def one_hot(self, labels: Any, like: Tensor) -> Tensor:
@@ -100,6 +106,11 @@ class _CrossEntropy(ClassLoss):
         self.weight = weight
         self.label_smoothing = label_smoothing
 
+    def at_each_step(self, outputs: Tensor, lengths: Any) -> Tensor:
+        """The mean over the steps of log p[t], (B, C)."""
+        log_p = ops.log_softmax(self.outputs(outputs, lengths), 2)
+        return mean_over_time(log_p, lengths, type(self).__name__)
+
     def likelihood(self, log_p: Tensor, labels: Any) -> Tensor:
         """The loss for log-probabilities (B, C); its mean is over the sum of weights."""
         hard = self.one_hot(labels, log_p)
@@ -130,6 +141,7 @@ class CERateLoss(_CrossEntropy):
     Inputs:
         outputs: spikes (T, B, C).
         labels: integers (B,) in [0, C).
+        lengths: integers (B,), how many steps each sample has; left out, all T.
 
     Raises:
         ShapeError, DTypeError, ArgumentError: for labels that do not fit the outputs, naming what does not.
@@ -142,8 +154,8 @@ class CERateLoss(_CrossEntropy):
         1.3863
     """
 
-    def construct(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        return self.likelihood(ops.log_softmax(self.outputs(outputs), 2).mean(0), labels)
+    def construct(self, outputs: Tensor, labels: Tensor, lengths: Any = None) -> Tensor:
+        return self.likelihood(self.at_each_step(outputs, lengths), labels)
 
 
 class TETLoss(_CrossEntropy):
@@ -159,6 +171,7 @@ class TETLoss(_CrossEntropy):
     Inputs:
         outputs: (T, B, C), what the last layer gives at each step.
         labels: integers (B,) in [0, C).
+        lengths: integers (B,), how many steps each sample has; left out, all T.
 
     Raises:
         ShapeError, DTypeError, ArgumentError: for labels that do not fit the outputs, or a mse_weight out of range.
@@ -185,11 +198,12 @@ class TETLoss(_CrossEntropy):
             raise ArgumentError(f"TETLoss: mse_weight lies in [0, 1], not {mse_weight!r}.")
         self.mse_weight, self.mse_target = mse_weight, mse_target
 
-    def construct(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        entropy = self.likelihood(ops.log_softmax(self.outputs(outputs), 2).mean(0), labels)
+    def construct(self, outputs: Tensor, labels: Tensor, lengths: Any = None) -> Tensor:
+        entropy = self.likelihood(self.at_each_step(outputs, lengths), labels)
         if not self.mse_weight:
             return entropy
-        pull = self.reduced(ops.square(outputs - self.mse_target).mean((0, 2)))
+        each = ops.square(self.outputs(outputs, lengths) - self.mse_target).mean(2)
+        pull = self.reduced(mean_over_time(each, lengths, "TETLoss"))
         return entropy * (1.0 - self.mse_weight) + pull * self.mse_weight
 
     def extend_repr(self) -> str:
@@ -213,8 +227,8 @@ class CECountLoss(_CrossEntropy):
         0.3133
     """
 
-    def construct(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        return self.likelihood(ops.log_softmax(self.outputs(outputs).sum(0), 1), labels)
+    def construct(self, outputs: Tensor, labels: Tensor, lengths: Any = None) -> Tensor:
+        return self.likelihood(ops.log_softmax(self.outputs(outputs, lengths).sum(0), 1), labels)
 
 
 class CEMaxMembraneLoss(_CrossEntropy):
@@ -226,6 +240,7 @@ class CEMaxMembraneLoss(_CrossEntropy):
     Inputs:
         outputs: membrane potentials (T, B, C).
         labels: integers (B,) in [0, C).
+        lengths: integers (B,), how many steps each sample has; left out, all T.
 
     Raises:
         ShapeError, DTypeError, ArgumentError: for labels that do not fit the outputs, naming what does not.
@@ -243,5 +258,6 @@ class CEMaxMembraneLoss(_CrossEntropy):
     ) -> None:
         super().__init__(None, weight, label_smoothing, reduction)
 
-    def construct(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        return self.likelihood(ops.log_softmax(ops.max(self.outputs(outputs), 0), 1), labels)
+    def construct(self, outputs: Tensor, labels: Tensor, lengths: Any = None) -> Tensor:
+        most = highest(self.outputs(outputs, lengths), lengths, "CEMaxMembraneLoss")
+        return self.likelihood(ops.log_softmax(most, 1), labels)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from snncell import ops
 from snncell.arguments.vocabulary import Reduction
 from snncell.errors import ArgumentError, ShapeError
+from snncell.nn.sequences import mean_over_time, steps_in, until_end
 from snncell.nn.spike_loss import ClassLoss
 from snncell.ops.base import as_tensor
 from snncell.tape.tensor import Tensor
@@ -42,6 +45,7 @@ class MSECountLoss(_ToRates):
     Inputs:
         outputs: spikes (T, B, C).
         labels: integers (B,) in [0, C).
+        lengths: integers (B,), how many steps each sample has; left out, all T.
 
     Raises:
         ShapeError, DTypeError, ArgumentError: for labels that do not fit the outputs, or rates out of range.
@@ -53,13 +57,20 @@ class MSECountLoss(_ToRates):
         1.25
     """
 
-    def construct(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        count = self.outputs(outputs).sum(0)
-        most = outputs.shape[0] * self.share(outputs)
+    def construct(self, outputs: Tensor, labels: Tensor, lengths: Any = None) -> Tensor:
+        count = self.outputs(outputs, lengths).sum(0)
+        steps = None if lengths is None else steps_in(outputs, lengths).reshape((-1, 1))
+        on, off = (self._wanted(outputs, steps, rate) for rate in (self.correct_rate, self.incorrect_rate))
+        far = ops.square(count - (self.one_hot(labels, count) * (on - off) + off))
+        return self.reduced(far) / outputs.shape[0] if steps is None else self.reduced(far / steps)
+
+    def _wanted(self, outputs: Tensor, steps: Tensor | None, rate: float) -> Any:
+        """The number of spikes that a class is to give: one for all samples, or for each, (B, 1)."""
         # The small number makes 29 of 100 * 0.29, which is 28.999999999999996.
-        on, off = (float(int(most * rate + 1e-9)) for rate in (self.correct_rate, self.incorrect_rate))
-        target = self.one_hot(labels, count) * (on - off) + off
-        return self.reduced(ops.square(count - target)) / outputs.shape[0]
+        if steps is None:
+            return float(int(outputs.shape[0] * self.share(outputs) * rate + 1e-9))
+        counts = [float(int(length * self.share(outputs) * rate + 1e-9)) for length in range(outputs.shape[0] + 1)]
+        return ops.gather(Tensor(counts, outputs.dtype), steps.astype("int64"))
 
 
 class MSERateLoss(_ToRates):
@@ -73,6 +84,7 @@ class MSERateLoss(_ToRates):
     Inputs:
         outputs: spikes (T, B, C).
         labels: integers (B,) in [0, C).
+        lengths: integers (B,), how many steps each sample has; left out, all T.
 
     Raises:
         ShapeError, DTypeError, ArgumentError: for labels that do not fit the outputs, or rates out of range.
@@ -85,8 +97,8 @@ class MSERateLoss(_ToRates):
         0.625
     """
 
-    def construct(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        rate = self.outputs(outputs).mean(0) / float(self.share(outputs))
+    def construct(self, outputs: Tensor, labels: Tensor, lengths: Any = None) -> Tensor:
+        rate = mean_over_time(self.outputs(outputs, lengths), lengths, "MSERateLoss") / float(self.share(outputs))
         on, off = float(self.correct_rate), float(self.incorrect_rate)
         return self.reduced(ops.square(rate - (self.one_hot(labels, rate) * (on - off) + off)))
 
@@ -101,6 +113,7 @@ class MSEMembraneLoss(ClassLoss):
     Inputs:
         outputs: membrane potentials (T, B, C).
         targets: integers (B,), class numbers; or potentials (B, C), or (T, B, C) if they vary over time.
+        lengths: integers (B,), how many steps each sample has; left out, all T.
 
     Raises:
         ShapeError, DTypeError, ArgumentError: for targets that do not fit the outputs.
@@ -118,9 +131,10 @@ class MSEMembraneLoss(ClassLoss):
         super().__init__(None, reduction)
         self.on_target, self.off_target = float(on_target), float(off_target)
 
-    def construct(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        v = self.outputs(outputs)
-        return self.reduced(ops.square(v - self._potentials(as_tensor(targets, "MSEMembraneLoss"), v)).mean(0))
+    def construct(self, outputs: Tensor, targets: Tensor, lengths: Any = None) -> Tensor:
+        v = self.outputs(outputs, lengths)
+        apart = until_end(v - self._potentials(as_tensor(targets, "MSEMembraneLoss"), v), lengths, "MSEMembraneLoss")
+        return self.reduced(mean_over_time(ops.square(apart), lengths, "MSEMembraneLoss"))
 
     def _potentials(self, targets: Tensor, v: Tensor) -> Tensor:
         if targets.ndim < 2:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from snncell import ops
 from snncell.arguments.kinds import Count, Extended
 from snncell.arguments.vocabulary import Numbers, Reduction, Share
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, ShapeError
+from snncell.nn.sequences import steps_in, within_lengths
 from snncell.nn.spike_loss import ClassLoss, _CrossEntropy
 from snncell.ops.base import as_tensor
 from snncell.tape.tensor import Tensor, beside
@@ -122,6 +124,23 @@ def _times(spikes: Tensor) -> Tensor:
         return ops.arange(steps, dtype=spikes.dtype).reshape((steps, *(1,) * (spikes.ndim - 1)))
 
 
+def _until_end(spike_time: Cell, spikes: Tensor, lengths: Any) -> Tensor:
+    """Spike times within the steps of each sample; missing spikes count, and have their gradients, at its last step."""
+    if lengths is None:
+        times: Tensor = spike_time(spikes)
+        return times
+    who = type(spike_time).__name__
+    counts = as_tensor(lengths, who)
+    last = ops.logical_and(
+        within_lengths(spikes, counts, who), ops.logical_not(within_lengths(spikes, counts - 1, who))
+    )
+    closing = ops.select(last, spikes, 0.0).sum(0, keepdims=True)  # in the place of the padding's last step
+    times = spike_time(ops.concat([spikes[:-1], closing]))
+    late: Tensor = times - ops.minimum(times, steps_in(spikes, counts) - 1.0)
+    moved: Tensor = times - ops.stop_gradient(late)
+    return moved
+
+
 class CETemporalLoss(_CrossEntropy):
     """Cross entropy of first-spike times, the earlier the better: CE(-t_f, y), or CE(1 / (t_f + 1), y).
 
@@ -136,6 +155,8 @@ class CETemporalLoss(_CrossEntropy):
     Inputs:
         outputs: spikes (T, B, C).
         labels: integers (B,) in [0, C).
+        lengths: integers (B,), how many steps each sample has; left out, all T. A silent neuron then counts as firing
+            at the last step of its sample.
 
     Raises:
         ArgumentError: for another inverse.
@@ -162,8 +183,8 @@ class CETemporalLoss(_CrossEntropy):
         self.inverse = inverse
         self.first_spike_time = FirstSpikeTime()
 
-    def construct(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        return self.of_times(self.first_spike_time(self.outputs(outputs)), labels)
+    def construct(self, outputs: Tensor, labels: Tensor, lengths: Any = None) -> Tensor:
+        return self.of_times(_until_end(self.first_spike_time, self.outputs(outputs, lengths), lengths), labels)
 
     def of_times(self, times: Tensor, labels: Tensor, end: float | None = None) -> Tensor:
         """The loss of first-spike times (B, C), in steps or any other unit, as a neuron gives them that computes times.
@@ -203,6 +224,7 @@ class MSETemporalLoss(ClassLoss):
     Inputs:
         outputs: spikes (T, B, C).
         targets: integers (B,), class numbers; or times in steps (B, C), or (F, B, C).
+        lengths: integers (B,), how many steps each sample has; left out, all T. T is then that number.
 
     Raises:
         ArgumentError: for a negative tolerance, or sequences of different lengths.
@@ -241,11 +263,13 @@ class MSETemporalLoss(ClassLoss):
         self.wanted = list(zip(on, off, strict=True))
         self.spike_time = SpikeTimes(len(on))
 
-    def construct(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return self.of_times(self.spike_time(self.outputs(outputs)), targets, outputs.shape[0])
+    def construct(self, outputs: Tensor, targets: Tensor, lengths: Any = None) -> Tensor:
+        times = _until_end(self.spike_time, self.outputs(outputs, lengths), lengths)
+        steps = outputs.shape[0] if lengths is None else steps_in(outputs, lengths).reshape((-1, 1))
+        return self.of_times(times, targets, steps)
 
-    def of_times(self, times: Tensor, targets: Tensor, steps: Count) -> Tensor:
-        """The loss of spike times (B, C), or (F, B, C), within a number of steps.
+    def of_times(self, times: Tensor, targets: Tensor, steps: Count | Tensor) -> Tensor:
+        """The loss of spike times (B, C), or (F, B, C), within a number of steps, or one for each sample, (B, 1).
 
         The loss of a silent neuron's time, if that is inf, is inf; ops.minimum(times, steps - 1) lets it fire at the
         end, as here.
@@ -253,12 +277,12 @@ class MSETemporalLoss(ClassLoss):
         late = times - self._wanted(as_tensor(targets, "MSETemporalLoss"), times, steps)
         if self.tolerance:
             late = ops.select(ops.less(ops.abs(late), self.tolerance), 0.0, late)
-        return self.reduced(ops.square(late / float(steps)))
+        return self.reduced(ops.square(late / (steps if isinstance(steps, Tensor) else float(steps))))
 
-    def _wanted(self, targets: Tensor, times: Tensor, steps: Count) -> Tensor:
+    def _wanted(self, targets: Tensor, times: Tensor, steps: Count | Tensor) -> Tensor:
         if targets.ndim < 2:
             label = self.one_hot(targets, times if times.ndim == 2 else times[0])
-            counted = [[float(t + steps if t < 0 else t) for t in pair] for pair in self.wanted]
+            counted = [[t + steps if t < 0 else float(t) for t in pair] for pair in self.wanted]
             each = [label * (on - off) + off for on, off in counted]
             return each[0] if times.ndim == 2 else ops.stack(each)
         if targets.shape != times.shape:
@@ -267,7 +291,7 @@ class MSETemporalLoss(ClassLoss):
                 f"targets have shape {targets.shape}."
             )
         wanted = targets.astype(times.dtype)
-        return ops.select(ops.less(wanted, 0.0), wanted + float(steps), wanted)
+        return ops.select(ops.less(wanted, 0.0), wanted + steps, wanted)
 
     def extend_repr(self) -> str:
         return f"(on, off)={self.wanted}, tolerance={self.tolerance}, {super().extend_repr()}"

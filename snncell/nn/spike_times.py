@@ -101,7 +101,7 @@ class SpikeTimes(Cell):
         return later, (i * of_i - later) / self.tau_mem
 
     def until_peak(self, v: Any, i: Any) -> tuple[Any, Any]:
-        """Whether V rises towards a peak above 0, and the time until then; there is at most one."""
+        """True where V rises towards a peak above 0, and the time until then; there is at most one."""
         mem, syn = self.taus()
         rising = (i > v) & (i > 0.0)
         scale = ops.where(rising, (mem - syn) * v + syn * i, 1.0)  # above 0 where a peak above 0 is
@@ -214,7 +214,7 @@ class SpikeTimes(Cell):
         return of_times.sum(-1), of_weights
 
     def _received(self, events: Any, spikes: Any) -> Any:
-        """What some of the spikes send to the time and the weight of each event."""
+        """The gradient that some of the spikes send to the time and the weight of each event."""
 
         def step(_: Any, event: Any) -> Any:
             begin, weight, number = event
@@ -232,7 +232,7 @@ class SpikeTimes(Cell):
     def _sent(
         self, begin: Tensor, weights: Tensor, number: Tensor, spikes: Tensor, spiked: Tensor, places: Tensor, dout: Any
     ) -> Tensor:
-        """What each spike sends back, a_k: (K, B, N)."""
+        """The gradient that each spike sends back, a_k: (K, B, N)."""
 
         def arrive(current: Any, event: Any) -> Any:
             begin, weight, number = event
