@@ -56,6 +56,55 @@ _LAZY = ("data", "encode", "io", "monitoring", "plot", "testing", "train")  # im
 
 _guard(globals())
 
+__all__ = [
+    "GRAPH_MODE",
+    "PYNATIVE_MODE",
+    "Parameter",
+    "ParameterTuple",
+    "Tensor",
+    "bfloat16",
+    "bool_",
+    "common",
+    "complex64",
+    "complex128",
+    "data",
+    "dtype",
+    "empty_pool",
+    "encode",
+    "errors",
+    "explain",
+    "float16",
+    "float32",
+    "float64",
+    "get_context",
+    "grad",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "io",
+    "jit",
+    "load_checkpoint",
+    "load_param_into_net",
+    "monitor",
+    "monitoring",
+    "nn",
+    "ops",
+    "plot",
+    "save_checkpoint",
+    "set_context",
+    "set_seed",
+    "surrogate",
+    "testing",
+    "train",
+    "uint8",
+    "value_and_grad",
+]
+
+
+def __dir__() -> list[str]:
+    return [*__all__, *(name for name in globals() if name.startswith("__"))]
+
 
 def __getattr__(name: str) -> _Any:
     if name in _LAZY:

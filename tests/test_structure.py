@@ -166,6 +166,22 @@ def test_the_import_brings_in_nothing_heavy() -> None:
     assert done.stdout.strip() == ""
 
 
+def test_the_face_lists_what_it_has() -> None:
+    names = {alias.asname for node in TREES[ROOT / "__init__.py"].body for alias in getattr(node, "names", [])}
+    shown = {name for name in names if name and not name.startswith("_")} | {*snncell._LAZY, "monitor", "errors"}
+    assert set(snncell.__all__) == shown
+    assert len(snncell.__all__) == len(shown) and set(snncell.__all__) <= set(dir(snncell))
+    assert all(hasattr(snncell, name) for name in snncell.__all__)
+
+
+STARRED = "from snncell import *; import sys; Tensor, plot, monitor; print('matplotlib' in sys.modules)"
+
+
+def test_all_of_it_can_be_imported_by_a_star() -> None:
+    done = subprocess.run([sys.executable, "-W", "error", "-c", STARRED], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
 # --- documentation ----------------------------------------------------------------------------------------------------
 
 # What subclasses override says nothing new in each of them.

@@ -1,4 +1,4 @@
-"""What runs a step over time: ops.scan, nn.MultiStep, nn.Recurrent, nn.TimeDistributed."""
+"""Steps over time: ops.scan, nn.MultiStep, nn.Recurrent, nn.TimeDistributed."""
 
 import naive
 import numpy as np
@@ -229,6 +229,33 @@ def test_a_state_that_grows_in_the_first_step_is_named():
         ShapeError, match=r"MultiStep\(IFNode\): state v has shape \(4,\) before a step and \(2, 4\) after it"
     ):
         net(currents(), ops.zeros(4))
+
+
+class Forgets(nn.Cell):
+    """A neuron whose state loses axes, or gains them, in its step."""
+
+    def __init__(self, after):
+        super().__init__()
+        self.after = after
+
+    def construct(self, x, v):
+        return x, self.after(v + x)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "mend"),
+    [
+        ((2, 4), lambda v: v.sum(), r"\(2, 4\) before a step and \(\) after it. Return it in the shape \(2, 4\)"),
+        ((2, 4), lambda v: v.mean(1), r"and \(2,\) after it. Return it in the shape \(2, 4\) .* \(keepdims=True"),
+        ((2, 4), lambda v: v[:, :2], r"and \(2, 2\) after it. Return it in the shape \(2, 4\)"),
+        ((2, 4), lambda v: v.T, r"and \(4, 2\) after it. Return it in the shape \(2, 4\)"),
+        ((), lambda v: v, r"\(\) before a step and \(2, 4\) after it. Give it its full shape .* ops.zeros\(\(2, 4\)\)"),
+        ((2, 1), lambda v: v, r"\(2, 1\) before a step and \(2, 4\) after it. Give it its full shape from the start"),
+    ],
+)
+def test_the_mend_of_a_state_that_changes_its_shape_is_a_mend(before, after, mend):
+    with pytest.raises(ShapeError, match=rf"MultiStep\(Forgets\): state v has shape .*{mend}"):
+        nn.MultiStep(Forgets(after))(currents(), ops.zeros(before))
 
 
 def test_no_steps_and_no_axes_are_refused():

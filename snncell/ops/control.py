@@ -107,7 +107,7 @@ def step_by_step(
     who: str,
     names: Sequence[str] | None = None,
 ) -> tuple[Any, Any]:
-    """What `run_scan` does, one step after the other on the tape, for those who want to see each."""
+    """Run `run_scan` one step after the other on the tape, for those who want to see each."""
     leaves, tree = _sequences(xs, who)
     carry, collected = as_read(init), []
     steps = list(enumerate(zip(*[unstack(leaf) for leaf in leaves], strict=True)))
@@ -166,10 +166,13 @@ def _check_carry(before: Any, after: Any, who: str, names: Sequence[str] | None)
     for position, (a, b) in enumerate(zip(old, new, strict=True)):
         state = f"state {position if names is None else names[position]}"
         if a.shape != b.shape:
-            raise ShapeError(
-                f"{who}: {state} has shape {a.shape} before a step and {b.shape} after it. Give it its full "
-                f"shape from the start, for instance ops.zeros({b.shape})."
+            mend = (
+                f"Give it its full shape from the start, for instance ops.zeros({b.shape})."
+                if _broadcasts(a.shape, b.shape)
+                else f"Return it in the shape {a.shape} that it came in: look in the step for a sum, a mean or an "
+                f"index that takes axes of it away (keepdims=True keeps them), or begin with the shape that is meant."
             )
+            raise ShapeError(f"{who}: {state} has shape {a.shape} before a step and {b.shape} after it. {mend}")
         if a.dtype != b.dtype:
             mend = (
                 f"Begin with {b.dtype.name} (ops.zeros_like(x) has the dtype of x, ops.zeros(shape) is float32; "
@@ -178,6 +181,11 @@ def _check_carry(before: Any, after: Any, who: str, names: Sequence[str] | None)
                 else f"Convert it back, .astype({a.dtype.name!r}), or begin with {b.dtype.name}."
             )
             raise DTypeError(f"{who}: {state} has dtype {a.dtype} before a step and {b.dtype} after it. {mend}")
+
+
+def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
+    """True if a state of the first shape grows into the second one by broadcasting."""
+    return len(shape) <= len(to) and all(n in (1, m) for n, m in zip(shape[::-1], to[::-1], strict=False))
 
 
 def _outline(tree: Any) -> str:
