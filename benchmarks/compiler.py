@@ -54,7 +54,7 @@ Run = Callable[[], Any]
 
 @dataclass(frozen=True)
 class Sizes:
-    """How large everything is."""
+    """The size of everything."""
 
     rounds: int
     loop: tuple[int, int, int]  # of lif and adaptive: (steps, batch, neurons)

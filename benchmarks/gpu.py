@@ -1,4 +1,4 @@
-"""What the CUDA backend does on this machine's card:
+"""The CUDA backend on this machine's card:
 `python benchmarks/gpu.py [--out FOLDER] [--small] [--no-tests] [--assembler]`.
 
 Runs the tests of `tests/device` on the card, then measures, and writes `gpu-<card>.json` and `.md` to
@@ -77,7 +77,7 @@ def copy_bandwidth(size: int) -> float:
 
 
 def launches() -> dict[str, float]:
-    """What a launch costs the host: the slope between Programs of one kernel and of many, eager ones beside."""
+    """The host's time for a launch: the slope between Programs of one kernel and of many, eager ones beside."""
     x = ops.ones(256)
     w = ops.ones((256, 2))
 
@@ -186,7 +186,7 @@ def feedforward(device: str, sizes: tuple[int, int, int, int], steps: int) -> tu
 
 
 def agreement(run: Any, sizes: Any, steps: int) -> dict[str, Any]:
-    """How far the card's losses are from the CPU's, and how long steps take."""
+    """The distance of the card's losses from the CPU's, and the time of steps."""
     (mine, fast), (theirs, slow) = run("gpu", sizes, steps), run("cpu", sizes, steps)
     snncell.set_context(device_target="GPU")
     apart = max(abs(a - b) / max(abs(b), 1e-12) for a, b in zip(mine, theirs, strict=True))
@@ -208,7 +208,7 @@ def tests() -> str:
 
 
 def sanitized() -> str:
-    """What compute-sanitizer says of a training step, where it is installed."""
+    """The words of compute-sanitizer on a training step, where it is installed."""
     tool = shutil.which("compute-sanitizer")
     if tool is None:
         return "compute-sanitizer is not installed"

@@ -1,4 +1,4 @@
-"""What it costs to record: training steps of a 700-256-256-20 network with and without a monitor, in turns.
+"""The cost of recording: training steps of a 700-256-256-20 network with and without a monitor, in turns.
 
     python benchmarks/recording.py [--markdown FILE]
 

@@ -1,4 +1,4 @@
-"""How benchmarks measure: contestants in turns, and code in fresh processes."""
+"""Measuring side by side: contestants in turns, and code in fresh processes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def medians(times: dict[str, list[float]]) -> dict[str, float]:
 
 
 def printed(code: str, **environment: str) -> str:
-    """What a fresh process prints for `code`, with modules compiled by Python before, as they are for users."""
+    """The output of a fresh process for `code`, with modules compiled by Python before, as they are for users."""
     inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     done = subprocess.run(
         [sys.executable, "-c", code], env={**inherited, **environment}, capture_output=True, text=True

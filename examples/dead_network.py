@@ -44,7 +44,7 @@ def trial(v_threshold: float, width: float, epochs: int, neurons: int, path: Pat
 
 
 def main(epochs: int = 5, neurons: int = 64, folder: str = ".") -> dict[str, tuple]:
-    """What becomes of it as it is, with one mend and with both: test accuracy and report."""
+    """Train it as it is, with one mend and with both: test accuracy and report."""
     found = {}
     for name, v_threshold, width in (("dead", 5.0, 0.1), ("lower threshold", 0.3, 0.1), ("wider too", 0.3, 0.6)):
         path = Path(folder) / f"{name.replace(' ', '_')}.html"

@@ -44,7 +44,7 @@ def load(name: str) -> ModuleType:
 
 
 def caption(name: str) -> str:
-    """What one sees in the picture: the docstring of its script, in one line."""
+    """The caption of the picture: the docstring of its script, in one line."""
     return " ".join((load(name).__doc__ or "").split())
 
 

@@ -1,5 +1,5 @@
-"""How often the neurons of two layers fire over 100 images: half of them at less than every eighth step, a few of the
-first layer at nearly every step.
+"""Firing rates of the neurons of two layers over 100 images: half of them fire at less than every eighth step, a few of
+the first layer at nearly every step.
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How far each of the first 60 updates moves the weights, in parts of their size: with a usual learning rate they
+"""Size of each of the first 60 updates beside that of the weights: with a usual learning rate they
 stay at the upper edge of the grey band, with one thirty times as high they lie far above it. The third line begins late
 on the left: before, no spike reaches those weights.
 """

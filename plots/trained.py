@@ -1,4 +1,4 @@
-"""What several pictures look at: one small network that has learned to read digits, trained once in a process."""
+"""The subject of several pictures: one small network that has learned to read digits, trained once in a process."""
 
 from __future__ import annotations
 

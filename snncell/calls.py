@@ -1,4 +1,4 @@
-"""How a Cell is called: its inputs by name, arguments that do not fit, and the calls that are running."""
+"""Calls of Cells: inputs by name, arguments that do not fit, and the calls that are running."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ class Cell:
         self.__dict__["version"] += 2
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a copy or a pickle takes along: everything but compiled code."""
+        """The state for a copy or a pickle: everything but compiled code."""
         return {name: value for name, value in self.__dict__.items() if name not in _COMPILED}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -203,7 +203,7 @@ class Cell:
         return self
 
     def extend_repr(self) -> str:
-        """What `repr` shows of the settings; subclasses override it."""
+        """The settings that `repr` shows; subclasses override it."""
         return ""
 
     def __repr__(self) -> str:

@@ -119,7 +119,7 @@ def promote(a: DType, b: DType) -> DType:
 
 
 def _real_partner(a: DType, b: DType) -> Any:
-    """What `a` counts as beside a complex `b`: an integer or bool must not widen complex64 to complex128."""
+    """The dtype of `a` beside a complex `b`: an integer or bool must not widen complex64 to complex128."""
     return float16.dtype if b.category == 3 and (a.category < 2 or a is bfloat16) else a.dtype
 
 
@@ -137,7 +137,7 @@ def computed(dtype: Any) -> Any:
 
 
 def only_stored(dtype: Any) -> bool:
-    """Whether numbers are kept in this NumPy dtype, and computed with in another."""
+    """True if numbers are kept in this NumPy dtype, and computed with in another."""
     return dtype in _COMPUTED
 
 
@@ -147,7 +147,7 @@ def in_memory(dtype: DType) -> Any:
 
 
 def is_float(dtype: Any) -> bool:
-    """Whether a NumPy dtype of a Tensor is one of floats."""
+    """True if a NumPy dtype of a Tensor is one of floats."""
     return dtype in FLOATS
 
 
@@ -158,6 +158,6 @@ def default_of(value: Any) -> DType | None:
 
 
 def holds(dtype: DType, number: int) -> bool:
-    """Whether an integer dtype has the value `number`."""
+    """True if an integer dtype has the value `number`."""
     limits = np.iinfo(dtype.dtype)
     return bool(limits.min <= number <= limits.max)

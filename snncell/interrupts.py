@@ -69,7 +69,7 @@ def undoing(writes: list[Write]) -> Callable[[], Any]:
 
 
 class _Wall:
-    """Whether signals have to wait: one place for all of them, so that they may go on at once."""
+    """The wall that signals wait behind: one place for all of them, so that they may go on at once."""
 
     up = True
 
@@ -103,7 +103,7 @@ _standing: list[_Gate] = []  # where signals wait at present
 
 
 def kept_waiting() -> bool:
-    """Whether a signal waits for a function that is called by `deferring`: it should wait for nobody else then."""
+    """True if a signal waits for a function that is called by `deferring`: it should wait for nobody else then."""
     return any(gate.waiting for gate in _standing)
 
 
@@ -132,7 +132,7 @@ def deferring(function: Callable[..., Any], *args: Any) -> Any:
 
 
 def _interrupts(handler: object) -> bool:
-    """Whether a handler is run between steps of the interpreter, and does not wait already."""
+    """True if a handler is run between steps of the interpreter, and does not wait already."""
     return callable(handler) and not (isinstance(handler, _Gate) and handler.wall.up)
 
 

@@ -111,7 +111,7 @@ class _Reverse:
         return BpropError(f"The bprop of {self.name}: {text}.")
 
     def _split(self, returned: Any) -> tuple[tuple[Any, ...], dict[Parameter, Tensor]]:
-        """What was returned, as gradients of inputs and of internal_params."""
+        """The returned gradients, as those of inputs and of internal_params."""
         internal = tuple(getattr(self.cell, "internal_params", ()))
         of_parameters: dict[Parameter, Tensor] = {}
         if self._is_pair(returned):
@@ -146,7 +146,7 @@ class _Reverse:
         return returned, of_parameters
 
     def _is_pair(self, returned: Any) -> bool:
-        """Whether it is (gradients, {parameter: gradient}), not two gradients of which the second is a dict's."""
+        """True if it is (gradients, {parameter: gradient}), not two gradients of which the second is a dict's."""
         if not (isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[0], tuple)):
             return False
         of_parameters = returned[1]

@@ -1,4 +1,4 @@
-"""What every test gets: one seed, and a folder of compiled kernels that is the tests' own."""
+"""The setting of every test: one seed, and a folder of compiled kernels that is the tests' own."""
 
 from __future__ import annotations
 
@@ -65,5 +65,5 @@ def rng():
 
 @pytest.fixture(params=["eager", pytest.param("jit", marks=pytest.mark.compiled)])
 def run(request):
-    """How a function is run: as it is, or compiled."""
+    """The way a function is run: as it is, or compiled."""
     return (lambda fn: fn) if request.param == "eager" else snncell.jit

@@ -53,7 +53,7 @@ class Card:
         self.plans: dict[int, Any] = {}
 
     def modules(self) -> dict[str, Any]:
-        """What stands for NVIDIA's packages in `sys.modules`."""
+        """The stand-ins for NVIDIA's packages in `sys.modules`."""
         return {
             "cuda.bindings.driver": _Driver(self),
             "cuda.bindings.nvjitlink": SimpleNamespace(version=lambda: (13, 5)),

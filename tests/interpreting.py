@@ -38,7 +38,7 @@ def op_names(program: Program) -> list[str]:
 
 
 def launches(fn: Any, *args: Tensor) -> tuple[int, int]:
-    """How many fused loops and how many other calls `fn` becomes."""
+    """The number of fused loops and of other calls that `fn` becomes."""
     groups = fuse(traced(fn, *args))
     loops = sum(group.shape is not None for group in groups)
     return loops, len(groups) - loops
@@ -68,7 +68,7 @@ def call_kernel(function: Any, kernel: Kernel, arrays: list[Any]) -> list[Any]:
 
 
 def run_plainly(fn: Any, *arrays: Any) -> list[Any]:
-    """What a function that becomes one loop gives when the loop runs as plain Python."""
+    """The result of a function that becomes one loop when the loop runs as plain Python."""
     kernel = emitted(fn, *[Tensor(a) for a in arrays])
     wanted = sorted(range(len(kernel.arrays)), key=lambda i: kernel.arrays[i].value.number)
     places = {position: order for order, position in enumerate(wanted)}

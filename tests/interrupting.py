@@ -20,7 +20,7 @@ _WHERE = ("call", "c_return")
 
 
 def places(function: Callable[[], Any]) -> int:
-    """How many places a call of `function` has."""
+    """The number of places that a call of `function` has."""
     seen = itertools.count()
 
     def count(frame: FrameType, event: str, argument: Any) -> None:
@@ -81,7 +81,7 @@ def blas() -> list[int]:
 
 
 def left_behind(settings: dict[str, Any], threads: list[int]) -> list[str]:
-    """What an interruption has left as it should not be: locks, settings of the thread, threads of BLAS."""
+    """The traces that an interruption has left: locks, settings of the thread, threads of BLAS."""
     now = {name: value for name, value in vars(STATE).items() if name != "quiet"}
     found = [f"STATE.{name} is {value}" for name, value in now.items() if value != settings.get(name, value)]
     found += [f"{name} is held" for name, lock in (("EFFECTS", EFFECTS), ("TRACING", TRACING)) if _held(lock)]
@@ -97,5 +97,5 @@ def present_settings() -> dict[str, Any]:
 
 
 def _held(lock: Any) -> bool:
-    """Whether this thread, which is inside of nothing, holds a lock: no other one would ever have it."""
+    """True if this thread, which is inside of nothing, holds a lock: no other one would ever have it."""
     return bool(lock._is_owned())

@@ -14,7 +14,7 @@ def sigmoid(x):
 
 
 class World:
-    """What happens at the threshold."""
+    """The rules at the threshold."""
 
     def __init__(self, reset="subtract", v_reset=0.0, v_threshold=1.0, smooth=False, detach=False, inclusive=False):
         self.kind, self.v_reset, self.v_threshold = reset, v_reset, v_threshold

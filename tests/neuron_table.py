@@ -45,7 +45,7 @@ class Entry(NamedTuple):
         return naive.run(step, world, x, states)
 
     def world(self, reset: str | None, **options: Any) -> naive.World:
-        """What happens at its threshold."""
+        """The rules at its threshold."""
         inclusive = self.kind in (nn.MultiSpikeLIFNode, nn.IzhikevichNode)
         return naive.World(
             reset, inclusive=inclusive, **({"v_reset": 0.0, "v_threshold": 0.8} | self.firing), **options

@@ -21,7 +21,7 @@ STATES = 0.3  # the weight of states beside that of outputs, in what is differen
 
 
 class Run(NamedTuple):
-    """What a framework gave: outputs and states (T, B, N), gradients of the input and of what is learned.
+    """The results of a framework: outputs and states (T, B, N), gradients of the input and of what is learned.
 
     What is learned has a path in the neuron here, or "settings" and the name of what was given as a Parameter.
     """
@@ -426,7 +426,7 @@ def sinabs_draw(*names: str) -> Callable[[Random], Draw]:
 
 
 def _runs_down(settings: dict[str, Any], names: tuple[str, ...]) -> bool:
-    """Whether ALIF multiplies its current by the gain of the membrane at every step; not where it is to be trained."""
+    """True if ALIF multiplies its current by the gain of the membrane at every step; not where it is to be trained."""
     if "tau_adapt" not in names or "tau_syn" not in settings or not settings.get("norm_input", True):
         return False
     settings.pop("train_alphas", None)

@@ -1,4 +1,4 @@
-"""Whether a picture can be read in a paper: at a column's width, by everybody, and printed in grey."""
+"""Readability of pictures in a paper: at a column's width, by everybody, and printed in grey."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def assert_told_apart(axes: Any) -> None:
 
 
 def look(artist: Any) -> tuple[tuple[Any, ...], float]:
-    """What is seen of an artist without colour: its form, and its grey value."""
+    """The look of an artist without colour: its form, and its grey value."""
     if isinstance(artist, Line2D):
         line = "none" if artist.get_linestyle() in ("None", "none", "", " ") else str(artist._unscaled_dash_pattern)
         full = artist.get_fillstyle(), grey(artist.get_markerfacecolor()) > 0.9
@@ -73,7 +73,7 @@ def grey(colour: Any) -> float:
 
 
 def overlap(first: Any, second: Any) -> bool:
-    """Whether two boxes share more than a pixel's breadth."""
+    """True if two boxes share more than a pixel's breadth."""
     wide = min(first.x1, second.x1) - max(first.x0, second.x0)
     high = min(first.y1, second.y1) - max(first.y0, second.y0)
     return bool(wide > 1 and high > 1)

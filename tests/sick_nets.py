@@ -15,7 +15,7 @@ REFUSED = "out of range"  # in the words of an error, where a report refuses a b
 
 
 class Sickness(NamedTuple):
-    """What plants it, the kinds of findings by any of which a report names it, and what the net must be for it."""
+    """A plant, the kinds of findings by any of which a report names it, and what the net must be for it."""
 
     plant: Plant
     kinds: frozenset[str]

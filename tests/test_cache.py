@@ -40,7 +40,7 @@ print(len(build._built), hits, misses, small[1].tolist()[0], large[1].tolist()[0
 
 
 def in_a_process(folder: Path, number: float = 2.0, **environment: str) -> tuple[list[str], str]:
-    """What the script prints in a process of its own: its words, and what it says on stderr."""
+    """The words that the script prints in a process of its own, and those on stderr."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", SCRIPT.format(number=number)],
         env={**os.environ, "SNNCELL_CACHE_DIR": str(folder), **environment},
@@ -109,7 +109,7 @@ COMPILED, LOADED = "4.5 0 1", "4.5 1 0"  # the value, and what the cache was fou
 
 
 def small(folder: Path, **environment: str) -> str:
-    """Whether a process of its own compiles a small kernel or loads it."""
+    """The way in which a process of its own gets a small kernel: it compiles or loads it."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", SMALL],
         env={**os.environ, "SNNCELL_CACHE_DIR": str(folder), **environment},
@@ -223,7 +223,7 @@ def again() -> float:
 
 
 def counts() -> tuple[int, int]:
-    """How often the one kernel in memory was loaded, and compiled."""
+    """The number of times that the one kernel in memory was loaded, and compiled."""
     (kernel,) = builder._built.values()
     numbers: Any = kernel.stats  # type: ignore[attr-defined]
     return sum(numbers.cache_hits.values()), sum(numbers.cache_misses.values())

@@ -96,7 +96,7 @@ def gradients(net: nn.Cell, x: Any = None) -> Any:
 
 
 class Feedback(nn.Cell):
-    """What comes back to the neuron: a formula of its output."""
+    """The current that comes back to the neuron: a formula of its output."""
 
     def __init__(self, formula: Callable[[Tensor], Tensor]) -> None:
         super().__init__()

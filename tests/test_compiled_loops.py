@@ -1,4 +1,4 @@
-"""What Numba makes of generated loops: NumPy's values, for every elementwise operation and kind of reduction."""
+"""Generated loops under Numba: NumPy's values, for every elementwise operation and kind of reduction."""
 
 from __future__ import annotations
 

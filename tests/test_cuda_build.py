@@ -208,7 +208,7 @@ def test_ptx_is_the_same_in_another_process() -> None:
 
 
 class Device:
-    """What `build` asks of a card."""
+    """The answers of a card to the questions of `build`."""
 
     def __init__(self, capability: tuple[int, int] = (8, 0)) -> None:
         self.capability = capability

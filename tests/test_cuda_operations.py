@@ -112,7 +112,7 @@ def test_the_other_kernels_compile(made: dict[str, Any]) -> None:
 
 
 def test_words_are_those_of_numpys_generator(made: dict[str, Any]) -> None:
-    """What the kernel computes is run as Python, on NumPy's integers, for one block after the other."""
+    """The kernel's computation is run as Python, on NumPy's integers, for one block after the other."""
     philox.uniform(array("int64", 2), (9,), np.dtype(np.float64))
     source, _ = made["uniform"]
     body = source[source.index("i = cuda.grid(1)") :].split("\n", 2)[2]

@@ -106,7 +106,7 @@ def test_kernels_compile(name: str, dtype: str) -> None:
 
 
 def noted() -> list[tuple[str, str, Any]]:
-    """What the tests of the device were given to run in the simulator (see their conftest.py)."""
+    """The calls that the tests of the device gave the simulator to run (see their conftest.py)."""
     path = os.environ.get("CUDA_KERNELS")
     return pickle.loads(Path(path).read_bytes()) if path and not simulated() and Path(path).exists() else []
 

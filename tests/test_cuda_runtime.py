@@ -1,4 +1,4 @@
-"""What the CUDA backend asks of a card, checked on a card of Python's: memory, copies, launches, products, errors."""
+"""The CUDA backend on a card of Python's: memory, copies, launches, products, errors."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ X = Tensor([1.0, 2.0])
 
 @pytest.fixture(params=["eager", pytest.param("jit", marks=pytest.mark.compiled)])
 def run(request):
-    """How a function is run: as it is, or compiled (the bprop is then called while tracing)."""
+    """The way a function is run: as it is, or compiled (the bprop is then called while tracing)."""
     return (lambda fn: fn) if request.param == "eager" else snncell.jit
 
 

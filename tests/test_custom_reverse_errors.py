@@ -1,4 +1,4 @@
-"""What a custom reverse must not return, and what is said about it; the debug check; exceptions inside a bprop."""
+"""Wrong results of a custom reverse, and what is said about them; the debug check; exceptions inside a bprop."""
 
 import threading
 
@@ -14,7 +14,7 @@ X = Tensor([1.0, 2.0])
 
 @pytest.fixture(params=["eager", pytest.param("jit", marks=pytest.mark.compiled)])
 def run(request):
-    """How a function is run: as it is, or compiled (the bprop is then called while tracing)."""
+    """The way a function is run: as it is, or compiled (the bprop is then called while tracing)."""
     return (lambda fn: fn) if request.param == "eager" else snncell.jit
 
 

@@ -1,4 +1,4 @@
-"""What the documentation shows works: the examples in docstrings, the README's code, and the files in examples/."""
+"""The documentation works as it stands: the examples in docstrings, the README's code, and the files in examples/."""
 
 import doctest
 import importlib

@@ -165,7 +165,7 @@ def test_a_single_gradient_must_come_in_a_tuple():
 
 
 class Above(nn.Cell):
-    """What is above a threshold, and a value for the rest."""
+    """The part above a threshold, and a value for the rest."""
 
     def __init__(self, threshold, value):
         super().__init__()

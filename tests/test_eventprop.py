@@ -24,7 +24,7 @@ def layer_of(weights, **options):
 
 
 def kernel(s, tau_mem, tau_syn):
-    """What a spike of weight 1 makes of the potential, 0 before it."""
+    """The potential after a spike of weight 1, 0 before it."""
     s = np.maximum(s, 0.0)
     if abs(tau_mem - tau_syn) < 1e-5 * tau_mem:
         return s / tau_mem * np.exp(-s / tau_mem)  # near enough: a relative error of 1e-8

@@ -32,7 +32,7 @@ def source(name: str) -> ast.Module:
 
 @cache
 def drawn(name: str) -> Figure:
-    """What the script draws, once for all tests."""
+    """The pictures of the script, once for all tests."""
     figure = build.load(name).main()
     plt.close("all")
     return figure

@@ -1,4 +1,4 @@
-"""What jit cannot do, said with the user's line and the mend; and traced Tensors that got away."""
+"""The limits of jit, said with the user's line and the mend; and traced Tensors that got away."""
 
 from __future__ import annotations
 

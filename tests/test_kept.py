@@ -1,4 +1,4 @@
-"""What a loop stores for its reverse, products that share events, spikes that leave a loop as bytes."""
+"""Values that a loop stores for its reverse, products that share events, spikes that leave a loop as bytes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def kept_step(step: Any, init: Any = C, xs: Any = XS) -> Any:
 
 
 def kept(step: Any, init: Any = C, xs: Any = XS) -> list[tuple[str, tuple[int, ...]]]:
-    """What the forward of a scan stores for its reverse: the operation that makes it, and its shape for one step."""
+    """The values that a scan's forward stores for its reverse: the operation of each, and its shape for one step."""
     forward = kept_step(step, init, xs)
     program = forward.op.body.program()
     made = {out: s.op.name for s in program.steps for out in s.outputs}

@@ -50,7 +50,7 @@ def blocks(page: Path) -> Iterator[tuple[str, int, str]]:
 
 
 def code(page: Path) -> list[tuple[int, str]]:
-    """What is run of a page."""
+    """The code of a page that is run."""
     return [(line, text) for language, line, text in blocks(page) if language == "python"]
 
 
@@ -138,7 +138,7 @@ def public_names(module: ModuleType) -> set[str]:
 
 
 def shown(path: str) -> Any:
-    """What `::: path` shows: of a module and a function of one name the module, as griffe has it."""
+    """The object that `::: path` shows: of a module and a function of one name the module, as griffe has it."""
     above, _, name = path.rpartition(".")
     return sys.modules[path] if path in sys.modules else getattr(shown(above), name, None)
 

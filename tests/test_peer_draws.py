@@ -52,7 +52,7 @@ def installed(name, request):
 
 
 def parameter(node, settings, path):
-    """What is learned under a path in the neuron, or was given as a Parameter."""
+    """The Parameter under a path in the neuron, or the one that was given."""
     if path.startswith("settings "):
         return settings[path.split()[1]]
     for name in path.split("."):

@@ -22,7 +22,7 @@ def _close_figures():
 
 
 def monitor(every: int = 1, surrogate_function=None, **recorded):
-    """What a monitor holds, of layers whose names are those of the first recording."""
+    """A stand-in for a monitor, of layers whose names are those of the first recording."""
     names = tuple(next(iter(recorded.values())))
     quantities = {"spikes": {}, "v": {}, "above": {}, "grad": {}} | recorded
     length = len(next(iter(next(iter(recorded.values())).values())))

@@ -103,7 +103,7 @@ def draw(panels, names, title):
 
 
 def look(panels, names, title, width, height, least=(WIDTH, HEIGHT)):
-    """What is wrong with the panels, each of that size in inches."""
+    """The faults of the panels, each of that size in inches."""
     layout = panels[0].figure.get_layout_engine()
     before = [axes.get_position().frozen() for axes in panels]
     figure = draw(panels, names, title)

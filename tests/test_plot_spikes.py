@@ -49,7 +49,7 @@ TRIALS = np.array(["left", "right", "left", "up", "right", "up"])
 
 
 class Recording:
-    """What a monitor offers to plots."""
+    """A stand-in for a monitor, as plots see it."""
 
     layers = ("lif1", "lif2", "out")
 

@@ -113,7 +113,7 @@ def test_gradient_to_weight_refuses_what_does_not_fit():
 
 
 def counts_of(axes, size):
-    """How many elements each bin of each histogram holds, from its height: the fullest bin of all has a whole row."""
+    """The number of elements in each bin of each histogram, from its height: the fullest bin of all has a whole row."""
     found = []
     for patch in axes.patches:
         values, edges, baseline = patch.get_data()

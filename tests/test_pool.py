@@ -31,7 +31,7 @@ LIMIT = 1 << 31
 
 @pytest.fixture(autouse=True, scope="module")
 def _frozen() -> Iterator[None]:
-    """What other tests have left is no garbage of ours, and takes the collector no time."""
+    """Leave the garbage of other tests alone: it is not ours, and takes the collector no time."""
     gc.collect()
     gc.freeze()
     yield
@@ -61,7 +61,7 @@ def address(array: Any) -> int:
 
 
 def in_a_process(script: str, *arguments: str, flags: tuple[str, ...] = ("-W", "error")) -> tuple[str, str]:
-    """What a script says in a process of its own, on stdout and stderr."""
+    """The output of a script in a process of its own, on stdout and stderr."""
     done = subprocess.run(
         [sys.executable, *flags, "-c", script, *arguments], capture_output=True, text=True, check=False, timeout=120
     )
@@ -389,7 +389,7 @@ def test_emptying_lets_go_of_all_that_is_free_and_of_nothing_else() -> None:
 
 
 def counted() -> int:
-    """What the pool holds, added up."""
+    """The content of the pool, added up."""
     return sum(size * len(blocks) for size, blocks in POOL._free.items())
 
 

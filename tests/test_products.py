@@ -50,7 +50,7 @@ def events(rng: Any, shape: tuple[int, ...], density: float, dtype: Any, weighte
 
 
 def close(found: Any, x: Any, y: Any) -> None:
-    """Whether `found` is `x @ y` to rounding, whatever the order of the sums."""
+    """True if `found` is `x @ y` to rounding, whatever the order of the sums."""
     wide = np.float64 if found.dtype == np.float32 else np.longdouble
     exact = x.astype(wide) @ y.astype(wide)
     assert found.shape == exact.shape
@@ -146,7 +146,7 @@ def test_dense_products_in_parts(monkeypatch: pytest.MonkeyPatch, dtype: Any, tr
 
 
 def parts_of(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
-    """How many rows the parts of each product have."""
+    """The number of rows in the parts of each product."""
     found: list[list[int]] = []
     run = products.WORKERS.run
 
@@ -463,7 +463,7 @@ print("threads", number_of_threads())
 
 
 def digests(threads: int, **environment: str) -> dict[str, str]:
-    """What the script computes with so many threads, as hashes. BLAS may have as many as it likes outside of ours."""
+    """The results of the script with so many threads, as hashes. BLAS may have as many as it likes outside of ours."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", SCRIPT],
         env={**os.environ, "NUMBA_NUM_THREADS": str(threads), **environment},

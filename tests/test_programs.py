@@ -51,7 +51,7 @@ def test_the_tape_gives_what_pytorch_gives(torch, first):
 
 
 def looping(program):
-    """Whether a custom reverse is called in a loop."""
+    """True if a custom reverse is called in a loop."""
     steps = [node.step for node in nodes(program) if isinstance(node, (Scan, Neuron))]
     return any(isinstance(statement, Call) for step in steps for statement in step.body)
 
@@ -73,7 +73,7 @@ def test_a_seed_always_gives_the_same_program():
 
 
 def operand_kinds(program):
-    """What the operands of custom reverses inside of loops are."""
+    """The kinds of operands that custom reverses inside of loops have."""
     origin = {out: node for node in nodes(program) if hasattr(node, "outs") for out in node.outs}
 
     def of_parameters(v):

@@ -1,4 +1,4 @@
-"""What a training says while its kernels are compiled: which, of how many, and how long the rest will take."""
+"""The words of a training while its kernels are compiled: which, of how many, and how long the rest will take."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def told(function: Any, *arguments: Any) -> tuple[Said, bool]:
-    """What is said while a function is called, and whether a kernel was built."""
+    """The words while a function is called, and True if a kernel was built."""
     said: Said = []
     listener = progress.Listener(lambda *words: said.append(words))
     with progress.telling(listener):

@@ -71,7 +71,7 @@ np.savez(sys.argv[7], losses=losses, **weights)
 
 
 class Trained:
-    """What a process of its own has learned."""
+    """The weights that a process of its own has learned."""
 
     def __init__(self, folder: str, how: str, threads: int) -> None:
         weights = os.path.join(folder, f"{how}{threads}.npz")

@@ -22,7 +22,7 @@ def leaves(tree):
 
 
 def looped(f, init, xs, reverse=False):
-    """What a scan is to compute: a loop in Python over operations on the tape."""
+    """The reference of a scan: a loop in Python over operations on the tape."""
     sequences, tree = structure.flatten(xs)
     steps = range(sequences[0].shape[0])
     carry, collected = init, []

@@ -1,4 +1,4 @@
-"""What a loop over time becomes: its kernels, what explain says of it, what it takes in, its errors, its traces."""
+"""Loops over time as compiled: their kernels, what explain says, what they take in, their errors, their traces."""
 
 import copy
 import itertools

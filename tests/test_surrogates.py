@@ -171,7 +171,7 @@ def cell(row):
 
 
 def pulled(cell, x, dout):
-    """What the bprop of a surrogate without Parameters gives."""
+    """The bprop of a surrogate without Parameters, called."""
     (found,) = cell.bprop(x, None, dout)
     return found
 

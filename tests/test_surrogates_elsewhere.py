@@ -93,7 +93,7 @@ SNNTORCH = {
 
 @pytest.fixture
 def compared(torch, rng):
-    """Whether a spike function of theirs and one of ours give the same spikes and gradients."""
+    """Compare the spikes and gradients of a spike function of theirs and of one of ours."""
 
     def compare(theirs, ours):
         for dtype in (np.float32, np.float64):

@@ -1,4 +1,4 @@
-"""What the tape keeps alive and for how long, how its work grows, and several threads."""
+"""The lifetime of things that the tape keeps, how its work grows, and several threads."""
 
 import gc
 import threading

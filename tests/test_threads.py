@@ -66,7 +66,7 @@ print("training", digest(*losses, *net.trainable_params()))
 
 
 def digests(threads: int) -> dict[str, str]:
-    """What the script computes with this many threads, as hashes. BLAS gets one: its bits are not ours to promise."""
+    """The results of the script with this many threads, as hashes. BLAS gets one: its bits are not ours to promise."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", SCRIPT],
         env={
@@ -191,7 +191,7 @@ def trained(made: Any, how: Any, seed: int, steps: int) -> bytes:
 
 
 def on_threads(*works: Any) -> list[Any]:
-    """What functions return that are called at once, on a thread each; an error is raised here."""
+    """The results of functions that are called at once, on a thread each; an error is raised here."""
     found: dict[int, Any] = {}
     start = threading.Barrier(len(works))
 
@@ -250,7 +250,7 @@ def test_two_python_threads_share_the_gradient_of_a_recurrent_net() -> None:
 
 
 def check_shared(f: Any) -> None:
-    """Whether `f` gives two threads that call it at once what it gives one."""
+    """Check that `f` gives two threads that call it at once what it gives one."""
     xs = [Tensor(np.random.default_rng(n).normal(scale=2.0, size=(20, 4, 10)).astype(np.float32)) for n in range(2)]
     alone = [np.array(f(x).asnumpy()) for x in xs]
     interval = sys.getswitchinterval()

@@ -628,7 +628,7 @@ def subjects() -> Iterator[Subject]:
 
 
 def instance_call(one: Any) -> inspect.Signature | None:
-    """What an instance of a class takes, without self; None for what is no class, or is not called."""
+    """The arguments of an instance of a class, without self; None for what is no class, or is not called."""
     if not isinstance(one, type) or one.__module__.startswith("snncell.plot"):
         return None
     call = getattr(one, "construct", None) or vars(one).get("__call__") or getattr(one, "__call__", None)  # noqa: B004
@@ -765,7 +765,7 @@ def calls(words: list[str]) -> list[tuple[str, str, str]]:
 
 
 def prepare() -> None:
-    """What a process that makes wrong calls needs: a bound to its memory, silence, pictures nowhere."""
+    """Prepare a process that makes wrong calls: a bound to its memory, silence, pictures nowhere."""
     with contextlib.suppress(ImportError, ValueError, OSError):
         import resource
 

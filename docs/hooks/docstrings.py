@@ -32,7 +32,7 @@ def escaped(text: str) -> str:
 
 
 def is_table(paragraph: str) -> bool:
-    """Whether a paragraph keeps its lines: it has columns, formulas, or lines that end before they must."""
+    """True if a paragraph keeps its lines: it has columns, formulas, or lines that end before they must."""
     lines = paragraph.splitlines()
     broken = any(len(line) + 1 + len(after.split()[0]) <= WIDTH for line, after in pairwise(lines))
     return broken or any(COLUMNS.search(line.strip()) for line in lines) or all(map(FORMULA.match, lines))

@@ -1,4 +1,4 @@
-"""What the reference says, for readers of the repository: every name, its first sentence, and where it is written.
+"""Write the reference for readers of the repository: every name, its first sentence, and where it is written.
 
 The pages of docs/reference hold directives, of which `mkdocs` makes text. `python docs/hooks/names.py` writes
 docs/reference/README.md, which is no part of the site, from the same directives and docstrings.
@@ -26,7 +26,7 @@ text is `python -c "import snncell; help(snncell.nn.Dense)"`, or the site: `pip 
 
 
 def shown(path: str) -> Any:
-    """What `::: path` shows: of a module and a function of one name the module, as the site's builder has it."""
+    """The object that `::: path` shows: of a module and a function of one name the module, as the builder has it."""
     if path in sys.modules:
         return sys.modules[path]
     above, _, name = path.rpartition(".")

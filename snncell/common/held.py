@@ -36,7 +36,7 @@ class Constant(NamedTuple):
 
     @property
     def outside(self) -> bool:
-        """Whether any of it is out of its range, or not finite."""
+        """True if any of it is out of its range, or not finite."""
         return not self.range.holds(self.value)
 
 
@@ -98,7 +98,7 @@ class Held:
 
 
 class _Memory:
-    """What is known of an object's constants beside their values; no dict, which traces would watch."""
+    """Facts of an object's constants beside their values; no dict, which traces would watch."""
 
     def __init__(self) -> None:
         self.gaps: dict[str, tuple[Any, Any]] = {}  # how near learned ones may come to the ends of their ranges
@@ -107,7 +107,7 @@ class _Memory:
 
 
 class Ranged:
-    """What has constants: attributes that are checked whenever they are set, and learned ones that stay in range.
+    """An object with constants: attributes that are checked whenever they are set, and learned ones that stay in range.
 
     A class says in `ranges` what its constants must be, by name, and adds to those of the classes above it; a constant
     that is not there is any finite number. `range_of` is for ranges that depend on other attributes. Attributes of
@@ -133,7 +133,7 @@ class Ranged:
             _hold(type(self), name)
 
     def range_of(self, name: str) -> Range:
-        """What a constant must be at present."""
+        """The range of a constant at present."""
         return self._memory.domains.get(name) or self.ranges.get(name, FINITE)
 
     def check_constant(self, name: str, value: Any) -> None:
@@ -253,7 +253,7 @@ class Ranged:
 
 
 class _Limit:
-    """What brings a Parameter into the range of a constant, as long as it is one."""
+    """A limit that brings a Parameter into the range of a constant, as long as it is one."""
 
     def __init__(self, owner: Any, name: str) -> None:
         self.owner, self.name = weakref.ref(owner), name

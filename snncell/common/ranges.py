@@ -37,12 +37,12 @@ def numbers_of(value: Any) -> np.ndarray[Any, Any]:
 
 
 def unknown(value: Any) -> bool:
-    """Whether it is a Tensor without values, because it is being traced."""
+    """True if it is a Tensor without values, because it is being traced."""
     return isinstance(value, Tensor) and STATE.trace is not None
 
 
 def quoted(value: Any) -> str:
-    """What came, for an error: its repr, cut after 200 characters."""
+    """A value for an error: its repr, cut after 200 characters."""
     if isinstance(value, int):
         return shown(value)
     text = repr(value.asnumpy().tolist() if isinstance(value, Tensor) and not unknown(value) else value)
@@ -67,7 +67,7 @@ class Range:
     whole: bool = False
 
     def holds(self, value: Any) -> bool:
-        """Whether all of a value is in the range."""
+        """True if all of a value is in the range."""
         numbers, low, high = numbers_of(value), numbers_of(self.low), numbers_of(self.high)
         above = numbers >= low if self.closed in ("low", "both") else numbers > low
         below = numbers <= high if self.closed in ("high", "both") else numbers < high
@@ -92,17 +92,17 @@ class Range:
 
     @property
     def bounded(self) -> bool:
-        """Whether there is any finite end."""
+        """True if there is any finite end."""
         return _bounded(self.low) or _bounded(self.high)
 
     def words(self) -> str:
-        """How an error says what a constant must be."""
+        """The words of an error for what a constant must be."""
         low = f" {'from' if self.closed in ('low', 'both') else 'above'} {self.low}" if _bounded(self.low) else ""
         high = f" {'up to' if self.closed in ('high', 'both') else 'below'} {self.high}" if _bounded(self.high) else ""
         return self.text or (f"is a number{low}{high}" if low or high else _FINITE)
 
     def gaps(self, value: Any) -> tuple[Any, Any]:
-        """How near a learned constant that begins at `value` may come to the low and to the high end."""
+        """The gaps that a learned constant that begins at `value` keeps to the low and to the high end."""
         if unknown(value) or unknown(self.low) or unknown(self.high):
             return 0.0, 0.0
         ends = (numbers_of(self.low), -1.0, "low"), (numbers_of(self.high), 1.0, "high")

@@ -72,7 +72,7 @@ def expect(kernels: Iterable[tuple[str, str, Sequence[Any], bool]]) -> None:
 
 
 def without_comments(source: str) -> str:
-    """What a kernel is known by: comments name the user's lines, whose numbers change whenever that file is edited."""
+    """The text that a kernel is known by: comments name the user's lines, whose numbers change with every edit."""
     return "\n".join(line for line in source.splitlines() if not line.lstrip().startswith("#"))
 
 
@@ -100,7 +100,7 @@ def _keep_helpers(folder: Path) -> None:
 
 
 def _digest(code: str, parallel: bool) -> str:
-    """What a kernel's files are named by. The machine, Numba and the signature are in the code file's key."""
+    """The name of a kernel's files. The machine, Numba and the signature are in the code file's key."""
     version = sys.modules["snncell"].__version__  # the package stands above this module, which may not import it
     return hashlib.sha256(repr((code, parallel, version, library_digest())).encode()).hexdigest()[:16]
 

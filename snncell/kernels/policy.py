@@ -169,7 +169,7 @@ def _load_tbb() -> None:
 
 
 def number_of_threads() -> int:
-    """How many threads parallel kernels run on: Numba's setting."""
+    """The number of threads that parallel kernels run on: Numba's setting."""
     global _started
     if not _started:
         let_fork()

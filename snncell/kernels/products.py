@@ -87,12 +87,12 @@ def product_of_events(x: Any, places: Any, values: Any, counts: Any, y: Any, *, 
 
 
 def _may_be_events(x: Any, y: Any) -> bool:
-    """Whether a product is of a kind and a size at which it pays to look for events."""
+    """True if a product is of a kind and a size at which it pays to look for events."""
     return bool(x.dtype == y.dtype and x.dtype.kind == "f" and x.dtype.itemsize >= 4 and may_pay(x, y))
 
 
 def may_pay(x: Any, y: Any) -> bool:
-    """Whether a product of matrices of these shapes is of a size at which it pays to look for events."""
+    """True if a product of matrices of these shapes is of a size at which it pays to look for events."""
     if not len(x.shape) == len(y.shape) == 2:
         return False
     return math.prod(x.shape) * int(y.shape[1]) >= LEAST_WORK and int(y.shape[1]) >= LEAST_COLUMNS

@@ -28,7 +28,7 @@ class Listener:
         self.seen = False  # whether a kernel was built, compiled or loaded, since that was last asked
 
     def take(self) -> bool:
-        """Whether a kernel was built since the last time; the next one counts from 1 again."""
+        """True if a kernel was built since the last time; the next one counts from 1 again."""
         seen, self.seen = self.seen, False
         if seen:
             self.expected, self.begun = {}, {}
@@ -54,7 +54,7 @@ def telling(listener: Listener | None) -> Iterator[None]:
 
 
 def listening() -> bool:
-    """Whether anybody is told."""
+    """True if anybody is told."""
     return _here.listener is not None
 
 

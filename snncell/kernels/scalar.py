@@ -140,7 +140,7 @@ ROW_IMPORTS = "from snncell.kernels.cpu import rows\n"
 
 
 def simulated() -> bool:
-    """Whether CUDA kernels are run by Numba's simulator, on the CPU."""
+    """True if CUDA kernels are run by Numba's simulator, on the CPU."""
     return os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
 
 

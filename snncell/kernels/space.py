@@ -71,7 +71,7 @@ class Space:
         raise NotImplementedError
 
     def uniform(self, array: Any) -> bool:
-        """Whether one element in memory stands for all."""
+        """True if one element in memory stands for all."""
         raise NotImplementedError
 
     def taken(self, array: Any, what: str) -> Any:
@@ -185,11 +185,11 @@ class _Device(Space):
         raise DeviceError(f'{what} is on the CPU, the others are on the GPU. Move it: .to("gpu"), or the others to it.')
 
     def operands(self, given: Sequence[Any], name: str) -> list[Any]:
-        """What an operation is given, here: single elements are taken along, numbers stay what they are."""
+        """The operands of an operation, here: single elements are taken along, numbers stay what they are."""
         return [self.taken(x, f"{name}: input {n}") if hasattr(x, "dtype") else x for n, x in enumerate(given, 1)]
 
     def has(self, data: Any) -> bool:
-        """Whether an object of another library has its elements on a card."""
+        """True if an object of another library has its elements on a card."""
         if isinstance(data, (np.ndarray, np.generic, float, int, list, tuple)) or hasattr(data, "_data"):
             return False  # a Tensor is asked for its own array
         if hasattr(data, "__cuda_array_interface__"):

@@ -33,7 +33,7 @@ class _Blas:
             os.register_at_fork(after_in_child=self._in_child)
 
     def _in_child(self) -> None:
-        """What other threads were inside of, the child will not leave: it begins outside."""
+        """Begin outside of everything, in a child: it will not leave what other threads were inside of."""
         self._lock = threading.Lock()
         if self._inside:
             self._restore()
@@ -86,7 +86,7 @@ class _Blas:
 
 
 class _Library:
-    """How one BLAS library is asked and told its number of threads.
+    """One BLAS library, which can be asked and told its number of threads.
 
     Args:
         controller: threadpoolctl's, which finds the library. OpenBLAS is told directly: the controller would let one

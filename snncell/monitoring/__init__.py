@@ -1,4 +1,4 @@
-"""What a network does, recorded while it runs: spikes, potentials, gradients, and what its products cost."""
+"""Recording of a network while it runs: spikes, potentials, gradients, and what its products cost."""
 
 from snncell.arguments.guard import guard as _guard
 from snncell.monitoring.costs import Cost as Cost

@@ -1,4 +1,4 @@
-"""What the products of a network cost: multiply-accumulates, and the synaptic operations that spikes leave of them."""
+"""The cost of a network's products: multiply-accumulates, and the synaptic operations that spikes leave of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WEIGHTED = (Dense, Conv1d, Conv2d, Conv2dTranspose)
 
 
 class Cost(NamedTuple):
-    """What a layer with weights did in a call, summed over its steps and samples.
+    """The work of a layer with weights in a call, summed over its steps and samples.
 
     Attributes:
         macs: multiply-accumulates of its dense product, those with padding left out.
@@ -53,7 +53,7 @@ def cost_of(cell: Any, inputs: np.ndarray[Any, Any], scale: float = 1) -> Cost:
 
 
 def _fan_out(cell: Any, features: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    """How many outputs each input goes to: the gradient of their sum where all weights are 1."""
+    """The number of outputs that each input goes to: the gradient of their sum where all weights are 1."""
     ones: Any = object.__new__(type(cell))
     vars(ones).update(vars(cell))
     vars(ones).update(weight=ops.ones(cell.weight.shape), has_bias=False, activation=None)

@@ -51,7 +51,7 @@ class Neurons:
         }
 
     def changed(self) -> bool:
-        """Whether the network has other Cells now, or other names for them."""
+        """True if the network has other Cells now, or other names for them."""
         return self.structure != _structure(dict(_all_paths(self.net, "")))
 
     def chosen(self, wanted: Any, what: str) -> frozenset[int]:
@@ -84,7 +84,7 @@ class Neurons:
         return found
 
     def names(self) -> list[str]:
-        """What the neurons are called, in the order of the network; by what runs them, where something does."""
+        """The names of the neurons, in the order of the network; by what runs them, where something does."""
         named = {name: (cell, self.paths.get(name) is not cell) for name, cell in reversed(self.named.items())}
         run = [cell for cell, by_its_runner in named.values() if by_its_runner]
         return [name for name, (cell, ran) in named.items() if ran or not any(cell is other for other in run)]
@@ -122,7 +122,7 @@ class Calls:
         self._names: dict[tuple[int, int], str] = {}
 
     def __contains__(self, cell: Cell) -> bool:
-        """Whether it is of the network."""
+        """True if it is of the network."""
         return id(cell) in self._static
 
     @property
@@ -159,7 +159,7 @@ def _named(members: dict[str, Cell], cell: Cell) -> str:
 
 
 def gives_spikes(cell: Cell, out: np.ndarray[Any, Any] | None, above: bool | None) -> bool:
-    """Whether a neuron fires, and so does not give its potential.
+    """True if a neuron fires, and so does not give its potential.
 
     Args:
         cell: the neuron.

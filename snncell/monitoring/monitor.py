@@ -110,14 +110,14 @@ class Monitor:
 
     @property
     def calls(self) -> list[dict[str, Recorded]]:
-        """What was recorded of each call that is kept: quantity -> layer -> array."""
+        """The recordings of each call that is kept: quantity -> layer -> array."""
         return [
             {kind: self._recorded(kind, call) for kind in call.series if kind in KINDS} for call in self._recorder.kept
         ]
 
     @property
     def spikes(self) -> Recorded:
-        """What each layer gave, (T, B, ...)."""
+        """The output of each layer, (T, B, ...)."""
         return self._recorded("spikes")
 
     @property
@@ -127,7 +127,7 @@ class Monitor:
 
     @property
     def above(self) -> Recorded:
-        """What the spike function was given: the potential before the reset, minus the threshold, (T, B, ...)."""
+        """The input of the spike function: the potential before the reset, minus the threshold, (T, B, ...)."""
         return self._recorded("above")
 
     @property
@@ -159,7 +159,7 @@ class Monitor:
         return self._recorder.numbers(found, math.prod(arrays[0].shape[2:]))
 
     def fires(self, name: Any) -> bool:
-        """Whether a layer gives spikes; one that integrates without firing gives its potential."""
+        """True if a layer gives spikes; one that integrates without firing gives its potential."""
         cell, found = self.cell(name), self._resolve(name)
         above = found in self.above if id(cell) in self._recorder.wanted["above"] else None
         return gives_spikes(cell, self.spikes.get(found), above)
@@ -179,7 +179,7 @@ class Monitor:
         return np.asarray(fired / sum(array.shape[0] * array.shape[1] for array in arrays))
 
     def costs(self) -> dict[str, Cost]:
-        """What the layers with weights cost in the last call; where only every k-th step is recorded, an estimate.
+        """The costs of the layers with weights in the last call; where only every k-th step is recorded, an estimate.
 
         Raises:
             RecordError: if their inputs were not recorded.

@@ -1,4 +1,4 @@
-"""What was recorded of one call of a network, layer by layer."""
+"""The recording of one call of a network, layer by layer."""
 
 from __future__ import annotations
 

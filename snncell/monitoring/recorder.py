@@ -73,7 +73,7 @@ class Recorder:
 
     @property
     def key(self) -> Hashable:
-        """What is wanted, and where in the network: what is called in two places has a name in each."""
+        """The wishes and the places in the network: what is called in two places has a name in each."""
         return (*self._key, self._running.path)
 
     def around(self, cell: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -124,7 +124,7 @@ class Recorder:
         return result
 
     def chosen(self, label: Label, x: Tensor) -> Tensor:
-        """What is wanted of a Tensor (T, B, ...): every k-th step, the first samples, some neurons."""
+        """The wanted part of a Tensor (T, B, ...): every k-th step, the first samples, some neurons."""
         batch = len(label.steps)  # its axis
         whole = (slice(None),) * (batch - 1)
         if self.every > 1:
@@ -212,7 +212,7 @@ def _places(neurons: Any) -> int | tuple[int, ...] | None:
 
 
 def _first(cell: Cell, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What a Cell is called with first, by position or by name."""
+    """The first input of a Cell, by position or by name."""
     return args[0] if args else kwargs.get(_name_of_first(cell))
 
 

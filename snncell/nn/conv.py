@@ -17,7 +17,7 @@ from snncell.tape.tensor import Tensor
 
 
 class _Conv(Cell):
-    """What convolutions share; `axes` is how many axes they run over."""
+    """The base of convolutions; `axes` is how many axes they run over."""
 
     axes: int
 

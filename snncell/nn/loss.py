@@ -133,7 +133,7 @@ class CrossEntropyLoss(_Loss):
         return each.sum() / self._total(counts, labels, logits)
 
     def _total(self, counts: Tensor, labels: Tensor, logits: Tensor) -> Tensor:
-        """What the mean is taken over: the labels that count, by their weights."""
+        """The total that the mean is taken over: the labels that count, by their weights."""
         if self.weight is None:
             return counts.astype(logits.dtype).sum()
         weight = self.weight if isinstance(self.weight, Tensor) else Tensor(self.weight)

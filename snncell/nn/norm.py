@@ -56,7 +56,7 @@ class BatchStatistics(Cell):
 
     @property
     def from_batch(self) -> bool:
-        """Whether mean and variance are the input's own."""
+        """True if mean and variance are the input's own."""
         return self.training if self.use_batch_statistics is None else self.use_batch_statistics
 
     def refuse_shape(self, x: Tensor) -> None:

@@ -67,7 +67,7 @@ class CosineDecayLR(LearningRateSchedule):
 
 
 class Optimizer(Cell):
-    """What optimisers share.
+    """The base of optimisers.
 
     Args:
         params: Parameters, all with requires_grad.

@@ -162,11 +162,11 @@ class SynapseFilter(Ranged, Cell):
 
     @property
     def euler(self) -> bool:
-        """Whether a step is Euler's, and rests while a spike comes in."""
+        """True if a step is Euler's, and rests while a spike comes in."""
         return self.convention == "spikingjelly"
 
     def kept(self) -> Any:
-        """What a step without a spike keeps: d, or 1 - 1 / tau."""
+        """The factor that a step without a spike keeps: d, or 1 - 1 / tau."""
         if self.w is None:
             return self.decay
         return ops.sigmoid(-self.w if self.euler else self.w)

@@ -143,7 +143,7 @@ class Stateful(Cell):
             commit([state.write_of(moved(state._data, space_of(x._data))) for state in self._parameters()])
 
     def _at_rest(self) -> bool:
-        """Whether nothing would be lost with the states: they are the initial ones."""
+        """True if nothing would be lost with the states: they are the initial ones."""
         if STATE.trace is not None and any(state in STATE.trace.written for state in self._parameters()):
             return False
         with settings(trace=None, tape=None):
@@ -151,7 +151,7 @@ class Stateful(Cell):
             return all(np.array_equal(state.asnumpy(), value.asnumpy()) for state, value in pairs)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a copy takes along: no states; it begins at rest."""
+        """The state for a copy: no states; it begins at rest."""
         return {**super().__getstate__(), "_kept": {}}
 
 

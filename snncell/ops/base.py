@@ -1,4 +1,4 @@
-"""What operations are made of: the decorators that declare them, and the handling of arguments they share."""
+"""The ground of operations: the decorators that declare them, and the handling of arguments they share."""
 
 from __future__ import annotations
 

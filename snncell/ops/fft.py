@@ -88,7 +88,7 @@ def _(_x: Tensor, _out: Tensor, dout: Tensor, *, n: int) -> Grads:
 
 
 def _multiplicity(n: int, like: Tensor) -> Tensor:
-    """How often each of the n // 2 + 1 frequencies of a real signal occurs in its full spectrum."""
+    """The number of times that each of the n // 2 + 1 frequencies of a real signal occurs in its full spectrum."""
     counts = np.full(n // 2 + 1, 2.0)
     counts[0] = 1
     if n % 2 == 0:

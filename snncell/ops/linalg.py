@@ -62,7 +62,7 @@ _matmul.stored = True
 
 
 class _OfEvents(Primitive):
-    """What products of one matrix share (`compiler/sharing.py`)."""
+    """The preparation that products of one matrix share (`compiler/sharing.py`)."""
 
     def __init__(self, name: str, evaluate: Any, what: str, *, multiple: bool = False) -> None:
         super().__init__(name, evaluate, multiple=multiple)
@@ -70,7 +70,7 @@ class _OfEvents(Primitive):
         self.differentiable = False
 
     def explained(self, attrs: dict[str, Any], space: Space = HOST) -> list[str]:
-        """What it is, for `explain`."""
+        """Its words for `explain`."""
         return [self.what]
 
 

@@ -47,37 +47,37 @@ def greater_equal(x: Any, y: Any) -> Any:
 
 @elementwise("test")
 def isnan(x: Any) -> Any:
-    """Whether x is not a number."""
+    """True where x is not a number."""
     return x != x
 
 
 @elementwise("test")
 def isfinite(x: Any) -> Any:
-    """Whether x is neither infinite nor NaN."""
+    """True where x is neither infinite nor NaN."""
     return x - x == 0
 
 
 @elementwise("logical")
 def logical_and(x: Any, y: Any) -> Any:
-    """Whether both are true."""
+    """True where both are true."""
     return x & y
 
 
 @elementwise("logical")
 def logical_or(x: Any, y: Any) -> Any:
-    """Whether one is true."""
+    """True where one is true."""
     return x | y
 
 
 @elementwise("logical")
 def logical_xor(x: Any, y: Any) -> Any:
-    """Whether exactly one is true."""
+    """True where exactly one is true."""
     return x ^ y
 
 
 @elementwise("logical")
 def logical_not(x: Any) -> Any:
-    """Whether x is false."""
+    """True where x is false."""
     return logical_not(x)
 
 

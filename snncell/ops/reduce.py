@@ -107,12 +107,12 @@ def min(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
 
 
 def any(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """Whether an element is true."""
+    """True if an element is true."""
     return _reduce(_any, astype(x, dtypes.bool_), axis, keepdims)
 
 
 def all(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """Whether every element is true."""
+    """True if every element is true."""
     return _reduce(_all, astype(x, dtypes.bool_), axis, keepdims)
 
 

@@ -1,4 +1,4 @@
-"""What all plots share: the Axes to draw on, one look, and series that everyone can tell apart, in grey too."""
+"""The ground of all plots: the Axes to draw on, one look, and series that everyone can tell apart, in grey too."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def extent(axes: Any) -> tuple[float, float]:
 
 
 def laid_out(axes: Any) -> bool:
-    """Whether a layout, constrained or tight, makes room for what stands outside of the Axes."""
+    """True if a layout, constrained or tight, makes room for what stands outside of the Axes."""
     return getattr(axes.figure, "get_layout_engine", lambda: None)() is not None
 
 

@@ -43,5 +43,5 @@ def places_of(wanted: Any, numbers: Array, who: str) -> list[int]:
 
 
 def all_there(numbers: Array) -> bool:
-    """Whether these are the numbers of all neurons of a layer, from 0 on."""
+    """True if these are the numbers of all neurons of a layer, from 0 on."""
     return np.array_equal(numbers, np.arange(len(numbers)))

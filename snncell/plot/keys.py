@@ -52,7 +52,7 @@ def _looks(handles: Any) -> tuple[tuple[float, float], ...]:
 
 
 def _fits_over(handles: Any, width: float, height: float) -> bool:
-    """Whether a small key, in one column, covers a part of the Axes alone."""
+    """True if a small key, in one column, covers a part of the Axes alone."""
     size, sample = _looks(handles)[-1]
     wide, high = _sizes(handles, 1, size, sample)
     return wide <= 0.7 * width and high <= 0.7 * height
@@ -160,7 +160,7 @@ def _beneath(axes: Any, handles: Any, width: float, elsewhere: bool) -> dict[str
 
 
 def text_width(text: str, size: float) -> float:
-    """How wide a text is, in points."""
+    """The width of a text, in points."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import text_to_path
 

@@ -1,4 +1,4 @@
-"""What pictures of gradients, weights and trainings share: lines on logarithmic axes, a second axis."""
+"""The ground of pictures of gradients, weights and trainings: lines on logarithmic axes, a second axis."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from snncell.plot.axes import SMALL, label_axis, marker, series
 
 
 def marked(number: int, points: int, evaluated: bool = False) -> dict[str, Any]:
-    """How the `number`-th line of so many points is drawn, with markers on a dozen of them; hollow for evaluations."""
+    """The style of the `number`-th line of so many points, with markers on a dozen of them; hollow for evaluations."""
     colour = series(number)["color"]
     return {
         "color": colour,

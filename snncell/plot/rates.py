@@ -1,4 +1,4 @@
-"""How often neurons fire: over time, over a layer, never, and always."""
+"""Firing rates of neurons: over time, over a layer, never, and always."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def rates_of(spikes: Array, who: str) -> Array:
 
 
 def firing_rates(spikes: Any, ax: Any = None, title: str | None = None, *, bins: int = 20) -> Any:
-    """How the firing rates of each layer's neurons are distributed, with the median of each layer marked.
+    """Draw the distribution of the firing rates of each layer's neurons, with the median of each layer marked.
 
     The rate of a neuron is its number of spikes / (steps * samples), between 0 and 1. A bin shows the fraction of its
     layer's neurons, so that layers of different sizes can be compared.

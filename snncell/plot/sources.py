@@ -1,4 +1,4 @@
-"""What plots are given: arrays, Tensors, mappings of layers, and monitors, all made arrays with names."""
+"""The inputs of plots: arrays, Tensors, mappings of layers, and monitors, all made arrays with names."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def spiking_layers(x: Any, who: str) -> dict[str, Array]:
 
 
 def fires(x: Any, name: str) -> bool:
-    """Whether a layer gives spikes, which only a monitor knows of: what it holds may be potentials."""
+    """True if a layer gives spikes, which only a monitor knows of: what it holds may be potentials."""
     return not is_monitor(x) or bool(x.fires(name))
 
 
@@ -105,7 +105,7 @@ def _why_missing(recorded: Any, name: str) -> str:
 
 
 def is_monitor(x: Any) -> bool:
-    """Whether x holds recordings of a network's layers."""
+    """True if x holds recordings of a network's layers."""
     return all(hasattr(x, name) for name in ("layers", "spikes", "steps", "cell"))
 
 

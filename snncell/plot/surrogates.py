@@ -187,7 +187,7 @@ def constants_of(cell: Cell) -> list[Tensor]:
 
 
 def _pulled(x: Array, cell: Cell) -> tuple[Array, Array]:
-    """What a spike function gives, and its bprop with dout = 1. Nobody hears of it: no hook, no random number."""
+    """The output of a spike function, and its bprop with dout = 1. Nobody hears of it: no hook, no random number."""
     place = next((constant.device for constant in constants_of(cell)), "cpu")
     with replaying(present_key()), settings(smooth=False):
         out, pull = vjp(lambda potential: run_with_bprop(cell, (potential,), {}), Tensor(x).to(place))
@@ -247,7 +247,7 @@ def _look(kind: str, number: int, of: int) -> dict[str, Any]:
 
 
 def _key(curves: dict[str, dict[str, Array]]) -> list[Any]:
-    """What the legend shows: if there are several spike functions, each of them, and each kind of line."""
+    """The entries of the legend: if there are several spike functions, each of them, and each kind of line."""
     from matplotlib.lines import Line2D
 
     drawn = [kind for kind in _STYLES if any(kind in kinds for kinds in curves.values())]

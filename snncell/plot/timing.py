@@ -96,7 +96,7 @@ def spike_time_differences(
     labels: tuple[str, str] = ("a", "b"),
     layer: str | None = None,
 ) -> Any:
-    """How much earlier or later the spikes of one recording are than those of another, or than their target times.
+    """Draw how much earlier or later the spikes of one recording are than those of another, or than their target times.
 
     Right of 0 the spikes of `a` are later. Without a `title` it says how many spikes have no partner at all: a narrow
     histogram says little where there are many of these.

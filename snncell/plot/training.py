@@ -79,7 +79,7 @@ def confusion_matrix(
     ax: Any = None,
     title: str | None = None,
 ) -> Any:
-    """What a classifier takes for what: rows are the true classes, columns the predicted ones.
+    """Draw the classes that a classifier confuses: rows are the true classes, columns the predicted ones.
 
     The colour is the share of the row, or with normalise=False the count; the numbers in the cells are counts, where
     they are not 0 and fit. Without a `title` it says how many are right.
@@ -236,7 +236,7 @@ def _best_marked(axes: Any, right: Any, epochs: Array, curves: dict[str, Array],
 
 
 def _counted(predicted: Any, labels: Any, names: Sequence[str] | None) -> Array:
-    """How often each true class (row) is taken for each class (column)."""
+    """The number of times that each true class (row) is taken for each class (column)."""
     guesses, truth = as_array(predicted, "confusion_matrix"), as_array(labels, "confusion_matrix")
     if truth.ndim != 1 or guesses.ndim not in (1, 2) or len(guesses) != len(truth):
         raise ShapeError(

@@ -20,7 +20,7 @@ _HEIGHT = 0.8  # of a histogram, the rows being 1 apart
 
 
 def update_ratios(before: Any, after: Any) -> dict[str, float]:
-    """How far each weight was moved, in parts of its size: ||after - before||_2 / ||before||_2.
+    """The size of each weight's move, in parts of its size: ||after - before||_2 / ||before||_2.
 
     A weight that did not move has the ratio 0, one that was all 0 and moved has infinity.
 
@@ -59,7 +59,7 @@ def update_ratios(before: Any, after: Any) -> dict[str, float]:
 def gradient_to_weight(
     ratios: Any, ax: Any = None, title: str | None = None, band: tuple[float, float] = (1e-4, 1e-2)
 ) -> Any:
-    """How large each update (or gradient) is beside its weight, update by update, on a logarithmic axis.
+    """Draw the size of each update (or gradient) beside its weight, update by update, on a logarithmic axis.
 
     Above the band a weight is thrown about: the learning rate is too high, or a gradient explodes. Below it the weight
     hardly learns. The band is a rule of thumb around 1e-3. Ratios of 0 are left out of the lines; NaN and infinity too,
@@ -98,7 +98,7 @@ def gradient_to_weight(
 def weight_histograms(
     net: Any, ax: Any = None, title: str | None = None, bins: int = 60, before: Any = None, trained: bool = True
 ) -> Any:
-    """How the elements of each Parameter lie: a histogram for each, one above the other, over one axis of values.
+    """Draw a histogram of the elements of each Parameter, one above the other, over one axis of values.
 
     Each is as high as its fullest bin; its standard deviation (sd) stands beside it, and how many elements are NaN or
     infinite, if any. The first Parameter is at the top. The outermost bins hold what lies further out, at most one part

@@ -1,4 +1,4 @@
-"""What every spike function has: firing above 0, a gradient of its own, and constants that may be learned."""
+"""The base of every spike function: firing above 0, a gradient of its own, and constants that may be learned."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Surrogate(Ranged, Cell):
             setattr(self, name, value)
 
     def range_of(self, name: str) -> Range:
-        """What a constant must be."""
+        """The range of a constant."""
         return self.ranges.get(name, POSITIVE)
 
     def check_constant(self, name: str, value: Any) -> None:
@@ -111,7 +111,7 @@ class Surrogate(Ranged, Cell):
         return dict.fromkeys(p for p in vars(self).values() if isinstance(p, Parameter) and p.requires_grad)
 
     def gradients(self, x: Tensor, dout: Tensor, dx: Tensor) -> Any:
-        """What bprop returns: `(dx,)`, and with Parameters the pair `((dx,), {parameter: gradient})`."""
+        """The form that bprop returns: `(dx,)`, and with Parameters the pair `((dx,), {parameter: gradient})`."""
         learned = self.internal_params
         if not learned:
             return (dx,)

@@ -91,7 +91,7 @@ def _spread(calls: Sequence[Called]) -> list[Called]:
 
 
 def _found_beside(cell: Any, call: Called) -> Sequence[Row]:
-    """What check_bprop finds; where it fails, at inputs moved a little: at a kink, several gradients are right."""
+    """The verdict of check_bprop; where it fails, at inputs moved a little: at a kink, several gradients are right."""
     with smoothed(False):
         try:
             return check_bprop(cell, *call.inputs).rows
@@ -137,14 +137,14 @@ def bprop_text(net: Net, wrong: Wrong, steps: int | None) -> str:
 
 
 def fires(net: Net, path: str) -> bool:
-    """Whether a Cell is a spike function: it has a primitive, or a neuron has it as that."""
+    """True if a Cell is a spike function: it has a primitive, or a neuron has it as that."""
     cell, parent = net.cells[path], net.parent(path)
     named = parent is not None and getattr(net.cells[parent], "surrogate_function", None) is cell
     return named or getattr(cell, "primitive", None) is not None
 
 
 def _whole(call: Called, steps: int | None) -> bool:
-    """Whether a call got all time steps."""
+    """True if a call got all time steps."""
     shapes = [x.shape for x in call.inputs if isinstance(x, Tensor)]
     return not call.looped and steps is not None and any(len(s) > 1 and s[0] == steps for s in shapes)
 
@@ -174,7 +174,7 @@ class Probe:
         self.expected = [(v, [(by, search.along(v, eps * by)[1]) for by in (1.0, *others)]) for v in directions]
 
     def right(self, found: Sequence[Array]) -> bool:
-        """Whether gradients are what the differences say."""
+        """True if gradients are what the differences say."""
         for direction, expected in self.expected:
             slope = sum(float((g * v).sum()) for g, v in zip(found, direction, strict=True) if v is not None)
             if not any(self.search.tolerance.agree(slope, n, self.extra / by) for by, n in expected):
@@ -182,7 +182,7 @@ class Probe:
         return True
 
     def right_with(self, stops: Opened) -> bool:
-        """Whether they are with these paths opened."""
+        """True if they are with these paths opened."""
         search = self.search
         with settings(stops=stops, unfused=True):
             return self.right(search.problem.gradient(search.fn, search.point))
@@ -215,7 +215,7 @@ def _site_text(net: Net, probe: Probe, site: Site) -> str:
 
 
 def _is_its_reset(net: Net, probe: Probe, site: Site) -> bool:
-    """Whether the gradient is right with this place stopped, if only the reset of its layer is not detached."""
+    """True if the gradient is right with this place stopped, if only the reset of its layer is not detached."""
     assert site.path is not None  # the caller's choice
     cell = net.cells[site.path]
     if not getattr(cell, "detach_reset", False):

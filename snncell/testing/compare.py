@@ -1,4 +1,4 @@
-"""What a custom reverse returned, beside what it should be: of its primitive, of construct, or finite differences."""
+"""The result of a custom reverse, beside what it should be: of its primitive, of construct, or finite differences."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from snncell.testing.result import Row
 
 
 class Reference(NamedTuple):
-    """What the gradients of a Cell are compared with."""
+    """The reference that the gradients of a Cell are compared with."""
 
     cell: str
     source: str
@@ -92,7 +92,7 @@ def relative_difference(mine: Any, theirs: Any, least: float = 0.0) -> tuple[flo
 
 
 def ratio_text(mine: Any, theirs: Any, worst: tuple[int, ...], excess: Any) -> str:
-    """How the two compare as a whole: one ratio everywhere, or in how many entries they differ."""
+    """A comparison of the two as a whole: one ratio everywhere, or in how many entries they differ."""
     with np.errstate(all="ignore"):
         told = np.abs(theirs) > 1e-3 * np.max(np.abs(theirs), initial=0.0)
         ratios = (mine / theirs)[told]
@@ -138,5 +138,5 @@ def floats(out: Any) -> list[Tensor]:
 
 
 def as_tuple(grads: Any, inputs: Sequence[Any]) -> tuple[Any, ...]:
-    """What `vjp` gives for these inputs, as a tuple also where there is one."""
+    """The result of `vjp` for these inputs, as a tuple also where there is one."""
     return grads if len(inputs) != 1 else (grads,)

@@ -151,7 +151,7 @@ def found_out(search: Search, net: Net, number: int, explain: bool = True) -> li
 
 
 def timed(problem: Problem, number: int, steps: int | None) -> bool:
-    """Whether the first axis of an array is time: it is an input, as long as there are steps."""
+    """True if the first axis of an array is time: it is an input, as long as there are steps."""
     shape = problem.point[number].shape
     return number < len(problem.positions) and len(shape) > 1 and shape[0] == steps
 

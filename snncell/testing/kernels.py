@@ -34,7 +34,7 @@ class Nearest(NamedTuple):
 
     @property
     def undecided(self) -> bool:
-        """Whether rounding decides about the spike."""
+        """True if rounding decides about the spike."""
         return self.distance <= AT_THRESHOLD * max(self.size, 1.0)
 
 

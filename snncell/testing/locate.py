@@ -58,7 +58,7 @@ class Search:
         return [self.rng.standard_normal(x.shape) if i == number else None for i, x in enumerate(self.point)]
 
     def agree(self, direction: Sequence[Array | None], extra: float) -> tuple[bool, float, float]:
-        """Whether they agree along a direction, for one of the widths of the differences; and both numbers."""
+        """True if they agree along a direction, for one of the widths of the differences; and both numbers."""
         tolerance = self.tolerance
         found, expected = self.along(direction)
         if tolerance.agree(found, expected, extra):
@@ -70,7 +70,7 @@ class Search:
         return False, found, expected
 
     def kinked(self) -> bool:
-        """Whether the slopes to both sides of the point differ, along a direction of some array."""
+        """True if the slopes to both sides of the point differ, along a direction of some array."""
         eps, extra = self.tolerance.eps, self.problem.rounding(self.point, self.tolerance.eps)
 
         def value(direction: Sequence[Array | None], by: float) -> float:

@@ -19,7 +19,7 @@ _TRANSIENT = {"version", "_loop", "_graph", "_hooks", "_pre_hooks", "_checked_co
 
 
 def real(x: Any) -> bool:
-    """Whether it is a Tensor of floats, which finite differences can move; complex ones are held fixed."""
+    """True if it is a Tensor of floats, which finite differences can move; complex ones are held fixed."""
     return isinstance(x, Tensor) and is_float(x.dtype.dtype)
 
 

@@ -24,7 +24,7 @@ Scalar = Callable[..., Tensor]
 
 
 class Tolerance(NamedTuple):
-    """How far two numbers may differ, and the step of the differences.
+    """The tolerance of two numbers that are to agree, and the step of the differences.
 
     `fine`: whether these are of the fourth order, from values at 1 and 2 steps to either side, so that the steps may be
     large enough for gradients that are small. `others`: factors of the step that count as well: small ones have
@@ -38,12 +38,12 @@ class Tolerance(NamedTuple):
     others: tuple[float, ...] = (10.0, 100.0)
 
     def agree(self, found: float, expected: float, extra: float = 0.0) -> bool:
-        """Whether they are the same; NaN is not."""
+        """True if they are the same; NaN is not."""
         return abs(found - expected) <= self.atol + extra + self.rtol * max(abs(found), abs(expected))
 
 
 class Problem:
-    """What is checked: a function, its arguments, and what it is differentiated with respect to.
+    """The subject of a check: a function, its arguments, and what it is differentiated with respect to.
 
     Args:
         fn: a function or Cell.
@@ -127,7 +127,7 @@ class Problem:
             return value
 
     def noted(self, fn: Scalar, point: Sequence[Array]) -> Noted | None:
-        """What stop_gradient gives at this point, if that is to be held constant."""
+        """The values of stop_gradient at this point, if they are to be held constant."""
         if not self.detached:
             return None
         noted, tensors = Noted(), self._tensors(point)
@@ -170,7 +170,7 @@ class Problem:
         return [x.asnumpy() for x in leaves], [g.asnumpy() for g in chosen]
 
     def rounding(self, point: Sequence[Array], eps: float) -> float:
-        """What rounding of the outputs may amount to in a difference."""
+        """The difference that rounding of the outputs may amount to."""
         leaves, rng = floats(self.run(point)), np.random.default_rng(self.seed + 1)
         size = sum(float(np.abs(leaf.asnumpy() * rng.standard_normal(leaf.shape)).sum()) for leaf in leaves)
         return 2 * float(np.finfo(np.float64).eps) * size / eps

@@ -1,4 +1,4 @@
-"""What a check found, as rows of a table."""
+"""The outcome of a check, as rows of a table."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Row(NamedTuple):
 
     @property
     def checked(self) -> bool:
-        """Whether there was something to compare with."""
+        """True if there was something to compare with."""
         return not math.isnan(self.difference)
 
     def cells(self) -> tuple[str, ...]:
@@ -40,7 +40,7 @@ class Row(NamedTuple):
 
 
 class Checked:
-    """What a check that passed compared: `print` it for a table, or look at `rows`.
+    """The comparison of a check that passed: `print` it for a table, or look at `rows`.
 
     Args:
         who: the check.

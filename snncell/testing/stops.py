@@ -1,4 +1,4 @@
-"""What ops.stop_gradient does while gradients are checked: lets some through, or gives what it gave before."""
+"""The rule of ops.stop_gradient while gradients are checked: it lets some through, or gives what it gave before."""
 
 from __future__ import annotations
 

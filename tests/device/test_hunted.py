@@ -1,4 +1,4 @@
-"""What a hunt for wrong numbers has found: values that were lent, places that were mixed up, sums that overflowed."""
+"""Faults that a hunt for wrong numbers has found: values that were lent, places mixed up, sums that overflowed."""
 
 from __future__ import annotations
 

@@ -295,7 +295,7 @@ def test_what_is_handed_out_is_the_memory_itself() -> None:
 
 
 def test_copies_live_until_they_are_read() -> None:
-    """What a kernel needs in order is copied first; the memory of one copy must not serve the next."""
+    """A kernel's operands in another order are copied first; the memory of one copy must not serve the next."""
     x, y, a, b = (normal(3, 2, 5, seed=n, dtype=np.float64) for n in range(4))
 
     def f(x: Tensor, y: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:

@@ -31,7 +31,7 @@ def leaves(tree: Any) -> list[Tensor]:
 
 
 def on(device: str, fn: Callable[..., Any], arrays: Arrays) -> list[Tensor]:
-    """What a function gives where its arguments and the Tensors that it makes are on a device."""
+    """The result of a function whose arguments, and the Tensors that it makes, are on a device."""
     ms.set_context(device_target=device.upper())
     try:
         found = leaves(fn(*[Tensor(x) for x in arrays]))
@@ -303,7 +303,7 @@ def test_positions_out_of_range_are_refused_in_eager_calls() -> None:
 
 
 def test_a_program_does_not_wait_for_positions() -> None:
-    """What it looks up out of range is NaN, and what it puts there is lost."""
+    """Positions out of range read NaN, and what is put there is lost."""
     x, where = Tensor([[1.0, 2.0], [3.0, 4.0]]), Tensor([1, 5, -3])
     np.testing.assert_array_equal(ms.jit(ops.gather)(x, where).asnumpy(), [[3, 4], [np.nan] * 2, [np.nan] * 2])
     np.testing.assert_array_equal(ms.jit(ops.gather)(x.astype("int32"), where).asnumpy(), [[3, 4], [-1, -1], [-1, -1]])

@@ -73,7 +73,7 @@ class DeviceArray:
 
     @property
     def contiguous(self) -> bool:
-        """Whether the elements lie one after another, in order."""
+        """True if the elements lie one after another, in order."""
         return self.strides == dense(self.shape) or self.size == 0 or self._dense_where_it_matters()
 
     def _dense_where_it_matters(self) -> bool:
@@ -82,7 +82,7 @@ class DeviceArray:
 
     @property
     def uniform(self) -> bool:
-        """Whether one element stands for all."""
+        """True if one element stands for all."""
         return self.size > 0 and all(n == 1 or stride == 0 for n, stride in zip(self.shape, self.strides, strict=True))
 
     @property

@@ -1,4 +1,4 @@
-"""What a card and its simulator have in common: blocks of memory from a pool, and the list of what they can do."""
+"""The common part of a card and its simulator: blocks of memory from a pool, and the list of what they can do."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class Runtime(Recorder):
         raise NotImplementedError
 
     def _memory(self) -> tuple[int, int]:
-        """How many bytes the device has free, and in all."""
+        """The bytes that the device has free, and in all."""
         raise NotImplementedError
 
     # --- what other libraries share ---

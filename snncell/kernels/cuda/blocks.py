@@ -44,12 +44,12 @@ class Block:
 
     @property
     def foreign(self) -> bool:
-        """Whether the memory belongs to somebody else."""
+        """True if the memory belongs to somebody else."""
         return self._free is None
 
 
 class NotRecordable(DeviceError):  # noqa: N818 - what is raised is a refusal
-    """What cannot be part of a recording."""
+    """Something that cannot be part of a recording."""
 
 
 class Arena:

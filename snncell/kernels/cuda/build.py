@@ -132,7 +132,7 @@ def ptx_of(
 
 
 def resources(ptx: str, capability: tuple[int, int]) -> dict[str, int]:
-    """What the one kernel in `ptx` takes up on a card of that compute capability. It needs no driver.
+    """The resources that the one kernel in `ptx` takes on a card of that compute capability. It needs no driver.
 
     Returns:
         "registers" of a thread; "spilled", the bytes that each thread stores and loads because registers are too few;

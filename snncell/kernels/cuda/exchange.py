@@ -42,7 +42,7 @@ class Foreign(NamedTuple):
 
     @property
     def span(self) -> tuple[int, int]:
-        """How many bytes the elements take before the first one, and from it on."""
+        """The bytes that the elements take before the first one, and from it on."""
         if 0 in self.shape:
             return 0, 0
         reach = [(n - 1) * step for n, step in zip(self.shape, self.strides, strict=True)]
@@ -171,7 +171,7 @@ for _callback in (_delete, _destroy, _NAME, _USED):
 
 
 def must_wait(stream: int | None) -> bool:
-    """Whether a producer that is asked by `__dlpack__(stream=...)` must wait for its work to be done.
+    """True if a producer that is asked by `__dlpack__(stream=...)` must wait for its work to be done.
 
     Waiting on the host serves whatever stream the consumer goes on with.
 
@@ -226,7 +226,7 @@ def capsule_of_host(array: Any) -> Any:
 
 
 class _Consumed:
-    """What keeps the memory of a consumed capsule alive."""
+    """The owner that keeps the memory of a consumed capsule alive."""
 
     def __init__(self, managed: Any) -> None:
         self._managed = managed

@@ -51,7 +51,7 @@ class Gemm(NamedTuple):
 
 
 def gemm_arguments(out: Matrix, a: Matrix, b: Matrix, sizes: tuple[int, int, int]) -> Gemm:
-    """What cuBLAS must be told to compute `out = a @ b` by rows.
+    """The arguments with which cuBLAS computes `out = a @ b` by rows.
 
     A matrix by rows is its transpose by columns, and the transpose of a product is the product of the transposes, the
     other way round.

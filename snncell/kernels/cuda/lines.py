@@ -1,4 +1,4 @@
-"""What goes along an axis: running sums, and the positions of the largest and smallest elements.
+"""Operations along an axis: running sums, and the positions of the largest and smallest elements.
 
 A line is cut into parts where it is long: each part is one thread's, and so is the row of what they found.
 """

@@ -51,11 +51,11 @@ class Recorder:
 
     @property
     def recording(self) -> bool:
-        """Whether what this thread asks for is recorded instead of done."""
+        """True if what this thread asks for is recorded instead of done."""
         return self._recorder == threading.get_ident()
 
     def record(self, run: Callable[[], None]) -> Any:
-        """What `run` asks the device for, to be done by `play` as often as one likes, at the same addresses.
+        """Record what `run` asks the device for; `play` does it as often as one likes, at the same addresses.
 
         Raises:
             NotRecordable: if something of it needs the host in between, or memory of its own.
@@ -79,7 +79,7 @@ class Recorder:
 
     @property
     def shared(self) -> bool:
-        """Whether more than one thread has used the device."""
+        """True if more than one thread has used the device."""
         return len(self._threads) > 1
 
     def _refuse_to_record(self, what: str) -> None:

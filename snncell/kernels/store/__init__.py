@@ -1,4 +1,4 @@
-"""What is kept on disk for the next process: generated files, and the code they were compiled to.
+"""The store on disk for the next process: generated files, and the code they were compiled to.
 
 `folder.py` says where the folder is and whether it can be trusted, `files.py` reads and writes in it, `claims.py` has
 one process compile what several want, `bound.py` keeps its size. Who builds kernels needs what stands here.

@@ -85,7 +85,7 @@ def tidy(folder: Path, most: float) -> None:
 
 
 def size(folder: Path) -> tuple[int, int]:
-    """How many files of ours are there, and their bytes."""
+    """The number of files of ours, and their bytes."""
     found = list(_files(folder))
     return len(found), sum(file.size for file in found)
 
@@ -121,7 +121,7 @@ def _files(folder: Path) -> Iterator[_File]:
 
 
 def _entries(folder: Path) -> Iterator[tuple[os.DirEntry[str], os.stat_result]]:
-    """What lies in the folder and is no folder; nothing if it cannot be read."""
+    """The entries of the folder that are no folders; nothing if it cannot be read."""
     try:
         listed = list(os.scandir(folder))
     except OSError:
@@ -134,7 +134,7 @@ def _entries(folder: Path) -> Iterator[tuple[os.DirEntry[str], os.stat_result]]:
 
 
 def _removed(path: Path) -> bool:
-    """Whether a file is gone: removed now, or by somebody else meanwhile."""
+    """True if a file is gone: removed now, or by somebody else meanwhile."""
     try:
         path.unlink(missing_ok=True)
     except OSError:  # Windows removes no file that is open

@@ -77,13 +77,13 @@ def released() -> Iterator[None]:
 
 
 def counts(place: Path) -> bool:
-    """Whether the claim in a file is somebody else's, who may be at work."""
+    """True if the claim in a file is somebody else's, who may be at work."""
     here = files.owner().partition("-")[0]
     return stands(place) and _signature(place) not in {f"{here}-{number}" for number in _related}
 
 
 def stands(place: Path) -> bool:
-    """Whether the file is a claim, whose owner may live."""
+    """True if the file is a claim, whose owner may live."""
     signed = _signature(place)
     try:
         age = time.time() - place.lstat().st_mtime

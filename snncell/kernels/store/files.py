@@ -43,7 +43,7 @@ def opened(path: Path) -> tuple[BinaryIO, os.stat_result] | None:
 
 
 def holds(path: Path, content: bytes) -> bool:
-    """Whether a file has just this content."""
+    """True if a file has just this content."""
     found = opened(path)
     if found is None:
         return False
@@ -80,7 +80,7 @@ def read_sealed(path: Path, key: bytes) -> bytes | None:
 
 
 def sealed(key: bytes, code: bytes) -> bytes:
-    """What a file holds, for `read_sealed` to find `code` in it with the same key."""
+    """The content of a file in which `read_sealed` finds `code` with the same key."""
     return _seal(key, code) + len(code).to_bytes(_HEAD - 32, "little") + code
 
 
@@ -129,7 +129,7 @@ def _numbering() -> str:
 
 
 def lives(written: str) -> bool | None:
-    """Whether the process that called itself so lives; None if that cannot be known here."""
+    """True if the process that called itself so lives; None if that cannot be known here."""
     where, _, number = written.partition("-")
     if where != _numbering() or not number.isdecimal() or int(number) < 1 or sys.platform == "win32":
         return None
