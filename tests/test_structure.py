@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -207,6 +208,41 @@ def test_every_module_and_public_name_is_documented(module: str) -> None:
     if tree.body:
         assert ast.get_docstring(tree), f"{module} has no docstring"
     assert list(undocumented(tree.body, "")) == []
+
+
+# The repository's own: the package, and beside it what is not installed with it.
+FOLDERS = ("snncell", "tests", "benchmarks", "examples", "plots", "docs")
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def docstrings(text: str) -> Iterator[tuple[str, str]]:
+    """Name and docstring of a module, and of each class and function in it."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, DOCUMENTED) and (found := ast.get_docstring(node)):
+            yield getattr(node, "name", ""), found
+
+
+def opens_with_a_question(docstring: str) -> bool:
+    """True for "What it does", "Whether it is so", "How it goes": a docstring names the thing, or says what to do."""
+    return re.match(r"(What|Whether|How)\b", docstring) is not None
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_no_docstring_opens_with_a_question(folder: str) -> None:
+    found = [
+        f"{path.relative_to(ROOT.parent)}: {name}: {text.splitlines()[0]}"
+        for path in sorted((ROOT.parent / folder).rglob("*.py"))
+        for name, text in docstrings(path.read_text(encoding="utf-8"))
+        if opens_with_a_question(text)
+    ]
+    assert found == []
+
+
+def test_a_docstring_that_opens_with_a_question_is_found() -> None:
+    text = "QWhat it is. Q\nclass A:\n    QWhether. Q\n    async def f(self):\n        QHow\n        so. Q\n"
+    text = text.replace("Q", '"' * 3)
+    assert [name for name, found in docstrings(text) if opens_with_a_question(found)] == ["", "A", "f"]
+    assert not any(map(opens_with_a_question, ("Whatever it takes.", "True if it is so.", "However it comes.")))
 
 
 # --- size -------------------------------------------------------------------------------------------------------------

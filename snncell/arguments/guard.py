@@ -46,7 +46,7 @@ _COMMON = {
 
 
 class Plan:
-    """What the arguments of a function are: for each by its place and by its name, its kind."""
+    """The kind of each argument of a function, by its place and by its name."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         hints = typing.get_type_hints(function, include_extras=True)
@@ -93,7 +93,7 @@ class Plan:
         return args
 
     def kind_at(self, place: int) -> Kind | None:
-        """What an argument is by its place, if there may be one."""
+        """The kind of an argument by its place, if there may be one."""
         return self.places[place][1] if place < len(self.places) else None if self.rest is None else self.rest[1]
 
     def given(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
@@ -129,7 +129,7 @@ class Plan:
 
 
 def _runs_code(hint: Any) -> bool:
-    """Whether an argument brings code of the user's along, whose errors are left as they are."""
+    """True if an argument brings code of the user's along, whose errors are left as they are."""
     parts = (hint, *typing.get_args(hint))
     return any(part is Callable or typing.get_origin(part) is Callable or hasattr(part, "construct") for part in parts)
 
@@ -149,7 +149,7 @@ def plan_of(function: Callable[..., Any]) -> Plan:
 
 
 def says_something(function: Callable[..., Any]) -> bool:
-    """Whether an annotation of an argument is anything but Any, or `Own`."""
+    """True if an annotation of an argument is anything but Any, or `Own`."""
     hints = {name: hint for name, hint in function.__annotations__.items() if name != "return"}
     return any(hint not in ("Any", Any) and not str(hint).endswith("Own()]") for hint in hints.values())
 
@@ -226,7 +226,7 @@ def checked_init(init: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 
 def ours(one: Any) -> bool:
-    """Whether a function or class is the package's own."""
+    """True if a function or class is the package's own."""
     return (getattr(one, "__module__", None) or "").partition(".")[0] == _PACKAGE
 
 

@@ -51,7 +51,7 @@ class Within(NamedTuple):
     open_high: bool = False
 
     def holds(self, value: float) -> bool:
-        """Whether a number lies in it."""
+        """True if a number lies in it."""
         above = value > self.low if self.open_low else value >= self.low
         return above and (value < self.high if self.open_high else value <= self.high)
 
@@ -207,7 +207,7 @@ def _union(kinds: list[Kind]) -> Kind:
 
 
 def _items(value: Any, kinds: abc.Iterable[Kind], make: Callable[[list[Any]], Any]) -> Any:
-    """What came of each element; the value itself where none has changed."""
+    """The checked elements; the value itself where none has changed."""
     taken = [kind.take(item) for kind, item in zip(kinds, value, strict=False)]
     if any(one is REFUSED or one is UNFIT for one in taken):
         return REFUSED if any(one is REFUSED for one in taken) else UNFIT

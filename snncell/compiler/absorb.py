@@ -25,7 +25,7 @@ from snncell.tape.tracing import Step, Value
 
 
 def optimised(program: Program, space: Space = HOST) -> Program:
-    """What is planned: the Program with constants folded, and with loops and products that share with neighbours."""
+    """The Program to plan: constants folded, and loops and products that share with neighbours."""
     whole = absorb(early(fold(program)))
     return narrow(drop_dead(share(whole))) if space is HOST else whole  # on the device products are dense
 
@@ -62,7 +62,7 @@ def _take_makers(program: Program) -> Program:
 
 
 def _takes(user: Step | None, made: Value, makers: dict[Value, Step]) -> bool:
-    """Whether a user of a sequence takes in its maker: a loop, or a maker that is taken in itself."""
+    """True if a user of a sequence takes in its maker: a loop, or a maker that is taken in itself."""
     if user is None:
         return False
     if isinstance(user.op, Scan):
@@ -72,7 +72,7 @@ def _takes(user: Step | None, made: Value, makers: dict[Value, Step]) -> bool:
 
 
 def _moves(x: Value, made: Value) -> bool:
-    """Whether an operand of a step that makes a sequence is a sequence too."""
+    """True if an operand of a step that makes a sequence is a sequence too."""
     return len(x.shape) == len(made.shape) and x.shape[0] == made.shape[0]
 
 
@@ -114,7 +114,7 @@ def _with_makers(step: Step, makers: dict[Value, Step], order: dict[int, int]) -
 
 
 def _fits(maker: Step, made: Value) -> bool:
-    """Whether each operand is a sequence of as many steps, or the same at every step."""
+    """True if each operand is a sequence of as many steps, or the same at every step."""
     if not made.shape or made.shape[0] == 1:
         return False
     return all(len(x.shape) < len(made.shape) or x.shape[0] == made.shape[0] for x in values_in(maker))

@@ -1,4 +1,4 @@
-"""What a kernel does to a block of elements or rows in one step, as text.
+"""The work of a kernel on a block of elements or rows in one step, as text.
 
 An array of the block holds the elements from `low<k>` to `high<k>`, `count<k>` of them, of a Value whose shape is the
 k-th space of the kernel. Arrays have names of a letter and a number, but none that is a cast in generated files (b1,

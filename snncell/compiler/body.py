@@ -78,7 +78,7 @@ class Body:
         return other
 
     def _needed_by(self, reverse: Reverse) -> list[Tensor]:
-        """What the reverse is to be given of each step, beside the sequences that the step takes."""
+        """The values that the reverse needs of each step, beside the sequences that the step takes."""
         trace = self.trace
         places = {x._data: x for x in (*self.carry, *self.xs)}
         given = [x._data for x in self.xs]
@@ -156,12 +156,12 @@ class Body:
         return self._given(Reverse(body, flowing, arriving, [grad is not None for grad in grads], noted))
 
     def lacks_for(self, reverse: Reverse) -> bool:
-        """Whether a reverse takes states that were not kept for it."""
+        """True if a reverse takes states that were not kept for it."""
         program = reverse.body.program()
         return not values_used(program).difference(program.inputs).isdisjoint(x._data for x in self.carry)
 
     def _is_as_tried(self, present: Sequence[bool]) -> bool:
-        """Whether a reverse is the one that was traced to find out what to keep."""
+        """True if a reverse is the one that was traced to find out what to keep."""
         assert self.tried is not None and self.kept is not None  # they come together
         wanted = [n for n in range(len(self.after), len(self.outs)) if present[n]]
         return not self.sums and wanted == self.tried.arriving

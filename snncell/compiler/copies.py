@@ -10,7 +10,7 @@ from snncell.errors import JitPickleError
 
 
 def reduced(jitted: Any, make: Any) -> Any:
-    """What pickle is told: the arguments of `make`, or the name of a jitted function that stands where its own would.
+    """The answer to pickle: the arguments of `make`, or the name of a jitted function that stands where its own would.
 
     Raises:
         JitPickleError: for a function that Python finds by no name, such as a lambda.

@@ -47,5 +47,5 @@ _INTERNAL = ("_pre_hooks", "_hooks", "_checked_counts")  # of a Cell itself
 
 
 def items(container: Any) -> list[Any]:
-    """What a container holds, keys and values of a dict."""
+    """The items of a container, keys and values of a dict."""
     return [*container, *container.values()] if isinstance(container, dict) else list(container)

@@ -162,7 +162,7 @@ class DeviceLoop:
         return ["segment = (steps - 1) // every", "while segment >= 0:", *indent([*segment, "segment -= 1"])]
 
     def _results(self, names: dict[Value, str]) -> list[str]:
-        """What a step leaves behind: results, sums, and the states after it."""
+        """The results, the sums, and the states that a step leaves."""
         lines = [store(x, f"o{n}", "t * n + i", names[x]) for n, x in enumerate(self.sequences)]
         lines += [f"z{n} = {code_of(x)}(z{n} + {names[x]})" for n, x in enumerate(self.summed)]
         if self.carry:
@@ -255,7 +255,7 @@ class DeviceLoop:
         return 1
 
     def explained(self, steps: int) -> str:
-        """How it runs."""
+        """The way it runs, in words."""
         return f"one kernel on the device, a thread for each of {math.prod(self.shape)} elements, {steps} steps"
 
 

@@ -23,7 +23,7 @@ from snncell.tape.tracing import Step, Value
 
 
 class Operand(NamedTuple):
-    """How a Value enters a kernel: reshaped to `shape`, whose axes of length 1 are broadcast."""
+    """A Value as it enters a kernel: reshaped to `shape`, whose axes of length 1 are broadcast."""
 
     value: Value
     shape: tuple[int, ...]
@@ -120,7 +120,7 @@ def _head(imports: str, steps: Sequence[Step], others: Sequence[Value]) -> str:
 
 
 def cost_of(steps: Sequence[Step]) -> int:
-    """What one element costs, in elements of plain arithmetic."""
+    """The cost of one element, in elements of plain arithmetic."""
     return 1 + CALL_COST * sum(step.op.slow_calls for step in steps if isinstance(step.op, Elementwise))
 
 
@@ -244,7 +244,7 @@ class _Body(Statements):
 
 
 def reduced(target: str, term: str, step: Step) -> loops.Reduced:
-    """What a template needs to know of a reduction: where its result goes, and what it joins."""
+    """The arguments of a template for a reduction: where its result goes, and what it joins."""
     assert isinstance(step.op, Reduction)  # the caller's choice
     code, kind = code_of(step.inputs[0]), dtypes.computed(step.inputs[0].dtype)
     return loops.Reduced(target, term, step.op.join, f"{code}({step.op.start(kind)})", code)
@@ -262,7 +262,7 @@ def as_scalar(number: Any, dtype: Any) -> Any:
 
 
 def kind_of(value: Value) -> dtypes.DType:
-    """What a Value's elements are computed in."""
+    """The dtype that a Value's elements are computed in."""
     return dtypes.BY_NUMPY[dtypes.computed(value.dtype)]
 
 

@@ -98,7 +98,7 @@ class Elementwise(Primitive):
 
     @cached_property
     def slow_calls(self) -> int:
-        """How many of the scalar functions that take long an element needs; `**` is one."""
+        """The number of slow scalar functions that an element needs; `**` is one."""
         nodes = list(ast.walk(self._parsed[1]))
         calls = [node for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
         return sum(node.func.id in SLOW for node in calls if isinstance(node.func, ast.Name)) + sum(
@@ -164,7 +164,7 @@ def _with_axes(x: Any, ndim: int) -> Any:
 
 
 def compiled_here(dtypes_used: Sequence[Any]) -> bool:
-    """Whether generated loops can compute with all of these dtypes."""
+    """True if generated loops can compute with all of these dtypes."""
     return COMPILED.issuperset(dtypes_used)
 
 

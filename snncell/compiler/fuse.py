@@ -34,7 +34,7 @@ class Group:
         return {value for step in self.steps for value in step.outputs}
 
     def rounded(self) -> set[Value]:
-        """What is stored with fewer bits than it is computed with, and used in the loop too: as it is stored."""
+        """A value as it is stored, if with fewer bits than it is computed with, and used in the loop too."""
         used = {x for step in self.steps for x in step.inputs if isinstance(x, Value)}
         return {value for value in self.writes if value in used and dtypes.only_stored(value.dtype)}
 
@@ -46,7 +46,7 @@ class Group:
         self.writes = [value for step in self.steps for value in step.outputs if value in used_later]
 
     def takes(self, step: Step, shape: tuple[int, ...]) -> bool:
-        """Whether `step`, which runs over `shape`, may join."""
+        """True if `step`, which runs over `shape`, may join."""
         if self.shape != shape or len(self.steps) >= MAX_STEPS:
             return False
         if isinstance(step.op, Reduction):

@@ -227,7 +227,7 @@ class FusedLoop:
         return 1
 
     def explained(self, steps: int) -> str:
-        """How it runs."""
+        """The way it runs, in words."""
         threads = "all threads" if self._in_parallel(steps) else "one thread"
         unit = "rows" if self.products else "elements"
         return f"one kernel, {threads}, {steps} steps for blocks of {self._block()} of {self.units} {unit}"

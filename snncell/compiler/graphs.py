@@ -167,5 +167,5 @@ def _value(parameter: Parameter) -> Any:
 
 
 def pays(launches: int, copied: int) -> bool:
-    """Whether asking once for so many launches saves more than it takes to copy what goes in."""
+    """True if asking once for so many launches saves more than it takes to copy what goes in."""
     return launches * LAUNCH > 2 * copied / COPIED + LAUNCH

@@ -79,7 +79,7 @@ class Compiled:
             self.plans.of([leaf._data for leaf in leaves])  # what cannot be compiled is said now
 
     def up_to_date(self) -> bool:
-        """Whether no Cell that was traced, no list or dict it holds, and no requires_grad has been changed since."""
+        """True if no Cell that was traced, no list or dict it holds, and no requires_grad has been changed since."""
         return (
             all(cell.version == version for cell, version in self.versions)
             and all(parameter.requires_grad == trained for parameter, trained in self.trained)
@@ -87,7 +87,7 @@ class Compiled:
         )
 
     def changed(self) -> str:
-        """What makes this trace out of date."""
+        """The change that makes this trace out of date."""
         for cell, version in self.versions:
             if cell.version != version:
                 return f"an attribute of {type(cell).__name__}"
@@ -97,7 +97,7 @@ class Compiled:
         return "a list or dict of a Cell"
 
     def plan(self, arrays: Sequence[Any]) -> Plan:
-        """What is replayed for these arguments; on a tape there is no such plan."""
+        """The plan to replay for these arguments; on a tape there is none."""
         assert self.plans is not None  # the caller's choice
         return self.plans.of(arrays)
 
@@ -112,7 +112,7 @@ class Compiled:
 
 
 class Jitted:
-    """What `jit` returns: call it as the function it wraps.
+    """The result of `jit`: call it as the function it wraps.
 
     Args:
         fn: the function.
@@ -149,7 +149,7 @@ class Jitted:
         return self if instance is None else MethodType(self, instance)  # a decorated method
 
     def lookup(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Compiled, list[Tensor]]:
-        """What is compiled for these arguments, and the Tensors among them."""
+        """The trace that is compiled for these arguments, and the Tensors among them."""
         leaves, tree = structure.flatten((with_tensors(args), with_tensors(kwargs)))
         for leaf in leaves:
             if isinstance(leaf._data, Value):
@@ -200,7 +200,7 @@ class Jitted:
         )
 
     def explain(self, *args: Any, **kwargs: Any) -> str:
-        """What it becomes for these arguments, as text; see `explain`."""
+        """Describe what it becomes for these arguments, as text; see `explain`."""
         with recording_on(None):
             compiled, leaves = self.lookup(args, kwargs)
         return report(self.name, compiled.plan([leaf._data for leaf in leaves]))
@@ -246,7 +246,7 @@ def _jitted(fn: Callable[..., Any], name: str | None = None, limit: int | None =
 
 
 def explain(fn: Callable[..., Any], *inputs: Any, **kwargs: Any) -> str:
-    """What `fn` becomes when it is compiled for these inputs, as text.
+    """Describe what `fn` becomes when it is compiled for these inputs, as text.
 
     A summary; then launch by launch the operations it fuses with the lines they come from, the bytes it moves, and why
     it is apart from those it takes something from; of a loop over time whether it is one kernel or why it is not, what

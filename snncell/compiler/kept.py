@@ -1,4 +1,4 @@
-"""What a loop stores for its reverse: the least from which the reverse can compute the rest again.
+"""The values that a loop stores for its reverse: the least from which the reverse can compute the rest again.
 
 The reverse of a step needs some Values of the step. It may be given them, or what they are computed from, or anything
 between: each choice cuts the graph that leads from the inputs of the step to those Values. The cheapest cut is a
@@ -23,7 +23,7 @@ END: Node = (None, "end")
 
 
 class Costs(NamedTuple):
-    """What there is in any case, and what can be stored.
+    """The values that there are in any case, and those that can be stored.
 
     Attributes:
         carried: the states before the step.

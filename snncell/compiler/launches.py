@@ -1,4 +1,4 @@
-"""What a plan is made of: calls of generated loops, on the CPU or on the device, and calls of other operations."""
+"""The entries of a plan: calls of generated loops, on the CPU or on the device, and calls of other operations."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class Linked:
         return results
 
     def residuals(self, orders: int) -> list[Tensor]:
-        """What the forward must leave for gradients of so many orders: what its reverses capture, but for the inputs.
+        """The values the forward leaves for gradients of so many orders: what its reverses capture, but for inputs.
 
         A second order leads on through what the first one captured, even where the first did not lead.
         """
@@ -93,7 +93,7 @@ class Linked:
         return self._residuals[orders - 1] if orders else []
 
     def _captured(self, known: list[Tensor]) -> list[Tensor]:
-        """What the reverse from all results, and from the residuals that are `known`, takes beside those."""
+        """The values that the reverse from all results, and from the residuals that are `known`, takes beside those."""
         reverse = self._reverse(self._all_of(known))
         captured = [tensor for tensor, _ in reverse.linked.trace.captures.values()]
         there = {*self.places, *map(_place, known)}
@@ -143,7 +143,7 @@ class Linked:
         return given
 
     def _called(self, number: int) -> str:
-        """What an input is called."""
+        """The name of an input."""
         place = number - len(self.inputs) + len(self.trainable)
         return f"operand {number}" if place < 0 else f"Parameter {self.trainable[place].name!r}"
 

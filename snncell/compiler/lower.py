@@ -19,7 +19,7 @@ from snncell.tape.tracing import Step, Value
 
 
 class Segments:
-    """How the states between those that were stored are had: `forward` runs again from every `every`-th."""
+    """The states between those that were stored: `forward` runs again from every `every`-th."""
 
     def __init__(self, every: int, forward: Body) -> None:
         self.every = every
@@ -57,7 +57,7 @@ class Lowered:
         self.loop = self.loop_in(HOST)
 
     def loop_in(self, space: Space) -> FusedLoop | DeviceLoop | StepLoop:
-        """What runs the steps where the arrays are."""
+        """The loop that runs the steps where the arrays are."""
         if space not in self._loops:
             self._loops[space] = self._made(space)
         return self._loops[space]
@@ -75,7 +75,7 @@ class Lowered:
         return [*self.parts.loop, *(self.segments.forward.loop if self.segments else [])]
 
     def explained(self, steps: int, space: Space) -> list[str]:
-        """What it became in a place, and why."""
+        """The form it took in a place, and why."""
         parts = self.parts
         lines = [f"{self.who}: {self.loop_in(space).explained(steps)}"]
         if self.reason is not None:

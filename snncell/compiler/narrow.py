@@ -62,7 +62,7 @@ def _with_bytes(step: Step, users: dict[Value, list[Step | None]], narrowed: dic
 
 
 def _all_look_for_events(value: Value, users: dict[Value, list[Step | None]]) -> bool:
-    """Whether a Value goes, by views of it, into nothing but what takes bytes."""
+    """True if a Value goes, by views of it, into nothing but what takes bytes."""
     found = users.get(value, [])
     return bool(found) and all(
         user is not None

@@ -137,7 +137,7 @@ class Stores:
         return found
 
     def outside(self) -> list[Value]:
-        """What no phase computes."""
+        """The steps that no phase computes."""
         made = {value for phase in self.phases for step in phase.steps for value in step.outputs}
         return [x for _, needed in self.needs for x in needed if x not in made]
 

@@ -150,5 +150,5 @@ class Plan:
 
 
 def _is_uniform(array: Any) -> bool:
-    """Whether a constant is one element, repeated: seen by its strides, or by its size."""
+    """True if a constant is one element, repeated: seen by its strides, or by its size."""
     return bool(array.size == 1 or (array.size > 1 and not any(array.strides)))  # strides mean the same in both places

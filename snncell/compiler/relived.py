@@ -110,7 +110,7 @@ def _faults(results: Sequence[Any], given: Sequence[Any]) -> list[tuple[int, Spo
 
 
 def _untold(loop: Steps, direction: str, what: str, spot: Spot, over_time: bool) -> Fault:
-    """What is said if each step by itself gives no NaN: it rounds otherwise, or only a sum over time is too large."""
+    """The words for a step that by itself gives no NaN: it rounds otherwise, or only a sum over time is too large."""
     step = spot.entry[0] if over_time and spot.entry else None
     head = f"{direction}{loop.who}" + ("" if step is None else f", time step {step}")
     spot = spot if step is None else spot._replace(entry=spot.entry[1:], shape=spot.shape[1:])
@@ -144,7 +144,7 @@ def _forward(loop: Steps, states: Sequence[Tensor], xs: Sequence[Tensor]) -> lis
 
 
 def _taken(loop: Steps, arrays: Sequence[Any], xs: Sequence[Tensor], turn: int) -> tuple[list[Tensor], list[Tensor]]:
-    """What a step takes; the Parameters that it writes have the values that they had before it."""
+    """The inputs of a step; the Parameters that it writes have the values that they had before it."""
     own = len(arrays) - len(loop.written)
     for parameter, array in zip(loop.written, arrays[own:], strict=True):
         parameter._data = array
@@ -172,7 +172,7 @@ def _in_step(loop: Steps, error: NotFiniteError, arrays: list[Any], xs: Sequence
 
 
 def _same(array: Any, operand: Tensor) -> bool:
-    """Whether they are the same elements, which views of one array are."""
+    """True if they are the same elements, which views of one array are."""
     other = operand._data
     if array.shape != other.shape:
         return False

@@ -1,4 +1,4 @@
-"""What a plan does, in words: its kernels, what each fuses and moves, and why what is apart is apart."""
+"""A plan in words: its kernels, what each fuses and moves, and why what is apart is apart."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _count(number: int, what: str) -> str:
 
 
 def difference(old: Any, new: Any) -> str:
-    """How two signatures differ, in the words of the caller."""
+    """The difference of two signatures, in the words of the caller."""
     (*before, tree, specs), (*now, new_tree, new_specs) = old, new
     if before != now:
         return "a gradient, smooth spikes, or what a monitor records are wanted in one call and not in another"

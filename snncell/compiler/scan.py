@@ -117,7 +117,7 @@ class Scan(Primitive):
         return str(self.body.program()).splitlines()
 
     def explained(self, attrs: dict[str, Any], space: Space = HOST) -> list[str]:
-        """What the loop became, and why."""
+        """The form the loop took, and why."""
         return self.lowered.explained(attrs["steps"], space)
 
     def kernels(self, attrs: dict[str, Any], space: Space = HOST) -> list[tuple[Any, ...]]:

@@ -1,4 +1,4 @@
-"""What several products take from one matrix is prepared once: of spikes, the places of the events.
+"""Preparations that several products of one matrix share: of spikes, the places of the events.
 
 Spikes go into the product of the next layer, and in the reverse, transposed, into the gradient of its weights.
 """

@@ -1,4 +1,4 @@
-"""What of a body has to run step by step: the rest is done once, before the loop or after it, for all steps together.
+"""The part of a body that has to run step by step: the rest is done once, before or after the loop, for all steps.
 
 Three things leave the loop. What depends on constants alone is computed before it. What depends on the sequences
 alone, and is no elementwise step, is computed for all steps before it: a product of matrices becomes one large one.
@@ -50,7 +50,7 @@ class Split(NamedTuple):
 
 
 def is_elementwise(step: Step) -> bool:
-    """Whether a generated loop can hold the step."""
+    """True if a generated loop can hold the step."""
     return isinstance(step.op, Elementwise) and loop_shape(step) is not None
 
 
@@ -95,7 +95,7 @@ _PLACES = ("loop", "sequence", "sum")
 
 
 def _leading(steps: list[Step], constant: set[Value]) -> tuple[list[Step], list[Step]]:
-    """What depends on constants alone, and the rest."""
+    """The steps that depend on constants alone, and the rest."""
     fixed = set(constant)
     before: list[Step] = []
     rest: list[Step] = []
@@ -110,7 +110,7 @@ def _leading(steps: list[Step], constant: set[Value]) -> tuple[list[Step], list[
 
 
 def _ahead(steps: list[Step], kind: dict[Step, str], carried: set[Value]) -> list[Step]:
-    """What the loop needs that is not elementwise and depends on the sequences alone, with all that leads to it."""
+    """Steps the loop needs that are not elementwise and depend on the sequences alone, with all that leads to them."""
     moving = set(carried)
     along: list[Step] = []
     for step in steps:
@@ -170,7 +170,7 @@ def _placed(step: Step, modes: set[str], reduced: set[Value], fixed: set[Value])
 
 
 def _passes_sums(step: Step, fixed: set[Value]) -> bool:
-    """Whether a step may as well be carried out once, on the sums over time of its inputs."""
+    """True if a step may as well be carried out once, on the sums over time of its inputs."""
     if step.op.additive:
         return all(_is_float(x) for x in step.inputs)
     if step.op.proportional is None:
@@ -185,7 +185,7 @@ def _is_float(x: Any) -> bool:
 
 
 def outside_of(steps: Sequence[Step], results: Sequence[Value], own: Sequence[Value]) -> list[Value]:
-    """What steps and results take that neither they nor `own` give."""
+    """The values that steps and results take, and that neither they nor `own` give."""
     inside = set(own).union(*(step.outputs for step in steps))
     taken = [*(x for step in steps for x in values_in(step)), *results]
     return list(dict.fromkeys(x for x in taken if x not in inside))

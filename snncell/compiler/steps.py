@@ -1,4 +1,4 @@
-"""What a loop over time does, kept while `check_finite` is on, and what errors call the things in it."""
+"""The steps of a loop over time, kept while `check_finite` is on, and the names that errors give to things in it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from snncell.tape.tensor import Tensor
 
 
 class Steps(NamedTuple):
-    """What a loop over time does.
+    """The steps of a loop over time.
 
     Attributes:
         f: one step, `(states, slices) -> (states, results)`.
@@ -36,24 +36,24 @@ class Steps(NamedTuple):
         return list(range(count))[:: -1 if self.backwards else 1]
 
     def state(self, number: int) -> str:
-        """What a state is called."""
+        """The name of a state."""
         if number < len(self.names):
             return f"state {self.names[number]}"
         return f"state {number}"
 
     def sequence(self, number: int, count: int) -> str:
-        """What one of `count` sequences is called."""
+        """The name of one of `count` sequences."""
         return "its input" if count == 1 else f"its input {number}"
 
     def result(self, number: int, states: int) -> str:
-        """What a result is called, the first of which are the states."""
+        """The name of a result, the first of which are the states."""
         own = states - len(self.written)
         if number >= states:
             return "its output"
         return self.state(number) if number < own else f"Parameter {self.written[number - own].name!r}"
 
     def input(self, number: int, states: int, sequences: int, captured: Sequence[Tensor] = ()) -> str:
-        """What an input is called: a state, a sequence, or what was captured."""
+        """The name of an input: a state, a sequence, or what was captured."""
         if number < states:
             return self.result(number, states)
         if number < states + sequences:

@@ -66,7 +66,7 @@ class StepLoop:
         return steps * sum(launch.launches for launch in self.plan.plan.launches)
 
     def explained(self, steps: int) -> str:
-        """How it runs."""
+        """The way it runs, in words."""
         return f"{steps} steps one by one, {len(self.plan.plan.launches)} launches each"
 
     def run(

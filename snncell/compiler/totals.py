@@ -128,7 +128,7 @@ class _Early:
     # --- equal rows ---------------------------------------------------------------------------------------------------
 
     def _steady(self, x: Value, maker: Step | None) -> Value | None:
-        """What a sequence is at every step, if it is the same at each."""
+        """The value of a sequence at every step, if it is the same at each."""
         if maker is None or not maker.op.repeats or len(x.shape) < 2 or x.shape[0] < 2:
             return None
         source: Value = maker.inputs[0]
@@ -199,7 +199,7 @@ def _renamed(new: Step, old: Step) -> Step:
 
 
 def _adds_up(x: Value) -> bool:
-    """Whether a sum may be taken early: of what is only stored it could overflow, or lose digits."""
+    """True if a sum may be taken early: of what is only stored it could overflow, or lose digits."""
     return bool(dtypes.is_float(x.dtype) and not dtypes.only_stored(x.dtype))
 
 

@@ -90,7 +90,7 @@ class BodyTrace(Trace):
             self.ambiguous.add(x._data)
 
     def outside(self, inputs: Any) -> bool:
-        """Whether all operands come from outside, and no gradient of the step's own is being recorded."""
+        """True if all operands come from outside, and no gradient of the step's own is being recorded."""
         if STATE.tape is not None and STATE.tape is not self.tape:
             return False
         tensors = [x for x in inputs if isinstance(x, Tensor)]

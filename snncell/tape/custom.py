@@ -57,7 +57,7 @@ def custom(op: Any, forward: Callable[[], Any], inputs: Sequence[Tensor], attrs:
 
 
 def as_read(values: Any) -> Any:
-    """What Parameters among the values hold now, in the same structure: a later assignment reaches no result."""
+    """The values, with the present ones of Parameters, in the same structure: a later assignment reaches no result."""
     return values if type(values) is Tensor else structure.mapped(snapshot, values)
 
 

@@ -41,7 +41,7 @@ _THREAD = _Thread()
 
 
 def paused() -> bool:
-    """Whether nothing is looked at on this thread."""
+    """True if nothing is looked at on this thread."""
     return _THREAD.paused
 
 
@@ -57,7 +57,7 @@ def at_home(home: Place, floor: FrameType) -> AbstractContextManager[Any]:
 
 
 class Spot(NamedTuple):
-    """What is not finite in an array: the first entry, what stands there, and how many others there are."""
+    """The entries that are not finite in an array: the first, what stands there, and how many others there are."""
 
     kind: str  # "NaN", "inf" or "-inf"
     entry: tuple[int, ...]
@@ -88,7 +88,7 @@ def spot_in(data: Any) -> Spot | None:
 
 
 class Fault(NamedTuple):
-    """What is known of a result that is not finite."""
+    """The facts of a result that is not finite."""
 
     operation: str
     spot: Spot  # in its result, or if it came in from outside, in the operand
@@ -128,7 +128,7 @@ class Fault(NamedTuple):
 
 
 class Watch:
-    """What `config.FINITE` holds while results are looked at."""
+    """The object in `config.FINITE` while results are looked at."""
 
     def place(self) -> Place:
         """Where the user's code is now, for an entry of a tape."""
@@ -174,7 +174,7 @@ class Watch:
 
 
 def _is_trained(x: Any) -> bool:
-    """Whether inf in it is no mask."""
+    """True if inf in it is no mask."""
     return isinstance(x, Parameter) and x.requires_grad
 
 

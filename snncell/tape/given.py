@@ -1,4 +1,4 @@
-"""What is given in place of Tensors: arrays of NumPy and of other libraries, alone and in tuples, lists and dicts."""
+"""Values given in place of Tensors: arrays of NumPy and of other libraries, alone and in tuples, lists and dicts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NUMBERS = (bool, int, float, complex, np.generic)
 
 
 def is_array(x: Any) -> bool:
-    """Whether x is an array, of NumPy or of another library, of which `Tensor(x)` takes the elements.
+    """True if x is an array, of NumPy or of another library, of which `Tensor(x)` takes the elements.
 
     Neither a number nor a list is one, nor is a Tensor.
     """
@@ -51,7 +51,7 @@ def as_data(tree: Any) -> Any:
 
 
 def on_host(x: Any) -> Array:
-    """What `Tensor(x)` holds, as an array of NumPy; one that is one is not copied."""
+    """The elements of `Tensor(x)`, as an array of NumPy; one that is one is not copied."""
     return x if isinstance(x, np.ndarray) else (x if isinstance(x, Tensor) else Tensor(x)).asnumpy()
 
 

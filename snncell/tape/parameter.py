@@ -53,7 +53,7 @@ class Parameter(Tensor):
 
     @property
     def requires_grad(self) -> bool:
-        """Whether gradients may be taken with respect to this Parameter."""
+        """True if gradients may be taken with respect to this Parameter."""
         return self._entry is not None
 
     @requires_grad.setter
@@ -122,7 +122,7 @@ class Parameter(Tensor):
         self._refuse_write_in_gradient(what)
 
     def _limited(self, value: Tensor) -> Tensor:
-        """What is to be written, brought into the range of what the Parameter is."""
+        """The value to write, brought into the range of what the Parameter is."""
         if self.limits:
             value = value.astype(self.dtype)
             for limit in self.limits:
@@ -201,7 +201,7 @@ class ParameterTuple(tuple[Parameter, ...]):
 
 
 class Undo(list[Write]):
-    """What the Parameters that are written in a context had before; see `together`."""
+    """The values that the Parameters written in a context had before; see `together`."""
 
     outer: Undo | None = None
 
@@ -233,7 +233,7 @@ def assign_all(pairs: Sequence[tuple[Parameter, Tensor]], what: str = "assign") 
 
 
 def together(undo: Undo) -> AbstractContextManager[Any]:
-    """What is written to Parameters in the body is written as a whole: `undo.clear()`, its last line, makes it so.
+    """Write Parameters in the body as a whole: `undo.clear()`, its last line, makes it so.
 
     If the body is left before, by an error or an interruption, each Parameter gets back what it had. Inside of a trace
     nothing is written, and so there is nothing to put back.
@@ -243,7 +243,7 @@ def together(undo: Undo) -> AbstractContextManager[Any]:
 
 
 def fits(source: dtypes.DType, target: dtypes.DType) -> bool:
-    """Whether values of `source` may be stored as `target`: the same kind and no narrower, or integers as floats."""
+    """True if values of `source` may be stored as `target`: the same kind and no narrower, or integers as floats."""
     if source.category == target.category:
         return bool(np.can_cast(source.dtype, target.dtype))
     return source.category < target.category

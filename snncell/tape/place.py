@@ -54,7 +54,7 @@ class Place(str):
         return _layer(known, paths)
 
     def name_of(self, operand: Any, number: int) -> str:
-        """What the user calls an operand: a Parameter, an input of a Cell that runs, or its number."""
+        """The user's name of an operand: a Parameter, an input of a Cell that runs, or its number."""
         if isinstance(operand, Parameter):
             return self._parameter(operand)
         for cell, args in reversed(self.cells):
@@ -68,7 +68,7 @@ class Place(str):
         return f"operand {number}, a {operand.dtype.name}{list(operand.shape)} that no operation gave,"
 
     def over_time(self, operand: Any) -> bool:
-        """Whether it is an input of the outermost Cell, and that runs something over time: along its first axis."""
+        """True if it is an input of the outermost Cell, and that runs something over time: along its first axis."""
         if not self.cells or not any(x is operand for x in self.cells[-1][1]):
             return False
         return any(_is_loop(cell) for _, cell in self.cells[-1][0].cells_and_names())
@@ -87,7 +87,7 @@ def _owner(parameter: Parameter) -> str:
 
 
 def _is_loop(cell: Any) -> bool:
-    """Whether it is a MultiStep, which is not known down here."""
+    """True if it is a MultiStep, which is not known down here."""
     return hasattr(cell, "checkpoint_every") and hasattr(cell, "cell")
 
 

@@ -35,7 +35,7 @@ EVERYWHERE = ("cpu", "gpu")
 
 
 class Unkept(NamedTuple):
-    """What a reverse gets for an input whose value it did not ask for."""
+    """The stand-in that a reverse gets for an input whose value it did not ask for."""
 
     shape: tuple[int, ...]
     dtype: Any

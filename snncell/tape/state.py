@@ -1,4 +1,4 @@
-"""What is active on this thread: the tape that records, the trace that collects a Program, smooth spikes."""
+"""The state of this thread: the tape that records, the trace that collects a Program, smooth spikes."""
 
 from __future__ import annotations
 

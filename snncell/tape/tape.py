@@ -24,11 +24,11 @@ from snncell.tape.tensor import Tensor, wrap
 
 
 class Operation(Protocol):
-    """What the tape needs to know of an operation."""
+    """The view that the tape has of an operation."""
 
     @property
     def name(self) -> str:
-        """What it is called in errors."""
+        """Its name in errors."""
         ...
 
     def pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:

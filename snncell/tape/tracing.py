@@ -188,7 +188,7 @@ class Trace:
         )
 
     def outside(self, inputs: Any) -> bool:
-        """Whether an operation on `inputs` is to be carried out outside of this trace; see `BodyTrace`."""
+        """True if an operation on `inputs` is to be carried out outside of this trace; see `BodyTrace`."""
         return False
 
     def stepping_out(self) -> AbstractContextManager[Any]:

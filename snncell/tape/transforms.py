@@ -124,7 +124,7 @@ def _weights(weights: Any, who: str) -> tuple[Parameter, ...] | None:
 
 
 def _seeds(leaves: list[Tensor], sens: Any, who: str) -> list[Tensor | None]:
-    """What goes in at the outputs: `sens`, or ones for each output that can carry a gradient."""
+    """The gradients that go in at the outputs: `sens`, or ones for each output that can carry a gradient."""
     if not leaves:
         raise GradientError(f"{who}: the function returned no Tensor, so there is nothing to differentiate.")
     if not any(leaf.dtype.is_float for leaf in leaves):

@@ -31,7 +31,7 @@ class Event:
 
 
 class Label(NamedTuple):
-    """What a note is about.
+    """The subject of a note.
 
     Attributes:
         kind: the quantity, such as "spikes".
@@ -62,13 +62,13 @@ class Watch(Protocol):
 
     @property
     def key(self) -> Hashable:
-        """What is wanted, and what things are called here: traces are made anew for another one."""
+        """The wishes and the names that things have here: traces are made anew for another one."""
 
     def around(self, cell: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a Cell: `run(args, kwargs)`."""
 
     def chosen(self, label: Label, x: Tensor) -> Tensor:
-        """What is wanted of a Tensor whose first axis is time."""
+        """The wanted part of a Tensor whose first axis is time."""
 
     def take(self, label: Label, x: Tensor | None) -> None:
         """Keep what has been noted."""

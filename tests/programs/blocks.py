@@ -17,7 +17,7 @@ TIMES = 4  # the longest loop
 
 
 class Names:
-    """What all functions of a program share: names are given once, and every value has a bound."""
+    """The common ground of a program's functions: names are given once, and every value has a bound."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -60,7 +60,7 @@ class Block:
         return [*self.around, *self.params, *self.own]
 
     def groups(self) -> list[tuple[int, list[Var]]]:
-        """What can be an operand, by what it is to the function, with how often it is taken."""
+        """The possible operands, by what they are to the function, with how often each is taken."""
         of = {first: [v for v in self.around if v.name[0] == first] for first in "psk"}
         outer = [v for v in self.around if not v.is_global]
         return [(5, self.own), (4, list(self.params)), (3, outer), (3, of["p"]), (2, of["s"]), (1, of["k"])]

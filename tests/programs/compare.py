@@ -39,7 +39,7 @@ class Failure(NamedTuple):
         return {"torch": self.of_torch, "own": not self.of_torch}
 
     def is_like(self, other: Failure) -> bool:
-        """Whether it is the same fault, as far as can be told: an error of the same class, or a wrong number."""
+        """True if it is the same fault, as far as can be told: an error of the same class, or a wrong number."""
         return (self.kind, self.form, self._error()) == (other.kind, other.form, other._error())
 
     def _error(self) -> str:
@@ -50,7 +50,7 @@ class Failure(NamedTuple):
 
 
 class Side:
-    """What a program gives on one side, computed when it is asked for."""
+    """The results of a program on one side, computed when they are asked for."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -73,7 +73,7 @@ class InSnncell(Side):
         self.forms = forms(self.known)
 
     def unfused(self, kind: str) -> list[Any]:
-        """What a kind gives with nothing compiled, step by step on the tape."""
+        """The results of a kind with nothing compiled, step by step on the tape."""
         with testing.unfused():
             return self.forms[kind, "eager"]()
 
@@ -95,7 +95,7 @@ class InTorch(Side):
 
 
 def difference(found: list[Any], expected: list[Any]) -> str:
-    """How results differ; nothing if they do not."""
+    """The difference of results; nothing if they are the same."""
     if len(found) != len(expected):
         return f"{len(found)} results, expected {len(expected)}"
     for n, (a, b) in enumerate(zip(found, expected, strict=True)):
@@ -114,7 +114,7 @@ def check(
     own: bool = True,
     only: Collection[tuple[str, str]] = (),
 ) -> list[Failure]:
-    """What goes wrong with a program.
+    """The faults of a program.
 
     Args:
         program: the program.

@@ -68,7 +68,7 @@ class Maker(Names):
         return Program(self.seed, main, tuple(self.globals), *cells, self.values, self.given, self.linear)
 
     def results_of(self, block: Block) -> tuple[Var, ...]:
-        """What nothing has used, floats first, and not the Parameters that are written to: they would still change."""
+        """The values that nothing has used, floats first; no Parameters that are written to: they would change."""
         floats = [v for v in block.own if v.type.is_float and v not in block.used]
         floats = floats or [v for v in block.own if v.type.is_float][-1:]
         if not floats:

@@ -76,7 +76,7 @@ def weighed(results: Tensors) -> Any:
 
 
 def kinds(known: dict[str, Any]) -> dict[str, Callable[[], list[Any]]]:
-    """What the program gives, by what is asked of it: the same as `forms.forms`, of which there are more."""
+    """The results of the program, by what is asked of it: the same as `forms.forms`, of which there are more."""
     program, inputs, trained, written = (known[name] for name in ("program", "inputs", "trained", "written"))
     first = {name: known[name] for name in written}
     for n in known["positions"]:

@@ -1,4 +1,4 @@
-"""What is printed of a program that fails: its text in snncell, made small, ready to run, and the failure."""
+"""The report of a program that fails: its text in snncell, made small, ready to run, and the failure."""
 
 from __future__ import annotations
 

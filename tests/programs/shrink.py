@@ -200,7 +200,7 @@ def _rounded(value: Any) -> Any:
 
 
 def _holds_together(program: Program) -> bool:
-    """Whether every name is known where it is used, and the results of the program are its own."""
+    """True if every name is known where it is used, and the results of the program are its own."""
     known = {v.name for v in program.globals}
     if any(v.name[0] == "s" for v in program.main.results):
         return False
@@ -212,7 +212,7 @@ def _holds_together(program: Program) -> bool:
 
 
 def _fit_to_reverse(custom: Custom, linear: bool) -> bool:
-    """Whether the reverse surely gives nothing where nothing arrives, and is linear where it has to be."""
+    """True if the reverse surely gives nothing where nothing arrives, and is linear where it has to be."""
     fit = set(custom.reverse.params[-len(custom.forward.results) :])
     touched = set(fit)
     for statement in custom.reverse.body:

@@ -1,4 +1,4 @@
-"""What both sides make one number of results with."""
+"""The weights with which both sides make one number of results."""
 
 from __future__ import annotations
 
