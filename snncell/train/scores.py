@@ -58,7 +58,7 @@ def _at_number(labels: Tensor, classes: int) -> Tensor:
     """Class numbers as one-hot labels, (B, C); refused where the outputs have no such class."""
     who = (
         f"accuracy: the outputs have {classes} classes, numbered from 0; make the last layer as wide as there are "
-        f"classes, or name a label that does not count, ignore_index=-1. Label"
+        f"classes, or name a label that does not count, ignore_index=-1. The label"
     )
     return hot(labels, classes, -1, who)
 
