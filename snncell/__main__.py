@@ -45,11 +45,12 @@ def _cache() -> dict[str, str]:
     if folder is None:
         return {"cache folder": "none: this user has no home folder; SNNCELL_CACHE_DIR names one"}
     count, size = bound.size(folder)
+    rows = {"cache folder": str(folder)}
     try:
         most = f"{bound.bound() / bound.MEGABYTE:g} MB"
     except ArgumentError as error:
-        most = str(error)
-    return {"cache folder": str(folder), "cache size": f"{size / bound.MEGABYTE:.1f} of {most}, {count} files"}
+        return rows | {"cache size": f"{size / bound.MEGABYTE:.1f} MB, {count} files", "cache bound": str(error)}
+    return rows | {"cache size": f"{size / bound.MEGABYTE:.1f} of {most}, {count} files"}
 
 
 def cache(clear: bool) -> int:

@@ -78,8 +78,12 @@ def taken(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any
     if function is None or not ours(function):
         return args
     plan = plan_of(function)
-    args = tuple([_listed(x, plan.kind_at(place)) for place, x in enumerate(args, 1)])
-    kwargs |= {name: _listed(x, plan.names.get(name)) for name, x in kwargs.items()}
+    try:
+        args = tuple([_listed(x, plan.kind_at(place)) for place, x in enumerate(args, 1)])
+        kwargs |= {name: _listed(x, plan.names.get(name)) for name, x in kwargs.items()}
+    except SnncellError as error:
+        tell_call(cell, error, args, kwargs)
+        raise
     try:
         return plan.taken(type(cell).__name__, (cell, *args), kwargs, 1)[1:]
     except ArgumentError as refused:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from snncell import config
+from snncell.arguments.guard import ours, refuse_name
 from snncell.arguments.names import missing_of_cell
 from snncell.calls import HookHandle as HookHandle, innermost_call, refuse_arguments, taken, tell_call, warn_of_change
 from snncell.compiler.jit import Jitted
@@ -57,6 +58,8 @@ class Cell:
         state["bprop_debug"] = False
         state["_pre_hooks"], state["_hooks"] = {}, {}
         state["_checked_counts"] = set()
+        if flags and type(self) is not Cell and ours(type(self)):
+            refuse_name(type(self).__name__, next(iter(flags)), ())
         for name, value in flags.items():
             setattr(self, name, value)
 
@@ -249,7 +252,8 @@ class Cell:
             if changed is not None:
                 args = changed if isinstance(changed, tuple) else (changed,)
         if getattr(self, "construct", None) is None:
-            raise SnncellError(f"{type(self).__name__} has no method construct(self, ...), so it cannot be called.")
+            mend = " It has forward, PyTorch's name for it: rename that." * hasattr(type(self), "forward")
+            raise SnncellError(f"{type(self).__name__} has no method construct(self, ...) to be called by.{mend}")
         try:
             if STATE.smooth and (primitive := getattr(self, "primitive", None)) is not None:
                 out = primitive(*args, **kwargs)

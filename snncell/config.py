@@ -24,9 +24,9 @@ _context: dict[str, Any] = {
 
 def set_context(
     *,
-    mode: int | None = None,
-    device_target: str | None = None,
-    pool_limit: Any = None,  # checked below, in better words
+    mode: Any = None,  # these are checked below, in better words
+    device_target: Any = None,
+    pool_limit: Any = None,
     check_finite: bool | None = None,
 ) -> None:
     """Choose how Cells run.
@@ -64,19 +64,19 @@ def set_context(
         log gives -inf at entry (1,), of finite operands: it starts here.
     """
     if mode is not None:
-        if mode not in (GRAPH_MODE, PYNATIVE_MODE):
-            raise ArgumentError(f"set_context: mode is GRAPH_MODE (0) or PYNATIVE_MODE (1), not {mode!r}.")
+        if type(mode) is not int or mode not in (GRAPH_MODE, PYNATIVE_MODE):
+            raise ArgumentError(f"set_context: mode is GRAPH_MODE (0) or PYNATIVE_MODE (1), not {_quoted(mode)}.")
         _context["mode"] = mode
     if device_target is not None:
-        if device_target not in ("CPU", "GPU"):
-            raise ArgumentError(f'set_context: device_target is "CPU" or "GPU", not {device_target!r}.')
+        if not isinstance(device_target, str) or device_target not in ("CPU", "GPU"):
+            raise ArgumentError(f'set_context: device_target is "CPU" or "GPU", not {_quoted(device_target)}.')
         if device_target == "GPU":
             for check in CHECKS:
                 check()
         _context["device_target"] = device_target
     if pool_limit is not None:
-        if isinstance(pool_limit, bool) or not isinstance(pool_limit, int) or pool_limit < 0:
-            raise ArgumentError(f"set_context: pool_limit is a number of bytes, 0 or more, not {pool_limit!r}.")
+        if isinstance(pool_limit, bool) or not isinstance(pool_limit, int) or not 0 <= pool_limit < 2**63:
+            raise ArgumentError(f"set_context: pool_limit is a number of bytes, 0 or more, not {_quoted(pool_limit)}.")
         _context["pool_limit"] = pool_limit
     if check_finite is not None:
         if not isinstance(check_finite, bool):
@@ -87,8 +87,13 @@ def set_context(
             listener()
 
 
+def _quoted(value: Any) -> str:
+    """A value that came: Python does not write integers of thousands of digits."""
+    return f"an integer of {value.bit_length()} bits" if isinstance(value, int) and abs(value) >= 2**64 else repr(value)
+
+
 def get_context(key: str) -> Any:
     """The current value of a setting: "mode", "device_target", "pool_limit" or "check_finite"."""
     if key not in _context:
-        raise ArgumentError(f"get_context: no setting {key!r}; there are {sorted(_context)}.")
+        raise ArgumentError(f"get_context: key: no setting {key!r}; there are {sorted(_context)}.")
     return _context[key]

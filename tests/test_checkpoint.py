@@ -248,10 +248,10 @@ def test_the_file_has_the_permissions_of_any_new_file(saved):
 
 @pytest.mark.parametrize("name", [None, 3, b"net.ckpt"])
 def test_a_name_that_is_no_path_is_refused(name):
-    with pytest.raises(CheckpointError, match="named by a path"):
+    with pytest.raises(CheckpointError, match="ckpt_file_name is the path of a checkpoint, not"):
         snncell.save_checkpoint(network(), name)
 
 
 def test_only_cells_are_saved(tmp_path):
-    with pytest.raises(CheckpointError, match="takes a Cell, not a dict"):
+    with pytest.raises(CheckpointError, match="save_obj is a Cell, not a dict"):
         snncell.save_checkpoint({}, tmp_path / "x")

@@ -161,7 +161,7 @@ def test_jit_takes_a_function(argument: Any) -> None:
     if argument is None:
         assert jit()(first)(Tensor([1.0]), 0).item() == 1.0  # the decorator with brackets
         return
-    with pytest.raises(SnncellError, match=f"jit: takes a function or a Cell, not a {type(argument).__name__}"):
+    with pytest.raises(SnncellError, match=f"jit: fn is a function or a Cell, not a {type(argument).__name__}"):
         jit(argument)
 
 

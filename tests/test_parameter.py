@@ -135,7 +135,7 @@ def test_a_clone_has_new_names_and_values_of_its_own(p):
 
 
 def test_a_parameter_tuple_holds_parameters():
-    with pytest.raises(ParameterError, match="element 1 is a Tensor"):
+    with pytest.raises(ParameterError, match="element 1 of parameters is a Tensor"):
         ParameterTuple((Parameter(1.0), Tensor(1.0)))
 
 

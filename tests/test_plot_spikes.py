@@ -611,7 +611,7 @@ WRONG = [
     (lambda: plot.raster(SPIKES[:, 0], layer="a"), errors.ArgumentError, "no layer 'a'; this is one array"),
     (lambda: plot.raster(Recording(v={"a": V})), errors.ArgumentError, r"no spikes.*monitor\(net, spikes=True\)"),
     (lambda: plot.raster({}), errors.ArgumentError, "the mapping is empty"),
-    (lambda: plot.raster("a"), errors.ArgumentError, "takes arrays or Tensors of numbers, or a monitor, not a str"),
+    (lambda: plot.raster("a"), errors.ArgumentError, "spikes is an array or a Tensor of .*, or a monitor, not a str"),
     (lambda: plot.raster([[1], [1, 2]]), errors.ArgumentError, "not a list of object"),
     (lambda: plot.raster(nn.LIFNode(2.0)), errors.ArgumentError, "or a monitor, not a LIFNode"),
     (lambda: plot.raster(NAN), errors.ArgumentError, "raster: the spikes hold NaN.*check_finite"),

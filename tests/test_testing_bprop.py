@@ -215,12 +215,13 @@ def test_check_bprop_sums_a_gradient_that_broadcasting_made_larger():
 
 
 def test_check_bprop_refuses_a_cell_without_one():
-    with pytest.raises(GradientError, match="check_bprop: Dense has no bprop to check"):
+    with pytest.raises(GradientError, match="check_bprop: cell is a Cell with a bprop to check; a Dense has none"):
         testing.check_bprop(nn.Dense(4, 4), X)
 
 
 def test_check_bprop_refuses_a_class():
-    with pytest.raises(ArgumentError, match=r"check_bprop: takes a Cell, .* not the class ATan; make one: ATan\("):
+    message = r"check_bprop: cell is a Cell, not the class ATan; an instance is meant: surrogate\.ATan\("
+    with pytest.raises(ArgumentError, match=message):
         testing.check_bprop(surrogate.ATan, X)
 
 

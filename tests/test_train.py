@@ -561,7 +561,7 @@ REFUSED = [
     (
         lambda n, o: train.fit(n, LOSS, o, XY, 1, log="run.txt"),
         ArgumentError,
-        r"Log: a file named \*\.csv or \*\.jsonl",
+        r"Log: the file log is named \*\.csv or \*\.jsonl",
     ),
     (lambda n, o: train.fit(n, LOSS, o, XY, 1, log="no/run.csv"), ArgumentError, "Log: there is no folder no"),
     (
@@ -578,7 +578,7 @@ REFUSED = [
     (lambda n, o: train.fit(n, LOSS, o, None, 1), ArgumentError, "there are no data"),
     (lambda n, o: train.fit(n, LOSS, o, iter([XY]), 1), ArgumentError, "gone through again and again, not a list_iter"),
     (lambda n, o: train.fit(n, LOSS, o, 3, 1), ArgumentError, "data are a tuple of arrays, or batches"),
-    (lambda n, o: train.fit(n, LOSS, o, [], 1), ArgumentError, "the data give no batch"),
+    (lambda n, o: train.fit(n, LOSS, o, [], 1), ArgumentError, "data give no batch"),
     (
         lambda n, o: train.fit(n, LOSS, o, [Tensor(XY[0])], 1),
         ArgumentError,

@@ -46,6 +46,7 @@ FACES = (
     "snncell", "snncell.nn", "snncell.ops", "snncell.surrogate", "snncell.encode", "snncell.data", "snncell.train",
     "snncell.plot", "snncell.io", "snncell.testing", "snncell.monitoring", "snncell.common.initializer",
 )  # fmt: skip
+OWN_FACES = ("snncell.data", "snncell.common.initializer")  # what they have from elsewhere is for themselves
 SECONDS = 20  # for one call
 ROOM = 6 * 2**30  # bytes of address space that a call may take beyond those the process has
 
@@ -120,10 +121,11 @@ SENSE: dict[str, set[str]] = {
     "text": TEXT,
     "dtype": set(),
     "cell": {"Cell"},
-    "function": {"function", "class", "Cell"},
-    "loss": {"function", "class", "Cell"},
+    "function": {"function", "Cell"},
+    "loss": {"function", "Cell"},
     "numbers": REAL | {"True", "complex", "[]", "()", "[1.5, nan]"} | TENSORS,
-    "constant": WHOLE | {"1.5", "[]", "()"} | TENSORS - {"Tensor of NaN"},
+    "constant": WHOLE | {"1.5"} | TENSORS - {"Tensor of NaN", "empty Tensor", "complex Tensor", "Tensor of booleans"},
+    "reach": WHOLE | {"1.5", "inf", "-inf"} | TENSORS - {"Tensor of NaN", "empty Tensor", "complex Tensor"},
     "axes": WHOLE | {"[]", "()"},
     "shape": WHOLE | {"[]", "()"},
     "init": WHOLE | {"1.5", "function"} | TENSORS,
@@ -132,9 +134,10 @@ SENSE: dict[str, set[str]] = {
     "path": TEXT | {"bytes"},
     "parameters": {"[]", "()"},
     "cells": {"Cell", "[]", "()"},
+    "layers": {"Cell", "[]", "()", "{}"},
     "names": TEXT | {"[]", "()"},
     "mapping": {"{}", "{'a': 1}"},
-    "operands": {"[]", "()", "[1.5, nan]"} | TENSORS,
+    "operands": {"[]", "()", "[1.5, nan]", "ragged"} | TENSORS,
     "choice": set(),
 }
 
@@ -211,7 +214,7 @@ entries("flag", lambda: True, """
     affine bypass centered check_finite count_include_pad decay_input detach_reset detached drop_last fire get_all
     get_by_list has_aux has_beta has_bias is_stair keep_dims keepdims linear nesterov normalise normalize off_spike
     progress requires_grad resume return_states reverse scale_input scale_reset sens_param shuffle straight_through
-    strict_load time_first trained transpose_a transpose_b use_batch_statistics use_nesterov use_one_hot learnable clip
+    strict_load time_first trained transpose_a transpose_b use_batch_statistics use_nesterov use_one_hot clip
     approximate """)  # fmt: skip
 entries("choice", lambda: "mean", """
     bounds compare connect convention delay device_target how inverse mode match nonlinearity pad_mode pairing reduction
@@ -240,11 +243,23 @@ entries("cells", lambda: [nn.ReLU()], "cells firing_rate")
 entries("mapping", dict, "parameter_dict expected")
 entries("operands", lambda: [x23(), x23()], "tensors operands")
 entries("names", lambda: ["a", "b"], "names")
+entries("names", lambda: (), "learnable")
 entries("structure", labelled, "data test batch")
 
 # What differs for one callable: `callable.argument`, or `callable()` for the arguments of a call of its instance.
 OWN: dict[str, tuple[str, Callable[[], Any]]] = {
-    "SequentialCell.cells": ("function", lambda: nn.ReLU()),
+    "SequentialCell.cells": ("layers", lambda: nn.ReLU()),
+    "IzhikevichNode.dt": ("constant", lambda: 0.5),
+    "IzhikevichNode.scale": ("constant", lambda: 1.0),
+    "ResonateNode.dt": ("constant", lambda: 0.5),
+    "RefractoryLIFNode.refractory": ("constant", lambda: 2.0),
+    "WithSynapse.alpha": ("constant", lambda: 0.5),
+    "Dense.activation": ("function", lambda: nn.ReLU()),
+    "stop_gradient.x": ("structure", x23),
+    "delta.padding": ("flag", lambda: True),
+    "std.ddof": ("number", lambda: 0),
+    "var.ddof": ("number", lambda: 0),
+    "Fill().value": ("numbers", lambda: 0.5),
     "CellList.cells": ("cells", lambda: [nn.ReLU()]),
     "ParameterTuple.parameters": ("parameters", parameters),
     "Momentum.momentum": ("number", lambda: 0.5),
@@ -261,12 +276,9 @@ OWN: dict[str, tuple[str, Callable[[], Any]]] = {
     "PlasticDense.cell": ("cell", lambda: nn.LIFNode()),
     "PlasticDense.rule": ("cell", lambda: nn.STDP()),
     "Membrane.constants": ("mapping", lambda: {"k": 1.0}),
-    "Membrane.learnable": ("names", lambda: ()),
     "Neuron.constants": ("mapping", lambda: {"k": 1.0}),
-    "Neuron.learnable": ("names", lambda: ()),
-    "LINode.learnable": ("names", lambda: ()),
     "FeedbackDense.has_bias": ("flag", lambda: True),
-    "scan.f": ("function", lambda: lambda c, x: (c + x, c)),
+    "scan.f": ("function", lambda: lambda c, x: (c, x)),
     "scan.init": ("structure", lambda: ops.zeros((3,))),
     "scan.xs": ("structure", x23),
     "assign.variable": ("parameters", lambda: parameters()[0]),
@@ -290,7 +302,7 @@ OWN: dict[str, tuple[str, Callable[[], Any]]] = {
     "transpose.axes": ("axes", lambda: (1, 0)),
     "split.split_size_or_sections": ("axes", lambda: 1),
     "pad.padding": ("axes", lambda: (1, 1)),
-    "pad.value": ("number", lambda: 0.0),
+    "pad.value": ("numbers", lambda: 0.0),
     "swapaxes.axis1": ("whole", lambda: 1),
     "swapaxes.axis0": ("whole", lambda: 0),
     "cumsum.axis": ("whole", lambda: 0),
@@ -312,12 +324,20 @@ OWN: dict[str, tuple[str, Callable[[], Any]]] = {
     "irfft.x": ("numbers", lambda: ops.rfft(x23())),
     "grad.fn": ("function", lambda: lambda x: x.sum()),
     "value_and_grad.fn": ("function", lambda: lambda x: x.sum()),
-    "vjp.inputs": ("numbers", x23),
-    "explain.fn": ("function", lambda: lambda x: x * 2),
+    "vjp.inputs": ("structure", x23),
+    "explain.fn": ("function", lambda: lambda x: x),
     "explain.inputs": ("structure", x23),
     "jit.fn": ("function", lambda: lambda x: x),
     "get_context.key": ("choice", lambda: "mode"),
-    "set_context.mode": ("choice", lambda: 1),
+    "set_context.mode": ("whole", lambda: 1),
+    "Range.low": ("constant", lambda: 0.0),
+    "Range.high": ("constant", lambda: 1.0),
+    "Range.text": ("text", lambda: "is so"),
+    "decay_from_tau.tau": ("reach", lambda: 2.0),
+    "decay_from_euler.tau": ("reach", lambda: 2.0),
+    "FirstSpikeTime.silent": ("reach", lambda: 9.0),
+    "first_spike_time.silent": ("reach", lambda: 9.0),
+    "Threshold.threshold": ("reach", lambda: 0.5),
     "set_context.pool_limit": ("whole", lambda: 2**30),
     "set_context.check_finite": ("flag", lambda: False),
     "save_checkpoint.save_obj": ("cell", lambda: NET),
@@ -425,7 +445,6 @@ OWN: dict[str, tuple[str, Callable[[], Any]]] = {
     "confusion_matrix.labels": ("numbers", lambda: [0, 1]),
     "report.net": ("cell", lambda: nn.SequentialCell(nn.Dense(3, 2), nn.MultiStep(nn.LIFNode()))),
     "report.batch": ("structure", lambda: (train43(), Tensor([0, 1]))),
-    "decay_from_tau.tau": ("constant", lambda: 2.0),
     "steps_from_seconds.tau": ("constant", lambda: 0.02),
     "steps_from_seconds.dt": ("number", lambda: 1e-3),
     "decay_from_rate.tau_inv": ("constant", lambda: 100.0),
@@ -433,7 +452,6 @@ OWN: dict[str, tuple[str, Callable[[], Any]]] = {
     "decay_from_lava.decay": ("constant", lambda: 100),
     "euler_from_decay.decay": ("constant", lambda: 0.5),
     "tau_from_decay.decay": ("constant", lambda: 0.5),
-    "decay_from_euler.tau": ("constant", lambda: 2.0),
     "Embedding().indices": ("indices", lambda: Tensor([0, 1])),
     "Conv1d().x": ("numbers", lambda: ops.ones((1, 2, 4))),
     "MSETemporalLoss().targets": ("numbers", lambda: Tensor([0, 1])),
@@ -607,7 +625,11 @@ def public() -> dict[str, Any]:
             home = str(getattr(one, "__module__", None) or "snncell")
             ours = home.startswith("snncell") and not home.startswith("snncell.arguments")
             error = isinstance(one, type) and issubclass(one, Exception)
-            if name.startswith("_") or not callable(one) or not ours or error or name in LEFT_OUT or id(one) in seen:
+            record = isinstance(one, type) and issubclass(one, tuple) and hasattr(one, "_fields")  # handed out
+            lent = module.__name__ in OWN_FACES and not home.startswith(module.__name__)
+            if name.startswith("_") or not callable(one) or not ours or error or record or lent:
+                continue
+            if name in LEFT_OUT or id(one) in seen:
                 continue
             seen.add(id(one))
             found[f"{module.__name__.rpartition('.')[2]}.{name}" if name in found else name] = one
@@ -664,7 +686,12 @@ def arguments_of(subject: Subject) -> list[inspect.Parameter]:
             )
             for kind in shared:
                 given = vars(getattr(nn.neurons.base, kind))["__annotations__"]
-                found += [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=...) for n in given]
+                named = {one.name for one in found}
+                found += [
+                    inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=..., annotation=hint)
+                    for n, hint in given.items()
+                    if n not in named and not named.add(n)
+                ]
         else:
             found.append(p)
     return found
@@ -744,7 +771,9 @@ def outcome(subject: Subject, argument: str, wrong: str) -> tuple[str, str]:
         where = traceback.extract_tb(error.__traceback__)[-1]
         return "foreign", f"{type(error).__name__}: {str(error)[:300]} ({Path(where.filename).name}:{where.lineno})"
     default = parameter.default
-    fine = wrong in SENSE[kind] or (wrong == "None" and default is None)
+    none = default is None or "None" in str(getattr(parameter.annotation, "__forward_arg__", parameter.annotation))
+    fine = wrong in SENSE[kind] or (wrong == "None" and none)
+    fine = fine or (wrong in ("[]", "()") and str(parameter.annotation) in ("Axis", "Lengths"))  # none of them, or all
     fine = fine or (default is not parameter.empty and type(default) is type(value) and default == value)
     return ("taken" if fine else "nonsense"), ""
 

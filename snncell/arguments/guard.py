@@ -12,9 +12,10 @@ import functools
 import inspect
 import re
 import typing
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Never
 
+from snncell.arguments.elsewhere import ARGUMENTS
 from snncell.arguments.kinds import REFUSED, UNFIT, Kind, kind_of, refusal
 from snncell.arguments.names import missing_from
 from snncell.arguments.shown import brief
@@ -22,6 +23,7 @@ from snncell.errors import (
     ArgumentError,
     ArgumentTypeError,
     CallError,
+    DeviceMemoryError,
     DTypeError,
     ParameterError,
     ShapeError,
@@ -30,19 +32,6 @@ from snncell.errors import (
 )
 
 _PACKAGE = __name__.partition(".")[0]
-# Names of arguments that people bring along from other libraries, and ours.
-_COMMON = {
-    "lr": "learning_rate",
-    "bias": "has_bias",
-    "dim": "axis",
-    "dims": "axis",
-    "keepdim": "keepdims",
-    "in_features": "in_channels",
-    "out_features": "out_channels",
-    "epoch": "epochs",
-    "threshold": "v_threshold",
-    "spike_grad": "surrogate_function",
-}
 
 
 class Plan:
@@ -53,17 +42,21 @@ class Plan:
         self.places: list[tuple[str, Kind]] = []
         self.names: dict[str, Kind] = {}
         self.rest: tuple[str, Kind] | None = None
+        self.function = function
+        self.signature = inspect.signature(function)
         self.open = False  # whether it takes arguments of any name
         self.defaults: dict[str, Any] = {}
-        self.closed = not any(_runs_code(hint) for name, hint in hints.items() if name != "return")
-        for p in inspect.signature(function).parameters.values():
+        runs_code = any(_runs_code(hint) for name, hint in hints.items() if name != "return")
+        self.closed = not runs_code or function.__name__.startswith("__")  # what is made runs nothing yet
+        for p in self.signature.parameters.values():
             kind = kind_of(hints.get(p.name, Any))
             self.defaults[p.name] = p.default
             if p.kind is p.VAR_POSITIONAL:
                 self.rest = p.name, kind
             elif p.kind is p.VAR_KEYWORD:
-                self.open = True
                 self.names |= dict(_unpacked(hints.get(p.name, Any)))
+                # A class hands what it has no name for on to the one above it, which has better words for it.
+                self.open = function.__name__ == "__init__" or typing.get_origin(hints.get(p.name)) is not typing.Unpack
             else:
                 self.names[p.name] = kind
                 if p.kind is not p.KEYWORD_ONLY:
@@ -87,10 +80,37 @@ class Plan:
         for name, value in kwargs.items():
             kind = self.names.get(name)
             if kind is None and not self.open:
-                self.refuse_name(who, name)
+                refuse_name(who, name, [other for other in self.names if other != "self"])
             if kind is not None and type(value) not in kind.types:
                 kwargs[name] = self.one(who, name, kind, value)
         return args
+
+    def tell(self, error: Exception, who: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Raise an error from inside of a call anew, if there is more to say of it: what the call was, and was given.
+
+        Raises:
+            CallError: for arguments that the function does not take.
+            DeviceMemoryError: where the machine has not the memory that they ask for.
+            SnncellError: of the error's own class, one that names neither the call nor an argument.
+        """
+        if isinstance(error, SnncellError):
+            if self.closed and (told := from_inside(error, who, self.given(args, kwargs))):
+                raise told from None
+        elif isinstance(error, TypeError):
+            self.refuse_call(who, args, kwargs)
+        elif isinstance(error, MemoryError) and self.closed:
+            raise DeviceMemoryError(f"{who}({self.given(args, kwargs)}): {error or 'out of memory'}.") from error
+
+    def refuse_call(self, who: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Raise a CallError if arguments are missing, or more are given than the function takes."""
+        try:
+            self.signature.bind(*args, **kwargs)
+        except TypeError as misfit:
+            known = ", ".join(name for name in self.defaults if name not in ("self", "flags"))
+            mend = ""
+            if self.function.__name__ == "__init__" and any(hasattr(x, "asnumpy") for x in args[1:]):
+                mend = f" It is made first, and called with data: {who}({known and '...'})(x)."
+            raise CallError(f"{who}: {misfit}. It takes {known or 'no arguments'}.{mend}") from None
 
     def kind_at(self, place: int) -> Kind | None:
         """The kind of an argument by its place, if there may be one."""
@@ -98,21 +118,11 @@ class Plan:
 
     def given(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """The arguments of a call, for an error: "x=float32[2, 3], axis=1"."""
-        places = [name for name, _ in self.places]
-        named = {(places[i] if i < len(places) else f"*{i}"): value for i, value in enumerate(args)} | kwargs
+        names = [name for name, _ in self.places]
+        rest = "*" if self.rest is None else self.rest[0]
+        names += [f"{rest}[{i}]" for i in range(len(args) - len(names))]
+        named = dict(zip(names, args, strict=False)) | kwargs
         return ", ".join(f"{name}={brief(value)}" for name, value in named.items() if name != "self")
-
-    def refuse_name(self, who: str, name: str) -> None:
-        """Raise for an argument that there is not, naming those that there are.
-
-        Raises:
-            CallError: always.
-        """
-        known = [other for other in self.names if other != "self"]
-        meant = _COMMON.get(name) if _COMMON.get(name) in known else None
-        meant = meant or next(iter(difflib.get_close_matches(name, known, 1)), None)
-        mend = f" Did you mean {meant}?" if meant else ""
-        raise CallError(f"{who}: has no argument {name}.{mend} It takes {', '.join(known) or 'none by name'}.")
 
     def one(self, who: str, name: str, kind: Kind, value: Any) -> Any:
         """One argument as the function takes it: a default always is."""
@@ -126,6 +136,18 @@ class Plan:
         if kind.by_type:
             kind.types.add(type(value))
         return taken
+
+
+def refuse_name(who: str, name: str, known: Sequence[str]) -> Never:
+    """Raise for an argument that there is not, naming those that there are.
+
+    Raises:
+        CallError: always.
+    """
+    here = [other for other in ARGUMENTS.get(name, ()) if other in known]
+    meant = next(iter(here or difflib.get_close_matches(name, known, 1)), None)
+    mend = f" Did you mean {meant}?" if meant else ""
+    raise CallError(f"{who}: has no argument {name}.{mend} It takes {', '.join(known) or 'none by name'}.")
 
 
 def _runs_code(hint: Any) -> bool:
@@ -148,23 +170,32 @@ def plan_of(function: Callable[..., Any]) -> Plan:
     return Plan(function)
 
 
+def _hints(function: Callable[..., Any]) -> list[str]:
+    """The annotations of the arguments, as they are written."""
+    return [str(hint) for name, hint in function.__annotations__.items() if name != "return"]
+
+
 def says_something(function: Callable[..., Any]) -> bool:
     """True if an annotation of an argument is anything but Any, or `Own`."""
-    hints = {name: hint for name, hint in function.__annotations__.items() if name != "return"}
-    return any(hint not in ("Any", Any) and not str(hint).endswith("Own()]") for hint in hints.values())
+    return any(hint not in ("Any", "typing.Any") and not hint.endswith("Own()]") for hint in _hints(function))
+
+
+def _takes_a_flag(method: Any) -> bool:
+    return inspect.isfunction(method) and "bool" in _hints(method)
 
 
 def from_inside(error: SnncellError, who: str, given: str) -> SnncellError | None:
     """An error with the call that it comes from, if it does not name it, or with what that was given, if it names no
-    argument; None for one that says both.
+    argument, or is of shapes or dtypes and names no array; None for one that says both.
     """
     text = str(error)
     if error.told or type(error) not in _TOLD:
         return None
     named = who in text.partition(": ")[0]
+    arrays = _ARRAY.findall(given) if isinstance(error, (ShapeError, DTypeError)) else []
     if not named:
         text = f"{who}({given}): {text}"
-    elif given and not _names_one_of(given, text):
+    elif given and not _names_one_of(arrays or _NAME.findall(given), text):
         text = f"{text} It was given {given}."
     else:
         return None
@@ -173,17 +204,21 @@ def from_inside(error: SnncellError, who: str, given: str) -> SnncellError | Non
     return told
 
 
-def _names_one_of(given: str, text: str) -> bool:
-    names = [name for name in re.findall(r"(\w+)=", given) if name]
-    return any(re.search(rf"\b{name}\b", text) for name in names)
+_NAME = re.compile(r"(\w+)(?:\[\d+\])?=")
+_ARRAY = re.compile(_NAME.pattern + r"\w+\[[\d, ]*\]")  # x=float32[2, 3]
+
+
+def _names_one_of(names: list[str], text: str) -> bool:
+    # Not in the code of a mend: "take ops.real(x) first", "convert it by x.astype('int64')".
+    return any(re.search(rf"\b{name}\b(?!\)|\.\w)", text) for name in names)
 
 
 _CHECKED: dict[Callable[..., Any], Callable[..., Any]] = {}  # what two modules show is one function
 _TOLD = (ArgumentError, ArgumentTypeError, DTypeError, ShapeError, TensorIndexError, ParameterError)
 
 
-def checked(function: Callable[..., Any], face: str, name: str) -> Callable[..., Any]:
-    """A function that checks its arguments; it says that it is the face's, where it can be found."""
+def checked(function: Callable[..., Any], face: str, name: str, skip: int = 0) -> Callable[..., Any]:
+    """A function that checks its arguments, but the first `skip`; it says that it is the face's, where it is found."""
     plan: Plan | None = None
 
     @functools.wraps(function)
@@ -191,35 +226,34 @@ def checked(function: Callable[..., Any], face: str, name: str) -> Callable[...,
         nonlocal plan
         if plan is None:
             plan = plan_of(function)
-        args = plan.taken(name, args, kwargs)
+        args = plan.taken(name, args, kwargs, skip)
         try:
             return function(*args, **kwargs)
-        except SnncellError as error:
-            if plan.closed and (told := from_inside(error, name, plan.given(args, kwargs))):
-                raise told from None
+        except Exception as error:
+            plan.tell(error, name, args, kwargs)
             raise
 
     check_and_call.__module__, check_and_call.__qualname__ = face, name
     return check_and_call
 
 
-def checked_init(init: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """An `__init__` or `__call__` that checks its arguments."""
+def checked_method(method: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """A method that checks its arguments: `__init__`, `__call__`, or one that takes flags."""
     plan: Plan | None = None
+    by_class = name.startswith("__")
 
-    @functools.wraps(init)
+    @functools.wraps(method)
     def check_and_begin(self: Any, /, *args: Any, **kwargs: Any) -> Any:
         nonlocal plan
         if plan is None:
-            plan = plan_of(init)
-        who = type(self).__name__
+            plan = plan_of(method)
+        who = type(self).__name__ if by_class else f"{type(self).__name__}.{name}"
         args = plan.taken(who, (self, *args), kwargs, 1)
         try:
-            return init(*args, **kwargs)
-        except SnncellError as error:
-            outermost = getattr(type(self), name) is check_and_begin  # not that of a class above
-            if outermost and (told := from_inside(error, who, plan.given(args, kwargs))):
-                raise told from None
+            return method(*args, **kwargs)
+        except Exception as error:
+            if getattr(type(self), name) is check_and_begin:  # the outermost, not that of a class above
+                plan.tell(error, who, args, kwargs)
             raise
 
     return check_and_begin
@@ -238,17 +272,24 @@ def guard(face: dict[str, Any], own: bool = False) -> None:
     for name, one in list(face.items()):
         if name.startswith("_") or not ours(one) or (own and not one.__module__.startswith(face["__name__"])):
             continue
-        if inspect.isfunction(one) and not hasattr(one, "__wrapped__") and says_something(one):
+        if inspect.isfunction(one) and not hasattr(one, "__wrapped__") and _hints(one):
             face[name] = _CHECKED.setdefault(one, checked(one, face["__name__"], name))
         elif isinstance(one, type) and not issubclass(one, BaseException):
             _guard_class(one)
 
 
+_OFTEN_MADE = ("Tensor",)  # checks what it is given itself
+
+
 def _guard_class(one: type) -> None:
-    for name in ("__init__", "__call__"):
+    if one.__name__ in _OFTEN_MADE:
+        return
+    flags = [name for name in dir(one) if not name.startswith("_") and name != "construct"]
+    for name in ("__init__", "__call__", *flags):
         owner = next((kind for kind in one.__mro__ if name in vars(kind)), object)
         method = vars(owner).get(name)
         if not inspect.isfunction(method) or hasattr(method, "__wrapped__") or not ours(owner):
             continue
-        if not hasattr(owner, "__dataclass_fields__") and says_something(method):
-            setattr(owner, name, checked_init(method, name))
+        wanted = {"__init__": _hints, "__call__": says_something}.get(name, _takes_a_flag)
+        if wanted(method):
+            setattr(owner, name, checked_method(method, name))

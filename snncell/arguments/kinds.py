@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
-from snncell.arguments.shown import shown
+from snncell.arguments.shown import instance_meant, shown
 from snncell.dtype import NUMBERS
 
 LARGEST = 2**63  # integers are smaller
@@ -109,7 +109,7 @@ def kind_of(annotation: Any) -> Kind:
     if origin in (dict, abc.Mapping):
         return _instance(abc.Mapping, "a dict")
     if origin is abc.Callable or annotation is abc.Callable:
-        return Kind("a function", lambda value: value if callable(value) else REFUSED, set())
+        return Kind("a function", _function, set())
     kind = origin if isinstance(origin, type) else annotation
     return _instance(kind, _called(kind)) if isinstance(kind, type) else anything()
 
@@ -237,7 +237,7 @@ def _several(origin: Any, item: Kind) -> Kind:
     def take(value: Any) -> Any:
         if isinstance(value, np.ndarray) and value.ndim == 1:
             value = value.tolist()
-        if isinstance(value, range):
+        if isinstance(value, range) or (once and isinstance(value, abc.Iterator)):
             value = list(value)
         if isinstance(value, (list, tuple)):
             return _items(value, [item] * len(value), type(value) if type(value) in (list, tuple) else tuple)
@@ -251,12 +251,19 @@ def _of_these(words: str) -> str:
     """ " of integers of at least 1", for "an integer of at least 1"; nothing for anything."""
     if words.startswith("anything"):
         return ""
+    if " or " in words:
+        return f" of which each element is {words}"
     article, _, rest = words.partition(" ")
     if article not in ("a", "an"):
         return f", of {words} each"
     end = next((mark for mark in (" of ", " above ", " in ") if mark in rest), None)
     head, mark, tail = rest.partition(end) if end else (rest, "", "")
     return f" of {head}s{mark}{tail}"
+
+
+def _function(value: Any) -> Any:
+    """A value that can be called with data; a class would make an object of them."""
+    return value if callable(value) and not isinstance(value, type) else REFUSED
 
 
 def _instance(kind: type, words: str) -> Kind:
@@ -274,7 +281,7 @@ def refusal(who: str, name: str, kind: Kind, value: Any, default: Any) -> str:
         mend = f"; leave it out for {default!r}"
     elif default is None:
         words, mend = without_none(words), "; leave it out for None"
-    return f"{who}: {name} is {words}, not {shown(value)}{mend}."
+    return f"{who}: {name} is {words}, not {shown(value)}{instance_meant(value) or mend}."
 
 
 def without_none(words: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 from snncell.words import QUOTE, cut
@@ -24,6 +25,30 @@ def shown(value: Any) -> str:
         return cut(repr(value))
     except Exception:  # a repr of the user's own
         return f"a {type(value).__name__} whose repr fails"
+
+
+def came(value: Any) -> str:
+    """The type of a value that is not of the wanted one; of a class of layers or spike functions how to make one."""
+    return shown(value) + instance_meant(value) if isinstance(value, type) else f"a {type(value).__name__}"
+
+
+def instance_meant(value: Any) -> str:
+    """The mend where a class of Cells was given in the place of a Cell: "; an instance is meant: nn.ReLU()"."""
+    if isinstance(value, (list, tuple)):
+        return next(filter(None, map(instance_meant, value)), "")
+    package, _, rest = getattr(value, "__module__", "").partition(".")
+    own = package == __name__.partition(".")[0]
+    if not isinstance(value, type) or not (own or hasattr(value, "construct")):
+        return ""
+    face = f"{rest.removeprefix('common.').partition('.')[0]}." if own else ""
+    try:
+        needed = [
+            p for p in inspect.signature(value).parameters.values() if p.default is p.empty and p.kind < p.KEYWORD_ONLY
+        ]
+    except (TypeError, ValueError):
+        needed = []
+    names = ", ".join("..." if p.kind is p.VAR_POSITIONAL else p.name for p in needed)
+    return f"; an instance is meant: {face}{value.__name__}({names})"
 
 
 def brief(value: Any) -> str:

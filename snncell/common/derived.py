@@ -8,6 +8,7 @@ from typing import Any, Never
 
 import numpy as np
 
+from snncell.arguments.vocabulary import CONSTANT
 from snncell.common.ranges import FINITE, Range
 from snncell.errors import ArgumentError
 from snncell.tape.parameter import Parameter
@@ -109,3 +110,6 @@ def _less(subtrahend: Any, minuend: Any) -> Any:
 
 def _over(divisor: Any, dividend: Any) -> Any:
     return dividend / divisor
+
+
+CONSTANT.types.add(Derived)  # what takes a constant takes it

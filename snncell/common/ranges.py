@@ -11,12 +11,13 @@ from __future__ import annotations
 import math
 import sys
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from snncell import ops
 from snncell.arguments.shown import shown
+from snncell.arguments.vocabulary import Constant
 from snncell.errors import ArgumentError, SnncellError
 from snncell.tape.state import STATE, recording_on
 from snncell.tape.tensor import Tensor
@@ -60,9 +61,9 @@ class Range:
         whole: whether it is a whole number, an int.
     """
 
-    low: Any = -math.inf
-    high: Any = math.inf
-    closed: str = ""
+    low: Constant = -math.inf
+    high: Constant = math.inf
+    closed: Literal["", "low", "high", "both"] = ""
     text: str = ""
     whole: bool = False
 
@@ -160,6 +161,8 @@ def checked_constant(value: Any, who: str, name: str) -> Any:
         raise ArgumentError(f"{who}: {name} is a number, a Tensor or a Parameter, not {quoted(value)}.")
     if isinstance(value, Tensor) and value.dtype.category not in (1, 2):
         raise ArgumentError(f"{who}: {name} is made of real numbers, not of {value.dtype!r}.")
+    if isinstance(value, Tensor) and not value.size:
+        raise ArgumentError(f"{who}: {name} is a number, or an array of them, not one of shape {value.shape}.")
     if isinstance(value, int) and abs(value) > sys.float_info.max:
         raise ArgumentError(f"{who}: {name} is a finite number, not one of {len(hex(value)) - 2} hexadecimal digits.")
     return value.item() if isinstance(value, (np.integer, np.floating)) else value

@@ -11,6 +11,7 @@ from types import MethodType
 from typing import Annotated, Any
 
 from snncell.arguments.kinds import Own
+from snncell.arguments.shown import came
 from snncell.compiler.copies import reduced
 from snncell.compiler.dependencies import cells_in, containers, items, refuse_leaks
 from snncell.compiler.linked import Linked
@@ -233,8 +234,8 @@ def jit(fn: Annotated[Callable[..., Any] | None, Own()] = None) -> Any:
     """
     if fn is None:
         return jit
-    if not callable(fn):
-        raise TraceError(f"jit: takes a function or a Cell, not a {type(fn).__name__}.")
+    if not callable(fn) or isinstance(fn, type):
+        raise TraceError(f"jit: fn is a function or a Cell, not {came(fn)}.")
     return _jitted(fn)
 
 
@@ -261,6 +262,6 @@ def explain(fn: Callable[..., Any], *inputs: Any, **kwargs: Any) -> str:
         >>> print(explain(lambda x: ops.exp(x) * 2.0, ops.ones(3)).splitlines()[0])
         <lambda>: 1 loop, 0 loops over time, 0 calls, 0 views; 24 B read and written by one run
     """
-    if not callable(fn) or isinstance(fn, Tensor):
-        raise TraceError(f"explain: the first argument is a function or a Cell, not a {type(fn).__name__}.")
+    if not callable(fn) or isinstance(fn, (Tensor, type)):
+        raise TraceError(f"explain: fn is a function or a Cell, not {came(fn)}.")
     return (fn if isinstance(fn, Jitted) else Jitted(fn)).explain(*inputs, **kwargs)

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from snncell import ops
-from snncell.errors import ArgumentError, ShapeError
+from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.ops.base import as_float, as_int
 from snncell.ops.given import MEMORY
 from snncell.tape.state import STATE, recording_on
@@ -20,6 +20,8 @@ def within(x: Any, who: str, low: float = 0.0, high: float = 1.0) -> Tensor:
         ArgumentError: naming the smallest and the largest value, and the mend.
     """
     tensor = as_float(x, who)
+    if tensor.dtype.category == 3:
+        raise DTypeError(f"{who}: x is made of real numbers, not of {tensor.dtype}. Take ops.abs(x) first.")
     if STATE.trace is not None or not tensor.size:
         return tensor
     with recording_on(None):

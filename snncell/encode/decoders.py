@@ -8,6 +8,7 @@ import numpy as np
 
 from snncell import nn, ops
 from snncell.arguments.kinds import Extended, Positive
+from snncell.arguments.vocabulary import Numbers
 from snncell.encode.checks import number, sequence
 from snncell.errors import ShapeError
 from snncell.nn.sequences import steps_in, within_lengths
@@ -27,7 +28,7 @@ def _mean(x: Any, lengths: Any, who: str) -> Tensor:
     return tensor.mean(0) if lengths is None else tensor.sum(0) / steps_in(tensor, lengths)
 
 
-def spike_count(spikes: Any, *, lengths: Any = None) -> Tensor:
+def spike_count(spikes: Numbers, *, lengths: Numbers | None = None) -> Tensor:
     """The number of spikes: (T, B, ...) -> (B, ...). Differentiable.
 
     Args:
@@ -44,7 +45,7 @@ def spike_count(spikes: Any, *, lengths: Any = None) -> Tensor:
     return _there(spikes, lengths, "spike_count").sum(0)
 
 
-def firing_rate(spikes: Any, dt: Positive = 1.0, *, lengths: Any = None) -> Tensor:
+def firing_rate(spikes: Numbers, dt: Positive = 1.0, *, lengths: Numbers | None = None) -> Tensor:
     """Spikes per step, or per second with a step of `dt` seconds: (T, B, ...) -> (B, ...). Differentiable.
 
     Args:
@@ -66,7 +67,7 @@ def firing_rate(spikes: Any, dt: Positive = 1.0, *, lengths: Any = None) -> Tens
     return mean if dt == 1.0 else mean * (1.0 / dt)
 
 
-def first_spike_time(spikes: Any, silent: Extended | None = None, *, lengths: Any = None) -> Tensor:
+def first_spike_time(spikes: Numbers, silent: Extended | None = None, *, lengths: Numbers | None = None) -> Tensor:
     """When each neuron first fired, in steps from 0: (T, B, ...) -> (B, ...).
 
     Differentiable as `nn.FirstSpikeTime` is: more output at that step makes the spike earlier.
@@ -93,7 +94,7 @@ def first_spike_time(spikes: Any, silent: Extended | None = None, *, lengths: An
     return time
 
 
-def population_vector(spikes: Any, centres: Any, *, lengths: Any = None) -> Tensor:
+def population_vector(spikes: Numbers, centres: Numbers, *, lengths: Numbers | None = None) -> Tensor:
     """The mean of the neurons' centres, or preferred directions, each as often as the neuron fired.
 
     y = sum_n n_n c_n / sum_n n_n, with n_n the number of spikes of neuron n. A population without spikes says nothing:
@@ -118,7 +119,11 @@ def population_vector(spikes: Any, centres: Any, *, lengths: Any = None) -> Tens
     """
     counts = _there(spikes, lengths, "population_vector").sum(0)
     with beside(counts):
-        of = as_tensor(np.asarray(centres) if isinstance(centres, (list, tuple)) else centres, "population_vector")
+        of = (
+            Tensor(centres, "float64")
+            if isinstance(centres, (list, tuple))
+            else as_tensor(centres, "population_vector", "centres")
+        )
         of = of.astype(counts.dtype)
     if of.ndim not in (1, 2) or not counts.ndim or of.shape[0] != counts.shape[-1]:
         raise ShapeError(
@@ -131,7 +136,7 @@ def population_vector(spikes: Any, centres: Any, *, lengths: Any = None) -> Tens
     return (share * of).sum(-1) if of.ndim == 1 else ops.matmul(share, of)
 
 
-def last_membrane(v: Any, *, lengths: Any = None) -> Tensor:
+def last_membrane(v: Numbers, *, lengths: Numbers | None = None) -> Tensor:
     """The potential after the last step: (T, B, ...) -> (B, ...). Differentiable.
 
     Args:
@@ -154,7 +159,7 @@ def last_membrane(v: Any, *, lengths: Any = None) -> Tensor:
     return ops.select(ops.greater(there, after), tensor, 0.0).sum(0)
 
 
-def mean_membrane(v: Any, *, lengths: Any = None) -> Tensor:
+def mean_membrane(v: Numbers, *, lengths: Numbers | None = None) -> Tensor:
     """The mean potential over time: (T, B, ...) -> (B, ...). Differentiable.
 
     Args:
@@ -172,7 +177,7 @@ def mean_membrane(v: Any, *, lengths: Any = None) -> Tensor:
     return _mean(v, lengths, "mean_membrane")
 
 
-def max_membrane(v: Any, *, lengths: Any = None) -> Tensor:
+def max_membrane(v: Numbers, *, lengths: Numbers | None = None) -> Tensor:
     """The highest potential over time: (T, B, ...) -> (B, ...). Differentiable; steps of equal height share equally.
 
     Args:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
 
 from snncell import nn, ops
 from snncell.arguments.kinds import Count, Positive
+from snncell.arguments.vocabulary import Numbers
 from snncell.encode.checks import fitting, number, sequence, step_count, times, within
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops.base import as_float, as_int
@@ -14,7 +14,7 @@ from snncell.tape.tensor import Tensor, beside
 
 
 def rate(
-    x: Any, steps: Count | None = None, gain: float = 1.0, offset: float = 0.0, first_spike_time: int = 0
+    x: Numbers, steps: Count | None = None, gain: float = 1.0, offset: float = 0.0, first_spike_time: int = 0
 ) -> Tensor:
     """Spikes with a probability: at each step 1 with probability p = clip(gain x + offset, 0, 1), else 0.
 
@@ -52,7 +52,7 @@ def rate(
     return ops.select(ops.less(times(p.shape[0], p[0]), first), 0.0, spikes) if first else spikes
 
 
-def delta(x: Any, threshold: Positive = 0.1, padding: bool = False, off_spike: bool = False) -> Tensor:
+def delta(x: Numbers, threshold: Positive = 0.1, padding: bool = False, off_spike: bool = False) -> Tensor:
     """Spikes where a sequence changes: 1 if x[t] - x[t-1] >= threshold, and -1 if it is <= -threshold (`off_spike`).
 
     Args:
@@ -81,7 +81,7 @@ def delta(x: Any, threshold: Positive = 0.1, padding: bool = False, off_spike: b
     return rises - ops.less_equal(change, -threshold).astype(x.dtype) if off_spike else rises
 
 
-def phase(x: Any, steps: Count, period: Count | None = None) -> Tensor:
+def phase(x: Numbers, steps: Count, period: Count | None = None) -> Tensor:
     """The binary digits of each value, the largest first: step t has digit k = t mod period + 1, worth 2^-k.
 
     s[t] = floor(x 2^k) mod 2, so that sum_k s 2^-k is x cut off after `period` digits. 1 has no such digits: it gets
@@ -116,7 +116,7 @@ def phase(x: Any, steps: Count, period: Count | None = None) -> Tensor:
 
 
 def population(
-    x: Any,
+    x: Numbers,
     neurons: Count,
     steps: Count | None = None,
     low: float = 0.0,
@@ -181,7 +181,7 @@ def field_centres(neurons: Count, low: float = 0.0, high: float = 1.0) -> list[f
     return [low + (high - low) * n / (neurons - 1) for n in range(neurons)]
 
 
-def current(x: Any, steps: Count) -> Tensor:
+def current(x: Numbers, steps: Count) -> Tensor:
     """The input itself at each step, as a current: (B, ...) -> (T, B, ...). Differentiable.
 
     Raises:
@@ -200,7 +200,7 @@ def current(x: Any, steps: Count) -> Tensor:
 
 
 def lif(
-    x: Any,
+    x: Numbers,
     steps: Count,
     tau: Positive = 10.0,
     v_threshold: Positive = 1.0,

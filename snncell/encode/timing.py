@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from snncell import ops
 from snncell.arguments.kinds import Count, Positive
+from snncell.arguments.vocabulary import Numbers
 from snncell.encode.checks import number, step_count, times, within
 from snncell.errors import ArgumentError
 from snncell.ops.base import as_int
@@ -17,7 +17,7 @@ EPSILON = 1e-7  # how far above the threshold snnTorch's logarithm is cut off
 
 
 def latency(
-    x: Any,
+    x: Numbers,
     steps: Count | None = None,
     linear: bool = False,
     normalize: bool = False,

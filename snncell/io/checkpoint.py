@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -13,7 +14,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.arguments.kinds import Own
-from snncell.arguments.shown import shown
+from snncell.arguments.shown import came, shown
 from snncell.cell import Cell
 from snncell.errors import CheckpointError, DTypeError
 from snncell.interrupts import imported
@@ -21,9 +22,14 @@ from snncell.tape.parameter import Parameter, assign_all, fits, refuse_equal_nam
 from snncell.tape.tensor import Tensor
 
 
-def _path(file: str | os.PathLike[str]) -> Path:
+def _argument(who: str) -> str:
+    """The name that a function has for the path."""
+    return {"save_state": "file", "load_state": "file", "fit": "checkpoint"}.get(who, "ckpt_file_name")
+
+
+def _path(file: Any, who: str) -> Path:
     if not isinstance(file, (str, os.PathLike)):
-        raise CheckpointError(f"a checkpoint is named by a path, not by {shown(file)}.")
+        raise CheckpointError(f"{who}: {_argument(who)} is the path of a checkpoint, not {shown(file)}.")
     return Path(file)
 
 
@@ -40,7 +46,7 @@ def save_checkpoint(save_obj: Annotated[Cell, Own()], ckpt_file_name: Annotated[
     """
     save: Any = imported("safetensors.numpy").save
     if not isinstance(save_obj, Cell):
-        raise CheckpointError(f"save_checkpoint: takes a Cell, not a {type(save_obj).__name__}.")
+        raise CheckpointError(f"save_checkpoint: save_obj is a Cell, not {came(save_obj)}.")
     parameters = save_obj.parameters_dict()
     refuse_equal_names(parameters.values(), "save_checkpoint")
     content = save({path: np.array(p.asnumpy(), order="C") for path, p in parameters.items()}, {"writer": "snncell"})
@@ -53,9 +59,11 @@ def path_to_write(file: str | os.PathLike[str], who: str) -> Path:
     Raises:
         CheckpointError: if there is no such folder, or no name of a file.
     """
-    target = _path(file)
+    target = _path(file, who)
     if not target.name:
-        raise CheckpointError(f"{who}: {os.fspath(file)!r} names no file to write; give its name, with the folder.")
+        raise CheckpointError(
+            f"{who}: {_argument(who)}={os.fspath(file)!r} names no file to write; give its name, with the folder."
+        )
     if not target.parent.is_dir():
         raise CheckpointError(f"{who}: there is no folder {target.parent} to write {target.name} into.")
     return target
@@ -76,9 +84,10 @@ def write_whole(file: str | os.PathLike[str], content: bytes, who: str) -> None:
             os.fsync(stream.fileno())
         os.replace(temporary, target)
     except OSError as error:
-        raise CheckpointError(f"{who}: {target} cannot be written: {error}.") from None
+        raise CheckpointError(f"{who}: {_argument(who)} {target} cannot be written: {error}.") from None
     finally:
-        temporary.unlink(missing_ok=True)  # gone already, unless something went wrong
+        with contextlib.suppress(OSError):  # a name that is too long for one is no file either
+            temporary.unlink()  # gone already, unless something went wrong
 
 
 def read_arrays(file: str | os.PathLike[str], who: str) -> tuple[dict[str, Any], dict[str, str]]:
@@ -89,15 +98,15 @@ def read_arrays(file: str | os.PathLike[str], who: str) -> tuple[dict[str, Any],
     """
     safetensors: Any = imported("safetensors")
     SafetensorError, deserialize = safetensors.SafetensorError, safetensors.deserialize  # noqa: N806 (a class)
-    source = _path(file)
+    source = _path(file, who)
     try:
         content = source.read_bytes()
         arrays = {name: _array(**view) for name, view in sorted(deserialize(content))}
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
     except FileNotFoundError:
-        raise CheckpointError(f"{who}: there is no file {source}.") from None
+        raise CheckpointError(f"{who}: {_argument(who)}: there is no file {source}.") from None
     except OSError as error:
-        raise CheckpointError(f"{who}: {source} cannot be read: {error}.") from None
+        raise CheckpointError(f"{who}: {_argument(who)} {source} cannot be read: {error}.") from None
     except DTypeError as error:
         raise CheckpointError(f"{who}: {source}: {error}") from None
     except (SafetensorError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
@@ -113,7 +122,8 @@ def load_checkpoint(
     Raises:
         CheckpointError: if the file is missing or damaged, or does not fit `net`; then nothing of it is loaded.
     """
-    source, (arrays, _) = _path(ckpt_file_name), read_arrays(ckpt_file_name, "load_checkpoint")
+    source = _path(ckpt_file_name, "load_checkpoint")
+    arrays, _ = read_arrays(source, "load_checkpoint")
     try:
         found = {path: Parameter(array, name=path.rpartition(".")[2]) for path, array in arrays.items()}
     except DTypeError as error:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import pickle
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -78,9 +77,10 @@ def without_comments(source: str) -> str:
 
 def keep(name: str, source: str, code: str, parallel: bool) -> tuple[Path, bool]:
     """Put a generated file in the cache folder, and say so where that is wanted: its path, and whether that worked."""
+    tell = store.debugging()
     path, kept = store.place_of(f"{name}_{_digest(code, parallel)}.py")
     kept = kept and store.write_source(path, source)
-    if kept and os.environ.get("SNNCELL_DEBUG") == "1":
+    if kept and tell:
         sys.stderr.write(f"snncell: {path}\n")
     return path, kept
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from snncell.arguments.shown import came
 from snncell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.nn.neurons.readout import LINode
@@ -28,7 +29,7 @@ class Neurons:
 
     def __init__(self, net: Cell) -> None:
         if not isinstance(net, Cell):
-            raise ArgumentError(f"monitor: takes a network, a Cell, not a {type(net).__name__}.")
+            raise ArgumentError(f"monitor: takes a network, a Cell, not {came(net)}.")
         self.net = net
         self.paths = dict(_all_paths(net, ""))  # every path, also those of a Cell that is in several places
         self.structure = _structure(self.paths)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 import math
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from snncell import ops
+from snncell.arguments.shown import shown
 from snncell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.monitoring.costs import WEIGHTED
@@ -202,13 +203,15 @@ def _alone(x: Tensor) -> Tensor:
 def _places(neurons: Any) -> int | tuple[int, ...] | None:
     if neurons is None:
         return None
-    if isinstance(neurons, Iterable):
-        found = tuple(int(n) for n in neurons)
-        if found:
+    if isinstance(neurons, (list, tuple, range, np.ndarray)):
+        found = tuple(n.item() if isinstance(n, np.integer) else n for n in neurons)
+        if found and all(type(n) is int for n in found):
             return found
     elif not isinstance(neurons, bool) and isinstance(neurons, int) and neurons > 0:
         return neurons
-    raise ArgumentError(f"monitor: neurons is a number of them from each layer, or a list of indices, not {neurons!r}.")
+    raise ArgumentError(
+        f"monitor: neurons is a number of them from each layer, or a list of indices, not {shown(neurons)}."
+    )
 
 
 def _first(cell: Cell, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from snncell.arguments.shown import came
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, ShapeError
 from snncell.tape import structure
@@ -21,7 +22,7 @@ def _named(cells: tuple[Any, ...], who: str) -> list[tuple[str, Cell]]:
         named = [(str(position), cell) for position, cell in enumerate(flat)]
     for name, cell in named:
         if not isinstance(cell, Cell):
-            raise ArgumentError(f"{who}: element {name} is a {type(cell).__name__}, not a Cell.")
+            raise ArgumentError(f"{who}: element {name} of cells is a Cell, not {came(cell)}.")
     return named
 
 

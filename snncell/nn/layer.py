@@ -127,7 +127,7 @@ class MaxPool2d(Cell):
     ) -> None:
         super().__init__()
         self.kernel_size, self.stride = kernel_size, stride
-        self.options = {"pad_mode": pad_mode, "padding": padding, "dilation": dilation}
+        self.options: dict[str, Any] = {"pad_mode": pad_mode, "padding": padding, "dilation": dilation}
 
     def construct(self, x: Tensor) -> Tensor:
         return ops.max_pool2d(x, self.kernel_size, self.stride, **self.options)
@@ -149,7 +149,11 @@ class AvgPool2d(Cell):
     ) -> None:
         super().__init__()
         self.kernel_size, self.stride = kernel_size, stride
-        self.options = {"pad_mode": pad_mode, "padding": padding, "count_include_pad": count_include_pad}
+        self.options: dict[str, Any] = {
+            "pad_mode": pad_mode,
+            "padding": padding,
+            "count_include_pad": count_include_pad,
+        }
 
     def construct(self, x: Tensor) -> Tensor:
         return ops.avg_pool2d(x, self.kernel_size, self.stride, **self.options)
@@ -185,7 +189,7 @@ class SumPool2d(Cell):
     ) -> None:
         super().__init__()
         self.kernel_size, self.stride = kernel_size, stride
-        self.options = {"pad_mode": pad_mode, "padding": padding}
+        self.options: dict[str, Any] = {"pad_mode": pad_mode, "padding": padding}
 
     def construct(self, x: Tensor) -> Tensor:
         return ops.sum_pool2d(x, self.kernel_size, self.stride, **self.options)

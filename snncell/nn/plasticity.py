@@ -7,6 +7,7 @@ from typing import Any
 
 from snncell import ops
 from snncell.arguments.kinds import Count
+from snncell.arguments.shown import came
 from snncell.arguments.vocabulary import FloatDtype
 from snncell.cell import Cell
 from snncell.common.initializer import Init, initializer
@@ -179,7 +180,7 @@ class PlasticDense(Cell):
         super().__init__()
         for name, value in (("cell", cell), ("rule", rule)):
             if not isinstance(value, Cell):
-                raise ArgumentError(f"PlasticDense: {name} is a Cell, not a {type(value).__name__}.")
+                raise ArgumentError(f"PlasticDense: {name} is a Cell, not {came(value)}.")
         shape = (
             positive(out_channels, "PlasticDense", "out_channels"),
             positive(in_channels, "PlasticDense", "in_channels"),

@@ -22,7 +22,7 @@ def within_lengths(tensor: Tensor, lengths: Any, who: str) -> Tensor:
     Raises:
         ShapeError, DTypeError: for lengths that are not one integer for each sample.
     """
-    found = as_tensor(lengths, who)
+    found = as_tensor(lengths, who, "lengths")
     if found.shape != tensor.shape[1:2] or not found.ndim:
         raise ShapeError(
             f"{who}: lengths are one number of steps for each sample; a sequence (T, B, ...) of shape {tensor.shape} "

@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from snncell import dtype as dtypes, ops
+from snncell.arguments.shown import came, shown
+from snncell.arguments.vocabulary import Constant, FloatDtype
 from snncell.cell import Cell
 from snncell.common.held import Ranged
 from snncell.common.ranges import DECAY, Range
@@ -58,7 +60,7 @@ class SEWBlock(Cell):
             raise ArgumentError(f'SEWBlock: connect is "ADD", "AND" or "IAND", not {connect!r}.')
         for name, cell in (("branch", branch), ("shortcut", shortcut)):
             if not isinstance(cell, Cell) and (name == "branch" or cell is not None):
-                raise ArgumentError(f"SEWBlock: {name} is a Cell, not a {type(cell).__name__}.")
+                raise ArgumentError(f"SEWBlock: {name} is a Cell, not {came(cell)}.")
         self.branch, self.connect, self.shortcut = branch, connect, shortcut
 
     def construct(self, x: Tensor) -> Tensor:
@@ -78,14 +80,14 @@ class SEWBlock(Cell):
 # --- synapse ----------------------------------------------------------------------------------------------------------
 
 
-def _time_constant(tau: Any) -> Any:
+def _time_constant(tau: Constant) -> Any:
     """`tau` as an array, of one number or of several."""
     try:
         given = np.asarray(tau, np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         given = np.zeros(0)
     if isinstance(tau, bool) or not (given.size and np.isfinite(given).all() and (given > 0).all()):
-        raise ArgumentError(f"SynapseFilter: tau is a time constant above 0, in steps, not {tau!r}.")
+        raise ArgumentError(f"SynapseFilter: tau is a time constant above 0, in steps, not {shown(tau)}.")
     return given
 
 
@@ -136,10 +138,10 @@ class SynapseFilter(Ranged, Cell):
 
     def __init__(
         self,
-        tau: Any = 2.0,
+        tau: Constant = 2.0,
         learnable: bool = False,
         scale_input: bool = False,
-        dtype: Any = dtypes.float32,
+        dtype: FloatDtype = dtypes.float32,
         convention: str = "exact",
     ) -> None:
         super().__init__()

@@ -10,6 +10,7 @@ import numpy as np
 
 from snncell import ops
 from snncell.arguments.kinds import Own
+from snncell.arguments.shown import came
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, ShapeError
 from snncell.kernels.space import moved, space_of
@@ -59,7 +60,7 @@ class Stateful(Cell):
     def __init__(self, cell: Annotated[Cell, Own()]) -> None:
         super().__init__()
         if not isinstance(cell, Cell) or isinstance(cell, Stateful):
-            raise ArgumentError(f"Stateful: takes a neuron, or a MultiStep of one, not a {type(cell).__name__}.")
+            raise ArgumentError(f"Stateful: cell is a neuron, or a MultiStep of one, not {came(cell)}.")
         if isinstance(cell, MultiStep) and not cell.return_states:
             cell = MultiStep(cell.cell, True, cell.checkpoint_every)
         self.cell = cell

@@ -8,6 +8,7 @@ from typing import Any
 
 from snncell import ops
 from snncell.arguments.kinds import Count
+from snncell.arguments.shown import came
 from snncell.cell import Cell
 from snncell.compiler.jit import Jitted
 from snncell.dtype import float32
@@ -81,14 +82,14 @@ class MultiStep(Cell):
     def __init__(self, cell: Cell, return_states: bool = False, checkpoint_every: Count | None = None) -> None:
         super().__init__()
         if not isinstance(cell, Cell):
-            raise ArgumentError(f"MultiStep: takes a Cell, not a {type(cell).__name__}.")
+            raise ArgumentError(f"MultiStep: takes a Cell, not {came(cell)}.")
         self.cell = cell
         self.return_states = return_states
         self.checkpoint_every = checkpoint_every
 
     def construct(self, x: Tensor, *states: Tensor) -> Any:
         if not isinstance(x, Tensor):
-            raise ArgumentError(f"MultiStep: x is a Tensor (T, B, ...), not a {type(x).__name__}; snncell.Tensor(x)?")
+            raise ArgumentError(f"MultiStep: x is a Tensor (T, B, ...), not {came(x)}; snncell.Tensor(x)?")
         if x.ndim == 0 or x.shape[0] == 0:
             raise ArgumentError(f"MultiStep: x is (T, B, ...) with at least one step, its shape is {x.shape}.")
         if x.ndim == 1:

@@ -59,12 +59,12 @@ def _(x: Tensor, alpha: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     return lambda: where(x > 0, dout, dout * alpha), lambda: where(x > 0, 0.0, dout * x)
 
 
-def leaky_relu(x: Any, alpha: Numbers = 0.2) -> Tensor:
+def leaky_relu(x: Numbers, alpha: Numbers = 0.2) -> Tensor:
     """x where x > 0, else alpha * x; `alpha` may be a Tensor and gets a gradient too."""
     return _leaky_relu(x, alpha)
 
 
-def gelu(x: Any, approximate: Literal["tanh", "none"] = "tanh") -> Tensor:
+def gelu(x: Numbers, approximate: Literal["tanh", "none"] = "tanh") -> Tensor:
     """x * Phi(x), with Phi the normal distribution function.
 
     Args:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from snncell import dtype as dtypes
-from snncell.arguments.guard import from_inside
+from snncell.arguments.guard import from_inside, refuse_name
 from snncell.arguments.shown import brief, shown
+from snncell.arguments.vocabulary import Dtype, Numbers
 from snncell.compiler.formula import Elementwise
 from snncell.errors import ArgumentError, CallError, DTypeError, ShapeError, SnncellError
 from snncell.kernels.cuda import complexes
@@ -83,6 +84,8 @@ class Function(Elementwise):
 
     def _in_order(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
         """The operands by place, where some were given by name."""
+        if unknown := [name for name in named if name not in self.operands]:
+            refuse_name(self.name, unknown[0], self.operands)
         try:
             return inspect.signature(self.formula).bind(*inputs, **named).args
         except TypeError as misfit:
@@ -243,7 +246,7 @@ def _cast_bprop(_x: Tensor, _out: Tensor, dout: Tensor, *, dtype: Any) -> Sequen
     return (dout,)  # the tape casts a gradient to its input's dtype
 
 
-def astype(x: Any, dtype: Any) -> Tensor:
+def astype(x: Numbers, dtype: Dtype) -> Tensor:
     """`x` converted to `dtype`; the gradient is converted back.
 
     Raises:

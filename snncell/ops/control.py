@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 from snncell.arguments.kinds import Count, Own
+from snncell.arguments.shown import came
 from snncell.arguments.vocabulary import Numbers
 from snncell.compiler.relived import in_step
 from snncell.compiler.scan import run as scanned
@@ -204,7 +205,7 @@ def assign(variable: Annotated[Parameter, Own()], value: Numbers) -> Parameter:
         DTypeError: if the value would lose precision.
     """
     if not isinstance(variable, Parameter):
-        raise DTypeError(f"assign: variable is a Parameter, not a {type(variable).__name__}.")
+        raise DTypeError(f"assign: variable is a Parameter, not {came(variable)}.")
     variable.assign(value if isinstance(value, Tensor) else Tensor(value, variable.dtype))
     return variable
 
@@ -212,5 +213,5 @@ def assign(variable: Annotated[Parameter, Own()], value: Numbers) -> Parameter:
 def assign_add(variable: Annotated[Parameter, Own()], value: Numbers) -> Parameter:
     """Add to a Parameter's value."""
     if not isinstance(variable, Parameter):
-        raise DTypeError(f"assign_add: variable is a Parameter, not a {type(variable).__name__}.")
+        raise DTypeError(f"assign_add: variable is a Parameter, not {came(variable)}.")
     return assign(variable, astype(variable + value, variable.dtype))

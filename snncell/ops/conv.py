@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from snncell.arguments.kinds import Count
-from snncell.arguments.vocabulary import Lengths, PadMode
+from snncell.arguments.vocabulary import Lengths, Numbers, PadMode
 from snncell.errors import ArgumentError, ShapeError
 from snncell.kernels.cuda import windows as on_device
 from snncell.ops import linalg, shape as sh
@@ -130,8 +130,8 @@ def padding_of(lengths: Ints, size: Ints, stride: Ints, dilation: Ints, mode: st
 
 
 def conv(
-    x: Any,
-    weight: Any,
+    x: Numbers,
+    weight: Numbers,
     *,
     stride: Lengths = 1,
     pad_mode: PadMode = "valid",
@@ -162,7 +162,7 @@ def conv(
     x, weight = same_dtype([as_float(x, name), as_float(weight, name)], name)
     count = weight.ndim - 2
     if x.ndim != weight.ndim or count < 1:
-        raise ShapeError(f"{name}: input {x.shape} and weight {weight.shape} need (N, C, ...) and (O, C, ...) axes.")
+        raise ShapeError(f"{name}: x {x.shape} and weight {weight.shape} need (N, C, ...) and (O, C, ...) axes.")
     parts = as_int(groups, name, "groups")
     out_channels, per_group = weight.shape[:2]
     if parts < 1 or x.shape[1] != per_group * parts or out_channels % parts:
@@ -190,9 +190,9 @@ def conv(
 
 
 def conv1d(
-    x: Any,
-    weight: Any,
-    bias: Any = None,
+    x: Numbers,
+    weight: Numbers,
+    bias: Numbers | None = None,
     stride: Lengths = 1,
     pad_mode: PadMode = "valid",
     padding: Lengths = 0,
@@ -215,9 +215,9 @@ def conv1d(
 
 
 def conv2d(
-    x: Any,
-    weight: Any,
-    bias: Any = None,
+    x: Numbers,
+    weight: Numbers,
+    bias: Numbers | None = None,
     stride: Lengths = 1,
     pad_mode: PadMode = "valid",
     padding: Lengths = 0,
@@ -268,9 +268,9 @@ def _bias_of(bias: Any, channels: int, count: int, name: str) -> Tensor:
 
 
 def conv_transpose2d(
-    x: Any,
-    weight: Any,
-    bias: Any = None,
+    x: Numbers,
+    weight: Numbers,
+    bias: Numbers | None = None,
     stride: Lengths = 1,
     pad_mode: PadMode = "valid",
     padding: Lengths = 0,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from snncell import dtype as dtypes
@@ -38,14 +36,14 @@ def ones(shape: Lengths, dtype: Dtype = dtypes.float32) -> Tensor:
     return wrap(placed(np.ones(as_shape(shape, "ones"), wanted_dtype(dtype).dtype)))
 
 
-def zeros_like(x: Any, dtype: Dtype | None = None) -> Tensor:
+def zeros_like(x: Numbers, dtype: Dtype | None = None) -> Tensor:
     """Zeros of the shape of `x`, where it is, and of its dtype unless another is given."""
     tensor = as_tensor(x, "zeros_like")
     with beside(tensor):
         return zeros(tensor.shape, tensor.dtype if dtype is None else dtype)
 
 
-def ones_like(x: Any, dtype: Dtype | None = None) -> Tensor:
+def ones_like(x: Numbers, dtype: Dtype | None = None) -> Tensor:
     """Ones of the shape of `x`, where it is, and of its dtype unless another is given."""
     tensor = as_tensor(x, "ones_like")
     with beside(tensor):

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from snncell.arguments.vocabulary import Dtype, Numbers
 from snncell.compiler.formula import Elementwise
 from snncell.errors import ArgumentError
 from snncell.ops.base import as_float, as_tensor, astype, elementwise
@@ -146,7 +147,7 @@ def _log_if_positive(x: Any) -> Any:
     return math.log(x) if x > 0 else 0.0
 
 
-def pow(x: Any, y: Any) -> Tensor:
+def pow(x: Numbers, y: Numbers) -> Tensor:
     """x ** y. Small whole exponents, 0.5 and -1 are products, a root and a quotient instead of a call of pow.
 
     Note:
@@ -179,7 +180,7 @@ def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     return (dout * conj(x) * 2,)
 
 
-def conj(x: Any) -> Any:
+def conj(x: Numbers) -> Any:
     """The complex conjugate; a real Tensor as it is.
 
     Note:
@@ -253,7 +254,7 @@ def _share(wins: Tensor, ties: Tensor) -> Tensor:
     return where(wins, 1.0, where(ties, 0.5, 0.0))
 
 
-def clip(x: Any, min: Any = None, max: Any = None) -> Tensor:
+def clip(x: Numbers, min: Numbers | None = None, max: Numbers | None = None) -> Tensor:
     """x limited to [min, max]; the gradient is 0 outside of it.
 
     Raises:
@@ -261,7 +262,7 @@ def clip(x: Any, min: Any = None, max: Any = None) -> Tensor:
     """
     if min is None and max is None:
         raise ArgumentError("clip: give min, max, or both.")
-    if type(min) in (int, float) and type(max) in (int, float) and min > max:
+    if isinstance(min, (int, float)) and isinstance(max, (int, float)) and min > max:
         raise ArgumentError(f"clip: min={min} is above max={max}.")
     x = as_tensor(x, "clip")
     if x.dtype.category == 1:  # a bound beyond what the integers can be is no bound
@@ -441,6 +442,6 @@ def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
 subtract, multiply, divide = sub, mul, div
 
 
-def cast(x: Any, dtype: Any) -> Tensor:
+def cast(x: Numbers, dtype: Dtype) -> Tensor:
     """x converted to `dtype`; the gradient is converted back."""
     return astype(x, dtype)

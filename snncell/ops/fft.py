@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from snncell import dtype as dtypes
+from snncell.arguments.vocabulary import Numbers
 from snncell.errors import ShapeError
 from snncell.interrupts import imported
 from snncell.kernels.cuda import complexes
@@ -97,21 +98,21 @@ def _multiplicity(n: int, like: Tensor) -> Tensor:
         return Tensor(counts, dtypes.float64 if like.dtype == dtypes.complex128 else dtypes.float32)
 
 
-def fft(x: Any) -> Tensor:
+def fft(x: Numbers) -> Tensor:
     """The complex spectrum of a real or complex signal, `(..., N)`."""
     tensor = _signal(x, "fft")
     result: Tensor = _fft.bind(astype(tensor, _complex_of(tensor)))
     return result
 
 
-def ifft(x: Any) -> Tensor:
+def ifft(x: Numbers) -> Tensor:
     """The complex signal of a spectrum, the reverse of `fft`."""
     tensor = _signal(x, "ifft")
     result: Tensor = _ifft.bind(astype(tensor, _complex_of(tensor)))
     return result
 
 
-def rfft(x: Any) -> Tensor:
+def rfft(x: Numbers) -> Tensor:
     """The spectrum of a real signal `(..., N)`, without its mirrored half: complex `(..., N // 2 + 1)`."""
     tensor = _signal(x, "rfft")
     if tensor.dtype.category == 3:
@@ -120,7 +121,7 @@ def rfft(x: Any) -> Tensor:
     return result
 
 
-def irfft(x: Any, n: int | None = None) -> Tensor:
+def irfft(x: Numbers, n: int | None = None) -> Tensor:
     """The real signal of length n (2 (K - 1) by default) of a half spectrum `(..., K)`, the reverse of `rfft`.
 
     Raises:
@@ -175,13 +176,13 @@ def _(_x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     return (astype(dout, _complex_of(dout)) * 1j,)
 
 
-def real(x: Any) -> Tensor:
+def real(x: Numbers) -> Tensor:
     """The real part."""
     tensor = as_float(x, "real")
     return snapshot(tensor) if tensor.dtype.category < 3 else _real.bind(tensor)
 
 
-def imag(x: Any) -> Tensor:
+def imag(x: Numbers) -> Tensor:
     """The imaginary part."""
     tensor = as_float(x, "imag")
     return tensor * 0.0 if tensor.dtype.category < 3 else _imag.bind(tensor)

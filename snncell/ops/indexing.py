@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from snncell.arguments.kinds import Size
+from snncell.arguments.vocabulary import Numbers
 from snncell.errors import ArgumentError, DTypeError, TensorIndexError
 from snncell.kernels.cuda import gather as lookups, scatter
 from snncell.kernels.space import DEVICE, IN_USE
@@ -188,7 +189,7 @@ def _(_x: Tensor, indices: Tensor, _out: Tensor, dout: Tensor, *, axis: int, sha
     return gather(dout, indices, axis), None
 
 
-def gather(x: Any, indices: Any, axis: int = 0) -> Tensor:
+def gather(x: Numbers, indices: Numbers, axis: int = 0) -> Tensor:
     """Slices of `x` at integer positions along an axis; the axis is replaced by the shape of `indices`.
 
     Raises:
@@ -281,7 +282,7 @@ def _(indices: Any, depth: int, axis: int, dtype: Any, name: str) -> Any:
 
 
 def one_hot(
-    indices: Any, depth: Size, on_value: float | Tensor = 1.0, off_value: float | Tensor = 0.0, axis: int = -1
+    indices: Numbers, depth: Size, on_value: float | Tensor = 1.0, off_value: float | Tensor = 0.0, axis: int = -1
 ) -> Tensor:
     """`on_value` at each index along a new axis of length `depth`, `off_value` elsewhere.
 

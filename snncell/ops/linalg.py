@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from snncell.arguments.vocabulary import Numbers
 from snncell.errors import ArgumentError, ShapeError
 from snncell.kernels import products
 from snncell.kernels.cuda import sums
@@ -95,7 +96,7 @@ def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     return lambda: matmul(dout, conj(sh.swapaxes(y, -1, -2))), lambda: matmul(conj(sh.swapaxes(x, -1, -2)), dout)
 
 
-def matmul(x: Any, y: Any) -> Tensor:
+def matmul(x: Numbers, y: Numbers) -> Tensor:
     """The matrix product over the last axis of `x` and the last but one of `y`; leading axes are a batch.
 
     Shapes `(..., n, k) @ (..., k, m) -> (..., n, m)`, batch axes broadcast; a vector counts as one row or column,
@@ -136,7 +137,7 @@ def _product(x: Tensor, y: Tensor) -> Tensor:
     return result
 
 
-def bmm(x: Any, y: Any) -> Tensor:
+def bmm(x: Numbers, y: Numbers) -> Tensor:
     """The matrix products of two batches: `(b, n, k)` and `(b, k, m)` give `(b, n, m)`.
 
     Raises:
@@ -185,7 +186,7 @@ def _(*args: Any, equation: str) -> Grads:
     return [lambda i=i: gradient(i) for i in range(len(operands))]
 
 
-def einsum(equation: str, *operands: Any) -> Tensor:
+def einsum(equation: str, *operands: Numbers) -> Tensor:
     """The sum of products that `equation` describes: "ij,jk->ik" is a matrix product.
 
     Letters that the right side lacks are summed; a letter that an operand has twice takes its diagonal; `...` stands

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from snncell.arguments.vocabulary import Numbers
 from snncell.errors import ArgumentError, DTypeError
 from snncell.ops.base import as_axis, as_int, as_tensor
 from snncell.ops.logic import less
 from snncell.tape.tensor import Tensor, beside
 
 
-def sequence_mask(lengths: Any, maxlen: int, axis: int = -1) -> Tensor:
+def sequence_mask(lengths: Numbers, maxlen: int, axis: int = -1) -> Tensor:
     """True at the first steps of each sequence, as many as it is long: i < lengths, for i = 0, ..., maxlen - 1.
 
     Args:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from snncell.arguments.guard import checked
 from snncell.arguments.names import missing_of_tensor
 from snncell.errors import DTypeError
 from snncell.ops import (
@@ -55,7 +56,7 @@ def _hang_in() -> None:
     for name, function in {"neg": el.neg, "pos": snapshot, "abs": el.abs, "invert": _invert}.items():
         setattr(Tensor, f"__{name}__", _method(function))
     setattr(Tensor, "__getitem__", indexing.getitem)
-    setattr(Tensor, "flatten", lambda x, start_dim=0, end_dim=-1: sh.flatten(x, start_dim, end_dim))
+    setattr(Tensor, "flatten", _method(_flatten, "flatten"))
     setattr(Tensor, "__array_ufunc__", _array_ufunc)
     setattr(Tensor, "__array_function__", _array_function)
     setattr(Tensor, "__getattr__", missing_of_tensor)
@@ -63,8 +64,8 @@ def _hang_in() -> None:
     for module in (el, activation, logic, reduce, sh, indexing, sorting):
         for name in _METHODS[module.__name__.rpartition(".")[2]].split():
             setattr(Tensor, name, _method(getattr(module, name)))
-    for name, function in {"astype": base.astype, "matmul": linalg.matmul, "to": device.to}.items():
-        setattr(Tensor, name, function)
+    for function in (base.astype, linalg.matmul, device.to):
+        setattr(Tensor, function.__name__, _method(function))
 
 
 _UFUNCS: dict[str, Any] = {
@@ -107,13 +108,22 @@ def _invert(x: Tensor) -> Tensor:
     return logic.logical_not(x) if x.dtype.category == 0 else -x - 1
 
 
-def _method(function: Any) -> Any:
-    """A function as a method: operations are objects, which Python would not bind."""
+def _flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
+    """The elements along the axes from `start_dim` to `end_dim` as one axis; by default all of them."""
+    return sh.flatten(x, start_dim, end_dim)
+
+
+def _method(function: Any, name: str = "") -> Any:
+    """A function as a method, which checks its other arguments; elementwise operations, which are objects that Python
+    would not bind, do that themselves.
+    """
+    if not isinstance(function, base.Function):
+        return checked(function, Tensor.__module__, name or function.__name__, 1)
 
     def method(self: Tensor, *args: Any, **options: Any) -> Any:
         return function(self, *args, **options)
 
-    return functools.wraps(function, updated=())(method) if hasattr(function, "__name__") else method
+    return functools.wraps(function, updated=())(method)
 
 
 _METHODS = {

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
-from snncell.arguments.vocabulary import Lengths
+from snncell.arguments.vocabulary import Lengths, Numbers, PadMode
 from snncell.errors import ShapeError
 from snncell.kernels.cuda import lines
 from snncell.ops import creation as new, reduce, shape as sh
@@ -32,8 +32,27 @@ def _pool_windows(
     return sh.reshape(view, (*view.shape[: 2 + count], math.prod(sizes)))
 
 
+class Padding(TypedDict, total=False):
+    """Padding of the image: pad_mode "valid", "same" or "pad", and with "pad" by how much."""
+
+    pad_mode: PadMode
+    padding: Lengths
+
+
+class Spread(Padding, total=False):
+    """Padding, and how far apart the elements of a window are."""
+
+    dilation: Lengths
+
+
+class Averaging(Padding, total=False):
+    """Padding, and whether it counts in the mean."""
+
+    count_include_pad: bool
+
+
 def max_pool(
-    x: Any,
+    x: Numbers,
     count: int,
     kernel_size: Any,
     stride: Any = None,
@@ -68,7 +87,7 @@ def _(x: Any) -> Any:
 
 
 def avg_pool(
-    x: Any,
+    x: Numbers,
     count: int,
     kernel_size: Any,
     stride: Any = None,
@@ -90,37 +109,42 @@ def avg_pool(
 
 
 def sum_pool(
-    x: Any, count: int, kernel_size: Lengths, stride: Lengths | None = None, pad_mode: str = "valid", padding: Any = 0
+    x: Numbers,
+    count: int,
+    kernel_size: Lengths,
+    stride: Lengths | None = None,
+    pad_mode: str = "valid",
+    padding: Any = 0,
 ) -> Tensor:
     """The sum of each window over `count` axes; padding adds nothing to it."""
     return reduce.sum(_pool_windows(x, count, kernel_size, stride, pad_mode, padding, 1, 0.0, f"sum_pool{count}d"), -1)
 
 
-def max_pool1d(x: Any, kernel_size: Lengths, stride: Lengths | None = None, **options: Any) -> Tensor:
+def max_pool1d(x: Numbers, kernel_size: Lengths, stride: Lengths | None = None, **options: Unpack[Spread]) -> Tensor:
     """`max_pool` over one axis: (N, C, L)."""
     return max_pool(x, 1, kernel_size, stride, **options)
 
 
-def max_pool2d(x: Any, kernel_size: Lengths, stride: Lengths | None = None, **options: Any) -> Tensor:
+def max_pool2d(x: Numbers, kernel_size: Lengths, stride: Lengths | None = None, **options: Unpack[Spread]) -> Tensor:
     """`max_pool` over two axes: (N, C, H, W)."""
     return max_pool(x, 2, kernel_size, stride, **options)
 
 
-def avg_pool1d(x: Any, kernel_size: Lengths, stride: Lengths | None = None, **options: Any) -> Tensor:
+def avg_pool1d(x: Numbers, kernel_size: Lengths, stride: Lengths | None = None, **options: Unpack[Averaging]) -> Tensor:
     """`avg_pool` over one axis: (N, C, L)."""
     return avg_pool(x, 1, kernel_size, stride, **options)
 
 
-def avg_pool2d(x: Any, kernel_size: Lengths, stride: Lengths | None = None, **options: Any) -> Tensor:
+def avg_pool2d(x: Numbers, kernel_size: Lengths, stride: Lengths | None = None, **options: Unpack[Averaging]) -> Tensor:
     """`avg_pool` over two axes: (N, C, H, W)."""
     return avg_pool(x, 2, kernel_size, stride, **options)
 
 
-def sum_pool1d(x: Any, kernel_size: Lengths, stride: Lengths | None = None, **options: Any) -> Tensor:
+def sum_pool1d(x: Numbers, kernel_size: Lengths, stride: Lengths | None = None, **options: Unpack[Padding]) -> Tensor:
     """`sum_pool` over one axis: (N, C, L)."""
     return sum_pool(x, 1, kernel_size, stride, **options)
 
 
-def sum_pool2d(x: Any, kernel_size: Lengths, stride: Lengths | None = None, **options: Any) -> Tensor:
+def sum_pool2d(x: Numbers, kernel_size: Lengths, stride: Lengths | None = None, **options: Unpack[Padding]) -> Tensor:
     """`sum_pool` over two axes: (N, C, H, W)."""
     return sum_pool(x, 2, kernel_size, stride, **options)

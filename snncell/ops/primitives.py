@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from snncell.arguments.guard import plan_of
 from snncell.arguments.kinds import Count, Probability
-from snncell.arguments.vocabulary import Lengths, PadMode
+from snncell.arguments.vocabulary import Lengths, Numbers, PadMode
 from snncell.errors import ArgumentError
 from snncell.ops import (
     activation as act,
@@ -37,10 +37,16 @@ class PrimitiveClass:
         self.options = options
 
     def __call__(self, *operands: Any, **named: Any) -> Any:
-        function = type(self).function
-        if isfunction(function):
-            operands = plan_of(function).taken(type(self).__name__, operands, named)
-        return function(*operands, **named, **self.options)
+        function, who = type(self).function, type(self).__name__
+        if not isfunction(function):
+            return function(*operands, **named, **self.options)
+        plan = plan_of(function)
+        operands = plan.taken(who, operands, named)
+        try:
+            return function(*operands, **named, **self.options)
+        except Exception as error:
+            plan.tell(error, who, operands, named | self.options)
+            raise
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.options.items())})"
@@ -112,7 +118,7 @@ class MatMul(PrimitiveClass):
     def __init__(self, transpose_a: bool = False, transpose_b: bool = False) -> None:
         super().__init__(transpose_a=transpose_a, transpose_b=transpose_b)
 
-    def __call__(self, x: Any, y: Any) -> Tensor:
+    def __call__(self, x: Numbers, y: Numbers) -> Tensor:
         x, y = as_tensor(x, type(self).__name__), as_tensor(y, type(self).__name__, "y")
         if self.options["transpose_a"]:
             x = sh.swapaxes(x, -1, -2)
@@ -129,7 +135,7 @@ class _Reduce(PrimitiveClass):
     def __init__(self, keep_dims: bool = False) -> None:
         super().__init__(keepdims=keep_dims)
 
-    def __call__(self, x: Any, axis: Any = ()) -> Any:
+    def __call__(self, x: Numbers, axis: Lengths = ()) -> Any:
         return type(self).function(x, axis, **self.options)
 
 

@@ -28,7 +28,7 @@ from snncell.arguments.vocabulary import Dtype, Lengths, Numbers
 from snncell.errors import ArgumentError, ShapeError
 from snncell.kernels.cuda import philox
 from snncell.ops import elementwise as el, logic as lg, shape as sh
-from snncell.ops.base import as_axes, as_float, as_int, as_shape, astype, primitive
+from snncell.ops.base import as_axes, as_float, as_int, as_shape, astype, number_or_tensor, primitive
 from snncell.ops.given import probability
 from snncell.ops.seeds import next_key
 from snncell.tape.tensor import Tensor, beside, snapshot
@@ -127,18 +127,22 @@ def uniform(shape: Lengths, low: Numbers = 0.0, high: Numbers = 1.0, dtype: Dtyp
     """Numbers spread evenly over [low, high); the bounds may be Tensors and get gradients."""
     with _beside(low, high):
         drawn: Tensor = _uniform.bind(next_key(), shape=as_shape(shape, "uniform"), dtype=_real(dtype, "uniform"))
-    return drawn if (type(low), low, type(high), high) == (float, 0.0, float, 1.0) else drawn * (high - low) + low
+    if (type(low), low, type(high), high) == (float, 0.0, float, 1.0):
+        return drawn
+    least = number_or_tensor(low, "uniform", "low")
+    spread: Tensor = drawn * (number_or_tensor(high, "uniform", "high") - least) + least
+    return spread
 
 
 def normal(shape: Lengths, mean: Numbers = 0.0, stddev: Numbers = 1.0, dtype: Dtype = dtypes.float32) -> Tensor:
     """Numbers of the normal distribution; mean and deviation may be Tensors and get gradients."""
     with _beside(mean, stddev):
         drawn: Tensor = _normal.bind(next_key(), shape=as_shape(shape, "normal"), dtype=_real(dtype, "normal"))
-    result: Tensor = drawn * stddev + mean
+    result: Tensor = drawn * number_or_tensor(stddev, "normal", "stddev") + number_or_tensor(mean, "normal", "mean")
     return result
 
 
-def bernoulli(p: Any) -> Tensor:
+def bernoulli(p: Numbers) -> Tensor:
     """1 with probability p, else 0, for every element of `p`, in its dtype; no gradient.
 
     Raises:
@@ -196,7 +200,7 @@ def _(_x: Tensor, key: Tensor, _out: Tensor, dout: Tensor, *, keep_prob: float, 
     return _dropped.bind(dout, key, keep_prob=keep_prob, shape=shape), None
 
 
-def dropout(x: Any, p: Probability = 0.5, shared_axes: tuple[int, ...] = ()) -> Tensor:
+def dropout(x: Numbers, p: Probability = 0.5, shared_axes: tuple[int, ...] = ()) -> Tensor:
     """`x` with each element set to 0 with probability p, the others divided by 1 - p.
 
     Args:
@@ -215,7 +219,7 @@ def dropout(x: Any, p: Probability = 0.5, shared_axes: tuple[int, ...] = ()) -> 
     return result
 
 
-def dropout2d(x: Any, keep_prob: Probability = 0.5) -> tuple[Tensor, Tensor]:
+def dropout2d(x: Numbers, keep_prob: Probability = 0.5) -> tuple[Tensor, Tensor]:
     """Whole channels of `x`, (N, C, ...), set to 0 with probability 1 - keep_prob, the others divided by keep_prob.
 
     Returns:

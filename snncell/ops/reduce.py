@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from snncell import dtype as dtypes
+from snncell.arguments.vocabulary import Numbers
 from snncell.compiler.formula import Reduction
 from snncell.errors import DTypeError, ShapeError
 from snncell.kernels.cuda import lines
@@ -88,7 +89,7 @@ def _reduce(reduction: Reduction, x: Any, axis: Axis, keepdims: bool) -> Tensor:
     return result
 
 
-def sum(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def sum(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """The sum. Booleans and narrow integers are added as int64."""
     tensor = as_tensor(x, "sum")
     if not tensor.dtype.is_float:
@@ -96,27 +97,27 @@ def sum(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
     return _reduce(_sum, tensor, axis, keepdims)
 
 
-def max(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def max(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """The largest element, NaN if one is; the gradient is shared equally by all that are largest."""
     return _reduce(_max, _not_empty(x, axis, "max"), axis, keepdims)
 
 
-def min(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def min(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """The smallest element, NaN if one is; the gradient is shared equally by all that are smallest."""
     return _reduce(_min, _not_empty(x, axis, "min"), axis, keepdims)
 
 
-def any(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def any(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """True if an element is true."""
     return _reduce(_any, astype(x, dtypes.bool_), axis, keepdims)
 
 
-def all(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def all(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """True if every element is true."""
     return _reduce(_all, astype(x, dtypes.bool_), axis, keepdims)
 
 
-def prod(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def prod(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """The product, by halves: its gradient is exact to every order, where elements are zero too."""
     tensor = as_tensor(x, "prod")
     if not tensor.dtype.is_float:
@@ -136,7 +137,7 @@ def prod(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
     return sh.expand_dims(product, axes) if keepdims else product
 
 
-def mean(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def mean(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """The arithmetic mean; of integers a float32. float16 and bfloat16 are added up in float32."""
     tensor = as_float(x, "mean")
     axes = as_axes(axis, tensor.ndim, "mean")
@@ -149,7 +150,7 @@ def _wide(x: Tensor) -> Tensor:
     return astype(x, dtypes.computed(x.dtype.dtype))
 
 
-def var(x: Any, axis: Axis = None, ddof: float = 0, keepdims: bool = False) -> Tensor:
+def var(x: Numbers, axis: Axis = None, ddof: float = 0, keepdims: bool = False) -> Tensor:
     """The variance, sum((x - mean)^2) / (n - ddof); of no more than `ddof` elements that of a division by 0."""
     tensor = as_float(x, "var")
     axes = as_axes(axis, tensor.ndim, "var")
@@ -161,12 +162,12 @@ def var(x: Any, axis: Axis = None, ddof: float = 0, keepdims: bool = False) -> T
     return astype(_reduce(_sum, squares, axes, keepdims) / n, tensor.dtype)
 
 
-def std(x: Any, axis: Axis = None, ddof: float = 0, keepdims: bool = False) -> Tensor:
+def std(x: Numbers, axis: Axis = None, ddof: float = 0, keepdims: bool = False) -> Tensor:
     """The standard deviation, the root of `var`; where that is 0, the gradient is 0."""
     return el.root(var(x, axis, ddof, keepdims))
 
 
-def logsumexp(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def logsumexp(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """log(sum(exp(x))), without overflow; of no elements -inf, the logarithm of their sum."""
     tensor = as_float(x, "logsumexp")
     peak: Any = 0.0
@@ -201,12 +202,12 @@ def _(x: Tensor, out: Tensor, dout: Tensor, *, axis: int) -> Grads:
     return (dout - el.exp(out) * sum(dout, axis, keepdims=True),)
 
 
-def softmax(x: Any, axis: int = -1) -> Tensor:
+def softmax(x: Numbers, axis: int = -1) -> Tensor:
     """exp(x) / sum(exp(x)) along `axis`, without overflow."""
     return _along(_softmax, x, axis, "softmax")
 
 
-def log_softmax(x: Any, axis: int = -1) -> Tensor:
+def log_softmax(x: Numbers, axis: int = -1) -> Tensor:
     """log(softmax(x)) along `axis`, exact where softmax underflows."""
     return _along(_log_softmax, x, axis, "log_softmax")
 
@@ -232,7 +233,7 @@ def _(_x: Tensor, _out: Tensor, dout: Tensor, *, axis: int) -> Grads:
     return (sh.flip(cumsum(sh.flip(dout, axis), axis), axis),)
 
 
-def cumsum(x: Any, axis: int) -> Tensor:
+def cumsum(x: Numbers, axis: int) -> Tensor:
     """Running sums along `axis`."""
     tensor = as_tensor(x, "cumsum")
     if not tensor.dtype.is_float:
@@ -265,12 +266,12 @@ _argmax.no_gradient()
 _argmin.no_gradient()
 
 
-def argmax(x: Any, axis: int | None = None, keepdims: bool = False) -> Tensor:
+def argmax(x: Numbers, axis: int | None = None, keepdims: bool = False) -> Tensor:
     """The position of the first largest element along `axis`, or in the flattened Tensor."""
     return _position(_argmax, x, axis, keepdims)
 
 
-def argmin(x: Any, axis: int | None = None, keepdims: bool = False) -> Tensor:
+def argmin(x: Numbers, axis: int | None = None, keepdims: bool = False) -> Tensor:
     """The position of the first smallest element along `axis`, or in the flattened Tensor."""
     return _position(_argmin, x, axis, keepdims)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from snncell.arguments.kinds import Extended
 from snncell.arguments.shown import shown
-from snncell.arguments.vocabulary import Lengths
+from snncell.arguments.vocabulary import Lengths, Numbers
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops.base import as_axes, as_axis, as_int, as_ints, as_shape, as_tensor, same_dtype
 from snncell.tape.primitive import EVERYWHERE, Primitive, moving
@@ -35,7 +35,7 @@ def _(_x: Tensor, _out: Tensor, dout: Tensor, *, shape: Any) -> Grads:
     return (reshape(dout, _x.shape),)
 
 
-def reshape(x: Any, *shape: Any) -> Tensor:
+def reshape(x: Numbers, *shape: Any) -> Tensor:
     """The same elements in the same order as another shape; one length may be -1.
 
     Raises:
@@ -55,7 +55,7 @@ def reshape(x: Any, *shape: Any) -> Tensor:
     return result
 
 
-def flatten(x: Any, start_dim: int = 1, end_dim: int = -1) -> Tensor:
+def flatten(x: Numbers, start_dim: int = 1, end_dim: int = -1) -> Tensor:
     """`x` with the axes from `start_dim` to `end_dim` as one; by default all but the first, the batch."""
     tensor = as_tensor(x, "flatten")
     if tensor.ndim < 2:
@@ -82,7 +82,7 @@ def _(_x: Tensor, _out: Tensor, dout: Tensor, *, axes: tuple[int, ...]) -> Grads
     return (transpose(dout, tuple(int(a) for a in np.argsort(axes))),)
 
 
-def transpose(x: Any, *axes: Any) -> Tensor:
+def transpose(x: Numbers, *axes: Any) -> Tensor:
     """The axes in another order; without one, reversed.
 
     Raises:
@@ -99,7 +99,7 @@ def transpose(x: Any, *axes: Any) -> Tensor:
     return result
 
 
-def swapaxes(x: Any, axis0: int, axis1: int) -> Tensor:
+def swapaxes(x: Numbers, axis0: int, axis1: int) -> Tensor:
     """`x` with two axes exchanged."""
     tensor = as_tensor(x, "swapaxes")
     order = list(range(tensor.ndim))
@@ -108,7 +108,7 @@ def swapaxes(x: Any, axis0: int, axis1: int) -> Tensor:
     return transpose(tensor, tuple(order))
 
 
-def expand_dims(x: Any, axis: int | tuple[int, ...]) -> Tensor:
+def expand_dims(x: Numbers, axis: int | tuple[int, ...]) -> Tensor:
     """`x` with axes of length 1 put in, at positions counted in the result."""
     tensor = as_tensor(x, "expand_dims")
     count = len(axis) if isinstance(axis, (tuple, list)) else 1
@@ -117,7 +117,7 @@ def expand_dims(x: Any, axis: int | tuple[int, ...]) -> Tensor:
     return reshape(tensor, tuple(1 if a in axes else next(rest) for a in range(tensor.ndim + count)))
 
 
-def squeeze(x: Any, axis: int | tuple[int, ...] | None = None) -> Tensor:
+def squeeze(x: Numbers, axis: int | tuple[int, ...] | None = None) -> Tensor:
     """`x` without axes of length 1: the given ones, or all.
 
     Raises:
@@ -146,7 +146,7 @@ def _(_x: Tensor, _out: Tensor, dout: Tensor, *, shape: Any) -> Grads:
     return (dout,)  # the tape sums it
 
 
-def broadcast_to(x: Any, shape: Lengths) -> Tensor:
+def broadcast_to(x: Numbers, shape: Lengths) -> Tensor:
     """`x` stretched along axes of length 1 and new leading axes; -1 keeps a length.
 
     Raises:
@@ -175,7 +175,7 @@ def _(_x: Tensor, _out: Tensor, dout: Tensor, *, axes: tuple[int, ...]) -> Grads
     return (_flip.bind(dout, axes=axes),)
 
 
-def flip(x: Any, dims: int | tuple[int, ...]) -> Tensor:
+def flip(x: Numbers, dims: int | tuple[int, ...]) -> Tensor:
     """`x` in reverse order along the given axes."""
     tensor = as_tensor(x, "flip")
     result: Tensor = _flip.bind(tensor, axes=as_axes(dims, tensor.ndim, "flip"))
@@ -263,7 +263,7 @@ def _split(x: Tensor, sizes: Sequence[int], axis: int) -> tuple[Tensor, ...]:
     return parts
 
 
-def split(x: Any, split_size_or_sections: int | Sequence[int], axis: int = 0) -> tuple[Tensor, ...]:
+def split(x: Numbers, split_size_or_sections: int | Sequence[int], axis: int = 0) -> tuple[Tensor, ...]:
     """`x` cut along an axis: into pieces of a length (the last may be shorter), or of the lengths given.
 
     Raises:
@@ -284,7 +284,7 @@ def split(x: Any, split_size_or_sections: int | Sequence[int], axis: int = 0) ->
     return _split(tensor, sizes, number)
 
 
-def unstack(x: Any, axis: int = 0) -> tuple[Tensor, ...]:
+def unstack(x: Numbers, axis: int = 0) -> tuple[Tensor, ...]:
     """The Tensors along an axis, without it: the reverse of `stack`."""
     tensor = as_tensor(x, "unstack")
     number = as_axis(axis, tensor.ndim, "unstack")
@@ -305,7 +305,10 @@ def _(_x: Tensor, _out: Tensor, dout: Tensor, *, widths: tuple[tuple[int, int], 
 
 
 def pad(
-    x: Any, padding: Sequence[int | Sequence[int]], mode: Literal["constant"] = "constant", value: Extended | bool = 0
+    x: Numbers,
+    padding: Sequence[int | Sequence[int]],
+    mode: Literal["constant"] = "constant",
+    value: Extended | bool = 0,
 ) -> Tensor:
     """`x` with elements of `value` put around it.
 
@@ -349,7 +352,7 @@ def _from_the_last(pairs: Sequence[Any], tensor: Tensor) -> list[int]:
     return [number for pair in each[::-1] for number in pair]
 
 
-def tile(x: Any, reps: Lengths) -> Tensor:
+def tile(x: Numbers, reps: Lengths) -> Tensor:
     """`x` repeated along each axis."""
     tensor = as_tensor(x, "tile")
     counts = as_shape(reps, "tile")

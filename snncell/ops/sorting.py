@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from snncell.arguments.vocabulary import Numbers
 from snncell.errors import DTypeError
 from snncell.kernels.cuda import order as rows
 from snncell.ops.base import as_axis, as_tensor, primitive
@@ -63,7 +64,7 @@ def _(_x: Tensor, order: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     return _along.bind(dout, order), None
 
 
-def argsort(x: Any, axis: int = -1) -> Tensor:
+def argsort(x: Numbers, axis: int = -1) -> Tensor:
     """The positions along `axis` that put the elements into ascending order, as int64.
 
     Equal elements keep their order, -0.0 and 0.0 are equal, NaN comes last. No gradient flows through positions.
@@ -75,7 +76,7 @@ def argsort(x: Any, axis: int = -1) -> Tensor:
     return swapaxes(_argsort.bind(swapaxes(tensor, number, -1)), number, -1)
 
 
-def sort(x: Any, axis: int = -1) -> Tensor:
+def sort(x: Numbers, axis: int = -1) -> Tensor:
     """The elements along `axis` in ascending order, NaN last; each gets the gradient of the place it went to.
 
     Raises:

@@ -12,7 +12,7 @@ from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.layer import positive_number
 from snncell.plot.axes import COLOURS, LARGE, axes_or_new, titled
 from snncell.plot.keys import legend
-from snncell.plot.sources import Array, as_array, fired, is_monitor, one_layer, steps_of
+from snncell.plot.sources import Array, fired, is_monitor, one_layer, real_array_of, steps_of
 
 _CHANNELS = (COLOURS[1], COLOURS[5], COLOURS[0])  # far apart in grey, too
 
@@ -124,7 +124,7 @@ def _rectangle(count: int) -> tuple[int, int]:
 def _backgrounds(images: Any, steps: int) -> Array | None:
     if images is None:
         return None
-    pictures = as_array(images, "animate")
+    pictures = real_array_of(images, "animate", "images")
     if pictures.ndim == 2:
         pictures = pictures[None]
     if pictures.ndim != 3 or len(pictures) not in (1, steps):

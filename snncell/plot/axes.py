@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from snncell.arguments.shown import shown
 from snncell.errors import ArgumentError, ShapeError
 from snncell.interrupts import imported
 
@@ -116,6 +117,16 @@ def whole(axis: Any) -> None:
     from matplotlib.ticker import MaxNLocator
 
     axis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
+
+
+def refuse_colour(colour: str, who: str) -> None:
+    """Raise an ArgumentError for what Matplotlib knows no colour by."""
+    from matplotlib.colors import is_color_like
+
+    if not is_color_like(colour):
+        raise ArgumentError(
+            f'{who}: colour is one of Matplotlib\'s, such as "tab:blue" or "#1f77b4", not {shown(colour)}.'
+        )
 
 
 def array_of(x: Any, ndim: int, who: str, axes: str) -> np.ndarray[Any, Any]:

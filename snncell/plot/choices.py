@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from snncell.arguments.shown import shown
 from snncell.errors import ArgumentError, ShapeError
 from snncell.plot.sources import Array
 
@@ -31,13 +32,18 @@ def places_of(wanted: Any, numbers: Array, who: str) -> list[int]:
     """Where neurons are among those that are there, by their numbers in the layer."""
     held, count = numbers.tolist(), len(numbers)
     places = []
-    for number in np.atleast_1d(np.asarray(wanted)).tolist():
+    numbers_wanted = list(wanted) if isinstance(wanted, (list, tuple, range, np.ndarray)) else [wanted]
+    for number in numbers_wanted:
+        if isinstance(number, bool) or not isinstance(number, (int, np.integer)):
+            raise ArgumentError(f"{who}: neurons are numbers of neurons, integers, not {shown(number)}.")
         below = isinstance(number, int) and number < 0 and all_there(numbers)  # counted from the end
         if (number + count if below else number) not in held:
             if all_there(numbers):
-                raise ArgumentError(f"{who}: there is no neuron {number!r}; there are {count}, from 0.")
-            shown = ", ".join(map(str, held[:12])) + (", ..." if count > 12 else "")
-            raise ArgumentError(f"{who}: neuron {number!r} was not recorded; recorded are {shown}: m.neurons(layer).")
+                raise ArgumentError(f"{who}: there is no neuron {shown(number)}; there are {count}, from 0.")
+            recorded = ", ".join(map(str, held[:12])) + (", ..." if count > 12 else "")
+            raise ArgumentError(
+                f"{who}: neuron {shown(number)} was not recorded; recorded are {recorded}: m.neurons(layer)."
+            )
         places.append(held.index(number + count if below else number))
     return places
 

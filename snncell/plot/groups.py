@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from snncell.errors import ShapeError
+from snncell.arguments.shown import shown
+from snncell.errors import ArgumentError, ShapeError
 from snncell.plot.sources import Array
 
 
@@ -31,7 +32,14 @@ def groups_of(classes: Any, count: int, who: str, rows: str) -> list[Group]:
     """
     if classes is None:
         return [Group("", np.arange(count))]
-    labels = np.asarray(classes)
+    try:
+        labels = np.asarray(classes)
+    except ValueError:  # ragged
+        labels = np.empty(0, object)
+    if labels.dtype.kind not in "biufUS":
+        raise ArgumentError(
+            f"{who}: classes are a label for each of the {rows}, numbers or names, not {shown(classes)}."
+        )
     if labels.shape != (count,):
         raise ShapeError(f"{who}: there are {count} {rows}, so classes have shape ({count},), not {labels.shape}.")
     return [Group(str(name), np.nonzero(labels == name)[0]) for name in np.unique(labels)]

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from snncell.arguments.shown import shown
 from snncell.errors import ArgumentError, ShapeError
 from snncell.plot.axes import array_of, axes_or_new, label_axis, series, titled, whole_steps
 from snncell.plot.choices import all_there, chosen, places_of
@@ -115,6 +116,10 @@ def _shown(marks: Array | None, count: int, watched: bool) -> list[int]:
 def _names(labels: Any, numbers: Array) -> list[str]:
     if labels is None:
         return [f"neuron {n}" for n in numbers]
+    if not isinstance(labels, (list, tuple, np.ndarray)):
+        raise ArgumentError(
+            f"membrane: labels are a list of names, one for each neuron that is drawn, not {shown(labels)}."
+        )
     if len(labels) != len(numbers):
         raise ShapeError(f"membrane: {len(numbers)} neurons are drawn, and there are {len(labels)} labels.")
     return [str(label) for label in labels]
@@ -124,7 +129,7 @@ def _levels(v_threshold: Any, numbers: Array) -> Array | None:
     """The threshold of each neuron that is there, (N,)."""
     if v_threshold is None:
         return None
-    levels, count = as_array(v_threshold, "membrane").reshape(-1), len(numbers)
+    levels, count = as_array(v_threshold, "membrane", "v_threshold").reshape(-1), len(numbers)
     if levels.size > count > 0 and numbers.max() < levels.size and not all_there(numbers):
         levels = levels[numbers]  # of a layer of which some were recorded
     if levels.size not in (1, count):

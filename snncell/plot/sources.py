@@ -13,13 +13,14 @@ from snncell.tape.given import is_array, on_host
 Array = np.ndarray[Any, Any]
 
 
-def all_layers(x: Any, quantity: str, who: str) -> dict[str, Array]:
+def all_layers(x: Any, quantity: str, who: str, name: str = "") -> dict[str, Array]:
     """The arrays of all layers by name; the name of an array alone is "".
 
     Args:
         x: a monitor, a mapping from names to arrays or Tensors, or one array or Tensor.
         quantity: what to take from a monitor: "spikes", "v", "above" or "grad".
         who: the function that asks, for errors.
+        name: what it calls x, if not as the quantity.
 
     Raises:
         ArgumentError: if there is no layer, if the monitor did not record that, or if x holds no numbers.
@@ -28,7 +29,7 @@ def all_layers(x: Any, quantity: str, who: str) -> dict[str, Array]:
         named = x if isinstance(x, Mapping) else {"": x}
         if not named:
             raise ArgumentError(f"{who}: there are no layers to draw: the mapping is empty.")
-        return {str(name): as_array(value, who) for name, value in named.items()}
+        return {str(key): as_array(value, who, name or quantity) for key, value in named.items()}
     recorded = getattr(x, quantity, None)
     if not recorded:
         mend = f"Record it: monitor(net, {quantity}=True), and run the net inside the monitor's `with`."
@@ -37,13 +38,13 @@ def all_layers(x: Any, quantity: str, who: str) -> dict[str, Array]:
     return {name: as_array(recorded[name], who) for name in x.layers if name in recorded}
 
 
-def spiking_layers(x: Any, who: str) -> dict[str, Array]:
+def spiking_layers(x: Any, who: str, name: str = "") -> dict[str, Array]:
     """The spikes of all layers by name; of a monitor, of those that fire.
 
     Raises:
         ArgumentError: as for `all_layers`, or if no layer of a monitor fires.
     """
-    layers = all_layers(x, "spikes", who)
+    layers = all_layers(x, "spikes", who, name)
     firing = {name: array for name, array in layers.items() if fires(x, name)}
     if not firing:
         raise ArgumentError(f"{who}: {_no_spikes(next(iter(layers)))}")
@@ -62,7 +63,7 @@ def _no_spikes(name: str) -> str:
     )
 
 
-def one_layer(x: Any, quantity: str, layer: str | None, who: str) -> tuple[str, Array]:
+def one_layer(x: Any, quantity: str, layer: str | None, who: str, name: str = "") -> tuple[str, Array]:
     """The name and the array of one layer; the name of an array alone is "".
 
     Args:
@@ -75,9 +76,9 @@ def one_layer(x: Any, quantity: str, layer: str | None, who: str) -> tuple[str, 
         ArgumentError: if there is no such layer, or if there are several and `layer` is left out; for the spikes
             of a layer of a monitor that does not fire.
     """
-    layers = all_layers(x, quantity, who)
+    layers = all_layers(x, quantity, who, name)
     if quantity == "spikes" and layer is None:
-        layers = spiking_layers(x, who)
+        layers = spiking_layers(x, who, name)
     names = ", ".join(repr(name) for name in layers)
     if layer is None:
         if len(layers) > 1:
@@ -119,7 +120,7 @@ def numbers_of(x: Any, name: str, count: int) -> Array:
     return np.asarray(x.neurons(name)) if is_monitor(x) else np.arange(count)
 
 
-def as_array(x: Any, who: str) -> Array:
+def as_array(x: Any, who: str, name: str = "x") -> Array:
     """x as an array of numbers.
 
     Raises:
@@ -131,9 +132,22 @@ def as_array(x: Any, who: str) -> Array:
         array = np.empty(0, object)
     if array.dtype == object or not (np.issubdtype(array.dtype, np.number) or array.dtype.kind in "bV"):
         raise ArgumentError(
-            f"{who}: takes arrays or Tensors of numbers, or a monitor, not a {type(x).__name__} of {array.dtype}."
+            f"{who}: {name} is an array or a Tensor of numbers, or a monitor, not a {type(x).__name__} of "
+            f"{array.dtype}."
         )
     return array.astype(np.float32) if array.dtype.kind == "V" else array  # bfloat16, which few functions know
+
+
+def real_array_of(x: Any, who: str, name: str) -> Array:
+    """x as an array of float32.
+
+    Raises:
+        ArgumentError: if it is none, or has complex numbers.
+    """
+    array = as_array(x, who, name)
+    if array.dtype.kind == "c":
+        raise ArgumentError(f"{who}: {name} is made of real numbers, not of {array.dtype}.")
+    return array.astype(np.float32)
 
 
 def fired(spikes: Any, who: str) -> Array:
@@ -142,7 +156,7 @@ def fired(spikes: Any, who: str) -> Array:
     Raises:
         ArgumentError: if there is a NaN, which is neither a spike nor none.
     """
-    array = as_array(spikes, who)
+    array = as_array(spikes, who, "spikes")
     if array.dtype.kind == "f" and np.isnan(array).any():
         raise ArgumentError(
             f"{who}: the spikes hold NaN, so the network has diverged; snncell.set_context(check_finite=True) says "

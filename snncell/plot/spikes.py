@@ -14,6 +14,7 @@ from snncell.plot.axes import (
     axes_or_new,
     extent,
     label_axis,
+    refuse_colour,
     room,
     series,
     titled,
@@ -89,6 +90,7 @@ def _number_rows(axes: Any, numbers: Array) -> None:
 
 
 def _draw_raster(axes: Any, rows: Array, steps: Array, groups: list[Group], colour: str) -> None:
+    refuse_colour(colour, "raster")
     count = max(rows.shape[1], 1)
     points = 0.7 * extent(axes)[1] / count  # that a row is high
     area = float(np.clip(0.8 * points, 1.5, 8.0)) ** 2

@@ -15,7 +15,7 @@ from snncell.ops.seeds import present_key, replaying
 from snncell.plot.axes import COLOURS, axes_or_new, label_axis, titled
 from snncell.plot.keys import legend
 from snncell.plot.marks import marked, second_axis
-from snncell.plot.sources import Array, is_monitor, one_layer
+from snncell.plot.sources import Array, is_monitor, one_layer, real_array_of
 from snncell.reverse import run_with_bprop
 from snncell.surrogate.base import firing
 from snncell.tape.state import settings
@@ -89,7 +89,7 @@ def share_outside(above: Numbers, surrogate_function: Any, below: float = 1e-3) 
         0.5
     """
     cell, part = firing(surrogate_function, "share_outside"), positive_number(below, "share_outside", "below")
-    array = np.asarray(above, dtype=np.float32)
+    array = real_array_of(above, "share_outside", "above")
     if not array.size:
         raise ArgumentError(f"share_outside: there are no potentials in an array of shape {array.shape}.")
     finite = np.isfinite(array)

@@ -44,7 +44,7 @@ def differences(
         raise ArgumentError(f'{who}: match is "first" or "all", not {match!r}.')
     if within is not None and not within >= 0:
         raise ArgumentError(f"{who}: within is a number of steps of at least 0, not {within!r}.")
-    spikes, other = fired(a, who), as_array(b, who)
+    spikes, other = fired(a, who), as_array(b, who, "b")
     if other.shape not in (spikes.shape, spikes.shape[1:]) or spikes.ndim < 2:
         raise ShapeError(
             f"{who}: a has shape {spikes.shape}, (T, ...), so b has that shape, for spikes, or {spikes.shape[1:]}, "
@@ -118,7 +118,9 @@ def spike_time_differences(
         ArgumentError: for another `match`, an unknown layer, or if `within` is below 0.
     """
     who = "spike_time_differences"
-    first, second = (one_layer(x, "spikes", layer if _named(x) else None, who)[1] for x in (a, b))
+    first, second = (
+        one_layer(x, "spikes", layer if _named(x) else None, who, name)[1] for name, x in (("a", a), ("b", b))
+    )
     found = differences(first, second, match=match, within=within, who=who)
     axes = axes_or_new(ax)
     wide = _draw_histogram(axes, found.steps)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from snncell.arguments.shown import shown
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.plot.axes import COLOURS, SMALL, axes_or_new, extent, label_axis, room, titled, whole
 from snncell.plot.keys import legend
@@ -150,7 +151,7 @@ def _columns(records: Any) -> dict[str, Array]:
         if not isinstance(records, Sequence) or not records or not all(isinstance(r, Mapping) for r in records):
             raise ArgumentError(
                 "training_curves: takes what train.fit gave, with an epoch at least, the path of its log, or values by "
-                f"name, not {records!r}."
+                f"name, not {shown(records)}."
             )
         names = dict.fromkeys(name for record in records for name in record)
         records = {name: [_number(record.get(name)) for record in records] for name in names}
@@ -237,13 +238,16 @@ def _best_marked(axes: Any, right: Any, epochs: Array, curves: dict[str, Array],
 
 def _counted(predicted: Any, labels: Any, names: Sequence[str] | None) -> Array:
     """The number of times that each true class (row) is taken for each class (column)."""
-    guesses, truth = as_array(predicted, "confusion_matrix"), as_array(labels, "confusion_matrix")
+    guesses, truth = (
+        as_array(predicted, "confusion_matrix", "predicted"),
+        as_array(labels, "confusion_matrix", "labels"),
+    )
     if truth.ndim != 1 or guesses.ndim not in (1, 2) or len(guesses) != len(truth):
         raise ShapeError(
             f"confusion_matrix: predicted is (N,) or (N, C) and labels (N,), not {guesses.shape} and {truth.shape}."
         )
     if not truth.size:
-        raise ArgumentError("confusion_matrix: there are no samples.")
+        raise ArgumentError("confusion_matrix: labels are empty: there are no samples.")
     scored = guesses.shape[1] if guesses.ndim == 2 else None
     if scored is not None:
         if names is not None and len(names) != scored:
@@ -251,9 +255,13 @@ def _counted(predicted: Any, labels: Any, names: Sequence[str] | None) -> Array:
         if np.isnan(guesses).any():
             raise ArgumentError(f"confusion_matrix: the scores of sample {np.isnan(guesses).any(1).argmax()} are NaN.")
         guesses = guesses.argmax(1)
+    found = {"predicted": guesses, "labels": truth}
+    for what, values in found.items():
+        if values.dtype.kind not in "iub":
+            raise DTypeError(f"confusion_matrix: {what} are integers, not {values.dtype}; convert them: x.astype(int).")
     known = scored if names is None else len(names)
     classes = max(int(guesses.max()), int(truth.max())) + 1 if known is None else known
-    for what, values in (("predicted", guesses), ("labels", truth)):
+    for what, values in found.items():
         _within(what, values, classes)
     counts = np.zeros((classes, classes), np.int64)
     np.add.at(counts, (truth.astype(np.int64), guesses.astype(np.int64)), 1)
@@ -261,10 +269,6 @@ def _counted(predicted: Any, labels: Any, names: Sequence[str] | None) -> Array:
 
 
 def _within(what: str, values: Array, classes: int) -> None:
-    if values.dtype.kind not in "iub":
-        raise DTypeError(
-            f"confusion_matrix: {what} are classes, integers, not {values.dtype}; convert them: x.astype(int)."
-        )
     wrong = (values < 0) | (values >= classes)
     if wrong.any():
         at = int(wrong.argmax())

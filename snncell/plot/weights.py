@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from snncell.arguments.shown import came, shown
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.layer import positive
@@ -43,7 +44,7 @@ def update_ratios(before: Any, after: Any) -> dict[str, float]:
         >>> {name: round(ratio, 4) for name, ratio in snncell.plot.update_ratios(before, net).items()}
         {'weight': 0.01}
     """
-    old, new = (_parameters(x, "update_ratios", True) for x in (before, after))
+    old, new = (_parameters(x, "update_ratios", n, True) for n, x in (("before", before), ("after", after)))
     if old.keys() != new.keys():
         differ = ", ".join(map(repr, sorted(old.keys() ^ new.keys())))
         raise ArgumentError(f"update_ratios: before and after name the same weights; only one of them has {differ}.")
@@ -81,7 +82,7 @@ def gradient_to_weight(
         raise ArgumentError(f"gradient_to_weight: band is (low, high) with 0 < low < high, not {band!r}.")
     axes = axes_or_new(ax, height=2.2 + 0.14 * (len(named) // 2))
     for number, (name, values) in enumerate(named.items()):
-        array = as_array(values, "gradient_to_weight")
+        array = as_array(values, "gradient_to_weight", "ratios")
         if array.ndim != 1 or not array.size:
             raise ShapeError(f"gradient_to_weight: the ratios of {name!r} are (updates,), not {array.shape}.")
         positive_line(axes, np.arange(1, len(array) + 1), array, name, number)
@@ -115,8 +116,8 @@ def weight_histograms(
     Raises:
         ArgumentError: if there is no Parameter, no bin, or `before` does not have all of them.
     """
-    arrays = {name: _numbers(value) for name, value in _parameters(net, "weight_histograms", trained).items()}
-    others = {} if before is None else _parameters(before, "weight_histograms", trained)
+    arrays = {name: _numbers(value) for name, value in _parameters(net, "weight_histograms", "net", trained).items()}
+    others = {} if before is None else _parameters(before, "weight_histograms", "before", trained)
     if missing := arrays.keys() - others.keys() if before is not None else set():
         raise ArgumentError(f"weight_histograms: before has no {', '.join(map(repr, sorted(missing)))}.")
     axes = axes_or_new(ax, height=max(1.6, 0.7 + 0.28 * len(arrays)))
@@ -139,18 +140,20 @@ def weight_histograms(
 # --- values -----------------------------------------------------------------------------------------------------------
 
 
-def _parameters(x: Any, who: str, trained: bool) -> dict[str, Any]:
+def _parameters(x: Any, who: str, name: str, trained: bool) -> dict[str, Any]:
     """Parameters or arrays by name."""
     if isinstance(x, Cell):
-        found = {name: p for name, p in x.parameters_and_names() if p.requires_grad or not trained}
+        found = {path: p for path, p in x.parameters_and_names() if p.requires_grad or not trained}
     elif isinstance(x, Mapping):
-        found = {str(name): value for name, value in x.items()}
-        for value in found.values():
-            as_array(value, who)
+        found = {str(key): value for key, value in x.items()}
+        for key, value in found.items():
+            as_array(value, who, f"{name}[{key!r}]")
     else:
-        raise ArgumentError(f"{who}: takes a Cell, or a mapping from names to arrays, not a {type(x).__name__}.")
+        raise ArgumentError(f"{who}: {name} is a Cell, or a mapping from names to arrays, not {came(x)}.")
     if not found:
-        raise ArgumentError(f"{who}: the {type(x).__name__} has no Parameters" + " with requires_grad." * trained)
+        raise ArgumentError(
+            f"{who}: {name}: the {type(x).__name__} has no Parameters" + " with requires_grad." * trained
+        )
     return found
 
 
@@ -176,7 +179,7 @@ def _transposed(ratios: Any) -> dict[str, Any]:
     if not isinstance(ratios, Mapping) or not ratios:
         raise ArgumentError(
             "gradient_to_weight: takes the ratios of each weight by name, or a list of what update_ratios gave, with "
-            f"one of them at least, not {ratios!r}."
+            f"one of them at least, not {shown(ratios)}."
         )
     return {str(name): values for name, values in ratios.items()}
 

@@ -13,7 +13,7 @@ from snncell.arguments.shown import shown
 from snncell.cell import Cell
 from snncell.common.derived import Derived
 from snncell.common.held import Ranged
-from snncell.common.ranges import Range, numbers_of, quoted, unknown
+from snncell.common.ranges import Range, checked_constant, numbers_of, quoted, unknown
 from snncell.errors import ArgumentError
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import STATE
@@ -80,6 +80,8 @@ class Surrogate(Ranged, Cell):
     def checked(self, name: str, value: Any) -> Any:
         """A constant as it is held, a number, a Tensor or a Parameter, after checking that it is in its range."""
         self.check_constant(name, value)
+        if isinstance(value, Tensor):
+            checked_constant(value, type(self).__name__, name)
         return value.item() if isinstance(value, np.number) else value
 
     def take_sources(self, derived: Derived) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from snncell.errors import GradientError
 from snncell.tape.tensor import Tensor
-from snncell.tape.transforms import Recording, wraps
+from snncell.tape.transforms import Recording, listed_weights, wraps
 
 
 class GradOperation:
@@ -30,6 +30,7 @@ class GradOperation:
         self.sens_param = sens_param
 
     def __call__(self, fn: Callable[..., Any], weights: Any = None) -> Callable[..., Any]:
+        listed_weights(weights, "GradOperation")
         if self.get_by_list and weights is None:
             raise GradientError("GradOperation(get_by_list=True)(fn, weights): the weights are missing.")
 

@@ -187,12 +187,14 @@ class ParameterTuple(tuple[Parameter, ...]):
     """
 
     def __new__(cls, parameters: Iterable[Parameter] = ()) -> ParameterTuple:
-        if not isinstance(parameters, Iterable):
+        if not isinstance(parameters, Iterable) or isinstance(parameters, (str, bytes, dict, Tensor)):
             raise ParameterError(f"ParameterTuple: parameters are Parameters, in a list, not {shown(parameters)}.")
         found = tuple(parameters)
         for position, parameter in enumerate(found):
             if not isinstance(parameter, Parameter):
-                raise ParameterError(f"ParameterTuple: element {position} is a {type(parameter).__name__}.")
+                raise ParameterError(
+                    f"ParameterTuple: element {position} of parameters is a {type(parameter).__name__}."
+                )
         return super().__new__(cls, found)
 
     def clone(self, prefix: str) -> ParameterTuple:

@@ -333,7 +333,10 @@ def stale() -> TraceError:
 
 def to_array(data: Any, dtype: Any = None) -> np.ndarray[Any, Any]:
     """A new array of a dtype that snncell has, from whatever `Tensor` takes."""
-    wanted = None if dtype is None else dtypes.as_dtype(dtype)
+    try:
+        wanted = None if dtype is None else dtypes.as_dtype(dtype)
+    except DTypeError as error:
+        raise DTypeError(f"Tensor: dtype: {error}") from None
     if isinstance(data, Tensor):
         source = data._concrete("Tensor(tensor)")
     elif isinstance(data, (np.ndarray, np.generic)):
@@ -344,10 +347,12 @@ def to_array(data: Any, dtype: Any = None) -> np.ndarray[Any, Any]:
         try:
             source = np.asarray(_plain(data))
         except ValueError as error:
-            raise ShapeError(f"Tensor: the nested list is ragged or holds no numbers: {error}") from None
+            raise ShapeError(f"Tensor: data: the nested list is ragged or holds no numbers: {error}") from None
         wanted = wanted or dtypes.default_of(source)
     if source.dtype.kind not in "biufc" and source.dtype not in dtypes.BY_NUMPY:
-        raise DTypeError(f"Tensor: {type(data).__name__} {_short(data)} holds no numbers (NumPy dtype {source.dtype}).")
+        raise DTypeError(
+            f"Tensor: data: {type(data).__name__} {_short(data)} holds no numbers (NumPy dtype {source.dtype})."
+        )
     if wanted is None:
         wanted = dtypes.as_dtype(source.dtype)
     elif wanted.dtype != source.dtype and wanted.category <= dtypes.as_dtype(source.dtype).category:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from snncell.arguments.kinds import Own
+from snncell.arguments.shown import came, shown
 from snncell.errors import GradientError, ShapeError
 from snncell.kernels.space import DEVICE, moved
 from snncell.tape import structure
@@ -17,6 +18,7 @@ from snncell.tape.parameter import Parameter
 from snncell.tape.state import STATE
 from snncell.tape.tape import Entry, Tape, deposit, sweep, zeros_of
 from snncell.tape.tensor import Tensor, in_trace, snapshot, wrap
+from snncell.words import cut
 
 
 class Recording:
@@ -102,18 +104,29 @@ def _differentiable(leaves: list[Tensor], argument: Any, position: int, who: str
     return leaves
 
 
-def _weights(weights: Any, who: str) -> tuple[Parameter, ...] | None:
+def listed_weights(weights: Any, who: str) -> tuple[Parameter, ...] | None:
+    """The Parameters that a gradient is asked for, if any.
+
+    Raises:
+        GradientError: for what is none, or holds something else.
+    """
     if weights is None:
         return None
     if not isinstance(weights, (Parameter, tuple, list)):
         raise GradientError(
             f"{who}: weights is a Parameter, or a tuple or list of them (net.trainable_params()), not "
-            f"{type(weights).__name__} {weights!r:.60}."
+            f"{cut(shown(weights), 60)}."
         )
     found = (weights,) if isinstance(weights, Parameter) else tuple(weights)
     for weight in found:
         if not isinstance(weight, Parameter):
             raise GradientError(f"{who}: weights holds a {type(weight).__name__}; only Parameters can be weights.")
+    return found
+
+
+def _weights(weights: Any, who: str) -> tuple[Parameter, ...] | None:
+    found = listed_weights(weights, who)
+    for weight in found or ():
         if not weight.requires_grad:
             raise GradientError(
                 f"{who}: Parameter {weight.name!r} has requires_grad=False. Set it to True or leave it out of weights."
@@ -203,10 +216,11 @@ def grad(
 def _gradient_function(
     fn: Callable[..., Any], grad_position: Any, weights: Any, has_aux: bool, with_value: bool, who: str
 ) -> Callable[..., Any]:
-    if not callable(fn):
-        raise GradientError(f"{who}: the first argument is a function or a Cell, not a {type(fn).__name__}.")
+    if not callable(fn) or isinstance(fn, type):
+        raise GradientError(f"{who}: fn is a function or a Cell, not {came(fn)}.")
     if isinstance(weights, Iterator):
         weights = tuple(weights)  # a generator could be used once only
+    listed_weights(weights, who)
     positions = (grad_position,) if isinstance(grad_position, int) else tuple(grad_position or ())
     if not positions and weights is None:
         raise GradientError(f"{who}: nothing to differentiate with respect to; give grad_position or weights.")

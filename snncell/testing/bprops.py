@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from snncell.arguments.kinds import Size
+from snncell.arguments.kinds import NotNegative, Size
+from snncell.arguments.shown import came
 from snncell.errors import ArgumentError, BpropError, GradientCheckError, GradientError
 from snncell.ops.seeds import present_key, replaying
 from snncell.tape import structure
+from snncell.tape.given import as_data
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 from snncell.tape.transforms import vjp
@@ -19,7 +21,7 @@ from snncell.testing.precision import InFloat64, doubled, real
 from snncell.testing.result import Checked
 
 
-def check_bprop(cell: Any, *inputs: Any, rtol: float = 1e-4, atol: float = 1e-6, seed: Size = 0) -> Checked:
+def check_bprop(cell: Any, *inputs: Any, rtol: NotNegative = 1e-4, atol: NotNegative = 1e-6, seed: Size = 0) -> Checked:
     """Check the custom reverse of a Cell.
 
     A Cell with a method `primitive(*inputs)`, such as a surrogate, is checked against the gradient of that smooth
@@ -47,12 +49,10 @@ def check_bprop(cell: Any, *inputs: Any, rtol: float = 1e-4, atol: float = 1e-6,
         input 0
     """
     if isinstance(cell, type):
-        raise ArgumentError(
-            f"check_bprop: takes a Cell, an object, not the class {cell.__name__}; make one: {cell.__name__}(...)."
-        )
+        raise ArgumentError(f"check_bprop: cell is a Cell, not {came(cell)}.")
     if getattr(cell, "bprop", None) is None:
-        raise GradientError(f"check_bprop: {type(cell).__name__} has no bprop to check.")
-    given = [doubled(x) for x in inputs]
+        raise GradientError(f"check_bprop: cell is a Cell with a bprop to check; {came(cell)} has none.")
+    given = [doubled(as_data(x)) for x in inputs]
     weights = tuple(getattr(cell, "internal_params", ()))
     rng = np.random.default_rng(seed)
     key = present_key()

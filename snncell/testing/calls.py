@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
+from snncell.arguments.shown import shown
+from snncell.errors import GradientError
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import STATE
 from snncell.testing.precision import real
@@ -147,6 +149,9 @@ def chosen_weights(owners: Iterable[tuple[str, Any]], weights: Any) -> list[tupl
     if weights is None:
         return [(name, p) for name, p in named.values() if p.requires_grad and real(p)]
     given = (weights,) if isinstance(weights, Parameter) else tuple(weights)
+    for one in given:
+        if not isinstance(one, Parameter):
+            raise GradientError(f"weights are Parameters, not {shown(one)}.")
     return [named.get(id(p), (str(getattr(p, "name", p)), p)) for p in given]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from snncell.arguments.kinds import Count, Size
+from snncell.arguments.kinds import Count, NotNegative, Positive, Size
 from snncell.errors import GradientCheckError
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import unfused
@@ -26,9 +26,9 @@ def check_grads(
     order: Count = 1,
     weights: Parameter | Iterable[Parameter] | None = None,
     detached: bool = False,
-    eps: float = 1e-6,
-    rtol: float = 1e-5,
-    atol: float = 1e-7,
+    eps: Positive = 1e-6,
+    rtol: NotNegative = 1e-5,
+    atol: NotNegative = 1e-7,
     seed: Size = 0,
 ) -> Checked:
     """Compare the gradients of `fn` with finite differences, along random directions, in float64.

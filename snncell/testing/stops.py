@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from types import FrameType
 from typing import Any, NamedTuple
 
+from snncell.arguments import guard
 from snncell.errors import GradientCheckError
 from snncell.tape import structure
 from snncell.tape.transforms import stop_gradient
 
-_OWN = (stop_gradient.__code__.co_filename, os.path.dirname(os.path.abspath(__file__)))
+_OWN = (stop_gradient.__code__.co_filename, str(guard.__file__), os.path.dirname(os.path.abspath(__file__)))
 
 
 class Site(NamedTuple):

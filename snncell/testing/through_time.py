@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
-from snncell.arguments.kinds import Size
+from snncell.arguments.kinds import NotNegative, Positive, Size
 from snncell.errors import ArgumentError, BpropError, GradientCheckError
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import smoothed, unfused
@@ -27,9 +27,9 @@ def check_through_time(
     *inputs: Any,
     weights: Parameter | Iterable[Parameter] | None = None,
     detached: bool = False,
-    eps: float = 1e-4,
-    rtol: float = 1e-5,
-    atol: float = 1e-10,
+    eps: Positive = 1e-4,
+    rtol: NotNegative = 1e-5,
+    atol: NotNegative = 1e-10,
     seed: Size = 0,
 ) -> Checked:
     """Check all gradients of a spiking network, in float64: its custom reverses, its paths through time, its kernels.

@@ -8,14 +8,15 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from snncell.arguments.kinds import Own
+from snncell.arguments.kinds import Count, Own
+from snncell.arguments.shown import came
 from snncell.cell import Cell
 from snncell.compiler.jit import jit
 from snncell.errors import ArgumentError
 from snncell.nn.stateful import Stateful
 from snncell.tape.given import as_data
 from snncell.tape.tensor import Tensor
-from snncell.train.pieces import Batches, Spikes, measure
+from snncell.train.pieces import Batches, Spikes, cells_of as spiking_cells, measure
 from snncell.train.scores import accuracy as share_right
 
 Means = dict[str, float]
@@ -26,7 +27,7 @@ def evaluate(
     loss: Callable[..., Tensor],
     data: Any,
     *,
-    batch_size: int = 64,
+    batch_size: Count = 64,
     accuracy: Callable[..., Tensor] | None = share_right,
     firing_rate: Annotated[Cell | Iterable[Cell], Own()] = (),
 ) -> Means:
@@ -49,27 +50,29 @@ def evaluate(
         >>> sorted(snncell.train.evaluate(net, nn.CrossEntropyLoss(), (ops.ones((9, 2)), ops.zeros(9, "int64"))))
         ['accuracy', 'loss']
     """
-    with Spikes(firing_rate) as spikes, phases(net, loss), ExitStack() as stack:
+    if data is None:
+        raise ArgumentError("evaluate: data are a tuple of arrays, or batches; there are none.")
+    with Spikes(spiking_cells(firing_rate, "evaluate: firing_rate")) as spikes, phases(net, loss), ExitStack() as stack:
         for stateful in statefuls(net, loss):
             stack.enter_context(stateful.aside())
         spikes.refuse_inner(net)
         of_batch = measured(net, loss, accuracy, spikes if spikes.cells else None)
-        return means((net, loss), of_batch, batches_of(data, batch_size, False))
+        return means("evaluate: data", (net, loss), of_batch, batches_of(data, batch_size, False, "evaluate: data"))
 
 
-def batches_of(data: Any, batch_size: int, shuffle: bool) -> Any:
+def batches_of(data: Any, batch_size: int, shuffle: bool, who: str) -> Any:
     """Data that give batches each time they are gone through."""
     if isinstance(data, tuple):
         return Batches(*data, batch_size=batch_size, shuffle=shuffle)
     if hasattr(data, "__next__") or not (data is None or hasattr(data, "__iter__") or hasattr(data, "__getitem__")):
         raise ArgumentError(
-            f"data are a tuple of arrays, or batches that can be gone through again and again, not a "
-            f"{type(data).__name__}. Make a list of it, or a class with a method __iter__."
+            f"{who} are a tuple of arrays, or batches that can be gone through again and again, not {came(data)}. Make "
+            f"a list of it, or a class with a method __iter__."
         )
     return data
 
 
-def parts_of(batch: Any) -> tuple[Any, ...]:
+def parts_of(batch: Any, who: str) -> tuple[Any, ...]:
     """Inputs and target of a batch, with a Tensor for each array, number, or list of numbers in it.
 
     Raises:
@@ -77,21 +80,21 @@ def parts_of(batch: Any) -> tuple[Any, ...]:
     """
     if not isinstance(batch, (tuple, list)) or len(batch) < 2:
         several = isinstance(batch, (tuple, list, dict))
-        came = f"a {type(batch).__name__}" + (f" of {len(batch)}" if several else "")
+        kind = f"a {type(batch).__name__}" + (f" of {len(batch)}" if several else "")
         mend = ""
         if isinstance(batch, dict):
             names = ", ".join(f"b[{name!r:.40}]" for name in [*batch][:4])
             mend = f" Of dicts make tuples: a class whose __iter__ yields ({names}) of each b, the target last."
         raise ArgumentError(
-            f"a batch is a tuple (inputs, ..., target) of Tensors or arrays, not {came}.{mend} Arrays of all samples "
-            f"are given as a tuple too."
+            f"{who}: a batch is a tuple (inputs, ..., target) of Tensors or arrays, not {kind}.{mend} Arrays of all "
+            f"samples are given as a tuple too."
         )
     *inputs, target = batch
     found = (*(as_data(x) for x in inputs), as_data(target))
     if not isinstance(found[-1], Tensor) or not found[-1].ndim:
         raise ArgumentError(
-            f"a batch ends with its target, an array with an entry for each sample, not with a {type(target).__name__}"
-            f"{getattr(found[-1], 'shape', '')}."
+            f"{who}: a batch ends with its target, an array with an entry for each sample, not with a "
+            f"{type(target).__name__}{getattr(found[-1], 'shape', '')}."
         )
     return found
 
@@ -130,7 +133,7 @@ def measured(net: Cell, loss: Any, accuracy: Any, spikes: Spikes | None) -> Call
 
 
 def means(
-    parts: tuple[Any, ...], of_batch: Any, source: Any, training: bool = False, seen: Any = lambda found: None
+    who: str, parts: tuple[Any, ...], of_batch: Any, source: Any, training: bool = False, seen: Any = lambda found: None
 ) -> Means:
     """Go through the data once; the means of what is measured. `seen` is told of each batch."""
     for cell in cells_of(*parts):
@@ -140,11 +143,11 @@ def means(
     found: list[dict[str, Tensor]] = []
     counts: list[int] = []
     for batch in source:
-        *inputs, target = parts_of(batch)
+        *inputs, target = parts_of(batch, who)
         found.append(of_batch(*inputs, target))
         counts.append(len(target))
         seen(found[-1])
     if not found:
-        raise ArgumentError("the data give no batch. An iterator gives its batches once; give a list, or Batches.")
+        raise ArgumentError(f"{who} give no batch. An iterator gives its batches once; give a list, or Batches.")
     shares = np.array(counts, np.float64) / sum(counts)
     return {name: float(shares @ [float(each[name]) for each in found]) for name in found[0]}

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from snncell.arguments.kinds import Own, Size
+from snncell.arguments.kinds import Count, Own, Positive, Size
+from snncell.arguments.shown import came
 from snncell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.io.checkpoint import path_to_write
@@ -53,12 +54,12 @@ def fit(
     epochs: Size,
     *,
     test: Any = None,
-    batch_size: int = 64,
+    batch_size: Count = 64,
     accuracy: Callable[..., Tensor] | None = share_right,
     firing_rate: Annotated[Cell | Iterable[Cell], Own()] = (),
-    clip_norm: float | None = None,
-    clip_value: float | None = None,
-    patience: int | None = None,
+    clip_norm: Positive | None = None,
+    clip_value: Positive | None = None,
+    patience: Count | None = None,
     monitor: str | None = None,
     checkpoint: File | None = None,
     resume: bool = False,
@@ -119,7 +120,13 @@ def fit(
     if checkpoint is not None:
         path_to_write(checkpoint, "fit")  # said now, not after an epoch
     _fit_together(net, loss, optimiser)
-    run = _Run(net, loss, optimiser, batches_of(data, batch_size, True), batches_of(test, batch_size, False))
+    run = _Run(
+        net,
+        loss,
+        optimiser,
+        batches_of(data, batch_size, True, "fit: data"),
+        batches_of(test, batch_size, False, "fit: test"),
+    )
     run.stop_by(patience, monitor)
     run.limits = {"clip_norm": clip_norm, "clip_value": clip_value}
     run.checkpoint = checkpoint
@@ -133,8 +140,8 @@ def _fit_together(net: Any, loss: Any, optimiser: Any) -> None:
     """Raise an ArgumentError for an optimiser that is none, or that trains something else."""
     if not isinstance(net, Cell) or not isinstance(optimiser, Optimizer):
         raise ArgumentError(
-            f"fit: takes a Cell, a loss and an optimiser, such as nn.Adam(net.trainable_params()), not a "
-            f"{type(net).__name__} and a {type(optimiser).__name__}."
+            f"fit: takes a Cell, a loss and an optimiser, such as nn.Adam(net.trainable_params()), not "
+            f"{came(net)} and {came(optimiser)}."
         )
     known = {id(p) for cell in (net, loss) if isinstance(cell, Cell) for p in cell.get_parameters()}
     for parameter in optimiser.parameters:
@@ -219,11 +226,14 @@ class _Run:
                 shown = time.perf_counter()
             bar.step()
 
-        found = means((self.net, self.loss), self.step, self.data, True, seen)
+        found = means("fit: data", (self.net, self.loss), self.step, self.data, True, seen)
         refuse_loss(found["loss"], number, self.limits["clip_norm"] is not None, self.checkpoint)
         refuse_weights(self.net, self.loss, self.optimiser.parameters, number, self.checkpoint)
         if self.test is not None:
-            found |= {f"test_{name}": x for name, x in means((self.net, self.loss), self.test_step, self.test).items()}
+            found |= {
+                f"test_{name}": x
+                for name, x in means("fit: test", (self.net, self.loss), self.test_step, self.test).items()
+            }
         step, rate = int(self.optimiser.global_step.item()), float(self.optimiser.get_lr())
         record = {"epoch": number, "step": step, "learning_rate": rate, **found}
         self.result.history.append(record)

@@ -36,7 +36,7 @@ class Log:
     def __init__(self, file: str | os.PathLike[str], records: list[Record] | None = None) -> None:
         self.path = Path(file)
         if self.path.suffix not in (".csv", ".jsonl"):
-            raise ArgumentError(f"Log: a file named *.csv or *.jsonl, not {self.path.name!r}.")
+            raise ArgumentError(f"Log: the file log is named *.csv or *.jsonl, not {self.path.name!r}.")
         if not self.path.parent.is_dir():
             raise ArgumentError(f"Log: there is no folder {self.path.parent} to write {self.path.name} into.")
         self.path.write_text("", encoding="utf-8")

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from snncell import ops
 from snncell.arguments.kinds import Own
+from snncell.arguments.shown import came, instance_meant, shown
 from snncell.arguments.vocabulary import Numbers
 from snncell.cell import Cell, HookHandle
 from snncell.compiler.jit import jit
@@ -108,10 +109,12 @@ def cells_of(given: Any, who: str) -> list[Cell]:
     Raises:
         ArgumentError: for anything else.
     """
-    cells = [given] if isinstance(given, Cell) or not isinstance(given, Iterable) else list(given)
+    several = isinstance(given, Iterable) and not isinstance(given, (Cell, str, bytes, dict, Tensor))
+    cells = list(given) if several else [given]
     for cell in cells:
         if not isinstance(cell, Cell):
-            raise ArgumentError(f"{who} takes Cells whose output is spikes, such as a MultiStep, not {cell!r}.")
+            words = f"{shown(cell)}{instance_meant(cell)}"
+            raise ArgumentError(f"{who} takes Cells whose output is spikes, such as a MultiStep, not {words}.")
     return cells
 
 
@@ -136,7 +139,7 @@ class Spikes:
     """
 
     def __init__(self, cells: Annotated[Cell | Iterable[Cell], Own()]) -> None:
-        self.cells = cells_of(cells, "Spikes:")
+        self.cells = cells_of(cells, "Spikes: cells")
         self.heard: list[Tensor] = []
         self._handles: list[HookHandle] = []
 
@@ -204,15 +207,22 @@ def measure(
         with sequences() as shapes:
             output = net(*inputs)
         refuse_batch_first(shapes, target)
-        others = {} if score is None else {"accuracy": score(output, target).mean()}
+        others = {} if score is None else {"accuracy": _given_by("accuracy", score(output, target)).mean()}
         if spikes is not None:
             others["firing_rate"] = spikes.rate()
-        value = loss(output, target)
+        value = _given_by("loss", loss(output, target))
         if value.size != 1:
             raise ShapeError(f'The loss is one number, not of shape {value.shape}: reduction="mean", or its .mean().')
         return value, others
 
     return measured
+
+
+def _given_by(name: str, value: Any) -> Tensor:
+    """The result of a function of the user's, after checking that it is a Tensor."""
+    if not isinstance(value, Tensor):
+        raise ArgumentError(f"{name} is a function of (output, target) that gives a Tensor; it gave {came(value)}.")
+    return value
 
 
 # --- the step ---------------------------------------------------------------------------------------------------------

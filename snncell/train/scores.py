@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from snncell import ops
-from snncell.errors import DTypeError, ShapeError
+from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.ops.base import as_tensor
 from snncell.ops.indexing import hot
 from snncell.tape.tensor import Tensor
@@ -35,8 +35,10 @@ def accuracy(output: Any, labels: Any, ignore_index: int = -100) -> Tensor:
         >>> snncell.train.accuracy(Tensor([[0.1, 0.9], [0.8, 0.2]]), Tensor([1, -100])).item()
         1.0
     """
-    scores = as_tensor(output[0] if isinstance(output, (tuple, list)) else output, "accuracy")
-    target = as_tensor(labels, "accuracy")
+    if isinstance(output, (tuple, list)) and not output:
+        raise ArgumentError(f"accuracy: output is a Tensor, or a tuple whose first is one, not {output!r}.")
+    scores = as_tensor(output[0] if isinstance(output, (tuple, list)) else output, "accuracy", "output")
+    target = as_tensor(labels, "accuracy", "labels")
     by_number = target.dtype.category <= 1 and target.shape in (scores.shape[:-1], scores.shape[1:-1])
     summed = scores.sum(0) if scores.ndim == target.ndim + (2 if by_number else 1) else scores
     if by_number and summed.ndim > 1 and summed.shape[:-1] == target.shape:

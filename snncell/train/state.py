@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,7 +31,7 @@ def save_state(
     optimiser: Optimizer,
     notes: dict[str, Any] | None = None,
     arrays: dict[str, Any] | None = None,
-    loss: Any = None,
+    loss: Callable[..., Any] | None = None,
 ) -> None:
     """Write a training to a file, so that `load_state` continues it to the bit; it is the old one or the new one.
 
@@ -58,7 +59,11 @@ def save_state(
 
 
 def load_state(
-    file: File, net: Cell, optimiser: Optimizer, expected: dict[str, Any] | None = None, loss: Any = None
+    file: File,
+    net: Cell,
+    optimiser: Optimizer,
+    expected: dict[str, Any] | None = None,
+    loss: Callable[..., Any] | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Continue a training that `save_state` wrote: weights, optimiser and random numbers are as they were.
 
@@ -95,7 +100,11 @@ class Stored(NamedTuple):
 
 
 def read_state(
-    file: File, net: Cell, optimiser: Optimizer, expected: dict[str, Any] | None = None, loss: Any = None
+    file: File,
+    net: Cell,
+    optimiser: Optimizer,
+    expected: dict[str, Any] | None = None,
+    loss: Callable[..., Any] | None = None,
 ) -> Stored:
     """Read and check what `load_state` would load; nothing is changed by it."""
     stored, text = read_arrays(file, "load_state")

@@ -13,11 +13,13 @@ from snncell.kernels.store import bound, files
 from snncell.kernels.store.claims import claim, release, released
 from snncell.kernels.store.files import read_sealed
 from snncell.kernels.store.folder import cache_folder, prepare, say_not_kept
+from snncell.kernels.store.variables import debugging, warn_of_misspelt
 
 __all__ = [
     "cache_folder",
     "claim",
     "compiled",
+    "debugging",
     "place_of",
     "read_sealed",
     "release",
@@ -32,7 +34,10 @@ def place_of(name: str) -> tuple[Path, bool]:
 
     Raises:
         CacheError: for a folder that others can write.
+        ArgumentError: for an environment variable that makes no sense.
     """
+    warn_of_misspelt()
+    bound.bound()  # said now, not only when the folder is tidied up
     folder = cache_folder()
     if folder is None:
         say_not_kept(None)

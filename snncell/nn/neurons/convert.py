@@ -24,7 +24,7 @@ import numpy as np
 
 from snncell import ops
 from snncell.arguments.kinds import Positive
-from snncell.arguments.vocabulary import Numbers
+from snncell.arguments.vocabulary import Constant
 from snncell.common.derived import Derived
 from snncell.common.ranges import POSITIVE, Range, numbers_of, quoted, unknown
 from snncell.errors import ArgumentError
@@ -70,38 +70,38 @@ def _itself(x: Any) -> Any:
     return x
 
 
-def _over(tau: Numbers, dt: Any) -> Any:
+def _over(tau: Constant, dt: Any) -> Any:
     return tau / dt
 
 
-def _decay_of_tau(tau: Numbers, dt: Any) -> Any:
+def _decay_of_tau(tau: Constant, dt: Any) -> Any:
     return _exp(-dt / tau)
 
 
-def _tau_of_decay(decay: Numbers, dt: Any) -> Any:
+def _tau_of_decay(decay: Constant, dt: Any) -> Any:
     return -dt / _log(decay)
 
 
-def _euler_of_decay(decay: Numbers) -> Any:
+def _euler_of_decay(decay: Constant) -> Any:
     return 1.0 / (1.0 - decay)
 
 
-def _decay_of_euler(tau: Numbers) -> Any:
+def _decay_of_euler(tau: Constant) -> Any:
     return 1.0 - 1.0 / tau
 
 
-def _decay_of_rate(tau_inv: Numbers, dt: Any) -> Any:
+def _decay_of_rate(tau_inv: Constant, dt: Any) -> Any:
     return 1.0 - dt * tau_inv
 
 
-def _decay_of_lava(decay: Numbers) -> Any:
+def _decay_of_lava(decay: Constant) -> Any:
     return 1.0 - decay / 4096
 
 
 # --- conversions ------------------------------------------------------------------------------------------------------
 
 
-def steps_from_seconds(tau: Numbers, dt: Positive) -> Any:
+def steps_from_seconds(tau: Constant, dt: Positive) -> Any:
     """A time constant in steps from one in seconds: tau / dt.
 
     Args:
@@ -121,7 +121,7 @@ def steps_from_seconds(tau: Numbers, dt: Positive) -> Any:
     return _converted(who, "tau", tau, Range(dt, text=f"is above dt, which is {dt!r} s"), _over, dt, mend=mend)
 
 
-def decay_from_tau(tau: Numbers, dt: Positive = 1.0) -> Any:
+def decay_from_tau(tau: Constant, dt: Positive = 1.0) -> Any:
     """The factor that a step keeps, by the exact solution: exp(-dt / tau).
 
     Args:
@@ -140,7 +140,7 @@ def decay_from_tau(tau: Numbers, dt: Positive = 1.0) -> Any:
     return _converted("decay_from_tau", "tau", tau, domain, _decay_of_tau, step)
 
 
-def tau_from_decay(decay: Numbers, dt: Positive = 1.0) -> Any:
+def tau_from_decay(decay: Constant, dt: Positive = 1.0) -> Any:
     """The time constant whose exact solution keeps `decay` in a step: -dt / ln(decay), in the unit of dt.
 
     Raises:
@@ -153,7 +153,7 @@ def tau_from_decay(decay: Numbers, dt: Positive = 1.0) -> Any:
     return _converted("tau_from_decay", "decay", decay, _BETWEEN, _tau_of_decay, dt)
 
 
-def euler_from_decay(decay: Numbers) -> Any:
+def euler_from_decay(decay: Constant) -> Any:
     """The tau of `LIFNode` whose Euler step keeps `decay`: 1 / (1 - decay) steps.
 
     Raises:
@@ -166,7 +166,7 @@ def euler_from_decay(decay: Numbers) -> Any:
     return _converted("euler_from_decay", "decay", decay, _BETWEEN, _euler_of_decay)
 
 
-def decay_from_euler(tau: Numbers) -> Any:
+def decay_from_euler(tau: Constant) -> Any:
     """The factor that an Euler step keeps with a time constant of tau steps: 1 - 1 / tau.
 
     Raises:
@@ -180,7 +180,7 @@ def decay_from_euler(tau: Numbers) -> Any:
     return _converted("decay_from_euler", "tau", tau, domain, _decay_of_euler)
 
 
-def decay_from_rate(tau_inv: Numbers, dt: Positive) -> Any:
+def decay_from_rate(tau_inv: Constant, dt: Positive) -> Any:
     """The factor that a step keeps in Norse: 1 - dt tau_inv.
 
     Args:
@@ -199,7 +199,7 @@ def decay_from_rate(tau_inv: Numbers, dt: Positive) -> Any:
     return _converted("decay_from_rate", "dt tau_inv", tau_inv, domain, _decay_of_rate, dt, mend=mend, by=dt)
 
 
-def decay_from_lava(decay: Numbers) -> Any:
+def decay_from_lava(decay: Constant) -> Any:
     """The factor that a step keeps in lava, whose decays are integers of 12 bits: 1 - decay / 4096.
 
     Raises:

@@ -6,8 +6,9 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from snncell.arguments.guard import plan_of
 from snncell.common.derived import Derived
-from snncell.errors import ArgumentError
+from snncell.errors import ArgumentError, SnncellError
 from snncell.tape.parameter import Parameter
 
 PRESETS: dict[tuple[str, str], Callable[..., Any]] = {}  # (neuron, framework): filled by `presets`
@@ -51,7 +52,13 @@ def made_like(neuron: str, framework: Any, settings: dict[str, Any]) -> Any:
     required = [word for word, p in parameters.items() if p.default is p.empty]
     if missing := [word for word in required if word not in settings]:
         raise ArgumentError(f"{who}: {name} needs {missing[0]}=..., which has no default there.")
-    return _learning(found, settings, f"{who}: {name}")
+    plan, checked = plan_of(found), dict(settings)
+    plan.taken(f"{who}: {name}", (), checked)
+    try:
+        return _learning(found, checked, f"{who}: {name}")
+    except SnncellError as error:
+        plan.tell(error, who, (), {"framework": name, **settings})
+        raise
 
 
 def _learning(found: Callable[..., Any], settings: dict[str, Any], who: str) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -56,7 +56,7 @@ class PSN(Cell):
     whole_sequences = True
 
     def __init__(
-        self, steps: int, order: int | None = None, surrogate_function: Any = None, compare: str = ">"
+        self, steps: int, order: int | None = None, surrogate_function: Any = None, compare: Literal[">", ">="] = ">"
     ) -> None:
         super().__init__()
         for name, value in (("steps", steps), ("order", 1 if order is None else order)):
@@ -67,7 +67,9 @@ class PSN(Cell):
         self.mask = (
             None if order is None else np.tri(steps, dtype=np.float32) - np.tri(steps, k=-order, dtype=np.float32)
         )
-        self.surrogate_function = spike_function(surrogate_function or ATan(), compare, 1, "PSN")
+        self.surrogate_function = spike_function(
+            ATan() if surrogate_function is None else surrogate_function, compare, 1, "PSN"
+        )
 
     def construct(self, x: Tensor) -> Tensor:
         if x.ndim == 0 or x.shape[0] != self.steps:
@@ -115,7 +117,9 @@ class SlidingPSN(Cell):
 
     whole_sequences = True
 
-    def __init__(self, order: int, exp_init: bool = True, surrogate_function: Any = None, compare: str = ">") -> None:
+    def __init__(
+        self, order: int, exp_init: bool = True, surrogate_function: Any = None, compare: Literal[">", ">="] = ">"
+    ) -> None:
         super().__init__()
         _COUNT.check(order, "SlidingPSN", "order")
         self.order = order
@@ -123,7 +127,9 @@ class SlidingPSN(Cell):
         drawn = initializer(HeUniform(5**0.5), (1, order))
         self.weight = Parameter(halved if exp_init else drawn.reshape((order,)), name="weight")
         self.bias = Parameter(Tensor(-1.0, float32), name="bias")
-        self.surrogate_function = spike_function(surrogate_function or ATan(), compare, 1, "SlidingPSN")
+        self.surrogate_function = spike_function(
+            ATan() if surrogate_function is None else surrogate_function, compare, 1, "SlidingPSN"
+        )
 
     def construct(self, x: Tensor) -> Tensor:
         if x.ndim == 0 or x.shape[0] == 0:

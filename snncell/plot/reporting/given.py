@@ -8,12 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from snncell.arguments.shown import came, shown
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, CallError, SnncellError
 from snncell.nn.optim import Optimizer
 from snncell.plot.training import records_of
 from snncell.tape.given import is_array
 from snncell.tape.tensor import Tensor
+from snncell.words import cut
 
 Loss = Callable[..., Any]
 
@@ -25,11 +27,11 @@ def fit_together(net: Any, loss: Any, optimiser: Any) -> None:
         ArgumentError: for what is no net, no loss, or no optimiser of that net.
     """
     if not isinstance(net, Cell):
-        raise ArgumentError(f"report: takes a network, a Cell, not a {type(net).__name__}.")
+        raise ArgumentError(f"report: net is a network, a Cell, not {came(net)}.")
     if loss is not None and not callable(loss):
         raise ArgumentError(
             f"report: loss is a function of what the net gives and the target, such as nn.CrossEntropyLoss(), not "
-            f"{loss!r:.60}."
+            f"{cut(shown(loss), 60)}."
         )
     if optimiser is None:
         return
@@ -60,11 +62,20 @@ def parts(batch: Any) -> tuple[list[Tensor], Tensor | None]:
     try:
         found = [x if isinstance(x, Tensor) else Tensor(x) for x in given]
     except (SnncellError, TypeError, ValueError) as error:
-        raise ArgumentError(f"report: the batch is x or (x, y), arrays or Tensors, not {batch!r:.60}.") from error
+        raise ArgumentError(
+            f"report: the batch is x or (x, y), arrays or Tensors, not {cut(shown(batch), 60)}."
+        ) from error
     if not found or any(x.size == 0 for x in found):
         shapes = ", ".join(str(x.shape) for x in found) or "nothing"
         raise ArgumentError(f"report: the batch is empty: {shapes}. Give (x, y) with at least one sample.")
     return (found[:-1], found[-1]) if len(found) > 1 else (found, None)
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # its name is too long
+        return False
 
 
 def history(log: Any) -> Sequence[Mapping[str, Any]]:
@@ -73,7 +84,7 @@ def history(log: Any) -> Sequence[Mapping[str, Any]]:
     Raises:
         ArgumentError: for a file that is missing or no log, and for anything else.
     """
-    if isinstance(log, (str, os.PathLike)) and not Path(log).is_file():
+    if isinstance(log, (str, os.PathLike)) and not _is_file(Path(log)):
         raise ArgumentError(
             f"report: log: there is no file {str(log)!r}. Give the path of the *.csv or *.jsonl that "
             f"train.fit(log=...) wrote, or what train.fit gave back."
@@ -87,7 +98,7 @@ def history(log: Any) -> Sequence[Mapping[str, Any]]:
     if not isinstance(records, (list, tuple)) or not all(isinstance(record, Mapping) for record in records):
         raise ArgumentError(
             f"report: log is what train.fit gives back, the path of its log, or a list of dicts such as "
-            f"{{'loss': 0.5}}, one for each epoch, not {log!r:.60}."
+            f"{{'loss': 0.5}}, one for each epoch, not {cut(shown(log), 60)}."
         )
     return records
 

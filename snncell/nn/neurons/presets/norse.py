@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from snncell.arguments.vocabulary import Constant
 from snncell.nn.neurons.base import Neuron
 from snncell.nn.neurons.constants import Membrane, one_of
 from snncell.nn.neurons.convert import decay_from_rate, euler_from_decay
@@ -52,14 +53,14 @@ def euler(rate: Any, dt: float) -> Any:
 @preset("LIFNode", "norse")
 @preset("CubaLIFNode", "norse")
 def norse_lif(
-    tau_syn_inv: Any = 200.0,
-    tau_mem_inv: Any = 100.0,
-    v_leak: Any = 0.0,
-    v_th: Any = 1.0,
-    v_reset: Any = 0.0,
+    tau_syn_inv: Constant = 200.0,
+    tau_mem_inv: Constant = 100.0,
+    v_leak: Constant = 0.0,
+    v_th: Constant = 1.0,
+    v_reset: Constant = 0.0,
     method: str = "super",
-    alpha: float | None = None,
-    dt: float = 0.001,
+    alpha: Constant | None = None,
+    dt: Constant = 0.001,
     recurrent: bool = False,
 ) -> Neuron:
     """LIFCell, or the step of LIFRecurrentCell, which alone detaches the reset; time constants in 1 / s."""
@@ -79,7 +80,9 @@ def norse_lif(
 
 
 @preset("IFNode", "norse")
-def norse_iaf(v_th: Any = 1.0, v_reset: Any = 0.0, method: str = "super", alpha: float | None = None) -> Neuron:
+def norse_iaf(
+    v_th: Constant = 1.0, v_reset: Constant = 0.0, method: str = "super", alpha: Constant | None = None
+) -> Neuron:
     """IAFCell; a spike is 1."""
     fires = norse_surrogate(method, alpha)
     return LeakyNode(1.0, v_threshold=v_th, v_reset=v_reset, reset="value", surrogate_function=fires)
@@ -87,14 +90,14 @@ def norse_iaf(v_th: Any = 1.0, v_reset: Any = 0.0, method: str = "super", alpha:
 
 @preset("LIFNode", "norse.LIFBox")
 def norse_lif_box(
-    tau_mem_inv: Any = 100.0,
-    v_leak: Any = 0.0,
-    v_th: Any = 1.0,
-    v_reset: Any = 0.0,
+    tau_mem_inv: Constant = 100.0,
+    v_leak: Constant = 0.0,
+    v_th: Constant = 1.0,
+    v_reset: Constant = 0.0,
     method: str = "super",
-    alpha: float | None = None,
+    alpha: Constant | None = None,
     reset_method: str = "reset_value",
-    dt: float = 0.001,
+    dt: Constant = 0.001,
 ) -> Neuron:
     """LIFBoxCell; reset_method is "reset_value" or "reset_subtract"."""
     one_of(reset_method, ("reset_value", "reset_subtract"), "like: norse", "reset_method")
@@ -111,16 +114,16 @@ def norse_lif_box(
 @preset("ALIFNode", "norse")
 @preset("LIFNode", "norse.LSNN")
 def norse_lsnn(
-    tau_syn_inv: Any = 200.0,
-    tau_mem_inv: Any = 100.0,
-    tau_adapt_inv: Any = 1.0 / 800.0,
-    v_leak: Any = 0.0,
-    v_th: Any = 1.0,
-    v_reset: Any = 0.0,
-    beta: Any = 1.8,
+    tau_syn_inv: Constant = 200.0,
+    tau_mem_inv: Constant = 100.0,
+    tau_adapt_inv: Constant = 1.0 / 800.0,
+    v_leak: Constant = 0.0,
+    v_th: Constant = 1.0,
+    v_reset: Constant = 0.0,
+    beta: Constant = 1.8,
     method: str = "super",
-    alpha: float | None = None,
-    dt: float = 0.001,
+    alpha: Constant | None = None,
+    dt: Constant = 0.001,
     recurrent: bool = False,
 ) -> Membrane:
     """LSNNCell, or the step of LSNNRecurrentCell, which detaches spikes in the reset and in the adaptation.
@@ -147,18 +150,18 @@ def norse_lsnn(
 @preset("AdExNode", "norse")
 @preset("LIFNode", "norse.LIFAdEx")
 def norse_adex(
-    adaptation_current: Any = 4.0,
-    adaptation_spike: Any = 0.02,
-    delta_T: Any = 0.5,  # noqa: N803 (its name there)
-    tau_ada_inv: Any = 2.0,
-    tau_syn_inv: Any = 200.0,
-    tau_mem_inv: Any = 100.0,
-    v_leak: Any = 0.0,
-    v_th: Any = 1.0,
-    v_reset: Any = 0.0,
+    adaptation_current: Constant = 4.0,
+    adaptation_spike: Constant = 0.02,
+    delta_T: Constant = 0.5,  # noqa: N803 (its name there)
+    tau_ada_inv: Constant = 2.0,
+    tau_syn_inv: Constant = 200.0,
+    tau_mem_inv: Constant = 100.0,
+    v_leak: Constant = 0.0,
+    v_th: Constant = 1.0,
+    v_reset: Constant = 0.0,
     method: str = "super",
-    alpha: float | None = None,
-    dt: float = 0.001,
+    alpha: Constant | None = None,
+    dt: Constant = 0.001,
 ) -> Membrane:
     """LIFAdExCell; its states are (i, v, a). The exponential runs away from v_th, which is the threshold too."""
     node = AdExNode(
@@ -180,15 +183,15 @@ def norse_adex(
 @preset("RefractoryLIFNode", "norse")
 @preset("LIFNode", "norse.LIFRefrac")
 def norse_refractory(
-    tau_syn_inv: Any = 200.0,
-    tau_mem_inv: Any = 100.0,
-    v_leak: Any = 0.0,
-    v_th: Any = 1.0,
-    v_reset: Any = 0.0,
-    rho_reset: float = 5.0,
+    tau_syn_inv: Constant = 200.0,
+    tau_mem_inv: Constant = 100.0,
+    v_leak: Constant = 0.0,
+    v_th: Constant = 1.0,
+    v_reset: Constant = 0.0,
+    rho_reset: Constant = 5.0,
     method: str = "super",
-    alpha: float | None = None,
-    dt: float = 0.001,
+    alpha: Constant | None = None,
+    dt: Constant = 0.001,
     recurrent: bool = False,
 ) -> Membrane:
     """LIFRefracCell, or the step of LIFRefracRecurrentCell; its states are (i, v, rho), and rho has a gradient there.
@@ -209,22 +212,24 @@ def norse_refractory(
 
 
 @preset("LINode", "norse")
-def norse_li(tau_syn_inv: Any = 200.0, tau_mem_inv: Any = 100.0, v_leak: Any = 0.0, dt: float = 0.001) -> Membrane:
+def norse_li(
+    tau_syn_inv: Constant = 200.0, tau_mem_inv: Constant = 100.0, v_leak: Constant = 0.0, dt: Constant = 0.001
+) -> Membrane:
     """LICell; its states are (i, v)."""
     return WithSynapse(LINode(euler(tau_mem_inv, dt), v_rest=v_leak), decay_from_rate(tau_syn_inv, dt), FROM_RATE)
 
 
 @preset("IzhikevichNode", "norse")
 def norse_izhikevich(
-    a: Any,
-    b: Any,
-    c: Any,
-    d: Any,
-    v_th: Any = 30.0,
-    tau_inv: float = 250.0,
+    a: Constant,
+    b: Constant,
+    c: Constant,
+    d: Constant,
+    v_th: Constant = 30.0,
+    tau_inv: Constant = 250.0,
     method: str = "super",
-    alpha: float | None = None,
-    dt: float = 0.001,
+    alpha: Constant | None = None,
+    dt: Constant = 0.001,
 ) -> Neuron:
     """The feed-forward step: Euler for v and u alike, of tau_inv dt, and above the threshold."""
     return IzhikevichNode(

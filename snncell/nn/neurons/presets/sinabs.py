@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
+from snncell.arguments.kinds import Count, Positive
+from snncell.arguments.vocabulary import Constant
 from snncell.errors import ArgumentError
 from snncell.nn.neurons.base import Firing
 from snncell.nn.neurons.constants import Membrane, one_of
@@ -23,6 +25,7 @@ absent(
 )
 
 SPIKE_FNS = ("MultiSpike", "SingleSpike")
+Spikes = Literal["MultiSpike", "SingleSpike"] | Count  # the class there, or n of MaxSpike(n)
 RESET_FNS = ("MembraneSubtract", "MembraneReset")
 
 
@@ -61,16 +64,16 @@ def sinabs_firing(
 
 @preset("IFNode", "sinabs")
 def sinabs_iaf(
-    spike_threshold: Any = 1.0,
-    spike_fn: Any = "MultiSpike",
+    spike_threshold: Constant = 1.0,
+    spike_fn: Spikes = "MultiSpike",
     reset_fn: str = "MembraneSubtract",
     surrogate_grad_fn: Any = None,
-    tau_syn: Any = None,
-    min_v_mem: Any = None,
-    grad_width: float = 0.5,
-    grad_scale: float = 1.0,
-    reset_value: Any = 0.0,
-    subtract_value: Any = None,
+    tau_syn: Constant | None = None,
+    min_v_mem: Constant | None = None,
+    grad_width: Positive = 0.5,
+    grad_scale: Positive = 1.0,
+    reset_value: Constant = 0.0,
+    subtract_value: Constant | None = None,
     as_shipped: bool = False,
 ) -> Membrane:
     """IAF; a spike is 1, and there may be several in a step. The last three are those of `sinabs_lif`."""
@@ -85,19 +88,19 @@ def sinabs_iaf(
 @preset("LIFNode", "sinabs")
 @preset("CubaLIFNode", "sinabs")
 def sinabs_lif(
-    tau_mem: Any,
-    tau_syn: Any = None,
-    spike_threshold: Any = 1.0,
-    spike_fn: Any = "MultiSpike",
+    tau_mem: Constant,
+    tau_syn: Constant | None = None,
+    spike_threshold: Constant = 1.0,
+    spike_fn: Spikes = "MultiSpike",
     reset_fn: str = "MembraneSubtract",
     surrogate_grad_fn: Any = None,
-    min_v_mem: Any = None,
+    min_v_mem: Constant | None = None,
     train_alphas: bool = False,
     norm_input: bool = True,
-    grad_width: float = 0.5,
-    grad_scale: float = 1.0,
-    reset_value: Any = 0.0,
-    subtract_value: Any = None,
+    grad_width: Positive = 0.5,
+    grad_scale: Positive = 1.0,
+    reset_value: Constant = 0.0,
+    subtract_value: Constant | None = None,
     as_shipped: bool = False,
 ) -> Membrane:
     """LIF; time constants in steps. With tau_syn it has a current, and states (v_mem, i_syn).
@@ -118,21 +121,21 @@ def sinabs_lif(
 
 @preset("ALIFNode", "sinabs")
 def sinabs_alif(
-    tau_mem: Any,
-    tau_adapt: Any,
-    tau_syn: Any = None,
-    adapt_scale: float = 1.8,
-    spike_threshold: Any = 1.0,
-    spike_fn: Any = "SingleSpike",
+    tau_mem: Constant,
+    tau_adapt: Constant,
+    tau_syn: Constant | None = None,
+    adapt_scale: Constant = 1.8,
+    spike_threshold: Constant = 1.0,
+    spike_fn: Spikes = "SingleSpike",
     reset_fn: str = "MembraneSubtract",
     surrogate_grad_fn: Any = None,
-    min_v_mem: Any = None,
+    min_v_mem: Constant | None = None,
     train_alphas: bool = False,
     norm_input: bool = True,
-    grad_width: float = 0.5,
-    grad_scale: float = 1.0,
-    reset_value: Any = 0.0,
-    subtract_value: Any = None,
+    grad_width: Positive = 0.5,
+    grad_scale: Positive = 1.0,
+    reset_value: Constant = 0.0,
+    subtract_value: Constant | None = None,
     as_shipped: bool = False,
 ) -> Membrane:
     """ALIF; its states are (v_mem, b), with tau_syn (i_syn, v_mem, b).
@@ -167,7 +170,7 @@ def sinabs_alif(
 
 @preset("LINode", "sinabs")
 def sinabs_exp_leak(
-    tau_mem: Any, train_alphas: bool = False, min_v_mem: Any = None, norm_input: bool = False
+    tau_mem: Constant, train_alphas: bool = False, min_v_mem: Constant | None = None, norm_input: bool = False
 ) -> Membrane:
     """ExpLeak, which gives its potential before min_v_mem limits it."""
     return SinabsLeak(decay_from_tau(tau_mem), norm_input, min_v_mem, "beta" if train_alphas else ())

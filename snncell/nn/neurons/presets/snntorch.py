@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from snncell.arguments.vocabulary import Constant
 from snncell.errors import ArgumentError
 from snncell.nn.neurons.base import Firing, Neuron
 from snncell.nn.neurons.constants import one_of
@@ -43,7 +44,7 @@ def torch_firing(
     return {
         "v_threshold": threshold,
         "reset": None if reset_mechanism == "none" else reset_mechanism,
-        "surrogate_function": spike_grad or ATan(2.0),
+        "surrogate_function": ATan(2.0) if spike_grad is None else spike_grad,
         "delay": delay,
         "detach_reset": delay is not None,
         "learnable": tuple(name for name, wanted in learned.items() if wanted),
@@ -67,14 +68,14 @@ def refuse_inhibition(inhibition: bool, reset_delay: bool, factor: Any = 1.0, le
 @preset("LIFNode", "snntorch")
 @preset("LeakyNode", "snntorch")
 def torch_leaky(
-    beta: Any,
-    threshold: Any = 1.0,
+    beta: Constant,
+    threshold: Constant = 1.0,
     spike_grad: Any = None,
     inhibition: bool = False,
     learn_beta: bool = False,
     learn_threshold: bool = False,
     reset_mechanism: str = "subtract",
-    graded_spikes_factor: Any = 1.0,
+    graded_spikes_factor: Constant = 1.0,
     learn_graded_spikes_factor: bool = False,
     reset_delay: bool = True,
     as_shipped: bool = False,
@@ -97,9 +98,9 @@ def torch_leaky(
 @preset("CubaLIFNode", "snntorch")
 @preset("LIFNode", "snntorch.Synaptic")
 def torch_synaptic(
-    alpha: Any,
-    beta: Any,
-    threshold: Any = 1.0,
+    alpha: Constant,
+    beta: Constant,
+    threshold: Constant = 1.0,
     spike_grad: Any = None,
     inhibition: bool = False,
     learn_alpha: bool = False,
@@ -125,9 +126,9 @@ def torch_synaptic(
 @preset("AlphaNode", "snntorch")
 @preset("LIFNode", "snntorch.Alpha")
 def torch_alpha(
-    alpha: Any,
-    beta: Any,
-    threshold: Any = 1.0,
+    alpha: Constant,
+    beta: Constant,
+    threshold: Constant = 1.0,
     spike_grad: Any = None,
     learn_alpha: bool = False,
     learn_beta: bool = False,
@@ -171,11 +172,11 @@ def resistance_and_capacitance(beta: Any, resistance: Any, capacitance: Any, tim
 
 @preset("LIFNode", "snntorch.Lapicque")
 def torch_lapicque(
-    beta: Any = None,
-    R: Any = None,  # noqa: N803 (its names there)
-    C: Any = None,  # noqa: N803
-    time_step: float = 1.0,
-    threshold: Any = 1.0,
+    beta: Constant | None = None,
+    R: Constant | None = None,  # noqa: N803 (its names there)
+    C: Constant | None = None,  # noqa: N803
+    time_step: Constant = 1.0,
+    threshold: Constant = 1.0,
     spike_grad: Any = None,
     inhibition: bool = False,
     learn_threshold: bool = False,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from snncell.arguments.vocabulary import Constant
 from snncell.nn.neurons.base import Firing, Neuron
 from snncell.nn.neurons.constants import Membrane
 from snncell.nn.neurons.current import CubaLIFNode
@@ -43,7 +44,7 @@ def jelly(v_threshold: Any, v_reset: Any, surrogate_function: Any, detach_reset:
         "v_threshold": v_threshold,
         "v_reset": 0.0 if v_reset is None else v_reset,
         "reset": "subtract" if v_reset is None else "value",
-        "surrogate_function": surrogate_function or Sigmoid(4.0),
+        "surrogate_function": Sigmoid(4.0) if surrogate_function is None else surrogate_function,
         "detach_reset": detach_reset,
         "compare": ">=",
     }
@@ -51,7 +52,10 @@ def jelly(v_threshold: Any, v_reset: Any, surrogate_function: Any, detach_reset:
 
 @preset("IFNode", "spikingjelly")
 def jelly_if(
-    v_threshold: Any = 1.0, v_reset: Any = 0.0, surrogate_function: Any = None, detach_reset: bool = False
+    v_threshold: Constant = 1.0,
+    v_reset: Constant | None = 0.0,
+    surrogate_function: Any = None,
+    detach_reset: bool = False,
 ) -> Neuron:
     """A spike is 1, whatever the threshold; so not this library's IFNode, whose spike is v_threshold."""
     return LeakyNode(1.0, **jelly(v_threshold, v_reset, surrogate_function, detach_reset))
@@ -59,10 +63,10 @@ def jelly_if(
 
 @preset("LIFNode", "spikingjelly")
 def jelly_lif(
-    tau: Any = 2.0,
+    tau: Constant = 2.0,
     decay_input: bool = True,
-    v_threshold: Any = 1.0,
-    v_reset: Any = 0.0,
+    v_threshold: Constant = 1.0,
+    v_reset: Constant | None = 0.0,
     surrogate_function: Any = None,
     detach_reset: bool = False,
 ) -> Neuron:
@@ -73,10 +77,10 @@ def jelly_lif(
 
 @preset("ParametricLIFNode", "spikingjelly")
 def jelly_plif(
-    init_tau: Any = 2.0,
+    init_tau: Constant = 2.0,
     decay_input: bool = True,
-    v_threshold: Any = 1.0,
-    v_reset: Any = 0.0,
+    v_threshold: Constant = 1.0,
+    v_reset: Constant | None = 0.0,
     surrogate_function: Any = None,
     detach_reset: bool = False,
 ) -> Neuron:
@@ -87,25 +91,25 @@ def jelly_plif(
 
 @preset("CubaLIFNode", "spikingjelly")
 def jelly_cuba(
-    c_decay: Any = 0.5,
-    v_decay: Any = 0.75,
-    v_threshold: Any = 0.5,
-    v_reset: Any = 0.0,
+    c_decay: Constant = 0.5,
+    v_decay: Constant = 0.75,
+    v_threshold: Constant = 0.5,
+    v_reset: Constant | None = 0.0,
     surrogate_function: Any = None,
 ) -> Neuron:
     """CUBALIFNode."""
-    firing = jelly(v_threshold, v_reset, surrogate_function or Rect(1.0), False)
+    firing = jelly(v_threshold, v_reset, Rect(1.0) if surrogate_function is None else surrogate_function, False)
     return CubaLIFNode(c_decay, v_decay, **firing).starting_at("v_reset")
 
 
 @preset("QIFNode", "spikingjelly")
 def jelly_qif(
-    tau: Any = 2.0,
-    v_c: Any = 0.8,
-    a0: Any = 1.0,
-    v_threshold: Any = 1.0,
-    v_rest: Any = 0.0,
-    v_reset: Any = -0.1,
+    tau: Constant = 2.0,
+    v_c: Constant = 0.8,
+    a0: Constant = 1.0,
+    v_threshold: Constant = 1.0,
+    v_rest: Constant = 0.0,
+    v_reset: Constant | None = -0.1,
     surrogate_function: Any = None,
     detach_reset: bool = False,
 ) -> Neuron:
@@ -115,12 +119,12 @@ def jelly_qif(
 
 @preset("EIFNode", "spikingjelly")
 def jelly_eif(
-    tau: Any = 2.0,
-    delta_T: Any = 1.0,  # noqa: N803 (its name there)
-    theta_rh: Any = 0.8,
-    v_threshold: Any = 1.0,
-    v_rest: Any = 0.0,
-    v_reset: Any = -0.1,
+    tau: Constant = 2.0,
+    delta_T: Constant = 1.0,  # noqa: N803 (its name there)
+    theta_rh: Constant = 0.8,
+    v_threshold: Constant = 1.0,
+    v_rest: Constant = 0.0,
+    v_reset: Constant | None = -0.1,
     surrogate_function: Any = None,
     detach_reset: bool = False,
 ) -> Neuron:
@@ -131,16 +135,16 @@ def jelly_eif(
 @preset("IzhikevichNode", "spikingjelly")
 @preset("AdaptiveQIFNode", "spikingjelly")
 def jelly_izhikevich(
-    tau: Any = 2.0,
-    v_c: Any = 0.8,
-    a0: Any = 1.0,
-    v_threshold: Any = 1.0,
-    v_reset: Any = 0.0,
-    v_rest: Any = -0.1,
-    w_rest: Any = 0.0,
-    tau_w: Any = 2.0,
-    a: Any = 0.0,
-    b: Any = 0.0,
+    tau: Constant = 2.0,
+    v_c: Constant = 0.8,
+    a0: Constant = 1.0,
+    v_threshold: Constant = 1.0,
+    v_reset: Constant | None = 0.0,
+    v_rest: Constant = -0.1,
+    w_rest: Constant = 0.0,
+    tau_w: Constant = 2.0,
+    a: Constant = 0.0,
+    b: Constant = 0.0,
     surrogate_function: Any = None,
     detach_reset: bool = False,
 ) -> Neuron:
@@ -152,10 +156,10 @@ def jelly_izhikevich(
 @preset("KLIFNode", "spikingjelly")
 def jelly_klif(
     scale_reset: bool = False,
-    tau: Any = 2.0,
+    tau: Constant = 2.0,
     decay_input: bool = True,
-    v_threshold: Any = 1.0,
-    v_reset: Any = 0.0,
+    v_threshold: Constant = 1.0,
+    v_reset: Constant | None = 0.0,
     surrogate_function: Any = None,
     detach_reset: bool = False,
 ) -> Neuron:
@@ -165,14 +169,16 @@ def jelly_klif(
 
 
 @preset("CLIFNode", "spikingjelly")
-def jelly_clif(tau: Any = 2.0, v_threshold: Any = 1.0, surrogate_function: Any = None) -> Neuron:
+def jelly_clif(tau: Constant = 2.0, v_threshold: Constant = 1.0, surrogate_function: Any = None) -> Neuron:
     """ComplementaryLIFNode."""
-    return CLIFNode(tau, **jelly(v_threshold, None, surrogate_function or Rect(1.0), False))
+    return CLIFNode(
+        tau, **jelly(v_threshold, None, Rect(1.0) if surrogate_function is None else surrogate_function, False)
+    )
 
 
 @preset("ILIFNode", "spikingjelly")
 def jelly_ilif(
-    tau: Any = 4.0 / 3.0, v_threshold: Any = 1.0, max_spike_count: int = 4, detach_reset: bool = False
+    tau: Constant = 4.0 / 3.0, v_threshold: Constant = 1.0, max_spike_count: int = 4, detach_reset: bool = False
 ) -> Neuron:
     """ILIFNode with MultiLevelSpikeCount(max_spike_count)."""
     return ILIFNode(tau, max_spike_count, v_threshold=v_threshold, detach_reset=detach_reset)
@@ -180,11 +186,11 @@ def jelly_ilif(
 
 @preset("ResonateNode", "spikingjelly")
 def jelly_raf(
-    b: Any = -0.2,
-    omega: Any = 1.0,
-    dt: float = 1.0,
-    v_threshold: Any = 1.0,
-    v_reset: Any = 0.0,
+    b: Constant = -0.2,
+    omega: Constant = 1.0,
+    dt: Constant = 1.0,
+    v_threshold: Constant = 1.0,
+    v_reset: Constant | None = 0.0,
     surrogate_function: Any = None,
     detach_reset: bool = False,
 ) -> Neuron:
@@ -193,6 +199,6 @@ def jelly_raf(
 
 
 @preset("LINode", "spikingjelly")
-def jelly_li(tau: Any = 2.0) -> Membrane:
+def jelly_li(tau: Constant = 2.0) -> Membrane:
     """NonSpikingLIFNode; what it decodes is `nn.Readout`."""
     return LINode(tau)

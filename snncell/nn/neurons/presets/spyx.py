@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from snncell.arguments.vocabulary import Constant
 from snncell.nn.neurons.adaptive import ALIFNode
 from snncell.nn.neurons.base import Firing, Neuron
 from snncell.nn.neurons.constants import Membrane
@@ -33,36 +34,40 @@ class SpyxCuba(CubaLIFNode):
 
 def spyx_firing(threshold: Any, activation: Any) -> Firing:
     """The spike comes in the step after the potential has crossed the threshold, and with it the reset."""
-    return {"v_threshold": threshold, "surrogate_function": activation or FastSigmoid(25.0), "delay": "spike"}
+    return {
+        "v_threshold": threshold,
+        "surrogate_function": FastSigmoid(25.0) if activation is None else activation,
+        "delay": "spike",
+    }
 
 
 @preset("IFNode", "spyx")
-def spyx_if(threshold: Any = 1.0, activation: Any = None) -> Neuron:
+def spyx_if(threshold: Constant = 1.0, activation: Any = None) -> Neuron:
     """IF; a spike is 1."""
     return LeakyNode(1.0, **spyx_firing(threshold, activation))
 
 
 @preset("LIFNode", "spyx")
 @preset("LeakyNode", "spyx")
-def spyx_lif(beta: Any, threshold: Any = 1.0, activation: Any = None) -> Neuron:
+def spyx_lif(beta: Constant, threshold: Constant = 1.0, activation: Any = None) -> Neuron:
     """LIF."""
     return LeakyNode(beta, **spyx_firing(threshold, activation))
 
 
 @preset("CubaLIFNode", "spyx")
 @preset("LIFNode", "spyx.CuBaLIF")
-def spyx_cuba(alpha: Any, beta: Any, threshold: Any = 1.0, activation: Any = None) -> Neuron:
+def spyx_cuba(alpha: Constant, beta: Constant, threshold: Constant = 1.0, activation: Any = None) -> Neuron:
     """CuBaLIF; its states are (V, I)."""
     return SpyxCuba(alpha, beta, **spyx_firing(threshold, activation))
 
 
 @preset("ALIFNode", "spyx")
-def spyx_alif(beta: Any, gamma: Any, threshold: Any = 1.0, activation: Any = None) -> Neuron:
+def spyx_alif(beta: Constant, gamma: Constant, threshold: Constant = 1.0, activation: Any = None) -> Neuron:
     """ALIF."""
     return ALIFNode(beta, gamma, 1.0, 1.0 - gamma, "threshold", **spyx_firing(threshold, activation))
 
 
 @preset("LINode", "spyx")
-def spyx_li(beta: float = 0.8) -> Membrane:
+def spyx_li(beta: Constant = 0.8) -> Membrane:
     """LI."""
     return LINode(euler_from_decay(beta), decay_input=False)
