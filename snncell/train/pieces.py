@@ -56,6 +56,8 @@ class Batches:
         drop_last: bool = False,
         time_first: bool = False,
     ) -> None:
+        if not arrays:
+            raise ArgumentError("Batches: arrays are inputs and a target; there are none.")
         self.arrays = [on_host(array) for array in arrays]
         self.time_first = time_first
         if time_first:
