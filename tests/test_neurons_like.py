@@ -213,7 +213,10 @@ def test_a_parameter_and_a_setting_do_not_say_two_things(neuron, framework, word
             "decay_from_rate: dt tau_inv is above 0 and at most 1, not 2.0",
         ),
         ({"framework": "sinabs", "tau_mem": 0.0}, "decay_from_tau: tau is positive, not 0.0"),
-        ({"framework": "sinabs", "tau_mem": 2.0, "spike_fn": "x"}, '"MultiSpike" or "SingleSpike", not \'x\''),
+        (
+            {"framework": "sinabs", "tau_mem": 2.0, "spike_fn": "x"},
+            '"MultiSpike" or "SingleSpike" or an integer of at least 1, not \'x\'',
+        ),
         (
             {"framework": "nir", "tau": 1e-4, "r": 1.0, "v_leak": 0.0, "v_threshold": 1.0},
             r"steps_from_seconds: tau is above dt, which is 0.0001 s, not 0.0001; take a shorter dt",
