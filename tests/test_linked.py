@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import snncell
-from snncell import Parameter, Tensor, jit, nn, ops, surrogate
+from snncell import Parameter, Tensor, jit, nn, ops, surrogate, testing
 from snncell.errors import AssignError, GradientError, TraceError
 
 pytestmark = pytest.mark.compiled
@@ -506,3 +506,67 @@ def test_fixed_arguments_tell_signed_zeros_apart():
 def test_integer_powers_refuse_negative_exponents_when_compiled_too():
     with pytest.raises(snncell.errors.ArgumentError, match="negative integer powers"):
         jit(lambda x: 2**x)(Tensor([-1]))
+
+
+# --- Cells that only a reverse calls ----------------------------------------------------------------------------------
+
+
+class Gain(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.k, self.held = 1.0, [1.0]
+
+    def construct(self, x):
+        return x * (self.k * self.held[0])
+
+
+GAIN = Gain()  # no attribute of the Cell whose reverse calls it
+
+
+class ByGain(nn.Cell):
+    def construct(self, x):
+        return x * 1.0
+
+    def bprop(self, x, out, dout):
+        return (GAIN(dout),)
+
+
+class Summing(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.slope = ByGain()
+
+    def construct(self, x, v):
+        v = self.slope(x) + v
+        return v, v
+
+    def init_state(self, x):
+        return (ops.zeros_like(x),)
+
+
+USERS = {
+    "grad": lambda f: snncell.grad(f),
+    "grad of jit": lambda f: snncell.grad(snncell.jit(f)),
+    "jit of grad": lambda f: snncell.jit(snncell.grad(f)),
+    "second order": lambda f: snncell.grad(lambda x: snncell.grad(snncell.jit(f))(x).sum()),
+}
+CHANGES = {"an attribute": lambda: setattr(GAIN, "k", 3.0), "a list of it": lambda: GAIN.held.__setitem__(0, 3.0)}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("order", USERS)
+@pytest.mark.parametrize("looped", [False, True], ids=["a Cell", "a loop"])
+def test_a_cell_that_only_a_reverse_calls_is_looked_at_too(monkeypatch, looped, order, change):
+    monkeypatch.setattr(GAIN, "k", 1.0)
+    monkeypatch.setattr(GAIN, "held", [1.0])
+    net, cell = nn.MultiStep(Summing()), ByGain()
+    gradient = USERS[order](lambda x: ((net(x) if looped else cell(x)) ** 2).sum())
+    x = Tensor(np.array([[0.5], [1.0], [-2.0]]))
+    before = gradient(x).asnumpy()
+    CHANGES[change]()
+    with testing.unfused():
+        expected = USERS["second order" if order == "second order" else "grad"](
+            lambda x: ((net(x) if looped else cell(x)) ** 2).sum()
+        )(x).asnumpy()
+    np.testing.assert_allclose(gradient(x).asnumpy(), expected, rtol=1e-12)
+    assert not np.allclose(before, expected)

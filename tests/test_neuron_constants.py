@@ -11,10 +11,11 @@ import pytest
 from neuron_table import NEURONS
 
 import snncell
-from snncell import Parameter, Tensor, nn, ops, surrogate
+from snncell import Parameter, Tensor, nn, ops, surrogate, testing
 from snncell.errors import ArgumentError
 from snncell.nn.neurons.elsewhere import PRESETS
 from snncell.nn.neurons.gated import GATES
+from snncell.tape.parameter import assign_all
 
 NODES = {name: entry for name, entry in NEURONS.items() if entry.plain}
 # What a constant of a name must not be, next to NaN and infinities.
@@ -588,3 +589,99 @@ def test_fixed_arrays_cost_no_operation_in_float32():
     assert node.tau.dtype == snncell.float64
     text = snncell.explain(nn.MultiStep(node), ops.ones((4, 2, 3)))
     assert text.startswith("MultiStep: 0 loops, 1 loop over time, 0 calls, 0 views")
+
+
+# --- Parameters whose ranges end at each other ------------------------------------------------------------------------
+
+
+def alpha_node():
+    return nn.AlphaNode(alpha=0.9, beta=0.8, learnable=("alpha", "beta"))
+
+
+def resetting():
+    return nn.LIFNode(reset="value", v_threshold=1.0, v_reset=0.0, learnable=("v_threshold", "v_reset"))
+
+
+# A neuron, and values that are in range together, but each out of the other's first range.
+COUPLED = {
+    "alpha and beta": (alpha_node, {"beta": 0.5, "alpha": 0.7}),
+    "threshold and reset": (resetting, {"v_threshold": 3.0, "v_reset": 2.0}),
+    "reset and threshold": (resetting, {"v_reset": -5.0, "v_threshold": -3.0}),
+}
+
+
+def moved(name):
+    """A neuron with those values."""
+    make, values = COUPLED[name]
+    node = make()
+    order = list(values) if name != "reset and threshold" else ["v_reset", "v_threshold"]
+    for constant in order:
+        vars(node)[constant].set_data(values[constant])
+    assert {constant: getattr(node, constant).item() for constant in values} == pytest.approx(values)
+    return node
+
+
+def constants(node, name):
+    return {constant: getattr(node, constant).item() for constant in COUPLED[name][1]}
+
+
+@pytest.mark.parametrize("name", COUPLED)
+def test_coupled_constants_load_as_they_were_saved(tmp_path, name):
+    node, other = moved(name), COUPLED[name][0]()
+    snncell.save_checkpoint(node, tmp_path / "node")
+    snncell.load_checkpoint(tmp_path / "node", other)
+    assert constants(other, name) == constants(node, name)
+    third = COUPLED[name][0]()
+    snncell.load_param_into_net(third, dict(reversed(list(snncell.load_checkpoint(tmp_path / "node").items()))))
+    assert constants(third, name) == constants(node, name)
+
+
+@pytest.mark.parametrize("how", [lambda f: f, snncell.jit], ids=["eager", "jit"])
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_constants_that_are_assigned_together_are_in_range_together(how, order):
+    node = resetting()
+    pairs = [(vars(node)["v_threshold"], Tensor(0.1)), (vars(node)["v_reset"], Tensor(0.9))]
+    how(lambda: assign_all([pairs[n] for n in order]))()
+    threshold, reset = node.v_threshold.item(), node.v_reset.item()
+    assert reset < threshold and (reset == pytest.approx(0.9) or threshold == pytest.approx(0.1))
+
+
+def test_a_loop_leaves_coupled_constants_as_its_steps_did():
+    x = Tensor((np.random.default_rng(0).normal(size=(5, 2, 3)) * 1.5).astype(np.float32))
+
+    def after(run):
+        threshold = Parameter(Tensor(1.0), requires_grad=False, name="threshold")
+        reset = Parameter(Tensor(0.0), requires_grad=False, name="reset")
+        node = nn.LIFNode(v_threshold=threshold, v_reset=reset, reset="value")
+
+        def step(v, now):
+            ops.assign(threshold, threshold - now.sum() * 0.3)
+            ops.assign(reset, reset + now.max() * 0.5)
+            s, v = node(now, v)
+            return v, s * threshold + reset
+
+        run(lambda x: ops.scan(step, ops.zeros((2, 3)), x))(x)
+        return threshold.item(), reset.item()
+
+    def unfused(f):
+        def run(x):
+            with testing.unfused():
+                return f(x)
+
+        return run
+
+    expected = after(unfused)
+    assert expected[1] > 1.0  # beyond the first threshold
+    for run in (lambda f: f, snncell.jit):
+        assert after(run) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("how", [lambda f: f, snncell.jit], ids=["eager", "jit"])
+def test_a_range_that_comes_later_holds_in_what_was_compiled_before(how):
+    p = Parameter(Tensor(1.0), name="threshold")
+    first = nn.LIFNode(v_threshold=p)
+    lower = how(lambda by: p.assign(p - by))
+    lower(Tensor(0.1))
+    second = nn.LIFNode(v_threshold=p, reset="value", v_reset=0.5)
+    lower(Tensor(5.0))
+    assert 0.5 < p.item() < 0.51 and first.v_threshold is second.v_threshold is p

@@ -153,6 +153,8 @@ class Body:
             for n in arriving:
                 (body.xs if n < len(self.after) + len(self.ys) else body.consts).append(seeds[n])
             body._take_captures(len(self.trace.captures))
+        if STATE.trace is not None:
+            STATE.trace.cells.update(trace.cells)
         return self._given(Reverse(body, flowing, arriving, [grad is not None for grad in grads], noted))
 
     def lacks_for(self, reverse: Reverse) -> bool:

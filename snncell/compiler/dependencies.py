@@ -11,6 +11,35 @@ from snncell.tape.tensor import Tensor
 from snncell.tape.tracing import Trace, Value
 
 
+class Dependencies:
+    """The state that a trace depends on, as it is when this is made."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.versions = [(cell, cell.version) for cell in trace.cells]
+        self.containers = [(held, list(map(id, items(held))), items(held)) for held in containers(trace.cells)]
+        self.parameters = [(parameter, parameter.requires_grad, parameter.limits) for parameter in trace.parameters]
+
+    def unchanged(self) -> bool:
+        """True if no Cell, no list or dict that one holds, and no setting of a Parameter has been changed since."""
+        return (
+            all(cell.version == version for cell, version in self.versions)
+            and all(p.requires_grad == trained and p.limits == limits for p, trained, limits in self.parameters)
+            and all(list(map(id, items(held))) == ids for held, ids, _ in self.containers)
+        )
+
+    def changed(self) -> str:
+        """The change, for a report."""
+        for cell, version in self.versions:
+            if cell.version != version:
+                return f"an attribute of {type(cell).__name__}"
+        for parameter, trained, limits in self.parameters:
+            if parameter.requires_grad != trained:
+                return f"requires_grad of Parameter {parameter.name!r}"
+            if parameter.limits != limits:
+                return f"the range of Parameter {parameter.name!r}"
+        return "a list or dict of a Cell"
+
+
 def cells_in(arguments: Any, fn: Any) -> dict[Any, None]:
     """The Cells among the fixed arguments, the one that `fn` is a method of, and all below them."""
     owners = [*structure.statics(arguments), getattr(fn, "__self__", None)]

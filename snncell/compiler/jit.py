@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from snncell.arguments.kinds import Own
 from snncell.arguments.shown import came
 from snncell.compiler.copies import reduced
-from snncell.compiler.dependencies import cells_in, containers, items, refuse_leaks
+from snncell.compiler.dependencies import Dependencies, cells_in, refuse_leaks
 from snncell.compiler.linked import Linked
 from snncell.compiler.plan import Plan
 from snncell.compiler.plans import Plans
@@ -68,9 +68,7 @@ class Compiled:
             outputs = [trace.lift(out) for out in outs]
             refuse_leaks(trace)
             # Taken after the trace: what construct itself sets on a Cell belongs to the state it leaves behind.
-            self.versions = [(cell, cell.version) for cell in trace.cells]
-            self.containers = [(held, list(map(id, items(held))), items(held)) for held in containers(trace.cells)]
-            self.trained = [(parameter, parameter.requires_grad) for parameter in trace.parameters]
+            self.dependencies = Dependencies(trace)
             self.sought = trace.sought
             self.linked = self.plans = None
             if taped:
@@ -80,22 +78,14 @@ class Compiled:
             self.plans.of([leaf._data for leaf in leaves])  # what cannot be compiled is said now
 
     def up_to_date(self) -> bool:
-        """True if no Cell that was traced, no list or dict it holds, and no requires_grad has been changed since."""
-        return (
-            all(cell.version == version for cell, version in self.versions)
-            and all(parameter.requires_grad == trained for parameter, trained in self.trained)
-            and all(list(map(id, items(held))) == ids for held, ids, _ in self.containers)
-        )
+        """True if nothing that was traced, forward or reverse, has been changed since."""
+        return self.dependencies.unchanged() and (self.linked is None or self.linked.unchanged())
 
     def changed(self) -> str:
         """The change that makes this trace out of date."""
-        for cell, version in self.versions:
-            if cell.version != version:
-                return f"an attribute of {type(cell).__name__}"
-        for parameter, trained in self.trained:
-            if parameter.requires_grad != trained:
-                return f"requires_grad of Parameter {parameter.name!r}"
-        return "a list or dict of a Cell"
+        if self.linked is not None and self.dependencies.unchanged():
+            return self.linked.changed()
+        return self.dependencies.changed()
 
     def plan(self, arrays: Sequence[Any]) -> Plan:
         """The plan to replay for these arguments; on a tape there is none."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from snncell.compiler.dependencies import Dependencies
 from snncell.compiler.plans import Plans
 from snncell.compiler.program import from_trace, interpret
 from snncell.config import FINITE
@@ -60,6 +61,7 @@ class Linked:
         self._residuals: list[list[Tensor]] = []  # for gradients of one order, of two, ..., each with those before
         self._plans: dict[int, Plans] = {}
         self._reverses: dict[tuple[int, ...], _Reversed] = {}
+        self._dependencies: list[Dependencies] = []  # of the reverses: they may call Cells that the forward does not
 
     def __call__(self, given: Sequence[Tensor], events: Events) -> tuple[Tensor, ...]:
         """The results; on a tape as one entry, whose reverse is this one's. `events` are to be those of this run."""
@@ -74,6 +76,18 @@ class Linked:
 
         results: tuple[Tensor, ...] = custom(_Run(self, orders, events), forward, [*given, *self.trainable])[0]
         return results
+
+    def unchanged(self) -> bool:
+        """True if nothing has been changed that a reverse depends on, of any order."""
+        return all(found.unchanged() for found in self._dependencies) and all(
+            reverse.linked.unchanged() for reverse in self._reverses.values()
+        )
+
+    def changed(self) -> str:
+        """The change that makes a reverse out of date."""
+        changes = [found.changed() for found in self._dependencies if not found.unchanged()]
+        changes += [reverse.linked.changed() for reverse in self._reverses.values() if not reverse.linked.unchanged()]
+        return f"{changes[0]}, which a bprop uses"
 
     def residuals(self, orders: int) -> list[Tensor]:
         """The values the forward leaves for gradients of so many orders: what its reverses capture, but for inputs.
@@ -177,6 +191,7 @@ class Linked:
             outs = [grad for grad in grads if grad is not None]
             noted = Brought(notes, outs)
             outs += noted.further
+            self._dependencies.append(Dependencies(trace))
             linked = Linked(f"reverse of {self.name}", trace, tape.live(), seeds, outs, self.up_to_date)
         return _Reversed(linked, [grad is not None for grad in grads], noted)
 

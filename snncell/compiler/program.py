@@ -201,5 +201,5 @@ def interpret(program: Program, inputs: Sequence[Tensor]) -> list[Tensor]:
         out = step.op.bind(*(known[x] if isinstance(x, Value) else x for x in step.inputs), **step.attrs)
         known.update(zip(step.outputs, out if step.op.multiple else (out,), strict=True))
     results = [snapshot(known[value]) for value in program.outputs]
-    assign_all([(parameter, known[value]) for parameter, value in program.written.items()])
+    assign_all([(parameter, known[value]) for parameter, value in program.written.items()], in_range=True)
     return results

@@ -55,7 +55,7 @@ def run(
             pairs = zip(body.ys, outs[len(states) :], strict=False)
             asked_for = [out for y, out in pairs if id(y._data) not in body.trace.noted]
             look_at_results(scan.loop, states, xs, [*outs[: len(states)], *asked_for])
-        assign_all(list(zip(written, outs[len(carry) : len(states)], strict=True)))
+        assign_all(list(zip(written, outs[len(carry) : len(states)], strict=True)), in_range=True)
     return list(outs[: len(carry)]), list(outs[len(states) : len(states) + scan.given])
 
 

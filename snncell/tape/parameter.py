@@ -222,11 +222,32 @@ def commit(writes: Sequence[Write]) -> None:
     write(writes)
 
 
-def assign_all(pairs: Sequence[tuple[Parameter, Tensor]], what: str = "assign") -> None:
-    """Assign to several Parameters: all of them, or none if one of the values cannot be."""
+def assign_all(pairs: Sequence[tuple[Parameter, Tensor]], what: str = "assign", in_range: bool = False) -> None:
+    """Assign to several Parameters: all of them, or none if one of the values cannot be.
+
+    Args:
+        pairs: each with its value, which is brought into its range. A range may end at another Parameter: where that
+            gets a value too, it is the new one that counts.
+        what: for errors.
+        in_range: the values are those that the Parameters had together, and stay as they are.
+    """
     for parameter, value in pairs:
         parameter.refuse(value, what)
-    pairs = [(parameter, parameter._limited(value)) for parameter, value in pairs]
+    limited = [] if in_range else [parameter for parameter, _ in pairs if parameter.limits]
+    if not limited:
+        _write(pairs, what)
+    elif len(pairs) == 1:
+        _write([(parameter, parameter._limited(value)) for parameter, value in pairs], what)
+    else:
+        undo = Undo()
+        with together(undo):
+            _write(pairs, what)
+            for parameter in limited:
+                _write([(parameter, parameter._limited(parameter.value()))], what)
+            undo.clear()
+
+
+def _write(pairs: Sequence[tuple[Parameter, Tensor]], what: str) -> None:
     if STATE.trace is not None:
         for parameter, value in pairs:
             STATE.trace.write(parameter, value)

@@ -63,7 +63,9 @@ class EarlyStopping:
     def restore(self, net: Cell, loss: Any = None) -> None:
         """Put the best weights back, into those that `update` was given."""
         own = weights_of(net, loss)
-        assign_all([(own[path], Tensor(value)) for path, value in self.weights.items()], "EarlyStopping.restore")
+        assign_all(
+            [(own[path], Tensor(value)) for path, value in self.weights.items()], "EarlyStopping.restore", in_range=True
+        )
 
     def notes(self) -> dict[str, Any]:
         """The notes that a checkpoint keeps of it, beside the weights."""

@@ -11,6 +11,7 @@ from snncell.arguments.kinds import Own
 from snncell.common.ranges import FINITE, Range
 from snncell.dtype import only_stored
 from snncell.errors import ArgumentError, CallError
+from snncell.interrupts import deferring
 from snncell.nn.neurons.constants import Membrane, one_of
 from snncell.nn.neurons.counting import spike_function
 from snncell.nn.neurons.elsewhere import frameworks_with
@@ -177,15 +178,16 @@ class Neuron(Membrane):
         if self.one_at_most:
             one_of(now["max_spikes"], (1,), who, "max_spikes")
         now["surrogate_function"] = spike_function(**now, who=who)
-        try:
-            self._take_firing(now)
-        except ArgumentError:
-            self._take_firing(before)
-            raise
+        deferring(self._take_firing, now, before)
 
-    def _take_firing(self, values: dict[str, Any]) -> None:
-        super().__setattr__("compare", values["compare"])
-        self.fire_by(values["surrogate_function"], values["max_spikes"])
+    def _take_firing(self, values: dict[str, Any], before: dict[str, Any] | None) -> None:
+        try:
+            super().__setattr__("compare", values["compare"])
+            self.fire_by(values["surrogate_function"], values["max_spikes"])
+        except BaseException:
+            if before is not None:
+                self._take_firing(before, None)
+            raise
 
     def range_of(self, name: str) -> Range:
         """The range of a constant: a threshold lies above 0, or above the value that a reset goes to."""
