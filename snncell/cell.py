@@ -11,10 +11,10 @@ from snncell.arguments.guard import ours, refuse_name
 from snncell.arguments.names import missing_of_cell
 from snncell.calls import HookHandle as HookHandle, innermost_call, refuse_arguments, taken, tell_call, warn_of_change
 from snncell.compiler.jit import Jitted
-from snncell.errors import AssignError, SnncellError
+from snncell.errors import SnncellError
 from snncell.kernels.space import DEVICE, IN_USE
 from snncell.reverse import run_with_bprop
-from snncell.tape.parameter import Parameter, commit
+from snncell.tape.parameter import Parameter, commit, refuse_in_its_place
 from snncell.tape.state import STATE, settings
 from snncell.tape.tensor import Tensor
 
@@ -74,11 +74,8 @@ class Cell:
             return
         if STATE.trace is not None and type(old) in (bool, int, float) and isinstance(value, (bool, int, float)):
             warn_of_change(self, name)
-        if isinstance(old, Parameter) and value is not None and not isinstance(value, Parameter):
-            raise AssignError(
-                f"{type(self).__name__}.{name} is a Parameter; a {type(value).__name__} in its place would not be "
-                f"trained. Write to it by self.{name}.set_data(value), or delete it first."
-            )
+        if isinstance(old, Parameter) and not isinstance(value, Parameter):
+            refuse_in_its_place(self, name, value)
         if isinstance(value, Parameter):
             value.belong_to(self, name)
         elif isinstance(value, (list, tuple)):

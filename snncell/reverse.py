@@ -29,7 +29,7 @@ def run_with_bprop(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     """Call `cell.construct` as one entry of the tape, whose reverse is `cell.bprop`.
 
     Raises:
-        BpropError: if the signature of bprop does not fit that of construct.
+        BpropError: if the signature of bprop does not fit that of construct, or has dout before out.
     """
     names, values = named_inputs(cell.construct, args, kwargs)
     if len(names) not in cell._checked_counts:
@@ -53,13 +53,20 @@ def run_with_bprop(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 
 def _check_signature(cell: Any, names: list[str]) -> None:
+    taken = inspect.signature(cell.bprop)
     try:
-        inspect.signature(cell.bprop).bind(*[None] * (len(names) + 2))
+        taken.bind(*[None] * (len(names) + 2))
     except TypeError as error:
         wanted = ", ".join(["self", *names, "out", "dout"])
         raise BpropError(
             f"{type(cell).__name__}.bprop does not fit construct: it must take ({wanted}); {error}."
         ) from None
+    places = [p.name for p in taken.parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    if places[len(names) : len(names) + 2] == ["dout", "out"]:  # it would take each for the other
+        raise BpropError(
+            f"{type(cell).__name__}.bprop takes dout before out; the result comes first, then its gradient: "
+            f"({', '.join(['self', *names, 'out', 'dout'])})."
+        )
 
 
 class _Reverse:

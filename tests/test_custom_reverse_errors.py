@@ -290,3 +290,71 @@ def test_a_reverse_with_an_effect_is_refused_in_a_loop_and_runs_outside(run, nam
     np.testing.assert_array_equal(COUNT.asnumpy(), before)
     run(snncell.grad(lambda x: cell(x).sum()))(X)
     assert COUNT.asnumpy() - before == (name == "a write")
+
+
+# --- the order of its arguments ---------------------------------------------------------------------------------------
+
+
+class Swapped(nn.Cell):
+    """2 x, with a reverse that names the gradient before the result."""
+
+    def construct(self, x):
+        return x * 2.0
+
+    def bprop(self, x, dout, out):
+        return (dout * 2.0,)
+
+
+class SwappedOfTwo(nn.Cell):
+    """w x + y, with a Parameter."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = Parameter(Tensor(2.0), name="w")
+        self.internal_params = [self.w]
+
+    def construct(self, x, y):
+        return self.w * x + y
+
+    def bprop(self, x, y, dout, out):
+        return (dout * self.w, dout), {self.w: (dout * x).sum()}
+
+
+class SwappedSurrogate(snncell.surrogate.Surrogate):
+    """A spike function."""
+
+    def primitive(self, x):
+        return ops.sigmoid(x)
+
+    def bprop(self, x, dout, out):
+        return (dout * 0.5,)
+
+
+@pytest.mark.parametrize(
+    ("cell", "inputs", "order"),
+    [
+        (Swapped, (X,), "self, x, out, dout"),
+        (SwappedOfTwo, (X, X), "self, x, y, out, dout"),
+        (SwappedSurrogate, (X,), "self, x, out, dout"),
+        (lambda: nn.MultiStep(nn.IFNode(surrogate_function=SwappedSurrogate())), (ops.ones((3, 2)),), "x, out, dout"),
+    ],
+)
+def test_a_bprop_with_dout_before_out_is_refused_with_the_right_order(cell, inputs, order, run):
+    with pytest.raises(BpropError, match=rf"bprop takes dout before out; .*{order}\)"):
+        run(snncell.grad(lambda *xs: cell()(*xs).sum()))(*inputs)
+
+
+class NamedLikeIt(nn.Cell):
+    """A Cell whose inputs are called dout and out."""
+
+    def construct(self, dout, out):
+        return dout * out
+
+    def bprop(self, dout, out, y, dy):
+        return dy * out, dy * dout
+
+
+def test_inputs_may_be_called_dout_and_out():
+    found = snncell.grad(lambda a, b: NamedLikeIt()(a, b).sum(), (0, 1))(X, X + 1.0)
+    np.testing.assert_array_equal(found[0].asnumpy(), [2.0, 3.0])
+    np.testing.assert_array_equal(found[1].asnumpy(), [1.0, 2.0])

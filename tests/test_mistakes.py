@@ -117,6 +117,25 @@ def test_a_parameter_is_not_lost_by_an_assignment(value):
     assert net.weight.shape == (2, 3)
 
 
+@pytest.mark.parametrize(
+    ("layer", "name", "mend"),
+    [
+        (lambda: nn.Dense(3, 4), "bias", r"Dense\(\.\.\., has_bias=False\)"),
+        (lambda: nn.Conv2d(1, 2, 3, has_bias=True), "bias", r"Conv2d\(\.\.\., has_bias=False\)"),
+        (lambda: nn.Dense(3, 4), "weight", r"delete it first: del self\.weight"),
+    ],
+)
+def test_none_in_the_place_of_a_parameter_is_refused_and_after_a_delete_is_not(layer, name, mend):
+    cell = layer()
+    before = getattr(cell, name)
+    with pytest.raises(AssignError, match=rf"{name} is a Parameter; None in its place would not be trained\. .*{mend}"):
+        setattr(cell, name, None)
+    assert getattr(cell, name) is before
+    delattr(cell, name)
+    setattr(cell, name, None)
+    assert getattr(cell, name) is None
+
+
 def test_neurons_refuse_constants_that_are_none():
     with pytest.raises(ArgumentError, match=r"LIFNode: v_threshold is a number, a Tensor or a Parameter, not 'a'"):
         nn.LIFNode(v_threshold="a")

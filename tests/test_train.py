@@ -653,10 +653,87 @@ def test_weights_of_nan_end_the_training_though_the_loss_is_finite_and_keep_the_
     assert math.isfinite(trained(x, epochs=1).best["loss"])
     kept = path.read_bytes()
     assert math.isfinite(float(LOSS(net(Tensor(broken)), Tensor(y))))  # or this would be another test
-    message = r"after epoch 1 .* Parameter '0\.weight' are NaN or inf.*spike of NaN is 0.*check_finite=True"
+    message = (
+        r"epoch 1 .* Parameter '0\.weight' are NaN or inf.*spike of NaN is 0\. The data hold NaN: .* 3\. .*check_fin"
+    )
     with pytest.raises(TrainingError, match=message):
         trained(broken, epochs=2)
     assert path.read_bytes() == kept
+
+
+def holed(arrays, place, at=3):
+    """Arrays of which one holds a NaN, in sample 3."""
+    found = [np.array(x, np.float32) if n == place else x for n, x in enumerate(arrays)]
+    found[place][at] = np.nan
+    return tuple(found)
+
+
+GIVEN = {
+    "arrays": lambda arrays: arrays,
+    "Batches": lambda arrays: train.Batches(*arrays, batch_size=4),
+    "a list": lambda arrays: [tuple(x[i : i + 4] for x in arrays) for i in range(0, len(arrays[0]), 4)],
+    "Tensors": lambda arrays: [tuple(Tensor(x[i : i + 4]) for x in arrays) for i in range(0, len(arrays[0]), 4)],
+}
+SQUARES = (np.ones((8, 3), np.float32), np.zeros((8, 2), np.float32))
+
+
+@pytest.mark.parametrize("given", GIVEN)
+@pytest.mark.parametrize("place", [0, 1])
+def test_data_of_nan_are_named_instead_of_the_learning_rate(place, given):
+    net, name = nn.Dense(3, 2), ("input", "target")[place]
+    where = "of sample 3" if given in ("arrays", "Batches") else "of batch 0"
+    words = rf"the loss of epoch 1 is nan\. The data hold NaN: the {name} {where}\. Leave them out"
+    data = GIVEN[given](holed(SQUARES, place))
+    with pytest.raises(TrainingError, match=words) as caught:
+        train.fit(net, nn.MSELoss(), adam(net), data, 1, accuracy=None, progress=False)
+    assert "learning rate" not in str(caught.value)
+
+
+@pytest.mark.parametrize("patience", [None, 2])
+@pytest.mark.parametrize("given", GIVEN)
+@pytest.mark.parametrize("place", [0, 1])
+def test_test_data_of_nan_are_warned_of_and_end_the_training(place, given, patience):
+    net, test = nn.Dense(3, 2), GIVEN[given](holed(SQUARES, place))
+    options = {"test": test, "patience": patience, "accuracy": None, "progress": False}
+    words = r"the test loss of epoch 1 is nan\. The test data hold NaN: the .*Leave"
+    with warnings.catch_warnings(record=True, action="always") as warned, pytest.raises(TrainingError, match=words):
+        train.fit(net, nn.MSELoss(), adam(net), SQUARES, 3, **options)
+    assert str(warned[0].message).startswith("fit: The test data hold NaN: the ")
+    assert len(warned) == 1 and warned[0].filename == __file__
+
+
+def test_nan_in_the_test_data_of_a_spiking_net_is_told_once_though_the_loss_is_finite():
+    net = nn.SequentialCell(nn.Dense(2, 4), nn.MultiStep(nn.LIFNode()), nn.Dense(4, 2), nn.Readout("mean"))
+    arrays = np.ones((8, 3, 2), np.float32), np.arange(8) % 2
+    good, bad = (
+        train.Batches(x.swapaxes(0, 1), y, batch_size=8, time_first=True)
+        for x, y in (arrays, holed(arrays, 0, (slice(3, 5), 1)))
+    )
+    with pytest.warns(RuntimeWarning, match=r"The test data hold NaN: the input of sample 3 and 1 more\. ") as warned:
+        result = train.fit(net, LOSS, adam(net), good, 3, test=bad, progress=False)
+    assert len(warned) == 1
+    assert all(math.isfinite(record["test_loss"]) for record in result.history)
+
+
+def test_a_test_loss_of_nan_from_finite_data_says_so_and_one_of_inf_is_only_bad():
+    def loss(out, y, worst):
+        return nn.MSELoss()(out, y) + ops.select(y.max() > 0.0, worst, 0.0)
+
+    test, options = (SQUARES[0], SQUARES[1] + 1.0), {"accuracy": None, "progress": False, "patience": 1}
+    net = nn.Dense(3, 2)
+    with pytest.raises(TrainingError, match=r"test loss of epoch 1 is nan\. The loss of the data is finite: look"):
+        train.fit(net, lambda *a: loss(*a, math.nan), adam(net), SQUARES, 3, test=test, **options)
+    result = train.fit(net, lambda *a: loss(*a, math.inf), adam(net), SQUARES, 3, test=test, **options)
+    assert result.history[0]["test_loss"] == math.inf
+
+
+@pytest.mark.parametrize("monitor", ["test_loss", "test_accuracy", "loss"])
+def test_early_stopping_has_no_place_for_nan(monitor):
+    net, stopping = nn.Dense(1, 1), train.EarlyStopping(2, monitor)
+    stopping.update({"epoch": 1, monitor: 0.5}, net)
+    with pytest.raises(TrainingError, match=rf"{monitor} of epoch 2 is nan, which is neither better nor worse"):
+        stopping.update({"epoch": 2, monitor: math.nan}, net)
+    assert (stopping.best_epoch, stopping.waited) == (1, 0)
 
 
 def test_a_loss_that_is_no_number_is_refused_and_an_accuracy_of_each_sample_averaged():

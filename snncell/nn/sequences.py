@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
 from snncell import ops
-from snncell.errors import ShapeError
+from snncell.errors import ArgumentError, ShapeError
 from snncell.ops.base import as_tensor
 from snncell.tape.tensor import Tensor
 
@@ -19,8 +21,11 @@ from snncell.tape.tensor import Tensor
 def within_lengths(tensor: Tensor, lengths: Any, who: str) -> Tensor:
     """Where a sequence (T, B, ...) has not ended: (T, B, 1, ...), for lengths (B,).
 
+    Lengths that a trace, or the device, has yet to give are not looked at; one above T then counts as T.
+
     Raises:
         ShapeError, DTypeError: for lengths that are not one integer for each sample.
+        ArgumentError: for a length below 0 or above T.
     """
     found = as_tensor(lengths, who, "lengths")
     if found.shape != tensor.shape[1:2] or not found.ndim:
@@ -28,8 +33,29 @@ def within_lengths(tensor: Tensor, lengths: Any, who: str) -> Tensor:
             f"{who}: lengths are one number of steps for each sample; a sequence (T, B, ...) of shape {tensor.shape} "
             f"needs {tensor.shape[1:2] or 'a batch'}, not {found.shape}."
         )
-    mask = ops.sequence_mask(found, tensor.shape[0], axis=0)
+    _refuse_lengths(found, tensor.shape, who)
+    return before_step(tensor, found)
+
+
+def before_step(tensor: Tensor, counts: Tensor) -> Tensor:
+    """Where a sequence (T, B, ...) is in its first steps, as many as `counts` (B,) say: (T, B, 1, ...)."""
+    mask = ops.sequence_mask(counts, tensor.shape[0], axis=0)
     return mask.reshape((*mask.shape, *(1,) * (tensor.ndim - 2)))
+
+
+def _refuse_lengths(lengths: Tensor, shape: tuple[int, ...], who: str) -> None:
+    """Raise an ArgumentError for lengths that a sequence (T, B, ...) cannot have: it has no more than T steps."""
+    counts = lengths._data
+    if not isinstance(counts, np.ndarray) or counts.dtype.kind not in "iu":
+        return
+    wrong = np.flatnonzero((counts < 0) | (counts > shape[0]))
+    if wrong.size:
+        sample = int(wrong[0])
+        more = f", and {wrong.size - 1} more" if wrong.size > 1 else ""
+        raise ArgumentError(
+            f"{who}: lengths are numbers of steps from 0 to T={shape[0]}, not {counts[sample]} (of sample {sample}"
+            f"{more}). The sequence (T, B, ...) has shape {shape}; where it was cut: np.minimum(lengths, {shape[0]})."
+        )
 
 
 def steps_in(tensor: Tensor, lengths: Any) -> Tensor:

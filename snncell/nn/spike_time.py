@@ -11,7 +11,7 @@ from snncell.arguments.kinds import Count, Extended
 from snncell.arguments.vocabulary import Numbers, Reduction, Share
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, ShapeError
-from snncell.nn.sequences import steps_in, within_lengths
+from snncell.nn.sequences import before_step, steps_in, within_lengths
 from snncell.nn.spike_loss import ClassLoss, _CrossEntropy
 from snncell.ops.base import as_tensor
 from snncell.tape.tensor import Tensor, beside
@@ -131,9 +131,8 @@ def _until_end(spike_time: Cell, spikes: Tensor, lengths: Any) -> Tensor:
         return times
     who = type(spike_time).__name__
     counts = as_tensor(lengths, who)
-    last = ops.logical_and(
-        within_lengths(spikes, counts, who), ops.logical_not(within_lengths(spikes, counts - 1, who))
-    )
+    there = within_lengths(spikes, counts, who)
+    last = ops.logical_and(there, ops.logical_not(before_step(spikes, counts - 1)))
     closing = ops.select(last, spikes, 0.0).sum(0, keepdims=True)  # in the place of the padding's last step
     times = spike_time(ops.concat([spikes[:-1], closing]))
     late: Tensor = times - ops.minimum(times, steps_in(spikes, counts) - 1.0)

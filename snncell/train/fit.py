@@ -18,7 +18,7 @@ from snncell.tape.tensor import Tensor
 from snncell.train.bar import Bar
 from snncell.train.clipping import clip_by_global_norm, clip_by_value
 from snncell.train.evaluation import Means, batches_of, means, measured, phases
-from snncell.train.finite import refuse_loss, refuse_weights
+from snncell.train.finite import refuse_loss, refuse_test_loss, refuse_weights, warn_of_nan
 from snncell.train.log import Log
 from snncell.train.pieces import Batches, Spikes, cells_of, training_step
 from snncell.train.resume import refuse_notes
@@ -101,8 +101,11 @@ def fit(
 
     Raises:
         ArgumentError: for settings that make no sense, or data without a batch.
-        TrainingError: if the loss of an epoch is not finite, or after it a Parameter that is trained, which is named: a
-            spike of NaN is 0, so the loss need not tell. The checkpoint of the epoch before stays.
+        TrainingError: if the loss of an epoch is not finite, its test loss (or what `monitor` names) is NaN, or after
+            it a Parameter that is trained is not finite, which is named: a spike of NaN is 0, so the loss need not
+            tell. It says where the data hold NaN. The checkpoint of the epoch before stays.
+
+    Arrays and lists of batches in `test` that hold NaN are warned of at the beginning (RuntimeWarning).
         CheckpointError: for a resume from a file that is not there, or was written with another net, optimiser or loss,
             other data or other settings, naming what differs.
 
@@ -201,6 +204,7 @@ class _Run:
         if resume:
             self.take_up()
         lines = None if log is None else Log(log, self.result.history)
+        warn_of_nan(self.test)
         done = len(self.result.history)
         steps = len(self.data) if hasattr(self.data, "__len__") else None
         total = None if steps is None else epochs * steps
@@ -227,13 +231,14 @@ class _Run:
             bar.step()
 
         found = means("fit: data", (self.net, self.loss), self.step, self.data, True, seen)
-        refuse_loss(found["loss"], number, self.limits["clip_norm"] is not None, self.checkpoint)
-        refuse_weights(self.net, self.loss, self.optimiser.parameters, number, self.checkpoint)
+        refuse_loss(found["loss"], number, self.limits["clip_norm"] is not None, self.data, self.checkpoint)
+        refuse_weights(self.net, self.loss, self.optimiser.parameters, number, self.data, self.checkpoint)
         if self.test is not None:
             found |= {
                 f"test_{name}": x
                 for name, x in means("fit: test", (self.net, self.loss), self.test_step, self.test).items()
             }
+            refuse_test_loss(found["test_loss"], number, self.test, self.checkpoint)
         step, rate = int(self.optimiser.global_step.item()), float(self.optimiser.get_lr())
         record = {"epoch": number, "step": step, "learning_rate": rate, **found}
         self.result.history.append(record)

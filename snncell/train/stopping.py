@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from snncell.cell import Cell
-from snncell.errors import ArgumentError
+from snncell.errors import ArgumentError, TrainingError
 from snncell.tape.parameter import assign_all
 from snncell.tape.tensor import Tensor
 from snncell.train.state import weights_of
@@ -24,6 +24,7 @@ class EarlyStopping:
 
     Raises:
         ArgumentError: for a patience below 1, or a record without the number.
+        TrainingError: if the number is NaN, which is neither better nor worse.
 
     Source: Prechelt, "Early Stopping - But When?", 1998.
 
@@ -47,6 +48,11 @@ class EarlyStopping:
         """Look at the record of an epoch; whether to stop. A loss that is a Cell has weights to keep as well."""
         if self.monitor not in record:
             raise ArgumentError(f"EarlyStopping: monitor is one of {', '.join(record)}; there is no {self.monitor!r}.")
+        if math.isnan(record[self.monitor]):
+            raise TrainingError(
+                f"EarlyStopping: {self.monitor} of epoch {record['epoch']} is nan, which is neither better nor worse "
+                f"than another; look at what it is measured on, or let monitor be another number."
+            )
         value = -record[self.monitor] if "accuracy" in self.monitor else record[self.monitor]
         if value < self.best - self.min_delta:
             self.best, self.best_epoch, self.waited = value, record["epoch"], 0
