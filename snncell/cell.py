@@ -14,7 +14,8 @@ from snncell.compiler.jit import Jitted
 from snncell.errors import SnncellError
 from snncell.kernels.space import DEVICE, IN_USE
 from snncell.reverse import run_with_bprop
-from snncell.tape.parameter import Parameter, commit, refuse_in_its_place
+from snncell.tape.given import refuse_for_parameter
+from snncell.tape.parameter import Parameter, commit
 from snncell.tape.state import STATE, settings
 from snncell.tape.tensor import Tensor
 
@@ -75,7 +76,7 @@ class Cell:
         if STATE.trace is not None and type(old) in (bool, int, float) and isinstance(value, (bool, int, float)):
             warn_of_change(self, name)
         if isinstance(old, Parameter) and not isinstance(value, Parameter):
-            refuse_in_its_place(self, name, value)
+            refuse_for_parameter(self, name, value)
         if isinstance(value, Parameter):
             value.belong_to(self, name)
         elif isinstance(value, (list, tuple)):

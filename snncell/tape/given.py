@@ -1,4 +1,4 @@
-"""Values given in place of Tensors: arrays of NumPy and of other libraries, alone and in tuples, lists and dicts."""
+"""Values given in place of Tensors and Parameters: arrays of NumPy and of other libraries, alone and in tuples, lists and dicts."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from snncell.arguments.vocabulary import ARRAYS
+from snncell.errors import AssignError
 from snncell.tape.tensor import Tensor
 
 Array = np.ndarray[Any, Any]
@@ -65,3 +66,14 @@ def _of_numbers(tree: Any) -> bool:
     if isinstance(tree, (tuple, list)):
         return all(map(_of_numbers, tree))
     return isinstance(tree, _NUMBERS)
+
+
+def refuse_for_parameter(cell: Any, name: str, value: Any) -> None:
+    """Raise an AssignError for an attribute of a Cell that is a Parameter and is set to something else."""
+    kind = "None" if value is None else f"a {type(value).__name__}"
+    mend = f"Write to it by self.{name}.set_data(value), or delete it first."
+    if value is None and hasattr(cell, f"has_{name}"):
+        mend = f"A layer without it is made so: {type(cell).__name__}(..., has_{name}=False)."
+    elif value is None:
+        mend = f"To do without it, delete it first: del self.{name}."
+    raise AssignError(f"{type(cell).__name__}.{name} is a Parameter; {kind} in its place would not be trained. {mend}")

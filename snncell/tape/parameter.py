@@ -288,14 +288,3 @@ def refuse_equal_names(parameters: Iterable[Parameter], what: str) -> None:
                 f"{what}: {places[0]} and {places[1]} are different Parameters with one name, {parameter.name!r}. "
                 f"Give each a name of its own, or none."
             )
-
-
-def refuse_in_its_place(cell: Any, name: str, value: Any) -> None:
-    """Raise an AssignError for an attribute of a Cell that is a Parameter and is set to something else."""
-    kind = "None" if value is None else f"a {type(value).__name__}"
-    mend = f"Write to it by self.{name}.set_data(value), or delete it first."
-    if value is None and hasattr(cell, f"has_{name}"):
-        mend = f"A layer without it is made so: {type(cell).__name__}(..., has_{name}=False)."
-    elif value is None:
-        mend = f"To do without it, delete it first: del self.{name}."
-    raise AssignError(f"{type(cell).__name__}.{name} is a Parameter; {kind} in its place would not be trained. {mend}")
