@@ -1,4 +1,4 @@
-"""Values given in place of Tensors and Parameters: arrays of NumPy and of other libraries, alone and in tuples, lists and dicts."""
+"""Values given in place of Tensors, alone and in tuples, lists and dicts, and in place of Parameters."""
 
 from __future__ import annotations
 
