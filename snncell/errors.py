@@ -97,6 +97,10 @@ class DeviceMemoryError(DeviceError, MemoryError):
     """A device whose memory has no room for an array, even after what freed arrays left behind was given back."""
 
 
+class KernelMemoryError(SnncellError, MemoryError):
+    """There is no memory for what a kernel computes with."""
+
+
 class CheckpointError(SnncellError, ValueError):
     """A checkpoint that is missing, damaged, or does not fit the Cell."""
 

@@ -51,10 +51,10 @@ def emitted(fn: Any, *args: Tensor) -> Kernel:
 
 
 def as_python(name: str, source: str) -> Any:
-    """A generated function as plain Python: the same file, not compiled."""
+    """A generated function as plain Python, the same file, not compiled: called as a built kernel is."""
     namespace: dict[str, Any] = {}
     exec(compile(source, name, "exec"), namespace)
-    return namespace[name]
+    return lambda units, grain, *arguments: namespace[name](0, units, *arguments)
 
 
 def call_kernel(function: Any, kernel: Kernel, arrays: list[Any]) -> list[Any]:
@@ -62,8 +62,12 @@ def call_kernel(function: Any, kernel: Kernel, arrays: list[Any]) -> list[Any]:
     given = [np.ascontiguousarray(a).reshape(o.shape) for a, o in zip(arrays, kernel.arrays, strict=True)]
     outputs = [np.empty(o.shape, o.value.dtype) for o in kernel.outputs]
     scalars = [dtype.type(number).item() for number, dtype in kernel.scalars]
+    parts = [np.empty(kernel.units, kind.dtype) for kind in kernel.parts]
+    arguments = (*kernel.sizes, *given, *scalars, *outputs, *parts)
     with np.errstate(all="ignore"):
-        function(*kernel.sizes, *given, *scalars, *outputs)
+        function(kernel.units, int(kernel.shared), *arguments)
+        if parts:
+            function(0, 0, *arguments)
     return [out.reshape(o.value.shape) for out, o in zip(outputs, kernel.outputs, strict=True)]
 
 
@@ -88,7 +92,7 @@ def plainly() -> Iterator[None]:
     """Kernels that are built in the body run as plain Python: many bodies, and nothing to compile."""
     with pytest.MonkeyPatch.context() as patch:
         for module in (fused, launching):
-            patch.setattr(module, "build", lambda name, source, signature, parallel: as_python(name, source))
+            patch.setattr(module, "build", lambda name, source, signature: as_python(name, source))
         yield
 
 

@@ -255,7 +255,7 @@ def test_words_of_single_errors():
 def test_a_variable_of_the_environment_is_checked_where_all_is_in_the_cache_too(monkeypatch, variable, given):
     monkeypatch.setenv(variable, given)
     with pytest.raises(ArgumentError, match=f"{variable} is .* not '{given}'"):
-        build.keep("kernel", "", "", False)
+        build.keep("kernel", "", "")
 
 
 def test_a_misspelt_variable_of_the_environment_is_told(monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import importlib.metadata
 import os
 import pickle
 import shutil
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,9 @@ from llvmlite import binding
 import snncell
 from snncell import Tensor, jit
 from snncell.errors import CacheError, SnncellError
-from snncell.kernels import build as builder, store
+from snncell.kernels import build as builder, helpers, store
+from snncell.kernels.helpers import digest_of
+from snncell.kernels.native import Code
 from snncell.kernels.store import files, folder as folders
 
 SCRIPT = """
@@ -33,8 +36,8 @@ from snncell.kernels import build
 f = jit(lambda x, s: (ops.exp(x) * s, (x * s).sum(axis=0)))
 small = f(ops.ones((3, 5)), {number})
 large = f(ops.ones((300, 100)), {number})
-hits = sum(sum(kernel.stats.cache_hits.values()) for kernel in build._built.values())
-misses = sum(sum(kernel.stats.cache_misses.values()) for kernel in build._built.values())
+hits = sum(kernel.loaded for kernel in build._built.values())
+misses = sum(not kernel.loaded for kernel in build._built.values())
 print(len(build._built), hits, misses, small[1].tolist()[0], large[1].tolist()[0])
 """
 
@@ -103,7 +106,7 @@ if "wait" in sys.argv:
 f = snncell.jit(lambda x: snncell.ops.exp(x * 0.0) + x * 3.5)
 value = f(snncell.Tensor([1.0])).item()
 (kernel,) = build._built.values()
-print(value, sum(kernel.stats.cache_hits.values()), sum(kernel.stats.cache_misses.values()))
+print(value, int(kernel.loaded), int(not kernel.loaded))
 """
 COMPILED, LOADED = "4.5 0 1", "4.5 1 0"  # the value, and what the cache was found to have
 
@@ -146,25 +149,48 @@ def test_the_places_where_numba_looks_for_its_cache_are_not_ours(kept: Path, tmp
     assert not (tmp_path / "numba").exists()
 
 
-def test_the_name_of_a_file_covers_source_flag_version_and_mathematics(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = {builder._digest("x = 1\n", False)}
-    names.add(builder._digest("x = 2\n", False))
-    names.add(builder._digest("x = 1\n", True))
+def test_the_name_of_a_file_covers_source_version_and_mathematics(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {digest_of("x = 1\n"), digest_of("x = 2\n")}
     with monkeypatch.context() as patch:
         patch.setattr(snncell, "__version__", "0.0.0")
-        names.add(builder._digest("x = 1\n", False))
+        names.add(digest_of("x = 1\n"))
     with monkeypatch.context() as patch:
-        patch.setattr(builder, "library_digest", lambda: "another")
-        names.add(builder._digest("x = 1\n", False))
-    assert len(names) == 5
-    assert builder._digest("x = 1\n", False) in names
+        patch.setattr(helpers, "library_digest", lambda: "another")
+        names.add(digest_of("x = 1\n"))
+    assert len(names) == 4
+    assert digest_of("x = 1\n") in names
+
+
+@pytest.fixture
+def machine() -> Iterator[None]:
+    """The machine is looked at anew within the test, and after it."""
+    builder._machine.cache_clear()
+    yield
+    builder._machine.cache_clear()
 
 
 @pytest.mark.compiled
 @pytest.mark.parametrize("package", ["numba", "llvmlite"])
-def test_code_of_another_compiler_is_not_loaded(folder: Path, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_of_another_compiler_is_not_loaded(
+    folder: Path, package: str, machine: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert compute() == 3.25
-    monkeypatch.setattr(f"{package}.__version__", "0.0")
+    version = importlib.metadata.version
+    builder._machine.cache_clear()
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.0" if name == package else version(name))
+    builder._built.clear()
+    assert compute() == 3.25
+    assert counts() == (0, 1)
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("setting", builder._SETTINGS)
+def test_code_of_another_setting_of_the_compiler_is_not_loaded(
+    folder: Path, setting: str, machine: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert compute() == 3.25
+    builder._machine.cache_clear()
+    monkeypatch.setenv(f"NUMBA_{setting}", "0")
     builder._built.clear()
     assert compute() == 3.25
     assert counts() == (0, 1)
@@ -225,8 +251,8 @@ def again() -> float:
 def counts() -> tuple[int, int]:
     """The number of times that the one kernel in memory was loaded, and compiled."""
     (kernel,) = builder._built.values()
-    numbers: Any = kernel.stats  # type: ignore[attr-defined]
-    return sum(numbers.cache_hits.values()), sum(numbers.cache_misses.values())
+    loaded: bool = kernel.loaded  # type: ignore[attr-defined]
+    return int(loaded), int(not loaded)
 
 
 def test_the_folder_and_its_files_belong_to_their_owner(folder: Path) -> None:
@@ -285,15 +311,15 @@ def test_equal_computations_share_one_file_and_one_kernel(folder: Path) -> None:
 @pytest.mark.compiled
 def test_comments_in_generated_code_compile_nothing_anew(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compute()
-    ((name, source, signature, parallel),) = builder._built
+    ((name, source, signature),) = builder._built
     (path,) = folder.glob("loop_*.py")
     builder._built.clear()
     commented = source.replace("    for ", "    # user.py:7: x = 3\n    for ", 1)
     assert commented != source
-    builder.build(name, commented, signature, parallel)
+    builder.build(name, commented, signature)
     assert counts() == (1, 0)
-    assert path.read_text(encoding="utf-8") == commented  # it is for people
-    builder.build(name, source, signature, parallel)
+    assert path.read_text(encoding="utf-8") == builder.of_slots(name, commented, signature)  # it is for people
+    builder.build(name, source, signature)
     assert len(builder._built) == 1
 
 
@@ -317,7 +343,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "cut in the middle": lambda content: content[: len(content) // 2],
     "one byte short": lambda content: content[:-1],
     "one byte more": lambda content: content + b"\0",
-    "one byte changed": lambda content: content[:4000] + bytes([content[4000] ^ 1]) + content[4001:],
+    "one byte changed": lambda content: content[:400] + bytes([content[400] ^ 1]) + content[401:],
     "zeros": lambda content: bytes(len(content)),
     "text": lambda content: b"damaged",
 }
@@ -370,21 +396,12 @@ def test_code_without_its_source_and_source_without_its_code(folder: Path) -> No
 
 
 @pytest.mark.compiled
-def test_whole_code_that_no_longer_loads_is_compiled_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whole_code_that_no_longer_links_is_compiled_again(folder: Path) -> None:
     compute()
     (path,) = folder.glob("*.nbc")
-    place = builder._CodeFile._place
-    keys: list[bytes] = []
-
-    def spied(self: Any, signature: Any, codegen: Any) -> tuple[bytes, Path]:
-        key, where = place(self, signature, codegen)
-        keys.append(key)
-        return key, where
-
-    monkeypatch.setattr(builder._CodeFile, "_place", spied)
-    assert again() == 3.25 and counts() == (1, 0)
-    code = b"cmodule_that_has_gone\nname\n."
-    path.write_bytes(files.sealed(keys[0], code))
+    (source,) = folder.glob("*.py")
+    code = Code("a_symbol", ("a_library_that_has_gone",), b"").packed()
+    path.write_bytes(files.sealed(builder._key(source.stem), code))
     assert again() == 3.25 and counts() == (0, 1)
     assert again() == 3.25 and counts() == (1, 0)
 
@@ -541,7 +558,7 @@ LIMITED = """
 import resource, warnings
 import snncell
 
-resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))  # enough for source, not for code
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))  # enough for source, not for code
 with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")
     f, g = snncell.jit(lambda x: x * 3.5), snncell.jit(lambda x: x + 3.5)

@@ -191,11 +191,9 @@ def test_all_threads_and_one_thread_give_the_same_bits(fn: Any, shapes: list[tup
     rng = np.random.default_rng(0)
     arrays = [rng.normal(size=shape).astype(np.float32) for shape in shapes]
     kernel = emitted(fn, *map(Tensor, arrays))
-    assert kernel.parallel
-    shared, serial = (
-        call_kernel(builder.build(kernel.name, kernel.source, kernel.signature, parallel), kernel, arrays)
-        for parallel in (True, False)
-    )
+    assert kernel.shared
+    function = builder.build(kernel.name, kernel.source, kernel.signature)
+    shared, serial = (call_kernel(function, kernel._replace(shared=shared), arrays) for shared in (True, False))
     for a, b in zip(shared, serial, strict=True):
         np.testing.assert_array_equal(a.view(np.uint32), b.view(np.uint32))
 

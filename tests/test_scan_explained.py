@@ -15,8 +15,9 @@ from interpreting import as_python, traced
 from test_scan import NEURON, XS, C, Leaky, W, both, close, loop_of, looped, normal, plain
 
 import snncell
-from snncell import Parameter, Tensor, explain, grad, jit, nn, ops, value_and_grad
+from snncell import Parameter, Tensor, explain, grad, jit, nn, ops, testing, value_and_grad
 from snncell.compiler import fused
+from snncell.compiler.fused import BLOCK, STACK
 from snncell.errors import ArgumentError, BpropError, DTypeError, ShapeError, TraceError
 
 __all__ = ["plain"]  # a fixture
@@ -70,7 +71,7 @@ def sources(monkeypatch):
     """The sources of the loops over time that are built, as a list."""
     built = []
 
-    def build(name, source, signature, parallel):
+    def build(name, source, signature):
         built.append("\n".join(line for line in source.splitlines() if not line.lstrip().startswith("#")))
         return as_python(name, source)
 
@@ -102,13 +103,46 @@ def test_other_numbers_lengths_and_batches_are_the_same_kernels(sources, how):
     assert set(sources) == known and len(known) == 2
 
 
-def test_all_threads_have_a_kernel_of_their_own(monkeypatch):
-    built = []
-    monkeypatch.setattr(fused, "build", lambda name, source, signature, parallel: built.append(parallel) or print)
+def test_one_kernel_serves_one_thread_and_all(monkeypatch):
+    built, called = set(), []
+
+    def build(name, source, signature):
+        built.add((source, signature))
+        return lambda units, grain, *_: called.append((units, grain))
+
+    monkeypatch.setattr(fused, "build", build)
     for neurons in (3, 300_000):
-        (step,) = scans(lambda x: nn.MultiStep(Own())(x), normal(4, 1, neurons, dtype=np.float32))
-        step.op.lowered.loop.kernel(4)
-    assert built == [False, True]
+        nn.MultiStep(Own())(Tensor(np.zeros((4, 1, neurons), np.float32)))
+    assert len(built) == 1
+    (_, alone), (blocks, shared) = called
+    assert (alone, shared) == (0, 1) and blocks > 2
+
+
+class Many(nn.Cell):
+    """A neuron with so many constants for each element of a sample."""
+
+    def __init__(self, constants):
+        super().__init__()
+        self.constants = [Tensor(np.linspace(-1.0, 1.0, 3) + n) for n in range(constants)]
+
+    def construct(self, x, v):
+        for constant in self.constants:
+            v = v * 0.5 + constant * x
+        return v, v
+
+    def init_state(self, x):
+        return (ops.zeros_like(x),)
+
+
+@pytest.mark.parametrize("constants", [1, STACK // (8 * BLOCK), STACK // (8 * BLOCK) + 1, 30])
+def test_arrays_of_a_block_are_on_the_stack_as_long_as_there_is_room(sources, constants):
+    net = nn.MultiStep(Many(constants))
+    found = net(XS)
+    with testing.unfused():
+        np.testing.assert_allclose(found.asnumpy(), net(XS).asnumpy(), rtol=1e-12)
+    (source,) = sources
+    assert source.count(" = strip(") == min(constants, STACK // (8 * BLOCK))
+    assert source.count(" = np.empty(") == max(0, constants - STACK // (8 * BLOCK))
 
 
 # --- explain ----------------------------------------------------------------------------------------------------------

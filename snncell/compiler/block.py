@@ -12,7 +12,7 @@ from typing import Any
 
 from snncell.compiler.emit import Statements, comment_on, kind_of
 from snncell.compiler.phases import Phase, Shape, Stores
-from snncell.compiler.places import Places
+from snncell.compiler.places import Places, Room
 from snncell.kernels.cpu import loops
 from snncell.tape.tracing import Step, Value
 
@@ -24,6 +24,7 @@ class Block:
         shapes: of all spaces.
         rows, fixed: the sequences and the constants that the kernel takes, in the order of its arguments.
         needs: the phases, each with the Values that it needs.
+        room: for arrays of the block.
 
     Attributes:
         scalars: Python numbers that became arguments, and the NumPy dtype of each.
@@ -37,6 +38,7 @@ class Block:
         rows: list[Value],
         fixed: list[Value],
         needs: Sequence[tuple[Phase, list[Value]]],
+        room: Room,
     ) -> None:
         self.spaces = {shape: k for k, shape in enumerate(shapes)}
         self.rows = {value: n for n, value in enumerate(rows)}
@@ -44,10 +46,11 @@ class Block:
         self.scalars: list[tuple[Any, Any]] = []
         self.prepare: list[str] = []
         self.places: list[Places] = []
+        self._room = room
         self._buffers = 0
         for shape, k in self.spaces.items():
             used = [x for phase, values in needs if phase.shape == shape and not phase.product for x in values]
-            self.places.append(Places(k, shape, self.rows, self.fixed, list(dict.fromkeys(used))))
+            self.places.append(Places(k, shape, self.rows, self.fixed, list(dict.fromkeys(used)), room))
             self.prepare += [f"low{k}, high{k} = low * per{k}, high * per{k}", f"count{k} = high{k} - low{k}"]
             self.prepare += self.places[k].prepare
         self.sizes = [places.sizes for places in self.places]
@@ -67,7 +70,8 @@ class Block:
     def new(self, value: Value, rows: str = "") -> str:
         """A new array of the block, or `rows` of them."""
         count = f"count{self.of(value)}"
-        return f"np.empty({f'({rows}, {count})' if rows else count}, np.{kind_of(value).dtype.type.__name__})"
+        dtype = kind_of(value).dtype
+        return f"np.empty(({rows}, {count}), np.{dtype.type.__name__})" if rows else self._room.array(count, dtype)
 
     def step(
         self, stores: Stores, homes: dict[Value, str], targets: list[str], sequences: list[Value], summed: list[Value]

@@ -40,7 +40,9 @@ class Kernel(NamedTuple):
         scalars: Python numbers and the NumPy dtype each is passed as.
         outputs: the arrays that the kernel fills.
         signature: the argument types for `build`.
-        parallel: whether all threads run it.
+        units: of its work, which threads can share.
+        shared: whether they do: it is worth their while.
+        parts: what the units leave to be joined, for each: its dtype.
     """
 
     name: str
@@ -50,7 +52,9 @@ class Kernel(NamedTuple):
     scalars: list[tuple[Any, Any]]
     outputs: list[Operand]
     signature: tuple[Any, ...]
-    parallel: bool
+    units: int
+    shared: bool
+    parts: list[Any]
 
 
 def emit(group: Group, uniform: set[Value]) -> Kernel:
@@ -61,7 +65,7 @@ def emit(group: Group, uniform: set[Value]) -> Kernel:
     axes = group.axes or ()
     patterns = {value: pattern_of(value, group.shape, value in uniform) for value in group.reads}
     sizes, kept, runs = join_axes(group.shape, axes, list(patterns.values()))
-    parallel = math.prod(group.shape) * cost_of(group.steps) >= PARALLEL_SIZE
+    shared = math.prod(group.shape) * cost_of(group.steps) >= PARALLEL_SIZE
 
     arrays = [Operand(value, joined_shape(patterns[value], runs, sizes)) for value in group.reads]
     outputs = []
@@ -89,17 +93,18 @@ def emit(group: Group, uniform: set[Value]) -> Kernel:
     name = "loop_" + "_".join(dict.fromkeys(step.op.name for step in group.steps))[:48]
     arguments = [f"n{i}" for i in range(len(sizes))] + [f"a{i}" for i in range(len(arrays))]
     arguments += [f"s{i}" for i in range(len(body.scalars))] + [f"o{i}" for i in range(len(outputs))]
-    lines = _loop(kept, body.lines, sums, parallel)
-    source = (
-        f"{file_head(group.steps)}\n\ndef {name}({', '.join(arguments)}):\n" + "\n".join(loops.indent(lines)) + "\n"
-    )
+    lines, units, in_parts = _loop(kept, sizes, body.lines, sums, shared)
+    parts = [kind_of(step.inputs[0]) for step in reductions if step.outputs[0] in places] if in_parts else []
+    arguments += [f"parts{i}" for i in range(len(parts))]
+    source = f"{file_head(group.steps)}\n\n{loops.function(name, arguments, lines)}"
     signature = (
         *[dtypes.int64 for _ in sizes],
         *[(kind_of(o.value), len(sizes), False) for o in arrays],
         *[dtypes.BY_NUMPY[dtype] for _, dtype in body.scalars],
         *[(kind_of(o.value), len(sizes), True) for o in outputs],
+        *[(kind, 1, True) for kind in parts],
     )
-    return Kernel(name, source, sizes, arrays, body.scalars, outputs, signature, parallel)
+    return Kernel(name, source, sizes, arrays, body.scalars, outputs, signature, units, shared, parts)
 
 
 def file_head(steps: Sequence[Step], others: Sequence[Value] = (), more: str = "") -> str:
@@ -165,17 +170,22 @@ def joined_shape(pattern: tuple[bool, ...], runs: list[list[int]], sizes: tuple[
     return tuple(n if all(pattern[axis] for axis in run) else 1 for n, run in zip(sizes, runs, strict=True))
 
 
-def _loop(kept: tuple[bool, ...], body: list[str], sums: list[loops.Reduced], parallel: bool) -> list[str]:
-    """The template that fits."""
+def _loop(
+    kept: tuple[bool, ...], sizes: tuple[int, ...], body: list[str], sums: list[loops.Reduced], shared: bool
+) -> tuple[list[str], int, bool]:
+    """The template that fits, how many units it has, and whether these leave parts that are joined."""
     keep = [axis for axis, is_kept in enumerate(kept) if is_kept]
     along = [axis for axis, is_kept in enumerate(kept) if not is_kept]
     if not along:
-        return loops.map_loop(len(kept), body, parallel)
+        return loops.map_loop(len(kept), body), sizes[0], False
     if kept[-1]:
-        return loops.reduce_columns(keep, along, body, sums, parallel)
-    if not keep and parallel:
-        return loops.reduce_all(body, sums) if len(along) == 1 else loops.reduce_slices(along, body, sums)
-    return loops.reduce_rows(keep, along, body, sums, parallel)
+        units = sizes[keep[0]] if len(keep) > 1 else -(-sizes[-1] // loops.COLUMNS)
+        return loops.reduce_columns(keep, along, body, sums), units, False
+    if not keep and shared:
+        if len(along) == 1:
+            return loops.reduce_all(body, sums), -(-sizes[0] // loops.BLOCK), True
+        return loops.reduce_slices(along, body, sums), sizes[0], True
+    return loops.reduce_rows(keep, along, body, sums), sizes[keep[0]] if keep else 1, False
 
 
 class Statements:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from snncell.compiler.block import Block
 from snncell.compiler.emit import as_scalar, cost_of, file_head, kind_of
 from snncell.compiler.obstacles import space_of
 from snncell.compiler.phases import Phase, Stores, phases_of
+from snncell.compiler.places import Room
 from snncell.compiler.program import leading_to, values_in
 from snncell.compiler.split import is_elementwise
 from snncell.kernels.arrays import empty
@@ -28,10 +28,11 @@ if TYPE_CHECKING:
 
 # Elements per block. The rows of a block are read and written in long runs, and its state stays in the second-level
 # cache: measured, 4096 is within 10 % of the best. Small nets get smaller blocks, so that all threads have some.
-BLOCK = 4096
+BLOCK = loops.BLOCK
 LEAST_BLOCK = 512
 GROUP = 4  # rows per block are a multiple of this: so many are multiplied together
 PRODUCTS_PER_ELEMENT = 8  # multiplications that take as long as an element of plain arithmetic
+STACK = 1 << 17  # bytes of arrays of a kernel's own
 SEGMENT_BYTES = 1 << 19  # what the states of a segment that are computed again may take of the cache
 
 
@@ -75,6 +76,8 @@ class FusedLoop:
         self.again = leading_to(segments.forward.loop, segments.forward.after) if segments else []
         everything = [*parts.loop, *(segments.forward.loop if segments else [])]  # as `obstacle` sees it
         self.products = [step for step in everything if not is_elementwise(step)]
+        # A block has at most BLOCK elements, but where it is of rows, which can be of any length.
+        self.room = Room(0 if self.products else STACK)
         self._emit({*owner.xs, *(value for step in owner.ahead for value in step.outputs)})
 
     # --- the kernel ---------------------------------------------------------------------------------------------------
@@ -100,7 +103,7 @@ class FusedLoop:
         if self.products:
             self.shapes += [value.shape for value in own]
         self.shapes = list(dict.fromkeys(self.shapes))
-        self.block = block = Block(self.shapes, self.rows, self.fixed, [*main.needs, *again.needs])
+        self.block = block = Block(self.shapes, self.rows, self.fixed, [*main.needs, *again.needs], self.room)
         self.scalars = block.scalars
 
         begin, step = [], []
@@ -125,9 +128,9 @@ class FusedLoop:
             steps = [f"k{n}, l{n} = kept{n}[turn], kept{n}[turn + 1]" for n in range(len(states))]
             homes = {value: f"k{n}" for n, value in enumerate(states)}
             steps += block.step(again, homes, [f"l{n}" for n in range(len(states))], [], [])
-            lines = partial(loops.scan_again, [*block.prepare, *begin], once, steps, step, self.backwards)
+            lines = loops.scan_again([*block.prepare, *begin], once, steps, step, self.backwards)
         else:
-            lines = partial(loops.scan_loop, [*block.prepare, *begin], step, self.backwards)
+            lines = loops.scan_loop([*block.prepare, *begin], step, self.backwards)
         self._finish(lines, [*self.again, *self.steps], [*states, *self.carry])
 
     def _phases(self, steps: list[Step], results: list[Value]) -> list[Phase]:
@@ -139,8 +142,8 @@ class FusedLoop:
         phase.steps = steps
         return [phase]
 
-    def _finish(self, lines: Any, steps: list[Step], others: list[Value]) -> None:
-        """The source, the signature, and the kernels for one thread and for all."""
+    def _finish(self, lines: list[str], steps: list[Step], others: list[Value]) -> None:
+        """The source and the signature."""
         flat, rows, number = _array(1), _array(2), dtypes.int64
         arguments: list[tuple[str, Any]] = [(name, number) for name in ("steps", "n", "block", "every")]
         for k, sizes in enumerate(self.block.sizes):
@@ -159,14 +162,10 @@ class FusedLoop:
         if self.storing:
             arguments += [(f"p{n}", rows(value, True)) for n, value in enumerate(self.carry)]
         self.name = "scan_" + "".join(c if c.isalnum() else "_" for c in self.who)[:48]
-        names = ", ".join(name for name, _ in arguments)
         self.signature = tuple(kind for _, kind in arguments)
         head = file_head(steps, [*others, *self.rows, *self.fixed], ROW_IMPORTS if self.products else "") + LEGEND
-        self._sources = {
-            parallel: f"{head}\n\ndef {self.name}({names}):\n" + "\n".join(loops.indent(lines(parallel))) + "\n"
-            for parallel in (False, True)
-        }
-        self._kernels: dict[bool, Any] = {}
+        self.source = f"{head}\n\n{loops.function(self.name, [name for name, _ in arguments], lines)}"
+        self._kernel: Any = None
         self.numbers = [as_scalar(value, dtype) for value, dtype in self.scalars]
         # What the block's units are, and what one costs, in elements of plain arithmetic.
         self.units = self.shapes[0][0] if self.products else math.prod(self.shapes[0])
@@ -209,7 +208,10 @@ class FusedLoop:
             arguments += [x.reshape(len(x), math.prod(x.shape[1:])) for x in rows]
         if self.units:
             results = [ys[value] for value in self.sequences]
-            self.kernel(steps)(*arguments, *self.numbers, *last, *results, *sums, *stored)
+            if self._kernel is None:
+                self._kernel = build(*self.kernels(steps)[0])
+            blocks, grain = -(-self.units // self._block()), int(self._in_parallel(steps))
+            self._kernel(blocks, grain, *arguments, *self.numbers, *last, *results, *sums, *stored)
         return (
             [_stored(value, x) for value, x in zip(self.carry, last, strict=True)],
             {value: _stored(value, y, steps) for value, y in ys.items()},
@@ -235,17 +237,9 @@ class FusedLoop:
     def _in_parallel(self, steps: int) -> bool:
         return self.units > self._block() and steps * self.units * self.cost >= PARALLEL_SIZE
 
-    def kernel(self, steps: int) -> Any:
-        """The kernel for so many steps: on all threads if there is enough to do."""
-        parallel = self._in_parallel(steps)
-        if parallel not in self._kernels:
-            self._kernels[parallel] = build(*self.kernels(steps)[0])
-        return self._kernels[parallel]
-
     def kernels(self, steps: int) -> list[tuple[Any, ...]]:
-        """The same, to be built."""
-        parallel = self._in_parallel(steps)
-        return [(self.name, self._sources[parallel], self.signature, parallel)] if self.units else []
+        """The kernel that is to be built, as the arguments of `build`, if there is anything to compute."""
+        return [(self.name, self.source, self.signature)] if self.units else []
 
     def _block(self) -> int:
         """Units per block: a function of the sizes alone."""

@@ -15,6 +15,7 @@ from snncell.kernels.build import build
 from snncell.kernels.cuda.build import build as build_for_cuda
 from snncell.kernels.cuda.each import THREADS
 from snncell.kernels.cuda.runtime import runtime
+from snncell.kernels.sharing import grain_of
 from snncell.kernels.space import DEVICE, HOST
 from snncell.tape.tracing import Step, Value
 
@@ -35,10 +36,13 @@ class Launch:
     def __init__(self, group: Group, uniform: dict[Value, Any], slots: Slots, drops: list[int]) -> None:
         kernel = emit(group, set(uniform))
         self.group = group
-        self.parallel = kernel.parallel
+        self.parallel = kernel.shared
         self.name = kernel.name
         self.sizes = kernel.sizes
-        self.kernels = [(kernel.name, kernel.source, kernel.signature, kernel.parallel)]
+        self.units = kernel.units
+        self.grain = grain_of(kernel.units) if kernel.shared else 0
+        self.parts = [kind.dtype for kind in kernel.parts]
+        self.kernels = [(kernel.name, kernel.source, kernel.signature)]
         self.call: Any = None
         self.arrays = [_Argument(operand, slots, uniform) for operand in kernel.arrays]
         self.scalars = [as_scalar(number, dtype) for number, dtype in kernel.scalars]
@@ -64,7 +68,11 @@ class Launch:
             ]
         else:
             fresh = [HOST.empty(shape, dtype) for _, shape, dtype, _ in self.outputs]
-        self.call(*self.sizes, *[argument.take(slots) for argument in self.arrays], *self.scalars, *fresh)
+        arrays = [argument.take(slots) for argument in self.arrays]
+        parts = [HOST.empty((self.units,), dtype) for dtype in self.parts]
+        self.call(self.units, self.grain, *self.sizes, *arrays, *self.scalars, *fresh, *parts)
+        if parts:
+            self.call(0, 0, *self.sizes, *arrays, *self.scalars, *fresh, *parts)
         for (slot, _, _, shape), array in zip(self.outputs, fresh, strict=True):
             slots[slot] = array if shape is None else array.reshape(shape)
         for slot, value in self.narrowed.items():
@@ -90,7 +98,7 @@ class DeviceLaunch:
         self.group = group
         self.name = kernel.name
         self.sizes = kernel.sizes
-        self.kernels = [(kernel.name, kernel.source, kernel.signature, False)]
+        self.kernels = [(kernel.name, kernel.source, kernel.signature)]
         self.arrays = [(slots[o.value], uniform.get(o.value)) for o in kernel.arrays]
         self.scalars = [dtype.type(as_scalar(number, dtype)) for number, dtype in kernel.scalars]
         self.outputs = [(slots[o.value], o.value.shape, o.value.dtype) for o in kernel.outputs]
@@ -102,11 +110,11 @@ class DeviceLaunch:
         self.count = kernel.results
         self.rounds = chunks_of(kernel.results, kernel.terms) if kernel.sums else [1]
         if len(self.rounds) > 1:
-            self.kernels.append((f"join_{kernel.name}", kernel.source, kernel.join, False))
+            self.kernels.append((f"join_{kernel.name}", kernel.source, kernel.join))
 
     def build(self) -> None:
         """Compile it, or load what was compiled."""
-        self.call, *joins = [build_for_cuda(*kernel[:3]) for kernel in self.kernels]
+        self.call, *joins = [build_for_cuda(*kernel) for kernel in self.kernels]
         self.join = joins[0] if joins else None
 
     def targets(self) -> dict[Value, int]:

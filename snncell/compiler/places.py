@@ -7,8 +7,29 @@ sequences by a table of indices that is made once for a block.
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 from snncell.compiler.emit import Statements, join_axes, kind_of, pattern_of
+from snncell.kernels.cpu import loops
 from snncell.tape.tracing import Value
+
+
+class Room:
+    """Arrays of a block, as text: on the stack as long as there is room, else in Numba's memory.
+
+    Args:
+        stack: bytes; threads of some systems have no more than 512 kB.
+    """
+
+    def __init__(self, stack: int) -> None:
+        self._left = stack
+
+    def array(self, count: str, dtype: np.dtype[Any]) -> str:
+        """The call that makes an array of so many elements."""
+        self._left -= loops.BLOCK * dtype.itemsize
+        return f"{'strip' if self._left >= 0 else 'np.empty'}({count}, np.{dtype.type.__name__})"
 
 
 class Places:
@@ -19,12 +40,20 @@ class Places:
         shape: that shape.
         rows, fixed: the numbers of sequences and constants among the kernel's arguments.
         used: those that the phase uses.
+        room: for arrays of its own.
     """
 
     def __init__(
-        self, space: int, shape: tuple[int, ...], rows: dict[Value, int], fixed: dict[Value, int], used: list[Value]
+        self,
+        space: int,
+        shape: tuple[int, ...],
+        rows: dict[Value, int],
+        fixed: dict[Value, int],
+        used: list[Value],
+        room: Room,
     ) -> None:
         self.space = space
+        self._room = room
         patterns = {value: pattern_of(value, shape) for value in used if value in rows or value in fixed}
         self.sizes, _, runs = join_axes(shape, (), list(patterns.values()))
         self.present = {value: [all(own[axis] for axis in run) for run in runs] for value, own in patterns.items()}
@@ -35,7 +64,7 @@ class Places:
             if value in fixed:
                 self._constant(fixed[value], value)
             elif self._kind(value) == "some":
-                self.prepare += self._indices(f"j{space}_{rows[value]}", "np.int64", value, "{0}")
+                self.prepare += self._indices(f"j{space}_{rows[value]}", np.dtype(np.int64), value, "{0}")
 
     def _kind(self, value: Value) -> str:
         axes = [has or size == 1 for has, size in zip(self.present[value], self.sizes, strict=True)]
@@ -45,12 +74,12 @@ class Places:
         kind, name = self._kind(value), f"d{self.space}_{n}"
         self.elements[value] = name if kind == "one" else f"{name}[i]"
         if kind == "some":
-            self.prepare += self._indices(name, f"np.{kind_of(value).dtype.type.__name__}", value, f"a{n}[{{0}}]")
+            self.prepare += self._indices(name, kind_of(value).dtype, value, f"a{n}[{{0}}]")
         else:
             own = f"low{self.space}:high{self.space}"
             self.prepare.append(f"{name} = a{n}[{'0' if kind == 'one' else own}]")
 
-    def _indices(self, name: str, dtype: str, value: Value, found: str) -> list[str]:
+    def _indices(self, name: str, dtype: np.dtype[Any], value: Value, found: str) -> list[str]:
         """Fill an array of the block with what belongs to each element, by its place along the axes."""
         terms: list[str] = []
         inner: list[str] = []
@@ -65,7 +94,7 @@ class Places:
             inner.append(f"n{self.space}_{axis}")
         index = " + ".join(terms)
         return [
-            f"{name} = np.empty(count{self.space}, {dtype})",
+            f"{name} = {self._room.array(f'count{self.space}', dtype)}",
             f"for i in range(count{self.space}):",
             f"    {name}[i] = {found.format(index)}",
         ]

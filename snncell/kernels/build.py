@@ -9,9 +9,11 @@ it says, hence it is sealed with a checksum, and the folder must be one that nob
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import hashlib
-import pickle
+import importlib.metadata
+import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -21,19 +23,23 @@ from typing import Any
 from snncell.forks import BUILDING, let_fork, refuse_unfinished
 from snncell.interrupts import deferring, imported
 from snncell.kernels import policy, progress, store
-from snncell.kernels.scalar import library_digest
+from snncell.kernels.helpers import digest_of, keep_helpers
+from snncell.kernels.native import Code, Kernel, Linked, link, slots_of
+from snncell.kernels.sharing import share
 
 _built: dict[tuple[Any, ...], Callable[..., Any]] = {}
 
-# Numba's settings that change the code it makes, and that Numba's own index leaves out. Code that calls Intel's vector
-# library (SVML), for one, cannot be linked where that is missing or switched off.
-_SETTINGS = ("OPT", "USING_SVML", "BOUNDSCHECK", "DEBUGINFO_DEFAULT", "LOOP_VECTORIZE", "SLP_VECTORIZE")
+# Settings that change the code that Numba makes, beside its version and the processor.
+_SETTINGS = (
+    *("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "DISABLE_INTEL_SVML"),
+    *("BOUNDSCHECK", "DEBUGINFO", "CPU_NAME", "CPU_FEATURES"),
+)
 
 
-def build(name: str, source: str, signature: Sequence[Any], parallel: bool) -> Callable[..., Any]:
-    """The kernel called `name` in `source`, compiled for `signature` (see `policy.compile_kernel`)."""
+def build(name: str, source: str, signature: Sequence[Any]) -> Callable[..., Any]:
+    """The kernel called `name` in `source`, compiled for `signature`: see `native.Kernel`."""
     code = without_comments(source)
-    key = (name, code, tuple(signature), parallel)
+    key = (name, code, tuple(signature))
     kernel = _built.get(key)
     if kernel is None:
         refuse_unfinished()
@@ -42,31 +48,60 @@ def build(name: str, source: str, signature: Sequence[Any], parallel: bool) -> C
             kernel = _built.get(key)  # another thread may have built it meanwhile
             if kernel is None:
                 # Numba's state would be left in pieces: an interruption waits until this kernel is done.
-                kernel = _built[key] = deferring(_compiled, name, source, code, signature, parallel)
+                kernel = _built[key] = deferring(_compiled, name, source, code, signature)
     return kernel
 
 
-def _compiled(name: str, source: str, code: str, signature: Sequence[Any], parallel: bool) -> Callable[..., Any]:
-    path, kept = keep(name, source, code, parallel)
-    function = function_of(path, source, name)
-    if kept:
-        _keep_helpers(path.parent)
+def _compiled(name: str, source: str, code: str, signature: Sequence[Any]) -> Callable[..., Any]:
+    if not policy.compiles():
+        function = function_of(keep(name, source, code)[0], source, name)
+        return lambda units, _, *arguments: function(0, units, *arguments)
+    source, code = of_slots(name, source, signature), of_slots(name, code, signature)
+    path, kept = keep(name, source, code)
     progress.builds()
-    if not kept:
-        progress.begin(path.stem)
     with store.released():
-        return policy.compile_kernel(function, signature, parallel, _CodeFile(path) if kept else None)
+        linked = _found(path) if kept else None
+        loaded = linked is not None
+        if linked is None:
+            progress.begin(path.stem)
+            function = function_of(path, source, name)
+            if kept:
+                keep_helpers(path.parent)
+            made, linked = policy.compile_kernel(function)
+            if kept and made is not None:
+                store.write_sealed(_code_file(path), _key(path.stem), made.packed())
+    return Kernel(name, linked, signature, share, loaded)
 
 
-def expect(kernels: Iterable[tuple[str, str, Sequence[Any], bool]]) -> None:
+def of_slots(name: str, source: str, signature: Sequence[Any]) -> str:
+    """The source with a function that takes its arguments from slots, as compiled kernels do."""
+    head = re.search(rf"^def {name}\(([^)]*)\):$", source, re.M)
+    assert head is not None  # it is generated, or one of `cpu/events.py`
+    names = re.findall(r"\w+", head[1])[2:]
+    lines = [
+        "from snncell.kernels.cpu.given import array as array_of, number as number_of",
+        "",
+        "",
+        f"def {name}(start, stop, slots):",
+    ]
+    for argument, kind, place in zip(names, signature, slots_of(signature), strict=True):
+        dtype = (kind[0] if isinstance(kind, tuple) else kind).dtype.type.__name__
+        if isinstance(kind, tuple):
+            lines.append(f"    {argument} = array_of(slots, {place}, np.{dtype}, {kind[1]})")
+        else:
+            lines.append(f"    {argument} = number_of(slots, {place}, np.{dtype})")
+    return source[: head.start()] + "\n".join(lines) + source[head.end() :]
+
+
+def expect(kernels: Iterable[tuple[str, str, Sequence[Any]]]) -> None:
     """Say which kernels are about to be built, as the arguments of `build`, before the first of them is compiled."""
     if not progress.listening():
         return
     kept = store.compiled()
-    for name, source, signature, parallel in kernels:
+    for name, source, signature in kernels:
         code = without_comments(source)
-        file = f"{name}_{_digest(code, parallel)}"
-        if (name, code, tuple(signature), parallel) not in _built and file not in kept:
+        file = f"{name}_{digest_of(of_slots(name, code, signature))}"
+        if (name, code, tuple(signature)) not in _built and file not in kept:
             progress.expect([file])
 
 
@@ -75,10 +110,10 @@ def without_comments(source: str) -> str:
     return "\n".join(line for line in source.splitlines() if not line.lstrip().startswith("#"))
 
 
-def keep(name: str, source: str, code: str, parallel: bool) -> tuple[Path, bool]:
+def keep(name: str, source: str, code: str) -> tuple[Path, bool]:
     """Put a generated file in the cache folder, and say so where that is wanted: its path, and whether that worked."""
     tell = store.debugging()
-    path, kept = store.place_of(f"{name}_{_digest(code, parallel)}.py")
+    path, kept = store.place_of(f"{name}_{digest_of(code)}.py")
     kept = kept and store.write_source(path, source)
     if kept and tell:
         sys.stderr.write(f"snncell: {path}\n")
@@ -89,20 +124,6 @@ def function_of(path: Path, source: str, name: str) -> Callable[..., Any]:
     """The function `name` of a generated file, not compiled."""
     function: Callable[..., Any] = getattr(_load(path, source), name)
     return function
-
-
-def _keep_helpers(folder: Path) -> None:
-    """Let the helper functions that kernels call have files of their own: to compile them takes as long as a neuron."""
-    for helper in policy.HELPERS:
-        if getattr(helper._cache, "cache_path", None) != str(folder):
-            digest = _digest(helper.__name__, parallel=False)  # with that of the file it stands in
-            _CodeFile(folder / f"{helper.__name__}_{digest}.py", part=True).attach(helper)
-
-
-def _digest(code: str, parallel: bool) -> str:
-    """The name of a kernel's files. The machine, Numba and the signature are in the code file's key."""
-    version = sys.modules["snncell"].__version__  # the package stands above this module, which may not import it
-    return hashlib.sha256(repr((code, parallel, version, library_digest())).encode()).hexdigest()[:16]
 
 
 def _load(path: Path, source: str) -> ModuleType:
@@ -121,79 +142,38 @@ def _load(path: Path, source: str) -> ModuleType:
 # --- compiled code ----------------------------------------------------------------------------------------------------
 
 
-class _CodeFile:
-    """The compiled code of one kernel on disk, in the place of the cache that Numba's dispatcher asks.
+def _found(path: Path) -> Linked | None:
+    """The code of a generated file from disk, linked; None if it is not there, or not to be trusted.
 
-    Numba's own cache unpickles whatever it finds, takes another kernel's code if it has the right name, raises where
-    its index is damaged or the disk is full, and goes to `NUMBA_CACHE_DIR`, or to a folder of its own where it cannot
-    write beside the source: folders that nobody has checked. Here is one file, read only if its seal fits. The seal is
-    a checksum over the code and over all that it was compiled for, so a file that was cut short, damaged, or made for
-    another kernel, CPU or Numba does not get as far as being unpickled; it is compiled again and replaced.
+    A file is read only if its seal fits, a checksum over the code and over all that it was compiled for. So one that
+    was cut short, damaged, or made for another kernel, processor or Numba is compiled again and replaced.
     """
+    file, key = _code_file(path), _key(path.stem)
+    data = store.read_sealed(file, key)
+    if data is None:
+        store.claim(file, lambda: progress.begin(path.stem, elsewhere=True))
+        data = store.read_sealed(file, key)  # another process has compiled it meanwhile
+    return None if data is None else link(Code.unpacked(data), policy.provide_runtime)
 
-    def __init__(self, source: Path, part: bool = False) -> None:
-        self._part = part
-        self.cache_path = str(source.parent)  # the dispatcher's `stats` show it
-        self._source = source
-        self._options: dict[str, Any] = {}
 
-    def attach(self, kernel: Any) -> None:
-        """Become the cache of a kernel that has compiled nothing yet."""
-        self._options = kernel.targetoptions
-        kernel._cache = self
+def _code_file(path: Path) -> Path:
+    return path.with_suffix(f".{_key(path.stem).hex()[:16]}.nbc")
 
-    def load_overload(self, signature: Any, target: Any) -> Any:
-        """The compiled code for a signature, or None if it is not there or not to be trusted."""
-        compiler: Any = imported("numba.core.compiler")
 
-        runtime: Any = imported("numba.core.runtime")
+def _key(stem: str) -> bytes:
+    """All that code depends on, beside what the name of its file has: the source, and the version of this package."""
+    return hashlib.sha256(repr((stem, _machine())).encode()).digest()
 
-        # Compiled code needs the runtime's functions. All else that Numba's own cache sets up first, the rules by which
-        # it types and compiles, is for compiling, which sets it up itself: two thirds of the time of a first call.
-        runtime.rtsys.initialize(target)
-        key, path = self._place(signature, target.codegen())
-        code = store.read_sealed(path, key)
-        if code is None:
-            store.claim(path, lambda: self._tell(elsewhere=True))
-            code = store.read_sealed(path, key)  # another process has compiled it meanwhile
-        # Unpickling fails where it is whole and ours, but names something that has changed under it (another SciPy).
-        with contextlib.suppress(Exception):
-            if code is not None:
-                result = compiler.CompileResult._rebuild(target, *pickle.loads(code))
-                store.release(path)
-                return result
-        self._tell(elsewhere=False)
-        policy.import_array_functions()  # Numba compiles now
-        return None
 
-    def _tell(self, elsewhere: bool) -> None:
-        """Say that this is compiled now; helper functions are part of the kernel that calls them."""
-        if not self._part:
-            progress.begin(self._source.stem, elsewhere)
+@functools.cache
+def _machine() -> tuple[Any, ...]:
+    llvm: Any = imported("llvmlite.binding")
 
-    def save_overload(self, signature: Any, result: Any) -> None:
-        """Keep what was compiled for a signature, if that is possible."""
-        serialize: Any = imported("numba.core.serialize")
-
-        if result.library.has_dynamic_globals:  # addresses of this process
-            return
-        key, path = self._place(signature, result.codegen)
-        store.write_sealed(path, key, serialize.dumps(result._reduce()))
-        store.release(path)
-
-    def _place(self, signature: Any, codegen: Any) -> tuple[bytes, Path]:
-        """All that the code depends on, as a key, and the path of its file."""
-        numba: Any = imported("numba")
-        llvmlite: Any = imported("llvmlite")
-
-        described = (
-            self._source.stem,  # with the digest of code and version
-            signature,
-            sorted(self._options.items()),
-            codegen.magic_tuple(),  # system, CPU and its features
-            (sys.implementation.cache_tag, getattr(sys, "abiflags", "")),
-            (numba.__version__, llvmlite.__version__),
-            [getattr(numba.config, name, None) for name in _SETTINGS],
-        )
-        key = hashlib.sha256(repr(described).encode()).digest()
-        return key, self._source.with_suffix(f".{key.hex()[:16]}.nbc")
+    return (
+        llvm.get_process_triple(),
+        llvm.get_host_cpu_name(),
+        llvm.get_host_cpu_features().flatten(),
+        (sys.implementation.cache_tag, getattr(sys, "abiflags", ""), object.__basicsize__),
+        [importlib.metadata.version(package) for package in ("numba", "llvmlite")],
+        [os.environ.get(f"NUMBA_{name}") for name in _SETTINGS],
+    )

@@ -13,8 +13,9 @@ from types import FunctionType, SimpleNamespace
 from typing import Any, TypeVar
 
 from snncell import dtype as dtypes
-from snncell.forks import BUILDING, RUNNING, in_child, let_fork, refuse_unfinished
+from snncell.forks import BUILDING, let_fork
 from snncell.interrupts import deferring, imported
+from snncell.kernels.native import Code, Linked
 
 # From this many elements on, a loop of plain arithmetic is run by all threads; a call of exp and the like counts as
 # CALL_COST elements. On two quiet cores threads are worth it from a quarter of that on (benchmarks/parallel.py: 100,000
@@ -28,62 +29,56 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 _threads_chosen = False
 _started = False  # whether Numba's threads are
 _choosing = threading.Lock()
-_TURNS: Any = threading.RLock()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=lambda: in_child(_TURNS))
 HELPERS: list[Any] = []  # the helper functions that have been imported; `build` keeps their compiled code on disk
 
 
-def compile_kernel(
-    function: Callable[..., Any], signature: Sequence[Any], parallel: bool, cache: Any = None
-) -> Callable[..., Any]:
-    """Compile a generated function for one signature, or load it from the disk cache.
-
-    Args:
-        function: the function, from a module that Numba finds by its name.
-        signature: for each argument, a DType for a scalar, or (DType, ndim, writable) for a C-contiguous array.
-        parallel: whether its `prange` loops are run by all threads.
-        cache: where compiled code is kept (see `build`), if anywhere.
-    """
-    numba: Any = imported("numba")  # half of `import snncell`'s time, were it imported at the top
-
-    _choose_threading_layer()
-    kernel: Any = numba.njit(  # without a signature: it is compiled when it has its cache
-        error_model="numpy",  # 1 / 0 is inf as in NumPy; Python's check for it would stop vectorisation
-        fastmath=False,  # reordering sums would change which neuron spikes
-        nogil=True,  # another Python thread may run meanwhile
-        boundscheck=False,  # the planner has checked every shape
-        # Only the loops that say so are shared among threads: looking for others doubles the time of compilation.
-        parallel=parallel,
-    )(function)
-    if not numba.config.DISABLE_JIT:
-        if cache is not None:
-            cache.attach(kernel)
-        else:
-            import_array_functions()
-        kernel.compile(tuple(_numba_type(argument) for argument in signature))
-        kernel.disable_compile()  # a call with other types is a mistake of ours
-        if parallel:
-            return _launched(kernel)
-    return kernel  # type: ignore[no-any-return]
+def compiles() -> bool:
+    """True if kernels are compiled: with NUMBA_DISABLE_JIT=1 they are run as Python."""
+    config = getattr(sys.modules.get("numba"), "config", None)
+    if config is not None:
+        return not config.DISABLE_JIT
+    return os.environ.get("NUMBA_DISABLE_JIT", "") in ("", "0")
 
 
-def _launched(kernel: Any) -> Callable[..., Any]:
-    """A kernel that a fork waits for, and in whose place a child that was not waited for is told so.
+def compile_kernel(function: Callable[..., Any]) -> tuple[Code | None, Linked]:
+    """Compile a generated function `(start, stop, slots)`: its code, if that can be kept, and the same linked."""
+    compiler: Any = imported("numba.core.compiler")  # half of `import snncell`'s time, were it imported at the top
+    types: Any = imported("numba.types")
+    registry: Any = imported("numba.core.registry")
+    lock: Any = imported("numba.core.compiler_lock").global_compiler_lock
 
-    Numba's own layer, "workqueue", ends the process if two Python threads are in its kernels at once: there, they take
-    turns.
-    """
-    turns = _TURNS if imported("numba").threading_layer() == "workqueue" else contextlib.nullcontext()
+    import_array_functions()
+    flags: Any = compiler.Flags()
+    flags.nrt = True  # it may allocate
+    flags.error_model = "numpy"  # 1 / 0 is inf as in NumPy; Python's check for it would stop vectorisation
+    flags.boundscheck = False  # the planner has checked every shape
+    # Not "fastmath": to reorder sums would change which neuron spikes. Not "auto_parallel": units are shared by
+    # `sharing.py`, and Numba's pass for loops inside of kernels takes most of the time of compilation.
+    flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True  # it is called by its address; they take a quarter of it
+    target: Any = registry.cpu_target
+    kinds = (types.int64, types.int64, types.CPointer(types.int64))
+    with lock:
+        result = compiler.compile_extra(
+            target.typing_context, target.target_context, function, kinds, types.void, flags, {}
+        )
+        library, symbol = result.library, result.fndesc.llvm_func_name
+        module = library._final_module
+        declared = [x.name for x in (*module.functions, *module.global_variables) if x.is_declaration]
+        needs = tuple(name for name in declared if not name.startswith("llvm."))
+        if needs:
+            provide_runtime()
+        linked = Linked(library.get_pointer_to_function(symbol), library)
+        if library.has_dynamic_globals:  # addresses of this process
+            return None, linked
+        return Code(symbol, needs, library._get_compiled_object()), linked
 
-    def launched(*arguments: Any) -> Any:
-        refuse_unfinished()
-        let_fork()
-        with RUNNING.lock, turns:
-            return kernel(*arguments)
 
-    launched.stats = kernel.stats  # type: ignore[attr-defined]
-    return launched
+def provide_runtime() -> None:
+    """Make known to LLVM what code has from Numba's runtime, and from the libraries that Numba loads."""
+    registry: Any = imported("numba.core.registry")
+    runtime: Any = imported("numba.core.runtime")
+
+    runtime.rtsys.initialize(registry.cpu_target.target_context)
 
 
 def import_array_functions() -> None:
@@ -131,14 +126,22 @@ def helper_function(function: _F) -> _F:
     return compiled
 
 
-def _numba_type(argument: Any) -> Any:
-    types: Any = imported("numba.types")
-    from_dtype: Any = imported("numba.np.numpy_support").from_dtype
+def intrinsic(function: Callable[..., Any]) -> Any:
+    """A decorator: `function(typing, *types)` gives a signature, and what writes LLVM's instructions for a call."""
+    extending: Any = imported("numba.extending")
 
-    if not isinstance(argument, tuple):
-        return from_dtype(argument.dtype)
-    dtype, ndim, writable = argument
-    return types.Array(from_dtype(dtype.dtype), ndim, "C", readonly=not writable)
+    return extending.intrinsic(prefer_literal=True)(function)
+
+
+def threads_function(function: _F) -> _F:
+    """A decorator: make a function with `prange` one that runs on all threads."""
+    numba: Any = imported("numba")  # see compile_kernel
+
+    _choose_threading_layer()
+    compiled: _F = numba.njit(parallel=True, nogil=True, error_model="numpy")(function)
+    if not numba.config.DISABLE_JIT:
+        HELPERS.append(compiled)
+    return compiled
 
 
 def _choose_threading_layer() -> None:

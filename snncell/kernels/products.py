@@ -107,25 +107,25 @@ def _all_events(x: Any, dtype: Any) -> tuple[Any, Any, Any]:
     """The places of a matrix's events, their values, and how many there are in each row."""
     room = (-(-len(x) // events.PART), events.PART * x.shape[1] + 8)
     found = empty(room, np.dtype(np.int32)), empty(room, dtype), empty((len(x),), np.dtype(np.int32))
-    parallel = 2 * x.size >= PARALLEL_SIZE
-    kernel("find_all_events", dtypes.BY_NUMPY[dtype], parallel, dtypes.BY_NUMPY[x.dtype])(x, *found)
+    grain = int(2 * x.size >= PARALLEL_SIZE)
+    kernel("find_all_events", dtypes.BY_NUMPY[dtype], dtypes.BY_NUMPY[x.dtype])(room[0], grain, x, *found)
     return found
 
 
 def _add_up(out: Any, places: Any, values: Any, counts: Any, y: Any, turned: bool) -> None:
     """`out = x @ y`, or if `turned`, `x.T @ y`, by the events of `x`."""
     m, k = len(counts), len(out) if turned else len(y)
-    kind, parallel, y = dtypes.BY_NUMPY[y.dtype], 2 * m * k >= PARALLEL_SIZE, np.ascontiguousarray(y)
+    kind, grain, y = dtypes.BY_NUMPY[y.dtype], int(2 * m * k >= PARALLEL_SIZE), np.ascontiguousarray(y)
     if not turned:
-        kernel("rows_of_events", kind, parallel)(places, values, counts, y, out)
+        kernel("rows_of_events", kind)(-(-m // events.PART), grain, places, values, counts, y, out)
         return
     # Memory of the pool, of which as much is used as there are events.
     blocks, strips = -(-m // events.BLOCK), -(-y.shape[1] // events.STRIP)
     rows, ordered = empty((blocks, events.BLOCK * k), np.dtype(np.int32)), empty((blocks, events.BLOCK * k), y.dtype)
     near = empty((strips, events.BLOCK * min(events.STRIP, y.shape[1])), y.dtype)
     firsts = np.zeros((blocks, k + 1), np.int32)
-    kernel("sort_events", kind, parallel)(places, values, counts, firsts, rows, ordered)
-    kernel("columns_of_events", kind, parallel)(firsts, rows, ordered, y, out, near)
+    kernel("sort_events", kind)(blocks, grain, places, values, counts, firsts, rows, ordered)
+    kernel("columns_of_events", kind)(strips, grain, firsts, rows, ordered, y, out, near)
 
 
 def _dense(out: Any, x: Any, y: Any) -> None:
@@ -145,12 +145,13 @@ def _density(x: Any) -> float:
     return float(np.count_nonzero(rows) / max(1, rows.size))
 
 
-def kernel(name: str, dtype: Any, parallel: bool, spikes: Any = None) -> Any:
+def kernel(name: str, dtype: Any, spikes: Any = None) -> Any:
     """One of the kernels of `cpu/events.py`, compiled for matrices of `dtype`, and `spikes` of another."""
-    key = (name, dtype, parallel, spikes)
+    key = (name, dtype, spikes)
     if key not in _kernels:
         head = (
-            "import numpy as np\nfrom numba import prange\n\n"
+            "import numpy as np\n\n"
+            "from snncell.kernels.cpu.given import row, tail\n"
             "from snncell.kernels.cpu.rows import add_events, find_events\n\n"
             f"PART, BLOCK, STRIP = {events.PART}, {events.BLOCK}, {events.STRIP}\n\n\n"
         )
@@ -165,7 +166,7 @@ def kernel(name: str, dtype: Any, parallel: bool, spikes: Any = None) -> Any:
             "sort_events": (places, given, (dtypes.int32, 1, False), found, found, result),
             "columns_of_events": (places, places, given, given, result, result),
         }[name]
-        _kernels[key] = build(name, source, signature, parallel)
+        _kernels[key] = build(name, source, signature)
     return _kernels[key]
 
 

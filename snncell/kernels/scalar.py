@@ -128,10 +128,10 @@ def float_as_int(number):
 # The head of every generated file: where the names above come from.
 LOOP_IMPORTS = """\
 import numpy as np
-from numba import prange
 from numpy import ceil, cos, floor, rint, sin, sqrt
 
 from snncell.kernels.cpu import mathematics
+from snncell.kernels.cpu.given import lanes, strip
 """
 
 
@@ -151,4 +151,6 @@ def library_digest() -> str:
     The files are read, not imported, for they import Numba.
     """
     folder = Path(__file__).parent / "cpu"
-    return hashlib.sha256(b"".join((folder / name).read_bytes() for name in ("mathematics.py", "rows.py"))).hexdigest()
+    return hashlib.sha256(
+        b"".join((folder / name).read_bytes() for name in ("given.py", "launch.py", "mathematics.py", "rows.py"))
+    ).hexdigest()

@@ -1,8 +1,8 @@
 """Products of matrices of which one is mostly zeros, as spikes are: work in proportion to the elements that are not.
 
-These functions are compiled from their source (`kernels/products.py`). Sums run over the events in an order that the
-sizes alone decide, so they do not depend on the number of threads. No slice is assigned to: what Numba makes of that
-takes a second to compile.
+These functions are compiled from their source (`kernels/products.py`), as kernels that carry out the units of their
+work from `start` up to `stop`. Sums run over the events in an order that the sizes alone decide, so they do not depend
+on the number of threads. No slice is assigned to: what Numba makes of that takes a second to compile.
 """
 
 from __future__ import annotations
@@ -12,42 +12,44 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:  # it needs Numba; the compiled source imports it
+    from snncell.kernels.cpu.given import row, tail
     from snncell.kernels.cpu.rows import add_events, find_events
 
-prange = range  # where the source is compiled, Numba's: shared among threads
 PART = 64  # rows that one thread takes at a time, whose events lie close together
 BLOCK = 512  # rows that are added up together: with STRIP columns of them, a quarter of a second-level cache
 STRIP = 128  # columns that one thread adds up together
 
 
-def find_all_events(x: Any, places: Any, values: Any, counts: Any) -> None:
+def find_all_events(start: Any, stop: Any, x: Any, places: Any, values: Any, counts: Any) -> None:
     """The elements of `x` (m, k) that are not zero: their columns, themselves, and how many each row has.
 
     Those of PART rows lie one after another. `places` and `values` have room for nothing but events; what there are
     none for is left as it is.
     """
     m, k = x.shape
-    for part in prange((m + PART - 1) // PART):
+    for part in range(start, stop):
         flags = np.zeros((k + 7) // 8 * 8, np.uint8)
         words = flags.view(np.uint64)
-        own, of_own, found = places[part], values[part], 0
-        for row in range(part * PART, min(m, part * PART + PART)):
-            counts[row] = find_events(x[row], flags, words, own[found:], of_own[found:])
-            found += counts[row]
+        own, of_own, found = row(places, part), row(values, part), 0
+        for place in range(part * PART, min(m, part * PART + PART)):
+            given = row(x, place)
+            counts[place] = find_events(given, k, tail(flags, 0), tail(words, 0), tail(own, found), tail(of_own, found))
+            found += counts[place]
 
 
-def rows_of_events(places: Any, values: Any, counts: Any, y: Any, out: Any) -> None:
+def rows_of_events(start: Any, stop: Any, places: Any, values: Any, counts: Any, y: Any, out: Any) -> None:
     """`out = x @ y` for `x` of few events: the rows of `y` that belong to a row's events, added up."""
-    m = len(counts)
-    weights = y.reshape(-1)
-    for part in prange((m + PART - 1) // PART):
-        own, of_own, found = places[part], values[part], 0
-        for row in range(part * PART, min(m, part * PART + PART)):
-            add_events(of_own[found:], own[found:], counts[row], weights, out[row])
-            found += counts[row]
+    m, width = len(counts), out.shape[1]
+    for part in range(start, stop):
+        own, of_own, found = row(places, part), row(values, part), 0
+        for place in range(part * PART, min(m, part * PART + PART)):
+            add_events(tail(of_own, found), tail(own, found), counts[place], row(y, 0), row(out, place), width)
+            found += counts[place]
 
 
-def sort_events(places: Any, values: Any, counts: Any, firsts: Any, rows: Any, ordered: Any) -> None:
+def sort_events(
+    start: Any, stop: Any, places: Any, values: Any, counts: Any, firsts: Any, rows: Any, ordered: Any
+) -> None:
     """The events of each block of rows in the order of their columns.
 
     `firsts` (blocks, k + 1), zero before, gets the place of each column's first event among those of the block; `rows`
@@ -55,8 +57,8 @@ def sort_events(places: Any, values: Any, counts: Any, firsts: Any, rows: Any, o
     """
     m = len(counts)
     k = firsts.shape[1] - 1
-    for block in prange(len(firsts)):
-        first, row_of, value_of = firsts[block], rows[block], ordered[block]
+    for block in range(start, stop):
+        first, row_of, value_of = row(firsts, block), row(rows, block), row(ordered, block)
         for turn in range(2):  # count the events of each column, then put each in its place
             if turn == 1:
                 for column in range(k):
@@ -65,21 +67,23 @@ def sort_events(places: Any, values: Any, counts: Any, firsts: Any, rows: Any, o
                 for column in range(k):
                     free[column] = first[column]
             for part in range(block * BLOCK // PART, (min(m, block * BLOCK + BLOCK) + PART - 1) // PART):
-                own, of_own, found = places[part], values[part], 0
-                for row in range(part * PART, min(m, part * PART + PART)):
-                    for event in range(found, found + counts[row]):
+                own, of_own, found = row(places, part), row(values, part), 0
+                for number in range(part * PART, min(m, part * PART + PART)):
+                    for event in range(found, found + counts[number]):
                         column = own[event]
                         if turn == 0:
                             first[column + 1] += 1
                         else:
                             place = free[column]
                             free[column] = place + 1
-                            row_of[place] = row - block * BLOCK
+                            row_of[place] = number - block * BLOCK
                             value_of[place] = of_own[event]
-                    found += counts[row]
+                    found += counts[number]
 
 
-def columns_of_events(firsts: Any, rows: Any, ordered: Any, y: Any, out: Any, strips: Any) -> None:
+def columns_of_events(
+    start: Any, stop: Any, firsts: Any, rows: Any, ordered: Any, y: Any, out: Any, strips: Any
+) -> None:
     """`out = x.T @ y` for `x` of few events, sorted: to each row of the result, the rows of `y` of its events.
 
     A row of the result is loaded once for all events of a block. `strips` is overwritten: room for a strip of a block's
@@ -88,24 +92,24 @@ def columns_of_events(firsts: Any, rows: Any, ordered: Any, y: Any, out: Any, st
     m = len(y)
     k, n = out.shape
     blocks = len(firsts)
-    for strip in prange((n + STRIP - 1) // STRIP):
+    for strip in range(start, stop):
         low, width = strip * STRIP, min(STRIP, n - strip * STRIP)
-        near = strips[strip]  # the strip of the block's rows of y, close together
+        near = row(strips, strip)  # the strip of the block's rows of y, close together
         sums = np.empty(width, y.dtype)
         for column in range(k):
-            result = out[column, low : low + width]
+            result = tail(row(out, column), low)
             for i in range(width):
                 result[i] = 0
         for block in range(blocks):
-            row_of, value_of, first = rows[block], ordered[block], firsts[block]
-            for row in range(min(BLOCK, m - block * BLOCK)):
-                given, own = y[block * BLOCK + row, low : low + width], near[row * width : row * width + width]
+            row_of, value_of, first = row(rows, block), row(ordered, block), row(firsts, block)
+            for place in range(min(BLOCK, m - block * BLOCK)):
+                given, own = tail(row(y, block * BLOCK + place), low), tail(near, place * width)
                 for i in range(width):
                     own[i] = given[i]
             for column in range(k):
                 event, end = first[column], first[column + 1]
                 if event < end:
-                    add_events(value_of[event:], row_of[event:], end - event, near, sums)
-                    result = out[column, low : low + width]
+                    add_events(tail(value_of, event), tail(row_of, event), end - event, near, tail(sums, 0), width)
+                    result = tail(row(out, column), low)
                     for i in range(width):
                         result[i] += sums[i]

@@ -1,17 +1,22 @@
 """The CPU's loops as text: `map`, and `reduce` along rows, columns or everything.
 
 A loop gets the statements of its body and gives the lines of a function's body. Index variables are p0, p1, ...; the
-sizes n0, n1, ... are arguments, so one compiled loop serves every size. Sums run in an order that depends on the sizes
-alone, never on the number of threads.
+sizes n0, n1, ... are arguments, so one compiled loop serves every size. A function carries out the units of its work
+from `start` up to `stop`: rows, blocks, strips. One thread carries out all of them, or several share them; each unit
+does the same in either case, so results do not depend on the number of threads.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 LANES = 16  # partial sums side by side: one AVX-512 register of float32
 BLOCK = 4096  # elements per block where a whole array is reduced by all threads
 COLUMNS = 256  # columns that one thread adds up together
+# LLVM cannot see that what is computed from `start` is not negative, and an index that may be is looked at each time it
+# is used: a loop of such is not vectorised. So it is told, by the sign's bit.
+POSITIVE = "& 0x7fffffffffffffff"
 
 
 class Reduced(NamedTuple):
@@ -41,23 +46,40 @@ def indent(lines: list[str], by: int = 1) -> list[str]:
     return ["    " * by + line for line in lines]
 
 
-def nest(axes: list[int], body: list[str], parallel: bool) -> list[str]:
-    """Loops over `axes`, the first of them by all threads."""
-    for position, axis in reversed(list(enumerate(axes))):
-        span = "prange" if parallel and position == 0 else "range"
-        body = [f"for p{axis} in {span}(n{axis}):", *indent(body)]
+def function(name: str, arguments: Sequence[str], lines: list[str]) -> str:
+    """The text of a function that carries out the units from `start` to `stop`."""
+    return "\n".join([f"def {name}({', '.join(('start', 'stop', *arguments))}):", *indent(lines)]) + "\n"
+
+
+def nest(axes: list[int], body: list[str]) -> list[str]:
+    """Loops over `axes`."""
+    for axis in reversed(axes):
+        body = [f"for p{axis} in range(n{axis}):", *indent(body)]
     return body
 
 
-def map_loop(ndim: int, body: list[str], parallel: bool) -> list[str]:
-    """Run the body once for every element."""
-    return nest(list(range(ndim)), body, parallel)
+def shared(axes: list[int], body: list[str]) -> list[str]:
+    """Loops over `axes`, of which the first has the units."""
+    return units(f"p{axes[0]}", nest(axes[1:], body)) if axes else body
 
 
-def reduce_rows(kept: list[int], along: list[int], body: list[str], sums: list[Reduced], parallel: bool) -> list[str]:
-    """Reduce along axes of which the last is the innermost: lanes side by side over it, then the lanes in order."""
+def units(name: str, body: list[str]) -> list[str]:
+    """A loop over the units."""
+    return ["for unit in range(stop - start):", *indent([f"{name} = (start + unit) {POSITIVE}", *body])]
+
+
+def map_loop(ndim: int, body: list[str]) -> list[str]:
+    """Run the body once for every element; a unit is a place on the first axis."""
+    return shared(list(range(ndim)), body)
+
+
+def reduce_rows(kept: list[int], along: list[int], body: list[str], sums: list[Reduced]) -> list[str]:
+    """Reduce along axes of which the last is the innermost: lanes side by side over it, then the lanes in order.
+
+    A unit is a place on the first kept axis; without one, there is one unit.
+    """
     last = along[-1]
-    lines = [f"lanes{k} = np.full({LANES}, {r.start})" for k, r in enumerate(sums)]
+    lines = [f"lanes{k} = lanes({r.start})" for k, r in enumerate(sums)]
     add = [f"lanes{k}[lane] = {r.joined(f'lanes{k}[lane]', r.term)}" for k, r in enumerate(sums)]
     index = f"p{last} = base + lane"
     inner = [
@@ -68,100 +90,98 @@ def reduce_rows(kept: list[int], along: list[int], body: list[str], sums: list[R
         f"for lane in range(n{last} % {LANES}):",
         *indent([index, *body, *add]),
     ]
-    lines += nest(along[:-1], inner, False)
+    lines += nest(along[:-1], inner)
     for k, r in enumerate(sums):
         lines += total(k, r, f"lanes{k}", str(LANES), r.target)
-    return nest(kept, lines, parallel)
+    return shared(kept, lines)
 
 
 def reduce_all(body: list[str], sums: list[Reduced]) -> list[str]:
-    """Reduce one long axis by all threads: blocks of a fixed length, then the blocks in order."""
+    """Reduce one long axis: blocks of a fixed length, each a unit, then what they give, in order."""
     inner = [
-        f"for base in range(block * {BLOCK}, min(n0, block * {BLOCK} + {BLOCK}), {LANES}):",
-        f"    for lane in range(min({LANES}, n0 - base)):",
-        *indent(["p0 = base + lane", *body], 2),
+        f"low = block * {BLOCK} {POSITIVE}",
+        f"for base in range(0, min(n0 - low, {BLOCK}), {LANES}):",
+        f"    for lane in range(min({LANES}, n0 - low - base)):",
+        *indent([f"p0 = (low + base + lane) {POSITIVE}", *body], 2),
         *indent([f"lanes{k}[lane] = {r.joined(f'lanes{k}[lane]', r.term)}" for k, r in enumerate(sums)], 2),
     ]
-    lines = [f"blocks = (n0 + {BLOCK - 1}) // {BLOCK}"]
-    lines += [f"parts{k} = np.full(blocks, {r.start})" for k, r in enumerate(sums)]
-    lines += ["for block in prange(blocks):"]
-    lines += indent([f"lanes{k} = np.full({LANES}, {r.start})" for k, r in enumerate(sums)])
-    lines += indent(inner)
+    lines = [f"lanes{k} = lanes({r.start})" for k, r in enumerate(sums)] + inner
     for k, r in enumerate(sums):
-        lines += indent(total(k, r, f"lanes{k}", str(LANES), f"parts{k}[block]"))
-    for k, r in enumerate(sums):
-        lines += total(k, r, f"parts{k}", "blocks", r.target)
-    return lines
+        lines += total(k, r, f"lanes{k}", str(LANES), f"parts{k}[block]")
+    return [*_joined(sums), *units("block", lines)]
 
 
 def reduce_slices(along: list[int], body: list[str], sums: list[Reduced]) -> list[str]:
-    """Reduce several axes to one element by all threads: slices of the first axis, then their results in order."""
+    """Reduce several axes to one element: slices of the first axis, each a unit, then what they give, in order."""
     first, *rest = along
     parts = [r._replace(target=f"parts{k}[p{first}]") for k, r in enumerate(sums)]
-    lines = [f"parts{k} = np.full(n{first}, {r.start})" for k, r in enumerate(sums)]
-    lines += [f"for p{first} in prange(n{first}):", *indent(reduce_rows([], rest, body, parts, False))]
-    for k, r in enumerate(sums):
-        lines += total(k, r, f"parts{k}", f"n{first}", r.target)
-    return lines
+    return [*_joined(sums), *units(f"p{first}", reduce_rows([], rest, body, parts))]
 
 
-def reduce_columns(
-    kept: list[int], along: list[int], body: list[str], sums: list[Reduced], parallel: bool
-) -> list[str]:
-    """Reduce along axes of which none is the innermost: whole rows of results grow together, a strip per thread."""
+def _joined(sums: list[Reduced]) -> list[str]:
+    """The call after all units, for none of them: their results are joined."""
+    lines = [line for k, r in enumerate(sums) for line in total(k, r, f"parts{k}", f"len(parts{k})", r.target)]
+    return ["if start == stop:", *indent([*lines, "return"])]
+
+
+def reduce_columns(kept: list[int], along: list[int], body: list[str], sums: list[Reduced]) -> list[str]:
+    """Reduce along axes of which none is the innermost: whole rows of results grow together, in strips.
+
+    A unit is a place on the first kept axis, or a strip where it is the only one.
+    """
     *outer, last = kept
-    strip = f"range(strip * {COLUMNS}, min(n{last}, strip * {COLUMNS} + {COLUMNS}))"
-    start = [f"for p{last} in {strip}:", *indent([f"{r.target} = {r.start}" for r in sums])]
+    begin = [f"{r.target} = {r.start}" for r in sums]
     grow = [f"{r.target} = {r.joined(r.target, r.term)}" for r in sums]
-    step = [f"for p{last} in {strip}:", *indent([*body, *grow])]
-    inner = [*start, *nest(along, step, False)]
-    span = "prange" if parallel and not outer else "range"
-    lines = [f"for strip in {span}((n{last} + {COLUMNS - 1}) // {COLUMNS}):", *indent(inner)]
-    return nest(outer, lines, parallel)
+
+    def each(lines: list[str]) -> list[str]:
+        place = f"p{last} = (low + column) {POSITIVE}"
+        return [f"for column in range(min({COLUMNS}, n{last} - low)):", *indent([place, *lines])]
+
+    inner = [f"low = strip * {COLUMNS} {POSITIVE}", *each(begin), *nest(along, each([*body, *grow]))]
+    if not outer:
+        return units("strip", inner)
+    return shared(outer, [f"for strip in range((n{last} + {COLUMNS - 1}) // {COLUMNS}):", *indent(inner)])
 
 
-def scan_loop(prepare: list[str], step: list[str], backwards: bool, parallel: bool) -> list[str]:
+def scan_loop(prepare: list[str], step: list[str], backwards: bool) -> list[str]:
     """A loop over time: blocks of units, all steps for one block before the next, whose state stays in the cache.
 
     Args:
         prepare: statements for a block, the units from `low` to `high`.
         step: statements for a step: `turn` counts steps as they are taken, `t` is the place in the sequences.
         backwards: whether the last step is taken first.
-        parallel: whether all threads share the blocks.
     """
     place = f"t = {'steps - 1 - turn' if backwards else 'turn'}"
-    return _blocks([*prepare, "for turn in range(steps):", *indent([place, *step])], parallel)
+    return _blocks([*prepare, "for turn in range(steps):", *indent([place, *step])])
 
 
-def scan_again(
-    prepare: list[str], start: list[str], again: list[str], step: list[str], backwards: bool, parallel: bool
-) -> list[str]:
+def scan_again(prepare: list[str], fetch: list[str], again: list[str], step: list[str], backwards: bool) -> list[str]:
     """A loop over time that runs against the direction of another, whose states were stored every `every` steps.
 
     For each segment, the last first, the other loop runs again from the stored states and keeps the states between in
     the block's cache; then this one runs over the segment.
 
     Args:
-        prepare, step, backwards, parallel: as in `scan_loop`; in `step`, `turn` counts within the segment.
-        start: statements that fetch the states before the first step of a `segment`.
+        prepare, step, backwards: as in `scan_loop`; in `step`, `turn` counts within the segment.
+        fetch: statements that fetch the states before the first step of a `segment`.
         again: statements for a step of the other loop.
     """
     place = f"t = {'first + turn' if backwards else 'steps - 1 - first - turn'}"
     segment = [
         "first = segment * every",
         "length = min(every, steps - first)",
-        *start,
+        *fetch,
         "for turn in range(length - 1):",
         *indent([place, *again]),
         "for back in range(length):",
         *indent(["turn = length - 1 - back", place, *step]),
     ]
-    return _blocks([*prepare, "for segment in range((steps - 1) // every, -1, -1):", *indent(segment)], parallel)
+    return _blocks([*prepare, "for segment in range((steps - 1) // every, -1, -1):", *indent(segment)])
 
 
-def _blocks(body: list[str], parallel: bool) -> list[str]:
+def _blocks(body: list[str]) -> list[str]:
     head = ["low = part * block", "high = min(low + block, n)"]
-    return [f"for part in {'prange' if parallel else 'range'}((n + block - 1) // block):", *indent([*head, *body])]
+    return units("part", [*head, *body])
 
 
 def total(k: int, r: Reduced, parts: str, count: str, target: str) -> list[str]:

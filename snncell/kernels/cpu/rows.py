@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from snncell.kernels.cpu.given import tail
 from snncell.kernels.policy import helper_function
 
 GROUP = 4  # rows that are multiplied together
@@ -22,18 +23,18 @@ EVENTFUL = 0.4  # from this part of elements on that are not zero, multiplying a
 
 
 @helper_function
-def find_events(given: Any, flags: Any, words: Any, places: Any, values: Any) -> int:
-    """Put the elements that are not zero into `values`, their places into `places`; how many there are.
+def find_events(given: Any, length: int, flags: Any, words: Any, places: Any, values: Any) -> int:
+    """Put the elements that are not zero into `values`, their places into `places`; how many there are of `length`.
 
     Both have room for 8 more than there can be.
 
     `flags` gets a 1 for each of them, a byte each; `words` is the same memory, eight to a word, so that eight zeros are
-    passed over at once.
+    passed over at once. Behind the elements, both are 0.
     """
-    for place in range(len(given)):
+    for place in range(length):
         flags[place] = given[place] != 0
     count = 0
-    for word in range(len(words)):
+    for word in range((length + 7) // 8):
         if words[word] != 0:
             for place in range(8 * word, 8 * word + 8):
                 places[count] = place
@@ -44,34 +45,31 @@ def find_events(given: Any, flags: Any, words: Any, places: Any, values: Any) ->
 
 
 @helper_function
-def add_events(values: Any, places: Any, count: int, y: Any, result: Any) -> None:
-    """`result = x @ y` for a row `x` of `count` events; `y` is flat, its rows as long as `result`."""
-    width = len(result)
+def add_events(values: Any, places: Any, count: int, y: Any, result: Any, width: int) -> None:
+    """`result = x @ y` for a row `x` of `count` events; `y` is flat, its rows of `width` elements, as `result` has."""
     for column in range(width):
         result[column] = 0
     event = 0
     while event + 4 <= count:  # four rows of y for each pass over the result
-        a, b, c, d = places[event], places[event + 1], places[event + 2], places[event + 3]
         va, vb, vc, vd = values[event], values[event + 1], values[event + 2], values[event + 3]
-        ya, yb = y[a * width : a * width + width], y[b * width : b * width + width]
-        yc, yd = y[c * width : c * width + width], y[d * width : d * width + width]
+        ya, yb = tail(y, places[event] * width), tail(y, places[event + 1] * width)
+        yc, yd = tail(y, places[event + 2] * width), tail(y, places[event + 3] * width)
         for column in range(width):
             result[column] += (va * ya[column] + vb * yb[column]) + (vc * yc[column] + vd * yd[column])
         event += 4
     while event < count:
-        a = places[event]
         va = values[event]
-        ya = y[a * width : a * width + width]
+        ya = tail(y, places[event] * width)
         for column in range(width):
             result[column] += va * ya[column]
         event += 1
 
 
 @helper_function
-def multiply_four(x: Any, y: Any, out: Any, inner: int, sums: Any) -> None:
+def multiply_four(x: Any, y: Any, out: Any, inner: int, width: int, sums: Any) -> None:
     """`out = x @ y` for four rows, all flat: `x` (4, inner), `y` (inner, width), `out` (4, width)."""
-    width = len(out) // 4
-    x0, x1, x2, x3 = x[:inner], x[inner : 2 * inner], x[2 * inner : 3 * inner], x[3 * inner : 4 * inner]
+    x0, x1, x2, x3 = tail(x, 0), tail(x, inner), tail(x, 2 * inner), tail(x, 3 * inner)
+    s0, s1, s2, s3 = tail(sums, 0), tail(sums, STRIDE), tail(sums, 2 * STRIDE), tail(sums, 3 * STRIDE)
     for first in range(0, width, STRIP):
         count = min(STRIP, width - first)
         for place in range(4 * STRIDE):
@@ -79,31 +77,30 @@ def multiply_four(x: Any, y: Any, out: Any, inner: int, sums: Any) -> None:
         k = 0
         while k + 4 <= inner:
             low = k * width + first
-            y0, y1 = y[low : low + count], y[low + width : low + width + count]
-            y2, y3 = y[low + 2 * width : low + 2 * width + count], y[low + 3 * width : low + 3 * width + count]
+            y0, y1, y2, y3 = tail(y, low), tail(y, low + width), tail(y, low + 2 * width), tail(y, low + 3 * width)
             a0, a1, a2, a3 = x0[k], x0[k + 1], x0[k + 2], x0[k + 3]
             b0, b1, b2, b3 = x1[k], x1[k + 1], x1[k + 2], x1[k + 3]
             c0, c1, c2, c3 = x2[k], x2[k + 1], x2[k + 2], x2[k + 3]
             d0, d1, d2, d3 = x3[k], x3[k + 1], x3[k + 2], x3[k + 3]
             for i in range(count):
-                sums[i] += (a0 * y0[i] + a1 * y1[i]) + (a2 * y2[i] + a3 * y3[i])
-                sums[STRIDE + i] += (b0 * y0[i] + b1 * y1[i]) + (b2 * y2[i] + b3 * y3[i])
-                sums[2 * STRIDE + i] += (c0 * y0[i] + c1 * y1[i]) + (c2 * y2[i] + c3 * y3[i])
-                sums[3 * STRIDE + i] += (d0 * y0[i] + d1 * y1[i]) + (d2 * y2[i] + d3 * y3[i])
+                s0[i] += (a0 * y0[i] + a1 * y1[i]) + (a2 * y2[i] + a3 * y3[i])
+                s1[i] += (b0 * y0[i] + b1 * y1[i]) + (b2 * y2[i] + b3 * y3[i])
+                s2[i] += (c0 * y0[i] + c1 * y1[i]) + (c2 * y2[i] + c3 * y3[i])
+                s3[i] += (d0 * y0[i] + d1 * y1[i]) + (d2 * y2[i] + d3 * y3[i])
             k += 4
         while k < inner:
-            y0 = y[k * width + first : k * width + first + count]
+            y0 = tail(y, k * width + first)
             a0, b0, c0, d0 = x0[k], x1[k], x2[k], x3[k]
             for i in range(count):
-                sums[i] += a0 * y0[i]
-                sums[STRIDE + i] += b0 * y0[i]
-                sums[2 * STRIDE + i] += c0 * y0[i]
-                sums[3 * STRIDE + i] += d0 * y0[i]
+                s0[i] += a0 * y0[i]
+                s1[i] += b0 * y0[i]
+                s2[i] += c0 * y0[i]
+                s3[i] += d0 * y0[i]
             k += 1
-        for row in range(4):
-            result = out[row * width + first : row * width + first + count]
+        for place in range(4):
+            result, total = tail(out, place * width + first), tail(sums, place * STRIDE)
             for i in range(count):
-                result[i] = sums[row * STRIDE + i]
+                result[i] = total[i]
 
 
 @helper_function
@@ -120,14 +117,12 @@ def multiply_rows(x: Any, y: Any, out: Any, count: int) -> None:
         rows = min(GROUP, count - first)
         events = 0
         for row in range(rows):
-            given = x[(first + row) * inner : (first + row + 1) * inner]
-            own = places[row * room : row * room + room]
-            found[row] = find_events(given, flags, words, own, values[row * room : row * room + room])
+            given, own, of_own = tail(x, (first + row) * inner), tail(places, row * room), tail(values, row * room)
+            found[row] = find_events(given, inner, tail(flags, 0), tail(words, 0), own, of_own)
             events += found[row]
         if rows == GROUP and events > EVENTFUL * GROUP * inner:
-            four = out[first * width : (first + GROUP) * width]
-            multiply_four(x[first * inner : (first + GROUP) * inner], y, four, inner, sums)
+            multiply_four(tail(x, first * inner), tail(y, 0), tail(out, first * width), inner, width, tail(sums, 0))
         else:
             for row in range(rows):
-                result = out[(first + row) * width : (first + row + 1) * width]
-                add_events(values[row * room :], places[row * room :], found[row], y, result)
+                own, of_own = tail(places, row * room), tail(values, row * room)
+                add_events(of_own, own, found[row], tail(y, 0), tail(out, (first + row) * width), width)

@@ -70,7 +70,7 @@ def build(name: str, source: str, signature: Sequence[Any], launch_bounds: tuple
 
 
 def _simulated(name: str, source: str, code: str, signature: tuple[Any, ...], launch_bounds: Any) -> SimulatedKernel:
-    path, _ = builder.keep(name, source, code, parallel=False)
+    path, _ = builder.keep(name, source, code)
     function = policy.simulate(builder.function_of(path, source, name))
     return SimulatedKernel(name, function, signature, threads_meet="sync" in code or "shared" in code)
 
@@ -78,7 +78,7 @@ def _simulated(name: str, source: str, code: str, signature: tuple[Any, ...], la
 def _loaded(name: str, source: str, code: str, signature: tuple[Any, ...], launch_bounds: Any) -> Any:
     """The kernel on the card, from the cache folder or compiled."""
     device = runtime()
-    path, kept = builder.keep(name, source, code, parallel=False)
+    path, kept = builder.keep(name, source, code)
     described = (path.stem, name, signature, launch_bounds, device.capability, policy.CUDA_FMA, _versions())
     key = hashlib.sha256(repr(described).encode()).digest()
     file = path.with_suffix(f".{key.hex()[:16]}.cubin")

@@ -1,0 +1,139 @@
+"""Kernels called by their address: every kind of argument arrives as it is, and every unit is carried out once."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from snncell import dtype as dtypes
+from snncell.kernels.build import build
+from snncell.kernels.cpu import loops
+from snncell.kernels.native import Code, link
+from snncell.kernels.sharing import PARTS, grain_of
+
+HEAD = "import numpy as np\n\n\n"
+NUMBERS: dict[str, list[Any]] = {
+    "bool": [True, False],
+    "int8": [-128, 127],
+    "int16": [-(2**15), 2**15 - 1],
+    "int32": [-(2**31), 2**31 - 1],
+    "int64": [-(2**63), 2**63 - 1, 2**53 + 1],
+    "uint8": [0, 255],
+    "float32": [0.1, -0.0, float("inf"), float("-inf"), float("nan"), 1e-45],
+    "float64": [0.1, -0.0, float("inf"), float("nan"), 5e-324],
+    "complex64": [0.1 - 2.5j, complex("nan+1j"), complex(-0.0, float("inf"))],
+    "complex128": [0.1 - 2.5j, complex("1+nanj")],
+}
+
+
+def built(name: str, arguments: dict[str, Any], lines: list[str]) -> Any:
+    """A kernel with named arguments, and their kinds."""
+    return build(name, HEAD + loops.function(name, list(arguments), lines), tuple(arguments.values()))
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_of_every_dtype_arrive_as_they_are(name: str) -> None:
+    dtype = dtypes.BY_NUMPY[np.dtype(name)]
+    # Before it an array and another number, behind it a number: a complex one takes two places.
+    kinds = {
+        "out": (dtype, 1, True),
+        "first": dtypes.int64,
+        "number": dtype,
+        "last": dtypes.int64,
+        "sums": (dtypes.int64, 1, True),
+    }
+    lines = ["out[0] = number", "sums[0] = first", "sums[1] = last"]
+    kernel = built("put", kinds, lines)
+    for number in NUMBERS[name]:
+        given = dtype.dtype.type(number)
+        out, sums = np.empty(1, dtype.dtype), np.empty(2, np.int64)
+        kernel(1, 0, out, -5, given.item(), 7, sums)
+        np.testing.assert_array_equal(out.view(np.uint8), np.array([given]).view(np.uint8))
+        assert sums.tolist() == [-5, 7]
+
+
+@pytest.mark.parametrize("shape", [(5,), (3, 4), (2, 3, 4), (2, 1, 3, 2), (0,), (0, 3), (3, 0)], ids=str)
+@pytest.mark.parametrize("name", ["bool", "int8", "int64", "float32", "float64", "complex64", "complex128"])
+def test_arrays_of_every_dtype_and_shape_are_read_where_they_lie(name: str, shape: tuple[int, ...]) -> None:
+    dtype = dtypes.BY_NUMPY[np.dtype(name)]
+    lines = [f"lengths[{axis}] = x.shape[{axis}]" for axis in range(len(shape))]
+    index = ", ".join(f"p{axis}" for axis in range(len(shape)))
+    body = [f"out[{index}] = x[{index}]"]
+    for axis in reversed(range(len(shape))):
+        body = [f"for p{axis} in range(x.shape[{axis}]):", *loops.indent(body)]
+    kinds = {"x": (dtype, len(shape), False), "out": (dtype, len(shape), True), "lengths": (dtypes.int64, 1, True)}
+    kernel = built(f"copy{len(shape)}", kinds, [*lines, *body])
+    x = np.random.default_rng(0).integers(0, 2, shape).astype(dtype.dtype)
+    out, lengths = np.zeros_like(x), np.zeros(len(shape), np.int64)
+    x.flags.writeable = False
+    kernel(1, 0, x, out, lengths)
+    np.testing.assert_array_equal(out, x)
+    assert tuple(lengths) == shape
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("grain", [0, 1, 2, 7, 64, 1000])
+@pytest.mark.parametrize("units", [0, 1, 2, 63, 64, 65, 999])
+def test_every_unit_is_carried_out_once(units: int, grain: int) -> None:
+    kinds = {"counts": (dtypes.int64, 1, True)}
+    kernel = built("count", kinds, loops.units("place", ["counts[place] += place + 1"]))
+    counts = np.zeros(1000, np.int64)
+    kernel(units, grain, counts)
+    np.testing.assert_array_equal(counts, np.where(np.arange(1000) < units, np.arange(1, 1001), 0))
+
+
+@pytest.mark.parametrize("units", [1, PARTS - 1, PARTS, PARTS + 1, 10 * PARTS + 3])
+def test_a_grain_leaves_no_more_parts_than_are_wanted(units: int) -> None:
+    parts = -(-units // grain_of(units))
+    assert parts <= PARTS and parts >= min(units, PARTS // 2)
+
+
+def test_code_is_the_same_from_its_bytes() -> None:
+    code = Code("a symbol", ("one", "two"), b"\x00\xff\n{}")
+    assert Code.unpacked(code.packed()) == code
+    assert Code.unpacked(Code("", (), b"").packed()) == Code("", (), b"")
+
+
+@pytest.mark.compiled
+def test_code_that_needs_what_is_nowhere_is_not_linked() -> None:
+    asked = []
+    assert link(Code("kernel", ("snncell_is_not_here",), b""), lambda: asked.append(1)) is None
+    assert asked == [1]  # for LLVM would end the process
+
+
+WITHOUT_NUMBA = """
+import sys
+import numpy as np
+import snncell
+from snncell import Tensor, nn
+net = nn.SequentialCell(nn.Dense(5, 4), nn.MultiStep(nn.LIFNode()))
+optimizer = nn.Adam(net.trainable_params(), 1e-3)
+gradient = snncell.value_and_grad(lambda x: (net(x).mean(0) ** 2).sum(), None, net.trainable_params())
+@snncell.jit
+def step(x):
+    loss, grads = gradient(x)
+    optimizer(grads)
+    return loss
+print(np.isfinite(step(Tensor(np.ones((6, 3, 5), np.float32))).item()), "numba" in sys.modules)
+"""
+
+
+@pytest.mark.compiled
+def test_a_training_step_from_the_disk_needs_no_numba(tmp_path: Path) -> None:
+    said = [
+        subprocess.run(
+            [sys.executable, "-W", "error", "-c", WITHOUT_NUMBA],
+            env={**os.environ, "SNNCELL_CACHE_DIR": str(tmp_path / "kernels")},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.split()
+        for _ in range(2)
+    ]
+    assert said == [["True", "True"], ["True", "False"]]
