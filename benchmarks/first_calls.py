@@ -1,0 +1,281 @@
+"""First calls, in CPU seconds of a fresh process, from an empty and from a filled kernel cache:
+`python benchmarks/first_calls.py [--rounds N] [--only NAME ...] [--against CHECKOUT] [--markdown FILE] [--kernels]`.
+
+- neuron: a neuron of the user's own, forward and gradient.
+- dense: a jitted training step of 700-256-256-20 LIF neurons with Adam, whose inputs are spikes.
+- recurrent: the same of 700-256-20, the hidden layer connected with itself.
+- convolutional: the same of two convolutions with pooling on images of 28 x 28.
+- shd: the same of 700-256-256-20 adaptive neurons, both hidden layers connected with themselves.
+- demo: `python -m snncell demo`, as a whole, in seconds of both its own and the wall's clock.
+
+Counted is the first call alone, with all that it imports and compiles, but not `import snncell`. `--against` measures
+another checkout in turns with this one. JAX, where it is installed, compiles `neuron` and `dense`. `--kernels` lists
+what is compiled for each, and for how long. `launch`: what a small kernel costs, and the bandwidth of a large one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parents[1]
+
+COUNT = """
+import sys, time
+import numpy as np
+import snncell
+from snncell import Tensor, nn, ops
+from snncell.kernels import policy
+
+made = []
+if {kernels} and hasattr(policy, "compile_kernel"):
+    compile_kernel = policy.compile_kernel
+    def timed(function, *rest):
+        begin = time.process_time()
+        result = compile_kernel(function, *rest)
+        made.append((function.__name__, time.process_time() - begin))
+        return result
+    policy.compile_kernel = timed
+
+rng = np.random.default_rng(0)
+def spikes(*shape):
+    return Tensor((rng.random(shape) < 0.05).astype(np.float32))
+def training(net, x, classes):
+    labels = Tensor(rng.integers(0, classes, x.shape[1]))
+    loss_fn, optimizer = nn.CrossEntropyLoss(), nn.Adam(net.trainable_params(), 1e-3)
+    gradient = snncell.value_and_grad(lambda x: loss_fn(net(x).mean(0), labels), None, net.trainable_params())
+    @snncell.jit
+    def step(x):
+        loss, grads = gradient(x)
+        optimizer(grads)
+        return loss
+    return lambda: step(x).item()
+begin, wall = time.process_time(), time.perf_counter()
+{code}
+run()
+print(*(f"# {{name}} {{seconds:.3f}}" for name, seconds in made), sep="\\n")
+print(time.process_time() - begin, time.perf_counter() - wall)
+"""
+CASES = {
+    "neuron": """
+class Spike(nn.Cell):
+    def construct(self, x):
+        return (x > 0).astype(x.dtype)
+    def bprop(self, x, out, dout):
+        return (dout / ops.square(1.0 + 10.0 * ops.abs(x)),)
+class Own(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.spike = Spike()
+    def construct(self, x, v):
+        h = 0.9 * v + x
+        s = self.spike(h - 1.0)
+        return s, h - s
+x = Tensor(np.ones((50, 32, 100), np.float32))
+def run():
+    out, pull = ops.vjp(nn.MultiStep(Own()), x)
+    pull(out)
+""",
+    "dense": """
+net = nn.SequentialCell(
+    nn.Dense(700, 256), nn.MultiStep(nn.LIFNode()), nn.Dense(256, 256), nn.MultiStep(nn.LIFNode()), nn.Dense(256, 20),
+    nn.MultiStep(nn.LIFNode()))
+run = training(net, spikes(100, 32, 700), 20)
+""",
+    "recurrent": """
+net = nn.SequentialCell(
+    nn.Dense(700, 256), nn.MultiStep(nn.Recurrent(nn.LIFNode(), nn.Dense(256, 256))), nn.Dense(256, 20),
+    nn.MultiStep(nn.LIFNode()))
+run = training(net, spikes(100, 32, 700), 20)
+""",
+    "convolutional": """
+def over_time(*cells):
+    return nn.TimeDistributed(nn.SequentialCell(*cells))
+net = nn.SequentialCell(
+    over_time(nn.Conv2d(1, 8, 3)), nn.MultiStep(nn.LIFNode()), over_time(nn.AvgPool2d(2, 2), nn.Conv2d(8, 16, 3)),
+    nn.MultiStep(nn.LIFNode()), over_time(nn.AvgPool2d(2, 2), nn.Flatten(), nn.Dense(784, 10)))
+run = training(net, spikes(8, 16, 1, 28, 28), 10)
+""",
+    "shd": """
+net = nn.SequentialCell(
+    nn.Dense(700, 256), nn.MultiStep(nn.Recurrent(nn.ALIFNode(), nn.Dense(256, 256))),
+    nn.Dense(256, 256), nn.MultiStep(nn.Recurrent(nn.ALIFNode(), nn.Dense(256, 256))),
+    nn.Dense(256, 20), nn.MultiStep(nn.LINode()))
+run = training(net, spikes(100, 32, 700), 20)
+""",
+}
+IN_JAX = {
+    "neuron": """
+import time
+import numpy as np
+import jax, jax.numpy as jnp
+begin, wall = time.process_time(), time.perf_counter()
+@jax.custom_vjp
+def spike(x):
+    return (x > 0).astype(x.dtype)
+spike.defvjp(lambda x: (spike(x), x), lambda x, d: (d / (1 + 10 * jnp.abs(x)) ** 2,))
+def step(v, x):
+    h = 0.9 * v + x
+    s = spike(h - 1.0)
+    return h - s, s
+x = jnp.ones((50, 32, 100), jnp.float32)
+loss = lambda x: jax.lax.scan(step, jnp.zeros_like(x[0]), x)[1].sum()
+jax.jit(jax.value_and_grad(loss))(x)[1].block_until_ready()
+print(time.process_time() - begin, time.perf_counter() - wall)
+""",
+    "dense": """
+import time
+import numpy as np
+import jax, jax.numpy as jnp
+begin, wall = time.process_time(), time.perf_counter()
+@jax.custom_vjp
+def spike(x):
+    return (x > 0).astype(x.dtype)
+spike.defvjp(lambda x: (spike(x), x), lambda x, d: (d / (1 + 10 * jnp.abs(x)) ** 2,))
+def lif(v, x):
+    h = v + (x - v) / 2.0
+    s = spike(h - 1.0)
+    return h * (1 - s), s
+rng = np.random.default_rng(0)
+sizes = 700, 256, 256, 20
+weights = [jnp.asarray(rng.normal(size=pair).astype(np.float32) * 0.05) for pair in zip(sizes, sizes[1:])]
+x = jnp.asarray((rng.random((100, 32, 700)) < 0.05).astype(np.float32))
+labels = jnp.asarray(rng.integers(0, 20, 32))
+def loss(weights, x):
+    for w in weights:
+        x = x @ w
+        x = jax.lax.scan(lif, jnp.zeros_like(x[0]), x)[1]
+    return -jnp.take_along_axis(jax.nn.log_softmax(x.mean(0)), labels[:, None], 1).mean()
+def update(weights, m, v, x):
+    grads = jax.grad(loss)(weights, x)
+    m = [0.9 * a + 0.1 * g for a, g in zip(m, grads)]
+    v = [0.999 * a + 0.001 * g * g for a, g in zip(v, grads)]
+    return [w - 1e-3 * a / (jnp.sqrt(b) + 1e-8) for w, a, b in zip(weights, m, v)], m, v
+zeros = [jnp.zeros_like(w) for w in weights]
+jax.block_until_ready(jax.jit(update)(weights, zeros, zeros, x))
+print(time.process_time() - begin, time.perf_counter() - wall)
+""",
+}
+LAUNCH = """
+import time
+import numpy as np
+import snncell
+from snncell import Tensor, ops
+f = snncell.jit(lambda x, y: x * y + 1.0)
+def best(size, calls, rounds=30):
+    x, y = Tensor(np.ones(size, np.float32)), Tensor(np.ones(size, np.float32))
+    f(x, y)
+    (plan,) = [p for p in __import__("gc").get_objects() if type(p).__name__ == "Launch" and p.sizes == (size,)]
+    slots = [x._data, y._data, None, None]
+    taken = []
+    for _ in range(rounds):
+        begin = time.perf_counter()
+        for _ in range(calls):
+            plan.run(slots, {})
+            slots[:2] = x._data, y._data
+        taken.append((time.perf_counter() - begin) / calls)
+    return sorted(taken)[len(taken) // 2]
+small, large = best(100, 3000), best(20_000_000, 1)
+print(small * 1e6, 20_000_000 * 12 / large / 1e9)
+"""
+
+
+def measured(code: str, root: Path, folder: str) -> list[str]:
+    """The lines that a fresh process prints with the package of a checkout."""
+    environment = {
+        **{name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
+        "PYTHONPATH": str(root),
+        "SNNCELL_CACHE_DIR": folder,
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, cwd=folder, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    return done.stdout.splitlines()
+
+
+def first_call(name: str, root: Path, kernels: bool) -> list[tuple[float, float, list[str]]]:
+    """CPU and wall seconds, from an empty and from a filled cache, and what was compiled."""
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        for _ in range(2):
+            *made, last = measured(COUNT.format(code=CASES[name], kernels=kernels), root, folder)
+            cpu, wall = map(float, last.split())
+            found.append((cpu, wall, [line[2:] for line in made if line.startswith("# ")]))
+    return found
+
+
+def demo(root: Path) -> list[tuple[float, float, list[str]]]:
+    """The same of the whole demo."""
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        for _ in range(2):
+            before, begin = os.times(), time.perf_counter()
+            measured(
+                f"import sys; sys.argv[1:] = ['demo', '--folder', {folder!r}]; import runpy; "
+                "runpy.run_module('snncell', run_name='__main__')",
+                root,
+                folder,
+            )
+            after = os.times()
+            cpu = after.children_user + after.children_system - before.children_user - before.children_system
+            found.append((cpu, time.perf_counter() - begin, []))
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", nargs="*", default=[*CASES, "demo", "launch"])
+    parser.add_argument("--against", type=Path, help="the root of another checkout")
+    parser.add_argument("--markdown", type=Path, help="where the table is written to")
+    parser.add_argument("--kernels", action="store_true", help="list what is compiled")
+    given = parser.parse_args(arguments)
+    roots = {"here": HERE} | ({"before": given.against.resolve()} if given.against else {})
+    jax = importlib.util.find_spec("jax") is not None
+    lines = ["| first call | of | cold, CPU s | cold, wall s | warm, CPU s | warm, wall s |", "| --- " * 6 + "|"]
+    for name in [name for name in given.only if name != "launch"]:
+        rows: dict[str, list[tuple[float, ...]]] = {}
+        for turn in range(given.rounds):
+            for who, root in roots.items():
+                found = demo(root) if name == "demo" else first_call(name, root, given.kernels and turn == 0)
+                rows.setdefault(who, []).append(tuple(number for cpu, wall, _ in found for number in (cpu, wall)))
+                for line in found[0][2]:
+                    print(f"{name}, {who}: {line}")
+            if jax and name in IN_JAX:
+                with tempfile.TemporaryDirectory() as folder:
+                    rows.setdefault("JAX", []).append(
+                        tuple(map(float, measured(IN_JAX[name], HERE, folder)[-1].split()))
+                    )
+        for who, values in rows.items():
+            medians = [f"{statistics.median(column):.2f}" for column in zip(*values, strict=True)]
+            lines.append(f"| {name} | {who} | {' | '.join([*medians, '', ''][:4])} |")
+            print(lines[-1], flush=True)
+    if "launch" in given.only:
+        lines += ["", "| of | launch of a small kernel, us | bandwidth of a large one, GB/s |", "| --- | --- | --- |"]
+        with tempfile.TemporaryDirectory() as folder:
+            taken = {who: [] for who in roots}
+            for _ in range(given.rounds):
+                for who, root in roots.items():
+                    taken[who].append(tuple(map(float, measured(LAUNCH, root, folder)[-1].split())))
+        for who, values in taken.items():
+            lines.append(
+                f"| {who} | " + " | ".join(f"{statistics.median(c):.1f}" for c in zip(*values, strict=True)) + " |"
+            )
+            print(lines[-1], flush=True)
+    if given.markdown:
+        given.markdown.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
