@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from readable import assert_drawn_where_asked, assert_readable, grey
 
+import snncell
 from snncell import Parameter, Tensor, errors, nn, ops, plot, surrogate
 from snncell.ops.seeds import present_key
 
@@ -26,9 +27,12 @@ def monitor(every: int = 1, surrogate_function=None, **recorded):
     names = tuple(next(iter(recorded.values())))
     quantities = {"spikes": {}, "v": {}, "above": {}, "grad": {}} | recorded
     length = len(next(iter(next(iter(recorded.values())).values())))
-    cell = SimpleNamespace() if surrogate_function is None else SimpleNamespace(surrogate_function=surrogate_function)
     return SimpleNamespace(
-        layers=names, steps=lambda name, kind: every * np.arange(length), cell=lambda name: cell, **quantities
+        layers=names,
+        steps=lambda name, kind: every * np.arange(length),
+        cell=lambda name: SimpleNamespace(),
+        spike_function=lambda name: surrogate_function,
+        **quantities,
     )
 
 
@@ -363,6 +367,74 @@ def test_surrogate_and_membrane_of_a_monitor_knows_the_spike_function(rng):
     assert axes.get_title() == "lif2: 0 % of neuron-steps out of reach"
 
 
+class Spike(nn.Cell):
+    """A spike function that is no surrogate of ours; `steep` is its constant."""
+
+    def __init__(self, steep=10.0):
+        super().__init__()
+        self.steep = steep
+
+    def construct(self, x):
+        return (x > 0).astype(x.dtype)
+
+    def bprop(self, x, out, dout):
+        return (dout / (1.0 + self.steep * ops.abs(x)) ** 2,)
+
+
+class Adaptive(nn.Cell):
+    """A neuron that calls its spike function by a name of its own, beside another Cell with a bprop."""
+
+    def __init__(self, spike):
+        super().__init__()
+        self.unused = Spike(1e-6)
+        self.spike = spike
+
+    def construct(self, x, v):
+        v = 0.9 * v + x
+        s = self.spike(v - 1.0)
+        return s, v - s
+
+    def init_state(self, x):
+        return ops.zeros_like(x)
+
+
+class Inline(Adaptive):
+    """A neuron that makes its spike function as it goes."""
+
+    def __init__(self):
+        nn.Cell.__init__(self)
+
+    def spike(self, x):
+        return Spike(20.0)(x)
+
+
+@pytest.mark.parametrize("jitted", [False, True])
+@pytest.mark.parametrize(
+    "neuron",
+    [
+        Adaptive(Spike(20.0)),
+        Adaptive(surrogate.ATan()),
+        Adaptive(surrogate.Sigmoid(alpha=Parameter(Tensor(4.0)))),
+        Adaptive(surrogate.Inclusive(surrogate.ATan())),
+        Inline(),
+        nn.LIFNode(surrogate_function=Spike(20.0)),
+    ],
+    ids=lambda neuron: f"{type(neuron).__name__}",
+)
+def test_surrogate_and_membrane_finds_the_spike_function_by_any_name(neuron, jitted):
+    net = nn.MultiStep(neuron)
+    run = snncell.jit(net) if jitted else net
+    for _ in range(2):  # the second replays what the first has traced
+        with snncell.monitor(net, above=True) as m:
+            run(ops.uniform((6, 2, 3), 0.0, 1.0))
+        within, name = neuron.name_cells(), m.layers[0]
+        cell = within.get("surrogate_function") or within.get("spike") or Spike(20.0)
+        assert type(m.spike_function(name)) is type(cell)
+        axes, wanted = plot.surrogate_and_membrane(m), plot.surrogate_and_membrane(m.above[name], cell)
+        right, expected = (each.figure.axes[-1].lines[0].get_xydata() for each in (axes, wanted))
+        np.testing.assert_array_equal(right, expected)
+
+
 def test_surrogate_and_membrane_puts_what_lies_far_out_in_the_last_bin():
     above = np.concatenate([np.zeros(9990), np.full(5, 1e6), np.full(5, -1e6)])
     axes = plot.surrogate_and_membrane(above, surrogate.ATan(), bins=10)
@@ -379,8 +451,6 @@ def test_surrogate_and_membrane_says_how_many_are_not_finite():
 def test_surrogate_and_membrane_refuses_what_does_not_fit():
     with pytest.raises(errors.ArgumentError, match=r"which spike function\? .* surrogate_function=surrogate\.ATan"):
         plot.surrogate_and_membrane(np.zeros(3))
-    with pytest.raises(errors.ArgumentError, match=r"which spike function\?"):
-        plot.surrogate_and_membrane(monitor(above={"a": np.zeros((2, 2))}))
     with pytest.raises(errors.ArgumentError, match=r"no finite potential in an array of shape \(2,\)"):
         plot.surrogate_and_membrane(np.full(2, np.nan), surrogate.ATan())
     with pytest.raises(errors.ArgumentError, match="which of the layers 'a', 'b'"):

@@ -576,6 +576,34 @@ def test_gradients_of_layers_with_weights_in_their_step_are_shown(tmp_path):
     assert "No gradient came to any layer" not in path.read_text()
 
 
+def test_the_spike_function_of_a_neuron_has_any_name(tmp_path):
+    class Bent(nn.Cell):
+        def construct(self, x):
+            return (x > 0).astype(x.dtype)
+
+        def bprop(self, x, out, dout):
+            return (dout / (1.0 + 10.0 * ops.abs(x)) ** 2,)
+
+    class Own(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.fire = Bent()
+
+        def construct(self, x, v):
+            v = 0.9 * v + x
+            s = self.fire(v - 1.0)
+            return s, v - s
+
+        def init_state(self, x):
+            return ops.zeros_like(x)
+
+    net = nn.SequentialCell(nn.Dense(INPUTS, 6), nn.MultiStep(Own()))
+    path = tmp_path / "r.html"
+    found = plot.report(net, batch(), nn.CERateLoss(), path=path)
+    assert found.facts.layers[0].slope.name == "Bent"
+    assert "the derivative of Bent" in path.read_text() and "Not drawn" not in path.read_text()
+
+
 # --- mistakes ---------------------------------------------------------------------------------------------------------
 
 

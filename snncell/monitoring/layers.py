@@ -186,3 +186,9 @@ def number_of_v(cell: Cell, states: int) -> int:
 def spike_functions(cell: Cell) -> Sequence[Cell]:
     """The Cells at or below a neuron that have a reverse of their own: what it fires by."""
     return [below for _, below in cell.cells_and_names() if getattr(below, "bprop", None) is not None]
+
+
+def spike_function_of(cell: Cell) -> Cell | None:
+    """The spike function that a neuron has: its `surrogate_function`, or the first Cell below with a bprop."""
+    named = getattr(cell, "surrogate_function", None)
+    return named if isinstance(named, Cell) else next((c for c in spike_functions(cell) if c is not cell), None)

@@ -12,7 +12,7 @@ import numpy as np
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, RecordError
 from snncell.monitoring.costs import Cost, cost_of
-from snncell.monitoring.layers import Neurons, gives_spikes, spike_functions
+from snncell.monitoring.layers import Neurons, gives_spikes, spike_function_of, spike_functions
 from snncell.monitoring.record import Call, Recorded, missing
 from snncell.monitoring.recorder import KINDS, Recorder
 from snncell.tape.state import STATE, settings
@@ -141,6 +141,17 @@ class Monitor:
         if found not in self._recorder.cells:
             raise RecordError(f"monitor: nothing of {name!r:.60} was recorded. {self._why(found)}")
         return self._recorder.cells[found]
+
+    def spike_function(self, name: Any) -> Cell | None:
+        """The spike function of a layer, whatever its neuron calls it: the Cell with a bprop whose input is `above`.
+
+        Where `above` was not recorded, the one that the neuron is built with; None if it has none.
+        """
+        cell, called = self.cell(name), self._recorder.fires_by.get(self._resolve(name))
+        if any(called is below for below in spike_functions(cell)):
+            return called
+        # What was called may be a copy of the Cell, with Tensors of a trace in the place of its Parameters.
+        return spike_function_of(cell) or called
 
     def steps(self, name: Any, kind: str = "spikes") -> np.ndarray[Any, Any]:
         """The numbers of the time steps that were recorded of a layer."""

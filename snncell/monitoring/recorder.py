@@ -55,6 +55,7 @@ class Recorder:
         self._samples = None if samples is None else positive(samples, "monitor", "samples")
         self.kept: deque[Call] = deque(maxlen=None if calls is None else positive(calls, "monitor", "calls"))
         self.cells: dict[str, Cell] = {}  # the neurons that were called, by the name of the layer
+        self.fires_by: dict[str, Any] = {}  # the Cells whose input is `above`
         self._sizes: dict[str, Any] = {}  # how many neurons a layer has, where not all of them are recorded
         self._firing: list[Label | None] = []  # what the neuron that runs notes when it fires, which it does once
         self.wishes = (self.every, self._places, self._samples)
@@ -91,6 +92,7 @@ class Recorder:
                 return self._around_neuron(cell, short(path, cell), run, args, kwargs)
             if self._firing and self._firing[-1] and getattr(cell, "bprop", None) is not None:
                 label, self._firing[-1] = self._firing[-1], None
+                note(label._replace(kind="fires by", wishes=cell))
                 note(label, _first(cell, args, kwargs))
             elif self.inputs and isinstance(cell, WEIGHTED) and cell in self._running:
                 note(Label("inputs", path, self.wishes), _first(cell, args, kwargs))
@@ -162,6 +164,9 @@ class Recorder:
         """Keep what has been noted."""
         if label.kind == "size":
             self._sizes[label.name] = label.wishes
+            return
+        if label.kind == "fires by":
+            self.fires_by[label.name] = label.wishes
             return
         if label.kind == "call" or not self.kept:
             if len(self.kept) == self.kept.maxlen:

@@ -172,11 +172,11 @@ def _in_full(cell: Any) -> str:
 
 def _its_surrogate(above: Any, name: str, given: Any) -> Any:
     if given is None and is_monitor(above):
-        given = getattr(above.cell(name), "surrogate_function", None)
+        given = above.spike_function(name)
     if given is None:
         raise ArgumentError(
-            "surrogate_and_membrane: which spike function? An array does not know it, nor does a neuron without the "
-            "attribute surrogate_function. Give it: surrogate_function=surrogate.ATan()."
+            "surrogate_and_membrane: which spike function? An array does not know it. Give it, such as "
+            "surrogate_function=surrogate.ATan(); or give a monitor, which knows it: monitor(net, above=True)."
         )
     return given
 

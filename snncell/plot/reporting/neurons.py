@@ -10,7 +10,7 @@ from snncell import ops
 from snncell.cell import Cell
 from snncell.errors import SnncellError
 from snncell.monitoring import Monitor
-from snncell.monitoring.layers import number_of_v, spike_functions
+from snncell.monitoring.layers import number_of_v
 from snncell.nn.recurrent import Recurrent
 from snncell.nn.time import MultiStep, initial_states
 from snncell.ops.seeds import present_key, replaying
@@ -40,7 +40,7 @@ def layer_of(monitor: Monitor, name: str, net: Cell) -> Layer:
         spiking=monitor.fires(name),
         **arrays,
         grad=grad if grad is not None and grad.shape[:1] == shape[:1] else _as_large(grad, shape),
-        slope=slope_of(cell, shape[2:]),
+        slope=slope_of(monitor.spike_function(name), shape[2:]),
         threshold=None if threshold is None else float(np.mean(_values(threshold))),
         reach=_reach(cell, shape[2:], place),
         constants=_constants(cell),
@@ -65,12 +65,10 @@ def _values(x: Any) -> Array:
     return x.asnumpy() if isinstance(x, Tensor) else np.asarray(x, np.float64)
 
 
-def slope_of(cell: Cell, features: tuple[int, ...]) -> Slope | None:
-    """The derivative of the spike function of a neuron, or None if it has none."""
-    found = getattr(cell, "surrogate_function", None) or next(iter(spike_functions(cell)), None)
-    if not isinstance(found, Cell):
+def slope_of(function: Cell | None, features: tuple[int, ...]) -> Slope | None:
+    """The derivative of the spike function of a neuron; None if it has none."""
+    if function is None:
         return None
-    function = found
 
     def derivative(above: Array) -> Array:
         return derivative_at(above, function)
