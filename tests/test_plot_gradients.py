@@ -69,6 +69,20 @@ def test_gradient_norms_count_what_no_axis_can_show():
     assert legend_of(axes) == ["lif1 (1 NaN or inf)", "lif2"]
 
 
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ([0.0, 0.0, 0.0], "lif1 (zero)"),
+        ([0.0, np.nan, 0.0], "lif1 (1 NaN or inf, else zero)"),
+        ([np.nan, np.inf, np.nan], "lif1 (3 NaN or inf)"),
+        ([0.0, 1.0, 0.0], "lif1"),
+    ],
+)
+def test_gradient_norms_say_which_layer_has_no_line(values, said):
+    axes = plot.gradient_norms({"lif1": np.array(values)[:, None], "lif2": np.ones((3, 3))})
+    assert legend_of(axes) == [said, "lif2"]
+
+
 def test_a_step_between_gaps_has_a_marker():
     gradient = np.ones(40)
     gradient[[9, 11]] = 0.0

@@ -169,6 +169,40 @@ def test_a_title_is_taken_as_it_is_given(name):
         assert PLOTS[name](ax=plt.figure(figsize=(3.0, 2.2)).add_subplot(), title=title).get_title() == title
 
 
+TITLES = {
+    "hid: 57 spikes, 0.178 per neuron and step": "hid: 57 spikes,\n0.178 per neuron and step",
+    "hid: 0.0195 % of neuron-steps out of reach": "hid: 0.0195 % of\nneuron-steps out of reach",
+    "1: 161 spikes, 0.268 per neuron and step": "1: 161 spikes,\n0.268 per neuron and step",
+    "a_layer_with_a_very_long_name.lif1: 5 spikes, 0.25 per neuron and step": (
+        "a_layer_with_a_very_long_name.lif1\n5 spikes, 0.25 per neuron and step"
+    ),
+    "an_even_longer_name_that_does_not_fit_on_a_line: 3": "an_even_longer_name_that_does_not_fit_on_a_line\n3",
+    "lif1: 5 spikes": "lif1: 5 spikes",
+    "x" * 60: "x" * 60,
+}
+
+
+@pytest.mark.parametrize("line", TITLES)
+def test_a_long_title_is_broken_into_lines_of_like_lengths(line):
+    from snncell.plot.axes import broken
+
+    assert broken(line, 36) == TITLES[line]
+
+
+@pytest.mark.parametrize("name", ["h", "hid", "lif_layer", "encoder.hidden.lif", "a" * 40])
+@pytest.mark.parametrize("share", ["5.67 %", "0.0195 %", "100 %"])
+@pytest.mark.parametrize("letters", [20, 26, 36, 50])
+def test_no_line_of_a_title_is_a_word_alone(name, share, letters):
+    from snncell.plot.axes import broken
+
+    line = f"{name}: {share} of neuron-steps out of reach"
+    lines = broken(line, letters).split("\n")
+    assert "".join(lines).replace(" ", "").replace(":", "") == line.replace(" ", "").replace(":", "")
+    assert max(map(len, lines)) <= max(letters, len(name))
+    assert not any(part.endswith(":") or part.startswith("%") for part in lines)
+    assert min(map(len, lines[1:]), default=9) > 7
+
+
 # --- where the key stands ---------------------------------------------------------------------------------------------
 
 
@@ -195,6 +229,22 @@ def test_a_key_stands_beneath_where_the_axes_are_full(layout):
     full = {"a": np.tile([0.0, 5.0], 40), "b": np.tile([5.0, 0.0], 40)}
     box = key_of(layout, lambda ax: plot.membrane(np.stack([*full.values()], 1), ax=ax))[1]
     assert box.y1 < 0
+
+
+@pytest.mark.parametrize("layout", ["constrained", "tight"])
+@pytest.mark.parametrize("size", [(6.0, 6.0), (7.0, 5.0), (7.0, 7.0)])
+def test_the_key_of_a_whole_training_stands_off_its_curves(layout, size):
+    both = {"firing_rate": 0.2 + 0.0 * EPOCHS, "test_firing_rate": 0.21 + 0.0 * EPOCHS}
+    log = {**LOG, "loss": np.linspace(2.0, 0.2, 20), "test_loss": np.linspace(2.0, 0.3, 20), **both}
+    figure, panels = plt.subplots(2, 2, figsize=size, layout=layout)
+    axes = plot.training_curves(log, ax=panels[0, 1])
+    figure.draw_without_rendering()
+    key = axes.get_legend().get_window_extent()
+    assert len(axes.get_legend().get_texts()) == 7
+    assert key.y1 < axes.get_window_extent().y0 and within(key, figure.bbox)
+    assert not [
+        text for text in shown_texts(figure) if text.axes is panels[1, 1] and overlap(key, text.get_window_extent())
+    ]
 
 
 def test_a_key_lies_over_full_axes_where_no_layout_makes_room():

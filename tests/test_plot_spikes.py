@@ -225,6 +225,16 @@ def test_a_raster_of_every_third_step_stands_at_those_steps():
     assert list(axes.figure.axes[-1].patches[0].get_data().edges[:3]) == [-1.5, 4.5, 10.5]
 
 
+@pytest.mark.parametrize("count", [1, 3, 20, 128, 500])
+def test_the_marks_of_the_first_and_last_neuron_are_whole(count):
+    axes = plot.raster(np.ones((5, count)))
+    axes.figure.draw_without_rendering()
+    marks = axes.collections[0]
+    half = 0.5 * np.sqrt(marks.get_sizes()[0]) * axes.figure.dpi / 72
+    heights = axes.transData.transform(marks.get_offsets())[:, 1]
+    assert heights.min() - half >= axes.bbox.y0 - 0.01 and heights.max() + half <= axes.bbox.y1 + 0.01
+
+
 def test_a_raster_by_class_has_its_rows_together_with_names_at_the_side():
     axes = plot.raster(SPIKES, neuron=3, classes=TRIALS)
     assert [label.get_text() for label in axes.get_yticklabels()] == ["left", "right", "up"]
@@ -278,8 +288,36 @@ def test_membranes_of_a_monitor_know_spikes_threshold_and_layer():
     triangles = [line for line in axes.lines if line.get_label() == "_spikes"]
     for neuron, triangle in zip([2, 5], triangles, strict=True):
         np.testing.assert_array_equal(triangle.get_xdata(), np.nonzero(SPIKES[:, 1, neuron])[0])
-        assert set(triangle.get_ydata()) == {1.25}  # where the potential, being reset, is no longer
+        np.testing.assert_array_equal(triangle.get_ydata(), V[SPIKES[:, 1, neuron] != 0, 1, neuron])  # on the line
+        assert triangle.get_color() == lines[f"neuron {neuron}"].get_color()
     assert axes.get_title() == "lif1"
+
+
+@pytest.mark.parametrize(
+    ("neuron", "before"),
+    [
+        (nn.LIFNode(v_threshold=0.3), True),
+        (nn.LIFNode(v_threshold=0.3, reset="value"), True),
+        (nn.IFNode(v_threshold=0.6), True),
+        (nn.ALIFNode(v_threshold=0.3), False),
+    ],
+    ids=lambda x: type(x).__name__,
+)
+def test_membranes_of_a_monitor_are_those_before_the_reset_where_they_are_known(neuron, before):
+    net = nn.MultiStep(neuron)
+    with snncell.monitor(net, v=True, above=True) as m:
+        net(Tensor(np.random.default_rng(0).uniform(0.0, 0.7, (40, 2, 3)).astype(np.float32)))
+    name = m.layers[0]
+    axes = plot.membrane(m, neurons=range(3))
+    assert axes.get_ylabel() == f"membrane potential\n{'before' if before else 'after'} reset"
+    lines = [line for line in axes.lines if line.get_label().startswith("neuron")]
+    for neuron_number, line in enumerate(lines):
+        fires = m.spikes[name][:, 0, neuron_number] != 0
+        assert fires.any() and not fires.all()
+        if before:
+            np.testing.assert_array_equal(line.get_ydata() > neuron.v_threshold, fires)
+        else:
+            np.testing.assert_array_equal(line.get_ydata(), m.v[name][:, 0, neuron_number])
 
 
 def test_membranes_of_a_monitor_without_spikes_are_its_first_four_if_none_are_named():
@@ -422,6 +460,20 @@ def test_firing_rates_are_fractions_of_each_layers_neurons_and_mark_the_median()
     assert texts == [f"{n}: median {np.median(r):.3g}" for n, r in zip(RECORDED.layers, rates, strict=True)]
 
 
+@pytest.mark.parametrize("width", [1.6, 2.0, 3.3])
+@pytest.mark.parametrize("layers", [1, 3])
+def test_the_key_of_firing_rates_stands_above_every_bin_however_narrow(width, layers):
+    figure, axes = plt.subplots(figsize=(2 * width, 2.5), ncols=2, layout="constrained")
+    axes[1].set_yticks([0.5], ["a name that takes room"])
+    panel = plot.firing_rates({n: RECORDED.spikes[n] for n in RECORDED.layers[:layers]}, ax=axes[0], bins=7)
+    figure.draw_without_rendering()
+    key = panel.get_legend()
+    bottom = panel.transData.inverted().transform(key.get_window_extent())[0, 1]
+    highest = max(patch.get_data().values.max() for patch in panel.patches)
+    assert bottom > highest or key.get_window_extent().y1 < panel.get_window_extent().y0
+    assert {line.get_marker() for line in key.get_lines()} == {"None"}  # nothing there looks like a median
+
+
 def test_firing_rates_of_silence_are_drawn_too():
     axes = plot.firing_rates(np.zeros((3, 2, 5)))
     assert axes.patches[0].get_data().values[0] == 1.0
@@ -448,8 +500,16 @@ def test_dead_and_saturated_neurons_are_counted_and_drawn(options, expected):
     axes = plot.dead_and_saturated({"a": Tensor(KNOWN)}, **options)
     assert tuple(bar.get_width() for bar in axes.patches) == pytest.approx(expected)
     assert [bar.get_x() for bar in axes.patches] == pytest.approx([0, expected[0], expected[0] + expected[1]])
-    assert axes.texts[1].get_text() == " / ".join(f"{100 * part:.0f}" for part in expected) + " %"
+    assert axes.texts[0].get_text() == " / ".join(f"{100 * part:.0f}" for part in expected) + " %"
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["dead", "healthy", "saturated"]
+
+
+def test_a_single_layer_has_no_giant_bar():
+    figure, axes = plt.subplots(figsize=(3.0, 3.0), layout="constrained")
+    plot.dead_and_saturated({"a": KNOWN}, ax=axes)
+    figure.draw_without_rendering()
+    assert axes.patches[0].get_window_extent().height * 72 / figure.dpi < 30
+    assert not [text for text in axes.texts if "\n" in text.get_text()]
 
 
 def test_the_first_layer_is_on_top():

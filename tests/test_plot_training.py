@@ -132,7 +132,7 @@ def test_weight_histograms_count_each_element_of_each_parameter(rng):
         np.testing.assert_allclose(counts, inside, atol=1e-9)
     assert [text.get_text() for text in axes.get_yticklabels()] == ["wide", "narrow", "one"]
     assert list(axes.get_yticks()) == sorted(axes.get_yticks(), reverse=True)  # the first is at the top
-    assert [text.get_text() for text in axes.texts] == [f"sd {array.std():.2g}" for array in weights.values()]
+    assert [text.get_text() for text in axes.texts] == ["sd 1", "sd 0.1", "= 0.5"]
     assert (axes.get_xlabel(), axes.get_title()) == ("value", "weights")
 
 
@@ -159,6 +159,11 @@ def test_weight_histograms_show_another_time_as_an_outline():
 def test_weight_histograms_say_what_is_not_finite():
     axes = plot.weight_histograms({"a": np.array([1.0, 3.0, np.nan]), "b": np.array([np.inf])})
     assert [text.get_text() for text in axes.texts] == ["sd 1\n1 NaN or inf", "nothing finite"]
+
+
+def test_weight_histograms_say_the_value_of_what_does_not_spread():
+    axes = plot.weight_histograms({"gain": np.array(0.8), "bias": np.zeros(5), "one": [np.nan, 2.0]})
+    assert [text.get_text() for text in axes.texts] == ["= 0.8", "all 0", "= 2\n1 NaN or inf"]
 
 
 def test_a_few_weights_far_out_do_not_hide_the_others(rng):
@@ -346,6 +351,30 @@ def test_numbers_stand_out_from_their_cells():
     axes = plot.confusion_matrix([0] * 9 + [1] * 10, [0] * 10 + [1] * 9)
     colours = {text.get_position(): text.get_color() for text in axes.texts}
     assert colours == {(0, 0): "white", (1, 1): "white", (1, 0): "black"}
+
+
+@pytest.mark.parametrize("layout", ["constrained", "tight", None])
+@pytest.mark.parametrize("side", [1.2, 2.0, 3.0, 6.0])
+def test_numbers_fit_their_cells_and_colours_stand_as_high_as_the_matrix(layout, side, rng):
+    figure, panels = plt.subplots(2, 2, figsize=(2 * side, 2 * side), layout=layout)
+    panels[1, 0].set_yticks([0.5], ["a name that takes much of the panel"[: int(12 * side)]])
+    axes = plot.confusion_matrix(rng.integers(0, 10, 900), rng.integers(0, 10, 900), ax=panels[0, 0])
+    figure.draw_without_rendering()
+    matrix, bar = axes.get_window_extent(), figure.axes[-1].get_window_extent()
+    assert (bar.y0, bar.y1) == pytest.approx((matrix.y0, matrix.y1), abs=1.0)
+    assert matrix.x1 < bar.x0 < matrix.x1 + 0.15 * side * figure.dpi
+    for text in axes.texts:
+        if text.get_text():
+            box = text.get_window_extent()
+            assert text.get_fontsize() >= 6 and max(box.width, box.height) <= matrix.width / 10 + 2.5
+
+
+def test_numbers_come_and_go_with_the_size_of_the_figure(rng):
+    axes = plot.confusion_matrix(rng.integers(0, 10, 500), rng.integers(0, 10, 500))
+    for inches, there in ((3.3, True), (1.5, False), (6.0, True)):
+        axes.figure.set_size_inches(inches, inches)
+        axes.figure.draw_without_rendering()
+        assert any(text.get_text() for text in axes.texts) is there
 
 
 def test_numbers_that_do_not_fit_are_left_out(rng):

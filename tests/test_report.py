@@ -15,6 +15,7 @@ from snncell.ops.seeds import present_key
 from snncell.plot.reporting.diagnose import diagnose
 from snncell.plot.reporting.examine import examine
 from snncell.plot.reporting.facts import Facts
+from snncell.plot.reporting.pictures import _weights
 
 pytestmark = pytest.mark.compiled
 T, B, INPUTS, CLASSES = 50, 16, 12, 5
@@ -574,6 +575,20 @@ def test_gradients_of_layers_with_weights_in_their_step_are_shown(tmp_path):
     path = tmp_path / "r.html"
     plot.report(nn.MultiStep(Weighted()), batch(), nn.CERateLoss(), path=path)
     assert "No gradient came to any layer" not in path.read_text()
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_the_usual_size_is_of_updates_and_said_where_there_are_some(given, tmp_path):
+    net = made()
+    optimiser = nn.Adam(net.trainable_params(), 1e-3) if given else None
+    path = tmp_path / "r.html"
+    found = plot.report(net, batch(), nn.CrossEntropyLoss(), optimiser, path=path)
+    (picture,) = [p for p in _weights(found.facts).pictures if "logarithmic" in p.caption]
+    assert ("Usually one update changes a Parameter by about 0.001 of its norm" in picture.caption) is given
+    axes = picture.figure.axes[0]
+    labels = [text.get_text() for text in picture.figure.legends[0].get_texts()]
+    assert len(axes.patches) == given
+    assert labels == ["gradient / weight", *(["update / weight", "usual update"] if given else [])]
 
 
 def test_the_spike_function_of_a_neuron_has_any_name(tmp_path):

@@ -36,7 +36,7 @@ def shown(path: str) -> Any:
 def sentence(thing: Any) -> str:
     """The first sentence of a docstring; of a docstring that begins with a formula, that."""
     text = " ".join((inspect.getdoc(thing) or "").partition("\n\n")[0].split())
-    first = re.split(r"(?<=[.:])\s+(?=[A-Z])", text)[0]
+    first = re.split(r"(?<=\.)\s+(?=[A-Z])", text)[0]
     parts = first.split("`")  # every second one is code
     return "`".join(part if n % 2 else re.sub(r"([*_<>\[\]])", r"\\\1", part) for n, part in enumerate(parts)).replace(
         "|", r"\|"

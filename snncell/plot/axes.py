@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from itertools import product
+from itertools import combinations, pairwise, product
 from typing import Any
 
 import numpy as np
@@ -77,8 +77,12 @@ def room(axes: Any) -> tuple[float, float]:
     width, height = extent(axes)
     if not laid_out(axes):
         return 0.775 * width, 0.77 * height
-    twice = any(each is not axes and each.bbox.bounds == axes.bbox.bounds for each in axes.figure.axes)
-    return max(0.4 * width, width - (80 if twice else 44)), max(0.4 * height, height - 46)
+    return max(0.4 * width, width - (80 if has_twin(axes) else 44)), max(0.4 * height, height - 46)
+
+
+def has_twin(axes: Any) -> bool:
+    """True if a second vertical axis stands on the right."""
+    return any(each is not axes and each.bbox.bounds == axes.bbox.bounds for each in axes.figure.axes)
 
 
 def label_axis(axis: Any, *names: str) -> None:
@@ -92,18 +96,38 @@ def label_axis(axis: Any, *names: str) -> None:
 def titled(axes: Any, title: str | None, otherwise: str = "") -> None:
     """Write `title` above the Axes as it is given, `otherwise` if it is None; lines that are too long are broken.
 
-    A long line breaks first at its colon. One with a formula ($) stays whole.
+    The parts of a line are about as long as each other. A line with a formula ($) stays whole.
     """
     text = otherwise if title is None else title
     letters = max(20, int(0.75 * extent(axes)[0] / (0.51 * LARGE)))
-
-    lines = []
-    for line in text.split("\n"):
-        short = len(line) <= letters or "$" in line
-        parts = [line] if short else line.replace(": ", ":\n", 1).split("\n")
-        lines += [part if len(part) <= letters or short else textwrap.fill(part, letters) for part in parts]
+    lines = [line if "$" in line else broken(line, letters) for line in text.split("\n")]
     if text:
         axes.set_title("\n".join(lines), fontsize=LARGE)
+
+
+def broken(line: str, letters: int) -> str:
+    """A line in as few parts as there must be, none longer than `letters` if that can be, of like lengths.
+
+    A part ends rather after a comma than within a phrase. A name and its colon stand alone only if nothing has room
+    beside them; they are a heading then, without the colon.
+    """
+    if len(line) <= letters:
+        return line
+    words = line.replace(" %", "\0%").split(" ")  # a number stays with its sign
+    count = len(textwrap.wrap(line.replace(" %", "\0%"), letters, break_long_words=False, break_on_hyphens=False))
+    mean = len(line) / count
+
+    def cost(parts: list[str]) -> tuple[int, float]:
+        over = sum(max(0, len(part) - letters) for part in parts)
+        uneven = sum((len(part) - mean) ** 2 - 0.25 * mean**2 * part.endswith((",", ";")) for part in parts)
+        return over, uneven
+
+    cuts = combinations(range(1, len(words)), count - 1) if len(words) < 24 and count < 5 else ()
+    ways = ([" ".join(words[a:b]) for a, b in pairwise((0, *cut, len(words)))] for cut in cuts)
+    parts = min(ways, key=cost, default=textwrap.wrap(line, letters))
+    if parts[0].endswith(":") and " " not in parts[0]:
+        parts[0] = parts[0][:-1]
+    return "\n".join(parts).replace("\0", " ")
 
 
 def whole_steps(axes: Any) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from snncell.errors import ArgumentError, ShapeError
 from snncell.plot.axes import SMALL, axes_or_new, label_axis, titled, whole_steps
-from snncell.plot.keys import legend
+from snncell.plot.keys import legend, name_rows
 from snncell.plot.marks import positive_line
 from snncell.plot.sources import Array, all_layers, steps_of
 
@@ -68,7 +68,7 @@ def gradient_flow(gradients: Any, ax: Any = None, title: str | None = None) -> A
     _heat(axes, norms, edges)
     _marked(axes, norms, edges)
     every = -(-len(norms) // 16)  # more names than that do not fit
-    axes.set_yticks(range(0, len(norms), every), list(found)[::every])
+    name_rows(axes, range(0, len(norms), every), list(found)[::every])
     axes.tick_params(axis="y", length=0)
     titled(axes, title)
     return axes

@@ -8,10 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from snncell.plot.axes import LARGE, SMALL, SMALLEST, extent, laid_out, room
+from snncell.plot.axes import LARGE, SMALL, SMALLEST, extent, has_twin, laid_out, room
 
-_SHARE = 0.25  # of the height of the Axes' place, that a key beneath may take
+_SHARE = 0.25  # of the height of the Axes' place, that a key beneath may always take
+_LEAST = 0.45  # of that height, that the Axes keep where a key beneath takes more
+_UNDER = 46.0  # points, of that height, for the axis' numbers and name
 _LEFT = 30.0  # points, left of the Axes, for their numbers
+_NAMES = 0.33  # of the width of the Axes' place, that the name of a row may take in one line
 _GAP = 4.0  # points, between the key and what is drawn, and the edges
 # Where a key may stand inside, in the order in which they are tried: shares of what is left of width and height.
 _PLACES = ((1.0, 1.0), (0.0, 1.0), (1.0, 0.0), (0.0, 0.0), (0.5, 1.0), (0.5, 0.0), (1.0, 0.5), (0.0, 0.5), (0.5, 0.5))
@@ -144,16 +147,17 @@ def _beneath(axes: Any, handles: Any, width: float, elsewhere: bool) -> dict[str
 
     down = SMALL + LARGE + 14.0 if axes.get_xlabel() else SMALL + 8.0  # the axis' numbers, and its name
     under = axes.transAxes + ScaledTranslation(0.0, -down / 72.0, axes.figure.dpi_scale_trans)
-    height, widest = extent(axes)[1], width + _LEFT
-    for size, sample in _looks(handles):
+    height, widest = extent(axes)[1], width + (2 if has_twin(axes) else 1) * _LEFT
+    shares = _SHARE * height, max(_SHARE * height, (1.0 - _LEAST) * height - _UNDER)
+    for most, (size, sample) in product(shares, _looks(handles)):
         fit = [n for n in range(len(handles), 0, -1) if _sizes(handles, n, size, sample)[0] <= widest]
         columns = math.ceil(len(handles) / math.ceil(len(handles) / fit[0])) if fit else 1  # rows of even length
         wide, high = _sizes(handles, columns, size, sample)
-        # A key that is wider than the Axes ends where they end: on the left there are their numbers.
-        side, edge = ("center", 0.5) if wide <= width else ("right", 1.0)
+        # A key that is wider than the Axes ends where they end, if there are no numbers on their right.
+        side, edge = ("center", 0.5) if wide <= width or has_twin(axes) else ("right", 1.0)
         at = {"loc": f"upper {side}", "bbox_to_anchor": (edge, 0.0), "bbox_transform": under}
         found = {**at, "ncols": columns, "fontsize": size, "handlelength": sample}
-        if wide <= widest and high <= max(_SHARE * height, 1.5 * size):
+        if wide <= widest and high <= max(most, 1.5 * size):
             return found
     close = {"labelspacing": 0.0, "borderpad": 0.0, "columnspacing": 0.8, "handletextpad": 0.4}
     return None if elsewhere else {**found, **close}
@@ -166,3 +170,19 @@ def text_width(text: str, size: float) -> float:
 
     width, _, _ = text_to_path.get_text_width_height_descent(text, FontProperties(size=size), False)
     return float(width)
+
+
+def name_rows(axes: Any, places: Any, names: list[str]) -> None:
+    """Name rows at the left; a name that takes much of the panel is broken at a dot or a "_", if its row has room."""
+    wide, high = extent(axes)[0], room(axes)[1] / max(len(names), 1)
+    broken = [name if text_width(name, SMALL) <= _NAMES * wide else _halved(name) for name in names]
+    axes.set_yticks(places, broken if high >= 2.4 * SMALL else names)
+
+
+def _halved(name: str) -> str:
+    """A name in two lines, as even as its dots and "_" let them be."""
+    cuts = [n for n, letter in enumerate(name) if n and letter in "._"]
+    if not cuts:
+        return name
+    cut = min(cuts, key=lambda n: abs(2 * n - len(name)))
+    return f"{name[:cut]}\n{name[cut:]}"

@@ -23,11 +23,13 @@ def marked(number: int, points: int, evaluated: bool = False) -> dict[str, Any]:
 
 
 def positive_line(axes: Any, x: Any, values: Any, name: str, number: int) -> None:
-    """A line of what is above 0; the legend says how many values are NaN or infinite, which no axis can show."""
+    """A line of what is above 0; the legend says what no such axis can show: NaN, infinity, zeros alone."""
     array = np.asarray(values, dtype=np.float64)
     lost = int(np.count_nonzero(~np.isfinite(array)))
-    label = f"{name} ({lost} NaN or inf)" if lost else name
     shown = np.where(np.isfinite(array) & (array > 0), array, np.nan)
+    zero = array.size > lost and not np.isfinite(shown).any()
+    said = [f"{lost} NaN or inf"] * bool(lost) + ["zero" if not lost else "else zero"] * zero
+    label = f"{name} ({', '.join(said)})" if said else name
     style = marked(number, array.size) | {"linestyle": series(number)["linestyle"]}
     style["markevery"] = sorted({*range(0, array.size, style["markevery"]), *_alone(shown)})
     axes.plot(x, shown, label=label or "_unnamed", **style)

@@ -32,6 +32,7 @@ _POTENTIAL = {
     False: ("membrane potential", "potential"),
     True: ("membrane potential\nafter reset", "potential\nafter reset", "potential"),
 }
+_BEFORE = ("membrane potential\nbefore reset", "potential\nbefore reset", "potential")
 
 
 def membrane(
@@ -48,11 +49,11 @@ def membrane(
 ) -> Any:
     """Membrane potentials as lines, with the threshold and a triangle where a neuron spikes.
 
-    A triangle stands at the potential, or at the threshold if that is higher, as it is after a reset; each neuron has
-    one of its own. A layer of a monitor that does not fire has neither triangles nor a threshold.
+    Each neuron has a triangle of its own, which stands on its line. A layer that does not fire has none.
 
     Args:
-        v: (T, N), (T, B, ...) with `sample`, or a monitor: after the reset; it also knows spikes and threshold.
+        v: (T, N), (T, B, ...) with `sample`, or a monitor, which knows spikes and threshold too: before the reset, if
+            it also recorded `above` and that is v minus a constant threshold, else after it.
         spikes: the shape of v, if they are to be marked.
         v_threshold: drawn as a dashed line; a number, or (N,), one for each neuron.
         ax: the Axes to draw on; a new one if it is left out.
@@ -60,8 +61,8 @@ def membrane(
         labels: a name for each neuron that is drawn.
         layer: which one of a monitor's, or of a mapping's.
         sample: which one of a batch; a monitor's first if it is left out.
-        neurons: the numbers of those to draw, in the layer; if it is left out, all of at most twelve; of a monitor the
-            four that fire most in the sample, or the first four if no spikes are known.
+        neurons: the numbers of those to draw, in the layer; left out, all of at most twelve; of a monitor the four
+            that fire most in the sample, or the first four if no spikes are known.
 
     Raises:
         ShapeError: if v is not (T, N), or if spikes, v_threshold or labels do not fit it.
@@ -70,8 +71,8 @@ def membrane(
     name, array = one_layer(v, "v", layer, "membrane")
     sample = 0 if is_monitor(v) and sample is None else sample
     firing = is_monitor(v) and fires(v, name)
-    if firing:
-        spikes, v_threshold = _known(v, name, spikes, v_threshold)
+    spikes, v_threshold = _known(v, name, spikes, v_threshold) if firing else (spikes, v_threshold)
+    array, called = _seen(v, name, array, firing)
     potential = array_of(chosen(array, sample, None, "membrane"), 2, "membrane", "(T, N)")
     marks = None if spikes is None else _same_shape(fired(spikes, "membrane"), array, potential, sample)
     there = numbers_of(v, name, potential.shape[1])
@@ -80,10 +81,41 @@ def membrane(
     axes = axes_or_new(ax, height=2.2 + 0.05 * max(0, len(places) - 5))  # room for the legend
     _draw_potentials(axes, steps_of(v, name, len(potential), "v"), potential, marks, levels, places, names)
     whole_steps(axes)
-    label_axis(axes.yaxis, *_POTENTIAL[firing])
+    label_axis(axes.yaxis, *called)
     legend(axes)
     titled(axes, title, name)
     return axes
+
+
+def before_reset(v: Array, above: Array, spikes: Array, v_threshold: Any) -> Array | None:
+    """The potential at which neurons decide to fire: what their spike function is given, plus the threshold.
+
+    None where that is no potential: where a neuron that did not fire has another one, as with a threshold that moves,
+    or a spike function that is given potentials in parts of a threshold.
+
+    Args:
+        v: after the reset, (T, B, ...).
+        above, spikes: of the same size.
+        v_threshold: a number, a Tensor, one for each neuron, or None.
+    """
+    if v_threshold is None or not v.size == above.size == spikes.size:
+        return None
+    threshold = as_array(v_threshold, "membrane", "v_threshold")
+    try:
+        before: Array = above.reshape(v.shape) + threshold
+    except ValueError:  # a threshold for each of more neurons than were recorded
+        return None
+    quiet = (spikes == 0).reshape(v.shape) & np.isfinite(v)
+    return before if np.allclose(before[quiet], v[quiet], rtol=1e-4, atol=1e-4 * np.abs(threshold).max()) else None
+
+
+def _seen(x: Any, name: str, v: Array, firing: bool) -> tuple[Array, tuple[str, ...]]:
+    """The potential of a layer that is drawn, and what its axis is called: before the reset, if a monitor knows it."""
+    if firing and name in x.above and name in x.spikes:
+        before = before_reset(v, x.above[name], x.spikes[name], getattr(x.cell(name), "v_threshold", None))
+        if before is not None:
+            return before, _BEFORE
+    return v, _POTENTIAL[firing]
 
 
 def _known(monitor: Any, name: str, spikes: Any, v_threshold: Any) -> tuple[Any, Any]:
@@ -149,8 +181,7 @@ def _draw_potentials(
         axes.plot(steps, v[:, neuron], label=name, linewidth=1.2, **style, **known)
         if marks is not None:
             at = np.nonzero(marks[:, neuron])[0]
-            height = v[at, neuron] if levels is None else np.maximum(v[at, neuron], levels[neuron])
-            axes.plot(steps[at], height, color=style["color"], linestyle="", label="_spikes", **triangle)
+            axes.plot(steps[at], v[at, neuron], color=style["color"], linestyle="", label="_spikes", **triangle)
     if levels is not None:
         for place, level in enumerate(np.unique(levels[neurons])):
             label = "_threshold" if place else "threshold"

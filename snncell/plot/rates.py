@@ -10,7 +10,7 @@ from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.layer import positive
 from snncell.plot.axes import SMALL, axes_or_new, extent, label_axis, marker, room, series, titled, whole_steps
 from snncell.plot.groups import Group, groups_of
-from snncell.plot.keys import legend, text_width
+from snncell.plot.keys import legend, name_rows, text_width
 from snncell.plot.sources import Array, fired, one_layer, spiking_layers, steps_of
 
 # --- over time --------------------------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ def rates_of(spikes: Array, who: str) -> Array:
 
 
 def firing_rates(spikes: Any, ax: Any = None, title: str | None = None, *, bins: int = 20) -> Any:
-    """Draw the distribution of the firing rates of each layer's neurons, with the median of each layer marked.
+    """Draw the distribution of the firing rates of each layer's neurons, with an upright line at the median of each.
 
     The rate of a neuron is its number of spikes / (steps * samples), between 0 and 1. A bin shows the fraction of its
     layer's neurons, so that layers of different sizes can be compared.
@@ -142,23 +142,41 @@ def firing_rates(spikes: Any, ax: Any = None, title: str | None = None, *, bins:
     """
     rates = {name: rates_of(array, "firing_rates") for name, array in spiking_layers(spikes, "firing_rates").items()}
     positive(bins, "firing_rates", "bins")
+    from matplotlib.lines import Line2D
+
     axes = axes_or_new(ax, height=2.0 + 0.15 * len(rates))  # a line of the legend for each
     edges = np.linspace(0.0, max(float(rate.max()) for rate in rates.values()) or 1.0, bins + 1)
+    keys, peak = [], 0.0
     for number, (name, rate) in enumerate(rates.items()):
         style = series(number)
         heights = np.histogram(rate, edges)[0] / rate.size
         median = float(np.median(rate))
         label = f"{name or 'all'}: median {median:.3g}"
         axes.stairs(heights, edges, linewidth=1.2, **style)
-        # On the outline, where the eye finds it: a median between bins has the height of the bin it falls in.
+        # Up to the outline, where the eye finds it: a median between bins has the height of the bin it falls in.
         height = heights[min(int(np.searchsorted(edges, median, "right")) - 1, bins - 1)]
-        axes.plot([median], [height], marker(number), markersize=5, label=label, clip_on=False, **style)
-    axes.set_ylim(bottom=0.0)
+        look = {"marker": marker(number), "markersize": 5, "markevery": [1], "clip_on": False, "linewidth": 0.8}
+        axes.plot([median, median], [0.0, height], label="_median", **look, **style)
+        keys.append(Line2D([], [], label=label, linewidth=1.2, **style))
+        peak = max(peak, float(heights.max()))
+    _headroom(axes, peak, len(rates))
     label_axis(axes.xaxis, "spikes per neuron and step", "spikes per step")
     label_axis(axes.yaxis, "fraction of neurons", "fraction")
-    legend(axes)
+    legend(axes, keys)
     titled(axes, title)
     return axes
+
+
+def _headroom(axes: Any, peak: float, lines: int) -> None:
+    """Room for the key above the highest bin, so that it is free however narrow a layout makes the Axes."""
+    points = room(axes)[1]
+    above = min((1.5 * lines + 1.5) * SMALL, 0.4 * points)
+    axes.set_ylim(0.0, peak * points / (points - above))
+    ticks = axes.get_yticks()
+    if ticks[-1] > 1.0:  # there are no more than all neurons
+        top = axes.get_ylim()
+        axes.set_yticks(ticks[ticks <= 1.0])
+        axes.set_ylim(top)
 
 
 # --- never and always -------------------------------------------------------------------------------------------------
@@ -201,6 +219,8 @@ def fractions(spikes: Any, dead: float = 0.0, saturated: float = 0.95, who: str 
     return found
 
 
+_THICKEST = 24.0  # points, of a bar
+
 # Dead neurons are dark and saturated ones hatched, so that both stand out from the light rest in grey.
 _BARS = {
     "dead": {"facecolor": "#0072B2", "hatch": ""},
@@ -215,8 +235,8 @@ def dead_and_saturated(
     """For each layer a bar: which part of its neurons never fires, which fires at (almost) every step, and the rest.
 
     With r a neuron's number of spikes / (steps * samples) in what was recorded: it is dead if r <= dead, saturated if
-    r >= saturated, and healthy otherwise. The numbers beside a bar are its three parts in percent, unless the panel
-    is narrower than two inches.
+    r >= saturated, and healthy otherwise. The numbers beside a bar are these parts in percent: dead /
+    healthy / saturated. A panel that is narrower than two inches has none.
 
     Args:
         spikes: a monitor, whose layers that fire are drawn, a mapping from names to arrays, or one array, (T, N) or
@@ -232,15 +252,15 @@ def dead_and_saturated(
     """
     found = fractions(spikes, dead, saturated, "dead_and_saturated")
     axes = axes_or_new(ax, height=1.2 + 0.22 * len(found))
+    beside, thick = _head(axes, list(found.values()))
     left = np.zeros(len(found))
     for part, look in _BARS.items():
         lengths = np.array([getattr(layer, part) for layer in found.values()])
         axes.barh(
-            np.arange(len(found)), lengths, left=left, label=part, height=0.7, edgecolor="0.2", linewidth=0.6, **look
+            np.arange(len(found)), lengths, left=left, label=part, height=thick, edgecolor="0.2", linewidth=0.6, **look
         )
         left += lengths
-    beside = _head(axes, list(found.values()))
-    axes.set_yticks(np.arange(len(found)), [name or "all" for name in found])
+    name_rows(axes, np.arange(len(found)), [name or "all" for name in found])
     axes.set_xlim(0.0, 1.0)
     label_axis(axes.xaxis, "fraction of neurons", "fraction")
     legend(axes, beside=beside)
@@ -248,22 +268,24 @@ def dead_and_saturated(
     return axes
 
 
-def _head(axes: Any, layers: list[Fractions]) -> float:
+def _head(axes: Any, layers: list[Fractions]) -> tuple[float, float]:
     """The first layer on top; above it room for the key; beside the bars what they are in percent.
 
-    In a narrow panel the bars need all of it. Gives the width of what stands beside them, in points.
+    In a narrow panel the bars need all of it. Gives the width of what stands beside them, in points, and how thick a
+    bar is, in rows: a single one does not fill the panel.
     """
     high = 4.0 * SMALL  # points: two lines
-    free = len(layers) * high / max(room(axes)[1] - high, high)  # in rows
+    rows = max(room(axes)[1] - high, high)  # points
+    free = len(layers) * high / rows  # in rows
+    thick = min(0.7, _THICKEST * len(layers) / rows)
     axes.set_ylim(len(layers) - 0.5, -0.5 - free)
     if extent(axes)[0] < 2 * 72:
-        return 0.0
-    first, *rest = _BARS
-    said = [f"{first} / {rest[0]}\n/ {rest[1]}", *(" / ".join(map(percent, layer)) + " %" for layer in layers)]
-    for row, text in zip([-0.5 - free / 2, *range(len(layers))], said, strict=True):
+        return 0.0, thick
+    said = [" / ".join(map(percent, layer)) + " %" for layer in layers]
+    for row, text in enumerate(said):
         options = {"xytext": (4, 0), "textcoords": "offset points", "va": "center", "fontsize": SMALL}
         axes.annotate(text, (1.0, row), **options)
-    return 4.0 + max(text_width(line, SMALL) for text in said for line in text.split("\n"))
+    return 4.0 + max(text_width(text, SMALL) for text in said), thick
 
 
 def percent(part: float) -> str:

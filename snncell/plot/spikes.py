@@ -106,7 +106,9 @@ def _draw_raster(axes: Any, rows: Array, steps: Array, groups: list[Group], colo
         bottom += len(members)
         if number < len(groups) - 1:
             axes.axhline(bottom - 0.5, color="0.6", linewidth=0.5)
-    axes.set_ylim(-0.75, max(rows.shape[1], 1) - 0.25)
+    # A mark of the first and the last row is whole: one may be larger than its row, and the axis is a point thick.
+    edge = max(0.75, (0.5 * math.sqrt(area) + 1.0) / points)
+    axes.set_ylim(-edge, max(rows.shape[1], 1) - 1.0 + edge)
     whole(axes.yaxis)
     stride = steps[1] - steps[0] if len(steps) > 1 else 1
     first, last = (steps[0], steps[-1]) if len(steps) else (0, -1)

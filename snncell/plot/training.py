@@ -101,13 +101,16 @@ def confusion_matrix(
     counts = _counted(predicted, labels, names)
     total = counts.sum(1, keepdims=True)
     shown = counts / np.maximum(total, 1) if normalise else counts
+    from snncell.plot.cells import as_high_as, number_cells
+
     axes = axes_or_new(ax, height=2.8)
     image = axes.imshow(shown, cmap="Blues", vmin=0.0, vmax=1.0 if normalise else max(int(counts.max()), 1))
     colours = axes.figure.colorbar(image, ax=axes, pad=0.02)
+    as_high_as(axes, colours.ax)
     label_axis(colours.ax.yaxis, *(("share of the true class", "share") if normalise else ("samples",)))
     colours.ax.tick_params(labelsize=SMALL)
     _ticks(axes, names, len(counts))
-    _write(axes, counts, shown / image.get_clim()[1])
+    number_cells(axes, counts, shown / image.get_clim()[1])
     label_axis(axes.xaxis, "predicted class", "predicted")
     label_axis(axes.yaxis, "true class", "true")
     right, every = int(np.trace(counts)), int(counts.sum())
@@ -286,15 +289,3 @@ def _ticks(axes: Any, names: Sequence[str] | None, classes: int) -> None:
     axes.set_xticks(places, said, rotation=90 if upright else 0)
     axes.set_yticks(places, said)
     axes.tick_params(length=2)
-
-
-def _write(axes: Any, counts: Array, depth: Array) -> None:
-    """The counts, in a size that fits the cells; none at all if that could not be read."""
-    figure, box = axes.figure, axes.get_position()
-    width = 72.0 * min(figure.bbox.width * box.width, figure.bbox.height * box.height) / figure.dpi / len(counts)
-    size = min(8.0, 0.7 * width, 0.75 * width / (0.62 * len(str(counts.max()))))
-    if size < 6.0:
-        return
-    for row, column in zip(*np.nonzero(counts), strict=True):
-        colour = "white" if depth[row, column] > 0.55 else "black"
-        axes.text(column, row, str(counts[row, column]), ha="center", va="center", color=colour, fontsize=size)

@@ -12,7 +12,7 @@ from snncell.cell import Cell
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.layer import positive
 from snncell.plot.axes import COLOURS, SMALL, axes_or_new, label_axis, titled, whole
-from snncell.plot.keys import legend
+from snncell.plot.keys import legend, name_rows
 from snncell.plot.marks import positive_line
 from snncell.plot.sources import Array, as_array
 from snncell.tape.parameter import Parameter
@@ -101,9 +101,9 @@ def weight_histograms(
 ) -> Any:
     """Draw a histogram of the elements of each Parameter, one above the other, over one axis of values.
 
-    Each is as high as its fullest bin; its standard deviation (sd) stands beside it, and how many elements are NaN or
-    infinite, if any. The first Parameter is at the top. The outermost bins hold what lies further out, at most one part
-    in 1000 of a Parameter on each side.
+    Each is as high as its fullest bin; its standard deviation (sd) stands beside it, or, of elements that are all
+    equal, the value, and how many elements are NaN or infinite, if any. The first Parameter is at the top. The
+    outermost bins hold what lies further out, at most one part in 1000 of a Parameter on each side.
 
     Args:
         net: a Cell, or for each name an array.
@@ -204,14 +204,22 @@ def _stairs(axes: Any, array: Array, edges: Array, row: int, **style: Any) -> No
 
 
 def _named_rows(axes: Any, arrays: dict[str, Array], rows: dict[str, int]) -> None:
-    axes.set_yticks([rows[name] + _HEIGHT / 2 for name in arrays], list(arrays))
+    name_rows(axes, [rows[name] + _HEIGHT / 2 for name in arrays], list(arrays))
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(-0.1, len(arrays))
     for name, array in arrays.items():
         axes.axhline(rows[name], color="0.7", linewidth=0.6, zorder=0)
         finite = array[np.isfinite(array)]
         lost = array.size - finite.size
-        text = f"sd {finite.std():.2g}" if finite.size else "nothing finite"
+        text = _spread_said(finite)
         text += f"\n{lost} NaN or inf" if lost and finite.size else ""
         place = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points"}
         axes.annotate(text, (1.0, rows[name] + _HEIGHT / 2), (3, 0), va="center", fontsize=SMALL, **place)
+
+
+def _spread_said(finite: Array) -> str:
+    if not finite.size:
+        return "nothing finite"
+    if finite.size == 1:
+        return f"= {finite.flat[0]:.3g}"
+    return f"all {finite.flat[0]:.3g}" if np.ptp(finite) == 0 else f"sd {finite.std():.2g}"

@@ -11,7 +11,7 @@ import numpy as np
 from snncell.errors import SnncellError
 from snncell.plot.axes import COLUMN, LARGE, SMALL, axes_or_new, titled
 from snncell.plot.gradients import gradient_flow, gradient_norms
-from snncell.plot.membranes import membrane
+from snncell.plot.membranes import before_reset, membrane
 from snncell.plot.rates import dead_and_saturated, firing_rates
 from snncell.plot.reporting.chance import predictions
 from snncell.plot.reporting.facts import Array, Facts, Layer, finite, norm
@@ -129,14 +129,14 @@ def _of_layer(layer: Layer, monitor: Any) -> Iterator[Picture]:
 
 def _traces(layer: Layer) -> Picture:
     assert layer.v is not None and layer.spikes is not None  # the caller chose it by v; spikes come with it
-    single = layer.above is not None and layer.threshold is not None and _one_at_a_time(layer)
-    shift = layer.threshold if single and layer.threshold is not None else 0.0
+    above = layer.above
+    before = None if above is None else before_reset(layer.v, above, layer.spikes, layer.threshold)
     sample = _sample_shown(layer)
-    v = _of_sample(layer.above + shift if single and layer.above is not None else layer.v, sample)
+    v = _of_sample(layer.v if before is None else before, sample)
     fired = _of_sample(layer.spikes != 0, sample)
     # Neurons that fire about every third step show the most: charging, crossing the threshold, reset.
     busy = np.argsort(np.abs(fired.mean(0) - 0.3), kind="stable")[:TRACES]
-    what = "potential before the reset" if single else "potential after each step"
+    what = "potential after each step" if before is None else "potential before the reset"
     caption = f"{layer.name}: {what}, of {len(busy)} neurons in sample {sample}." + (
         " Triangles are spikes." if layer.spiking else ""
     )
@@ -144,13 +144,6 @@ def _traces(layer: Layer) -> Picture:
     labels = [f"neuron {n}" for n in busy]
     level = layer.threshold if layer.spiking else None
     return drawn(caption, lambda ax: membrane(v[:, busy], marks, level, ax, layer.name, labels))
-
-
-def _one_at_a_time(layer: Layer) -> bool:
-    """True if spikes have one size: where several are counted, what the spike function sees is in thresholds."""
-    assert layer.spikes is not None  # the caller has looked
-    sizes = layer.spikes[layer.spikes != 0]
-    return not sizes.size or bool(sizes.min() == sizes.max())
 
 
 # --- gradients and weights --------------------------------------------------------------------------------------------
@@ -188,7 +181,13 @@ def _weights(facts: Facts) -> Section:
     height = 0.9 + 0.32 * len(values)
     pictures = [drawn("The entries of each Parameter.", lambda ax: weight_histograms(values, ax), height)]
     if facts.differentiated:
-        caption = "Norms beside those of the weights, on a logarithmic axis; about 0.001 of an update is usual (grey)."
+        caption = "The norm of each Parameter's gradient, in parts of the Parameter's own, on a logarithmic axis."
+        if facts.updates is not None:
+            caption = (
+                "The norms of each Parameter's gradient and of its update, in parts of the Parameter's own, on a "
+                "logarithmic axis. Usually one update changes a Parameter by about 0.001 of its norm: the grey band is "
+                "from 0.0001 to 0.01, and is for updates, not for gradients."
+            )
         pictures.append(drawn(caption, lambda ax: _sizes(facts, ax), height))
     missing = "" if facts.updates is not None else " No update was tried: give an optimiser to see its size."
     return Section("Weights", f"Parameters that are trained.{missing}", pictures)
@@ -204,13 +203,14 @@ def _sizes(facts: Facts, ax: Any) -> None:
         if any(np.isfinite(part) and part > 0 for part in parts):
             label = {"grad": "gradient / weight", "update": "update / weight"}[what]
             ax.plot(np.where(np.array(parts) > 0, parts, np.nan), rows, mark, color=colour, markersize=4, label=label)
-    ax.axvspan(1e-4, 1e-2, color="0.9", zorder=0)
+    if facts.updates is not None:
+        ax.axvspan(1e-4, 1e-2, color="0.9", zorder=0, label="usual update")
     ax.set_xscale("log")
     ax.set_yticks(rows, [weight.name for weight in weights], fontsize=SMALL)
     ax.set_ylim(len(weights) - 0.5, -0.5)
     ax.set_xlabel("parts of the weight's norm", fontsize=LARGE)
     titled(ax, "how large, beside the weight")
-    ax.figure.legend(loc="outside lower center", ncols=2, fontsize=SMALL, frameon=False)
+    ax.figure.legend(loc="outside lower center", ncols=3, fontsize=SMALL, frameon=False)
 
 
 # --- results ----------------------------------------------------------------------------------------------------------

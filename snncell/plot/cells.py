@@ -1,0 +1,73 @@
+"""Beside and in an image that keeps its proportions, however large a layout makes it: colours, numbers in its cells."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from matplotlib.text import Text  # whoever draws imports this module, nobody else
+from matplotlib.transforms import Bbox
+
+from snncell.plot.axes import LARGE, SMALLEST, extent
+from snncell.plot.sources import Array
+
+
+def fitting(points: float, letters: int) -> float:
+    """The size of a number of so many letters in a cell so many points wide; 0 where it could not be read."""
+    size = min(LARGE, 0.7 * points, 0.75 * points / (0.62 * letters))
+    return size if size >= SMALLEST else 0.0
+
+
+class Number(Text):
+    """A number in a cell; nothing stands there while the cell is too small for it.
+
+    Args:
+        row, column: of the cell.
+        text: of the number.
+        cells: how many of them are along the side of the image.
+        letters: of the longest number of the image, so that all have one size.
+        colour: of the text.
+    """
+
+    def __init__(self, row: int, column: int, text: str, cells: int, letters: int, colour: str) -> None:
+        super().__init__(column, row, text, color=colour, ha="center", va="center")
+        self._said, self._cells, self._letters = text, cells, letters
+        self.set_in_layout(False)  # it lies within the image
+
+    def draw(self, renderer: Any, *args: Any, **kwargs: Any) -> None:
+        """Take the size that fits the cell now, and draw."""
+        axes: Any = self.axes
+        box = axes.get_window_extent()
+        size = fitting(72.0 * min(box.width, box.height) / axes.figure.dpi / self._cells, self._letters)
+        self.set_text(self._said if size else "")
+        self.set_fontsize(size or SMALLEST)
+        super().draw(renderer, *args, **kwargs)
+
+
+def number_cells(axes: Any, counts: Array, depth: Array) -> None:
+    """The counts, in a size that fits the cells; none at all if that could not be read however they are laid out."""
+    letters, side = len(str(counts.max())), min(extent(axes))
+    if not fitting(side / len(counts), letters):
+        return
+    for row, column in zip(*np.nonzero(counts), strict=True):
+        colour = "white" if depth[row, column] > 0.55 else "black"
+        axes.add_artist(Number(row, column, str(counts[row, column]), len(counts), letters, colour))
+
+
+class _Beside:
+    """Where Axes beside an image stand: as high as it is drawn, and as wide as their layout has them."""
+
+    def __init__(self, image: Any, beside: Any) -> None:
+        self._image = image
+        self.get_subplotspec = beside.get_subplotspec  # a tight layout asks the locator for it
+
+    def __call__(self, beside: Any, renderer: Any) -> Bbox:
+        self._image.apply_aspect()
+        image, own = self._image.get_position(), beside.get_position(original=True)
+        left = image.x1 + 0.02 * self._image.get_position(original=True).width
+        return Bbox.from_extents(left, image.y0, left + own.width, image.y1)
+
+
+def as_high_as(image: Any, bar: Any) -> None:
+    """Keep a colour bar beside an image, which a layout may make lower than its place, and as high as that."""
+    bar.set_axes_locator(_Beside(image, bar))
