@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import snncell
-from snncell import Parameter, Tensor, nn, ops, surrogate, testing
+from snncell import Parameter, Tensor, encode, nn, ops, plot, surrogate, testing, train
 from snncell.errors import (
     ArgumentError,
     AssignError,
@@ -13,6 +13,7 @@ from snncell.errors import (
     DTypeError,
     GradientError,
     ParameterError,
+    SnncellError,
     TensorIndexError,
 )
 
@@ -188,3 +189,125 @@ def test_help_shows_signatures():
 
     assert list(inspect.signature(ops.maximum).parameters) == ["x", "y"]
     assert list(inspect.signature(Tensor.sum).parameters) == ["x", "axis", "keepdims"]
+
+
+# --- words ------------------------------------------------------------------------------------------------------------
+
+NET, LOSS, SAMPLES = nn.Dense(3, 2), nn.CrossEntropyLoss(), (np.ones((8, 3), np.float32), np.zeros(8, np.int64))
+ADAM = nn.Adam(NET.trainable_params(), 0.01)
+OVER_TIME, LABELS = ops.ones((4, 2, 3)), Tensor([0, -1])
+
+
+def fit(*given, **options):
+    return train.fit(*given, progress=False, **options)
+
+
+class KeepsItself(nn.Cell):
+    """A Cell that keeps its state on self."""
+
+    def construct(self, x):
+        return x * 2.0
+
+
+class GivesAState(nn.Cell):
+    """A neuron with a state of another shape."""
+
+    def init_state(self, x):
+        return ops.zeros(7)
+
+    def construct(self, x, v):
+        return v * x, v
+
+
+def frozen():
+    net = nn.Dense(3, 2)
+    adam = nn.Adam(net.trainable_params(), 0.01)
+    net.weight.requires_grad = False
+    return fit(net, LOSS, adam, SAMPLES, 1)
+
+
+WORDS = {
+    "states in a tuple": (
+        lambda: nn.MultiStep(nn.LIFNode())(OVER_TIME, (ops.zeros((2, 3)),)),
+        r"states is a Tensor, not a tuple of 1: float32\[2, 3\]\. Give them one by one: \*states\.$",
+    ),
+    "loss and optimiser": (
+        lambda: fit(NET, ADAM, LOSS, SAMPLES, 1),
+        "loss and optimiser are swapped: fit.net, loss, opt",
+    ),
+    "rate and params": (
+        lambda: nn.Adam(1e-3, NET.trainable_params()),
+        r"They are swapped: Adam\(params, learning_rate\)\.$",
+    ),
+    "label, cross entropy": (
+        lambda: LOSS(OVER_TIME[0], LABELS),
+        r"3 class\(es\), numbered from 0; name a label that does not count by ignore_index\. Label -1 is out",
+    ),
+    "label, accuracy": (
+        lambda: train.accuracy(OVER_TIME[0], LABELS),
+        r"does not count by ignore_index\. Label -1 is out",
+    ),
+    "label, over time": (
+        lambda: nn.CERateLoss()(OVER_TIME, LABELS),
+        r"3 class\(es\), numbered from 0; leave samples without one out\. Label -1 is out of range; it must",
+    ),
+    "label, too high": (
+        lambda: LOSS(OVER_TIME[0], LABELS + 4),
+        r"make the last layer as wide as there are classes, or name .*\. Label 4 is out of range; it must",
+    ),
+    "frozen later": (frozen, r"Parameter 'weight', which has requires_grad=False by now: make the optimiser anew"),
+    "objects": (
+        lambda: Tensor(np.array([[1, 2]], object)),
+        r"ndarray of dtype object and shape \(1, 2\) holds no numbers",
+    ),
+    "objects in fit": (lambda: fit(NET, LOSS, ADAM, (SAMPLES[0].astype(object), SAMPLES[1]), 1), "of dtype object and"),
+    "monitor without test": (
+        lambda: fit(NET, LOSS, ADAM, SAMPLES, 1, patience=1, monitor="test_accuracy"),
+        r"monitor='test_accuracy' is measured on test data; give test=\(inputs, target\) too",
+    ),
+    "betas": (lambda: nn.Adam(NET.trainable_params(), betas=(0.9, 0.99)), r"Did you mean beta1 and beta2\?"),
+    "state on self": (
+        lambda: nn.MultiStep(KeepsItself())(OVER_TIME),
+        r"KeepsItself\.construct takes no state.*construct\(x, v\) -> \(output, v\)\. What is kept on self",
+    ),
+    "shape of a state": (
+        lambda: nn.MultiStep(GivesAState())(OVER_TIME),
+        r"GivesAState, a step of shape \(2, 3\) with v of shape \(7,\), as init_state gives it: mul: shapes",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_the_words_name_what_was_meant(name):
+    call, words = WORDS[name]
+    with pytest.raises(SnncellError, match=words) as caught:
+        call()
+    assert "depth" not in str(caught.value)
+
+
+class Wordy:
+    """An object with a repr of many lines."""
+
+    def __repr__(self):
+        return "Wordy(\n" + "  much,\n" * 20 + ")"
+
+
+def told(call):
+    """The words of the error that a call ends in, if it does."""
+    try:
+        call()
+    except SnncellError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("call", [encode.rate, plot.raster, plot.gradient_flow, plot.surrogate, nn.MultiStep])
+@pytest.mark.parametrize(
+    "value",
+    [Wordy(), (n for n in range(3)), Tensor(3.0), Tensor(X), [Tensor(X)], nn.SequentialCell(nn.Dense(2, 2)), object()],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_was_given_is_shown_in_a_line_without_an_address(call, value):
+    text = told(lambda: call(value, 3) if call is encode.rate else call(value))
+    assert "\n" not in text and " at 0x" not in text
+    assert text or isinstance(value, (Tensor, list, nn.Cell))

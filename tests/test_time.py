@@ -265,7 +265,7 @@ def test_no_steps_and_no_axes_are_refused():
 
 
 def test_only_cells_run_over_time():
-    with pytest.raises(ArgumentError, match="MultiStep: cell is a Cell, not <function"):
+    with pytest.raises(ArgumentError, match="MultiStep: cell is a Cell, not the function"):
         nn.MultiStep(lambda x: x)
 
 

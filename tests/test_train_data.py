@@ -128,7 +128,7 @@ def test_the_accuracy_of_nan_is_nan(labels, steps, run):
 def test_a_label_that_is_no_class_is_refused(label, steps, run):
     given = Tensor(SCORES if steps is None else np.stack([SCORES] * steps))
     with pytest.raises(
-        ArgumentError, match=rf"accuracy: the outputs have 3 classes.*The label {label} is out of range"
+        ArgumentError, match=rf"accuracy: the outputs have 3 class\(es\).*Label {label} is out of range"
     ):
         run(train.accuracy)(given, Tensor([0, label]))
 

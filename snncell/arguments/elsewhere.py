@@ -207,7 +207,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "in_features": ("in_channels",),
     "out_features": ("out_channels",),
     "kernel": ("kernel_size",),
-    "betas": ("beta1",),
+    "betas": ("beta1 and beta2",),
     "epoch": ("epochs",),
     "threshold": ("v_threshold",),
     "v_th": ("v_threshold",),

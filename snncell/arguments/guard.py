@@ -17,6 +17,7 @@ from typing import Any, Never
 
 from snncell.arguments.elsewhere import ARGUMENTS
 from snncell.arguments.kinds import REFUSED, UNFIT, Kind, kind_of, refusal
+from snncell.arguments.misplaced import misplaced
 from snncell.arguments.names import missing_from
 from snncell.arguments.shown import brief
 from snncell.errors import (
@@ -74,7 +75,7 @@ class Plan:
             name, kind = places[i] if i < len(places) else self.rest or ("", None)
             value = args[i]
             if kind is not None and type(value) not in kind.types:
-                new = self.one(who, name, kind, value)
+                new = self.one(who, name, kind, value, args)
                 if new is not value:
                     args = (*args[:i], new, *args[i + 1 :])
         for name, value in kwargs.items():
@@ -124,15 +125,17 @@ class Plan:
         named = dict(zip(names, args, strict=False)) | kwargs
         return ", ".join(f"{name}={brief(value)}" for name, value in named.items() if name != "self")
 
-    def one(self, who: str, name: str, kind: Kind, value: Any) -> Any:
-        """One argument as the function takes it: a default always is."""
+    def one(self, who: str, name: str, kind: Kind, value: Any, args: tuple[Any, ...] = ()) -> Any:
+        """One argument, of those given by place, as the function takes it: a default always is."""
         default = self.defaults.get(name)
         if value is default:
             return value
         taken = kind.take(value)
         if taken is REFUSED or taken is UNFIT:
             error = ArgumentTypeError if taken is REFUSED else ArgumentError
-            raise error(refusal(who, name, kind, value, default))
+            raise error(
+                refusal(who, name, kind, value, default) + misplaced(self.places, self.rest, who, name, value, args)
+            )
         if kind.by_type:
             kind.types.add(type(value))
         return taken
@@ -144,7 +147,7 @@ def refuse_name(who: str, name: str, known: Sequence[str]) -> Never:
     Raises:
         CallError: always.
     """
-    here = [other for other in ARGUMENTS.get(name, ()) if other in known]
+    here = [other for other in ARGUMENTS.get(name, ()) if all(part in known for part in other.split(" and "))]
     meant = next(iter(here or difflib.get_close_matches(name, known, 1)), None)
     mend = f" Did you mean {meant}?" if meant else ""
     raise CallError(f"{who}: has no argument {name}.{mend} It takes {', '.join(known) or 'none by name'}.")

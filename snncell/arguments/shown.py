@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import re
 from typing import Any
 
 from snncell.words import QUOTE, cut
 
+_AT = re.compile(r"^<.* at 0x[0-9a-fA-F]+>$")  # of an object without a repr of its own
 _DIGITS = 100  # of an integer that is shown as it is
 
 
@@ -20,11 +22,17 @@ def shown(value: Any) -> str:
         return f"{cut(repr(value[:QUOTE]))} (of length {len(value)})"
     shape = getattr(value, "shape", None)
     if isinstance(shape, tuple) and shape and hasattr(value, "dtype"):
-        return f"a {type(value).__name__} of shape {shape}"
+        kind = f"dtype {value.dtype} and " if getattr(value.dtype, "kind", "f") in "OUSMm" else ""  # no numbers
+        return f"a {type(value).__name__} of {kind}shape {shape}"
     try:
-        return cut(repr(value))
+        text = repr(value)
     except Exception:  # a repr of the user's own
         return f"a {type(value).__name__} whose repr fails"
+    if isinstance(value, (list, tuple)) and "\n" in text:
+        return cut(f"a {type(value).__name__} of {len(value)}: {', '.join(map(brief, value))}")
+    if "\n" not in text and not _AT.search(text):
+        return cut(text)
+    return f"the function {value.__name__}" if inspect.isroutine(value) else f"a {type(value).__name__}"
 
 
 def came(value: Any) -> str:

@@ -11,7 +11,7 @@ from snncell.arguments.vocabulary import Numbers, Reduction, Share
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.ops.base import as_tensor
-from snncell.ops.indexing import hot
+from snncell.ops.indexing import hot, label_words
 from snncell.tape.tensor import Tensor
 
 
@@ -116,7 +116,8 @@ class CrossEntropyLoss(_Loss):
                     f"probabilities: labels.astype('float32')."
                 )
             counts = ops.not_equal(labels, self.ignore_index)
-            target = hot(ops.select(counts, labels, 0), classes, 1, "CrossEntropyLoss: label").astype(log_p.dtype)
+            who = label_words("CrossEntropyLoss", classes, True)
+            target = hot(ops.select(counts, labels, 0), classes, 1, who).astype(log_p.dtype)
         if self.label_smoothing:
             target = target * (1.0 - self.label_smoothing) + self.label_smoothing / classes
         if self.weight is not None:

@@ -19,7 +19,7 @@ from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.nn.loss import _Loss
 from snncell.nn.sequences import highest, mean_over_time, until_end
 from snncell.ops.base import as_tensor
-from snncell.ops.indexing import hot
+from snncell.ops.indexing import hot, label_words
 from snncell.tape.tensor import Tensor
 
 
@@ -79,11 +79,7 @@ class ClassLoss(_Loss):
                 f"{name}: outputs (T, B, C) of a batch of {batch} need labels of shape ({batch},), not "
                 f"{classed.shape}. Time is the first axis of outputs, x.swapaxes(0, 1)?"
             )
-        who = (
-            f"{name}: the outputs have {classes} class(es), numbered from 0; make the last layer as wide as there are "
-            f"classes. Label"
-        )
-        return hot(classed, classes, 1, who).astype(like.dtype)
+        return hot(classed, classes, 1, label_words(name, classes, False)).astype(like.dtype)
 
     def extend_repr(self) -> str:
         groups = "" if self.num_classes is None else f"num_classes={self.num_classes}, "

@@ -7,12 +7,13 @@ import warnings
 from typing import Any
 
 from snncell import ops
+from snncell.arguments.guard import ours
 from snncell.arguments.kinds import Count
 from snncell.arguments.shown import came
 from snncell.cell import Cell
 from snncell.compiler.jit import Jitted
 from snncell.dtype import float32
-from snncell.errors import ArgumentError, OutsideTensorError
+from snncell.errors import ArgumentError, OutsideTensorError, ShapeError
 from snncell.nn.sequences import runs_over
 from snncell.ops.control import run_scan, step_by_step
 from snncell.tape.state import STATE
@@ -119,12 +120,27 @@ class MultiStep(Cell):
         names = self._names_of(first)
 
         def step(carry: tuple[Tensor, ...], now: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
-            result = self.cell(now, *carry)
+            try:
+                result = self.cell(now, *carry)
+            except ShapeError as error:
+                if states or ours(type(self.cell)):
+                    raise
+                begun = ", ".join(f"{state} of shape {s.shape}" for state, s in zip(names, first, strict=True))
+                raise ShapeError(
+                    f"MultiStep: {name}, a step of shape {now.shape} with {begun or 'no state'}, as init_state gives "
+                    f"it: {error}"
+                ) from None
+            if not carry and not isinstance(result, tuple):
+                raise ArgumentError(
+                    f"MultiStep: {name}.construct takes no state, and what MultiStep runs has states as arguments and "
+                    f"results: construct(x, v) -> (output, v). What is kept on self does not go from step to step, for "
+                    f"a step is traced once. A Cell without states runs by nn.TimeDistributed, or is called directly."
+                )
             if not isinstance(result, tuple) or len(result) != len(carry) + 1:
                 got = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
                 raise ArgumentError(
                     f"MultiStep: {name}.construct took {len(carry)} state(s) and must return "
-                    f"({', '.join(['output', *names])}); it returned {got}."
+                    f"({', '.join(['output', *names])}{'' if names else ','}); it returned {got}."
                 )
             return tuple(result[1:]), result[0]
 

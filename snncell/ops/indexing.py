@@ -148,8 +148,13 @@ def _check_pick(lowest: int, highest: int, arrays: Sequence[Any], attrs: dict[st
 
 
 def _check_hot(lowest: int, highest: int, arrays: Sequence[Any], attrs: dict[str, Any]) -> None:
-    depth = attrs["depth"]
-    _refuse(lowest, highest, 0, depth, attrs["name"], ArgumentError, f" for depth {depth}")
+    _refuse_hot(lowest, highest, attrs["depth"], attrs["name"])
+
+
+def _refuse_hot(lowest: int, highest: int, depth: int, name: str | tuple[str, str]) -> None:
+    words = name if isinstance(name, str) else name[int(lowest >= 0)]
+    more = f" for depth {depth}" if words.startswith("one_hot") else ""  # who calls it a class, knows no depth
+    _refuse(lowest, highest, 0, depth, words, ArgumentError, more)
 
 
 def _gathered(x: Any, indices: Any, axis: int, only_within: str | None) -> Any:
@@ -262,9 +267,9 @@ def pick(x: Tensor, indices: Tensor, known: bool = False) -> Tensor:
     return picked
 
 
-def _ones_at(indices: Any, depth: int, axis: int, dtype: Any, name: str) -> Any:
+def _ones_at(indices: Any, depth: int, axis: int, dtype: Any, name: str | tuple[str, str]) -> Any:
     if indices.size:
-        _refuse(indices.min(), indices.max(), 0, depth, name, ArgumentError, f" for depth {depth}")
+        _refuse_hot(indices.min(), indices.max(), depth, name)
     out = np.zeros((*indices.shape, depth), dtype)
     np.put_along_axis(out, indices[..., None], 1, -1)
     return np.moveaxis(out, -1, axis)
@@ -275,7 +280,7 @@ _one_hot.no_gradient()
 
 
 @_one_hot.def_there
-def _(indices: Any, depth: int, axis: int, dtype: Any, name: str) -> Any:
+def _(indices: Any, depth: int, axis: int, dtype: Any, name: str | tuple[str, str]) -> Any:
     order = list(range(indices.ndim))
     order.insert(axis, indices.ndim)
     return lookups.one_hot(indices, depth, dtype).transpose(order)
@@ -297,8 +302,19 @@ def one_hot(
     return ones if plain and (on_value, off_value) == (1.0, 0.0) else ones * (on_value - off_value) + off_value
 
 
-def hot(indices: Tensor, depth: int, axis: int, name: str) -> Tensor:
-    """float32 ones at each index along a new axis; `name` is how an index out of range is called."""
+def label_words(who: str, classes: int, ignores: bool) -> tuple[str, str]:
+    """Words for `hot` of labels that are below 0, and too high; `ignores` is whether there is an ignore_index."""
+    begin, ignored = (
+        f"{who}: the outputs have {classes} class(es), numbered from 0;",
+        "name a label that does not count",
+    )
+    wider, named = "make the last layer as wide as there are classes", f"{ignored} by ignore_index" if ignores else ""
+    low = named or "leave samples without one out"
+    return f"{begin} {low}. Label", f"{begin} {wider}{named and ', or '}{named}. Label"
+
+
+def hot(indices: Tensor, depth: int, axis: int, name: str | tuple[str, str]) -> Tensor:
+    """float32 ones at each index along a new axis; `name` is how an index out of range is called: one below, above."""
     number = as_axis(axis, indices.ndim + 1, "one_hot")
     ones: Tensor = _one_hot.bind(indices, depth=depth, axis=number, dtype=np.dtype(np.float32), name=name)
     return ones

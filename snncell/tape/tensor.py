@@ -350,9 +350,8 @@ def to_array(data: Any, dtype: Any = None) -> np.ndarray[Any, Any]:
             raise ShapeError(f"Tensor: data: the nested list is ragged or holds no numbers: {error}") from None
         wanted = wanted or dtypes.default_of(source)
     if source.dtype.kind not in "biufc" and source.dtype not in dtypes.BY_NUMPY:
-        raise DTypeError(
-            f"Tensor: data: {type(data).__name__} {_short(data)} holds no numbers (NumPy dtype {source.dtype})."
-        )
+        words = _short(data).removeprefix("a ") if hasattr(data, "shape") else f"{type(data).__name__} {_short(data)}"
+        raise DTypeError(f"Tensor: data: {words} holds no numbers (NumPy dtype {source.dtype}).")
     if wanted is None:
         wanted = dtypes.as_dtype(source.dtype)
     elif wanted.dtype != source.dtype and wanted.category <= dtypes.as_dtype(source.dtype).category:

@@ -141,6 +141,8 @@ def fit(
 
 def _fit_together(net: Any, loss: Any, optimiser: Any) -> None:
     """Raise an ArgumentError for an optimiser that is none, or that trains something else."""
+    if isinstance(loss, Optimizer) and not isinstance(optimiser, Optimizer):
+        raise ArgumentError("fit: loss and optimiser are swapped: fit(net, loss, optimiser, data, epochs).")
     if not isinstance(net, Cell) or not isinstance(optimiser, Optimizer):
         raise ArgumentError(
             f"fit: takes a Cell, a loss and an optimiser, such as nn.Adam(net.trainable_params()), not "
@@ -173,6 +175,8 @@ class _Run:
         """Set what ends the training early."""
         if monitor is not None and patience is None:
             raise ArgumentError(f"fit: monitor={monitor!r} is what patience looks at; give patience too.")
+        if monitor is not None and monitor.startswith("test_") and self.test is None:
+            raise ArgumentError(f"fit: monitor={monitor!r} is measured on test data; give test=(inputs, target) too.")
         monitor = monitor or ("loss" if self.test is None else "test_loss")
         self.stopping = None if patience is None else EarlyStopping(patience, monitor)
 

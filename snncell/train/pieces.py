@@ -14,7 +14,7 @@ from snncell.arguments.vocabulary import Numbers
 from snncell.cell import Cell, HookHandle
 from snncell.compiler.jit import jit
 from snncell.data import batches
-from snncell.errors import ArgumentError, ShapeError
+from snncell.errors import ArgumentError, GradientError, ShapeError
 from snncell.nn.optim import Optimizer
 from snncell.nn.sequences import refuse_batch_first, sequences
 from snncell.nn.time import MultiStep
@@ -245,6 +245,9 @@ def training_step(
         optimiser: called with the gradients of its Parameters.
         clip: a function of the tuple of gradients that gives such a tuple, or None.
 
+    Raises:
+        GradientError: if one of the optimiser's Parameters has lost its requires_grad.
+
     Example:
         >>> net = nn.Dense(2, 1)
         >>> step = snncell.train.training_step(net, nn.MSELoss(), nn.SGD(net.trainable_params(), 0.1))
@@ -252,6 +255,12 @@ def training_step(
         >>> losses[-1] < 0.1 * losses[0]
         True
     """
+    for parameter in optimiser.parameters:
+        if not parameter.requires_grad:
+            raise GradientError(
+                f"The optimiser was made with Parameter {parameter.name!r}, which has requires_grad=False by now: make "
+                f"the optimiser anew, of net.trainable_params(), or set requires_grad to True again."
+            )
     gradients = ops.value_and_grad(measure(net, loss, accuracy, spikes), None, optimiser.parameters, has_aux=True)
 
     def step(*batch: Tensor) -> dict[str, Tensor]:

@@ -7,7 +7,7 @@ from typing import Any
 from snncell import ops
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.ops.base import as_tensor
-from snncell.ops.indexing import hot
+from snncell.ops.indexing import hot, label_words
 from snncell.tape.tensor import Tensor
 
 
@@ -58,11 +58,7 @@ def _at_largest(scores: Tensor, label: Tensor) -> Tensor:
 
 def _at_number(labels: Tensor, classes: int) -> Tensor:
     """Class numbers as one-hot labels, (B, C); refused where the outputs have no such class."""
-    who = (
-        f"accuracy: the outputs have {classes} classes, numbered from 0; make the last layer as wide as there are "
-        f"classes, or name a label that does not count, ignore_index=-1. The label"
-    )
-    return hot(labels, classes, -1, who)
+    return hot(labels, classes, -1, label_words("accuracy", classes, True))
 
 
 def _unfit(scores: Tensor, target: Tensor) -> Exception:
