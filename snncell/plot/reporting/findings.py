@@ -37,7 +37,7 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that a report has to say.
+    """One thing that a report has to say; `print` shows its severity, its place, and its `text` with the `mend`.
 
     Args:
         kind: "dead", "saturated", "large potentials", "narrow surrogate", "wide surrogate", "exploding gradient",
