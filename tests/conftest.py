@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 import snncell
+from snncell.kernels import build
+from snncell.kernels.native import kernel_of
 
 # Another matplotlib draws the same figure with other pixels. After a change that is meant to be seen:
 # pytest tests/test_plot_*.py --mpl-generate-path=tests/baseline, and look at what came of it.
@@ -41,6 +43,31 @@ def _own_cache(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFac
     folder = cache.mkdir("kernels") if cache is not None else tmp_path_factory.mktemp("kernels")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SNNCELL_CACHE_DIR", os.environ.get("SNNCELL_CACHE_DIR") or str(folder))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _checked_calls():
+    """Compiled kernels believe what they are given; in tests, each argument is looked at first."""
+
+    def checked(name, linked, signature, share, loaded):
+        kernel = kernel_of(name, linked, signature, share, loaded)
+
+        def call(units, grain, *arguments):
+            for n, (x, kind) in enumerate(zip(arguments, signature, strict=True)):
+                if isinstance(kind, tuple):
+                    dtype, ndim, writable = kind
+                    assert type(x) is np.ndarray and x.dtype == dtype.dtype and x.ndim == ndim, (name, n, x, kind)
+                    assert x.flags.c_contiguous and x.flags.writeable >= writable, (name, n, x.flags, kind)
+                else:
+                    assert isinstance(x, (bool, int, float, complex)), (name, n, x, kind)
+            return kernel(units, grain, *arguments)
+
+        call.loaded, call.linked = kernel.loaded, kernel.linked
+        return call
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build, "kernel_of", checked)
         yield
 
 

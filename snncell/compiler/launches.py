@@ -68,11 +68,12 @@ class Launch:
             ]
         else:
             fresh = [HOST.empty(shape, dtype) for _, shape, dtype, _ in self.outputs]
-        arrays = [argument.take(slots) for argument in self.arrays]
-        parts = [HOST.empty((self.units,), dtype) for dtype in self.parts]
-        self.call(self.units, self.grain, *self.sizes, *arrays, *self.scalars, *fresh, *parts)
-        if parts:
-            self.call(0, 0, *self.sizes, *arrays, *self.scalars, *fresh, *parts)
+        given = [*self.sizes, *[argument.take(slots) for argument in self.arrays], *self.scalars, *fresh]
+        if self.parts:
+            given += [HOST.empty((self.units,), dtype) for dtype in self.parts]
+        self.call(self.units, self.grain, *given)
+        if self.parts:
+            self.call(0, 0, *given)
         for (slot, _, _, shape), array in zip(self.outputs, fresh, strict=True):
             slots[slot] = array if shape is None else array.reshape(shape)
         for slot, value in self.narrowed.items():

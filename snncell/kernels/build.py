@@ -24,7 +24,7 @@ from snncell.forks import BUILDING, let_fork, refuse_unfinished
 from snncell.interrupts import deferring, imported
 from snncell.kernels import policy, progress, store
 from snncell.kernels.helpers import digest_of, keep_helpers
-from snncell.kernels.native import Code, Kernel, Linked, link, slots_of
+from snncell.kernels.native import Code, Linked, kernel_of, link, slots_of
 from snncell.kernels.sharing import share
 
 _built: dict[tuple[Any, ...], Callable[..., Any]] = {}
@@ -37,7 +37,7 @@ _SETTINGS = (
 
 
 def build(name: str, source: str, signature: Sequence[Any]) -> Callable[..., Any]:
-    """The kernel called `name` in `source`, compiled for `signature`: see `native.Kernel`."""
+    """The kernel called `name` in `source`, compiled for `signature`: see `native.kernel_of`."""
     code = without_comments(source)
     key = (name, code, tuple(signature))
     kernel = _built.get(key)
@@ -70,7 +70,7 @@ def _compiled(name: str, source: str, code: str, signature: Sequence[Any]) -> Ca
             made, linked = policy.compile_kernel(function)
             if kept and made is not None:
                 store.write_sealed(_code_file(path), _key(path.stem), made.packed())
-    return Kernel(name, linked, signature, share, loaded)
+    return kernel_of(name, linked, signature, share, loaded)
 
 
 def of_slots(name: str, source: str, signature: Sequence[Any]) -> str:

@@ -9,21 +9,18 @@ something is compiled, or shared among threads, or if the code calls Numba's run
 from __future__ import annotations
 
 import ctypes
+import functools
 import json
 import struct
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from snncell import dtype as dtypes
 from snncell.errors import KernelMemoryError
 from snncell.interrupts import imported
 
-_FUNCTION = ctypes.CFUNCTYPE(
-    ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p
-)
-_NOWHERE = (ctypes.c_void_p * 2)()  # where kernels put what they return, which is nothing
-_RESULT, _RAISED = ctypes.addressof(_NOWHERE), ctypes.addressof(_NOWHERE) + ctypes.sizeof(ctypes.c_void_p)
 _BYTES = bytes.__basicsize__ - 1  # from the address of a bytes object to its first byte
+_WORD = 8
 
 
 class Code(NamedTuple):
@@ -75,52 +72,96 @@ def link(code: Code, more: Callable[[], None]) -> Linked | None:
         more()
         if missing():
             return None
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    machine = llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(jit=True)
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+    engine = _engine(llvm.parse_assembly(""))
     engine.add_object_file(llvm.ObjectFileRef.from_data(code.objects))
     engine.finalize_object()
     return Linked(engine.get_function_address(code.symbol), engine)
 
 
-class Kernel:
-    """A kernel that is called with NumPy arrays and Python numbers.
+def _engine(module: Any) -> Any:
+    """Something that makes machine code of a module, and links it."""
+    llvm: Any = imported("llvmlite.binding")
 
-    Args:
-        name: for errors.
-        linked: its code.
-        signature: for each argument, a DType for a number, or (DType, ndim, writable) for a C-contiguous array.
-        share: what shares the units among threads, `share(address, slots, units, grain)`.
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    machine = llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(jit=True)
+    return llvm.create_mcjit_compiler(module, machine)
+
+
+@functools.cache
+def _caller() -> tuple[Callable[[bytes], int], Any]:
+    """A C function that calls a kernel for all of its units, and what keeps it.
+
+    It takes one argument, for `ctypes` takes time for each: a row of the kernel's address, the number of units, and the
+    kernel's slots.
+    """
+    llvm: Any = imported("llvmlite.binding")
+    ir: Any = imported("llvmlite.ir")
+
+    word, byte = ir.IntType(64), ir.IntType(8).as_pointer()
+    module = ir.Module("snncell")
+    function = ir.Function(module, ir.FunctionType(ir.IntType(32), [word.as_pointer()]), "snncell_call")
+    builder = ir.IRBuilder(function.append_basic_block())
+    address, units, slots = (builder.gep(function.args[0], [ir.Constant(word, place)]) for place in range(3))
+    kinds = [byte.as_pointer(), byte.as_pointer(), word, word, word.as_pointer()]
+    kernel = builder.inttoptr(builder.load(address), ir.FunctionType(ir.IntType(32), kinds).as_pointer())
+    nothing = [builder.alloca(byte), builder.alloca(byte)]  # where it puts what it returns and raises
+    builder.ret(builder.call(kernel, [*nothing, ir.Constant(word, 0), builder.load(units), slots]))
+    engine = _engine(llvm.parse_assembly(str(module)))
+    engine.finalize_object()
+    return ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p)(engine.get_function_address("snncell_call")), engine
+
+
+class Kernel(Protocol):
+    """A function `(units, grain, *arguments)` of NumPy arrays and Python numbers.
+
+    It carries out so many units: on the calling thread, or, `grain` of them at a time, on all if `grain` is not 0.
+
+    Attributes:
         loaded: whether it was not compiled now, but found on disk.
     """
 
-    def __init__(
-        self, name: str, linked: Linked, signature: Sequence[Any], share: Callable[..., int], loaded: bool
-    ) -> None:
-        self.name = name
-        self.linked = linked
-        self.signature = tuple(signature)
-        self.loaded = loaded
-        self._function = _FUNCTION(linked.address)
-        self._share = share
-        self._arrays = [isinstance(kind, tuple) for kind in signature]
-        self._complex = any(not isinstance(kind, tuple) and kind.dtype.kind == "c" for kind in signature)
-        self._pack = struct.Struct("=" + "".join(map(_format, signature))).pack
+    loaded: bool
 
-    def __call__(self, units: int, grain: int, *arguments: Any) -> None:
-        """Carry out so many units: on this thread, or, `grain` of them at a time, on all if `grain` is not 0."""
-        if self._complex:
-            slots = self._pack(*_slots(arguments, self.signature))
-        else:
-            slots = self._pack(*[id(x) if is_array else x for x, is_array in zip(arguments, self._arrays, strict=True)])
-        address = id(slots) + _BYTES
-        if grain and units > grain:
-            failed = self._share(self.linked.address, address, units, grain)
-        else:
-            failed = self._function(_RESULT, _RAISED, 0, units, address)
-        if failed:
-            raise KernelMemoryError(f"{self.name}: there is no memory for what it computes with.")
+    def __call__(self, units: int, grain: int, *arguments: Any) -> Any: ...
+
+
+def kernel_of(name: str, linked: Linked, signature: Sequence[Any], share: Callable[..., int], loaded: bool) -> Kernel:
+    """A function that calls linked code.
+
+    Args:
+        name: for errors.
+        linked: the code.
+        signature: for each argument, a DType for a number, or (DType, ndim, writable) for a C-contiguous array.
+        share: what shares the units among threads, `share(address, slots, units, grain)`.
+        loaded: see `Kernel`.
+    """
+
+    def shared(row: bytes, units: int, grain: int) -> int:
+        return share(linked.address, id(row) + _BYTES + 2 * _WORD, units, grain)
+
+    def fail() -> None:
+        raise KernelMemoryError(f"{name}: there is no memory for what it computes with.")
+
+    # Written out for this signature: to go through it at each call would take longer than the call.
+    names = [f"a{n}" for n in range(len(signature))]
+    row = f"pack({', '.join([str(linked.address), 'units', *map(_packed, names, signature)])})"
+    given = {
+        "pack": struct.Struct("=qq" + "".join(map(_format, signature))).pack,
+        "id": id,
+        "call": _caller()[0],
+        "shared": shared,
+        "fail": fail,
+    }
+    kernel: Any = eval(
+        f"lambda {', '.join(['units', 'grain', *names])}: "
+        f"(shared({row}, units, grain) if grain and units > grain else call({row})) and fail()",
+        given,
+    )
+    kernel.loaded = loaded
+    kernel.linked = linked  # which keeps the code
+    found: Kernel = kernel
+    return found
 
 
 def slots_of(signature: Sequence[Any]) -> list[int]:
@@ -139,11 +180,8 @@ def _format(kind: dtypes.DType | tuple[Any, ...]) -> str:
     return {"f": "d", "c": "dd"}.get(kind.dtype.kind, "q")
 
 
-def _slots(arguments: Sequence[Any], signature: Sequence[Any]) -> list[Any]:
-    found: list[Any] = []
-    for x, kind in zip(arguments, signature, strict=True):
-        if isinstance(kind, tuple):
-            found.append(id(x))
-        else:
-            found += [x.real, x.imag] if kind.dtype.kind == "c" else [x]
-    return found
+def _packed(name: str, kind: dtypes.DType | tuple[Any, ...]) -> str:
+    """An argument as it goes into its slots, as text: of an array the address of its object."""
+    if isinstance(kind, tuple):
+        return f"id({name})"
+    return f"{name}.real, {name}.imag" if kind.dtype.kind == "c" else name
