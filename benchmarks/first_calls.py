@@ -16,8 +16,11 @@ what is compiled for each, and for how long. `launch`: what a small kernel costs
 from __future__ import annotations
 
 import argparse
+import datetime
+import importlib.metadata
 import importlib.util
 import os
+import platform
 import statistics
 import subprocess
 import sys
@@ -232,6 +235,24 @@ def demo(root: Path) -> list[tuple[float, float, list[str]]]:
     return found
 
 
+def _head(rounds: int) -> list[str]:
+    """The lines above the tables: what was run, and where."""
+    versions = [f"{name} {importlib.metadata.version(name)}" for name in ("snncell", "numpy", "numba", "llvmlite")]
+    return [
+        "# First calls",
+        "",
+        f"- command: python {' '.join(sys.argv)}",
+        f"- date: {datetime.date.today()}, {rounds} round(s), medians",
+        f"- processor: {platform.processor() or platform.machine()}, {os.cpu_count()} cores",
+        f"- versions: Python {platform.python_version()}, {', '.join(versions)}",
+        "",
+        "Counted is the first call with all that it imports and compiles, from an empty cache (cold) and in the next",
+        "process (warm), but not `import snncell`; of the demo the whole process. `here` is this version, `before` the",
+        "checkout that it was measured against, in turns.",
+        "",
+    ]
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -274,7 +295,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             )
             print(lines[-1], flush=True)
     if given.markdown:
-        given.markdown.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        given.markdown.write_text("\n".join([*_head(given.rounds), *lines]) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
