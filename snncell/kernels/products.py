@@ -151,7 +151,7 @@ def kernel(name: str, dtype: Any, spikes: Any = None) -> Any:
     if key not in _kernels:
         head = (
             "import numpy as np\n\n"
-            "from snncell.kernels.cpu.given import row, tail\n"
+            "from snncell.kernels.cpu.given import flat, row, tail\n"
             "from snncell.kernels.cpu.rows import add_events, find_events\n\n"
             f"PART, BLOCK, STRIP = {events.PART}, {events.BLOCK}, {events.STRIP}\n\n\n"
         )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:  # it needs Numba; the compiled source imports it
-    from snncell.kernels.cpu.given import row, tail
+    from snncell.kernels.cpu.given import flat, row, tail
     from snncell.kernels.cpu.rows import add_events, find_events
 
 PART = 64  # rows that one thread takes at a time, whose events lie close together
@@ -43,7 +43,7 @@ def rows_of_events(start: Any, stop: Any, places: Any, values: Any, counts: Any,
     for part in range(start, stop):
         own, of_own, found = row(places, part), row(values, part), 0
         for place in range(part * PART, min(m, part * PART + PART)):
-            add_events(tail(of_own, found), tail(own, found), counts[place], row(y, 0), row(out, place), width)
+            add_events(tail(of_own, found), tail(own, found), counts[place], flat(y), row(out, place), width)
             found += counts[place]
 
 

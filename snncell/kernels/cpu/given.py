@@ -112,6 +112,11 @@ def row(x: Any, place: Any) -> Any:
     return x[place]
 
 
+def flat(x: Any) -> Any:
+    """All elements of an array with two axes, row by row."""
+    return x.reshape(-1)
+
+
 @extending.type_callable(tail)  # type: ignore[untyped-decorator]
 def _type_tail(context: Any) -> Any:
     return lambda x, first: types.CPointer(x.dtype)
@@ -120,6 +125,16 @@ def _type_tail(context: Any) -> Any:
 @extending.type_callable(row)  # type: ignore[untyped-decorator]
 def _type_row(context: Any) -> Any:
     return lambda x, place: types.CPointer(x.dtype)
+
+
+@extending.type_callable(flat)  # type: ignore[untyped-decorator]
+def _type_flat(context: Any) -> Any:
+    return lambda x: types.CPointer(x.dtype)
+
+
+@extending.lower_builtin(flat, types.Array)  # type: ignore[untyped-decorator]
+def _lower_flat(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+    return context.make_array(signature.args[0])(context, builder, given[0]).data
 
 
 @extending.lower_builtin(tail, types.CPointer, types.Integer)  # type: ignore[untyped-decorator]
