@@ -122,6 +122,45 @@ def test_second_orders_through_a_jitted_loop(interpreted, operands):
             np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-12, err_msg=f"{forward}, {of_first}")
 
 
+class Calling(nn.Cell):
+    """Its bprop calls a Cell, whose own bprop leads on to inputs that nothing looks at before."""
+
+    def __init__(self, cell, p):
+        super().__init__()
+        self.cell, self.internal_params = cell, [p]
+
+    def construct(self, a, b):
+        return ops.ones_like(a)
+
+    def bprop(self, a, b, out, dout):
+        return (None, None), {self.internal_params[0]: (self.cell(a, b) * dout).sum(keepdims=True)}
+
+
+@pytest.mark.parametrize(("of_first", "of_second"), list(product(GRADIENTS, GRADIENTS)))
+@pytest.mark.parametrize("forward", FORWARDS)
+def test_a_second_order_has_what_a_cell_within_a_reverse_leads_to(interpreted, forward, of_first, of_second):
+    p = Parameter(np.array([0.4]))
+    calling = Calling(odd(forward, of_first, of_second), p)
+    given = Tensor(STATE), Tensor(XS)
+    for operands, every in product(OPERANDS, (None, 2)):
+
+        def step(c, x, operands=operands):
+            read = calling(*OPERANDS[operands](c, x, p))
+            return c * 0.5 + read * 0.1, read * x
+
+        def loss(c, xs, step=step, every=every):
+            c, ys = ops.scan(step, c, xs, checkpoint_every=every)
+            return (c * c).sum() + (ys * Tensor(WEIGHTS)).sum()
+
+        with testing.unfused():
+            expected = numbers(snncell.grad(slope_of(loss, p), (0, 1), p)(*given))
+        found = {mode: second(slope_of(loss, p), p)(*given) for mode, second in MODES.items()}
+        found["through jit"] = snncell.grad(slope_of(snncell.jit(loss), p), (0, 1), p)(*given)
+        for mode, mine in found.items():
+            for a, b in zip(numbers(mine), expected, strict=True):
+                np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12, err_msg=f"{operands}, {every}, {mode}")
+
+
 def test_a_loop_in_a_loop_that_computes_states_again_is_the_same_whoever_runs_it(interpreted):
     """Steps that run again are traced under a tape, which keeps more inputs of an inner loop than running needs."""
     unused = Parameter(np.array([0.53]))

@@ -16,7 +16,7 @@ from snncell.errors import GradientError
 from snncell.tape.body_trace import BodyTrace
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import STATE, recording_on, tracing_to
-from snncell.tape.tape import Entry, Tape, deposit, sweep, watched, zeros_of
+from snncell.tape.tape import Entry, Tape, ancestors, deposit, sweep, watched, zeros_of
 from snncell.tape.tensor import Tensor, wrap
 from snncell.tape.tracing import Step
 from snncell.tape.watching import Brought, Note, beyond_taps, noting
@@ -158,9 +158,18 @@ class Body:
         return self._given(Reverse(body, flowing, arriving, [grad is not None for grad in grads], noted))
 
     def lacks_for(self, reverse: Reverse) -> bool:
-        """True if a reverse takes states that were not kept for it."""
-        program = reverse.body.program()
-        return not values_used(program).difference(program.inputs).isdisjoint(x._data for x in self.carry)
+        """True if a reverse takes states that were not kept for it, or if a further gradient leads on to them.
+
+        It may lead there where the reverse itself does not look: a bprop may call a Cell whose own bprop does.
+        """
+        program, states = reverse.body.program(), [x._data for x in self.carry]
+        if not values_used(program).difference(program.inputs).isdisjoint(states):
+            return True
+        if STATE.tape is None:
+            return False
+        ends = {x._entry for x in (*reverse.body.xs, *reverse.body.consts)}
+        reached = ancestors((out._entry for out in reverse.body.outs), ends)
+        return any(x._entry in reached and x._entry not in ends for x in self.carry if x._entry is not None)
 
     def _is_as_tried(self, present: Sequence[bool]) -> bool:
         """True if a reverse is the one that was traced to find out what to keep."""

@@ -7,7 +7,7 @@ holds weak references: what nothing needs any more is gone before the sweep begi
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, Protocol
@@ -146,15 +146,15 @@ def sweep(
     return cotangents
 
 
-def ancestors(entries: Iterable[Entry | None]) -> set[Entry | None]:
-    """The entries themselves and all that they were computed from, as far as gradients flow."""
+def ancestors(entries: Iterable[Entry | None], ends: Collection[Entry | None] = ()) -> set[Entry | None]:
+    """The entries themselves and all that they were computed from, as far as gradients flow: not beyond `ends`."""
     found: set[Entry | None] = set()
     waiting = list(entries)
     while waiting:
         entry = waiting.pop()
         if entry is not None and entry not in found:
             found.add(entry)
-            waiting += entry.parents
+            waiting += () if entry in ends else entry.parents
     return found
 
 
