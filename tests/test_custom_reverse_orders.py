@@ -190,3 +190,53 @@ def test_a_loop_in_a_loop_that_computes_states_again_is_the_same_whoever_runs_it
     for transformed in (snncell.grad(snncell.jit(loss), 0, unused), snncell.jit(snncell.grad(loss, 0, unused))):
         for mine, theirs in zip(transformed(Tensor(STATE)), expected, strict=True):
             np.testing.assert_allclose(mine.asnumpy(), theirs.asnumpy(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("of_second", GRADIENTS)
+@pytest.mark.parametrize("off_tape", ["integers", "written"])
+def test_a_second_order_has_the_states_that_are_on_no_tape(interpreted, off_tape, of_second):
+    """A Cell that a bprop calls reads, in its own bprop, a state of integers, or a Parameter that the step writes."""
+    written = Parameter(np.array([0.3, -1.2]), requires_grad=False)
+    number = {"integers": lambda n: n.astype("float64"), "written": lambda n: written * 1.0}[off_tape]
+
+    class Factor(nn.Cell):
+        def construct(self, a, n):
+            return ops.ones_like(a)
+
+        def bprop(self, a, n, out, dout):
+            return number(n) * dout, None
+
+    class Outer(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.factor = Factor()
+
+        def construct(self, a, b, n):
+            return a * 1.0
+
+        def bprop(self, a, b, n, out, dout):
+            return GRADIENTS["plain"](a, b, out, dout), GRADIENTS[of_second](a, self.factor(b, n), out, dout), None
+
+    p, outer = Parameter(np.array([0.4])), Outer()
+
+    def step(state, x):
+        c, n = state
+        if off_tape == "written":
+            ops.assign(written, written * 1.0)  # the same: step by step, a bprop sees the last value
+        y = outer(x * p, c, n)
+        return (c * 0.5 + y, n * 1), y * c
+
+    for every in (None, 2):
+
+        def loss(c, xs, every=every):
+            (c, _), ys = ops.scan(step, (c, Tensor(np.array([3, -2]))), xs, checkpoint_every=every)
+            return (c * c).sum() + (ys * Tensor(WEIGHTS)).sum()
+
+        given = Tensor(STATE), Tensor(XS)
+        with testing.unfused():
+            expected = numbers(snncell.grad(slope_of(loss, p), (0, 1), p)(*given))
+        found = {mode: second(slope_of(loss, p), p)(*given) for mode, second in MODES.items()}
+        found["through jit"] = snncell.grad(slope_of(snncell.jit(loss), p), (0, 1), p)(*given)
+        for mode, mine in found.items():
+            for a, b in zip(numbers(mine), expected, strict=True):
+                np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12, err_msg=f"{every}, {mode}")

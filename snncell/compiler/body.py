@@ -160,16 +160,17 @@ class Body:
     def lacks_for(self, reverse: Reverse) -> bool:
         """True if a reverse takes states that were not kept for it, or if a further gradient leads on to them.
 
-        It may lead there where the reverse itself does not look: a bprop may call a Cell whose own bprop does.
+        It may lead there where the reverse itself does not look: a bprop may call a Cell whose own bprop does. States
+        that are not on the tape (Parameters that the step writes, integers) are read there without a trace.
         """
         program, states = reverse.body.program(), [x._data for x in self.carry]
         if not values_used(program).difference(program.inputs).isdisjoint(states):
             return True
         if STATE.tape is None:
             return False
-        ends = {x._entry for x in (*reverse.body.xs, *reverse.body.consts)}
+        ends = {x._entry for x in (*reverse.body.xs, *reverse.body.consts)} - {None}
         reached = ancestors((out._entry for out in reverse.body.outs), ends)
-        return any(x._entry in reached and x._entry not in ends for x in self.carry if x._entry is not None)
+        return any(x._entry is None or (x._entry in reached and x._entry not in ends) for x in self.carry)
 
     def _is_as_tried(self, present: Sequence[bool]) -> bool:
         """True if a reverse is the one that was traced to find out what to keep."""

@@ -274,10 +274,13 @@ def _without_unused(
 
 
 def _leading(body: Body, segments: Segments | None) -> set[Entry | None]:
-    """The places on the tape that lead to what the body gives: a further gradient, if one may be taken, goes there."""
+    """The places on the tape that lead to what the body gives: a further gradient, if one may be taken, goes there.
+
+    None is one of them: what is on no tape (Parameters that a step writes, integers) may be read there all the same.
+    """
     if STATE.tape is None:
         return set()
-    return ancestors(out._entry for out in (*body.outs, *(segments.body.outs if segments else ()))) - {None}
+    return ancestors(out._entry for out in (*body.outs, *(segments.body.outs if segments else ()))) | {None}
 
 
 def _spread(reverse: Reverse, found: Sequence[Tensor], states: int) -> list[Any]:
