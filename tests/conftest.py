@@ -1,13 +1,15 @@
-"""The setting of every test: one seed, and a folder of compiled kernels that is the tests' own."""
+"""The setting of every test: its tier, one seed, and a folder of compiled kernels that is the tests' own."""
 
 from __future__ import annotations
 
+import gc
 import os
 from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tiers import chosen
 
 import snncell
 from snncell.kernels import build
@@ -18,7 +20,36 @@ from snncell.kernels.native import kernel_of
 PICTURES = (Path(__file__).parent / "baseline" / "MATPLOTLIB").read_text(encoding="utf-8").strip()
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config, "workerinput"):
+        # One of several processes, which share the cores already. Two threads, so that kernels are shared out as for a
+        # user. Nothing has imported Numba yet.
+        os.environ.setdefault("NUMBA_NUM_THREADS", str(min(2, os.cpu_count() or 1)))
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """The number of processes for `-n auto`, which is the default: for one file, or tests by name, this one alone.
+
+    For `tests/device` too: there is one card, and one list of the kernels that the simulator was given.
+    """
+    paths = {Path(arg.partition("::")[0]) for arg in config.args}
+    if config.option.collectonly or (len(paths) == 1 and all(not p.is_dir() or p.name == "device" for p in paths)):
+        return 0
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores, 8) if cores > 1 else 0  # each needs memory for what it has compiled
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest takes out what is deselected by its marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    products: dict[tuple[Path, str], list[pytest.Function]] = {}
+    for item in items:
+        if isinstance(item, pytest.Function) and item.get_closest_marker("sampled"):
+            products.setdefault((item.path, item.originalname), []).append(item)
+    for cases in products.values():
+        kept = chosen([case.callspec.params for case in cases], *cases[0].get_closest_marker("sampled").args)
+        for number, case in enumerate(cases):
+            if number not in kept:
+                case.add_marker(pytest.mark.slow)
     here = ".".join(version("matplotlib").split(".")[:2])
     if here != PICTURES and not config.getoption("--mpl-generate-path"):
         other = pytest.mark.skip(reason=f"the pictures in tests/baseline are matplotlib {PICTURES}'s, this is {here}")
@@ -30,6 +61,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if item.get_closest_marker("compiled"):
                 item.add_marker(skip)
+
+
+def pytest_collection_finish() -> None:
+    """No collection of garbage need go through twenty thousand tests and what they import: tests make many of them."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -598,6 +598,7 @@ def _state(value: float) -> Tensor:
     return Tensor(state)
 
 
+@pytest.mark.sampled(14)
 @pytest.mark.parametrize("name", CASES)
 def test_a_planted_fault_is_found(name: str) -> None:
     case = CASES[name]

@@ -96,6 +96,8 @@ def numbers(found):
     return [x.asnumpy() for x in (of_c, of_xs, of_p)]
 
 
+@pytest.mark.sampled(15)
+@pytest.mark.uncompiled
 @pytest.mark.parametrize(("of_first", "of_second"), list(product(GRADIENTS, GRADIENTS)))
 @pytest.mark.parametrize("forward", FORWARDS)
 def test_a_second_order_has_what_only_its_reverse_leads_to(interpreted, forward, of_first, of_second):
@@ -136,6 +138,8 @@ class Calling(nn.Cell):
         return (None, None), {self.internal_params[0]: (self.cell(a, b) * dout).sum(keepdims=True)}
 
 
+@pytest.mark.sampled(15)
+@pytest.mark.uncompiled
 @pytest.mark.parametrize(("of_first", "of_second"), list(product(GRADIENTS, GRADIENTS)))
 @pytest.mark.parametrize("forward", FORWARDS)
 def test_a_second_order_has_what_a_cell_within_a_reverse_leads_to(interpreted, forward, of_first, of_second):
@@ -192,6 +196,8 @@ def test_a_loop_in_a_loop_that_computes_states_again_is_the_same_whoever_runs_it
             np.testing.assert_allclose(mine.asnumpy(), theirs.asnumpy(), rtol=1e-12)
 
 
+@pytest.mark.sampled(4)
+@pytest.mark.uncompiled
 @pytest.mark.parametrize("of_second", GRADIENTS)
 @pytest.mark.parametrize("off_tape", ["integers", "written"])
 def test_a_second_order_has_the_states_that_are_on_no_tape(interpreted, off_tape, of_second):

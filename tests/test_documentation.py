@@ -79,6 +79,7 @@ def test_the_example_of_a_network_without_spikes(capsys):
     assert "ChannelDropout: its reverse is right\nGain: its reverse is right\n" in printed
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 def test_the_example_of_a_dead_network(tmp_path):
     found = load("dead_network").main(epochs=3, folder=str(tmp_path))
@@ -121,6 +122,7 @@ def test_the_example_of_three_encoders():
     assert min(accuracies.values()) > 0.6
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 def test_the_example_of_a_convolutional_network():
     assert load("convolutional").main(epochs=2, channels=8) > 0.6

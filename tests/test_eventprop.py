@@ -81,6 +81,7 @@ def problem(rng, tau_mem, tau_syn, shape=(3, 6, 2), neurons=5, strength=1.5):
 # --- forward ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("taus", TAUS.values(), ids=TAUS)
 @pytest.mark.parametrize("spikes", [1, 4])
 def test_spike_times_are_those_of_a_simulation(rng, run, taus, spikes):
@@ -109,6 +110,7 @@ CASES = {
 }
 
 
+@pytest.mark.sampled(11)
 @pytest.mark.parametrize("taus", [(20.0, 5.0), (5.0, 20.0)], ids=["membrane slower", "synapse slower"])
 @pytest.mark.parametrize("case", CASES)
 def test_special_inputs(case, taus):
@@ -189,6 +191,7 @@ def near(found, wanted):
     np.testing.assert_allclose(found.asnumpy(), wanted, rtol=1e-6, atol=1e-6 * abs(wanted).max())
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("taus", TAUS.values(), ids=TAUS)
 @pytest.mark.parametrize("spikes", [1, 4])
 def test_gradients_are_those_of_finite_differences(rng, run, taus, spikes):
@@ -250,6 +253,7 @@ def test_a_gradient_that_is_no_number_does_not_come_through_where_there_is_no_sp
     assert np.isfinite(found.asnumpy()).all() and found.asnumpy()[0] < 0 and found.asnumpy()[1] == 0
 
 
+@pytest.mark.slow
 def test_second_gradients_are_exact(rng):
     times, weights = problem(rng, 20.0, 5.0, shape=(2, 3), neurons=2, strength=4.0)
     times = np.where(np.isinf(times), 7.0, times)

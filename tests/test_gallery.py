@@ -79,6 +79,7 @@ def test_the_page_shows_every_picture_with_what_its_script_says():
 # --- pictures ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.compiled
 @pytest.mark.parametrize("name", NAMES)
 def test_a_script_draws_a_figure_that_can_be_read(name):

@@ -143,6 +143,7 @@ CASES: dict[str, Callable[[], Case]] = {
 LOST = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 
+@pytest.mark.sampled(3)
 @LOST
 @pytest.mark.compiled
 @pytest.mark.parametrize("name", CASES)

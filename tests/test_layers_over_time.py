@@ -121,6 +121,7 @@ def channels(x):
     return np.moveaxis(winners(np.moveaxis(x, 2, -1), 1), -1, 2)
 
 
+@pytest.mark.sampled(14)
 @pytest.mark.parametrize(("make", "expected", "shape", "differentiable"), CASES)
 def test_values_and_gradients(rng, run, make, expected, shape, differentiable):
     layer, x = make(), rng.normal(size=shape)
@@ -136,6 +137,7 @@ NORMS = {
 }
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", NORMS)
 def test_normalisation_in_training_and_prediction(rng, run, name, shape):
@@ -256,6 +258,7 @@ def test_a_delay_out_of_range_counts_as_the_edge_and_comes_back(rng, out_of_rang
     assert at_edge[1].asnumpy().all()
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("dtype", ["uint8", "bool", "int64"])
 @pytest.mark.parametrize("name", ["delay", "winners"])
 def test_spikes_may_be_integers_or_booleans(rng, run, name, dtype):

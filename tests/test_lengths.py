@@ -109,6 +109,7 @@ def test_a_loss_of_padded_outputs_is_that_of_each_alone_with_its_gradient(name, 
         assert not gradient[length:, sample].any()
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.compiled
 @pytest.mark.parametrize("name", LOSSES)
 def test_lengths_may_be_an_argument_of_a_compiled_loss(name):

@@ -158,6 +158,7 @@ class Gated(nn.Cell):
         return dout * y, None
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("order", [1, 2, 3])
 def test_gradients_of_every_order_are_the_eager_ones(name, order):
@@ -553,6 +554,7 @@ USERS = {
 CHANGES = {"an attribute": lambda: setattr(GAIN, "k", 3.0), "a list of it": lambda: GAIN.held.__setitem__(0, 3.0)}
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("order", USERS)
 @pytest.mark.parametrize("looped", [False, True], ids=["a Cell", "a loop"])

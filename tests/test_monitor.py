@@ -103,6 +103,7 @@ def everything(net, **options):
 # --- what is recorded -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(3)
 @compiled
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("options", [{}, {"checkpoint_every": 3}], ids=["", "checkpoints"])
@@ -143,6 +144,7 @@ def test_gradients_are_those_of_currents_that_are_added(way):
         np.testing.assert_allclose(m.grad[name], expected, rtol=1e-4, atol=1e-8)
 
 
+@pytest.mark.sampled(3)
 @compiled
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", ["MultiStep", "scan", "loop"])
@@ -567,6 +569,7 @@ def test_what_bprop_debug_computes_is_no_part_of_the_record():
 # --- nothing is changed -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(3)
 @compiled
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("make", [Net, lambda: nn.MultiStep(Steps()), lambda: Loop(True)], ids=["Net", "Steps", "scan"])

@@ -185,6 +185,7 @@ def assert_in_range(node):
 STEPS = [1e30, -1e30, 3.0, -3.0, np.inf, -np.inf]
 
 
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("jitted", [False, True], ids=["eager", "jitted"])
 @pytest.mark.parametrize(
     ("name", "reset"), [(name, r) for name in NEURONS for r in (None, "value") if r in (None, *NEURONS[name].resets)]
@@ -536,6 +537,7 @@ def default_of(name):
     return kind(nn.ALIFNode()) if kind is nn.WithSynapse else kind()
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", NEURONS)
 def test_the_default_neuron_runs_in_the_precision_of_its_input(name, dtype):

@@ -56,6 +56,7 @@ def nn_parameters(entry):
     return iter(entry.make(entry.resets[0]).get_parameters())
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @ONE
 def test_its_default_spikes_have_the_dtype_of_its_input(name, dtype):
@@ -251,6 +252,7 @@ def test_it_is_one_kernel_with_each_option(name):
         assert "1 loop over time, 0 calls" in text and text.count("one kernel") == 1
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.compiled
 @ONE
 def test_compiled_it_is_what_it_is_step_by_step(name):

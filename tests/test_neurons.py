@@ -56,6 +56,7 @@ def test_lif_forward_equals_the_loop(reset, detach, decay_input):
     np.testing.assert_allclose(last.asnumpy(), vs[-1], rtol=1e-12, atol=1e-13)
 
 
+@pytest.mark.sampled(12)
 @LIF_CASES
 @pytest.mark.parametrize("name", SLOPES)
 def test_lif_gradients_equal_hand_written_bptt(reset, detach, decay_input, name):
@@ -75,6 +76,7 @@ def test_lif_gradients_equal_hand_written_bptt(reset, detach, decay_input, name)
         np.testing.assert_allclose(mine.asnumpy(), theirs, **tight)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("reset", RESETS)
 @pytest.mark.parametrize("decay_input", [False, True])
 def test_lif_with_smooth_spikes_agrees_with_finite_differences_through_time(reset, decay_input):

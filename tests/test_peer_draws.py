@@ -128,6 +128,7 @@ def recording(node):
     return nn.MultiStep(Recording())
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.peer
 @pytest.mark.compiled
 @pytest.mark.filterwarnings("ignore")

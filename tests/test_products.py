@@ -478,6 +478,7 @@ def digests(threads: int, **environment: str) -> dict[str, str]:
     return said  # type: ignore[return-value]
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 def test_products_have_the_same_bits_for_any_number_of_threads() -> None:
     alone = digests(1)

@@ -37,12 +37,16 @@ def all_right(program, **settings):
         pytest.fail(minimised(program, failures[0]), pytrace=False)
 
 
+@pytest.mark.sampled(4)
+@pytest.mark.uncompiled
 @pytest.mark.parametrize("first", CHUNKS)
 def test_every_form_gives_what_the_tape_gives(interpreted, first):
     for seed in range(first, first + TOGETHER):
         all_right(make(seed), torch=False, only=FORMS[seed % 2 :: 2])
 
 
+@pytest.mark.sampled(4)
+@pytest.mark.uncompiled
 @pytest.mark.peer
 @pytest.mark.parametrize("first", CHUNKS)
 def test_the_tape_gives_what_pytorch_gives(torch, first):
@@ -56,6 +60,7 @@ def looping(program):
     return any(isinstance(statement, Call) for step in steps for statement in step.body)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.compiled
 @pytest.mark.parametrize("seed", [seed for seed in range(200) if looping(make(seed, statements=1))][:6])
 def test_compiled_kernels_give_what_the_tape_gives(seed):

@@ -20,6 +20,7 @@ def found(case):
     return {finding.kind: finding for finding in diagnose(examine(*case.given)[0]) if finding.severity != "note"}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(6))
 def test_a_net_that_learns_gets_no_alarm(seed):
     with testing.unfused():

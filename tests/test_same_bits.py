@@ -96,7 +96,7 @@ class Trained:
             self.weights = {name: kept[name] for name in kept}
 
 
-@pytest.fixture(scope="module", params=["eager", "jit"])
+@pytest.fixture(scope="module", params=[pytest.param("eager", marks=pytest.mark.slow), "jit"])
 def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trained]:
     """The training on one, two and four threads, and on two once more."""
     return trained(request.param, tmp_path_factory)
@@ -127,6 +127,7 @@ def test_the_weights_are_the_same_for_any_number_of_threads(runs: dict[str, Trai
     assert {name: run.digest for name, run in runs.items()} == dict.fromkeys(runs, runs["1"].digest)
 
 
+@pytest.mark.slow
 def test_eager_and_jitted_agree_to_rounding(tmp_path_factory: pytest.TempPathFactory) -> None:
     eager, jitted = (trained(how, tmp_path_factory)["1"] for how in ("eager", "jit"))
     assert len(eager.weights) == 7 and eager.weights.keys() == jitted.weights.keys()  # of three layers, and the losses

@@ -274,6 +274,7 @@ def test_values_are_those_of_the_loop(plain, name, reverse):
     close(jit(lambda xs: ops.scan(case.step(*case.consts), case.init, xs, reverse=reverse))(case.xs), expected)
 
 
+@pytest.mark.sampled(36)
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("name", CASES)
 def test_gradients_are_those_of_the_loop(plain, name, reverse):
@@ -299,6 +300,7 @@ def test_arithmetic_is_that_of_the_loop_to_the_bit_at_any_size(size, dtype):
     close(*[gradients(run, case)() for run in (ops.scan, looped)], rtol=1e-4 if dtype is np.float32 else 1e-12)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.compiled
 @pytest.mark.parametrize("name", ["by channel", "a counter", "x per batch", "a boolean state", "gated", "constants"])
 def test_compiled_loops_agree_with_the_loop(name):

@@ -41,6 +41,7 @@ def test_no_rows(every):
 # --- orders -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(18)
 @pytest.mark.parametrize("name", CASES)
 def test_second_order_gradients_are_those_of_the_loop(plain, name):
     case = CASES[name]
@@ -108,6 +109,7 @@ def test_second_order_leads_through_a_result_that_comes_from_outside(plain, betw
 KEPT = [name for name in CASES if "one step" not in name]
 
 
+@pytest.mark.sampled(26)
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("name", KEPT)
 def test_states_computed_again_are_the_stored_ones_to_the_bit(plain, name, reverse):
@@ -121,6 +123,7 @@ def test_states_computed_again_are_the_stored_ones_to_the_bit(plain, name, rever
         close(jit(gradients(again, case))(), expected)
 
 
+@pytest.mark.sampled(26)
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("name", KEPT)
 def test_states_computed_again_have_second_order_gradients(plain, name, reverse):

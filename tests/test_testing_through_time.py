@@ -115,6 +115,7 @@ def test_a_wrong_custom_bprop_in_the_middle_is_named(cell, what):
         testing.check_through_time(Net(middle=Linear(5, **cell)), X)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("layer", ["lif1", "lif2", "lif3"])
 def test_a_detached_reset_nobody_asked_for_is_named_with_its_mend(layer):
     place = {"lif1": "first", "lif2": "second", "lif3": "third"}[layer]
@@ -341,6 +342,7 @@ HEALTHY = {
 }
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", HEALTHY)
 def test_healthy_nets_pass(name):
     make, x = HEALTHY[name]

@@ -339,6 +339,7 @@ def test_a_process_forked_after_a_parallel_kernel_runs_a_net() -> None:
     assert before == inside == after
 
 
+@pytest.mark.slow
 @FORKS
 @pytest.mark.compiled
 def test_forked_workers_run_a_net() -> None:
@@ -417,6 +418,7 @@ print(codes.count(7), policy.threading_layer())
 )
 
 
+@pytest.mark.slow
 @FORKS
 @pytest.mark.compiled
 @pytest.mark.parametrize("mode", ["running", "compiling"])
@@ -554,6 +556,7 @@ def test_numbas_number_of_threads_is_respected(number: int) -> None:
         numba.set_num_threads(before)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.compiled
 @pytest.mark.parametrize("layer", ["workqueue", "omp", "tbb"])
 @pytest.mark.parametrize("threads", ["1", "2"])
@@ -574,6 +577,7 @@ def test_a_layer_that_the_user_has_chosen_is_left_alone(layer: str, threads: str
     assert in_a_process(LAYER, **environment).stdout.split() == [layer, threads, str(waiting)]
 
 
+@pytest.mark.sampled(1)
 @TBB
 @pytest.mark.compiled
 @pytest.mark.parametrize("script", [LAYER, PRODUCT], ids=["loop", "product"])
@@ -613,6 +617,7 @@ importlib.metadata.files = missing
 """
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 @pytest.mark.parametrize("chosen", [None, "active"])
 def test_without_tbb_threads_sleep_while_they_wait(chosen: str | None) -> None:
@@ -650,6 +655,7 @@ else:
 """
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.compiled
 @pytest.mark.parametrize("how", ["thread", "atexit"])
 @pytest.mark.parametrize("when", ["early", "late"])
