@@ -6,6 +6,7 @@ import gc
 import os
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.setdefault("NUMBA_NUM_THREADS", str(min(2, os.cpu_count() or 1)))
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """The number of processes for `-n auto`, which is the default: for one file, or tests by name, this one alone.
 
@@ -37,6 +39,22 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
         return 0
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(cores, 8) if cores > 1 else 0  # each needs memory for what it has compiled
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """The tests of a file run in one process, in their order: they share nets that are trained once.
+
+    Those of `tests/device` are as one file: they measure the memory of the one card.
+    """
+    from xdist.scheduler import LoadFileScheduling
+
+    class Files(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return "tests/device" if file.startswith("tests/device/") else file
+
+    return Files(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest takes out what is deselected by its marks

@@ -115,6 +115,7 @@ def test_the_example_of_a_long_stream():
     assert second < first + 200_000  # 50 more chunks hold 50 times the Tensors of one
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 def test_the_example_of_three_encoders():
     accuracies = load("digits_by_encoder").main(epochs=3, steps=8, neurons=64)
@@ -128,11 +129,13 @@ def test_the_example_of_a_convolutional_network():
     assert load("convolutional").main(epochs=2, channels=8) > 0.6
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 def test_the_example_of_random_manifolds():
     assert load("manifolds").main(epochs=20, samples=100, neurons=32, steps=30) > 0.7
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 def test_the_example_of_learned_time_constants():
     found = load("time_constants").main(updates=150, steps=40, neurons=16)
@@ -140,6 +143,7 @@ def test_the_example_of_learned_time_constants():
     assert found["longest"] > 10.0  # from 2
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 def test_the_example_of_exact_spike_times():
     assert load("exact_spike_times").main(updates=300, patterns=3, lines=20, hidden=20, outputs=2) < 0.5

@@ -110,7 +110,7 @@ CASES = {
 }
 
 
-@pytest.mark.sampled(11)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("taus", [(20.0, 5.0), (5.0, 20.0)], ids=["membrane slower", "synapse slower"])
 @pytest.mark.parametrize("case", CASES)
 def test_special_inputs(case, taus):
@@ -236,6 +236,7 @@ def test_gradients_of_many_spikes(rng):
     near(of_times, differences(lambda t: loss_with(layer, t, weights), times, 1e-4))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("case", CASES)
 def test_gradients_of_special_inputs_are_numbers(case):
     times, weights, options = CASES[case]

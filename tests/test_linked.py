@@ -554,6 +554,7 @@ USERS = {
 CHANGES = {"an attribute": lambda: setattr(GAIN, "k", 3.0), "a list of it": lambda: GAIN.held.__setitem__(0, 3.0)}
 
 
+@pytest.mark.uncompiled
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("order", USERS)

@@ -185,6 +185,7 @@ def assert_in_range(node):
 STEPS = [1e30, -1e30, 3.0, -3.0, np.inf, -np.inf]
 
 
+@pytest.mark.uncompiled
 @pytest.mark.sampled(20)
 @pytest.mark.parametrize("jitted", [False, True], ids=["eager", "jitted"])
 @pytest.mark.parametrize(
@@ -537,7 +538,8 @@ def default_of(name):
     return kind(nn.ALIFNode()) if kind is nn.WithSynapse else kind()
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.uncompiled
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", NEURONS)
 def test_the_default_neuron_runs_in_the_precision_of_its_input(name, dtype):

@@ -76,7 +76,7 @@ def test_lif_gradients_equal_hand_written_bptt(reset, detach, decay_input, name)
         np.testing.assert_allclose(mine.asnumpy(), theirs, **tight)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("reset", RESETS)
 @pytest.mark.parametrize("decay_input", [False, True])
 def test_lif_with_smooth_spikes_agrees_with_finite_differences_through_time(reset, decay_input):

@@ -82,7 +82,7 @@ def run(page: Path, number: int, text: str, names: dict[str, Any], capsys: Any) 
     )
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(4)
 @pytest.mark.compiled
 @pytest.mark.parametrize("page", [page for page in PAGES if code(page)], ids=name_of)
 def test_the_code_of_a_page_runs_and_prints_what_it_says(page, tmp_path, monkeypatch, capsys):

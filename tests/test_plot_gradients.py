@@ -499,7 +499,6 @@ def test_pictures_can_be_read_on_paper(name):
     assert_readable(PICTURES[name]())
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", PICTURES)
 @pytest.mark.mpl_image_compare(savefig_kwargs={"dpi": 80})
 def test_pictures_look_as_they_did(name):

@@ -136,6 +136,7 @@ def within(box, page):
     return box.x0 >= page.x0 - 1 and box.y0 >= page.y0 - 1 and box.x1 <= page.x1 + 1 and box.y1 <= page.y1 + 1
 
 
+@pytest.mark.uncompiled
 @pytest.mark.sampled(25)
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 @pytest.mark.parametrize("name", PLOTS)
@@ -149,6 +150,7 @@ def test_a_plot_does_well_in_a_panel_of_three_inches(name, layout):
 FOURS = [list(PLOTS)[n::7] for n in range(7)]
 
 
+@pytest.mark.uncompiled
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 @pytest.mark.parametrize("names", [[name] for name in PLOTS] if ALL else FOURS, ids=",".join)
@@ -165,6 +167,7 @@ def test_four_plots_find_room_in_one_column(names, layout):
     assert not [line for line in look(panels, names, "a", 1.65, 1.65, (0.2, 0.2)) if " keeps " in line]
 
 
+@pytest.mark.uncompiled
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", PLOTS)
 def test_a_title_is_taken_as_it_is_given(name):

@@ -526,6 +526,7 @@ def test_a_report_is_a_sequence_and_prints_as_text(sick):
     assert repr(sick).startswith("Report('1 alarm")
 
 
+@pytest.mark.uncompiled
 @pytest.mark.slow
 def test_a_pdf_is_written_where_the_path_says_so(tmp_path):
     import matplotlib.pyplot as plt

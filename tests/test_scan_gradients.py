@@ -123,6 +123,7 @@ def test_states_computed_again_are_the_stored_ones_to_the_bit(plain, name, rever
         close(jit(gradients(again, case))(), expected)
 
 
+@pytest.mark.uncompiled
 @pytest.mark.sampled(26)
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("name", KEPT)

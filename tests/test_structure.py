@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -301,19 +302,24 @@ def test_the_reverse_sweep_is_under_thirty_lines() -> None:
 ERRORS = [kind for kind in vars(errors).values() if isinstance(kind, type) and kind is not errors.SnncellError]
 
 
+@cache
+def names_that_are_read() -> dict[str, set[str]]:
+    """The names that each module reads."""
+    return {
+        module_of(path): {
+            node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+        }
+        for path, tree in TREES.items()
+    }
+
+
 @pytest.mark.parametrize("kind", ERRORS, ids=lambda kind: kind.__name__)
 def test_every_error_is_ours_and_a_built_in_one_and_is_used(kind: type[Exception]) -> None:
     assert issubclass(kind, errors.SnncellError)
     own = {value for value in vars(builtins).values() if isinstance(value, type) and issubclass(value, Exception)}
     assert set(kind.__mro__) & (own - {Exception, BaseException})
     # Raised, or made by a function that gives the error to raise, or named in a table of them.
-    uses = [
-        module_of(path)
-        for path, tree in TREES.items()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Name) and node.id == kind.__name__ and isinstance(node.ctx, ast.Load)
-    ]
-    assert set(uses) - {"errors"}
+    assert {module for module, names in names_that_are_read().items() if kind.__name__ in names} - {"errors"}
 
 
 def test_nothing_raises_a_bare_built_in_error() -> None:

@@ -48,6 +48,7 @@ def test_scan_without_results(xs):
     assert ys is None and carry.shape == (3,)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("checkpoint_every", [None, 1, 2, 100])
 def test_gradients_of_a_scan_are_those_of_the_loop(xs, reverse, checkpoint_every):
@@ -299,6 +300,7 @@ def test_recurrent_gradients_equal_hand_written_bptt(recurrent):
         np.testing.assert_allclose(mine.asnumpy(), theirs, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_recurrent_with_smooth_spikes_agrees_with_finite_differences(recurrent):
     net, _, x = recurrent
     with surrogate.smooth():

@@ -17,6 +17,7 @@ from matplotlib import pyplot
 
 ALL = os.environ.get("WRONG_CALLS") == "all"
 SAMPLE = 1500
+SUBJECTS = {subject.name: subject for subject in wrong_calls.subjects()}
 UNNAMED, NONSENSE = 0.008, 0.001  # of all calls, at most
 
 
@@ -26,10 +27,12 @@ def outcomes():
     return list(wrong_calls.run(jobs))
 
 
-@pytest.mark.parametrize("name", [subject.name for subject in wrong_calls.subjects()])
+@pytest.mark.sampled(200)
+@pytest.mark.uncompiled
+@pytest.mark.parametrize("name", SUBJECTS)
 def test_a_right_call_is_right(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # a report is a file
-    (subject,) = [subject for subject in wrong_calls.subjects() if subject.name == name]
+    subject = SUBJECTS[name]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a film that nobody plays
         wrong_calls.call(subject, None, None)
