@@ -13,6 +13,7 @@ import sys
 import types
 import typing
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
@@ -63,11 +64,13 @@ class Within(NamedTuple):
         return f" in {left}{self.low:g}, {self.high:g}{right}"
 
 
-class Endless(NamedTuple):
+@dataclass(frozen=True)  # named tuples without a field would be equal
+class Endless:
     """For `Annotated[float, Endless()]`: infinity is a value too."""
 
 
-class Own(NamedTuple):
+@dataclass(frozen=True)
+class Own:
     """For `Annotated[Parameter, Own()]`: the callable checks this one itself, in better words."""
 
 

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from types import NoneType
 
 from snncell.compiler.kept import Costs, what_to_keep
 from snncell.compiler.program import Program, from_trace, leading_to, values_used
 from snncell.errors import GradientError
 from snncell.tape.body_trace import BodyTrace
+from snncell.tape.custom import Composite
 from snncell.tape.parameter import Parameter
+from snncell.tape.primitive import Primitive
 from snncell.tape.state import STATE, recording_on, tracing_to
 from snncell.tape.tape import Entry, Tape, ancestors, deposit, sweep, watched, zeros_of
 from snncell.tape.tensor import Tensor, wrap
-from snncell.tape.tracing import Step
+from snncell.tape.tracing import Step, Value
 from snncell.tape.watching import Brought, Note, beyond_taps, noting
 
 StepFunction = Callable[[list[Tensor], list[Tensor]], tuple[list[Tensor], list[Tensor]]]
@@ -158,19 +161,35 @@ class Body:
         return self._given(Reverse(body, flowing, arriving, [grad is not None for grad in grads], noted))
 
     def lacks_for(self, reverse: Reverse) -> bool:
-        """True if a reverse takes states that were not kept for it, or if a further gradient leads on to them.
+        """True if a reverse takes states that were not kept for it, or if a further gradient does.
 
-        It may lead there where the reverse itself does not look: a bprop may call a Cell whose own bprop does. States
-        that are not on the tape (Parameters that the step writes, integers) are read there without a trace.
+        A further gradient may do so where the reverse itself does not: a bprop may call a Cell, which has its own.
         """
         program, states = reverse.body.program(), [x._data for x in self.carry]
         if not values_used(program).difference(program.inputs).isdisjoint(states):
             return True
+        needed = reverse.body.needed_further(self.carry, [*reverse.body.xs, *reverse.body.consts])
+        return not needed.isdisjoint(states)
+
+    def needed_further(self, among: Sequence[Tensor], given: Sequence[Tensor] = ()) -> set[Value]:
+        """The Values of those `among` that gradients of what the body gives look at, where such may be taken.
+
+        Args:
+            among: inputs of the step, or of the step that this one is the reverse of.
+            given: what is known, so that nothing that it was computed from is needed for it.
+        """
         if STATE.tape is None:
-            return False
-        ends = {x._entry for x in (*reverse.body.xs, *reverse.body.consts)} - {None}
-        reached = ancestors((out._entry for out in reverse.body.outs), ends)
-        return any(x._entry is None or (x._entry in reached and x._entry not in ends) for x in self.carry)
+            return set()
+        ends = {x._entry for x in given if x._entry is not None}
+        entries = [entry for entry in ancestors((out._entry for out in self.outs), ends) - ends if entry is not None]
+        needed = {x._data for x in among if x._entry in entries}
+        # What is on no tape, integers and Parameters that the step writes, is looked at by the reverses on the way.
+        operands = [x._data for entry in entries for x in entry.inputs if isinstance(x, Tensor)]
+        if any(not isinstance(entry.op, (Primitive, Composite, NoneType)) for entry in entries):  # a bprop of a user's
+            operands += [value for p, value in self.trace.carried.items() if p.dtype.is_float]
+        inside = [x for x in operands if isinstance(x, Value) and x.trace in self.trace.lineage]
+        looked_at = values_used(from_trace(self.trace, inside, given={x._data for x in given}))
+        return needed | looked_at.intersection(x._data for x in among)
 
     def _is_as_tried(self, present: Sequence[bool]) -> bool:
         """True if a reverse is the one that was traced to find out what to keep."""

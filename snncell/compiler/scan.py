@@ -18,7 +18,7 @@ from snncell.kernels.space import DEVICE, HOST, Space
 from snncell.tape.parameter import assign_all, commit
 from snncell.tape.primitive import EVERYWHERE, Primitive, rebuilt
 from snncell.tape.state import EFFECTS, STATE
-from snncell.tape.tape import Entry, ancestors, zeros_of
+from snncell.tape.tape import Entry, zeros_of
 from snncell.tape.tensor import Tensor, beside
 from snncell.tape.tracing import Step, Value
 from snncell.tape.transforms import vjp
@@ -197,7 +197,10 @@ class Scan(Primitive):
             *(*entry.inputs[last:], *(douts[n] for n in reverse.arriving if n >= later), *reverse.body.captured),
         ]
         segments = Segments(self.every, body) if self.every else None
-        inputs = _without_unused(reverse.body, inputs, segments, _leading(reverse.body, segments))
+        needed = reverse.body.needed_further([*reverse.body.xs, *reverse.body.consts])
+        if segments is not None:
+            needed |= segments.body.needed_further([*reverse.body.xs, *reverse.body.consts])
+        inputs = _without_unused(reverse.body, inputs, segments, needed)
         scan, found = _bound(reverse.body, inputs, steps, None, f"reverse of {self.who}", segments)
         scan.events = self.events
         after, sums = len(scan.body.after), len(scan.body.after) + len(scan.body.ys)
@@ -256,31 +259,18 @@ def _seed(dout: Tensor | None, spec: Any) -> Tensor:
     return zeros_of(spec) if dout is None else dout  # the loop takes it along
 
 
-def _without_unused(
-    body: Body, inputs: Sequence[Any], segments: Segments | None, leading: set[Entry | None]
-) -> list[Any]:
+def _without_unused(body: Body, inputs: Sequence[Any], segments: Segments | None, needed: set[Value]) -> list[Any]:
     """Leave out sequences and constants that no step takes, so that nothing keeps them; the inputs that are left.
 
-    Those stay that are `leading` on the tape: a custom reverse need not look at them.
+    Those stay that are `needed` all the same, by a further gradient.
     """
-    used = values_used(body.program())
-    used |= {x._data for x in (*body.xs, *body.consts) if x._entry in leading}
+    used = values_used(body.program()) | needed
     if segments is not None:
         used |= values_used(segments.forward.program) | {x._data for x in segments.body.carry}
     flags = [True] * len(body.carry) + [x._data in used for x in (*body.xs, *body.consts)]
     body.xs = [x for x in body.xs if x._data in used]
     body.consts = [x for x in body.consts if x._data in used]
     return list(compress(inputs, flags))
-
-
-def _leading(body: Body, segments: Segments | None) -> set[Entry | None]:
-    """The places on the tape that lead to what the body gives: a further gradient, if one may be taken, goes there.
-
-    None is one of them: what is on no tape (Parameters that a step writes, integers) may be read there all the same.
-    """
-    if STATE.tape is None:
-        return set()
-    return ancestors(out._entry for out in (*body.outs, *(segments.body.outs if segments else ()))) | {None}
 
 
 def _spread(reverse: Reverse, found: Sequence[Tensor], states: int) -> list[Any]:

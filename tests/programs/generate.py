@@ -28,6 +28,8 @@ class Maker(Names):
         self.values: dict[str, Any] = {}
         self.given: dict[str, str] = {}
         self.customs: list[Custom] = []
+        self.writing: set[str] = set()  # the names of those whose forward writes a Parameter
+        self.reversing = 0  # how many reverses are being made: in a loop they must not write
         self.neurons: list[Neuron] = []
         self.rare: set[Var] = set()  # made of Parameters, or by a custom reverse: operands that would not come often
         # A loop computes a step again for its second order, so what arrives at a reverse there comes in parts; a loop
@@ -115,7 +117,10 @@ class Maker(Names):
             self.rare.add(block.let(self.rng.choice(KINDS["unary"][:9]), (p,), p.type))
 
     def call_again(self, block: Block) -> bool:
-        custom = self.rng.choice(self.customs)
+        known = [custom for custom in self.customs if not self.reversing or custom.name not in self.writing]
+        if not known:
+            return False
+        custom = self.rng.choice(known)
         operands = [block.pick(lambda v: v.type == param.type) for param in custom.forward.params]  # noqa: B023
         found = tuple([v for v in operands if v is not None])
         if len(found) < len(operands):
@@ -136,7 +141,8 @@ class Maker(Names):
         chosen = tuple(self.rng.sample(weights, 1)) if weights and self.rng.random() < 0.3 else ()
         shape = joint(*inputs, *chosen)
         assert shape is not None  # operands broadcast
-        writes = not any(v.name[0] == "s" for v in operands)  # such an argument is the Parameter, before and after
+        # An argument that is a Parameter is it before and after.
+        writes = not self.reversing and not any(v.name[0] == "s" for v in operands)
         forward = Block(self, inputs, self.globals, {**self.cells, **({self.assign: 1} if writes else {})})
         results = tuple([self.whole_result(forward, (*inputs, *chosen)) for _ in range(self.rng.choice((1, 1, 1, 2)))])
         results = tuple(dict.fromkeys(results))
@@ -146,9 +152,14 @@ class Maker(Names):
         known = (*inputs, *outs) if self.linear else (*inputs, *outs, *douts)
         reverse = Block(self, known, readable, self.cells)
         silent = tuple([v for v in floats if self.rng.random() < 0.1])
+        self.reversing += 1
         gradients = [self.share(reverse, v, douts, shape) for v in (*(f for f in floats if f not in silent), *chosen)]
+        self.reversing -= 1
+        name = self.name("C")
+        if any(isinstance(s, Assign) or (isinstance(s, Call) and s.custom in self.writing) for s in forward.statements):
+            self.writing.add(name)
         return Custom(
-            self.name("C"),
+            name,
             self.function("construct", forward, results),
             Function("bprop", (*inputs, *outs, *douts), tuple(reverse.statements), tuple(gradients)),
             chosen,
