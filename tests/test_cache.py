@@ -23,8 +23,8 @@ from llvmlite import binding
 import snncell
 from snncell import Tensor, jit
 from snncell.errors import CacheError, SnncellError
-from snncell.kernels import build as builder, helpers, store
-from snncell.kernels.helpers import digest_of
+from snncell.kernels import build as builder, code as codes, store
+from snncell.kernels.code import digest_of
 from snncell.kernels.native import Code
 from snncell.kernels.store import files, folder as folders
 
@@ -155,7 +155,7 @@ def test_the_name_of_a_file_covers_source_version_and_mathematics(monkeypatch: p
         patch.setattr(snncell, "__version__", "0.0.0")
         names.add(digest_of("x = 1\n"))
     with monkeypatch.context() as patch:
-        patch.setattr(helpers, "library_digest", lambda: "another")
+        patch.setattr(codes, "library_digest", lambda: "another")
         names.add(digest_of("x = 1\n"))
     assert len(names) == 4
     assert digest_of("x = 1\n") in names
@@ -164,9 +164,9 @@ def test_the_name_of_a_file_covers_source_version_and_mathematics(monkeypatch: p
 @pytest.fixture
 def machine() -> Iterator[None]:
     """The machine is looked at anew within the test, and after it."""
-    builder._machine.cache_clear()
+    codes._machine.cache_clear()
     yield
-    builder._machine.cache_clear()
+    codes._machine.cache_clear()
 
 
 @pytest.mark.compiled
@@ -176,7 +176,7 @@ def test_code_of_another_compiler_is_not_loaded(
 ) -> None:
     assert compute() == 3.25
     version = importlib.metadata.version
-    builder._machine.cache_clear()
+    codes._machine.cache_clear()
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.0" if name == package else version(name))
     builder._built.clear()
     assert compute() == 3.25
@@ -184,12 +184,12 @@ def test_code_of_another_compiler_is_not_loaded(
 
 
 @pytest.mark.compiled
-@pytest.mark.parametrize("setting", builder._SETTINGS)
+@pytest.mark.parametrize("setting", codes._SETTINGS)
 def test_code_of_another_setting_of_the_compiler_is_not_loaded(
     folder: Path, setting: str, machine: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert compute() == 3.25
-    builder._machine.cache_clear()
+    codes._machine.cache_clear()
     monkeypatch.setenv(f"NUMBA_{setting}", "0")
     builder._built.clear()
     assert compute() == 3.25
@@ -318,7 +318,7 @@ def test_comments_in_generated_code_compile_nothing_anew(folder: Path, monkeypat
     assert commented != source
     builder.build(name, commented, signature)
     assert counts() == (1, 0)
-    assert path.read_text(encoding="utf-8") == builder.of_slots(name, commented, signature)  # it is for people
+    assert path.read_text(encoding="utf-8") == codes.of_slots(name, commented, signature)  # it is for people
     builder.build(name, source, signature)
     assert len(builder._built) == 1
 
@@ -401,22 +401,22 @@ def test_whole_code_that_no_longer_links_is_compiled_again(folder: Path) -> None
     (path,) = folder.glob("*.nbc")
     (source,) = folder.glob("*.py")
     code = Code("a_symbol", ("a_library_that_has_gone",), b"").packed()
-    path.write_bytes(files.sealed(builder._key(source.stem), code))
+    path.write_bytes(files.sealed(codes._key(source.stem), code))
     assert again() == 3.25 and counts() == (0, 1)
     assert again() == 3.25 and counts() == (1, 0)
 
 
 @pytest.mark.compiled
 def test_a_cache_that_is_emptied_meanwhile_is_filled_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    load = builder._load
+    load = codes._load
 
     def emptied(path: Path, source: str) -> Any:
         shutil.rmtree(folder)  # by another process, between the two files
         return load(path, source)
 
-    monkeypatch.setattr(builder, "_load", emptied)
+    monkeypatch.setattr(codes, "_load", emptied)
     assert compute() == 3.25
-    monkeypatch.setattr(builder, "_load", load)
+    monkeypatch.setattr(codes, "_load", load)
     assert again() == 3.25 and counts() == (1, 0)
 
 
@@ -594,39 +594,35 @@ def test_a_full_cache_that_cannot_be_written_is_read(folder: Path, monkeypatch: 
     assert counts() == (1, 0)
 
 
-# --- helper functions -------------------------------------------------------------------------------------------------
+# --- what shares units among threads ---------------------------------------------------------------------------------
 
-RECURRENT = """
-import sys
+SHARED = """
 import numpy as np
-from snncell import Tensor, nn
+import snncell
+from snncell import Tensor
 from snncell.kernels import policy
 
-width = int(sys.argv[1])
-weight = np.eye(width, dtype=np.float32)
-cell = nn.Recurrent(nn.LIFNode(decay_input=width == 4), nn.Dense(width, width, Tensor(weight), has_bias=False))
-out = nn.MultiStep(cell)(Tensor(np.ones((3, 2, width), np.float32)))
-counts = [(h.__name__, sum(h.stats.cache_hits.values()), sum(h.stats.cache_misses.values())) for h in policy.HELPERS]
-print(out.asnumpy().sum(), {name: (hits, misses) for name, hits, misses in counts if hits + misses})
+compiled, compile_kernel = [], policy.compile_kernel
+
+def counted(function, **rest):
+    compiled.append(function.__name__)
+    return compile_kernel(function, **rest)
+
+policy.compile_kernel = counted
+x = Tensor(np.full(1_000_000, 0.5, np.float32))
+print(snncell.jit(lambda x: x * 3.0 + 1.0)(x).asnumpy().sum(), *(name for name in compiled if name == "launch"))
 """
 
 
 @pytest.mark.compiled
-def test_another_neuron_finds_the_helper_functions_compiled(tmp_path: Path) -> None:
-    def ran(width: int) -> str:
+def test_the_launcher_is_found_compiled(tmp_path: Path) -> None:
+    def ran() -> str:
         environment = {**os.environ, "SNNCELL_CACHE_DIR": str(tmp_path)}
-        command = [sys.executable, "-W", "error", "-c", RECURRENT, str(width)]
+        command = [sys.executable, "-W", "error", "-c", SHARED]
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
 
-    first = ran(4)
-    assert "'multiply_rows': (0, 1)" in first
-    second = ran(5)  # another neuron, and so another kernel
-    assert "'multiply_rows': (1, 0)" in second
-    for path in tmp_path.iterdir():
-        if path.name.startswith("scan_"):
-            path.unlink()
-        elif path.name.startswith("multiply_rows_"):
-            path.write_bytes(path.read_bytes()[:-100])  # cut short: compiled again
-    third = ran(4)
-    assert "'multiply_rows': (0, 1)" in third
-    assert third.split()[0] == first.split()[0]
+    assert ran() == "2.5e+06 launch\n"
+    assert ran() == "2.5e+06\n"
+    (path,) = tmp_path.glob("launch_*.nbc")
+    path.write_bytes(path.read_bytes()[:-100])  # cut short: compiled again
+    assert ran() == "2.5e+06 launch\n"

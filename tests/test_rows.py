@@ -9,12 +9,30 @@ from typing import Any
 import numpy as np
 import pytest
 
+from snncell import dtype as dtypes
+from snncell.kernels.build import build
+
+SOURCE = """
+import numpy as np
+
 from snncell.kernels.cpu import rows
 
 
+def product(start, stop, count, inner, width, x, y, out):
+    flags = np.empty((inner + 7) // 8 * 8, np.uint8)
+    places = np.empty(rows.GROUP * (inner + 8), np.int32)
+    values = np.empty(rows.GROUP * (inner + 8), np.{dtype})
+    rows.multiply_rows(x, y, out, count, inner, width, flags, places, values)
+"""
+
+
 def product(x: Any, y: Any) -> Any:
+    """`x @ y`, where nothing of what is written to is 0 or a number before."""
+    dtype = dtypes.BY_NUMPY[x.dtype]
+    kinds = (*[dtypes.int64] * 3, (dtype, 1, False), (dtype, 1, False), (dtype, 1, True))
+    kernel = build("product", SOURCE.format(dtype=x.dtype), kinds)
     out = np.full((len(x), y.shape[1]), np.nan, x.dtype)
-    rows.multiply_rows(x.reshape(-1), y.reshape(-1), out.reshape(-1), len(x))
+    kernel(1, 0, *x.shape, y.shape[1], *(array.reshape(-1) for array in (x, y, out)))
     return out
 
 

@@ -115,5 +115,14 @@ class Block:
 
     def _product(self, step: Step, homes: dict[Value, str]) -> list[str]:
         x, y = step.inputs
-        call = f"rows.{step.op.by_rows}({homes[x]}, a{self.fixed[y]}, {homes[step.outputs[0]]}, high - low)"
-        return [comment_on(step), call]
+        out = step.outputs[0]
+        inner, width, dtype = f"per{self.of(x)}", f"per{self.of(out)}", kind_of(out).dtype.type.__name__
+        found = f"{self.of(x)}_{dtype}"  # room for the events of some rows
+        room = [
+            f"flags{found} = np.empty(({inner} + 7) // 8 * 8, np.uint8)",
+            f"places{found} = np.empty(rows.GROUP * ({inner} + 8), np.int32)",
+            f"values{found} = np.empty(rows.GROUP * ({inner} + 8), np.{dtype})",
+        ]
+        self.prepare += [line for line in room if line not in self.prepare]
+        given = f"{homes[x]}, a{self.fixed[y]}, {homes[out]}, high - low, {inner}, {width}"
+        return [comment_on(step), f"rows.{step.op.by_rows}({given}, flags{found}, places{found}, values{found})"]

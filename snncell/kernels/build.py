@@ -1,39 +1,18 @@
-"""Generated source -> a file in the cache folder -> a compiled kernel, found again by the next process.
-
-A kernel has two files in the folder, both named by a digest of what they hold. `NAME_DIGEST.py` is for people (a
-debugger, a traceback): it is written, never run. `NAME_DIGEST.KEY.nbc` is the compiled code. To load it is to run what
-it says, hence it is sealed with a checksum, and the folder must be one that nobody else can write: another is refused
-(`store`).
-`SNNCELL_DEBUG=1` prints the path of each generated file; `SNNCELL_CACHE_DIR` moves the folder.
-"""
+"""Generated source -> a kernel: a function of arrays and numbers, the same one for the same source."""
 
 from __future__ import annotations
 
-import functools
-import hashlib
-import importlib.metadata
-import os
-import re
-import sys
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from snncell.forks import BUILDING, let_fork, refuse_unfinished
-from snncell.interrupts import deferring, imported
+from snncell.interrupts import deferring
 from snncell.kernels import policy, progress, store
-from snncell.kernels.helpers import digest_of, keep_helpers
-from snncell.kernels.native import Code, Linked, kernel_of, link, slots_of
+from snncell.kernels.code import code_of, digest_of, function_of, keep, of_slots, without_comments
+from snncell.kernels.native import kernel_of
 from snncell.kernels.sharing import share
 
 _built: dict[tuple[Any, ...], Callable[..., Any]] = {}
-
-# Settings that change the code that Numba makes, beside its version and the processor.
-_SETTINGS = (
-    *("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "DISABLE_INTEL_SVML"),
-    *("BOUNDSCHECK", "DEBUGINFO", "CPU_NAME", "CPU_FEATURES"),
-)
 
 
 def build(name: str, source: str, signature: Sequence[Any]) -> Callable[..., Any]:
@@ -56,41 +35,8 @@ def _compiled(name: str, source: str, code: str, signature: Sequence[Any]) -> Ca
     if not policy.compiles():
         function = function_of(keep(name, source, code)[0], source, name)
         return lambda units, _, *arguments: function(0, units, *arguments)
-    source, code = of_slots(name, source, signature), of_slots(name, code, signature)
-    path, kept = keep(name, source, code)
-    progress.builds()
-    with store.released():
-        linked = _found(path) if kept else None
-        loaded = linked is not None
-        if linked is None:
-            progress.begin(path.stem)
-            function = function_of(path, source, name)
-            if kept:
-                keep_helpers(path.parent)
-            made, linked = policy.compile_kernel(function)
-            if kept and made is not None:
-                store.write_sealed(_code_file(path), _key(path.stem), made.packed())
+    linked, loaded = code_of(name, of_slots(name, source, signature), of_slots(name, code, signature))
     return kernel_of(name, linked, signature, share, loaded)
-
-
-def of_slots(name: str, source: str, signature: Sequence[Any]) -> str:
-    """The source with a function that takes its arguments from slots, as compiled kernels do."""
-    head = re.search(rf"^def {name}\(([^)]*)\):$", source, re.M)
-    assert head is not None  # it is generated, or one of `cpu/events.py`
-    names = re.findall(r"\w+", head[1])[2:]
-    lines = [
-        "from snncell.kernels.cpu.given import array as array_of, number as number_of",
-        "",
-        "",
-        f"def {name}(start, stop, slots):",
-    ]
-    for argument, kind, place in zip(names, signature, slots_of(signature), strict=True):
-        dtype = (kind[0] if isinstance(kind, tuple) else kind).dtype.type.__name__
-        if isinstance(kind, tuple):
-            lines.append(f"    {argument} = array_of(slots, {place}, np.{dtype}, {kind[1]})")
-        else:
-            lines.append(f"    {argument} = number_of(slots, {place}, np.{dtype})")
-    return source[: head.start()] + "\n".join(lines) + source[head.end() :]
 
 
 def expect(kernels: Iterable[tuple[str, str, Sequence[Any]]]) -> None:
@@ -103,77 +49,3 @@ def expect(kernels: Iterable[tuple[str, str, Sequence[Any]]]) -> None:
         file = f"{name}_{digest_of(of_slots(name, code, signature))}"
         if (name, code, tuple(signature)) not in _built and file not in kept:
             progress.expect([file])
-
-
-def without_comments(source: str) -> str:
-    """The text that a kernel is known by: comments name the user's lines, whose numbers change with every edit."""
-    return "\n".join(line for line in source.splitlines() if not line.lstrip().startswith("#"))
-
-
-def keep(name: str, source: str, code: str) -> tuple[Path, bool]:
-    """Put a generated file in the cache folder, and say so where that is wanted: its path, and whether that worked."""
-    tell = store.debugging()
-    path, kept = store.place_of(f"{name}_{digest_of(code)}.py")
-    kept = kept and store.write_source(path, source)
-    if kept and tell:
-        sys.stderr.write(f"snncell: {path}\n")
-    return path, kept
-
-
-def function_of(path: Path, source: str, name: str) -> Callable[..., Any]:
-    """The function `name` of a generated file, not compiled."""
-    function: Callable[..., Any] = getattr(_load(path, source), name)
-    return function
-
-
-def _load(path: Path, source: str) -> ModuleType:
-    """The module of a generated file, made from the source at hand: the file may be another's by now, or missing.
-
-    Its name stays the same from process to process. Numba's compiled code refers to its module by name, and finds it
-    among the loaded ones.
-    """
-    module = ModuleType(f"_snncell_generated_{path.stem}")
-    module.__file__ = str(path)
-    sys.modules[module.__name__] = module
-    exec(compile(source, str(path), "exec"), module.__dict__)
-    return module
-
-
-# --- compiled code ----------------------------------------------------------------------------------------------------
-
-
-def _found(path: Path) -> Linked | None:
-    """The code of a generated file from disk, linked; None if it is not there, or not to be trusted.
-
-    A file is read only if its seal fits, a checksum over the code and over all that it was compiled for. So one that
-    was cut short, damaged, or made for another kernel, processor or Numba is compiled again and replaced.
-    """
-    file, key = _code_file(path), _key(path.stem)
-    data = store.read_sealed(file, key)
-    if data is None:
-        store.claim(file, lambda: progress.begin(path.stem, elsewhere=True))
-        data = store.read_sealed(file, key)  # another process has compiled it meanwhile
-    return None if data is None else link(Code.unpacked(data), policy.provide_runtime)
-
-
-def _code_file(path: Path) -> Path:
-    return path.with_suffix(f".{_key(path.stem).hex()[:16]}.nbc")
-
-
-def _key(stem: str) -> bytes:
-    """All that code depends on, beside what the name of its file has: the source, and the version of this package."""
-    return hashlib.sha256(repr((stem, _machine())).encode()).digest()
-
-
-@functools.cache
-def _machine() -> tuple[Any, ...]:
-    llvm: Any = imported("llvmlite.binding")
-
-    return (
-        llvm.get_process_triple(),
-        llvm.get_host_cpu_name(),
-        llvm.get_host_cpu_features().flatten(),
-        (sys.implementation.cache_tag, getattr(sys, "abiflags", ""), object.__basicsize__),
-        [importlib.metadata.version(package) for package in ("numba", "llvmlite")],
-        [os.environ.get(f"NUMBA_{name}") for name in _SETTINGS],
-    )

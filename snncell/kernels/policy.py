@@ -1,4 +1,4 @@
-"""The one place where Numba is asked to compile: every flag is decided here, with its reason."""
+"""The one door to Numba: compilation, threads, runtime. Passes and flags, with their reasons: `pipeline.py`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 _threads_chosen = False
 _started = False  # whether Numba's threads are
 _choosing = threading.Lock()
-HELPERS: list[Any] = []  # the helper functions that have been imported; `build` keeps their compiled code on disk
 
 
 def compiles() -> bool:
@@ -40,34 +39,27 @@ def compiles() -> bool:
     return os.environ.get("NUMBA_DISABLE_JIT", "") in ("", "0")
 
 
-def compile_kernel(function: Callable[..., Any]) -> tuple[Code | None, Linked]:
-    """Compile a generated function `(start, stop, slots)`: its code, if that can be kept, and the same linked."""
-    compiler: Any = imported("numba.core.compiler")  # half of `import snncell`'s time, were it imported at the top
-    types: Any = imported("numba.types")
-    registry: Any = imported("numba.core.registry")
+def compile_kernel(function: Callable[..., Any], *, threads: bool = False) -> tuple[Code | None, Linked]:
+    """Compile a generated function `(start, stop, slots)`: its code, if that can be kept, and the same linked.
+
+    Args:
+        function: that function.
+        threads: whether it has a `prange`.
+    """
+    types: Any = imported("numba.types")  # half of `import snncell`'s time, were it imported at the top
     lock: Any = imported("numba.core.compiler_lock").global_compiler_lock
 
     import_array_functions()
-    flags: Any = compiler.Flags()
-    flags.nrt = True  # it may allocate
-    flags.error_model = "numpy"  # 1 / 0 is inf as in NumPy; Python's check for it would stop vectorisation
-    flags.boundscheck = False  # the planner has checked every shape
-    # Not "fastmath": to reorder sums would change which neuron spikes. Not "auto_parallel": units are shared by
-    # `sharing.py`, and Numba's pass for loops inside of kernels takes most of the time of compilation.
-    flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True  # it is called by its address; they take a quarter of it
-    target: Any = registry.cpu_target
-    kinds = (types.int64, types.int64, types.CPointer(types.int64))
+    pipeline: Any = imported("snncell.kernels.pipeline")
     with lock:
-        result = compiler.compile_extra(
-            target.typing_context, target.target_context, function, kinds, types.void, flags, {}
-        )
+        compiled = pipeline.compile_threads if threads else pipeline.compile_whole
+        result = compiled(function, (types.int64, types.int64, types.CPointer(types.int64)))
         library, symbol = result.library, result.fndesc.llvm_func_name
+        provide_runtime()
+        linked = Linked(library.get_pointer_to_function(symbol), library)
         module = library._final_module
         declared = [x.name for x in (*module.functions, *module.global_variables) if x.is_declaration]
         needs = tuple(name for name in declared if not name.startswith("llvm."))
-        if needs:
-            provide_runtime()
-        linked = Linked(library.get_pointer_to_function(symbol), library)
         if library.has_dynamic_globals:  # addresses of this process
             return None, linked
         return Code(symbol, needs, library._get_compiled_object()), linked
@@ -101,29 +93,15 @@ def import_array_functions() -> None:
         linalg.ensure_blas = ensure
 
 
-def scalar_function(function: _F) -> _F:
-    """A decorator: make a function of scalars callable from generated loops, and part of them when they are compiled.
+def inlined(function: _F) -> _F:
+    """A decorator: make a function callable from generated loops, and part of them when they are compiled.
 
-    It compiles nothing by itself. With NUMBA_DISABLE_JIT=1 the function stays what it is, and takes NumPy's scalars.
+    It compiles nothing by itself, and is called from Python, and with NUMBA_DISABLE_JIT=1 from loops, as it stands.
     """
-    numba: Any = imported("numba")  # see compile_kernel
-
-    compiled: _F = numba.njit(
-        error_model="numpy",  # as in the loops: a check before each division would be a branch
-        fastmath=False,  # the order of operations is what makes the last places right
-        forceinline=True,  # LLVM would leave a long function a call, and a loop with a call is not vectorised
-    )(function)
-    return compiled
-
-
-def helper_function(function: _F) -> _F:
-    """A decorator: make a function of arrays callable from generated loops, compiled once for each kind."""
-    numba: Any = imported("numba")  # see compile_kernel
-
-    compiled: _F = numba.njit(error_model="numpy", fastmath=False)(function)  # as in the loops
-    if not numba.config.DISABLE_JIT:
-        HELPERS.append(compiled)
-    return compiled
+    if not compiles():
+        return function
+    made: _F = imported("snncell.kernels.pipeline").inlined(function)
+    return made
 
 
 def intrinsic(function: Callable[..., Any]) -> Any:
@@ -131,17 +109,6 @@ def intrinsic(function: Callable[..., Any]) -> Any:
     extending: Any = imported("numba.extending")
 
     return extending.intrinsic(prefer_literal=True)(function)
-
-
-def threads_function(function: _F) -> _F:
-    """A decorator: make a function with `prange` one that runs on all threads."""
-    numba: Any = imported("numba")  # see compile_kernel
-
-    _choose_threading_layer()
-    compiled: _F = numba.njit(parallel=True, nogil=True, error_model="numpy")(function)
-    if not numba.config.DISABLE_JIT:
-        HELPERS.append(compiled)
-    return compiled
 
 
 def _choose_threading_layer() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 from snncell import dtype as dtypes
 from snncell.kernels.arrays import empty
 from snncell.kernels.build import build
+from snncell.kernels.code import source_of
 from snncell.kernels.cpu import events
 from snncell.kernels.cuda import products as on_device
 from snncell.kernels.policy import PARALLEL_SIZE
@@ -108,7 +108,8 @@ def _all_events(x: Any, dtype: Any) -> tuple[Any, Any, Any]:
     room = (-(-len(x) // events.PART), events.PART * x.shape[1] + 8)
     found = empty(room, np.dtype(np.int32)), empty(room, dtype), empty((len(x),), np.dtype(np.int32))
     grain = int(2 * x.size >= PARALLEL_SIZE)
-    kernel("find_all_events", dtypes.BY_NUMPY[dtype], dtypes.BY_NUMPY[x.dtype])(room[0], grain, x, *found)
+    flags = empty((room[0], -(-x.shape[1] // 8) * 8), np.dtype(np.uint8))
+    kernel("find_all_events", dtypes.BY_NUMPY[dtype], dtypes.BY_NUMPY[x.dtype])(room[0], grain, x, flags, *found)
     return found
 
 
@@ -124,7 +125,8 @@ def _add_up(out: Any, places: Any, values: Any, counts: Any, y: Any, turned: boo
     rows, ordered = empty((blocks, events.BLOCK * k), np.dtype(np.int32)), empty((blocks, events.BLOCK * k), y.dtype)
     near = empty((strips, events.BLOCK * min(events.STRIP, y.shape[1])), y.dtype)
     firsts = np.zeros((blocks, k + 1), np.int32)
-    kernel("sort_events", kind)(blocks, grain, places, values, counts, firsts, rows, ordered)
+    free = empty((blocks, k), np.dtype(np.int32))
+    kernel("sort_events", kind)(blocks, grain, places, values, counts, firsts, rows, ordered, free)
     kernel("columns_of_events", kind)(strips, grain, firsts, rows, ordered, y, out, near)
 
 
@@ -151,19 +153,17 @@ def kernel(name: str, dtype: Any, spikes: Any = None) -> Any:
     if key not in _kernels:
         head = (
             "import numpy as np\n\n"
-            "from snncell.kernels.cpu.given import flat, row, tail\n"
+            "from snncell.kernels.cpu.given import flat, least, row, strip, tail\n"
             "from snncell.kernels.cpu.rows import add_events, find_events\n\n"
             f"PART, BLOCK, STRIP = {events.PART}, {events.BLOCK}, {events.STRIP}\n\n\n"
         )
-        source = head + inspect.getsource(getattr(events, name))
-        for annotation in (": Any", " -> None"):
-            source = source.replace(annotation, "")
+        source = head + source_of(getattr(events, name))
         given, result = (dtype, 2, False), (dtype, 2, True)
         places, found = (dtypes.int32, 2, False), (dtypes.int32, 2, True)
         signature = {
-            "find_all_events": ((spikes, 2, False), found, result, (dtypes.int32, 1, True)),
+            "find_all_events": ((spikes, 2, False), (dtypes.uint8, 2, True), found, result, (dtypes.int32, 1, True)),
             "rows_of_events": (places, given, (dtypes.int32, 1, False), given, result),
-            "sort_events": (places, given, (dtypes.int32, 1, False), found, found, result),
+            "sort_events": (places, given, (dtypes.int32, 1, False), found, found, result, found),
             "columns_of_events": (places, places, given, given, result, result),
         }[name]
         _kernels[key] = build(name, source, signature)

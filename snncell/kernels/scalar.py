@@ -131,7 +131,7 @@ import numpy as np
 from numpy import ceil, cos, floor, rint, sin, sqrt
 
 from snncell.kernels.cpu import mathematics
-from snncell.kernels.cpu.given import lanes, strip
+from snncell.kernels.cpu.given import lanes, least, strip
 """
 
 
@@ -146,11 +146,10 @@ def simulated() -> bool:
 
 @cache
 def library_digest() -> str:
-    """A hash of the modules that generated files import: compiled kernels have their functions in them.
+    """A hash of the modules that have a say in the code of a generated file beside itself.
 
-    The files are read, not imported, for they import Numba.
+    They are those that it imports, whose functions it has in it, and the one that compiles it. The files are read, not
+    imported, for they import Numba.
     """
-    folder = Path(__file__).parent / "cpu"
-    return hashlib.sha256(
-        b"".join((folder / name).read_bytes() for name in ("given.py", "launch.py", "mathematics.py", "rows.py"))
-    ).hexdigest()
+    folder, names = Path(__file__).parent, ("cpu/given.py", "cpu/mathematics.py", "cpu/rows.py", "pipeline.py")
+    return hashlib.sha256(b"".join((folder / name).read_bytes() for name in names)).hexdigest()

@@ -11,12 +11,17 @@ import os
 import threading
 from typing import Any
 
-from snncell.forks import BUILDING, RUNNING, in_child, let_fork, refuse_unfinished
-from snncell.interrupts import deferring, imported
-from snncell.kernels import policy, store
-from snncell.kernels.helpers import keep_helpers
+import numpy as np
 
-PARTS = 256  # at least so many parts, where there are so many units: threads that are done take what is left
+from snncell import dtype as dtypes
+from snncell.forks import BUILDING, RUNNING, in_child, let_fork, refuse_unfinished
+from snncell.interrupts import deferring
+from snncell.kernels import policy
+from snncell.kernels.code import code_of, of_slots, source_of
+from snncell.kernels.cpu.launch import launch
+from snncell.kernels.native import kernel_of
+
+PARTS = 256  # at most so many parts: threads that are done take what is left
 
 _TURNS: Any = threading.RLock()
 if hasattr(os, "register_at_fork"):
@@ -34,9 +39,10 @@ def share(address: int, slots: int, units: int, grain: int) -> int:
     refuse_unfinished()
     let_fork()
     launch, turns = _launcher or _made()
+    failed = np.zeros(1, np.int64)
     with RUNNING.lock, turns:
-        failed: int = launch(address, slots, units, grain)
-    return failed
+        launch(1, 0, address, slots, units, grain, failed)
+    return int(failed[0])
 
 
 def _made() -> tuple[Any, Any]:
@@ -48,13 +54,11 @@ def _made() -> tuple[Any, Any]:
 
 
 def _compiled() -> tuple[Any, Any]:
-    launch: Any = imported("snncell.kernels.cpu.launch").launch
-    numba: Any = imported("numba")
-    path, kept = store.place_of("launch.py")
-    if kept:
-        keep_helpers(path.parent)
-    with store.released():
-        launch.compile((numba.int64,) * 4)
-    launch.disable_compile()
+    head = "import numpy as np\nfrom numba import prange\n\nfrom snncell.kernels.cpu.given import call, least\n\n\n"
+    signature = (*[dtypes.int64] * 4, (dtypes.int64, 1, True))
+    source = of_slots("launch", head + source_of(launch), signature)
     policy.number_of_threads()  # starts them, and so settles which layer they are of
-    return launch, _TURNS if numba.threading_layer() == "workqueue" else contextlib.nullcontext()
+    linked, loaded = code_of("launch", source, source, threads=True)
+    layer = policy.threading_layer()
+    kernel = kernel_of("launch", linked, signature, share, loaded)  # of one unit, so it is never shared itself
+    return kernel, _TURNS if layer == "workqueue" else contextlib.nullcontext()

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 if TYPE_CHECKING:  # it needs Numba; the compiled source imports it
-    from snncell.kernels.cpu.given import flat, row, tail
+    from snncell.kernels.cpu.given import flat, least, row, strip, tail
     from snncell.kernels.cpu.rows import add_events, find_events
 
 PART = 64  # rows that one thread takes at a time, whose events lie close together
@@ -20,20 +18,18 @@ BLOCK = 512  # rows that are added up together: with STRIP columns of them, a qu
 STRIP = 128  # columns that one thread adds up together
 
 
-def find_all_events(start: Any, stop: Any, x: Any, places: Any, values: Any, counts: Any) -> None:
+def find_all_events(start: Any, stop: Any, x: Any, flags: Any, places: Any, values: Any, counts: Any) -> None:
     """The elements of `x` (m, k) that are not zero: their columns, themselves, and how many each row has.
 
     Those of PART rows lie one after another. `places` and `values` have room for nothing but events; what there are
-    none for is left as it is.
+    none for is left as it is. `flags` (parts, k in eights) is overwritten.
     """
     m, k = x.shape
     for part in range(start, stop):
-        flags = np.zeros((k + 7) // 8 * 8, np.uint8)
-        words = flags.view(np.uint64)
         own, of_own, found = row(places, part), row(values, part), 0
-        for place in range(part * PART, min(m, part * PART + PART)):
+        for place in range(part * PART, least(m, part * PART + PART)):
             given = row(x, place)
-            counts[place] = find_events(given, k, tail(flags, 0), tail(words, 0), tail(own, found), tail(of_own, found))
+            counts[place] = find_events(given, k, row(flags, part), tail(own, found), tail(of_own, found))
             found += counts[place]
 
 
@@ -42,40 +38,40 @@ def rows_of_events(start: Any, stop: Any, places: Any, values: Any, counts: Any,
     m, width = len(counts), out.shape[1]
     for part in range(start, stop):
         own, of_own, found = row(places, part), row(values, part), 0
-        for place in range(part * PART, min(m, part * PART + PART)):
+        for place in range(part * PART, least(m, part * PART + PART)):
             add_events(tail(of_own, found), tail(own, found), counts[place], flat(y), row(out, place), width)
             found += counts[place]
 
 
 def sort_events(
-    start: Any, stop: Any, places: Any, values: Any, counts: Any, firsts: Any, rows: Any, ordered: Any
+    start: Any, stop: Any, places: Any, values: Any, counts: Any, firsts: Any, rows: Any, ordered: Any, free: Any
 ) -> None:
     """The events of each block of rows in the order of their columns.
 
     `firsts` (blocks, k + 1), zero before, gets the place of each column's first event among those of the block; `rows`
-    and `ordered` get the events' rows in the block and their values. They have room for nothing but events.
+    and `ordered` get the events' rows in the block and their values. They have room for nothing but events. `free`
+    (blocks, k) is overwritten.
     """
     m = len(counts)
     k = firsts.shape[1] - 1
     for block in range(start, stop):
-        first, row_of, value_of = row(firsts, block), row(rows, block), row(ordered, block)
+        first, row_of, value_of, next_of = row(firsts, block), row(rows, block), row(ordered, block), row(free, block)
         for turn in range(2):  # count the events of each column, then put each in its place
             if turn == 1:
                 for column in range(k):
                     first[column + 1] += first[column]
-                free = np.empty(k, np.int32)
                 for column in range(k):
-                    free[column] = first[column]
-            for part in range(block * BLOCK // PART, (min(m, block * BLOCK + BLOCK) + PART - 1) // PART):
+                    next_of[column] = first[column]
+            for part in range(block * BLOCK // PART, (least(m, block * BLOCK + BLOCK) + PART - 1) // PART):
                 own, of_own, found = row(places, part), row(values, part), 0
-                for number in range(part * PART, min(m, part * PART + PART)):
+                for number in range(part * PART, least(m, part * PART + PART)):
                     for event in range(found, found + counts[number]):
                         column = own[event]
                         if turn == 0:
                             first[column + 1] += 1
                         else:
-                            place = free[column]
-                            free[column] = place + 1
+                            place = next_of[column]
+                            next_of[column] = place + 1
                             row_of[place] = number - block * BLOCK
                             value_of[place] = of_own[event]
                     found += counts[number]
@@ -92,20 +88,20 @@ def columns_of_events(
     m = len(y)
     k, n = out.shape
     blocks = len(firsts)
-    for strip in range(start, stop):
-        low, width = strip * STRIP, min(STRIP, n - strip * STRIP)
-        near = row(strips, strip)  # the strip of the block's rows of y, close together
-        sums = np.empty(width, y.dtype)
+    for own in range(start, stop):
+        low, width = own * STRIP, least(STRIP, n - own * STRIP)
+        near = row(strips, own)  # the strip of the block's rows of y, close together
+        sums = strip(width, y.dtype)
         for column in range(k):
             result = tail(row(out, column), low)
             for i in range(width):
                 result[i] = 0
         for block in range(blocks):
             row_of, value_of, first = row(rows, block), row(ordered, block), row(firsts, block)
-            for place in range(min(BLOCK, m - block * BLOCK)):
-                given, own = tail(row(y, block * BLOCK + place), low), tail(near, place * width)
+            for place in range(least(BLOCK, m - block * BLOCK)):
+                given, copied = tail(row(y, block * BLOCK + place), low), tail(near, place * width)
                 for i in range(width):
-                    own[i] = given[i]
+                    copied[i] = given[i]
             for column in range(k):
                 event, end = first[column], first[column + 1]
                 if event < end:

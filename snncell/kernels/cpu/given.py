@@ -99,6 +99,40 @@ def call(typing: Any, function: Any, first: Any, stop: Any, slots: Any) -> Any:
     return types.int64(function, first, stop, slots), lower
 
 
+# --- what Numba has too, but compiles a function of its own for ------------------------------------------------------
+
+
+def least(a: Any, b: Any) -> Any:
+    """The lesser of two integers."""
+    return min(a, b)
+
+
+def bitcast(x: Any, dtype: Any) -> Any:
+    """The bits of a number of NumPy as another dtype of the same size."""
+    return x.view(dtype)
+
+
+@extending.type_callable(least)  # type: ignore[untyped-decorator]
+def _type_least(context: Any) -> Any:
+    return lambda a, b: types.int64
+
+
+@extending.lower_builtin(least, types.Integer, types.Integer)  # type: ignore[untyped-decorator]
+def _lower_least(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+    a, b = (context.cast(builder, x, kind, types.int64) for x, kind in zip(given, signature.args, strict=True))
+    return builder.select(builder.icmp_signed("<", b, a), b, a)
+
+
+@extending.type_callable(bitcast)  # type: ignore[untyped-decorator]
+def _type_bitcast(context: Any) -> Any:
+    return lambda x, dtype: dtype.dtype
+
+
+@extending.lower_builtin(bitcast, types.Number, types.Any)  # type: ignore[untyped-decorator]
+def _lower_bitcast(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+    return builder.bitcast(given[0], context.get_data_type(signature.return_type))
+
+
 # --- parts of arrays, as pointers: with slices, compilation takes twice as long --------------------------------------
 
 
@@ -110,6 +144,11 @@ def tail(x: Any, first: Any) -> Any:
 def row(x: Any, place: Any) -> Any:
     """A row of an array with two axes."""
     return x[place]
+
+
+def words_of(x: Any) -> Any:
+    """An array of bytes as words of eight of them."""
+    return x.view(np.uint64)
 
 
 def flat(x: Any) -> Any:
@@ -130,6 +169,16 @@ def _type_row(context: Any) -> Any:
 @extending.type_callable(flat)  # type: ignore[untyped-decorator]
 def _type_flat(context: Any) -> Any:
     return lambda x: types.CPointer(x.dtype)
+
+
+@extending.type_callable(words_of)  # type: ignore[untyped-decorator]
+def _type_words(context: Any) -> Any:
+    return lambda x: types.CPointer(types.uint64)
+
+
+@extending.lower_builtin(words_of, types.CPointer)  # type: ignore[untyped-decorator]
+def _lower_words(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+    return builder.bitcast(given[0], ir.IntType(64).as_pointer())
 
 
 @extending.lower_builtin(flat, types.Array)  # type: ignore[untyped-decorator]

@@ -1,20 +1,20 @@
-"""The one function that runs on several threads: it calls a kernel for one part of its units after the other."""
+"""The one function that runs on several threads: it calls a kernel for one part of its units after the other.
+
+It is compiled from its source (`kernels/sharing.py`), as a kernel that is given another one's address and arguments.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from snncell.interrupts import imported
-from snncell.kernels.cpu.given import call
-from snncell.kernels.policy import threads_function
+if TYPE_CHECKING:  # they need Numba; the compiled source imports them
+    from numba import prange
 
-prange: Any = imported("numba").prange
+    from snncell.kernels.cpu.given import call, least
 
 
-@threads_function
-def launch(address: Any, slots: Any, units: Any, grain: Any) -> Any:
-    """Call the kernel at `address` for all units, `grain` of them at a time; 0 if no call raised."""
-    failed = 0
+def launch(start: Any, stop: Any, address: Any, given: Any, units: Any, grain: Any, failed: Any) -> None:
+    """Call the kernel at `address` for all units, `grain` of them at a time; `failed` gets 1 if a call raised."""
     for part in prange((units + grain - 1) // grain):
-        failed += call(address, part * grain, min(units, part * grain + grain), slots)
-    return failed
+        if call(address, part * grain, least(units, part * grain + grain), given):
+            failed[0] = 1

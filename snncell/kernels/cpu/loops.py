@@ -81,30 +81,31 @@ def reduce_rows(kept: list[int], along: list[int], body: list[str], sums: list[R
     last = along[-1]
     lines = [f"lanes{k} = lanes({r.start})" for k, r in enumerate(sums)]
     add = [f"lanes{k}[lane] = {r.joined(f'lanes{k}[lane]', r.term)}" for k, r in enumerate(sums)]
-    index = f"p{last} = base + lane"
-    inner = [
-        f"for base in range(0, n{last} - n{last} % {LANES}, {LANES}):",
-        f"    for lane in range({LANES}):",
-        *indent([index, *body, *add], 2),
-        f"base = n{last} - n{last} % {LANES}",
-        f"for lane in range(n{last} % {LANES}):",
-        *indent([index, *body, *add]),
-    ]
+    inner = _side_by_side(f"n{last}", [f"p{last} = base + lane", *body, *add])
     lines += nest(along[:-1], inner)
     for k, r in enumerate(sums):
         lines += total(k, r, f"lanes{k}", str(LANES), r.target)
     return shared(kept, lines)
 
 
+def _side_by_side(count: str, body: list[str]) -> list[str]:
+    """The body for `base + lane` below a count, so that lanes are as many as LLVM knows of but for the last few."""
+    return [
+        f"for base in range(0, {count} - {count} % {LANES}, {LANES}):",
+        f"    for lane in range({LANES}):",
+        *indent(body, 2),
+        f"base = {count} - {count} % {LANES}",
+        f"for lane in range({count} % {LANES}):",
+        *indent(body),
+    ]
+
+
 def reduce_all(body: list[str], sums: list[Reduced]) -> list[str]:
     """Reduce one long axis: blocks of a fixed length, each a unit, then what they give, in order."""
-    inner = [
-        f"low = block * {BLOCK} {POSITIVE}",
-        f"for base in range(0, min(n0 - low, {BLOCK}), {LANES}):",
-        f"    for lane in range(min({LANES}, n0 - low - base)):",
-        *indent([f"p0 = (low + base + lane) {POSITIVE}", *body], 2),
-        *indent([f"lanes{k}[lane] = {r.joined(f'lanes{k}[lane]', r.term)}" for k, r in enumerate(sums)], 2),
-    ]
+    add = [f"lanes{k}[lane] = {r.joined(f'lanes{k}[lane]', r.term)}" for k, r in enumerate(sums)]
+    index = f"p0 = (low + base + lane) {POSITIVE}"
+    inner = [f"low = block * {BLOCK} {POSITIVE}", f"count = least(n0 - low, {BLOCK})"]
+    inner += _side_by_side("count", [index, *body, *add])
     lines = [f"lanes{k} = lanes({r.start})" for k, r in enumerate(sums)] + inner
     for k, r in enumerate(sums):
         lines += total(k, r, f"lanes{k}", str(LANES), f"parts{k}[block]")
@@ -135,7 +136,7 @@ def reduce_columns(kept: list[int], along: list[int], body: list[str], sums: lis
 
     def each(lines: list[str]) -> list[str]:
         place = f"p{last} = (low + column) {POSITIVE}"
-        return [f"for column in range(min({COLUMNS}, n{last} - low)):", *indent([place, *lines])]
+        return [f"for column in range(least({COLUMNS}, n{last} - low)):", *indent([place, *lines])]
 
     inner = [f"low = strip * {COLUMNS} {POSITIVE}", *each(begin), *nest(along, each([*body, *grow]))]
     if not outer:
@@ -169,7 +170,7 @@ def scan_again(prepare: list[str], fetch: list[str], again: list[str], step: lis
     place = f"t = {'first + turn' if backwards else 'steps - 1 - first - turn'}"
     segment = [
         "first = segment * every",
-        "length = min(every, steps - first)",
+        "length = least(every, steps - first)",
         *fetch,
         "for turn in range(length - 1):",
         *indent([place, *again]),
@@ -180,7 +181,7 @@ def scan_again(prepare: list[str], fetch: list[str], again: list[str], step: lis
 
 
 def _blocks(body: list[str]) -> list[str]:
-    head = ["low = part * block", "high = min(low + block, n)"]
+    head = ["low = part * block", "high = least(low + block, n)"]
     return units("part", [*head, *body])
 
 

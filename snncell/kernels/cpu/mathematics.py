@@ -25,7 +25,8 @@ from typing import Any
 import numpy as np
 from numpy import exp as exp_f8, expm1 as expm1_f8, log as log_f8, log1p as log1p_f8, tanh as tanh_f8
 
-from snncell.kernels.policy import scalar_function
+from snncell.kernels.cpu.given import bitcast
+from snncell.kernels.policy import inlined
 
 __all__ = [
     "atan_f4",
@@ -76,13 +77,13 @@ _F2_LARGEST = np.float32(65504)
 _F2_PLACE = np.float32(0.75)  # around it, float32's are too
 
 
-@scalar_function
+@inlined
 def float16_f4(x: Any) -> Any:
     """x rounded to float16, ties to even, as a float32."""
     x = np.float32(x)
-    bits = x.view(np.int32)
+    bits = bitcast(x, np.int32)
     odd = np.int32(np.int32(bits >> _F2_ODD) & np.int32(1))
-    rounded = np.int32(np.int32(np.int32(bits + _F2_BELOW_HALF) + odd) & _F2_KEPT).view(np.float32)
+    rounded = bitcast(np.int32(np.int32(np.int32(bits + _F2_BELOW_HALF) + odd) & _F2_KEPT), np.float32)
     size = abs(rounded)
     rounded = rounded * _INFINITY if size > _F2_LARGEST else rounded
     small = (abs(x) + _F2_PLACE) - _F2_PLACE
@@ -93,13 +94,13 @@ def float16_f4(x: Any) -> Any:
 _B2_ODD, _B2_BELOW_HALF, _B2_KEPT = np.int32(16), np.int32(0x7FFF), np.int32(-0x10000)
 
 
-@scalar_function
+@inlined
 def bfloat16_f4(x: Any) -> Any:
     """x rounded to bfloat16, ties to even, as a float32."""
     x = np.float32(x)
-    bits = x.view(np.int32)
+    bits = bitcast(x, np.int32)
     odd = np.int32(np.int32(bits >> _B2_ODD) & np.int32(1))
-    rounded = np.int32(np.int32(np.int32(bits + _B2_BELOW_HALF) + odd) & _B2_KEPT).view(np.float32)
+    rounded = bitcast(np.int32(np.int32(np.int32(bits + _B2_BELOW_HALF) + odd) & _B2_KEPT), np.float32)
     return rounded if x == x else x
 
 
@@ -120,22 +121,22 @@ _E5 = np.float32(0.008368733)
 _E6 = np.float32(0.001381451)
 
 
-@scalar_function
+@inlined
 def exp_f4(x: Any) -> Any:
     """e**x = 2**n e**r with n = round(x / log 2) and r = x - n log 2, in float32."""
     x = np.float32(x)
     t = _EXP_HIGH if x > _EXP_HIGH else x
     t = _EXP_LOW if t < _EXP_LOW else t
-    rounded = np.float32(t * _LOG2_E_F4 + _ROUND_F4)  # Numba has `view` where it sees a dtype called
+    rounded = np.float32(t * _LOG2_E_F4 + _ROUND_F4)
     n = rounded - _ROUND_F4
     r = (t - n * _LN2_HIGH) - n * _LN2_LOW
     q = r * r
     power = _1 + (r + q * ((_E2 + r * _E3) + q * ((_E4 + r * _E5) + q * _E6)))
     # 2**n in two factors: for n from -150 to 128 it need not be a float32, where the product is one.
-    whole = np.int32(rounded.view(np.int32) - _ROUND_BITS_F4)
+    whole = np.int32(bitcast(rounded, np.int32) - _ROUND_BITS_F4)
     half = np.int32(whole >> _HALF)
-    first = np.int32(np.int32(half + _BIAS_F4) << _MANTISSA_F4).view(np.float32)
-    second = np.int32(np.int32(np.int32(whole - half) + _BIAS_F4) << _MANTISSA_F4).view(np.float32)
+    first = bitcast(np.int32(np.int32(half + _BIAS_F4) << _MANTISSA_F4), np.float32)
+    second = bitcast(np.int32(np.int32(np.int32(whole - half) + _BIAS_F4) << _MANTISSA_F4), np.float32)
     return power * first * second
 
 
@@ -149,7 +150,7 @@ _A1 = 0.11552416045768515
 _A2 = -0.0009211162491424734
 
 
-@scalar_function
+@inlined
 def sigmoid_f4(x: Any) -> Any:
     """1 / (1 + e**-x) = (a - r) / (a - r + 2**n (a + r)) for -x."""
     t = -_EXP_LOW if x > -_EXP_LOW else x
@@ -160,18 +161,20 @@ def sigmoid_f4(x: Any) -> Any:
     q = r * r
     a = _A0 + q * (_A1 + q * _A2)
     below = a - r
-    above = np.float64(a + r).view(np.int64) + (rounded.view(np.int64) << _MANTISSA)  # n is added to the exponent
-    return np.float32(below / (below + np.int64(above).view(np.float64)))
+    above = bitcast(np.float64(a + r), np.int64) + (
+        bitcast(rounded, np.int64) << _MANTISSA
+    )  # n is added to the exponent
+    return np.float32(below / (below + bitcast(np.int64(above), np.float64)))
 
 
-@scalar_function
+@inlined
 def sigmoid_f8(x: Any) -> Any:
     """1 / (1 + e**-x), as e**x / (1 + e**x) for x < 0, whose numerator does not overflow before the result is 0."""
     e = exp_f8(-abs(x))
     return (e if x < 0.0 else 1.0) / (1.0 + e)
 
 
-@scalar_function
+@inlined
 def _parts(t: Any, scale: Any) -> Any:
     """With y = t scale log 2, a numerator and two denominators: by the first it is e**y - 1, by the second tanh(y / 2).
 
@@ -183,11 +186,11 @@ def _parts(t: Any, scale: Any) -> Any:
     r = z - (rounded - _ROUND)
     q = r * r
     a = _A0 + q * (_A1 + q * _A2)
-    s = np.int64((rounded.view(np.int64) << _MANTISSA) + _ONE_BITS).view(np.float64)
+    s = bitcast(np.int64((bitcast(rounded, np.int64) << _MANTISSA) + _ONE_BITS), np.float64)
     return (s - 1.0) * a + (s + 1.0) * r, a - r, (s + 1.0) * a + (s - 1.0) * r
 
 
-@scalar_function
+@inlined
 def expm1_f4(x: Any) -> Any:
     """e**x - 1."""
     t = _EXP_HIGH if x > _EXP_HIGH else x
@@ -199,7 +202,7 @@ def expm1_f4(x: Any) -> Any:
 _TANH_HIGH = np.float32(10)  # tanh is 1 in float32 from 9.02 on
 
 
-@scalar_function
+@inlined
 def tanh_f4(x: Any) -> Any:
     """(e**2x - 1) / (e**2x + 1)."""
     t = _TANH_HIGH if x > _TANH_HIGH else x
@@ -227,20 +230,20 @@ _L8 = 0.1290468671804169
 _L9 = -0.07621193254607804
 
 
-@scalar_function
+@inlined
 def _log(u: Any) -> Any:
     """log(u) of a positive normal float64: n log 2 + log(1 + f) with u = 2**n (1 + f), f from sqrt(1/2) - 1."""
-    bits = np.float64(u).view(np.int64)
+    bits = bitcast(np.float64(u), np.int64)
     exponent = np.int64(np.int64(bits + _TO_NEXT) & _EXPONENT_BITS)  # of n, biased, in its place
-    n = np.int64((exponent >> _MANTISSA) + _ROUND_BITS).view(np.float64) - _ROUND_BIASED
-    f = np.int64(np.int64(bits - exponent) + _ONE_BITS).view(np.float64) - 1.0
+    n = bitcast(np.int64((exponent >> _MANTISSA) + _ROUND_BITS), np.float64) - _ROUND_BIASED
+    f = bitcast(np.int64(np.int64(bits - exponent) + _ONE_BITS), np.float64) - 1.0
     q = f * f
     even = _L0 + q * (_L2 + q * (_L4 + q * (_L6 + q * _L8)))
     odd = _L1 + q * (_L3 + q * (_L5 + q * (_L7 + q * _L9)))
     return n * _LN2 + f * (even + f * odd)
 
 
-@scalar_function
+@inlined
 def log_f4(x: Any) -> Any:
     """The natural logarithm; -inf at 0, NaN below."""
     edge = -_INFINITY if x == _0 else (_NAN if x < _0 else x)  # inf and NaN stay
@@ -250,7 +253,7 @@ def log_f4(x: Any) -> Any:
 _LOG1P_SMALL = np.float32(2.0**-26)  # below it log(1 + x) = x - x**2 / 2 is x but for an eighth of its last place
 
 
-@scalar_function
+@inlined
 def log1p_f4(x: Any) -> Any:
     """log(1 + x); -inf at -1, NaN below. In float64, 1 + x keeps what matters of every x that is not small."""
     edge = -_INFINITY if x == -_1 else (_NAN if x < -_1 else x)  # inf, NaN and small numbers stay
@@ -277,7 +280,7 @@ _D5 = 7.103499434564728e-05
 _D6 = 2.4841794235286603e-07
 
 
-@scalar_function
+@inlined
 def erf_f4(x: Any) -> Any:
     """2 / sqrt(pi) times the integral of e**-t**2 from 0 to x."""
     c = _ERF_HIGH if x > _ERF_HIGH else x
@@ -305,7 +308,7 @@ _T8 = 0.010727049834174055
 _T9 = -0.0017539515796626698
 
 
-@scalar_function
+@inlined
 def atan_f4(x: Any) -> Any:
     """The arc tangent; for |x| > 1 it is pi / 2 - atan(1 / x) with the sign of x."""
     t = np.float64(x)

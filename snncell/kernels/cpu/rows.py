@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from snncell.kernels.cpu.given import tail
-from snncell.kernels.policy import helper_function
+from snncell.kernels.cpu.given import least, strip, tail, words_of
+from snncell.kernels.policy import inlined
 
 GROUP = 4  # rows that are multiplied together
 STRIP = 256  # columns that are added up before the next: with GROUP rows, 4 kB of the first-level cache
@@ -22,17 +22,20 @@ STRIDE = STRIP + 16  # from one row's sums to the next: rows 1 kB apart would sh
 EVENTFUL = 0.4  # from this part of elements on that are not zero, multiplying all of them is faster
 
 
-@helper_function
-def find_events(given: Any, length: int, flags: Any, words: Any, places: Any, values: Any) -> int:
+@inlined
+def find_events(given: Any, length: int, flags: Any, places: Any, values: Any) -> int:
     """Put the elements that are not zero into `values`, their places into `places`; how many there are of `length`.
 
     Both have room for 8 more than there can be.
 
-    `flags` gets a 1 for each of them, a byte each; `words` is the same memory, eight to a word, so that eight zeros are
-    passed over at once. Behind the elements, both are 0.
+    `flags` gets a 1 for each of them, a byte each, and is looked at in words, so that eight zeros are passed over at
+    once: its length is a multiple of 8, and behind the elements it gets 0.
     """
     for place in range(length):
         flags[place] = given[place] != 0
+    for place in range(length, (length + 7) // 8 * 8):
+        flags[place] = 0
+    words = words_of(flags)
     count = 0
     for word in range((length + 7) // 8):
         if words[word] != 0:
@@ -44,7 +47,7 @@ def find_events(given: Any, length: int, flags: Any, words: Any, places: Any, va
     return count
 
 
-@helper_function
+@inlined
 def add_events(values: Any, places: Any, count: int, y: Any, result: Any, width: int) -> None:
     """`result = x @ y` for a row `x` of `count` events; `y` is flat, its rows of `width` elements, as `result` has."""
     for column in range(width):
@@ -65,13 +68,13 @@ def add_events(values: Any, places: Any, count: int, y: Any, result: Any, width:
         event += 1
 
 
-@helper_function
+@inlined
 def multiply_four(x: Any, y: Any, out: Any, inner: int, width: int, sums: Any) -> None:
     """`out = x @ y` for four rows, all flat: `x` (4, inner), `y` (inner, width), `out` (4, width)."""
     x0, x1, x2, x3 = tail(x, 0), tail(x, inner), tail(x, 2 * inner), tail(x, 3 * inner)
     s0, s1, s2, s3 = tail(sums, 0), tail(sums, STRIDE), tail(sums, 2 * STRIDE), tail(sums, 3 * STRIDE)
     for first in range(0, width, STRIP):
-        count = min(STRIP, width - first)
+        count = least(STRIP, width - first)
         for place in range(4 * STRIDE):
             sums[place] = 0
         k = 0
@@ -103,22 +106,23 @@ def multiply_four(x: Any, y: Any, out: Any, inner: int, width: int, sums: Any) -
                 result[i] = total[i]
 
 
-@helper_function
-def multiply_rows(x: Any, y: Any, out: Any, count: int) -> None:
-    """`out = x @ y` for `count` rows of `x` and `out`; all three are flat."""
-    inner, width = len(x) // count, len(out) // count
-    flags = np.zeros((inner + 7) // 8 * 8, np.uint8)
-    words = flags.view(np.uint64)
+@inlined
+def multiply_rows(
+    x: Any, y: Any, out: Any, count: int, inner: int, width: int, flags: Any, places: Any, values: Any
+) -> None:
+    """`out = x @ y` for `count` rows, all flat: `x` (count, inner), `y` (inner, width), `out` (count, width).
+
+    `flags`, `places` and `values` are overwritten: `flags` has room for `inner`, in eights, the others for GROUP rows
+    of `inner` and 8 more.
+    """
     room = inner + 8
-    places, values = np.empty(GROUP * room, np.int32), np.empty(GROUP * room, out.dtype)
-    found = np.empty(GROUP, np.int64)
-    sums = np.empty(GROUP * STRIDE, out.dtype)
+    found, sums = strip(GROUP, np.int64), strip(GROUP * STRIDE, out.dtype)
     for first in range(0, count, GROUP):
-        rows = min(GROUP, count - first)
+        rows = least(GROUP, count - first)
         events = 0
         for row in range(rows):
             given, own, of_own = tail(x, (first + row) * inner), tail(places, row * room), tail(values, row * room)
-            found[row] = find_events(given, inner, tail(flags, 0), tail(words, 0), own, of_own)
+            found[row] = find_events(given, inner, tail(flags, 0), own, of_own)
             events += found[row]
         if rows == GROUP and events > EVENTFUL * GROUP * inner:
             multiply_four(tail(x, first * inner), tail(y, 0), tail(out, first * width), inner, width, tail(sums, 0))

@@ -20,7 +20,8 @@ from typing import Any
 
 from snncell.errors import DeviceError
 from snncell.interrupts import imported
-from snncell.kernels import build as builder, policy, progress, store
+from snncell.kernels import policy, progress, store
+from snncell.kernels.code import function_of, keep, without_comments
 from snncell.kernels.cuda.runtime import runtime, simulated
 from snncell.kernels.cuda.simulated import SimulatedKernel
 
@@ -57,7 +58,7 @@ def build(name: str, source: str, signature: Sequence[Any], launch_bounds: tuple
         signature: for each argument, a DType for a scalar, or (DType, writable) for an array.
         launch_bounds: the most threads in a block, and the fewest blocks that a multiprocessor should have at once.
     """
-    code = builder.without_comments(source)
+    code = without_comments(source)
     key = (name, code, tuple(signature), launch_bounds)
     kernel = _built.get(key)
     if kernel is None:
@@ -70,15 +71,15 @@ def build(name: str, source: str, signature: Sequence[Any], launch_bounds: tuple
 
 
 def _simulated(name: str, source: str, code: str, signature: tuple[Any, ...], launch_bounds: Any) -> SimulatedKernel:
-    path, _ = builder.keep(name, source, code)
-    function = policy.simulate(builder.function_of(path, source, name))
+    path, _ = keep(name, source, code)
+    function = policy.simulate(function_of(path, source, name))
     return SimulatedKernel(name, function, signature, threads_meet="sync" in code or "shared" in code)
 
 
 def _loaded(name: str, source: str, code: str, signature: tuple[Any, ...], launch_bounds: Any) -> Any:
     """The kernel on the card, from the cache folder or compiled."""
     device = runtime()
-    path, kept = builder.keep(name, source, code)
+    path, kept = keep(name, source, code)
     described = (path.stem, name, signature, launch_bounds, device.capability, policy.CUDA_FMA, _versions())
     key = hashlib.sha256(repr(described).encode()).digest()
     file = path.with_suffix(f".{key.hex()[:16]}.cubin")
@@ -94,7 +95,7 @@ def _loaded(name: str, source: str, code: str, signature: tuple[Any, ...], launc
                 with contextlib.suppress(DeviceError):  # whole and ours, but another driver has come since
                     return device.load(found, name)
         progress.begin(path.stem)
-        function = builder.function_of(path, source, name)
+        function = function_of(path, source, name)
         ptx = policy.compile_ptx(function, name, signature, device.capability, launch_bounds)
         cubin, _ = _linked(ptx, device.capability)
         if kept:
@@ -128,7 +129,7 @@ def ptx_of(
 ) -> str:
     """The PTX of a kernel, as `build` would compile it for a card of that compute capability. It needs no driver."""
     path = Path(f"{name}_ptx.py")  # a name for tracebacks; nothing is written
-    return policy.compile_ptx(builder.function_of(path, source, name), name, signature, capability, launch_bounds, fma)
+    return policy.compile_ptx(function_of(path, source, name), name, signature, capability, launch_bounds, fma)
 
 
 def resources(ptx: str, capability: tuple[int, int]) -> dict[str, int]:

@@ -1,0 +1,160 @@
+"""The machine code of a generated file: from the cache folder, or compiled and put there; linked in either case.
+
+A kernel has two files in the folder, both named by a digest of what they hold. `NAME_DIGEST.py` is for people (a
+debugger, a traceback): it is written, never run. `NAME_DIGEST.KEY.nbc` is the compiled code. To load it is to run what
+it says, hence it is sealed with a checksum, and the folder must be one that nobody else can write: another is refused
+(`store`).
+`SNNCELL_DEBUG=1` prints the path of each generated file; `SNNCELL_CACHE_DIR` moves the folder.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.metadata
+import inspect
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from snncell.interrupts import imported
+from snncell.kernels import policy, progress, store
+from snncell.kernels.native import Code, Linked, link, slots_of
+from snncell.kernels.scalar import library_digest
+
+# Settings that change the code that Numba makes, beside its version and the processor.
+_SETTINGS = (
+    *("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "DISABLE_INTEL_SVML"),
+    *("BOUNDSCHECK", "DEBUGINFO", "CPU_NAME", "CPU_FEATURES"),
+)
+
+
+def code_of(name: str, source: str, digested: str, *, threads: bool = False) -> tuple[Linked, bool]:
+    """The code of the function `name(start, stop, slots)` of a file, linked, and whether it was on disk.
+
+    Args:
+        name: of the function.
+        source: of the file.
+        digested: what of the source its files are named by.
+        threads: whether it has a `prange`; Numba's threads run by then.
+    """
+    path, kept = keep(name, source, digested)
+    progress.builds()
+    with store.released():
+        linked = _found(path) if kept else None
+        if linked is not None:
+            return linked, True
+        progress.begin(path.stem)
+        made, linked = policy.compile_kernel(function_of(path, source, name), threads=threads)
+        if kept and made is not None:
+            store.write_sealed(_code_file(path), _key(path.stem), made.packed())
+        return linked, False
+
+
+def of_slots(name: str, source: str, signature: Sequence[Any]) -> str:
+    """The source with a function that takes its arguments from slots, as compiled kernels do."""
+    head = re.search(rf"^def {name}\(([^)]*)\):$", source, re.M)
+    assert head is not None  # it is generated, or has come from `source_of`
+    names = re.findall(r"\w+", head[1])[2:]
+    lines = [
+        "from snncell.kernels.cpu.given import array as array_of, number as number_of",
+        "",
+        "",
+        f"def {name}(start, stop, slots):",
+    ]
+    for argument, kind, place in zip(names, signature, slots_of(signature), strict=True):
+        dtype = (kind[0] if isinstance(kind, tuple) else kind).dtype.type.__name__
+        if isinstance(kind, tuple):
+            lines.append(f"    {argument} = array_of(slots, {place}, np.{dtype}, {kind[1]})")
+        else:
+            lines.append(f"    {argument} = number_of(slots, {place}, np.{dtype})")
+    return source[: head.start()] + "\n".join(lines) + source[head.end() :]
+
+
+def source_of(function: Callable[..., Any]) -> str:
+    """The source of a function that is compiled from it, without annotations."""
+    source = inspect.getsource(function)
+    for annotation in (": Any", " -> None"):
+        source = source.replace(annotation, "")
+    return source
+
+
+def digest_of(code: str) -> str:
+    """The name of a kernel's files, but for the machine and Numba, which are in the code file's key."""
+    version = sys.modules["snncell"].__version__  # the package stands above this module, which may not import it
+    return hashlib.sha256(repr((code, version, library_digest())).encode()).hexdigest()[:16]
+
+
+def without_comments(source: str) -> str:
+    """The text that a kernel is known by: comments name the user's lines, whose numbers change with every edit."""
+    return "\n".join(line for line in source.splitlines() if not line.lstrip().startswith("#"))
+
+
+def keep(name: str, source: str, code: str) -> tuple[Path, bool]:
+    """Put a generated file in the cache folder, and say so where that is wanted: its path, and whether that worked."""
+    tell = store.debugging()
+    path, kept = store.place_of(f"{name}_{digest_of(code)}.py")
+    kept = kept and store.write_source(path, source)
+    if kept and tell:
+        sys.stderr.write(f"snncell: {path}\n")
+    return path, kept
+
+
+def function_of(path: Path, source: str, name: str) -> Callable[..., Any]:
+    """The function `name` of a generated file, not compiled."""
+    function: Callable[..., Any] = getattr(_load(path, source), name)
+    return function
+
+
+def _load(path: Path, source: str) -> ModuleType:
+    """The module of a generated file, made from the source at hand: the file may be another's by now, or missing.
+
+    Its name stays the same from process to process. Numba's compiled code refers to its module by name, and finds it
+    among the loaded ones.
+    """
+    module = ModuleType(f"_snncell_generated_{path.stem}")
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module
+    exec(compile(source, str(path), "exec"), module.__dict__)
+    return module
+
+
+def _found(path: Path) -> Linked | None:
+    """The code of a generated file from disk, linked; None if it is not there, or not to be trusted.
+
+    A file is read only if its seal fits, a checksum over the code and over all that it was compiled for. So one that
+    was cut short, damaged, or made for another kernel, processor or Numba is compiled again and replaced.
+    """
+    file, key = _code_file(path), _key(path.stem)
+    data = store.read_sealed(file, key)
+    if data is None:
+        store.claim(file, lambda: progress.begin(path.stem, elsewhere=True))
+        data = store.read_sealed(file, key)  # another process has compiled it meanwhile
+    return None if data is None else link(Code.unpacked(data), policy.provide_runtime)
+
+
+def _code_file(path: Path) -> Path:
+    return path.with_suffix(f".{_key(path.stem).hex()[:16]}.nbc")
+
+
+def _key(stem: str) -> bytes:
+    """All that code depends on, beside what the name of its file has: the source, and the version of this package."""
+    return hashlib.sha256(repr((stem, _machine())).encode()).digest()
+
+
+@functools.cache
+def _machine() -> tuple[Any, ...]:
+    llvm: Any = imported("llvmlite.binding")
+
+    return (
+        llvm.get_process_triple(),
+        llvm.get_host_cpu_name(),
+        llvm.get_host_cpu_features().flatten(),
+        (sys.implementation.cache_tag, getattr(sys, "abiflags", ""), object.__basicsize__),
+        [importlib.metadata.version(package) for package in ("numba", "llvmlite")],
+        [os.environ.get(f"NUMBA_{name}") for name in _SETTINGS],
+    )

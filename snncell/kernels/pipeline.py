@@ -1,0 +1,137 @@
+"""Compiling with Numba: the passes that kernels need, and one optimisation of the whole by LLVM.
+
+Numba makes a library of its own of each function that another calls: LLVM optimises it, makes machine code of it, and
+does both once more where it has become part of the caller. Its pipeline has passes for closures, array expressions
+and overloads that are inlined, none of which a kernel has. So here is a shorter one. A function that kernels call is
+typed and lowered once; LLVM first sees it as part of the kernel.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from snncell.interrupts import imported
+
+cpu: Any = imported("numba.core.cpu")
+codegen: Any = imported("numba.core.codegen")
+compiler: Any = imported("numba.core.compiler")
+extending: Any = imported("numba.extending")
+registry: Any = imported("numba.core.registry")
+types: Any = imported("numba.core.types")
+typed: Any = imported("numba.core.typed_passes")
+untyped: Any = imported("numba.core.untyped_passes")
+from_machinery: Any = imported("numba.core.compiler_machinery")
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+class Pipeline(compiler.CompilerBase):  # type: ignore[misc]
+    """The passes from Python's bytecode to LLVM's instructions, for functions of loops and arithmetic."""
+
+    def define_pipelines(self) -> list[Any]:
+        """One list of passes, in order."""
+        manager = from_machinery.PassManager("kernel")
+        for one in (
+            untyped.TranslateByteCode,
+            untyped.FixupArgs,
+            untyped.IRProcessing,
+            untyped.GenericRewrites,  # places in a tuple that are constants, as in `shape[0]`
+            untyped.ReconstructSSA,
+            typed.NopythonTypeInference,
+            typed.PreLowerStripPhis,
+            typed.IRLegalization,
+            typed.AnnotateTypes,
+            typed.NativeLowering,
+            typed.NoPythonBackend,
+        ):
+            manager.add_pass(one, one.__name__)
+        manager.finalize()
+        return [manager]
+
+
+class Whole(codegen.JITCodeLibrary):  # type: ignore[misc]
+    """The code of a kernel: optimised once, when all of its parts are there."""
+
+    def _optimize_functions(self, module: Any) -> None:
+        module.data_layout = self._codegen._data_layout
+
+    def _optimize_final_module(self) -> None:
+        passes, builder = self._codegen._module_pass_manager()
+        # Functions of Numba's runtime are there to be linked; what calls none of them is to be loaded without it.
+        passes.add_global_dead_code_eliminate_pass()
+        passes.add_strip_dead_prototype_pass()
+        passes.run(self._final_module, builder)
+
+
+class Part(Whole):
+    """The code of a function that becomes part of kernels: neither optimised nor made into machine code."""
+
+    def _optimize_final_module(self) -> None:
+        pass
+
+    def _finalize_final_module(self) -> None:
+        self._finalized = True
+
+
+def compile_whole(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    """Compile a function that returns nothing, to be called by its address."""
+    return _compiled(function, arguments, types.void, Whole, _flags())
+
+
+def compile_threads(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    """The same of a function with a `prange`, for which Numba has passes that take most of the time of compilation."""
+    flags = _flags()
+    flags.auto_parallel = cpu.ParallelOptions(True)
+    return _compiled(function, arguments, types.void, codegen.JITCodeLibrary, flags, compiler.Compiler)
+
+
+def inlined(function: _F) -> _F:
+    """Let kernels call a function, which becomes part of them where it is called. From Python it is what it was."""
+    found: dict[tuple[Any, ...], Any] = {}
+
+    def of(arguments: tuple[Any, ...]) -> Any:
+        if arguments not in found:
+            flags = _flags()
+            # LLVM would leave a long function a call: a loop with a call is not vectorised, and within the function it
+            # would not be known that arrays of the kernel do not overlap.
+            flags.forceinline = True
+            found[arguments] = _compiled(function, arguments, None, Part, flags)
+        return found[arguments]
+
+    def signature_of(*arguments: Any) -> Any:
+        return of(tuple(map(types.unliteral, arguments))).signature
+
+    signature_of.pysig = inspect.signature(function)  # type: ignore[attr-defined]  # Numba's name for it
+    extending.type_callable(function)(lambda context: signature_of)
+
+    @extending.lower_builtin(function, types.VarArg(types.Any))  # type: ignore[untyped-decorator]
+    def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        own = of(signature.args)
+        context.active_code_library.add_linking_library(own.library)
+        return context.call_internal(builder, own.fndesc, own.signature, arguments)
+
+    return function
+
+
+def _flags() -> Any:
+    flags = compiler.Flags()
+    flags.nrt = True  # it may allocate
+    flags.error_model = "numpy"  # 1 / 0 is inf as in NumPy; Python's check for it would stop vectorisation
+    flags.boundscheck = False  # the planner has checked every shape
+    # Not "fastmath": to reorder sums would change which neuron spikes.
+    flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True  # it is called by its address; they take a quarter of it
+    flags.no_compile = True  # what is done with the code is said here
+    return flags
+
+
+def _compiled(
+    function: Callable[..., Any], arguments: Any, returns: Any, library: Any, flags: Any, passes: Any = Pipeline
+) -> Any:
+    target = registry.cpu_target
+    own = library(target.target_context.codegen(), function.__name__)
+    own.enable_object_caching()
+    return compiler.compile_extra(
+        target.typing_context, target.target_context, function, arguments, returns, flags, {}, own, passes
+    )
