@@ -73,6 +73,7 @@ def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
     assert listing(tmp_path) == before
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 def test_another_number_compiles_nothing(tmp_path: Path) -> None:
     (kernels, *_), _ = in_a_process(tmp_path)
@@ -81,6 +82,7 @@ def test_another_number_compiles_nothing(tmp_path: Path) -> None:
     assert results == ["7.5", "750.0"]
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 def test_debug_prints_the_path_of_each_generated_file(tmp_path: Path) -> None:
     (kernels, *_), said = in_a_process(tmp_path, SNNCELL_DEBUG="1")
@@ -132,6 +134,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 @pytest.mark.parametrize("name", ["NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES", "NUMBA_OPT"])
 def test_code_for_another_cpu_or_setting_is_not_loaded(kept: Path, name: str) -> None:
@@ -142,6 +145,7 @@ def test_code_for_another_cpu_or_setting_is_not_loaded(kept: Path, name: str) ->
     assert small(kept) == LOADED  # the other code stands beside this one
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 def test_the_places_where_numba_looks_for_its_cache_are_not_ours(kept: Path, tmp_path: Path) -> None:
     assert small(kept, NUMBA_CACHE_DIR=str(tmp_path / "numba")) == LOADED
@@ -199,6 +203,7 @@ def test_code_of_another_setting_of_the_compiler_is_not_loaded(
 # --- two processes at once --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 def test_of_two_processes_that_want_the_same_kernel_at_once_one_compiles_it(tmp_path: Path) -> None:
     both = [
