@@ -188,8 +188,9 @@ class Body:
         if any(not isinstance(entry.op, (Primitive, Composite, NoneType)) for entry in entries):  # a bprop of a user's
             operands += [value for p, value in self.trace.carried.items() if p.dtype.is_float]
         inside = [x for x in operands if isinstance(x, Value) and x.trace in self.trace.lineage]
-        looked_at = values_used(from_trace(self.trace, inside, given={x._data for x in given}))
-        return needed | looked_at.intersection(x._data for x in among)
+        known = {x._data for x in given}
+        looked_at = values_used(from_trace(self.trace, inside, given=known))
+        return (needed | looked_at.intersection(x._data for x in among)) - known
 
     def _is_as_tried(self, present: Sequence[bool]) -> bool:
         """True if a reverse is the one that was traced to find out what to keep."""
