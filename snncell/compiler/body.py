@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from types import NoneType
 
+from snncell.compiler.further import needed_further
 from snncell.compiler.kept import Costs, what_to_keep
 from snncell.compiler.program import Program, from_trace, leading_to, values_used
 from snncell.errors import GradientError
 from snncell.tape.body_trace import BodyTrace
-from snncell.tape.custom import Composite
 from snncell.tape.parameter import Parameter
-from snncell.tape.primitive import Primitive
 from snncell.tape.state import STATE, recording_on, tracing_to
-from snncell.tape.tape import Entry, Tape, ancestors, deposit, sweep, watched, zeros_of
+from snncell.tape.tape import Entry, Tape, deposit, sweep, watched, zeros_of
 from snncell.tape.tensor import Tensor, wrap
-from snncell.tape.tracing import Step, Value
+from snncell.tape.tracing import Step
 from snncell.tape.watching import Brought, Note, beyond_taps, noting
 
 StepFunction = Callable[[list[Tensor], list[Tensor]], tuple[list[Tensor], list[Tensor]]]
@@ -168,29 +166,9 @@ class Body:
         program, states = reverse.body.program(), [x._data for x in self.carry]
         if not values_used(program).difference(program.inputs).isdisjoint(states):
             return True
-        needed = reverse.body.needed_further(self.carry, [*reverse.body.xs, *reverse.body.consts])
+        body = reverse.body
+        needed = needed_further(body.trace, body.outs, self.carry, [*body.xs, *body.consts])
         return not needed.isdisjoint(states)
-
-    def needed_further(self, among: Sequence[Tensor], given: Sequence[Tensor] = ()) -> set[Value]:
-        """The Values of those `among` that gradients of what the body gives look at, where such may be taken.
-
-        Args:
-            among: inputs of the step, or of the step that this one is the reverse of.
-            given: what is known, so that nothing that it was computed from is needed for it.
-        """
-        if STATE.tape is None:
-            return set()
-        ends = {x._entry for x in given if x._entry is not None}
-        entries = [entry for entry in ancestors((out._entry for out in self.outs), ends) - ends if entry is not None]
-        needed = {x._data for x in among if x._entry in entries}
-        # What is on no tape, integers and Parameters that the step writes, is looked at by the reverses on the way.
-        operands = [x._data for entry in entries for x in entry.inputs if isinstance(x, Tensor)]
-        if any(not isinstance(entry.op, (Primitive, Composite, NoneType)) for entry in entries):  # a bprop of a user's
-            operands += [value for p, value in self.trace.carried.items() if p.dtype.is_float]
-        inside = [x for x in operands if isinstance(x, Value) and x.trace in self.trace.lineage]
-        known = {x._data for x in given}
-        looked_at = values_used(from_trace(self.trace, inside, given=known))
-        return (needed | looked_at.intersection(x._data for x in among)) - known
 
     def _is_as_tried(self, present: Sequence[bool]) -> bool:
         """True if a reverse is the one that was traced to find out what to keep."""

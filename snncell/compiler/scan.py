@@ -9,6 +9,7 @@ from itertools import compress
 from typing import Any
 
 from snncell.compiler.body import Body, Reverse, StepFunction, trace_body
+from snncell.compiler.further import needed_further
 from snncell.compiler.lower import Lowered, Segments
 from snncell.compiler.program import values_used
 from snncell.compiler.relived import look_at_gradients, look_at_results
@@ -197,9 +198,10 @@ class Scan(Primitive):
             *(*entry.inputs[last:], *(douts[n] for n in reverse.arriving if n >= later), *reverse.body.captured),
         ]
         segments = Segments(self.every, body) if self.every else None
-        needed = reverse.body.needed_further([*reverse.body.xs, *reverse.body.consts])
+        operands = [*reverse.body.xs, *reverse.body.consts]
+        needed = needed_further(reverse.body.trace, reverse.body.outs, operands)
         if segments is not None:
-            needed |= segments.body.needed_further([*reverse.body.xs, *reverse.body.consts])
+            needed |= needed_further(segments.body.trace, segments.body.outs, operands)
         inputs = _without_unused(reverse.body, inputs, segments, needed)
         scan, found = _bound(reverse.body, inputs, steps, None, f"reverse of {self.who}", segments)
         scan.events = self.events
