@@ -10,7 +10,8 @@
 
 Counted is the first call alone, with all that it imports and compiles, but not `import snncell`. `--against` measures
 another checkout in turns with this one. JAX, where it is installed, compiles `neuron` and `dense`. `--kernels` lists
-what is compiled for each, and for how long. `launch`: what a small kernel costs, and the bandwidth of a large one.
+what is compiled for each, and for how long, in the table that `--markdown` writes. `launch`: what a small kernel
+costs, and the bandwidth of a large one.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ from snncell.kernels import policy
 made = []
 if {kernels} and hasattr(policy, "compile_kernel"):
     compile_kernel = policy.compile_kernel
-    def timed(function, *rest):
+    def timed(function, *rest, **named):
         begin = time.process_time()
-        result = compile_kernel(function, *rest)
+        result = compile_kernel(function, *rest, **named)
         made.append((function.__name__, time.process_time() - begin))
         return result
     policy.compile_kernel = timed
@@ -264,6 +265,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     roots = {"here": HERE} | ({"before": given.against.resolve()} if given.against else {})
     jax = importlib.util.find_spec("jax") is not None
+    made: dict[str, list[str]] = {}
     lines = ["| first call | of | cold, CPU s | cold, wall s | warm, CPU s | warm, wall s |", "| --- " * 6 + "|"]
     for name in [name for name in given.only if name != "launch"]:
         rows: dict[str, list[tuple[float, ...]]] = {}
@@ -271,8 +273,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             for who, root in roots.items():
                 found = demo(root) if name == "demo" else first_call(name, root, given.kernels and turn == 0)
                 rows.setdefault(who, []).append(tuple(number for cpu, wall, _ in found for number in (cpu, wall)))
-                for line in found[0][2]:
-                    print(f"{name}, {who}: {line}")
+                if who == "here":
+                    made[name] = made.get(name) or found[0][2]
             if jax and name in IN_JAX:
                 with tempfile.TemporaryDirectory() as folder:
                     rows.setdefault("JAX", []).append(
@@ -282,6 +284,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
             medians = [f"{statistics.median(column):.2f}" for column in zip(*values, strict=True)]
             lines.append(f"| {name} | {who} | {' | '.join([*medians, '', ''][:4])} |")
             print(lines[-1], flush=True)
+    for name, kernels in made.items():
+        if kernels:
+            lines += ["", f"Kernels of `{name}`, in the order in which they are compiled:", ""]
+            lines += ["| kernel | CPU s |", "| --- | --- |"]
+            lines += [f"| {' | '.join(kernel.split())} |" for kernel in kernels]
     if "launch" in given.only:
         lines += ["", "| of | launch of a small kernel, us | bandwidth of a large one, GB/s |", "| --- | --- | --- |"]
         with tempfile.TemporaryDirectory() as folder:
