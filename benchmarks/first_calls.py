@@ -116,8 +116,7 @@ net = nn.SequentialCell(
 run = training(net, spikes(100, 32, 700), 20)
 """,
 }
-IN_JAX = {
-    "neuron": """
+JAX = """
 import time
 import numpy as np
 import jax, jax.numpy as jnp
@@ -126,6 +125,9 @@ begin, wall = time.process_time(), time.perf_counter()
 def spike(x):
     return (x > 0).astype(x.dtype)
 spike.defvjp(lambda x: (spike(x), x), lambda x, d: (d / (1 + 10 * jnp.abs(x)) ** 2,))
+"""
+IN_JAX = {
+    "neuron": """
 def step(v, x):
     h = 0.9 * v + x
     s = spike(h - 1.0)
@@ -136,14 +138,6 @@ jax.jit(jax.value_and_grad(loss))(x)[1].block_until_ready()
 print(time.process_time() - begin, time.perf_counter() - wall)
 """,
     "dense": """
-import time
-import numpy as np
-import jax, jax.numpy as jnp
-begin, wall = time.process_time(), time.perf_counter()
-@jax.custom_vjp
-def spike(x):
-    return (x > 0).astype(x.dtype)
-spike.defvjp(lambda x: (spike(x), x), lambda x, d: (d / (1 + 10 * jnp.abs(x)) ** 2,))
 def lif(v, x):
     h = v + (x - v) / 2.0
     s = spike(h - 1.0)
@@ -278,7 +272,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if jax and name in IN_JAX:
                 with tempfile.TemporaryDirectory() as folder:
                     rows.setdefault("JAX", []).append(
-                        tuple(map(float, measured(IN_JAX[name], HERE, folder)[-1].split()))
+                        tuple(map(float, measured(JAX + IN_JAX[name], HERE, folder)[-1].split()))
                     )
         for who, values in rows.items():
             medians = [f"{statistics.median(column):.2f}" for column in zip(*values, strict=True)]
