@@ -88,6 +88,7 @@ class Scan(Primitive):
 
     multiple = True
     as_stored = EVERYWHERE
+    loops = True
     watched = False  # by bind: here, where it can be told which step gave what is not finite
     loop: Steps | None = None  # what it does, while `check_finite` is on
 

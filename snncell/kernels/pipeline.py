@@ -88,15 +88,26 @@ def compile_threads(function: Callable[..., Any], arguments: tuple[Any, ...]) ->
 
 
 def inlined(function: _F) -> _F:
-    """Let kernels call a function, which becomes part of them where it is called. From Python it is what it was."""
+    """Let kernels call a function, which becomes part of them where it is called. From Python it is what it was.
+
+    LLVM would leave a long function a call: a loop with a call is not vectorised, and within the function it would not
+    be known that arrays of its caller do not overlap.
+    """
+    return _part(function, True)
+
+
+def called(function: _F) -> _F:
+    """The same for a long function that stands for itself, of which a kernel has one copy however often it calls it."""
+    return _part(function, False)
+
+
+def _part(function: _F, inline: bool) -> _F:
     found: dict[tuple[Any, ...], Any] = {}
 
     def of(arguments: tuple[Any, ...]) -> Any:
         if arguments not in found:
             flags = _flags()
-            # LLVM would leave a long function a call: a loop with a call is not vectorised, and within the function it
-            # would not be known that arrays of the kernel do not overlap.
-            flags.forceinline = True
+            flags.forceinline = inline
             found[arguments] = _compiled(function, arguments, None, Part, flags)
         return found[arguments]
 

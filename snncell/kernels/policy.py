@@ -104,6 +104,14 @@ def inlined(function: _F) -> _F:
     return made
 
 
+def called(function: _F) -> _F:
+    """The same, but a kernel has it once, however often it calls it."""
+    if not compiles():
+        return function
+    made: _F = imported("snncell.kernels.pipeline").called(function)
+    return made
+
+
 def intrinsic(function: Callable[..., Any]) -> Any:
     """A decorator: `function(typing, *types)` gives a signature, and what writes LLVM's instructions for a call."""
     extending: Any = imported("numba.extending")

@@ -63,6 +63,7 @@ class Primitive:
     # On which devices it takes and gives what is only stored (float16, bfloat16) as it is; on others, as float32.
     as_stored: tuple[str, ...] = ()
     watched = True  # whether its results are looked at while `check_finite` is on; a loop looks at its own
+    loops = False  # whether it runs a step of its own, which takes what is around it
     view = False  # whether it gives the same elements in another order or shape, and moves none
     keeps_order = False  # whether it gives the same elements in the same order, in another shape
     repeats = False  # whether it gives the same elements along further axes

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from snncell.kernels.cpu.given import least, strip, tail, words_of
-from snncell.kernels.policy import inlined
+from snncell.kernels.policy import called, inlined
 
 GROUP = 4  # rows that are multiplied together
 STRIP = 256  # columns that are added up before the next: with GROUP rows, 4 kB of the first-level cache
@@ -106,7 +106,7 @@ def multiply_four(x: Any, y: Any, out: Any, inner: int, width: int, sums: Any) -
                 result[i] = total[i]
 
 
-@inlined
+@called
 def multiply_rows(
     x: Any, y: Any, out: Any, count: int, inner: int, width: int, flags: Any, places: Any, values: Any
 ) -> None:
