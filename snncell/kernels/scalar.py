@@ -151,5 +151,6 @@ def library_digest() -> str:
     They are those that it imports, whose functions it has in it, and the one that compiles it. The files are read, not
     imported, for they import Numba.
     """
-    folder, names = Path(__file__).parent, ("cpu/given.py", "cpu/mathematics.py", "cpu/rows.py", "pipeline.py")
+    folder = Path(__file__).parent
+    names = ("cpu/given.py", "cpu/loops.py", "cpu/mathematics.py", "cpu/rows.py", "pipeline.py")
     return hashlib.sha256(b"".join((folder / name).read_bytes() for name in names)).hexdigest()
