@@ -125,6 +125,18 @@ def test_second_orders_through_a_jitted_loop(interpreted, operands):
             np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-12, err_msg=f"{forward}, {of_first}")
 
 
+def assert_second_orders(loss, p, case):
+    """Assert that second-order gradients of a loss are in every mode those of the loop step by step."""
+    given = Tensor(STATE), Tensor(XS)
+    with testing.unfused():
+        expected = numbers(snncell.grad(slope_of(loss, p), (0, 1), p)(*given))
+    found = {mode: second(slope_of(loss, p), p)(*given) for mode, second in MODES.items()}
+    found["through jit"] = snncell.grad(slope_of(snncell.jit(loss), p), (0, 1), p)(*given)
+    for mode, mine in found.items():
+        for a, b in zip(numbers(mine), expected, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12, err_msg=f"{case}, {mode}")
+
+
 class Calling(nn.Cell):
     """Its bprop calls a Cell, whose own bprop leads on to inputs that nothing looks at before."""
 
@@ -146,7 +158,6 @@ class Calling(nn.Cell):
 def test_a_second_order_has_what_a_cell_within_a_reverse_leads_to(interpreted, forward, of_first, of_second):
     p = Parameter(np.array([0.4]))
     calling = Calling(odd(forward, of_first, of_second), p)
-    given = Tensor(STATE), Tensor(XS)
     for operands, every in product(OPERANDS, (None, 2)):
 
         def step(c, x, operands=operands):
@@ -157,13 +168,7 @@ def test_a_second_order_has_what_a_cell_within_a_reverse_leads_to(interpreted, f
             c, ys = ops.scan(step, c, xs, checkpoint_every=every)
             return (c * c).sum() + (ys * Tensor(WEIGHTS)).sum()
 
-        with testing.unfused():
-            expected = numbers(snncell.grad(slope_of(loss, p), (0, 1), p)(*given))
-        found = {mode: second(slope_of(loss, p), p)(*given) for mode, second in MODES.items()}
-        found["through jit"] = snncell.grad(slope_of(snncell.jit(loss), p), (0, 1), p)(*given)
-        for mode, mine in found.items():
-            for a, b in zip(numbers(mine), expected, strict=True):
-                np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12, err_msg=f"{operands}, {every}, {mode}")
+        assert_second_orders(loss, p, f"{operands}, {every}")
 
 
 def test_a_loop_in_a_loop_that_computes_states_again_is_the_same_whoever_runs_it(interpreted):
@@ -246,11 +251,4 @@ def test_a_second_order_has_the_states_that_are_on_no_tape(interpreted, off_tape
             (c, _), ys = ops.scan(body, (c, Tensor(np.array([3, -2]))), xs, checkpoint_every=every)
             return (c * c).sum() + (ys * Tensor(WEIGHTS)).sum()
 
-        given = Tensor(STATE), Tensor(XS)
-        with testing.unfused():
-            expected = numbers(snncell.grad(slope_of(loss, p), (0, 1), p)(*given))
-        found = {mode: second(slope_of(loss, p), p)(*given) for mode, second in MODES.items()}
-        found["through jit"] = snncell.grad(slope_of(snncell.jit(loss), p), (0, 1), p)(*given)
-        for mode, mine in found.items():
-            for a, b in zip(numbers(mine), expected, strict=True):
-                np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12, err_msg=f"{every}, {body}, {mode}")
+        assert_second_orders(loss, p, f"{every}, {body}")

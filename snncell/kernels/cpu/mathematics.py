@@ -161,9 +161,8 @@ def sigmoid_f4(x: Any) -> Any:
     q = r * r
     a = _A0 + q * (_A1 + q * _A2)
     below = a - r
-    above = bitcast(np.float64(a + r), np.int64) + (
-        bitcast(rounded, np.int64) << _MANTISSA
-    )  # n is added to the exponent
+    n = bitcast(rounded, np.int64) << _MANTISSA  # to be added to the exponent
+    above = bitcast(np.float64(a + r), np.int64) + n
     return np.float32(below / (below + bitcast(np.int64(above), np.float64)))
 
 
