@@ -59,19 +59,20 @@ class Block:
         """The number of a Value's space."""
         return self.spaces[value.shape]
 
-    def part(self, value: Value) -> str:
-        """The elements of the block."""
-        return f"low{self.of(value)}:high{self.of(value)}"
+    def part(self, array: str, value: Value) -> str:
+        """The elements of the block, of an array or of a row."""
+        return f"tail({array}, low{self.of(value)})"
 
-    def each(self, value: Value, statement: str) -> list[str]:
-        """A loop over the elements, `i`; {} is the first. With slices instead, compilation would take twice as long."""
-        return [f"for i in range(count{self.of(value)}):", f"    {statement.format(f'low{self.of(value)}')}"]
+    def count(self, value: Value) -> str:
+        """The number of these elements."""
+        return f"count{self.of(value)}"
 
     def new(self, value: Value, rows: str = "") -> str:
         """A new array of the block, or `rows` of them."""
-        count = f"count{self.of(value)}"
         dtype = kind_of(value).dtype
-        return f"np.empty(({rows}, {count}), np.{dtype.type.__name__})" if rows else self._room.array(count, dtype)
+        if rows:
+            return f"np.empty(({rows}, {self.count(value)}), np.{dtype.type.__name__})"
+        return self._room.array(self.count(value), dtype)
 
     def step(
         self, stores: Stores, homes: dict[Value, str], targets: list[str], sequences: list[Value], summed: list[Value]
@@ -86,7 +87,7 @@ class Block:
             summed: Values that are added to `z0`, ...
         """
         homes = homes | {value: targets[n] for value, n in stores.direct.items()}
-        lines = [f"g{n} = o{n}[t, {self.part(value)}]" for n, value in enumerate(sequences)]
+        lines = [f"g{n} = {self.part(f'row(o{n}, t)', value)}" for n, value in enumerate(sequences)]
         for n, value in enumerate(sequences):
             homes.setdefault(value, f"g{n}")
         for value in stores.shared:
@@ -124,5 +125,8 @@ class Block:
             f"values{found} = np.empty(rows.GROUP * ({inner} + 8), np.{dtype})",
         ]
         self.prepare += [line for line in room if line not in self.prepare]
-        given = f"{homes[x]}, a{self.fixed[y]}, {homes[out]}, high - low, {inner}, {width}"
-        return [comment_on(step), f"rows.{step.op.by_rows}({given}, flags{found}, places{found}, values{found})"]
+        # As pointers, whatever they are: the function is compiled once for each combination of types.
+        arrays = [homes[x], f"a{self.fixed[y]}", homes[out], f"flags{found}", f"places{found}", f"values{found}"]
+        given, matrix, result, *scratch = (f"tail({array}, 0)" for array in arrays)
+        arguments = [given, matrix, result, "high - low", inner, width, *scratch]
+        return [comment_on(step), f"rows.{step.op.by_rows}({', '.join(arguments)})"]

@@ -106,32 +106,40 @@ class FusedLoop:
         self.block = block = Block(self.shapes, self.rows, self.fixed, [*main.needs, *again.needs], self.room)
         self.scalars = block.scalars
 
-        begin, step = [], []
-        for n, value in enumerate(self.carry):
-            begin += [f"w{n} = last{n}[{block.part(value)}]", *block.each(value, f"w{n}[i] = c{n}[({{}} + i) * m{n}]")]
-            if self.storing:
-                row = [f"row{n} = p{n}[turn // every, {block.part(value)}]", *block.each(value, f"row{n}[i] = w{n}[i]")]
-                step += ["if turn % every == 0:", *loops.indent(row)]
-        for n, value in enumerate(self.summed):
-            begin += [f"z{n} = q{n}[{block.part(value)}]", *block.each(value, f"z{n}[i] = 0")]
+        begin, step = self._states_and_sums(block)
         homes = {value: f"w{n}" for n, value in enumerate(self.carry)}
         for n, value in enumerate(states):
             begin.append(f"kept{n} = {block.new(value, 'every')}")
-            step.append(f"k{n} = kept{n}[turn]")
+            step.append(f"k{n} = row(kept{n}, turn)")
             homes[value] = f"k{n}"
         step += block.step(main, homes, [f"w{n}" for n in range(len(self.carry))], self.sequences, self.summed)
         if self.segments:
             once = []
             for n, value in enumerate(states):
-                once += [f"k{n}, row{n} = kept{n}[0], p{n}[segment, {block.part(value)}]"]
-                once += block.each(value, f"k{n}[i] = row{n}[i]")
-            steps = [f"k{n}, l{n} = kept{n}[turn], kept{n}[turn + 1]" for n in range(len(states))]
+                stored = block.part(f"row(p{n}, segment)", value)
+                once.append(f"copy(row(kept{n}, 0), {stored}, {block.count(value)})")
+            steps = [f"k{n}, l{n} = row(kept{n}, turn), row(kept{n}, turn + 1)" for n in range(len(states))]
             homes = {value: f"k{n}" for n, value in enumerate(states)}
             steps += block.step(again, homes, [f"l{n}" for n in range(len(states))], [], [])
             lines = loops.scan_again([*block.prepare, *begin], once, steps, step, self.backwards)
         else:
             lines = loops.scan_loop([*block.prepare, *begin], step, self.backwards)
         self._finish(lines, [*self.again, *self.steps], [*states, *self.carry])
+
+    def _states_and_sums(self, block: Block) -> tuple[list[str], list[str]]:
+        """The statements that states and sums begin with, and those by which a step stores the states before it."""
+        begin, step = [], []
+        for n, value in enumerate(self.carry):
+            count = block.count(value)
+            begin.append(f"w{n} = {block.part(f'last{n}', value)}")
+            begin.append(f"fill(w{n}, c{n}, low{block.of(value)}, m{n}, {count})")
+            if self.storing:
+                row = block.part(f"row(p{n}, turn // every)", value)
+                step += ["if turn % every == 0:", f"    copy({row}, w{n}, {count})"]
+        for n, value in enumerate(self.summed):
+            begin.append(f"z{n} = {block.part(f'q{n}', value)}")
+            begin += [f"for i in range({block.count(value)}):", f"    z{n}[i] = 0"]
+        return begin, step
 
     def _phases(self, steps: list[Step], results: list[Value]) -> list[Phase]:
         """The phases of a step: one where all is elementwise, over the shape that everything broadcasts to."""

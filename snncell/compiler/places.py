@@ -76,8 +76,7 @@ class Places:
         if kind == "some":
             self.prepare += self._indices(name, kind_of(value).dtype, value, f"a{n}[{{0}}]")
         else:
-            own = f"low{self.space}:high{self.space}"
-            self.prepare.append(f"{name} = a{n}[{'0' if kind == 'one' else own}]")
+            self.prepare.append(f"{name} = a{n}[0]" if kind == "one" else f"{name} = tail(a{n}, low{self.space})")
 
     def _indices(self, name: str, dtype: np.dtype[Any], value: Value, found: str) -> list[str]:
         """Fill an array of the block with what belongs to each element, by its place along the axes."""
@@ -96,7 +95,7 @@ class Places:
         return [
             f"{name} = {self._room.array(f'count{self.space}', dtype)}",
             f"for i in range(count{self.space}):",
-            f"    {name}[i] = {found.format(index)}",
+            f"    {name}[i] = {found.format(f'scalar({index})')}",
         ]
 
     def load(self, statements: Statements, values: list[Value]) -> list[str]:
@@ -107,8 +106,9 @@ class Places:
                 statements.load(value, self.elements[value])
             elif value in self.present:
                 n, kind, row = self.rows[value], self._kind(value), f"r{self.space}_{self.rows[value]}"
-                part = {"all": f", low{self.space}:high{self.space}", "some": "", "one": ", 0"}[kind]
-                rows.append(f"{row} = x{n}[t * h{n}{part}]")
+                whole = f"row(x{n}, t * h{n})"
+                part = {"all": f"tail({whole}, low{self.space})", "some": whole, "one": f"x{n}[t * h{n}, 0]"}[kind]
+                rows.append(f"{row} = {part}")
                 element = {"all": f"{row}[i]", "some": f"{row}[j{self.space}_{n}[i]]", "one": row}[kind]
                 statements.load(value, element)
         return rows

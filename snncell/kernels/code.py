@@ -23,7 +23,7 @@ from typing import Any
 
 from snncell.interrupts import imported
 from snncell.kernels import policy, progress, store
-from snncell.kernels.native import Code, Linked, link, slots_of
+from snncell.kernels.native import Code, Linked, link
 from snncell.kernels.scalar import library_digest
 
 # Settings that change the code that Numba makes, beside its version and the processor.
@@ -59,19 +59,20 @@ def of_slots(name: str, source: str, signature: Sequence[Any]) -> str:
     """The source with a function that takes its arguments from slots, as compiled kernels do."""
     head = re.search(rf"^def {name}\(([^)]*)\):$", source, re.M)
     assert head is not None  # it is generated, or has come from `source_of`
-    names = re.findall(r"\w+", head[1])[2:]
+    kinds = []
+    for kind in signature:
+        dtype = (kind[0] if isinstance(kind, tuple) else kind).dtype.type.__name__
+        kinds.append(f"{dtype}[{kind[1]}]" if isinstance(kind, tuple) else dtype)
+    names = ", ".join(re.findall(r"\w+", head[1])[2:])
     lines = [
-        "from snncell.kernels.cpu.given import array as array_of, number as number_of",
+        "from snncell.kernels.cpu.arguments import arguments",
+        "",
+        "arguments_of = arguments(" + repr(" ".join(kinds)) + ")",
         "",
         "",
         f"def {name}(start, stop, slots):",
+        f"    [{names}] = arguments_of(slots)",
     ]
-    for argument, kind, place in zip(names, signature, slots_of(signature), strict=True):
-        dtype = (kind[0] if isinstance(kind, tuple) else kind).dtype.type.__name__
-        if isinstance(kind, tuple):
-            lines.append(f"    {argument} = array_of(slots, {place}, np.{dtype}, {kind[1]})")
-        else:
-            lines.append(f"    {argument} = number_of(slots, {place}, np.{dtype})")
     return source[: head.start()] + "\n".join(lines) + source[head.end() :]
 
 

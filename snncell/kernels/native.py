@@ -1,8 +1,8 @@
 """Compiled kernels: machine code that is linked into this process, and called by its address.
 
 All kernels have one signature, `(start, stop, slots)`: which units of their work to carry out, and the address of their
-arguments (`cpu/given.py`). So a call from Python packs those and calls a C function, and one launcher shares the units
-of any kernel among threads. To link code that is there, LLVM's linker alone is needed: Numba is imported only if
+arguments (`cpu/arguments.py`). So a call from Python packs those and calls a C function, and one launcher shares the
+units of any kernel among threads. To link code that is there, LLVM's linker alone is needed: Numba is imported only if
 something is compiled, or shared among threads, or if the code calls Numba's runtime.
 """
 
@@ -162,15 +162,6 @@ def kernel_of(name: str, linked: Linked, signature: Sequence[Any], share: Callab
     kernel.linked = linked  # which keeps the code
     found: Kernel = kernel
     return found
-
-
-def slots_of(signature: Sequence[Any]) -> list[int]:
-    """The first slot of each argument."""
-    places, place = [], 0
-    for kind in signature:
-        places.append(place)
-        place += len(_format(kind))
-    return places
 
 
 def _format(kind: dtypes.DType | tuple[Any, ...]) -> str:

@@ -16,6 +16,7 @@ from snncell.interrupts import imported
 
 cpu: Any = imported("numba.core.cpu")
 codegen: Any = imported("numba.core.codegen")
+config: Any = imported("numba.core.config")
 compiler: Any = imported("numba.core.compiler")
 extending: Any = imported("numba.extending")
 registry: Any = imported("numba.core.registry")
@@ -36,8 +37,6 @@ class Pipeline(compiler.CompilerBase):  # type: ignore[misc]
         for one in (
             untyped.TranslateByteCode,
             untyped.FixupArgs,
-            untyped.IRProcessing,
-            untyped.GenericRewrites,  # places in a tuple that are constants, as in `shape[0]`
             untyped.ReconstructSSA,
             typed.NopythonTypeInference,
             typed.PreLowerStripPhis,
@@ -58,7 +57,9 @@ class Whole(codegen.JITCodeLibrary):  # type: ignore[misc]
         module.data_layout = self._codegen._data_layout
 
     def _optimize_final_module(self) -> None:
-        passes, builder = self._codegen._module_pass_manager()
+        # Not -O3, which adds copies of loops for conditions that do not change in them: a fifth of the time of
+        # compilation, and none of the kernels' (benchmarks/first_calls.py).
+        passes, builder = self._codegen._module_pass_manager(opt=min(2, config.OPT))
         # Functions of Numba's runtime are there to be linked; what calls none of them is to be loaded without it.
         passes.add_global_dead_code_eliminate_pass()
         passes.add_strip_dead_prototype_pass()
@@ -77,12 +78,16 @@ class Part(Whole):
 
 def compile_whole(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     """Compile a function that returns nothing, to be called by its address."""
-    return _compiled(function, arguments, types.void, Whole, _flags())
+    flags = _flags()
+    # References are counted only where there are any: in arrays of its own.
+    flags.nrt = "empty" in function.__code__.co_names
+    return _compiled(function, arguments, types.void, Whole, flags)
 
 
 def compile_threads(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     """The same of a function with a `prange`, for which Numba has passes that take most of the time of compilation."""
     flags = _flags()
+    flags.nrt = True
     flags.auto_parallel = cpu.ParallelOptions(True)
     return _compiled(function, arguments, types.void, codegen.JITCodeLibrary, flags, compiler.Compiler)
 
@@ -128,7 +133,6 @@ def _part(function: _F, inline: bool) -> _F:
 
 def _flags() -> Any:
     flags = compiler.Flags()
-    flags.nrt = True  # it may allocate
     flags.error_model = "numpy"  # 1 / 0 is inf as in NumPy; Python's check for it would stop vectorisation
     flags.boundscheck = False  # the planner has checked every shape
     # Not "fastmath": to reorder sums would change which neuron spikes.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import importlib.metadata
 import os
 import sys
@@ -51,7 +52,7 @@ def compile_kernel(function: Callable[..., Any], *, threads: bool = False) -> tu
 
     import_array_functions()
     pipeline: Any = imported("snncell.kernels.pipeline")
-    with lock:
+    with lock, _without_collection():
         compiled = pipeline.compile_threads if threads else pipeline.compile_whole
         result = compiled(function, (types.int64, types.int64, types.CPointer(types.int64)))
         library, symbol = result.library, result.fndesc.llvm_func_name
@@ -63,6 +64,21 @@ def compile_kernel(function: Callable[..., Any], *, threads: bool = False) -> tu
         if library.has_dynamic_globals:  # addresses of this process
             return None, linked
         return Code(symbol, needs, library._get_compiled_object()), linked
+
+
+@contextlib.contextmanager
+def _without_collection() -> Iterator[None]:
+    """Without Python's garbage collector, which else takes an eighth of the time of compilation.
+
+    Numba makes so many objects that all that the process has are looked at several times for each kernel.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def provide_runtime() -> None:

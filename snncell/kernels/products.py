@@ -153,7 +153,8 @@ def kernel(name: str, dtype: Any, spikes: Any = None) -> Any:
     if key not in _kernels:
         head = (
             "import numpy as np\n\n"
-            "from snncell.kernels.cpu.given import flat, least, row, strip, tail\n"
+            "from snncell.kernels.cpu.builtins import least\n"
+            "from snncell.kernels.cpu.elements import copy, flat, row, strip, tail\n"
             "from snncell.kernels.cpu.rows import add_events, find_events\n\n"
             f"PART, BLOCK, STRIP = {events.PART}, {events.BLOCK}, {events.STRIP}\n\n\n"
         )

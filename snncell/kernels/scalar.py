@@ -131,7 +131,8 @@ import numpy as np
 from numpy import ceil, cos, floor, rint, sin, sqrt
 
 from snncell.kernels.cpu import mathematics
-from snncell.kernels.cpu.given import lanes, least, strip
+from snncell.kernels.cpu.builtins import least
+from snncell.kernels.cpu.elements import copy, fill, lanes, row, scalar, strip, tail
 """
 
 
@@ -152,5 +153,6 @@ def library_digest() -> str:
     imported, for they import Numba.
     """
     folder = Path(__file__).parent
-    names = ("cpu/given.py", "cpu/loops.py", "cpu/mathematics.py", "cpu/rows.py", "pipeline.py")
+    names = ["pipeline.py", *(f"cpu/{name}.py" for name in ("arguments", "builtins", "elements", "loops"))]
+    names += ["cpu/mathematics.py", "cpu/rows.py"]
     return hashlib.sha256(b"".join((folder / name).read_bytes() for name in names)).hexdigest()

@@ -54,7 +54,10 @@ def _made() -> tuple[Any, Any]:
 
 
 def _compiled() -> tuple[Any, Any]:
-    head = "import numpy as np\nfrom numba import prange\n\nfrom snncell.kernels.cpu.given import call, least\n\n\n"
+    head = (
+        "from numba import prange\n\n"
+        "from snncell.kernels.cpu.arguments import call\nfrom snncell.kernels.cpu.builtins import least\n\n\n"
+    )
     signature = (*[dtypes.int64] * 4, (dtypes.int64, 1, True))
     source = of_slots("launch", head + source_of(launch), signature)
     policy.number_of_threads()  # starts them, and so settles which layer they are of

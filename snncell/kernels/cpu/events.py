@@ -2,7 +2,7 @@
 
 These functions are compiled from their source (`kernels/products.py`), as kernels that carry out the units of their
 work from `start` up to `stop`. Sums run over the events in an order that the sizes alone decide, so they do not depend
-on the number of threads. No slice is assigned to: what Numba makes of that takes a second to compile.
+on the number of threads.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # it needs Numba; the compiled source imports it
-    from snncell.kernels.cpu.given import flat, least, row, strip, tail
+    from snncell.kernels.cpu.builtins import least
+    from snncell.kernels.cpu.elements import copy, flat, row, strip, tail
     from snncell.kernels.cpu.rows import add_events, find_events
 
 PART = 64  # rows that one thread takes at a time, whose events lie close together
@@ -35,7 +36,7 @@ def find_all_events(start: Any, stop: Any, x: Any, flags: Any, places: Any, valu
 
 def rows_of_events(start: Any, stop: Any, places: Any, values: Any, counts: Any, y: Any, out: Any) -> None:
     """`out = x @ y` for `x` of few events: the rows of `y` that belong to a row's events, added up."""
-    m, width = len(counts), out.shape[1]
+    m, width = out.shape
     for part in range(start, stop):
         own, of_own, found = row(places, part), row(values, part), 0
         for place in range(part * PART, least(m, part * PART + PART)):
@@ -53,7 +54,8 @@ def sort_events(
     (blocks, k) is overwritten.
     """
     m = len(counts)
-    k = firsts.shape[1] - 1
+    _, ends = firsts.shape
+    k = ends - 1
     for block in range(start, stop):
         first, row_of, value_of, next_of = row(firsts, block), row(rows, block), row(ordered, block), row(free, block)
         for turn in range(2):  # count the events of each column, then put each in its place
@@ -91,7 +93,7 @@ def columns_of_events(
     for own in range(start, stop):
         low, width = own * STRIP, least(STRIP, n - own * STRIP)
         near = row(strips, own)  # the strip of the block's rows of y, close together
-        sums = strip(width, y.dtype)
+        sums = strip(width, y)
         for column in range(k):
             result = tail(row(out, column), low)
             for i in range(width):
@@ -99,9 +101,7 @@ def columns_of_events(
         for block in range(blocks):
             row_of, value_of, first = row(rows, block), row(ordered, block), row(firsts, block)
             for place in range(least(BLOCK, m - block * BLOCK)):
-                given, copied = tail(row(y, block * BLOCK + place), low), tail(near, place * width)
-                for i in range(width):
-                    copied[i] = given[i]
+                copy(tail(near, place * width), tail(row(y, block * BLOCK + place), low), width)
             for column in range(k):
                 event, end = first[column], first[column + 1]
                 if event < end:

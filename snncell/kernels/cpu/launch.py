@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # they need Numba; the compiled source imports them
     from numba import prange
 
-    from snncell.kernels.cpu.given import call, least
+    from snncell.kernels.cpu.arguments import call
+    from snncell.kernels.cpu.builtins import least
 
 
 def launch(start: Any, stop: Any, address: Any, given: Any, units: Any, grain: Any, failed: Any) -> None:

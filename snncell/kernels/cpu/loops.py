@@ -14,9 +14,6 @@ from typing import NamedTuple
 LANES = 16  # partial sums side by side: one AVX-512 register of float32
 BLOCK = 4096  # elements per block where a whole array is reduced by all threads
 COLUMNS = 256  # columns that one thread adds up together
-# LLVM cannot see that what is computed from `start` is not negative, and an index that may be is looked at each time it
-# is used: a loop of such is not vectorised. So it is told, by the sign's bit.
-POSITIVE = "& 0x7fffffffffffffff"
 
 
 class Reduced(NamedTuple):
@@ -65,7 +62,7 @@ def shared(axes: list[int], body: list[str]) -> list[str]:
 
 def units(name: str, body: list[str]) -> list[str]:
     """A loop over the units."""
-    return ["for unit in range(stop - start):", *indent([f"{name} = (start + unit) {POSITIVE}", *body])]
+    return [f"for {name} in range(start, stop):", *indent(body)]
 
 
 def map_loop(ndim: int, body: list[str]) -> list[str]:
@@ -103,8 +100,8 @@ def _side_by_side(count: str, body: list[str]) -> list[str]:
 def reduce_all(body: list[str], sums: list[Reduced]) -> list[str]:
     """Reduce one long axis: blocks of a fixed length, each a unit, then what they give, in order."""
     add = [f"lanes{k}[lane] = {r.joined(f'lanes{k}[lane]', r.term)}" for k, r in enumerate(sums)]
-    index = f"p0 = (low + base + lane) {POSITIVE}"
-    inner = [f"low = block * {BLOCK} {POSITIVE}", f"count = least(n0 - low, {BLOCK})"]
+    index = "p0 = low + base + lane"
+    inner = [f"low = block * {BLOCK}", f"count = least(n0 - low, {BLOCK})"]
     inner += _side_by_side("count", [index, *body, *add])
     lines = [f"lanes{k} = lanes({r.start})" for k, r in enumerate(sums)] + inner
     for k, r in enumerate(sums):
@@ -135,10 +132,10 @@ def reduce_columns(kept: list[int], along: list[int], body: list[str], sums: lis
     grow = [f"{r.target} = {r.joined(r.target, r.term)}" for r in sums]
 
     def each(lines: list[str]) -> list[str]:
-        place = f"p{last} = (low + column) {POSITIVE}"
+        place = f"p{last} = low + column"
         return [f"for column in range(least({COLUMNS}, n{last} - low)):", *indent([place, *lines])]
 
-    inner = [f"low = strip * {COLUMNS} {POSITIVE}", *each(begin), *nest(along, each([*body, *grow]))]
+    inner = [f"low = strip * {COLUMNS}", *each(begin), *nest(along, each([*body, *grow]))]
     if not outer:
         return units("strip", inner)
     return shared(outer, [f"for strip in range((n{last} + {COLUMNS - 1}) // {COLUMNS}):", *indent(inner)])

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy import exp as exp_f8, expm1 as expm1_f8, log as log_f8, log1p as log1p_f8, tanh as tanh_f8
 
-from snncell.kernels.cpu.given import bitcast
+from snncell.kernels.cpu.builtins import bitcast
 from snncell.kernels.policy import inlined
 
 __all__ = [

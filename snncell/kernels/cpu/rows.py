@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from snncell.kernels.cpu.given import least, strip, tail, words_of
+from snncell.kernels.cpu.builtins import least
+from snncell.kernels.cpu.elements import strip, tail, words_of
 from snncell.kernels.policy import called, inlined
 
 GROUP = 4  # rows that are multiplied together
@@ -116,7 +117,7 @@ def multiply_rows(
     of `inner` and 8 more.
     """
     room = inner + 8
-    found, sums = strip(GROUP, np.int64), strip(GROUP * STRIDE, out.dtype)
+    found, sums = strip(GROUP, np.int64), strip(GROUP * STRIDE, out)
     for first in range(0, count, GROUP):
         rows = least(GROUP, count - first)
         events = 0

@@ -16,7 +16,7 @@ import numpy as np
 
 from snncell.plot.reporting.facts import PASSES_NOTHING, Facts, Layer
 from snncell.plot.reporting.findings import SEVERITIES, Finding, counted, number, percent
-from snncell.plot.reporting.pictures import DOTS, Picture, Section
+from snncell.plot.reporting.pictures import Picture, Section
 from snncell.plot.reporting.rules_of_activity import SATURATED_RATE
 from snncell.plot.reporting.worst import firing
 
@@ -172,8 +172,11 @@ def _figure(picture: Picture) -> str:
 
 def png(figure: Any) -> bytes:
     """A figure as a picture."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
     stream = io.BytesIO()
-    figure.savefig(stream, format="png", dpi=DOTS)
+    canvas: Any = FigureCanvasAgg(figure)
+    canvas.print_png(stream)  # the same bytes as `savefig` gives, which draws each figure twice
     return stream.getvalue()
 
 

@@ -1,0 +1,281 @@
+"""Arrays in compiled kernels: those that are arguments, parts of them, and small ones on the kernel's own stack.
+
+With Numba's own type for arrays a kernel takes a third longer to compile: references to their memory are counted, an
+index may be negative, and a slice is an array of its own. These are pointers, and what is inside their bounds the
+planner has seen to. From Python, each function here does the same to NumPy's arrays.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from snncell.interrupts import imported
+from snncell.kernels.cpu.builtins import least
+from snncell.kernels.cpu.loops import BLOCK, LANES
+from snncell.kernels.policy import inlined
+
+ir: Any = imported("llvmlite.ir")
+types: Any = imported("numba.core.types")
+cgutils: Any = imported("numba.core.cgutils")
+extending: Any = imported("numba.extending")
+templates: Any = imported("numba.core.typing.templates")
+
+
+class Elements(types.Type):  # type: ignore[misc]
+    """The type of a C-contiguous array that somebody else keeps: where its elements begin, and its shape."""
+
+    def __init__(self, dtype: Any, ndim: int) -> None:
+        self.dtype, self.ndim = dtype, ndim
+        super().__init__(f"Elements({dtype}, {ndim})")
+
+
+class Part(types.Type):  # type: ignore[misc]
+    """The type of some of the elements of an array: where they begin. Where they end, the kernel knows."""
+
+    ndim = 1
+
+    def __init__(self, dtype: Any) -> None:
+        self.dtype = dtype
+        super().__init__(f"Part({dtype})")
+
+
+extending.register_model(Part)(extending.models.PointerModel)
+
+
+@extending.register_model(Elements)
+class _Model(extending.models.StructModel):  # type: ignore[misc]
+    def __init__(self, manager: Any, kind: Any) -> None:
+        members = [("data", types.CPointer(kind.dtype)), ("shape", types.UniTuple(types.int64, kind.ndim))]
+        super().__init__(manager, kind, members)
+
+
+extending.make_attribute_wrapper(Elements, "shape", "shape")
+
+
+@extending.type_callable(len)  # type: ignore[untyped-decorator]
+def _type_len(context: Any) -> Any:
+    return lambda x: types.int64 if isinstance(x, Elements) else None
+
+
+@extending.lower_builtin(len, Elements)  # type: ignore[untyped-decorator]
+def _lower_len(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+    return builder.extract_value(_opened(context, builder, signature, given).shape, 0)
+
+
+@templates.infer_global(operator.getitem)
+class _GetItem(templates.AbstractTemplate):  # type: ignore[misc]
+    def generic(self, arguments: Any, named: Any) -> Any:
+        x, _ = arguments
+        return x.dtype(x, _index_of(x)) if isinstance(x, Elements | Part) else None
+
+
+@templates.infer_global(operator.setitem)
+class _SetItem(templates.AbstractTemplate):  # type: ignore[misc]
+    def generic(self, arguments: Any, named: Any) -> Any:
+        x, _, _ = arguments
+        return types.none(x, _index_of(x), x.dtype) if isinstance(x, Elements | Part) else None
+
+
+@extending.lower_builtin(operator.getitem, Part, types.Any)  # type: ignore[untyped-decorator]
+@extending.lower_builtin(operator.getitem, Elements, types.Any)  # type: ignore[untyped-decorator]
+def _lower_getitem(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+    pointer = _element(context, builder, signature, given)
+    return context.unpack_value(builder, signature.args[0].dtype, pointer)
+
+
+@extending.lower_builtin(operator.setitem, Part, types.Any, types.Any)  # type: ignore[untyped-decorator]
+@extending.lower_builtin(operator.setitem, Elements, types.Any, types.Any)  # type: ignore[untyped-decorator]
+def _lower_setitem(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+    context.pack_value(builder, signature.args[0].dtype, given[2], _element(context, builder, signature, given))
+
+
+def _index_of(x: Any) -> Any:
+    return types.int64 if x.ndim == 1 else types.UniTuple(types.int64, x.ndim)
+
+
+def _opened(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+    """The fields of the first argument."""
+    return cgutils.create_struct_proxy(signature.args[0])(context, builder, value=given[0])
+
+
+def _element(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+    """A pointer to the element at an index, which is not negative."""
+    place = given[1]
+    if isinstance(signature.args[0], Part):
+        return builder.gep(given[0], [place], inbounds=True)
+    x = _opened(context, builder, signature, given)
+    if signature.args[0].ndim > 1:
+        lengths, (place, *others) = (cgutils.unpack_tuple(builder, pair) for pair in (x.shape, place))
+        for length, other in zip(lengths[1:], others, strict=True):
+            place = builder.add(builder.mul(place, length, flags=["nsw"]), other, flags=["nsw"])
+    return builder.gep(x.data, [place], inbounds=True)
+
+
+# --- parts of arrays, as pointers ------------------------------------------------------------------------------------
+
+
+def tail(x: Any, first: Any) -> Any:
+    """The elements from `first` on of an array with one axis, or of such a part. It does not know where it ends."""
+    return x[first:]
+
+
+def row(x: Any, place: Any) -> Any:
+    """A row of an array with two axes."""
+    return x[place]
+
+
+def words_of(x: Any) -> Any:
+    """A part of an array of bytes, as words of eight of them."""
+    return x.view(np.uint64)
+
+
+def scalar(index: Any) -> Any:
+    """The same index, of which LLVM knows nothing. A loop in which there is such does not run on vectors.
+
+    That is for loops that divide integers: on vectors they are no faster, and take three times as long to compile.
+    """
+    return index
+
+
+def flat(x: Any) -> Any:
+    """All elements of an array with two axes, row by row."""
+    return x.reshape(-1)
+
+
+def copy(target: Any, source: Any, count: Any) -> Any:
+    """Copy the first `count` elements of a part to another that does not overlap."""
+    target[:count] = source[:count]
+
+
+@extending.type_callable(row)  # type: ignore[untyped-decorator]
+@extending.type_callable(tail)  # type: ignore[untyped-decorator]
+def _type_part(context: Any) -> Any:
+    return lambda x, first: Part(x.dtype)
+
+
+@extending.type_callable(flat)  # type: ignore[untyped-decorator]
+def _type_flat(context: Any) -> Any:
+    return lambda x: Part(x.dtype)
+
+
+@extending.type_callable(words_of)  # type: ignore[untyped-decorator]
+def _type_words(context: Any) -> Any:
+    return lambda x: Part(types.uint64)
+
+
+@extending.type_callable(scalar)  # type: ignore[untyped-decorator]
+def _type_scalar(context: Any) -> Any:
+    return lambda index: types.int64
+
+
+@extending.lower_builtin(scalar, types.Integer)  # type: ignore[untyped-decorator]
+def _lower_scalar(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+    return _opaque(builder, given[0])
+
+
+@extending.type_callable(copy)  # type: ignore[untyped-decorator]
+def _type_copy(context: Any) -> Any:
+    return lambda target, source, count: types.none if target == source else None
+
+
+@extending.lower_builtin(words_of, Part)  # type: ignore[untyped-decorator]
+def _lower_words(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+    return builder.bitcast(given[0], ir.IntType(64).as_pointer())
+
+
+@extending.lower_builtin(flat, Elements)  # type: ignore[untyped-decorator]
+def _lower_flat(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+    return _opened(context, builder, signature, given).data
+
+
+@extending.lower_builtin(tail, Part, types.Integer)  # type: ignore[untyped-decorator]
+def _lower_tail_of_part(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+    return builder.gep(given[0], [given[1]], inbounds=True)
+
+
+@extending.lower_builtin(tail, types.Array, types.Integer)  # type: ignore[untyped-decorator]
+@extending.lower_builtin(tail, Elements, types.Integer)  # type: ignore[untyped-decorator]
+def _lower_tail(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+    return builder.gep(_opened(context, builder, signature, given).data, [given[1]], inbounds=True)
+
+
+@extending.lower_builtin(row, types.Array, types.Integer)  # type: ignore[untyped-decorator]
+@extending.lower_builtin(row, Elements, types.Integer)  # type: ignore[untyped-decorator]
+def _lower_row(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+    x = _opened(context, builder, signature, given)
+    # Which row it is, LLVM is not to know: for rows that follow each other in an outer loop it would ask before that
+    # whether they overlap what other rows there are, as a whole. They do where it runs backwards, or one row is made
+    # from the one before, and the loop over the elements would not run on vectors. So it asks for each row.
+    place = builder.mul(_opaque(builder, given[1]), builder.extract_value(x.shape, 1), flags=["nsw"])
+    return builder.gep(x.data, [place], inbounds=True)
+
+
+def _opaque(builder: Any, number: Any) -> Any:
+    word = ir.IntType(64)
+    return builder.asm(ir.FunctionType(word, [word]), "", "=r,0", [number], False)
+
+
+@extending.lower_builtin(copy, Part, Part, types.Integer)  # type: ignore[untyped-decorator]
+def _lower_copy(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+    size = context.get_abi_sizeof(context.get_data_type(signature.args[0].dtype))
+    cgutils.raw_memcpy(builder, given[0], given[1], given[2], size)
+    return context.get_dummy_value()
+
+
+@inlined
+def fill(target: Any, source: Any, first: Any, step: Any, count: Any) -> None:
+    """The `count` elements from `first` on, if `step` is 1; else `count` times the one element there is."""
+    if step == 1:
+        copy(target, tail(source, first), count)
+    elif count > 0:
+        target[0] = source[0]
+        done = 1
+        while done < count:  # twice as many each time: a loop over elements takes longer to compile
+            more = least(done, count - done)
+            copy(tail(target, done), tail(target, 0), more)
+            done += more
+
+
+# --- arrays of a kernel's own, on its stack: code that has no others links without Numba's runtime -------------------
+
+
+def lanes(start: Any) -> Any:
+    """LANES elements that are `start`."""
+    return np.full(LANES, start)
+
+
+def strip(count: int, kind: Any) -> Any:
+    """Room for `count` elements, at most BLOCK, of a dtype or of that of an array."""
+    return np.empty(count, kind.dtype if isinstance(kind, np.ndarray) else kind)
+
+
+@extending.type_callable(lanes)  # type: ignore[untyped-decorator]
+def _type_lanes(context: Any) -> Any:
+    return lambda start: Part(start)
+
+
+@extending.type_callable(strip)  # type: ignore[untyped-decorator]
+def _type_strip(context: Any) -> Any:
+    return lambda count, kind: Part(kind.dtype)
+
+
+@extending.lower_builtin(lanes, types.Any)  # type: ignore[untyped-decorator]
+def _lower_lanes(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+    kind = signature.args[0]
+    data = _on_stack(builder, context.get_data_type(kind), LANES)
+    for lane in range(LANES):
+        context.pack_value(builder, kind, given[0], builder.gep(data, [ir.Constant(ir.IntType(64), lane)]))
+    return data
+
+
+@extending.lower_builtin(strip, types.Integer, types.Any)  # type: ignore[untyped-decorator]
+def _lower_strip(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+    return _on_stack(builder, context.get_data_type(signature.return_type.dtype), BLOCK)
+
+
+def _on_stack(builder: Any, element: Any, count: int) -> Any:
+    """Room for so many elements, made when the kernel begins: what asks for it in a loop gets the same again."""
+    return cgutils.alloca_once(builder, element, size=ir.Constant(ir.IntType(32), count))
