@@ -8,7 +8,7 @@ from typing import Any
 
 from snncell import dtype as dtypes
 from snncell.compiler.formula import Elementwise, Reduction, compiled_here
-from snncell.compiler.program import Program
+from snncell.compiler.program import Program, values_in
 from snncell.tape.tracing import Step, Value
 
 MAX_STEPS = 64  # per loop: registers run out long before, and compile time grows faster than linearly
@@ -76,8 +76,9 @@ def fuse(program: Program) -> list[Group]:
     """Groups in an order in which they can run.
 
     Each step goes into the earliest group that runs over the same shape, comes no earlier than its inputs, and has
-    something in common with it (or runs over one element only); otherwise it opens a group of its own at the end.
-    Groups never move, so an order that was right stays right.
+    something in common with it (or runs over one element only); otherwise it opens a group of its own at the end. An
+    order that was right stays right. Then each loop becomes part of the first one that takes something from it, if it
+    may: an operand of a step can come from a loop that was opened after the one the step had to go to.
     """
     groups: list[Group] = []
     place: dict[Value, int] = {}  # the group that computes a Value
@@ -100,6 +101,7 @@ def fuse(program: Program) -> list[Group]:
             group.axes = step.attrs["axis"]
             reduced.update(step.outputs)
         place.update(dict.fromkeys(step.outputs, index))
+    groups = _sunk(groups, reduced)
     _settle(groups, program.results())
     return groups
 
@@ -114,6 +116,32 @@ def _host(
         if groups[index].takes(step, shape) and (single or not touched[index].isdisjoint(values)):
             return index
     return None
+
+
+def _sunk(groups: list[Group], reduced: set[Value]) -> list[Group]:
+    """The groups, each within the first one that takes something from it, where the two may be one loop."""
+    left: list[Group] = []  # of those from some place on, the last first
+    for group in reversed(groups):
+        made = group.inside
+        index = len(left) - 1  # of the first that takes something
+        while index >= 0 and not any(x in made for step in left[index].steps for x in values_in(step)):
+            index -= 1
+        if index < 0 or not _may_sink(group, left[index], made & reduced):
+            left.append(group)
+            continue
+        host = left[index]
+        host.steps = [*group.steps, *host.steps]
+        host.axes = group.axes if host.axes is None else host.axes
+    return left[::-1]
+
+
+def _may_sink(group: Group, host: Group, complete: set[Value]) -> bool:
+    """True if two groups may be one loop, unless the second takes what is `complete` only after the first."""
+    if group.shape is None or group.shape != host.shape or len(group.steps) + len(host.steps) > MAX_STEPS:
+        return False
+    if None not in (group.axes, host.axes) and group.axes != host.axes:
+        return False
+    return not any(x in complete for step in host.steps for x in values_in(step))
 
 
 def _settle(groups: list[Group], results: list[Value]) -> None:

@@ -40,7 +40,7 @@ class Pipeline(compiler.CompilerBase):  # type: ignore[misc]
             untyped.ReconstructSSA,
             typed.NopythonTypeInference,
             typed.PreLowerStripPhis,
-            typed.IRLegalization,
+            *([typed.IRLegalization] if self.state.flags.nrt else []),  # where the last use of each variable is
             typed.AnnotateTypes,
             typed.NativeLowering,
             typed.NoPythonBackend,
