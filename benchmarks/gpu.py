@@ -29,8 +29,8 @@ from timing import fresh
 
 import snncell
 from snncell import Tensor, nn, ops, value_and_grad
+from snncell.compiler.cuda_kernels import kernels_on_device
 from snncell.compiler.jit import Jitted
-from snncell.compiler.plans import kernels_on_device
 from snncell.errors import DeviceError
 from snncell.kernels.cuda.build import ptx_of, resources
 from snncell.kernels.cuda.runtime import runtime, simulated

@@ -15,7 +15,7 @@ import numpy as np
 
 import snncell
 from snncell import Tensor, ops
-from snncell.compiler import emit
+from snncell.compiler.backends import cpu_groups as emit
 
 SIZES = (2_000, 4_000, 8_000, 16_000, 32_000, 64_000, 256_000, 1_000_000)
 

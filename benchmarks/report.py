@@ -32,7 +32,7 @@ import snncell
 from snncell import testing
 from snncell.errors import SnncellError
 from snncell.plot.reporting.diagnose import diagnose
-from snncell.plot.reporting.examine import examine
+from snncell.plot.reporting.probe import examine
 
 # The first seed of each part. Those held out before are of a table that was known when limits were last chosen.
 PARTS = {"held out": 40_000, "held out before": 20_000, "tuning": 0}

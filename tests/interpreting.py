@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from snncell.compiler import fused, launches as launching
-from snncell.compiler.emit import Kernel, emit
-from snncell.compiler.fuse import fuse
-from snncell.compiler.program import Program, from_trace
+from snncell.compiler.backends import cpu_loop as fused
+from snncell.compiler.backends.cpu_groups import Kernel, emit
+from snncell.compiler.ir.program import Program
+from snncell.compiler.passes.canonicalise import from_trace
+from snncell.compiler.runtime import launches as launching
+from snncell.compiler.schedule.fuse import fuse
 from snncell.tape import structure
 from snncell.tape.state import recording_on, tracing_to
 from snncell.tape.tensor import Tensor

@@ -12,7 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from snncell.kernels.cuda import arrays, copies, each, gather, lines, philox, scatter, windows
+from snncell.kernels.cuda import (
+    arrays,
+    copies,
+    elementwise as each,
+    gather,
+    im2col as windows,
+    philox,
+    scan as lines,
+    scatter,
+)
 from snncell.kernels.cuda.arrays import DeviceArray
 from snncell.kernels.cuda.build import ptx_of, resources
 from snncell.kernels.scalar import simulated

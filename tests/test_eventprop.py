@@ -8,8 +8,8 @@ import pytest
 
 import snncell
 from snncell import Tensor, explain, grad, jit, nn, ops, value_and_grad
-from snncell.compiler import fused
-from snncell.compiler.fused import build
+from snncell.compiler.backends import cpu_loop as fused
+from snncell.compiler.backends.cpu_loop import build
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.testing import check_grads
 

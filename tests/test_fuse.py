@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from interpreting import interpreted, launches, traced
 
 from snncell import Parameter, Tensor, grad, jit, nn, ops
-from snncell.compiler.formula import Reduction
-from snncell.compiler.fuse import MAX_STEPS, Group, fuse
-from snncell.compiler.program import Program
+from snncell.compiler.ir.formula import MAX_STEPS, Reduction
+from snncell.compiler.ir.program import Program
+from snncell.compiler.schedule.fuse import Group, fuse
 
 __all__ = ["interpreted"]  # a fixture
 

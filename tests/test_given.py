@@ -7,7 +7,7 @@ import pytest
 
 import snncell
 from snncell import Tensor, errors, nn, ops, train
-from snncell.plot.reporting.given import parts
+from snncell.plot.reporting.validate import parts
 from snncell.plot.sources import as_array
 from snncell.tape.given import as_data, is_array, with_tensors
 

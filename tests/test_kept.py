@@ -11,7 +11,8 @@ from test_scan import XS, C, W, close, looped, normal, plain
 
 import snncell
 from snncell import Parameter, Tensor, grad, jit, nn, ops, value_and_grad
-from snncell.compiler.absorb import optimised
+from snncell.compiler.passes.canonicalise import program_of
+from snncell.compiler.pipeline import optimised
 from snncell.kernels import products
 
 __all__ = ["plain"]  # a fixture
@@ -27,11 +28,11 @@ def kept_step(step: Any, init: Any = C, xs: Any = XS) -> Any:
 def kept(step: Any, init: Any = C, xs: Any = XS) -> list[tuple[str, tuple[int, ...]]]:
     """The values that a scan's forward stores for its reverse: the operation of each, and its shape for one step."""
     forward = kept_step(step, init, xs)
-    program = forward.op.body.program()
+    program = program_of(forward.op.loop.body)
     made = {out: s.op.name for s in program.steps for out in s.outputs}
-    values = program.outputs[len(forward.op.body.after) :]
-    last = {id(y) for y in forward.op.body.kept}
-    flags = [id(y) in last for y in forward.op.body.ys]
+    values = program.outputs[len(forward.op.loop.body.after) :]
+    last = {id(y) for y in forward.op.loop.body.kept}
+    flags = [id(y) in last for y in forward.op.loop.body.ys]
     return [(made.get(value, "state"), value.shape) for value, flag in zip(values, flags, strict=True) if flag]
 
 
@@ -78,7 +79,7 @@ def test_products_are_stored_whatever_their_shape() -> None:
 
 def test_a_result_is_not_stored_once_more() -> None:
     step = kept_step(lambda c, x: (lambda n: (c * 0.5 + n, n))(ops.tanh(x + c)))
-    values = step.op.body.program().outputs[1:]
+    values = program_of(step.op.loop.body).outputs[1:]
     assert len(values) == 2 and values[0] is values[1]  # the result, as what the reverse takes
 
 

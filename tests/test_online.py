@@ -132,7 +132,7 @@ def test_a_truncated_neuron_is_one_kernel_in_either_direction(name):
 
 @pytest.mark.compiled
 def test_another_length_of_the_gradient_compiles_nothing(monkeypatch):
-    from snncell.compiler import fused
+    from snncell.compiler.backends import cpu_loop as fused
 
     built = []
     build = fused.build

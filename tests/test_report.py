@@ -13,9 +13,9 @@ from snncell.data import digits
 from snncell.demo import DigitNet
 from snncell.ops.seeds import present_key
 from snncell.plot.reporting.diagnose import diagnose
-from snncell.plot.reporting.examine import examine
 from snncell.plot.reporting.facts import Facts
 from snncell.plot.reporting.pictures import _weights
+from snncell.plot.reporting.probe import examine
 
 pytestmark = pytest.mark.compiled
 T, B, INPUTS, CLASSES = 50, 16, 12, 5

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from snncell.compiler.fused import LEAST_BLOCK
+from snncell.compiler.backends.cpu_loop import LEAST_BLOCK
 from snncell.kernels.policy import PARALLEL_SIZE
 from snncell.kernels.products import PART_WORK
 

@@ -16,8 +16,9 @@ from test_scan import NEURON, XS, C, Leaky, W, both, close, loop_of, looped, nor
 
 import snncell
 from snncell import Parameter, Tensor, explain, grad, jit, nn, ops, testing, value_and_grad
-from snncell.compiler import fused
-from snncell.compiler.fused import BLOCK, STACK
+from snncell.compiler.backends import cpu_loop as fused
+from snncell.compiler.backends.cpu_loop import BLOCK, STACK
+from snncell.compiler.passes.canonicalise import program_of
 from snncell.errors import ArgumentError, BpropError, DTypeError, ShapeError, TraceError
 
 __all__ = ["plain"]  # a fixture
@@ -258,7 +259,7 @@ def test_results_and_sums_that_nothing_needs_are_not_computed():
 
     (forward,) = scans(last, XS)
     assert len(forward.outputs) == 1
-    assert [step.op.name for step in forward.op.body.program().steps] == ["mul", "add"]
+    assert [step.op.name for step in program_of(forward.op.loop.body).steps] == ["mul", "add"]
     p = Parameter(NEURON.asnumpy() * 1.0)
     (reverse,) = scans(grad(lambda x: ops.scan(lambda c, x: (c * p + ops.tanh(x * p), None), C, x)[0]), XS)
     assert len(reverse.outputs) == 2  # of the state and of x, no sum for p

@@ -14,7 +14,7 @@ from test_scan import loop_of, plain
 
 import snncell
 from snncell import Parameter, Tensor, explain, grad, nn, ops, surrogate, testing
-from snncell.compiler import fused
+from snncell.compiler.backends import cpu_loop as fused
 from snncell.errors import ArgumentError
 
 __all__ = ["plain"]  # a fixture

@@ -14,20 +14,20 @@ from snncell.arguments.kinds import Own
 from snncell.arguments.shown import came
 from snncell.compiler.copies import reduced
 from snncell.compiler.dependencies import Dependencies, cells_in, refuse_leaks
-from snncell.compiler.linked import Linked
-from snncell.compiler.plan import Plan
-from snncell.compiler.plans import Plans
-from snncell.compiler.program import from_trace
-from snncell.compiler.report import difference, report
+from snncell.compiler.explain import difference, report
+from snncell.compiler.passes.canonicalise import from_trace
+from snncell.compiler.runtime.plan import Plan
+from snncell.compiler.runtime.plans import Plans
+from snncell.compiler.vjp import Linked
 from snncell.config import FINITE
 from snncell.errors import ArgumentError, TraceError
 from snncell.tape import structure
 from snncell.tape.given import with_tensors
 from snncell.tape.state import STATE, recording_on, tracing_to
 from snncell.tape.tape import Entry, Tape, watched
+from snncell.tape.taps import Brought, Events, Note, noting
 from snncell.tape.tensor import Tensor, snapshot, stale, wrap
 from snncell.tape.tracing import Trace, Value
-from snncell.tape.watching import Brought, Events, Note, noting
 
 STORM = 8  # from so many traces of one function on, something is probably wrong
 

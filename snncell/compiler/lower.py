@@ -7,97 +7,73 @@ from typing import Any
 
 import numpy as np
 
-from snncell.compiler.body import Body
-from snncell.compiler.device_loop import DeviceLoop
-from snncell.compiler.fused import FusedLoop
-from snncell.compiler.obstacles import obstacle
-from snncell.compiler.program import by_line, values_in
-from snncell.compiler.split import is_elementwise, split
-from snncell.compiler.stepwise import StepLoop
+from snncell.compiler.backends.cpu_loop import CPULoop
+from snncell.compiler.backends.cuda_loop import CUDALoop
+from snncell.compiler.ir.formula import is_elementwise
+from snncell.compiler.ir.loop import Loop
+from snncell.compiler.ir.program import by_line, values_in
+from snncell.compiler.runtime.stepwise import StepLoop
+from snncell.compiler.schedule.legality import obstacle
+from snncell.compiler.schedule.loop import LoopSchedule
 from snncell.kernels.space import DEVICE, HOST, IN_USE, Space, space_of
 from snncell.tape.tracing import Step, Value
 
 
-class Segments:
-    """The states between those that were stored: `forward` runs again from every `every`-th."""
-
-    def __init__(self, every: int, forward: Body) -> None:
-        self.every = every
-        self.body = forward
-        self.forward = split(forward)
-        self.carry = [x._data for x in forward.carry]
-
-
 class Lowered:
-    """The loops of one body.
+    """What runs a loop, in each space that its arrays are found in.
 
     Args:
-        body: one step.
-        who: what runs it.
-        every: store the states before each `every`-th step, as further outputs.
-        segments: for a reverse: the stored states are every so many steps apart.
+        loop: as data.
+        schedule: its parts.
     """
 
-    def __init__(self, body: Body, who: str, every: int | None, segments: Segments | None) -> None:
-        self.body = body
-        self.who = who
-        self.every, self.segments = every, segments
-        self.parts = split(body, segments.carry if segments else ())
-        self.carry = [x._data for x in body.carry]
-        self.xs = [x._data for x in body.xs]
-        self.consts = [x._data for x in body.consts]
-        forward = [segments.forward] if segments else []  # what is computed again has things to be done before it too
-        self.before = _united([part.before for part in (self.parts, *forward)])
-        self.ahead = _united([part.ahead for part in (self.parts, *forward)])
-        # What the loop itself adds up; sums of what is there before it need no loop.
-        computed = {*self.carry, *(segments.carry if segments else ())}.union(*(s.outputs for s in self.parts.loop))
-        self.summed = [value for value in self.parts.summed if value in computed]
-        self.reason = obstacle(self, segments)
-        self._loops: dict[Space, FusedLoop | DeviceLoop | StepLoop] = {}
-        self.loop = self.loop_in(HOST)
+    def __init__(self, loop: Loop, schedule: LoopSchedule) -> None:
+        self.loop = loop
+        self.schedule = schedule
+        self.reason = obstacle(self.schedule)
+        self._loops: dict[Space, CPULoop | CUDALoop | StepLoop] = {}
 
-    def loop_in(self, space: Space) -> FusedLoop | DeviceLoop | StepLoop:
+    def loop_in(self, space: Space) -> CPULoop | CUDALoop | StepLoop:
         """The loop that runs the steps where the arrays are."""
         if space not in self._loops:
             self._loops[space] = self._made(space)
         return self._loops[space]
 
-    def _made(self, space: Space) -> FusedLoop | DeviceLoop | StepLoop:
+    def _made(self, space: Space) -> CPULoop | CUDALoop | StepLoop:
         if self.reason is not None:
-            return StepLoop(self, self.every, self.segments, space)
+            return StepLoop(self.schedule, space)
         if space is HOST:
-            return FusedLoop(self, self.every, self.segments)
-        if all(is_elementwise(step) for step in self._steps()):
-            return DeviceLoop(self, self.every, self.segments)
-        return StepLoop(self, self.every, self.segments, space)  # a product is the library's
-
-    def _steps(self) -> list[Step]:
-        return [*self.parts.loop, *(self.segments.forward.loop if self.segments else [])]
+            return CPULoop(self.schedule)
+        if all(is_elementwise(step) for step in self.schedule.steps):
+            return CUDALoop(self.schedule)
+        return StepLoop(self.schedule, space)  # a product is the library's
 
     def explained(self, steps: int, space: Space) -> list[str]:
         """The form it took in a place, and why."""
-        parts = self.parts
-        lines = [f"{self.who}: {self.loop_in(space).explained(steps)}"]
+        parts, body = self.schedule.parts, self.loop.body
+        lines = [f"{self.schedule.who}: {self.loop_in(space).explained(steps)}"]
         if self.reason is not None:
             lines.append(f"no single kernel, because {self.reason}")
-        kept = set(map(id, self.body.kept or ()))
-        stored = [y._data for y in self.body.ys if id(y) in kept]
-        if self.every is not None:
-            lines.append(f"stores the state every {self.every} steps for the reverse: {_specs(self.carry)}")
+        saved = set(map(id, body.saved or ()))
+        stored = [y._data for y in body.ys if id(y) in saved]
+        if self.loop.interval is not None:
+            states = _specs(self.schedule.carry)
+            lines.append(f"stores the state every {self.loop.interval} steps for the reverse: {states}")
         elif stored:
             lines.append("stores for the reverse, of each step, and nothing else:")
             made = {out: f"{step.op.name}, {step.line}" for step in parts.program.steps for out in step.outputs}
-            made |= {value: f"state {n} before it" for n, value in enumerate(self.carry, 1)}
+            made |= {value: f"state {n} before it" for n, value in enumerate(self.schedule.carry, 1)}
             lines += [f"    {_specs([value])}: {made[value]}" for value in stored]
-        if self.segments is not None:
-            lines.append(f"computes the states between the stored ones again, {self.segments.every} steps at a time")
+        if self.loop.recompute is not None:
+            interval = self.loop.recompute.interval
+            lines.append(f"computes the states between the stored ones again, {interval} steps at a time")
         for title, steps_there in (
-            ("once before the loop", self.before),
-            ("for all steps together, before the loop", self.ahead),
+            ("once before the loop", self.schedule.before),
+            ("for all steps together, before the loop", self.schedule.ahead),
             ("in the loop", parts.loop),
             ("for all steps together, after the loop", parts.behind),
             ("on sums over time, after the loop", parts.totals),
-            ("taken into the loop, added up over time", self.body.added_up),
+            ("taken into the loop, added up over time", body.added_up),
         ):
             lines += [f"  {title}:"] * bool(steps_there)
             lines += [f"    {line}" for line in by_line(steps_there)]
@@ -105,24 +81,24 @@ class Lowered:
 
     def moved(self, steps: int) -> int:
         """Bytes that go through memory inside of it, beside its inputs and outputs."""
-        return steps * self.loop.moved
+        return steps * self.loop_in(HOST).moved
 
     def run(self, arrays: Sequence[Any], steps: int) -> tuple[Any, ...]:
         """All outputs, from the arrays of all inputs."""
-        parts = self.parts
-        known = dict(zip((*self.carry, *self.xs, *self.consts), arrays, strict=True))
-        moving = set(self.xs).difference(self.segments.carry if self.segments else ())
-        for step in self.before:
+        plan = self.schedule
+        parts = plan.parts
+        known = dict(zip((*plan.carry, *plan.xs, *plan.consts), arrays, strict=True))
+        moving = set(plan.xs).difference(plan.recompute.carry if plan.recompute else ())
+        for step in plan.before:
             known.update(zip(step.outputs, _evaluated(step, known), strict=True))
-        for step in self.ahead:
+        for step in plan.ahead:
             known.update(zip(step.outputs, _over_time(step.op.over_time, step, known, moving), strict=True))
             moving.update(step.outputs)
-        loop = self.loop
         space: Space = HOST
         if IN_USE and any(space_of(array) is DEVICE for array in arrays):
-            known = {value: DEVICE.taken(array, f"{self.who}: an operand") for value, array in known.items()}
-            loop, space = self.loop_in(DEVICE), DEVICE
-        last, sequences, totals, stored = loop.run(known, moving, steps)
+            known = {value: DEVICE.taken(array, f"{plan.who}: an operand") for value, array in known.items()}
+            space = DEVICE
+        last, sequences, totals, stored = self.loop_in(space).run(known, moving, steps)
         known.update(sequences)
         moving.update(sequences)
         for step in parts.behind:
@@ -144,12 +120,6 @@ class Lowered:
         ys = [known[y] if y in moving else np.broadcast_to(known[y], (steps, *y.shape)) for y in parts.ys]
         sums = [space.cast(totals[value], value.dtype) for value in parts.sums]
         return (*last, *ys, *sums, *stored)
-
-
-def _united(parts: Sequence[Sequence[Step]]) -> list[Step]:
-    """The steps of all, each once."""
-    found = {id(step): step for part in parts for step in part}
-    return list(found.values())
 
 
 def _evaluated(step: Step, known: dict[Value, Any]) -> Sequence[Any]:

@@ -11,7 +11,7 @@ from snncell import config
 from snncell.dtype import computed
 from snncell.errors import DeviceError
 from snncell.kernels import arrays
-from snncell.kernels.cuda import arrays as device_arrays, borrowed, exchange, functions as functions
+from snncell.kernels.cuda import arrays as device_arrays, exchange, functions as functions, interop as borrowed
 from snncell.kernels.cuda.runtime import IN_USE as IN_USE, runtime
 
 _HOSTS = (np.ndarray, np.generic)  # an element of an array of NumPy's is no array

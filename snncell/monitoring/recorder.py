@@ -21,8 +21,8 @@ from snncell.monitoring.record import Call
 from snncell.nn.layer import positive
 from snncell.tape import structure
 from snncell.tape.state import settings
+from snncell.tape.taps import Event, Label, note, tapped
 from snncell.tape.tensor import Tensor, wrap
-from snncell.tape.watching import Event, Label, note, tapped
 
 KINDS = ("spikes", "v", "above", "grad")
 # What stands for a network, with the names that its Cells have, in the keys of traces.
@@ -30,7 +30,7 @@ _NETS: WeakKeyDictionary[Cell, dict[Any, object]] = WeakKeyDictionary()
 
 
 class Recorder:
-    """Who watches a network for a monitor (`tape.watching.Watch`).
+    """Who watches a network for a monitor (`tape.taps.Watch`).
 
     Args:
         neurons: those of the network.

@@ -14,8 +14,8 @@ from snncell.arguments.vocabulary import FloatDtype
 from snncell.cell import Cell
 from snncell.common.initializer import Init, Normal, initializer
 from snncell.errors import ArgumentError, DTypeError, ShapeError
+from snncell.nn.eventprop_solver import SpikeTimes, checked_times
 from snncell.nn.layer import positive
-from snncell.nn.spike_times import SpikeTimes, checked_times
 from snncell.ops.base import as_tensor
 from snncell.ops.sorting import permuted
 from snncell.tape.parameter import Parameter

@@ -10,7 +10,7 @@ from snncell import dtype as dtypes
 from snncell.arguments.guard import from_inside, refuse_name
 from snncell.arguments.shown import brief, shown
 from snncell.arguments.vocabulary import Dtype, Numbers
-from snncell.compiler.formula import Elementwise
+from snncell.compiler.ir.formula import Elementwise
 from snncell.errors import ArgumentError, CallError, DTypeError, ShapeError, SnncellError
 from snncell.kernels.cuda import complexes
 from snncell.ops.given import (

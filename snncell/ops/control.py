@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from snncell.arguments.kinds import Count, Own
 from snncell.arguments.shown import came
 from snncell.arguments.vocabulary import Numbers
-from snncell.compiler.relived import in_step
+from snncell.compiler.nan_replay import in_step
 from snncell.compiler.scan import run as scanned
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.ops.base import as_int, astype
@@ -18,8 +18,8 @@ from snncell.tape.body_trace import BodyTrace
 from snncell.tape.custom import as_read
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import STATE
+from snncell.tape.taps import Brought, Events, Note, noting
 from snncell.tape.tensor import Tensor
-from snncell.tape.watching import Brought, Events, Note, noting
 
 
 def scan(

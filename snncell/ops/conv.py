@@ -16,7 +16,7 @@ import numpy as np
 from snncell.arguments.kinds import Count
 from snncell.arguments.vocabulary import Lengths, Numbers, PadMode
 from snncell.errors import ArgumentError, ShapeError
-from snncell.kernels.cuda import windows as on_device
+from snncell.kernels.cuda import im2col as on_device
 from snncell.ops import linalg, shape as sh
 from snncell.ops.base import as_float, as_int, as_tensor, primitive, same_dtype
 from snncell.tape.primitive import moving

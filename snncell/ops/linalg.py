@@ -12,7 +12,7 @@ import numpy as np
 from snncell.arguments.vocabulary import Numbers
 from snncell.errors import ArgumentError, ShapeError
 from snncell.kernels import products
-from snncell.kernels.cuda import sums
+from snncell.kernels.cuda import einsum as sums
 from snncell.kernels.space import HOST, Space
 from snncell.kernels.threads import BLAS
 from snncell.ops import creation as new, shape as sh
@@ -63,7 +63,7 @@ _matmul.stored = True
 
 
 class _OfEvents(Primitive):
-    """The preparation that products of one matrix share (`compiler/sharing.py`)."""
+    """The preparation that products of one matrix share (`compiler/passes/share_event_lists.py`)."""
 
     def __init__(self, name: str, evaluate: Any, what: str, *, multiple: bool = False) -> None:
         super().__init__(name, evaluate, multiple=multiple)

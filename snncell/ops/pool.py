@@ -9,7 +9,7 @@ import numpy as np
 
 from snncell.arguments.vocabulary import Lengths, Numbers, PadMode
 from snncell.errors import ShapeError
-from snncell.kernels.cuda import lines
+from snncell.kernels.cuda import scan as lines
 from snncell.ops import creation as new, reduce, shape as sh
 from snncell.ops.base import as_float, primitive
 from snncell.ops.conv import padding_of, tuple_of, windows

@@ -11,9 +11,9 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.arguments.vocabulary import Numbers
-from snncell.compiler.formula import Reduction
+from snncell.compiler.ir.formula import Reduction
 from snncell.errors import DTypeError, ShapeError
-from snncell.kernels.cuda import lines
+from snncell.kernels.cuda import scan as lines
 from snncell.kernels.scalar import LOOP
 from snncell.kernels.space import DEVICE
 from snncell.ops import creation as new, elementwise as el, logic as lg, shape as sh

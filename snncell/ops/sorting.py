@@ -9,7 +9,7 @@ import numpy as np
 
 from snncell.arguments.vocabulary import Numbers
 from snncell.errors import DTypeError
-from snncell.kernels.cuda import order as rows
+from snncell.kernels.cuda import sort as rows
 from snncell.ops.base import as_axis, as_tensor, primitive
 from snncell.ops.shape import swapaxes
 from snncell.tape.tensor import Tensor

@@ -3,7 +3,7 @@
 Python's frames tell all that an error names: the user's line, the Cells that run, innermost first, and the Parameter
 that an optimiser is at (`place.py`). They are read when something is not finite, and for each entry of a tape, so that
 the reverse of an operation is told by the line and the Cells of its forward. A loop over time that is run again
-(`compiler/relived.py`) is told where it stood the first time.
+(`compiler/nan_replay.py`) is told where it stood the first time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from snncell.errors import NotFiniteError
 from snncell.interrupts import attributes_held
 from snncell.kernels.space import HOST
 from snncell.tape.parameter import Parameter
-from snncell.tape.place import Place, place_at
+from snncell.tape.source_location import Place, place_at
 from snncell.tape.state import STATE
 from snncell.tape.tensor import Tensor
 

@@ -70,7 +70,7 @@ class Primitive:
     there: Callable[..., Any] | None = (
         None  # what evaluates it on the GPU, where NumPy's functions do not (`def_there`)
     )
-    # Of a product of rows with a matrix: the sum that may as well be taken of the rows (`compiler/totals.py`).
+    # Of a product of rows with a matrix: the sum that may as well be taken of the rows (`passes/push_reductions.py`).
     total: Primitive | None = None
     repeated: Primitive | None = None  # of a sum: the operation, with their number, that joins elements that are equal
     pruned: Callable[..., Any] | None = None  # (step, Values that are needed): the step without its other outputs

@@ -17,8 +17,8 @@ from snncell.kernels.space import DEVICE, HOST, Space
 if TYPE_CHECKING:
     from snncell.tape.parameter import Undo
     from snncell.tape.tape import Tape
+    from snncell.tape.taps import Watch
     from snncell.tape.tracing import Trace
-    from snncell.tape.watching import Watch
 
 
 class _State(threading.local):

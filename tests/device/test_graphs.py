@@ -9,7 +9,7 @@ import pytest
 
 import snncell
 from snncell import Parameter, Tensor, explain, jit, nn, ops, value_and_grad
-from snncell.compiler import graphs
+from snncell.compiler.runtime import graphs
 from snncell.errors import DeviceError
 from snncell.kernels.cuda.runtime import runtime
 
@@ -20,7 +20,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     played: list[Any] = []
     play = runtime().play
     monkeypatch.setattr(runtime(), "play", lambda recording: played.append(recording) or play(recording))
-    monkeypatch.setattr("snncell.compiler.plan.pays", lambda launches, copied: True)
+    monkeypatch.setattr("snncell.compiler.runtime.plan.pays", lambda launches, copied: True)
     return played
 
 

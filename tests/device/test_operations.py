@@ -12,7 +12,7 @@ from gradient_table import TABLE, Row
 import snncell as ms
 from snncell import Tensor, nn, ops
 from snncell.errors import ArgumentError, DeviceError, TensorIndexError
-from snncell.kernels.cuda import lines
+from snncell.kernels.cuda import scan as lines
 from snncell.tape import structure
 
 Arrays = list[np.ndarray[Any, Any]]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from snncell.kernels.cuda.each import bits_of, kernel, launch, named
+from snncell.kernels.cuda.elementwise import bits_of, kernel, launch, named
 from snncell.kernels.cuda.runtime import runtime
 
 if TYPE_CHECKING:

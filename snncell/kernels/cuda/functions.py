@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from snncell.kernels.cuda.arrays import DeviceArray, empty
-from snncell.kernels.cuda.each import fill
+from snncell.kernels.cuda.elementwise import fill
 
 
 def broadcast_to(array: Any, shape: Any) -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.kernels.cuda.arrays import DeviceArray, contiguous, empty
-from snncell.kernels.cuda.each import around, as_bits, bits_of, kernel, launch, named
+from snncell.kernels.cuda.elementwise import around, as_bits, bits_of, kernel, launch, named
 
 _TAKE = """
 p = i % inner

@@ -16,7 +16,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.kernels.cuda.arrays import DeviceArray, contiguous, empty
-from snncell.kernels.cuda.each import kernel, launch, named
+from snncell.kernels.cuda.elementwise import kernel, launch, named
 from snncell.kernels.cuda.scatter import argsort
 
 _ROUNDS = 10

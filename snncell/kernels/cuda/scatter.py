@@ -12,7 +12,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.kernels.cuda.arrays import DeviceArray, contiguous, empty
-from snncell.kernels.cuda.each import around, as_parts, kernel, launch, named, parts_of
+from snncell.kernels.cuda.elementwise import around, as_parts, kernel, launch, named, parts_of
 
 _LAST = 2**63 - 1  # a key behind all others
 _KEYS = dtypes.int64

@@ -13,7 +13,7 @@ from snncell.plot.axes import COLUMN, LARGE, SMALL, axes_or_new, titled
 from snncell.plot.gradients import gradient_flow, gradient_norms
 from snncell.plot.membranes import before_reset, membrane
 from snncell.plot.rates import dead_and_saturated, firing_rates
-from snncell.plot.reporting.chance import predictions
+from snncell.plot.reporting.baseline import predictions
 from snncell.plot.reporting.facts import Array, Facts, Layer, finite, norm
 from snncell.plot.reporting.rules_of_activity import SATURATED_RATE, STUCK_NOTE
 from snncell.plot.reporting.worst import firing

@@ -11,11 +11,11 @@ from snncell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.nn.optim import Optimizer
 from snncell.plot.reporting.diagnose import diagnose
-from snncell.plot.reporting.examine import examine
 from snncell.plot.reporting.facts import Facts
 from snncell.plot.reporting.findings import Finding
 from snncell.plot.reporting.page import about, summary, write_html, write_pdf
 from snncell.plot.reporting.pictures import sections
+from snncell.plot.reporting.probe import examine
 
 ENDINGS = (".html", ".htm", ".pdf")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from snncell.plot.reporting.chance import values
+from snncell.plot.reporting.baseline import values
 from snncell.plot.reporting.facts import Facts, batch_axis
 from snncell.plot.reporting.findings import Finding, counted, number, percent
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from snncell.plot.reporting.chance import at_chance, equal_samples, trained
+from snncell.plot.reporting.baseline import at_chance, equal_samples, trained
 from snncell.plot.reporting.facts import PASSES_NOTHING, Array, Facts, Layer, finite
 from snncell.plot.reporting.findings import Finding, counted, number, percent
 from snncell.plot.reporting.rules_of_activity import is_narrow

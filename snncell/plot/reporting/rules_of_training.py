@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from snncell.plot.reporting.chance import FIRST_UPDATES, at_chance, hardly_falls, predictions, values
+from snncell.plot.reporting.baseline import FIRST_UPDATES, at_chance, hardly_falls, predictions, values
 from snncell.plot.reporting.facts import Array, Facts, Weight, finite, norm
 from snncell.plot.reporting.findings import Finding, counted, number, percent
 from snncell.plot.reporting.rules_of_silence import explained

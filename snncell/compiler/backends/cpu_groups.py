@@ -1,0 +1,154 @@
+"""The loop of a fused group on the CPU: elementwise steps and reductions as the source of one function.
+
+The statements come from the formulas; the loop around them comes from a template. Axes that every operand treats alike
+are joined first, so that most loops run over one or two axes whatever the shapes were.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from snncell import dtype as dtypes
+from snncell.compiler.backends.expressions import (
+    Operand,
+    Statements,
+    code_of,
+    cost_of,
+    file_head,
+    join_axes,
+    joined_shape,
+    kind_of,
+    pattern_of,
+)
+from snncell.compiler.ir.formula import Elementwise, Reduction
+from snncell.compiler.schedule.fuse import Group
+from snncell.kernels.cpu import loops
+from snncell.kernels.policy import PARALLEL_SIZE
+from snncell.tape.tracing import Step, Value
+
+
+class Kernel(NamedTuple):
+    """A loop, ready to be built.
+
+    Attributes:
+        name: what it computes, for the file's name.
+        source: the whole file.
+        sizes: the lengths of the joined axes: the first arguments.
+        arrays: the inputs, in the order of the arguments.
+        scalars: Python numbers and the NumPy dtype each is passed as.
+        outputs: the arrays that the kernel fills.
+        signature: the argument types for `build`.
+        units: of its work, which threads can share.
+        shared: whether they do: it is worth their while.
+        parts: what the units leave to be joined, for each: its dtype.
+    """
+
+    name: str
+    source: str
+    sizes: tuple[int, ...]
+    arrays: list[Operand]
+    scalars: list[tuple[Any, Any]]
+    outputs: list[Operand]
+    signature: tuple[Any, ...]
+    units: int
+    shared: bool
+    parts: list[Any]
+
+
+def emit(group: Group, uniform: set[Value]) -> Kernel:
+    """The kernel of a fused group; `uniform` are constants whose elements are all the same."""
+    assert group.shape is not None  # only loops are emitted
+    reductions = [step for step in group.steps if isinstance(step.op, Reduction)]
+    reduced = {step.outputs[0] for step in reductions}
+    axes = group.axes or ()
+    patterns = {value: pattern_of(value, group.shape, value in uniform) for value in group.reads}
+    sizes, kept, runs = join_axes(group.shape, axes, list(patterns.values()))
+    shared = math.prod(group.shape) * cost_of(group.steps) >= PARALLEL_SIZE
+
+    arrays = [Operand(value, joined_shape(patterns[value], runs, sizes)) for value in group.reads]
+    outputs = []
+    for value in group.writes:
+        shape = tuple(n if keep else 1 for n, keep in zip(sizes, kept, strict=True)) if value in reduced else sizes
+        outputs.append(Operand(value, shape))
+
+    body = _Body(len(sizes))
+    body.rounded = group.rounded()
+    for number, operand in enumerate(arrays):
+        body.load_from(operand, number)
+    for step in group.steps:
+        if isinstance(step.op, Elementwise):
+            body.compute(step)
+    places = {operand.value: number for number, operand in enumerate(outputs)}
+    for number, operand in enumerate(outputs):
+        if operand.value not in reduced:
+            body.lines.append(f"{body.at(f'o{number}', sizes)} = {body.names[operand.value]}")
+    sums = [
+        body.reduced(step, body.at(f"o{places[step.outputs[0]]}", outputs[places[step.outputs[0]]].shape, kept))
+        for step in reductions
+        if step.outputs[0] in places
+    ]
+
+    name = "loop_" + "_".join(dict.fromkeys(step.op.name for step in group.steps))[:48]
+    arguments = [f"n{i}" for i in range(len(sizes))] + [f"a{i}" for i in range(len(arrays))]
+    arguments += [f"s{i}" for i in range(len(body.scalars))] + [f"o{i}" for i in range(len(outputs))]
+    lines, units, in_parts = _loop(kept, sizes, body.lines, sums, shared)
+    parts = [kind_of(step.inputs[0]) for step in reductions if step.outputs[0] in places] if in_parts else []
+    arguments += [f"parts{i}" for i in range(len(parts))]
+    source = f"{file_head(group.steps)}\n\n{loops.function(name, arguments, lines)}"
+    signature = (
+        *[dtypes.int64 for _ in sizes],
+        *[(kind_of(o.value), len(sizes), False) for o in arrays],
+        *[dtypes.BY_NUMPY[dtype] for _, dtype in body.scalars],
+        *[(kind_of(o.value), len(sizes), True) for o in outputs],
+        *[(kind, 1, True) for kind in parts],
+    )
+    return Kernel(name, source, sizes, arrays, body.scalars, outputs, signature, units, shared, parts)
+
+
+def _loop(
+    kept: tuple[bool, ...], sizes: tuple[int, ...], body: list[str], sums: list[loops.Reduced], shared: bool
+) -> tuple[list[str], int, bool]:
+    """The template that fits, how many units it has, and whether these leave parts that are joined."""
+    keep = [axis for axis, is_kept in enumerate(kept) if is_kept]
+    along = [axis for axis, is_kept in enumerate(kept) if not is_kept]
+    if not along:
+        return loops.map_loop(len(kept), body), sizes[0], False
+    if kept[-1]:
+        units = sizes[keep[0]] if len(keep) > 1 else -(-sizes[-1] // loops.COLUMNS)
+        return loops.reduce_columns(keep, along, body, sums), units, False
+    if not keep and shared:
+        if len(along) == 1:
+            return loops.reduce_all(body, sums), -(-sizes[0] // loops.BLOCK), True
+        return loops.reduce_slices(along, body, sums), sizes[0], True
+    return loops.reduce_rows(keep, along, body, sums), sizes[keep[0]] if keep else 1, False
+
+
+class _Body(Statements):
+    """The statements of a loop over the axes of its arrays."""
+
+    def __init__(self, ndim: int) -> None:
+        super().__init__()
+        self.ndim = ndim
+
+    def at(self, array: str, shape: Sequence[int], present: Sequence[bool] | None = None) -> str:
+        """The element of `array` that belongs to the loop's position."""
+        full = [True] * self.ndim if present is None else present
+        return f"{array}[{', '.join(f'p{axis}' if full[axis] else '0' for axis in range(len(shape)))}]"
+
+    def load_from(self, operand: Operand, number: int) -> None:
+        """Give an operand a name that holds its element."""
+        present = [length != 1 for length in operand.shape]
+        self.load(operand.value, self.at(f"a{number}", operand.shape, present))
+
+    def reduced(self, step: Step, target: str) -> loops.Reduced:
+        (term,) = step.inputs
+        return reduced(target, self.names[term], step)
+
+
+def reduced(target: str, term: str, step: Step) -> loops.Reduced:
+    """The arguments of a template for a reduction: where its result goes, and what it joins."""
+    assert isinstance(step.op, Reduction)  # the caller's choice
+    code, kind = code_of(step.inputs[0]), dtypes.computed(step.inputs[0].dtype)
+    return loops.Reduced(target, term, step.op.join, f"{code}({step.op.start(kind)})", code)

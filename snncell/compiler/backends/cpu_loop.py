@@ -1,0 +1,284 @@
+"""A loop over time as one kernel: blocks of elements or rows, all steps per block, the state in the block's cache."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from snncell import dtype as dtypes
+from snncell.compiler.backends.expressions import as_scalar, cost_of, file_head, kind_of
+from snncell.compiler.backends.indexing import Room
+from snncell.compiler.backends.tile import Block
+from snncell.compiler.ir.formula import is_elementwise
+from snncell.compiler.ir.program import values_in
+from snncell.compiler.passes.dce import leading_to
+from snncell.compiler.schedule.loop import LoopSchedule
+from snncell.compiler.schedule.phases import Phase, Stores, phases_of, space_of
+from snncell.kernels.arrays import empty
+from snncell.kernels.build import build
+from snncell.kernels.cpu import loops
+from snncell.kernels.policy import PARALLEL_SIZE
+from snncell.kernels.scalar import ROW_IMPORTS
+from snncell.kernels.space import HOST
+from snncell.tape.tracing import Step, Value
+
+# Elements per block. The rows of a block are read and written in long runs, and its state stays in the second-level
+# cache: measured, 4096 is within 10 % of the best. Small nets get smaller blocks, so that all threads have some.
+BLOCK = loops.BLOCK
+LEAST_BLOCK = 512
+GROUP = 4  # rows per block are a multiple of this: so many are multiplied together
+PRODUCTS_PER_ELEMENT = 8  # multiplications that take as long as an element of plain arithmetic
+STACK = 1 << 17  # bytes of arrays of a kernel's own
+SEGMENT_BYTES = 1 << 19  # what the states of a segment that are computed again may take of the cache
+
+
+LEGEND = """
+# c0, c1, ...  the states before the first step, with m0, ...: 1, or 0 if one element stands for all
+# n            units (elements, or rows where there are products), block of them at a time, per0, ... elements in each
+# x0, ...      the sequences, a row for each step, with h0, ...: 1, or 0 if one row stands for all
+# a0, ...      what is the same at every step; s0, ...: numbers; n0_0, ...: lengths of axes
+# last0, ...   the states after the last step; o0, ...: results; q0, ...: sums over time; p0, ...: stored states
+"""
+
+
+class CPULoop:
+    """The kernel of a body whose loop is elementwise, but for products of the rows of its states.
+
+    It works on blocks of units: of elements, or where there are products, of rows.
+
+    Args:
+        schedule: of the loop.
+    """
+
+    def __init__(self, schedule: LoopSchedule) -> None:
+        parts, recompute = schedule.parts, schedule.recompute
+        self.who = schedule.who
+        self.backwards = schedule.backwards
+        self.interval = recompute.interval if recompute else schedule.interval
+        self.storing = schedule.interval is not None
+        self.recompute = recompute
+        self.carry, self.after = schedule.carry, parts.after
+        # The state before a step is the state after the one before: where both are wanted, they are rows of one array.
+        self.shifted: dict[Value, Value] = {}
+        for before, after in zip(self.carry, self.after, strict=True):
+            taken = after in self.carry or after in self.shifted.values()  # one array cannot begin with two states
+            if not taken and {before, after}.issubset(parts.sequences):
+                self.shifted[before] = after
+        self.sequences = [value for value in parts.sequences if value not in self.shifted]
+        self.summed = schedule.summed
+        self.steps = leading_to(parts.loop, [*self.after, *self.sequences, *self.summed])
+        self.again = leading_to(recompute.parts.loop, recompute.parts.after) if recompute else []
+        self.products = [step for step in schedule.steps if not is_elementwise(step)]
+        # A block has at most BLOCK elements, but where it is of rows, which can be of any length.
+        self.room = Room(0 if self.products else STACK)
+        self._emit(schedule.moving)
+
+    # --- the kernel ---------------------------------------------------------------------------------------------------
+
+    def _emit(self, moving: set[Value]) -> None:
+        """Write the kernel, and note what its arguments are."""
+        states = self.recompute.carry if self.recompute else []
+        main = Stores(
+            self._phases(self.steps, [*self.after, *self.sequences, *self.summed]),
+            self.carry,
+            self.after,
+            self.sequences,
+            self.summed,
+            in_place=True,
+        )
+        after = self.recompute.parts.after if self.recompute else []
+        again = Stores(self._phases(self.again, after), states, after, [], [], in_place=False)
+        own = {*self.carry, *states}
+        outside = list(dict.fromkeys(x for x in (*main.outside(), *again.outside()) if x not in own))
+        self.rows = [value for value in outside if value in moving]
+        self.fixed = [value for value in outside if value not in moving]
+        self.shapes = [phase.shape for phase in (*main.phases, *again.phases)]
+        if self.products:
+            self.shapes += [value.shape for value in own]
+        self.shapes = list(dict.fromkeys(self.shapes))
+        self.block = block = Block(self.shapes, self.rows, self.fixed, [*main.needs, *again.needs], self.room)
+        self.scalars = block.scalars
+
+        begin, step = self._states_and_sums(block)
+        homes = {value: f"w{n}" for n, value in enumerate(self.carry)}
+        for n, value in enumerate(states):
+            begin.append(f"kept{n} = {block.new(value, 'every')}")
+            step.append(f"k{n} = row(kept{n}, turn)")
+            homes[value] = f"k{n}"
+        step += block.step(main, homes, [f"w{n}" for n in range(len(self.carry))], self.sequences, self.summed)
+        if self.recompute:
+            once = []
+            for n, value in enumerate(states):
+                stored = block.part(f"row(p{n}, segment)", value)
+                once.append(f"copy(row(kept{n}, 0), {stored}, {block.count(value)})")
+            steps = [f"k{n}, l{n} = row(kept{n}, turn), row(kept{n}, turn + 1)" for n in range(len(states))]
+            homes = {value: f"k{n}" for n, value in enumerate(states)}
+            steps += block.step(again, homes, [f"l{n}" for n in range(len(states))], [], [])
+            lines = loops.scan_again([*block.prepare, *begin], once, steps, step, self.backwards)
+        else:
+            lines = loops.scan_loop([*block.prepare, *begin], step, self.backwards)
+        self._finish(lines, [*self.again, *self.steps], [*states, *self.carry])
+
+    def _states_and_sums(self, block: Block) -> tuple[list[str], list[str]]:
+        """The statements that states and sums begin with, and those by which a step stores the states before it."""
+        begin, step = [], []
+        for n, value in enumerate(self.carry):
+            count = block.count(value)
+            begin.append(f"w{n} = {block.part(f'last{n}', value)}")
+            begin.append(f"fill(w{n}, c{n}, low{block.of(value)}, m{n}, {count})")
+            if self.storing:
+                row = block.part(f"row(p{n}, turn // every)", value)
+                step += ["if turn % every == 0:", f"    copy({row}, w{n}, {count})"]
+        for n, value in enumerate(self.summed):
+            begin.append(f"z{n} = {block.part(f'q{n}', value)}")
+            begin += [f"for i in range({block.count(value)}):", f"    z{n}[i] = 0"]
+        return begin, step
+
+    def _phases(self, steps: list[Step], results: list[Value]) -> list[Phase]:
+        """The phases of a step: one where all is elementwise, over the shape that everything broadcasts to."""
+        if self.products:
+            return phases_of(steps, results)
+        inside = [x for step in (*self.steps, *self.again) for x in (*values_in(step), *step.outputs)]
+        phase = Phase(space_of([*self.carry, *self.after, *self.sequences, *self.summed, *inside]))
+        phase.steps = steps
+        return [phase]
+
+    def _finish(self, lines: list[str], steps: list[Step], others: list[Value]) -> None:
+        """The source and the signature."""
+        flat, rows, number = _array(1), _array(2), dtypes.int64
+        arguments: list[tuple[str, Any]] = [(name, number) for name in ("steps", "n", "block", "every")]
+        for k, sizes in enumerate(self.block.sizes):
+            arguments += [(f"per{k}", number), *((f"n{k}_{axis}", number) for axis in range(len(sizes)))]
+        for n, value in enumerate(self.carry):
+            arguments += [(f"c{n}", flat(value, False)), (f"m{n}", number)]
+        for n, value in enumerate(self.rows):
+            arguments += [(f"x{n}", rows(value, False)), (f"h{n}", number)]
+        arguments += [(f"a{n}", flat(value, False)) for n, value in enumerate(self.fixed)]
+        if self.recompute:
+            arguments += [(f"p{n}", rows(value, False)) for n, value in enumerate(self.recompute.carry)]
+        arguments += [(f"s{n}", dtypes.BY_NUMPY[dtype]) for n, (_, dtype) in enumerate(self.scalars)]
+        arguments += [(f"last{n}", flat(value, True)) for n, value in enumerate(self.carry)]
+        arguments += [(f"o{n}", rows(value, True)) for n, value in enumerate(self.sequences)]
+        arguments += [(f"q{n}", flat(value, True)) for n, value in enumerate(self.summed)]
+        if self.storing:
+            arguments += [(f"p{n}", rows(value, True)) for n, value in enumerate(self.carry)]
+        self.name = "scan_" + "".join(c if c.isalnum() else "_" for c in self.who)[:48]
+        self.signature = tuple(kind for _, kind in arguments)
+        head = file_head(steps, [*others, *self.rows, *self.fixed], ROW_IMPORTS if self.products else "") + LEGEND
+        self.source = f"{head}\n\n{loops.function(self.name, [name for name, _ in arguments], lines)}"
+        self._kernel: Any = None
+        self.numbers = [as_scalar(value, dtype) for value, dtype in self.scalars]
+        # What the block's units are, and what one costs, in elements of plain arithmetic.
+        self.units = self.shapes[0][0] if self.products else math.prod(self.shapes[0])
+        self.widths = [math.prod(shape[1:]) if self.products else 1 for shape in self.shapes]
+        self.cost = 0
+        for step in steps:
+            if is_elementwise(step):
+                self.cost += self.widths[self.block.spaces.get(step.outputs[0].shape, 0)] * (cost_of([step]) - 1)
+            else:
+                self.cost += math.prod(step.inputs[1].shape) // PRODUCTS_PER_ELEMENT
+        self.cost += sum(self.widths)
+
+    # --- running it ---------------------------------------------------------------------------------------------------
+
+    def run(
+        self, known: dict[Value, Any], moving: set[Value], steps: int
+    ) -> tuple[list[Any], dict[Value, Any], dict[Value, Any], list[Any]]:
+        """The states after the last step, the sequences, the sums, and the stored states."""
+        last = [self._empty(value) for value in self.carry]
+        ys = {value: self._empty(value, steps) for value in self.sequences}
+        for before, after in self.shifted.items():
+            rows = self._empty(after, steps + 1)
+            rows[-1 if self.backwards else 0] = np.broadcast_to(known[before], before.shape).reshape(-1)
+            ys[before], ys[after] = (rows[1:], rows[:-1]) if self.backwards else (rows[:-1], rows[1:])
+        sums = [self._empty(value) for value in self.summed]
+        stored = []
+        if self.storing:
+            stored = [self._empty(value, -(-steps // (self.interval or 1))) for value in self.carry]
+        arguments: list[Any] = [steps, self.units, self._block(), self.interval or 1]
+        for width, sizes in zip(self.widths, self.block.sizes, strict=True):
+            arguments += [width, *sizes]
+        for value in self.carry:
+            array, full = _flat(_computed(value, known))
+            arguments += [array, full]
+        for value in self.rows:
+            arguments += _sequence(_computed(value, known), steps)
+        arguments += [np.ascontiguousarray(_computed(value, known)).reshape(-1) for value in self.fixed]
+        if self.recompute:
+            rows = [np.ascontiguousarray(_computed(x, known)) for x in self.recompute.carry]
+            arguments += [x.reshape(len(x), math.prod(x.shape[1:])) for x in rows]
+        if self.units:
+            results = [ys[value] for value in self.sequences]
+            if self._kernel is None:
+                self._kernel = build(*self.kernels(steps)[0])
+            blocks, grain = -(-self.units // self._block()), int(self._in_parallel(steps))
+            self._kernel(blocks, grain, *arguments, *self.numbers, *last, *results, *sums, *stored)
+        return (
+            [_stored(value, x) for value, x in zip(self.carry, last, strict=True)],
+            {value: _stored(value, y, steps) for value, y in ys.items()},
+            {value: x.reshape(value.shape) for value, x in zip(self.summed, sums, strict=True)},
+            [_stored(value, x, len(x)) for value, x in zip(self.carry, stored, strict=self.storing)],
+        )
+
+    def _empty(self, value: Value, *steps: int) -> Any:
+        return empty((*steps, math.prod(value.shape)), kind_of(value).dtype)
+
+    moved = 0  # what is inside stays in the cache
+
+    def launches(self, steps: int) -> int:
+        """Calls of a kernel."""
+        return 1
+
+    def explained(self, steps: int) -> str:
+        """The way it runs, in words."""
+        threads = "all threads" if self._in_parallel(steps) else "one thread"
+        unit = "rows" if self.products else "elements"
+        return f"one kernel, {threads}, {steps} steps for blocks of {self._block()} of {self.units} {unit}"
+
+    def _in_parallel(self, steps: int) -> bool:
+        return self.units > self._block() and steps * self.units * self.cost >= PARALLEL_SIZE
+
+    def kernels(self, steps: int) -> list[tuple[Any, ...]]:
+        """The kernel that is to be built, as the arguments of `build`, if there is anything to compute."""
+        return [(self.name, self.source, self.signature)] if self.units else []
+
+    def _block(self) -> int:
+        """Units per block: a function of the sizes alone."""
+        if self.products:
+            most = BLOCK // max(1, *self.widths) // GROUP
+            return GROUP * max(1, min(self.units // (8 * GROUP), most))
+        block = min(BLOCK, max(LEAST_BLOCK, self.units // 64))
+        if self.recompute:
+            rows = (self.interval or 1) * sum(value.dtype.itemsize for value in self.recompute.carry)
+            block = min(block, max(LEAST_BLOCK // 8, SEGMENT_BYTES // max(rows, 1)))
+        return block
+
+
+def _array(ndim: int) -> Any:
+    return lambda value, writable: (kind_of(value), ndim, writable)
+
+
+def _computed(value: Value, known: dict[Value, Any]) -> Any:
+    """The array of a Value, in what it is computed as."""
+    return HOST.cast(known[value], kind_of(value).dtype)
+
+
+def _stored(value: Value, array: Any, *steps: int) -> Any:
+    """An array that a kernel has filled, in a Value's shape and dtype."""
+    return HOST.cast(array.reshape((*steps, *value.shape)), value.dtype)
+
+
+def _flat(array: Any) -> tuple[Any, int]:
+    """An array in one row, or one element of it if all are one; and which."""
+    if array.size > 1 and not any(array.strides):
+        return np.ascontiguousarray(array[(0,) * array.ndim]).reshape(1), 0
+    return np.ascontiguousarray(array).reshape(-1), 1
+
+
+def _sequence(array: Any, steps: int) -> list[Any]:
+    """A sequence as rows, and 1; or one row, if all are one, and 0."""
+    if steps > 1 and array.strides[0] == 0:
+        return [np.ascontiguousarray(array[0]).reshape(1, -1), 0]
+    return [np.ascontiguousarray(array).reshape(steps, -1), 1]

@@ -1,0 +1,209 @@
+"""A group of fused steps as a CUDA kernel: a thread for each element, or for each part of a sum.
+
+Sums run without atomics: `chunks` threads share each result, each adds every `chunks`-th term, and what they found is
+added up by the same rule until one is left. How many there are depends on the sizes alone, and so do the bits.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from snncell import dtype as dtypes
+from snncell.compiler.backends.cpu_groups import reduced
+from snncell.compiler.backends.expressions import (
+    Operand,
+    Statements,
+    cuda_head,
+    join_axes,
+    joined_shape,
+    kind_of,
+    pattern_of,
+)
+from snncell.compiler.ir.formula import Elementwise, Reduction
+from snncell.compiler.schedule.fuse import Group
+from snncell.kernels.cpu.loops import Reduced, indent
+from snncell.kernels.scalar import CUDA, LOAD, STORE
+from snncell.tape.tracing import Value
+
+TERMS = 16  # a sum of fewer is one thread's
+MOST_CHUNKS = 256  # that one thread joins; beyond it they are joined in two rounds
+ENOUGH = 1 << 17  # threads that fill a card
+
+
+class Threads(NamedTuple):
+    """A kernel, ready to be built.
+
+    Attributes:
+        name: what it computes, for the file's name.
+        source: the whole file: the kernel, and for sums the one that joins their parts, `join_<name>`.
+        sizes: the lengths of the joined axes.
+        arrays, outputs: the operands.
+        scalars: Python numbers and the NumPy dtype each is passed as.
+        signature: the argument types.
+        results: elements, or results of the sums.
+        terms: of each sum; 0 without sums.
+        sums: the places of the sums among the outputs.
+        join: the argument types of the kernel that joins.
+    """
+
+    name: str
+    source: str
+    sizes: tuple[int, ...]
+    arrays: list[Operand]
+    outputs: list[Operand]
+    scalars: list[tuple[Any, Any]]
+    signature: tuple[Any, ...]
+    results: int
+    terms: int
+    sums: list[int]
+    join: tuple[Any, ...]
+
+
+def emit_cuda(group: Group, uniform: set[Value]) -> Threads:
+    """The kernel of a fused group; `uniform` are constants whose elements are all the same."""
+    assert group.shape is not None  # only loops are emitted
+    reductions = {step.outputs[0]: step for step in group.steps if isinstance(step.op, Reduction)}
+    patterns = {value: pattern_of(value, group.shape, value in uniform) for value in group.reads}
+    sizes, kept, runs = join_axes(group.shape, group.axes or (), list(patterns.values()))
+    arrays = [Operand(value, joined_shape(patterns[value], runs, sizes)) for value in group.reads]
+    outputs = []
+    for value in group.writes:
+        shape = tuple(n if keep else 1 for n, keep in zip(sizes, kept, strict=True)) if value in reductions else sizes
+        outputs.append(Operand(value, shape))
+
+    body = Statements(functions=CUDA)
+    body.rounded = group.rounded()
+    for n, operand in enumerate(arrays):
+        body.load(operand.value, load(operand.value, f"a{n}", _place(operand.shape, sizes)))
+    for step in group.steps:
+        if isinstance(step.op, Elementwise):
+            body.compute(step)
+    for n, operand in enumerate(outputs):
+        if operand.value not in reductions:
+            body.lines.append(store(operand.value, f"o{n}", _place(sizes, sizes), body.names[operand.value]))
+    sums = [n for n, operand in enumerate(outputs) if operand.value in reductions]
+    joined = [
+        reduced(f"o{n}", body.names[reductions[outputs[n].value].inputs[0]], reductions[outputs[n].value]) for n in sums
+    ]
+
+    name = "cuda_" + "_".join(dict.fromkeys(step.op.name for step in group.steps))[:48]
+    axes = range(len(sizes))
+    arguments = [f"n{k}" for k in axes] + ["chunks"] * bool(sums) + [f"a{k}" for k in range(len(arrays))]
+    arguments += [f"s{k}" for k in range(len(body.scalars))] + [f"o{k}" for k in range(len(outputs))]
+    along = [k for k in axes if not kept[k]]
+    lines = _sum(list(kept), body.lines, joined, outputs) if sums else _map(len(sizes), body.lines)
+    source = f"{cuda_head(group.steps)}\n\ndef {name}({', '.join(arguments)}):\n" + "\n".join(indent(lines)) + "\n"
+    if sums:
+        source += _join(name, [outputs[n].value for n in sums], joined, kept[-1])
+    parts = [kind_of(outputs[n].value) for n in sums]
+    filled = [kind_of(o.value) if n in sums else dtypes.BY_NUMPY[o.value.dtype] for n, o in enumerate(outputs)]
+    signature = (
+        *[dtypes.int64] * (len(sizes) + bool(sums)),
+        *[(dtypes.BY_NUMPY[operand.value.dtype], False) for operand in arrays],
+        *[dtypes.BY_NUMPY[dtype] for _, dtype in body.scalars],
+        *[(dtype, True) for dtype in filled],
+    )
+    join = (*[dtypes.int64] * 3, *[(dtype, False) for dtype in parts], *[(dtype, True) for dtype in parts])
+    count = math.prod(n for n, keep in zip(sizes, kept, strict=True) if keep)
+    terms = math.prod(sizes[k] for k in along) if sums else 0
+    return Threads(name, source, sizes, arrays, outputs, body.scalars, signature, count, terms, sums, join)
+
+
+def chunks_of(count: int, terms: int) -> list[int]:
+    """Into how many parts each of `count` sums is cut, round by round, until there is one."""
+    wanted = max(1, min(-(-terms // TERMS), ENOUGH // max(count, 1)))
+    rounds = [wanted]
+    while rounds[-1] > 1:
+        rounds.append(1 if rounds[-1] <= MOST_CHUNKS else -(-rounds[-1] // MOST_CHUNKS))
+    return rounds
+
+
+def load(value: Value, array: str, place: str) -> str:
+    """An element of a flat array, as it is computed with; booleans are bytes."""
+    return LOAD.get(value.dtype.name, "{0}").format(f"{array}[{place}]")
+
+
+def store(value: Value, array: str, place: str, element: str) -> str:
+    """The statement that puts an element, which has a name, into a flat array."""
+    return f"{array}[{place}] = " + STORE.get(value.dtype.name, "{0}").format(element)
+
+
+def _load_sum(value: Value, array: str, place: str) -> str:
+    """A part of a sum, which stays what it is computed as."""
+    return load(value, array, place) if value.dtype.kind == "b" else f"{array}[{place}]"
+
+
+def _store_sum(value: Value, array: str, place: str, element: str) -> str:
+    """The statement that puts a sum or a part of one into a flat array."""
+    return store(value, array, place, element) if value.dtype.kind == "b" else f"{array}[{place}] = {element}"
+
+
+def _place(shape: tuple[int, ...], sizes: tuple[int, ...]) -> str:
+    """The place in a flat array of the element that belongs to p0, p1, ...; axes of length 1 are broadcast."""
+    terms: list[str] = []
+    scale: list[str] = []
+    for axis in reversed(range(len(shape))):
+        if shape[axis] != 1 or sizes[axis] == 1:
+            terms.append(" * ".join([f"p{axis}", *scale]))
+            scale.append(f"n{axis}")
+    return " + ".join(reversed(terms)) or "0"
+
+
+def _unrolled(index: str, axes: list[int]) -> list[str]:
+    """Statements that give p for each of `axes` from their common index."""
+    lines = []
+    for axis in reversed(axes[1:]):
+        lines += [f"p{axis} = {index} % n{axis}", f"{index} = {index} // n{axis}"]
+    return [*lines, f"p{axes[0]} = {index}"] if axes else []
+
+
+def _product(axes: list[int]) -> str:
+    return " * ".join(f"n{axis}" for axis in axes) or "1"
+
+
+def _map(ndim: int, body: list[str]) -> list[str]:
+    axes = list(range(ndim))
+    return ["i = cuda.grid(1)", f"if i < {_product(axes)}:", *indent([*_unrolled("i", axes), *body])]
+
+
+def _thread(columns: bool, count: str) -> list[str]:
+    """Which result a thread works for, `k`, and which part of its terms, `c`: neighbours read neighbours."""
+    if columns:
+        return [f"k = i % ({count})", f"c = i // ({count})"]
+    return ["c = i % chunks", "k = i // chunks"]
+
+
+def _part(columns: bool, count: str, part: str, parts: str) -> str:
+    return f"{part} * ({count}) + k" if columns else f"k * {parts} + {part}"
+
+
+def _sum(kept: list[bool], body: list[str], sums: list[Reduced], outputs: list[Operand]) -> list[str]:
+    """Every `chunks`-th term, for each result and each part of it."""
+    keep = [axis for axis, is_kept in enumerate(kept) if is_kept]
+    along = [axis for axis, is_kept in enumerate(kept) if not is_kept]
+    count, columns = _product(keep), kept[-1]
+    place = _part(columns, count, "c", "chunks")
+    values = {f"o{n}": operand.value for n, operand in enumerate(outputs)}
+    grow = [f"z{n} = {r.joined(f'z{n}', r.term)}" for n, r in enumerate(sums)]
+    inner = ["q = r", *_unrolled("q", along), *body, *grow, "r += chunks"]
+    lines = [*_thread(columns, count), "q = k", *_unrolled("q", keep), "r = c"]
+    lines += [f"z{n} = {r.start}" for n, r in enumerate(sums)]
+    lines += [f"while r < {_product(along)}:", *indent(inner)]
+    lines += [_store_sum(values[r.target], r.target, place, f"z{n}") for n, r in enumerate(sums)]
+    return ["i = cuda.grid(1)", f"if i < {count} * chunks:", *indent(lines)]
+
+
+def _join(name: str, values: list[Value], sums: list[Reduced], columns: bool) -> str:
+    """The kernel that joins `parts` parts of each of `count` results to `chunks`."""
+    given = _part(columns, "count", "r", "parts")
+    inner = []
+    for n, (r, value) in enumerate(zip(sums, values, strict=True)):
+        inner.append(f"z{n} = {r.joined(f'z{n}', '(' + _load_sum(value, f'a{n}', given) + ')')}")
+    lines = [*_thread(columns, "count"), "r = c", *(f"z{n} = {r.start}" for n, r in enumerate(sums))]
+    lines += ["while r < parts:", *indent([*inner, "r += chunks"])]
+    place = _part(columns, "count", "c", "chunks")
+    lines += [_store_sum(value, f"o{n}", place, f"z{n}") for n, value in enumerate(values)]
+    arguments = [f"{letter}{n}" for letter in "ao" for n in range(len(sums))]
+    text = ["i = cuda.grid(1)", "if i < count * chunks:", *indent(lines)]
+    return f"\n\ndef join_{name}(count, parts, chunks, {', '.join(arguments)}):\n" + "\n".join(indent(text)) + "\n"

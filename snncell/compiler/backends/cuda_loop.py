@@ -1,0 +1,272 @@
+"""A loop over time as one CUDA kernel: a thread for each element, all steps, the state in registers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from snncell import dtype as dtypes
+from snncell.compiler.backends.cuda_groups import load, store
+from snncell.compiler.backends.expressions import (
+    Statements,
+    as_scalar,
+    code_of,
+    cuda_head,
+    join_axes,
+    kind_of,
+    pattern_of,
+)
+from snncell.compiler.ir.program import values_in
+from snncell.compiler.passes.dce import leading_to
+from snncell.compiler.schedule.loop import LoopSchedule
+from snncell.compiler.schedule.phases import space_of
+from snncell.kernels.cpu.loops import indent
+from snncell.kernels.cuda.build import build
+from snncell.kernels.cuda.elementwise import THREADS
+from snncell.kernels.cuda.runtime import runtime
+from snncell.kernels.scalar import CUDA
+from snncell.kernels.space import DEVICE
+from snncell.tape.tracing import Step, Value
+
+LEGEND = """
+# c0, c1, ...  the states before the first step, with m0, ...: 1, or 0 if one element stands for all
+# n            elements; n0, n1, ... the axes that they have, along which g0, g1, ... count
+# x0, ...      the sequences, with h0, ...: the elements of a row, or 0 if one row stands for all
+# a0, ...      what is the same at every step; s0, ...: numbers
+# last0, ...   the states after the last step; o0, ...: results; q0, ...: sums over time; p0, ...: stored states
+# kept0, ...   room for the states between those that were stored
+"""
+
+
+AHEAD = 4  # steps whose loads are under way at a time
+
+
+class CUDALoop:
+    """The kernel of a body whose loop is elementwise.
+
+    Args:
+        schedule: of the loop.
+    """
+
+    moved = 0  # the state stays in registers
+
+    def __init__(self, schedule: LoopSchedule) -> None:
+        parts, recompute = schedule.parts, schedule.recompute
+        self.backwards = schedule.backwards
+        self.interval = recompute.interval if recompute else schedule.interval
+        self.storing = schedule.interval is not None
+        self.recompute = recompute
+        self.carry, self.after = schedule.carry, parts.after
+        self.sequences, self.summed = parts.sequences, schedule.summed
+        self.steps = leading_to(parts.loop, [*self.after, *self.sequences, *self.summed])
+        self.again = leading_to(recompute.parts.loop, recompute.parts.after) if recompute else []
+        self.scalars: list[tuple[Any, Any]] = []
+        self.stored = list(recompute.carry) if recompute else []
+        moving = schedule.moving
+        inside = [x for step in (*self.steps, *self.again) for x in (*values_in(step), *step.outputs)]
+        results = [*self.after, *self.sequences, *self.summed]
+        self.shape = space_of([*self.carry, *results, *inside])
+        made = {x for step in (*self.steps, *self.again) for x in step.outputs}
+        again = recompute.parts.after if recompute else []
+        outside = [x for x in dict.fromkeys([*inside, *results, *again]) if x not in made]
+        outside = [x for x in outside if x not in {*self.carry, *self.stored}]
+        self.rows = [value for value in outside if value in moving]
+        self.fixed = [value for value in outside if value not in moving]
+        self.name = "cuda_scan_" + "".join(c if c.isalnum() else "_" for c in schedule.who)[:44]
+        self._places()
+        self._emit()
+        self._kernel: Any = None
+
+    def _places(self) -> None:
+        """Where a thread finds its element of each operand."""
+        patterns = {value: pattern_of(value, self.shape) for value in (*self.rows, *self.fixed)}
+        self.sizes, _, runs = join_axes(self.shape, (), list(patterns.values()))
+        self.place: dict[Value, str] = {}
+        for value, own in patterns.items():
+            present = [all(own[axis] for axis in run) for run in runs]
+            terms: list[str] = []
+            scale: list[str] = []
+            for axis in reversed(range(len(self.sizes))):
+                if present[axis] and self.sizes[axis] > 1:
+                    terms.append(" * ".join([f"g{axis}", *scale]))
+                    scale.append(f"n{axis}")
+            full = all(has or size == 1 for has, size in zip(present, self.sizes, strict=True))
+            self.place[value] = "i" if full and value.shape else " + ".join(reversed(terms)) or "0"
+
+    def _emit(self) -> None:
+        axes = range(len(self.sizes))
+        lines = ["j = i"]
+        for axis in reversed(axes):
+            lines += [f"g{axis} = j % n{axis}", f"j = j // n{axis}"]
+        for n, value in enumerate(self.fixed):
+            lines.append(f"d{n} = {load(value, f'a{n}', self.place[value])}")
+        lines += [f"w{n} = {load(value, f'c{n}', f'i * m{n}')}" for n, value in enumerate(self.carry)]
+        lines += [f"z{n} = {code_of(value)}(0)" for n, value in enumerate(self.summed)]
+        lines += self._recomputing() if self.recompute else self._straight()
+        lines += [store(value, f"last{n}", "i", f"w{n}") for n, value in enumerate(self.carry)]
+        lines += [f"q{n}[i] = z{n}" for n in range(len(self.summed))]
+        self._finish(["i = cuda.grid(1)", "if i < n:", *indent(lines)])
+
+    def _straight(self) -> list[str]:
+        """All steps; what a step takes of the sequences is asked for `AHEAD` steps before, for memory is far away."""
+        used = self._used()
+        first, later = [], []
+        for d in range(AHEAD):
+            first.append(f"at{d} = {self._turned(f'min({d}, steps - 1)')}")
+            first += [f"y{n}_{d} = {self._row(value, f'at{d}')}" for n, value in used]
+        lines = [f"t = {self._turned('turn')}", f"far = {self._turned(f'min(turn + {AHEAD}, steps - 1)')}"]
+        for n, value in used:
+            later += [f"r{n} = y{n}_0", *(f"y{n}_{d} = y{n}_{d + 1}" for d in range(AHEAD - 1))]
+            later.append(f"y{n}_{AHEAD - 1} = {self._row(value, 'far')}")
+        lines += later
+        if self.storing:
+            kept = [store(x, f"p{n}", "(turn // every) * n + i", f"w{n}") for n, x in enumerate(self.carry)]
+            lines += ["if turn % every == 0:", *indent(kept)]
+        homes = {value: f"w{n}" for n, value in enumerate(self.carry)} | {value: f"r{n}" for n, value in used}
+        lines += self._step(self.steps, homes, "", self._results)
+        loop = [*first, "turn = 0", "while turn < steps:", *indent([*lines, "turn += 1"])]
+        return ["if steps > 0:", *indent(loop)]
+
+    def _turned(self, turn: str) -> str:
+        """The place in the sequences of a step that is taken as the `turn`-th."""
+        return f"steps - 1 - {turn}" if self.backwards else turn
+
+    def _row(self, value: Value, step: str) -> str:
+        """The thread's element of a sequence at a step."""
+        n = self.rows.index(value)
+        return load(value, f"x{n}", f"{step} * h{n} + {self.place[value]}")
+
+    def _used(self) -> list[tuple[int, Value]]:
+        """The sequences that the loop itself takes; the others belong to the one that is run again."""
+        used = {x for step in self.steps for x in values_in(step)} | {*self.after, *self.sequences, *self.summed}
+        return [(n, value) for n, value in enumerate(self.rows) if value in used]
+
+    def _recomputing(self) -> list[str]:
+        assert self.recompute is not None  # the caller's choice
+        place = f"t = {'first + turn' if self.backwards else 'steps - 1 - first - turn'}"
+        numbers = range(len(self.stored))
+        homes = {value: f"k{n}" for n, value in enumerate(self.stored)}
+        after = self.recompute.parts.after
+
+        def following(names: dict[Value, str]) -> list[str]:
+            lines = [f"k{n} = {names[value]}" for n, value in enumerate(after)]
+            if len(lines) > 1:  # at once: one may be made of another
+                lines = [", ".join(f"k{n}" for n in numbers) + " = " + ", ".join(names[value] for value in after)]
+            return [*lines, *(store(x, f"kept{n}", "(turn + 1) * n + i", f"k{n}") for n, x in enumerate(self.stored))]
+
+        once = [f"k{n} = {load(x, f'p{n}', 'segment * n + i')}" for n, x in enumerate(self.stored)]
+        once += [store(x, f"kept{n}", "i", f"k{n}") for n, x in enumerate(self.stored)]
+        again = [place, *self._step(self.again, homes, "again", following), "turn += 1"]
+        back = [place, *(f"k{n} = {load(x, f'kept{n}', 'turn * n + i')}" for n, x in enumerate(self.stored))]
+        own = {**homes, **{value: f"w{n}" for n, value in enumerate(self.carry)}}
+        back += [*self._step(self.steps, own, "", self._results), "turn -= 1"]
+        segment = ["first = segment * every", "length = min(every, steps - first)", *once, "turn = 0"]
+        segment += ["while turn < length - 1:", *indent(again), "turn = length - 1", "while turn >= 0:", *indent(back)]
+        return ["segment = (steps - 1) // every", "while segment >= 0:", *indent([*segment, "segment -= 1"])]
+
+    def _results(self, names: dict[Value, str]) -> list[str]:
+        """The results, the sums, and the states that a step leaves."""
+        lines = [store(x, f"o{n}", "t * n + i", names[x]) for n, x in enumerate(self.sequences)]
+        lines += [f"z{n} = {code_of(x)}(z{n} + {names[x]})" for n, x in enumerate(self.summed)]
+        if self.carry:
+            targets = ", ".join(f"w{n}" for n in range(len(self.carry)))
+            lines.append(f"{targets} = {', '.join(names[value] for value in self.after)}")
+        return lines
+
+    def _step(self, steps: list[Step], homes: dict[Value, str], mark: str, results: Any) -> list[str]:
+        """The statements of a step; those behind `again` have names of their own."""
+        body = Statements(self.scalars, CUDA, mark)
+        body.names.update(homes)
+        body.names.update({value: f"d{n}" for n, value in enumerate(self.fixed)})
+        again = {x for step in steps for x in values_in(step)}
+        again.update(self.recompute.parts.after if self.recompute and mark else ())
+        for value in [x for x in self.rows if x in again] if mark else [x for _, x in self._used()]:
+            if value not in homes:
+                body.load(value, self._row(value, "t"))
+        for step in steps:
+            body.compute(step)
+        return [*body.lines, *results(body.names)]
+
+    def _finish(self, lines: list[str]) -> None:
+        """The source and the signature."""
+        number = dtypes.int64
+        kept = [f"kept{n}" for n in range(len(self.stored))]
+        arguments: list[tuple[str, Any]] = [(name, number) for name in ("steps", "n", "every")]
+        arguments += [(f"n{axis}", number) for axis in range(len(self.sizes))]
+        for letter, extra, values in (("c", "m", self.carry), ("x", "h", self.rows)):
+            for n, value in enumerate(values):
+                arguments += [(f"{letter}{n}", _array(value, False)), (f"{extra}{n}", number)]
+        arguments += [(f"a{n}", _array(value, False)) for n, value in enumerate(self.fixed)]
+        arguments += [(f"p{n}", _array(value, False)) for n, value in enumerate(self.stored)]
+        arguments += [(name, _array(value, True)) for name, value in zip(kept, self.stored, strict=True)]
+        arguments += [(f"s{n}", dtypes.BY_NUMPY[dtype]) for n, (_, dtype) in enumerate(self.scalars)]
+        for letter, values in (("last", self.carry), ("o", self.sequences)):
+            arguments += [(f"{letter}{n}", _array(value, True)) for n, value in enumerate(values)]
+        arguments += [(f"q{n}", (kind_of(value), True)) for n, value in enumerate(self.summed)]
+        if self.storing:
+            arguments += [(f"p{n}", _array(value, True)) for n, value in enumerate(self.carry)]
+        names = ", ".join(name for name, _ in arguments)
+        others = [*self.carry, *self.stored, *self.rows, *self.fixed, *self.summed]
+        head = cuda_head([*self.again, *self.steps], others) + LEGEND
+        self.source = f"{head}\n\ndef {self.name}({names}):\n" + "\n".join(indent(lines)) + "\n"
+        self.signature = tuple(kind for _, kind in arguments)
+        self.numbers = [dtype.type(as_scalar(value, dtype)) for value, dtype in self.scalars]
+
+    def kernels(self, steps: int) -> list[tuple[Any, ...]]:
+        """Its kernel, to be built."""
+        return [(self.name, self.source, self.signature, False)]
+
+    # --- running it ---------------------------------------------------------------------------------------------------
+
+    def run(
+        self, known: dict[Value, Any], moving: set[Value], steps: int
+    ) -> tuple[list[Any], dict[Value, Any], dict[Value, Any], list[Any]]:
+        """The states after the last step, the sequences, the sums, and the stored states."""
+        if self._kernel is None:
+            self._kernel = build(self.name, self.source, self.signature)
+        count, every = math.prod(self.shape), self.interval or 1
+        last = [DEVICE.empty(value.shape, value.dtype) for value in self.carry]
+        ys = {value: DEVICE.empty((steps, *value.shape), value.dtype) for value in self.sequences}
+        sums = [DEVICE.empty(value.shape, kind_of(value).dtype) for value in self.summed]
+        results = [*last, *ys.values(), *sums]
+        stored = []
+        if self.storing:
+            stored = [DEVICE.empty((-(-steps // every), *value.shape), value.dtype) for value in self.carry]
+        arguments: list[Any] = [steps, count, every, *self.sizes]
+        held = []  # copies, until the kernel is under way: their memory would serve the next one's
+        for value in self.carry:
+            array = _single_if_uniform(known[value])
+            held.append(array)
+            arguments += [array.argument, int(array.size == count)]
+        for value in self.rows:
+            array = known[value]
+            one = steps > 1 and array.strides[0] == 0
+            array = DEVICE.contiguous(array[:1] if one else array)
+            held.append(array)
+            arguments += [array.argument, 0 if one else math.prod(value.shape)]
+        fixed = [DEVICE.contiguous(known[value]) for value in self.fixed]
+        given = [DEVICE.contiguous(known[value]) for value in self.stored]
+        room = [DEVICE.empty((every, *value.shape), value.dtype) for value in self.stored]
+        arrays = [x.argument for x in (*fixed, *given, *room)]
+        outs = [x.argument for x in (*results, *stored)]
+        blocks = -(-count // THREADS)
+        runtime().launch(self._kernel, blocks, THREADS, [*arguments, *arrays, *self.numbers, *outs])
+        return last, ys, dict(zip(self.summed, sums, strict=True)), stored
+
+    def launches(self, steps: int) -> int:
+        """Kernels that it launches."""
+        return 1
+
+    def explained(self, steps: int) -> str:
+        """The way it runs, in words."""
+        return f"one kernel on the device, a thread for each of {math.prod(self.shape)} elements, {steps} steps"
+
+
+def _single_if_uniform(array: Any) -> Any:
+    return array.reshape(-1)[:1] if array.uniform and array.size > 1 else DEVICE.contiguous(array)
+
+
+def _array(value: Value, writable: bool) -> tuple[Any, bool]:
+    return dtypes.BY_NUMPY[np.dtype(value.dtype)], writable

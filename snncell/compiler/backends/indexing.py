@@ -1,0 +1,114 @@
+"""Where the kernel of a loop over time finds what comes from outside of it: rows of sequences, and constants.
+
+The kernel runs over one axis of elements. What is not there for each of them (one number for all, one for each neuron
+of a batch, one for each channel) is looked up by the element's place along the axes: constants once for a block,
+sequences by a table of indices that is made once for a block.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from snncell.compiler.backends.expressions import Statements, join_axes, kind_of, pattern_of
+from snncell.kernels.cpu import loops
+from snncell.tape.tracing import Value
+
+
+class Room:
+    """Arrays of a block, as text: on the stack as long as there is room, else in Numba's memory.
+
+    Args:
+        stack: bytes; threads of some systems have no more than 512 kB.
+    """
+
+    def __init__(self, stack: int) -> None:
+        self._left = stack
+
+    def array(self, count: str, dtype: np.dtype[Any]) -> str:
+        """The call that makes an array of so many elements."""
+        self._left -= loops.BLOCK * dtype.itemsize
+        return f"{'strip' if self._left >= 0 else 'np.empty'}({count}, np.{dtype.type.__name__})"
+
+
+class Places:
+    """Where a phase of a kernel finds what comes from outside: rows of sequences, and constants.
+
+    Args:
+        space: the number of the phase's shape: its elements in a block are those from `low<space>` to `high<space>`.
+        shape: that shape.
+        rows, fixed: the numbers of sequences and constants among the kernel's arguments.
+        used: those that the phase uses.
+        room: for arrays of its own.
+    """
+
+    def __init__(
+        self,
+        space: int,
+        shape: tuple[int, ...],
+        rows: dict[Value, int],
+        fixed: dict[Value, int],
+        used: list[Value],
+        room: Room,
+    ) -> None:
+        self.space = space
+        self._room = room
+        patterns = {value: pattern_of(value, shape) for value in used if value in rows or value in fixed}
+        self.sizes, _, runs = join_axes(shape, (), list(patterns.values()))
+        self.present = {value: [all(own[axis] for axis in run) for run in runs] for value, own in patterns.items()}
+        self.rows = rows
+        self.prepare: list[str] = []
+        self.elements: dict[Value, str] = {}
+        for value in patterns:
+            if value in fixed:
+                self._constant(fixed[value], value)
+            elif self._kind(value) == "some":
+                self.prepare += self._indices(f"j{space}_{rows[value]}", np.dtype(np.int64), value, "{0}")
+
+    def _kind(self, value: Value) -> str:
+        axes = [has or size == 1 for has, size in zip(self.present[value], self.sizes, strict=True)]
+        return "all" if all(axes) and value.shape else "some" if any(self.present[value]) else "one"
+
+    def _constant(self, n: int, value: Value) -> None:
+        kind, name = self._kind(value), f"d{self.space}_{n}"
+        self.elements[value] = name if kind == "one" else f"{name}[i]"
+        if kind == "some":
+            self.prepare += self._indices(name, kind_of(value).dtype, value, f"a{n}[{{0}}]")
+        else:
+            self.prepare.append(f"{name} = a{n}[0]" if kind == "one" else f"{name} = tail(a{n}, low{self.space})")
+
+    def _indices(self, name: str, dtype: np.dtype[Any], value: Value, found: str) -> list[str]:
+        """Fill an array of the block with what belongs to each element, by its place along the axes."""
+        terms: list[str] = []
+        inner: list[str] = []
+        own: list[str] = []
+        element = f"(low{self.space} + i)"
+        for axis in reversed(range(len(self.sizes))):
+            if self.present[value][axis]:
+                place = f"({element} // ({' * '.join(inner)}))" if inner else element
+                scale = f" * {' * '.join(own)}" if own else ""
+                terms.append(f"{place} % n{self.space}_{axis}{scale}")
+                own.append(f"n{self.space}_{axis}")
+            inner.append(f"n{self.space}_{axis}")
+        index = " + ".join(terms)
+        return [
+            f"{name} = {self._room.array(f'count{self.space}', dtype)}",
+            f"for i in range(count{self.space}):",
+            f"    {name}[i] = {found.format(f'scalar({index})')}",
+        ]
+
+    def load(self, statements: Statements, values: list[Value]) -> list[str]:
+        """Give each of `values` a name in the body; the statements that a step needs for it."""
+        rows = []
+        for value in values:
+            if value in self.elements:
+                statements.load(value, self.elements[value])
+            elif value in self.present:
+                n, kind, row = self.rows[value], self._kind(value), f"r{self.space}_{self.rows[value]}"
+                whole = f"row(x{n}, t * h{n})"
+                part = {"all": f"tail({whole}, low{self.space})", "some": whole, "one": f"x{n}[t * h{n}, 0]"}[kind]
+                rows.append(f"{row} = {part}")
+                element = {"all": f"{row}[i]", "some": f"{row}[j{self.space}_{n}[i]]", "one": row}[kind]
+                statements.load(value, element)
+        return rows

@@ -1,0 +1,29 @@
+"""The CUDA kernels that a Program becomes, as sources: to be looked at and compiled where there is no card."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from snncell.compiler.backends.cuda_groups import emit_cuda
+from snncell.compiler.backends.cuda_loop import CUDALoop
+from snncell.compiler.ir.program import Program
+from snncell.compiler.pipeline import optimised
+from snncell.compiler.scan import Scan
+from snncell.compiler.schedule.fuse import fuse
+from snncell.kernels.space import DEVICE
+
+
+def kernels_on_device(program: Program) -> Iterator[tuple[str, str, tuple[Any, ...]]]:
+    """Name, source and signature of each kernel of a Program's own; a loop that goes step by step has none."""
+    for group in fuse(optimised(program, DEVICE)):
+        op = group.steps[0].op
+        if isinstance(op, Scan):
+            loop = op.lowered.loop_in(DEVICE)
+            if isinstance(loop, CUDALoop):
+                yield loop.name, loop.source, loop.signature
+        elif group.shape is not None:
+            kernel = emit_cuda(group, set())
+            yield kernel.name, kernel.source, kernel.signature
+            if kernel.sums:
+                yield f"join_{kernel.name}", kernel.source, kernel.join

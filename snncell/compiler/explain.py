@@ -1,0 +1,111 @@
+"""A plan in words: its kernels, what each fuses and moves, and why what is apart is apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from snncell.compiler.ir.formula import MAX_STEPS, Elementwise, Reduction, compiled_here
+from snncell.compiler.ir.program import by_line
+from snncell.compiler.runtime.launches import Call, DeviceLaunch, Launch, moved
+from snncell.compiler.runtime.plan import Plan
+from snncell.tape import structure
+from snncell.tape.tracing import Step, Value
+
+
+def report(name: str, plan: Plan) -> str:
+    """A summary, the launches in order, and the Program they came from."""
+    loops = sum(isinstance(launch, (Launch, DeviceLaunch)) for launch in plan.launches)
+    calls = [launch for launch in plan.launches if isinstance(launch, Call)]
+    scans = sum(bool(call.step.op.inside()) for call in calls)
+    views = sum(call.step.op.view for call in calls)
+    others = f"{_count(len(calls) - scans - views, 'call')}, {_count(views, 'view')}"
+    if plan.graph is not None:
+        others += f"; one CUDA graph{f', but not possible: {plan.graph.reason}' if plan.graph.reason else ''}"
+    head = [
+        f"{name}: {_count(loops, 'loop')}, {_count(scans, 'loop')} over time, {others}; "
+        f"{_bytes(plan.moved())} read and written by one run",
+        "",
+        "launches:",
+    ]
+    made: dict[Value, int] = {}
+    for number, launch in enumerate(plan.launches, 1):
+        if not (isinstance(launch, Call) and launch.step.op.view):  # another view of the same elements
+            head += _lines(number, launch, made, plan)
+        made.update(dict.fromkeys(launch.group.writes, number))
+    return "\n".join([*head, "", str(plan.program)])
+
+
+def _lines(number: int, launch: Launch | DeviceLaunch | Call, made: dict[Value, int], plan: Plan) -> list[str]:
+    if not isinstance(launch, Call):
+        threads = "all threads" if launch.parallel else "one thread"
+        threads = "on the device" if isinstance(launch, DeviceLaunch) else threads
+        lines = [f"{number:4}. loop {launch.name} over {launch.sizes}, {threads}, {_bytes(moved(launch))}"]
+        lines += [f"        {line}" for line in by_line(launch.group.steps)]
+        return [
+            *lines,
+            *(f"        apart from {other}, {why}" for other, why in _boundaries(launch, made, plan.launches)),
+        ]
+    step = launch.step
+    lines = [f"{number:4}. call {step.op.name:<14} {step.line}, {_bytes(moved(launch))}"]
+    said = step.op.explained(step.attrs, plan.space) or [f"no loop: {why_no_loop(step)}"]
+    return [*lines, *(f"        {line}" for line in said)]
+
+
+def _boundaries(launch: Launch | DeviceLaunch, made: dict[Value, int], launches: list[Any]) -> list[tuple[int, str]]:
+    """The loops that this one takes something from, and why the two are not one."""
+    found: dict[int, str] = {}
+    for value in launch.group.reads:
+        number = made.get(value)
+        other = None if number is None else launches[number - 1]
+        if number is None or other is None or isinstance(other, Call):
+            continue
+        if any(isinstance(step.op, Reduction) and value in step.outputs for step in other.group.steps):
+            found[number] = "whose sum is complete only when that loop has ended"
+        elif other.group.shape != launch.group.shape:
+            found.setdefault(number, f"which runs over {other.group.shape}")
+        elif len(other.group.steps) >= MAX_STEPS:
+            found.setdefault(number, f"which has {MAX_STEPS} steps, the most that a loop gets")
+        else:
+            found.setdefault(number, "because something in between has to wait for that, or the axes of sums differ")
+    return list(found.items())
+
+
+def why_no_loop(step: Step) -> str:
+    """Why a step is a call of NumPy, not part of a generated loop."""
+    if not isinstance(step.op, (Elementwise, Reduction)):
+        return f"{step.op.name} is no elementwise operation and no reduction"
+    values = [x for x in (*step.inputs, *step.outputs) if isinstance(x, Value)]
+    if not compiled_here([value.dtype for value in values]):
+        kinds = ", ".join(sorted({str(v.dtype) for v in values if not compiled_here([v.dtype])}))
+        return f"{kinds} is left to NumPy"
+    return f"NumPy refuses some integers in {step.op.name}, and so must we"
+
+
+def _bytes(number: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if number < 1000:
+            return f"{number:.3g} {unit}"
+        number /= 1000
+    return f"{number:.3g} GB"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def difference(old: Any, new: Any) -> str:
+    """The difference of two signatures, in the words of the caller."""
+    (*before, tree, specs), (*now, new_tree, new_specs) = old, new
+    if before != now:
+        return "a gradient, smooth spikes, or what a monitor records are wanted in one call and not in another"
+    if tree == new_tree:
+        names = structure.paths(tree)
+        pairs = zip(names, specs, new_specs, strict=True)
+        return "; ".join(
+            f"{name} is {a[1]}{list(a[0])} in one call and {b[1]}{list(b[0])} in another"
+            for name, a, b in pairs
+            if a != b
+        )
+    values = zip(structure.statics(tree), structure.statics(new_tree), strict=False)
+    found = [f"{a!r} in one call and {b!r} in another" for a, b in values if a != b or type(a) is not type(b)]
+    return "a fixed argument is " + found[0] if found else "the arguments have another structure"

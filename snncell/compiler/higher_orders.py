@@ -1,0 +1,44 @@
+"""The Values that gradients of higher orders look at, where the reverse itself may not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from types import NoneType
+
+from snncell.compiler.ir.program import values_used
+from snncell.compiler.passes.canonicalise import from_trace
+from snncell.tape.body_trace import BodyTrace
+from snncell.tape.custom import Composite
+from snncell.tape.primitive import Primitive
+from snncell.tape.state import STATE
+from snncell.tape.tape import ancestors
+from snncell.tape.tensor import Tensor
+from snncell.tape.tracing import Value
+
+
+def needed_further(
+    trace: BodyTrace, outs: Iterable[Tensor], among: Sequence[Tensor], given: Sequence[Tensor] = ()
+) -> set[Value]:
+    """The Values of inputs that gradients of `outs` look at, where such may be taken.
+
+    Args:
+        trace: of the step, or of its reverse.
+        outs: what it gives.
+        among: inputs of the step, or of the step that it is the reverse of.
+        given: what is known, so that nothing that it was computed from is needed for it.
+    """
+    if STATE.tape is None:
+        return set()
+    ends = {x._entry for x in given if x._entry is not None}
+    entries = [entry for entry in ancestors((out._entry for out in outs), ends) - ends if entry is not None]
+    needed = {x._data for x in among if x._entry in entries}
+    # What is on no tape, integers and Parameters that the step writes, is looked at by the reverses on the way.
+    operands = [x._data for entry in entries for x in entry.inputs if isinstance(x, Tensor)]
+    if any(not isinstance(entry.op, (Primitive, Composite, NoneType)) for entry in entries):  # a bprop of a user's
+        operands += [value for parameter, value in trace.carried.items() if parameter.dtype.is_float]
+    if any(isinstance(entry.op, Primitive) and entry.op.loops for entry in entries):  # its step sees them too
+        operands += [x._data for x in among if x._entry is None]
+    inside = [x for x in operands if isinstance(x, Value) and x.trace in trace.lineage]
+    known = {x._data for x in given}
+    looked_at = values_used(from_trace(trace, inside, given=known))
+    return (needed | looked_at.intersection(x._data for x in among)) - known

@@ -1,0 +1,67 @@
+"""The body of a loop over time: one step, traced once, with the roles of what goes in and out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from snncell.compiler.ir.program import Program, from_trace
+from snncell.tape.body_trace import BodyTrace
+from snncell.tape.tensor import Tensor, wrap
+from snncell.tape.tracing import Step
+
+
+@dataclass(frozen=True, eq=False)
+class Body:
+    """One step. It is data: passes make another by `dataclasses.replace`.
+
+    Attributes:
+        trace: what it was traced to.
+        carry, after: the state before the step, and after it.
+        xs, ys: what the step takes of each sequence, and what it adds to each.
+        consts: what is the same at every step.
+        sums: what is added up over all steps.
+        backwards: whether the steps run from the last to the first.
+        captured: Tensors from outside that the last of `consts` stand for.
+        ahead: steps that a pass has put before those of the trace.
+        added_up: sums over time that a pass has made part of `sums`.
+        saved: the last of `ys`, if they are stored for the reverse alone.
+        reverse: what was traced to learn what to save, for all of the outputs but `saved` (`linearise.Reverse`).
+    """
+
+    trace: BodyTrace
+    carry: list[Tensor]
+    after: list[Tensor]
+    xs: list[Tensor]
+    ys: list[Tensor]
+    consts: list[Tensor]
+    backwards: bool
+    sums: list[Tensor] = field(default_factory=list)
+    captured: list[Tensor] = field(default_factory=list)
+    ahead: list[Step] = field(default_factory=list)
+    added_up: list[Step] = field(default_factory=list)
+    saved: list[Tensor] | None = None
+    reverse: Any = None
+
+    @property
+    def outs(self) -> list[Tensor]:
+        """All that comes out."""
+        return [*self.after, *self.ys, *self.sums]
+
+    def program(self) -> Program:
+        """The step as a Program, as it was traced."""
+        trace = self.trace
+        inputs = [x._data for x in (*self.carry, *self.xs, *self.consts)]
+        given = set(inputs)  # among them what the forward computed and stored
+        program = from_trace(trace, [trace.lift(out) for out in self.outs], self.ahead, given)
+        return program._replace(inputs=inputs)
+
+    def saving(self, values: Sequence[Tensor]) -> Body:
+        """The same step, which also collects `values` for its reverse."""
+        saved = [wrap(x._data, x._entry, x._index) for x in values]
+        return replace(self, saved=saved, ys=[*self.ys, *saved])
+
+    def saving_states(self) -> Body:
+        """The same step, which also collects the states before it."""
+        return self.saving(self.carry)

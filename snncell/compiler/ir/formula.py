@@ -1,0 +1,243 @@
+"""The two kinds of operations that the compiler can look into: elementwise formulas, and reductions.
+
+A formula is written once, as a plain Python function of operators and of the names in `kernels/scalar.py`. Eagerly it
+runs as it stands, with those names bound to NumPy's functions; in a generated loop its expression is copied in, with
+the names bound to scalar functions and its literals cast to the precision of the operands.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import copy
+import inspect
+import re
+import textwrap
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+from snncell import dtype as dtypes
+from snncell.errors import ArgumentError, ShapeError, SnncellError
+from snncell.kernels.scalar import LOOP, NUMPY, SLOW
+from snncell.tape.primitive import Primitive
+from snncell.tape.tracing import Step, Value
+
+MAX_STEPS = 64  # per loop: registers run out long before, and compile time grows faster than linearly
+# What generated loops can hold: complex numbers are left to NumPy.
+COMPILED = frozenset(np.dtype(d.dtype) for d in dtypes.ALL if d.name not in ("complex64", "complex128"))
+
+
+_PLACE = re.compile(r"\bOPERAND(\d+)\b")
+
+
+class Elementwise(Primitive):
+    """An operation whose every output element is one formula of the inputs' elements, after broadcasting.
+
+    Args:
+        formula: a function whose body is one `return` of an expression.
+        rule: how dtypes behave. "same": the operands are brought to one dtype, which is the result's; "float": the
+            same, with integers made float32; "whole": integers are left as they are; "compare": the result is bool;
+            "test": the same, with integers made float32; "logical": all is bool; "select": the first operand is bool,
+            the others are brought to one dtype.
+    """
+
+    as_stored: tuple[str, ...] = ("gpu",)
+
+    def __init__(self, formula: Callable[..., Any], rule: str) -> None:
+        names = {**NUMPY, "__builtins__": builtins}
+        super().__init__(formula.__name__, FunctionType(formula.__code__, names, formula.__name__))
+        self.__doc__ = formula.__doc__
+        self.formula = formula
+        self.rule = rule
+        self.arity = formula.__code__.co_argcount
+        self._templates: dict[
+            tuple[str, bool], str
+        ] = {}  # the expression for each kind of literals, with places for the operands
+        self.integer_loops = True  # whether a generated loop may compute it on integers
+        self.of_complex: Elementwise | None = None  # what takes its place on the GPU, where the operands are complex
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        """For `help`."""
+        return inspect.signature(self.formula)
+
+    def failure(self, inputs: Sequence[Any], attrs: dict[str, Any], error: Exception) -> SnncellError:
+        """Shapes that do not broadcast are the usual reason."""
+        if isinstance(error, ValueError):
+            try:
+                broadcast_shape(self.name, [x.shape for x in inputs if hasattr(x, "shape")])
+            except ShapeError as refused:
+                return refused
+            return ArgumentError(f"{self.name}: {error}")  # the shapes fit, so it is the values that do not
+        return super().failure(inputs, attrs, error)
+
+    def operand_dtype(self, inputs: Sequence[Any]) -> Any:
+        """The NumPy dtype that the formula computes in."""
+        operands = inputs[1:] if self.rule == "select" else inputs
+        return next(x.dtype for x in operands if hasattr(x, "dtype"))
+
+    def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
+        shape = broadcast_shape(self.name, [x.shape for x in inputs if isinstance(x, Value)])
+        dtype = self.operand_dtype(inputs)
+        if dtype.kind == "c":
+            return super().abstract(inputs, attrs)
+        return [(shape, np.dtype(bool) if self.rule in ("compare", "test", "logical") else dtype)]
+
+    def on_device(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
+        """A kernel of its own (`compiler/runtime/eager_cuda.py`, which stands above)."""
+        raise NotImplementedError
+
+    def over_time(self, arrays: Sequence[Any], moving: Sequence[bool], attrs: dict[str, Any]) -> Any:
+        """The formula for all steps of a loop over time: axes of length 1 are put behind that of time."""
+        ndim = max(np.ndim(x) - moves for x, moves in zip(arrays, moving, strict=True))
+        aligned = [_with_axes(x, ndim) if moves else x for x, moves in zip(arrays, moving, strict=True)]
+        return self.run_here(aligned, arrays, attrs)
+
+    @cached_property
+    def slow_calls(self) -> int:
+        """The number of slow scalar functions that an element needs; `**` is one."""
+        nodes = list(ast.walk(self._parsed[1]))
+        calls = [node for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
+        return sum(node.func.id in SLOW for node in calls if isinstance(node.func, ast.Name)) + sum(
+            isinstance(node, ast.Pow) for node in nodes
+        )
+
+    @cached_property
+    def _parsed(self) -> tuple[list[str], ast.expr]:
+        return _parse(self.formula)
+
+    def expression(self, operands: Sequence[str], literal: str, names: dict[str, str] = LOOP) -> str:
+        """The formula as an expression of `operands`.
+
+        Args:
+            operands: what takes the places of the arguments.
+            literal: the name that casts a number in it.
+            names: what the functions in it are called, `LOOP` or `CUDA` of `kernels/scalar.py`.
+        """
+        key = (literal, names is LOOP)
+        if key not in self._templates:
+            arguments, body = self._parsed
+            places = {name: f"OPERAND{n}" for n, name in enumerate(arguments)}
+            # A copy: the transformer changes the tree it walks.
+            self._templates[key] = ast.unparse(_Fill(places, literal, names).visit(copy.deepcopy(body)))
+        return _PLACE.sub(lambda found: operands[int(found[1])], self._templates[key])
+
+
+class Reduction(Primitive):
+    """An operation that joins the elements along some axes.
+
+    Args:
+        evaluate: `evaluate(array, axis=tuple, keepdims=bool)`.
+        join: an expression of {0} and {1}.
+        start: for a NumPy dtype, the text of the value that joins to nothing.
+    """
+
+    as_stored: tuple[str, ...] = ("gpu",)
+
+    def __init__(self, name: str, evaluate: Callable[..., Any], join: str, start: Callable[[Any], str]) -> None:
+        super().__init__(name, evaluate)
+        self.join = join
+        self.start = start
+
+    def on_device(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
+        """A kernel of its own (`compiler/runtime/eager_cuda.py`, which stands above)."""
+        raise NotImplementedError
+
+    def over_time(self, arrays: Sequence[Any], moving: Sequence[bool], attrs: dict[str, Any]) -> Any:
+        """The reduction within each step."""
+        attrs = {"axis": tuple(axis + 1 for axis in attrs["axis"]), "keepdims": attrs["keepdims"]}
+        return self.run_here(arrays, arrays, attrs)
+
+    def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
+        (x,) = inputs
+        kept = [1 if axis in attrs["axis"] else n for axis, n in enumerate(x.shape)]
+        if not attrs["keepdims"]:
+            kept = [n for axis, n in enumerate(x.shape) if axis not in attrs["axis"]]
+        return [(tuple(kept), x.dtype)]
+
+
+def _with_axes(x: Any, ndim: int) -> Any:
+    return x.reshape(x.shape[:1] + (1,) * (ndim + 1 - x.ndim) + x.shape[1:])
+
+
+def compiled_here(dtypes_used: Sequence[Any]) -> bool:
+    """True if generated loops can compute with all of these dtypes."""
+    return COMPILED.issuperset(dtypes_used)
+
+
+def loop_shape(step: Step) -> tuple[int, ...] | None:
+    """The index space of a step that can be part of a fused loop, else None."""
+    values = [x for x in (*step.inputs, *step.outputs) if isinstance(x, Value)]
+    return loop_shape_of_any(step) if compiled_here([value.dtype for value in values]) else None
+
+
+def loop_shape_of_any(step: Step) -> tuple[int, ...] | None:
+    """The same for elements of any dtype."""
+    if isinstance(step.op, Elementwise):
+        if not step.op.integer_loops and not dtypes.is_float(step.outputs[0].dtype):
+            return None
+        return step.outputs[0].shape
+    if isinstance(step.op, Reduction):
+        shape: tuple[int, ...] = step.inputs[0].shape
+        return shape
+    return None
+
+
+def is_elementwise(step: Step) -> bool:
+    """True if a generated loop can hold the step."""
+    return isinstance(step.op, Elementwise) and loop_shape(step) is not None
+
+
+def broadcast_shape(name: str, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """The shape that `shapes` broadcast to.
+
+    Raises:
+        ShapeError: naming the operation, the shapes and the axis.
+    """
+    if len(shapes) == 1:
+        return shapes[0]
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        given = " and ".join(map(str, shapes))
+        raise ShapeError(
+            f"{name}: shapes {given} do not broadcast. Counted from the right, each axis must be equal or 1; "
+            f"reshape or expand_dims one of them."
+        ) from None
+
+
+def _parse(formula: Callable[..., Any]) -> tuple[list[str], ast.expr]:
+    (function,) = ast.parse(textwrap.dedent(inspect.getsource(formula))).body
+    assert isinstance(function, ast.FunctionDef)  # formulas are written with def
+    returned = [statement for statement in function.body if isinstance(statement, ast.Return)]
+    assert len(returned) == 1 and returned[0].value is not None, f"formula {function.name}: one return, no statements"
+    return [argument.arg for argument in function.args.args], returned[0].value
+
+
+class _Fill(ast.NodeTransformer):
+    """Puts operands in the places of a formula's arguments, and loop functions in the places of its names."""
+
+    def __init__(self, operands: dict[str, str], literal: str, names: dict[str, str]) -> None:
+        self.operands = operands
+        self.literal = literal
+        self.names = names
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return ast.Name(self.operands[node.id])
+
+    def visit_Constant(self, node: ast.Constant) -> ast.expr:
+        return _expression(f"{self.literal}({node.value!r})")
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        assert isinstance(node.func, ast.Name)  # formulas call names only
+        arguments = [ast.unparse(self.visit(argument)) for argument in node.args]
+        found = self.names[node.func.id]
+        return _expression(found.format(*(f"({argument})" for argument in arguments), cast=self.literal))
+
+
+def _expression(text: str) -> ast.expr:
+    return ast.parse(text, mode="eval").body

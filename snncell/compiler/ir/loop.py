@@ -1,0 +1,67 @@
+"""A loop over time as data, and the operation that has one: all that passes know of it."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from snncell.compiler.ir.body import Body
+from snncell.tape.primitive import Primitive
+from snncell.tape.tracing import Step, Value
+
+
+@dataclass(frozen=True, eq=False)
+class Recompute:
+    """The states between checkpoints, which a reverse has by running the forward again.
+
+    Attributes:
+        interval: steps from one checkpoint to the next.
+        forward: the step that runs again.
+    """
+
+    interval: int
+    forward: Body
+
+
+@dataclass(frozen=True, eq=False)
+class Loop:
+    """A body, run for as many steps as its sequences have. Passes make another by `dataclasses.replace`.
+
+    Attributes:
+        body: one step.
+        asked_for: how many of the body's ys were asked for; those that follow are saved for the reverse.
+        who: what runs the loop, for errors and `explain`.
+        interval: checkpoint the states before each `interval`-th step, as further outputs, and save nothing else.
+        recompute: for a reverse, how it has the states between checkpoints.
+    """
+
+    body: Body
+    asked_for: int
+    who: str
+    interval: int | None = None
+    recompute: Recompute | None = None
+
+
+class LoopOperation(Primitive):
+    """An operation that runs a Loop."""
+
+    loop: Loop
+
+    @abstractmethod
+    def is_one_kernel(self) -> bool:
+        """True if the loop becomes a single kernel on the CPU (`schedule/legality.py`)."""
+
+    @abstractmethod
+    def with_loop(self, loop: Loop) -> LoopOperation:
+        """The same operation with another Loop."""
+
+
+def with_body(step: Step, body: Body, inputs: Sequence[Any], outputs: Sequence[Value]) -> Step:
+    """Copy the step of a loop with another body, and the inputs and outputs that belong to it."""
+    op = step.op
+    assert isinstance(op, LoopOperation)  # the caller's choice
+    new = Step(op.with_loop(replace(op.loop, body=body, asked_for=len(body.ys))), tuple(inputs), step.attrs, step.line)
+    new.outputs = tuple(outputs)
+    return new

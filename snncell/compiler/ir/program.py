@@ -1,0 +1,130 @@
+"""Program: what a traced function computes, as straight-line steps in single assignment, printable."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
+
+from snncell.tape.parameter import Parameter, assign_all
+from snncell.tape.tensor import Tensor, snapshot, wrap
+from snncell.tape.tracing import Step, Trace, Value
+
+
+class Program(NamedTuple):
+    """Steps in order, each assigning Values that no other assigns.
+
+    Attributes:
+        inputs: Values of the arguments, and then of what was captured from parent traces.
+        parameters: Parameters read, each with the Value it has at the start.
+        constants: arrays, each with its Value.
+        steps: the operations.
+        outputs: Values of the results.
+        written: Parameters written at the end, each with its new Value.
+    """
+
+    inputs: list[Value]
+    parameters: dict[Parameter, Value]
+    constants: list[tuple[Any, Value]]
+    steps: list[Step]
+    outputs: list[Value]
+    written: dict[Parameter, Value]
+
+    def results(self) -> list[Value]:
+        """Every Value that must be there at the end."""
+        return [*self.outputs, *self.written.values()]
+
+    def __str__(self) -> str:
+        lines = ["program(" + ", ".join(map(repr, self.inputs)) + ")"]
+        lines += [f"  {value!r} = Parameter {parameter.name}" for parameter, value in self.parameters.items()]
+        lines += [f"  {value!r} = constant" for _, value in self.constants]
+        for step in self.steps:
+            lines += [f"  {_step_text(step)}", *(f"      {line}" for line in step.op.inside())]
+        lines += [f"  Parameter {parameter.name} = %{value.number}" for parameter, value in self.written.items()]
+        lines.append("  return " + ", ".join(f"%{value.number}" for value in self.outputs))
+        return "\n".join(lines)
+
+
+def with_inputs(step: Step, inputs: tuple[Any, ...]) -> Step:
+    """Copy a step with other inputs. The old one stays as it is: it may be part of other Programs."""
+    new = Step(step.op, inputs, step.attrs, step.line)
+    new.outputs = step.outputs
+    return new
+
+
+def by_line(steps: Sequence[Step]) -> list[str]:
+    """The names of steps, those of one line of the user's together, and the line."""
+    lines: list[tuple[str, list[str]]] = []
+    for step in steps:
+        if not lines or lines[-1][0] != step.line:
+            lines.append((step.line, []))
+        lines[-1][1].append(step.op.name)
+    return [f"{' '.join(names):<24} {line}" for line, names in lines]
+
+
+def _step_text(step: Step) -> str:
+    given = ", ".join(f"%{x.number}" if isinstance(x, Value) else repr(x) for x in step.inputs)
+    options = "".join(f", {key}={value!r}" for key, value in step.attrs.items())
+    text = f"{', '.join(map(repr, step.outputs))} = {step.op.name}({given}{options})"
+    return f"{text:<64} # {step.line}"
+
+
+def from_trace(
+    trace: Trace, outputs: list[Value], ahead: Sequence[Step] = (), given: Collection[Value] = frozenset()
+) -> Program:
+    """Build the Program of a finished trace as it stands, with `ahead` before its steps.
+
+    What is `given` is computed by no step, though the trace has one for it.
+    """
+    return Program(
+        [*trace.inputs, *(value for _, value in trace.captures.values())],
+        trace.parameters,
+        list(trace.constants.values()),
+        [*ahead, *(step for step in trace.steps if not any(out in given for out in step.outputs))],
+        outputs,
+        trace.written,
+    )
+
+
+def values_in(step: Step) -> list[Value]:
+    """The Values among a step's inputs."""
+    return [x for x in step.inputs if isinstance(x, Value)]
+
+
+def users_of(program: Program) -> dict[Value, list[Step | None]]:
+    """The steps that take each Value; None stands for the results."""
+    users: dict[Value, list[Step | None]] = {}
+    for step in program.steps:
+        for value in values_in(step):
+            users.setdefault(value, []).append(step)
+    for value in program.results():
+        users.setdefault(value, []).append(None)
+    return users
+
+
+def values_used(program: Program) -> set[Value]:
+    """The Values that steps take or that go out."""
+    return set(program.results()).union(*(values_in(step) for step in program.steps))
+
+
+def last_uses(steps: list[Any], results: list[Value]) -> list[list[Value]]:
+    """For each item (anything with `reads` and `writes`), the Values that are needed no more after it."""
+    kept = set(results)
+    dying: list[list[Value]] = []
+    for step in reversed(steps):
+        values = dict.fromkeys([*step.reads, *step.writes])
+        dying.append([value for value in values if value not in kept])
+        kept.update(values)
+    return dying[::-1]
+
+
+def interpret(program: Program, inputs: Sequence[Tensor]) -> list[Tensor]:
+    """Carry a Program out operation by operation: inside another trace it becomes part of that."""
+    known: dict[Value, Tensor] = dict(zip(program.inputs, inputs, strict=True))
+    known.update((value, parameter) for parameter, value in program.parameters.items())
+    known.update((value, wrap(array)) for array, value in program.constants)
+    for step in program.steps:
+        out = step.op.bind(*(known[x] if isinstance(x, Value) else x for x in step.inputs), **step.attrs)
+        known.update(zip(step.outputs, out if step.op.multiple else (out,), strict=True))
+    results = [snapshot(known[value]) for value in program.outputs]
+    assign_all([(parameter, known[value]) for parameter, value in program.written.items()], in_range=True)
+    return results

@@ -1,0 +1,244 @@
+"""A loop over time whose results are not finite is run again, step by step, to find where that starts.
+
+`set_context(check_finite=True)` looks at what a loop gives. What it does inside is one kernel; so the function of one
+step, which is kept while that holds, is called again for each step, as if it had never been traced: every operation in
+it is looked at, and an error of one is told the time step. The reverse is found in the same way: the steps once more
+forward, and then one after the other backwards, each on a tape of its own.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from snncell.compiler.replayed_steps import Steps, listed
+from snncell.errors import NotFiniteError
+from snncell.interrupts import Restoring, undoing
+from snncell.tape.finite import Fault, Spot, at_home, paused, spot_in, unwatched
+from snncell.tape.state import EFFECTS, recording_on, settings
+from snncell.tape.tape import Entry, Tape, deposit, sweep, watched, zeros_of
+from snncell.tape.tensor import Tensor, beside, wrap
+
+_ARRIVING = "the gradient of its output"
+
+
+def look_at_results(loop: Steps, states: Sequence[Tensor], xs: Sequence[Tensor], results: Sequence[Tensor]) -> None:
+    """Raise if what a loop has given is not finite, and tell the step where that starts.
+
+    Args:
+        loop: what has run.
+        states: before the first step, those that are Parameters last.
+        xs: the sequences.
+        results: the states after the last step, and what was collected.
+
+    Raises:
+        NotFiniteError: which says where.
+    """
+    found = _faults(results, (*states, *xs))
+    if not found:
+        return
+    _forward(loop, states, xs)
+    number, spot = found[0]
+    if spot.kind == "NaN":  # inf that none of the steps has made was there before, or is meant
+        raise _untold(loop, "", loop.result(number, len(states)), spot, number >= len(states)).error()
+
+
+def look_at_gradients(
+    loop: Steps,
+    inputs: Sequence[Tensor],
+    states: int,
+    sequences: int,
+    captured: Sequence[Tensor],
+    douts: Sequence[Any],
+    grads: Sequence[Any],
+) -> None:
+    """Raise if the gradients that a loop has given are not finite, and tell the step where that starts.
+
+    Args:
+        loop: what was run.
+        inputs: the states before the first step, the sequences, and what is the same at every step.
+        states, sequences: how many of them are what.
+        captured: the last of them, as the step found them: Parameters have names.
+        douts: the gradients, or None, of the last states and of what was collected.
+        grads: those of the inputs.
+
+    Raises:
+        NotFiniteError: which says where.
+    """
+    found = _faults(grads, (*inputs, *douts))
+    if not found:
+        return
+    xs, fixed = inputs[states : states + sequences], inputs[states + sequences :]
+    with unwatched():  # what is infinite on the way and in no result may be meant, or harmless
+        before = _forward(loop, inputs[:states], xs)
+    try:
+        _backward(loop, before, xs, fixed, douts)
+    except NotFiniteError as error:
+        if getattr(error.fault, "source", "") not in ("", _ARRIVING):
+            _forward(loop, inputs[:states], xs)  # an operand of the reverse is NaN: the forward has made it
+        raise
+    number, spot = found[0]
+    over_time = states <= number < states + sequences
+    name = loop.input(number, states, sequences, captured)
+    raise _untold(loop, "reverse of ", f"the gradient of {name}", spot, over_time).error()
+
+
+@contextmanager
+def in_step(who: str, turn: int) -> Iterator[None]:
+    """Be in a step of a loop, which an error of an operation in the body is told."""
+    try:
+        with settings(step=turn):
+            yield
+    except NotFiniteError as error:
+        fault = error.fault
+        if not isinstance(fault, Fault):
+            raise
+        raise fault.within(f"{who}, time step {turn}: ", step=turn).error() from None
+
+
+def _faults(results: Sequence[Any], given: Sequence[Any]) -> list[tuple[int, Spot]]:
+    """The results that are not finite, those with NaN first; inf counts only if nothing was given with it."""
+    if paused():
+        return []
+    spots = [(n, spot) for n, x in enumerate(results) if x is not None and (spot := spot_in(x)) is not None]
+    found = [(n, spot) for n, spot in spots if spot.kind == "NaN"]
+    if found or not spots or any(spot_in(x) is not None for x in given if x is not None):
+        return found
+    return spots
+
+
+def _untold(loop: Steps, direction: str, what: str, spot: Spot, over_time: bool) -> Fault:
+    """The words for a step that by itself gives no NaN: it rounds otherwise, or only a sum over time is too large."""
+    step = spot.entry[0] if over_time and spot.entry else None
+    head = f"{direction}{loop.who}" + ("" if step is None else f", time step {step}")
+    spot = spot if step is None else spot._replace(entry=spot.entry[1:], shape=spot.shape[1:])
+    cause = "but no operation does in a step by itself: a sum over time is too large, or rounding decides"
+    return Fault(what, spot, cause, loop.place, loop=f"{head}: ", step=step)
+
+
+# --- forward ----------------------------------------------------------------------------------------------------------
+
+
+def _kept(loop: Steps) -> AbstractContextManager[Any]:
+    """Give the Parameters that a step writes back what they have now, after the body."""
+    return Restoring(dict, undoing([p.write_of(p._data) for p in loop.written]))
+
+
+def _forward(loop: Steps, states: Sequence[Tensor], xs: Sequence[Tensor]) -> list[list[Any]]:
+    """The states before each step, in the order of the steps, each operation looked at."""
+    arrays = [x._data for x in states]
+    before = []
+    again = {"trace": None, "tape": None, "smooth": loop.smooth}
+    with EFFECTS, beside(*states, *xs), settings(**again), _kept(loop), at_home(loop.place, sys._getframe()):
+        for turn in loop.turns(xs[0].shape[0]):
+            before.append(arrays)
+            carry, slices = _taken(loop, arrays, xs, turn)
+            try:
+                after = loop.f(carry, slices)[0]
+            except NotFiniteError as error:
+                raise _in_step(loop, error, arrays, xs, turn) from None
+            arrays = [x._data for x in (*after, *loop.written)]
+    return before
+
+
+def _taken(loop: Steps, arrays: Sequence[Any], xs: Sequence[Tensor], turn: int) -> tuple[list[Tensor], list[Tensor]]:
+    """The inputs of a step; the Parameters that it writes have the values that they had before it."""
+    own = len(arrays) - len(loop.written)
+    for parameter, array in zip(loop.written, arrays[own:], strict=True):
+        parameter._data = array
+    return [wrap(array) for array in arrays[:own]], [wrap(x._data[turn, ...]) for x in xs]
+
+
+def _in_step(loop: Steps, error: NotFiniteError, arrays: list[Any], xs: Sequence[Tensor], turn: int) -> NotFiniteError:
+    """The error of an operation in a step, with the step, where its operand came from, and what becomes of it."""
+    fault = error.fault
+    if not isinstance(fault, Fault):
+        return error
+    first = turn == loop.turns(xs[0].shape[0])[0]
+    given = [(f"its {loop.state(n)} before the first step", x) for n, x in enumerate(arrays) if first]
+    given += [(loop.sequence(n, len(xs)), x._data[turn, ...]) for n, x in enumerate(xs)]
+    names = [name for name, array in given if fault.operand is not None and _same(array, fault.operand)]
+    reached = ""
+    with unwatched():
+        after, ys = loop.f(*_taken(loop, arrays, xs, turn))
+    results = [*after, *(wrap(p._data) for p in loop.written), *ys]
+    wrong = [loop.result(n, len(arrays)) for n, x in enumerate(results) if spot_in(x) is not None]
+    if wrong:
+        reached = f" It reaches {listed(wrong)} of that step."
+    head = f"{loop.who}, time step {turn}: "
+    return fault.within(head, step=turn, source=(names or [fault.source])[0], reached=reached).error()
+
+
+def _same(array: Any, operand: Tensor) -> bool:
+    """True if they are the same elements, which views of one array are."""
+    other = operand._data
+    if array.shape != other.shape:
+        return False
+    if hasattr(array, "__array_interface__") and hasattr(other, "__array_interface__"):
+        return bool(array.__array_interface__["data"] == other.__array_interface__["data"])
+    return True  # on the GPU: the first that it may be
+
+
+# --- in reverse -------------------------------------------------------------------------------------------------------
+
+
+def _backward(
+    loop: Steps, before: list[list[Any]], xs: Sequence[Tensor], fixed: Sequence[Tensor], douts: Sequence[Any]
+) -> None:
+    """The steps of the reverse, each operation looked at."""
+    own = len(before[0]) - len(loop.written)
+    flowing = [_or_zeros(dout, array) for dout, array in zip(douts[:own], before[0][:own], strict=True)]
+    seeds = douts[len(before[0]) :]
+    others = {x._entry for x in fixed if x._entry is not None}
+    again = {"trace": None, "tape": None, "smooth": loop.smooth}
+    with EFFECTS, beside(*xs), settings(**again), _kept(loop), at_home(loop.place, sys._getframe()):
+        for turn, arrays in zip(loop.turns(xs[0].shape[0])[::-1], before[::-1], strict=True):
+            arriving = [*flowing, *(None if x is None else wrap(x._data[turn, ...]) for x in seeds)]
+            tape = Tape()
+            with recording_on(None), tape.active():
+                inputs = [[watched(x) for x in part] for part in _taken(loop, arrays, xs, turn)]
+                with unwatched():
+                    after, ys = loop.f(*inputs)
+            try:
+                found = _pulled(tape, [*after, *ys], arriving, [*inputs[0], *inputs[1]], others)
+            except NotFiniteError as error:
+                with unwatched():
+                    found = _pulled(tape, [*after, *ys], arriving, [*inputs[0], *inputs[1]], others)
+                raise _in_reverse(loop, error, found, arriving, turn, own, len(xs)) from None
+            flowing = [_or_zeros(grad, array) for grad, array in zip(found[:own], arrays[:own], strict=True)]
+
+
+def _or_zeros(grad: Tensor | None, array: Any) -> Tensor:
+    """As in the loop itself, where a gradient of zeros meets what is infinite."""
+    return zeros_of((array.shape, array.dtype)) if grad is None else grad
+
+
+def _pulled(
+    tape: Tape, outs: Sequence[Tensor], arriving: Sequence[Any], inputs: Sequence[Tensor], others: set[Entry]
+) -> list[Any]:
+    """The gradients of the inputs of a step, None where there is none."""
+    cotangents: dict[Entry, list[Tensor | None]] = {}
+    for out, dout in zip(outs, arriving, strict=False):  # what is only recorded has no gradient
+        if dout is not None and out._entry is not None:
+            deposit(cotangents, out._entry, out._index, dout)
+    sweep(tape.live(), cotangents, {x._entry for x in inputs if x._entry is not None} | others, False)
+    return [None if x._entry is None or x._entry not in cotangents else cotangents[x._entry][0] for x in inputs]
+
+
+def _in_reverse(
+    loop: Steps, error: NotFiniteError, found: Sequence[Any], arriving: Sequence[Any], turn: int, own: int, count: int
+) -> NotFiniteError:
+    """The error of an operation in the reverse of a step, with the step, and whose gradient it reaches."""
+    fault = error.fault
+    if not isinstance(fault, Fault):
+        return error
+    source, reached = fault.source, ""
+    if any(x is not None and fault.operand is not None and _same(x._data, fault.operand) for x in arriving[own:]):
+        source = _ARRIVING
+    wrong = [loop.input(n, own, count) for n, x in enumerate(found) if x is not None and spot_in(x) is not None]
+    if wrong:
+        reached = f" It reaches the gradient of {listed(wrong)} of that step."
+    head = f"reverse of {loop.who}, time step {turn}: "
+    return fault.within(head, step=turn, source=source, reached=reached).error()

@@ -1,0 +1,71 @@
+"""Spikes leave a loop as bytes where all that takes them looks for events.
+
+A neuron's spike is a comparison that has been cast to a float. Products that find the events of their operand need no
+floats to find them in: the loop gives the comparison's result, a quarter of the bytes to write and to read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from snncell.compiler.ir.loop import LoopOperation, with_body
+from snncell.compiler.ir.program import Program, users_of
+from snncell.compiler.passes.canonicalise import program_of
+from snncell.tape.tensor import wrap
+from snncell.tape.tracing import Step, Value
+
+
+def spikes_as_bool(program: Program) -> Program:
+    """The Program whose loops give bytes where they can."""
+    if not any(step.op.takes_bytes for step in program.steps):
+        return program
+    users = users_of(program)
+    narrowed: dict[Value, Value] = {}
+    steps: list[Step] = []
+    for step in program.steps:
+        if isinstance(step.op, LoopOperation):
+            steps.append(_with_bytes(step, users, narrowed))
+        elif step.inputs and step.inputs[0] in narrowed:
+            first = narrowed[step.inputs[0]]
+            new = Step(step.op, (first, *step.inputs[1:]), step.attrs, step.line)
+            new.outputs = step.outputs
+            if step.op.view:
+                narrowed[step.outputs[0]] = Value(first.trace, step.outputs[0].shape, first.dtype)
+                new.outputs = (narrowed[step.outputs[0]],)
+            steps.append(new)
+        else:
+            steps.append(step)
+    return program._replace(steps=steps)
+
+
+def _with_bytes(step: Step, users: dict[Value, list[Step | None]], narrowed: dict[Value, Value]) -> Step:
+    """A loop with bytes for those of its results that nothing needs as floats."""
+    assert isinstance(step.op, LoopOperation)  # the caller's choice
+    body = step.op.loop.body
+    ys, outputs, first = list(body.ys), list(step.outputs), len(body.after)
+    inside = program_of(body)
+    made = {inner.outputs[0]: inner for inner in inside.steps}
+    for n, value in enumerate(inside.outputs[first : first + len(ys)]):
+        cast, out = made.get(value), step.outputs[first + n]
+        if cast is None or cast.op.truth is None or not _all_look_for_events(out, users):
+            continue
+        if inside.outputs.count(value) > 1:
+            continue  # it goes out as floats in any case: as a state, or as another result
+        truth = cast.op.truth(cast)
+        if truth is not None:
+            ys[n] = wrap(truth)
+            outputs[first + n] = narrowed[out] = Value(out.trace, out.shape, np.dtype(bool))
+    return step if outputs == list(step.outputs) else with_body(step, replace(body, ys=ys), step.inputs, outputs)
+
+
+def _all_look_for_events(value: Value, users: dict[Value, list[Step | None]]) -> bool:
+    """True if a Value goes, by views of it, into nothing but what takes bytes."""
+    found = users.get(value, [])
+    return bool(found) and all(
+        user is not None
+        and user.inputs[0] is value
+        and (user.op.takes_bytes or (user.op.view and _all_look_for_events(user.outputs[0], users)))
+        for user in found
+    )

@@ -1,0 +1,82 @@
+"""The passes over Programs, in their order: the one place to add one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from snncell.compiler.ir.program import Program
+from snncell.compiler.passes.dce import eliminate_dead_code
+from snncell.compiler.passes.fold import fold_constants
+from snncell.compiler.passes.fuse_into_loops import fuse_into_loops
+from snncell.compiler.passes.push_reductions import push_reductions
+from snncell.compiler.passes.share_event_lists import share_event_lists
+from snncell.compiler.passes.spikes_as_bool import spikes_as_bool
+from snncell.kernels.space import DEVICE, HOST, Space
+
+
+class Pass(NamedTuple):
+    """A function Program -> Program, and what it is there for.
+
+    Attributes:
+        run: the function. It returns a new Program, or the same; it changes none.
+        needs: what must hold before it.
+        leaves: what holds after it.
+        spaces: where the Program's arrays may be.
+    """
+
+    run: Callable[[Program], Program]
+    needs: str
+    leaves: str
+    spaces: tuple[Space, ...] = (HOST, DEVICE)
+
+    @property
+    def name(self) -> str:
+        """The function's name."""
+        return self.run.__name__
+
+
+# A traced Program has been through common subexpression and dead code elimination (`passes/canonicalise.py`). What the
+# steps of loops save is chosen when they are traced (`passes/rematerialise.py`), and what need not run step by step is
+# taken out when they are lowered (`passes/hoist.py`).
+PASSES = (
+    Pass(fold_constants, "", "nothing depends on constants alone, but what would make much of little"),
+    Pass(
+        push_reductions,
+        "constants are folded: a product with one is seen as such",
+        "sums over time stand before products, next to the loops that can add them up",
+    ),
+    Pass(
+        fuse_into_loops,
+        "sums stand next to loops",
+        "loops hold the elementwise steps that make their sequences, and the sums of their results",
+    ),
+    Pass(
+        share_event_lists,
+        "products are final",
+        "products of one matrix take its events from one list",
+        (HOST,),  # on the device products are dense
+    ),
+    Pass(eliminate_dead_code, "", "each step is needed", (HOST,)),
+    Pass(
+        spikes_as_bool,
+        "products of spikes look for events",
+        "spikes that only such products take leave their loops as bytes",
+        (HOST,),
+    ),
+)
+
+
+def optimised(program: Program, space: Space = HOST) -> Program:
+    """Run all passes for arrays that are in `space`: the Program to plan."""
+    *_, (_, last) = stages(program, space)
+    return last
+
+
+def stages(program: Program, space: Space = HOST) -> Iterator[tuple[str, Program]]:
+    """Each pass's name with the Program that it leaves; the first is the traced one."""
+    yield "traced", program
+    for one in PASSES:
+        if space in one.spaces:
+            program = one.run(program)
+            yield one.name, program

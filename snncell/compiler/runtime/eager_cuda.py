@@ -1,0 +1,86 @@
+"""An elementwise operation or a reduction of device arrays outside of a Program: the launch of a group of one step.
+
+Launches are kept by what they depend on: the operation, the shapes and dtypes. Python numbers are arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from snncell import dtype as dtypes
+from snncell.compiler.backends.expressions import as_scalar
+from snncell.compiler.ir.formula import Elementwise, Reduction, loop_shape_of_any
+from snncell.compiler.runtime.launches import DeviceLaunch, Slots
+from snncell.compiler.schedule.fuse import Group
+from snncell.errors import DeviceError
+from snncell.kernels.space import DEVICE
+from snncell.tape.state import TRACING
+from snncell.tape.tracing import Step, Trace, Value
+
+_BOOL = np.dtype(bool)
+MOST = 4096  # launches that are kept
+_launches: dict[Any, tuple[DeviceLaunch, list[tuple[int, Any]]]] = {}
+
+
+def on_device(op: Elementwise | Reduction, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
+    """The result of one operation."""
+    specs = [(x.shape, x.dtype) if hasattr(x, "dtype") else type(x) for x in arrays]
+    key = (op, *specs, *sorted(attrs.items()))
+    found = _launches.get(key)
+    if found is None:
+        with TRACING:
+            found = _launches[key] = _launch(op, arrays, attrs)
+            while len(_launches) > MOST:
+                del _launches[next(iter(_launches))]
+    launch, numbers = found
+    scalars = [dtype.type(as_scalar(arrays[place], dtype)) for place, dtype in numbers]
+    slots = [x for x in arrays if hasattr(x, "dtype")] + [None]
+    launch.run(slots, {}, scalars)
+    return slots[-1]
+
+
+def _launch(
+    op: Elementwise | Reduction, arrays: Sequence[Any], attrs: dict[str, Any]
+) -> tuple[DeviceLaunch, list[tuple[int, Any]]]:
+    """The launch, and which of the inputs are numbers that it takes in what dtype."""
+    trace = Trace()
+    inputs = tuple(Value(trace, x.shape, x.dtype) if hasattr(x, "dtype") else x for x in arrays)
+    step = Step(op, inputs, attrs, op.name)
+    step.outputs = tuple(Value(trace, shape, dtype) for shape, dtype in op.abstract(inputs, attrs))
+    shape = loop_shape_of_any(step)
+    if shape is None:
+        kinds = ", ".join(sorted({str(x.dtype) for x in (*inputs, *step.outputs) if isinstance(x, Value)}))
+        raise DeviceError(f'{op.name}: has no rule for {kinds} on the GPU. Convert it, or move it: x.to("cpu").')
+    group = Group(shape)
+    group.steps.append(step)
+    group.axes = attrs["axis"] if isinstance(op, Reduction) else None
+    group.settle({step.outputs[0]})
+    slots = Slots()
+    given = [slots[x] for x in inputs if isinstance(x, Value)]
+    # One Value for each operand: the same array twice is loaded twice.
+    assert given == list(range(len(given)))
+    launch = DeviceLaunch(group, {}, slots, [])
+    launch.build()
+    dtype = dtypes.computed(op.operand_dtype(inputs)) if isinstance(op, Elementwise) else None
+    condition = getattr(op, "rule", "") == "select"
+    numbers = [
+        (place, _BOOL if condition and place == 0 else dtype)
+        for place, x in enumerate(inputs)
+        if not isinstance(x, Value)
+    ]
+    return launch, numbers
+
+
+def _run(self: Elementwise | Reduction, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
+    given = DEVICE.operands(arrays, self.name)
+    complexes = any(x.dtype.kind == "c" for x in given if hasattr(x, "dtype"))
+    if complexes and isinstance(self, Elementwise) and self.of_complex:
+        return on_device(self.of_complex, given, attrs)
+    return on_device(self, given, attrs)
+
+
+Elementwise.on_device = _run  # type: ignore[method-assign]
+Reduction.on_device = _run  # type: ignore[method-assign]

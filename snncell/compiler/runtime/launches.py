@@ -1,0 +1,238 @@
+"""The entries of a plan: calls of generated loops, on the CPU or on the device, and calls of other operations."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from snncell import dtype as dtypes
+from snncell.compiler.backends.cpu_groups import emit
+from snncell.compiler.backends.cuda_groups import chunks_of, emit_cuda
+from snncell.compiler.backends.expressions import Operand, as_scalar, kind_of
+from snncell.compiler.schedule.fuse import Group
+from snncell.kernels.build import build
+from snncell.kernels.cuda.build import build as build_for_cuda
+from snncell.kernels.cuda.elementwise import THREADS
+from snncell.kernels.cuda.runtime import runtime
+from snncell.kernels.sharing import grain_of
+from snncell.kernels.space import DEVICE, HOST
+from snncell.tape.tracing import Step, Value
+
+
+class Slots(dict[Value, int]):
+    """The place of each Value in the list that a replay works on."""
+
+    def __missing__(self, value: Value) -> int:
+        self[value] = len(self)
+        return self[value]
+
+
+class Launch:
+    """One call of a generated loop."""
+
+    launches = 1
+
+    def __init__(self, group: Group, uniform: dict[Value, Any], slots: Slots, drops: list[int]) -> None:
+        kernel = emit(group, set(uniform))
+        self.group = group
+        self.parallel = kernel.shared
+        self.name = kernel.name
+        self.sizes = kernel.sizes
+        self.units = kernel.units
+        self.grain = grain_of(kernel.units) if kernel.shared else 0
+        self.parts = [kind.dtype for kind in kernel.parts]
+        self.kernels = [(kernel.name, kernel.source, kernel.signature)]
+        self.call: Any = None
+        self.arrays = [_Argument(operand, slots, uniform) for operand in kernel.arrays]
+        self.scalars = [as_scalar(number, dtype) for number, dtype in kernel.scalars]
+        self.outputs = [(slots[o.value], o.shape, kind_of(o.value).dtype, _reshaped(o)) for o in kernel.outputs]
+        # What is only stored as it is, float16, is filled as what it is computed as.
+        self.narrowed = {slots[o.value]: o.value for o in kernel.outputs if dtypes.only_stored(o.value.dtype)}
+        self.drops = drops
+
+    def build(self) -> None:
+        """Compile it, or load what was compiled."""
+        self.call = build(*self.kernels[0])
+
+    def targets(self) -> dict[Value, int]:
+        """The Values it computes, with their slots."""
+        return {value: output[0] for value, output in zip(self.group.writes, self.outputs, strict=True)}
+
+    def run(self, slots: list[Any], into: dict[int, Any]) -> None:
+        """Fill the output slots."""
+        if into:
+            fresh = [
+                into[s].reshape(n) if s in into and s not in self.narrowed else HOST.empty(n, dtype)
+                for s, n, dtype, _ in self.outputs
+            ]
+        else:
+            fresh = [HOST.empty(shape, dtype) for _, shape, dtype, _ in self.outputs]
+        given = [*self.sizes, *[argument.take(slots) for argument in self.arrays], *self.scalars, *fresh]
+        if self.parts:
+            given += [HOST.empty((self.units,), dtype) for dtype in self.parts]
+        self.call(self.units, self.grain, *given)
+        if self.parts:
+            self.call(0, 0, *given)
+        for (slot, _, _, shape), array in zip(self.outputs, fresh, strict=True):
+            slots[slot] = array if shape is None else array.reshape(shape)
+        for slot, value in self.narrowed.items():
+            out = into[slot] if slot in into else HOST.empty(value.shape, value.dtype)
+            out[...] = slots[slot]
+            slots[slot] = out
+        for slot in self.drops:
+            slots[slot] = None
+
+
+class DeviceLaunch:
+    """One call of a generated loop on the device, with the calls that join its sums."""
+
+    parallel = True
+
+    @property
+    def launches(self) -> int:
+        """Kernels that it launches."""
+        return len(self.rounds)
+
+    def __init__(self, group: Group, uniform: dict[Value, Any], slots: Slots, drops: list[int]) -> None:
+        kernel = emit_cuda(group, set(uniform))
+        self.group = group
+        self.name = kernel.name
+        self.sizes = kernel.sizes
+        self.kernels = [(kernel.name, kernel.source, kernel.signature)]
+        self.arrays = [(slots[o.value], uniform.get(o.value)) for o in kernel.arrays]
+        self.scalars = [dtype.type(as_scalar(number, dtype)) for number, dtype in kernel.scalars]
+        self.outputs = [(slots[o.value], o.value.shape, o.value.dtype) for o in kernel.outputs]
+        self.drops = drops
+        self.sums = kernel.sums
+        # Sums that stay what they are computed as, until they are complete.
+        values = {n: kernel.outputs[n].value for n in kernel.sums}
+        self.wide = {n: kind_of(value).dtype for n, value in values.items() if dtypes.only_stored(value.dtype)}
+        self.count = kernel.results
+        self.rounds = chunks_of(kernel.results, kernel.terms) if kernel.sums else [1]
+        if len(self.rounds) > 1:
+            self.kernels.append((f"join_{kernel.name}", kernel.source, kernel.join))
+
+    def build(self) -> None:
+        """Compile it, or load what was compiled."""
+        self.call, *joins = [build_for_cuda(*kernel) for kernel in self.kernels]
+        self.join = joins[0] if joins else None
+
+    def targets(self) -> dict[Value, int]:
+        """The Values it computes, with their slots."""
+        return {value: output[0] for value, output in zip(self.group.writes, self.outputs, strict=True)}
+
+    def run(self, slots: list[Any], into: dict[int, Any], scalars: list[Any] | None = None) -> None:
+        """Fill the output slots; `scalars` take the place of those that the Program has."""
+        fresh = [into[s] if s in into else DEVICE.empty(shape, dtype) for s, shape, dtype in self.outputs]
+        arrays = [slots[s] if fixed is None else _element(slots[s]) for s, fixed in self.arrays]
+        arrays = [DEVICE.contiguous(array) for array in arrays]
+        whole = list(fresh)
+        for n, kind in self.wide.items():
+            whole[n] = DEVICE.empty(fresh[n].shape, kind)
+        results = list(whole)
+        chunks, *later = self.rounds
+        for n in self.sums if later else ():
+            results[n] = DEVICE.empty((chunks * self.count,), whole[n].dtype)
+        sizes = [*self.sizes, *([chunks] if self.sums else [])]
+        given, taken = [x.argument for x in arrays], [x.argument for x in results]
+        launch, numbers = runtime().launch, self.scalars if scalars is None else scalars
+        launch(self.call, -(-self.count * chunks // THREADS), THREADS, [*sizes, *given, *numbers, *taken])
+        parts = [results[n] for n in self.sums]
+        while later:
+            before, (chunks, *later) = chunks, later
+            made = [DEVICE.empty((chunks * self.count,), x.dtype) for x in parts] if later else []
+            made = made or [whole[n] for n in self.sums]
+            operands = [x.argument for x in (*parts, *made)]
+            blocks = -(-self.count * chunks // THREADS)
+            launch(self.join, blocks, THREADS, [self.count, before, chunks, *operands])
+            parts = made
+        for n in self.wide:
+            fresh[n][...] = DEVICE.cast(whole[n], fresh[n].dtype)
+        for (slot, _, _), array in zip(self.outputs, fresh, strict=True):
+            slots[slot] = array
+        for slot in self.drops:
+            slots[slot] = None
+
+
+def _element(array: Any) -> Any:
+    """One element of an array whose elements are all the same."""
+    return array.reshape(-1)[:1]
+
+
+class Call:
+    """One call of an operation that is no loop: a matrix product, a view, a random draw."""
+
+    def __init__(self, group: Group, uniform: dict[Value, Any], slots: Slots, drops: list[int]) -> None:
+        self.group = group
+        (self.step,) = group.steps
+        step: Step = self.step
+        self.given = [(True, slots[x]) if isinstance(x, Value) else (False, x) for x in step.inputs]
+        self.outputs = [slots[value] for value in step.outputs]
+        self.drops = drops
+
+    @property
+    def launches(self) -> int:
+        """Kernels that it launches, about."""
+        return self.step.op.launches(self.step.attrs)
+
+    def build(self) -> None:
+        """Nothing: an operation builds its kernels when it is first run."""
+
+    def targets(self) -> dict[Value, int]:
+        """The Value it computes, with its slot, if the operation can be told where to put it."""
+        return {} if self.step.op.into is None else {self.step.outputs[0]: self.outputs[0]}
+
+    def run(self, slots: list[Any], into: dict[int, Any]) -> None:
+        """Fill the output slots."""
+        arrays = [slots[x] if is_slot else x for is_slot, x in self.given]
+        if into and self.outputs[0] in into and self.step.op.into is not None:
+            out = into[self.outputs[0]]
+            self.step.op.into(out, *arrays)
+        else:
+            out = self.step.op.run_here(arrays, arrays, self.step.attrs)
+        for slot, array in zip(self.outputs, out if self.step.op.multiple else (out,), strict=True):
+            slots[slot] = array
+        for slot in self.drops:
+            slots[slot] = None
+
+
+def moved(launch: Launch | DeviceLaunch | Call) -> int:
+    """Bytes that a launch reads and writes, as far as they go through memory."""
+    inside: int = 0
+    if isinstance(launch, Call):
+        if launch.step.op.view:
+            return 0
+        inside = launch.step.op.moved(launch.step.attrs)
+    written = launch.step.outputs if isinstance(launch, Call) else launch.group.writes
+    values = dict.fromkeys((*launch.group.reads, *written))
+    total: int = inside + sum(math.prod(value.shape) * value.dtype.itemsize for value in values)
+    return total
+
+
+class _Argument:
+    """An array on its way into a loop: contiguous, and in the shape of the joined axes."""
+
+    def __init__(self, operand: Operand, slots: Slots, uniform: dict[Value, Any]) -> None:
+        self.slot = slots[operand.value]
+        self.shape = _reshaped(operand, into=True)
+        constant = uniform.get(operand.value)
+        self.kind = kind_of(operand.value).dtype
+        one = None if constant is None else np.array(constant[(0,) * constant.ndim], self.kind)
+        self.fixed = None if one is None else one.reshape(operand.shape)
+
+    def take(self, slots: list[Any]) -> Any:
+        if self.fixed is not None:
+            return self.fixed
+        array = HOST.cast(slots[self.slot], self.kind)
+        if not array.flags.c_contiguous:
+            array = np.ascontiguousarray(array)
+        return array if self.shape is None else array.reshape(self.shape)
+
+
+def _reshaped(operand: Operand, into: bool = False) -> tuple[int, ...] | None:
+    """The shape to change to on the way in or out of a kernel, or None where it is the same."""
+    if operand.shape == operand.value.shape:
+        return None
+    return operand.shape if into else operand.value.shape

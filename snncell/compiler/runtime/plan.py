@@ -1,0 +1,154 @@
+"""Plan: a Program becomes a list of launches over numbered slots, which is replayed as often as one likes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from snncell.compiler.ir.program import Program, last_uses
+from snncell.compiler.runtime.graphs import Recorded, pays
+from snncell.compiler.runtime.launches import Call, DeviceLaunch, Launch, Slots, moved
+from snncell.compiler.schedule.fuse import fuse
+from snncell.kernels.build import expect
+from snncell.kernels.progress import listening
+from snncell.kernels.space import HOST, IN_USE, Space
+from snncell.kernels.threads import BLAS
+from snncell.tape.parameter import commit
+from snncell.tape.state import EFFECTS, quietly
+from snncell.tape.tracing import Value
+
+
+class Plan:
+    """The launches of one Program, for arrays of one place.
+
+    Args:
+        program: what they compute.
+        space: where the arrays are.
+        recorded: whether they may be recorded, to be played as one: not those of a step within a loop.
+    """
+
+    def __init__(self, program: Program, space: Space = HOST, recorded: bool = False) -> None:
+        self.program = program
+        self.space = space
+        slots = Slots()
+        # Uniform constants stay so: loops take a single element of them.
+        constants = {value: space.constant(array) for array, value in program.constants}
+        uniform = {value: array for value, array in constants.items() if _is_uniform(array)}
+        groups = fuse(program)
+        self.inputs = [slots[value] for value in program.inputs]
+        self.parameters = [(parameter, slots[value]) for parameter, value in program.parameters.items()]
+        self.launches: list[Launch | DeviceLaunch | Call] = []
+        for group, dead in zip(groups, last_uses(groups, program.results()), strict=True):
+            drops = [slots[value] for value in dead]
+            kind = Call if group.shape is None else Launch if space is HOST else DeviceLaunch
+            self.launches.append(kind(group, uniform, slots, drops))
+        self.outputs = [slots[value] for value in program.outputs]
+        self.written = [(parameter, slots[value]) for parameter, value in program.written.items()]
+        self.multiplies = any(isinstance(launch, Call) and launch.step.op.into for launch in self.launches)
+        places = {slots[value]: array for value, array in constants.items()}
+        self._template = [places.get(slot) for slot in range(len(slots))]
+        self.graph = self.recorded() if recorded else None
+
+    def build(self) -> None:
+        """Compile its loops, or load what was compiled, once it is said which."""
+        if listening():
+            expect(self.kernels())
+        for launch in self.launches:
+            launch.build()
+
+    def kernels(self) -> Iterator[tuple[Any, ...]]:
+        """The kernels that a run of it calls, as far as they are known before, as arguments for `build`."""
+        for launch in self.launches:
+            if isinstance(launch, Call):
+                yield from launch.step.op.kernels(launch.step.attrs, self.space)
+            else:
+                yield from launch.kernels
+
+    def replay(self, arrays: Sequence[Any]) -> list[Any]:
+        """Run the launches on the arguments' arrays, write the Parameters, and give the outputs' arrays."""
+        if self.graph is not None:
+            with EFFECTS:
+                found: list[Any] = quietly(self.graph.replay, arrays)
+            return found
+        if self.written:
+            with EFFECTS:
+                return self._replay(arrays)
+        return self._replay(arrays)
+
+    def _replay(self, arrays: Sequence[Any]) -> list[Any]:
+        if self.multiplies:
+            results: list[Any] = BLAS.run(quietly, self.carry_out, arrays)  # once, not at each product
+            return results
+        results = quietly(self.carry_out, arrays)
+        return results
+
+    def carry_out(self, arrays: Sequence[Any], into: dict[int, Any] | None = None) -> list[Any]:
+        """`replay` where floating-point warnings are off already.
+
+        Args:
+            arrays: the inputs.
+            into: arrays for some of the `targets`, which are filled instead of new ones.
+        """
+        slots = self._filled(arrays, [parameter.value_in(self.space) for parameter, _ in self.parameters])
+        self._launch(slots, into or {})
+        results = [slots[slot] for slot in self.outputs]
+        if self.written:
+            commit([parameter.put(slots[slot]) for parameter, slot in self.written])
+        return results
+
+    def _filled(self, arrays: Sequence[Any], values: Sequence[Any]) -> list[Any]:
+        """The slots as a run begins with them: constants, arguments, and the values of Parameters."""
+        slots = self._template.copy()
+        for slot, array in zip(self.inputs, arrays, strict=True):
+            slots[slot] = array
+        for (_, slot), array in zip(self.parameters, values, strict=True):
+            slots[slot] = array
+        if IN_USE:
+            self._take_along(slots)
+        return slots
+
+    def _launch(self, slots: list[Any], into: dict[int, Any]) -> None:
+        for launch in self.launches:
+            launch.run(slots, into)
+
+    def computed(self, arrays: Sequence[Any], values: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """The outputs, and what is to be written to Parameters, from arguments and the values of Parameters."""
+        slots = self._filled(arrays, values)
+        self._launch(slots, {})
+        return [slots[slot] for slot in self.outputs], [slots[slot] for _, slot in self.written]
+
+    def recorded(self) -> Recorded | None:
+        """The plan as a CUDA graph, if that pays."""
+        if self.space is HOST:
+            return None
+        launches = sum(launch.launches for launch in self.launches)
+        given = [
+            *self.program.inputs,
+            *(v for p, v in self.program.parameters.items() if p not in self.program.written),
+        ]
+        copied = sum(math.prod(value.shape) * value.dtype.itemsize for value in given)
+        if not pays(launches, copied):
+            return None
+        written = [parameter for parameter, _ in self.written]
+        return Recorded(self.computed, [parameter for parameter, _ in self.parameters], written)
+
+    def _take_along(self, slots: list[Any]) -> None:
+        """Bring single elements from the other place, as an optimiser's counter may be."""
+        for number, slot in enumerate(self.inputs):
+            slots[slot] = self.space.taken(slots[slot], f"argument {number + 1}")
+        for parameter, slot in self.parameters:
+            slots[slot] = self.space.taken(slots[slot], f"Parameter {parameter.name!r}")
+
+    def moved(self) -> int:
+        """Bytes that one run reads and writes, as far as they go through memory."""
+        return sum(moved(launch) for launch in self.launches)
+
+    def targets(self) -> dict[Value, int]:
+        """The Values whose arrays can be given, with their slots."""
+        return {value: slot for launch in self.launches for value, slot in launch.targets().items()}
+
+
+def _is_uniform(array: Any) -> bool:
+    """True if a constant is one element, repeated: seen by its strides, or by its size."""
+    return bool(array.size == 1 or (array.size > 1 and not any(array.strides)))  # strides mean the same in both places

@@ -1,0 +1,46 @@
+"""The plans of one Program: one for each place that its arrays are found in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import snncell.compiler.runtime.eager_cuda  # noqa: F401  (it gives elementwise operations and reductions their rule for the device)
+from snncell.compiler.ir.program import Program
+from snncell.compiler.pipeline import optimised
+from snncell.compiler.runtime.plan import Plan
+from snncell.kernels.space import DEVICE, HOST, IN_USE, Space, space_of
+from snncell.tape.state import TRACING, here
+
+
+class Plans:
+    """The plans of one Program, made when they are first asked for."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self._plans: dict[Space, Plan] = {}
+
+    def of(self, arrays: Sequence[Any]) -> Plan:
+        """The plan for arguments that are these arrays: on the GPU, if one of them or a Parameter is there."""
+        space: Space = HOST
+        if IN_USE or here() is DEVICE:
+            constants = [array for array, _ in self.program.constants if space_of(array) is DEVICE]
+            parameters = [p._data for p in self.program.parameters if not p.follows]
+            written = [p._data for p in self.program.written if not p.follows]
+            space = self._place([*arrays, *parameters, *written, *constants])
+        found = self._plans.get(space)
+        return self._made(space) if found is None else found
+
+    def _place(self, arrays: Sequence[Any]) -> Space:
+        whole = [x for x in arrays if x.size > 1] or arrays  # a counter on the host is taken along
+        if not whole:
+            return here()
+        return DEVICE if any(space_of(x) is DEVICE for x in whole) else HOST
+
+    def _made(self, space: Space) -> Plan:
+        with TRACING:
+            if space not in self._plans:
+                plan = Plan(optimised(self.program, space), space, recorded=True)
+                plan.build()
+                self._plans[space] = plan
+            return self._plans[space]

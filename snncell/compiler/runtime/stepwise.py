@@ -1,0 +1,182 @@
+"""A loop over time whose body is more than elementwise: step by step, each step the launches of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from snncell.compiler.ir.program import Program
+from snncell.compiler.passes.dce import leading_to
+from snncell.compiler.passes.hoist import Hoisted, outside_of
+from snncell.compiler.runtime.plan import Plan
+from snncell.compiler.schedule.loop import LoopSchedule, RecomputeSchedule
+from snncell.dtype import computed
+from snncell.kernels.space import HOST, Space
+from snncell.tape.tracing import Value
+
+
+class StepLoop:
+    """The plan of a step, replayed.
+
+    Args:
+        schedule: of the loop.
+        space: where the arrays are.
+    """
+
+    def __init__(self, schedule: LoopSchedule, space: Space = HOST) -> None:
+        parts, recompute = schedule.parts, schedule.recompute
+        self.interval = recompute.interval if recompute else schedule.interval
+        self.storing = schedule.interval is not None
+        self.recompute = recompute
+        self.backwards = schedule.backwards
+        self.carry, self.sequences = schedule.carry, parts.sequences
+        self.summed = schedule.summed
+        self.space = space
+        self.plan = _StepPlan(parts, self.carry, parts.after, [*self.sequences, *self.summed], space)
+        self.again = None
+        self._built = False
+        if recompute:
+            self.again = _StepPlan(recompute.parts, recompute.carry, recompute.parts.after, [], space)
+
+    @property
+    def moved(self) -> int:
+        """Bytes that the launches of a step read and write."""
+        return self.plan.plan.moved()
+
+    @property
+    def _plans(self) -> list[Plan]:
+        return [made.plan for made in (self.plan, self.again) if made is not None]
+
+    def kernels(self, steps: int) -> list[tuple[Any, ...]]:
+        """The kernels of a step, to be built."""
+        return [kernel for plan in self._plans for kernel in plan.kernels()]
+
+    def _build(self) -> None:
+        """Build them, before the first run."""
+        if not self._built:
+            for plan in self._plans:
+                plan.build()
+            self._built = True
+
+    def launches(self, steps: int) -> int:
+        """Calls of kernels."""
+        return steps * sum(launch.launches for launch in self.plan.plan.launches)
+
+    def explained(self, steps: int) -> str:
+        """The way it runs, in words."""
+        return f"{steps} steps one by one, {len(self.plan.plan.launches)} launches each"
+
+    def run(
+        self, known: dict[Value, Any], moving: set[Value], steps: int
+    ) -> tuple[list[Any], dict[Value, Any], dict[Value, Any], list[Any]]:
+        """The states after the last step, the sequences, the sums, and the stored states."""
+        self._build()
+        states = [known[value] for value in self.carry]
+        space = self.space
+        ys = {value: space.empty((steps, *value.shape), value.dtype) for value in self.sequences}
+        totals = {value: space.zeros(value.shape, computed(value.dtype)) for value in self.summed}
+        stored: list[Any] = []
+        if self.storing:
+            count = -(-steps // (self.interval or 1))
+            stored = [space.empty((count, *value.shape), value.dtype) for value in self.carry]
+        kept: list[list[Any]] = []
+        run = _StepRun(self.plan, known, moving, ys, self.recompute)
+        again = None if self.again is None else _StepRun(self.again, known, moving, {})
+        for turn in range(steps):
+            place = steps - 1 - turn if self.backwards else turn
+            if self.storing and turn % (self.interval or 1) == 0:
+                for rows, state in zip(stored, states, strict=True):
+                    rows[turn // (self.interval or 1)] = state
+            now: dict[Value, Any] = {}
+            if self.recompute and again:
+                if not kept:
+                    kept = self._segment(again, known, steps, steps - 1 - turn)
+                now = dict(zip(self.recompute.carry, kept.pop(), strict=True))
+            results = run.take(states, place, turn, now)
+            states = results[: len(states)]
+            for value, result in zip(totals, results[len(states) :], strict=True):
+                totals[value] = space.added(totals[value], space.widened(result))
+        totals = {value: space.cast(total, value.dtype) for value, total in totals.items()}
+        # Copies: a state may be a row of a sequence, and would keep all of that.
+        return [space.copy(state) for state in states], ys, totals, stored
+
+    def _segment(self, again: _StepRun, known: dict[Value, Any], steps: int, last: int) -> list[list[Any]]:
+        """The states before each step of the segment that ends with step `last` of the forward."""
+        assert self.recompute is not None  # the caller's choice
+        first = last - last % self.recompute.interval
+        kept = [[known[value][first // self.recompute.interval] for value in self.recompute.carry]]
+        for turn in range(first, last):
+            place = turn if self.backwards else steps - 1 - turn
+            # Copies, for the plan has two places for a state, and a segment keeps more.
+            kept.append([self.space.copy(state) for state in again.take(kept[-1], place, turn, {})])
+        return kept
+
+
+class _StepPlan:
+    """The plan of one step of a loop, and what it takes and gives."""
+
+    def __init__(
+        self, parts: Hoisted, carry: Sequence[Value], after: list[Value], others: list[Value], space: Space
+    ) -> None:
+        results = [*after, *others]
+        self.outside = outside_of(parts.loop, results, carry)
+        steps = leading_to(parts.loop, results)
+        self.space = space
+        self.plan = Plan(Program([*carry, *self.outside], {}, [], steps, results, {}), space)
+        self.targets = self.plan.targets()
+        # A state that no launch has put in a place of its own may be a view of what was there before the step, and
+        # that is overwritten two steps later.
+        self.may_be_views = [value not in self.targets for value in after]
+
+
+class _StepRun:
+    """A loop that runs: the arrays that its steps take turns in.
+
+    Every launch has two places for each result, one for even steps and one for odd ones: what the last step made is
+    read while this step's is written. A result that is wanted as a sequence is put where it belongs in that. Each run
+    has its own, for others may run on other threads.
+    """
+
+    def __init__(
+        self,
+        plan: _StepPlan,
+        known: dict[Value, Any],
+        moving: set[Value],
+        ys: dict[Value, Any],
+        again: RecomputeSchedule | None = None,
+    ) -> None:
+        self.plan = plan
+        computed_again = () if again is None else again.carry
+        self.given: list[tuple[Any, bool]] = []
+        for value in plan.outside:
+            array = None if value in computed_again else known[value]
+            if array is not None and value not in moving:
+                array = plan.space.contiguous(array)  # once, not at each step
+            self.given.append((array, value in moving))
+        places = {slot: value for value, slot in plan.targets.items() if value not in ys}
+        self.buffers = [{slot: plan.space.empty(v.shape, v.dtype) for slot, v in places.items()} for _ in range(2)]
+        self.rows = [(plan.targets[value], rows) for value, rows in ys.items() if value in plan.targets]
+        outputs = {value: n for n, value in enumerate(plan.plan.program.outputs)}
+        self.copied = [(outputs[value], rows) for value, rows in ys.items() if value not in plan.targets]
+        self.collected = len(ys)
+
+    def take(self, states: Sequence[Any], place: int, turn: int, now: dict[Value, Any]) -> list[Any]:
+        """One step from `states`, at `place` of the sequences; `now` are the states of another loop at this step.
+
+        Gives the states after the step, and what is to be added up.
+        """
+        taken = [array[place, ...] if moves else array for array, moves in self.given]
+        if now:
+            taken = [now.get(value, array) for value, array in zip(self.plan.outside, taken, strict=True)]
+        into = self.buffers[turn % 2]
+        for slot, rows in self.rows:
+            into[slot] = rows[place, ...]
+        results = self.plan.plan.carry_out([*states, *taken], into)
+        for number, rows in self.copied:
+            rows[place] = results[number]
+        count = len(self.plan.may_be_views)
+        after = [
+            self.plan.space.copy(state) if may_be_view else state
+            for state, may_be_view in zip(results[:count], self.plan.may_be_views, strict=True)
+        ]
+        return [*after, *results[count + self.collected :]]

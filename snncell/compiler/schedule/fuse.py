@@ -1,0 +1,131 @@
+"""Fusion: elementwise steps, and the reductions that consume them, gathered into groups that become one loop each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from snncell import dtype as dtypes
+from snncell.compiler.ir.formula import MAX_STEPS, Reduction, loop_shape
+from snncell.compiler.ir.program import Program, values_in
+from snncell.tape.tracing import Step, Value
+
+
+class Group:
+    """Steps that run as one: a fused loop over `shape`, or a single step of another kind (`shape` is None).
+
+    Attributes:
+        axes: the axes that the group's reductions run along; None as long as it has none.
+    """
+
+    def __init__(self, shape: tuple[int, ...] | None) -> None:
+        self.shape = shape
+        self.steps: list[Step] = []
+        self.axes: tuple[int, ...] | None = None
+        self.reads: list[Value] = []
+        self.writes: list[Value] = []
+
+    @property
+    def inside(self) -> set[Value]:
+        """The Values that the group itself computes."""
+        return {value for step in self.steps for value in step.outputs}
+
+    def rounded(self) -> set[Value]:
+        """A value as it is stored, if with fewer bits than it is computed with, and used in the loop too."""
+        used = {x for step in self.steps for x in step.inputs if isinstance(x, Value)}
+        return {value for value in self.writes if value in used and dtypes.only_stored(value.dtype)}
+
+    def settle(self, used_later: set[Value]) -> None:
+        """Fix what comes in from outside and what goes out."""
+        inside = self.inside
+        arriving = [x for step in self.steps for x in step.inputs if isinstance(x, Value) and x not in inside]
+        self.reads = list(dict.fromkeys(arriving))
+        self.writes = [value for step in self.steps for value in step.outputs if value in used_later]
+
+    def takes(self, step: Step, shape: tuple[int, ...]) -> bool:
+        """True if `step`, which runs over `shape`, may join."""
+        if self.shape != shape or len(self.steps) >= MAX_STEPS:
+            return False
+        if isinstance(step.op, Reduction):
+            return self.axes is None or self.axes == step.attrs["axis"]
+        return True
+
+
+def fuse(program: Program) -> list[Group]:
+    """Groups in an order in which they can run.
+
+    Each step goes into the earliest group that runs over the same shape, comes no earlier than its inputs, and has
+    something in common with it (or runs over one element only); otherwise it opens a group of its own at the end. An
+    order that was right stays right. Then each loop becomes part of the first one that takes something from it, if it
+    may: an operand of a step can come from a loop that was opened after the one the step had to go to.
+    """
+    groups: list[Group] = []
+    place: dict[Value, int] = {}  # the group that computes a Value
+    reduced: set[Value] = set()  # results of reductions: complete only when their loop has ended
+    touched: list[set[Value]] = []  # per group, the Values it reads or computes
+    for step in program.steps:
+        shape = loop_shape(step)
+        values = [x for x in step.inputs if isinstance(x, Value)]
+        first = max((place.get(x, -1) + (x in reduced) for x in values), default=0)
+        index = _host(groups, touched, step, shape, values, max(first, 0))
+        if index is None:
+            # Anything that is no loop may run only after all its inputs are complete, which the end of the list is.
+            groups.append(Group(shape))
+            touched.append(set())
+            index = len(groups) - 1
+        group = groups[index]
+        group.steps.append(step)
+        touched[index].update(values, step.outputs)
+        if isinstance(step.op, Reduction) and shape is not None:
+            group.axes = step.attrs["axis"]
+            reduced.update(step.outputs)
+        place.update(dict.fromkeys(step.outputs, index))
+    groups = _sunk(groups, reduced)
+    _settle(groups, program.results())
+    return groups
+
+
+def _host(
+    groups: list[Group], touched: list[set[Value]], step: Step, shape: Any, values: Sequence[Value], first: int
+) -> int | None:
+    if shape is None:
+        return None
+    single = math.prod(shape) <= 1  # a loop over one element costs its launch and nothing else
+    for index in range(first, len(groups)):
+        if groups[index].takes(step, shape) and (single or not touched[index].isdisjoint(values)):
+            return index
+    return None
+
+
+def _sunk(groups: list[Group], reduced: set[Value]) -> list[Group]:
+    """The groups, each within the first one that takes something from it, where the two may be one loop."""
+    left: list[Group] = []  # of those from some place on, the last first
+    for group in reversed(groups):
+        made = group.inside
+        index = len(left) - 1  # of the first that takes something
+        while index >= 0 and not any(x in made for step in left[index].steps for x in values_in(step)):
+            index -= 1
+        if index < 0 or not _may_sink(group, left[index], made & reduced):
+            left.append(group)
+            continue
+        host = left[index]
+        host.steps = [*group.steps, *host.steps]
+        host.axes = group.axes if host.axes is None else host.axes
+    return left[::-1]
+
+
+def _may_sink(group: Group, host: Group, complete: set[Value]) -> bool:
+    """True if two groups may be one loop, unless the second takes what is `complete` only after the first."""
+    if group.shape is None or group.shape != host.shape or len(group.steps) + len(host.steps) > MAX_STEPS:
+        return False
+    if None not in (group.axes, host.axes) and group.axes != host.axes:
+        return False
+    return not any(x in complete for step in host.steps for x in values_in(step))
+
+
+def _settle(groups: list[Group], results: list[Value]) -> None:
+    used = set(results)
+    for group in reversed(groups):
+        group.settle(used)
+        used.update(group.reads)

@@ -1,0 +1,57 @@
+"""Legality: why a loop is no single kernel, asked of its schedule before any text is written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from snncell.compiler.ir.formula import is_elementwise
+from snncell.compiler.ir.program import values_in
+from snncell.compiler.schedule.loop import LoopSchedule
+from snncell.compiler.schedule.phases import Shape, space_of
+from snncell.tape.tracing import Step, Value
+
+
+def obstacle(schedule: LoopSchedule) -> str | None:
+    """Say why a loop is no single kernel on the CPU; None if it is one. Nothing is emitted to find out."""
+    parts, recompute, steps = schedule.parts, schedule.recompute, schedule.steps
+    for step in steps:
+        if not is_elementwise(step) and step.op.by_rows is None:
+            return f"{step.op.name} is no elementwise operation: {step.line}"
+    computed = {value for step in parts.loop for value in step.outputs}
+    outgoing = [*schedule.carry, *parts.after, *parts.sequences, *(x for x in parts.summed if x in computed)]
+    outgoing += [*recompute.carry, *recompute.parts.after] if recompute else []
+    products = [step for step in steps if not is_elementwise(step)]
+    if products:
+        return _obstacle_to_rows(schedule, steps, products, outgoing)
+    try:
+        space = space_of([*outgoing, *(x for step in steps for x in (*values_in(step), *step.outputs))])
+    except ValueError:
+        return "its states have different shapes"
+    small = next((value for value in outgoing if value.shape != space), None)
+    return None if small is None else _not_one_shape(small, space, parts.loop)
+
+
+def _not_one_shape(value: Value, shape: Shape, steps: Sequence[Step]) -> str:
+    made = next((step.line for step in steps if value in step.outputs), "a state")
+    return f"not all has one shape: {value.shape} and {shape}, {made}"
+
+
+def _obstacle_to_rows(
+    schedule: LoopSchedule, steps: Sequence[Step], products: Sequence[Step], outgoing: Sequence[Value]
+) -> str | None:
+    """Why a body with products is no kernel that takes rows of all its Values together."""
+    inside = {*outgoing, *(value for step in steps for value in step.outputs)}
+    moving = inside | schedule.moving
+    rows = products[0].outputs[0].shape[:1]
+    for step in products:
+        x, y = step.inputs
+        if y in moving or x not in inside or len(x.shape) != 2 or len(y.shape) != 2:
+            return f"{step.op.name} of anything but the rows of a state and a matrix of weights: {step.line}"
+    for value in inside:
+        if value.shape[:1] != rows:
+            return _not_one_shape(value, products[0].outputs[0].shape, steps)
+    for step in steps:
+        small = next((x for x in values_in(step) if x in inside and x.shape != step.outputs[0].shape), None)
+        if small is not None and step not in products:
+            return f"{small.shape} is broadcast to {step.outputs[0].shape}: {step.line}"
+    return None

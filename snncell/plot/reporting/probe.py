@@ -1,0 +1,238 @@
+"""From a net and a batch to facts: one call, one gradient, one update on trial, and everything put back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from snncell import ops
+from snncell.cell import Cell
+from snncell.errors import ArgumentError, CallError, DTypeError, ShapeError, SnncellError
+from snncell.monitoring import Monitor
+from snncell.nn.optim import Optimizer
+from snncell.nn.stateful import Stateful
+from snncell.ops.seeds import present_key, replaying
+from snncell.plot.reporting.baseline import AT_CHANCE, classified
+from snncell.plot.reporting.facts import Array, Facts, Weight, batch_axis
+from snncell.plot.reporting.neurons import layer_of
+from snncell.plot.reporting.validate import Loss, fit_together, history, loss_takes, parts
+from snncell.tape import structure
+from snncell.tape.parameter import Parameter
+from snncell.tape.tensor import Tensor
+
+
+def examine(
+    net: Cell, batch: Any, loss: Loss | None = None, optimiser: Optimizer | None = None, log: Any = None
+) -> tuple[Facts, Monitor]:
+    """The facts of `net` over `batch`, and the monitor that watched; afterwards all is as it was, to the bit.
+
+    Args:
+        net, batch, loss, optimiser, log: as for `report`.
+
+    Raises:
+        ArgumentError, ShapeError, DTypeError, CallError: as `report` says.
+    """
+    fit_together(net, loss, optimiser)
+    records = history(log)
+    inputs, target = parts(batch)
+    loss_takes(loss, target)
+    with untouched(net, loss, optimiser):
+        trial = _Trial(net, inputs, target, loss, optimiser)
+        trial.run()
+        halves, guessing = trial.halves(), trial.guessing()
+        layers = [layer_of(trial.monitor, name, net) for name in trial.monitor.layers]
+        costs = _costs(trial.monitor)
+        trial.update()  # the last of all: what is said of layers is of the net as it was given
+    facts = Facts(
+        layers=layers,
+        weights=trial.weights(),
+        inputs=[x.asnumpy() for x in inputs],
+        output=trial.output,
+        target=None if target is None else target.asnumpy(),
+        loss=trial.value,
+        halves=halves,
+        guessing=guessing,
+        differentiated=loss is not None,
+        updates=None if optimiser is None or loss is None else int(optimiser.global_step.item()),
+        history=records,
+        costs=costs,
+    )
+    return facts, trial.monitor
+
+
+# --- all is put back --------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def untouched(*cells: Any) -> Iterator[None]:
+    """Whatever is done within: Parameters, kept states and random numbers are afterwards what they were."""
+    parts = [cell for cell in cells if isinstance(cell, Cell)]
+    before = [(p, p._data) for cell in parts for p in cell.get_parameters()]
+    with ExitStack() as stack:
+        stack.enter_context(replaying(present_key()))
+        for stateful in _statefuls(parts):
+            stack.enter_context(stateful.aside())
+        try:
+            yield
+        finally:
+            for parameter, data in before:  # a write puts another array in its place, and never reaches into this one
+                parameter._data = data
+
+
+def _statefuls(cells: Sequence[Cell]) -> list[Stateful]:
+    found = [below for cell in cells for _, below in cell.cells_and_names() if isinstance(below, Stateful)]
+    return list(dict.fromkeys(found))
+
+
+# --- one call, one gradient, one update -------------------------------------------------------------------------------
+
+
+class _Trial:
+    """A call of the net on a batch, and what follows from it."""
+
+    def __init__(
+        self, net: Cell, inputs: list[Tensor], target: Tensor | None, loss: Loss | None, optimiser: Any
+    ) -> None:
+        self.net, self.inputs, self.target, self.loss, self.optimiser = net, inputs, target, loss, optimiser
+        self.monitor = _watching(net, loss is not None)
+        trained = net.trainable_params() + ([] if optimiser is None else list(optimiser.parameters))
+        self.parameters: list[Parameter] = list({id(p): p for p in trained}.values())
+        self.before = {id(p): p.asnumpy() for p in self.parameters}
+        self.gradients: dict[int, Tensor] = {}
+        self.updates: dict[int, Array] = {}
+        self.output: Array | None = None
+        self.scores: Tensor | None = None
+        self.value: float | None = None
+
+    def run(self) -> None:
+        """Call the net within the monitor, and differentiate, if there is a loss."""
+        self._at_rest()
+        monitoring = False
+        try:
+            with self.monitor:
+                monitoring = True
+                out = self.net(*self.inputs) if self.loss is None else self._differentiated()
+        except (ShapeError, DTypeError, ArgumentError, CallError) as error:
+            if not monitoring:  # another one records already
+                raise ArgumentError(f"report: {str(error).rpartition('monitor: ')[2]}") from error
+            raise self._does_not_fit(error) from error
+        if not self.monitor.layers:
+            raise ArgumentError(
+                f"report: no neuron of {type(self.net).__name__} ran when it was called. Run its neurons over time by "
+                f"nn.MultiStep in construct, or call the Cell that does."
+            )
+        found = structure.flatten(out)[0]
+        self.output = found[0].asnumpy() if found else None
+        self.scores = out if self.loss is not None and isinstance(out, Tensor) else None
+
+    def _does_not_fit(self, error: Exception) -> Exception:
+        shapes = ", ".join(f"{x.dtype}{list(x.shape)}" for x in self.inputs)
+        target = "" if self.target is None else f" and target {self.target.dtype}{list(self.target.shape)}"
+        kind = next(kind for kind in (ShapeError, DTypeError, ArgumentError, CallError) if isinstance(error, kind))
+        return kind(
+            f"report: the batch with inputs {shapes}{target} does not fit the {type(self.net).__name__}"
+            f"{'' if self.loss is None else ' or the loss'}: {error} Give a batch as in training, x or (x, y)."
+        )
+
+    def _at_rest(self) -> None:
+        for stateful in _statefuls([self.net, *([self.loss] if isinstance(self.loss, Cell) else [])]):
+            stateful.reset()
+
+    def _differentiated(self) -> Any:
+        position = None if self.parameters else 0
+        gradient = ops.value_and_grad(self._objective, position, self.parameters or None, has_aux=True)
+        (value, out), found = gradient(*self.inputs)
+        if self.parameters:
+            self.gradients = {id(p): g for p, g in zip(self.parameters, found, strict=True)}
+        self.value = float(value)
+        return out
+
+    def _objective(self, *inputs: Tensor) -> Any:
+        out = self.net(*inputs)
+        return self._loss(out, self.target), out
+
+    def _loss(self, out: Any, target: Tensor | None) -> Tensor:
+        assert self.loss is not None  # the caller has looked
+        value = self.loss(out) if target is None else self.loss(out, target)
+        if not isinstance(value, Tensor) or value.size != 1:
+            got = f"of shape {value.shape}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+            raise ShapeError(f'The loss is one number, not {got}: reduction="mean", or its .mean().')
+        return value.reshape(())
+
+    def halves(self) -> float | None:
+        """The mean of the losses of the two halves of the batch, each by its samples; None where it has no halves."""
+        shapes = [self.monitor.spikes[name].shape for name in self.monitor.layers if name in self.monitor.spikes]
+        samples = shapes[0][1] if shapes and len(shapes[0]) > 1 else 0
+        cut = samples // 2
+        everything = [*self.inputs, *([] if self.target is None else [self.target])]
+        axes = [batch_axis(x.shape, samples) for x in everything]
+        if self.loss is None or cut < 1 or None in axes:
+            return None
+        try:
+            first = self._of_samples(everything, axes, slice(0, cut))
+            second = self._of_samples(everything, axes, slice(cut, None))
+        except SnncellError:  # a net that takes this batch size alone, or axes that were not those of the samples
+            return None
+        return (cut * first + (samples - cut) * second) / samples
+
+    def guessing(self) -> float | None:
+        """The loss of equal scores for all classes, if it is that of guessing among C classes, ln C; else None."""
+        if self.scores is None or self.target is None or not classified(self.scores.shape, self.target.asnumpy()):
+            return None
+        self._at_rest()
+        try:
+            found = float(self._loss(ops.zeros_like(self.scores), self.target))
+        except SnncellError:  # a loss of something else than scores
+            return None
+        chance = math.log(self.scores.shape[-1])
+        return chance if abs(found - chance) < AT_CHANCE * chance else None
+
+    def _of_samples(self, everything: list[Tensor], axes: Sequence[int | None], some: slice) -> float:
+        self._at_rest()
+        found = [x[some] if axis == 0 else x[:, some] for x, axis in zip(everything, axes, strict=True)]
+        inputs, target = (found, None) if self.target is None else (found[:-1], found[-1])
+        return float(self._loss(self.net(*inputs), target))
+
+    def update(self) -> None:
+        """Try one update; whoever holds the net `untouched` puts it back."""
+        if self.optimiser is None:
+            return
+        steps = self.optimiser.global_step._data
+        self.optimiser([self.gradients[id(p)] for p in self.optimiser.parameters])
+        self.optimiser.global_step._data = steps
+        for parameter in self.optimiser.parameters:
+            self.updates[id(parameter)] = parameter.asnumpy() - self.before[id(parameter)]
+
+    def weights(self) -> list[Weight]:
+        """The trained Parameters of the net, and of the loss."""
+        cells = [cell for cell in (self.net, self.loss) if isinstance(cell, Cell)]
+        names = {id(p): path for cell in reversed(cells) for path, p in cell.parameters_and_names()}
+        held = None if self.optimiser is None else {id(p) for p in self.optimiser.parameters}
+        return [
+            Weight(
+                names.get(id(p), str(p.name)),
+                self.before[id(p)],
+                self.gradients[id(p)].asnumpy() if id(p) in self.gradients else None,
+                self.updates.get(id(p)),
+                held is not None and id(p) not in held,
+            )
+            for p in self.parameters
+        ]
+
+
+def _watching(net: Cell, grad: bool) -> Monitor:
+    """A monitor of all that a report looks at; it names the report where the net has no neuron."""
+    try:
+        return Monitor(net, spikes=True, v=True, above=True, grad=grad, inputs=True)
+    except ArgumentError as error:
+        raise ArgumentError(f"report: {str(error).rpartition('monitor: ')[2]}") from error
+
+
+def _costs(monitor: Monitor) -> dict[str, Any]:
+    """The costs of the layers with weights; nothing where there are none."""
+    try:
+        return dict(monitor.costs())
+    except ArgumentError:
+        return {}
