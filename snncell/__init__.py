@@ -5,7 +5,7 @@ nn                                   Cell, layers, neurons (IFNode, LIFNode, Mul
 ops                                  the differentiable operations
 surrogate                            spike functions, and `surrogate.smooth()`
 grad, value_and_grad, ops.vjp        gradients
-jit, explain                         compilation; empty_pool gives back memory
+jit, explain, explain_passes         compilation; empty_pool gives back memory
 testing                              check_grads, check_bprop, check_through_time
 monitor                              records what the neurons do: spikes, potentials, gradients, operations
 encode                               values to spikes over time (rate, latency, delta, phase, population, ...), and back
@@ -19,7 +19,7 @@ from typing import Any as _Any
 from snncell import common as common, dtype as dtype, nn as nn, ops as ops, surrogate as surrogate
 from snncell.arguments.guard import guard as _guard
 from snncell.arguments.names import missing_from as _missing_from
-from snncell.compiler.jit import explain as explain, jit as jit
+from snncell.compiler.jit import explain as explain, explain_passes as explain_passes, jit as jit
 from snncell.config import (
     GRAPH_MODE as GRAPH_MODE,
     PYNATIVE_MODE as PYNATIVE_MODE,
@@ -73,6 +73,7 @@ __all__ = [
     "encode",
     "errors",
     "explain",
+    "explain_passes",
     "float16",
     "float32",
     "float64",

@@ -15,7 +15,10 @@ import snncell
 ROOT = Path(__file__).parent.parent
 NAMES = {
     name: getattr(snncell, name)
-    for name in ("Tensor", "Parameter", "ParameterTuple", "nn", "ops", "grad", "value_and_grad", "jit", "explain")
+    for name in (
+        *("Tensor", "Parameter", "ParameterTuple", "nn", "ops", "grad", "value_and_grad"),
+        *("jit", "explain", "explain_passes"),
+    )
 } | {"snncell": snncell, "GradOperation": snncell.ops.GradOperation}
 MODULES = sorted(m.name for m in pkgutil.walk_packages(snncell.__path__, "snncell.") if not m.name.endswith("__main__"))
 

@@ -67,6 +67,38 @@ LOCAL: dict[tuple[str, str], str] = {
 }
 
 
+# The same inside packages: what stands in one row may not import another member of the row.
+INNER_FLOORS: dict[str, list[set[str]]] = {
+    "compiler": [
+        {"ir"},
+        {"passes"},
+        {"pipeline", "schedule"},
+        {"backends"},
+        {"runtime"},
+        {"higher_orders", "replayed_steps"},
+        {"linearise", "lower", "nan_replay"},
+        {"scan"},
+        {"cuda_kernels", "explain", "dependencies", "copies"},
+        {"vjp"},
+        {"jit"},
+    ],
+    "compiler.ir": [{"program"}, {"body", "formula"}, {"loop"}],
+    "compiler.passes": [
+        {"cse", "dce"},
+        {"canonicalise", "fold"},
+        {"fuse_into_loops", "hoist", "push_reductions", "rematerialise", "share_event_lists", "spikes_as_bool"},
+    ],
+    "compiler.schedule": [{"fuse", "loop", "phases"}, {"legality"}],
+    "compiler.backends": [
+        {"expressions"},
+        {"cpu_groups", "indexing"},
+        {"cuda_groups", "tile"},
+        {"cpu_loop", "cuda_loop"},
+    ],
+    "compiler.runtime": [{"launches"}, {"eager_cuda", "graphs"}, {"plan"}, {"plans", "stepwise"}],
+}
+
+
 def imported(module: str, *, inside_functions: bool) -> Iterator[str]:
     """The modules of snncell that a module imports, not counting those for type checkers alone."""
     path = MODULES[module]
@@ -109,6 +141,22 @@ def test_no_import_goes_up_or_sideways(module: str) -> None:
         assert target in MODULES, f"{module} imports {target}"
         own, other = room_of(module), room_of(target)
         assert own == other or FLOOR[other] < FLOOR[own], f"{module} imports {target}, which is not below it"
+
+
+@pytest.mark.parametrize("package", INNER_FLOORS)
+def test_no_import_inside_a_package_goes_up_or_sideways(package: str) -> None:
+    inside = {
+        module: module.removeprefix(f"{package}.").split(".")[0]
+        for module in MODULES
+        if module.startswith(f"{package}.")
+    }
+    floor = {room: number for number, rooms in enumerate(INNER_FLOORS[package]) for room in rooms}
+    assert set(inside.values()) == floor.keys()
+    for module, own in inside.items():
+        for target in imported(module, inside_functions=False):
+            other = inside.get(target)
+            if other is not None and other != own:
+                assert floor[other] < floor[own], f"{module} imports {target}, which is not below it"
 
 
 def test_no_circle_between_modules() -> None:

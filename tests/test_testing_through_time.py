@@ -190,7 +190,7 @@ def planted(monkeypatch, who, factor, of_inputs=False):
     right = Lowered.run
 
     def wrong(self, arrays, steps):
-        if who not in self.who or self.who.startswith("reverse") != who.startswith("reverse"):
+        if who not in self.loop.who or self.loop.who.startswith("reverse") != who.startswith("reverse"):
             return right(self, arrays, steps)
         if of_inputs:
             return right(self, [x * factor for x in arrays], steps)

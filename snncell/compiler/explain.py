@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from snncell.compiler.ir.formula import MAX_STEPS, Elementwise, Reduction, compiled_here
-from snncell.compiler.ir.program import by_line
+from snncell.compiler.ir.program import Program, by_line
 from snncell.compiler.runtime.launches import Call, DeviceLaunch, Launch, moved
 from snncell.compiler.runtime.plan import Plan
 from snncell.tape import structure
@@ -33,6 +34,17 @@ def report(name: str, plan: Plan) -> str:
             head += _lines(number, launch, made, plan)
         made.update(dict.fromkeys(launch.group.writes, number))
     return "\n".join([*head, "", str(plan.program)])
+
+
+def report_on_passes(stages: Iterable[tuple[str, Program]]) -> str:
+    """The Program after each pass; of one that changes nothing, its name."""
+    lines: list[str] = []
+    before = ""
+    for name, program in stages:
+        text = str(program)
+        lines += [f"{name}: no change", ""] if text == before else [f"{name}:", text, ""]
+        before = text
+    return "\n".join(lines).rstrip()
 
 
 def _lines(number: int, launch: Launch | DeviceLaunch | Call, made: dict[Value, int], plan: Plan) -> list[str]:

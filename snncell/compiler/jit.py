@@ -14,8 +14,9 @@ from snncell.arguments.kinds import Own
 from snncell.arguments.shown import came
 from snncell.compiler.copies import reduced
 from snncell.compiler.dependencies import Dependencies, cells_in, refuse_leaks
-from snncell.compiler.explain import difference, report
+from snncell.compiler.explain import difference, report, report_on_passes
 from snncell.compiler.passes.canonicalise import from_trace
+from snncell.compiler.pipeline import stages
 from snncell.compiler.runtime.plan import Plan
 from snncell.compiler.runtime.plans import Plans
 from snncell.compiler.vjp import Linked
@@ -196,6 +197,13 @@ class Jitted:
             compiled, leaves = self.lookup(args, kwargs)
         return report(self.name, compiled.plan([leaf._data for leaf in leaves]))
 
+    def explain_passes(self, *args: Any, **kwargs: Any) -> str:
+        """Print its Program for these arguments after each pass; see `explain_passes`."""
+        with recording_on(None):
+            compiled, leaves = self.lookup(args, kwargs)
+        assert compiled.plans is not None  # off the tape there are
+        return report_on_passes(stages(compiled.plans.program, compiled.plan([x._data for x in leaves]).space))
+
 
 def jit(fn: Annotated[Callable[..., Any] | None, Own()] = None) -> Any:
     """Compile a function of Tensors: it is traced once for each signature and replayed as a list of kernels.
@@ -252,6 +260,27 @@ def explain(fn: Callable[..., Any], *inputs: Any, **kwargs: Any) -> str:
         >>> print(explain(lambda x: ops.exp(x) * 2.0, ops.ones(3)).splitlines()[0])
         <lambda>: 1 loop, 0 loops over time, 0 calls, 0 views; 24 B read and written by one run
     """
+    return _explained("explain", fn).explain(*inputs, **kwargs)
+
+
+def explain_passes(fn: Callable[..., Any], *inputs: Any, **kwargs: Any) -> str:
+    """Print the Program that `fn` becomes for these inputs: as it was traced, then after each pass of the compiler.
+
+    A pass that changes nothing is named, and no more. Nothing is run. The passes, and what each is there for, are
+    listed in `snncell/compiler/pipeline.py`.
+
+    Args:
+        fn: a function or Cell, jitted or not.
+        inputs, kwargs: arguments like those it will get.
+
+    Example:
+        >>> print(explain_passes(lambda x: ops.exp(x) * 2.0, ops.ones(3)).splitlines()[0])
+        traced:
+    """
+    return _explained("explain_passes", fn).explain_passes(*inputs, **kwargs)
+
+
+def _explained(who: str, fn: Any) -> Jitted:
     if not callable(fn) or isinstance(fn, (Tensor, type)):
-        raise TraceError(f"explain: fn is a function or a Cell, not {came(fn)}.")
-    return (fn if isinstance(fn, Jitted) else Jitted(fn)).explain(*inputs, **kwargs)
+        raise TraceError(f"{who}: fn is a function or a Cell, not {came(fn)}.")
+    return fn if isinstance(fn, Jitted) else Jitted(fn)

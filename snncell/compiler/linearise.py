@@ -93,7 +93,7 @@ def _traced(
 
 
 def _captures(trace: BodyTrace, outs: Sequence[Tensor], known: int) -> tuple[list[Tensor], list[Tensor]]:
-    """What was captured beyond the `known` captures, outside and inside: it is constant from step to step."""
+    """The captures beyond the `known` ones, outside and inside: they are constant from step to step."""
     for out in outs:
         trace.lift(out)  # what comes from outside and goes straight out
     new = list(trace.captures.values())[known:]

@@ -20,7 +20,7 @@ from snncell.tape.tracing import Step, Value
 
 
 class Lowered:
-    """What runs a loop, in each space that its arrays are found in.
+    """The code that runs a loop, in each space that its arrays are found in.
 
     Args:
         loop: as data.

@@ -106,15 +106,17 @@ class Scan(LoopOperation):
 
     @property
     def lowered(self) -> Lowered:
-        """What runs it; made when it is first run."""
+        """The code that runs it; made when it is first run."""
         if self._lowered is None:
             self._lowered = Lowered(self.loop, self.schedule)
         return self._lowered
 
     def is_one_kernel(self) -> bool:
+        """True if nothing stands against a single kernel."""
         return obstacle(self.schedule) is None
 
     def with_loop(self, loop: Loop) -> Scan:
+        """A Scan of another Loop."""
         return Scan(loop)
 
     def _run(self, *arrays: Any, steps: int) -> tuple[Any, ...]:

@@ -14,13 +14,13 @@ from snncell import dtype as dtypes
 from snncell.compiler.backends.expressions import (
     Operand,
     Statements,
-    code_of,
     cost_of,
     file_head,
     join_axes,
     joined_shape,
     kind_of,
     pattern_of,
+    reduced,
 )
 from snncell.compiler.ir.formula import Elementwise, Reduction
 from snncell.compiler.schedule.fuse import Group
@@ -145,10 +145,3 @@ class _Body(Statements):
     def reduced(self, step: Step, target: str) -> loops.Reduced:
         (term,) = step.inputs
         return reduced(target, self.names[term], step)
-
-
-def reduced(target: str, term: str, step: Step) -> loops.Reduced:
-    """The arguments of a template for a reduction: where its result goes, and what it joins."""
-    assert isinstance(step.op, Reduction)  # the caller's choice
-    code, kind = code_of(step.inputs[0]), dtypes.computed(step.inputs[0].dtype)
-    return loops.Reduced(target, term, step.op.join, f"{code}({step.op.start(kind)})", code)

@@ -10,7 +10,6 @@ import math
 from typing import Any, NamedTuple
 
 from snncell import dtype as dtypes
-from snncell.compiler.backends.cpu_groups import reduced
 from snncell.compiler.backends.expressions import (
     Operand,
     Statements,
@@ -19,6 +18,7 @@ from snncell.compiler.backends.expressions import (
     joined_shape,
     kind_of,
     pattern_of,
+    reduced,
 )
 from snncell.compiler.ir.formula import Elementwise, Reduction
 from snncell.compiler.schedule.fuse import Group

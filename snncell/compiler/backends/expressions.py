@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from snncell import dtype as dtypes
-from snncell.compiler.ir.formula import Elementwise
+from snncell.compiler.ir.formula import Elementwise, Reduction
+from snncell.kernels.cpu import loops
 from snncell.kernels.policy import CALL_COST
 from snncell.kernels.scalar import CUDA_IMPORTS, LOOP, LOOP_IMPORTS, SIMULATOR_IMPORTS, simulated
 from snncell.tape.tracing import Step, Value
@@ -130,6 +131,13 @@ def pattern_of(value: Value, shape: tuple[int, ...], uniform: bool = False) -> t
 def joined_shape(pattern: tuple[bool, ...], runs: list[list[int]], sizes: tuple[int, ...]) -> tuple[int, ...]:
     """The lengths of the joined axes that an operand has; those that it has not are 1."""
     return tuple(n if all(pattern[axis] for axis in run) else 1 for n, run in zip(sizes, runs, strict=True))
+
+
+def reduced(target: str, term: str, step: Step) -> loops.Reduced:
+    """The arguments of a template for a reduction: where its result goes, and what it joins."""
+    assert isinstance(step.op, Reduction)  # the caller's choice
+    code, kind = code_of(step.inputs[0]), dtypes.computed(step.inputs[0].dtype)
+    return loops.Reduced(target, term, step.op.join, f"{code}({step.op.start(kind)})", code)
 
 
 def comment_on(step: Step) -> str:

@@ -1,4 +1,4 @@
-"""What every traced Program goes through first: equal steps are merged, and what nothing needs is left out."""
+"""Canonicalisation of a traced Program: equal steps are merged, and what nothing needs is left out."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ __all__ = ["plain"]  # a fixture
 def kept_step(step: Any, init: Any = C, xs: Any = XS) -> Any:
     """The forward of a scan that a gradient is taken through, in a Program."""
     found = traced(value_and_grad(lambda xs: ops.scan(step, init, xs)[1].sum()), xs)
-    (forward,) = [s for s in found.steps if s.op.name == "scan" and s.op.who == "scan"]
+    (forward,) = [s for s in found.steps if s.op.name == "scan" and s.op.loop.who == "scan"]
     return forward
 
 
@@ -31,7 +31,7 @@ def kept(step: Any, init: Any = C, xs: Any = XS) -> list[tuple[str, tuple[int, .
     program = program_of(forward.op.loop.body)
     made = {out: s.op.name for s in program.steps for out in s.outputs}
     values = program.outputs[len(forward.op.loop.body.after) :]
-    last = {id(y) for y in forward.op.loop.body.kept}
+    last = {id(y) for y in forward.op.loop.body.saved}
     flags = [id(y) in last for y in forward.op.loop.body.ys]
     return [(made.get(value, "state"), value.shape) for value, flag in zip(values, flags, strict=True) if flag]
 
