@@ -1,0 +1,149 @@
+"""Loop templates: each is chosen for its row, and for that row its result is right. One without a row fails a test."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from interpreting import interpreted
+
+import snncell
+from snncell import Tensor, jit, nn, ops
+from snncell.compiler.backends import cpu_groups, cpu_loop, cuda_groups
+from snncell.compiler.backends.cuda_loop import CUDALoop
+from snncell.compiler.cuda_kernels import kernels_on_device
+from snncell.kernels.cpu import loops
+from snncell.kernels.policy import PARALLEL_SIZE
+
+__all__ = ["interpreted"]  # a fixture
+
+RNG = np.random.default_rng(0)
+LONG = 2 * PARALLEL_SIZE
+
+
+class Row(NamedTuple):
+    """A function that needs a template, its arrays, and NumPy's result."""
+
+    fn: Callable[..., Any]
+    arrays: tuple[Any, ...]
+    expected: Callable[..., Any]
+
+
+def whole(*shape: int) -> Any:
+    """Small whole numbers: sums of them are exact in any order."""
+    return RNG.integers(-3, 4, shape).astype(np.float32)
+
+
+def charged(x: Any) -> Any:
+    """The potentials of `Charge` after each step."""
+    v, out = np.zeros_like(x[0]), []
+    for step in x:
+        v = v * np.float32(0.5) + step
+        out.append(v)
+    return np.stack(out)
+
+
+class Charge(nn.Cell):
+    """v = v / 2 + x."""
+
+    def construct(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        h = v * 0.5 + x
+        return h, h
+
+
+def charge(x: Tensor) -> Tensor:
+    return nn.MultiStep(Charge())(x)
+
+
+def gradient(every: int) -> Callable[[Tensor], Tensor]:
+    """The gradient of squared potentials, whose states are checkpointed."""
+    layer = nn.MultiStep(Charge(), checkpoint_every=every)
+    return snncell.grad(lambda x: ops.square(layer(x)).sum())
+
+
+def gradient_of_squares(x: Any) -> Any:
+    """The same by hand: d v_t = 2 v_t + d v_{t+1} / 2."""
+    v, out = charged(x), np.zeros_like(x)
+    flowing = np.zeros_like(x[0])
+    for t in reversed(range(len(x))):
+        flowing = 2 * v[t] + flowing / 2
+        out[t] = flowing
+    return out
+
+
+ROWS = {
+    "map_loop": Row(lambda x, y: x * 2.0 + y, (whole(3, 4), whole(4)), lambda x, y: x * 2 + y),
+    "reduce_rows": Row(lambda x: (x * 2.0).sum(1), (whole(5, 33),), lambda x: (x * 2).sum(1)),
+    "reduce_columns": Row(lambda x: (x * 2.0).sum(0), (whole(5, 300),), lambda x: (x * 2).sum(0)),
+    "reduce_all": Row(lambda x: (x * 2.0).sum(), (whole(LONG),), lambda x: (x * 2).sum()),
+    "reduce_slices": Row(
+        lambda x, y: (x * y).sum(), (whole(4, LONG // 4), whole(LONG // 4)), lambda x, y: (x * y).sum()
+    ),
+    "scan_loop": Row(charge, (whole(6, 7),), charged),
+    "scan_again": Row(gradient(3), (whole(7, 5),), gradient_of_squares),
+}
+NOT_TEMPLATES = {"indent", "function", "nest", "shared", "units", "total"}  # what templates are made of
+
+
+def test_every_template_has_a_row() -> None:
+    tree = ast.parse(inspect.getsource(loops))
+    public = {node.name for node in tree.body if isinstance(node, ast.FunctionDef) and node.name[0] != "_"}
+    assert public - NOT_TEMPLATES == ROWS.keys()
+
+
+@pytest.mark.usefixtures("interpreted")
+@pytest.mark.parametrize("name", [name for name in ROWS if name not in ("reduce_all", "reduce_slices")])
+def test_a_template_is_right(name: str) -> None:
+    fn, arrays, expected = ROWS[name]
+    np.testing.assert_array_equal(jit(fn)(*map(Tensor, arrays)).asnumpy(), expected(*arrays), strict=True)
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("name", ROWS)
+def test_a_compiled_template_is_right(name: str) -> None:
+    fn, arrays, expected = ROWS[name]
+    np.testing.assert_array_equal(jit(fn)(*map(Tensor, arrays)).asnumpy(), np.asarray(expected(*arrays), np.float32))
+
+
+@pytest.mark.usefixtures("interpreted")
+@pytest.mark.parametrize("name", ROWS)
+def test_a_template_is_chosen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_: Any, **__: Any) -> Any:
+        raise AssertionError(f"{name} was chosen")
+
+    assert name in inspect.getsource(cpu_loop if name.startswith("scan") else cpu_groups)
+    monkeypatch.setattr(loops, name, missing)
+    fn, arrays, _ = ROWS[name]
+    with pytest.raises(Exception, match=f"{name} was chosen"):
+        jit(fn)(*map(Tensor, arrays))
+
+
+# --- the device's -----------------------------------------------------------------------------------------------------
+
+ON_DEVICE = {
+    "_map": (cuda_groups, "map_loop"),
+    "_sum": (cuda_groups, "reduce_rows"),
+    "_join": (cuda_groups, "reduce_all"),
+    "_straight": (CUDALoop, "scan_loop"),
+    "_recomputing": (CUDALoop, "scan_again"),
+}
+
+
+@pytest.mark.parametrize("name", ON_DEVICE)
+def test_a_template_of_the_device_is_chosen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`tests/device` says that they are right, in the simulator."""
+    home, row = ON_DEVICE[name]
+
+    def missing(*_: Any, **__: Any) -> Any:
+        raise AssertionError(f"{name} was chosen")
+
+    program = jit(ROWS[row].fn)
+    program.explain(*map(Tensor, ROWS[row].arrays))
+    (compiled,) = program.compiled.values()
+    monkeypatch.setattr(home, name, missing)
+    with pytest.raises(AssertionError, match=f"{name} was chosen"):
+        list(kernels_on_device(compiled.plans.program))
