@@ -17,6 +17,7 @@ from snncell import dtype as dtypes, ops
 from snncell.cell import Cell
 from snncell.compiler.jit import Jitted
 from snncell.errors import ArgumentError
+from snncell.kernels.cuda.arrays import DeviceArray
 from snncell.kernels.space import DEVICE, IN_USE
 from snncell.nn.time import KEPT_TRACES
 from snncell.tape.primitive import Primitive
@@ -47,7 +48,7 @@ class _Times(Primitive):
     def run(self, arrays: Sequence[Any], inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
         """Evaluate in an eager call."""
         (x,) = arrays
-        if IN_USE and hasattr(x, "memory") and x.size:
+        if IN_USE and isinstance(x, DeviceArray) and x.size:
             every = {"axis": tuple(range(x.ndim)), "keepdims": False}
             if not DEVICE.arithmetic["min"].on_device([x], every).host() > -np.inf:
                 raise _no_time()

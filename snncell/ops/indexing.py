@@ -12,6 +12,7 @@ from snncell.arguments.kinds import Size
 from snncell.arguments.vocabulary import Numbers
 from snncell.errors import ArgumentError, DTypeError, TensorIndexError
 from snncell.kernels.cuda import gather as lookups, scatter
+from snncell.kernels.cuda.arrays import DeviceArray
 from snncell.kernels.space import DEVICE, IN_USE
 from snncell.ops.base import as_axis, as_int, as_tensor, primitive
 from snncell.tape.primitive import EVERYWHERE, Primitive, moving
@@ -121,7 +122,7 @@ class _Lookup(Primitive):
     def run(self, arrays: Sequence[Any], inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
         """Evaluate in an eager call."""
         indices = arrays[self.of]
-        if IN_USE and hasattr(indices, "memory") and indices.size:
+        if IN_USE and isinstance(indices, DeviceArray) and indices.size:
             every = {"axis": tuple(range(indices.ndim)), "keepdims": False}
             ends = [indices]
             if indices.ndim:

@@ -21,6 +21,7 @@ from snncell import config
 from snncell.dtype import INEXACT
 from snncell.errors import NotFiniteError
 from snncell.interrupts import attributes_held
+from snncell.kernels.cuda.arrays import DeviceArray
 from snncell.kernels.space import HOST
 from snncell.tape.parameter import Parameter
 from snncell.tape.source_location import Place, place_at
@@ -76,7 +77,7 @@ def spot_in(data: Any) -> Spot | None:
         data = np.asarray(data)
     if getattr(data, "dtype", None) not in INEXACT:
         return None
-    array = HOST.widened(data.host() if hasattr(data, "memory") else data)
+    array = HOST.widened(data.host() if isinstance(data, DeviceArray) else data)
     fine = np.isfinite(array)
     if fine.all():
         return None

@@ -20,6 +20,7 @@ from snncell.errors import (
     SnncellError,
     TensorIndexError,
 )
+from snncell.kernels.cuda.arrays import DeviceArray
 from snncell.kernels.space import DEVICE, HOST, IN_USE, Space
 from snncell.tape.state import STATE, quietly
 from snncell.tape.tape import Entry, Tape, zeros_of
@@ -151,7 +152,7 @@ class Primitive:
 
     def run_here(self, arrays: Sequence[Any], inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
         """Evaluate on arrays; what NumPy refuses is said in our words."""
-        there = IN_USE and any(hasattr(x, "memory") for x in arrays)
+        there = IN_USE and any(isinstance(x, DeviceArray) for x in arrays)
         try:
             special = there or STORED_IN_USE
             data = self._in(DEVICE if there else HOST, arrays, attrs) if special else self.evaluate(*arrays, **attrs)
@@ -163,7 +164,7 @@ class Primitive:
             return data
         if self.multiple:
             return tuple([part if type(part) is np.ndarray else np.asarray(part) for part in data])
-        if type(data) is np.ndarray or (IN_USE and hasattr(data, "memory")):
+        if type(data) is np.ndarray or (IN_USE and isinstance(data, DeviceArray)):
             return data
         if any(isinstance(array, Value) for array in arrays):
             raise stale()

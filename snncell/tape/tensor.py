@@ -17,6 +17,7 @@ from snncell.arguments.vocabulary import ON_HOST
 from snncell.dtype import DType
 from snncell.errors import ArgumentError, AssignError, DTypeError, ShapeError, SnncellError, TraceError
 from snncell.kernels.cuda import exchange
+from snncell.kernels.cuda.arrays import DeviceArray
 from snncell.kernels.space import DEVICE, HOST, IN_USE, moved, space_of
 from snncell.tape.state import STATE, here, settings
 from snncell.words import cut
@@ -51,7 +52,7 @@ class Tensor:
     _index: int  # which output
 
     def __init__(self, data: Any, dtype: Any = None) -> None:
-        if IN_USE and hasattr(getattr(data, "_data", data), "memory"):
+        if IN_USE and isinstance(getattr(data, "_data", data), DeviceArray):
             on_device = data if isinstance(data, Tensor) else wrap(data)
             self._data = on_device._copied(dtypes.as_dtype(dtype or on_device.dtype), "gpu", "Tensor(tensor)")
         elif DEVICE.has(data):
@@ -89,7 +90,7 @@ class Tensor:
     @property
     def device(self) -> str:
         """Where the elements are: "cpu" or "gpu"."""
-        return "gpu" if hasattr(self._data, "memory") else "cpu"
+        return "gpu" if isinstance(self._data, DeviceArray) else "cpu"
 
     def asnumpy(self) -> np.ndarray[Any, Any]:
         """The elements as a read-only NumPy array, without a copy; `np.array(t)` makes one that can be written."""
