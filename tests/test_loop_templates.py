@@ -84,7 +84,7 @@ ROWS = {
         lambda x, y: (x * y).sum(), (whole(4, LONG // 4), whole(LONG // 4)), lambda x, y: (x * y).sum()
     ),
     "scan_loop": Row(charge, (whole(6, 7),), charged),
-    "scan_again": Row(gradient(3), (whole(7, 5),), gradient_of_squares),
+    "scan_recomputing": Row(gradient(3), (whole(7, 5),), gradient_of_squares),
 }
 NOT_TEMPLATES = {"indent", "function", "nest", "shared", "units", "total"}  # what templates are made of
 
@@ -129,7 +129,7 @@ ON_DEVICE = {
     "_sum": (cuda_groups, "reduce_rows"),
     "_join": (cuda_groups, "reduce_all"),
     "_straight": (CUDALoop, "scan_loop"),
-    "_recomputing": (CUDALoop, "scan_again"),
+    "_recomputing": (CUDALoop, "scan_recomputing"),
 }
 
 

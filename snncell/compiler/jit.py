@@ -19,7 +19,7 @@ from snncell.compiler.passes.canonicalise import from_trace
 from snncell.compiler.pipeline import stages
 from snncell.compiler.runtime.plan import Plan
 from snncell.compiler.runtime.plans import Plans
-from snncell.compiler.vjp import Linked
+from snncell.compiler.vjp import TracedVjp
 from snncell.config import FINITE
 from snncell.errors import ArgumentError, TraceError
 from snncell.tape import structure
@@ -71,21 +71,21 @@ class Compiled:
             # Taken after the trace: what construct itself sets on a Cell belongs to the state it leaves behind.
             self.dependencies = Dependencies(trace)
             self.sought = trace.sought
-            self.linked = self.plans = None
+            self.vjp = self.plans = None
             if taped:
-                self.linked = Linked(f"jit({name})", trace, tape.live(), stand_ins, outs, self.up_to_date)
+                self.vjp = TracedVjp(f"jit({name})", trace, tape.live(), stand_ins, outs, self.up_to_date)
         if not taped:
             self.plans = Plans(from_trace(trace, outputs))
             self.plans.of([leaf._data for leaf in leaves])  # what cannot be compiled is said now
 
     def up_to_date(self) -> bool:
         """True if nothing that was traced, forward or reverse, has been changed since."""
-        return self.dependencies.unchanged() and (self.linked is None or self.linked.unchanged())
+        return self.dependencies.unchanged() and (self.vjp is None or self.vjp.unchanged())
 
     def changed(self) -> str:
         """The change that makes this trace out of date."""
-        if self.linked is not None and self.dependencies.unchanged():
-            return self.linked.changed()
+        if self.vjp is not None and self.dependencies.unchanged():
+            return self.vjp.changed()
         return self.dependencies.changed()
 
     def plan(self, arrays: Sequence[Any]) -> Plan:
@@ -95,8 +95,8 @@ class Compiled:
 
     def __call__(self, leaves: Sequence[Tensor]) -> Any:
         events: Events = {}
-        if self.linked is not None:
-            results = self.linked(leaves, events)
+        if self.vjp is not None:
+            results = self.vjp(leaves, events)
         else:
             arrays = [leaf._data for leaf in leaves]
             results = tuple([wrap(array) for array in self.plan(arrays).replay(arrays)])

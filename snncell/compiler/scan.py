@@ -242,9 +242,9 @@ class Scan(LoopOperation):
             # What the forward takes and never uses has been left out.
             xs = [given[places[x._data]] if x._data in places else _unused(x, (steps,)) for x in forward.xs]
             consts = [given[places[x._data]] if x._data in places else _unused(x, ()) for x in forward.consts]
-            again = Scan(Loop(forward.saving_states(), len(forward.ys), who))
-            again.events = self.events
-            found = again.bind(*(given[n][0] for n in states), *xs, *consts, steps=steps)
+            recomputed = Scan(Loop(forward.saving_states(), len(forward.ys), who))
+            recomputed.events = self.events
+            found = recomputed.bind(*(given[n][0] for n in states), *xs, *consts, steps=steps)
             for n, rows in zip(states, found[len(states) + len(forward.ys) :], strict=False):
                 given[n] = rows
             scan, found = _bound(Loop(body, len(body.ys), who), given, steps)

@@ -26,7 +26,7 @@ from snncell.tape.tensor import Tensor, wrap
 from snncell.tape.tracing import Trace
 
 
-class Linked:
+class TracedVjp:
     """A trace with its tape.
 
     Args:
@@ -81,13 +81,13 @@ class Linked:
     def unchanged(self) -> bool:
         """True if nothing has been changed that a reverse depends on, of any order."""
         return all(found.unchanged() for found in self._dependencies) and all(
-            reverse.linked.unchanged() for reverse in self._reverses.values()
+            reverse.vjp.unchanged() for reverse in self._reverses.values()
         )
 
     def changed(self) -> str:
         """The change that makes a reverse out of date."""
         changes = [found.changed() for found in self._dependencies if not found.unchanged()]
-        changes += [reverse.linked.changed() for reverse in self._reverses.values() if not reverse.linked.unchanged()]
+        changes += [reverse.vjp.changed() for reverse in self._reverses.values() if not reverse.vjp.unchanged()]
         return f"{changes[0]}, which a bprop uses"
 
     def residuals(self, orders: int) -> list[Tensor]:
@@ -110,7 +110,7 @@ class Linked:
     def _captured(self, known: list[Tensor]) -> list[Tensor]:
         """The values that the reverse from all results, and from the residuals that are `known`, takes beside those."""
         reverse = self._reverse(self._all_of(known))
-        captured = [tensor for tensor, _ in reverse.linked.trace.captures.values()]
+        captured = [tensor for tensor, _ in reverse.vjp.trace.captures.values()]
         there = {*self.places, *map(_place, known)}
         return [x for x in captured if x._data.trace is self.trace and _place(x) not in there]
 
@@ -148,8 +148,8 @@ class Linked:
             present = self._all_of(self.residuals(orders - 1), present)
             reverse = self._reverse(present)
         seeds = [zeros_of(entry.specs[n]) if (dout := douts[n]) is None else dout for n in present]
-        captured = [found[_place(tensor)] for tensor, _ in reverse.linked.trace.captures.values()]
-        grads = iter(reverse.noted.pass_on(reverse.linked([*seeds, *captured], {}), events))
+        captured = [found[_place(tensor)] for tensor, _ in reverse.vjp.trace.captures.values()]
+        grads = iter(reverse.noted.pass_on(reverse.vjp([*seeds, *captured], {}), events))
         given = [next(grads) if arrives else None for arrives in reverse.arrives]
         for watch in FINITE if STATE.trace is None else ():
             who = f"the reverse of {self.name}, which ran before check_finite was on,"
@@ -193,8 +193,8 @@ class Linked:
             noted = Brought(notes, outs)
             outs += noted.further
             self._dependencies.append(Dependencies(trace))
-            linked = Linked(f"reverse of {self.name}", trace, tape.live(), seeds, outs, self.up_to_date)
-        return _Reversed(linked, [grad is not None for grad in grads], noted)
+            vjp = TracedVjp(f"reverse of {self.name}", trace, tape.live(), seeds, outs, self.up_to_date)
+        return _Reversed(vjp, [grad is not None for grad in grads], noted)
 
     def _arrived(self, number: int, x: Tensor, cotangents: dict[Entry, list[Tensor | None]]) -> Tensor | None:
         """The gradient of an input; of inputs in one place on the tape, the first gets it."""
@@ -209,28 +209,28 @@ class Linked:
 class _Run:
     """One run of what is linked, as an operation of the tape, with what gradients of so many orders need."""
 
-    def __init__(self, linked: Linked, orders: int, events: Events) -> None:
-        self.name = linked.name
-        self.linked = linked
+    def __init__(self, vjp: TracedVjp, orders: int, events: Events) -> None:
+        self.name = vjp.name
+        self.vjp = vjp
         self.orders = orders
         self.events = events
 
     def pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
         """The gradients of the inputs."""
-        return self.linked.pull(entry, douts, self.orders, self.events)
+        return self.vjp.pull(entry, douts, self.orders, self.events)
 
 
 class _Reversed:
     """A reverse, which inputs it gives a gradient for, and what was noted in it."""
 
-    def __init__(self, linked: Linked, arrives: list[bool], noted: Brought) -> None:
-        self.linked = linked
+    def __init__(self, vjp: TracedVjp, arrives: list[bool], noted: Brought) -> None:
+        self.vjp = vjp
         self.arrives = arrives
         self.noted = noted
 
     def captured(self) -> set[Any]:
         """The places of what it takes beside the gradients."""
-        return {_place(tensor) for tensor, _ in self.linked.trace.captures.values()}
+        return {_place(tensor) for tensor, _ in self.vjp.trace.captures.values()}
 
 
 def _place(x: Tensor) -> Any:

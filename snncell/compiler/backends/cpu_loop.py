@@ -31,7 +31,7 @@ LEAST_BLOCK = 512
 GROUP = 4  # rows per block are a multiple of this: so many are multiplied together
 PRODUCTS_PER_ELEMENT = 8  # multiplications that take as long as an element of plain arithmetic
 STACK = 1 << 17  # bytes of arrays of a kernel's own
-SEGMENT_BYTES = 1 << 19  # what the states of a segment that are computed again may take of the cache
+RECOMPUTED_BYTES = 1 << 19  # what the states of a segment that are computed again may take of the cache
 
 
 LEGEND = """
@@ -69,7 +69,7 @@ class CPULoop:
         self.sequences = [value for value in parts.sequences if value not in self.shifted]
         self.summed = schedule.summed
         self.steps = leading_to(parts.loop, [*self.after, *self.sequences, *self.summed])
-        self.again = leading_to(recompute.parts.loop, recompute.parts.after) if recompute else []
+        self.recomputed = leading_to(recompute.parts.loop, recompute.parts.after) if recompute else []
         self.products = [step for step in schedule.steps if not is_elementwise(step)]
         # A block has at most BLOCK elements, but where it is of rows, which can be of any length.
         self.room = Room(0 if self.products else STACK)
@@ -89,16 +89,16 @@ class CPULoop:
             in_place=True,
         )
         after = self.recompute.parts.after if self.recompute else []
-        again = Stores(self._phases(self.again, after), states, after, [], [], in_place=False)
+        recomputed = Stores(self._phases(self.recomputed, after), states, after, [], [], in_place=False)
         own = {*self.carry, *states}
-        outside = list(dict.fromkeys(x for x in (*main.outside(), *again.outside()) if x not in own))
+        outside = list(dict.fromkeys(x for x in (*main.outside(), *recomputed.outside()) if x not in own))
         self.rows = [value for value in outside if value in moving]
         self.fixed = [value for value in outside if value not in moving]
-        self.shapes = [phase.shape for phase in (*main.phases, *again.phases)]
+        self.shapes = [phase.shape for phase in (*main.phases, *recomputed.phases)]
         if self.products:
             self.shapes += [value.shape for value in own]
         self.shapes = list(dict.fromkeys(self.shapes))
-        self.block = block = Block(self.shapes, self.rows, self.fixed, [*main.needs, *again.needs], self.room)
+        self.block = block = Block(self.shapes, self.rows, self.fixed, [*main.needs, *recomputed.needs], self.room)
         self.scalars = block.scalars
 
         begin, step = self._states_and_sums(block)
@@ -115,11 +115,11 @@ class CPULoop:
                 once.append(f"copy(row(kept{n}, 0), {stored}, {block.count(value)})")
             steps = [f"k{n}, l{n} = row(kept{n}, turn), row(kept{n}, turn + 1)" for n in range(len(states))]
             homes = {value: f"k{n}" for n, value in enumerate(states)}
-            steps += block.step(again, homes, [f"l{n}" for n in range(len(states))], [], [])
-            lines = loops.scan_again([*block.prepare, *begin], once, steps, step, self.backwards)
+            steps += block.step(recomputed, homes, [f"l{n}" for n in range(len(states))], [], [])
+            lines = loops.scan_recomputing([*block.prepare, *begin], once, steps, step, self.backwards)
         else:
             lines = loops.scan_loop([*block.prepare, *begin], step, self.backwards)
-        self._finish(lines, [*self.again, *self.steps], [*states, *self.carry])
+        self._finish(lines, [*self.recomputed, *self.steps], [*states, *self.carry])
 
     def _states_and_sums(self, block: Block) -> tuple[list[str], list[str]]:
         """The statements that states and sums begin with, and those by which a step stores the states before it."""
@@ -140,7 +140,7 @@ class CPULoop:
         """The phases of a step: one where all is elementwise, over the shape that everything broadcasts to."""
         if self.products:
             return phases_of(steps, results)
-        inside = [x for step in (*self.steps, *self.again) for x in (*values_in(step), *step.outputs)]
+        inside = [x for step in (*self.steps, *self.recomputed) for x in (*values_in(step), *step.outputs)]
         phase = Phase(space_of([*self.carry, *self.after, *self.sequences, *self.summed, *inside]))
         phase.steps = steps
         return [phase]
@@ -252,7 +252,7 @@ class CPULoop:
         block = min(BLOCK, max(LEAST_BLOCK, self.units // 64))
         if self.recompute:
             rows = (self.interval or 1) * sum(value.dtype.itemsize for value in self.recompute.carry)
-            block = min(block, max(LEAST_BLOCK // 8, SEGMENT_BYTES // max(rows, 1)))
+            block = min(block, max(LEAST_BLOCK // 8, RECOMPUTED_BYTES // max(rows, 1)))
         return block
 
 

@@ -61,16 +61,16 @@ class CUDALoop:
         self.carry, self.after = schedule.carry, parts.after
         self.sequences, self.summed = parts.sequences, schedule.summed
         self.steps = leading_to(parts.loop, [*self.after, *self.sequences, *self.summed])
-        self.again = leading_to(recompute.parts.loop, recompute.parts.after) if recompute else []
+        self.recomputed = leading_to(recompute.parts.loop, recompute.parts.after) if recompute else []
         self.scalars: list[tuple[Any, Any]] = []
         self.stored = list(recompute.carry) if recompute else []
         moving = schedule.moving
-        inside = [x for step in (*self.steps, *self.again) for x in (*values_in(step), *step.outputs)]
+        inside = [x for step in (*self.steps, *self.recomputed) for x in (*values_in(step), *step.outputs)]
         results = [*self.after, *self.sequences, *self.summed]
         self.shape = space_of([*self.carry, *results, *inside])
-        made = {x for step in (*self.steps, *self.again) for x in step.outputs}
-        again = recompute.parts.after if recompute else []
-        outside = [x for x in dict.fromkeys([*inside, *results, *again]) if x not in made]
+        made = {x for step in (*self.steps, *self.recomputed) for x in step.outputs}
+        recomputed = recompute.parts.after if recompute else []
+        outside = [x for x in dict.fromkeys([*inside, *results, *recomputed]) if x not in made]
         outside = [x for x in outside if x not in {*self.carry, *self.stored}]
         self.rows = [value for value in outside if value in moving]
         self.fixed = [value for value in outside if value not in moving]
@@ -158,12 +158,18 @@ class CUDALoop:
 
         once = [f"k{n} = {load(x, f'p{n}', 'segment * n + i')}" for n, x in enumerate(self.stored)]
         once += [store(x, f"kept{n}", "i", f"k{n}") for n, x in enumerate(self.stored)]
-        again = [place, *self._step(self.again, homes, "again", following), "turn += 1"]
+        recomputed = [place, *self._step(self.recomputed, homes, "again", following), "turn += 1"]
         back = [place, *(f"k{n} = {load(x, f'kept{n}', 'turn * n + i')}" for n, x in enumerate(self.stored))]
         own = {**homes, **{value: f"w{n}" for n, value in enumerate(self.carry)}}
         back += [*self._step(self.steps, own, "", self._results), "turn -= 1"]
         segment = ["first = segment * every", "length = min(every, steps - first)", *once, "turn = 0"]
-        segment += ["while turn < length - 1:", *indent(again), "turn = length - 1", "while turn >= 0:", *indent(back)]
+        segment += [
+            "while turn < length - 1:",
+            *indent(recomputed),
+            "turn = length - 1",
+            "while turn >= 0:",
+            *indent(back),
+        ]
         return ["segment = (steps - 1) // every", "while segment >= 0:", *indent([*segment, "segment -= 1"])]
 
     def _results(self, names: dict[Value, str]) -> list[str]:
@@ -180,9 +186,9 @@ class CUDALoop:
         body = Statements(self.scalars, CUDA, mark)
         body.names.update(homes)
         body.names.update({value: f"d{n}" for n, value in enumerate(self.fixed)})
-        again = {x for step in steps for x in values_in(step)}
-        again.update(self.recompute.parts.after if self.recompute and mark else ())
-        for value in [x for x in self.rows if x in again] if mark else [x for _, x in self._used()]:
+        recomputed = {x for step in steps for x in values_in(step)}
+        recomputed.update(self.recompute.parts.after if self.recompute and mark else ())
+        for value in [x for x in self.rows if x in recomputed] if mark else [x for _, x in self._used()]:
             if value not in homes:
                 body.load(value, self._row(value, "t"))
         for step in steps:
@@ -209,7 +215,7 @@ class CUDALoop:
             arguments += [(f"p{n}", _array(value, True)) for n, value in enumerate(self.carry)]
         names = ", ".join(name for name, _ in arguments)
         others = [*self.carry, *self.stored, *self.rows, *self.fixed, *self.summed]
-        head = cuda_head([*self.again, *self.steps], others) + LEGEND
+        head = cuda_head([*self.recomputed, *self.steps], others) + LEGEND
         self.source = f"{head}\n\ndef {self.name}({names}):\n" + "\n".join(indent(lines)) + "\n"
         self.signature = tuple(kind for _, kind in arguments)
         self.numbers = [dtype.type(as_scalar(value, dtype)) for value, dtype in self.scalars]

@@ -33,10 +33,10 @@ class StepLoop:
         self.summed = schedule.summed
         self.space = space
         self.plan = _StepPlan(parts, self.carry, parts.after, [*self.sequences, *self.summed], space)
-        self.again = None
+        self.recomputed = None
         self._built = False
         if recompute:
-            self.again = _StepPlan(recompute.parts, recompute.carry, recompute.parts.after, [], space)
+            self.recomputed = _StepPlan(recompute.parts, recompute.carry, recompute.parts.after, [], space)
 
     @property
     def moved(self) -> int:
@@ -45,7 +45,7 @@ class StepLoop:
 
     @property
     def _plans(self) -> list[Plan]:
-        return [made.plan for made in (self.plan, self.again) if made is not None]
+        return [made.plan for made in (self.plan, self.recomputed) if made is not None]
 
     def kernels(self, steps: int) -> list[tuple[Any, ...]]:
         """The kernels of a step, to be built."""
@@ -79,19 +79,19 @@ class StepLoop:
         if self.storing:
             count = -(-steps // (self.interval or 1))
             stored = [space.empty((count, *value.shape), value.dtype) for value in self.carry]
-        kept: list[list[Any]] = []
+        between: list[list[Any]] = []
         run = _StepRun(self.plan, known, moving, ys, self.recompute)
-        again = None if self.again is None else _StepRun(self.again, known, moving, {})
+        recomputed = None if self.recomputed is None else _StepRun(self.recomputed, known, moving, {})
         for turn in range(steps):
             place = steps - 1 - turn if self.backwards else turn
             if self.storing and turn % (self.interval or 1) == 0:
                 for rows, state in zip(stored, states, strict=True):
                     rows[turn // (self.interval or 1)] = state
             now: dict[Value, Any] = {}
-            if self.recompute and again:
-                if not kept:
-                    kept = self._segment(again, known, steps, steps - 1 - turn)
-                now = dict(zip(self.recompute.carry, kept.pop(), strict=True))
+            if self.recompute and recomputed:
+                if not between:
+                    between = self._states_between(recomputed, known, steps, steps - 1 - turn)
+                now = dict(zip(self.recompute.carry, between.pop(), strict=True))
             results = run.take(states, place, turn, now)
             states = results[: len(states)]
             for value, result in zip(totals, results[len(states) :], strict=True):
@@ -100,16 +100,16 @@ class StepLoop:
         # Copies: a state may be a row of a sequence, and would keep all of that.
         return [space.copy(state) for state in states], ys, totals, stored
 
-    def _segment(self, again: _StepRun, known: dict[Value, Any], steps: int, last: int) -> list[list[Any]]:
+    def _states_between(self, run: _StepRun, known: dict[Value, Any], steps: int, last: int) -> list[list[Any]]:
         """The states before each step of the segment that ends with step `last` of the forward."""
         assert self.recompute is not None  # the caller's choice
         first = last - last % self.recompute.interval
-        kept = [[known[value][first // self.recompute.interval] for value in self.recompute.carry]]
+        found = [[known[value][first // self.recompute.interval] for value in self.recompute.carry]]
         for turn in range(first, last):
             place = turn if self.backwards else steps - 1 - turn
             # Copies, for the plan has two places for a state, and a segment keeps more.
-            kept.append([self.space.copy(state) for state in again.take(kept[-1], place, turn, {})])
-        return kept
+            found.append([self.space.copy(state) for state in run.take(found[-1], place, turn, {})])
+        return found
 
 
 class _StepPlan:
@@ -143,10 +143,10 @@ class _StepRun:
         known: dict[Value, Any],
         moving: set[Value],
         ys: dict[Value, Any],
-        again: RecomputeSchedule | None = None,
+        recomputed: RecomputeSchedule | None = None,
     ) -> None:
         self.plan = plan
-        computed_again = () if again is None else again.carry
+        computed_again = () if recomputed is None else recomputed.carry
         self.given: list[tuple[Any, bool]] = []
         for value in plan.outside:
             array = None if value in computed_again else known[value]

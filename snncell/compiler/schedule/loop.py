@@ -72,7 +72,7 @@ def schedule(loop: Loop) -> LoopSchedule:
         recompute = RecomputeSchedule(loop.recompute.interval, [x._data for x in forward.carry], hoist(forward))
     states = recompute.carry if recompute else []
     parts = hoist(body, states)
-    again = [recompute.parts] if recompute else []  # what is computed again has things to be done before it too
+    recomputed = [recompute.parts] if recompute else []  # what is computed again has things to be done before it too
     carry = [x._data for x in body.carry]
     computed = {*carry, *states}.union(*(step.outputs for step in parts.loop))
     return LoopSchedule(
@@ -82,8 +82,8 @@ def schedule(loop: Loop) -> LoopSchedule:
         xs=[x._data for x in body.xs],
         consts=[x._data for x in body.consts],
         parts=parts,
-        before=_united([part.before for part in (parts, *again)]),
-        ahead=_united([part.ahead for part in (parts, *again)]),
+        before=_united([part.before for part in (parts, *recomputed)]),
+        ahead=_united([part.ahead for part in (parts, *recomputed)]),
         summed=[value for value in parts.summed if value in computed],
         interval=loop.interval,
         recompute=recompute,

@@ -153,7 +153,9 @@ def scan_loop(prepare: list[str], step: list[str], backwards: bool) -> list[str]
     return _blocks([*prepare, "for turn in range(steps):", *indent([place, *step])])
 
 
-def scan_again(prepare: list[str], fetch: list[str], again: list[str], step: list[str], backwards: bool) -> list[str]:
+def scan_recomputing(
+    prepare: list[str], fetch: list[str], recomputed: list[str], step: list[str], backwards: bool
+) -> list[str]:
     """A loop over time that runs against the direction of another, whose states were stored every `every` steps.
 
     For each segment, the last first, the other loop runs again from the stored states and keeps the states between in
@@ -162,7 +164,7 @@ def scan_again(prepare: list[str], fetch: list[str], again: list[str], step: lis
     Args:
         prepare, step, backwards: as in `scan_loop`; in `step`, `turn` counts within the segment.
         fetch: statements that fetch the states before the first step of a `segment`.
-        again: statements for a step of the other loop.
+        recomputed: statements for a step of the other loop.
     """
     place = f"t = {'first + turn' if backwards else 'steps - 1 - first - turn'}"
     segment = [
@@ -170,7 +172,7 @@ def scan_again(prepare: list[str], fetch: list[str], again: list[str], step: lis
         "length = least(every, steps - first)",
         *fetch,
         "for turn in range(length - 1):",
-        *indent([place, *again]),
+        *indent([place, *recomputed]),
         "for back in range(length):",
         *indent(["turn = length - 1 - back", place, *step]),
     ]
