@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from snncell.compiler.backends import cpu_loop as fused
+from snncell.compiler.backends import cpu_loop
 from snncell.compiler.backends.cpu_groups import Kernel, emit
 from snncell.compiler.ir.program import Program
 from snncell.compiler.passes.canonicalise import from_trace
@@ -93,7 +93,7 @@ def whole_numbers(shape: tuple[int, ...], dtype: Any, seed: int = 0) -> Any:
 def plainly() -> Iterator[None]:
     """Kernels that are built in the body run as plain Python: many bodies, and nothing to compile."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (fused, launching):
+        for module in (cpu_loop, launching):
             patch.setattr(module, "build", lambda name, source, signature: as_python(name, source))
         yield
 

@@ -8,7 +8,7 @@ import pytest
 
 import snncell
 from snncell import Tensor, explain, grad, jit, nn, ops, value_and_grad
-from snncell.compiler.backends import cpu_loop as fused
+from snncell.compiler.backends import cpu_loop
 from snncell.compiler.backends.cpu_loop import build
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.testing import check_grads
@@ -306,7 +306,9 @@ def test_other_numbers_compile_nothing(monkeypatch):
         return grad(lambda t: ops.minimum(layer(t), 9.0).sum())(ops.ones((batch, layer.in_channels)))
 
     sources = set()
-    monkeypatch.setattr(fused, "build", lambda name, source, *given: sources.add(source) or build(name, source, *given))
+    monkeypatch.setattr(
+        cpu_loop, "build", lambda name, source, *given: sources.add(source) or build(name, source, *given)
+    )
     layer = nn.EventPropLIF(3, 2)
     work(layer, 2)
     known = set(sources)

@@ -261,3 +261,45 @@ def test_a_loop_that_goes_step_by_step_adds_up_float16_in_float32() -> None:
 
     x, b = Tensor(np.full((3000, 2, 3), 0.01, np.float16)), Tensor(np.ones(3, np.float16))
     np.testing.assert_allclose(grad(loss, 1)(x, b).asnumpy(), 2 * 3000 * float(np.float16(0.01)), rtol=1e-3)
+
+
+# --- loops that sink --------------------------------------------------------------------------------------------------
+
+
+def test_a_loop_opened_too_early_becomes_part_of_the_first_that_takes_from_it() -> None:
+    def f(a: Tensor, b: Tensor) -> Tensor:
+        x = a * 2.0  # nothing in common with what follows, so it has a loop of its own
+        return ops.exp(b) + x
+
+    (group,) = fuse(traced(f, x84(), x84()))
+    assert [step.op.name for step in group.steps] == ["mul", "exp", "add"]
+    assert len(group.reads) == 2
+    assert len(group.writes) == 1
+
+
+def test_an_optimisers_update_is_one_loop_for_each_parameter() -> None:
+    weights = [Parameter(np.ones((3, 4), np.float32), name="a"), Parameter(np.ones(5, np.float32), name="b")]
+    adam = nn.AdamW(weights, 0.1)
+    program = traced(lambda x, y: adam((x, y)), *[Tensor(np.ones(w.shape, np.float32)) for w in weights])
+    groups = [group for group in fuse(program) if group.shape]
+    assert [group.shape for group in groups if group.shape != (1,)] == [(3, 4), (5,)]
+    for group in groups:
+        assert len(group.writes) == 3  # two moments and the Parameter
+
+
+def test_what_waits_for_a_sum_of_the_loop_stays_apart() -> None:
+    def f(a: Tensor) -> Tensor:
+        e = ops.exp(a)
+        return e / e.sum(1, keepdims=True)
+
+    assert [[step.op.name for step in group.steps] for group in fuse(traced(f, x84()))] == [["exp", "sum"], ["div"]]
+
+
+def test_a_loop_between_which_something_waits_stays_apart() -> None:
+    def f(a: Tensor) -> Tensor:
+        e = ops.exp(a)
+        return e + (e @ ops.ones((4, 4)))
+
+    names = [[step.op.name for step in group.steps] for group in fuse(traced(f, x84()))]
+    assert names[0] == ["exp"]
+    assert names[-1] == ["add"]

@@ -132,12 +132,12 @@ def test_a_truncated_neuron_is_one_kernel_in_either_direction(name):
 
 @pytest.mark.compiled
 def test_another_length_of_the_gradient_compiles_nothing(monkeypatch):
-    from snncell.compiler.backends import cpu_loop as fused
+    from snncell.compiler.backends import cpu_loop
 
     built = []
-    build = fused.build
+    build = cpu_loop.build
     monkeypatch.setattr(
-        fused, "build", lambda name, source, *rest: (built.append(source), build(name, source, *rest))[1]
+        cpu_loop, "build", lambda name, source, *rest: (built.append(source), build(name, source, *rest))[1]
     )
     for every, steps in ((3, 12), (5, 12), (4, 9)):
         net = nn.MultiStep(nn.Truncated(NEURONS["LIF"](), every))

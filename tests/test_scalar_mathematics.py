@@ -188,7 +188,7 @@ def test_each_name_of_a_loop_is_there_in_both_precisions() -> None:
 
 def test_the_digest_is_that_of_the_files_that_kernels_are_made_with() -> None:
     assert mathematics.__file__ is not None
-    names = ["pipeline.py", *(f"cpu/{name}.py" for name in ("arguments", "builtins", "elements", "loops"))]
+    names = ["numba_passes.py", *(f"cpu/{name}.py" for name in ("arguments", "builtins", "elements", "loops"))]
     names += ["cpu/mathematics.py", "cpu/rows.py"]
     content = b"".join((Path(mathematics.__file__).parents[1] / name).read_bytes() for name in names)
     assert library_digest() == hashlib.sha256(content).hexdigest()

@@ -16,7 +16,7 @@ from test_scan import NEURON, XS, C, Leaky, W, both, close, loop_of, looped, nor
 
 import snncell
 from snncell import Parameter, Tensor, explain, grad, jit, nn, ops, testing, value_and_grad
-from snncell.compiler.backends import cpu_loop as fused
+from snncell.compiler.backends import cpu_loop
 from snncell.compiler.backends.cpu_loop import BLOCK, STACK
 from snncell.compiler.passes.canonicalise import program_of
 from snncell.errors import ArgumentError, BpropError, DTypeError, ShapeError, TraceError
@@ -76,7 +76,7 @@ def sources(monkeypatch):
         built.append("\n".join(line for line in source.splitlines() if not line.lstrip().startswith("#")))
         return as_python(name, source)
 
-    monkeypatch.setattr(fused, "build", build)
+    monkeypatch.setattr(cpu_loop, "build", build)
     return built
 
 
@@ -111,7 +111,7 @@ def test_one_kernel_serves_one_thread_and_all(monkeypatch):
         built.add((source, signature))
         return lambda units, grain, *_: called.append((units, grain))
 
-    monkeypatch.setattr(fused, "build", build)
+    monkeypatch.setattr(cpu_loop, "build", build)
     for neurons in (3, 300_000):
         nn.MultiStep(Own())(Tensor(np.zeros((4, 1, neurons), np.float32)))
     assert len(built) == 1

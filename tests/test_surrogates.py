@@ -14,7 +14,7 @@ from test_scan import loop_of, plain
 
 import snncell
 from snncell import Parameter, Tensor, explain, grad, nn, ops, surrogate, testing
-from snncell.compiler.backends import cpu_loop as fused
+from snncell.compiler.backends import cpu_loop
 from snncell.errors import ArgumentError
 
 __all__ = ["plain"]  # a fixture
@@ -457,7 +457,7 @@ def test_a_tensor_is_a_constant_for_each_neuron():
 @pytest.mark.parametrize("kind", ["ATan", "Triangle", "MultiGaussian", "QPseudoSpike"])
 def test_another_number_builds_no_other_kernel(kind, monkeypatch):
     built = []
-    monkeypatch.setattr(fused, "build", lambda name, source, *_: built.append(name) or as_python(name, source))
+    monkeypatch.setattr(cpu_loop, "build", lambda name, source, *_: built.append(name) or as_python(name, source))
     cell = getattr(surrogate, kind)()
     name = cell.constants[0]
     net = nn.MultiStep(nn.LIFNode(surrogate_function=cell))

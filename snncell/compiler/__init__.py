@@ -1,1 +1,1 @@
-"""Program -> fuse -> plan -> emit; and `jit`. Knows no operation by name, only what an operation declares."""
+"""Program -> passes -> schedule -> text -> plan; and `jit`. Knows no operation by name, only what it declares."""

@@ -198,7 +198,7 @@ class Jitted:
         return report(self.name, compiled.plan([leaf._data for leaf in leaves]))
 
     def explain_passes(self, *args: Any, **kwargs: Any) -> str:
-        """Print its Program for these arguments after each pass; see `explain_passes`."""
+        """Its Program for these arguments after each pass, as text; see `explain_passes`."""
         with recording_on(None):
             compiled, leaves = self.lookup(args, kwargs)
         assert compiled.plans is not None  # off the tape there are
@@ -264,7 +264,7 @@ def explain(fn: Callable[..., Any], *inputs: Any, **kwargs: Any) -> str:
 
 
 def explain_passes(fn: Callable[..., Any], *inputs: Any, **kwargs: Any) -> str:
-    """Print the Program that `fn` becomes for these inputs: as it was traced, then after each pass of the compiler.
+    """The Program that `fn` becomes for these inputs, as text: as it was traced, then after each pass of the compiler.
 
     A pass that changes nothing is named, and no more. Nothing is run. The passes, and what each is there for, are
     listed in `snncell/compiler/pipeline.py`.

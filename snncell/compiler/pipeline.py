@@ -43,7 +43,7 @@ PASSES = (
     Pass(fold_constants, "", "nothing depends on constants alone, but what would make much of little"),
     Pass(
         push_reductions,
-        "constants are folded: a product with one is seen as such",
+        "constants are folded, so that a product with a constant is seen as one",
         "sums over time stand before products, next to the loops that can add them up",
     ),
     Pass(

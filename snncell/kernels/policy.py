@@ -1,4 +1,4 @@
-"""The one door to Numba: compilation, threads, runtime. Passes and flags, with their reasons: `pipeline.py`."""
+"""The one door to Numba: compilation, threads, runtime. Passes and flags, with their reasons: `numba_passes.py`."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def compile_kernel(function: Callable[..., Any], *, threads: bool = False) -> tu
     lock: Any = imported("numba.core.compiler_lock").global_compiler_lock
 
     import_array_functions()
-    pipeline: Any = imported("snncell.kernels.pipeline")
+    pipeline: Any = imported("snncell.kernels.numba_passes")
     with lock, _without_collection():
         compiled = pipeline.compile_threads if threads else pipeline.compile_whole
         result = compiled(function, (types.int64, types.int64, types.CPointer(types.int64)))
@@ -116,7 +116,7 @@ def inlined(function: _F) -> _F:
     """
     if not compiles():
         return function
-    made: _F = imported("snncell.kernels.pipeline").inlined(function)
+    made: _F = imported("snncell.kernels.numba_passes").inlined(function)
     return made
 
 
@@ -124,7 +124,7 @@ def called(function: _F) -> _F:
     """The same, but a kernel has it once, however often it calls it."""
     if not compiles():
         return function
-    made: _F = imported("snncell.kernels.pipeline").called(function)
+    made: _F = imported("snncell.kernels.numba_passes").called(function)
     return made
 
 

@@ -1,9 +1,9 @@
 """Where NaN and inf start: what looks at results while `set_context(check_finite=True)` holds.
 
 Python's frames tell all that an error names: the user's line, the Cells that run, innermost first, and the Parameter
-that an optimiser is at (`place.py`). They are read when something is not finite, and for each entry of a tape, so that
-the reverse of an operation is told by the line and the Cells of its forward. A loop over time that is run again
-(`compiler/nan_replay.py`) is told where it stood the first time.
+that an optimiser is at (`source_location.py`). They are read when something is not finite, and for each entry of a
+tape, so that the reverse of an operation is told by the line and the Cells of its forward. A loop over time that is run
+again (`compiler/nan_replay.py`) is told where it stood the first time.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class _State(threading.local):
     smooth = False  # whether Cells that have a smooth primitive run it instead of construct
     watch: Watch | None = None  # who sees the calls of Cells
     undo: Undo | None = None  # what puts back the Parameters that are written together
-    notes: list[Any] | None = None  # where what is noted goes while a function is traced; see `watching.py`
+    notes: list[Any] | None = None  # where what is noted goes while a function is traced; see `taps.py`
     wide = False  # whether what is asked for as float32 is float64: nets written for float32 are checked so
     unfused = False  # whether loops over time go step by step, and jitted functions run as they are
     step: int | None = None  # in a loop that goes step by step: which one it is at

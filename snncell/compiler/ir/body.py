@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from snncell.compiler.ir.program import Program, from_trace
+from snncell.compiler.ir.program import Program, as_traced
 from snncell.tape.body_trace import BodyTrace
 from snncell.tape.tensor import Tensor, wrap
 from snncell.tape.tracing import Step
@@ -54,7 +54,7 @@ class Body:
         trace = self.trace
         inputs = [x._data for x in (*self.carry, *self.xs, *self.consts)]
         given = set(inputs)  # among them what the forward computed and stored
-        program = from_trace(trace, [trace.lift(out) for out in self.outs], self.ahead, given)
+        program = as_traced(trace, [trace.lift(out) for out in self.outs], self.ahead, given)
         return program._replace(inputs=inputs)
 
     def saving(self, values: Sequence[Tensor]) -> Body:

@@ -59,7 +59,7 @@ class LoopOperation(Primitive):
 
 
 def with_body(step: Step, body: Body, inputs: Sequence[Any], outputs: Sequence[Value]) -> Step:
-    """Copy the step of a loop with another body, and the inputs and outputs that belong to it."""
+    """Copy the step of a loop with another body, all of whose ys are asked for, and its inputs and outputs."""
     op = step.op
     assert isinstance(op, LoopOperation)  # the caller's choice
     new = Step(op.with_loop(replace(op.loop, body=body, asked_for=len(body.ys))), tuple(inputs), step.attrs, step.line)

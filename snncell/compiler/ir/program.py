@@ -68,10 +68,10 @@ def _step_text(step: Step) -> str:
     return f"{text:<64} # {step.line}"
 
 
-def from_trace(
+def as_traced(
     trace: Trace, outputs: list[Value], ahead: Sequence[Step] = (), given: Collection[Value] = frozenset()
 ) -> Program:
-    """Build the Program of a finished trace as it stands, with `ahead` before its steps.
+    """Build the Program of a finished trace, step by step as it was traced, with `ahead` before its steps.
 
     What is `given` is computed by no step, though the trace has one for it.
     """

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from snncell.compiler.ir import program as programs
 from snncell.compiler.ir.body import Body
-from snncell.compiler.ir.program import Program
+from snncell.compiler.ir.program import Program, as_traced
 from snncell.compiler.passes.cse import eliminate_common_subexpressions
 from snncell.compiler.passes.dce import eliminate_dead_code
 from snncell.tape.tracing import Step, Trace, Value
@@ -20,8 +19,8 @@ def canonicalise(program: Program) -> Program:
 def from_trace(
     trace: Trace, outputs: list[Value], ahead: Sequence[Step] = (), given: Collection[Value] = frozenset()
 ) -> Program:
-    """Build the canonical Program of a finished trace (see `ir.program.from_trace`)."""
-    return canonicalise(programs.from_trace(trace, outputs, ahead, given))
+    """Build the canonical Program of a finished trace (see `as_traced`)."""
+    return canonicalise(as_traced(trace, outputs, ahead, given))
 
 
 def program_of(body: Body) -> Program:
