@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from interpreting import interpreted, launches, traced
 
-from snncell import Parameter, Tensor, grad, jit, nn, ops
+from snncell import Parameter, Tensor, explain, grad, jit, nn, ops
 from snncell.compiler.ir.formula import MAX_STEPS, Reduction
 from snncell.compiler.ir.program import Program
 from snncell.compiler.schedule.fuse import Group, fuse
@@ -303,3 +303,16 @@ def test_a_loop_between_which_something_waits_stays_apart() -> None:
     names = [[step.op.name for step in group.steps] for group in fuse(traced(f, x84()))]
     assert names[0] == ["exp"]
     assert names[-1] == ["add"]
+
+
+def test_loops_that_would_have_too_many_steps_together_stay_apart_and_explain_says_so() -> None:
+    def chain(x: Tensor) -> Tensor:
+        for _ in range(40):
+            x = ops.sin(x)
+        return x
+
+    def f(a: Tensor, b: Tensor) -> Tensor:
+        return chain(a) + chain(b)
+
+    assert [len(group.steps) for group in fuse(traced(f, x84(), x84()))] == [40, 41]
+    assert f"apart from 1, for together they have more than {MAX_STEPS} steps" in explain(f, x84(), x84())

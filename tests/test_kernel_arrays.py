@@ -35,6 +35,8 @@ BODIES = {
         "for turn in range(3):\n        part = row(z, 2 - turn)\n"
         "        for i in range(n):\n            out[i] = part[i]"
     ),
+    "row at an int32": "part = row(z, np.int32(1))\n    for i in range(n):\n        out[i] = part[i]",
+    "scalar of an int32": "for i in range(n):\n        out[i] = x[scalar(np.int32(i))]",
     "tail of a row": "part = tail(row(z, 1), k)\n    for i in range(n - k):\n        out[i] = part[i]",
     "flat": "part = flat(z)\n    for i in range(n):\n        out[i] = part[n + i]",
     "copy": "copy(tail(out, k), tail(x, 0), n - k)",

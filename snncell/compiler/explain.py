@@ -77,6 +77,8 @@ def _boundaries(launch: Launch | DeviceLaunch, made: dict[Value, int], launches:
             found.setdefault(number, f"which runs over {other.group.shape}")
         elif len(other.group.steps) >= MAX_STEPS:
             found.setdefault(number, f"which has {MAX_STEPS} steps, the most that a loop gets")
+        elif len(other.group.steps) + len(launch.group.steps) > MAX_STEPS:
+            found.setdefault(number, f"for together they have more than {MAX_STEPS} steps, the most that a loop gets")
         else:
             found.setdefault(number, "because something in between has to wait for that, or the axes of sums differ")
     return list(found.items())

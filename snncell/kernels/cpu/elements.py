@@ -173,7 +173,7 @@ def _type_scalar(context: Any) -> Any:
 
 @extending.lower_builtin(scalar, types.Integer)  # type: ignore[untyped-decorator]
 def _lower_scalar(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-    return _opaque(builder, given[0])
+    return _opaque(context, builder, given[0], signature.args[0])
 
 
 @extending.type_callable(copy)  # type: ignore[untyped-decorator]
@@ -209,12 +209,16 @@ def _lower_row(context: Any, builder: Any, signature: Any, given: Any) -> Any:
     # Which row it is, LLVM is not to know: for rows that follow each other in an outer loop it would ask before that
     # whether they overlap what other rows there are, as a whole. They do where it runs backwards, or one row is made
     # from the one before, and the loop over the elements would not run on vectors. So it asks for each row.
-    place = builder.mul(_opaque(builder, given[1]), builder.extract_value(x.shape, 1), flags=["nsw"])
+    place = builder.mul(
+        _opaque(context, builder, given[1], signature.args[1]), builder.extract_value(x.shape, 1), flags=["nsw"]
+    )
     return builder.gep(x.data, [place], inbounds=True)
 
 
-def _opaque(builder: Any, number: Any) -> Any:
+def _opaque(context: Any, builder: Any, number: Any, kind: Any) -> Any:
+    """The same integer, by an instruction of none that LLVM does not look into."""
     word = ir.IntType(64)
+    number = context.cast(builder, number, kind, types.int64)
     return builder.asm(ir.FunctionType(word, [word]), "", "=r,0", [number], False)
 
 
