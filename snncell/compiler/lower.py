@@ -68,11 +68,11 @@ class Lowered:
             interval = self.loop.recompute.interval
             lines.append(f"computes the states between the stored ones again, {interval} steps at a time")
         for title, steps_there in (
-            ("once before the loop", self.schedule.before),
-            ("for all steps together, before the loop", self.schedule.ahead),
+            ("once before the loop", self.schedule.invariant),
+            ("for all steps together, before the loop", self.schedule.prologue),
             ("in the loop", parts.loop),
-            ("for all steps together, after the loop", parts.behind),
-            ("on sums over time, after the loop", parts.totals),
+            ("for all steps together, after the loop", parts.epilogue),
+            ("on sums over time, after the loop", parts.reductions),
             ("taken into the loop, added up over time", body.added_up),
         ):
             lines += [f"  {title}:"] * bool(steps_there)
@@ -89,9 +89,9 @@ class Lowered:
         parts = plan.parts
         known = dict(zip((*plan.carry, *plan.xs, *plan.consts), arrays, strict=True))
         moving = set(plan.xs).difference(plan.recompute.carry if plan.recompute else ())
-        for step in plan.before:
+        for step in plan.invariant:
             known.update(zip(step.outputs, _evaluated(step, known), strict=True))
-        for step in plan.ahead:
+        for step in plan.prologue:
             known.update(zip(step.outputs, _over_time(step.op.over_time, step, known, moving), strict=True))
             moving.update(step.outputs)
         space: Space = HOST
@@ -101,15 +101,15 @@ class Lowered:
         last, sequences, totals, stored = self.loop_in(space).run(known, moving, steps)
         known.update(sequences)
         moving.update(sequences)
-        for step in parts.behind:
+        for step in parts.epilogue:
             known.update(zip(step.outputs, _over_time(step.op.over_time, step, known, moving), strict=True))
             moving.update(step.outputs)
-        on_sums = [step for step in parts.totals if step.op.additive or step.op.proportional]
+        on_sums = [step for step in parts.reductions if step.op.additive or step.op.proportional]
         added_up = [x for step in on_sums for x in values_in(step) if step.op.additive or x not in parts.fixed]
         for value in (*parts.summed, *parts.sums, *added_up):
             if value not in totals and value in known:
                 totals[value] = space.sum(known[value]) if value in moving else space.times(known[value], steps)
-        for step in parts.totals:
+        for step in parts.reductions:
             if step.op.additive:
                 totals.update(zip(step.outputs, _evaluated(step, totals), strict=True))
             elif step.op.proportional:

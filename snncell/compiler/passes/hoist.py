@@ -1,4 +1,4 @@
-"""The part of a body that has to run step by step: the rest is done once, before or after the loop, for all steps.
+"""Loop-invariant code motion, to both sides: what need not run step by step is done once, for all steps.
 
 Three things leave the loop. What depends on constants alone is computed before it. What depends on the sequences
 alone, and is no elementwise step, is computed for all steps before it: a product of matrices becomes one large one.
@@ -25,13 +25,13 @@ class Hoisted(NamedTuple):
     Attributes:
         program: the whole.
         after, ys, sums: the Values of its outputs.
-        before: steps that depend on constants alone, in order.
-        ahead: steps that are carried out on whole sequences before the loop.
+        invariant: steps that depend on constants alone, in order.
+        prologue: steps that are carried out on whole sequences before the loop.
         loop: the steps of the loop.
-        behind: steps that are carried out on whole sequences after the loop.
-        totals: steps that are carried out on sums after the loop.
+        epilogue: steps that are carried out on whole sequences after the loop.
+        reductions: steps that are carried out on sums after the loop.
         fixed: Values that are the same at every step.
-        sequences: Values of the loop that are wanted as sequences, by the caller or by `behind` and `totals`.
+        sequences: Values of the loop that are wanted as sequences, by the caller or by `epilogue` and `reductions`.
         summed: Values of the loop whose sums over time are wanted.
     """
 
@@ -39,18 +39,18 @@ class Hoisted(NamedTuple):
     after: list[Value]
     ys: list[Value]
     sums: list[Value]
-    before: list[Step]
-    ahead: list[Step]
+    invariant: list[Step]
+    prologue: list[Step]
     loop: list[Step]
-    behind: list[Step]
-    totals: list[Step]
+    epilogue: list[Step]
+    reductions: list[Step]
     fixed: set[Value]
     sequences: list[Value]
     summed: list[Value]
 
 
 def hoist(body: Body, states: Sequence[Value] = ()) -> Hoisted:
-    """Take a body apart.
+    """Move out of a body what need not run step by step.
 
     Args:
         body: one step.
@@ -60,11 +60,11 @@ def hoist(body: Body, states: Sequence[Value] = ()) -> Hoisted:
     first, last = len(body.after), len(body.after) + len(body.ys)
     after, ys, sums = program.outputs[:first], program.outputs[first:last], program.outputs[last:]
     carried = {x._data for x in body.carry}.union(states)
-    before, rest = _leading(program.steps, {x._data for x in body.consts})
-    fixed = {x._data for x in body.consts}.union(*(step.outputs for step in before))
+    invariant, rest = _invariant(program.steps, {x._data for x in body.consts})
+    fixed = {x._data for x in body.consts}.union(*(step.outputs for step in invariant))
     modes = _modes(rest, fixed, after, ys, sums)
-    ahead = _ahead(rest, modes.kind, carried)
-    gone = set(map(id, ahead))
+    prologue = _prologue(rest, modes.kind, carried)
+    gone = set(map(id, prologue))
     placed = {mode: [s for s in rest if modes.kind[s] == mode and id(s) not in gone] for mode in _PLACES}
     computed = carried.union(*(step.outputs for step in placed["loop"]))
     late = {value for mode in ("sequence", "sum") for step in placed[mode] for value in step.outputs}
@@ -75,8 +75,8 @@ def hoist(body: Body, states: Sequence[Value] = ()) -> Hoisted:
         after,
         ys,
         sums,
-        before,
-        ahead,
+        invariant,
+        prologue,
         placed["loop"],
         placed["sequence"],
         placed["sum"],
@@ -89,22 +89,22 @@ def hoist(body: Body, states: Sequence[Value] = ()) -> Hoisted:
 _PLACES = ("loop", "sequence", "sum")
 
 
-def _leading(steps: list[Step], constant: set[Value]) -> tuple[list[Step], list[Step]]:
+def _invariant(steps: list[Step], constant: set[Value]) -> tuple[list[Step], list[Step]]:
     """The steps that depend on constants alone, and the rest."""
     fixed = set(constant)
-    before: list[Step] = []
+    invariant: list[Step] = []
     rest: list[Step] = []
     for step in steps:
         values = values_in(step)
         if values and fixed.issuperset(values):
-            before.append(step)
+            invariant.append(step)
             fixed.update(step.outputs)
         else:
             rest.append(step)
-    return before, rest
+    return invariant, rest
 
 
-def _ahead(steps: list[Step], kind: dict[Step, str], carried: set[Value]) -> list[Step]:
+def _prologue(steps: list[Step], kind: dict[Step, str], carried: set[Value]) -> list[Step]:
     """Steps the loop needs that are not elementwise and depend on the sequences alone, with all that leads to them."""
     moving = set(carried)
     along: list[Step] = []
@@ -116,12 +116,12 @@ def _ahead(steps: list[Step], kind: dict[Step, str], carried: set[Value]) -> lis
             moving.update(step.outputs)
     # Elementwise steps are better off in the loop, unless another step ahead of it waits for them.
     needed: set[Value] = set()
-    ahead: list[Step] = []
+    prologue: list[Step] = []
     for step in reversed(along):
         if not is_elementwise(step) or not needed.isdisjoint(step.outputs):
-            ahead.append(step)
+            prologue.append(step)
             needed.update(values_in(step))
-    return ahead[::-1]
+    return prologue[::-1]
 
 
 class _Modes(NamedTuple):

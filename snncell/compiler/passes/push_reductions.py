@@ -13,8 +13,7 @@ from typing import Any
 
 from snncell import dtype as dtypes
 from snncell.compiler.ir.program import Program, users_of
-from snncell.compiler.passes.cse import eliminate_common_subexpressions
-from snncell.compiler.passes.dce import eliminate_dead_code
+from snncell.compiler.passes.canonicalise import canonicalise
 from snncell.tape.primitive import Primitive
 from snncell.tape.tracing import Step, Value
 
@@ -24,17 +23,16 @@ DEPTH = 50  # layers that a sum is taken through at a time
 def push_reductions(program: Program) -> Program:
     """The Program with sums over the first axis taken before products, and products of equal rows taken once."""
     while any(step.op.total is not None for step in program.steps):
-        found = _Early(program)
-        rewritten = found.rewritten()
-        if not found.changed:
+        pusher = _Pusher(program)
+        rewritten = pusher.rewritten()
+        if not pusher.changed:
             break
-        program = eliminate_dead_code(
-            eliminate_common_subexpressions(rewritten)
-        )  # what is now in front of a product may be behind another
+        # What is now in front of a product may be behind another.
+        program = canonicalise(rewritten)
     return program
 
 
-class _Early:
+class _Pusher:
     """The steps so far, and what made each Value."""
 
     def __init__(self, program: Program) -> None:
@@ -90,9 +88,9 @@ class _Early:
             return self._new(op.repeated, steady, x.shape[0], line=line)
         if len(self.users.get(x, ())) > 1:
             return None  # it is needed in any case
-        found = self._from_product(x, maker)
-        if found is not None:
-            rows, product = found
+        beneath = self._from_product(x, maker)
+        if beneath is not None:
+            rows, product = beneath
             source = rows.inputs[0]
             given = self._total(source, op, line, depth + 1) if depth < DEPTH else None
             given = given or self._new(op, source, axis=(0,), keepdims=False, line=product.line)
@@ -168,12 +166,12 @@ class _Early:
         product = self.makers.get(step.inputs[0])
         if product is None or product.op.total is None or not isinstance(product.inputs[0], Value):
             return None
-        found = self._steady_rows(product.inputs[0])
+        steady = self._steady_rows(product.inputs[0])
         out = step.outputs[0]
-        if found is None or out.shape[:-1] != found[1][:-1] or out.shape[-1] != product.outputs[0].shape[-1]:
+        if steady is None or out.shape[:-1] != steady[1][:-1] or out.shape[-1] != product.outputs[0].shape[-1]:
             return None
         repeat = self.makers[self.makers[product.inputs[0]].inputs[0]]  # what made all rows of one
-        made = self._new(product.op, found[0], product.inputs[1], line=product.line, **product.attrs)
+        made = self._new(product.op, steady[0], product.inputs[1], line=product.line, **product.attrs)
         one = self._new(step.op, made, shape=(1, *out.shape[1:]), line=step.line)
         return _renamed(Step(repeat.op, (one,), {"shape": out.shape}, step.line), step)
 
@@ -187,14 +185,14 @@ class _Early:
         rows = self.makers.get(turn.inputs[0])
         if rows is None or not rows.op.keeps_order:
             return None
-        found = self._steady_rows(step.inputs[1])
+        steady = self._steady_rows(step.inputs[1])
         source = rows.inputs[0]
-        if found is None or source.shape[:-1] != found[1][:-1] or not _adds_up(source):
+        if steady is None or source.shape[:-1] != steady[1][:-1] or not _adds_up(source):
             return None
         total = self._new(step.op.total, source, axis=(0,), keepdims=False, line=step.line)
         flat = self._new(rows.op, total, shape=(math.prod(source.shape[1:-1]), source.shape[-1]), line=rows.line)
         turned = self._new(turn.op, flat, line=turn.line, **turn.attrs)
-        return _renamed(Step(step.op, (turned, found[0]), step.attrs, step.line), step)
+        return _renamed(Step(step.op, (turned, steady[0]), step.attrs, step.line), step)
 
 
 def _renamed(new: Step, old: Step) -> Step:

@@ -22,25 +22,25 @@ def spikes_as_bool(program: Program) -> Program:
     if not any(step.op.takes_bytes for step in program.steps):
         return program
     users = users_of(program)
-    narrowed: dict[Value, Value] = {}
+    as_bool: dict[Value, Value] = {}
     steps: list[Step] = []
     for step in program.steps:
         if isinstance(step.op, LoopOperation):
-            steps.append(_with_bytes(step, users, narrowed))
-        elif step.inputs and step.inputs[0] in narrowed:
-            first = narrowed[step.inputs[0]]
+            steps.append(_with_bools(step, users, as_bool))
+        elif step.inputs and step.inputs[0] in as_bool:
+            first = as_bool[step.inputs[0]]
             new = Step(step.op, (first, *step.inputs[1:]), step.attrs, step.line)
             new.outputs = step.outputs
             if step.op.view:
-                narrowed[step.outputs[0]] = Value(first.trace, step.outputs[0].shape, first.dtype)
-                new.outputs = (narrowed[step.outputs[0]],)
+                as_bool[step.outputs[0]] = Value(first.trace, step.outputs[0].shape, first.dtype)
+                new.outputs = (as_bool[step.outputs[0]],)
             steps.append(new)
         else:
             steps.append(step)
     return program._replace(steps=steps)
 
 
-def _with_bytes(step: Step, users: dict[Value, list[Step | None]], narrowed: dict[Value, Value]) -> Step:
+def _with_bools(step: Step, users: dict[Value, list[Step | None]], as_bool: dict[Value, Value]) -> Step:
     """A loop with bytes for those of its results that nothing needs as floats."""
     assert isinstance(step.op, LoopOperation)  # the caller's choice
     body = step.op.loop.body
@@ -56,7 +56,7 @@ def _with_bytes(step: Step, users: dict[Value, list[Step | None]], narrowed: dic
         truth = cast.op.truth(cast)
         if truth is not None:
             ys[n] = wrap(truth)
-            outputs[first + n] = narrowed[out] = Value(out.trace, out.shape, np.dtype(bool))
+            outputs[first + n] = as_bool[out] = Value(out.trace, out.shape, np.dtype(bool))
     return step if outputs == list(step.outputs) else with_body(step, replace(body, ys=ys), step.inputs, outputs)
 
 

@@ -34,8 +34,8 @@ class LoopSchedule:
         backwards: whether the last step is taken first.
         carry, xs, consts: the inputs of a step.
         parts: the body, taken apart: its steps in the loop, and what is there for them.
-        before: steps that depend on constants alone, those of a forward that runs again too.
-        ahead: steps on whole sequences before the loop, in the same way.
+        invariant: steps that depend on constants alone, those of a forward that runs again too.
+        prologue: steps on whole sequences before the loop, in the same way.
         summed: what the loop itself adds up; sums of what is there before it need no loop.
         interval: checkpoint the states before each `interval`-th step, as further outputs.
         recompute: for a reverse, the forward between checkpoints.
@@ -47,8 +47,8 @@ class LoopSchedule:
     xs: list[Value]
     consts: list[Value]
     parts: Hoisted
-    before: list[Step]
-    ahead: list[Step]
+    invariant: list[Step]
+    prologue: list[Step]
     summed: list[Value]
     interval: int | None
     recompute: RecomputeSchedule | None
@@ -56,7 +56,7 @@ class LoopSchedule:
     @property
     def moving(self) -> set[Value]:
         """The sequences that the loop may take a row of."""
-        return {*self.xs, *(value for step in self.ahead for value in step.outputs)}
+        return {*self.xs, *(value for step in self.prologue for value in step.outputs)}
 
     @property
     def steps(self) -> list[Step]:
@@ -82,8 +82,8 @@ def schedule(loop: Loop) -> LoopSchedule:
         xs=[x._data for x in body.xs],
         consts=[x._data for x in body.consts],
         parts=parts,
-        before=_united([part.before for part in (parts, *recomputed)]),
-        ahead=_united([part.ahead for part in (parts, *recomputed)]),
+        invariant=_united([part.invariant for part in (parts, *recomputed)]),
+        prologue=_united([part.prologue for part in (parts, *recomputed)]),
         summed=[value for value in parts.summed if value in computed],
         interval=loop.interval,
         recompute=recompute,
