@@ -14,6 +14,7 @@ from snncell.compiler.backends.expressions import (
     Operand,
     Statements,
     cuda_head,
+    flat_index,
     join_axes,
     joined_shape,
     kind_of,
@@ -141,13 +142,9 @@ def _store_sum(value: Value, array: str, place: str, element: str) -> str:
 
 def _place(shape: tuple[int, ...], sizes: tuple[int, ...]) -> str:
     """The place in a flat array of the element that belongs to p0, p1, ...; axes of length 1 are broadcast."""
-    terms: list[str] = []
-    scale: list[str] = []
-    for axis in reversed(range(len(shape))):
-        if shape[axis] != 1 or sizes[axis] == 1:
-            terms.append(" * ".join([f"p{axis}", *scale]))
-            scale.append(f"n{axis}")
-    return " + ".join(reversed(terms)) or "0"
+    axes = range(len(shape))
+    present = [own != 1 or size == 1 for own, size in zip(shape, sizes, strict=True)]
+    return flat_index([f"p{axis}" for axis in axes], [f"n{axis}" for axis in axes], present)
 
 
 def _unrolled(index: str, axes: list[int]) -> list[str]:

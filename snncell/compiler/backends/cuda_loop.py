@@ -14,6 +14,7 @@ from snncell.compiler.backends.expressions import (
     as_scalar,
     code_of,
     cuda_head,
+    flat_index,
     join_axes,
     kind_of,
     pattern_of,
@@ -86,14 +87,11 @@ class CUDALoop:
         self.place: dict[Value, str] = {}
         for value, own in patterns.items():
             present = [all(own[axis] for axis in run) for run in runs]
-            terms: list[str] = []
-            scale: list[str] = []
-            for axis in reversed(range(len(self.sizes))):
-                if present[axis] and self.sizes[axis] > 1:
-                    terms.append(" * ".join([f"g{axis}", *scale]))
-                    scale.append(f"n{axis}")
             full = all(has or size == 1 for has, size in zip(present, self.sizes, strict=True))
-            self.place[value] = "i" if full and value.shape else " + ".join(reversed(terms)) or "0"
+            axes = range(len(self.sizes))
+            coordinates, lengths = [f"g{axis}" for axis in axes], [f"n{axis}" for axis in axes]
+            long = [has and size > 1 for has, size in zip(present, self.sizes, strict=True)]
+            self.place[value] = "i" if full and value.shape else flat_index(coordinates, lengths, long)
 
     def _emit(self) -> None:
         axes = range(len(self.sizes))

@@ -133,6 +133,20 @@ def joined_shape(pattern: tuple[bool, ...], runs: list[list[int]], sizes: tuple[
     return tuple(n if all(pattern[axis] for axis in run) else 1 for n, run in zip(sizes, runs, strict=True))
 
 
+def flat_index(coordinates: Sequence[str], lengths: Sequence[str], present: Sequence[bool]) -> str:
+    """The place in a flat array, row by row, of the element at some coordinates, on the axes that the array has.
+
+    For p0, p1, p2 of n0, n1, n2, and an array without the second axis: "p0 * n2 + p2".
+    """
+    terms: list[str] = []
+    inner: list[str] = []  # lengths of the axes further in
+    for coordinate, length, has in reversed(list(zip(coordinates, lengths, present, strict=True))):
+        if has:
+            terms.append(" * ".join([coordinate, *inner]))
+            inner.append(length)
+    return " + ".join(reversed(terms)) or "0"
+
+
 def reduced(target: str, term: str, step: Step) -> loops.Reduced:
     """The arguments of a template for a reduction: where its result goes, and what it joins."""
     assert isinstance(step.op, Reduction)  # the caller's choice

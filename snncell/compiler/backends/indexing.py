@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.compiler.backends.expressions import Statements, join_axes, kind_of, pattern_of
+from snncell.compiler.backends.expressions import Statements, flat_index, join_axes, kind_of, pattern_of
 from snncell.kernels.cpu import loops
 from snncell.tape.tracing import Value
 
@@ -80,18 +80,12 @@ class Places:
 
     def _indices(self, name: str, dtype: np.dtype[Any], value: Value, found: str) -> list[str]:
         """Fill an array of the block with what belongs to each element, by its place along the axes."""
-        terms: list[str] = []
-        inner: list[str] = []
-        own: list[str] = []
-        element = f"(low{self.space} + i)"
-        for axis in reversed(range(len(self.sizes))):
-            if self.present[value][axis]:
-                place = f"({element} // ({' * '.join(inner)}))" if inner else element
-                scale = f" * {' * '.join(own)}" if own else ""
-                terms.append(f"{place} % n{self.space}_{axis}{scale}")
-                own.append(f"n{self.space}_{axis}")
-            inner.append(f"n{self.space}_{axis}")
-        index = " + ".join(terms)
+        element, lengths = f"(low{self.space} + i)", [f"n{self.space}_{axis}" for axis in range(len(self.sizes))]
+        coordinates = []
+        for axis, length in enumerate(lengths):
+            inner = " * ".join(lengths[axis + 1 :])
+            coordinates.append(f"({element} // ({inner})) % {length}" if inner else f"{element} % {length}")
+        index = flat_index(coordinates, lengths, self.present[value])
         return [
             f"{name} = {self._room.array(f'count{self.space}', dtype)}",
             f"for i in range(count{self.space}):",
