@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import cached_property
 from itertools import compress
 from typing import Any
 
@@ -97,12 +96,19 @@ class Scan(LoopOperation):
         self.keeps = (True,) * (len(body.carry) + len(body.xs) + len(body.consts))
         self.keeps_out = True
         self.events: Events = {}  # of its run, for those who watch
+        self._schedule: LoopSchedule | None = None
         self._lowered: Lowered | None = None
 
-    @cached_property
+    @property
     def schedule(self) -> LoopSchedule:
-        """Its parts, taken apart when somebody first asks for them."""
-        return schedule(self.loop)
+        """Its parts, taken apart when somebody first asks for them.
+
+        Two threads may both do that, and get equal ones; `cached_property` has a lock in Python 3.11, which a fork on
+        another thread would leave locked.
+        """
+        if self._schedule is None:
+            self._schedule = schedule(self.loop)
+        return self._schedule
 
     @property
     def lowered(self) -> Lowered:
@@ -191,8 +197,8 @@ class Scan(LoopOperation):
         with beside(*entry.inputs):
             reverse = linearise(body, [dout is not None for dout in douts[:results]])
             if interval is None and lacks_states(body, reverse):
-                # What is kept is what the reverse from the results needs. In higher orders a gradient arrives at what
-                # was kept too, and leads on to what only the states give: the loop runs again, and collects those.
+                # What is saved is what the reverse from the results needs. In higher orders a gradient arrives at what
+                # was saved too, and leads on to what only the states give: the loop runs again, and collects those.
                 sums = len(body.after) + len(body.ys)
                 body = body.saving_states()
                 outs = Scan(Loop(body, self.loop.asked_for, who)).bind(*entry.inputs, steps=steps)

@@ -216,7 +216,7 @@ def _lower_row(context: Any, builder: Any, signature: Any, given: Any) -> Any:
 
 
 def _opaque(context: Any, builder: Any, number: Any, kind: Any) -> Any:
-    """The same integer, by an instruction of none that LLVM does not look into."""
+    """The same integer, through an empty piece of inline assembly, which LLVM does not look into."""
     word = ir.IntType(64)
     number = context.cast(builder, number, kind, types.int64)
     return builder.asm(ir.FunctionType(word, [word]), "", "=r,0", [number], False)
