@@ -14,8 +14,11 @@ from snncell.arguments.guard import from_inside, ours, plan_of
 from snncell.arguments.kinds import REFUSED, Kind
 from snncell.arguments.shown import brief
 from snncell.errors import ArgumentError, CallError, SnncellError
+from snncell.tape.frames import machinery
 from snncell.tape.given import as_data, is_array
 from snncell.tape.tensor import Tensor
+
+machinery(__file__)
 
 
 class Call:

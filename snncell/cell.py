@@ -14,11 +14,15 @@ from snncell.compiler.jit import Jitted
 from snncell.errors import SnncellError
 from snncell.kernels.space import DEVICE, IN_USE
 from snncell.reverse import run_with_bprop
+from snncell.tape.frames import Running, machinery, tells
 from snncell.tape.given import refuse_for_parameter
 from snncell.tape.parameter import Parameter, commit
 from snncell.tape.state import STATE, settings
 from snncell.tape.tensor import Tensor
 
+machinery(__file__)
+
+_TENSORS = frozenset([Tensor])
 _SIMPLE = (bool, int, float, str, bytes, type(None))
 
 
@@ -51,6 +55,8 @@ class Cell:
     _checked_counts: set[int]
     _graph: Jitted | None = None
     _loop: Jitted | None = None
+    _over_time = False  # whether it runs its `cell` at each time step
+    _names_parameters = True  # whether errors call Parameters by their paths in it
 
     def __init__(self, **flags: Any) -> None:
         state = self.__dict__
@@ -226,16 +232,12 @@ class Cell:
             return graph(*args, **kwargs)
         return self._run(*args, **kwargs)
 
+    @tells(lambda local: Running(local["self"], local["args"]))
     def _run(self, *args: Any, **kwargs: Any) -> Any:
         if "version" not in self.__dict__:
             raise self._not_begun()
-        for arg in args:
-            if type(arg) is not Tensor:
-                args = taken(self, args, kwargs)
-                break
-        else:
-            if kwargs:
-                args = taken(self, args, kwargs)
+        if kwargs or not _TENSORS.issuperset(map(type, args)):
+            args = taken(self, args, kwargs)
         if IN_USE and STATE.space is None and any(isinstance(x, Tensor) and x.device == "gpu" for x in args):
             with settings(space=DEVICE):  # what this Cell makes, as the states of a neuron, is where its inputs are
                 return self._run(*args, **kwargs)

@@ -17,12 +17,15 @@ from snncell.errors import BpropError, NotFiniteError, SnncellError, TraceError
 from snncell.ops.seeds import present_key, replaying
 from snncell.tape import structure
 from snncell.tape.custom import as_read, custom
+from snncell.tape.frames import machinery
 from snncell.tape.parameter import Parameter
 from snncell.tape.primitive import rebuilt
 from snncell.tape.state import STATE, settings
 from snncell.tape.tape import Entry, conform, zeros_of
 from snncell.tape.tensor import Tensor, beside
 from snncell.testing import compare_reverse
+
+machinery(__file__)
 
 
 def run_with_bprop(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -178,6 +178,16 @@ def test_the_search_for_imports_sees_each_kind() -> None:
     assert "tape.tape" not in set(imported("tape.tensor", inside_functions=False))  # for type checkers alone
 
 
+def test_frames_are_looked_into_in_one_file_only() -> None:
+    readers = {
+        module_of(path)
+        for path, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr == "f_locals"
+    }
+    assert readers == {"tape.frames"}  # functions say there what theirs mean
+
+
 # --- Numba ------------------------------------------------------------------------------------------------------------
 
 

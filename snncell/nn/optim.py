@@ -17,6 +17,7 @@ from snncell.cell import Cell
 from snncell.dtype import DType
 from snncell.errors import ArgumentError, DeviceError, ParameterError, ShapeError
 from snncell.kernels.space import IN_USE
+from snncell.tape.frames import Updating, tells
 from snncell.tape.parameter import Parameter, ParameterTuple, Undo, refuse_equal_names, together
 from snncell.tape.state import EFFECTS, STATE
 from snncell.tape.tensor import Tensor
@@ -114,6 +115,7 @@ class Optimizer(Cell):
             for i, p in enumerate(self.parameters)
         ]
 
+    @tells(lambda local: Updating(local["parameter"]) if "parameter" in local else None)
     def construct(self, gradients: Any) -> bool:
         grads = self._checked(gradients)
         with EFFECTS, together(written := Undo()):  # a step is done, or it has not been
@@ -129,6 +131,7 @@ class Optimizer(Cell):
         return True
 
     decays_gradient = True
+    _names_parameters = False  # it has them in a row
 
     def updated(self, index: int, parameter: Tensor, grad: Tensor, rate: Tensor, step: Tensor) -> Tensor:
         """The new value of a Parameter; moments are written on the way. What is only stored comes as float32."""

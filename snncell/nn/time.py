@@ -16,9 +16,11 @@ from snncell.dtype import float32
 from snncell.errors import ArgumentError, OutsideTensorError, ShapeError
 from snncell.nn.sequences import runs_over
 from snncell.ops.control import run_scan, step_by_step
+from snncell.tape.frames import machinery
 from snncell.tape.state import STATE
 from snncell.tape.tensor import Tensor
 
+machinery(__file__)
 KEPT_TRACES = 32  # of one MultiStep: for so many shapes of inputs
 
 
@@ -79,6 +81,8 @@ class MultiStep(Cell):
         >>> nn.MultiStep(nn.LIFNode(tau=2.0))(ops.ones((8, 1, 3)) * 1.5).shape  # (T, B, N)
         (8, 1, 3)
     """
+
+    _over_time = True
 
     def __init__(self, cell: Cell, return_states: bool = False, checkpoint_every: Count | None = None) -> None:
         super().__init__()

@@ -234,6 +234,7 @@ from snncell.ops.sorting import (
     argsort as argsort,
     sort as sort,
 )
+from snncell.tape.frames import machinery as _machinery
 from snncell.tape.grad_operation import GradOperation as GradOperation
 from snncell.tape.transforms import (
     grad as grad,
@@ -242,4 +243,5 @@ from snncell.tape.transforms import (
     vjp as vjp,
 )
 
+_machinery(__file__)
 _guard(globals())

@@ -21,9 +21,10 @@ from snncell.ops import (
     sorting,
 )
 from snncell.tape import structure
+from snncell.tape.frames import user_line
 from snncell.tape.state import STATE
 from snncell.tape.tensor import Tensor, snapshot
-from snncell.tape.tracing import Value, user_line
+from snncell.tape.tracing import Value
 
 
 def _flipped(function: Any) -> Any:

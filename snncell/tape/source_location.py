@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import linecache
-import os
 import sys
 from types import FrameType
 from typing import Any
 
+from snncell.tape.frames import PACKAGE, Reversing, Running, Updating, is_machinery, mark_of, text_of
 from snncell.tape.parameter import Parameter
-from snncell.tape.tape import sweep
 from snncell.tape.tensor import Tensor
-from snncell.tape.tracing import MACHINERY, PACKAGE
-
-_CELL = PACKAGE + "cell.py"
-_OPTIMISER = os.path.join(PACKAGE + "nn", "optim.py")
 
 
 class Place(str):
@@ -71,11 +65,11 @@ class Place(str):
         """True if it is an input of the outermost Cell, and that runs something over time: along its first axis."""
         if not self.cells or not any(x is operand for x in self.cells[-1][1]):
             return False
-        return any(_is_loop(cell) for _, cell in self.cells[-1][0].cells_and_names())
+        return any(cell._over_time for _, cell in self.cells[-1][0].cells_and_names())
 
     def _parameter(self, parameter: Parameter) -> str:
         for cell, _ in reversed(self.cells):
-            if not hasattr(cell, "like_parameters"):  # an optimiser has them in a row
+            if cell._names_parameters:
                 for path, found in cell.parameters_and_names():
                     if found is parameter:
                         return f"Parameter {path!r}"
@@ -86,18 +80,13 @@ def _owner(parameter: Parameter) -> str:
     return "" if parameter.owner is None else f" ({parameter.owner[1]})"
 
 
-def _is_loop(cell: Any) -> bool:
-    """True if it is a MultiStep, which is not known down here."""
-    return hasattr(cell, "checkpoint_every") and hasattr(cell, "cell")
-
-
 def _layer(cells: list[Any], paths: dict[int, str]) -> tuple[str, str]:
     """Of the Cells that run, innermost first, the innermost and its layer.
 
     The layer is what a MultiStep runs, called by the MultiStep's path; else a neuron, or the innermost Cell.
     """
     inner, outer = cells[0], cells[-1]
-    looped = [n for n, cell in enumerate(cells[1:]) if _is_loop(cell) and cells[n] is cell.cell]
+    looped = [n for n, cell in enumerate(cells[1:]) if cell._over_time and cells[n] is cell.cell]
     neurons = [n for n, cell in enumerate(cells) if hasattr(cell, "init_state")]
     number = (looped or neurons or [0])[0]
     layer = paths[id(cells[number + 1] if looped else cells[number])]
@@ -116,35 +105,25 @@ def place_at(floor: FrameType | None, home: Place, arguments: bool) -> Place:
     """
     frame: FrameType | None = sys._getframe(1)
     line, caller, about, backward = "", "", "", False
-    cells: list[tuple[Any, tuple[Any, ...]]] = []
+    cells: list[Running] = []
     while frame is not None:
-        code = frame.f_code
-        path = code.co_filename
-        found: Place | None = None
+        mark = mark_of(frame)
+        outer: Place | None = None
         if frame is floor:
-            found = home
-        elif code is sweep.__code__ and "entry" in frame.f_locals:
-            backward, entry = True, frame.f_locals["entry"]
-            line = line or (f"reverse of {entry.line}" if entry.line else "")
-            found = entry.line if isinstance(entry.line, Place) else None
-        elif path == _CELL and code.co_name == "_run":
-            if not cells or cells[-1][0] is not frame.f_locals["self"]:  # it may call itself for another device
-                cells.append((frame.f_locals["self"], frame.f_locals["args"] if arguments else ()))
-        elif not path.startswith(MACHINERY):
-            line = line or _text(frame)
-            caller = caller or ("" if path.startswith(PACKAGE) else _text(frame))
-            if path == _OPTIMISER and isinstance(frame.f_locals.get("parameter"), Parameter):
-                about = about or _at_stake(frame.f_locals["parameter"])
-        if found is not None:
-            return Place(line or found, [*cells, *found.cells], caller or found.caller, backward, about)
+            outer = home
+        elif isinstance(mark, Reversing):
+            backward = True
+            line = line or (f"reverse of {mark.line}" if mark.line else "")
+            outer = mark.line if isinstance(mark.line, Place) else None
+        elif isinstance(mark, Running):
+            if not cells or cells[-1].cell is not mark.cell:  # it may call itself for another device
+                cells.append(mark if arguments else Running(mark.cell, ()))
+        elif not is_machinery(frame):
+            line = line or text_of(frame)
+            caller = caller or ("" if frame.f_code.co_filename.startswith(PACKAGE) else text_of(frame))
+            if isinstance(mark, Updating):
+                about = about or f" (Parameter {mark.parameter.name!r}{_owner(mark.parameter)})"
+        if outer is not None:
+            return Place(line or outer, [*cells, *outer.cells], caller or outer.caller, backward, about)
         frame = frame.f_back
     return Place(line, cells, caller, backward, about)
-
-
-def _at_stake(parameter: Parameter) -> str:
-    return f" (Parameter {parameter.name!r}{_owner(parameter)})"
-
-
-def _text(frame: FrameType) -> str:
-    path, number = frame.f_code.co_filename, frame.f_lineno
-    return f"{os.path.basename(path)}:{number}: {linecache.getline(path, number).strip()}"

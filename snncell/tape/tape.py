@@ -19,6 +19,7 @@ from snncell.config import FINITE
 from snncell.errors import GradientError, ShapeError
 from snncell.interrupts import attributes_held
 from snncell.kernels.space import DEVICE, IN_USE, moved
+from snncell.tape.frames import Reversing, tells
 from snncell.tape.state import STATE, settings
 from snncell.tape.tensor import Tensor, wrap
 
@@ -114,6 +115,7 @@ class Tape:
         return [entry for reference in self.entries if (entry := reference()) is not None]
 
 
+@tells(lambda local: Reversing(local["entry"].line) if "entry" in local else None)
 def sweep(
     entries: list[Entry], cotangents: dict[Entry, list[Tensor | None]], wanted: set[Entry], release: bool
 ) -> dict[Entry, list[Tensor | None]]:

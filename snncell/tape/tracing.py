@@ -6,41 +6,20 @@ others, and the operations of its sweep land in the trace like any others.
 
 from __future__ import annotations
 
-import os
-import sys
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from snncell.errors import OutsideTensorError, TraceError
+from snncell.tape.frames import user_line
 from snncell.tape.state import settings
-from snncell.tape.tape import sweep
 from snncell.tape.tensor import Tensor, stale, wrap
 
 if TYPE_CHECKING:
     from snncell.tape.parameter import Parameter
     from snncell.tape.primitive import Primitive
     from snncell.tape.tape import Entry
-
-PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-# What carries operations out; the package's neurons and layers are equations like a user's.
-MACHINERY = tuple(
-    PACKAGE + os.path.join(*name.split("/"))
-    for name in [
-        "arguments",
-        "tape",
-        "ops",
-        "compiler",
-        "cell.py",
-        "reverse.py",
-        "calls.py",
-        "testing",
-        "monitoring",
-        "nn/time.py",
-    ]
-)
-
 
 _MENDS = {
     "if/while/bool() on a Tensor": "Choose element by element with ops.select(condition, a, b) instead of if (with "
@@ -173,7 +152,7 @@ class Trace:
 
     def record(self, op: Primitive, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
         """Append a step; its Value, or a tuple of them."""
-        self.line = user_line(MACHINERY)
+        self.line = user_line(within=True)
         step = Step(op, tuple(self.lift(x) for x in inputs), attrs, self.line)
         specs = op.abstract(step.inputs, attrs)
         step.outputs = tuple(Value(self, shape, dtype) for shape, dtype in specs)
@@ -204,20 +183,3 @@ def evaluated_specs(op: Primitive, inputs: tuple[Any, ...], attrs: dict[str, Any
     zeros = [np.broadcast_to(np.zeros((), x.dtype), x.shape) if isinstance(x, Value) else x for x in inputs]
     outs = op.run(zeros, inputs, attrs)
     return [(np.shape(out), np.asarray(out).dtype) for out in (outs if op.multiple else (outs,))]
-
-
-def user_line(beyond: tuple[str, ...] = (PACKAGE,)) -> str:
-    """File, line and text of the innermost caller that is in none of the folders and files `beyond`.
-
-    What the tape's sweep asks for belongs to the line of the operation that is being reversed, unless a bprop of the
-    user's comes before.
-    """
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(beyond):
-        if frame.f_code is sweep.__code__ and "entry" in frame.f_locals:
-            return f"reverse of {frame.f_locals['entry'].line}"
-        frame = frame.f_back
-    import linecache
-
-    path, number = frame.f_code.co_filename, frame.f_lineno
-    return f"{os.path.basename(path)}:{number}: {linecache.getline(path, number).strip()}"

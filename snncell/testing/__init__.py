@@ -5,6 +5,7 @@ find is an object to print; what is wrong is an error that says where, and, by e
 """
 
 from snncell.arguments.guard import guard as _guard
+from snncell.tape.frames import machinery
 from snncell.tape.state import unfused
 from snncell.testing.bprops import check_bprop
 from snncell.testing.compare import compare_reverse
@@ -14,4 +15,5 @@ from snncell.testing.through_time import check_through_time
 
 __all__ = ["Checked", "Row", "check_bprop", "check_grads", "check_through_time", "compare_reverse", "unfused"]
 
+machinery(__file__)
 _guard(globals())

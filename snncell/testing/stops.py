@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import linecache
-import os
 import sys
 from collections.abc import Mapping
 from types import FrameType
 from typing import Any, NamedTuple
 
-from snncell.arguments import guard
 from snncell.errors import GradientCheckError
 from snncell.tape import structure
-from snncell.tape.transforms import stop_gradient
-
-_OWN = (stop_gradient.__code__.co_filename, str(guard.__file__), os.path.dirname(os.path.abspath(__file__)))
+from snncell.tape.frames import Running, is_machinery, mark_of, text_of
 
 
 class Site(NamedTuple):
@@ -43,15 +38,14 @@ class Opened:
         return stopped if site in self.shut else x
 
     def _site(self, frame: FrameType) -> Site:
-        while frame.f_back is not None and frame.f_code.co_filename.startswith(_OWN):
+        while frame.f_back is not None and is_machinery(frame):
             frame = frame.f_back
-        name, number = frame.f_code.co_filename, frame.f_lineno
-        line = f"{os.path.basename(name)}:{number}: {linecache.getline(name, number).strip()}"
+        line = text_of(frame)
         caller: FrameType | None = frame
         while caller is not None:
-            path = self.paths.get(id(caller.f_locals.get("self")))
-            if path is not None:
-                return Site(path, line)
+            mark = mark_of(caller)
+            if isinstance(mark, Running) and id(mark.cell) in self.paths:
+                return Site(self.paths[id(mark.cell)], line)
             caller = caller.f_back
         return Site(None, line)
 
