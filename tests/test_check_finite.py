@@ -278,7 +278,7 @@ CASES = {
     "input of Dense": Case(
         lambda: three_layers(nn.LIFNode())(faulty_inputs()),
         r"input x of SequentialCell holds NaN at entry \(37, 1, 2\), time step 37 where axis 0 is time: it came in "
-        r"from outside\. The first operation that passes it on is reshape\.",
+        r"from outside\. The first operation that passes it on is matmul\.",
         r"layer\.py:\d+: out = ops\.matmul",
         r"in Dense, layer '0' of SequentialCell",
         FAULTY,

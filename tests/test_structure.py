@@ -82,7 +82,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"vjp"},
         {"jit"},
     ],
-    "compiler.ir": [{"program"}, {"body", "formula"}, {"loop"}],
+    "compiler.ir": [{"program", "views"}, {"body", "formula"}, {"loop", "product"}],
     "compiler.passes": [
         {"cse", "dce"},
         {"canonicalise", "fold"},

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from types import NoneType
 
+from snncell.compiler.ir.loop import LoopOperation
 from snncell.compiler.ir.program import values_used
 from snncell.compiler.passes.canonicalise import from_trace
 from snncell.tape.body_trace import BodyTrace
@@ -36,7 +37,7 @@ def needed_further(
     operands = [x._data for entry in entries for x in entry.inputs if isinstance(x, Tensor)]
     if any(not isinstance(entry.op, (Primitive, Composite, NoneType)) for entry in entries):  # a bprop of a user's
         operands += [value for parameter, value in trace.carried.items() if parameter.dtype.is_float]
-    if any(isinstance(entry.op, Primitive) and entry.op.loops for entry in entries):  # its step sees them too
+    if any(isinstance(entry.op, LoopOperation) for entry in entries):  # its step sees them too
         operands += [x._data for x in among if x._entry is None]
     inside = [x for x in operands if isinstance(x, Value) and x.trace in trace.lineage]
     known = {x._data for x in given}

@@ -85,7 +85,6 @@ class Scan(LoopOperation):
 
     multiple = True
     as_stored = EVERYWHERE
-    loops = True
     watched = False  # by bind: here, where it can be told which step gave what is not finite
     observed: Steps | None = None  # what it does, while `check_finite` is on
 

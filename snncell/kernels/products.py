@@ -92,10 +92,9 @@ def _may_be_events(x: Any, y: Any) -> bool:
 
 
 def may_pay(x: Any, y: Any) -> bool:
-    """True if a product of matrices of these shapes is of a size at which it pays to look for events."""
-    if not len(x.shape) == len(y.shape) == 2:
-        return False
-    return math.prod(x.shape) * int(y.shape[1]) >= LEAST_WORK and int(y.shape[1]) >= LEAST_COLUMNS
+    """True if a product of the rows or columns of `x` with `y` is of a size at which it pays to look for events."""
+    columns = int(y.shape[-1])
+    return math.prod(x.shape) * columns >= LEAST_WORK and columns >= LEAST_COLUMNS
 
 
 def _limit(x: Any, y: Any, turned: bool) -> float:

@@ -10,7 +10,7 @@ from snncell import dtype as dtypes
 from snncell.arguments.guard import from_inside, refuse_name
 from snncell.arguments.shown import brief, shown
 from snncell.arguments.vocabulary import Dtype, Numbers
-from snncell.compiler.ir.formula import Elementwise
+from snncell.compiler.ir.formula import Cast, Elementwise
 from snncell.errors import ArgumentError, CallError, DTypeError, ShapeError, SnncellError
 from snncell.kernels.cuda import complexes
 from snncell.ops.given import (
@@ -206,7 +206,7 @@ def as_tensor(x: Any, name: str, argument: str = "x") -> Tensor:
         raise type(error)(f"{name}: {argument}: {error}") from None
 
 
-class _Cast(Elementwise):
+class _Cast(Cast):
     """Conversion to another dtype."""
 
     def on_device(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
@@ -214,9 +214,6 @@ class _Cast(Elementwise):
         if x.dtype.kind == "c" and attrs["dtype"].kind not in "cb":
             x = complexes.real(x)
         return x if x.dtype == attrs["dtype"] else super().on_device([x], attrs)
-
-    def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
-        return [(inputs[0].shape, attrs["dtype"])]
 
 
 def _cast(x: Any) -> Any:
@@ -237,7 +234,6 @@ def _cast_array(x: Any, dtype: Any) -> Any:
 cast_primitive.evaluate = _cast_array
 
 
-cast_primitive.truth = lambda step: step.inputs[0] if step.inputs[0].dtype.kind == "b" else None
 cast_primitive.additive = True  # between floats, to rounding; nothing else is added up
 
 

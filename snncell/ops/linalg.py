@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 
 from snncell.arguments.vocabulary import Numbers
+from snncell.compiler.ir.product import Contraction, Dot, Product
 from snncell.errors import ArgumentError, ShapeError
-from snncell.kernels import products
 from snncell.kernels.cuda import einsum as sums
-from snncell.kernels.space import HOST, Space
 from snncell.kernels.threads import BLAS
 from snncell.ops import creation as new, shape as sh
-from snncell.ops.base import as_tensor, primitive, same_dtype
+from snncell.ops.base import as_tensor, same_dtype
 from snncell.ops.elementwise import conj
 from snncell.ops.reduce import sum_primitive
 from snncell.tape.primitive import Primitive
@@ -25,75 +24,24 @@ from snncell.tape.tensor import Tensor, beside
 Grads = Sequence[Any]
 
 
-@primitive
-def _matmul(x: Any, y: Any) -> Any:
-    return products.matmul(x, y)
+_batched, _dot, _contraction = Product(), Dot(), Contraction()
+_batched.total = _dot.total = _contraction.total = sum_primitive
 
 
-def _product_over_time(arrays: Sequence[Any], moving: Sequence[bool], attrs: dict[str, Any]) -> Any:
-    x, y = arrays
-    if moving[0] and not moving[1] and x.ndim == 3 and y.ndim == 2:
-        rows = x.reshape(x.shape[0] * x.shape[1], x.shape[2])  # one product, not many
-        return products.matmul(rows, y).reshape(*x.shape[:2], y.shape[1])
-    inner = [array if moves else array[None] for array, moves in zip(arrays, moving, strict=True)]
-    ndim = max(array.ndim for array in inner)
-    return products.matmul(
-        *(array.reshape(len(array), *[1] * (ndim - array.ndim), *array.shape[1:]) for array in inner)
-    )
-
-
-def _sum_of_products(arrays: Sequence[Any], moving: Sequence[bool], attrs: dict[str, Any]) -> Any:
-    x, y = arrays
-    if all(moving) and x.ndim == y.ndim == 3:
-        count = x.shape[0] * x.shape[2]
-        rows = x.transpose(0, 2, 1).reshape(count, x.shape[1])  # the sum over time is part of the product
-        return products.matmul(rows.T, y.reshape(count, y.shape[2]))
-    if not moving[1]:
-        return products.matmul(x.sum(0), y)
-    if not moving[0]:
-        return products.matmul(x, y.sum(0))
-    return _product_over_time(arrays, moving, attrs).sum(0)
-
-
-_matmul.as_stored = ("gpu",)  # where the library adds up in float32
-_matmul.into = products.matmul_into
-_matmul.over_time = _product_over_time
-_matmul.summed = _sum_of_products
-_matmul.stored = True
-
-
-class _OfEvents(Primitive):
-    """The preparation that products of one matrix share (`compiler/passes/share_event_lists.py`)."""
-
-    def __init__(self, name: str, evaluate: Any, what: str, *, multiple: bool = False) -> None:
-        super().__init__(name, evaluate, multiple=multiple)
-        self.what = what
-        self.differentiable = False
-
-    def explained(self, attrs: dict[str, Any], space: Space = HOST) -> list[str]:
-        """Its words for `explain`."""
-        return [self.what]
-
-
-_events = _OfEvents(
-    "events",
-    products.events_of,
-    "finds the elements that are not zero, once for all products of this matrix, unless there are too many",
-    multiple=True,
-)
-_product_of_events = _OfEvents(
-    "product_of_events", products.product_of_events, "multiplies those elements, or all of them by BLAS"
-)
-_events.takes_bytes = _product_of_events.takes_bytes = True
-_matmul.shares = (_events, _product_of_events, products.may_pay)
-_matmul.by_rows = "multiply_rows"
-_matmul.total = sum_primitive
-
-
-@_matmul.def_bprop
+@_batched.def_bprop
 def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     # Batch axes that were broadcast are summed by the tape.
     return lambda: matmul(dout, conj(sh.swapaxes(y, -1, -2))), lambda: matmul(conj(sh.swapaxes(x, -1, -2)), dout)
+
+
+@_dot.def_bprop
+def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return lambda: _dot.bind(dout, conj(sh.transpose(y))), lambda: _contraction.bind(conj(x), dout)
+
+
+@_contraction.def_bprop
+def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return lambda: _dot.bind(conj(y), sh.transpose(dout)), lambda: _dot.bind(conj(x), dout)
 
 
 def matmul(x: Numbers, y: Numbers) -> Tensor:
@@ -118,22 +66,14 @@ def matmul(x: Numbers, y: Numbers) -> Tensor:
         return sh.squeeze(matmul(sh.expand_dims(x, 0), y), -1 if y.ndim == 1 else -2)
     if y.ndim == 1:
         return sh.squeeze(matmul(x, sh.expand_dims(y, 1)), -1)
-    if y.ndim == 2 and x.ndim > 2:  # one product over all rows, and one in the reverse, instead of one per batch entry
-        rows = sh.reshape(x, (-1, x.shape[-1])) if x.size else sh.reshape(x, (_rows(x), x.shape[-1]))
-        return sh.reshape(_product(rows, y), (*x.shape[:-1], y.shape[-1]))
+    if y.ndim == 2:
+        result: Tensor = _dot.bind(x, y)
+        return result
     try:
         np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
     except ValueError:
         raise ShapeError(f"matmul: the batch axes of shapes {x.shape} and {y.shape} do not broadcast.") from None
-    return _product(x, y)
-
-
-def _rows(x: Tensor) -> int:
-    return int(np.prod(x.shape[:-1]))
-
-
-def _product(x: Tensor, y: Tensor) -> Tensor:
-    result: Tensor = _matmul.bind(x, y)
+    result = _batched.bind(x, y)
     return result
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.arguments.vocabulary import Numbers
-from snncell.compiler.ir.formula import Reduction
+from snncell.compiler.ir.formula import Reduction, Sum
 from snncell.errors import DTypeError, ShapeError
 from snncell.kernels.cuda import scan as lines
 from snncell.kernels.scalar import LOOP
@@ -47,17 +47,14 @@ def _highest(dtype: Any) -> str:
     return "True" if dtype.kind == "b" else str(np.iinfo(dtype).max)
 
 
-sum_primitive = _sum = Reduction(
-    "sum", lambda x, axis, keepdims: np.sum(x, axis, x.dtype, keepdims=keepdims), "{0} + {1}", lambda dtype: "0"
-)
+sum_primitive = _sum = Sum()
 _max = Reduction("max", lambda x, axis, keepdims: np.max(x, axis, keepdims=keepdims), LOOP["maximum"], _lowest)
 _min = Reduction("min", lambda x, axis, keepdims: np.min(x, axis, keepdims=keepdims), LOOP["minimum"], _highest)
 _any = Reduction(
     "any", lambda x, axis, keepdims: np.any(x, axis, keepdims=keepdims), "{0} | {1}", lambda dtype: "False"
 )
 _all = Reduction("all", lambda x, axis, keepdims: np.all(x, axis, keepdims=keepdims), "{0} & {1}", lambda dtype: "True")
-_sum.additive = True
-_sum.repeated = el.mul
+_sum.times = el.mul
 DEVICE.arithmetic.update({"add": el.add, "mul": el.mul, "sum": _sum, "min": _min, "max": _max, "cast": cast_primitive})
 _any.no_gradient()
 _all.no_gradient()

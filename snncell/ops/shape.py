@@ -11,6 +11,7 @@ import numpy as np
 from snncell.arguments.kinds import Extended
 from snncell.arguments.shown import shown
 from snncell.arguments.vocabulary import Lengths, Numbers
+from snncell.compiler.ir.views import Broadcast, Reshape
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops.base import as_axes, as_axis, as_int, as_ints, as_shape, as_tensor, same_dtype
 from snncell.tape.primitive import EVERYWHERE, Primitive, moving
@@ -21,13 +22,7 @@ Grads = Sequence[Any]
 # --- views ------------------------------------------------------------------------------------------------------------
 
 
-@moving
-def _reshape(x: Any, shape: tuple[int, ...]) -> Any:
-    return x.reshape(shape)
-
-
-_reshape.additive = _reshape.view = _reshape.keeps_order = True
-_reshape.over_time = lambda arrays, moving, attrs: arrays[0].reshape(len(arrays[0]), *attrs["shape"])
+_reshape = Reshape()
 
 
 @_reshape.def_bprop
@@ -73,7 +68,6 @@ def _transpose(x: Any, axes: tuple[int, ...]) -> Any:
 
 
 _transpose.additive = _transpose.view = True
-_transpose.turns = lambda attrs: attrs["axes"] == (1, 0)
 _transpose.over_time = lambda arrays, moving, attrs: arrays[0].transpose((0, *(axis + 1 for axis in attrs["axes"])))
 
 
@@ -133,12 +127,7 @@ def squeeze(x: Numbers, axis: int | tuple[int, ...] | None = None) -> Tensor:
     return reshape(tensor, tuple(n for a, n in enumerate(tensor.shape) if a not in axes))
 
 
-@moving
-def _broadcast_to(x: Any, shape: tuple[int, ...]) -> Any:
-    return np.broadcast_to(x, shape)
-
-
-_broadcast_to.view = _broadcast_to.repeats = True
+_broadcast_to = Broadcast()
 
 
 @_broadcast_to.def_bprop

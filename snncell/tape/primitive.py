@@ -60,31 +60,14 @@ class Primitive:
     # The same, if only some operands differ from step to step: (inputs, whether each of them does).
     proportional: Callable[[Sequence[Any], Sequence[bool]], bool] | None = None
     over_time: Callable[..., Any] | None = None  # (arrays, whether each has a first axis of time, attrs): all steps
-    into: Callable[..., Any] | None = None  # (out, *arrays): the same, put into an array that is there
+    summed: Callable[..., Any] | None = None  # the same, added up over time
     # On which devices it takes and gives what is only stored (float16, bfloat16) as it is; on others, as float32.
     as_stored: tuple[str, ...] = ()
     watched = True  # whether its results are looked at while `check_finite` is on; a loop looks at its own
-    loops = False  # whether it runs a step of its own, which takes what is around it
     view = False  # whether it gives the same elements in another order or shape, and moves none
-    keeps_order = False  # whether it gives the same elements in the same order, in another shape
-    repeats = False  # whether it gives the same elements along further axes
     there: Callable[..., Any] | None = (
         None  # what evaluates it on the GPU, where NumPy's functions do not (`def_there`)
     )
-    # Of a product of rows with a matrix: the sum that may as well be taken of the rows (`passes/push_reductions.py`).
-    total: Primitive | None = None
-    repeated: Primitive | None = None  # of a sum: the operation, with their number, that joins elements that are equal
-    pruned: Callable[..., Any] | None = None  # (step, Values that are needed): the step without its other outputs
-    summed: Callable[..., Any] | None = None  # the same, added up over time
-    stored = False  # whether a loop over time stores its result for the reverse: to compute it again would take long
-    # What several products of one matrix share: the operation that prepares it, (matrix) -> prepared, ..., the one that
-    # then takes its place, (matrix, prepared, ..., other operand) with `turned`, if it takes the transpose, and whether
-    # that can pay, for operands of these shapes.
-    shares: tuple[Primitive, Primitive, Callable[..., bool]] | None = None
-    takes_bytes = False  # whether its first operand may be of booleans that stand for 0 and 1
-    truth: Callable[..., Any] | None = None  # (step): the Value of booleans that its result is 0 and 1 for, if it is
-    turns: Callable[..., bool] | None = None  # (attrs): whether it gives the transpose of a matrix
-    by_rows: str | None = None  # of two matrices: what computes it for some rows of the first (`kernels/cpu/rows.py`)
 
     def __init__(self, name: str, evaluate: Callable[..., Any], *, multiple: bool = False) -> None:
         self.name = name

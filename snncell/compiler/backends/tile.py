@@ -129,4 +129,4 @@ class Block:
         arrays = [homes[x], f"a{self.fixed[y]}", homes[out], f"flags{found}", f"places{found}", f"values{found}"]
         given, matrix, result, *scratch = (f"tail({array}, 0)" for array in arrays)
         arguments = [given, matrix, result, "high - low", inner, width, *scratch]
-        return [comment_on(step), f"rows.{step.op.by_rows}({', '.join(arguments)})"]
+        return [comment_on(step), f"rows.multiply_rows({', '.join(arguments)})"]

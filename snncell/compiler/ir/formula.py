@@ -127,6 +127,13 @@ class Elementwise(Primitive):
         return _PLACE.sub(lambda found: operands[int(found[1])], self._templates[key])
 
 
+class Cast(Elementwise):
+    """Conversion to the dtype of its attributes."""
+
+    def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
+        return [(inputs[0].shape, attrs["dtype"])]
+
+
 class Reduction(Primitive):
     """An operation that joins the elements along some axes.
 
@@ -158,6 +165,22 @@ class Reduction(Primitive):
         if not attrs["keepdims"]:
             kept = [n for axis, n in enumerate(x.shape) if axis not in attrs["axis"]]
         return [(tuple(kept), x.dtype)]
+
+
+class Sum(Reduction):
+    """The sum of elements.
+
+    Attributes:
+        times: the operation that gives the sum of n equal elements, of one of them and n.
+    """
+
+    additive = True
+    times: Elementwise
+
+    def __init__(self) -> None:
+        super().__init__(
+            "sum", lambda x, axis, keepdims: np.sum(x, axis, x.dtype, keepdims=keepdims), "{0} + {1}", lambda dtype: "0"
+        )
 
 
 def _with_axes(x: Any, ndim: int) -> Any:

@@ -54,6 +54,10 @@ class LoopOperation(Primitive):
         """True if the loop becomes a single kernel on the CPU (`schedule/legality.py`)."""
 
     @abstractmethod
+    def pruned(self, step: Step, needed: set[Value]) -> Step:
+        """The step without the results that nothing needs, and without the inputs that only those need."""
+
+    @abstractmethod
     def with_loop(self, loop: Loop) -> LoopOperation:
         """The same operation with another Loop."""
 

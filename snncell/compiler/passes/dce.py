@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from snncell.compiler.ir.loop import LoopOperation
 from snncell.compiler.ir.program import Program
 from snncell.tape.tracing import Step, Value
 
@@ -9,13 +10,13 @@ from snncell.tape.tracing import Step, Value
 def eliminate_dead_code(program: Program) -> Program:
     """Remove the steps, constants and Parameters that no result depends on.
 
-    An operation of several results may have a smaller form for those that are needed (`Primitive.pruned`).
+    A loop goes on with the results that are needed.
     """
     needed = set(program.results())
     steps = []
     for step in reversed(program.steps):
         if not needed.isdisjoint(step.outputs):
-            if step.op.pruned is not None:
+            if isinstance(step.op, LoopOperation):
                 step = step.op.pruned(step, needed)
             steps.append(step)
             needed.update(x for x in step.inputs if isinstance(x, Value))

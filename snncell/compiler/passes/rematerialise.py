@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from snncell.compiler.ir.body import Body
+from snncell.compiler.ir.product import Product
 from snncell.compiler.ir.program import values_in
 from snncell.compiler.passes.dce import leading_to
 from snncell.tape.taps import beyond_taps
@@ -69,7 +70,7 @@ def values_to_save(body: Body, reverse: Body) -> list[Tensor]:
     single = {value for value, x in places.items() if x._entry is not None and len(x._entry.specs) == 1}
     asked_for = [x for x in body.ys if id(x._data) not in trace.noted]  # it is the same loop if somebody watches
     shapes = {x.shape for x in (*body.carry, *asked_for)}  # a kernel has no place for what is smaller
-    dear = {out for step in trace.steps if step.op.stored for out in step.outputs}
+    dear = {out for step in trace.steps if isinstance(step.op, Product) for out in step.outputs}
     storable = {x for x in single if (x.shape in shapes or x in dear) and x not in trace.ambiguous}
     results = {value for value in storable if any(y._data is value for y in asked_for)}
     costs = Costs([x._data for x in body.carry], given, results, storable)
@@ -111,7 +112,7 @@ def minimum_cut(
         elif sources or not moving.isdisjoint(step.outputs):  # else it is the same at every step: no part of the loop
             moving.update(step.outputs)
             for out in step.outputs:
-                again = not step.op.stored or out not in costs.storable
+                again = not isinstance(step.op, Product) or out not in costs.storable
                 if not again:
                     flow.connect(START, (out, "in"), ENDLESS)
                 for x in sources:

@@ -10,7 +10,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from snncell.compiler.ir.formula import Cast
 from snncell.compiler.ir.loop import LoopOperation, with_body
+from snncell.compiler.ir.product import EventOperation
 from snncell.compiler.ir.program import Program, users_of
 from snncell.compiler.passes.canonicalise import program_of
 from snncell.tape.tensor import wrap
@@ -19,7 +21,7 @@ from snncell.tape.tracing import Step, Value
 
 def spikes_as_bool(program: Program) -> Program:
     """The Program whose loops give bytes where they can."""
-    if not any(step.op.takes_bytes for step in program.steps):
+    if not any(isinstance(step.op, EventOperation) for step in program.steps):
         return program
     users = users_of(program)
     as_bool: dict[Value, Value] = {}
@@ -49,12 +51,12 @@ def _with_bools(step: Step, users: dict[Value, list[Step | None]], as_bool: dict
     made = {inner.outputs[0]: inner for inner in inside.steps}
     for n, value in enumerate(inside.outputs[first : first + len(ys)]):
         cast, out = made.get(value), step.outputs[first + n]
-        if cast is None or cast.op.truth is None or not _all_look_for_events(out, users):
+        if cast is None or not isinstance(cast.op, Cast) or not _all_look_for_events(out, users):
             continue
         if inside.outputs.count(value) > 1:
             continue  # it goes out as floats in any case: as a state, or as another result
-        truth = cast.op.truth(cast)
-        if truth is not None:
+        (truth,) = cast.inputs
+        if truth.dtype.kind == "b":
             ys[n] = wrap(truth)
             outputs[first + n] = as_bool[out] = Value(out.trace, out.shape, np.dtype(bool))
     return step if outputs == list(step.outputs) else with_body(step, replace(body, ys=ys), step.inputs, outputs)
@@ -66,6 +68,6 @@ def _all_look_for_events(value: Value, users: dict[Value, list[Step | None]]) ->
     return bool(found) and all(
         user is not None
         and user.inputs[0] is value
-        and (user.op.takes_bytes or (user.op.view and _all_look_for_events(user.outputs[0], users)))
+        and (isinstance(user.op, EventOperation) or (user.op.view and _all_look_for_events(user.outputs[0], users)))
         for user in found
     )

@@ -11,6 +11,7 @@ from snncell import dtype as dtypes
 from snncell.compiler.backends.cpu_groups import emit
 from snncell.compiler.backends.cuda_groups import chunks_of, emit_cuda
 from snncell.compiler.backends.expressions import Operand, as_scalar, kind_of
+from snncell.compiler.ir.product import Product
 from snncell.compiler.schedule.fuse import Group
 from snncell.kernels.build import build
 from snncell.kernels.cuda.build import build as build_for_cuda
@@ -182,12 +183,12 @@ class Call:
 
     def targets(self) -> dict[Value, int]:
         """The Value it computes, with its slot, if the operation can be told where to put it."""
-        return {} if self.step.op.into is None else {self.step.outputs[0]: self.outputs[0]}
+        return {self.step.outputs[0]: self.outputs[0]} if isinstance(self.step.op, Product) else {}
 
     def run(self, slots: list[Any], into: dict[int, Any]) -> None:
         """Fill the output slots."""
         arrays = [slots[x] if is_slot else x for is_slot, x in self.given]
-        if into and self.outputs[0] in into and self.step.op.into is not None:
+        if into and self.outputs[0] in into and isinstance(self.step.op, Product):
             out = into[self.outputs[0]]
             self.step.op.into(out, *arrays)
         else:

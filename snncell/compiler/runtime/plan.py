@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from snncell.compiler.ir.product import Product
 from snncell.compiler.ir.program import Program, last_uses
 from snncell.compiler.runtime.graphs import Recorded, pays
 from snncell.compiler.runtime.launches import Call, DeviceLaunch, Launch, Slots, moved
@@ -45,7 +46,7 @@ class Plan:
             self.launches.append(kind(group, uniform, slots, drops))
         self.outputs = [slots[value] for value in program.outputs]
         self.written = [(parameter, slots[value]) for parameter, value in program.written.items()]
-        self.multiplies = any(isinstance(launch, Call) and launch.step.op.into for launch in self.launches)
+        self.multiplies = any(isinstance(step.op, Product) for step in program.steps)
         places = {slots[value]: array for value, array in constants.items()}
         self._template = [places.get(slot) for slot in range(len(slots))]
         self.graph = self.recorded() if recorded else None

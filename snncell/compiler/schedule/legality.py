@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from snncell.compiler.ir.formula import is_elementwise
+from snncell.compiler.ir.product import Dot
 from snncell.compiler.ir.program import values_in
 from snncell.compiler.schedule.loop import LoopSchedule
 from snncell.compiler.schedule.phases import Shape, space_of
@@ -15,7 +16,7 @@ def obstacle(schedule: LoopSchedule) -> str | None:
     """Say why a loop is no single kernel on the CPU; None if it is one. Nothing is emitted to find out."""
     parts, recompute, steps = schedule.parts, schedule.recompute, schedule.steps
     for step in steps:
-        if not is_elementwise(step) and step.op.by_rows is None:
+        if not is_elementwise(step) and not isinstance(step.op, Dot):
             return f"{step.op.name} is no elementwise operation: {step.line}"
     computed = {value for step in parts.loop for value in step.outputs}
     outgoing = [*schedule.carry, *parts.after, *parts.sequences, *(x for x in parts.summed if x in computed)]

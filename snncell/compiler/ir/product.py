@@ -1,0 +1,160 @@
+"""Products of matrices. Each stays one step, whatever axes its operands have, until it is run.
+
+Passes look for a product and for what it takes; were it rows of one shape, a matrix product and rows of another shape,
+they would have to look through all three, and in the reverse through a transpose besides.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from snncell.compiler.ir.formula import Sum
+from snncell.kernels import products
+from snncell.kernels.space import HOST, Space
+from snncell.tape.primitive import Primitive
+
+
+def as_rows(x: Any) -> Any:
+    """`x` (..., n) as a matrix (rows, n)."""
+    return x if x.ndim == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+
+
+def _rows_of_steps(x: Any) -> Any:
+    return x.reshape(len(x), math.prod(x.shape[1:-1]), x.shape[-1])
+
+
+class Product(Primitive):
+    """`x @ y` as NumPy has it: (..., n, k) and (..., k, m) give (..., n, m).
+
+    Attributes:
+        total: the sum of elements, which some products take of an operand in place of one of the result.
+    """
+
+    as_stored = ("gpu",)  # where the library adds up in float32
+    total: Sum
+
+    def __init__(self) -> None:
+        super().__init__("matmul", self._product)
+
+    def _product(self, x: Any, y: Any) -> Any:
+        return products.matmul(x, y)
+
+    def into(self, out: Any, x: Any, y: Any) -> None:
+        """Compute the product into `out`, which is contiguous."""
+        products.matmul_into(out, x, y)
+
+    def _shape(self, x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, ...]:
+        return (*np.broadcast_shapes(x[:-2], y[:-2]), x[-2], y[-1])
+
+    def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
+        x, y = inputs
+        return [(self._shape(x.shape, y.shape), x.dtype if x.dtype == y.dtype else np.result_type(x.dtype, y.dtype))]
+
+    def over_time(self, arrays: Sequence[Any], moving: Sequence[bool], attrs: dict[str, Any]) -> Any:
+        """The products of all steps of a loop."""
+        x, y = (array if moves else array[None] for array, moves in zip(arrays, moving, strict=True))
+        ndim = max(x.ndim, y.ndim)
+        return products.matmul(*(a.reshape(len(a), *[1] * (ndim - a.ndim), *a.shape[1:]) for a in (x, y)))
+
+    def summed(self, arrays: Sequence[Any], moving: Sequence[bool], attrs: dict[str, Any]) -> Any:
+        """Their sum."""
+        x, y = arrays
+        if not moving[1]:
+            return self._product(x.sum(0), y)
+        if not moving[0]:
+            return self._product(x, y.sum(0))
+        return self.over_time(arrays, moving, attrs).sum(0)
+
+
+class Dot(Product):
+    """The product of rows and a matrix: (..., k) and (k, m) give (..., m)."""
+
+    def _product(self, x: Any, y: Any) -> Any:
+        return products.matmul(as_rows(x), y).reshape(self._shape(x.shape, y.shape))
+
+    def into(self, out: Any, x: Any, y: Any) -> None:
+        """Compute the product into `out`, which is contiguous."""
+        products.matmul_into(as_rows(out), as_rows(x), y)
+
+    def _shape(self, x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, ...]:
+        return (*x[:-1], y[1])
+
+    def over_time(self, arrays: Sequence[Any], moving: Sequence[bool], attrs: dict[str, Any]) -> Any:
+        """One product for all steps, if they share the matrix."""
+        x, y = arrays
+        if not moving[1]:
+            return self._product(x, y)
+        steps = super().over_time([_rows_of_steps(x) if moving[0] else as_rows(x), y], moving, attrs)
+        return steps.reshape(len(y), *x.shape[int(moving[0]) : -1], y.shape[-1])
+
+    def summed(self, arrays: Sequence[Any], moving: Sequence[bool], attrs: dict[str, Any]) -> Any:
+        """The sum over time as a part of the product, if both operands differ from step to step."""
+        x, y = arrays
+        if not all(moving) or x.ndim != 3:
+            return super().summed(arrays, moving, attrs)
+        columns = x.transpose(0, 2, 1).reshape(x.shape[0] * x.shape[2], x.shape[1])
+        return products.matmul(columns.T, as_rows(y))
+
+
+class Contraction(Product):
+    """The product of two matrices along their rows: (..., k) and (..., m) give (k, m), summed over the leading axes.
+
+    The reverse of `Dot` gives its matrix's gradient by it.
+    """
+
+    def _product(self, x: Any, y: Any) -> Any:
+        return products.matmul(as_rows(x).T, as_rows(y))
+
+    def into(self, out: Any, x: Any, y: Any) -> None:
+        """Compute the product into `out`, which is contiguous."""
+        products.matmul_into(out, as_rows(x).T, as_rows(y))
+
+    def _shape(self, x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, ...]:
+        return (x[-1], y[-1])
+
+    def over_time(self, arrays: Sequence[Any], moving: Sequence[bool], attrs: dict[str, Any]) -> Any:
+        """A contraction within each step."""
+        x, y = (_rows_of_steps(a) if moves else as_rows(a) for a, moves in zip(arrays, moving, strict=True))
+        return super().over_time([x.transpose(*range(x.ndim - 2), -1, -2), y], moving, attrs)
+
+    def summed(self, arrays: Sequence[Any], moving: Sequence[bool], attrs: dict[str, Any]) -> Any:
+        """Time as one more leading axis, if both operands differ from step to step."""
+        return self._product(*arrays) if all(moving) else super().summed(arrays, moving, attrs)
+
+
+class EventOperation(Primitive):
+    """A part of the products that share a list of events (`passes/share_event_lists.py`).
+
+    Its first operand may be of booleans that stand for 0 and 1.
+    """
+
+    def __init__(self, name: str, evaluate: Any, text: str, *, multiple: bool = False) -> None:
+        super().__init__(name, evaluate, multiple=multiple)
+        self.text = text
+        self.differentiable = False
+
+    def explained(self, attrs: dict[str, Any], space: Space = HOST) -> list[str]:
+        """Its words for `explain`."""
+        return [self.text]
+
+
+def _product_of_events(x: Any, places: Any, values: Any, counts: Any, y: Any, *, turned: bool) -> Any:
+    if turned:  # a Contraction
+        return products.product_of_events(as_rows(x), places, values, counts, as_rows(y), turned=True)
+    out = products.product_of_events(as_rows(x), places, values, counts, y, turned=False)
+    return out.reshape(*x.shape[:-1], y.shape[1])
+
+
+EVENTS = EventOperation(
+    "events",
+    lambda x, dtype: products.events_of(as_rows(x), dtype=dtype),
+    "finds the elements that are not zero, once for all products of this matrix, unless there are too many",
+    multiple=True,
+)
+PRODUCT_OF_EVENTS = EventOperation(
+    "product_of_events", _product_of_events, "multiplies those elements, or all of them by BLAS"
+)

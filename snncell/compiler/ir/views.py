@@ -1,0 +1,34 @@
+"""Operations that give the elements of an array in another shape, and move none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from snncell.tape.primitive import EVERYWHERE, Primitive
+
+
+class Reshape(Primitive):
+    """The same elements in the same order."""
+
+    as_stored = EVERYWHERE
+    view = additive = True
+
+    def __init__(self) -> None:
+        super().__init__("reshape", lambda x, shape: x.reshape(shape))
+
+    def over_time(self, arrays: Sequence[Any], moving: Sequence[bool], attrs: dict[str, Any]) -> Any:
+        """Each step in that shape."""
+        return arrays[0].reshape(len(arrays[0]), *attrs["shape"])
+
+
+class Broadcast(Primitive):
+    """The same elements along further axes, or along axes of length 1."""
+
+    as_stored = EVERYWHERE
+    view = True
+
+    def __init__(self) -> None:
+        super().__init__("broadcast_to", lambda x, shape: np.broadcast_to(x, shape))
