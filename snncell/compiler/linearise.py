@@ -20,7 +20,7 @@ from snncell.errors import GradientError
 from snncell.tape.body_trace import BodyTrace
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import STATE, recording_on, tracing_to
-from snncell.tape.tape import Entry, Tape, deposit, sweep, watched, zeros_of
+from snncell.tape.tape import Tape, pullback, watched, zeros_of
 from snncell.tape.taps import Brought, Note, noting
 from snncell.tape.tensor import Tensor, wrap
 
@@ -125,21 +125,15 @@ def linearise(body: Body, present: Sequence[bool]) -> Reverse:
     assert tape is not None  # only bodies traced under a tape are asked
     flowing = [n for n, x in enumerate(body.carry) if x.dtype.is_float]
     arriving = [n for n in range(len(body.after), len(body.outs)) if present[n]]
-    cotangents: dict[Entry, list[Tensor | None]] = {}
     with tracing_to(trace), recording_on(tape if STATE.tape is not None else None):
         seeds = {
             n: watched(trace.new_input(body.outs[n].shape, body.outs[n]._data.dtype)) for n in (*flowing, *arriving)
         }
-        for n, seed in seeds.items():
-            out = body.outs[n]
-            if out._entry is not None:
-                deposit(cotangents, out._entry, out._index, seed)
         inputs = [*body.carry, *body.xs, *body.consts]
         notes: list[Note] = []
         with noting(notes):
-            sweep(tape.live(), cotangents, {x._entry for x in inputs if x._entry is not None}, False)
+            grads = pullback(tape.live(), [body.outs[n] for n in seeds], list(seeds.values()), inputs, once=True)
         _refuse_writes(body, trace)
-        grads = [_arrived(x, cotangents, inputs[:n]) for n, x in enumerate(inputs)]
         first, last = len(body.carry), len(body.carry) + len(body.xs)
         after = [_or_zeros(grads[n], inputs[n]) for n in flowing]
         ys = [grad for grad in grads[first:last] if grad is not None]
@@ -204,12 +198,3 @@ def _refuse_writes(body: Body, trace: BodyTrace) -> None:
 
 def _or_zeros(grad: Tensor | None, x: Tensor) -> Tensor:
     return zeros_of((x.shape, x._data.dtype)) if grad is None else grad
-
-
-def _arrived(x: Tensor, cotangents: dict[Entry, list[Tensor | None]], before: list[Tensor]) -> Tensor | None:
-    """The gradient of an input; of inputs in one place on the tape, the first gets it."""
-    if x._entry is None or x._entry not in cotangents:
-        return None
-    if any(y._entry is x._entry and y._index == x._index for y in before):
-        return None
-    return cotangents[x._entry][x._index]

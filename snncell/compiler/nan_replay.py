@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Any
 
 from snncell.compiler.replayed_steps import Steps, listed
@@ -18,7 +19,7 @@ from snncell.errors import NotFiniteError
 from snncell.interrupts import Restoring, undoing
 from snncell.tape.finite import Fault, Spot, at_home, paused, spot_in, unwatched
 from snncell.tape.state import EFFECTS, recording_on, settings
-from snncell.tape.tape import Entry, Tape, deposit, sweep, watched, zeros_of
+from snncell.tape.tape import Tape, pullback, watched, zeros_of
 from snncell.tape.tensor import Tensor, beside, wrap
 
 _ARRIVING = "the gradient of its output"
@@ -201,11 +202,13 @@ def _backward(
                 inputs = [[watched(x) for x in part] for part in _taken(loop, arrays, xs, turn)]
                 with unwatched():
                     after, ys = loop.f(*inputs)
+            outs = [*after, *ys][: len(arriving)]  # what is only recorded has no gradient
+            pull = partial(pullback, outs=outs, douts=arriving, inputs=[*inputs[0], *inputs[1]], beside=others)
             try:
-                found = _pulled(tape, [*after, *ys], arriving, [*inputs[0], *inputs[1]], others)
+                found = pull(tape.live())
             except NotFiniteError as error:
                 with unwatched():
-                    found = _pulled(tape, [*after, *ys], arriving, [*inputs[0], *inputs[1]], others)
+                    found = pull(tape.live())
                 raise _in_reverse(loop, error, found, arriving, turn, own, len(xs)) from None
             flowing = [_or_zeros(grad, array) for grad, array in zip(found[:own], arrays[:own], strict=True)]
 
@@ -213,18 +216,6 @@ def _backward(
 def _or_zeros(grad: Tensor | None, array: Any) -> Tensor:
     """As in the loop itself, where a gradient of zeros meets what is infinite."""
     return zeros_of((array.shape, array.dtype)) if grad is None else grad
-
-
-def _pulled(
-    tape: Tape, outs: Sequence[Tensor], arriving: Sequence[Any], inputs: Sequence[Tensor], others: set[Entry]
-) -> list[Any]:
-    """The gradients of the inputs of a step, None where there is none."""
-    cotangents: dict[Entry, list[Tensor | None]] = {}
-    for out, dout in zip(outs, arriving, strict=False):  # what is only recorded has no gradient
-        if dout is not None and out._entry is not None:
-            deposit(cotangents, out._entry, out._index, dout)
-    sweep(tape.live(), cotangents, {x._entry for x in inputs if x._entry is not None} | others, False)
-    return [None if x._entry is None or x._entry not in cotangents else cotangents[x._entry][0] for x in inputs]
 
 
 def _in_reverse(

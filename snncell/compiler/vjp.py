@@ -20,7 +20,7 @@ from snncell.errors import GradientError
 from snncell.tape.custom import custom
 from snncell.tape.primitive import rebuilt
 from snncell.tape.state import STATE, TRACING, recording_on, smoothed, tracing_to
-from snncell.tape.tape import Entry, Tape, deposit, sweep, watched, zeros_of
+from snncell.tape.tape import Entry, Tape, pullback, watched, zeros_of
 from snncell.tape.taps import Brought, Events, Note, noting
 from snncell.tape.tensor import Tensor, wrap
 from snncell.tape.tracing import Trace
@@ -177,33 +177,19 @@ class TracedVjp:
 
     def _trace_reverse(self, present: tuple[int, ...]) -> _Reversed:
         trace, tape = Trace(parents=(self.trace, *self.trace.parents), taped=True), Tape()
-        seeds: list[Tensor] = []
-        cotangents: dict[Entry, list[Tensor | None]] = {}
         with tracing_to(trace), recording_on(None), tape.active():
             positions = [*self.outs, *(self._residuals[-1] if self._residuals else ())]
-            for x in (positions[number] for number in present):
-                assert x._entry is not None  # only those are asked for
-                seeds.append(watched(trace.new_input(x.shape, x._data.dtype)))
-                deposit(cotangents, x._entry, x._index, seeds[-1])
+            outs = [positions[number] for number in present]
+            seeds = [watched(trace.new_input(x.shape, x._data.dtype)) for x in outs]
             notes: list[Note] = []
             with noting(notes):
-                sweep(list(self.entries), cotangents, {x._entry for x in self.inputs if x._entry is not None}, False)
-            grads = [self._arrived(number, x, cotangents) for number, x in enumerate(self.inputs)]
-            outs = [grad for grad in grads if grad is not None]
-            noted = Brought(notes, outs)
-            outs += noted.further
+                grads = pullback(list(self.entries), outs, seeds, self.inputs, once=True)
+            results = [grad for grad in grads if grad is not None]
+            noted = Brought(notes, results)
+            results += noted.further
             self._dependencies.append(Dependencies(trace))
-            vjp = TracedVjp(f"reverse of {self.name}", trace, tape.live(), seeds, outs, self.up_to_date)
+            vjp = TracedVjp(f"reverse of {self.name}", trace, tape.live(), seeds, results, self.up_to_date)
         return _Reversed(vjp, [grad is not None for grad in grads], noted)
-
-    def _arrived(self, number: int, x: Tensor, cotangents: dict[Entry, list[Tensor | None]]) -> Tensor | None:
-        """The gradient of an input; of inputs in one place on the tape, the first gets it."""
-        if x._entry is None or x._entry not in cotangents or self._first_at(x) != number:
-            return None
-        return cotangents[x._entry][x._index]
-
-    def _first_at(self, x: Tensor) -> int:
-        return next(n for n, y in enumerate(self.inputs) if y._entry is x._entry and y._index == x._index)
 
 
 class _Run:

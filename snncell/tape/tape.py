@@ -148,6 +148,43 @@ def sweep(
     return cotangents
 
 
+def pullback(
+    entries: list[Entry],
+    outs: Sequence[Tensor],
+    douts: Sequence[Tensor | None],
+    inputs: Sequence[Tensor],
+    *,
+    beside: Collection[Entry] = (),
+    once: bool = False,
+    release: bool = False,
+) -> list[Tensor | None]:
+    """The gradients of `inputs` from those of `outs`: a vector-Jacobian product. None where no gradient arrives.
+
+    Args:
+        entries: all that lies between, in the order of the forward pass; used up.
+        outs, douts: the outputs, and for each its gradient or None.
+        inputs: where the sweep ends.
+        beside: other places where it ends.
+        once: whether of several inputs in one place the first alone gets the gradient, so that a sum of them is right.
+        release: whether the entries are needed no more.
+    """
+    cotangents: dict[Entry, list[Tensor | None]] = {}
+    for out, dout in zip(outs, douts, strict=True):
+        if dout is not None and out._entry is not None:
+            deposit(cotangents, out._entry, out._index, dout)
+    sweep(entries, cotangents, {x._entry for x in inputs if x._entry is not None}.union(beside), release)
+    grads: list[Tensor | None] = []
+    given: set[tuple[Entry, int]] = set()
+    for x in inputs:
+        slots = None if x._entry is None else cotangents.get(x._entry)
+        if slots is None or x._entry is None or (once and (x._entry, x._index) in given):
+            grads.append(None)
+        else:
+            grads.append(slots[x._index])
+            given.add((x._entry, x._index))
+    return grads
+
+
 def ancestors(entries: Iterable[Entry | None], ends: Collection[Entry | None] = ()) -> set[Entry | None]:
     """The entries themselves and all that they were computed from, as far as gradients flow: not beyond `ends`."""
     found: set[Entry | None] = set()

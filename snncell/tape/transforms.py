@@ -16,7 +16,7 @@ from snncell.tape import structure
 from snncell.tape.custom import alias, as_read
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import STATE
-from snncell.tape.tape import Entry, Tape, deposit, sweep, zeros_of
+from snncell.tape.tape import Entry, Tape, pullback, zeros_of
 from snncell.tape.tensor import Tensor, in_trace, snapshot, wrap
 from snncell.words import cut
 
@@ -59,13 +59,9 @@ class Recording:
         """Gradients for each watched argument, and for the weights."""
         leaves, _ = structure.flatten(out)
         seeds = _seeds(leaves, sens, self.who)
-        wanted = {source._entry for source in self.sources if source._entry is not None}
-        cotangents: dict[Entry, list[Tensor | None]] = {}
-        for leaf, seed in zip(leaves, seeds, strict=True):
-            if leaf._entry is not None and seed is not None:
-                deposit(cotangents, leaf._entry, leaf._index, seed)
-        sweep(self.tape.live(), cotangents, wanted, release and STATE.tape is None)
-        grads = iter([_arrived(source, cotangents) for source in self.sources])
+        release = release and STATE.tape is None
+        found = pullback(self.tape.live(), leaves, seeds, self.sources, release=release)
+        grads = iter([_or_zeros(grad, source) for grad, source in zip(found, self.sources, strict=True)])
         of_arguments = [structure.unflatten(tree, [next(grads) for _ in watched]) for watched, tree in self.arguments]
         return of_arguments, None if self.weights is None else list(grads)
 
@@ -80,13 +76,10 @@ def _watch(x: Tensor) -> Tensor:
     return wrap(data, Entry.source(data))
 
 
-def _arrived(source: Tensor, cotangents: dict[Entry, list[Tensor | None]]) -> Tensor:
-    assert source._entry is not None  # sources are watched
-    slots = cotangents.get(source._entry)
-    found = None if slots is None else slots[source._index]
-    found = zeros_of((source.shape, source._data.dtype)) if found is None else found
+def _or_zeros(grad: Tensor | None, source: Tensor) -> Tensor:
+    grad = zeros_of((source.shape, source._data.dtype)) if grad is None else grad
     # Zeros, and what is made of the first gradient alone, may be elements of the host that stand for many.
-    return found if STATE.trace is not None or found.device == source.device else found.to(source.device)
+    return grad if STATE.trace is not None or grad.device == source.device else grad.to(source.device)
 
 
 def _differentiable(leaves: list[Tensor], argument: Any, position: int, who: str) -> list[Tensor]:
