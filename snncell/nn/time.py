@@ -15,7 +15,7 @@ from snncell.compiler.jit import Jitted
 from snncell.dtype import float32
 from snncell.errors import ArgumentError, OutsideTensorError, ShapeError
 from snncell.nn.sequences import runs_over
-from snncell.ops.control import run_scan, step_by_step
+from snncell.ops.control import run_scan
 from snncell.tape.frames import machinery
 from snncell.tape.state import STATE
 from snncell.tape.tensor import Tensor
@@ -148,11 +148,15 @@ class MultiStep(Cell):
                 )
             return tuple(result[1:]), result[0]
 
-        who = f"MultiStep({name})"
-        if STATE.trace is None and self._looked_into():
-            last, y = step_by_step(step, first, x, who=who, names=names)
-        else:
-            last, y = run_scan(step, first, x, checkpoint_every=self.checkpoint_every, who=who, names=names)
+        last, y = run_scan(
+            step,
+            first,
+            x,
+            checkpoint_every=self.checkpoint_every,
+            who=f"MultiStep({name})",
+            names=names,
+            one_by_one=STATE.trace is None and self._looked_into(),
+        )
         return (y, last) if self.return_states else y
 
     def _names_of(self, states: tuple[Any, ...]) -> list[str]:

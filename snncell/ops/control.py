@@ -67,12 +67,17 @@ def run_scan(
     checkpoint_every: int | None = None,
     who: str = "scan",
     names: Sequence[str] | None = None,
+    one_by_one: bool = False,
 ) -> tuple[Any, Any]:
-    """`scan`, with the names that its errors use: `who` was called, and what the states are called."""
+    """`scan`, with the names that its errors use: `who` was called, and what the states are called.
+
+    `one_by_one` has the steps carried out as they are, for somebody who wants to see each: hooks, `bprop_debug`.
+    `testing.unfused()` does so for all loops.
+    """
     if checkpoint_every is not None and as_int(checkpoint_every, who, "checkpoint_every") < 1:
         raise ArgumentError(f"{who}: checkpoint_every is at least 1, not {checkpoint_every}.")
-    if STATE.unfused:
-        return step_by_step(f, init, xs, reverse=reverse, who=who, names=names)
+    if STATE.unfused or one_by_one:
+        return _step_by_step(f, init, xs, reverse=reverse, who=who, names=names)
     leaves, tree = _sequences(xs, who)
     carry, tree_of_carry = structure.flatten(init)
     tree_of_ys: Any = None
@@ -99,16 +104,16 @@ def run_scan(
     return structure.unflatten(tree_of_carry, last), structure.unflatten(tree_of_ys, given)
 
 
-def step_by_step(
+def _step_by_step(
     f: Callable[[Any, Any], tuple[Any, Any]],
     init: Any,
     xs: Any,
     *,
-    reverse: bool = False,
+    reverse: bool,
     who: str,
-    names: Sequence[str] | None = None,
+    names: Sequence[str] | None,
 ) -> tuple[Any, Any]:
-    """Run `run_scan` one step after the other on the tape, for those who want to see each."""
+    """Call `f` for one step after the other, on the tape."""
     leaves, tree = _sequences(xs, who)
     carry, collected = as_read(init), []
     steps = list(enumerate(zip(*[unstack(leaf) for leaf in leaves], strict=True)))
