@@ -15,14 +15,13 @@ from snncell.errors import SnncellError
 from snncell.kernels.space import DEVICE, IN_USE
 from snncell.reverse import run_with_bprop
 from snncell.tape.frames import Running, machinery, tells
-from snncell.tape.given import refuse_for_parameter
+from snncell.tape.given import TENSORS, refuse_for_parameter
 from snncell.tape.parameter import Parameter, commit
 from snncell.tape.state import STATE, settings
 from snncell.tape.tensor import Tensor
 
 machinery(__file__)
 
-_TENSORS = frozenset([Tensor])
 _SIMPLE = (bool, int, float, str, bytes, type(None))
 
 
@@ -236,7 +235,7 @@ class Cell:
     def _run(self, *args: Any, **kwargs: Any) -> Any:
         if "version" not in self.__dict__:
             raise self._not_begun()
-        if kwargs or not _TENSORS.issuperset(map(type, args)):
+        if kwargs or not TENSORS.issuperset(map(type, args)):
             args = taken(self, args, kwargs)
         if IN_USE and STATE.space is None and any(isinstance(x, Tensor) and x.device == "gpu" for x in args):
             with settings(space=DEVICE):  # what this Cell makes, as the states of a neuron, is where its inputs are

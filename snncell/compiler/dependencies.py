@@ -21,11 +21,13 @@ class Dependencies:
 
     def unchanged(self) -> bool:
         """True if no Cell, no list or dict that one holds, and no setting of a Parameter has been changed since."""
-        return (
-            all(cell.version == version for cell, version in self.versions)
-            and all(p.requires_grad == trained and p.limits == limits for p, trained, limits in self.parameters)
-            and all(list(map(id, items(held))) == ids for held, ids, _ in self.containers)
-        )
+        for cell, version in self.versions:  # at each call of what was traced: loops, which cost less than generators
+            if cell.version != version:
+                return False
+        for parameter, trained, limits in self.parameters:
+            if parameter.requires_grad != trained or parameter.limits != limits:
+                return False
+        return not self.containers or all(list(map(id, items(held))) == ids for held, ids, _ in self.containers)
 
     def changed(self) -> str:
         """The change, for a report."""

@@ -23,7 +23,7 @@ from snncell.compiler.vjp import TracedVjp
 from snncell.config import FINITE
 from snncell.errors import ArgumentError, TraceError
 from snncell.tape import structure
-from snncell.tape.given import with_tensors
+from snncell.tape.given import TENSORS, with_tensors
 from snncell.tape.state import STATE, recording_on, tracing_to
 from snncell.tape.tape import Entry, Tape, watched
 from snncell.tape.taps import Brought, Events, Note, noting
@@ -142,7 +142,9 @@ class Jitted:
 
     def lookup(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Compiled, list[Tensor]]:
         """The trace that is compiled for these arguments, and the Tensors among them."""
-        leaves, tree = structure.flatten((with_tensors(args), with_tensors(kwargs)))
+        if kwargs or not TENSORS.issuperset(map(type, args)):
+            args, kwargs = with_tensors(args), with_tensors(kwargs)
+        leaves, tree = structure.flatten((args, kwargs))
         for leaf in leaves:
             if isinstance(leaf._data, Value):
                 raise stale()

@@ -104,6 +104,17 @@ class Lowered:
         for step in parts.epilogue:
             known.update(zip(step.outputs, _over_time(step.op.over_time, step, known, moving), strict=True))
             moving.update(step.outputs)
+        if parts.sums or parts.reductions:
+            self._reduce(known, totals, moving, steps, space)
+        ys = [known[y] if y in moving else np.broadcast_to(known[y], (steps, *y.shape)) for y in parts.ys]
+        sums = [space.cast(totals[value], value.dtype) for value in parts.sums]
+        return (*last, *ys, *sums, *stored)
+
+    def _reduce(
+        self, known: dict[Value, Any], totals: dict[Value, Any], moving: set[Value], steps: int, space: Space
+    ) -> None:
+        """Add up over time what is wanted as a sum, and carry out on the sums what follows from them."""
+        parts = self.schedule.parts
         on_sums = [step for step in parts.reductions if step.op.additive or step.op.proportional]
         added_up = [x for step in on_sums for x in values_in(step) if step.op.additive or x not in parts.fixed]
         for value in (*parts.summed, *parts.sums, *added_up):
@@ -117,9 +128,6 @@ class Lowered:
                 totals.update(zip(step.outputs, _evaluated(step, totals | held), strict=True))
             else:
                 totals.update(zip(step.outputs, _over_time(step.op.summed, step, known, moving), strict=True))
-        ys = [known[y] if y in moving else np.broadcast_to(known[y], (steps, *y.shape)) for y in parts.ys]
-        sums = [space.cast(totals[value], value.dtype) for value in parts.sums]
-        return (*last, *ys, *sums, *stored)
 
 
 def _evaluated(step: Step, known: dict[Value, Any]) -> Sequence[Any]:

@@ -80,9 +80,10 @@ class TracedVjp:
 
     def unchanged(self) -> bool:
         """True if nothing has been changed that a reverse depends on, of any order."""
-        return all(found.unchanged() for found in self._dependencies) and all(
-            reverse.vjp.unchanged() for reverse in self._reverses.values()
-        )
+        for dependencies in self._dependencies:  # at each call, as in Dependencies
+            if not dependencies.unchanged():
+                return False
+        return not self._reverses or all(reverse.vjp.unchanged() for reverse in self._reverses.values())
 
     def changed(self) -> str:
         """The change that makes a reverse out of date."""
@@ -128,7 +129,7 @@ class TracedVjp:
         if STATE.trace is not None:
             return tuple(interpret(plans.program, given))
         arrays = [x._data for x in given]
-        return tuple(wrap(array) for array in plans.of(arrays).replay(arrays))
+        return tuple([wrap(array) for array in plans.of(arrays).replay(arrays)])
 
     def pull(self, entry: Entry, douts: list[Tensor | None], orders: int, events: Events) -> Sequence[Any]:
         """The gradients of the inputs from those of the results and, in higher orders, of the residuals."""

@@ -62,7 +62,7 @@ _all.no_gradient()
 
 @_sum.def_bprop
 def _(x: Tensor, _out: Tensor, dout: Tensor, *, axis: tuple[int, ...], keepdims: bool) -> Grads:
-    return (sh.broadcast_to(_with_kept_axes(dout, axis, keepdims), x.shape),)
+    return (sh.stretched(_with_kept_axes(dout, axis, keepdims), x.shape),)
 
 
 @_max.def_bprop
@@ -74,7 +74,10 @@ def _(x: Tensor, out: Tensor, dout: Tensor, *, axis: tuple[int, ...], keepdims: 
 
 def _with_kept_axes(x: Tensor, axis: tuple[int, ...], keepdims: bool) -> Tensor:
     """`x`, the result of a reduction, with the reduced axes as axes of length 1."""
-    return x if keepdims else sh.expand_dims(x, axis)
+    if keepdims:
+        return x
+    lengths = iter(x.shape)
+    return sh.shaped(x, tuple([1 if a in axis else next(lengths) for a in range(x.ndim + len(axis))]))
 
 
 def _reduce(reduction: Reduction, x: Any, axis: Axis, keepdims: bool) -> Tensor:

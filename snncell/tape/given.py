@@ -13,6 +13,7 @@ from snncell.tape.tensor import Tensor
 Array = np.ndarray[Any, Any]
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), tuple, list, dict, type, np.generic, Tensor)
+TENSORS = frozenset([Tensor])  # the types of arguments that are nothing but Tensors
 _NUMBERS = (bool, int, float, complex, np.generic)
 
 

@@ -57,9 +57,9 @@ def _walk(tree: Any, leaves: list[Tensor]) -> Any:
         leaves.append(tree)
         return LEAF
     if isinstance(tree, (tuple, list)):
-        return Branch(type(tree), None, tuple(_walk(child, leaves) for child in tree))
+        return Branch(type(tree), None, tuple([_walk(child, leaves) for child in tree]))
     if isinstance(tree, dict):
-        return Branch(type(tree), tuple(map(Static, tree)), tuple(_walk(child, leaves) for child in tree.values()))
+        return Branch(type(tree), tuple(map(Static, tree)), tuple([_walk(child, leaves) for child in tree.values()]))
     return NOTHING if tree is None else Static(tree)
 
 

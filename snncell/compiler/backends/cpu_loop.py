@@ -223,7 +223,7 @@ class CPULoop:
         )
 
     def _empty(self, value: Value, *steps: int) -> Any:
-        return empty((*steps, math.prod(value.shape)), kind_of(value).dtype)
+        return empty((*steps, math.prod(value.shape)), dtypes.computed(value.dtype))
 
     moved = 0  # what is inside stays in the cache
 
@@ -262,12 +262,14 @@ def _array(ndim: int) -> Any:
 
 def _computed(value: Value, known: dict[Value, Any]) -> Any:
     """The array of a Value, in what it is computed as."""
-    return HOST.cast(known[value], kind_of(value).dtype)
+    array, dtype = known[value], dtypes.computed(value.dtype)
+    return array if array.dtype == dtype else HOST.cast(array, dtype)
 
 
 def _stored(value: Value, array: Any, *steps: int) -> Any:
     """An array that a kernel has filled, in a Value's shape and dtype."""
-    return HOST.cast(array.reshape((*steps, *value.shape)), value.dtype)
+    array = array.reshape((*steps, *value.shape))
+    return array if array.dtype == value.dtype else HOST.cast(array, value.dtype)
 
 
 def _flat(array: Any) -> tuple[Any, int]:
