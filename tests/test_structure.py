@@ -90,7 +90,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
     ],
     "compiler.schedule": [{"fuse", "loop", "phases"}, {"legality"}],
     "compiler.backends": [
-        {"expressions"},
+        {"expressions", "index_space"},
         {"cpu_groups", "indexing"},
         {"cuda_groups", "tile"},
         {"cpu_loop", "cuda_loop"},

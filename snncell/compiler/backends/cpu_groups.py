@@ -12,16 +12,13 @@ from typing import Any, NamedTuple
 
 from snncell import dtype as dtypes
 from snncell.compiler.backends.expressions import (
-    Operand,
     Statements,
     cost_of,
     file_head,
-    join_axes,
-    joined_shape,
     kind_of,
-    pattern_of,
     reduced,
 )
+from snncell.compiler.backends.index_space import Operand, operands_of
 from snncell.compiler.ir.formula import Elementwise, Reduction
 from snncell.compiler.schedule.fuse import Group
 from snncell.kernels.cpu import loops
@@ -62,16 +59,9 @@ def emit(group: Group, uniform: set[Value]) -> Kernel:
     assert group.shape is not None  # only loops are emitted
     reductions = [step for step in group.steps if isinstance(step.op, Reduction)]
     reduced = {step.outputs[0] for step in reductions}
-    axes = group.axes or ()
-    patterns = {value: pattern_of(value, group.shape, value in uniform) for value in group.reads}
-    sizes, kept, runs = join_axes(group.shape, axes, list(patterns.values()))
+    space, arrays, outputs = operands_of(group, uniform)
+    sizes, kept = space.sizes, space.kept
     shared = math.prod(group.shape) * cost_of(group.steps) >= PARALLEL_SIZE
-
-    arrays = [Operand(value, joined_shape(patterns[value], runs, sizes)) for value in group.reads]
-    outputs = []
-    for value in group.writes:
-        shape = tuple(n if keep else 1 for n, keep in zip(sizes, kept, strict=True)) if value in reduced else sizes
-        outputs.append(Operand(value, shape))
 
     body = _Body(len(sizes))
     body.rounded = group.rounded()

@@ -11,16 +11,12 @@ from typing import Any, NamedTuple
 
 from snncell import dtype as dtypes
 from snncell.compiler.backends.expressions import (
-    Operand,
     Statements,
     cuda_head,
-    flat_index,
-    join_axes,
-    joined_shape,
     kind_of,
-    pattern_of,
     reduced,
 )
+from snncell.compiler.backends.index_space import Operand, flat_index, operands_of
 from snncell.compiler.ir.formula import Elementwise, Reduction
 from snncell.compiler.schedule.fuse import Group
 from snncell.kernels.cpu.loops import Reduced, indent
@@ -63,15 +59,9 @@ class Threads(NamedTuple):
 
 def emit_cuda(group: Group, uniform: set[Value]) -> Threads:
     """The kernel of a fused group; `uniform` are constants whose elements are all the same."""
-    assert group.shape is not None  # only loops are emitted
     reductions = {step.outputs[0]: step for step in group.steps if isinstance(step.op, Reduction)}
-    patterns = {value: pattern_of(value, group.shape, value in uniform) for value in group.reads}
-    sizes, kept, runs = join_axes(group.shape, group.axes or (), list(patterns.values()))
-    arrays = [Operand(value, joined_shape(patterns[value], runs, sizes)) for value in group.reads]
-    outputs = []
-    for value in group.writes:
-        shape = tuple(n if keep else 1 for n, keep in zip(sizes, kept, strict=True)) if value in reductions else sizes
-        outputs.append(Operand(value, shape))
+    space, arrays, outputs = operands_of(group, uniform)
+    sizes, kept = space.sizes, space.kept
 
     body = Statements(functions=CUDA)
     body.rounded = group.rounded()

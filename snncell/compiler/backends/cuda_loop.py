@@ -14,11 +14,9 @@ from snncell.compiler.backends.expressions import (
     as_scalar,
     code_of,
     cuda_head,
-    flat_index,
-    join_axes,
     kind_of,
-    pattern_of,
 )
+from snncell.compiler.backends.index_space import IndexSpace
 from snncell.compiler.ir.program import values_in
 from snncell.compiler.passes.dce import leading_to
 from snncell.compiler.schedule.loop import LoopSchedule
@@ -82,19 +80,17 @@ class CUDALoop:
 
     def _places(self) -> None:
         """Where a thread finds its element of each operand."""
-        patterns = {value: pattern_of(value, self.shape) for value in (*self.rows, *self.fixed)}
-        self.sizes, _, runs = join_axes(self.shape, (), list(patterns.values()))
-        self.place: dict[Value, str] = {}
-        for value, own in patterns.items():
-            present = [all(own[axis] for axis in run) for run in runs]
-            full = all(has or size == 1 for has, size in zip(present, self.sizes, strict=True))
-            axes = range(len(self.sizes))
-            coordinates, lengths = [f"g{axis}" for axis in axes], [f"n{axis}" for axis in axes]
-            long = [has and size > 1 for has, size in zip(present, self.sizes, strict=True)]
-            self.place[value] = "i" if full and value.shape else flat_index(coordinates, lengths, long)
+        operands = [*self.rows, *self.fixed]
+        self.index = IndexSpace(self.shape, operands)
+        axes = range(len(self.index.sizes))
+        coordinates, lengths = [f"g{axis}" for axis in axes], [f"n{axis}" for axis in axes]
+        self.place = {
+            value: "i" if self.index.coverage(value) == "all" else self.index.place(value, coordinates, lengths)
+            for value in operands
+        }
 
     def _emit(self) -> None:
-        axes = range(len(self.sizes))
+        axes = range(len(self.index.sizes))
         lines = ["j = i"]
         for axis in reversed(axes):
             lines += [f"g{axis} = j % n{axis}", f"j = j // n{axis}"]
@@ -198,7 +194,7 @@ class CUDALoop:
         number = dtypes.int64
         kept = [f"kept{n}" for n in range(len(self.stored))]
         arguments: list[tuple[str, Any]] = [(name, number) for name in ("steps", "n", "every")]
-        arguments += [(f"n{axis}", number) for axis in range(len(self.sizes))]
+        arguments += [(f"n{axis}", number) for axis in range(len(self.index.sizes))]
         for letter, extra, values in (("c", "m", self.carry), ("x", "h", self.rows)):
             for n, value in enumerate(values):
                 arguments += [(f"{letter}{n}", _array(value, False)), (f"{extra}{n}", number)]
@@ -238,7 +234,7 @@ class CUDALoop:
         stored = []
         if self.storing:
             stored = [DEVICE.empty((-(-steps // every), *value.shape), value.dtype) for value in self.carry]
-        arguments: list[Any] = [steps, count, every, *self.sizes]
+        arguments: list[Any] = [steps, count, every, *self.index.sizes]
         held = []  # copies, until the kernel is under way: their memory would serve the next one's
         for value in self.carry:
             array = _single_if_uniform(known[value])

@@ -1,4 +1,4 @@
-"""Formulas as text: the statements of a loop's body, the head of its file, and the axes that operands share.
+"""Formulas as text: the statements of a loop's body and the head of its file.
 
 Both targets take their statements from here. Python numbers become arguments of the kernel: another number is another
 call, not another kernel.
@@ -6,9 +6,8 @@ call, not another kernel.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -18,13 +17,6 @@ from snncell.kernels.cpu import loops
 from snncell.kernels.policy import CALL_COST
 from snncell.kernels.scalar import CUDA_IMPORTS, LOOP, LOOP_IMPORTS, SIMULATOR_IMPORTS, simulated
 from snncell.tape.tracing import Step, Value
-
-
-class Operand(NamedTuple):
-    """A Value as it enters a kernel: reshaped to `shape`, whose axes of length 1 are broadcast."""
-
-    value: Value
-    shape: tuple[int, ...]
 
 
 class Statements:
@@ -90,61 +82,6 @@ def _head(imports: str, steps: Sequence[Step], others: Sequence[Value]) -> str:
 def cost_of(steps: Sequence[Step]) -> int:
     """The cost of one element, in elements of plain arithmetic."""
     return 1 + CALL_COST * sum(step.op.slow_calls for step in steps if isinstance(step.op, Elementwise))
-
-
-def join_axes(
-    shape: tuple[int, ...], axes: tuple[int, ...], patterns: Sequence[tuple[bool, ...]]
-) -> tuple[tuple[int, ...], tuple[bool, ...], list[list[int]]]:
-    """Join neighbouring axes that all operands treat alike.
-
-    Args:
-        shape: the index space.
-        axes: the reduced axes.
-        patterns: for each operand, which axes it really has (the others are broadcast).
-
-    Returns:
-        The joined lengths, which of them are kept (not reduced), and the axes that each stands for.
-    """
-    runs: list[list[int]] = []
-    previous: Any = None
-    for axis, length in enumerate(shape):
-        treatment = (axis in axes, *(pattern[axis] for pattern in patterns))
-        if length == 1 and axis not in axes and len(shape) > 1:
-            continue  # an axis of length 1 joins anything
-        if treatment == previous:
-            runs[-1].append(axis)
-        else:
-            runs.append([axis])
-        previous = treatment
-    if not runs:
-        return (1,), (True,), [[]]
-    sizes = tuple(math.prod(shape[axis] for axis in run) for run in runs)
-    return sizes, tuple(run[0] not in axes for run in runs), runs
-
-
-def pattern_of(value: Value, shape: tuple[int, ...], uniform: bool = False) -> tuple[bool, ...]:
-    """For each axis of the index space, whether the operand has it in full."""
-    own = (1,) * (len(shape) - len(value.shape)) + value.shape
-    return tuple(not uniform and have == want for have, want in zip(own, shape, strict=True))
-
-
-def joined_shape(pattern: tuple[bool, ...], runs: list[list[int]], sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """The lengths of the joined axes that an operand has; those that it has not are 1."""
-    return tuple(n if all(pattern[axis] for axis in run) else 1 for n, run in zip(sizes, runs, strict=True))
-
-
-def flat_index(coordinates: Sequence[str], lengths: Sequence[str], present: Sequence[bool]) -> str:
-    """The place in a flat array, row by row, of the element at some coordinates, on the axes that the array has.
-
-    For p0, p1, p2 of n0, n1, n2, and an array without the second axis: "p0 * n2 + p2".
-    """
-    terms: list[str] = []
-    inner: list[str] = []  # lengths of the axes further in
-    for coordinate, length, has in reversed(list(zip(coordinates, lengths, present, strict=True))):
-        if has:
-            terms.append(" * ".join([coordinate, *inner]))
-            inner.append(length)
-    return " + ".join(reversed(terms)) or "0"
 
 
 def reduced(target: str, term: str, step: Step) -> loops.Reduced:

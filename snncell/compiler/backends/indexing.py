@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from snncell.compiler.backends.expressions import Statements, flat_index, join_axes, kind_of, pattern_of
+from snncell.compiler.backends.expressions import Statements, kind_of
+from snncell.compiler.backends.index_space import IndexSpace
 from snncell.kernels.cpu import loops
 from snncell.tape.tracing import Value
 
@@ -54,24 +55,18 @@ class Places:
     ) -> None:
         self.space = space
         self._room = room
-        patterns = {value: pattern_of(value, shape) for value in used if value in rows or value in fixed}
-        self.sizes, _, runs = join_axes(shape, (), list(patterns.values()))
-        self.present = {value: [all(own[axis] for axis in run) for run in runs] for value, own in patterns.items()}
+        self.index = IndexSpace(shape, [value for value in used if value in rows or value in fixed])
         self.rows = rows
         self.prepare: list[str] = []
         self.elements: dict[Value, str] = {}
-        for value in patterns:
+        for value in self.index.present:
             if value in fixed:
                 self._constant(fixed[value], value)
-            elif self._kind(value) == "some":
+            elif self.index.coverage(value) == "some":
                 self.prepare += self._indices(f"j{space}_{rows[value]}", np.dtype(np.int64), value, "{0}")
 
-    def _kind(self, value: Value) -> str:
-        axes = [has or size == 1 for has, size in zip(self.present[value], self.sizes, strict=True)]
-        return "all" if all(axes) and value.shape else "some" if any(self.present[value]) else "one"
-
     def _constant(self, n: int, value: Value) -> None:
-        kind, name = self._kind(value), f"d{self.space}_{n}"
+        kind, name = self.index.coverage(value), f"d{self.space}_{n}"
         self.elements[value] = name if kind == "one" else f"{name}[i]"
         if kind == "some":
             self.prepare += self._indices(name, kind_of(value).dtype, value, f"a{n}[{{0}}]")
@@ -80,12 +75,12 @@ class Places:
 
     def _indices(self, name: str, dtype: np.dtype[Any], value: Value, found: str) -> list[str]:
         """Fill an array of the block with what belongs to each element, by its place along the axes."""
-        element, lengths = f"(low{self.space} + i)", [f"n{self.space}_{axis}" for axis in range(len(self.sizes))]
+        element, lengths = f"(low{self.space} + i)", [f"n{self.space}_{axis}" for axis in range(len(self.index.sizes))]
         coordinates = []
         for axis, length in enumerate(lengths):
             inner = " * ".join(lengths[axis + 1 :])
             coordinates.append(f"({element} // ({inner})) % {length}" if inner else f"{element} % {length}")
-        index = flat_index(coordinates, lengths, self.present[value])
+        index = self.index.place(value, coordinates, lengths)
         return [
             f"{name} = {self._room.array(f'count{self.space}', dtype)}",
             f"for i in range(count{self.space}):",
@@ -98,8 +93,8 @@ class Places:
         for value in values:
             if value in self.elements:
                 statements.load(value, self.elements[value])
-            elif value in self.present:
-                n, kind, row = self.rows[value], self._kind(value), f"r{self.space}_{self.rows[value]}"
+            elif value in self.index.present:
+                n, kind, row = self.rows[value], self.index.coverage(value), f"r{self.space}_{self.rows[value]}"
                 whole = f"row(x{n}, t * h{n})"
                 part = {"all": f"tail({whole}, low{self.space})", "some": whole, "one": f"x{n}[t * h{n}, 0]"}[kind]
                 rows.append(f"{row} = {part}")

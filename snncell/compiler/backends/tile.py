@@ -53,7 +53,7 @@ class Block:
             self.places.append(Places(k, shape, self.rows, self.fixed, list(dict.fromkeys(used)), room))
             self.prepare += [f"low{k}, high{k} = low * per{k}, high * per{k}", f"count{k} = high{k} - low{k}"]
             self.prepare += self.places[k].prepare
-        self.sizes = [places.sizes for places in self.places]
+        self.sizes = [places.index.sizes for places in self.places]
 
     def of(self, value: Value) -> int:
         """The number of a Value's space."""

@@ -10,7 +10,8 @@ import numpy as np
 from snncell import dtype as dtypes
 from snncell.compiler.backends.cpu_groups import emit
 from snncell.compiler.backends.cuda_groups import chunks_of, emit_cuda
-from snncell.compiler.backends.expressions import Operand, as_scalar, kind_of
+from snncell.compiler.backends.expressions import as_scalar, kind_of
+from snncell.compiler.backends.index_space import Operand
 from snncell.compiler.ir.product import Product
 from snncell.compiler.schedule.fuse import Group
 from snncell.kernels.build import build
