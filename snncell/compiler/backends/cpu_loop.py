@@ -13,7 +13,6 @@ from snncell.compiler.backends.indexing import Room
 from snncell.compiler.backends.tile import Block
 from snncell.compiler.ir.formula import is_elementwise
 from snncell.compiler.ir.program import values_in
-from snncell.compiler.passes.dce import leading_to
 from snncell.compiler.schedule.loop import LoopSchedule
 from snncell.compiler.schedule.phases import Phase, Stores, phases_of, space_of
 from snncell.kernels.arrays import empty
@@ -68,16 +67,16 @@ class CPULoop:
                 self.shifted[before] = after
         self.sequences = [value for value in parts.sequences if value not in self.shifted]
         self.summed = schedule.summed
-        self.steps = leading_to(parts.loop, [*self.after, *self.sequences, *self.summed])
-        self.recomputed = leading_to(recompute.parts.loop, recompute.parts.after) if recompute else []
+        self.steps, self.recomputed = schedule.loop, recompute.loop if recompute else []
+        self.rows, self.fixed = schedule.rows, schedule.fixed
         self.products = [step for step in schedule.steps if not is_elementwise(step)]
         # A block has at most BLOCK elements, but where it is of rows, which can be of any length.
         self.room = Room(0 if self.products else STACK)
-        self._emit(schedule.moving)
+        self._emit()
 
     # --- the kernel ---------------------------------------------------------------------------------------------------
 
-    def _emit(self, moving: set[Value]) -> None:
+    def _emit(self) -> None:
         """Write the kernel, and note what its arguments are."""
         states = self.recompute.carry if self.recompute else []
         main = Stores(
@@ -90,13 +89,9 @@ class CPULoop:
         )
         after = self.recompute.parts.after if self.recompute else []
         recomputed = Stores(self._phases(self.recomputed, after), states, after, [], [], in_place=False)
-        own = {*self.carry, *states}
-        outside = list(dict.fromkeys(x for x in (*main.outside(), *recomputed.outside()) if x not in own))
-        self.rows = [value for value in outside if value in moving]
-        self.fixed = [value for value in outside if value not in moving]
         self.shapes = [phase.shape for phase in (*main.phases, *recomputed.phases)]
         if self.products:
-            self.shapes += [value.shape for value in own]
+            self.shapes += [value.shape for value in (*self.carry, *states)]
         self.shapes = list(dict.fromkeys(self.shapes))
         self.block = block = Block(self.shapes, self.rows, self.fixed, [*main.needs, *recomputed.needs], self.room)
         self.scalars = block.scalars

@@ -18,7 +18,6 @@ from snncell.compiler.backends.expressions import (
 )
 from snncell.compiler.backends.index_space import IndexSpace
 from snncell.compiler.ir.program import values_in
-from snncell.compiler.passes.dce import leading_to
 from snncell.compiler.schedule.loop import LoopSchedule
 from snncell.compiler.schedule.phases import space_of
 from snncell.kernels.cpu.loops import indent
@@ -59,20 +58,13 @@ class CUDALoop:
         self.recompute = recompute
         self.carry, self.after = schedule.carry, parts.after
         self.sequences, self.summed = parts.sequences, schedule.summed
-        self.steps = leading_to(parts.loop, [*self.after, *self.sequences, *self.summed])
-        self.recomputed = leading_to(recompute.parts.loop, recompute.parts.after) if recompute else []
+        self.steps, self.recomputed = schedule.loop, recompute.loop if recompute else []
+        self.rows, self.fixed = schedule.rows, schedule.fixed
         self.scalars: list[tuple[Any, Any]] = []
         self.stored = list(recompute.carry) if recompute else []
-        moving = schedule.moving
         inside = [x for step in (*self.steps, *self.recomputed) for x in (*values_in(step), *step.outputs)]
         results = [*self.after, *self.sequences, *self.summed]
         self.shape = space_of([*self.carry, *results, *inside])
-        made = {x for step in (*self.steps, *self.recomputed) for x in step.outputs}
-        recomputed = recompute.parts.after if recompute else []
-        outside = [x for x in dict.fromkeys([*inside, *results, *recomputed]) if x not in made]
-        outside = [x for x in outside if x not in {*self.carry, *self.stored}]
-        self.rows = [value for value in outside if value in moving]
-        self.fixed = [value for value in outside if value not in moving]
         self.name = "cuda_scan_" + "".join(c if c.isalnum() else "_" for c in schedule.who)[:44]
         self._places()
         self._emit()

@@ -18,7 +18,7 @@ def obstacle(schedule: LoopSchedule) -> str | None:
     for step in steps:
         if not is_elementwise(step) and not isinstance(step.op, Dot):
             return f"{step.op.name} is no elementwise operation: {step.line}"
-    computed = {value for step in parts.loop for value in step.outputs}
+    computed = {value for step in schedule.loop for value in step.outputs}
     outgoing = [*schedule.carry, *parts.after, *parts.sequences, *(x for x in parts.summed if x in computed)]
     outgoing += [*recompute.carry, *recompute.parts.after] if recompute else []
     products = [step for step in steps if not is_elementwise(step)]
@@ -42,7 +42,7 @@ def _obstacle_to_rows(
 ) -> str | None:
     """Why a body with products is no kernel that takes rows of all its Values together."""
     inside = {*outgoing, *(value for step in steps for value in step.outputs)}
-    moving = inside | schedule.moving
+    moving = inside.union(schedule.rows)
     rows = products[0].outputs[0].shape[:1]
     for step in products:
         x, y = step.inputs

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from snncell.compiler.ir.loop import Loop
-from snncell.compiler.passes.hoist import Hoisted, hoist
+from snncell.compiler.passes.dce import leading_to
+from snncell.compiler.passes.hoist import Hoisted, hoist, outside_of
 from snncell.tape.tracing import Step, Value
 
 
@@ -18,11 +19,13 @@ class RecomputeSchedule:
         interval: steps from one checkpoint to the next.
         carry: the states, which the reverse takes as sequences.
         parts: the forward, taken apart.
+        loop: its steps that the states depend on, in order.
     """
 
     interval: int
     carry: list[Value]
     parts: Hoisted
+    loop: list[Step]
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,10 +36,13 @@ class LoopSchedule:
         who: what runs it.
         backwards: whether the last step is taken first.
         carry, xs, consts: the inputs of a step.
-        parts: the body, taken apart: its steps in the loop, and what is there for them.
+        parts: the body, taken apart.
+        loop: the steps in the loop that its results depend on, in order.
         invariant: steps that depend on constants alone, those of a forward that runs again too.
         prologue: steps on whole sequences before the loop, in the same way.
         summed: what the loop itself adds up; sums of what is there before it need no loop.
+        rows: the sequences that the loop loads a row of at each step, those of a forward that runs again too.
+        fixed: what it loads that is the same at every step.
         interval: checkpoint the states before each `interval`-th step, as further outputs.
         recompute: for a reverse, the forward between checkpoints.
     """
@@ -47,21 +53,19 @@ class LoopSchedule:
     xs: list[Value]
     consts: list[Value]
     parts: Hoisted
+    loop: list[Step]
     invariant: list[Step]
     prologue: list[Step]
     summed: list[Value]
+    rows: list[Value]
+    fixed: list[Value]
     interval: int | None
     recompute: RecomputeSchedule | None
 
     @property
-    def moving(self) -> set[Value]:
-        """The sequences that the loop may take a row of."""
-        return {*self.xs, *(value for step in self.prologue for value in step.outputs)}
-
-    @property
     def steps(self) -> list[Step]:
         """All steps in the loop, those that run again too."""
-        return [*self.parts.loop, *(self.recompute.parts.loop if self.recompute else [])]
+        return [*self.loop, *(self.recompute.loop if self.recompute else [])]
 
 
 def schedule(loop: Loop) -> LoopSchedule:
@@ -69,12 +73,21 @@ def schedule(loop: Loop) -> LoopSchedule:
     body, recompute = loop.body, None
     if loop.recompute is not None:
         forward = loop.recompute.forward
-        recompute = RecomputeSchedule(loop.recompute.interval, [x._data for x in forward.carry], hoist(forward))
+        own = hoist(forward)
+        states, needed = [x._data for x in forward.carry], leading_to(own.loop, own.after)
+        recompute = RecomputeSchedule(loop.recompute.interval, states, own, needed)
     states = recompute.carry if recompute else []
     parts = hoist(body, states)
     recomputed = [recompute.parts] if recompute else []  # what is computed again has things to be done before it too
     carry = [x._data for x in body.carry]
     computed = {*carry, *states}.union(*(step.outputs for step in parts.loop))
+    summed = [value for value in parts.summed if value in computed]
+    results = [*parts.sequences, *summed, *parts.after]
+    steps = leading_to(parts.loop, results)
+    prologue = _united([part.prologue for part in (parts, *recomputed)])
+    moving = {*(x._data for x in body.xs), *(value for step in prologue for value in step.outputs)}
+    again, results_again = (recompute.loop, recompute.parts.after) if recompute else ([], [])
+    loads = outside_of([*steps, *again], [*results, *results_again], [*carry, *states])
     return LoopSchedule(
         who=loop.who,
         backwards=body.backwards,
@@ -82,9 +95,12 @@ def schedule(loop: Loop) -> LoopSchedule:
         xs=[x._data for x in body.xs],
         consts=[x._data for x in body.consts],
         parts=parts,
+        loop=steps,
         invariant=_united([part.invariant for part in (parts, *recomputed)]),
-        prologue=_united([part.prologue for part in (parts, *recomputed)]),
-        summed=[value for value in parts.summed if value in computed],
+        prologue=prologue,
+        summed=summed,
+        rows=[value for value in loads if value in moving],
+        fixed=[value for value in loads if value not in moving],
         interval=loop.interval,
         recompute=recompute,
     )

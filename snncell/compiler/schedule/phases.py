@@ -143,11 +143,6 @@ class Stores:
             found.append((phase, [x for x in dict.fromkeys(taken) if x not in made]))
         return found
 
-    def outside(self) -> list[Value]:
-        """The steps that no phase computes."""
-        made = {value for phase in self.phases for step in phase.steps for value in step.outputs}
-        return [x for _, needed in self.needs for x in needed if x not in made]
-
     def _at(self, value: Value, made: dict[Value, int], read: dict[Value, int]) -> int:
         """The phase that stores a Value: the one that computes it, or the first that may."""
         first = made.get(value, 0)  # a state is there from the beginning
