@@ -9,7 +9,7 @@ from neuron_table import NEURONS
 import snncell
 from snncell import Tensor, nn, ops, surrogate, testing
 from snncell.errors import ArgumentError, CallError, ShapeError
-from snncell.nn.neurons.counting import Counting, Rounding
+from snncell.nn.neurons.firing import Counting, Rounding
 
 # --- what is refused --------------------------------------------------------------------------------------------------
 
@@ -62,6 +62,9 @@ from snncell.nn.neurons.counting import Counting, Rounding
         (lambda: nn.GLIFNode(tau=1.0), "GLIFNode: tau is the sigmoid of a Parameter, between 0 and 1, not 1.0"),
         (lambda: nn.ResonateNode(b=0.1), "ResonateNode: b is negative, not 0.1"),
         (lambda: nn.ResonateNode(dt=0.0), "ResonateNode: dt is positive, not 0.0"),
+        (lambda: nn.ILIFNode(compare=">="), "ILIFNode: its spike function is its own, and takes no compare. Leave it"),
+        (lambda: nn.ILIFNode(surrogate_function=surrogate.ATan()), "ILIFNode: its .* takes no surrogate_function"),
+        (lambda: nn.ILIFNode(max_spikes=3), "takes no max_spikes. Leave it out; most=... is the largest number of spi"),
         (lambda: nn.ILIFNode(most=0), "ILIFNode: most is a whole number from 1 on, not 0"),
         (lambda: nn.RefractoryLIFNode(refractory=0.0), "RefractoryLIFNode: refractory is positive, not 0.0"),
         (lambda: nn.IzhikevichNode(substeps=0), "IzhikevichNode: substeps is a number from 1 on, not 0"),

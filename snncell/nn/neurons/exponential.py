@@ -59,11 +59,9 @@ class EIFNode(Neuron):
         own = {"tau": tau, "delta_t": delta_t, "theta_rh": theta_rh, "v_rest": v_rest}
         super().__init__(own, **to_value(options, -0.1))
 
-    def construct(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        v, late = self.recall(v)
+    def charge(self, x: Tensor, v: Tensor) -> Any:
         runaway = self.delta_t * ops.exp((v - self.theta_rh) / self.delta_t)
-        h = v + (self.gained(x) - (v - self.v_rest) + runaway) / self.tau
-        return self.fired(h, late)
+        return v + (self.gained(x) - (v - self.v_rest) + runaway) / self.tau
 
 
 class AdExNode(Neuron):

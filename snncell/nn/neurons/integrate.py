@@ -65,12 +65,14 @@ class IFNode(Neuron):
         )
         self.fire = fire
 
+    def charge(self, x: Tensor, v: Tensor) -> Any:
+        return v + self.gained(x)
+
     def construct(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        v, late = self.recall(v)
-        h = v + self.gained(x)
         if not self.fire:
+            h = self.charge(x, self.recall(v)[0])
             return h, h
-        s, v = self.fired(h, late)
+        s, v = super().construct(x, v)
         return s * self.v_threshold, v
 
     def extend_repr(self) -> str:
@@ -106,11 +108,9 @@ class EulerLeak(Neuron):
         rest_at_reset(self, v_rest)
         self.decay_input = decay_input
 
-    def charge(self, x: Tensor, v: Tensor) -> Tensor:
-        """The potential that the input leads to, before threshold and reset."""
+    def charge(self, x: Tensor, v: Tensor) -> Any:
         x, leak = self.gained(x), from_rest(v, self.v_rest)
-        h: Tensor = v + (x - leak) / self.tau if self.decay_input else v - leak / self.tau + x
-        return h
+        return v + (x - leak) / self.tau if self.decay_input else v - leak / self.tau + x
 
     def extend_repr(self) -> str:
         return f"{super().extend_repr()}, decay_input={self.decay_input}"
@@ -181,10 +181,6 @@ class LIFNode(EulerLeak):
             **options,
         )
 
-    def construct(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        v, late = self.recall(v)
-        return self.fired(self.charge(x, v), late)
-
 
 class LeakyNode(Neuron):
     """Leaky integrate and fire, by the factor that a step keeps.
@@ -221,7 +217,5 @@ class LeakyNode(Neuron):
     def __init__(self, beta: Any = 0.9, **options: Unpack[Firing]) -> None:
         super().__init__({"beta": beta}, **options)
 
-    def construct(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        v, late = self.recall(v)
-        h = self.beta * v + self.gained(x)
-        return self.fired(h, late)
+    def charge(self, x: Tensor, v: Tensor) -> Any:
+        return self.beta * v + self.gained(x)

@@ -87,8 +87,6 @@ class ParametricLIFNode(Neuron):
         """Its constants, tau in the place of w."""
         return Constant("tau", numbers_of(self.tau), TAU, learned=True), *super().constants_and_ranges
 
-    def construct(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        v, late = self.recall(v)
+    def charge(self, x: Tensor, v: Tensor) -> Any:
         x, leak, rate = self.gained(x), from_rest(v, self.v_rest), ops.sigmoid(self.w)
-        h = v + (x - leak) * rate if self.decay_input else v - leak * rate + x
-        return self.fired(h, late)
+        return v + (x - leak) * rate if self.decay_input else v - leak * rate + x

@@ -50,10 +50,8 @@ class QIFNode(Neuron):
     ) -> None:
         super().__init__({"tau": tau, "v_c": v_c, "a0": a0, "v_rest": v_rest}, **to_value(options, -0.1))
 
-    def construct(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        v, late = self.recall(v)
-        h = v + (self.gained(x) + self.a0 * (v - self.v_rest) * (v - self.v_c)) / self.tau
-        return self.fired(h, late)
+    def charge(self, x: Tensor, v: Tensor) -> Any:
+        return v + (self.gained(x) + self.a0 * (v - self.v_rest) * (v - self.v_c)) / self.tau
 
 
 class AdaptiveQIFNode(Neuron):

@@ -11,8 +11,8 @@ from snncell.errors import ArgumentError
 from snncell.nn.neurons.adaptive import ALIFNode
 from snncell.nn.neurons.base import Neuron
 from snncell.nn.neurons.constants import Membrane
-from snncell.nn.neurons.counting import Counting
 from snncell.nn.neurons.current import CubaLIFNode
+from snncell.nn.neurons.firing import Counting
 from snncell.nn.neurons.integrate import LeakyNode
 from snncell.surrogate.wrappers import Inclusive, Wrapper
 from snncell.tape.tensor import Tensor
