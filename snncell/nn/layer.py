@@ -19,22 +19,14 @@ from snncell.tape.tensor import Tensor, snapshot
 
 
 def positive(value: Any, who: str, name: str) -> int:
-    """A count of channels or features.
-
-    Raises:
-        ArgumentError: if it is no integer of at least 1.
-    """
+    """A count of channels or features."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ArgumentError(f"{who}: {name} is an integer of at least 1, not {value!r}.")
     return value
 
 
 def positive_number(value: Any, who: str, name: str) -> float:
-    """A number above 0.
-
-    Raises:
-        ArgumentError: for anything else, infinity and NaN among it.
-    """
+    """A number above 0."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 < value < math.inf:
         raise ArgumentError(f"{who}: {name} is a number above 0, not {value!r}.")
     return float(value)

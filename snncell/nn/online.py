@@ -25,12 +25,7 @@ from snncell.tape.tensor import Tensor
 
 
 def spike_function(value: Any, layer: Cell) -> Any:
-    """The spike function of a layer; ATan if it is None.
-
-    Raises:
-        ArgumentError: for what is no spike function, or has something to learn, unless the layer is without its
-            reverse.
-    """
+    """The spike function of a layer; ATan if it is None."""
     who = type(layer).__name__
     chosen = ATan() if value is None else firing(value, who)
     learned = chosen.trainable_params()

@@ -23,11 +23,7 @@ from snncell.tape.tensor import Tensor
 
 
 def number_in(value: Any, low: float, high: float, who: str, name: str) -> float:
-    """A number in [low, high).
-
-    Raises:
-        ArgumentError: for anything else, NaN among it.
-    """
+    """A number in [low, high)."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value < high:
         raise ArgumentError(f"{who}: {name} is a number in [{low}, {high}), not {value!r}.")
     return float(value)

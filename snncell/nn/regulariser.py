@@ -17,11 +17,7 @@ from snncell.tape.tensor import Tensor
 
 
 def _amount(value: Any, who: str, name: str) -> float:
-    """A number from 0 on.
-
-    Raises:
-        ArgumentError: for anything else.
-    """
+    """A number from 0 on."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 <= value < math.inf:
         raise ArgumentError(f"{who}: {name} is a finite number of at least 0, not {value!r}.")
     return float(value)
@@ -35,11 +31,7 @@ class _Regulariser(Cell):
         self.strength = _amount(strength, type(self).__name__, "strength")
 
     def spikes(self, x: Any) -> Tensor:
-        """`x`, if it has time and batch.
-
-        Raises:
-            ShapeError: if it has not.
-        """
+        """`x`, if it has time and batch."""
         spikes = as_float(x, type(self).__name__)
         if spikes.ndim < 2 or 0 in spikes.shape:
             raise ShapeError(

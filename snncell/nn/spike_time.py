@@ -147,15 +147,11 @@ class CETemporalLoss(_CrossEntropy):
 
     Args:
         inverse: "negate" for -t_f, "reciprocal" for 1 / (t_f + 1).
-        weight: (C,), a weight for each class; the mean is then over the sum of weights.
-        label_smoothing: e in [0, 1): labels are mixed with e / C for each class.
-        reduction: "mean", "sum" or "none", which gives (B,).
+        weight, label_smoothing, reduction: as for `CERateLoss`.
 
     Inputs:
-        outputs: spikes (T, B, C).
-        labels: integers (B,) in [0, C).
-        lengths: integers (B,), how many steps each sample has; left out, all T. A silent neuron then counts as firing
-            at the last step of its sample.
+        outputs, labels, lengths: as for `CERateLoss`. With lengths a silent neuron counts as firing at the last step of
+            its sample.
 
     Raises:
         ArgumentError: for another inverse.

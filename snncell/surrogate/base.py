@@ -138,11 +138,7 @@ class Surrogate(Ranged, Cell):
 
 
 def firing(given: Any, who: str) -> Any:
-    """A spike function as it is.
-
-    Raises:
-        ArgumentError: if it is no Cell with a reverse of its own.
-    """
+    """A spike function as it is."""
     if not isinstance(given, Cell) or getattr(given, "bprop", None) is None:
         raise ArgumentError(
             f"{who}: surrogate_function is a spike function, a Cell with a bprop, an object such as surrogate.ATan(), "

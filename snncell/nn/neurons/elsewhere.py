@@ -65,12 +65,7 @@ def absent(framework: str, **reasons: str) -> None:
 
 
 def made_like(neuron: str, framework: Any, settings: dict[str, Any]) -> Any:
-    """The neuron that does what `neuron` does in a framework, by that framework's own parameters.
-
-    Raises:
-        ArgumentError: for an unknown framework, an unknown or missing parameter, or a name that has no counterpart; for
-            a Parameter that cannot be learned.
-    """
+    """The neuron that does what `neuron` does in a framework, by that framework's own parameters."""
     who = f"{neuron}.like"
     known = {name.lower(): name for owner, name in PRESETS if owner == neuron}
     name = known.get(framework.lower()) if isinstance(framework, str) else None

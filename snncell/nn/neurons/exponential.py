@@ -74,14 +74,10 @@ class AdExNode(Neuron):
     The paper's equations divided by the leak's conductance: x = I / g_L, tau = C / g_L, and w, a, b in its units.
 
     Args:
-        tau: membrane time constant in steps, above 1.
         tau_w: time constant of the adaptation in steps, above 1.
         a: how strongly the adaptation follows the potential.
         b: what a spike adds to the adaptation.
-        delta_t: how sharply a spike sets in.
-        theta_rh: rheobase threshold, above which the potential runs away.
-        v_rest: resting potential.
-        options: v_threshold, reset, surrogate_function and the others of every `Neuron`.
+        tau, delta_t, theta_rh, v_rest, options: as for `EIFNode`.
 
     Inputs:
         x, v, w: the input, the potential and the adaptation, of one shape.

@@ -21,18 +21,8 @@ from snncell.tape.tensor import Tensor
 class Counting(Wrapper):
     """The number of thresholds that fit into the potential: floor(h / v_threshold), from x = h / v_threshold - 1.
 
-    Its reverse is that of one spike at the first threshold: the surrogate's, of x.
-
-    Args:
-        surrogate_function: the spike function whose bprop and primitive it has.
-        most: the largest number of spikes, or None.
-        compare: ">=" counts a threshold that is met exactly, ">" does not.
-
-    Inputs:
-        x: how far the potential is above the threshold, in thresholds.
-
-    Returns:
-        the number of spikes, in the dtype of x.
+    Its reverse is that of one spike at the first threshold: the surrogate's, of x. `most` is the largest number, or
+    None; compare=">=" counts a threshold that is met exactly, ">" does not.
 
     Source: sinabs, MultiSpike and MaxSpike.
     """
@@ -50,13 +40,8 @@ class Counting(Wrapper):
 class Rounding(Cell):
     """The integer nearest to x, from 0 to `most`, with the derivative of x itself there, and 0 beyond.
 
-    construct: round(clip(x, 0, most)); primitive: clip(x, 0, most); bprop: 1 where 0 <= x <= most, else 0.
-
-    Args:
-        most: the largest number of spikes.
-
-    Inputs:
-        x: the potential in thresholds.
+    construct: round(clip(x, 0, most)); primitive: clip(x, 0, most); bprop: 1 where 0 <= x <= most, else 0, with x the
+    potential in thresholds.
 
     Source: Luo et al., "Integer-Valued Training and Spike-Driven Inference Spiking Neural Network for High-Performance
     and Energy-Efficient Object Detection", ECCV 2024; SpikingJelly's MultiLevelSpikeCount.

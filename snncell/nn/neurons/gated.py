@@ -218,11 +218,7 @@ class GLIFNode(Neuron):
 
 
 def gate(value: Any, name: str) -> Parameter:
-    """The Parameter whose sigmoid is `value`.
-
-    Raises:
-        ArgumentError: for a value outside (0, 1).
-    """
+    """The Parameter whose sigmoid is `value`."""
     if isinstance(value, Parameter):
         return value
     given = numbers_of(GATE.check(checked_constant(value, "GLIFNode", name), "GLIFNode", name))

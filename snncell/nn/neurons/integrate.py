@@ -21,11 +21,8 @@ class IFNode(Neuron):
     as they are in the other frameworks. With `fire=False` the output is v itself.
 
     Args:
-        v_threshold: in units of the membrane potential.
         fire: whether it spikes.
-        surrogate_function: the spike function, a Cell.
-        v_reset, reset, detach_reset: as for `LIFNode`.
-        options: compare, delay, input_gain, max_spikes, learnable, as for every `Neuron`.
+        v_threshold, v_reset, reset, detach_reset, surrogate_function, options: as for every `Neuron`.
 
     Inputs:
         x, v: the input and the state, of one shape.
@@ -86,17 +83,7 @@ def rest_at_reset(neuron: Any, v_rest: Any) -> None:
 
 
 class EulerLeak(Neuron):
-    """The base of neurons with the leak of `LIFNode`: one Euler step of the membrane equation.
-
-    h = v + (x - (v - v_rest)) / tau         with decay_input
-    h = v - (v - v_rest) / tau + x           without
-
-    Args:
-        tau: membrane time constant in steps, above 1.
-        decay_input: whether the input is divided by tau too.
-        v_rest: resting potential; v_reset if it is left out.
-        options: of every `Neuron`.
-    """
+    """The base of neurons with the charge of `LIFNode`, one Euler step of the membrane equation, and its arguments."""
 
     tau: Any
     v_rest: Any
@@ -130,14 +117,9 @@ class LIFNode(EulerLeak):
 
     Args:
         tau: membrane time constant in steps, above 1: each step keeps 1 - 1 / tau of the potential.
-        v_threshold: the neuron fires where h > v_threshold.
-        v_reset: where reset="value" puts v.
-        reset: "subtract", "zero", "value" or None.
-        detach_reset: whether the reset counts as a constant in the reverse.
         decay_input: whether the input is divided by tau too.
-        surrogate_function: the spike function, a Cell.
         v_rest: resting potential; v_reset if it is left out.
-        options: compare, delay, input_gain, max_spikes, learnable, as for every `Neuron`.
+        v_threshold, v_reset, reset, detach_reset, surrogate_function, options: as for every `Neuron`.
 
     Inputs:
         x, v: the input and the state, of one shape.

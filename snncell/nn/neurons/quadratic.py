@@ -62,15 +62,11 @@ class AdaptiveQIFNode(Neuron):
     s and v as for every `Neuron`, by default with reset="value"
 
     Args:
-        tau: membrane time constant in steps, above 1.
         tau_w: time constant of the adaptation in steps, above 1.
         a: how strongly the adaptation follows the potential.
         b: what a spike adds to the adaptation.
-        v_c: critical potential, above which it runs away.
-        a0: steepness, positive.
-        v_rest: resting potential.
         w_rest: the adaptation at first; the equations pull it to 0, as SpikingJelly's do.
-        options: v_threshold, reset, surrogate_function and the others of every `Neuron`.
+        tau, v_c, a0, v_rest, options: as for `QIFNode`.
 
     Inputs:
         x, v, w: the input, the potential and the adaptation, of one shape.
