@@ -23,14 +23,14 @@ def within_lengths(tensor: Tensor, lengths: Any, who: str) -> Tensor:
 
     Lengths that a trace, or the device, has yet to give are not looked at; one above T then counts as T.
     """
-    found = as_tensor(lengths, who, "lengths")
-    if found.shape != tensor.shape[1:2] or not found.ndim:
+    counts = as_tensor(lengths, who, "lengths")
+    if counts.shape != tensor.shape[1:2] or not counts.ndim:
         raise ShapeError(
             f"{who}: lengths are one number of steps for each sample; a sequence (T, B, ...) of shape {tensor.shape} "
-            f"needs {tensor.shape[1:2] or 'a batch'}, not {found.shape}."
+            f"needs {tensor.shape[1:2] or 'a batch'}, not {counts.shape}."
         )
-    _refuse_lengths(found, tensor.shape, who)
-    return before_step(tensor, found)
+    _refuse_lengths(counts, tensor.shape, who)
+    return before_step(tensor, counts)
 
 
 def before_step(tensor: Tensor, counts: Tensor) -> Tensor:

@@ -152,22 +152,22 @@ def _refuse_options(neuron: type[Neuron], unknown: list[str]) -> None:
     text = f"{who}: there is no option {unknown[0]!r}; it takes {', '.join(_options_of(neuron))}."
     owner, frameworks = frameworks_with(who, unknown)
     if frameworks:
-        given = ", ".join(f"{name}=..." for name in unknown)
-        text += f' In the words of {" or ".join(frameworks)}: nn.{owner}.like("{frameworks[0]}", {given}).'
+        settings = ", ".join(f"{name}=..." for name in unknown)
+        text += f' In the words of {" or ".join(frameworks)}: nn.{owner}.like("{frameworks[0]}", {settings}).'
     raise CallError(text)
 
 
 def _options_of(neuron: type[Neuron]) -> list[str]:
     """The names that `__init__` of a neuron takes: its own arguments, and those that it hands to the classes above."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for kind in neuron.__mro__[: neuron.__mro__.index(Neuron) + 1]:
         if "__init__" in vars(kind):
             own = list(inspect.signature(vars(kind)["__init__"]).parameters.values())[1:]
-            found |= dict.fromkeys(p.name for p in own if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY))
-            handed = [str(p.annotation) for p in own if p.kind is p.VAR_KEYWORD]
-            if handed[:1] in ([], ["Unpack[Options]"], ["Unpack[Firing]"]):  # what is below it is said already
+            names |= dict.fromkeys(p.name for p in own if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY))
+            unpacked = [str(p.annotation) for p in own if p.kind is p.VAR_KEYWORD]
+            if unpacked[:1] in ([], ["Unpack[Options]"], ["Unpack[Firing]"]):  # what is below it is said already
                 shared = {"Unpack[Options]": Options, "Unpack[Firing]": Firing}
-                found |= dict.fromkeys(name for one in handed for name in shared[one].__annotations__)
+                names |= dict.fromkeys(name for one in unpacked for name in shared[one].__annotations__)
                 break
     none = ("constants", *(SPIKE_FUNCTION if neuron.own_function else ()))
-    return [name for name in found if name not in none]
+    return [name for name in names if name not in none]

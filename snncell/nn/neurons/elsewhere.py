@@ -47,8 +47,8 @@ class Settings:
 
         def enter(function: Callable[..., Any]) -> Callable[..., Any]:
             @functools.wraps(function)
-            def make(**given: Any) -> Any:
-                return function(cls(defaults | given))
+            def make(**values: Any) -> Any:
+                return function(cls(defaults | values))
 
             # For the check of arguments: the framework's words, and not the one argument of the function.
             make.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -113,9 +113,9 @@ def _learning(preset: Callable[..., Any], settings: dict[str, Any], who: str) ->
 def _refuse_framework(who: str, framework: Any, known: list[str]) -> None:
     """Raise: there is no such preset, and maybe a reason for it."""
     family, _, kind = framework.lower().partition(".") if isinstance(framework, str) else ("", "", "")
-    wanted = kind or who.removesuffix(".like").lower()
+    sought = kind or who.removesuffix(".like").lower()
     for (owner, name), reason in ABSENT.items():
-        if owner == family and name.lower() == wanted:
+        if owner == family and name.lower() == sought:
             raise ArgumentError(f"{who}: there is none like {family}'s {name}: {reason}")
     listed = ", ".join(map(repr, known)) or "none"
     owners = sorted({owner for owner, name in PRESETS if name.partition(".")[0] == family})

@@ -81,7 +81,6 @@ def spike_function(surrogate_function: Any, compare: str, max_spikes: int | None
 
 # --- the threshold ----------------------------------------------------------------------------------------------------
 
-_MISSING = object()
 SPIKE_FUNCTION = ("surrogate_function", "compare", "max_spikes")  # options: what a spike function is made from
 _THRESHOLD = Range(0.0, text='is positive (with reset="value" it may be negative, but above v_reset)')
 _COUNTED = "is positive where spikes are counted in thresholds; leave max_spikes at 1, or shift v"
@@ -123,14 +122,17 @@ class Thresholded(Membrane):
         for name in ("v_threshold", "v_reset"):
             setattr(self, name, self.__dict__[name])
 
+    def _is_made(self) -> bool:
+        return "max_spikes" in self.__dict__  # what `fire_by` sets last; before it, options may not fit each other yet
+
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in SPIKE_FUNCTION and "max_spikes" in self.__dict__:
+        if name in SPIKE_FUNCTION and self._is_made():
             self._fire_anew(name, value)
             return
         allowed = {"reset": self.resets, "delay": self.delays}.get(name)
-        before = self.__dict__.get(name, _MISSING)
+        before = self.__dict__.get(name)
         super().__setattr__(name, value if allowed is None else one_of(value, allowed, type(self).__name__, name))
-        if name == "reset" and before is not _MISSING:
+        if name == "reset" and self._is_made():
             try:
                 self.check_constant("v_threshold", self.v_threshold)
             except ArgumentError:
@@ -142,14 +144,15 @@ class Thresholded(Membrane):
         who, before = type(self).__name__, {each: self.__dict__[each] for each in SPIKE_FUNCTION}
         if self.own_function:
             raise ArgumentError(f"{who}: its spike function is its own; make another {who} for another {name}.")
-        wrapped = before["compare"] == ">=" or before["max_spikes"] != 1  # by `spike_function`
+        # The function that was given stands inside of the one that `spike_function` made of it.
+        wrapped = before["compare"] == ">=" or before["max_spikes"] != 1
         plain = before["surrogate_function"].surrogate_function if wrapped else before["surrogate_function"]
         after = {**before, "surrogate_function": plain, name: value}
         one_of(after["compare"], (">", ">="), who, "compare")
         if self.one_at_most:
             one_of(after["max_spikes"], (1,), who, "max_spikes")
         after["surrogate_function"] = spike_function(**after, who=who)
-        deferring(self._take_firing, after, before)
+        deferring(self._take_firing, after, before)  # Ctrl-C comes before all of it, or after
 
     def _take_firing(self, values: dict[str, Any], before: dict[str, Any] | None) -> None:
         try:
@@ -162,22 +165,19 @@ class Thresholded(Membrane):
 
     def range_of(self, name: str) -> Range:
         """The range of a constant: a threshold lies above 0, or above the value that a reset goes to."""
-        if "max_spikes" not in self.__dict__ or name not in ("v_threshold", "v_reset"):
-            return super().range_of(name)
-        value = self.reset == "value"
-        if name == "v_reset":
-            return Range(high=self.v_threshold, text="is below v_threshold") if value else super().range_of(name)
-        if not value:
-            return _THRESHOLD
-        return _above(self.v_reset, self.max_spikes != 1)
+        if name == "v_threshold" and self._is_made():
+            return _above(self.v_reset, self.max_spikes != 1) if self.reset == "value" else _THRESHOLD
+        if name == "v_reset" and self._is_made() and self.reset == "value":
+            return Range(high=self.v_threshold, text="is below v_threshold")
+        return super().range_of(name)
 
     def check_constant(self, name: str, value: Any) -> None:
         """Refuse a value that a constant cannot have, or that v_threshold cannot have beside it."""
-        if name != "v_reset" or "max_spikes" not in self.__dict__ or self.reset != "value":
+        if name == "v_reset" and self._is_made() and self.reset == "value":
+            FINITE.check(value, type(self).__name__, name)
+            _above(value, self.max_spikes != 1).check(self.v_threshold, type(self).__name__, "v_threshold")
+        else:
             super().check_constant(name, value)
-            return
-        FINITE.check(value, type(self).__name__, name)
-        _above(value, self.max_spikes != 1).check(self.v_threshold, type(self).__name__, "v_threshold")
 
     # --- a step -------------------------------------------------------------------------------------------------------
 
@@ -201,18 +201,19 @@ class Thresholded(Membrane):
             return h
         if self.max_spikes != 1:
             s = ops.minimum(s, 1.0)
-        kept = h * (1.0 - s)
+        remaining = h * (1.0 - s)
         target = self.v_reset if self.reset == "value" else 0.0
-        return kept if not isinstance(target, Tensor) and target == 0.0 else kept + s * target
+        return remaining if not isinstance(target, Tensor) and target == 0.0 else remaining + s * target
 
     def recall(self, v: Tensor, threshold: Any = None) -> tuple[Tensor, Tensor | None]:
         """At the beginning of a step: v, reset if the spike of the step before does it now, and that spike."""
         if self.delay is None:
             return v, None
-        late = self.spikes(v, threshold)
+        late = self.spikes(v, threshold)  # v is the potential before the reset, so the last spike is no state
         return (v if self._resets_at_end() else self.after_reset(v, late)), late
 
     def _resets_at_end(self) -> bool:
+        # What is subtracted at the beginning would decay with the potential.
         return self.reset == "subtract" or self.delay == "reset+input"
 
     def fired(self, h: Tensor, late: Tensor | None, threshold: Any = None, drop: Any = None) -> tuple[Tensor, Tensor]:

@@ -221,5 +221,5 @@ def gate(value: Any, name: str) -> Parameter:
     """The Parameter whose sigmoid is `value`."""
     if isinstance(value, Parameter):
         return value
-    given = numbers_of(GATE.check(checked_constant(value, "GLIFNode", name), "GLIFNode", name))
-    return logit(np.log(given) - np.log1p(-given), value, name)
+    number = numbers_of(GATE.check(checked_constant(value, "GLIFNode", name), "GLIFNode", name))
+    return logit(np.log(number) - np.log1p(-number), value, name)

@@ -19,10 +19,10 @@ from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 
 
-def logit(value: Any, given: Any, name: str) -> Parameter:
+def logit(value: Any, source: Any, name: str) -> Parameter:
     """The Parameter of a logit, limited to its range; float32, or as wide as the Tensor that it was made of."""
-    kept = given.dtype if isinstance(given, Tensor) and given.dtype.is_float else float32
-    return Parameter(Tensor(np.clip(value, LOGIT.low, LOGIT.high), kept), name=name)
+    dtype = source.dtype if isinstance(source, Tensor) and source.dtype.is_float else float32
+    return Parameter(Tensor(np.clip(value, LOGIT.low, LOGIT.high), dtype), name=name)
 
 
 class ParametricLIFNode(Neuron):
@@ -72,8 +72,8 @@ class ParametricLIFNode(Neuron):
                 f"{who}: it learns w, of 1 / tau = sigmoid(w), which it makes itself; give tau as a number, or the "
                 f"Parameter to nn.LIFNode(tau=...)."
             )
-        given = TAU.check(checked_constant(tau, who, "tau"), who, "tau")
-        self.w = logit(-np.log(numbers_of(given) - 1.0), tau, "w")
+        first = TAU.check(checked_constant(tau, who, "tau"), who, "tau")
+        self.w = logit(-np.log(numbers_of(first) - 1.0), tau, "w")
         self.decay_input = decay_input
 
     @property

@@ -49,8 +49,8 @@ class MultiSpikeLIFNode(LeakyNode):
     """
 
     def __init__(self, beta: Any = 0.9, **options: Unpack[Firing]) -> None:
-        given: Firing = {"compare": ">=", "max_spikes": None, **options}
-        super().__init__(beta, **given)
+        defaults: Firing = {"compare": ">=", "max_spikes": None, **options}
+        super().__init__(beta, **defaults)
 
 
 class ILIFNode(EulerLeak):
@@ -91,9 +91,9 @@ class ILIFNode(EulerLeak):
     def __init__(
         self, tau: Any = 4.0 / 3.0, most: Annotated[int, Own()] = 4, v_rest: Any = None, **options: Unpack[Firing]
     ) -> None:
-        if given := [name for name in SPIKE_FUNCTION if name in options]:
+        if refused := [name for name in SPIKE_FUNCTION if name in options]:
             raise ArgumentError(
-                f"ILIFNode: its spike function is its own, and takes no {given[0]}. Leave it out; most=... is the "
+                f"ILIFNode: its spike function is its own, and takes no {refused[0]}. Leave it out; most=... is the "
                 f"largest number of spikes."
             )
         MOST.check(most, "ILIFNode", "most")

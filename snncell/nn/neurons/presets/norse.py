@@ -123,9 +123,9 @@ def norse_lsnn(p: Norse) -> Membrane:
     Its states are (i, v, b - v_th). The current is read before it decays and jumps, so an input acts one step later.
     The default of tau_adapt_inv is Norse's, 1 / 800 1 / s: 800 s, where the paper has ms.
     """
-    kept, rho = decay_from_rate(p.tau_mem_inv, p.dt), decay_from_rate(p.tau_adapt_inv, p.dt)
-    options: Firing = {"input_gain": 1.0 - kept, **firing(p)}
-    node = NorseLSNN(kept, rho, 1.0, p.beta, **options).resting_at(p.v_leak)
+    alpha, rho = decay_from_rate(p.tau_mem_inv, p.dt), decay_from_rate(p.tau_adapt_inv, p.dt)
+    options: Firing = {"input_gain": 1.0 - alpha, **firing(p)}
+    node = NorseLSNN(alpha, rho, 1.0, p.beta, **options).resting_at(p.v_leak)
     return WithSynapse(node, decay_from_rate(p.tau_syn_inv, p.dt), "read decay jump")
 
 

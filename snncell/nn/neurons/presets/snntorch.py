@@ -174,5 +174,5 @@ def torch_lapicque(p: Lapicque) -> Neuron:
     options, who = firing(p, "reset+input"), "like: snntorch.Lapicque"
     resistance, capacitance = positive(resistance, who, "R"), positive(capacitance, who, "C")
     options["input_gain"] = p.time_step / capacitance
-    kept = decay_from_rate(1.0 / (resistance * capacitance), p.time_step)
-    return TorchLeaky(kept, **options).ending(False, True) if p.inhibition else LeakyNode(kept, **options)
+    beta = decay_from_rate(1.0 / (resistance * capacitance), p.time_step)
+    return TorchLeaky(beta, **options).ending(False, True) if p.inhibition else LeakyNode(beta, **options)
