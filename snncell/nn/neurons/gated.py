@@ -29,11 +29,7 @@ class KLIFNode(EulerLeak):
         scale_reset: whether k is taken out again before the reset.
         tau, decay_input, v_rest and options: as for `LIFNode`, by keyword.
 
-    Inputs:
-        x, v: the input and the state, of one shape.
-
-    Returns:
-        (s, v).
+    Inputs, Returns: x and v, of one shape; (s, v), as for `LIFNode`.
 
     Raises:
         ArgumentError: for tau not above 1, a gain or threshold that is not positive, or an unknown reset.

@@ -176,11 +176,7 @@ class LeakyNode(Neuron):
         beta: what a step keeps of the potential, from 0 to 1.
         options: v_threshold, reset, surrogate_function and the others of every `Neuron`.
 
-    Inputs:
-        x, v: the input and the state, of one shape.
-
-    Returns:
-        (s, v).
+    Inputs, Returns: x and v, of one shape; (s, v), as for `LIFNode`.
 
     Raises:
         ArgumentError: for beta outside [0, 1], a threshold that is not positive, or an unknown reset.

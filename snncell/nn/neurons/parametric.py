@@ -41,11 +41,7 @@ class ParametricLIFNode(Neuron):
         v_rest: resting potential; v_reset if it is left out.
         options: v_threshold, reset, surrogate_function and the others of every `Neuron`.
 
-    Inputs:
-        x, v: the input and the state, of one shape.
-
-    Returns:
-        (s, v).
+    Inputs, Returns: x and v, of one shape; (s, v), as for `LIFNode`.
 
     Raises:
         ArgumentError: for tau not above 1, a threshold that is not positive, or an unknown reset.

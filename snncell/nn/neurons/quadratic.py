@@ -22,11 +22,7 @@ class QIFNode(Neuron):
         v_rest: resting potential.
         options: v_threshold, reset, surrogate_function and the others of every `Neuron`.
 
-    Inputs:
-        x, v: the input and the state, of one shape.
-
-    Returns:
-        (s, v).
+    Inputs, Returns: x and v, of one shape; (s, v), as for `LIFNode`.
 
     Raises:
         ArgumentError: for tau not above 1, a0 not positive, or a v_threshold not above v_reset.

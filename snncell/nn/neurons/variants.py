@@ -31,11 +31,7 @@ class MultiSpikeLIFNode(LeakyNode):
         options: max_spikes (None, which is any number), compare (">="), v_threshold, reset, surrogate_function and the
             others of every `Neuron`.
 
-    Inputs:
-        x, v: the input and the state, of one shape.
-
-    Returns:
-        (s, v).
+    Inputs, Returns: x and v, of one shape; (s, v), as for `LIFNode`.
 
     Raises:
         ArgumentError: for beta outside [0, 1], or max_spikes below 1.
@@ -67,11 +63,7 @@ class ILIFNode(EulerLeak):
         options: v_threshold, reset and the others of every `Neuron`, without surrogate_function, compare, max_spikes
             and delay.
 
-    Inputs:
-        x, v: the input and the state, of one shape.
-
-    Returns:
-        (s, v).
+    Inputs, Returns: x and v, of one shape; (s, v), as for `LIFNode`.
 
     Raises:
         ArgumentError: for tau not above 1, a largest number below 1, or an option of the spike function.
