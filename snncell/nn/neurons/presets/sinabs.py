@@ -63,7 +63,7 @@ class Sinabs(Settings):
     as_shipped: bool = False
 
 
-FIRING = " spike_threshold spike_fn reset_fn surrogate_grad_fn"  # what they share, in two runs
+FIRING = " spike_threshold spike_fn reset_fn surrogate_grad_fn"  # runs of settings that several classes have
 TRAINED = " min_v_mem train_alphas norm_input"
 OF_FUNCTIONS = " grad_width grad_scale reset_value subtract_value as_shipped"
 
