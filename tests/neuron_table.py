@@ -26,11 +26,16 @@ class Entry(NamedTuple):
     to_loop: Callable[[dict[str, Any]], dict[str, Any]] = lambda constants: constants
     plain: bool = True  # whether it has resets and spike functions to choose
 
+    @property
+    def spike_function(self) -> dict[str, Any]:
+        """The option that makes ATan its surrogate, unless it has a spike function of its own."""
+        return {} if self.kind.own_function else {"surrogate_function": surrogate.ATan()}
+
     def make(self, reset: str | None = "subtract", detach: bool = False, **options: Any) -> Any:
         """The neuron, with ATan as its surrogate."""
         if not self.plain:
             return self.kind(**self.constants)
-        given: dict[str, Any] = {"surrogate_function": surrogate.ATan(), "detach_reset": detach, **self.firing}
+        given: dict[str, Any] = {**self.spike_function, "detach_reset": detach, **self.firing}
         if self.kind is not nn.GLIFNode:
             given["reset"] = reset
         return self.kind(**self.constants, **given, **options)

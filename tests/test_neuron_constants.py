@@ -68,9 +68,7 @@ ALL = [
 def given(name, constant, value):
     """The neuron with another constant, by its constructor."""
     entry = NEURONS[name]
-    shared = (
-        {} if not entry.plain else {"surrogate_function": surrogate.ATan(), "reset": entry.resets[0], **entry.firing}
-    )
+    shared = {} if not entry.plain else {**entry.spike_function, "reset": entry.resets[0], **entry.firing}
     shared |= (
         {"v_reset": value} if constant == "v_reset" else {"v_threshold": value} if constant == "v_threshold" else {}
     )

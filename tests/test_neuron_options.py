@@ -8,8 +8,8 @@ from neuron_table import NEURONS
 
 import snncell
 from snncell import Tensor, nn, ops, surrogate, testing
-from snncell.errors import ArgumentError, CallError, ShapeError
-from snncell.nn.neurons.counting import Counting, Rounding
+from snncell.errors import ArgumentError, CallError, ShapeError, SnncellError
+from snncell.nn.neurons.firing import Counting, Rounding
 
 # --- what is refused --------------------------------------------------------------------------------------------------
 
@@ -62,6 +62,9 @@ from snncell.nn.neurons.counting import Counting, Rounding
         (lambda: nn.GLIFNode(tau=1.0), "GLIFNode: tau is the sigmoid of a Parameter, between 0 and 1, not 1.0"),
         (lambda: nn.ResonateNode(b=0.1), "ResonateNode: b is negative, not 0.1"),
         (lambda: nn.ResonateNode(dt=0.0), "ResonateNode: dt is positive, not 0.0"),
+        (lambda: nn.ILIFNode(compare=">="), "ILIFNode: its spike function is its own, and takes no compare. Leave it"),
+        (lambda: nn.ILIFNode(surrogate_function=surrogate.ATan()), "ILIFNode: its .* takes no surrogate_function"),
+        (lambda: nn.ILIFNode(max_spikes=3), "takes no max_spikes. Leave it out; most=... is the largest number of spi"),
         (lambda: nn.ILIFNode(most=0), "ILIFNode: most is a whole number from 1 on, not 0"),
         (lambda: nn.RefractoryLIFNode(refractory=0.0), "RefractoryLIFNode: refractory is positive, not 0.0"),
         (lambda: nn.IzhikevichNode(substeps=0), "IzhikevichNode: substeps is a number from 1 on, not 0"),
@@ -155,6 +158,53 @@ def test_what_a_neuron_prints_names_its_constants(name):
 def test_the_first_potential_is_that_of_the_framework(make, first):
     state = make().init_state(ops.zeros((2,)))
     assert (state[0] if isinstance(state, tuple) else state).asnumpy().tolist() == [first] * 2
+
+
+# --- a charge of one's own --------------------------------------------------------------------------------------------
+
+
+class Charging(nn.Neuron):
+    """A user's own, as its equation of h."""
+
+    def charge(self, x, v):
+        return 0.9 * v + self.gained(x)
+
+
+class Constructed(nn.Neuron):
+    """The same, as the whole step."""
+
+    def construct(self, x, v):
+        v, late = self.recall(v)
+        return self.fired(0.9 * v + self.gained(x), late)
+
+
+@pytest.mark.parametrize("delay", nn.Neuron.delays)
+@pytest.mark.parametrize("reset", nn.Neuron.resets)
+def test_a_charge_is_a_step_between_recall_and_fired(reset, delay):
+    x = Tensor(np.random.default_rng(0).uniform(-0.5, 2.0, (9, 5)).astype(np.float32))
+    results = []
+    for kind in (Charging, Constructed):
+        run = nn.MultiStep(kind({}, reset=reset, delay=delay, v_reset=-0.2, input_gain=0.7), return_states=True)
+        spikes, (v,) = run(x)
+        gradient = snncell.grad(lambda x, run=run: run(x)[0].sum() + run(x)[1][0].sum())(x)
+        results.append([one.asnumpy().tobytes() for one in (spikes, v, gradient)])
+    assert results[0] == results[1]
+    assert spikes.sum().item() > 0.0
+
+
+def test_a_neuron_without_a_charge_and_a_construct_says_so():
+    with pytest.raises(SnncellError, match=r"Neuron has neither charge\(self, x, v\), the equation of h, nor a const"):
+        nn.Neuron({})(ops.ones(2), ops.zeros(2))
+
+
+def test_a_constant_may_be_called_charge():
+    class Charged(Constructed):
+        def construct(self, x, v):
+            return self.fired(v + x * self.charge, None)
+
+    node = Charged({"charge": 0.5}, learnable="charge")
+    assert node.constants_and_ranges[0].name == "charge"
+    assert node(Tensor([4.0]), Tensor([0.0]))[1].item() == 1.0
 
 
 # --- adaptation -------------------------------------------------------------------------------------------------------

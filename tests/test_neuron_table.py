@@ -242,7 +242,7 @@ def test_it_is_one_kernel_with_each_option(name):
     entry = NEURONS[name]
     x, states = inputs32(entry)
     options = [{"reset": reset} for reset in entry.resets]
-    if entry.plain and entry.kind not in (nn.GLIFNode,):
+    if entry.plain and entry.kind not in (nn.GLIFNode, nn.ILIFNode):
         options += [{"compare": ">="}, *({"delay": delay} for delay in entry.kind.delays if delay)]
         counts = "max_spikes" not in entry.constants and entry.kind is not nn.IzhikevichNode  # which refuses to
         options += [{"max_spikes": None}] if counts else []

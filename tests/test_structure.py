@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -235,6 +236,17 @@ def test_the_face_lists_what_it_has() -> None:
     assert all(hasattr(snncell, name) for name in snncell.__all__)
 
 
+@pytest.mark.parametrize("face", [snncell.nn, snncell.nn.neurons, snncell.surrogate], ids=lambda face: face.__name__)
+def test_a_package_shows_what_it_imports_as_itself_and_lists_it(face: Any) -> None:
+    imports = [node for node in TREES[Path(face.__file__)].body if isinstance(node, ast.ImportFrom)]
+    names = {alias.name for node in imports for alias in node.names if alias.asname == alias.name} - {"presets"}
+    for node in imports:
+        names |= set(sys.modules[str(node.module)].__all__) if node.names[0].name == "*" else set()
+    assert sorted(names) == face.__all__
+    assert names <= set(re.findall(r"\w+", face.__doc__))
+    assert set(snncell.nn.neurons.__all__) <= set(snncell.nn.__all__)
+
+
 STARRED = "from snncell import *; import sys; Tensor, plot, monitor; print('matplotlib' in sys.modules)"
 
 
@@ -246,7 +258,7 @@ def test_all_of_it_can_be_imported_by_a_star() -> None:
 # --- documentation ----------------------------------------------------------------------------------------------------
 
 # What subclasses override says nothing new in each of them.
-EXEMPT = {"construct", "bprop", "primitive", "abstract", "updated", "decayed", "extend_repr"}
+EXEMPT = {"construct", "charge", "bprop", "primitive", "abstract", "updated", "decayed", "extend_repr"}
 
 
 def undocumented(body: list[ast.stmt], prefix: str) -> Iterator[str]:

@@ -1,31 +1,10 @@
 """Cells: layers, neurons, containers, losses, optimisers.
 
-neurons      IFNode, LIFNode, LeakyNode, ParametricLIFNode; CubaLIFNode, AlphaNode; ALIFNode; EIFNode, AdExNode,
-             QIFNode, AdaptiveQIFNode, IzhikevichNode; KLIFNode, CLIFNode, GLIFNode; ResonateNode; MultiSpikeLIFNode,
-             ILIFNode, RefractoryLIFNode; LINode and Readout; PSN, SlidingPSN; WithSynapse puts a current before one;
-             Neuron is what they share; LIFNode.like("snntorch", ...) is another framework's; relusigmoid
-conversions  steps_from_seconds, decay_from_tau, tau_from_decay, euler_from_decay, decay_from_euler, decay_from_rate,
-             decay_from_lava
-through time MultiStep runs a neuron over time, Recurrent feeds its output back, Stateful keeps its state between calls
-learning     Truncated cuts the gradient through time; OTTTDense, EProp (with FeedbackDense) learn online; STDP,
-             PlasticDense
-containers   Cell, SequentialCell, CellList, TimeDistributed
-layers       Dense, Conv1d, Conv2d, Conv2dTranspose, MaxPool2d, AvgPool2d, SumPool2d, Flatten, Embedding, Dropout,
-             Dropout2d, BatchNorm1d, BatchNorm2d, LayerNorm, Threshold
-             of sequences: ThresholdBatchNorm (tdBN), BatchNormThroughTime (BNTT), TemporalEffectiveBatchNorm (TEBN),
-             TimeFixedDropout, TimeFixedDropout2d, AxonalDelay, SynapseFilter
-             of spikes: SEWBlock, WinnerTakeAll, NeuNorm
-             of spike times: EventPropLIF
-activations  ReLU, ReLU6, LeakyReLU, GELU, Sigmoid, Tanh, Softmax, LogSoftmax, Softplus
-losses       MSELoss, L1Loss, CrossEntropyLoss
-             of spikes: CERateLoss, CECountLoss, CEMaxMembraneLoss, TETLoss, MSERateLoss, MSECountLoss,
-             MSEMembraneLoss, CETemporalLoss, MSETemporalLoss, VanRossumLoss; FirstSpikeTime, SpikeTimes
-             of activity: L1RateSparsity, SilenceRegulariser, SparsityRegulariser, TargetRateRegulariser,
-             CountBoundRegulariser
-optimisers   SGD, Momentum, RMSProp, Adam, AdamW
-schedules    ExponentialDecayLR, CosineDecayLR, PolynomialDecayLR, PiecewiseConstantLR, WarmUpLR
+A neuron is a Cell of one step: MultiStep runs it over time, Recurrent feeds its output back, Stateful keeps its state
+between calls. LIFNode.like("snntorch", ...) is another framework's.
 """
 
+from snncell.arguments.exports import export as _export
 from snncell.arguments.guard import guard as _guard
 from snncell.cell import (
     Cell as Cell,
@@ -70,41 +49,7 @@ from snncell.nn.loss import (
     L1Loss as L1Loss,
     MSELoss as MSELoss,
 )
-from snncell.nn.neurons import (
-    PSN as PSN,
-    AdaptiveQIFNode as AdaptiveQIFNode,
-    AdExNode as AdExNode,
-    ALIFNode as ALIFNode,
-    AlphaNode as AlphaNode,
-    CLIFNode as CLIFNode,
-    CubaLIFNode as CubaLIFNode,
-    EIFNode as EIFNode,
-    GLIFNode as GLIFNode,
-    IFNode as IFNode,
-    ILIFNode as ILIFNode,
-    IzhikevichNode as IzhikevichNode,
-    KLIFNode as KLIFNode,
-    LeakyNode as LeakyNode,
-    LIFNode as LIFNode,
-    LINode as LINode,
-    Membrane as Membrane,
-    MultiSpikeLIFNode as MultiSpikeLIFNode,
-    Neuron as Neuron,
-    ParametricLIFNode as ParametricLIFNode,
-    QIFNode as QIFNode,
-    Readout as Readout,
-    RefractoryLIFNode as RefractoryLIFNode,
-    ResonateNode as ResonateNode,
-    SlidingPSN as SlidingPSN,
-    WithSynapse as WithSynapse,
-    decay_from_euler as decay_from_euler,
-    decay_from_lava as decay_from_lava,
-    decay_from_rate as decay_from_rate,
-    decay_from_tau as decay_from_tau,
-    euler_from_decay as euler_from_decay,
-    steps_from_seconds as steps_from_seconds,
-    tau_from_decay as tau_from_decay,
-)
+from snncell.nn.neurons import *  # noqa: F403 (its imports are the list of them)
 from snncell.nn.norm import (
     BatchNorm1d as BatchNorm1d,
     BatchNorm2d as BatchNorm2d,
@@ -180,4 +125,5 @@ from snncell.surrogate import (
     relusigmoid as relusigmoid,
 )
 
+_export(globals())
 _guard(globals())

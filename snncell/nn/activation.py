@@ -102,11 +102,7 @@ _BY_NAME: dict[str, Any] = {
 
 
 def activation_of(activation: Any, who: str) -> Any:
-    """An activation by name, or as it is.
-
-    Raises:
-        ArgumentError: for an unknown name.
-    """
+    """An activation by name, or as it is."""
     if not isinstance(activation, str):
         return activation
     if activation not in _BY_NAME:

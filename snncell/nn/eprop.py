@@ -122,8 +122,8 @@ class EProp(Ranged, Cell):
 
     def others(self, matrix: Tensor) -> Tensor:
         """A matrix (N, N) without its diagonal."""
-        kept: Tensor = matrix * (1.0 - ops.eye(self.out_channels, dtype=matrix.dtype))
-        return kept
+        masked: Tensor = matrix * (1.0 - ops.eye(self.out_channels, dtype=matrix.dtype))
+        return masked
 
     def construct(self, x: Tensor) -> Tensor:
         fitting(self, x, 3, self.in_channels)

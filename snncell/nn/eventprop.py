@@ -166,8 +166,8 @@ class EventPropLIF(Cell):
         order = ops.argsort(flat)
         sources = order // (flat.shape[1] // self.in_channels)
         weights = ops.gather(self.weight.T, sources.T)  # (E, B, N_out)
-        found = self.neurons(permuted(flat, order).T, weights)
-        return ops.transpose(found, (1, 2, 0))
+        spike_times = self.neurons(permuted(flat, order).T, weights)
+        return ops.transpose(spike_times, (1, 2, 0))
 
     def extend_repr(self) -> str:
         return (

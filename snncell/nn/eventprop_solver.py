@@ -113,23 +113,23 @@ class SpikeTimes(Cell):
     # --- forward ------------------------------------------------------------------------------------------------------
 
     def construct(self, times: Tensor, weights: Tensor) -> Tensor:
-        found: Tensor
-        found, places = self._compiled("find", times, weights)
+        spike_times: Tensor
+        spike_times, places = self._compiled("find", times, weights)
         self.save_for_bprop(places)
-        return found
+        return spike_times
 
     def bprop(self, times: Tensor, weights: Tensor, out: Tensor, dout: Tensor) -> tuple[Tensor, Tensor]:
         grads: tuple[Tensor, Tensor] = self._compiled("send_back", times, weights, out, dout, *self.saved_for_bprop)
         return grads
 
-    def _compiled(self, method: str, *given: Tensor) -> Any:
+    def _compiled(self, method: str, *arguments: Tensor) -> Any:
         """Call a method, traced once for each kind of arguments, not at each call."""
         loop = self._loop or Jitted(self._run_method, "EventPropLIF", KEPT_TRACES)
         self.__dict__["_loop"] = loop
-        return loop(method, *given)
+        return loop(method, *arguments)
 
-    def _run_method(self, method: str, *given: Tensor) -> Any:
-        return getattr(self, method)(*given)
+    def _run_method(self, method: str, *arguments: Tensor) -> Any:
+        return getattr(self, method)(*arguments)
 
     def find(self, times: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
         """The spike times, and the number of the event that each follows (-1 where there is no spike)."""
@@ -139,12 +139,12 @@ class SpikeTimes(Cell):
         number = ops.arange(times.shape[0], dtype="int32").reshape(-1, 1, 1)
         zeros = ops.zeros_like(weights[0])
         spike, at, i = zeros - NEVER, ops.zeros_like(zeros, dtypes.int32) - 1, zeros
-        found, places = [], []
+        spike_times, places = [], []
         for _ in range(self.spikes):
             spike, at, i = self._next((begin, stop, weights, number), spike, at, i)
-            found.append(ops.where(spike < end, spike, math.inf))
+            spike_times.append(ops.where(spike < end, spike, math.inf))
             places.append(at)
-        return ops.stack(found), ops.stack(places)
+        return ops.stack(spike_times), ops.stack(places)
 
     def _next(self, events: Any, spike: Tensor, at: Tensor, i: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The spike after one, the event that it follows, and the current there.
@@ -207,11 +207,11 @@ class SpikeTimes(Cell):
         sent = ops.unstack(self._sent(begin, weights, number, spikes, spiked, places, dout))
         pairs = list(zip(sent, ops.unstack(spikes), ops.unstack(places), strict=True))
 
-        found = [
+        gradients = [
             self._received((begin, weights, number), pairs[first : first + TOGETHER])
             for first in range(0, len(pairs), TOGETHER)
         ]
-        of_times, of_weights = (functools.reduce(operator.add, parts) for parts in zip(*found, strict=True))
+        of_times, of_weights = (functools.reduce(operator.add, parts) for parts in zip(*gradients, strict=True))
         return of_times.sum(-1), of_weights
 
     def _received(self, events: Any, spikes: Any) -> Any:
@@ -249,9 +249,9 @@ class SpikeTimes(Cell):
 
         def send(carry: Any, spike: Any) -> Any:
             received, later = carry
-            gap, given, slope, spiked = spike
+            gap, gradient, slope, spiked = spike
             received = (received + later) * ops.exp(gap / -self.tau_mem)
-            a = (received * (self.v_threshold / self.tau_mem) - given) / slope
+            a = (received * (self.v_threshold / self.tau_mem) - gradient) / slope
             a = ops.where(spiked, a, 0.0)
             return (received, a), a
 

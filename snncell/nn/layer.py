@@ -19,22 +19,14 @@ from snncell.tape.tensor import Tensor, snapshot
 
 
 def positive(value: Any, who: str, name: str) -> int:
-    """A count of channels or features.
-
-    Raises:
-        ArgumentError: if it is no integer of at least 1.
-    """
+    """A count of channels or features."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ArgumentError(f"{who}: {name} is an integer of at least 1, not {value!r}.")
     return value
 
 
 def positive_number(value: Any, who: str, name: str) -> float:
-    """A number above 0.
-
-    Raises:
-        ArgumentError: for anything else, infinity and NaN among it.
-    """
+    """A number above 0."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 < value < math.inf:
         raise ArgumentError(f"{who}: {name} is a number above 0, not {value!r}.")
     return float(value)
@@ -113,9 +105,27 @@ class Flatten(Cell):
         return ops.flatten(x, self.start_dim, self.end_dim)
 
 
-class MaxPool2d(Cell):
+class _Pool(Cell):
+    """The base of pools over (N, C, H, W): an operation, its window, how far that moves, and what else it takes."""
+
+    operation: Callable[..., Tensor]
+
+    def __init__(self, kernel_size: Lengths, stride: Lengths, **options: Any) -> None:
+        super().__init__()
+        self.kernel_size, self.stride, self.options = kernel_size, stride, options
+
+    def construct(self, x: Tensor) -> Tensor:
+        return self.operation(x, self.kernel_size, self.stride, **self.options)
+
+    def extend_repr(self) -> str:
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, pad_mode={self.options['pad_mode']}"
+
+
+class MaxPool2d(_Pool):
     """The largest element of each window of (N, C, H, W); see `ops.max_pool2d`. stride is 1 by default, as in
     MindSpore."""
+
+    operation = staticmethod(ops.max_pool2d)
 
     def __init__(
         self,
@@ -125,19 +135,13 @@ class MaxPool2d(Cell):
         padding: Lengths = 0,
         dilation: Lengths = 1,
     ) -> None:
-        super().__init__()
-        self.kernel_size, self.stride = kernel_size, stride
-        self.options: dict[str, Any] = {"pad_mode": pad_mode, "padding": padding, "dilation": dilation}
-
-    def construct(self, x: Tensor) -> Tensor:
-        return ops.max_pool2d(x, self.kernel_size, self.stride, **self.options)
-
-    def extend_repr(self) -> str:
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, pad_mode={self.options['pad_mode']}"
+        super().__init__(kernel_size, stride, pad_mode=pad_mode, padding=padding, dilation=dilation)
 
 
-class AvgPool2d(Cell):
+class AvgPool2d(_Pool):
     """The mean of each window of (N, C, H, W); see `ops.avg_pool2d`. stride is 1 by default, as in MindSpore."""
+
+    operation = staticmethod(ops.avg_pool2d)
 
     def __init__(
         self,
@@ -147,22 +151,10 @@ class AvgPool2d(Cell):
         padding: Lengths = 0,
         count_include_pad: bool = True,
     ) -> None:
-        super().__init__()
-        self.kernel_size, self.stride = kernel_size, stride
-        self.options: dict[str, Any] = {
-            "pad_mode": pad_mode,
-            "padding": padding,
-            "count_include_pad": count_include_pad,
-        }
-
-    def construct(self, x: Tensor) -> Tensor:
-        return ops.avg_pool2d(x, self.kernel_size, self.stride, **self.options)
-
-    def extend_repr(self) -> str:
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, pad_mode={self.options['pad_mode']}"
+        super().__init__(kernel_size, stride, pad_mode=pad_mode, padding=padding, count_include_pad=count_include_pad)
 
 
-class SumPool2d(Cell):
+class SumPool2d(_Pool):
     """The sum of each window of (N, C, H, W): it counts the spikes in it. stride is 1 by default, as of `AvgPool2d`.
 
     Padding adds nothing, in either of its modes. Spikes over time, (T, B, C, H, W), go through `TimeDistributed`.
@@ -180,6 +172,8 @@ class SumPool2d(Cell):
         [[[[4.0, 4.0], [4.0, 4.0]]]]
     """
 
+    operation = staticmethod(ops.sum_pool2d)
+
     def __init__(
         self,
         kernel_size: Lengths = 1,
@@ -187,15 +181,7 @@ class SumPool2d(Cell):
         pad_mode: PadMode = "valid",
         padding: Lengths = 0,
     ) -> None:
-        super().__init__()
-        self.kernel_size, self.stride = kernel_size, stride
-        self.options: dict[str, Any] = {"pad_mode": pad_mode, "padding": padding}
-
-    def construct(self, x: Tensor) -> Tensor:
-        return ops.sum_pool2d(x, self.kernel_size, self.stride, **self.options)
-
-    def extend_repr(self) -> str:
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, pad_mode={self.options['pad_mode']}"
+        super().__init__(kernel_size, stride, pad_mode=pad_mode, padding=padding)
 
 
 class Dropout(Cell):

@@ -25,12 +25,7 @@ from snncell.tape.tensor import Tensor
 
 
 def spike_function(value: Any, layer: Cell) -> Any:
-    """The spike function of a layer; ATan if it is None.
-
-    Raises:
-        ArgumentError: for what is no spike function, or has something to learn, unless the layer is without its
-            reverse.
-    """
+    """The spike function of a layer; ATan if it is None."""
     who = type(layer).__name__
     chosen = ATan() if value is None else firing(value, who)
     learned = chosen.trainable_params()
@@ -68,9 +63,9 @@ def as_float(x: Tensor, dtype: Any) -> Tensor:
 def fitting(cell: Cell, x: Tensor, ndim: int, channels: int) -> None:
     """Raise a ShapeError unless x has `ndim` axes, the last of length `channels`."""
     if x.ndim != ndim or x.shape[-1] != channels:
-        wanted = f"({'T, ' if ndim == 3 else ''}B, {channels})"
+        expected = f"({'T, ' if ndim == 3 else ''}B, {channels})"
         who = type(cell).__name__
-        raise ShapeError(f"{who}: x has shape {x.shape}; it must be {wanted}, with in_channels = {channels}.")
+        raise ShapeError(f"{who}: x has shape {x.shape}; it must be {expected}, with in_channels = {channels}.")
 
 
 KEPT = Range(0.0, 1.0, "low", "is a number in [0.0, 1.0)")  # what a step leaves

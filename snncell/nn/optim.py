@@ -24,11 +24,7 @@ from snncell.tape.tensor import Tensor
 
 
 def number_in(value: Any, low: float, high: float, who: str, name: str) -> float:
-    """A number in [low, high).
-
-    Raises:
-        ArgumentError: for anything else, NaN among it.
-    """
+    """A number in [low, high)."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value < high:
         raise ArgumentError(f"{who}: {name} is a number in [{low}, {high}), not {value!r}.")
     return float(value)
@@ -164,8 +160,8 @@ class Optimizer(Cell):
                     f"{who}: the gradient of {parameter.name!r} is on the {grad.device.upper()}, the Parameter on the "
                     f"{parameter.device.upper()}. Take gradients where the Parameters are."
                 )
-        kept = [p for p in self.get_parameters() if p.size > 1]  # a number goes along
-        places = {p.device: p for p in (*kept, *self.parameters)}
+        moments = [p for p in self.get_parameters() if p.size > 1]  # a number goes along
+        places = {p.device: p for p in (*moments, *self.parameters)}
         if len(places) > 1:
             raise DeviceError(
                 f"{who}: Parameter {places['gpu'].name!r} is on the GPU, {places['cpu'].name!r} on the CPU. Move the "
@@ -185,11 +181,11 @@ def _parameters(params: Any, who: str) -> ParameterTuple:
         raise ParameterError(f"{who}: takes Parameters, not a Cell; write {who}(net.trainable_params(), ...).")
     if not isinstance(params, Iterable):
         raise ParameterError(f"{who}: params are Parameters, net.trainable_params(), not {shown(params)}.")
-    found = [params] if isinstance(params, Parameter) else list(params)
-    if not found:
+    parameters = [params] if isinstance(params, Parameter) else list(params)
+    if not parameters:
         raise ParameterError(f"{who}: there are no Parameters to train.")
     seen: dict[int, int] = {}
-    for position, parameter in enumerate(found):
+    for position, parameter in enumerate(parameters):
         if not isinstance(parameter, Parameter):
             groups = " Groups with settings of their own need an optimiser each." if isinstance(parameter, dict) else ""
             raise ParameterError(f"{who}: element {position} is a {type(parameter).__name__}, not a Parameter.{groups}")
@@ -202,8 +198,8 @@ def _parameters(params: Any, who: str) -> ParameterTuple:
         if not parameter.requires_grad:
             raise ParameterError(f"{who}: Parameter {parameter.name!r} has requires_grad=False; leave it out.")
         seen[id(parameter)] = position
-    refuse_equal_names(found, who)
-    return ParameterTuple(found)
+    refuse_equal_names(parameters, who)
+    return ParameterTuple(parameters)
 
 
 class SGD(Optimizer):

@@ -43,8 +43,8 @@ class Recurrent(Cell):
         return (ops.zeros_like(x), *initial_states(self.cell, x))
 
 
-def _refuse_others(name: str, given: Any, example: str) -> None:
+def _refuse_others(name: str, value: Any, example: str) -> None:
     """Raise an ArgumentError for what is no Cell."""
-    if not isinstance(given, Cell):
-        kind = f"the class {given.__name__}" if isinstance(given, type) else f"a {type(given).__name__}"
+    if not isinstance(value, Cell):
+        kind = f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
         raise ArgumentError(f"Recurrent: {name} is a Cell, an object such as {example}, not {kind}.")

@@ -17,11 +17,7 @@ from snncell.tape.tensor import Tensor
 
 
 def _amount(value: Any, who: str, name: str) -> float:
-    """A number from 0 on.
-
-    Raises:
-        ArgumentError: for anything else.
-    """
+    """A number from 0 on."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 <= value < math.inf:
         raise ArgumentError(f"{who}: {name} is a finite number of at least 0, not {value!r}.")
     return float(value)
@@ -35,11 +31,7 @@ class _Regulariser(Cell):
         self.strength = _amount(strength, type(self).__name__, "strength")
 
     def spikes(self, x: Any) -> Tensor:
-        """`x`, if it has time and batch.
-
-        Raises:
-            ShapeError: if it has not.
-        """
+        """`x`, if it has time and batch."""
         spikes = as_float(x, type(self).__name__)
         if spikes.ndim < 2 or 0 in spikes.shape:
             raise ShapeError(
@@ -62,7 +54,7 @@ class L1RateSparsity(_Regulariser):
         spikes: (T, B, N...).
 
     Raises:
-        ArgumentError: for a negative strength.
+        ArgumentError: for a negative argument.
         ShapeError: for spikes without time and batch.
 
     Source: l1_rate_sparsity of snnTorch, with its default.
@@ -88,12 +80,7 @@ class SilenceRegulariser(_Regulariser):
         minimum: spikes per sample.
         strength: a factor.
 
-    Inputs:
-        spikes: (T, B, N...).
-
-    Raises:
-        ArgumentError: for a negative minimum or strength.
-        ShapeError: for spikes without time and batch.
+    Inputs, Raises: as for `L1RateSparsity`.
 
     Source: silence_reg of Spyx, of counts.
 
@@ -127,9 +114,7 @@ class SparsityRegulariser(_Regulariser):
     Inputs:
         spikes: (T, B, N...); all axes after the batch are neurons, of a convolution too.
 
-    Raises:
-        ArgumentError: for a negative maximum or strength.
-        ShapeError: for spikes without time and batch.
+    Raises: as for `L1RateSparsity`.
 
     Source: sparsity_reg of Spyx, of counts.
 
@@ -159,12 +144,7 @@ class TargetRateRegulariser(_Regulariser):
         target: spikes per step.
         strength: a factor.
 
-    Inputs:
-        spikes: (T, B, N...).
-
-    Raises:
-        ArgumentError: for a negative target or strength.
-        ShapeError: for spikes without time and batch.
+    Inputs, Raises: as for `L1RateSparsity`.
 
     Source: Bellec et al., "A solution to the learning dilemma for recurrent networks of spiking neurons", Nature
     Communications 2020, with strength = c_reg / 2.
@@ -192,12 +172,7 @@ class CountBoundRegulariser(_Regulariser):
         target: spikes per sample.
         upper, lower: what firing too often and too rarely costs; 0 leaves that side free.
 
-    Inputs:
-        spikes: (T, B, N...).
-
-    Raises:
-        ArgumentError: for a negative argument.
-        ShapeError: for spikes without time and batch.
+    Inputs, Raises: as for `L1RateSparsity`.
 
     Source: mlGeNN, where they are reg_nu_upper, reg_lambda_upper and reg_lambda_lower of its EventProp compiler;
     Nowotny, Turner and Knight, "Loss shaping enhances exact gradient learning with EventProp in spiking neural

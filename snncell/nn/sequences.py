@@ -22,19 +22,15 @@ def within_lengths(tensor: Tensor, lengths: Any, who: str) -> Tensor:
     """Where a sequence (T, B, ...) has not ended: (T, B, 1, ...), for lengths (B,).
 
     Lengths that a trace, or the device, has yet to give are not looked at; one above T then counts as T.
-
-    Raises:
-        ShapeError, DTypeError: for lengths that are not one integer for each sample.
-        ArgumentError: for a length below 0 or above T.
     """
-    found = as_tensor(lengths, who, "lengths")
-    if found.shape != tensor.shape[1:2] or not found.ndim:
+    counts = as_tensor(lengths, who, "lengths")
+    if counts.shape != tensor.shape[1:2] or not counts.ndim:
         raise ShapeError(
             f"{who}: lengths are one number of steps for each sample; a sequence (T, B, ...) of shape {tensor.shape} "
-            f"needs {tensor.shape[1:2] or 'a batch'}, not {found.shape}."
+            f"needs {tensor.shape[1:2] or 'a batch'}, not {counts.shape}."
         )
-    _refuse_lengths(found, tensor.shape, who)
-    return before_step(tensor, found)
+    _refuse_lengths(counts, tensor.shape, who)
+    return before_step(tensor, counts)
 
 
 def before_step(tensor: Tensor, counts: Tensor) -> Tensor:
@@ -116,9 +112,6 @@ def refuse_batch_first(shapes: list[tuple[int, ...]], target: Tensor) -> None:
 
     It is known of sequences of three axes or more, and a target (B,) or (B, C). A second axis that is a multiple of the
     batch may be samples beside something else, as many positions of each.
-
-    Raises:
-        ShapeError: naming both shapes, and the mend.
     """
     samples = target.shape[0] if target.ndim in (1, 2) else 0
     for shape in shapes:

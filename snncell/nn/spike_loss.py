@@ -38,12 +38,7 @@ class ClassLoss(_Loss):
         self.num_classes = num_classes
 
     def outputs(self, x: Tensor, lengths: Any = None) -> Tensor:
-        """`x`, (T, B, N), with the neurons of a class added up: (T, B, C); 0 after the end of each sample.
-
-        Raises:
-            ShapeError: for other shapes, lengths that are not one for each sample, or if the neurons cannot be shared
-                out evenly.
-        """
+        """`x`, (T, B, N), with the neurons of a class added up: (T, B, C); 0 after the end of each sample."""
         name = type(self).__name__
         if x.ndim != 3 or not x.shape[0]:
             raise ShapeError(f"{name}: takes outputs (T, B, C) with at least one step, time first; not {x.shape}.")
@@ -63,11 +58,7 @@ class ClassLoss(_Loss):
         return 1 if self.num_classes is None else x.shape[2] // self.num_classes
 
     def one_hot(self, labels: Any, like: Tensor) -> Tensor:
-        """1 at the class of each sample, else 0: (B, C), for class numbers (B,).
-
-        Raises:
-            ShapeError, DTypeError, ArgumentError: for labels that do not fit the outputs `like`, (B, C).
-        """
+        """1 at the class of each sample, else 0: (B, C), for class numbers (B,)."""
         name, (batch, classes), classed = type(self).__name__, like.shape, as_tensor(labels, type(self).__name__)
         if classed.dtype.category != 1:
             raise DTypeError(
@@ -166,8 +157,7 @@ class TETLoss(_CrossEntropy):
 
     Inputs:
         outputs: (T, B, C), what the last layer gives at each step.
-        labels: integers (B,) in [0, C).
-        lengths: integers (B,), how many steps each sample has; left out, all T.
+        labels, lengths: as for `CERateLoss`.
 
     Raises:
         ShapeError, DTypeError, ArgumentError: for labels that do not fit the outputs, or a mse_weight out of range.
@@ -235,11 +225,7 @@ class CEMaxMembraneLoss(_CrossEntropy):
 
     Inputs:
         outputs: membrane potentials (T, B, C).
-        labels: integers (B,) in [0, C).
-        lengths: integers (B,), how many steps each sample has; left out, all T.
-
-    Raises:
-        ShapeError, DTypeError, ArgumentError: for labels that do not fit the outputs, naming what does not.
+        labels, lengths: as for `CERateLoss`, and what is raised.
 
     Source: Zenke's SpyTorch; ce_max_membrane_loss of snnTorch.
 

@@ -81,13 +81,7 @@ class MSERateLoss(_ToRates):
         num_classes: how many classes the neurons stand for; the rate of a class is the mean of its neurons'.
         reduction: "mean", "sum" or "none", which gives (B, C).
 
-    Inputs:
-        outputs: spikes (T, B, C).
-        labels: integers (B,) in [0, C).
-        lengths: integers (B,), how many steps each sample has; left out, all T.
-
-    Raises:
-        ShapeError, DTypeError, ArgumentError: for labels that do not fit the outputs, or rates out of range.
+    Inputs, Raises: as for `MSECountLoss`.
 
     Source: SpikeRate of lava-dl, with true_rate and false_rate. mse_spikerate of Spyx compares the rate with a count,
     sparsity T, which no rate reaches for T > 1 / sparsity; here it is correct_rate = sparsity.

@@ -106,8 +106,8 @@ class SpikeTimes(Cell):
             raise ShapeError(f"SpikeTimes: takes (T, ...) with at least one step; the shape is {spikes.shape}.")
         fired = ops.greater(spikes, 0.0)
         number = ops.select(fired, ops.cumsum(fired.astype(spikes.dtype), 0), 0.0)  # 1 at the first spike, 2, ...
-        wanted = ops.arange(1, self.count + 1, dtype=spikes.dtype).reshape((self.count, *(1,) * spikes.ndim))
-        return ops.min(ops.select(ops.equal(number, wanted), _times(spikes), spikes.shape[0] - 1.0), 1)
+        ordinals = ops.arange(1, self.count + 1, dtype=spikes.dtype).reshape((self.count, *(1,) * spikes.ndim))
+        return ops.min(ops.select(ops.equal(number, ordinals), _times(spikes), spikes.shape[0] - 1.0), 1)
 
     def bprop(self, spikes: Tensor, out: Tensor, dout: Tensor) -> tuple[Tensor]:
         there = ops.equal(_times(spikes), out.expand_dims(1))
@@ -147,15 +147,11 @@ class CETemporalLoss(_CrossEntropy):
 
     Args:
         inverse: "negate" for -t_f, "reciprocal" for 1 / (t_f + 1).
-        weight: (C,), a weight for each class; the mean is then over the sum of weights.
-        label_smoothing: e in [0, 1): labels are mixed with e / C for each class.
-        reduction: "mean", "sum" or "none", which gives (B,).
+        weight, label_smoothing, reduction: as for `CERateLoss`.
 
     Inputs:
-        outputs: spikes (T, B, C).
-        labels: integers (B,) in [0, C).
-        lengths: integers (B,), how many steps each sample has; left out, all T. A silent neuron then counts as firing
-            at the last step of its sample.
+        outputs, labels, lengths: as for `CERateLoss`. With lengths a silent neuron counts as firing at the last step of
+            its sample.
 
     Raises:
         ArgumentError: for another inverse.
@@ -289,8 +285,8 @@ class MSETemporalLoss(ClassLoss):
                 f"MSETemporalLoss: the outputs need class numbers {times.shape[-2:-1]}, or times {times.shape}; these "
                 f"targets have shape {targets.shape}."
             )
-        wanted = targets.astype(times.dtype)
-        return ops.select(ops.less(wanted, 0.0), wanted + steps, wanted)
+        target = targets.astype(times.dtype)
+        return ops.select(ops.less(target, 0.0), target + steps, target)
 
     def extend_repr(self) -> str:
         return f"(on, off)={self.wanted}, tolerance={self.tolerance}, {super().extend_repr()}"

@@ -83,12 +83,12 @@ class SEWBlock(Cell):
 def _time_constant(tau: Constant) -> Any:
     """`tau` as an array, of one number or of several."""
     try:
-        given = np.asarray(tau, np.float64)
+        values = np.asarray(tau, np.float64)
     except (TypeError, ValueError, OverflowError):
-        given = np.zeros(0)
-    if isinstance(tau, bool) or not (given.size and np.isfinite(given).all() and (given > 0).all()):
+        values = np.zeros(0)
+    if isinstance(tau, bool) or not (values.size and np.isfinite(values).all() and (values > 0).all()):
         raise ArgumentError(f"SynapseFilter: tau is a time constant above 0, in steps, not {shown(tau)}.")
-    return given
+    return values
 
 
 _LOGIT = Range(-80.0, 80.0, "both")  # of a decay from 0 to 1
@@ -145,22 +145,22 @@ class SynapseFilter(Ranged, Cell):
         convention: str = "exact",
     ) -> None:
         super().__init__()
-        given = _time_constant(tau)
+        taus = _time_constant(tau)
         self.scale_input, self.convention = scale_input, convention
         if convention not in ("exact", "spikingjelly"):
             raise ArgumentError(f'SynapseFilter: convention is "exact" or "spikingjelly", not {convention!r:.200}.')
-        if self.euler and (scale_input or not (given > 1.0).all()):
+        if self.euler and (scale_input or not (taus > 1.0).all()):
             what = "does not go with scale_input" if scale_input else f"takes a tau above 1, not {tau!r}"
             raise ArgumentError(f'SynapseFilter: convention="spikingjelly" {what}.')
         if self.euler:
-            logit, fixed = -np.log(given - 1.0), 1.0 - 1.0 / given  # 1 / tau = sigmoid(w)
+            logit, fixed = -np.log(taus - 1.0), 1.0 - 1.0 / taus  # 1 / tau = sigmoid(w)
         else:
             # log(d / (1 - d)) without the difference, which would be lost for a large tau
-            logit, fixed = -1.0 / given - np.log(-np.expm1(-1.0 / given)), np.exp(-1.0 / given)
+            logit, fixed = -1.0 / taus - np.log(-np.expm1(-1.0 / taus)), np.exp(-1.0 / taus)
         if learnable:
             self.w = Parameter(Tensor(np.clip(logit, _LOGIT.low, _LOGIT.high), dtype))
         else:
-            self.decay = float(fixed) if given.ndim == 0 else Tensor(fixed, dtype)
+            self.decay = float(fixed) if taus.ndim == 0 else Tensor(fixed, dtype)
 
     @property
     def euler(self) -> bool:
@@ -176,8 +176,8 @@ class SynapseFilter(Ranged, Cell):
     @property
     def tau(self) -> Any:
         """The time constant in steps, as a NumPy array (0-d if there is one for all)."""
-        kept = self.kept()
-        decay = np.asarray(kept.asnumpy() if isinstance(kept, Tensor) else kept, np.float64)
+        factor = self.kept()
+        decay = np.asarray(factor.asnumpy() if isinstance(factor, Tensor) else factor, np.float64)
         return 1.0 / (1.0 - decay) if self.euler else -1.0 / np.log(decay)
 
     def construct(self, x: Tensor, i: Tensor) -> tuple[Tensor, Tensor]:
@@ -235,11 +235,11 @@ class WinnerTakeAll(Cell):
         if not 0 <= axis < x.ndim or x.shape[axis] < self.k:
             raise ShapeError(f"{self!r}: an input of shape {x.shape} has no {self.k} elements along axis {self.axis}.")
         wins = self._wins(ops.stop_gradient(x if x.dtype.is_float else x.astype(dtypes.float32)), axis)
-        kept = ops.select(wins, x, 0)
+        winners = ops.select(wins, x, 0)
         if not self.straight_through:
-            return kept
+            return winners
         passed = ops.select(ops.isfinite(x), x, 0)  # inf - inf would be NaN
-        out: Tensor = ops.stop_gradient(kept) + (passed - ops.stop_gradient(passed))
+        out: Tensor = ops.stop_gradient(winners) + (passed - ops.stop_gradient(passed))
         return out
 
     def _wins(self, x: Tensor, axis: int) -> Tensor:

@@ -87,13 +87,13 @@ class Stateful(Cell):
     @contextmanager
     def aside(self) -> Iterator[None]:
         """Whatever is done within, afterwards the states are those that were there before."""
-        kept = dict(self._kept)
+        before = dict(self._kept)
         values = [np.array(state.asnumpy()) for state in self._parameters()]
         try:
             yield
         finally:
             self._kept.clear()
-            self._kept.update(kept)
+            self._kept.update(before)
             pairs = zip(self._parameters(), values, strict=True)
             assign_all([(state, Tensor(value)) for state, value in pairs], "Stateful.aside")
 

@@ -35,11 +35,7 @@ def initial_states(cell: Cell, x: Tensor) -> tuple[Tensor, ...]:
 
 
 def state_count(cell: Cell) -> int:
-    """The number of states that a neuron takes: the arguments of its construct after the first.
-
-    Raises:
-        ArgumentError: if the signature does not tell.
-    """
+    """The number of states that a neuron takes: the arguments of its construct after the first."""
     parameters = inspect.signature(cell.construct).parameters.values()
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
         raise ArgumentError(

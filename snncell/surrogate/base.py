@@ -89,8 +89,8 @@ class Surrogate(Ranged, Cell):
 
     def in_use(self, name: str, value: Any) -> Any:
         """A constant as it is used now."""
-        found = super().in_use(name, value)
-        return ops.stop_gradient(found) if isinstance(value, Derived) else found
+        constant = super().in_use(name, value)
+        return ops.stop_gradient(constant) if isinstance(value, Derived) else constant
 
     def construct(self, x: Tensor) -> Tensor:
         return ops.greater(x, 0).astype(x.dtype)
@@ -101,8 +101,8 @@ class Surrogate(Ranged, Cell):
     @property
     def internal_params(self) -> list[Parameter]:
         """The Parameters that bprop gives gradients of: what was set, or else its own that have requires_grad."""
-        found = vars(self).get("_internal")
-        return list(self._learned() if found is None else found)
+        chosen = vars(self).get("_internal")
+        return list(self._learned() if chosen is None else chosen)
 
     @internal_params.setter
     def internal_params(self, parameters: Sequence[Parameter]) -> None:
@@ -123,35 +123,31 @@ class Surrogate(Ranged, Cell):
 
         # A constant for each element: their gradients are summed last of all, which a loop over time does by itself.
         out, pull = ops.vjp(smooth, *[ops.broadcast_to(value, x.shape) for value in learned])
-        found = pull(dout.astype(out.dtype))
-        return (dx,), dict(zip(learned, found if isinstance(found, tuple) else (found,), strict=True))
+        slopes = pull(dout.astype(out.dtype))
+        return (dx,), dict(zip(learned, slopes if isinstance(slopes, tuple) else (slopes,), strict=True))
 
     def _with(self, values: dict[Parameter, Tensor]) -> Surrogate:
         """This spike function with Tensors in the place of its Parameters."""
         other = object.__new__(type(self))
-        found = {name: values.get(value) for name, value in vars(self).items() if isinstance(value, Parameter)}
-        vars(other).update(vars(self) | {name: value for name, value in found.items() if value is not None})
+        replaced = {name: values.get(value) for name, value in vars(self).items() if isinstance(value, Parameter)}
+        vars(other).update(vars(self) | {name: value for name, value in replaced.items() if value is not None})
         return other
 
     def extend_repr(self) -> str:
         return ", ".join(f"{name}={vars(self)[name]}" for name in self.constants)
 
 
-def firing(given: Any, who: str) -> Any:
-    """A spike function as it is.
-
-    Raises:
-        ArgumentError: if it is no Cell with a reverse of its own.
-    """
-    if not isinstance(given, Cell) or getattr(given, "bprop", None) is None:
+def firing(surrogate_function: Any, who: str) -> Any:
+    """A spike function as it is."""
+    if not isinstance(surrogate_function, Cell) or getattr(surrogate_function, "bprop", None) is None:
         raise ArgumentError(
             f"{who}: surrogate_function is a spike function, a Cell with a bprop, an object such as surrogate.ATan(), "
-            f"not {shown(given)}."
+            f"not {shown(surrogate_function)}."
         )
-    return given
+    return surrogate_function
 
 
-def _check(value: Any, kind: type, name: str, wanted: Range) -> None:
+def _check(value: Any, kind: type, name: str, domain: Range) -> None:
     """Refuse what is no constant, or out of its range, with the default as the mend."""
     parameter = inspect.signature(kind).parameters.get(name)
     mend = f"; leave it out for {parameter.default}" if parameter and type(parameter.default) in (int, float) else ""
@@ -162,7 +158,7 @@ def _check(value: Any, kind: type, name: str, wanted: Range) -> None:
             f"{kind.__name__}: {name} is a Tensor that is being differentiated, and no gradient would reach it; give a "
             f"Parameter, which is learned, or ops.stop_gradient({name})."
         )
-    if not unknown(value) and not wanted.holds(value):  # what is traced has no values yet
+    if not unknown(value) and not domain.holds(value):  # what is traced has no values yet
         every = " in every element" if isinstance(value, Tensor) else ""
-        given = numbers_of(value).tolist() if every else value
-        raise ArgumentError(f"{kind.__name__}: {name} {wanted.text}{every}, not {quoted(given)}{mend}.")
+        numbers = numbers_of(value).tolist() if every else value
+        raise ArgumentError(f"{kind.__name__}: {name} {domain.text}{every}, not {quoted(numbers)}{mend}.")

@@ -31,8 +31,8 @@ class Wrapper(Surrogate):
         self.surrogate_function = given
 
     def _learned(self) -> Iterable[Parameter]:
-        found: Iterable[Parameter] = getattr(self.surrogate_function, "internal_params", ())
-        return found
+        parameters: Iterable[Parameter] = getattr(self.surrogate_function, "internal_params", ())
+        return parameters
 
     def bprop(self, x: Tensor, out: Tensor, dout: Tensor) -> Any:
         return self.surrogate_function.bprop(x, out, dout)

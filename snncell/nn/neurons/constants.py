@@ -68,8 +68,8 @@ class Membrane(Ranged, Cell):
         """A constant as a Parameter, if it is not learned already."""
         if isinstance(value, (Parameter, Derived)):
             return value
-        kept = isinstance(value, Tensor) and value.dtype.is_float
-        return Parameter(Tensor(self.checked(name, value), None if kept else float32), name=name)
+        is_float = isinstance(value, Tensor) and value.dtype.is_float
+        return Parameter(Tensor(self.checked(name, value), None if is_float else float32), name=name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         shapes = [tuple(arg.shape) for arg in args if hasattr(arg, "shape")]
@@ -133,8 +133,8 @@ class Membrane(Ranged, Cell):
             >>> print(spikes[:, 0])
             [0. 1. 0. 0.]
         """
-        made: Membrane = made_like(cls.__name__, framework, settings)
-        return made
+        node: Membrane = made_like(cls.__name__, framework, settings)
+        return node
 
     def extend_repr(self) -> str:
         values = {name: self.__dict__[name] for name in self._constants}

@@ -167,8 +167,8 @@ class AlphaNode(Neuron):
         if len(both) == 2 and not any(unknown(x) for x in both.values()):
             slow, fast = numbers_of(both["alpha"]), numbers_of(both["beta"])
             if not np.all((fast > 0.0) & (fast < slow) & (slow < 1.0)):
-                given = f"alpha is {quoted(both['alpha'])} and beta {quoted(both['beta'])}"
-                raise ArgumentError(f"{type(self).__name__}: 0 < beta < alpha < 1, but {given}.")
+                values = f"alpha is {quoted(both['alpha'])} and beta {quoted(both['beta'])}"
+                raise ArgumentError(f"{type(self).__name__}: 0 < beta < alpha < 1, but {values}.")
 
     def scale(self, alpha: Any, beta: Any) -> Any:
         """k: how high the response is."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,14 +16,47 @@ PRESETS: dict[tuple[str, str], Callable[..., Any]] = {}  # (neuron, framework): 
 ABSENT: dict[tuple[str, str], str] = {}  # (framework, a name of its own): why it has none, and what to use
 
 
-def preset(neuron: str, framework: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Enter a function as what `neuron.like(framework, ...)` calls."""
+class Settings:
+    """The settings of a framework's neurons: a subclass annotates each, with the default that most of them have there.
 
-    def enter(function: Callable[..., Any]) -> Callable[..., Any]:
-        PRESETS[neuron, framework] = function
-        return function
+    An object of it is what a preset is made of: `p.tau` is what was given as tau, or the default.
+    """
 
-    return enter
+    def __init__(self, values: dict[str, Any]) -> None:
+        vars(self).update(values)
+
+    @classmethod
+    def preset(cls, neurons: dict[str, str], words: str, **defaults: Any) -> Callable[[Callable[..., Any]], Any]:
+        """Enter a function of settings as what `neuron.like(framework, ...)` calls.
+
+        Args:
+            neurons: by name, each with the framework, or "framework.Class" where that has several that fit it.
+            words: which settings the framework's class has, in its order.
+            defaults: those that it does not have from `cls`.
+        """
+        hints = {word: hint for kind in reversed(cls.__mro__) for word, hint in inspect.get_annotations(kind).items()}
+        parameters = [
+            inspect.Parameter(
+                word,
+                inspect.Parameter.POSITIONAL_OR_KEYWORD,
+                default=defaults.get(word, getattr(cls, word, inspect.Parameter.empty)),
+                annotation=hints[word],
+            )
+            for word in words.split()
+        ]
+
+        def enter(function: Callable[..., Any]) -> Callable[..., Any]:
+            @functools.wraps(function)
+            def make(**values: Any) -> Any:
+                return function(cls(defaults | values))
+
+            # For the check of arguments: the framework's words, and not the one argument of the function.
+            make.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+            make.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+            PRESETS.update(dict.fromkeys(neurons.items(), make))
+            return make
+
+        return enter
 
 
 def absent(framework: str, **reasons: str) -> None:
@@ -31,19 +65,14 @@ def absent(framework: str, **reasons: str) -> None:
 
 
 def made_like(neuron: str, framework: Any, settings: dict[str, Any]) -> Any:
-    """The neuron that does what `neuron` does in a framework, by that framework's own parameters.
-
-    Raises:
-        ArgumentError: for an unknown framework, an unknown or missing parameter, or a name that has no counterpart; for
-            a Parameter that cannot be learned.
-    """
+    """The neuron that does what `neuron` does in a framework, by that framework's own parameters."""
     who = f"{neuron}.like"
     known = {name.lower(): name for owner, name in PRESETS if owner == neuron}
     name = known.get(framework.lower()) if isinstance(framework, str) else None
     if name is None:
         _refuse_framework(who, framework, list(known.values()))
-    found = PRESETS[neuron, str(name)]
-    parameters = inspect.signature(found).parameters
+    preset = PRESETS[neuron, str(name)]
+    parameters = inspect.signature(preset).parameters
     if unknown := [word for word in settings if word not in parameters]:
         reason = ABSENT.get((str(name).partition(".")[0], unknown[0]))
         if reason is not None:
@@ -52,22 +81,17 @@ def made_like(neuron: str, framework: Any, settings: dict[str, Any]) -> Any:
     required = [word for word, p in parameters.items() if p.default is p.empty]
     if missing := [word for word in required if word not in settings]:
         raise ArgumentError(f"{who}: {name} needs {missing[0]}=..., which has no default there.")
-    plan, checked = plan_of(found), dict(settings)
+    plan, checked = plan_of(preset), dict(settings)
     plan.taken(f"{who}: {name}", (), checked)
     try:
-        return _learning(found, checked, f"{who}: {name}")
+        return _learning(preset, checked, f"{who}: {name}")
     except SnncellError as error:
         plan.tell(error, who, (), {"framework": name, **settings})
         raise
 
 
-def _learning(found: Callable[..., Any], settings: dict[str, Any], who: str) -> Any:
-    """Make a preset of its settings; Parameters among them are learned through whatever it makes of them.
-
-    Raises:
-        ArgumentError: for a Parameter that nothing is computed from, or one with a learn_... beside it that says
-            otherwise.
-    """
+def _learning(preset: Callable[..., Any], settings: dict[str, Any], who: str) -> Any:
+    """Make a preset of its settings; Parameters among them are learned through whatever it makes of them."""
     for word, x in settings.items():
         learn = settings.get(f"learn_{word}")
         if isinstance(x, Parameter) and isinstance(learn, bool) and learn != x.requires_grad:
@@ -76,23 +100,22 @@ def _learning(found: Callable[..., Any], settings: dict[str, Any], who: str) -> 
                 f"otherwise. A Parameter says itself whether it is learned: leave learn_{word} out, or "
                 + (f"give its value, {word}.value()." if x.requires_grad else "set requires_grad=True.")
             )
-    given = {word: Derived.of(x, word) if isinstance(x, Parameter) else x for word, x in settings.items()}
-    made = found(**given)
-    learned = {id(parameter) for parameter in made.get_parameters()}
+    node = preset(**{word: Derived.of(x, word) if isinstance(x, Parameter) else x for word, x in settings.items()})
+    learned = {id(parameter) for parameter in node.get_parameters()}
     if lost := [word for word, x in settings.items() if isinstance(x, Parameter) and id(x) not in learned]:
         raise ArgumentError(
             f"{who} has {lost[0]!r}, but not to be learned: nothing is computed from it with a gradient. Give its "
             f"value instead of a Parameter."
         )
-    return made
+    return node
 
 
 def _refuse_framework(who: str, framework: Any, known: list[str]) -> None:
     """Raise: there is no such preset, and maybe a reason for it."""
     family, _, kind = framework.lower().partition(".") if isinstance(framework, str) else ("", "", "")
-    wanted = kind or who.removesuffix(".like").lower()
+    sought = kind or who.removesuffix(".like").lower()
     for (owner, name), reason in ABSENT.items():
-        if owner == family and name.lower() == wanted:
+        if owner == family and name.lower() == sought:
             raise ArgumentError(f"{who}: there is none like {family}'s {name}: {reason}")
     listed = ", ".join(map(repr, known)) or "none"
     owners = sorted({owner for owner, name in PRESETS if name.partition(".")[0] == family})

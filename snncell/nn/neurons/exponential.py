@@ -59,11 +59,9 @@ class EIFNode(Neuron):
         own = {"tau": tau, "delta_t": delta_t, "theta_rh": theta_rh, "v_rest": v_rest}
         super().__init__(own, **to_value(options, -0.1))
 
-    def construct(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        v, late = self.recall(v)
+    def charge(self, x: Tensor, v: Tensor) -> Any:
         runaway = self.delta_t * ops.exp((v - self.theta_rh) / self.delta_t)
-        h = v + (self.gained(x) - (v - self.v_rest) + runaway) / self.tau
-        return self.fired(h, late)
+        return v + (self.gained(x) - (v - self.v_rest) + runaway) / self.tau
 
 
 class AdExNode(Neuron):
@@ -76,14 +74,10 @@ class AdExNode(Neuron):
     The paper's equations divided by the leak's conductance: x = I / g_L, tau = C / g_L, and w, a, b in its units.
 
     Args:
-        tau: membrane time constant in steps, above 1.
         tau_w: time constant of the adaptation in steps, above 1.
         a: how strongly the adaptation follows the potential.
         b: what a spike adds to the adaptation.
-        delta_t: how sharply a spike sets in.
-        theta_rh: rheobase threshold, above which the potential runs away.
-        v_rest: resting potential.
-        options: v_threshold, reset, surrogate_function and the others of every `Neuron`.
+        tau, delta_t, theta_rh, v_rest, options: as for `EIFNode`.
 
     Inputs:
         x, v, w: the input, the potential and the adaptation, of one shape.

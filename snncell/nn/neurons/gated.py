@@ -29,11 +29,7 @@ class KLIFNode(EulerLeak):
         scale_reset: whether k is taken out again before the reset.
         tau, decay_input, v_rest and options: as for `LIFNode`, by keyword.
 
-    Inputs:
-        x, v: the input and the state, of one shape.
-
-    Returns:
-        (s, v).
+    Inputs, Returns: x and v, of one shape; (s, v), as for `LIFNode`.
 
     Raises:
         ArgumentError: for tau not above 1, a gain or threshold that is not positive, or an unknown reset.
@@ -218,12 +214,8 @@ class GLIFNode(Neuron):
 
 
 def gate(value: Any, name: str) -> Parameter:
-    """The Parameter whose sigmoid is `value`.
-
-    Raises:
-        ArgumentError: for a value outside (0, 1).
-    """
+    """The Parameter whose sigmoid is `value`."""
     if isinstance(value, Parameter):
         return value
-    given = numbers_of(GATE.check(checked_constant(value, "GLIFNode", name), "GLIFNode", name))
-    return logit(np.log(given) - np.log1p(-given), value, name)
+    number = numbers_of(GATE.check(checked_constant(value, "GLIFNode", name), "GLIFNode", name))
+    return logit(np.log(number) - np.log1p(-number), value, name)

@@ -21,11 +21,8 @@ class IFNode(Neuron):
     as they are in the other frameworks. With `fire=False` the output is v itself.
 
     Args:
-        v_threshold: in units of the membrane potential.
         fire: whether it spikes.
-        surrogate_function: the spike function, a Cell.
-        v_reset, reset, detach_reset: as for `LIFNode`.
-        options: compare, delay, input_gain, max_spikes, learnable, as for every `Neuron`.
+        v_threshold, v_reset, reset, detach_reset, surrogate_function, options: as for every `Neuron`.
 
     Inputs:
         x, v: the input and the state, of one shape.
@@ -65,12 +62,14 @@ class IFNode(Neuron):
         )
         self.fire = fire
 
+    def charge(self, x: Tensor, v: Tensor) -> Any:
+        return v + self.gained(x)
+
     def construct(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        v, late = self.recall(v)
-        h = v + self.gained(x)
         if not self.fire:
+            h = self.charge(x, self.recall(v)[0])
             return h, h
-        s, v = self.fired(h, late)
+        s, v = super().construct(x, v)
         return s * self.v_threshold, v
 
     def extend_repr(self) -> str:
@@ -84,17 +83,7 @@ def rest_at_reset(neuron: Any, v_rest: Any) -> None:
 
 
 class EulerLeak(Neuron):
-    """The base of neurons with the leak of `LIFNode`: one Euler step of the membrane equation.
-
-    h = v + (x - (v - v_rest)) / tau         with decay_input
-    h = v - (v - v_rest) / tau + x           without
-
-    Args:
-        tau: membrane time constant in steps, above 1.
-        decay_input: whether the input is divided by tau too.
-        v_rest: resting potential; v_reset if it is left out.
-        options: of every `Neuron`.
-    """
+    """The base of neurons with the charge of `LIFNode`, one Euler step of the membrane equation, and its arguments."""
 
     tau: Any
     v_rest: Any
@@ -106,11 +95,9 @@ class EulerLeak(Neuron):
         rest_at_reset(self, v_rest)
         self.decay_input = decay_input
 
-    def charge(self, x: Tensor, v: Tensor) -> Tensor:
-        """The potential that the input leads to, before threshold and reset."""
+    def charge(self, x: Tensor, v: Tensor) -> Any:
         x, leak = self.gained(x), from_rest(v, self.v_rest)
-        h: Tensor = v + (x - leak) / self.tau if self.decay_input else v - leak / self.tau + x
-        return h
+        return v + (x - leak) / self.tau if self.decay_input else v - leak / self.tau + x
 
     def extend_repr(self) -> str:
         return f"{super().extend_repr()}, decay_input={self.decay_input}"
@@ -130,14 +117,9 @@ class LIFNode(EulerLeak):
 
     Args:
         tau: membrane time constant in steps, above 1: each step keeps 1 - 1 / tau of the potential.
-        v_threshold: the neuron fires where h > v_threshold.
-        v_reset: where reset="value" puts v.
-        reset: "subtract", "zero", "value" or None.
-        detach_reset: whether the reset counts as a constant in the reverse.
         decay_input: whether the input is divided by tau too.
-        surrogate_function: the spike function, a Cell.
         v_rest: resting potential; v_reset if it is left out.
-        options: compare, delay, input_gain, max_spikes, learnable, as for every `Neuron`.
+        v_threshold, v_reset, reset, detach_reset, surrogate_function, options: as for every `Neuron`.
 
     Inputs:
         x, v: the input and the state, of one shape.
@@ -181,10 +163,6 @@ class LIFNode(EulerLeak):
             **options,
         )
 
-    def construct(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        v, late = self.recall(v)
-        return self.fired(self.charge(x, v), late)
-
 
 class LeakyNode(Neuron):
     """Leaky integrate and fire, by the factor that a step keeps.
@@ -198,11 +176,7 @@ class LeakyNode(Neuron):
         beta: what a step keeps of the potential, from 0 to 1.
         options: v_threshold, reset, surrogate_function and the others of every `Neuron`.
 
-    Inputs:
-        x, v: the input and the state, of one shape.
-
-    Returns:
-        (s, v).
+    Inputs, Returns: x and v, of one shape; (s, v), as for `LIFNode`.
 
     Raises:
         ArgumentError: for beta outside [0, 1], a threshold that is not positive, or an unknown reset.
@@ -221,7 +195,5 @@ class LeakyNode(Neuron):
     def __init__(self, beta: Any = 0.9, **options: Unpack[Firing]) -> None:
         super().__init__({"beta": beta}, **options)
 
-    def construct(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        v, late = self.recall(v)
-        h = self.beta * v + self.gained(x)
-        return self.fired(h, late)
+    def charge(self, x: Tensor, v: Tensor) -> Any:
+        return self.beta * v + self.gained(x)

@@ -85,8 +85,8 @@ class IzhikevichNode(Neuron):
         **options: Unpack[Firing],
     ) -> None:
         who = type(self).__name__
-        given: Firing = {"v_threshold": 30.0, "compare": ">=", "reset": "value", "v_reset": c, **options}
-        super().__init__({"a": a, "b": b, "d": d}, **given)
+        defaults: Firing = {"v_threshold": 30.0, "compare": ">=", "reset": "value", "v_reset": c, **options}
+        super().__init__({"a": a, "b": b, "d": d}, **defaults)
         one_of(self.max_spikes, (1,), who, "max_spikes")
         self.order = one_of(order, ("in turn", "together"), who, "order")
         self.declare("dt", "scale", "substeps")

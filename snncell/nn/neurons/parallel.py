@@ -12,7 +12,7 @@ from snncell.common.initializer import HeUniform, initializer
 from snncell.common.ranges import Range
 from snncell.dtype import float32
 from snncell.errors import ShapeError
-from snncell.nn.neurons.counting import spike_function
+from snncell.nn.neurons.firing import spike_function
 from snncell.nn.sequences import runs_over
 from snncell.surrogate import ATan
 from snncell.tape.parameter import Parameter

@@ -19,10 +19,10 @@ from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 
 
-def logit(value: Any, given: Any, name: str) -> Parameter:
+def logit(value: Any, source: Any, name: str) -> Parameter:
     """The Parameter of a logit, limited to its range; float32, or as wide as the Tensor that it was made of."""
-    kept = given.dtype if isinstance(given, Tensor) and given.dtype.is_float else float32
-    return Parameter(Tensor(np.clip(value, LOGIT.low, LOGIT.high), kept), name=name)
+    dtype = source.dtype if isinstance(source, Tensor) and source.dtype.is_float else float32
+    return Parameter(Tensor(np.clip(value, LOGIT.low, LOGIT.high), dtype), name=name)
 
 
 class ParametricLIFNode(Neuron):
@@ -41,11 +41,7 @@ class ParametricLIFNode(Neuron):
         v_rest: resting potential; v_reset if it is left out.
         options: v_threshold, reset, surrogate_function and the others of every `Neuron`.
 
-    Inputs:
-        x, v: the input and the state, of one shape.
-
-    Returns:
-        (s, v).
+    Inputs, Returns: x and v, of one shape; (s, v), as for `LIFNode`.
 
     Raises:
         ArgumentError: for tau not above 1, a threshold that is not positive, or an unknown reset.
@@ -72,8 +68,8 @@ class ParametricLIFNode(Neuron):
                 f"{who}: it learns w, of 1 / tau = sigmoid(w), which it makes itself; give tau as a number, or the "
                 f"Parameter to nn.LIFNode(tau=...)."
             )
-        given = TAU.check(checked_constant(tau, who, "tau"), who, "tau")
-        self.w = logit(-np.log(numbers_of(given) - 1.0), tau, "w")
+        first = TAU.check(checked_constant(tau, who, "tau"), who, "tau")
+        self.w = logit(-np.log(numbers_of(first) - 1.0), tau, "w")
         self.decay_input = decay_input
 
     @property
@@ -87,8 +83,6 @@ class ParametricLIFNode(Neuron):
         """Its constants, tau in the place of w."""
         return Constant("tau", numbers_of(self.tau), TAU, learned=True), *super().constants_and_ranges
 
-    def construct(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        v, late = self.recall(v)
+    def charge(self, x: Tensor, v: Tensor) -> Any:
         x, leak, rate = self.gained(x), from_rest(v, self.v_rest), ops.sigmoid(self.w)
-        h = v + (x - leak) * rate if self.decay_input else v - leak * rate + x
-        return self.fired(h, late)
+        return v + (x - leak) * rate if self.decay_input else v - leak * rate + x

@@ -22,11 +22,7 @@ class QIFNode(Neuron):
         v_rest: resting potential.
         options: v_threshold, reset, surrogate_function and the others of every `Neuron`.
 
-    Inputs:
-        x, v: the input and the state, of one shape.
-
-    Returns:
-        (s, v).
+    Inputs, Returns: x and v, of one shape; (s, v), as for `LIFNode`.
 
     Raises:
         ArgumentError: for tau not above 1, a0 not positive, or a v_threshold not above v_reset.
@@ -50,10 +46,8 @@ class QIFNode(Neuron):
     ) -> None:
         super().__init__({"tau": tau, "v_c": v_c, "a0": a0, "v_rest": v_rest}, **to_value(options, -0.1))
 
-    def construct(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        v, late = self.recall(v)
-        h = v + (self.gained(x) + self.a0 * (v - self.v_rest) * (v - self.v_c)) / self.tau
-        return self.fired(h, late)
+    def charge(self, x: Tensor, v: Tensor) -> Any:
+        return v + (self.gained(x) + self.a0 * (v - self.v_rest) * (v - self.v_c)) / self.tau
 
 
 class AdaptiveQIFNode(Neuron):
@@ -64,15 +58,11 @@ class AdaptiveQIFNode(Neuron):
     s and v as for every `Neuron`, by default with reset="value"
 
     Args:
-        tau: membrane time constant in steps, above 1.
         tau_w: time constant of the adaptation in steps, above 1.
         a: how strongly the adaptation follows the potential.
         b: what a spike adds to the adaptation.
-        v_c: critical potential, above which it runs away.
-        a0: steepness, positive.
-        v_rest: resting potential.
         w_rest: the adaptation at first; the equations pull it to 0, as SpikingJelly's do.
-        options: v_threshold, reset, surrogate_function and the others of every `Neuron`.
+        tau, v_c, a0, v_rest, options: as for `QIFNode`.
 
     Inputs:
         x, v, w: the input, the potential and the adaptation, of one shape.

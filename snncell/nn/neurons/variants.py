@@ -7,8 +7,9 @@ from typing import Annotated, Any, ClassVar, Unpack
 from snncell import ops
 from snncell.arguments.kinds import Own
 from snncell.common.ranges import POSITIVE, Range
+from snncell.errors import ArgumentError
 from snncell.nn.neurons.base import Firing
-from snncell.nn.neurons.counting import Rounding
+from snncell.nn.neurons.firing import SPIKE_FUNCTION, Rounding
 from snncell.nn.neurons.integrate import EulerLeak, LeakyNode
 from snncell.tape.tensor import Tensor
 
@@ -30,11 +31,7 @@ class MultiSpikeLIFNode(LeakyNode):
         options: max_spikes (None, which is any number), compare (">="), v_threshold, reset, surrogate_function and the
             others of every `Neuron`.
 
-    Inputs:
-        x, v: the input and the state, of one shape.
-
-    Returns:
-        (s, v).
+    Inputs, Returns: x and v, of one shape; (s, v), as for `LIFNode`.
 
     Raises:
         ArgumentError: for beta outside [0, 1], or max_spikes below 1.
@@ -48,8 +45,8 @@ class MultiSpikeLIFNode(LeakyNode):
     """
 
     def __init__(self, beta: Any = 0.9, **options: Unpack[Firing]) -> None:
-        given: Firing = {"compare": ">=", "max_spikes": None, **options}
-        super().__init__(beta, **given)
+        defaults: Firing = {"compare": ">=", "max_spikes": None, **options}
+        super().__init__(beta, **defaults)
 
 
 class ILIFNode(EulerLeak):
@@ -63,16 +60,13 @@ class ILIFNode(EulerLeak):
         tau: membrane time constant in steps, above 1; 4 / 3 keeps a quarter, as in the paper.
         most: D, the largest number in a step.
         v_rest: resting potential; v_reset if it is left out.
-        options: v_threshold, reset and the others of every `Neuron`, without surrogate_function, compare and delay.
+        options: v_threshold, reset and the others of every `Neuron`, without surrogate_function, compare, max_spikes
+            and delay.
 
-    Inputs:
-        x, v: the input and the state, of one shape.
-
-    Returns:
-        (s, v).
+    Inputs, Returns: x and v, of one shape; (s, v), as for `LIFNode`.
 
     Raises:
-        ArgumentError: for tau not above 1, or a largest number below 1.
+        ArgumentError: for tau not above 1, a largest number below 1, or an option of the spike function.
 
     Source: Luo et al., "Integer-Valued Training and Spike-Driven Inference Spiking Neural Network for High-Performance
     and Energy-Efficient Object Detection", ECCV 2024; SpikingJelly, ILIFNode.
@@ -89,6 +83,11 @@ class ILIFNode(EulerLeak):
     def __init__(
         self, tau: Any = 4.0 / 3.0, most: Annotated[int, Own()] = 4, v_rest: Any = None, **options: Unpack[Firing]
     ) -> None:
+        if refused := [name for name in SPIKE_FUNCTION if name in options]:
+            raise ArgumentError(
+                f"ILIFNode: its spike function is its own, and takes no {refused[0]}. Leave it out; most=... is the "
+                f"largest number of spikes."
+            )
         MOST.check(most, "ILIFNode", "most")
         super().__init__(tau, False, v_rest, **options)
         self.fire_by(Rounding(most), most)
@@ -96,9 +95,6 @@ class ILIFNode(EulerLeak):
     def spikes(self, h: Any, threshold: Any = None) -> Any:
         """The whole number of thresholds nearest to the potential."""
         return self.fire_at(h / (self.v_threshold if threshold is None else threshold))
-
-    def construct(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        return self.fired(self.charge(x, v), None)
 
 
 class RefractoryLIFNode(EulerLeak):

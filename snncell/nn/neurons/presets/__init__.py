@@ -1,7 +1,8 @@
 """Neurons as other frameworks have them: `LIFNode.like("snntorch", beta=0.5)`.
 
-A preset is a function with a framework's own parameters and defaults, which returns the neuron that does the same. It
-is named after the framework, or after framework and class where the framework has several that fit one neuron here.
+A file is a table of a framework's settings with their defaults, and a row for each of its classes: which neuron here
+it is, what settings it has, defaults of its own, and a function of them that makes the neuron. A preset is named after
+the framework, or after framework and class where the framework has several that fit one neuron here.
 
 What the state `v` is, compared with what the framework records:
     spikingjelly    the same: after the reset

@@ -6,81 +6,73 @@ from typing import Any
 
 from snncell.arguments.kinds import Positive
 from snncell.arguments.vocabulary import Constant
-from snncell.nn.neurons.base import Neuron
+from snncell.nn.neurons.base import Firing, Neuron
 from snncell.nn.neurons.constants import Membrane
 from snncell.nn.neurons.convert import positive, steps_from_seconds
 from snncell.nn.neurons.current import CubaLIFNode
-from snncell.nn.neurons.elsewhere import preset
+from snncell.nn.neurons.elsewhere import Settings
 from snncell.nn.neurons.integrate import LeakyNode, LIFNode
 from snncell.nn.neurons.readout import LINode
 from snncell.surrogate import ATan
 
 
-@preset("IFNode", "nir")
-def nir_if(
-    r: Constant, v_threshold: Constant, v_reset: Constant = 0.0, dt: Constant = 1e-4, surrogate_function: Any = None
-) -> Neuron:
-    """nir.IF: dv/dt = r x; a spike, which is 1, where v > v_threshold puts v to v_reset."""
-    return LeakyNode(
-        1.0,
-        input_gain=r * positive(dt, "like: nir", "dt"),
-        v_threshold=v_threshold,
-        v_reset=v_reset,
-        reset="value",
-        surrogate_function=ATan() if surrogate_function is None else surrogate_function,
-    )
+class Nir(Settings):
+    """Time constants are in seconds, and so is dt, the step: NIR has equations and no steps."""
+
+    tau: Constant
+    tau_mem: Constant
+    tau_syn: Constant
+    r: Constant
+    v_leak: Constant
+    v_threshold: Constant
+    v_reset: Constant = 0.0
+    w_in: Constant = 1.0
+    dt: Positive = 1e-4
+    surrogate_function: Any = None
 
 
-@preset("LIFNode", "nir")
-def nir_lif(
-    tau: Constant,
-    r: Constant,
-    v_leak: Constant,
-    v_threshold: Constant,
-    v_reset: Constant = 0.0,
-    dt: Positive = 1e-4,
-    surrogate_function: Any = None,
-) -> Neuron:
-    """nir.LIF: tau dv/dt = v_leak - v + r x, tau in seconds; a spike where v > v_threshold puts v to v_reset."""
-    return LIFNode(
-        steps_from_seconds(tau, dt),
-        v_threshold,
-        v_reset,
-        "value",
-        v_rest=v_leak,
-        input_gain=r,
-        surrogate_function=ATan() if surrogate_function is None else surrogate_function,
-    ).starting_at("v_rest")
+class NirIF(Nir):
+    """IF, where a step may be one for each neuron."""
+
+    dt: Constant = 1e-4
 
 
-@preset("CubaLIFNode", "nir")
-@preset("LIFNode", "nir.CubaLIF")
-def nir_cuba(
-    tau_mem: Constant,
-    tau_syn: Constant,
-    r: Constant,
-    v_leak: Constant,
-    v_threshold: Constant,
-    v_reset: Constant = 0.0,
-    w_in: Constant = 1.0,
-    dt: Positive = 1e-4,
-    surrogate_function: Any = None,
-) -> Neuron:
+def firing(p: Nir, input_gain: Any) -> Firing:
+    """A spike, which is 1, where v > v_threshold puts v to v_reset."""
+    return {
+        "input_gain": input_gain,
+        "v_threshold": p.v_threshold,
+        "v_reset": p.v_reset,
+        "reset": "value",
+        "surrogate_function": ATan() if p.surrogate_function is None else p.surrogate_function,
+    }
+
+
+@NirIF.preset({"IFNode": "nir"}, "r v_threshold v_reset dt surrogate_function")
+def nir_if(p: NirIF) -> Neuron:
+    """nir.IF: dv/dt = r x."""
+    return LeakyNode(1.0, **firing(p, p.r * positive(p.dt, "like: nir", "dt")))
+
+
+@Nir.preset({"LIFNode": "nir"}, "tau r v_leak v_threshold v_reset dt surrogate_function")
+def nir_lif(p: Nir) -> Neuron:
+    """nir.LIF: tau dv/dt = v_leak - v + r x."""
+    tau = steps_from_seconds(p.tau, p.dt)
+    return LIFNode(tau, v_rest=p.v_leak, **firing(p, p.r)).starting_at("v_rest")
+
+
+@Nir.preset(
+    {"LIFNode": "nir.CubaLIF", "CubaLIFNode": "nir"},
+    "tau_mem tau_syn r v_leak v_threshold v_reset w_in dt surrogate_function",
+)
+def nir_cuba(p: Nir) -> Neuron:
     """nir.CubaLIF: tau_syn di/dt = -i + w_in x, and tau_mem dv/dt = v_leak - v + r i."""
-    return CubaLIFNode(
-        1.0 - 1.0 / steps_from_seconds(tau_syn, dt),
-        1.0 - 1.0 / steps_from_seconds(tau_mem, dt),
-        current_gain=r / steps_from_seconds(tau_mem, dt),
-        v_rest=v_leak,
-        input_gain=w_in / steps_from_seconds(tau_syn, dt),
-        v_threshold=v_threshold,
-        v_reset=v_reset,
-        reset="value",
-        surrogate_function=ATan() if surrogate_function is None else surrogate_function,
-    )
+    tau_syn, tau_mem = steps_from_seconds(p.tau_syn, p.dt), steps_from_seconds(p.tau_mem, p.dt)
+    alpha, beta, options = 1.0 - 1.0 / tau_syn, 1.0 - 1.0 / tau_mem, firing(p, p.w_in / tau_syn)
+    return CubaLIFNode(alpha, beta, current_gain=p.r / tau_mem, v_rest=p.v_leak, **options)
 
 
-@preset("LINode", "nir")
-def nir_li(tau: Constant, r: Constant, v_leak: Constant, dt: Positive = 1e-4) -> Membrane:
+@Nir.preset({"LINode": "nir"}, "tau r v_leak dt")
+def nir_li(p: Nir) -> Membrane:
     """nir.LI: tau dv/dt = v_leak - v + r x."""
-    return LINode(steps_from_seconds(tau, dt), v_rest=v_leak, input_gain=r)
+    return LINode(steps_from_seconds(p.tau, p.dt), v_rest=p.v_leak, input_gain=p.r)

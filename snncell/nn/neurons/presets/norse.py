@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from snncell.arguments.vocabulary import Constant
-from snncell.nn.neurons.base import Neuron
+from snncell.nn.neurons.base import Firing, Neuron
 from snncell.nn.neurons.constants import Membrane, one_of
 from snncell.nn.neurons.convert import decay_from_rate, euler_from_decay
 from snncell.nn.neurons.current import CubaLIFNode
-from snncell.nn.neurons.elsewhere import absent, preset
+from snncell.nn.neurons.elsewhere import Settings, absent
 from snncell.nn.neurons.exponential import AdExNode
 from snncell.nn.neurons.integrate import LeakyNode, LIFNode
 from snncell.nn.neurons.izhikevich import IzhikevichNode
@@ -50,194 +50,120 @@ def euler(rate: Any, dt: float) -> Any:
     return euler_from_decay(decay_from_rate(rate, dt))
 
 
-@preset("LIFNode", "norse")
-@preset("CubaLIFNode", "norse")
-def norse_lif(
-    tau_syn_inv: Constant = 200.0,
-    tau_mem_inv: Constant = 100.0,
-    v_leak: Constant = 0.0,
-    v_th: Constant = 1.0,
-    v_reset: Constant = 0.0,
-    method: str = "super",
-    alpha: Constant | None = None,
-    dt: Constant = 0.001,
-    recurrent: bool = False,
-) -> Neuron:
-    """LIFCell, or the step of LIFRecurrentCell, which alone detaches the reset; time constants in 1 / s."""
-    beta = decay_from_rate(tau_mem_inv, dt)
-    return CubaLIFNode(
-        decay_from_rate(tau_syn_inv, dt),
-        beta,
-        current_gain=1.0 - beta,
-        v_rest=v_leak,
-        order=FROM_RATE,
-        v_threshold=v_th,
-        v_reset=v_reset,
-        reset="value",
-        detach_reset=recurrent,
-        surrogate_function=norse_surrogate(method, alpha),
-    )
+class Norse(Settings):
+    """Rates are in 1 / s, and dt is the step in s; recurrent is the step of a recurrent cell, which detaches more."""
+
+    tau_syn_inv: Constant = 200.0
+    tau_mem_inv: Constant = 100.0
+    v_leak: Constant = 0.0
+    v_th: Constant = 1.0
+    v_reset: Constant = 0.0
+    method: str = "super"
+    alpha: Constant | None = None
+    dt: Constant = 0.001
+    recurrent: bool = False
+    reset_method: str = "reset_value"
+    tau_adapt_inv: Constant = 1.0 / 800.0
+    beta: Constant = 1.8
+    adaptation_current: Constant = 4.0
+    adaptation_spike: Constant = 0.02
+    delta_T: Constant = 0.5  # noqa: N815 (its name there)
+    tau_ada_inv: Constant = 2.0
+    rho_reset: Constant = 5.0
+    tau_inv: Constant = 250.0
+    a: Constant
+    b: Constant
+    c: Constant
+    d: Constant
 
 
-@preset("IFNode", "norse")
-def norse_iaf(
-    v_th: Constant = 1.0, v_reset: Constant = 0.0, method: str = "super", alpha: Constant | None = None
-) -> Neuron:
+def firing(p: Norse) -> Firing:
+    """A spike puts the potential to v_reset; the reset of a recurrent cell counts as a constant in the reverse."""
+    return {
+        "v_threshold": p.v_th,
+        "v_reset": p.v_reset,
+        "reset": "value",
+        "detach_reset": p.recurrent,
+        "surrogate_function": norse_surrogate(p.method, p.alpha),
+    }
+
+
+@Norse.preset(
+    {"CubaLIFNode": "norse", "LIFNode": "norse"},
+    "tau_syn_inv tau_mem_inv v_leak v_th v_reset method alpha dt recurrent",
+)
+def norse_lif(p: Norse) -> Neuron:
+    """LIFCell, or the step of LIFRecurrentCell."""
+    beta, alpha = decay_from_rate(p.tau_mem_inv, p.dt), decay_from_rate(p.tau_syn_inv, p.dt)
+    return CubaLIFNode(alpha, beta, current_gain=1.0 - beta, v_rest=p.v_leak, order=FROM_RATE, **firing(p))
+
+
+@Norse.preset({"IFNode": "norse"}, "v_th v_reset method alpha")
+def norse_iaf(p: Norse) -> Neuron:
     """IAFCell; a spike is 1."""
-    fires = norse_surrogate(method, alpha)
-    return LeakyNode(1.0, v_threshold=v_th, v_reset=v_reset, reset="value", surrogate_function=fires)
+    return LeakyNode(1.0, **firing(p))
 
 
-@preset("LIFNode", "norse.LIFBox")
-def norse_lif_box(
-    tau_mem_inv: Constant = 100.0,
-    v_leak: Constant = 0.0,
-    v_th: Constant = 1.0,
-    v_reset: Constant = 0.0,
-    method: str = "super",
-    alpha: Constant | None = None,
-    reset_method: str = "reset_value",
-    dt: Constant = 0.001,
-) -> Neuron:
+@Norse.preset({"LIFNode": "norse.LIFBox"}, "tau_mem_inv v_leak v_th v_reset method alpha reset_method dt")
+def norse_lif_box(p: Norse) -> Neuron:
     """LIFBoxCell; reset_method is "reset_value" or "reset_subtract"."""
-    one_of(reset_method, ("reset_value", "reset_subtract"), "like: norse", "reset_method")
-    return LIFNode(
-        euler(tau_mem_inv, dt),
-        v_th,
-        v_reset,
-        reset_method.removeprefix("reset_"),
-        v_rest=v_leak,
-        surrogate_function=norse_surrogate(method, alpha),
-    ).starting_at("v_rest")
+    one_of(p.reset_method, ("reset_value", "reset_subtract"), "like: norse", "reset_method")
+    tau, options = euler(p.tau_mem_inv, p.dt), firing(p)
+    options["reset"] = p.reset_method.removeprefix("reset_")
+    return LIFNode(tau, v_rest=p.v_leak, **options).starting_at("v_rest")
 
 
-@preset("ALIFNode", "norse")
-@preset("LIFNode", "norse.LSNN")
-def norse_lsnn(
-    tau_syn_inv: Constant = 200.0,
-    tau_mem_inv: Constant = 100.0,
-    tau_adapt_inv: Constant = 1.0 / 800.0,
-    v_leak: Constant = 0.0,
-    v_th: Constant = 1.0,
-    v_reset: Constant = 0.0,
-    beta: Constant = 1.8,
-    method: str = "super",
-    alpha: Constant | None = None,
-    dt: Constant = 0.001,
-    recurrent: bool = False,
-) -> Membrane:
+@Norse.preset(
+    {"LIFNode": "norse.LSNN", "ALIFNode": "norse"},
+    "tau_syn_inv tau_mem_inv tau_adapt_inv v_leak v_th v_reset beta method alpha dt recurrent",
+)
+def norse_lsnn(p: Norse) -> Membrane:
     """LSNNCell, or the step of LSNNRecurrentCell, which detaches spikes in the reset and in the adaptation.
 
     Its states are (i, v, b - v_th). The current is read before it decays and jumps, so an input acts one step later.
     The default of tau_adapt_inv is Norse's, 1 / 800 1 / s: 800 s, where the paper has ms.
     """
-    kept = decay_from_rate(tau_mem_inv, dt)
-    node = NorseLSNN(
-        kept,
-        decay_from_rate(tau_adapt_inv, dt),
-        1.0,
-        beta,
-        v_threshold=v_th,
-        v_reset=v_reset,
-        reset="value",
-        detach_reset=recurrent,
-        input_gain=1.0 - kept,
-        surrogate_function=norse_surrogate(method, alpha),
-    ).resting_at(v_leak)
-    return WithSynapse(node, decay_from_rate(tau_syn_inv, dt), "read decay jump")
+    alpha, rho = decay_from_rate(p.tau_mem_inv, p.dt), decay_from_rate(p.tau_adapt_inv, p.dt)
+    options: Firing = {"input_gain": 1.0 - alpha, **firing(p)}
+    node = NorseLSNN(alpha, rho, 1.0, p.beta, **options).resting_at(p.v_leak)
+    return WithSynapse(node, decay_from_rate(p.tau_syn_inv, p.dt), "read decay jump")
 
 
-@preset("AdExNode", "norse")
-@preset("LIFNode", "norse.LIFAdEx")
-def norse_adex(
-    adaptation_current: Constant = 4.0,
-    adaptation_spike: Constant = 0.02,
-    delta_T: Constant = 0.5,  # noqa: N803 (its name there)
-    tau_ada_inv: Constant = 2.0,
-    tau_syn_inv: Constant = 200.0,
-    tau_mem_inv: Constant = 100.0,
-    v_leak: Constant = 0.0,
-    v_th: Constant = 1.0,
-    v_reset: Constant = 0.0,
-    method: str = "super",
-    alpha: Constant | None = None,
-    dt: Constant = 0.001,
-) -> Membrane:
+@Norse.preset(
+    {"LIFNode": "norse.LIFAdEx", "AdExNode": "norse"},
+    "adaptation_current adaptation_spike delta_T tau_ada_inv tau_syn_inv tau_mem_inv v_leak v_th v_reset method alpha "
+    "dt",
+)
+def norse_adex(p: Norse) -> Membrane:
     """LIFAdExCell; its states are (i, v, a). The exponential runs away from v_th, which is the threshold too."""
-    node = AdExNode(
-        euler(tau_mem_inv, dt),
-        euler(tau_ada_inv, dt),
-        adaptation_current,
-        adaptation_spike,
-        delta_T,
-        v_th,
-        v_leak,
-        v_threshold=v_th,
-        v_reset=v_reset,
-        reset="value",
-        surrogate_function=norse_surrogate(method, alpha),
-    )
-    return WithSynapse(node, decay_from_rate(tau_syn_inv, dt), FROM_RATE)
+    tau, tau_w = euler(p.tau_mem_inv, p.dt), euler(p.tau_ada_inv, p.dt)
+    node = AdExNode(tau, tau_w, p.adaptation_current, p.adaptation_spike, p.delta_T, p.v_th, p.v_leak, **firing(p))
+    return WithSynapse(node, decay_from_rate(p.tau_syn_inv, p.dt), FROM_RATE)
 
 
-@preset("RefractoryLIFNode", "norse")
-@preset("LIFNode", "norse.LIFRefrac")
-def norse_refractory(
-    tau_syn_inv: Constant = 200.0,
-    tau_mem_inv: Constant = 100.0,
-    v_leak: Constant = 0.0,
-    v_th: Constant = 1.0,
-    v_reset: Constant = 0.0,
-    rho_reset: Constant = 5.0,
-    method: str = "super",
-    alpha: Constant | None = None,
-    dt: Constant = 0.001,
-    recurrent: bool = False,
-) -> Membrane:
+@Norse.preset(
+    {"LIFNode": "norse.LIFRefrac", "RefractoryLIFNode": "norse"},
+    "tau_syn_inv tau_mem_inv v_leak v_th v_reset rho_reset method alpha dt recurrent",
+)
+def norse_refractory(p: Norse) -> Membrane:
     """LIFRefracCell, or the step of LIFRefracRecurrentCell; its states are (i, v, rho), and rho has a gradient there.
 
     The parameters are those of its LIFParameters and rho_reset. The current goes on while the potential rests.
     """
-    node = NorseRefractory(
-        euler(tau_mem_inv, dt),
-        rho_reset,
-        v_rest=v_leak,
-        v_threshold=v_th,
-        v_reset=v_reset,
-        reset="value",
-        detach_reset=recurrent,
-        surrogate_function=norse_surrogate(method, alpha),
-    )
-    return WithSynapse(node, decay_from_rate(tau_syn_inv, dt), FROM_RATE)
+    node = NorseRefractory(euler(p.tau_mem_inv, p.dt), p.rho_reset, v_rest=p.v_leak, **firing(p))
+    return WithSynapse(node, decay_from_rate(p.tau_syn_inv, p.dt), FROM_RATE)
 
 
-@preset("LINode", "norse")
-def norse_li(
-    tau_syn_inv: Constant = 200.0, tau_mem_inv: Constant = 100.0, v_leak: Constant = 0.0, dt: Constant = 0.001
-) -> Membrane:
+@Norse.preset({"LINode": "norse"}, "tau_syn_inv tau_mem_inv v_leak dt")
+def norse_li(p: Norse) -> Membrane:
     """LICell; its states are (i, v)."""
-    return WithSynapse(LINode(euler(tau_mem_inv, dt), v_rest=v_leak), decay_from_rate(tau_syn_inv, dt), FROM_RATE)
+    node = LINode(euler(p.tau_mem_inv, p.dt), v_rest=p.v_leak)
+    return WithSynapse(node, decay_from_rate(p.tau_syn_inv, p.dt), FROM_RATE)
 
 
-@preset("IzhikevichNode", "norse")
-def norse_izhikevich(
-    a: Constant,
-    b: Constant,
-    c: Constant,
-    d: Constant,
-    v_th: Constant = 30.0,
-    tau_inv: Constant = 250.0,
-    method: str = "super",
-    alpha: Constant | None = None,
-    dt: Constant = 0.001,
-) -> Neuron:
+@Norse.preset({"IzhikevichNode": "norse"}, "a b c d v_th tau_inv method alpha dt", v_th=30.0)
+def norse_izhikevich(p: Norse) -> Neuron:
     """The feed-forward step: Euler for v and u alike, of tau_inv dt, and above the threshold."""
-    return IzhikevichNode(
-        *(a, b, c, d),
-        dt=tau_inv * dt,
-        substeps=1,
-        order="together",
-        v_threshold=v_th,
-        compare=">",
-        surrogate_function=norse_surrogate(method, alpha),
-    )
+    fires, dt = norse_surrogate(p.method, p.alpha), p.tau_inv * p.dt
+    options: Firing = {"v_threshold": p.v_th, "compare": ">", "surrogate_function": fires}
+    return IzhikevichNode(p.a, p.b, p.c, p.d, dt=dt, substeps=1, order="together", **options)

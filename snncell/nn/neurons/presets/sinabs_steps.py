@@ -11,8 +11,8 @@ from snncell.errors import ArgumentError
 from snncell.nn.neurons.adaptive import ALIFNode
 from snncell.nn.neurons.base import Neuron
 from snncell.nn.neurons.constants import Membrane
-from snncell.nn.neurons.counting import Counting
 from snncell.nn.neurons.current import CubaLIFNode
+from snncell.nn.neurons.firing import Counting
 from snncell.nn.neurons.integrate import LeakyNode
 from snncell.surrogate.wrappers import Inclusive, Wrapper
 from snncell.tape.tensor import Tensor
@@ -70,12 +70,12 @@ class SinabsEnd(Neuron):
         """The range of a constant: the floor is below the threshold."""
         if name == "min_v_mem":
             return Range(high=self.v_threshold, text="is below spike_threshold")
-        found = super().range_of(name)
+        usual = super().range_of(name)
         if name != "v_threshold" or self.min_v_mem is None:
-            return found
-        ends = found.low, self.min_v_mem
+            return usual
+        ends = usual.low, self.min_v_mem
         low = ops.maximum(*ends) if any(isinstance(x, Tensor) for x in ends) else max(ends)
-        return Range(low, text=f"{found.text}, and above min_v_mem")
+        return Range(low, text=f"{usual.text}, and above min_v_mem")
 
     def kept(self) -> Any:
         """The factor that a step keeps of the potential."""

@@ -11,7 +11,7 @@ from snncell.nn.neurons.base import Firing, Neuron
 from snncell.nn.neurons.constants import one_of
 from snncell.nn.neurons.convert import decay_from_rate, positive
 from snncell.nn.neurons.current import AlphaNode, CubaLIFNode
-from snncell.nn.neurons.elsewhere import absent, preset
+from snncell.nn.neurons.elsewhere import Settings, absent
 from snncell.nn.neurons.integrate import LeakyNode
 from snncell.nn.neurons.presets.snntorch_steps import TorchAlpha, TorchLeaky, TorchSynaptic
 from snncell.surrogate import ATan
@@ -36,122 +36,116 @@ absent(
 )
 
 
-def torch_firing(
-    threshold: Any, spike_grad: Any, reset_mechanism: str, delay: str | None, learned: dict[str, bool]
-) -> Firing:
-    """Fires above the threshold; a delayed reset counts as a constant in the reverse; ATan(2) unless told otherwise."""
-    one_of(reset_mechanism, ("subtract", "zero", "none"), "like: snntorch", "reset_mechanism")
+class SnnTorch(Settings):
+    """Fires above the threshold, with ATan(2) unless told otherwise; resets come one step later by default."""
+
+    alpha: Constant
+    beta: Constant
+    threshold: Constant = 1.0
+    spike_grad: Any = None
+    inhibition: bool = False
+    learn_alpha: bool = False
+    learn_beta: bool = False
+    learn_threshold: bool = False
+    reset_mechanism: str = "subtract"
+    graded_spikes_factor: Constant = 1.0
+    learn_graded_spikes_factor: bool = False
+    reset_delay: bool = True
+    as_shipped: bool = False
+
+    @property
+    def swallows(self) -> bool:
+        """Version 1.0 swallows spikes with reset_delay=False and "subtract"; here it does with as_shipped=True."""
+        return self.as_shipped and self.reset_mechanism == "subtract" and not self.reset_delay
+
+
+def firing(p: SnnTorch, delay: str | None) -> Firing:
+    """Threshold, reset and spike function; a delayed reset counts as a constant in the reverse."""
+    one_of(p.reset_mechanism, ("subtract", "zero", "none"), "like: snntorch", "reset_mechanism")
+    learned = {"alpha": p.learn_alpha, "beta": p.learn_beta, "v_threshold": p.learn_threshold}
     return {
-        "v_threshold": threshold,
-        "reset": None if reset_mechanism == "none" else reset_mechanism,
-        "surrogate_function": ATan(2.0) if spike_grad is None else spike_grad,
+        "v_threshold": p.threshold,
+        "reset": None if p.reset_mechanism == "none" else p.reset_mechanism,
+        "surrogate_function": ATan(2.0) if p.spike_grad is None else p.spike_grad,
         "delay": delay,
         "detach_reset": delay is not None,
         "learnable": tuple(name for name, wanted in learned.items() if wanted),
     }
 
 
-def refuse_inhibition(inhibition: bool, reset_delay: bool, factor: Any = 1.0, learned: bool = False) -> None:
+def refuse_inhibition(p: SnnTorch) -> None:
     """Raise where inhibition there does what nobody asks for."""
-    if inhibition and not reset_delay:
+    if p.inhibition and not p.reset_delay:
         raise ArgumentError(
             "like: snntorch: inhibition with reset_delay=False resets losers above the threshold one step later than "
             "the winner. Take reset_delay=True, or nn.WinnerTakeAll(1) of the input."
         )
-    if inhibition and (learned or isinstance(factor, bool) or factor != 1.0):
+    factor = p.graded_spikes_factor
+    if p.inhibition and (p.learn_graded_spikes_factor or isinstance(factor, bool) or factor != 1.0):
         raise ArgumentError(
             "like: snntorch: with inhibition=True snnTorch ignores graded_spikes_factor. Leave one of them out, and "
             "multiply the spikes."
         )
 
 
-@preset("LIFNode", "snntorch")
-@preset("LeakyNode", "snntorch")
-def torch_leaky(
-    beta: Constant,
-    threshold: Constant = 1.0,
-    spike_grad: Any = None,
-    inhibition: bool = False,
-    learn_beta: bool = False,
-    learn_threshold: bool = False,
-    reset_mechanism: str = "subtract",
-    graded_spikes_factor: Constant = 1.0,
-    learn_graded_spikes_factor: bool = False,
-    reset_delay: bool = True,
-    as_shipped: bool = False,
-) -> Neuron:
-    """Leaky. With reset_delay=False and "subtract" version 1.0 swallows spikes; here only as_shipped=True does.
-
-    With inhibition, of a sample (N,) only the neuron with the largest potential may fire; all are reset by their own.
+@SnnTorch.preset(
+    {"LeakyNode": "snntorch", "LIFNode": "snntorch"},
+    "beta threshold spike_grad inhibition learn_beta learn_threshold reset_mechanism graded_spikes_factor "
+    "learn_graded_spikes_factor reset_delay as_shipped",
+)
+def torch_leaky(p: SnnTorch) -> Neuron:
+    """Leaky. With inhibition, of a sample (N,) only the neuron with the largest potential may fire; all are reset by
+    their own.
     """
-    refuse_inhibition(inhibition, reset_delay, graded_spikes_factor, learn_graded_spikes_factor)
-    learned = {"beta": learn_beta, "v_threshold": learn_threshold}
-    swallows = as_shipped and reset_mechanism == "subtract" and not reset_delay
-    firing = torch_firing(threshold, spike_grad, reset_mechanism, "reset" if reset_delay else None, learned)
-    factor = None if not learn_graded_spikes_factor and graded_spikes_factor == 1.0 else graded_spikes_factor
-    if not swallows and not inhibition and factor is None:
-        return LeakyNode(beta, **firing).clamping("beta")
-    node = TorchLeaky(beta, **firing).ending(swallows, inhibition, factor, learn_graded_spikes_factor)
-    return node.clamping("beta")
+    refuse_inhibition(p)
+    options = firing(p, "reset" if p.reset_delay else None)
+    learned = p.learn_graded_spikes_factor
+    factor = None if not learned and p.graded_spikes_factor == 1.0 else p.graded_spikes_factor
+    if not p.swallows and not p.inhibition and factor is None:
+        return LeakyNode(p.beta, **options).clamping("beta")
+    return TorchLeaky(p.beta, **options).ending(p.swallows, p.inhibition, factor, learned).clamping("beta")
 
 
-@preset("CubaLIFNode", "snntorch")
-@preset("LIFNode", "snntorch.Synaptic")
-def torch_synaptic(
-    alpha: Constant,
-    beta: Constant,
-    threshold: Constant = 1.0,
-    spike_grad: Any = None,
-    inhibition: bool = False,
-    learn_alpha: bool = False,
-    learn_beta: bool = False,
-    learn_threshold: bool = False,
-    reset_mechanism: str = "subtract",
-    reset_delay: bool = True,
-    as_shipped: bool = False,
-) -> Neuron:
-    """Synaptic; its states are (mem, syn). A delayed "zero" takes the input of its step, too.
-
-    With reset_delay=False and "subtract" version 1.0 swallows spikes; here only as_shipped=True does.
-    """
-    refuse_inhibition(inhibition, reset_delay)
-    learned = {"alpha": learn_alpha, "beta": learn_beta, "v_threshold": learn_threshold}
-    swallows = as_shipped and reset_mechanism == "subtract" and not reset_delay
-    firing = torch_firing(threshold, spike_grad, reset_mechanism, "reset+input" if reset_delay else None, learned)
-    if not swallows and not inhibition:
-        return CubaLIFNode(alpha, beta, **firing).clamping("alpha", "beta")
-    return TorchSynaptic(alpha, beta, **firing).ending(swallows, inhibition).clamping("alpha", "beta")
+@SnnTorch.preset(
+    {"LIFNode": "snntorch.Synaptic", "CubaLIFNode": "snntorch"},
+    "alpha beta threshold spike_grad inhibition learn_alpha learn_beta learn_threshold reset_mechanism reset_delay "
+    "as_shipped",
+)
+def torch_synaptic(p: SnnTorch) -> Neuron:
+    """Synaptic; its states are (mem, syn). A delayed "zero" takes the input of its step, too."""
+    refuse_inhibition(p)
+    options = firing(p, "reset+input" if p.reset_delay else None)
+    if not p.swallows and not p.inhibition:
+        return CubaLIFNode(p.alpha, p.beta, **options).clamping("alpha", "beta")
+    return TorchSynaptic(p.alpha, p.beta, **options).ending(p.swallows, p.inhibition).clamping("alpha", "beta")
 
 
-@preset("AlphaNode", "snntorch")
-@preset("LIFNode", "snntorch.Alpha")
-def torch_alpha(
-    alpha: Constant,
-    beta: Constant,
-    threshold: Constant = 1.0,
-    spike_grad: Any = None,
-    learn_alpha: bool = False,
-    learn_beta: bool = False,
-    learn_threshold: bool = False,
-    reset_mechanism: str = "zero",
-    as_shipped: bool = False,
-) -> Neuron:
+@SnnTorch.preset(
+    {"LIFNode": "snntorch.Alpha", "AlphaNode": "snntorch"},
+    "alpha beta threshold spike_grad learn_alpha learn_beta learn_threshold reset_mechanism as_shipped",
+    reset_mechanism="zero",
+)
+def torch_alpha(p: SnnTorch) -> Neuron:
     """Alpha; its states are (syn_exc, syn_inh, mem).
 
     Its "subtract" takes the threshold off syn_exc, clears syn_inh and adds the last syn_inh to the potential there,
     which lowers nothing by the threshold; here the potential falls by it, and as_shipped=True does as there.
     """
-    learned = {"alpha": learn_alpha, "beta": learn_beta, "v_threshold": learn_threshold}
-    kind = TorchAlpha if as_shipped and reset_mechanism == "subtract" else AlphaNode
-    return kind(alpha, beta, **torch_firing(threshold, spike_grad, reset_mechanism, "reset+input", learned))
+    kind = TorchAlpha if p.as_shipped and p.reset_mechanism == "subtract" else AlphaNode
+    return kind(p.alpha, p.beta, **firing(p, "reset+input"))
+
+
+class Lapicque(SnnTorch):
+    """Two of beta, resistance and capacitance, or beta alone."""
+
+    beta: Constant | None = None
+    R: Constant | None = None
+    C: Constant | None = None
+    time_step: Constant = 1.0
 
 
 def resistance_and_capacitance(beta: Any, resistance: Any, capacitance: Any, time_step: float) -> tuple[Any, Any]:
-    """R and C of Lapicque, from two of beta, R and C, or from beta and R = 1.
-
-    Raises:
-        ArgumentError: for too few or all three of them, or a beta that leaves nothing positive.
-    """
+    """R and C of Lapicque, from two of beta, R and C, or from beta and R = 1."""
     if beta is None:
         if resistance is None or capacitance is None:
             raise ArgumentError("like: snntorch.Lapicque needs beta=..., or R=... and C=..., or beta and one of them.")
@@ -170,24 +164,15 @@ def resistance_and_capacitance(beta: Any, resistance: Any, capacitance: Any, tim
     return resistance, product / resistance
 
 
-@preset("LIFNode", "snntorch.Lapicque")
-def torch_lapicque(
-    beta: Constant | None = None,
-    R: Constant | None = None,  # noqa: N803 (its names there)
-    C: Constant | None = None,  # noqa: N803
-    time_step: Constant = 1.0,
-    threshold: Constant = 1.0,
-    spike_grad: Any = None,
-    inhibition: bool = False,
-    learn_threshold: bool = False,
-    reset_mechanism: str = "subtract",
-) -> Neuron:
+@Lapicque.preset(
+    {"LIFNode": "snntorch.Lapicque"},
+    "beta R C time_step threshold spike_grad inhibition learn_threshold reset_mechanism",
+)
+def torch_lapicque(p: Lapicque) -> Neuron:
     """Lapicque, by two of its beta, resistance and capacitance; of beta alone a step keeps 1 + ln(beta) there."""
-    resistance, capacitance = resistance_and_capacitance(beta, R, C, time_step)
-    learned = {"v_threshold": learn_threshold}
-    firing = torch_firing(threshold, spike_grad, reset_mechanism, "reset+input", learned)
-    who = "like: snntorch.Lapicque"
+    resistance, capacitance = resistance_and_capacitance(p.beta, p.R, p.C, p.time_step)
+    options, who = firing(p, "reset+input"), "like: snntorch.Lapicque"
     resistance, capacitance = positive(resistance, who, "R"), positive(capacitance, who, "C")
-    firing["input_gain"] = time_step / capacitance
-    kept = decay_from_rate(1.0 / (resistance * capacitance), time_step)
-    return TorchLeaky(kept, **firing).ending(False, True) if inhibition else LeakyNode(kept, **firing)
+    options["input_gain"] = p.time_step / capacitance
+    beta = decay_from_rate(1.0 / (resistance * capacitance), p.time_step)
+    return TorchLeaky(beta, **options).ending(False, True) if p.inhibition else LeakyNode(beta, **options)

@@ -8,7 +8,7 @@ from snncell.arguments.vocabulary import Constant
 from snncell.nn.neurons.base import Firing, Neuron
 from snncell.nn.neurons.constants import Membrane
 from snncell.nn.neurons.current import CubaLIFNode
-from snncell.nn.neurons.elsewhere import absent, preset
+from snncell.nn.neurons.elsewhere import Settings, absent
 from snncell.nn.neurons.exponential import EIFNode
 from snncell.nn.neurons.gated import CLIFNode, KLIFNode
 from snncell.nn.neurons.integrate import LeakyNode, LIFNode
@@ -38,167 +38,128 @@ absent(
 )
 
 
-def jelly(v_threshold: Any, v_reset: Any, surrogate_function: Any, detach_reset: bool) -> Firing:
+class SpikingJelly(Settings):
     """Fires at the threshold; v_reset None subtracts; Sigmoid(4) unless another surrogate is given."""
+
+    tau: Constant = 2.0
+    decay_input: bool = True
+    v_threshold: Constant = 1.0
+    v_reset: Constant | None = 0.0
+    surrogate_function: Any = None
+    detach_reset: bool = False
+    init_tau: Constant = 2.0
+    c_decay: Constant = 0.5
+    v_decay: Constant = 0.75
+    v_c: Constant = 0.8
+    a0: Constant = 1.0
+    v_rest: Constant = 0.0
+    delta_T: Constant = 1.0  # noqa: N815 (its name there)
+    theta_rh: Constant = 0.8
+    w_rest: Constant = 0.0
+    tau_w: Constant = 2.0
+    a: Constant = 0.0
+    b: Constant = 0.0
+    omega: Constant = 1.0
+    dt: Constant = 1.0
+    scale_reset: bool = False
+    max_spike_count: int = 4
+
+
+def firing(p: SpikingJelly, surrogate: Any = None) -> Firing:
+    """Threshold, reset and spike function, which is `surrogate` if none is given."""
+    fires = p.surrogate_function
     return {
-        "v_threshold": v_threshold,
-        "v_reset": 0.0 if v_reset is None else v_reset,
-        "reset": "subtract" if v_reset is None else "value",
-        "surrogate_function": Sigmoid(4.0) if surrogate_function is None else surrogate_function,
-        "detach_reset": detach_reset,
+        "v_threshold": p.v_threshold,
+        "v_reset": 0.0 if p.v_reset is None else p.v_reset,
+        "reset": "subtract" if p.v_reset is None else "value",
+        "surrogate_function": fires if fires is not None else Sigmoid(4.0) if surrogate is None else surrogate,
+        "detach_reset": p.detach_reset,
         "compare": ">=",
     }
 
 
-@preset("IFNode", "spikingjelly")
-def jelly_if(
-    v_threshold: Constant = 1.0,
-    v_reset: Constant | None = 0.0,
-    surrogate_function: Any = None,
-    detach_reset: bool = False,
-) -> Neuron:
+FIRING = " v_threshold v_reset surrogate_function detach_reset"  # what most of them end with
+
+
+@SpikingJelly.preset({"IFNode": "spikingjelly"}, FIRING)
+def jelly_if(p: SpikingJelly) -> Neuron:
     """A spike is 1, whatever the threshold; so not this library's IFNode, whose spike is v_threshold."""
-    return LeakyNode(1.0, **jelly(v_threshold, v_reset, surrogate_function, detach_reset))
+    return LeakyNode(1.0, **firing(p))
 
 
-@preset("LIFNode", "spikingjelly")
-def jelly_lif(
-    tau: Constant = 2.0,
-    decay_input: bool = True,
-    v_threshold: Constant = 1.0,
-    v_reset: Constant | None = 0.0,
-    surrogate_function: Any = None,
-    detach_reset: bool = False,
-) -> Neuron:
+@SpikingJelly.preset({"LIFNode": "spikingjelly"}, "tau decay_input" + FIRING)
+def jelly_lif(p: SpikingJelly) -> Neuron:
     """LIFNode."""
-    firing = jelly(v_threshold, v_reset, surrogate_function, detach_reset)
-    return LIFNode(tau, decay_input=decay_input, **firing)
+    return LIFNode(p.tau, decay_input=p.decay_input, **firing(p))
 
 
-@preset("ParametricLIFNode", "spikingjelly")
-def jelly_plif(
-    init_tau: Constant = 2.0,
-    decay_input: bool = True,
-    v_threshold: Constant = 1.0,
-    v_reset: Constant | None = 0.0,
-    surrogate_function: Any = None,
-    detach_reset: bool = False,
-) -> Neuron:
+@SpikingJelly.preset({"ParametricLIFNode": "spikingjelly"}, "init_tau decay_input" + FIRING)
+def jelly_plif(p: SpikingJelly) -> Neuron:
     """ParametricLIFNode."""
-    firing = jelly(v_threshold, v_reset, surrogate_function, detach_reset)
-    return ParametricLIFNode(init_tau, decay_input, **firing)
+    return ParametricLIFNode(p.init_tau, p.decay_input, **firing(p))
 
 
-@preset("CubaLIFNode", "spikingjelly")
-def jelly_cuba(
-    c_decay: Constant = 0.5,
-    v_decay: Constant = 0.75,
-    v_threshold: Constant = 0.5,
-    v_reset: Constant | None = 0.0,
-    surrogate_function: Any = None,
-) -> Neuron:
+@SpikingJelly.preset(
+    {"CubaLIFNode": "spikingjelly"}, "c_decay v_decay v_threshold v_reset surrogate_function", v_threshold=0.5
+)
+def jelly_cuba(p: SpikingJelly) -> Neuron:
     """CUBALIFNode."""
-    firing = jelly(v_threshold, v_reset, Rect(1.0) if surrogate_function is None else surrogate_function, False)
-    return CubaLIFNode(c_decay, v_decay, **firing).starting_at("v_reset")
+    return CubaLIFNode(p.c_decay, p.v_decay, **firing(p, Rect(1.0))).starting_at("v_reset")
 
 
-@preset("QIFNode", "spikingjelly")
-def jelly_qif(
-    tau: Constant = 2.0,
-    v_c: Constant = 0.8,
-    a0: Constant = 1.0,
-    v_threshold: Constant = 1.0,
-    v_rest: Constant = 0.0,
-    v_reset: Constant | None = -0.1,
-    surrogate_function: Any = None,
-    detach_reset: bool = False,
-) -> Neuron:
+@SpikingJelly.preset(
+    {"QIFNode": "spikingjelly"}, "tau v_c a0 v_threshold v_rest v_reset surrogate_function detach_reset", v_reset=-0.1
+)
+def jelly_qif(p: SpikingJelly) -> Neuron:
     """QIFNode."""
-    return QIFNode(tau, v_c, a0, v_rest, **jelly(v_threshold, v_reset, surrogate_function, detach_reset))
+    return QIFNode(p.tau, p.v_c, p.a0, p.v_rest, **firing(p))
 
 
-@preset("EIFNode", "spikingjelly")
-def jelly_eif(
-    tau: Constant = 2.0,
-    delta_T: Constant = 1.0,  # noqa: N803 (its name there)
-    theta_rh: Constant = 0.8,
-    v_threshold: Constant = 1.0,
-    v_rest: Constant = 0.0,
-    v_reset: Constant | None = -0.1,
-    surrogate_function: Any = None,
-    detach_reset: bool = False,
-) -> Neuron:
+@SpikingJelly.preset(
+    {"EIFNode": "spikingjelly"},
+    "tau delta_T theta_rh v_threshold v_rest v_reset surrogate_function detach_reset",
+    v_reset=-0.1,
+)
+def jelly_eif(p: SpikingJelly) -> Neuron:
     """EIFNode."""
-    return EIFNode(tau, delta_T, theta_rh, v_rest, **jelly(v_threshold, v_reset, surrogate_function, detach_reset))
+    return EIFNode(p.tau, p.delta_T, p.theta_rh, p.v_rest, **firing(p))
 
 
-@preset("IzhikevichNode", "spikingjelly")
-@preset("AdaptiveQIFNode", "spikingjelly")
-def jelly_izhikevich(
-    tau: Constant = 2.0,
-    v_c: Constant = 0.8,
-    a0: Constant = 1.0,
-    v_threshold: Constant = 1.0,
-    v_reset: Constant | None = 0.0,
-    v_rest: Constant = -0.1,
-    w_rest: Constant = 0.0,
-    tau_w: Constant = 2.0,
-    a: Constant = 0.0,
-    b: Constant = 0.0,
-    surrogate_function: Any = None,
-    detach_reset: bool = False,
-) -> Neuron:
+@SpikingJelly.preset(
+    {"AdaptiveQIFNode": "spikingjelly", "IzhikevichNode": "spikingjelly"},
+    "tau v_c a0 v_threshold v_reset v_rest w_rest tau_w a b surrogate_function detach_reset",
+    v_rest=-0.1,
+)
+def jelly_izhikevich(p: SpikingJelly) -> Neuron:
     """IzhikevichNode, which has not the equations of 2003; w_rest is where w begins, and not where it rests."""
-    firing = jelly(v_threshold, v_reset, surrogate_function, detach_reset)
-    return AdaptiveQIFNode(tau, tau_w, a, b, v_c, a0, v_rest, w_rest, **firing)
+    return AdaptiveQIFNode(p.tau, p.tau_w, p.a, p.b, p.v_c, p.a0, p.v_rest, p.w_rest, **firing(p))
 
 
-@preset("KLIFNode", "spikingjelly")
-def jelly_klif(
-    scale_reset: bool = False,
-    tau: Constant = 2.0,
-    decay_input: bool = True,
-    v_threshold: Constant = 1.0,
-    v_reset: Constant | None = 0.0,
-    surrogate_function: Any = None,
-    detach_reset: bool = False,
-) -> Neuron:
+@SpikingJelly.preset({"KLIFNode": "spikingjelly"}, "scale_reset tau decay_input" + FIRING)
+def jelly_klif(p: SpikingJelly) -> Neuron:
     """KLIFNode."""
-    firing = jelly(v_threshold, v_reset, surrogate_function, detach_reset)
-    return KLIFNode(tau, 1.0, scale_reset, decay_input, **firing)
+    return KLIFNode(p.tau, 1.0, p.scale_reset, p.decay_input, **firing(p))
 
 
-@preset("CLIFNode", "spikingjelly")
-def jelly_clif(tau: Constant = 2.0, v_threshold: Constant = 1.0, surrogate_function: Any = None) -> Neuron:
-    """ComplementaryLIFNode."""
-    return CLIFNode(
-        tau, **jelly(v_threshold, None, Rect(1.0) if surrogate_function is None else surrogate_function, False)
-    )
+@SpikingJelly.preset({"CLIFNode": "spikingjelly"}, "tau v_threshold surrogate_function", v_reset=None)
+def jelly_clif(p: SpikingJelly) -> Neuron:
+    """ComplementaryLIFNode, which subtracts."""
+    return CLIFNode(p.tau, **firing(p, Rect(1.0)))
 
 
-@preset("ILIFNode", "spikingjelly")
-def jelly_ilif(
-    tau: Constant = 4.0 / 3.0, v_threshold: Constant = 1.0, max_spike_count: int = 4, detach_reset: bool = False
-) -> Neuron:
+@SpikingJelly.preset({"ILIFNode": "spikingjelly"}, "tau v_threshold max_spike_count detach_reset", tau=4.0 / 3.0)
+def jelly_ilif(p: SpikingJelly) -> Neuron:
     """ILIFNode with MultiLevelSpikeCount(max_spike_count)."""
-    return ILIFNode(tau, max_spike_count, v_threshold=v_threshold, detach_reset=detach_reset)
+    return ILIFNode(p.tau, p.max_spike_count, v_threshold=p.v_threshold, detach_reset=p.detach_reset)
 
 
-@preset("ResonateNode", "spikingjelly")
-def jelly_raf(
-    b: Constant = -0.2,
-    omega: Constant = 1.0,
-    dt: Constant = 1.0,
-    v_threshold: Constant = 1.0,
-    v_reset: Constant | None = 0.0,
-    surrogate_function: Any = None,
-    detach_reset: bool = False,
-) -> Neuron:
+@SpikingJelly.preset({"ResonateNode": "spikingjelly"}, "b omega dt" + FIRING, b=-0.2)
+def jelly_raf(p: SpikingJelly) -> Neuron:
     """RAFNode."""
-    return ResonateNode(b, omega, dt, **jelly(v_threshold, v_reset, surrogate_function, detach_reset))
+    return ResonateNode(p.b, p.omega, p.dt, **firing(p))
 
 
-@preset("LINode", "spikingjelly")
-def jelly_li(tau: Constant = 2.0) -> Membrane:
+@SpikingJelly.preset({"LINode": "spikingjelly"}, "tau")
+def jelly_li(p: SpikingJelly) -> Membrane:
     """NonSpikingLIFNode; what it decodes is `nn.Readout`."""
-    return LINode(tau)
+    return LINode(p.tau)

@@ -10,7 +10,7 @@ from snncell.nn.neurons.base import Firing, Neuron
 from snncell.nn.neurons.constants import Membrane
 from snncell.nn.neurons.convert import euler_from_decay
 from snncell.nn.neurons.current import CubaLIFNode
-from snncell.nn.neurons.elsewhere import absent, preset
+from snncell.nn.neurons.elsewhere import Settings, absent
 from snncell.nn.neurons.integrate import LeakyNode
 from snncell.nn.neurons.readout import LINode
 from snncell.surrogate import FastSigmoid
@@ -32,42 +32,47 @@ class SpyxCuba(CubaLIFNode):
         return False
 
 
-def spyx_firing(threshold: Any, activation: Any) -> Firing:
+class Spyx(Settings):
+    """A neuron's decay factors have no defaults there."""
+
+    alpha: Constant
+    beta: Constant
+    gamma: Constant
+    threshold: Constant = 1.0
+    activation: Any = None
+
+
+def firing(p: Spyx) -> Firing:
     """The spike comes in the step after the potential has crossed the threshold, and with it the reset."""
-    return {
-        "v_threshold": threshold,
-        "surrogate_function": FastSigmoid(25.0) if activation is None else activation,
-        "delay": "spike",
-    }
+    surrogate = FastSigmoid(25.0) if p.activation is None else p.activation
+    return {"v_threshold": p.threshold, "surrogate_function": surrogate, "delay": "spike"}
 
 
-@preset("IFNode", "spyx")
-def spyx_if(threshold: Constant = 1.0, activation: Any = None) -> Neuron:
+@Spyx.preset({"IFNode": "spyx"}, "threshold activation")
+def spyx_if(p: Spyx) -> Neuron:
     """IF; a spike is 1."""
-    return LeakyNode(1.0, **spyx_firing(threshold, activation))
+    return LeakyNode(1.0, **firing(p))
 
 
-@preset("LIFNode", "spyx")
-@preset("LeakyNode", "spyx")
-def spyx_lif(beta: Constant, threshold: Constant = 1.0, activation: Any = None) -> Neuron:
+@Spyx.preset({"LeakyNode": "spyx", "LIFNode": "spyx"}, "beta threshold activation")
+def spyx_lif(p: Spyx) -> Neuron:
     """LIF."""
-    return LeakyNode(beta, **spyx_firing(threshold, activation))
+    return LeakyNode(p.beta, **firing(p))
 
 
-@preset("CubaLIFNode", "spyx")
-@preset("LIFNode", "spyx.CuBaLIF")
-def spyx_cuba(alpha: Constant, beta: Constant, threshold: Constant = 1.0, activation: Any = None) -> Neuron:
+@Spyx.preset({"LIFNode": "spyx.CuBaLIF", "CubaLIFNode": "spyx"}, "alpha beta threshold activation")
+def spyx_cuba(p: Spyx) -> Neuron:
     """CuBaLIF; its states are (V, I)."""
-    return SpyxCuba(alpha, beta, **spyx_firing(threshold, activation))
+    return SpyxCuba(p.alpha, p.beta, **firing(p))
 
 
-@preset("ALIFNode", "spyx")
-def spyx_alif(beta: Constant, gamma: Constant, threshold: Constant = 1.0, activation: Any = None) -> Neuron:
+@Spyx.preset({"ALIFNode": "spyx"}, "beta gamma threshold activation")
+def spyx_alif(p: Spyx) -> Neuron:
     """ALIF."""
-    return ALIFNode(beta, gamma, 1.0, 1.0 - gamma, "threshold", **spyx_firing(threshold, activation))
+    return ALIFNode(p.beta, p.gamma, 1.0, 1.0 - p.gamma, "threshold", **firing(p))
 
 
-@preset("LINode", "spyx")
-def spyx_li(beta: Constant = 0.8) -> Membrane:
+@Spyx.preset({"LINode": "spyx"}, "beta", beta=0.8)
+def spyx_li(p: Spyx) -> Membrane:
     """LI."""
-    return LINode(euler_from_decay(beta), decay_input=False)
+    return LINode(euler_from_decay(p.beta), decay_input=False)
