@@ -12,12 +12,9 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from types import CodeType, FrameType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from snncell import arguments
-
-if TYPE_CHECKING:
-    from snncell.tape.parameter import Parameter
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -40,7 +37,7 @@ class Reversing(NamedTuple):
 class Updating(NamedTuple):
     """An optimiser is at this Parameter."""
 
-    parameter: Parameter
+    parameter: Any
 
 
 Mark = Running | Reversing | Updating
