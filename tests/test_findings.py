@@ -2,6 +2,7 @@
 
 import math
 import re
+import string
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,11 +12,13 @@ import pytest
 from snncell import errors
 from snncell.monitoring import Cost
 from snncell.plot import Finding
-from snncell.plot.reporting.diagnose import RULES, diagnose
-from snncell.plot.reporting.facts import Constant, Facts, Layer, Slope, Weight, batch_axis
-from snncell.plot.reporting.findings import KINDS, by_severity, number, percent
-from snncell.plot.reporting.rules_of_gradients import trend
-from snncell.plot.reporting.worst import LATE_STEPS
+from snncell.report.diagnose import MEASURES, diagnose
+from snncell.report.facts import Constant, Facts, Layer, Weight, batch_axis
+from snncell.report.findings import KINDS, by_severity, number, percent
+from snncell.report.gradients import trend
+from snncell.report.late import LATE_STEPS
+from snncell.report.rules import RULES
+from snncell.report.slopes import Slope
 
 T, B, N = 40, 8, 20
 RNG = np.random.default_rng(0)
@@ -151,8 +154,12 @@ def test_nothing_is_said_where_nothing_is_known():
     assert diagnose(Facts(layers=(Layer("lif"),), weights=[Weight("w", np.ones(3))])) == ()
 
 
-def test_every_rule_is_in_the_table():
-    assert len(set(RULES)) == len(RULES) == 24
+def test_every_measure_is_taken():
+    assert len(set(MEASURES)) == len(MEASURES) == 24
+
+
+def test_every_kind_has_a_rule():
+    assert {name.partition(":")[0] for name in RULES} == KINDS.keys()
 
 
 # What is wrong, and all that may be said of it beyond notes.
@@ -468,6 +475,49 @@ SILENT_RULES = {
 def test_what_is_no_fault_is_not_said(name):
     assert worst(SILENT_RULES[name]) == set()
     assert notes(SILENT_RULES[name]) == {("accuracy", "")}
+
+
+def names_in(words):
+    """The names that words need, also those inside of how a number is written."""
+    for part in (words,) if isinstance(words, str) else words:
+        for _, name, spec, _ in string.Formatter().parse(part):
+            if name is not None:
+                yield name.partition(".")[0].partition("[")[0]
+                yield from names_in(spec)
+
+
+def rare():
+    """Facts for rules, and for parts of their words, that the tables above do not come to."""
+    dead = some_dead(0.6, -0.5)
+    faint = replace(quiet(-0.9995, name="b"), above=np.full((T, B, N), -0.9995))
+    some_lost = quiet(-0.5, name="b")
+    some_lost.above[:, :, :3] = -5.0
+    return [
+        net(layer("a", v=with_nan(layer().v, 37)), layer("b"), loss=np.nan),
+        net(weights=[Weight("w", np.ones(3), np.full(3, np.nan))]),
+        net(layer("a", slope=Slope("flat", np.zeros_like)), layer("b"), weights=[weight(grad=0.0)]),
+        net(quiet(-5.0, name="a"), quiet(-1.0, name="b"), quiet(-1.0, name="c"), output=SAME),
+        net(replace(dead, above=5.0 * dead.above, slope=triangle(0.001)), layer("b")),
+        net(layer("a", slope=triangle(0.001), above=RNG.normal(-0.4, 50.0, (T, B, N))), layer("b")),
+        net(quiet(np.nan, name="b"), layer("c")),
+        net(faint, layer("c")),
+        net(some_lost, layer("c")),
+        net(layer("a", constants=[Constant("beta", np.array([0.5, 2.0]), 0.0, 1.0)])),
+    ]
+
+
+def test_every_rule_is_said_of_some_facts_and_names_what_measures_of_its_kind_give():
+    given = [facts for table in (FAULTS, HARMLESS) for facts, _ in table.values()]
+    measured, said = {}, set()
+    for facts in [*given, *rare()]:
+        for measurement in (each for measure in MEASURES for each in measure(facts)):
+            measured.setdefault(measurement.rule.partition(":")[0], set()).update(measurement.numbers)
+            if RULES[measurement.rule].judge(measurement) is not None:
+                said.add(measurement.rule)
+    assert said == RULES.keys()
+    for name, rule in RULES.items():
+        needed = {*names_in(rule.words), *names_in(rule.mend), *rule.limits}
+        assert needed <= measured[name.partition(":")[0]], name
 
 
 def test_what_averages_hide_is_found_in_the_worst_sample_and_the_last_third_of_the_steps():

@@ -12,10 +12,10 @@ from snncell import Tensor, errors, nn, ops, plot, surrogate, testing
 from snncell.data import digits
 from snncell.demo import DigitNet
 from snncell.ops.seeds import present_key
-from snncell.plot.reporting.diagnose import diagnose
-from snncell.plot.reporting.facts import Facts
-from snncell.plot.reporting.pictures import _weights
-from snncell.plot.reporting.probe import examine
+from snncell.plot.pictures import _weights
+from snncell.report.diagnose import diagnose
+from snncell.report.facts import Facts
+from snncell.report.probe import examine
 
 pytestmark = pytest.mark.compiled
 T, B, INPUTS, CLASSES = 50, 16, 12, 5
@@ -540,7 +540,7 @@ def test_a_pdf_is_written_where_the_path_says_so(tmp_path):
 
 
 def test_a_table_that_is_too_wide_for_paper_goes_on_below():
-    from snncell.plot.reporting.page import _LETTERS, _columns
+    from snncell.plot.page import _LETTERS, _columns
 
     head = ["layer", *(f"column {n}" for n in range(20))]
     lines = _columns((head, [["a" * 30, *("1" * n for n in range(20))]]))
@@ -552,7 +552,7 @@ def test_a_table_that_is_too_wide_for_paper_goes_on_below():
 
 
 def test_what_a_picture_cannot_show_is_said_in_its_place():
-    from snncell.plot.reporting.pictures import drawn
+    from snncell.plot.pictures import drawn
 
     def refuse(ax):
         raise errors.ArgumentError("there is nothing.")

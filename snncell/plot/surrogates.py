@@ -11,16 +11,13 @@ from snncell.arguments.vocabulary import Numbers
 from snncell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.nn.layer import positive, positive_number
-from snncell.ops.seeds import present_key, replaying
 from snncell.plot.axes import COLOURS, axes_or_new, label_axis, titled
 from snncell.plot.keys import legend
 from snncell.plot.marks import marked, second_axis
 from snncell.plot.sources import Array, is_monitor, one_layer, real_array_of
-from snncell.reverse import run_with_bprop
+from snncell.report.slopes import constants_of, derivative_at, place_of, spike_and_derivative
 from snncell.surrogate.base import firing
-from snncell.tape.state import settings
 from snncell.tape.tensor import Tensor
-from snncell.tape.transforms import vjp
 
 ABOVE = ("potential minus threshold", "above threshold")  # what the horizontal axis is called
 _DRAWS = 64  # of a spike function that fires at random
@@ -181,25 +178,6 @@ def _its_surrogate(above: Any, name: str, given: Any) -> Any:
     return given
 
 
-def constants_of(cell: Cell) -> list[Tensor]:
-    """The Tensors among the constants of a spike function, and of what it is made of."""
-    return [value for _, part in cell.cells_and_names() for value in vars(part).values() if isinstance(value, Tensor)]
-
-
-def _pulled(x: Array, cell: Cell) -> tuple[Array, Array]:
-    """The output of a spike function, and its bprop with dout = 1. Nobody hears of it: no hook, no random number."""
-    place = next((constant.device for constant in constants_of(cell)), "cpu")
-    with replaying(present_key()), settings(smooth=False):
-        out, pull = vjp(lambda potential: run_with_bprop(cell, (potential,), {}), Tensor(x).to(place))
-        derivative = pull(Tensor(np.ones(out.shape, x.dtype)).to(place).astype(out.dtype))
-    return np.asarray(out.asnumpy(), np.float64), np.asarray(derivative.asnumpy(), np.float64)
-
-
-def derivative_at(x: Array, cell: Cell) -> Array:
-    """The derivative of a spike function, its bprop with dout = 1, at x, of a shape that its constants fit."""
-    return _pulled(x, cell)[1]
-
-
 def _spread(x: Array, cell: Cell) -> Array:
     """x (P,) as (P, 1, ...), or as (P, ...) with the shape that the constants have."""
     shape = np.broadcast_shapes(*[constant.shape for constant in constants_of(cell)])
@@ -222,12 +200,11 @@ def _curves(x: Array, cell: Cell) -> dict[str, Array]:
     points = _spread(x, cell)
     if points.size == len(x):  # room for draws: those of one that does not draw are all the same
         points = np.broadcast_to(x[:, None], (len(x), _DRAWS)).copy()
-    spike, derivative = (_mean(y, len(x)) for y in _pulled(points, cell))
+    spike, derivative = (_mean(y, len(x)) for y in spike_and_derivative(points, cell))
     primitive = getattr(cell, "primitive", None)
     if primitive is None:
         return {"spike": spike, "derivative": derivative}
-    place = next((constant.device for constant in constants_of(cell)), "cpu")
-    smooth = primitive(Tensor(points).to(place)).asnumpy()
+    smooth = primitive(Tensor(points).to(place_of(cell))).asnumpy()
     return {"spike": spike, "primitive": _mean(smooth, len(x)), "derivative": derivative}
 
 

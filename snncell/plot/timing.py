@@ -28,17 +28,6 @@ def differences(
     "first" compares the first spikes of each neuron in each sample. "all" compares pairs of spikes of the same neuron
     and sample, each of which is the other's nearest (the earlier one of two); see event synchronisation, R. Quian
     Quiroga, T. Kreuz, P. Grassberger, Phys. Rev. E 66, 041904 (2002).
-
-    Args:
-        a: (T, ...), spikes; every element that is not 0 is one.
-        b: the same shape; or (...), times at which there should be one spike each, NaN or below 0 for none.
-        match: "first" or "all".
-        within: spikes farther apart than so many steps are no pair; None for any distance.
-        who: the function that asks, for errors.
-
-    Raises:
-        ShapeError: if the shapes do not fit.
-        ArgumentError: for another `match`, or if `within` is below 0.
     """
     if match not in ("first", "all"):
         raise ArgumentError(f'{who}: match is "first" or "all", not {match!r}.')

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from snncell.plot.reporting.facts import PASSES_NOTHING, Facts, Layer
-from snncell.plot.reporting.findings import SEVERITIES, Finding, counted, number, percent
-from snncell.plot.reporting.pictures import Picture, Section
-from snncell.plot.reporting.rules_of_activity import SATURATED_RATE
-from snncell.plot.reporting.worst import firing
+from snncell.plot.pictures import Picture, Section
+from snncell.report.facts import Facts, Layer
+from snncell.report.findings import SEVERITIES, Finding, counted, number, percent
+from snncell.report.late import SATURATED_RATE, staying_on
+from snncell.report.slopes import PASSES_NOTHING
 
 MARKS = {"alarm": "■", "warning": "▲", "note": "○"}  # told apart without colour
 NONE = "-"
@@ -79,7 +79,7 @@ def table_of_layers(facts: Facts) -> Table:
 def _row(layer: Layer) -> list[str]:
     rates, slopes, norms = layer.rates, layer.relative_slopes, layer.norms
     size = " x ".join(map(str, layer.shape[2:])) or "1"
-    late = firing(layer, SATURATED_RATE)
+    late = staying_on(layer)
     return [
         layer.name,
         layer.neuron,

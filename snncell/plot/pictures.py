@@ -13,14 +13,15 @@ from snncell.plot.axes import COLUMN, LARGE, SMALL, axes_or_new, titled
 from snncell.plot.gradients import gradient_flow, gradient_norms
 from snncell.plot.membranes import before_reset, membrane
 from snncell.plot.rates import dead_and_saturated, firing_rates
-from snncell.plot.reporting.baseline import predictions
-from snncell.plot.reporting.facts import Array, Facts, Layer, finite, norm
-from snncell.plot.reporting.rules_of_activity import SATURATED_RATE, STUCK_NOTE
-from snncell.plot.reporting.worst import firing
 from snncell.plot.spikes import raster
 from snncell.plot.surrogates import surrogate_and_membrane
 from snncell.plot.training import confusion_matrix, training_curves
 from snncell.plot.weights import weight_histograms
+from snncell.report.activity import STUCK
+from snncell.report.baseline import predictions
+from snncell.report.facts import Facts, Layer, finite, norm
+from snncell.report.late import staying_on
+from snncell.report.slopes import Array
 
 MOST_LAYERS = 8  # with a picture of their own, so that a page of a deep net still loads
 TRACES = 3  # neurons whose potential is drawn
@@ -98,8 +99,8 @@ def _raster(layer: Layer) -> Picture:
 
 def _sample_shown(layer: Layer) -> int:
     """The sample in which most neurons fire at all late steps, if that is worth a word; else the first."""
-    worst = firing(layer, SATURATED_RATE)
-    return worst.sample if worst is not None and worst.share > STUCK_NOTE else 0
+    worst = staying_on(layer)
+    return worst.sample if worst is not None and worst.share > STUCK else 0
 
 
 def _of_sample(x: Array, sample: int) -> Array:

@@ -14,8 +14,8 @@ from snncell.monitoring.layers import number_of_v
 from snncell.nn.recurrent import Recurrent
 from snncell.nn.time import MultiStep, initial_states
 from snncell.ops.seeds import present_key, replaying
-from snncell.plot.reporting.facts import Array, Constant, Layer, Slope
-from snncell.plot.surrogates import constants_of, derivative_at
+from snncell.report.facts import Constant, Layer
+from snncell.report.slopes import Array, slope_of
 from snncell.tape.state import settings
 from snncell.tape.tensor import Tensor, beside
 
@@ -63,18 +63,6 @@ def _holds(outer: Recurrent, cell: Cell) -> bool:
 
 def _values(x: Any) -> Array:
     return x.asnumpy() if isinstance(x, Tensor) else np.asarray(x, np.float64)
-
-
-def slope_of(function: Cell | None, features: tuple[int, ...]) -> Slope | None:
-    """The derivative of the spike function of a neuron; None if it has none."""
-    if function is None:
-        return None
-
-    def derivative(above: Array) -> Array:
-        return derivative_at(above, function)
-
-    several = any(constant.size > 1 for constant in constants_of(function))
-    return Slope(type(function).__name__, derivative, features if several else ())
 
 
 def _constants(cell: Cell) -> list[Constant]:

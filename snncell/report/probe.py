@@ -14,10 +14,11 @@ from snncell.monitoring import Monitor
 from snncell.nn.optim import Optimizer
 from snncell.nn.stateful import Stateful
 from snncell.ops.seeds import present_key, replaying
-from snncell.plot.reporting.baseline import AT_CHANCE, classified
-from snncell.plot.reporting.facts import Array, Facts, Weight, batch_axis
-from snncell.plot.reporting.neurons import layer_of
-from snncell.plot.reporting.validate import Loss, fit_together, history, loss_takes, parts
+from snncell.report.baseline import AT_CHANCE, classified
+from snncell.report.facts import Facts, Weight, batch_axis
+from snncell.report.layers import layer_of
+from snncell.report.slopes import Array
+from snncell.report.validate import Loss, fit_together, history, loss_takes, parts
 from snncell.tape import structure
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
@@ -26,14 +27,7 @@ from snncell.tape.tensor import Tensor
 def examine(
     net: Cell, batch: Any, loss: Loss | None = None, optimiser: Optimizer | None = None, log: Any = None
 ) -> tuple[Facts, Monitor]:
-    """The facts of `net` over `batch`, and the monitor that watched; afterwards all is as it was, to the bit.
-
-    Args:
-        net, batch, loss, optimiser, log: as for `report`.
-
-    Raises:
-        ArgumentError, ShapeError, DTypeError, CallError: as `report` says.
-    """
+    """The facts of `net` over `batch`, and the monitor that watched; afterwards all is as it was, to the bit."""
     fit_together(net, loss, optimiser)
     records = history(log)
     inputs, target = parts(batch)
