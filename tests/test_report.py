@@ -589,7 +589,7 @@ def test_the_usual_size_is_of_updates_and_said_where_there_are_some(given, tmp_p
     (picture,) = [p for p in _weights(found.facts).pictures if "logarithmic" in p.caption]
     assert ("Usually one update changes a Parameter by about 0.001 of its norm" in picture.caption) is given
     axes = picture.figure.axes[0]
-    labels = [text.get_text() for text in picture.figure.legends[0].get_texts()]
+    labels = [text.get_text() for text in axes.get_legend().get_texts()]
     assert len(axes.patches) == given
     assert labels == ["gradient / weight", *(["update / weight", "usual update"] if given else [])]
 

@@ -11,6 +11,7 @@ import numpy as np
 from snncell.errors import SnncellError
 from snncell.plot.axes import COLUMN, LARGE, SMALL, axes_or_new, titled
 from snncell.plot.gradients import gradient_flow, gradient_norms
+from snncell.plot.keys import legend
 from snncell.plot.membranes import before_reset, membrane
 from snncell.plot.rates import dead_and_saturated, firing_rates
 from snncell.plot.spikes import raster
@@ -211,7 +212,7 @@ def _sizes(facts: Facts, ax: Any) -> None:
     ax.set_ylim(len(weights) - 0.5, -0.5)
     ax.set_xlabel("parts of the weight's norm", fontsize=LARGE)
     titled(ax, "how large, beside the weight")
-    ax.figure.legend(loc="outside lower center", ncols=3, fontsize=SMALL, frameon=False)
+    legend(ax, inside=False)
 
 
 # --- results ----------------------------------------------------------------------------------------------------------

@@ -109,7 +109,7 @@ def surrogate_and_membrane(
     derivative. Where that is at most `below` times its largest value, the ground is grey: neurons there are out of its
     reach, and learn nothing. Without a `title` it says how many there are, `share_outside`; if it is most of them, the
     spike function is too narrow for these potentials. The outermost bins hold what lies further out: one part in 1000
-    on each side, if any.
+    on each side, if any; what is out of reach there alone shows no grey.
 
     Args:
         above: potential minus threshold, any shape, such as (T, B, N); or a monitor that recorded it,
@@ -260,8 +260,6 @@ def _derivative_beside(axes: Any, cell: Cell, edges: Array, below: float) -> Non
     (line,) = beside.plot(x, y, color=COLOURS[0], linewidth=1.4, label="derivative")
     beside.set_ylim(min(0.0, 1.05 * y.min()), 1.05 * max(y.max(), 1e-12))
     out = np.abs(y) <= below * np.abs(y).max()
-    ground = axes.fill_between(
-        x, 0, 1, where=out, transform=axes.get_xaxis_transform(), color="0.88", linewidth=0, zorder=0
-    )
-    ground.set_label(f"out of reach (≤ {below:g} max)")
-    legend(axes, [axes.patches[0], line, ground])
+    look = {"color": "0.88", "linewidth": 0, "zorder": 0, "label": f"out of reach (≤ {below:g} max)"}
+    ground = axes.fill_between(x, 0, 1, where=out, transform=axes.get_xaxis_transform(), **look)
+    legend(axes, [axes.patches[0], line, *([ground] if out.any() else [])])
