@@ -112,10 +112,10 @@ def _known(monitor: Any, name: str, spikes: Any, v_threshold: Any) -> tuple[Any,
 
 
 def _same_shape(marks: Array, array: Array, potential: Array, sample: int | None) -> Array:
-    found = chosen(marks, sample, None, "membrane") if marks.shape == array.shape else marks
-    if found.shape != potential.shape:
+    of_sample = chosen(marks, sample, None, "membrane") if marks.shape == array.shape else marks
+    if of_sample.shape != potential.shape:
         raise ShapeError(f"membrane: v has shape {array.shape}, spikes {marks.shape}; they must agree.")
-    return found
+    return of_sample
 
 
 def _shown(marks: Array | None, count: int, watched: bool) -> list[int]:

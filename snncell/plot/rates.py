@@ -191,12 +191,12 @@ def fractions(spikes: Any, dead: float = 0.0, saturated: float = 0.95, who: str 
             f"{who}: rates are spikes per step, so 0 <= dead < saturated <= 1; dead is {dead!r}, saturated "
             f"{saturated!r}."
         )
-    found = {}
+    by_layer = {}
     for name, array in spiking_layers(spikes, who).items():
         rate = rates_of(array, who)
         low, high = float((rate <= dead).mean()), float((rate >= saturated).mean())
-        found[name] = Fractions(low, float(((rate > dead) & (rate < saturated)).mean()), high)
-    return found
+        by_layer[name] = Fractions(low, float(((rate > dead) & (rate < saturated)).mean()), high)
+    return by_layer
 
 
 _THICKEST = 24.0  # points, of a bar
@@ -230,17 +230,16 @@ def dead_and_saturated(
         ArgumentError: if there are no layers, none that fires or nothing in one, or unless 0 <= dead < saturated <= 1.
         ShapeError: if an array has fewer than two axes.
     """
-    found = fractions(spikes, dead, saturated, "dead_and_saturated")
-    axes = axes_or_new(ax, height=1.2 + 0.22 * len(found))
-    beside, thick = _head(axes, list(found.values()))
-    left = np.zeros(len(found))
+    by_layer = fractions(spikes, dead, saturated, "dead_and_saturated")
+    axes = axes_or_new(ax, height=1.2 + 0.22 * len(by_layer))
+    beside, thick = _head(axes, list(by_layer.values()))
+    left = np.zeros(len(by_layer))
     for part, look in _BARS.items():
-        lengths = np.array([getattr(layer, part) for layer in found.values()])
-        axes.barh(
-            np.arange(len(found)), lengths, left=left, label=part, height=thick, edgecolor="0.2", linewidth=0.6, **look
-        )
+        lengths = np.array([getattr(layer, part) for layer in by_layer.values()])
+        style = {"height": thick, "edgecolor": "0.2", "linewidth": 0.6, **look}
+        axes.barh(np.arange(len(by_layer)), lengths, left=left, label=part, **style)
         left += lengths
-    name_rows(axes, np.arange(len(found)), [name or "all" for name in found])
+    name_rows(axes, np.arange(len(by_layer)), [name or "all" for name in by_layer])
     axes.set_xlim(0.0, 1.0)
     label_axis(axes.xaxis, "fraction of neurons", "fraction")
     legend(axes, beside=beside)

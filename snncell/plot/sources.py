@@ -125,5 +125,5 @@ def fired(spikes: Any, who: str) -> Array:
             f"{who}: the spikes hold NaN, so the network has diverged; snncell.set_context(check_finite=True) says "
             "where it began."
         )
-    found: Array = array != 0
-    return found
+    where: Array = array != 0
+    return where

@@ -167,15 +167,15 @@ def _in_full(cell: Any) -> str:
     return f"{type(cell).__name__}({constants})" if constants else type(cell).__name__
 
 
-def _its_surrogate(above: Any, name: str, given: Any) -> Any:
-    if given is None and is_monitor(above):
-        given = above.spike_function(name)
-    if given is None:
+def _its_surrogate(above: Any, name: str, function: Any) -> Any:
+    if function is None and is_monitor(above):
+        function = above.spike_function(name)
+    if function is None:
         raise ArgumentError(
             "surrogate_and_membrane: which spike function? An array does not know it. Give it, such as "
             "surrogate_function=surrogate.ATan(); or give a monitor, which knows it: monitor(net, above=True)."
         )
-    return given
+    return function
 
 
 def _spread(x: Array, cell: Cell) -> Array:

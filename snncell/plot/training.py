@@ -229,13 +229,13 @@ def _counted(predicted: Any, labels: Any, names: Sequence[str] | None) -> Array:
         if np.isnan(guesses).any():
             raise ArgumentError(f"confusion_matrix: the scores of sample {np.isnan(guesses).any(1).argmax()} are NaN.")
         guesses = guesses.argmax(1)
-    found = {"predicted": guesses, "labels": truth}
-    for what, values in found.items():
+    columns = {"predicted": guesses, "labels": truth}
+    for what, values in columns.items():
         if values.dtype.kind not in "iub":
             raise DTypeError(f"confusion_matrix: {what} are integers, not {values.dtype}; convert them: x.astype(int).")
     known = scored if names is None else len(names)
     classes = max(int(guesses.max()), int(truth.max())) + 1 if known is None else known
-    for what, values in found.items():
+    for what, values in columns.items():
         _within(what, values, classes)
     counts = np.zeros((classes, classes), np.int64)
     np.add.at(counts, (truth.astype(np.int64), guesses.astype(np.int64)), 1)

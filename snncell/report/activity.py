@@ -36,6 +36,8 @@ def dead(facts: Facts) -> Iterator[Measurement]:
         if layer.rates is None or (layer.silent and layer is facts.layers[-1] and len(facts.layers) > 1):
             continue
         never, reach = layer.rates == 0, _reach(layer)
+        if not never.any():
+            continue
         lost = float((never & (reach < PASSES_NOTHING)).mean()) if reach is not None else 0.0
         cause = _silent_before(facts, layer) if layer.silent else None
         if cause is not None:
@@ -51,7 +53,7 @@ def dead(facts: Facts) -> Iterator[Measurement]:
 
 def _reached(reach: Array | None, never: Array) -> dict[str, float | str]:
     """The largest derivative that neurons had which never fired, under a name for each way to say it."""
-    if reach is None or not never.any():
+    if reach is None:
         return {}
     best = float(reach[never].max())
     lost = float((reach[never] < PASSES_NOTHING).mean())
@@ -128,6 +130,8 @@ def silent_samples(facts: Facts) -> Iterator[Measurement]:
         if layer.spikes is None or not layer.spiking or len(layer.shape) < 2 or layer.silent:
             continue
         silent = ~(layer.spikes != 0).any(axis=(0, *range(2, layer.spikes.ndim)))
+        if not silent.any():
+            continue
         asleep = float((silent & _asleep_in(layer)).mean()) if trained(facts) else None
         numbers = {"share": float(silent.mean()), "silent": silent.sum(), "first": silent.argmax(), "asleep": asleep}
         yield measured("silent samples", layer, **numbers)
@@ -205,9 +209,11 @@ def narrowness(layer: Layer) -> tuple[float, float] | None:
     if not alive.any() or not finite(layer.above):
         return None
     share = float((layer.relative_slopes[:, alive] < PASSES_NOTHING).mean())
+    if share <= NARROW:
+        return None
     low, high = np.percentile(layer.by_unit(layer.above)[:, alive], (5, 95))
     spread = float(high - low) / 2
-    return (share, spread) if share > NARROW and spread > NARROW_SPREAD * layer.slope.width else None
+    return (share, spread) if spread > NARROW_SPREAD * layer.slope.width else None
 
 
 def wide(facts: Facts) -> Iterator[Measurement]:

@@ -85,7 +85,7 @@ class Finding:
 def by_severity(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """The worst first, and among equals the order of `KINDS`: causes before what follows from them."""
     order = list(KINDS)
-    return tuple(sorted(findings, key=lambda found: (SEVERITIES.index(found.severity), order.index(found.kind))))
+    return tuple(sorted(findings, key=lambda each: (SEVERITIES.index(each.severity), order.index(each.kind))))
 
 
 # --- numbers in words -------------------------------------------------------------------------------------------------

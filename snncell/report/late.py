@@ -1,4 +1,4 @@
-"""The late steps of the worst sample: where that is seen which averages over a batch and all steps would hide."""
+"""The late steps of the worst sample, which averages over a batch and all of its steps would hide."""
 
 from __future__ import annotations
 

@@ -91,8 +91,8 @@ def _reach(cell: Cell, features: tuple[int, ...], place: str) -> float | None:
         above = next(iter(seen.above.values()), None)
     except (SnncellError, IndexError, TypeError, ValueError):
         return None  # a neuron of another form, of which nothing is said in thresholds
-    found = None if above is None else -float(np.mean(above))
-    return found if found is not None and np.isfinite(found) and found > 0 else None
+    reach = None if above is None else -float(np.mean(above))
+    return reach if reach is not None and np.isfinite(reach) and reach > 0 else None
 
 
 def _drop(cell: Cell) -> float:
@@ -116,8 +116,8 @@ def _leak(cell: Cell, features: tuple[int, ...], place: str) -> float | None:
             before, after = (cell(x, *each)[1 + number].asnumpy() for each in (states, moved))
     except (SnncellError, IndexError, TypeError, ValueError):
         return None  # a neuron of another form; it is an explanation that is missing, no finding
-    kept = float(np.mean(after.astype(np.float64) - before) / NUDGE)
-    return kept if np.isfinite(kept) else None
+    leak = float(np.mean(after.astype(np.float64) - before) / NUDGE)
+    return leak if np.isfinite(leak) else None
 
 
 def _radius(feedback: Cell, features: tuple[int, ...], place: str) -> float | None:
@@ -127,8 +127,10 @@ def _radius(feedback: Cell, features: tuple[int, ...], place: str) -> float | No
         return None
     units = np.eye(count, dtype=np.float32).reshape(count, *features)
     with replaying(present_key()):
-        found = [feedback(Tensor(x).to(place)).asnumpy().reshape(count, -1) for x in (units, np.zeros_like(units))]
-    matrix = found[0] - found[1]
+        of_units, of_zeros = (
+            feedback(Tensor(x).to(place)).asnumpy().reshape(count, -1) for x in (units, np.zeros_like(units))
+        )
+    matrix = of_units - of_zeros
     if matrix.shape != (count, count) or not np.isfinite(matrix).all():
         return None
     return float(np.abs(np.linalg.eigvals(matrix)).max())

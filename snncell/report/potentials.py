@@ -29,9 +29,8 @@ def large(facts: Facts) -> Iterator[Measurement]:
         elif layer.v is not None and layer.v.size and finite(layer.v):
             size = np.abs(layer.v)
             step, sample = np.argwhere(size == size.max())[0][:2]
-            yield measured(
-                "large potentials: without a threshold", layer, largest=float(size.max()), sample=sample, step=step
-            )
+            numbers = {"largest": float(size.max()), "sample": sample, "step": step}
+            yield measured("large potentials: without a threshold", layer, **numbers)
 
 
 def _in_thresholds(layer: Layer, heights: Array) -> Iterator[Measurement]:
@@ -99,9 +98,8 @@ def out_of_range(facts: Facts) -> Iterator[Measurement]:
             steps = layer.shape[0] if layer.shape else 0
             with np.errstate(over="ignore"):
                 growth = np.float64(layer.leak) ** max(steps, 1)
-            yield measured(
-                "constant out of range: a step keeps too much", layer, leak=layer.leak, growth=growth, steps=steps
-            )
+            numbers = {"leak": layer.leak, "growth": growth, "steps": steps}
+            yield measured("constant out of range: a step keeps too much", layer, **numbers)
 
 
 MEASURES = (large, runaway, out_of_range)

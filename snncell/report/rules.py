@@ -18,7 +18,7 @@ def _rule(severity: str | None, words: Words, mend: Words = "", follows: bool = 
 
 graded, note, warning, alarm = (partial(_rule, severity) for severity in (None, "note", "warning", "alarm"))
 
-_CLIP = "clip the gradients (train.fit(clip_norm=1.0))"
+_CLIPPED = "gradients (train.fit(clip_norm=1.0))"
 _OF_GRADIENTS = (
     "If it explodes, mend that first; else look for a reverse that divides by zero: snncell.testing.check_bprop, "
     "snncell.set_context(check_finite=True)."
@@ -138,7 +138,7 @@ RULES: dict[str, Rule] = {
     # adds to them.
     "mis-scaled loss: large gradients": graded(
         "gradients are at least {least} times as large as the weights, in {where}.",
-        f"Divide the loss: by samples, steps or neurons; or {_CLIP}.",
+        f"Divide the loss: by samples, steps or neurons; or clip the {_CLIPPED}.",
         least=above(warning=1e2),
     ),
     "mis-scaled loss: tiny gradients": graded(
@@ -178,7 +178,7 @@ RULES: dict[str, Rule] = {
     # --- over the epochs ----------------------------------------------------------------------------------------------
     "loss curve: not finite": alarm(
         "the training loss is not finite from epoch {epoch} on.",
-        "Lower the learning rate, or clip gradients (train.fit(clip_norm=1.0)).",
+        f"Lower the learning rate, or clip {_CLIPPED}.",
     ),
     "loss curve: stands": note(_STANDS + ".", "If it has not learned already, see the other findings."),
     "loss curve: stands at chance": warning(
@@ -207,7 +207,7 @@ RULES: dict[str, Rule] = {
     ),
     "growth: in every epoch": graded(
         "|{name}| grows in every epoch, from {first} to {last} in {epochs} epochs.",
-        f"Lower the learning rate, {_CLIP.replace('the ', '')}, or add weight_decay.",
+        f"Lower the learning rate, clip {_CLIPPED}, or add weight_decay.",
         # Norms and potentials may change by orders of magnitude once, but not in every epoch.
         growth=above(warning=100.0),
     ),
@@ -264,7 +264,7 @@ RULES: dict[str, Rule] = {
             "a step multiplies by about {feedback}.",
         ),
         "Scale the feedback weights down (spectral radius times mean derivative below 1), take a lower or wider "
-        f"surrogate, or {_CLIP}.",
+        f"surrogate, or clip the {_CLIPPED}.",
         total=_EXPLODING,
     ),
     "exploding gradient: through time": graded(
@@ -274,7 +274,7 @@ RULES: dict[str, Rule] = {
             " Its reset multiplies the gradient of a neuron at the threshold by {reset}.",
         ),
         "Take a lower or wider surrogate, by which reset and adaptation multiply, detach the reset "
-        f"(detach_reset=True), cut the sequence (nn.Truncated), or {_CLIP}.",
+        f"(detach_reset=True), cut the sequence (nn.Truncated), or clip the {_CLIPPED}.",
         total=_EXPLODING,
     ),
     "vanishing gradient: through time": graded(

@@ -132,12 +132,8 @@ def size_of_updates(facts: Facts) -> Iterator[Measurement]:
         change = f"{many} of {counted(len(ratios), 'Parameter')} change{'s' if many == 1 else ''}"
         yield measured("learning rate: large updates", worst, usual=LARGE_UPDATE, change=change, **numbers)
     elif largest > 0:
-        stands = hardly_falls(logged(facts, "loss"))
-        yield measured(
-            "learning rate: tiny updates, and the loss stands" if stands else "learning rate: tiny updates",
-            worst,
-            largest=largest,
-        )
+        stands = ", and the loss stands" if hardly_falls(logged(facts, "loss")) else ""
+        yield measured(f"learning rate: tiny updates{stands}", worst, largest=largest)
 
 
 # --- what was asked of the training -----------------------------------------------------------------------------------
@@ -244,10 +240,8 @@ def _other(name: str, series: list[float]) -> Iterator[Measurement]:
     if bad:
         yield measured("growth: not finite", name=name, epoch=bad[0])
     elif len(sizes) >= GROWING_EPOCHS and sizes[0] and (np.diff(sizes) > 0).all():
-        first, last = sizes[0], sizes[-1]
-        yield measured(
-            "growth: in every epoch", name=name, first=first, last=last, epochs=len(sizes), growth=last / first
-        )
+        numbers = {"first": sizes[0], "last": sizes[-1], "epochs": len(sizes), "growth": sizes[-1] / sizes[0]}
+        yield measured("growth: in every epoch", name=name, **numbers)
 
 
 def accuracy(facts: Facts) -> Iterator[Measurement]:

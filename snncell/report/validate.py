@@ -51,17 +51,17 @@ def fit_together(net: Any, loss: Any, optimiser: Any) -> None:
 def parts(batch: Any) -> tuple[list[Tensor], Tensor | None]:
     """Inputs and target of a batch, as `train.fit` takes them, as Tensors; no target if it is x alone."""
     several = isinstance(batch, (tuple, list)) and all(isinstance(x, Tensor) or is_array(x) for x in batch)
-    given = list(batch) if several or isinstance(batch, tuple) else [batch]
+    entries = list(batch) if several or isinstance(batch, tuple) else [batch]
     try:
-        found = [x if isinstance(x, Tensor) else Tensor(x) for x in given]
+        tensors = [x if isinstance(x, Tensor) else Tensor(x) for x in entries]
     except (SnncellError, TypeError, ValueError) as error:
         raise ArgumentError(
             f"report: the batch is x or (x, y), arrays or Tensors, not {cut(shown(batch), 60)}."
         ) from error
-    if not found or any(x.size == 0 for x in found):
-        shapes = ", ".join(str(x.shape) for x in found) or "nothing"
+    if not tensors or any(x.size == 0 for x in tensors):
+        shapes = ", ".join(str(x.shape) for x in tensors) or "nothing"
         raise ArgumentError(f"report: the batch is empty: {shapes}. Give (x, y) with at least one sample.")
-    return (found[:-1], found[-1]) if len(found) > 1 else (found, None)
+    return (tensors[:-1], tensors[-1]) if len(tensors) > 1 else (tensors, None)
 
 
 def _is_file(path: Path) -> bool:
