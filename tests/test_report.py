@@ -592,6 +592,8 @@ def test_the_usual_size_is_of_updates_and_said_where_there_are_some(given, tmp_p
     labels = [text.get_text() for text in axes.get_legend().get_texts()]
     assert len(axes.patches) == given
     assert labels == ["gradient / weight", *(["update / weight", "usual update"] if given else [])]
+    assert len([label for label in axes.get_xticklabels() if label.get_text()]) >= 2
+    assert not any(label.get_text() for label in axes.get_xticklabels(minor=True))  # they lie over each other
 
 
 def test_the_spike_function_of_a_neuron_has_any_name(tmp_path):

@@ -47,13 +47,9 @@ def summary(findings: Sequence[Finding]) -> str:
     """The number of findings of each severity, in a sentence."""
     counts = Counter(finding.severity for finding in findings)
     if not counts["alarm"] and not counts["warning"]:
-        notes = f"; {_many(counts, 'note')}" if counts["note"] else ""
+        notes = f"; {counted(counts['note'], 'note')}" if counts["note"] else ""
         return f"Nothing alarming was found{notes}."
-    return f"{', '.join(_many(counts, severity) for severity in SEVERITIES if counts[severity])}."
-
-
-def _many(counts: Counter[str], severity: str) -> str:
-    return counted(counts[severity], severity)
+    return f"{', '.join(counted(counts[severity], severity) for severity in SEVERITIES if counts[severity])}."
 
 
 def about(facts: Facts) -> str:

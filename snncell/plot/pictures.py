@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from snncell.errors import SnncellError
-from snncell.plot.axes import COLUMN, LARGE, SMALL, axes_or_new, titled
+from snncell.plot.axes import COLOURS, COLUMN, LARGE, SMALL, axes_or_new, titled
 from snncell.plot.gradients import gradient_flow, gradient_norms
 from snncell.plot.keys import legend
 from snncell.plot.membranes import before_reset, membrane
@@ -189,15 +189,22 @@ def _sizes(facts: Facts, ax: Any) -> None:
     """Gradient and update of each Parameter, in parts of its norm."""
     weights = [weight for weight in facts.weights if finite(weight.value) and weight.size > 0]
     rows = np.arange(len(weights))
-    for change, colour, mark in (("grad", "#0072B2", "o"), ("update", "#D55E00", "s")):
-        changes = [getattr(weight, change) for weight in weights]
-        parts = [np.nan if x is None else norm(x) / w.size for x, w in zip(changes, weights, strict=True)]
-        if any(np.isfinite(part) and part > 0 for part in parts):
-            label = {"grad": "gradient / weight", "update": "update / weight"}[change]
-            ax.plot(np.where(np.array(parts) > 0, parts, np.nan), rows, mark, color=colour, markersize=4, label=label)
+    gradients, updates = [weight.grad for weight in weights], [weight.update for weight in weights]
+    ax.set_xscale("log")
+    for name, changes, look in (
+        ("gradient / weight", gradients, {"color": COLOURS[1], "marker": "o"}),
+        ("update / weight", updates, {"color": COLOURS[2], "marker": "s"}),
+    ):
+        parts = np.array([np.nan if x is None else norm(x) / w.size for x, w in zip(changes, weights, strict=True)])
+        if (np.isfinite(parts) & (parts > 0)).any():
+            shown = np.where(parts > 0, parts, np.nan)
+            ax.plot(shown, rows, label=name, linestyle="", markersize=4, **look)
     if facts.updates is not None:
         ax.axvspan(1e-4, 1e-2, color="0.9", zorder=0, label="usual update")
-    ax.set_xscale("log")
+    else:  # between whole powers of ten, which alone are named: names of others would lie over each other
+        low, high = np.log10(ax.get_xlim())
+        ax.set_xlim(10.0 ** np.floor(low), 10.0 ** np.ceil(high))
+        ax.xaxis.set_minor_formatter("")
     ax.set_yticks(rows, [weight.name for weight in weights], fontsize=SMALL)
     ax.set_ylim(len(weights) - 0.5, -0.5)
     ax.set_xlabel("parts of the weight's norm", fontsize=LARGE)
