@@ -31,8 +31,8 @@ from sick_nets import REFUSED, SICKNESSES, sick
 import snncell
 from snncell import testing
 from snncell.errors import SnncellError
-from snncell.plot.reporting.diagnose import diagnose
-from snncell.plot.reporting.probe import examine
+from snncell.report.diagnose import diagnose
+from snncell.report.probe import examine
 
 # The first seed of each part. Those held out before are of a table that was known when limits were last chosen.
 PARTS = {"held out": 40_000, "held out before": 20_000, "tuning": 0}
@@ -137,7 +137,7 @@ def _by_kind(fine: list[Seen], ill: list[tuple[str, Seen]]) -> list[str]:
         alarms.update(seen.alarms())
     lines = ["| kind | names what was planted | said beside it | false, of healthy ones | of these, alarms |"]
     lines.append("| --- | --- | --- | --- | --- |")
-    for kind in snncell.plot.reporting.findings.KINDS:
+    for kind in snncell.report.findings.KINDS:
         if any(counts[kind] for counts in (expected, beside, false)):
             lines.append(f"| {kind} | {expected[kind]} | {beside[kind]} | {false[kind]} | {alarms[kind]} |")
     return lines

@@ -2,6 +2,7 @@
 
 import math
 import re
+import string
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,11 +12,14 @@ import pytest
 from snncell import errors
 from snncell.monitoring import Cost
 from snncell.plot import Finding
-from snncell.plot.reporting.diagnose import RULES, diagnose
-from snncell.plot.reporting.facts import Constant, Facts, Layer, Slope, Weight, batch_axis
-from snncell.plot.reporting.findings import KINDS, by_severity, number, percent
-from snncell.plot.reporting.rules_of_gradients import trend
-from snncell.plot.reporting.worst import LATE_STEPS
+from snncell.report import activity, gradients, potentials, training
+from snncell.report.diagnose import MEASURES, diagnose
+from snncell.report.facts import Constant, Facts, Layer, Weight, batch_axis
+from snncell.report.findings import KINDS, by_severity, number, percent
+from snncell.report.gradients import trend
+from snncell.report.late import LATE_STEPS
+from snncell.report.rules import RULES
+from snncell.report.slopes import Slope
 
 T, B, N = 40, 8, 20
 RNG = np.random.default_rng(0)
@@ -151,8 +155,15 @@ def test_nothing_is_said_where_nothing_is_known():
     assert diagnose(Facts(layers=(Layer("lif"),), weights=[Weight("w", np.ones(3))])) == ()
 
 
-def test_every_rule_is_in_the_table():
-    assert len(set(RULES)) == len(RULES) == 24
+def test_every_measure_is_taken():
+    functions = [each for module in (training, gradients, activity, potentials) for each in vars(module).values()]
+    measures = [f for f in functions if getattr(f, "__annotations__", {}).get("return") == "Iterator[Measurement]"]
+    public = [f for f in measures if not f.__name__.startswith("_")]
+    assert len(MEASURES) == len(public) > 20 and set(MEASURES) == set(public)
+
+
+def test_every_kind_has_a_rule():
+    assert {name.partition(":")[0] for name in RULES} == KINDS.keys()
 
 
 # What is wrong, and all that may be said of it beyond notes.
@@ -696,3 +707,60 @@ def test_a_trend_is_the_factor_of_the_steps_that_have_a_gradient():
 )
 def test_which_axis_counts_the_samples(shape, samples, axis):
     assert batch_axis(shape, samples) == axis
+
+
+def test_a_step_that_keeps_too_much_over_many_steps_is_a_finding_and_no_overflow():
+    facts = Facts([Layer("a", leak=1.5, v=np.zeros((5000, 1, 1)))])
+    assert "potentials grow by themselves, inf times in 5000 steps" in text_of(facts, "constant out of range")
+
+
+def test_a_column_of_a_log_that_is_empty_says_nothing():
+    assert diagnose(Facts(history=[{"loss": 1.0, "firing_rate": ""}, {"loss": 0.5, "firing_rate": ""}])) == ()
+
+
+# --- the table --------------------------------------------------------------------------------------------------------
+
+
+def names_in(words):
+    """The names that words need, also those inside of how a number is written."""
+    for part in (words,) if isinstance(words, str) else words:
+        for _, name, spec, _ in string.Formatter().parse(part):
+            if name is not None:
+                yield name.partition(".")[0].partition("[")[0]
+                yield from names_in(spec)
+
+
+def rare():
+    """Facts for rules, and for parts of their words, that the tables above do not come to."""
+    dead = some_dead(0.6, -0.5)
+    faint = replace(quiet(-0.9995, name="b"), above=np.full((T, B, N), -0.9995))
+    some_lost = quiet(-0.5, name="b")
+    some_lost.above[:, :, :3] = -5.0
+    return [
+        net(layer("a", v=with_nan(layer().v, 37)), layer("b"), loss=np.nan),
+        net(weights=[Weight("w", np.ones(3), np.full(3, np.nan))]),
+        net(layer("a", slope=Slope("flat", np.zeros_like)), layer("b"), weights=[weight(grad=0.0)]),
+        net(quiet(-5.0, name="a"), quiet(-1.0, name="b"), quiet(-1.0, name="c"), output=SAME),
+        net(replace(dead, above=5.0 * dead.above, slope=triangle(0.001)), layer("b")),
+        net(layer("a", slope=triangle(0.001), above=RNG.normal(-0.4, 50.0, (T, B, N))), layer("b")),
+        net(quiet(np.nan, name="b"), layer("c")),
+        net(faint, layer("c")),
+        net(some_lost, layer("c")),
+        net(layer("a", constants=[Constant("beta", np.array([0.5, 2.0]), 0.0, 1.0)])),
+    ]
+
+
+def test_every_rule_is_said_of_some_facts_and_names_what_measures_of_its_kind_give():
+    given = [facts for table in (FAULTS, HARMLESS) for facts, _ in table.values()]
+    measured, said = {}, set()
+    for facts in [*given, *rare()]:
+        for measurement in (each for measure in MEASURES for each in measure(facts)):
+            measured.setdefault(measurement.rule.partition(":")[0], set()).update(measurement.numbers)
+            finding = RULES[measurement.rule].judge(measurement)
+            if finding is not None:
+                said.add(measurement.rule)
+                assert "None" not in finding.text + finding.mend
+    assert said == RULES.keys()
+    for name, rule in RULES.items():
+        needed = {*names_in(rule.words), *names_in(rule.mend), *rule.limits}
+        assert needed <= measured[name.partition(":")[0]], name

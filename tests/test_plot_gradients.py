@@ -372,6 +372,12 @@ def test_surrogate_and_membrane_draws_the_derivative_on_an_axis_of_its_own():
     np.testing.assert_allclose(ends, [(-2.0, -1.0), (1.0, 1.5)], atol=0.01)
 
 
+def test_surrogate_and_membrane_names_grey_only_where_there_is_some():
+    axes = plot.surrogate_and_membrane(np.array([-2.0, 0.0, 1.5]), surrogate.ATan())
+    assert legend_of(axes) == ["potentials", "derivative"]
+    assert axes.collections[0].get_paths() == []
+
+
 def test_surrogate_and_membrane_of_a_monitor_knows_the_spike_function(rng):
     above = {"lif1": rng.normal(size=(5, 2, 3)), "lif2": np.full((5, 2, 3), 0.9)}
     seen = monitor(above=above, surrogate_function=surrogate.Rect())

@@ -12,10 +12,10 @@ from snncell import Tensor, errors, nn, ops, plot, surrogate, testing
 from snncell.data import digits
 from snncell.demo import DigitNet
 from snncell.ops.seeds import present_key
-from snncell.plot.reporting.diagnose import diagnose
-from snncell.plot.reporting.facts import Facts
-from snncell.plot.reporting.pictures import _weights
-from snncell.plot.reporting.probe import examine
+from snncell.plot.pictures import _weights
+from snncell.report.diagnose import diagnose
+from snncell.report.facts import Facts
+from snncell.report.probe import examine
 
 pytestmark = pytest.mark.compiled
 T, B, INPUTS, CLASSES = 50, 16, 12, 5
@@ -540,7 +540,7 @@ def test_a_pdf_is_written_where_the_path_says_so(tmp_path):
 
 
 def test_a_table_that_is_too_wide_for_paper_goes_on_below():
-    from snncell.plot.reporting.page import _LETTERS, _columns
+    from snncell.plot.page import _LETTERS, _columns
 
     head = ["layer", *(f"column {n}" for n in range(20))]
     lines = _columns((head, [["a" * 30, *("1" * n for n in range(20))]]))
@@ -552,7 +552,7 @@ def test_a_table_that_is_too_wide_for_paper_goes_on_below():
 
 
 def test_what_a_picture_cannot_show_is_said_in_its_place():
-    from snncell.plot.reporting.pictures import drawn
+    from snncell.plot.pictures import drawn
 
     def refuse(ax):
         raise errors.ArgumentError("there is nothing.")
@@ -589,9 +589,11 @@ def test_the_usual_size_is_of_updates_and_said_where_there_are_some(given, tmp_p
     (picture,) = [p for p in _weights(found.facts).pictures if "logarithmic" in p.caption]
     assert ("Usually one update changes a Parameter by about 0.001 of its norm" in picture.caption) is given
     axes = picture.figure.axes[0]
-    labels = [text.get_text() for text in picture.figure.legends[0].get_texts()]
+    labels = [text.get_text() for text in axes.get_legend().get_texts()]
     assert len(axes.patches) == given
     assert labels == ["gradient / weight", *(["update / weight", "usual update"] if given else [])]
+    assert len([label for label in axes.get_xticklabels() if label.get_text()]) >= 2
+    assert not any(label.get_text() for label in axes.get_xticklabels(minor=True))  # they lie over each other
 
 
 def test_the_spike_function_of_a_neuron_has_any_name(tmp_path):

@@ -8,9 +8,9 @@ from drawn_nets import HEALTHY_APART, HEALTHY_FALL, apart, draw, healthy
 from sick_nets import REFUSED, SICKNESSES, sick
 
 from snncell import Tensor, errors, testing
-from snncell.plot.reporting.diagnose import diagnose
-from snncell.plot.reporting.findings import KINDS
-from snncell.plot.reporting.probe import examine
+from snncell.report.diagnose import diagnose
+from snncell.report.findings import KINDS
+from snncell.report.probe import examine
 
 SMALL = {"sizes": (6, 14), "steps": (10, 25), "depth": 1, "conv": False}
 

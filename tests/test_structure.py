@@ -52,6 +52,7 @@ FLOORS: list[set[str]] = [
     {"surrogate"},
     {"nn"},
     {"monitoring"},
+    {"report"},
     {"io", "data", "encode", "plot"},
     {"train"},  # writes checkpoints, draws batches
     {""},  # the face
@@ -95,6 +96,14 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"cpu_groups", "indexing"},
         {"cuda_groups", "tile"},
         {"cpu_loop", "cuda_loop"},
+    ],
+    "report": [
+        {"slopes", "findings", "validate"},
+        {"facts"},
+        {"baseline", "gradients", "late", "layers"},
+        {"activity", "potentials", "probe", "training"},
+        {"rules"},
+        {"diagnose"},
     ],
     "compiler.runtime": [{"launches"}, {"eager_cuda", "graphs"}, {"plan"}, {"plans", "stepwise"}],
 }
@@ -326,6 +335,7 @@ LONG_MODULES = {
     "ops.conv": "convolution and its transpose share windows, folds and paddings",
     "tape.tensor": "one class, with a method for each way to look at an array",
     "nn.optim": "a table of optimisers and schedules",
+    "report.rules": "the table of all that a report may say: data, of which half is words",
     "kernels.cpu.mathematics": "the scalar functions that do not vectorise elsewhere, in both precisions",
 }
 LONG_FUNCTIONS = {

@@ -21,8 +21,7 @@ from snncell.plot.animation import animate as animate
 from snncell.plot.gradients import gradient_flow as gradient_flow, gradient_norms as gradient_norms
 from snncell.plot.membranes import membrane as membrane
 from snncell.plot.rates import dead_and_saturated as dead_and_saturated, firing_rates as firing_rates, psth as psth
-from snncell.plot.reporting.findings import Finding as Finding
-from snncell.plot.reporting.report import Report as Report, report as report
+from snncell.plot.reports import Report as Report, report as report
 from snncell.plot.spikes import raster as raster
 from snncell.plot.surrogates import (
     share_outside as share_outside,
@@ -36,5 +35,6 @@ from snncell.plot.weights import (
     update_ratios as update_ratios,
     weight_histograms as weight_histograms,
 )
+from snncell.report.findings import Finding as Finding
 
 _guard(globals())

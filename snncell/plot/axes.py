@@ -25,11 +25,7 @@ LARGE, SMALL, SMALLEST = 8, 7, 6  # points: titles and labels; ticks, legends an
 
 
 def axes_or_new(ax: Any, width: float = COLUMN, height: float = 2.2) -> Any:
-    """`ax`, or the Axes of a new figure of that size in inches, in the look of all plots.
-
-    Raises:
-        ArgumentError: if ax is anything else, such as a Figure or an array of Axes.
-    """
+    """`ax`, or the Axes of a new figure of that size in inches, in the look of all plots."""
     if ax is None:
         plt = imported("matplotlib.pyplot")  # on first use: importing it takes half a second
         # As large as on paper; the many dots per inch make it large enough on a screen.
@@ -154,11 +150,7 @@ def refuse_colour(colour: str, who: str) -> None:
 
 
 def array_of(x: Any, ndim: int, who: str, axes: str) -> np.ndarray[Any, Any]:
-    """`x` as an array with `ndim` axes.
-
-    Raises:
-        ShapeError: if it has others.
-    """
+    """`x` as an array with `ndim` axes."""
     array = np.asarray(x)
     if array.ndim != ndim:
         raise ShapeError(f"{who}: takes {axes}, not shape {array.shape}. Choose one sample: x[:, 0].")

@@ -19,15 +19,7 @@ def fitting(points: float, letters: int) -> float:
 
 
 class Number(Text):
-    """A number in a cell; nothing stands there while the cell is too small for it.
-
-    Args:
-        row, column: of the cell.
-        text: of the number.
-        cells: how many of them are along the side of the image.
-        letters: of the longest number of the image, so that all have one size.
-        colour: of the text.
-    """
+    """A number in a cell; nothing stands there while the cell is too small for it."""
 
     def __init__(self, row: int, column: int, text: str, cells: int, letters: int, colour: str) -> None:
         super().__init__(column, row, text, color=colour, ha="center", va="center")

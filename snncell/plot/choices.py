@@ -28,12 +28,12 @@ def chosen(array: Array, sample: int | None, neuron: int | None, who: str, numbe
     return flat[:, sample]
 
 
-def places_of(wanted: Any, numbers: Array, who: str) -> list[int]:
+def places_of(neurons: Any, numbers: Array, who: str) -> list[int]:
     """Where neurons are among those that are there, by their numbers in the layer."""
     held, count = numbers.tolist(), len(numbers)
     places = []
-    numbers_wanted = list(wanted) if isinstance(wanted, (list, tuple, range, np.ndarray)) else [wanted]
-    for number in numbers_wanted:
+    chosen_numbers = list(neurons) if isinstance(neurons, (list, tuple, range, np.ndarray)) else [neurons]
+    for number in chosen_numbers:
         if isinstance(number, bool) or not isinstance(number, (int, np.integer)):
             raise ArgumentError(f"{who}: neurons are numbers of neurons, integers, not {shown(number)}.")
         below = isinstance(number, int) and number < 0 and all_there(numbers)  # counted from the end

@@ -61,14 +61,14 @@ def gradient_flow(gradients: Any, ax: Any = None, title: str | None = None) -> A
         ArgumentError: if there is no layer, or the monitor recorded no gradients.
         ShapeError: for a gradient without time steps, or layers with different numbers of them.
     """
-    found = _norms_of(gradients, "gradient_flow")
-    norms = np.stack(list(_of_one_length(found).values()))
+    by_layer = _norms_of(gradients, "gradient_flow")
+    norms = np.stack(list(_of_one_length(by_layer).values()))
     axes = axes_or_new(ax, height=max(1.8, min(1.2 + 0.2 * len(norms), 8.0)))
-    edges = _edges(steps_of(gradients, next(iter(found)), norms.shape[1], "grad"))
+    edges = _edges(steps_of(gradients, next(iter(by_layer)), norms.shape[1], "grad"))
     _heat(axes, norms, edges)
     _marked(axes, norms, edges)
     every = -(-len(norms) // 16)  # more names than that do not fit
-    name_rows(axes, range(0, len(norms), every), list(found)[::every])
+    name_rows(axes, range(0, len(norms), every), list(by_layer)[::every])
     axes.tick_params(axis="y", length=0)
     titled(axes, title)
     return axes

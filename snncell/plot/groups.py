@@ -19,17 +19,7 @@ class Group(NamedTuple):
 
 
 def groups_of(classes: Any, count: int, who: str, rows: str) -> list[Group]:
-    """The rows by class, in the order of the classes; without classes all rows in one group, whose name is "".
-
-    Args:
-        classes: (count,), a label for each row: numbers or names.
-        count: how many rows there are.
-        who: the function that asks, for errors.
-        rows: what a row is, for errors.
-
-    Raises:
-        ShapeError: if classes have another shape.
-    """
+    """The rows by class, in the order of the classes; without classes all rows in one group, whose name is ""."""
     if classes is None:
         return [Group("", np.arange(count))]
     try:

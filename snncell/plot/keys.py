@@ -95,21 +95,21 @@ def _drawn(axes: Any) -> list[tuple[Any, bool]]:
 
     A ground (zorder 0 or below) is none of it: a key may stand on it.
     """
-    found = []
+    outlines = []
     for each in axes.figure.axes:
         if each is not axes and each.bbox.bounds != axes.bbox.bounds:
             continue
         each.get_xlim(), each.get_ylim()  # what autoscaling has put off is done now
         to_share = axes.transAxes.inverted()
         for line in each.lines:
-            found.append((line.get_path().transformed(line.get_transform() + to_share), False))
+            outlines.append((line.get_path().transformed(line.get_transform() + to_share), False))
         for patch in each.patches:
             if patch.get_zorder() > 0:
-                found.append((patch.get_path().transformed(patch.get_transform() + to_share), patch.get_fill()))
+                outlines.append((patch.get_path().transformed(patch.get_transform() + to_share), patch.get_fill()))
         for marks in each.collections:
             if marks.get_zorder() > 0:
-                found += _of_marks(marks, to_share)
-    return found
+                outlines += _of_marks(marks, to_share)
+    return outlines
 
 
 def _of_marks(marks: Any, to_share: Any) -> list[tuple[Any, bool]]:
@@ -156,11 +156,11 @@ def _beneath(axes: Any, handles: Any, width: float, elsewhere: bool) -> dict[str
         # A key that is wider than the Axes ends where they end, if there are no numbers on their right.
         side, edge = ("center", 0.5) if wide <= width or has_twin(axes) else ("right", 1.0)
         at = {"loc": f"upper {side}", "bbox_to_anchor": (edge, 0.0), "bbox_transform": under}
-        found = {**at, "ncols": columns, "fontsize": size, "handlelength": sample}
+        place = {**at, "ncols": columns, "fontsize": size, "handlelength": sample}
         if wide <= widest and high <= max(most, 1.5 * size):
-            return found
+            return place
     close = {"labelspacing": 0.0, "borderpad": 0.0, "columnspacing": 0.8, "handletextpad": 0.4}
-    return None if elsewhere else {**found, **close}
+    return None if elsewhere else {**place, **close}
 
 
 def text_width(text: str, size: float) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -15,17 +16,7 @@ from snncell.plot.sources import Array, as_array, fired, fires, is_monitor, numb
 
 _FEW = 4  # neurons of a monitor that are shown if none are named
 _MOST = 12  # of an array: more cannot be told apart in grey
-_TRIANGLES = (
-    ("^", True),
-    ("^", False),
-    ("v", True),
-    ("v", False),
-    ("<", True),
-    ("<", False),
-    (">", True),
-    (">", False),
-)
-
+_TRIANGLES = tuple(product("^v<>", (True, False)))  # and whether each is filled
 
 # What the vertical axis is called, for a layer that does not fire and one that does, from long to short.
 _POTENTIAL = {
@@ -92,11 +83,6 @@ def before_reset(v: Array, above: Array, spikes: Array, v_threshold: Any) -> Arr
 
     None where that is no potential: where a neuron that did not fire has another one, as with a threshold that moves,
     or a spike function that is given potentials in parts of a threshold.
-
-    Args:
-        v: after the reset, (T, B, ...).
-        above, spikes: of the same size.
-        v_threshold: a number, a Tensor, one for each neuron, or None.
     """
     if v_threshold is None or not v.size == above.size == spikes.size:
         return None
@@ -126,10 +112,10 @@ def _known(monitor: Any, name: str, spikes: Any, v_threshold: Any) -> tuple[Any,
 
 
 def _same_shape(marks: Array, array: Array, potential: Array, sample: int | None) -> Array:
-    found = chosen(marks, sample, None, "membrane") if marks.shape == array.shape else marks
-    if found.shape != potential.shape:
+    of_sample = chosen(marks, sample, None, "membrane") if marks.shape == array.shape else marks
+    if of_sample.shape != potential.shape:
         raise ShapeError(f"membrane: v has shape {array.shape}, spikes {marks.shape}; they must agree.")
-    return found
+    return of_sample
 
 
 def _shown(marks: Array | None, count: int, watched: bool) -> list[int]:

@@ -56,22 +56,18 @@ def psth(
 
 
 def rows_of(spikes: Array, who: str) -> Array:
-    """(T, N) as it is, (T, B, ...) as the means of its samples, (T, B).
-
-    Raises:
-        ShapeError: for fewer axes.
-    """
-    if spikes.ndim < 2:
-        raise ShapeError(f"{who}: takes (T, N) or (T, B, ...), not shape {spikes.shape}. One neuron: x[:, None].")
+    """(T, N) as it is, (T, B, ...) as the means of its samples, (T, B)."""
+    _has_rows(spikes, who)
     return spikes if spikes.ndim == 2 else spikes.reshape(*spikes.shape[:2], -1).mean(2)
 
 
-def bins_of(steps: Array, width: int, who: str) -> Array:
-    """The edges of bins of `width` recorded steps each, half a step before the first step of each and after the last.
+def _has_rows(spikes: Array, who: str) -> None:
+    if spikes.ndim < 2:
+        raise ShapeError(f"{who}: takes (T, N) or (T, B, ...), not shape {spikes.shape}. One neuron: x[:, None].")
 
-    Raises:
-        ArgumentError: if width is no integer of at least 1.
-    """
+
+def bins_of(steps: Array, width: int, who: str) -> Array:
+    """The edges of bins of `width` recorded steps: half a step before the first step of each, and after the last."""
     positive(width, who, "a bin's width in steps")
     stride = steps[1] - steps[0] if len(steps) > 1 else 1
     return np.append(steps[::width], steps[-1:] + stride) - 0.5 * stride
@@ -107,18 +103,12 @@ def draw_psth(axes: Any, rows: Array, edges: Array, width: int, groups: list[Gro
 
 
 def rates_of(spikes: Array, who: str) -> Array:
-    """Spikes per step of each neuron, over all samples: (T, N) or (T, B, ...) -> (N,).
-
-    Raises:
-        ShapeError: for fewer axes.
-        ArgumentError: if there are no steps, no samples or no neurons.
-    """
-    rows = fired(spikes, who)
-    if rows.ndim < 2:
-        raise ShapeError(f"{who}: takes (T, N) or (T, B, ...), not shape {rows.shape}. One neuron: x[:, None].")
-    if rows.size == 0:
-        raise ArgumentError(f"{who}: an array of shape {rows.shape} holds nothing to count spikes in.")
-    means: Array = rows.mean(0) if rows.ndim == 2 else rows.mean((0, 1)).reshape(-1)
+    """Spikes per step of each neuron, over all samples: (T, N) or (T, B, ...) -> (N,)."""
+    array = fired(spikes, who)
+    _has_rows(array, who)
+    if array.size == 0:
+        raise ArgumentError(f"{who}: an array of shape {array.shape} holds nothing to count spikes in.")
+    means: Array = array.mean(0) if array.ndim == 2 else array.mean((0, 1)).reshape(-1)
     return means
 
 
@@ -195,28 +185,18 @@ def fractions(spikes: Any, dead: float = 0.0, saturated: float = 0.95, who: str 
 
     With r a neuron's number of spikes / (steps * samples): it is dead if r <= dead, saturated if r >= saturated, and
     healthy otherwise.
-
-    Args:
-        spikes: a monitor, a mapping from names to arrays, or one array, (T, N) or (T, B, ...).
-        dead: the highest rate of a dead neuron.
-        saturated: the lowest rate of a saturated one.
-        who: the function that asks, for errors.
-
-    Raises:
-        ArgumentError: if there are no layers, none that fires or nothing in one, or unless 0 <= dead < saturated <= 1.
-        ShapeError: if an array has fewer than two axes.
     """
     if not 0.0 <= dead < saturated <= 1.0:
         raise ArgumentError(
             f"{who}: rates are spikes per step, so 0 <= dead < saturated <= 1; dead is {dead!r}, saturated "
             f"{saturated!r}."
         )
-    found = {}
+    by_layer = {}
     for name, array in spiking_layers(spikes, who).items():
         rate = rates_of(array, who)
         low, high = float((rate <= dead).mean()), float((rate >= saturated).mean())
-        found[name] = Fractions(low, float(((rate > dead) & (rate < saturated)).mean()), high)
-    return found
+        by_layer[name] = Fractions(low, float(((rate > dead) & (rate < saturated)).mean()), high)
+    return by_layer
 
 
 _THICKEST = 24.0  # points, of a bar
@@ -250,17 +230,16 @@ def dead_and_saturated(
         ArgumentError: if there are no layers, none that fires or nothing in one, or unless 0 <= dead < saturated <= 1.
         ShapeError: if an array has fewer than two axes.
     """
-    found = fractions(spikes, dead, saturated, "dead_and_saturated")
-    axes = axes_or_new(ax, height=1.2 + 0.22 * len(found))
-    beside, thick = _head(axes, list(found.values()))
-    left = np.zeros(len(found))
+    by_layer = fractions(spikes, dead, saturated, "dead_and_saturated")
+    axes = axes_or_new(ax, height=1.2 + 0.22 * len(by_layer))
+    beside, thick = _head(axes, list(by_layer.values()))
+    left = np.zeros(len(by_layer))
     for part, look in _BARS.items():
-        lengths = np.array([getattr(layer, part) for layer in found.values()])
-        axes.barh(
-            np.arange(len(found)), lengths, left=left, label=part, height=thick, edgecolor="0.2", linewidth=0.6, **look
-        )
+        lengths = np.array([getattr(layer, part) for layer in by_layer.values()])
+        style = {"height": thick, "edgecolor": "0.2", "linewidth": 0.6, **look}
+        axes.barh(np.arange(len(by_layer)), lengths, left=left, label=part, **style)
         left += lengths
-    name_rows(axes, np.arange(len(found)), [name or "all" for name in found])
+    name_rows(axes, np.arange(len(by_layer)), [name or "all" for name in by_layer])
     axes.set_xlim(0.0, 1.0)
     label_axis(axes.xaxis, "fraction of neurons", "fraction")
     legend(axes, beside=beside)

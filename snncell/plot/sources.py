@@ -14,17 +14,7 @@ Array = np.ndarray[Any, Any]
 
 
 def all_layers(x: Any, quantity: str, who: str, name: str = "") -> dict[str, Array]:
-    """The arrays of all layers by name; the name of an array alone is "".
-
-    Args:
-        x: a monitor, a mapping from names to arrays or Tensors, or one array or Tensor.
-        quantity: what to take from a monitor: "spikes", "v", "above" or "grad".
-        who: the function that asks, for errors.
-        name: what it calls x, if not as the quantity.
-
-    Raises:
-        ArgumentError: if there is no layer, if the monitor did not record that, or if x holds no numbers.
-    """
+    """The arrays of all layers of a monitor, a mapping, or one array, by name; the name of an array alone is ""."""
     if not is_monitor(x):
         named = x if isinstance(x, Mapping) else {"": x}
         if not named:
@@ -39,11 +29,7 @@ def all_layers(x: Any, quantity: str, who: str, name: str = "") -> dict[str, Arr
 
 
 def spiking_layers(x: Any, who: str, name: str = "") -> dict[str, Array]:
-    """The spikes of all layers by name; of a monitor, of those that fire.
-
-    Raises:
-        ArgumentError: as for `all_layers`, or if no layer of a monitor fires.
-    """
+    """The spikes of all layers by name; of a monitor, of those that fire."""
     layers = all_layers(x, "spikes", who, name)
     firing = {name: array for name, array in layers.items() if fires(x, name)}
     if not firing:
@@ -64,18 +50,7 @@ def _no_spikes(name: str) -> str:
 
 
 def one_layer(x: Any, quantity: str, layer: str | None, who: str, name: str = "") -> tuple[str, Array]:
-    """The name and the array of one layer; the name of an array alone is "".
-
-    Args:
-        x: what `all_layers` takes.
-        quantity: what to take from a monitor.
-        layer: which one; may be left out where there is one only.
-        who: the function that asks, for errors.
-
-    Raises:
-        ArgumentError: if there is no such layer, or if there are several and `layer` is left out; for the spikes
-            of a layer of a monitor that does not fire.
-    """
+    """The name and the array of one layer; the name of an array alone is ""."""
     layers = all_layers(x, quantity, who, name)
     if quantity == "spikes" and layer is None:
         layers = spiking_layers(x, who, name)
@@ -121,11 +96,7 @@ def numbers_of(x: Any, name: str, count: int) -> Array:
 
 
 def as_array(x: Any, who: str, name: str = "x") -> Array:
-    """x as an array of numbers.
-
-    Raises:
-        ArgumentError: if it is none.
-    """
+    """x as an array of numbers."""
     try:
         array = on_host(x) if is_array(x) else np.asarray(x)
     except (SnncellError, TypeError, ValueError):  # lists of unequal lengths, or what refuses to become an array
@@ -139,11 +110,7 @@ def as_array(x: Any, who: str, name: str = "x") -> Array:
 
 
 def real_array_of(x: Any, who: str, name: str) -> Array:
-    """x as an array of float32.
-
-    Raises:
-        ArgumentError: if it is none, or has complex numbers.
-    """
+    """x as an array of float32."""
     array = as_array(x, who, name)
     if array.dtype.kind == "c":
         raise ArgumentError(f"{who}: {name} is made of real numbers, not of {array.dtype}.")
@@ -151,16 +118,12 @@ def real_array_of(x: Any, who: str, name: str) -> Array:
 
 
 def fired(spikes: Any, who: str) -> Array:
-    """Where there are spikes: every element that is not 0 is one.
-
-    Raises:
-        ArgumentError: if there is a NaN, which is neither a spike nor none.
-    """
+    """Where there are spikes: every element that is not 0 is one."""
     array = as_array(spikes, who, "spikes")
     if array.dtype.kind == "f" and np.isnan(array).any():
         raise ArgumentError(
             f"{who}: the spikes hold NaN, so the network has diverged; snncell.set_context(check_finite=True) says "
             "where it began."
         )
-    found: Array = array != 0
-    return found
+    where: Array = array != 0
+    return where

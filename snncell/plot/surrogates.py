@@ -11,16 +11,13 @@ from snncell.arguments.vocabulary import Numbers
 from snncell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.nn.layer import positive, positive_number
-from snncell.ops.seeds import present_key, replaying
 from snncell.plot.axes import COLOURS, axes_or_new, label_axis, titled
 from snncell.plot.keys import legend
 from snncell.plot.marks import marked, second_axis
 from snncell.plot.sources import Array, is_monitor, one_layer, real_array_of
-from snncell.reverse import run_with_bprop
+from snncell.report.slopes import constants_of, derivative_at, place_of, spike_and_derivative
 from snncell.surrogate.base import firing
-from snncell.tape.state import settings
 from snncell.tape.tensor import Tensor
-from snncell.tape.transforms import vjp
 
 ABOVE = ("potential minus threshold", "above threshold")  # what the horizontal axis is called
 _DRAWS = 64  # of a spike function that fires at random
@@ -112,7 +109,7 @@ def surrogate_and_membrane(
     derivative. Where that is at most `below` times its largest value, the ground is grey: neurons there are out of its
     reach, and learn nothing. Without a `title` it says how many there are, `share_outside`; if it is most of them, the
     spike function is too narrow for these potentials. The outermost bins hold what lies further out: one part in 1000
-    on each side, if any.
+    on each side, if any; what is out of reach there alone shows no grey.
 
     Args:
         above: potential minus threshold, any shape, such as (T, B, N); or a monitor that recorded it,
@@ -170,34 +167,15 @@ def _in_full(cell: Any) -> str:
     return f"{type(cell).__name__}({constants})" if constants else type(cell).__name__
 
 
-def _its_surrogate(above: Any, name: str, given: Any) -> Any:
-    if given is None and is_monitor(above):
-        given = above.spike_function(name)
-    if given is None:
+def _its_surrogate(above: Any, name: str, function: Any) -> Any:
+    if function is None and is_monitor(above):
+        function = above.spike_function(name)
+    if function is None:
         raise ArgumentError(
             "surrogate_and_membrane: which spike function? An array does not know it. Give it, such as "
             "surrogate_function=surrogate.ATan(); or give a monitor, which knows it: monitor(net, above=True)."
         )
-    return given
-
-
-def constants_of(cell: Cell) -> list[Tensor]:
-    """The Tensors among the constants of a spike function, and of what it is made of."""
-    return [value for _, part in cell.cells_and_names() for value in vars(part).values() if isinstance(value, Tensor)]
-
-
-def _pulled(x: Array, cell: Cell) -> tuple[Array, Array]:
-    """The output of a spike function, and its bprop with dout = 1. Nobody hears of it: no hook, no random number."""
-    place = next((constant.device for constant in constants_of(cell)), "cpu")
-    with replaying(present_key()), settings(smooth=False):
-        out, pull = vjp(lambda potential: run_with_bprop(cell, (potential,), {}), Tensor(x).to(place))
-        derivative = pull(Tensor(np.ones(out.shape, x.dtype)).to(place).astype(out.dtype))
-    return np.asarray(out.asnumpy(), np.float64), np.asarray(derivative.asnumpy(), np.float64)
-
-
-def derivative_at(x: Array, cell: Cell) -> Array:
-    """The derivative of a spike function, its bprop with dout = 1, at x, of a shape that its constants fit."""
-    return _pulled(x, cell)[1]
+    return function
 
 
 def _spread(x: Array, cell: Cell) -> Array:
@@ -222,12 +200,11 @@ def _curves(x: Array, cell: Cell) -> dict[str, Array]:
     points = _spread(x, cell)
     if points.size == len(x):  # room for draws: those of one that does not draw are all the same
         points = np.broadcast_to(x[:, None], (len(x), _DRAWS)).copy()
-    spike, derivative = (_mean(y, len(x)) for y in _pulled(points, cell))
+    spike, derivative = (_mean(y, len(x)) for y in spike_and_derivative(points, cell))
     primitive = getattr(cell, "primitive", None)
     if primitive is None:
         return {"spike": spike, "derivative": derivative}
-    place = next((constant.device for constant in constants_of(cell)), "cpu")
-    smooth = primitive(Tensor(points).to(place)).asnumpy()
+    smooth = primitive(Tensor(points).to(place_of(cell))).asnumpy()
     return {"spike": spike, "primitive": _mean(smooth, len(x)), "derivative": derivative}
 
 
@@ -283,8 +260,6 @@ def _derivative_beside(axes: Any, cell: Cell, edges: Array, below: float) -> Non
     (line,) = beside.plot(x, y, color=COLOURS[0], linewidth=1.4, label="derivative")
     beside.set_ylim(min(0.0, 1.05 * y.min()), 1.05 * max(y.max(), 1e-12))
     out = np.abs(y) <= below * np.abs(y).max()
-    ground = axes.fill_between(
-        x, 0, 1, where=out, transform=axes.get_xaxis_transform(), color="0.88", linewidth=0, zorder=0
-    )
-    ground.set_label(f"out of reach (≤ {below:g} max)")
-    legend(axes, [axes.patches[0], line, ground])
+    look = {"color": "0.88", "linewidth": 0, "zorder": 0, "label": f"out of reach (≤ {below:g} max)"}
+    ground = axes.fill_between(x, 0, 1, where=out, transform=axes.get_xaxis_transform(), **look)
+    legend(axes, [axes.patches[0], line, *([ground] if out.any() else [])])

@@ -28,17 +28,6 @@ def differences(
     "first" compares the first spikes of each neuron in each sample. "all" compares pairs of spikes of the same neuron
     and sample, each of which is the other's nearest (the earlier one of two); see event synchronisation, R. Quian
     Quiroga, T. Kreuz, P. Grassberger, Phys. Rev. E 66, 041904 (2002).
-
-    Args:
-        a: (T, ...), spikes; every element that is not 0 is one.
-        b: the same shape; or (...), times at which there should be one spike each, NaN or below 0 for none.
-        match: "first" or "all".
-        within: spikes farther apart than so many steps are no pair; None for any distance.
-        who: the function that asks, for errors.
-
-    Raises:
-        ShapeError: if the shapes do not fit.
-        ArgumentError: for another `match`, or if `within` is below 0.
     """
     if match not in ("first", "all"):
         raise ArgumentError(f'{who}: match is "first" or "all", not {match!r}.')
@@ -52,13 +41,13 @@ def differences(
         )
     trains_a = _trains(spikes)
     trains_b = _trains(fired(b, who)) if other.shape == spikes.shape else _single(other)
-    found, count_a, count_b = [np.zeros(0)], 0, 0
+    apart, count_a, count_b = [np.zeros(0)], 0, 0
     for left, right in zip(trains_a, trains_b, strict=True):
         if match == "first":
             left, right = left[:1], right[:1]
         count_a, count_b = count_a + len(left), count_b + len(right)
-        found.append(_pairs(left, right, np.inf if within is None else within))
-    steps = np.concatenate(found)
+        apart.append(_pairs(left, right, np.inf if within is None else within))
+    steps = np.concatenate(apart)
     alone_a, alone_b = ((count - len(steps)) / max(count, 1) for count in (count_a, count_b))
     return Differences(steps, alone_a, alone_b)
 
@@ -81,8 +70,8 @@ def _pairs(a: Array, b: Array, within: float) -> Array:
     apart = a[:, None] - b[None, :]
     nearest = np.abs(apart).argmin(1)
     mutual = np.abs(apart).argmin(0)[nearest] == np.arange(len(a))
-    found: Array = apart[np.arange(len(a)), nearest][mutual]
-    return found[np.abs(found) <= within]
+    steps: Array = apart[np.arange(len(a)), nearest][mutual]
+    return steps[np.abs(steps) <= within]
 
 
 def spike_time_differences(
@@ -121,14 +110,14 @@ def spike_time_differences(
     first, second = (
         one_layer(x, "spikes", layer if _named(x) else None, who, name)[1] for name, x in (("a", a), ("b", b))
     )
-    found = differences(first, second, match=match, within=within, who=who)
+    pairs = differences(first, second, match=match, within=within, who=who)
     axes = axes_or_new(ax)
-    wide = _draw_histogram(axes, found.steps)
+    wide = _draw_histogram(axes, pairs.steps)
     label_axis(axes.xaxis, f"{labels[0]} later than {labels[1]} by (steps)", "later by (steps)")
     label_axis(axes.yaxis, "pairs of spikes" if wide == 1 else f"pairs per {wide} steps", "pairs")
-    median = f", median {np.median(found.steps):+g} steps" if len(found.steps) else ""
-    alone = f"alone: {percent(found.alone_a)} % of {labels[0]}, {percent(found.alone_b)} % of {labels[1]}"
-    titled(axes, title, f"{len(found.steps)} pairs{median}\n{alone}")
+    median = f", median {np.median(pairs.steps):+g} steps" if len(pairs.steps) else ""
+    alone = f"alone: {percent(pairs.alone_a)} % of {labels[0]}, {percent(pairs.alone_b)} % of {labels[1]}"
+    titled(axes, title, f"{len(pairs.steps)} pairs{median}\n{alone}")
     return axes
 
 

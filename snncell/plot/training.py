@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import math
-import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +14,7 @@ from snncell.plot.axes import COLOURS, SMALL, axes_or_new, extent, label_axis, r
 from snncell.plot.keys import legend
 from snncell.plot.marks import marked, second_axis
 from snncell.plot.sources import Array, as_array
+from snncell.report.validate import records_of
 
 _EVALUATED = ("test_", "val_", "valid_", "validation_", "eval_")
 _NOT_DRAWN = ("epoch", "step", "learning_rate", "seconds")
@@ -46,7 +43,7 @@ def training_curves(log: Any, ax: Any = None, title: str | None = None, best: st
         ArgumentError: if there is no epoch, no such file, or no such name as `best`.
         ShapeError: for values of different lengths.
     """
-    columns = _columns(records_of(log))
+    columns = _columns(records_of(log, "training_curves"))
     epochs = columns.get("epoch", np.arange(1.0, 1.0 + len(next(iter(columns.values())))))
     curves = {name: values for name, values in columns.items() if name not in _NOT_DRAWN}
     if not curves or not len(epochs):
@@ -120,32 +117,6 @@ def confusion_matrix(
 
 
 # --- logs -------------------------------------------------------------------------------------------------------------
-
-
-def records_of(log: Any) -> Any:
-    """The records of a log, or its columns, whichever it has."""
-    if isinstance(log, (str, os.PathLike)):
-        return _read(Path(log))
-    return getattr(log, "history", log)
-
-
-def _read(path: Path) -> list[dict[str, Any]]:
-    if path.suffix not in (".csv", ".jsonl") or not path.is_file():
-        raise ArgumentError(f"training_curves: {str(path)!r} is no log, a file *.csv or *.jsonl that train.fit wrote.")
-    with path.open(encoding="utf-8", newline="") as file:
-        if path.suffix == ".csv":
-            return list(csv.DictReader(file))
-        return [_record(path, number, line) for number, line in enumerate(file, 1) if line.strip()]
-
-
-def _record(path: Path, number: int, line: str) -> dict[str, Any]:
-    try:
-        record = json.loads(line)
-    except json.JSONDecodeError:
-        record = None
-    if not isinstance(record, dict):
-        raise ArgumentError(f"training_curves: line {number} of {str(path)!r} is no record, as train.fit writes them.")
-    return record
 
 
 def _columns(records: Any) -> dict[str, Array]:
@@ -258,13 +229,13 @@ def _counted(predicted: Any, labels: Any, names: Sequence[str] | None) -> Array:
         if np.isnan(guesses).any():
             raise ArgumentError(f"confusion_matrix: the scores of sample {np.isnan(guesses).any(1).argmax()} are NaN.")
         guesses = guesses.argmax(1)
-    found = {"predicted": guesses, "labels": truth}
-    for what, values in found.items():
+    columns = {"predicted": guesses, "labels": truth}
+    for what, values in columns.items():
         if values.dtype.kind not in "iub":
             raise DTypeError(f"confusion_matrix: {what} are integers, not {values.dtype}; convert them: x.astype(int).")
     known = scored if names is None else len(names)
     classes = max(int(guesses.max()), int(truth.max())) + 1 if known is None else known
-    for what, values in found.items():
+    for what, values in columns.items():
         _within(what, values, classes)
     counts = np.zeros((classes, classes), np.int64)
     np.add.at(counts, (truth.astype(np.int64), guesses.astype(np.int64)), 1)

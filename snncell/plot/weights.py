@@ -143,18 +143,18 @@ def weight_histograms(
 def _parameters(x: Any, who: str, name: str, trained: bool) -> dict[str, Any]:
     """Parameters or arrays by name."""
     if isinstance(x, Cell):
-        found = {path: p for path, p in x.parameters_and_names() if p.requires_grad or not trained}
+        parameters = {path: p for path, p in x.parameters_and_names() if p.requires_grad or not trained}
     elif isinstance(x, Mapping):
-        found = {str(key): value for key, value in x.items()}
-        for key, value in found.items():
+        parameters = {str(key): value for key, value in x.items()}
+        for key, value in parameters.items():
             as_array(value, who, f"{name}[{key!r}]")
     else:
         raise ArgumentError(f"{who}: {name} is a Cell, or a mapping from names to arrays, not {came(x)}.")
-    if not found:
+    if not parameters:
         raise ArgumentError(
             f"{who}: {name}: the {type(x).__name__} has no Parameters" + " with requires_grad." * trained
         )
-    return found
+    return parameters
 
 
 def _numbers(x: Any) -> Array:

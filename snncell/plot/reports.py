@@ -10,12 +10,12 @@ from typing import Any, overload
 from snncell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.nn.optim import Optimizer
-from snncell.plot.reporting.diagnose import diagnose
-from snncell.plot.reporting.facts import Facts
-from snncell.plot.reporting.findings import Finding
-from snncell.plot.reporting.page import about, summary, write_html, write_pdf
-from snncell.plot.reporting.pictures import sections
-from snncell.plot.reporting.probe import examine
+from snncell.plot.page import about, summary, write_html, write_pdf
+from snncell.plot.pictures import sections
+from snncell.report.diagnose import diagnose
+from snncell.report.facts import Facts
+from snncell.report.findings import Finding
+from snncell.report.probe import examine
 
 ENDINGS = (".html", ".htm", ".pdf")
 
@@ -112,11 +112,7 @@ def report(
 
 
 def _path_to_write(path: Any) -> Path:
-    """The path, if its ending is known and its folder is there.
-
-    Raises:
-        ArgumentError: if not.
-    """
+    """The path, if its ending is known and its folder is there."""
     if not isinstance(path, (str, os.PathLike)):
         raise ArgumentError(f"report: path is a file named *.html or *.pdf, not {path!r:.60}.")
     place = Path(path)

@@ -14,8 +14,8 @@ from snncell.monitoring.layers import number_of_v
 from snncell.nn.recurrent import Recurrent
 from snncell.nn.time import MultiStep, initial_states
 from snncell.ops.seeds import present_key, replaying
-from snncell.plot.reporting.facts import Array, Constant, Layer, Slope
-from snncell.plot.surrogates import constants_of, derivative_at
+from snncell.report.facts import Constant, Layer
+from snncell.report.slopes import Array, slope_of
 from snncell.tape.state import settings
 from snncell.tape.tensor import Tensor, beside
 
@@ -65,18 +65,6 @@ def _values(x: Any) -> Array:
     return x.asnumpy() if isinstance(x, Tensor) else np.asarray(x, np.float64)
 
 
-def slope_of(function: Cell | None, features: tuple[int, ...]) -> Slope | None:
-    """The derivative of the spike function of a neuron; None if it has none."""
-    if function is None:
-        return None
-
-    def derivative(above: Array) -> Array:
-        return derivative_at(above, function)
-
-    several = any(constant.size > 1 for constant in constants_of(function))
-    return Slope(type(function).__name__, derivative, features if several else ())
-
-
 def _constants(cell: Cell) -> list[Constant]:
     """The constants that a neuron, and its spike function, say the ranges of."""
     return [
@@ -103,8 +91,8 @@ def _reach(cell: Cell, features: tuple[int, ...], place: str) -> float | None:
         above = next(iter(seen.above.values()), None)
     except (SnncellError, IndexError, TypeError, ValueError):
         return None  # a neuron of another form, of which nothing is said in thresholds
-    found = None if above is None else -float(np.mean(above))
-    return found if found is not None and np.isfinite(found) and found > 0 else None
+    reach = None if above is None else -float(np.mean(above))
+    return reach if reach is not None and np.isfinite(reach) and reach > 0 else None
 
 
 def _drop(cell: Cell) -> float:
@@ -128,8 +116,8 @@ def _leak(cell: Cell, features: tuple[int, ...], place: str) -> float | None:
             before, after = (cell(x, *each)[1 + number].asnumpy() for each in (states, moved))
     except (SnncellError, IndexError, TypeError, ValueError):
         return None  # a neuron of another form; it is an explanation that is missing, no finding
-    kept = float(np.mean(after.astype(np.float64) - before) / NUDGE)
-    return kept if np.isfinite(kept) else None
+    leak = float(np.mean(after.astype(np.float64) - before) / NUDGE)
+    return leak if np.isfinite(leak) else None
 
 
 def _radius(feedback: Cell, features: tuple[int, ...], place: str) -> float | None:
@@ -139,8 +127,10 @@ def _radius(feedback: Cell, features: tuple[int, ...], place: str) -> float | No
         return None
     units = np.eye(count, dtype=np.float32).reshape(count, *features)
     with replaying(present_key()):
-        found = [feedback(Tensor(x).to(place)).asnumpy().reshape(count, -1) for x in (units, np.zeros_like(units))]
-    matrix = found[0] - found[1]
+        of_units, of_zeros = (
+            feedback(Tensor(x).to(place)).asnumpy().reshape(count, -1) for x in (units, np.zeros_like(units))
+        )
+    matrix = of_units - of_zeros
     if matrix.shape != (count, count) or not np.isfinite(matrix).all():
         return None
     return float(np.abs(np.linalg.eigvals(matrix)).max())

@@ -1,64 +1,15 @@
-"""The facts of a net over one batch, as plain arrays, from which findings and tables are made."""
+"""The facts of a net over one batch, as plain arrays, which are measured and drawn."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
-
-# A derivative below this part of its peak hardly passes a gradient: beside one neuron at the threshold, it would take a
-# thousand such neurons to matter as much.
-PASSES_NOTHING = 1e-3
-# Where the derivative is looked at to find its peak and its width: 0, and both sides of it, in units of potential.
-_GRID = np.concatenate([-np.logspace(2, -4, 241), [0.0], np.logspace(-4, 2, 241)])
-
-
-@dataclass(frozen=True)
-class Slope:
-    """The derivative of a surrogate, in parts of its peak.
-
-    name: of the spike function.
-    derivative: from potentials minus threshold, (T, B, *features), to the derivative there.
-    features: the shape that its constants need at the end of what it is given; () if they are numbers.
-    """
-
-    name: str
-    derivative: Callable[[Array], Array]
-    features: tuple[int, ...] = ()
-
-    @cached_property
-    def _on_grid(self) -> Array:
-        features = self.features or (1,)
-        grid = _GRID.reshape(-1, *(1 for _ in features)).astype(np.float32)
-        return np.abs(self.derivative(np.broadcast_to(grid, (len(_GRID), *features))))
-
-    @property
-    def peak(self) -> Array:
-        """The largest derivative: (*features), or (1,)."""
-        peak: Array = self._on_grid.max(0)
-        return peak
-
-    @property
-    def width(self) -> float:
-        """The distance to which the derivative is above `PASSES_NOTHING` of its peak; inf if it is everywhere."""
-        above = (self._on_grid > PASSES_NOTHING * self.peak).reshape(len(_GRID), -1).mean(1) > 0.5
-        reach = float(np.abs(_GRID[above]).max()) if above.any() else 0.0
-        return np.inf if reach >= _GRID[-1] else reach
-
-    @property
-    def constant(self) -> bool:
-        """True if it is the same wherever it is looked at, as that of a straight-through surrogate."""
-        return bool((self._on_grid == self._on_grid[:1]).all())
-
-    def relative(self, above: Array) -> Array:
-        """The derivative at these potentials, in parts of its peak; 0 where that is 0."""
-        peak = np.where(self.peak > 0, self.peak, np.inf)
-        return np.abs(self.derivative(above)) / peak
+from snncell.report.slopes import Array, Slope
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from snncell.plot.reporting.facts import PASSES_NOTHING, Facts, Layer
-from snncell.plot.reporting.findings import SEVERITIES, Finding, counted, number, percent
-from snncell.plot.reporting.pictures import Picture, Section
-from snncell.plot.reporting.rules_of_activity import SATURATED_RATE
-from snncell.plot.reporting.worst import firing
+from snncell.plot.pictures import Picture, Section
+from snncell.report.facts import Facts, Layer
+from snncell.report.findings import SEVERITIES, Finding, counted, number, percent
+from snncell.report.late import SATURATED_RATE, staying_on
+from snncell.report.slopes import PASSES_NOTHING
 
 MARKS = {"alarm": "■", "warning": "▲", "note": "○"}  # told apart without colour
 NONE = "-"
@@ -47,13 +47,9 @@ def summary(findings: Sequence[Finding]) -> str:
     """The number of findings of each severity, in a sentence."""
     counts = Counter(finding.severity for finding in findings)
     if not counts["alarm"] and not counts["warning"]:
-        notes = f"; {_many(counts, 'note')}" if counts["note"] else ""
+        notes = f"; {counted(counts['note'], 'note')}" if counts["note"] else ""
         return f"Nothing alarming was found{notes}."
-    return f"{', '.join(_many(counts, severity) for severity in SEVERITIES if counts[severity])}."
-
-
-def _many(counts: Counter[str], severity: str) -> str:
-    return counted(counts[severity], severity)
+    return f"{', '.join(counted(counts[severity], severity) for severity in SEVERITIES if counts[severity])}."
 
 
 def about(facts: Facts) -> str:
@@ -79,7 +75,7 @@ def table_of_layers(facts: Facts) -> Table:
 def _row(layer: Layer) -> list[str]:
     rates, slopes, norms = layer.rates, layer.relative_slopes, layer.norms
     size = " x ".join(map(str, layer.shape[2:])) or "1"
-    late = firing(layer, SATURATED_RATE)
+    late = staying_on(layer)
     return [
         layer.name,
         layer.neuron,

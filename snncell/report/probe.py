@@ -14,10 +14,11 @@ from snncell.monitoring import Monitor
 from snncell.nn.optim import Optimizer
 from snncell.nn.stateful import Stateful
 from snncell.ops.seeds import present_key, replaying
-from snncell.plot.reporting.baseline import AT_CHANCE, classified
-from snncell.plot.reporting.facts import Array, Facts, Weight, batch_axis
-from snncell.plot.reporting.neurons import layer_of
-from snncell.plot.reporting.validate import Loss, fit_together, history, loss_takes, parts
+from snncell.report.baseline import AT_CHANCE, classified
+from snncell.report.facts import Facts, Weight, batch_axis
+from snncell.report.layers import layer_of
+from snncell.report.slopes import Array
+from snncell.report.validate import Loss, fit_together, history, loss_takes, parts
 from snncell.tape import structure
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
@@ -26,14 +27,7 @@ from snncell.tape.tensor import Tensor
 def examine(
     net: Cell, batch: Any, loss: Loss | None = None, optimiser: Optimizer | None = None, log: Any = None
 ) -> tuple[Facts, Monitor]:
-    """The facts of `net` over `batch`, and the monitor that watched; afterwards all is as it was, to the bit.
-
-    Args:
-        net, batch, loss, optimiser, log: as for `report`.
-
-    Raises:
-        ArgumentError, ShapeError, DTypeError, CallError: as `report` says.
-    """
+    """The facts of `net` over `batch`, and the monitor that watched; afterwards all is as it was, to the bit."""
     fit_together(net, loss, optimiser)
     records = history(log)
     inputs, target = parts(batch)
@@ -82,8 +76,8 @@ def untouched(*cells: Any) -> Iterator[None]:
 
 
 def _statefuls(cells: Sequence[Cell]) -> list[Stateful]:
-    found = [below for cell in cells for _, below in cell.cells_and_names() if isinstance(below, Stateful)]
-    return list(dict.fromkeys(found))
+    statefuls = [below for cell in cells for _, below in cell.cells_and_names() if isinstance(below, Stateful)]
+    return list(dict.fromkeys(statefuls))
 
 
 # --- one call, one gradient, one update -------------------------------------------------------------------------------
@@ -123,8 +117,8 @@ class _Trial:
                 f"report: no neuron of {type(self.net).__name__} ran when it was called. Run its neurons over time by "
                 f"nn.MultiStep in construct, or call the Cell that does."
             )
-        found = structure.flatten(out)[0]
-        self.output = found[0].asnumpy() if found else None
+        outputs = structure.flatten(out)[0]
+        self.output = outputs[0].asnumpy() if outputs else None
         self.scores = out if self.loss is not None and isinstance(out, Tensor) else None
 
     def _does_not_fit(self, error: Exception) -> Exception:
@@ -143,9 +137,9 @@ class _Trial:
     def _differentiated(self) -> Any:
         position = None if self.parameters else 0
         gradient = ops.value_and_grad(self._objective, position, self.parameters or None, has_aux=True)
-        (value, out), found = gradient(*self.inputs)
+        (value, out), gradients = gradient(*self.inputs)
         if self.parameters:
-            self.gradients = {id(p): g for p, g in zip(self.parameters, found, strict=True)}
+            self.gradients = {id(p): g for p, g in zip(self.parameters, gradients, strict=True)}
         self.value = float(value)
         return out
 
@@ -183,16 +177,16 @@ class _Trial:
             return None
         self._at_rest()
         try:
-            found = float(self._loss(ops.zeros_like(self.scores), self.target))
+            loss = float(self._loss(ops.zeros_like(self.scores), self.target))
         except SnncellError:  # a loss of something else than scores
             return None
         chance = math.log(self.scores.shape[-1])
-        return chance if abs(found - chance) < AT_CHANCE * chance else None
+        return chance if abs(loss - chance) < AT_CHANCE * chance else None
 
     def _of_samples(self, everything: list[Tensor], axes: Sequence[int | None], some: slice) -> float:
         self._at_rest()
-        found = [x[some] if axis == 0 else x[:, some] for x, axis in zip(everything, axes, strict=True)]
-        inputs, target = (found, None) if self.target is None else (found[:-1], found[-1])
+        cut = [x[some] if axis == 0 else x[:, some] for x, axis in zip(everything, axes, strict=True)]
+        inputs, target = (cut, None) if self.target is None else (cut[:-1], cut[-1])
         return float(self._loss(self.net(*inputs), target))
 
     def update(self) -> None:

@@ -1,4 +1,4 @@
-"""The score of guessing, and signs that a training got further: for rules about silence and about trainings."""
+"""The score of guessing, and signs that a training got further: for measures of silence and of trainings."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from snncell.plot.reporting.facts import Array, Facts, batch_axis, finite, norm
-from snncell.plot.reporting.findings import counted, number, percent
+from snncell.report.facts import Facts, batch_axis, finite, norm
+from snncell.report.findings import counted, number, percent
+from snncell.report.slopes import Array
 
 AT_CHANCE = 0.02  # of the loss of guessing: a loss that is not lower by this much has learned nothing that counts
 GUESSED = 1.1  # times the share that guessing gets right: as much is luck
@@ -18,7 +19,7 @@ FIRST_UPDATES = 10  # fewer are no training
 SAME = 1e-6  # outputs that differ by less than float32 resolves are the same
 
 
-def values(facts: Facts, name: str) -> list[float]:
+def logged(facts: Facts, name: str) -> list[float]:
     """The numbers of the records by one name; a table has empty places."""
     return [float(record[name]) for record in facts.history if record.get(name) not in (None, "")]
 
@@ -46,17 +47,11 @@ def predictions(facts: Facts) -> tuple[Array, Array, int] | None:
 
 def at_chance(facts: Facts) -> str:
     """The sign in the log that nothing was learned: a loss, or accuracies, as guessing has them; else ""."""
-    losses = values(facts, "loss")
+    losses = logged(facts, "loss")
     if losses and facts.guessing is not None and losses[-1] >= (1 - AT_CHANCE) * facts.guessing:
-        return (
-            f"the loss is {number(losses[-1])} after {counted(len(losses), 'epoch')}, and that of guessing is "
-            f"{number(facts.guessing)}"
-        )
-    return _guessed(facts)
-
-
-def _guessed(facts: Facts) -> str:
-    right = values(facts, "accuracy") or values(facts, "test_accuracy")
+        epochs, guessing = counted(len(losses), "epoch"), number(facts.guessing)
+        return f"the loss is {number(losses[-1])} after {epochs}, and that of guessing is {guessing}"
+    right = logged(facts, "accuracy") or logged(facts, "test_accuracy")
     out, labels = facts.output, facts.target
     if len(right) < FEWEST_EPOCHS or out is None or labels is None or not classified(out.shape, labels):
         return ""
@@ -75,16 +70,16 @@ def hardly_falls(losses: Sequence[float]) -> bool:
     return first - min(losses) <= limit and losses[-1] - first <= limit
 
 
-def equal_samples(facts: Facts) -> int:
-    """The number of samples that have one and the same output, if all have and the inputs differ; else 0."""
+def same_outputs(facts: Facts) -> str:
+    """The sign that all samples have one output, though the inputs differ; else ""."""
     out = facts.output
     if out is None or not finite(out) or not facts.layers:
-        return 0
+        return ""
     samples = facts.layers[0].shape[1] if len(facts.layers[0].shape) > 1 else 0
     axis = batch_axis(out.shape, samples)
     if axis is None or samples < 2 or not any(_differ(x, batch_axis(x.shape, samples)) for x in facts.inputs):
-        return 0
-    return 0 if _differ(out, axis) else samples
+        return ""
+    return "" if _differ(out, axis) else f"the output is the same for all {samples} samples, though the inputs differ"
 
 
 def _differ(x: Array, axis: int | None) -> bool:

@@ -9,18 +9,20 @@ from typing import Any
 import numpy as np
 
 from snncell.errors import SnncellError
-from snncell.plot.axes import COLUMN, LARGE, SMALL, axes_or_new, titled
+from snncell.plot.axes import COLOURS, COLUMN, LARGE, SMALL, axes_or_new, titled
 from snncell.plot.gradients import gradient_flow, gradient_norms
+from snncell.plot.keys import legend
 from snncell.plot.membranes import before_reset, membrane
 from snncell.plot.rates import dead_and_saturated, firing_rates
-from snncell.plot.reporting.baseline import predictions
-from snncell.plot.reporting.facts import Array, Facts, Layer, finite, norm
-from snncell.plot.reporting.rules_of_activity import SATURATED_RATE, STUCK_NOTE
-from snncell.plot.reporting.worst import firing
 from snncell.plot.spikes import raster
 from snncell.plot.surrogates import surrogate_and_membrane
 from snncell.plot.training import confusion_matrix, training_curves
 from snncell.plot.weights import weight_histograms
+from snncell.report.activity import STUCK
+from snncell.report.baseline import predictions
+from snncell.report.facts import Facts, Layer, finite, norm
+from snncell.report.late import staying_on
+from snncell.report.slopes import Array
 
 MOST_LAYERS = 8  # with a picture of their own, so that a page of a deep net still loads
 TRACES = 3  # neurons whose potential is drawn
@@ -62,9 +64,8 @@ def drawn(caption: str, draw: Callable[[Any], Any], height: float = 2.2, width: 
 
 
 def _shown(layers: Sequence[Layer]) -> str:
-    return (
-        "" if len(layers) <= MOST_LAYERS else f" The first {MOST_LAYERS} of {len(layers)} layers are shown one by one."
-    )
+    count = len(layers)
+    return "" if count <= MOST_LAYERS else f" The first {MOST_LAYERS} of {count} layers are shown one by one."
 
 
 # --- spikes -----------------------------------------------------------------------------------------------------------
@@ -75,14 +76,11 @@ def _spikes(facts: Facts) -> Section:
     spikes = {layer.name: layer.spikes for layer in layers}
     if not layers:
         return Section("Spikes", "No layer of this net gives spikes.")
+    ends = "Neurons that never fired, that fired nearly always, and the rest."
+    rates = "How often neurons fired: the share of each layer's neurons, by rate."
     pictures = [
-        drawn(
-            "Neurons that never fired, that fired nearly always, and the rest.",
-            lambda ax: dead_and_saturated(spikes, ax),
-        ),
-        drawn(
-            "How often neurons fired: the share of each layer's neurons, by rate.", lambda ax: firing_rates(spikes, ax)
-        ),
+        drawn(ends, lambda ax: dead_and_saturated(spikes, ax)),
+        drawn(rates, lambda ax: firing_rates(spikes, ax)),
         *(_raster(layer) for layer in layers[:MOST_LAYERS]),
     ]
     text = "Over the whole batch; a raster shows the first sample, or where neurons stay on late, the worst for that."
@@ -98,8 +96,8 @@ def _raster(layer: Layer) -> Picture:
 
 def _sample_shown(layer: Layer) -> int:
     """The sample in which most neurons fire at all late steps, if that is worth a word; else the first."""
-    worst = firing(layer, SATURATED_RATE)
-    return worst.sample if worst is not None and worst.share > STUCK_NOTE else 0
+    worst = staying_on(layer)
+    return worst.sample if worst is not None and worst.share > STUCK else 0
 
 
 def _of_sample(x: Array, sample: int) -> Array:
@@ -159,19 +157,13 @@ def _gradients(facts: Facts) -> Section:
     if not grads:
         return Section(title, "No gradient came to any layer.")
     text = "Of the loss of this batch, with respect to the current that enters each layer at each step."
-    height = 1.6 + 0.25 * len(grads)
-    return Section(
-        title,
-        text,
-        [
-            drawn("Its size by layer and step: dark is small.", lambda ax: gradient_flow(grads, ax), height),
-            drawn(
-                "The same as lines: steep to the left, it vanishes or explodes.",
-                lambda ax: gradient_norms(grads, ax),
-                2.6,
-            ),
-        ],
-    )
+    flow = "Its size by layer and step: dark is small."
+    norms = "The same as lines: steep to the left, it vanishes or explodes."
+    pictures = [
+        drawn(flow, lambda ax: gradient_flow(grads, ax), 1.6 + 0.25 * len(grads)),
+        drawn(norms, lambda ax: gradient_norms(grads, ax), 2.6),
+    ]
+    return Section(title, text, pictures)
 
 
 def _weights(facts: Facts) -> Section:
@@ -197,20 +189,27 @@ def _sizes(facts: Facts, ax: Any) -> None:
     """Gradient and update of each Parameter, in parts of its norm."""
     weights = [weight for weight in facts.weights if finite(weight.value) and weight.size > 0]
     rows = np.arange(len(weights))
-    for what, colour, mark in (("grad", "#0072B2", "o"), ("update", "#D55E00", "s")):
-        found = [getattr(weight, what) for weight in weights]
-        parts = [np.nan if x is None else norm(x) / w.size for x, w in zip(found, weights, strict=True)]
-        if any(np.isfinite(part) and part > 0 for part in parts):
-            label = {"grad": "gradient / weight", "update": "update / weight"}[what]
-            ax.plot(np.where(np.array(parts) > 0, parts, np.nan), rows, mark, color=colour, markersize=4, label=label)
+    gradients, updates = [weight.grad for weight in weights], [weight.update for weight in weights]
+    ax.set_xscale("log")
+    for name, changes, look in (
+        ("gradient / weight", gradients, {"color": COLOURS[1], "marker": "o"}),
+        ("update / weight", updates, {"color": COLOURS[2], "marker": "s"}),
+    ):
+        parts = np.array([np.nan if x is None else norm(x) / w.size for x, w in zip(changes, weights, strict=True)])
+        if (np.isfinite(parts) & (parts > 0)).any():
+            shown = np.where(parts > 0, parts, np.nan)
+            ax.plot(shown, rows, label=name, linestyle="", markersize=4, **look)
     if facts.updates is not None:
         ax.axvspan(1e-4, 1e-2, color="0.9", zorder=0, label="usual update")
-    ax.set_xscale("log")
+    else:  # between whole powers of ten, which alone are named: names of others would lie over each other
+        low, high = np.log10(ax.get_xlim())
+        ax.set_xlim(10.0 ** np.floor(low), 10.0 ** np.ceil(high))
+        ax.xaxis.set_minor_formatter("")
     ax.set_yticks(rows, [weight.name for weight in weights], fontsize=SMALL)
     ax.set_ylim(len(weights) - 0.5, -0.5)
     ax.set_xlabel("parts of the weight's norm", fontsize=LARGE)
     titled(ax, "how large, beside the weight")
-    ax.figure.legend(loc="outside lower center", ncols=3, fontsize=SMALL, frameon=False)
+    legend(ax, inside=False)
 
 
 # --- results ----------------------------------------------------------------------------------------------------------
@@ -218,16 +217,16 @@ def _sizes(facts: Facts, ax: Any) -> None:
 
 def _results(facts: Facts) -> Section:
     pictures = []
-    found = predictions(facts)
-    if found is not None:
-        guesses, labels, classes = found
+    read = predictions(facts)
+    if read is not None:
+        guesses, labels, classes = read
         names = [str(n) for n in range(classes)]
         caption = "What is taken for what: rows are labels, columns the largest outputs."
         pictures.append(drawn(caption, lambda ax: confusion_matrix(guesses, labels, names, ax=ax), 2.9))
     if facts.history:
         pictures.append(drawn("The training.", lambda ax: training_curves(list(facts.history), ax), 2.9))
     missing = []
-    if found is None:
+    if read is None:
         missing.append("no confusion matrix, which needs outputs (B, C) or (T, B, C) and class numbers y (B,)")
     if not facts.history:
         missing.append("no training curves, which need log, what train.fit gives back")

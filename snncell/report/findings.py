@@ -1,9 +1,15 @@
-"""A finding: a kind, a place, how bad it is, words with numbers, and what to try."""
+"""A finding: a kind, a place, how bad it is, words with numbers, and what to try; and the form of a rule for one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+import string
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from operator import gt, lt
+from typing import Any, NamedTuple
 
 from snncell.errors import ArgumentError
 
@@ -43,8 +49,8 @@ class Finding:
         kind: "dead", "saturated", "large potentials", "narrow surrogate", "wide surrogate", "exploding gradient",
             "vanishing gradient", "exploding recurrence", "no gradient", "not trained", "mis-scaled loss", "learning
             rate", "labels", "constant out of range", "not finite", "silent output", "silent samples", "equal outputs",
-            "detached reset", "loss curve", "growth" or "accuracy"; `KINDS` of `snncell.plot.reporting.findings` says
-            what each means.
+            "detached reset", "loss curve", "growth" or "accuracy"; `KINDS` of `snncell.report.findings` says what
+            each means.
         layer: the name of the layer or Parameter, "" for the whole net.
         severity: "alarm": it will not learn like this; "warning": it may well be why it does not; "note": worth
             knowing, and no fault by itself.
@@ -79,7 +85,10 @@ class Finding:
 def by_severity(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """The worst first, and among equals the order of `KINDS`: causes before what follows from them."""
     order = list(KINDS)
-    return tuple(sorted(findings, key=lambda found: (SEVERITIES.index(found.severity), order.index(found.kind))))
+    return tuple(sorted(findings, key=lambda each: (SEVERITIES.index(each.severity), order.index(each.kind))))
+
+
+# --- numbers in words -------------------------------------------------------------------------------------------------
 
 
 def percent(share: float) -> str:
@@ -97,3 +106,95 @@ def number(value: float) -> str:
 def counted(count: int, name: str) -> str:
     """A count with its name, in the singular of one: "1 sample", "16 samples"."""
     return f"{count} {name}" if count == 1 else f"{count} {name}s"
+
+
+class _Writer(string.Formatter):
+    """Templates whose numbers are written as reports write them: {x}, {share:%}, {count:sample}, {x:.5g}."""
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        if format_spec == "%":
+            return percent(value)
+        if format_spec and not format_spec.startswith("."):
+            return counted(value, format_spec)
+        return number(value) if isinstance(value, float) and not format_spec else format(value, format_spec)
+
+
+Words = str | tuple[str, ...]
+
+
+def written(words: Words, numbers: Mapping[str, Any]) -> str:
+    """Words with their numbers; of several parts without those that name something that was not measured."""
+    if isinstance(words, str):
+        return _Writer().vformat(words, (), numbers)
+    text = ""
+    for part in words:
+        with suppress(KeyError):
+            text += _Writer().vformat(part, (), numbers)
+    return text
+
+
+# --- rules ------------------------------------------------------------------------------------------------------------
+
+
+class Measurement(NamedTuple):
+    """The name of a rule, that of a place, and the numbers that the rule needs."""
+
+    rule: str
+    place: str
+    numbers: Mapping[str, Any]
+
+
+def measured(rule: str, it: Any = "", /, **numbers: Any) -> Measurement:
+    """A measurement of a layer or a Parameter, or at a place that has a name alone.
+
+    What is None, False or "" was not measured.
+    """
+    seen = {name: x for name, x in numbers.items() if x is not None and x is not False and x != ""}
+    return Measurement(rule, getattr(it, "name", it), {"it": it, **seen})
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The numbers beyond which something is a note, a warning, an alarm; nothing is beyond NaN."""
+
+    beyond: Callable[[float, float], bool]
+    note: float = math.nan
+    warning: float = math.nan
+    alarm: float = math.nan
+
+    def severity(self, value: float) -> str | None:
+        """The severity of that value; None if it is within all limits."""
+        return next((name for name in SEVERITIES if self.beyond(value, getattr(self, name))), None)
+
+
+above, below = partial(Limits, gt), partial(Limits, lt)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A finding as data.
+
+    words, mend: with what was measured in braces, "it" the layer. Parts of a tuple that name something that was not
+        measured are left out.
+    severity: how bad it is at least; None if that is for the limits alone.
+    limits: of what was measured, by name; the worst counts. A severity in the place of limits is that of its being
+        measured at all.
+    follows: it is a note where a layer that passes no gradient, there or later, explains it.
+    """
+
+    words: Words
+    mend: Words
+    severity: str | None
+    limits: Mapping[str, Limits | str]
+    follows: bool = False
+
+    def judge(self, measurement: Measurement) -> Finding | None:
+        """The finding that a measurement makes, if it is beyond a limit."""
+        rule, place, numbers = measurement
+        limited = [(limit, numbers[name]) for name, limit in self.limits.items() if name in numbers]
+        graded = [limit if isinstance(limit, str) else limit.severity(value) for limit, value in limited]
+        severity = min(filter(None, [self.severity, *graded]), key=SEVERITIES.index, default=None)
+        if severity is None:
+            return None
+        kind = rule.partition(":")[0]
+        return Finding(kind, place, severity, written(self.words, numbers), written(self.mend, numbers))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import inspect
+import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +14,6 @@ from snncell.arguments.shown import came, shown
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, CallError, SnncellError
 from snncell.nn.optim import Optimizer
-from snncell.plot.training import records_of
 from snncell.tape.given import is_array
 from snncell.tape.tensor import Tensor
 from snncell.words import cut
@@ -21,11 +22,7 @@ Loss = Callable[..., Any]
 
 
 def fit_together(net: Any, loss: Any, optimiser: Any) -> None:
-    """Look whether the loss is one, and the optimiser one of this net.
-
-    Raises:
-        ArgumentError: for what is no net, no loss, or no optimiser of that net.
-    """
+    """Look whether the loss is one, and the optimiser one of this net."""
     if not isinstance(net, Cell):
         raise ArgumentError(f"report: net is a network, a Cell, not {came(net)}.")
     if loss is not None and not callable(loss):
@@ -52,23 +49,19 @@ def fit_together(net: Any, loss: Any, optimiser: Any) -> None:
 
 
 def parts(batch: Any) -> tuple[list[Tensor], Tensor | None]:
-    """Inputs and target of a batch, as `train.fit` takes them, as Tensors; no target if it is x alone.
-
-    Raises:
-        ArgumentError: for an empty batch, or what is no array.
-    """
+    """Inputs and target of a batch, as `train.fit` takes them, as Tensors; no target if it is x alone."""
     several = isinstance(batch, (tuple, list)) and all(isinstance(x, Tensor) or is_array(x) for x in batch)
-    given = list(batch) if several or isinstance(batch, tuple) else [batch]
+    entries = list(batch) if several or isinstance(batch, tuple) else [batch]
     try:
-        found = [x if isinstance(x, Tensor) else Tensor(x) for x in given]
+        tensors = [x if isinstance(x, Tensor) else Tensor(x) for x in entries]
     except (SnncellError, TypeError, ValueError) as error:
         raise ArgumentError(
             f"report: the batch is x or (x, y), arrays or Tensors, not {cut(shown(batch), 60)}."
         ) from error
-    if not found or any(x.size == 0 for x in found):
-        shapes = ", ".join(str(x.shape) for x in found) or "nothing"
+    if not tensors or any(x.size == 0 for x in tensors):
+        shapes = ", ".join(str(x.shape) for x in tensors) or "nothing"
         raise ArgumentError(f"report: the batch is empty: {shapes}. Give (x, y) with at least one sample.")
-    return (found[:-1], found[-1]) if len(found) > 1 else (found, None)
+    return (tensors[:-1], tensors[-1]) if len(tensors) > 1 else (tensors, None)
 
 
 def _is_file(path: Path) -> bool:
@@ -79,20 +72,13 @@ def _is_file(path: Path) -> bool:
 
 
 def history(log: Any) -> Sequence[Mapping[str, Any]]:
-    """The records of a training: what `train.fit` gave back, its history, or the path of its log.
-
-    Raises:
-        ArgumentError: for a file that is missing or no log, and for anything else.
-    """
+    """The records of a training: what `train.fit` gave back, its history, or the path of its log."""
     if isinstance(log, (str, os.PathLike)) and not _is_file(Path(log)):
         raise ArgumentError(
             f"report: log: there is no file {str(log)!r}. Give the path of the *.csv or *.jsonl that "
             f"train.fit(log=...) wrote, or what train.fit gave back."
         )
-    try:
-        records = records_of(log)
-    except ArgumentError as error:
-        raise ArgumentError(f"report: log: {str(error).removeprefix('training_curves: ')}") from error
+    records = records_of(log, "report: log")
     if records is None:
         return ()
     if not isinstance(records, (list, tuple)) or not all(isinstance(record, Mapping) for record in records):
@@ -103,12 +89,32 @@ def history(log: Any) -> Sequence[Mapping[str, Any]]:
     return records
 
 
-def loss_takes(loss: Loss | None, target: Tensor | None) -> None:
-    """Look whether the loss can be called with what the net gives and the target, if there is one.
+def records_of(log: Any, who: str) -> Any:
+    """The records of a log, or its columns, whichever it has."""
+    return _read(Path(log), who) if isinstance(log, (str, os.PathLike)) else getattr(log, "history", log)
 
-    Raises:
-        CallError: if it cannot.
-    """
+
+def _read(path: Path, who: str) -> list[dict[str, Any]]:
+    if path.suffix not in (".csv", ".jsonl") or not path.is_file():
+        raise ArgumentError(f"{who}: {str(path)!r} is no log, a file *.csv or *.jsonl that train.fit wrote.")
+    with path.open(encoding="utf-8", newline="") as file:
+        if path.suffix == ".csv":
+            return list(csv.DictReader(file))
+        return [_record(path, number, line, who) for number, line in enumerate(file, 1) if line.strip()]
+
+
+def _record(path: Path, number: int, line: str, who: str) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except json.JSONDecodeError:
+        record = None
+    if not isinstance(record, dict):
+        raise ArgumentError(f"{who}: line {number} of {str(path)!r} is no record, as train.fit writes them.")
+    return record
+
+
+def loss_takes(loss: Loss | None, target: Tensor | None) -> None:
+    """Look whether the loss can be called with what the net gives and the target, if there is one."""
     if loss is None:
         return
     try:

@@ -1,0 +1,227 @@
+"""Measures of what neurons do: never fire, fire all the time, or sit where their surrogate is flat or level."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from snncell.report.baseline import at_chance, same_outputs, trained
+from snncell.report.facts import Facts, Layer, finite
+from snncell.report.findings import Measurement, counted, measured
+from snncell.report.late import SATURATED_RATE, late_spikes, staying_on
+from snncell.report.slopes import PASSES_NOTHING, Array
+
+SATURATED = 0.25  # of the neurons, over all steps, or over the late ones of all samples together
+# Of the neurons, in the worst sample and its last third of the steps. Two fifths of a layer may answer a strong input
+# with a spike at every step, and rest for another; those whose potentials are many thresholds up are held there.
+STUCK, MOST_STUCK = 0.25, 0.5
+HELD = ((50.0, 0.2), (10.0, 0.4))  # thresholds, and the share
+# A layer sleeps fast if no potential comes within nine tenths of the threshold, or none is where the surrogate is a
+# hundredth of its peak.
+FAR, WAKES = 0.9, 0.01
+# Of the steps of neurons that fire, and of potentials, in widths: where they spread less, they are only far away.
+NARROW, NARROW_SPREAD = 0.9, 4.0
+WIDE_SPREAD = 10.0  # thresholds, beyond which it is the potentials that are too wide
+NEAR_PEAK = 0.95  # a derivative that is this part of its peak at nearly all potentials tells none of them from another
+
+
+# --- silence ----------------------------------------------------------------------------------------------------------
+
+
+def dead(facts: Facts) -> Iterator[Measurement]:
+    """Neurons that never fired; a last layer without any spike is `silent_output`."""
+    for layer in facts.layers:
+        if layer.rates is None or (layer.silent and layer is facts.layers[-1] and len(facts.layers) > 1):
+            continue
+        never, reach = layer.rates == 0, _reach(layer)
+        if not never.any():
+            continue
+        lost = float((never & (reach < PASSES_NOTHING)).mean()) if reach is not None else 0.0
+        cause = _silent_before(facts, layer) if layer.silent else None
+        if cause is not None:
+            rule = "dead: behind a silent layer"
+        elif narrowness(layer) is not None:
+            rule = "dead: under a narrow surrogate"
+        else:
+            rule = "dead: out of reach" if lost else "dead"
+        stuck = _stuck(facts, layer) if cause is None else ""
+        numbers = {"share": float(never.mean()), "lost": lost, "asleep": _asleep(layer), "cause": cause, "stuck": stuck}
+        yield measured(rule, layer, where=_where(layer), nothing=PASSES_NOTHING, **numbers, **_reached(reach, never))
+
+
+def _reached(reach: Array | None, never: Array) -> dict[str, float | str]:
+    """The largest derivative that neurons had which never fired, under a name for each way to say it."""
+    if reach is None:
+        return {}
+    best = float(reach[never].max())
+    lost = float((reach[never] < PASSES_NOTHING).mean())
+    if not np.isfinite(best):
+        return {"broken": "not finite"}
+    if lost == 1.0:
+        return {"faint": best} if best else {"zero": 0}
+    return {"lost_of_them": lost} if lost else {"reaches": best}
+
+
+def _where(layer: Layer) -> str:
+    if len(layer.shape) < 2:
+        return "over the batch"
+    return f"in {counted(layer.shape[1], 'sample')} of {counted(layer.shape[0], 'step')}"
+
+
+def _silent_before(facts: Facts, layer: Layer) -> Layer | None:
+    """The layer before this one, if it sends nothing."""
+    position = list(facts.layers).index(layer)
+    before = facts.layers[position - 1] if position else None
+    return before if before is not None and before.silent else None
+
+
+def _reach(layer: Layer) -> Array | None:
+    """The largest derivative, in parts of its peak, that each unit's surrogate had at any step."""
+    return None if layer.relative_slopes is None else layer.relative_slopes.max(0)
+
+
+def _asleep(layer: Layer) -> bool:
+    """True if a silent layer is far from its first spike, in every sample."""
+    return layer.silent and bool(_asleep_in(layer).all())
+
+
+def _asleep_in(layer: Layer) -> Array:
+    """True for each sample of a layer that is far from a spike, (B,); False where it is not known."""
+    samples = layer.shape[1] if len(layer.shape) > 1 else 1
+    if layer.above is None or not layer.above.size or not finite(layer.above):
+        return np.zeros(samples, bool)
+    highest = layer.above.reshape(len(layer.above), samples, -1).max((0, 2))
+    far = np.zeros(samples, bool) if layer.threshold is None else highest < -FAR * abs(layer.threshold)
+    if layer.slope is None:
+        return far
+    slopes = layer.slope.relative(layer.above).reshape(len(layer.above), samples, -1)
+    asleep: Array = far | (slopes.max((0, 2)) < WAKES)
+    return asleep
+
+
+def _stuck(facts: Facts, layer: Layer) -> str:
+    """The sign that a layer without any spike keeps a trained net from learning; "" if nothing shows it."""
+    if not layer.silent or not trained(facts) or not finite(layer.above):
+        return ""
+    return same_outputs(facts) or at_chance(facts)
+
+
+def silent_output(facts: Facts) -> Iterator[Measurement]:
+    """A last layer of spiking neurons that gave no spike."""
+    layer = facts.layers[-1] if facts.layers else None
+    if layer is None or len(facts.layers) < 2 or not layer.silent:
+        return
+    cause, reach = _silent_before(facts, layer), _reach(layer)
+    best = None if reach is None or not np.isfinite(reach.max()) else float(reach.max())
+    if cause is not None:
+        yield measured("silent output: behind a silent layer", layer, where=_where(layer), reaches=best, cause=cause)
+        return
+    stuck = _stuck(facts, layer)
+    lost = finite(layer.above) and (best is None or best < PASSES_NOTHING)
+    numbers = {"reaches": best, "stuck": stuck, "lost": lost, "asleep": _asleep(layer)}
+    yield measured("silent output", layer, where=_where(layer), **numbers)
+
+
+def silent_samples(facts: Facts) -> Iterator[Measurement]:
+    """A layer that fires, and gives no spike for some of the samples, which what comes after it cannot tell apart."""
+    for layer in facts.layers:
+        if layer.spikes is None or not layer.spiking or len(layer.shape) < 2 or layer.silent:
+            continue
+        silent = ~(layer.spikes != 0).any(axis=(0, *range(2, layer.spikes.ndim)))
+        if not silent.any():
+            continue
+        asleep = float((silent & _asleep_in(layer)).mean()) if trained(facts) else None
+        numbers = {"share": float(silent.mean()), "silent": silent.sum(), "first": silent.argmax(), "asleep": asleep}
+        yield measured("silent samples", layer, **numbers)
+
+
+def equal_outputs(facts: Facts) -> Iterator[Measurement]:
+    """Outputs that do not depend on the sample, while the inputs do."""
+    same = same_outputs(facts)
+    silent = next((layer.name for layer in facts.layers if layer.silent), None)
+    if same and silent is None:
+        yield measured("equal outputs", same=same)
+    elif same:
+        yield measured("equal outputs: of silence", same=same, silent=silent, trained=trained(facts))
+
+
+# --- too much ---------------------------------------------------------------------------------------------------------
+
+
+def saturated(facts: Facts) -> Iterator[Measurement]:
+    """Neurons that fire at nearly every step; where a spike has a size, firing often is no fault."""
+    for layer in facts.layers:
+        if layer.rates is None or _graded(layer) or layer.shape[0] < 2:
+            continue
+        share = float((layer.rates > SATURATED_RATE).mean())
+        # An output may stay on where that is its class.
+        late = {} if layer is facts.layers[-1] and len(facts.layers) > 1 else _stays_on(layer, share)
+        rule = "saturated: late" if late.get("stuck") and share <= SATURATED else "saturated"
+        yield measured(rule, layer, share=share, rate=SATURATED_RATE, mean=float(layer.rates.mean()), **late)
+
+
+def _stays_on(layer: Layer, share: float) -> dict[str, Any]:
+    """The neurons that fire at nearly all late steps; of the worst sample, if that is worse than the share over all."""
+    spikes, worst = late_spikes(layer), staying_on(layer)
+    if spikes is None or worst is None:
+        return {}
+    held = [(far, limit, staying_on(layer, far)) for far, limit in HELD]
+    passed: list[Any] = [(far, limit, on) for far, limit, on in held if on is not None and on.share > limit]
+    everywhere = float((spikes.mean((0, 1, 3)) > SATURATED_RATE).mean())
+    stuck = worst.share > MOST_STUCK or bool(passed) or everywhere > SATURATED
+    numbers = {"stuck": stuck, "late": worst.share}
+    far, limit, on = (passed or [(None, MOST_STUCK, worst)])[0]
+    if on.share <= share:
+        return numbers
+    if not passed and everywhere > SATURATED:
+        return numbers | {"everywhere": everywhere, "worst": on}
+    return numbers | {"sample": on, "far": far, "limit": limit, "beyond": (on.shares > limit).sum()}
+
+
+def _graded(layer: Layer) -> bool:
+    """True if its spikes have several sizes."""
+    assert layer.spikes is not None  # whoever has rates has spikes
+    fired = layer.spikes[layer.spikes != 0]
+    return bool(fired.size and fired.min() != fired.max() and len(layer.by_unit(layer.spikes)) > 1)
+
+
+# --- the surrogate ----------------------------------------------------------------------------------------------------
+
+
+def narrow(facts: Facts) -> Iterator[Measurement]:
+    """A surrogate much narrower than the potentials of neurons that do fire; those that do not are `dead`'s."""
+    for layer in facts.layers:
+        narrowed = narrowness(layer)
+        if narrowed is not None:
+            share, spread = narrowed
+            far = spread > WIDE_SPREAD * abs(layer.threshold or np.inf)
+            rule = "narrow surrogate: beside wide potentials" if far else "narrow surrogate"
+            yield measured(rule, layer, nothing=PASSES_NOTHING, share=share, spread=spread)
+
+
+def narrowness(layer: Layer) -> tuple[float, float] | None:
+    """The share of steps that the surrogate does not see, and the spread of the potentials, if it is too narrow."""
+    if layer.rates is None or layer.relative_slopes is None or layer.above is None or layer.slope is None:
+        return None
+    alive = layer.rates > 0
+    if not alive.any() or not finite(layer.above):
+        return None
+    share = float((layer.relative_slopes[:, alive] < PASSES_NOTHING).mean())
+    if share <= NARROW:
+        return None
+    low, high = np.percentile(layer.by_unit(layer.above)[:, alive], (5, 95))
+    spread = float(high - low) / 2
+    return (share, spread) if spread > NARROW_SPREAD * layer.slope.width else None
+
+
+def wide(facts: Facts) -> Iterator[Measurement]:
+    """A surrogate that is the same at nearly all potentials, though it is not made to be: a straight-through one is."""
+    for layer in facts.layers:
+        slope, slopes = layer.slope, layer.relative_slopes
+        if slope is not None and slopes is not None and slopes.size and not slope.constant:
+            yield measured("wide surrogate", layer, near_peak=NEAR_PEAK, share=float((slopes > NEAR_PEAK).mean()))
+
+
+MEASURES = (dead, silent_output, silent_samples, equal_outputs, saturated, narrow, wide)

@@ -1,0 +1,180 @@
+"""Measures of gradients: through time, through depth, into Parameters, and what stands in their way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from snncell.report.facts import Facts, Layer, Weight, finite, norm
+from snncell.report.findings import Measurement, measured
+from snncell.report.slopes import Array
+
+# A factor near 1 in a long sequence is what a sum over time comes to; more than this at every step is growth at a rate.
+EXPLODING_FACTOR = 1.1
+# A reset takes from the gradient too: shrinking at up to twice the rate of the leak is the neuron's own forgetting.
+LEAK_EXPLAINS = 2.0
+# A gradient is multiplied by the surrogate's slope; if that alone grows by half of it (in powers), nothing propagates.
+SLOPES_EXPLAIN = 0.5
+# The feedback is what amplifies if it does so by half of what is seen at least: it is estimated from means.
+FEEDBACK_EXPLAINS = 0.5
+# Fewer steps tell no factor.
+FEWEST_STEPS = 6
+# An earlier layer's gradient comes through the later ones: growing at nearly their rate, it has inherited it.
+INHERITED = 0.7
+
+
+class Trend(NamedTuple):
+    """The change of a layer's gradient backwards through time.
+
+    factor: per step backwards, a least-squares fit of log norm over the steps at which it is not zero.
+    steps: the number of steps between first and last of them.
+    """
+
+    factor: float
+    steps: int
+
+    @property
+    def total(self) -> float:
+        """The factor over all steps."""
+        return float(np.exp(np.clip(self.steps * np.log(self.factor), -700.0, 700.0)))
+
+
+def trend(norms: Array | None) -> Trend | None:
+    """The trend of norms (T,), or None where too few are finite and above 0."""
+    if norms is None:
+        return None
+    steps = np.flatnonzero((norms > 0) & np.isfinite(norms))
+    if len(steps) < FEWEST_STEPS:
+        return None
+    slope = np.polyfit(steps, np.log(norms[steps]), 1)[0]
+    return Trend(float(np.exp(-slope)), int(steps[-1] - steps[0]))
+
+
+# --- through time -----------------------------------------------------------------------------------------------------
+
+
+def through_time(facts: Facts) -> Iterator[Measurement]:
+    """Gradients that grow or shrink backwards; the last layer in which they do is measured, where it comes from."""
+    later: list[Trend] = []
+    for layer in reversed(facts.layers):
+        own = trend(layer.norms)
+        if own is None:
+            continue
+        if own.factor > EXPLODING_FACTOR and not _inherited(own, later) and not _of_slopes(layer, own):
+            yield _growing(layer, own)
+        elif own.factor < 1.0 and not _inherited(own, later):
+            yield _shrinking(layer, own)
+        later.append(own)
+
+
+def _inherited(own: Trend, later: list[Trend]) -> bool:
+    rate = np.log(own.factor)
+    return any(np.log(other.factor) / rate > INHERITED for other in later)
+
+
+def _of_slopes(layer: Layer, own: Trend) -> bool:
+    """True if a gradient is larger at early steps because the surrogate is: potentials that drift away from it."""
+    if layer.relative_slopes is None:
+        return False
+    slopes = layer.relative_slopes.astype(np.float64).reshape(layer.shape[0], -1)
+    of_slopes = trend(np.sqrt((slopes**2).mean(1)))
+    return of_slopes is not None and np.log(of_slopes.total) > SLOPES_EXPLAIN * np.log(own.total)
+
+
+def _growing(layer: Layer, own: Trend) -> Measurement:
+    feedback, reset = _gain_of_feedback(layer), _gain_of_reset(layer)
+    numbers = {"factor": own.factor, "total": own.total, "steps": own.steps, "feedback": feedback}
+    if layer.recurrent and (feedback is None or feedback > FEEDBACK_EXPLAINS * own.factor):
+        return measured("exploding recurrence: a gradient", layer, radius=layer.radius, **numbers)
+    return measured("exploding gradient: through time", layer, reset=reset if reset > 1 else None, **numbers)
+
+
+def _gain_of_feedback(layer: Layer) -> float | None:
+    """The gain of the feedback on a gradient in a step: |W' D g| is about radius(W) rms(D) |g| for random weights W."""
+    if layer.radius is None or layer.slope is None or layer.above is None or not finite(layer.above):
+        return None
+    slopes = layer.slope.derivative(layer.above).astype(np.float64)
+    return layer.radius * float(np.sqrt((slopes**2).mean()))
+
+
+def _gain_of_reset(layer: Layer) -> float:
+    """The gain of leak and reset in one step, at the threshold: v' = leak h - drop f(h), so leak |1 - drop f'(0)|."""
+    if not layer.drop or layer.slope is None or layer.leak is None:
+        return 0.0
+    return layer.leak * abs(1.0 - layer.drop * float(layer.slope.peak.mean()))
+
+
+def _shrinking(layer: Layer, own: Trend) -> Measurement:
+    leak = layer.leak if layer.leak is not None and 0 < layer.leak < 1 else None
+    forgets = leak is not None and np.log(own.factor) >= LEAK_EXPLAINS * np.log(leak)
+    rule = "vanishing gradient: by the leak" if forgets else "vanishing gradient: through time"
+    return measured(rule, layer, factor=own.factor, total=own.total)
+
+
+# --- through depth ----------------------------------------------------------------------------------------------------
+
+
+def through_depth(facts: Facts) -> Iterator[Measurement]:
+    """The gradients of neighbouring layers, but for what growth through time explains."""
+    known = [layer for layer in facts.layers if layer.grad is not None and finite(layer.grad)]
+    for before, after in pairwise(known):
+        # At the last steps the way through time is short: what differs there is depth's.
+        low, high = (_late(layer) for layer in (before, after))
+        if low and high:
+            rule = "exploding gradient: through depth" if low > high else "vanishing gradient: through depth"
+            yield measured(rule, before, after=after, ratio=low / high)
+
+
+def _late(layer: Layer) -> float:
+    """The norm of the gradient in the last eighth of the steps at which it is not zero, four at least."""
+    assert layer.norms is not None  # whoever asks has a gradient
+    norms = layer.norms[layer.norms > 0]
+    return float(np.median(norms[-max(4, len(norms) // 8) :])) if len(norms) else 0.0
+
+
+# --- Parameters -------------------------------------------------------------------------------------------------------
+
+
+def no_gradient(facts: Facts) -> Iterator[Measurement]:
+    """Parameters whose gradient is exactly zero, those of one Cell together."""
+    if not facts.differentiated:
+        return
+    without: dict[str, list[Weight]] = {}
+    for weight in facts.weights:
+        if weight.grad is None or (finite(weight.grad) and norm(weight.grad) == 0.0 and weight.grad.size):
+            without.setdefault(weight.name.rpartition(".")[0], []).append(weight)
+    silent = ", ".join(layer.name for layer in facts.layers if layer.silent)
+    for cell in [cell for cell in without if cell in facts.costs and facts.costs[cell].density == 0.0]:
+        yield _of_one_cell("no gradient: no input", without.pop(cell), silent=silent)
+    # Other rules say why a layer passes nothing.
+    flat = ", ".join(layer.name for layer in facts.layers if _passes_nothing(layer))
+    cut = sum(map(len, without.values()))
+    if not flat and cut == len(facts.weights) and cut > 1:
+        yield measured("no gradient: anywhere", count=cut)
+        return
+    for weights in without.values():
+        yield _of_one_cell("no gradient: behind a flat surrogate" if flat else "no gradient", weights, flat=flat)
+
+
+def _passes_nothing(layer: Layer) -> bool:
+    return layer.relative_slopes is not None and not layer.relative_slopes.any()
+
+
+def _of_one_cell(rule: str, weights: list[Weight], **numbers: str) -> Measurement:
+    names = " and ".join(weight.name for weight in weights)
+    its = "its gradient" if len(weights) == 1 else f"the gradient of {names}"
+    return measured(rule, weights[0], its=its, **numbers)
+
+
+def detached(facts: Facts) -> Iterator[Measurement]:
+    """Neurons whose reset counts as a constant in the reverse."""
+    names = [layer.name for layer in facts.layers if layer.detached]
+    if names:
+        place, share = names[0] if len(names) == 1 else "", len(names) / len(facts.layers)
+        yield measured("detached reset", place, names=", ".join(names), share=share)
+
+
+MEASURES = (no_gradient, through_time, through_depth, detached)

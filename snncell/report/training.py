@@ -1,0 +1,274 @@
+"""Measures of trainings: numbers that are not finite, the loss, updates, labels, and what a log says of the epochs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from snncell.report.baseline import FIRST_UPDATES, at_chance, hardly_falls, logged, predictions
+from snncell.report.facts import Facts, Weight, batch_axis, finite, norm
+from snncell.report.findings import Measurement, counted, measured
+from snncell.report.slopes import Array
+
+# Update over weight. About 1e-3 is what works; beyond a tenth the net is another one after ten steps. Adam's first
+# updates are the rate times the sign of the gradient, three times those to come or more.
+LARGE_UPDATE, FIRST_FACTOR = 0.1, 3.0
+FAR_ABOVE_CHANCE = 3.0  # times the loss of guessing: scores that are confident and wrong; untrained nets begin near one
+WAITED = 5  # epochs, after which a loss that has not moved will not move by itself
+# Spikes per step: rates settle within a few times of what they were; a net whose rates have grown so far, to so much,
+# is on its way to saturation.
+RATE_GROWS, RATE_HIGH = 3.0, 0.4
+GROWING_EPOCHS = 3  # fewer are no growth
+_NO_MEASURES = ("epoch", "step", "learning_rate", "seconds")
+
+
+# --- not finite -------------------------------------------------------------------------------------------------------
+
+
+def not_finite(facts: Facts) -> Iterator[Measurement]:
+    """Where a NaN or an infinite number comes first; what follows from it is named with it."""
+    places = [*_bad_weights(facts), *_bad_inputs(facts), *_bad_layers(facts), *_bad_results(facts)]
+    if places:
+        first, *rest = places
+        names = list(dict.fromkeys(place.place for place in rest if place.place != first.place))
+        follows = {"follows": ", ".join(names)} if names else {}
+        yield first._replace(numbers={**first.numbers, **follows})
+
+
+def _bad_weights(facts: Facts) -> Iterator[Measurement]:
+    for weight in facts.weights:
+        if not finite(weight.value):
+            yield measured("not finite: in a weight", weight, **_bad(weight.value))
+
+
+def _bad_inputs(facts: Facts) -> Iterator[Measurement]:
+    for position, x in enumerate(facts.inputs):
+        if not finite(x):
+            name = "input" if len(facts.inputs) == 1 else f"input {position}"
+            first = tuple(int(i) for i in np.argwhere(~np.isfinite(x))[0])
+            yield measured("not finite: in an input", name, first=str(first), **_bad(x))
+
+
+def _bad_layers(facts: Facts) -> list[Measurement]:
+    """The earliest step first, and at one step the earlier layer."""
+    places = []
+    for layer in facts.layers:
+        recorded = [("potential", layer.v), ("potential", layer.above), ("output", layer.spikes)]
+        bad = [(_bad_steps(x)[0], quantity, x) for quantity, x in recorded if x is not None and not finite(x)]
+        if bad:
+            step, quantity, x = min(bad, key=lambda each: each[0])
+            numbers = _bad(x[step]) | {"what": "NaN" if np.isnan(x[step]).any() else "an infinite number"}
+            place = measured("not finite: in a layer", layer, step=step, quantity=quantity, **numbers)
+            places.append((step, place))
+    return [place for _, place in sorted(places, key=lambda each: each[0])]
+
+
+def _bad_results(facts: Facts) -> Iterator[Measurement]:
+    if facts.loss is not None and not math.isfinite(facts.loss):
+        yield measured("not finite: in the loss", "loss", loss=str(facts.loss))
+    for layer in facts.layers:
+        if layer.grad is not None and not finite(layer.grad):
+            steps, size = _bad_steps(layer.grad), len(layer.grad)
+            place = f"gradient at {layer.name}"
+            yield measured("not finite: in a current's gradient", place, bad=len(steps), size=size, last=steps[-1])
+    for weight in facts.weights:
+        if weight.grad is not None and not finite(weight.grad):
+            yield measured("not finite: in a weight's gradient", f"gradient of {weight.name}", **_bad(weight.grad))
+
+
+def _bad_steps(x: Array) -> Array:
+    """The steps of (T, ...) with an entry that is not finite."""
+    return np.flatnonzero(~np.isfinite(x.reshape(len(x), -1)).all(1))
+
+
+def _bad(x: Array) -> dict[str, int | str]:
+    """The number of entries that are not finite, of all, and what they are."""
+    what = "NaN" if np.isnan(x).any() else "infinite"
+    return {"bad": int((~np.isfinite(x)).sum()), "size": x.size, "what": what}
+
+
+# --- the loss, and updates --------------------------------------------------------------------------------------------
+
+
+def summed_loss(facts: Facts) -> Iterator[Measurement]:
+    """The loss of a batch over the mean of its halves."""
+    if facts.loss is not None and facts.halves and math.isfinite(facts.loss):
+        yield measured("mis-scaled loss: a sum", facts=facts, ratio=facts.loss / facts.halves)
+
+
+def size_of_gradients(facts: Facts) -> Iterator[Measurement]:
+    """The least and the largest size of a gradient beside its weight, of all Parameters."""
+    weights = [(weight.grad, weight.size) for weight in _to_scale(facts)]
+    ratios = [norm(grad) / size for grad, size in weights if grad is not None and finite(grad) and norm(grad) > 0]
+    if ratios:
+        where = "the one Parameter that has some" if len(ratios) == 1 else f"all {len(ratios)} Parameters"
+        yield measured("mis-scaled loss: large gradients", least=min(ratios), where=where)
+        yield measured("mis-scaled loss: tiny gradients", most=max(ratios), where=where)
+
+
+def _to_scale(facts: Facts) -> list[Weight]:
+    """The Parameters whose size means something: matrices and kernels, whose entries are drawn to a scale."""
+    some = [weight for weight in facts.weights if weight.value.ndim > 1] or list(facts.weights)
+    return [weight for weight in some if finite(weight.value) and weight.size > 0]
+
+
+def size_of_updates(facts: Facts) -> Iterator[Measurement]:
+    """Updates that are large or tiny beside the weights, the worst named."""
+    ratios = {
+        weight.name: norm(weight.update) / weight.size
+        for weight in _to_scale(facts)
+        if weight.update is not None and finite(weight.update)
+    }
+    if not ratios or facts.updates is None:
+        return
+    worst = max(ratios, key=lambda name: ratios[name])
+    largest = ratios[worst]
+    limit = LARGE_UPDATE * (FIRST_FACTOR if facts.updates < FIRST_UPDATES else 1.0)
+    if largest > limit:
+        many = sum(ratio > limit for ratio in ratios.values())
+        numbers = {"largest": largest, "limit": limit, "lower": max(10.0, largest / 1e-2)}
+        change = f"{many} of {counted(len(ratios), 'Parameter')} change{'s' if many == 1 else ''}"
+        yield measured("learning rate: large updates", worst, usual=LARGE_UPDATE, change=change, **numbers)
+    elif largest > 0:
+        stands = ", and the loss stands" if hardly_falls(logged(facts, "loss")) else ""
+        yield measured(f"learning rate: tiny updates{stands}", worst, largest=largest)
+
+
+# --- what was asked of the training -----------------------------------------------------------------------------------
+
+
+def labels(facts: Facts) -> Iterator[Measurement]:
+    """Labels that are no classes of the output, or all the same."""
+    out, target = facts.output, facts.target
+    if out is None or target is None or target.dtype.kind not in "iu" or target.ndim != 1 or not target.size:
+        return
+    count, classes = len(target), out.shape[-1]
+    if out.ndim not in (2, 3) or classes < 2 or batch_axis(out.shape, count) != out.ndim - 2:
+        return
+    wrong, least, most = int(((target < 0) | (target >= classes)).sum()), target.min(), target.max()
+    if wrong:
+        ends = {"last": classes - 1, "least": least, "most": most}
+        yield measured("labels: of no class", wrong=wrong, count=count, classes=classes, **ends)
+    elif least == most:
+        yield measured("labels: of one class", count=count, label=least, classes=classes)
+
+
+def not_trained(facts: Facts) -> Iterator[Measurement]:
+    """Parameters that could be trained, and that the optimiser does not have."""
+    if facts.differentiated and not facts.weights:
+        yield measured("not trained: nothing there")
+    left = [weight.name for weight in facts.weights if weight.left_out]
+    if left:
+        names = ", ".join(left[:5]) + (", ..." if len(left) > 5 else "")
+        place = left[0] if len(left) == 1 else ""
+        yield measured("not trained: left out", place, left=len(left), count=len(facts.weights), names=names)
+
+
+# --- over the epochs --------------------------------------------------------------------------------------------------
+
+
+def loss_curve(facts: Facts) -> Iterator[Measurement]:
+    """A loss that is not finite, rises, hardly falls, or rises on the test data alone."""
+    losses, tests = logged(facts, "loss"), logged(facts, "test_loss")
+    bad = [epoch for epoch, loss in enumerate(losses, 1) if not math.isfinite(loss)]
+    if bad:
+        yield measured("loss curve: not finite", epoch=bad[0])
+    elif hardly_falls(losses):
+        why = at_chance(facts) if len(losses) >= WAITED else ""
+        rule = "loss curve: stands at chance" if why else "loss curve: stands"
+        yield measured(rule, first=losses[0], last=losses[-1], epochs=len(losses), why=why)
+    else:
+        yield from _rising("training", losses)
+    if all(map(math.isfinite, tests)):
+        yield from _rising("test", tests)
+
+
+def _rising(what: str, losses: list[float]) -> Iterator[Measurement]:
+    if len(losses) < 2 or hardly_falls(losses):
+        return
+    best = int(np.argmin(losses))
+    first, least, last = losses[0], losses[best], losses[-1]
+    numbers = {"what": what, "first": first, "least": least, "last": last, "best": best + 1, "epochs": len(losses)}
+    if last > first:
+        yield measured(f"loss curve: {what} above its first", **numbers)
+    elif least < first:
+        yield measured(f"loss curve: {what} rises", lost=(last - least) / (first - least), **numbers)
+
+
+def far_above_chance(facts: Facts) -> Iterator[Measurement]:
+    """A loss that was many times that of guessing and is not below it now, as after updates that were too large."""
+    losses = logged(facts, "loss")
+    if facts.guessing is None or not losses or not all(map(math.isfinite, losses)) or losses[-1] < facts.guessing:
+        return
+    limit, last = FAR_ABOVE_CHANCE * facts.guessing, len(losses) - 1
+    epoch = last if losses[-1] > limit else int(np.argmax(losses))
+    if losses[epoch] > limit:
+        numbers = {"facts": facts, "loss": losses[epoch], "epoch": epoch + 1, "epochs": len(losses)}
+        yield measured("learning rate: loss far above chance", last=losses[-1] if epoch != last else None, **numbers)
+
+
+def growth(facts: Facts) -> Iterator[Measurement]:
+    """Numbers of the log other than losses and accuracies that run away, or rates that die out."""
+    for name in dict.fromkeys(name for record in facts.history for name in record):
+        if name in _NO_MEASURES or "loss" in name or "accuracy" in name:
+            continue
+        try:
+            series = logged(facts, name)
+        except (TypeError, ValueError):  # words
+            continue
+        yield from _rate(name, series) if "rate" in name else _other(name, series)
+
+
+def _rate(name: str, series: list[float]) -> Iterator[Measurement]:
+    """A firing rate that goes to where neurons say nothing any more."""
+    if len(series) < 2 or not np.isfinite(series).all():
+        return
+    first, last = series[0], series[-1]
+    numbers = {"name": name, "first": first, "last": last, "epochs": len(series)}
+    if last > RATE_HIGH and last > RATE_GROWS * first:
+        yield measured("growth: a rate", **numbers)
+    elif first > 0 and last >= 0:
+        yield measured("growth: a rate dies out", left=last / first, **numbers)
+
+
+def _other(name: str, series: list[float]) -> Iterator[Measurement]:
+    """Anything else, which should not grow in every epoch without end."""
+    bad = [epoch for epoch, value in enumerate(series, 1) if not np.isfinite(value)]
+    sizes = [abs(value) for value in series]
+    if bad:
+        yield measured("growth: not finite", name=name, epoch=bad[0])
+    elif len(sizes) >= GROWING_EPOCHS and sizes[0] and (np.diff(sizes) > 0).all():
+        numbers = {"first": sizes[0], "last": sizes[-1], "epochs": len(sizes), "growth": sizes[-1] / sizes[0]}
+        yield measured("growth: in every epoch", name=name, **numbers)
+
+
+def accuracy(facts: Facts) -> Iterator[Measurement]:
+    """The share of samples that are read right, and the classes that are confused most."""
+    read = predictions(facts)
+    if read is None:
+        return
+    guesses, labels, classes = read
+    numbers = {"samples": len(labels), "are": "is" if len(labels) == 1 else "are", "classes": classes}
+    wrong = [(int(a), int(b)) for a, b in zip(labels, guesses, strict=True) if a != b]
+    if wrong and (guesses == guesses[0]).all():
+        numbers["only"] = int(guesses[0])
+    elif wrong:
+        label, guess = pair = max(dict.fromkeys(wrong), key=wrong.count)
+        numbers |= {"often": wrong.count(pair), "label": label, "guess": guess}
+    yield measured("accuracy", right=float((guesses == labels).mean()), chance=1 / classes, **numbers)
+
+
+MEASURES = (
+    not_finite,
+    summed_loss,
+    size_of_gradients,
+    size_of_updates,
+    loss_curve,
+    far_above_chance,
+    accuracy,
+    labels,
+    not_trained,
+    growth,
+)
