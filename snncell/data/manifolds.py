@@ -94,11 +94,7 @@ def randman(
 
 
 def _seeded(seed: int | None) -> int:
-    """The seed, or one that `set_seed` decides.
-
-    Raises:
-        ArgumentError: for a negative one.
-    """
+    """The seed, or one that `set_seed` decides."""
     if seed is None:
         with settings(space=HOST):
             return int(randint(0, 2**62, ()).item())

@@ -58,6 +58,6 @@ def _fan_out(cell: Any, features: tuple[int, ...]) -> np.ndarray[Any, Any]:
     vars(ones).update(vars(cell))
     vars(ones).update(weight=ops.ones(cell.weight.shape), has_bias=False, activation=None)
     with settings(watch=None, trace=None, tape=None, smooth=False):
-        found = grad(lambda x: ones.construct(x).sum())(ops.zeros((1, *features)))
-    array: np.ndarray[Any, Any] = found.asnumpy()[0].astype(np.float64)
+        counts = grad(lambda x: ones.construct(x).sum())(ops.zeros((1, *features)))
+    array: np.ndarray[Any, Any] = counts.asnumpy()[0].astype(np.float64)
     return array
