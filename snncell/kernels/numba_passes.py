@@ -107,14 +107,14 @@ def called(function: _F) -> _F:
 
 
 def _part(function: _F, inline: bool) -> _F:
-    found: dict[tuple[Any, ...], Any] = {}
+    compiled: dict[tuple[Any, ...], Any] = {}
 
     def of(arguments: tuple[Any, ...]) -> Any:
-        if arguments not in found:
+        if arguments not in compiled:
             flags = _flags()
             flags.forceinline = inline
-            found[arguments] = _compiled(function, arguments, None, Part, flags)
-        return found[arguments]
+            compiled[arguments] = _compiled(function, arguments, None, Part, flags)
+        return compiled[arguments]
 
     def signature_of(*arguments: Any) -> Any:
         return of(tuple(map(types.unliteral, arguments))).signature

@@ -116,16 +116,16 @@ def inlined(function: _F) -> _F:
     """
     if not compiles():
         return function
-    made: _F = imported("snncell.kernels.numba_passes").inlined(function)
-    return made
+    registered: _F = imported("snncell.kernels.numba_passes").inlined(function)
+    return registered
 
 
 def called(function: _F) -> _F:
     """The same, but a kernel has it once, however often it calls it."""
     if not compiles():
         return function
-    made: _F = imported("snncell.kernels.numba_passes").called(function)
-    return made
+    registered: _F = imported("snncell.kernels.numba_passes").called(function)
+    return registered
 
 
 def intrinsic(function: Callable[..., Any]) -> Any:

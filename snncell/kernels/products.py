@@ -105,11 +105,11 @@ def _limit(x: Any, y: Any, turned: bool) -> float:
 def _all_events(x: Any, dtype: Any) -> tuple[Any, Any, Any]:
     """The places of a matrix's events, their values, and how many there are in each row."""
     room = (-(-len(x) // events.PART), events.PART * x.shape[1] + 8)
-    found = empty(room, np.dtype(np.int32)), empty(room, dtype), empty((len(x),), np.dtype(np.int32))
+    events_in_x = empty(room, np.dtype(np.int32)), empty(room, dtype), empty((len(x),), np.dtype(np.int32))
     grain = int(2 * x.size >= PARALLEL_SIZE)
     flags = empty((room[0], -(-x.shape[1] // 8) * 8), np.dtype(np.uint8))
-    kernel("find_all_events", dtypes.BY_NUMPY[dtype], dtypes.BY_NUMPY[x.dtype])(room[0], grain, x, flags, *found)
-    return found
+    kernel("find_all_events", dtypes.BY_NUMPY[dtype], dtypes.BY_NUMPY[x.dtype])(room[0], grain, x, flags, *events_in_x)
+    return events_in_x
 
 
 def _add_up(out: Any, places: Any, values: Any, counts: Any, y: Any, turned: bool) -> None:

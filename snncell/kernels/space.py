@@ -184,9 +184,9 @@ class _Device(Space):
             return device_arrays.from_host(array)
         raise DeviceError(f'{what} is on the CPU, the others are on the GPU. Move it: .to("gpu"), or the others to it.')
 
-    def operands(self, given: Sequence[Any], name: str) -> list[Any]:
+    def operands(self, inputs: Sequence[Any], name: str) -> list[Any]:
         """The operands of an operation, here: single elements are taken along, numbers stay what they are."""
-        return [self.taken(x, f"{name}: input {n}") if hasattr(x, "dtype") else x for n, x in enumerate(given, 1)]
+        return [self.taken(x, f"{name}: input {n}") if hasattr(x, "dtype") else x for n, x in enumerate(inputs, 1)]
 
     def has(self, data: Any) -> bool:
         """True if an object of another library has its elements on a card."""
@@ -229,10 +229,10 @@ def space_called(device: Any, who: str) -> Space:
     Raises:
         DeviceError: for another name.
     """
-    found = {"cpu": HOST, "gpu": DEVICE, "cuda": DEVICE}.get(str(device).lower())
-    if found is None:
+    space = {"cpu": HOST, "gpu": DEVICE, "cuda": DEVICE}.get(str(device).lower())
+    if space is None:
         raise DeviceError(f'{who}: there is no device {device!r}; there are "cpu" and "gpu". (Another dtype: astype.)')
-    return found
+    return space
 
 
 def moved(array: Any, space: Space) -> Any:

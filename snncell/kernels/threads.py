@@ -80,8 +80,8 @@ class _Blas:
         """The BLAS libraries that NumPy may use: those that are there now. What is loaded later is others'."""
         if self._libraries is None:
             # On first use: it looks through all loaded libraries, which takes milliseconds.
-            found = imported("threadpoolctl").ThreadpoolController().select(user_api="blas").lib_controllers
-            self._libraries = [_Library(controller) for controller in found]
+            controllers = imported("threadpoolctl").ThreadpoolController().select(user_api="blas").lib_controllers
+            self._libraries = [_Library(controller) for controller in controllers]
         return self._libraries
 
 
@@ -99,10 +99,10 @@ class _Library:
         self.set_number: Callable[[int], Any] = controller.set_num_threads
         if controller.internal_api == "openblas":
             for prefix, suffix in product(("", "scipy_"), ("", "64_", "_64")):
-                found = getattr(controller.dynlib, f"{prefix}openblas_set_num_threads{suffix}", None)
-                if found is not None:
+                set_number = getattr(controller.dynlib, f"{prefix}openblas_set_num_threads{suffix}", None)
+                if set_number is not None:
                     self.number = getattr(controller.dynlib, f"{prefix}openblas_get_num_threads{suffix}")
-                    self.set_number = found
+                    self.set_number = set_number
 
 
 class _Workers:

@@ -18,8 +18,8 @@ def accuracy(output: Any, labels: Any, ignore_index: int = -100) -> Tensor:
         output: (B, C), or (T, B, C), which is summed over time first; of a tuple, the first.
         labels: class numbers, integers (B,); or a probability for each class, (B, C), of which the largest counts, as
             in one-hot labels.
-        ignore_index: a class number that does not count, as for `nn.CrossEntropyLoss`, whose own `train.fit` takes. Where no
-            label counts the accuracy is NaN, as that loss is.
+        ignore_index: a class number that does not count, as for `nn.CrossEntropyLoss`, whose own `train.fit` takes.
+            Where no label counts the accuracy is NaN, as that loss is.
 
     Raises:
         DTypeError: for labels that are neither.

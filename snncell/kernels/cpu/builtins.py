@@ -26,8 +26,8 @@ def _type_least(context: Any) -> Any:
 
 
 @extending.lower_builtin(least, types.Integer, types.Integer)  # type: ignore[untyped-decorator]
-def _lower_least(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-    a, b = (context.cast(builder, x, kind, types.int64) for x, kind in zip(given, signature.args, strict=True))
+def _lower_least(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+    a, b = (context.cast(builder, x, kind, types.int64) for x, kind in zip(operands, signature.args, strict=True))
     return builder.select(builder.icmp_signed("<", b, a), b, a)
 
 
@@ -37,5 +37,5 @@ def _type_bitcast(context: Any) -> Any:
 
 
 @extending.lower_builtin(bitcast, types.Number, types.Any)  # type: ignore[untyped-decorator]
-def _lower_bitcast(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-    return builder.bitcast(given[0], context.get_data_type(signature.return_type))
+def _lower_bitcast(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+    return builder.bitcast(operands[0], context.get_data_type(signature.return_type))

@@ -61,8 +61,8 @@ def _type_len(context: Any) -> Any:
 
 
 @extending.lower_builtin(len, Elements)  # type: ignore[untyped-decorator]
-def _lower_len(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-    return builder.extract_value(_opened(context, builder, signature, given).shape, 0)
+def _lower_len(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+    return builder.extract_value(_opened(context, builder, signature, operands).shape, 0)
 
 
 @templates.infer_global(operator.getitem)
@@ -81,32 +81,32 @@ class _SetItem(templates.AbstractTemplate):  # type: ignore[misc]
 
 @extending.lower_builtin(operator.getitem, Part, types.Any)  # type: ignore[untyped-decorator]
 @extending.lower_builtin(operator.getitem, Elements, types.Any)  # type: ignore[untyped-decorator]
-def _lower_getitem(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-    pointer = _element(context, builder, signature, given)
+def _lower_getitem(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+    pointer = _element(context, builder, signature, operands)
     return context.unpack_value(builder, signature.args[0].dtype, pointer)
 
 
 @extending.lower_builtin(operator.setitem, Part, types.Any, types.Any)  # type: ignore[untyped-decorator]
 @extending.lower_builtin(operator.setitem, Elements, types.Any, types.Any)  # type: ignore[untyped-decorator]
-def _lower_setitem(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-    context.pack_value(builder, signature.args[0].dtype, given[2], _element(context, builder, signature, given))
+def _lower_setitem(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+    context.pack_value(builder, signature.args[0].dtype, operands[2], _element(context, builder, signature, operands))
 
 
 def _index_of(x: Any) -> Any:
     return types.int64 if x.ndim == 1 else types.UniTuple(types.int64, x.ndim)
 
 
-def _opened(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+def _opened(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     """The fields of the first argument."""
-    return cgutils.create_struct_proxy(signature.args[0])(context, builder, value=given[0])
+    return cgutils.create_struct_proxy(signature.args[0])(context, builder, value=operands[0])
 
 
-def _element(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+def _element(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     """A pointer to the element at an index, which is not negative."""
-    place = given[1]
+    place = operands[1]
     if isinstance(signature.args[0], Part):
-        return builder.gep(given[0], [place], inbounds=True)
-    x = _opened(context, builder, signature, given)
+        return builder.gep(operands[0], [place], inbounds=True)
+    x = _opened(context, builder, signature, operands)
     if signature.args[0].ndim > 1:
         lengths, (place, *others) = (cgutils.unpack_tuple(builder, pair) for pair in (x.shape, place))
         for length, other in zip(lengths[1:], others, strict=True):
@@ -172,8 +172,8 @@ def _type_scalar(context: Any) -> Any:
 
 
 @extending.lower_builtin(scalar, types.Integer)  # type: ignore[untyped-decorator]
-def _lower_scalar(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-    return _opaque(context, builder, given[0], signature.args[0])
+def _lower_scalar(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+    return _opaque(context, builder, operands[0], signature.args[0])
 
 
 @extending.type_callable(copy)  # type: ignore[untyped-decorator]
@@ -182,35 +182,35 @@ def _type_copy(context: Any) -> Any:
 
 
 @extending.lower_builtin(words_of, Part)  # type: ignore[untyped-decorator]
-def _lower_words(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-    return builder.bitcast(given[0], ir.IntType(64).as_pointer())
+def _lower_words(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+    return builder.bitcast(operands[0], ir.IntType(64).as_pointer())
 
 
 @extending.lower_builtin(flat, Elements)  # type: ignore[untyped-decorator]
-def _lower_flat(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-    return _opened(context, builder, signature, given).data
+def _lower_flat(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+    return _opened(context, builder, signature, operands).data
 
 
 @extending.lower_builtin(tail, Part, types.Integer)  # type: ignore[untyped-decorator]
-def _lower_tail_of_part(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-    return builder.gep(given[0], [given[1]], inbounds=True)
+def _lower_tail_of_part(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+    return builder.gep(operands[0], [operands[1]], inbounds=True)
 
 
 @extending.lower_builtin(tail, types.Array, types.Integer)  # type: ignore[untyped-decorator]
 @extending.lower_builtin(tail, Elements, types.Integer)  # type: ignore[untyped-decorator]
-def _lower_tail(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-    return builder.gep(_opened(context, builder, signature, given).data, [given[1]], inbounds=True)
+def _lower_tail(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+    return builder.gep(_opened(context, builder, signature, operands).data, [operands[1]], inbounds=True)
 
 
 @extending.lower_builtin(row, types.Array, types.Integer)  # type: ignore[untyped-decorator]
 @extending.lower_builtin(row, Elements, types.Integer)  # type: ignore[untyped-decorator]
-def _lower_row(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-    x = _opened(context, builder, signature, given)
+def _lower_row(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+    x = _opened(context, builder, signature, operands)
     # Which row it is, LLVM is not to know: for rows that follow each other in an outer loop it would ask before that
     # whether they overlap what other rows there are, as a whole. They do where it runs backwards, or one row is made
     # from the one before, and the loop over the elements would not run on vectors. So it asks for each row.
     place = builder.mul(
-        _opaque(context, builder, given[1], signature.args[1]), builder.extract_value(x.shape, 1), flags=["nsw"]
+        _opaque(context, builder, operands[1], signature.args[1]), builder.extract_value(x.shape, 1), flags=["nsw"]
     )
     return builder.gep(x.data, [place], inbounds=True)
 
@@ -223,9 +223,9 @@ def _opaque(context: Any, builder: Any, number: Any, kind: Any) -> Any:
 
 
 @extending.lower_builtin(copy, Part, Part, types.Integer)  # type: ignore[untyped-decorator]
-def _lower_copy(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+def _lower_copy(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     size = context.get_abi_sizeof(context.get_data_type(signature.args[0].dtype))
-    cgutils.raw_memcpy(builder, given[0], given[1], given[2], size)
+    cgutils.raw_memcpy(builder, operands[0], operands[1], operands[2], size)
     return context.get_dummy_value()
 
 
@@ -267,16 +267,16 @@ def _type_strip(context: Any) -> Any:
 
 
 @extending.lower_builtin(lanes, types.Any)  # type: ignore[untyped-decorator]
-def _lower_lanes(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+def _lower_lanes(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     kind = signature.args[0]
     data = _on_stack(builder, context.get_data_type(kind), LANES)
     for lane in range(LANES):
-        context.pack_value(builder, kind, given[0], builder.gep(data, [ir.Constant(ir.IntType(64), lane)]))
+        context.pack_value(builder, kind, operands[0], builder.gep(data, [ir.Constant(ir.IntType(64), lane)]))
     return data
 
 
 @extending.lower_builtin(strip, types.Integer, types.Any)  # type: ignore[untyped-decorator]
-def _lower_strip(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+def _lower_strip(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     return _on_stack(builder, context.get_data_type(signature.return_type.dtype), BLOCK)
 
 

@@ -70,7 +70,7 @@ def map_loop(ndim: int, body: list[str]) -> list[str]:
     return shared(list(range(ndim)), body)
 
 
-def reduce_rows(kept: list[int], along: list[int], body: list[str], sums: list[Reduced]) -> list[str]:
+def reduce_rows(axes_left: list[int], along: list[int], body: list[str], sums: list[Reduced]) -> list[str]:
     """Reduce along axes of which the last is the innermost: lanes side by side over it, then the lanes in order.
 
     A unit is a place on the first kept axis; without one, there is one unit.
@@ -82,7 +82,7 @@ def reduce_rows(kept: list[int], along: list[int], body: list[str], sums: list[R
     lines += nest(along[:-1], inner)
     for k, r in enumerate(sums):
         lines += total(k, r, f"lanes{k}", str(LANES), r.target)
-    return shared(kept, lines)
+    return shared(axes_left, lines)
 
 
 def _side_by_side(count: str, body: list[str]) -> list[str]:
@@ -122,12 +122,12 @@ def _joined(sums: list[Reduced]) -> list[str]:
     return ["if start == stop:", *indent([*lines, "return"])]
 
 
-def reduce_columns(kept: list[int], along: list[int], body: list[str], sums: list[Reduced]) -> list[str]:
+def reduce_columns(axes_left: list[int], along: list[int], body: list[str], sums: list[Reduced]) -> list[str]:
     """Reduce along axes of which none is the innermost: whole rows of results grow together, in strips.
 
     A unit is a place on the first kept axis, or a strip where it is the only one.
     """
-    *outer, last = kept
+    *outer, last = axes_left
     begin = [f"{r.target} = {r.start}" for r in sums]
     grow = [f"{r.target} = {r.joined(r.target, r.term)}" for r in sums]
 

@@ -77,8 +77,8 @@ class DeviceArray:
         return self.strides == dense(self.shape) or self.size == 0 or self._dense_where_it_matters()
 
     def _dense_where_it_matters(self) -> bool:
-        wanted = zip(self.shape, self.strides, dense(self.shape), strict=True)
-        return all(n == 1 or have == want for n, have, want in wanted)
+        axes = zip(self.shape, self.strides, dense(self.shape), strict=True)
+        return all(n == 1 or have == want for n, have, want in axes)
 
     @property
     def uniform(self) -> bool:
@@ -156,11 +156,11 @@ class DeviceArray:
         own = zip(self.shape, self.strides, tuple(shape)[max(added, 0) :], strict=True)
         if added < 0 or any(n not in (1, want) for n, _, want in own):
             raise ShapeError(f"shape {self.shape} does not broadcast to {tuple(shape)}.")
-        kept = [
+        strides = [
             0 if n == 1 and want != 1 else stride
             for n, stride, want in zip(self.shape, self.strides, tuple(shape)[added:], strict=True)
         ]
-        return self.view(shape, [0] * added + kept)
+        return self.view(shape, [0] * added + strides)
 
     def __getitem__(self, index: Any) -> DeviceArray:
         """A view by integers, slices, `...` and None; arrays of indices have a rule of their own."""

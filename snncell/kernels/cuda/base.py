@@ -163,8 +163,8 @@ class Runtime(Recorder):
             self._wait_for_all()
 
     def _let_go(self) -> None:
-        kept, self._kept = self._kept, []
-        if kept and not (self.lost or self._pool.ended):
+        memory, self._kept = self._kept, []
+        if memory and not (self.lost or self._pool.ended):
             self._wait_for_all()
 
     def _wait_for_all(self) -> None:

@@ -89,21 +89,21 @@ def from_interface(source: Any) -> Foreign:
         DTypeError: for elements that are no numbers of this machine.
         DeviceError: for an array with a mask, or a stream of 0, which the protocol forbids.
     """
-    given = source.__cuda_array_interface__
+    described = source.__cuda_array_interface__
     kind = type(source).__name__
-    dtype = np.dtype(given["typestr"])
+    dtype = np.dtype(described["typestr"])
     if not dtype.isnative or dtype.kind not in "biufc":
-        raise DTypeError(f"{kind}: its elements ({given['typestr']}) are no numbers that the GPU computes with.")
-    if given.get("mask") is not None:
+        raise DTypeError(f"{kind}: its elements ({described['typestr']}) are no numbers that the GPU computes with.")
+    if described.get("mask") is not None:
         raise DeviceError(f"{kind}: arrays with a mask are not taken. Fill in what it hides first.")
-    stream = given.get("stream") if given["version"] >= 3 else 1  # older ones mean the default stream
+    stream = described.get("stream") if described["version"] >= 3 else 1  # older ones mean the default stream
     if stream == 0:
         raise DeviceError(
             f"{kind}: its __cuda_array_interface__ gives the stream 0, which says not which one is meant."
         )
-    shape = tuple(int(n) for n in given["shape"])
-    strides = given.get("strides") or c_strides(shape, dtype.itemsize)
-    pointer, readonly = given["data"]
+    shape = tuple(int(n) for n in described["shape"])
+    strides = described.get("strides") or c_strides(shape, dtype.itemsize)
+    pointer, readonly = described["data"]
     return Foreign(
         int(pointer or 0), shape, tuple(strides), dtype, (CUDA, 0), source, stream=stream, readonly=bool(readonly)
     )
@@ -214,9 +214,9 @@ def capsule_of(
     tensor.shape, tensor.strides = lengths, steps
     managed.deleter = _delete
     # The structure refers to this tuple, which holds it: a circle that only the deleter opens.
-    kept = (managed, lengths, steps, owner)
-    managed.context = id(kept)
-    _keep(kept)
+    alive = (managed, lengths, steps, owner)
+    managed.context = id(alive)
+    _keep(alive)
     return _new(ctypes.addressof(managed), _NAME, ctypes.cast(_destroy, ctypes.c_void_p))
 
 
@@ -276,10 +276,10 @@ def host_array(source: Any) -> Any:
     """
     if not str(getattr(source, "dtype", None)).endswith("bfloat16"):
         return np.from_dlpack(source)
-    found = from_dlpack(source)
-    before, after = found.span
-    memory: Any = (ctypes.c_uint8 * (before + after)).from_address(found.pointer - before)
-    return np.ndarray(found.shape, found.dtype, memory, before, found.strides).copy()
+    foreign = from_dlpack(source)
+    before, after = foreign.span
+    memory: Any = (ctypes.c_uint8 * (before + after)).from_address(foreign.pointer - before)
+    return np.ndarray(foreign.shape, foreign.dtype, memory, before, foreign.strides).copy()
 
 
 def _dtype_of(described: Any) -> Any:

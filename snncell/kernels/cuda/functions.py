@@ -18,8 +18,8 @@ def broadcast_to(array: Any, shape: Any) -> Any:
 def flip(array: Any, axis: Any = None) -> Any:
     """`np.flip`: a view."""
     axes = range(array.ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
-    wanted = {a % array.ndim for a in axes}
-    return array[tuple(slice(None, None, -1) if a in wanted else slice(None) for a in range(array.ndim))]
+    flipped = {a % array.ndim for a in axes}
+    return array[tuple(slice(None, None, -1) if a in flipped else slice(None) for a in range(array.ndim))]
 
 
 def transpose(array: Any, axes: Any = None) -> Any:

@@ -112,8 +112,8 @@ def _drawn(
 ) -> DeviceArray:
     out = empty(shape, dtype)
     arrays = ("key", (dtypes.int64, False)), ("out", (dtypes.BY_NUMPY[dtype], True))
-    made = kernel(name, (*named(" ".join(["size", *numbers])), *arrays), body)
-    launch(made, -(-out.size // per), out.size, *numbers.values(), contiguous(key), out)
+    compiled = kernel(name, (*named(" ".join(["size", *numbers])), *arrays), body)
+    launch(compiled, -(-out.size // per), out.size, *numbers.values(), contiguous(key), out)
     return out
 
 
@@ -127,8 +127,15 @@ def dropped(x: DeviceArray, key: DeviceArray, keep: float) -> DeviceArray:
     body = _filled([number.format(place=f"i * {per} + {n}") for n, number in enumerate(numbers)])
     scalars = ("keep", kind), ("limit", dtypes.float32)
     arrays = ("x", (kind, False)), ("key", (dtypes.int64, False)), ("out", (kind, True))
-    made = kernel("dropout", (*named("size"), *scalars, *arrays), body)
+    compiled = kernel("dropout", (*named("size"), *scalars, *arrays), body)
     launch(
-        made, -(-out.size // per), out.size, x.dtype.type(keep), np.float32(keep), contiguous(x), contiguous(key), out
+        compiled,
+        -(-out.size // per),
+        out.size,
+        x.dtype.type(keep),
+        np.float32(keep),
+        contiguous(x),
+        contiguous(key),
+        out,
     )
     return out

@@ -59,23 +59,23 @@ def _driver_runtime() -> DriverRuntime:
         raise DeviceError(f"The GPU needs packages that are not installed ({error}): {mend}.") from error
     _start(driver)
     try:
-        wanted = linker.version()[0]
+        cuda_version = linker.version()[0]
     except Exception as error:  # of its own kind where nvJitLink is not there
         raise DeviceError(f"The GPU needs nvJitLink, which cannot be loaded ({error}): {mend}.") from error
     _, version = driver.cuDriverGetVersion()
-    if version // 1000 < wanted:
+    if version // 1000 < cuda_version:
         raise DeviceError(
             f"The NVIDIA driver is too old: it knows CUDA {version // 1000}.{version % 1000 // 10}, and the installed "
-            f"packages make code for CUDA {wanted}. Update the driver, or install the packages for its version: "
+            f"packages make code for CUDA {cuda_version}. Update the driver, or install the packages for its version: "
             f'pip install "numba-cuda[cu{version // 1000}]".'
         )
-    found = DriverRuntime()
-    if found.capability < OLDEST:
+    card = DriverRuntime()
+    if card.capability < OLDEST:
         raise DeviceError(
-            f"{found.name} has compute capability {found.capability[0]}.{found.capability[1]}, and snncell needs "
+            f"{card.name} has compute capability {card.capability[0]}.{card.capability[1]}, and snncell needs "
             f"{OLDEST[0]}.{OLDEST[1]} (Turing, 2018) or newer. CUDA_VISIBLE_DEVICES chooses another card."
         )
-    return found
+    return card
 
 
 def _start(driver: Any) -> None:

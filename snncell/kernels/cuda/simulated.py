@@ -132,8 +132,8 @@ class SimulatedRuntime(Runtime):
         if len(arguments) != len(kernel.signature):
             raise DTypeError(f"{kernel.name}: {len(arguments)} arguments for {len(kernel.signature)} parameters.")
         values = [
-            _argument(f"{kernel.name}, argument {number}", given, wanted)
-            for number, (given, wanted) in enumerate(zip(arguments, kernel.signature, strict=True))
+            _argument(f"{kernel.name}, argument {number}", argument, parameter)
+            for number, (argument, parameter) in enumerate(zip(arguments, kernel.signature, strict=True))
         ]
         if grid:
             with self._launching:
@@ -237,18 +237,18 @@ def _stored(matrix: Matrix, rows: int, columns: int, batch: int, dtype: Any) -> 
     return view.transpose(0, 2, 1) if matrix.turned else view
 
 
-def _argument(where: str, given: Any, wanted: Any) -> Any:
+def _argument(where: str, argument: Any, parameter: Any) -> Any:
     """An argument as the simulator takes it, if it is what the kernel was built for."""
-    if not isinstance(wanted, tuple):
+    if not isinstance(parameter, tuple):
         # Python's int stands for int64 alone; a float would be a double on the card.
-        fits = type(given) is int if wanted == np.int64 else getattr(given, "dtype", None) == wanted.dtype
-        if not fits and not (isinstance(given, np.int64) and wanted == np.int64):
-            raise DTypeError(f"{where}: the kernel takes a {wanted.name}, not {given!r}.")
-        return given
-    dtype, writable = wanted
-    block, offset, found = given
-    if found != dtype.dtype:
-        raise DTypeError(f"{where}: the kernel takes an array of {dtype.name}, not of {found}.")
+        fits = type(argument) is int if parameter == np.int64 else getattr(argument, "dtype", None) == parameter.dtype
+        if not fits and not (isinstance(argument, np.int64) and parameter == np.int64):
+            raise DTypeError(f"{where}: the kernel takes a {parameter.name}, not {argument!r}.")
+        return argument
+    dtype, writable = parameter
+    block, offset, dtype_of_array = argument
+    if dtype_of_array != dtype.dtype:
+        raise DTypeError(f"{where}: the kernel takes an array of {dtype.name}, not of {dtype_of_array}.")
     array = _flat((block, offset), dtypes.in_memory(dtype))
     array.flags.writeable = writable
     return array

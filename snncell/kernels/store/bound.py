@@ -46,15 +46,15 @@ def bound() -> float:
     Raises:
         ArgumentError: if that is no number.
     """
-    given = os.environ.get("SNNCELL_CACHE_MB") or str(DEFAULT)
+    text = os.environ.get("SNNCELL_CACHE_MB") or str(DEFAULT)
     try:
-        megabytes = float(given)
+        megabytes = float(text)
     except ValueError:
         megabytes = math.nan
     if not megabytes >= 0:
         raise ArgumentError(
             f"SNNCELL_CACHE_MB is the size that the cache folder may have, a number of megabytes of at least 0 (inf "
-            f"for no bound), not {given[:200]!r}."
+            f"for no bound), not {text[:200]!r}."
         )
     return megabytes * MEGABYTE
 
@@ -73,11 +73,11 @@ def written(folder: Path, size: int) -> None:
 def tidy(folder: Path, most: float) -> None:
     """Remove what dead processes were writing, and of the rest what has not been used for longest, down to `most`."""
     _remove_abandoned(folder)
-    found = sorted(_files(folder), key=lambda file: file.used)
-    total = sum(file.size for file in found)
+    by_age = sorted(_files(folder), key=lambda file: file.used)
+    total = sum(file.size for file in by_age)
     if total <= most:
         return
-    for file in found:
+    for file in by_age:
         if total <= most * LEFT:
             break
         if _removed(file.path):
@@ -86,8 +86,8 @@ def tidy(folder: Path, most: float) -> None:
 
 def size(folder: Path) -> tuple[int, int]:
     """The number of files of ours, and their bytes."""
-    found = list(_files(folder))
-    return len(found), sum(file.size for file in found)
+    own = list(_files(folder))
+    return len(own), sum(file.size for file in own)
 
 
 def with_code(folder: Path) -> set[str]:

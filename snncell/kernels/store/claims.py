@@ -123,9 +123,9 @@ def _release(place: Path) -> None:
 
 def _signature(place: Path) -> str | None:
     """Whose claim it is, "" if that is not written yet, None if there is none, or something else in its place."""
-    found = files.opened(place)
-    if found is None:
+    opened = files.opened(place)
+    if opened is None:
         return None
-    with found[0] as file, contextlib.suppress(OSError):
+    with opened[0] as file, contextlib.suppress(OSError):
         return file.read(64).decode("ascii", errors="replace")
     return None

@@ -44,10 +44,10 @@ def opened(path: Path) -> tuple[BinaryIO, os.stat_result] | None:
 
 def holds(path: Path, content: bytes) -> bool:
     """True if a file has just this content."""
-    found = opened(path)
-    if found is None:
+    opened_file = opened(path)
+    if opened_file is None:
         return False
-    file, status = found
+    file, status = opened_file
     with file:
         try:
             same = status.st_size == len(content) and file.read() == content
@@ -60,10 +60,10 @@ def holds(path: Path, content: bytes) -> bool:
 
 def read_sealed(path: Path, key: bytes) -> bytes | None:
     """The code in a file, or None if it is not there, not whole, not for this key, or another user's."""
-    found = opened(path)
-    if found is None:
+    opened_file = opened(path)
+    if opened_file is None:
         return None
-    file, status = found
+    file, status = opened_file
     with file:
         try:
             head = file.read(_HEAD)

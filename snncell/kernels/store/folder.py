@@ -73,11 +73,11 @@ def prepare(folder: Path) -> None:
 def refuse(folder: Path) -> None:
     """Raise a CacheError for a folder that others can write, or another user's link to one."""
     link = folder.lstat()
-    found = doubt(link) if stat.S_ISLNK(link.st_mode) else None
-    found = f"it is a link, and {found}" if found else doubt(folder.stat())
-    if found:
+    reason = doubt(link) if stat.S_ISLNK(link.st_mode) else None
+    reason = f"it is a link, and {reason}" if reason else doubt(folder.stat())
+    if reason:
         raise CacheError(
-            f"{folder}: the cache folder holds compiled kernels, which are run as they are found there, and {found}. "
+            f"{folder}: the cache folder holds compiled kernels, which are run as they are found there, and {reason}. "
             f"If it is yours, chmod go-w {folder}; otherwise set SNNCELL_CACHE_DIR to a folder of your own."
         )
 

@@ -19,12 +19,12 @@ def debugging() -> bool:
     Raises:
         ArgumentError: for anything but 0 and 1.
     """
-    given = os.environ.get("SNNCELL_DEBUG", "")
-    if given not in ("", "0", "1"):
+    value = os.environ.get("SNNCELL_DEBUG", "")
+    if value not in ("", "0", "1"):
         raise ArgumentError(
-            f"SNNCELL_DEBUG is 1, to print the path of every generated file, or 0, not {given[:200]!r}."
+            f"SNNCELL_DEBUG is 1, to print the path of every generated file, or 0, not {value[:200]!r}."
         )
-    return given == "1"
+    return value == "1"
 
 
 @functools.cache
