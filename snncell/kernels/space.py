@@ -11,20 +11,16 @@ from snncell import config
 from snncell.dtype import computed
 from snncell.errors import DeviceError
 from snncell.kernels import arrays
-from snncell.kernels.cuda import arrays as device_arrays, exchange, functions as functions, interop as borrowed
+from snncell.kernels.cuda import arrays as device_arrays, exchange, functions as functions, interop
 from snncell.kernels.cuda.runtime import IN_USE as IN_USE, runtime
 
 _HOSTS = (np.ndarray, np.generic)  # an element of an array of NumPy's is no array
 
 
 class Space:
-    """A place for arrays.
+    """A place for arrays."""
 
-    Attributes:
-        device: "cpu" or "gpu", as users write it.
-    """
-
-    device: str
+    device: str  # "cpu" or "gpu", as users write it
 
     def empty(self, shape: Sequence[int], dtype: Any) -> Any:
         """A new array that is not filled."""
@@ -75,19 +71,13 @@ class Space:
         raise NotImplementedError
 
     def taken(self, array: Any, what: str) -> Any:
-        """An array that is here, or one element from the other place.
-
-        Raises:
-            DeviceError: for an array from the other place, which `what` names.
-        """
+        """An array that is here, or one element from the other place; `what` names one that is refused."""
         raise NotImplementedError
 
 
 class _Host(Space):
     device = "cpu"
-
-    def empty(self, shape: Sequence[int], dtype: Any) -> Any:
-        return arrays.empty(tuple(shape), dtype)
+    empty = staticmethod(arrays.empty)
 
     def zeros(self, shape: Sequence[int], dtype: Any) -> Any:
         return np.zeros(shape, dtype)
@@ -138,17 +128,15 @@ class _Device(Space):
     # Operations that loops over time need beside those of their body, hung in by the operations themselves.
     arithmetic: dict[str, Any]
 
+    empty = staticmethod(device_arrays.empty)
+    zeros = staticmethod(device_arrays.zeros)
+    contiguous = staticmethod(device_arrays.contiguous)
+    adopted = staticmethod(interop.adopted)
+    interface = staticmethod(interop.interface_of)
+    capsule = staticmethod(interop.capsule_of)
+
     def __init__(self) -> None:
         self.arithmetic = {}
-
-    def empty(self, shape: Sequence[int], dtype: Any) -> Any:
-        return device_arrays.empty(shape, dtype)
-
-    def zeros(self, shape: Sequence[int], dtype: Any) -> Any:
-        return device_arrays.zeros(shape, dtype)
-
-    def contiguous(self, array: Any) -> Any:
-        return array if array.contiguous else array.copy()
 
     def copy(self, array: Any) -> Any:
         return array.copy()
@@ -196,18 +184,6 @@ class _Device(Space):
             return True
         return hasattr(data, "__dlpack_device__") and data.__dlpack_device__()[0] == exchange.CUDA
 
-    def adopted(self, data: Any) -> Any:
-        """Its array, without a copy."""
-        return borrowed.adopted(data)
-
-    def interface(self, array: Any) -> Any:
-        """An array's `__cuda_array_interface__`."""
-        return borrowed.interface_of(array)
-
-    def capsule(self, array: Any, stream: int | None) -> Any:
-        """An array's DLPack capsule."""
-        return borrowed.capsule_of(array, stream)
-
 
 def _find_device() -> None:
     """Raise if there is no GPU."""
@@ -224,11 +200,7 @@ def space_of(array: Any) -> Space:
 
 
 def space_called(device: Any, who: str) -> Space:
-    """The place that a user calls "cpu" or "gpu".
-
-    Raises:
-        DeviceError: for another name.
-    """
+    """The place that a user calls "cpu" or "gpu"; `who` asks, for an error."""
     space = {"cpu": HOST, "gpu": DEVICE, "cuda": DEVICE}.get(str(device).lower())
     if space is None:
         raise DeviceError(f'{who}: there is no device {device!r}; there are "cpu" and "gpu". (Another dtype: astype.)')

@@ -86,17 +86,13 @@ class _Blas:
 
 
 class _Library:
-    """One BLAS library, which can be asked and told its number of threads.
-
-    Args:
-        controller: threadpoolctl's, which finds the library. OpenBLAS is told directly: the controller would let one
-            thread of the program alone do it.
-    """
+    """One BLAS library, found by threadpoolctl, which can be asked and told its number of threads."""
 
     def __init__(self, controller: Any) -> None:
         self.path = controller.filepath
         self.number: Callable[[], int] = controller.get_num_threads
         self.set_number: Callable[[int], Any] = controller.set_num_threads
+        # OpenBLAS is told directly: the controller would let one thread of the program alone do it.
         if controller.internal_api == "openblas":
             for prefix, suffix in product(("", "scipy_"), ("", "64_", "_64")):
                 set_number = getattr(controller.dynlib, f"{prefix}openblas_set_num_threads{suffix}", None)

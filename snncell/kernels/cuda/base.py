@@ -23,37 +23,22 @@ Place: TypeAlias = tuple[Block, int]  # a block, and how many bytes behind its s
 
 
 class Matrix(NamedTuple):
-    """A matrix, or a batch of them, as an operand of `Runtime.matmul`.
+    """A matrix, or a batch of them, as an operand of `Runtime.matmul`."""
 
-    Attributes:
-        block: the memory it lies in, by rows.
-        offset: bytes before its first element.
-        leading: elements from the start of one row, as it is stored, to the start of the next.
-        stride: elements from one matrix of the batch to the next; 0 where all are the same one.
-        turned: whether what is stored is its transpose.
-    """
-
-    block: Block
-    offset: int
-    leading: int
-    stride: int = 0
-    turned: bool = False
+    block: Block  # the memory it lies in, by rows
+    offset: int  # bytes before its first element
+    leading: int  # elements from the start of one row, as it is stored, to the start of the next
+    stride: int = 0  # elements from one matrix of the batch to the next; 0 where all are the same one
+    turned: bool = False  # whether what is stored is its transpose
 
 
 class Runtime(Recorder):
-    """A device: its memory, its one stream (whatever is asked for happens in that order), and its libraries.
+    """A device: its memory, its one stream (whatever is asked for happens in that order), and its libraries."""
 
-    Attributes:
-        name: what it calls itself.
-        capability: its compute capability, (8, 0) for instance.
-        stream: the number by which other libraries know the stream; None where there is none.
-        lost: whether this is a forked child, which cannot use the device of its parent.
-    """
-
-    name: str
-    capability: tuple[int, int]
-    stream: int | None = None
-    lost = False
+    name: str  # what it calls itself
+    capability: tuple[int, int]  # its compute capability, (8, 0) for instance
+    stream: int | None = None  # the number by which other libraries know the stream; None where there is none
+    lost = False  # whether this is a forked child, which cannot use the device of its parent
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,7 +47,7 @@ class Runtime(Recorder):
         self._counting = threading.RLock()  # a block may die, and be counted, while this thread counts another
         if hasattr(os, "register_at_fork"):  # before the pool does so: it drops its blocks in the child
             os.register_at_fork(after_in_child=self._in_child)
-        self._pool = Pool(self._counted, spare=0, limit=None)
+        self._pool = Pool(self._counted, limit=None)
 
     def _in_child(self) -> None:
         self._counting = threading.RLock()  # a thread that the child does not have may have held it
@@ -71,11 +56,7 @@ class Runtime(Recorder):
     # --- memory ---
 
     def allocate(self, size: int) -> Block:
-        """A block of at least `size` bytes, not filled.
-
-        Raises:
-            DeviceMemoryError: if there is no room, even after the pool has been emptied.
-        """
+        """A block of at least `size` bytes, not filled, if there is room when the pool has been emptied."""
         size = max(size, 1)
         try:
             return self._take(size)

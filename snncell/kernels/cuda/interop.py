@@ -47,22 +47,17 @@ def _still(array: DeviceArray) -> DeviceArray:
 
 
 def adopted(source: Any) -> DeviceArray:
-    """The elements of another library's array, where they are.
-
-    Raises:
-        DeviceError: for an array on another card than the first, or strides that are no multiple of an element.
-        DTypeError: for elements that snncell has not.
-    """
+    """The elements of another library's array, where they are."""
     here = runtime()
     described = getattr(source, "__cuda_array_interface__", {})
     # The interface has no name for bfloat16: some call it raw bytes there.
     by_interface = described and not (described["typestr"] == "<V2" and hasattr(source, "__dlpack__"))
     foreign = exchange.from_interface(source) if by_interface else exchange.from_dlpack(source, here.stream)
     dtypes.as_dtype(foreign.dtype)
-    size = foreign.dtype.itemsize
-    if foreign.device[1] != 0:
+    size, card = foreign.dtype.itemsize, foreign.device[1]
+    if card != 0:
         raise DeviceError(
-            f"{type(source).__name__}: it is on card {foreign.device[1]}, and snncell computes on card 0. Copy it there."
+            f"{type(source).__name__}: it is on card {card}, and snncell computes on card 0. Copy it there."
         )
     if any(step % size for step in foreign.strides):
         raise DeviceError(f"{type(source).__name__}: its strides are no multiples of an element. Copy it first.")

@@ -20,11 +20,7 @@ PLANS = 64  # transforms of so many shapes are kept prepared
 
 
 def _library(name: str, purpose: str) -> Any:
-    """A module of bindings.
-
-    Raises:
-        DeviceError: if it is not installed.
-    """
+    """A module of bindings, or a DeviceError if it is not installed."""
     try:
         return imported(f"nvmath.bindings.{name}")
     except ImportError as error:
@@ -51,11 +47,9 @@ class Gemm(NamedTuple):
 
 
 def gemm_arguments(out: Matrix, a: Matrix, b: Matrix, sizes: tuple[int, int, int]) -> Gemm:
-    """The arguments with which cuBLAS computes `out = a @ b` by rows.
-
-    A matrix by rows is its transpose by columns, and the transpose of a product is the product of the transposes, the
-    other way round.
-    """
+    """The arguments with which cuBLAS computes `out = a @ b` by rows."""
+    # A matrix by rows is its transpose by columns, and the transpose of a product is the product of the transposes, the
+    # other way round.
     m, n, k = sizes
     leading = _leading(b, k, n), _leading(a, m, k), _leading(out, m, n)
     return Gemm((b.turned, a.turned), (n, m, k), b, a, leading)
@@ -100,9 +94,9 @@ class Blas:
         sizes: tuple[int, int, int],
         *,
         dtype: Any,
-        batch: int,
-        tf32: bool,
-        accumulate: bool,
+        batch: int = 1,
+        tf32: bool = False,
+        accumulate: bool = False,
     ) -> None:
         """See `Runtime.matmul`."""
         name = np.dtype(dtype).name
@@ -173,7 +167,15 @@ class Fft:
         self._plans: OrderedDict[tuple[str, int, int], _Plan] = OrderedDict()
 
     def run(
-        self, kind: str, source: Place, target: Place, length: int, batch: int, *, double: bool, inverse: bool
+        self,
+        kind: str,
+        source: Place,
+        target: Place,
+        length: int,
+        batch: int,
+        *,
+        double: bool = False,
+        inverse: bool = False,
     ) -> None:
         """See `Runtime.fft`."""
         if not batch:

@@ -15,8 +15,6 @@ from snncell.kernels.cuda.simulated import SimulatedRuntime
 from snncell.kernels.scalar import simulated as simulated
 
 OLDEST = (7, 5)  # the first capability that CUDA 13 makes code for
-
-
 IN_USE: list[bool] = []  # not empty once there may be device arrays: eager operations look for them only then
 
 
@@ -44,11 +42,7 @@ class _One:
 
 
 def _driver_runtime() -> DriverRuntime:
-    """The first card, if all that it needs is there.
-
-    Raises:
-        DeviceError: if not, saying what is missing.
-    """
+    """The first card, if all that it needs is there; else a DeviceError says what is missing."""
     mend = 'pip install "snncell[cuda]"'
     try:
         driver: Any = imported("cuda.bindings.driver")
@@ -106,9 +100,5 @@ _ONE = _One()
 
 
 def runtime() -> Runtime:
-    """The device that this process computes on.
-
-    Raises:
-        DeviceError: if there is none, with what is missing; in a forked child, if its parent has used CUDA.
-    """
+    """The device that this process computes on; none for a forked child whose parent has used CUDA."""
     return _ONE.get()

@@ -16,25 +16,19 @@ import numpy as np
 from snncell import dtype as dtypes
 from snncell.errors import DTypeError
 from snncell.interrupts import imported
-from snncell.kernels.arrays import ALIGNMENT
+from snncell.kernels.arrays import aligned_bytes
 from snncell.kernels.cuda.base import Block, Matrix, OutOfMemory, Place, Runtime, as_bytes
 
 _M = TypeVar("_M", bound=Callable[..., None])
 
 
 class SimulatedKernel(NamedTuple):
-    """A kernel as Python.
-
-    Attributes:
-        function: of `policy.simulate`.
-        signature: what its arguments must be (see `build`).
-        threads_meet: whether the threads of a block wait for each other or share memory.
-    """
+    """A kernel as Python."""
 
     name: str
-    function: Any
-    signature: tuple[Any, ...]
-    threads_meet: bool
+    function: Any  # of `policy.simulate`
+    signature: tuple[Any, ...]  # what its arguments must be (see `build`)
+    threads_meet: bool  # whether the threads of a block wait for each other or share memory
 
 
 def _later(method: _M) -> _M:
@@ -69,11 +63,9 @@ class SimulatedRuntime(Runtime):
 
     def _new(self, size: int) -> tuple[int, Any]:
         try:
-            memory = np.empty(size + ALIGNMENT, np.uint8)
+            memory = aligned_bytes(size)
         except MemoryError:
             raise OutOfMemory from None
-        start = -memory.ctypes.data % ALIGNMENT
-        memory = memory[start : start + size]
         return memory.ctypes.data, memory
 
     def _free(self, pointer: int) -> None:
@@ -124,11 +116,8 @@ class SimulatedRuntime(Runtime):
     def launch(
         self, kernel: SimulatedKernel, grid: int, threads: int, arguments: Sequence[Any], shared: int = 0
     ) -> None:
-        """Run a kernel, thread after thread.
-
-        Raises:
-            DTypeError: for an argument that is not what the kernel was built for: a card would read other bytes.
-        """
+        """Run a kernel, thread after thread."""
+        # A card takes what is given, and reads other bytes where that is not what the kernel was built for.
         if len(arguments) != len(kernel.signature):
             raise DTypeError(f"{kernel.name}: {len(arguments)} arguments for {len(kernel.signature)} parameters.")
         values = [

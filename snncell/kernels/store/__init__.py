@@ -30,12 +30,7 @@ __all__ = [
 
 
 def place_of(name: str) -> tuple[Path, bool]:
-    """Where a file is kept; and whether that is possible, else the path is a name for tracebacks.
-
-    Raises:
-        CacheError: for a folder that others can write.
-        ArgumentError: for an environment variable that makes no sense.
-    """
+    """Where a file is kept; and whether that is possible, else the path is a name for tracebacks."""
     warn_of_misspelt()
     bound.bound()  # said now, not only when the folder is tidied up
     folder = cache_folder()

@@ -21,9 +21,7 @@ from snncell.kernels.store import claims, files
 
 MEGABYTE = 1 << 20
 DEFAULT = 512  # megabytes
-LEFT = (
-    0.9  # the part of the bound that is kept when it was exceeded, so that not each file that is written makes one go
-)
+LEFT = 0.9  # the part of the bound that is left when it was exceeded, so that not each new file makes one go
 PART = 16  # beside the first file that a process writes, each 16th part of the bound that it writes has it look
 LONGEST_WRITE = 24 * 3600.0  # seconds after which nobody is still writing a file, whoever it was
 
@@ -41,11 +39,7 @@ class _File(NamedTuple):
 
 
 def bound() -> float:
-    """The size that the folder may have, in bytes: `SNNCELL_CACHE_MB` megabytes, or 512.
-
-    Raises:
-        ArgumentError: if that is no number.
-    """
+    """The size that the folder may have, in bytes: `SNNCELL_CACHE_MB` megabytes, or 512."""
     text = os.environ.get("SNNCELL_CACHE_MB") or str(DEFAULT)
     try:
         megabytes = float(text)

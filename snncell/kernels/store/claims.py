@@ -37,12 +37,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def claim(path: Path, told: Callable[[], None] = lambda: None) -> None:
-    """Claim the file that is about to be made, after whoever makes it now: look for it again.
-
-    Args:
-        path: the file.
-        told: called when the waiting begins.
-    """
+    """Claim the file that is about to be made, after whoever makes it now (`told` is called): look for it again."""
     place, end, pause = _place(path), time.monotonic() + LONGEST, PAUSES[0]
     while not _made(place):
         if not counts(place):

@@ -14,11 +14,7 @@ _LIKENESS = 0.8  # from which on a name is meant to be one of these
 
 
 def debugging() -> bool:
-    """True if the path of each generated file is to be printed: `SNNCELL_DEBUG=1`.
-
-    Raises:
-        ArgumentError: for anything but 0 and 1.
-    """
+    """True if the path of each generated file is to be printed: `SNNCELL_DEBUG=1`."""
     value = os.environ.get("SNNCELL_DEBUG", "")
     if value not in ("", "0", "1"):
         raise ArgumentError(
