@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import contextvars
 import math
-import os
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from snncell import config
+from snncell.forks import after_fork
 
 # Smaller arrays are left to the C library, which keeps their memory too; larger ones it gives back to the system each
 # time, and a page that comes anew costs as much as filling it.
@@ -51,8 +51,7 @@ class Pool:
         self._begin()
         # Arrays may die when the interpreter ends and the names of this module are gone: nothing is kept from then on.
         atexit.register(self._end)
-        if hasattr(os, "register_at_fork"):  # the lock may be held by a thread that the child does not have
-            os.register_at_fork(after_in_child=self._begin)
+        after_fork(self._begin)  # the lock may be held by a thread that the child does not have
 
     def _begin(self) -> None:
         self._free: dict[int, list[Any]] = {}

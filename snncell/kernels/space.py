@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -17,42 +17,34 @@ from snncell.kernels.cuda.runtime import IN_USE as IN_USE, runtime
 _HOSTS = (np.ndarray, np.generic)  # an element of an array of NumPy's is no array
 
 
-class Space:
+class Space(Protocol):
     """A place for arrays."""
 
     device: str  # "cpu" or "gpu", as users write it
 
     def empty(self, shape: Sequence[int], dtype: Any) -> Any:
         """A new array that is not filled."""
-        raise NotImplementedError
 
     def zeros(self, shape: Sequence[int], dtype: Any) -> Any:
         """A new array of zeros."""
-        raise NotImplementedError
 
     def contiguous(self, array: Any) -> Any:
         """The array, or a copy whose elements lie one after another."""
-        raise NotImplementedError
 
     def copy(self, array: Any) -> Any:
         """A new array with the same elements."""
-        raise NotImplementedError
 
     def added(self, total: Any, term: Any) -> Any:
         """Their sum; `total` may be overwritten."""
-        raise NotImplementedError
 
     def sum(self, array: Any) -> Any:
         """The sum along the first axis."""
-        raise NotImplementedError
 
     def times(self, array: Any, number: float) -> Any:
         """The array times a number."""
-        raise NotImplementedError
 
     def cast(self, array: Any, dtype: Any) -> Any:
         """The array in another dtype, if it is not in that."""
-        raise NotImplementedError
 
     def widened(self, array: Any) -> Any:
         """The array in what its elements are computed in."""
@@ -60,19 +52,15 @@ class Space:
 
     def constant(self, array: Any) -> Any:
         """A constant of a plan: here, and in memory that stays where it is."""
-        raise NotImplementedError
 
     def of_its_own(self, array: Any) -> Any:
         """The array, or if it is a view that keeps more alive than itself, a copy."""
-        raise NotImplementedError
 
     def uniform(self, array: Any) -> bool:
         """True if one element in memory stands for all."""
-        raise NotImplementedError
 
     def taken(self, array: Any, what: str) -> Any:
         """An array that is here, or one element from the other place; `what` names one that is refused."""
-        raise NotImplementedError
 
 
 class _Host(Space):

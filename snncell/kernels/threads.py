@@ -16,7 +16,7 @@ from contextlib import suppress
 from itertools import product
 from typing import Any
 
-from snncell.forks import RUNNING, let_fork
+from snncell.forks import RUNNING, after_fork, let_fork
 from snncell.interrupts import imported
 from snncell.kernels.policy import number_of_threads
 
@@ -29,8 +29,7 @@ class _Blas:
         self._inside: set[object] = set()
         self._libraries: list[_Library] | None = None
         self._before: list[int] = []
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._in_child)
+        after_fork(self._in_child)
 
     def _in_child(self) -> None:
         """Begin outside of everything, in a child: it will not leave what other threads were inside of."""
@@ -106,8 +105,7 @@ class _Workers:
 
     def __init__(self) -> None:
         self._begin()
-        if hasattr(os, "register_at_fork"):  # a child has none of its parent's threads
-            os.register_at_fork(after_in_child=self._begin)
+        after_fork(self._begin)  # a child has none of its parent's threads
 
     def _begin(self) -> None:
         self._pool: ThreadPoolExecutor | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -10,6 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from snncell.errors import DeviceMemoryError
+from snncell.forks import after_fork
 from snncell.kernels.arrays import Pool
 from snncell.kernels.cuda.blocks import (
     Block as Block,
@@ -45,8 +45,7 @@ class Runtime(Recorder):
         self._total = 0
         self._kept: list[Any] = []  # what was let go of while something was recorded
         self._counting = threading.RLock()  # a block may die, and be counted, while this thread counts another
-        if hasattr(os, "register_at_fork"):  # before the pool does so: it drops its blocks in the child
-            os.register_at_fork(after_in_child=self._in_child)
+        after_fork(self._in_child)  # before the pool does so: it drops its blocks in the child
         self._pool = Pool(self._counted, limit=None)
 
     def _in_child(self) -> None:

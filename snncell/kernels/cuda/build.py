@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.metadata
-import os
 import re
 import threading
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from snncell.errors import DeviceError
+from snncell.forks import after_fork, in_child
 from snncell.interrupts import imported
 from snncell.kernels import policy
 from snncell.kernels.code import function_of, keep, loaded_or_made, without_comments
@@ -25,17 +25,8 @@ from snncell.kernels.cuda.runtime import runtime, simulated
 from snncell.kernels.cuda.simulated import SimulatedKernel
 
 _built: dict[tuple[Any, ...], Any] = {}
-_building = threading.Lock()
-
-
-def _in_child() -> None:
-    """Forget a lock that a thread may have held which the child does not have."""
-    global _building
-    _building = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_in_child)
+_building: Any = threading.RLock()
+after_fork(lambda: in_child(_building))
 
 # What has a say in the code: each is found under one name or another, by the CUDA version that it is for.
 _TOOLS = (
@@ -50,11 +41,10 @@ _TOOLS = (
 
 
 def build(name: str, source: str, signature: Sequence[Any], launch_bounds: tuple[int, ...] | None = None) -> Any:
-    """The kernel called `name` in `source`, for `Runtime.launch`.
+    """The kernel called `name` in `source`, a whole file, for `Runtime.launch`.
 
     Args:
-        source: a whole file, whose function `name` is a kernel over flat arrays.
-        signature: for each argument, a DType for a scalar, or (DType, writable) for an array.
+        signature: for each argument, a DType for a scalar, or (DType, writable) for an array, which is flat.
         launch_bounds: the most threads in a block, and the fewest blocks that a multiprocessor should have at once.
     """
     code = without_comments(source)

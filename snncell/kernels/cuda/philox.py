@@ -128,14 +128,6 @@ def dropped(x: DeviceArray, key: DeviceArray, keep: float) -> DeviceArray:
     scalars = ("keep", kind), ("limit", dtypes.float32)
     arrays = ("x", (kind, False)), ("key", (dtypes.int64, False)), ("out", (kind, True))
     compiled = kernel("dropout", (*named("size"), *scalars, *arrays), body)
-    launch(
-        compiled,
-        -(-out.size // per),
-        out.size,
-        x.dtype.type(keep),
-        np.float32(keep),
-        contiguous(x),
-        contiguous(key),
-        out,
-    )
+    numbers_of_kernel = out.size, x.dtype.type(keep), np.float32(keep)
+    launch(compiled, -(-out.size // per), *numbers_of_kernel, contiguous(x), contiguous(key), out)
     return out

@@ -8,6 +8,7 @@ import threading
 from typing import Any
 
 from snncell.errors import DeviceError
+from snncell.forks import after_fork, in_child
 from snncell.interrupts import imported
 from snncell.kernels.cuda.base import Block as Block, Matrix as Matrix, Place as Place, Runtime as Runtime
 from snncell.kernels.cuda.driver import FORKED, DriverRuntime
@@ -23,12 +24,8 @@ class _One:
 
     def __init__(self) -> None:
         self._runtime: Runtime | None = None
-        self._lock = threading.RLock()
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._in_child)
-
-    def _in_child(self) -> None:
-        self._lock = threading.RLock()  # a thread that the child does not have may have held it
+        self._lock: Any = threading.RLock()
+        after_fork(lambda: in_child(self._lock))
 
     def get(self) -> Runtime:
         if self._runtime is None:

@@ -94,15 +94,8 @@ def sorted_keys(integers: DeviceArray, length: int) -> tuple[DeviceArray, Device
     keys, places = (empty((room,), np.dtype(np.int64)) for _ in range(2))
     kind = dtypes.BY_NUMPY[integers.dtype]
     arrays = ("given", (kind, False)), ("keys", _OUT), ("places", _OUT)
-    launch(
-        kernel("list", (*named("many length"), *arrays), _LIST),
-        room,
-        integers.size,
-        length,
-        contiguous(integers),
-        keys,
-        places,
-    )
+    compiled = kernel("list", (*named("many length"), *arrays), _LIST)
+    launch(compiled, room, integers.size, length, contiguous(integers), keys, places)
     sort = kernel("sort", (*named("reach run"), *arrays[1:]), _SORT)
     run = 2
     while run <= room:

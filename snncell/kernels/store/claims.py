@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from snncell.forks import after_fork
 from snncell.interrupts import kept_waiting
 from snncell.kernels.store import files
 
@@ -32,8 +33,7 @@ class _Held(threading.local):
 
 
 _held = _Held()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=lambda: _related.add(os.getpid()))
+after_fork(lambda: _related.add(os.getpid()))
 
 
 def claim(path: Path, told: Callable[[], None] = lambda: None) -> None:
