@@ -212,6 +212,7 @@ def checked(function: Callable[..., Any], face: str, name: str, skip: int = 0) -
     @functools.wraps(function)
     def check_and_call(*args: Any, **kwargs: Any) -> Any:
         nonlocal plan
+        # With the first call: annotations may name classes of modules that are imported later than this one.
         if plan is None:
             plan = plan_of(function)
         args = plan.taken(name, args, kwargs, skip)

@@ -43,6 +43,7 @@ def missing_from(module: str) -> Callable[[str], Any]:
         return meant(name, table, own, f"{short}.")
 
     def __getattr__(name: str) -> Any:  # noqa: N807 (it becomes the module's)
+        # Looked for when the message is read: `hasattr` and other probes throw it away.
         raise MissingNameError(f"module {module!r} has no attribute {cut(name)!r}", lambda: look(name))
 
     return __getattr__

@@ -155,6 +155,7 @@ class Ranged:
 
     def __setattr__(self, name: str, value: Any) -> None:
         state = self.__dict__
+        # A Cell has a version from its `__init__` on.
         if "version" not in state or (name not in self.ranges and name not in state.get("_constants", ())):
             super().__setattr__(name, value)
             return

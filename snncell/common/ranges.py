@@ -113,6 +113,7 @@ class Range:
 
     def project(self, value: Tensor, gaps: tuple[Any, Any]) -> Tensor:
         """The nearest value that is in the range and no nearer to an open end than `gaps`; NaN stays NaN."""
+        # An infinite step of an optimiser is brought back too, where the range has no end.
         largest = float(np.finfo(np.float32).max)
         low = _end(self.low, value, gaps[0], ops.max) if _bounded(self.low) else -largest
         high = _end(self.high, value, -gaps[1], ops.min) if _bounded(self.high) else largest

@@ -98,6 +98,7 @@ def batches(
     if len(lengths) != 1:
         raise ShapeError(f"batches: the arrays have different lengths {sorted(lengths)}.")
     (length,) = lengths
+    # On the host wherever the network is: it indexes arrays of NumPy.
     with settings(space=HOST):
         order = randperm(length).asnumpy() if shuffle else np.arange(length)
     for start in range(0, length, batch_size):

@@ -20,6 +20,7 @@ def within(x: Any, who: str, low: float = 0.0, high: float = 1.0) -> Tensor:
         raise DTypeError(f"{who}: x is made of real numbers, not of {tensor.dtype}. Take ops.abs(x) first.")
     if STATE.trace is not None or not tensor.size:
         return tensor
+    # To look at values leaves no entries on a tape.
     with recording_on(None):
         least, most = ops.min(tensor).item(), ops.max(tensor).item()
     if not (low <= least and most <= high):  # nor if one is NaN

@@ -135,6 +135,7 @@ def last_membrane(v: Numbers, *, lengths: Numbers | None = None) -> Tensor:
     if lengths is None:
         return tensor[-1]
     there = within_lengths(tensor, lengths, "last_membrane").astype(tensor.dtype)
+    # A sample is there at its last step, and not at the step after.
     after = ops.concat([there[1:], ops.zeros_like(there[:1])])
     return ops.select(ops.greater(there, after), tensor, 0.0).sum(0)
 

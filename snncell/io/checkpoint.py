@@ -73,6 +73,7 @@ def write_whole(file: str | os.PathLike[str], content: bytes, who: str) -> None:
         with temporary.open("xb") as stream:
             stream.write(content)
             stream.flush()
+            # Or the new name might outlive a crash of the machine, and its content not.
             os.fsync(stream.fileno())
         os.replace(temporary, target)
     except OSError as error:

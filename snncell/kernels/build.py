@@ -21,6 +21,7 @@ def build(name: str, source: str, signature: Sequence[Any]) -> Callable[..., Any
     key = (name, code, tuple(signature))
     kernel = _built.get(key)
     if kernel is None:
+        # Before the lock, which a thread that builds one kernel after the other would not leave to a fork.
         refuse_unfinished()
         let_fork()
         with BUILDING:

@@ -48,6 +48,7 @@ def compile_kernel(function: Callable[..., Any], *, threads: bool = False) -> tu
     lock: Any = imported("numba.core.compiler_lock").global_compiler_lock
     import_array_functions()
     pipeline: Any = imported("snncell.kernels.numba_passes")
+    # Numba's lock within BUILDING, which the caller holds: the order in which a fork takes them.
     with lock, _without_collection():
         compiled = pipeline.compile_threads if threads else pipeline.compile_whole
         result = compiled(function, (types.int64, types.int64, types.CPointer(types.int64)))

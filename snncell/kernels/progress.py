@@ -32,8 +32,7 @@ class Listener:
 
 
 class _Here(threading.local):
-    def __init__(self) -> None:
-        self.listener: Listener | None = None
+    listener: Listener | None = None
 
 
 _here = _Here()

@@ -36,6 +36,7 @@ def share(address: int, slots: int, units: int, grain: int) -> int:
     """Carry out the units of the kernel at `address` on all threads, `grain` of them at a time; 0 if none raised."""
     refuse_unfinished()
     let_fork()
+    # Without a lock: once there is a launcher, it stays.
     launch, turns = _launcher or _made()
     failed = np.zeros(1, np.int64)
     with RUNNING.lock, turns:

@@ -113,8 +113,6 @@ class _Host(Space):
 
 class _Device(Space):
     device = "gpu"
-    # Operations that loops over time need beside those of their body, hung in by the operations themselves.
-    arithmetic: dict[str, Any]
 
     empty = staticmethod(device_arrays.empty)
     zeros = staticmethod(device_arrays.zeros)
@@ -124,7 +122,8 @@ class _Device(Space):
     capsule = staticmethod(interop.capsule_of)
 
     def __init__(self) -> None:
-        self.arithmetic = {}
+        # Operations that loops over time need beside those of their body, hung in by the operations themselves.
+        self.arithmetic: dict[str, Any] = {}
 
     def copy(self, array: Any) -> Any:
         return array.copy()
@@ -173,13 +172,8 @@ class _Device(Space):
         return hasattr(data, "__dlpack_device__") and data.__dlpack_device__()[0] == exchange.CUDA
 
 
-def _find_device() -> None:
-    """Raise if there is no GPU."""
-    runtime()
-
-
 HOST, DEVICE = _Host(), _Device()
-config.CHECKS.append(_find_device)
+config.CHECKS.append(runtime)
 
 
 def space_of(array: Any) -> Space:

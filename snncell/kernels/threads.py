@@ -114,10 +114,11 @@ class _Workers:
     def run(self, function: Callable[[Any], Any], parts: Sequence[Any]) -> None:
         """Call `function` with each part, on as many threads as loops run on."""
         number = min(number_of_threads(), len(parts))
+        # The next of an iterator over a sequence is one step in C: no two threads get the same part.
         waiting = iter(parts)
 
         def work() -> None:
-            for part in waiting:  # each takes the next that is left
+            for part in waiting:
                 function(part)
 
         helpers: list[Future[None]] = []

@@ -80,6 +80,7 @@ class Recorder:
 
     def around(self, cell: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a Cell, and note what is wanted of it."""
+        # A call from outside: the network may have got other Cells since the last one.
         if cell is self.neurons.net and self._running.path is None:
             self.look_again()
         if cell not in self._running and not self._firing:
@@ -91,6 +92,7 @@ class Recorder:
             if id(cell) in self.neurons.cells:
                 return self._around_neuron(cell, short(path, cell), run, args, kwargs)
             if self._firing and self._firing[-1] and getattr(cell, "bprop", None) is not None:
+                # The first Cell with a bprop alone: those that it is made of are not what the neuron fires by.
                 label, self._firing[-1] = self._firing[-1], None
                 note(label._replace(kind="fires by", wishes=cell))
                 note(label, _first(cell, args, kwargs))

@@ -32,6 +32,7 @@ def clip_by_global_norm(gradients: Iterable[Tensor], max_norm: float) -> tuple[T
     positive_number(max_norm, "clip_by_global_norm", "max_norm")
     originals = tuple(gradients)
     wide = [g.astype("float32") if g.dtype.itemsize < 4 else g for g in originals]
+    # The result is the same for any peak, so no gradient goes through it.
     peaks = [ops.stop_gradient(ops.max(ops.abs(g))) for g in wide if g.size]
     if not peaks:
         return originals

@@ -204,6 +204,7 @@ class _Run:
 
     def __call__(self, epochs: Size, resume: bool, log: File | None, progress: bool) -> Result:
         begun = time.perf_counter()
+        # Once, for it hashes all the data.
         self.notes = {} if self.checkpoint is None else self.settings()
         if resume:
             self.take_up()
@@ -229,6 +230,7 @@ class _Run:
 
         def seen(batch: dict[str, Tensor]) -> None:
             nonlocal shown
+            # Some times a second: to read a number, a step that a card is still busy with must be waited for.
             if bar.shown and time.perf_counter() - shown > 0.2:
                 bar.show(_shown(number, {name: float(x) for name, x in batch.items()}))
                 shown = time.perf_counter()
@@ -261,6 +263,7 @@ class _Run:
     def take_up(self) -> None:
         """Go on from the checkpoint."""
         assert self.checkpoint is not None  # `fit` has seen to it
+        # All of the file is looked at before any of it is taken: one that does not fit changes nothing.
         stored = read_state(self.checkpoint, self.net, self.optimiser, self.notes, self.loss)
         refuse_notes(stored, self.stopping is not None, self.net, self.loss, f"fit: {os.fspath(self.checkpoint)}")
         stored.load()

@@ -195,6 +195,7 @@ def measure(
 
     score = accuracy
     # A label that does not count in the loss does not in the accuracy either.
+    # `train.accuracy` is `share_right` with the check of arguments around it.
     if getattr(accuracy, "__wrapped__", accuracy) is share_right and hasattr(loss, "ignore_index"):
         score = partial(share_right, ignore_index=loss.ignore_index)
 

@@ -96,7 +96,7 @@ class Stored(NamedTuple):
     def load(self) -> None:
         """Put it into net, optimiser, loss and the random numbers: all of it or, if it is interrupted, nothing."""
         assign_all([*self.values, seeded(*self.random)], "load_state", in_range=True)
-        set_seed(*self.random)
+        set_seed(*self.random)  # threads that begin to draw later do so from it
 
 
 def read_state(

@@ -41,6 +41,7 @@ def find_events(x: Any, length: int, flags: Any, places: Any, values: Any) -> in
     for word in range((length + 7) // 8):
         if words[word] != 0:
             for place in range(8 * word, 8 * word + 8):
+                # Without a branch: every place is written, and counts if it is an event. Hence the room for 8 more.
                 places[count] = place
                 count += flags[place] != 0
     for event in range(count):

@@ -43,7 +43,7 @@ class Runtime(Recorder):
     def __init__(self) -> None:
         super().__init__()
         self._total = 0
-        self._kept: list[Any] = []  # what was let go of while something was recorded
+        self._unsettled: list[Any] = []  # memory that was let go of while something was recorded
         self._counting = threading.RLock()  # a block may die, and be counted, while this thread counts another
         after_fork(self._in_child)  # before the pool does so: it drops its blocks in the child
         self._pool = Pool(self._counted, limit=None)
@@ -128,22 +128,15 @@ class Runtime(Recorder):
 
     # --- what other libraries share ---
 
-    def settle(self, owner: Any) -> None:
-        """Called by what lets go of another library's memory: waits until nothing reads it that was asked for."""
+    def settle(self, memory: Any, everywhere: bool = False) -> None:
+        """Wait until nothing that was asked for uses shared memory; with `everywhere`, nothing on any stream."""
         if self.recording:
-            self._kept.append(owner)  # nobody may wait now
+            self._unsettled.append(memory)  # nobody may wait now
         elif not (self.lost or self._pool.ended):
-            self.synchronize()
-
-    def settle_all(self, memory: Any) -> None:
-        """Called by what another library had: waits for its streams too, before the memory is used again."""
-        if self.recording:
-            self._kept.append(memory)
-        elif not (self.lost or self._pool.ended):
-            self._wait_for_all()
+            (self._wait_for_all if everywhere else self.synchronize)()
 
     def _let_go(self) -> None:
-        memory, self._kept = self._kept, []
+        memory, self._unsettled = self._unsettled, []  # it dies when this returns
         if memory and not (self.lost or self._pool.ended):
             self._wait_for_all()
 

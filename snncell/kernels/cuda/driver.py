@@ -47,7 +47,9 @@ class DriverRuntime(Runtime):
         # Without this option it would wait for other libraries' default stream, and that for ours, at each launch.
         self._stream = device.create_stream(options=core.StreamOptions(nonblocking=True))
         self.stream = int(self._stream.handle)
-        self._config = functools.lru_cache(maxsize=4096)(self._new_config)
+        self._config = functools.lru_cache(maxsize=4096)(
+            lambda grid, threads, shared: core.LaunchConfig(grid=grid, block=threads, shmem_size=shared)
+        )
         self._staging = _Staging(self)
         self._blas = Blas(self)
         self._fft = Fft(self)
@@ -188,9 +190,6 @@ class DriverRuntime(Runtime):
             raise DeviceError(
                 f"CUDA: a kernel cannot be launched on {grid} blocks of {threads} threads: {error}"
             ) from error
-
-    def _new_config(self, grid: int, threads: int, shared: int) -> Any:
-        return self._core.LaunchConfig(grid=grid, block=threads, shmem_size=shared)
 
     # --- libraries ---
 

@@ -35,7 +35,7 @@ class _Exported:
         self.device = runtime()
 
     def __del__(self) -> None:
-        self.device.settle_all(self.memory)
+        self.device.settle(self.memory, everywhere=True)
 
 
 def _still(array: DeviceArray) -> DeviceArray:

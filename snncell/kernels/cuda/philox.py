@@ -63,6 +63,7 @@ _UNIFORM = {
     "f4": [f"f4(({word} >> u8({shift})) & u8({0xFFFFFF})) * f4({2.0**-24})" for word in _WORDS for shift in (8, 40)],
     "f8": [_UNIT.format(word) for word in _WORDS],
 }
+# Box and Muller, of 1 - u: u may be 0, whose logarithm is infinite, and is never 1.
 _NORMAL = "".join(
     f"r{n} = sqrt(f8(-2) * log(f8(1) - {_UNIT.format(first)}))\nt{n} = f8({2 * math.pi}) * ({_UNIT.format(second)})\n"
     for n, (first, second) in enumerate((_WORDS[:2], _WORDS[2:]))

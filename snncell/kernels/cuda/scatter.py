@@ -29,7 +29,8 @@ if i < many:
 keys[i] = key
 places[i] = i
 """
-# Pairs `reach` apart, in runs of `run` that are sorted upwards and downwards in turn.
+# Pairs `reach` apart, in runs of `run` that are sorted upwards and downwards in turn. Equal keys go by their places: a
+# bitonic network by itself does not keep their order.
 _SORT = """
 a = i + (i // reach) * reach
 b = a + reach

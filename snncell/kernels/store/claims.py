@@ -46,7 +46,7 @@ def claim(path: Path, told: Callable[[], None] = lambda: None) -> None:
             if _made(place):
                 break
             return  # a folder is in its place, or the disk is full; or somebody else was faster, and compiles too
-        if time.monotonic() > end or kept_waiting():
+        if time.monotonic() > end or kept_waiting():  # Ctrl-C waits for this: rather compile than wait for another
             return
         if pause == PAUSES[0]:
             told()

@@ -97,6 +97,7 @@ def _used(path: Path, status: os.stat_result) -> None:
 
 def write(path: Path, content: bytes) -> None:
     """Write a file so that other processes see all of it or nothing, and nothing stays behind where that fails."""
+    # In the same folder: a file is replaced at once within one file system only.
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{owner()}-", suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as file:

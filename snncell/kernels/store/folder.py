@@ -93,13 +93,10 @@ def say_not_kept(folder: Path | None, error: OSError | None = None) -> None:
     _warned = True
     cause = f"the cache folder {folder} cannot be written ({error})"
     if folder is None:
-        cause = f"user {_user()} has no home folder, and so no cache folder"
+        user = f"number {os.getuid()}" if hasattr(os, "getuid") else "of this process"
+        cause = f"user {user} has no home folder, and so no cache folder"
     warnings.warn(
         f"snncell: {cause}; compiled kernels of this process are not kept. Set SNNCELL_CACHE_DIR to a writable folder.",
         RuntimeWarning,
         stacklevel=2,
     )
-
-
-def _user() -> str:
-    return f"number {os.getuid()}" if hasattr(os, "getuid") else "of this process"
