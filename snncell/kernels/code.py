@@ -58,14 +58,10 @@ def loaded_or_made(
     load: Callable[[bytes], Any],
     make: Callable[[], tuple[bytes | None, Any]],
 ) -> tuple[Any, bool]:
-    """The code of a generated file, from the cache folder, or made and put there; and whether it was there.
+    """The code of a generated file that `keep` has placed, from the folder or made and put there; and if it was there.
 
-    Args:
-        path, writable: from `keep`.
-        suffix: of the file with the code.
-        facts: all that the code depends on: with the source's digest, which is in the name, machine and compiler.
-        load: makes of the content of the file what is used, or gives None for what cannot be used here.
-        make: compiles: the content of the file, None if it cannot be kept, and what is used.
+    `facts` are all that it depends on: the source, by its digest in the name, the machine, the compiler. `load` makes
+    of a file's content what is used, or None if it cannot be used here; `make` gives both, no content if it stays here.
     """
     key = _key(facts)
     file = path.with_suffix(f".{key.hex()[:16]}.{suffix}")

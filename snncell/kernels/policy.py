@@ -190,14 +190,9 @@ def compile_ptx(
     launch_bounds: tuple[int, ...] | None = None,
     fma: bool = CUDA_FMA,
 ) -> str:
-    """A generated function as PTX, for which no card and no driver is needed.
+    """A generated function as PTX for cards of a compute capability and newer ones; it needs no card and no driver.
 
-    Args:
-        name: of the kernel in the PTX. Numba's own differs from process to process.
-        signature: for each argument, a DType for a scalar, or (DType, writable) for an array, of which the kernel gets
-            the address alone.
-        capability: the compute capability of the card, or of an older one.
-        launch_bounds: the most threads in a block, and the fewest blocks that a multiprocessor should have at once.
+    Signature and launch bounds are those of `cuda.build.build`; of an array the kernel gets the address alone.
     """
     compiler: Any = imported("numba.cuda.compiler")
     nvvm: Any = imported("numba.cuda.cudadrv.nvvm")
@@ -223,6 +218,7 @@ def compile_ptx(
         nvvm.set_launch_bounds(kernel, launch_bounds)
         ptx = "".join(library.get_asm_strs(cc=capability))
     lines = [line for line in ptx.splitlines() if not (line.startswith(".common .global") and "NumbaEnv" in line)]
+    # Numba's name differs from process to process; so would the text.
     return "\n".join(lines).replace(mangled, name) + "\n"
 
 

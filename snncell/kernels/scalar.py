@@ -147,11 +147,9 @@ def simulated() -> bool:
 
 @cache
 def library_digest() -> str:
-    """A hash of the modules that have a say in the code of a generated file beside itself.
-
-    They are those that it imports, whose functions it has in it, and the one that compiles it. The files are read, not
-    imported, for they import Numba.
-    """
+    """A hash of the modules that have a say in the code of a generated file beside itself."""
+    # Those that it imports, whose functions it has in it, and the one that compiles it. The files are read and not
+    # imported, for they import Numba.
     folder = Path(__file__).parent
     names = ["numba_passes.py", *(f"cpu/{name}.py" for name in ("arguments", "builtins", "elements", "loops"))]
     names += ["cpu/mathematics.py", "cpu/rows.py"]

@@ -26,8 +26,7 @@ DATA, AXES = HEAD, HEAD + 16  # char *data; int nd; npy_intp *dimensions
 def arguments(kinds: str) -> Any:
     """A function for kernels: all arguments, in one tuple, from the address of the slots.
 
-    Args:
-        kinds: the dtype of each, with the number of axes if it is an array: "int64 float32 float32[2]".
+    `kinds` has the dtype of each, with the number of axes if it is an array: "int64 float32 float32[2]".
     """
     every = [_kind_of(kind) for kind in kinds.split()]
     result = types.Tuple(every)

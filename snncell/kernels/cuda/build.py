@@ -30,13 +30,8 @@ after_fork(lambda: in_child(_building))
 
 # What has a say in the code: each is found under one name or another, by the CUDA version that it is for.
 _TOOLS = (
-    "numba",
-    "numba-cuda",
-    "cuda-core",
-    "nvidia-nvvm",
-    "nvidia-nvjitlink",
-    "nvidia-cuda-nvcc-cu12",
-    "nvidia-nvjitlink-cu12",
+    *("numba", "numba-cuda", "cuda-core", "nvidia-nvvm", "nvidia-nvjitlink"),
+    *("nvidia-cuda-nvcc-cu12", "nvidia-nvjitlink-cu12"),
 )
 
 

@@ -26,12 +26,9 @@ _PARTS = {"complex64": dtypes.float32, "complex128": dtypes.float64}
 
 @functools.cache
 def kernel(name: str, parameters: tuple[tuple[str, Any], ...], body: str) -> Any:
-    """A kernel whose thread `i` runs `body` if `i < count`.
+    """A kernel whose thread `i` runs `body` if `i < count`, the first parameter; (DType, writable) stands for an array.
 
-    Args:
-        name: of the kernel.
-        parameters: after `count`: the name, and an integer (`INT`), or (DType, writable) for an array.
-        body: its statements. Numbers are cast by i8, f4 and the like; the type of a bare one is int64 or float64.
+    In the body numbers are cast by i8, f4 and the like; the type of a bare one is int64 or float64.
     """
     used = [code for code in _CASTS if code in body]
     casts = "\n".join(f"{code} = np.{np.dtype(code).type.__name__}" for code in used)

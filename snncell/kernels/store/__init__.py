@@ -10,23 +10,10 @@ from pathlib import Path
 
 from snncell.errors import CacheError
 from snncell.kernels.store import bound, files
-from snncell.kernels.store.claims import claim, release, released
-from snncell.kernels.store.files import read_sealed
-from snncell.kernels.store.folder import cache_folder, prepare, say_not_kept
-from snncell.kernels.store.variables import debugging, warn_of_misspelt
-
-__all__ = [
-    "cache_folder",
-    "claim",
-    "compiled",
-    "debugging",
-    "place_of",
-    "read_sealed",
-    "release",
-    "released",
-    "write_sealed",
-    "write_source",
-]
+from snncell.kernels.store.claims import claim as claim, release as release, released as released
+from snncell.kernels.store.files import read_sealed as read_sealed
+from snncell.kernels.store.folder import cache_folder as cache_folder, prepare, say_not_kept
+from snncell.kernels.store.variables import debugging as debugging, warn_of_misspelt
 
 
 def place_of(name: str) -> tuple[Path, bool]:
