@@ -77,10 +77,10 @@ def loaded_or_made(
             if loaded is not None:
                 return loaded, True
         progress.begin(path.stem)
-        content, made = make()
+        content, result = make()
         if writable and content is not None:
             store.write_sealed(file, key, content)
-        return made, False
+        return result, False
 
 
 def of_slots(name: str, source: str, signature: Sequence[Any]) -> str:

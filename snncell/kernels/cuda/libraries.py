@@ -63,7 +63,7 @@ def _leading(matrix: Matrix, rows: int, columns: int) -> int:
 
 
 # For each dtype the names of cuBLAS's element type, of its way of computing, and the dtype of its factors.
-_KINDS: dict[str, tuple[str, str, Any]] = {
+KINDS: dict[str, tuple[str, str, Any]] = {
     "float16": ("CUDA_R_16F", "COMPUTE_32F", np.float32),
     "bfloat16": ("CUDA_R_16BF", "COMPUTE_32F", np.float32),
     "float32": ("CUDA_R_32F", "COMPUTE_32F", np.float32),
@@ -84,7 +84,7 @@ class Blas:
         self._handle = 0
         self._workspace: Block | None = None
         # Numbers that cuBLAS reads by address: 0 and 1.
-        self._factors = {kind[2]: (np.zeros(1, kind[2]), np.ones(1, kind[2])) for kind in _KINDS.values()}
+        self._factors = {kind[2]: (np.zeros(1, kind[2]), np.ones(1, kind[2])) for kind in KINDS.values()}
 
     def matmul(
         self,
@@ -100,8 +100,8 @@ class Blas:
     ) -> None:
         """See `Runtime.matmul`."""
         name = np.dtype(dtype).name
-        if name not in _KINDS:
-            raise DTypeError(f"No products of {name} matrices on the GPU. Convert them to one of: {', '.join(_KINDS)}.")
+        if name not in KINDS:
+            raise DTypeError(f"No products of {name} matrices on the GPU. Convert them to one of: {', '.join(KINDS)}.")
         if not (sizes[0] and sizes[1] and batch):
             return
         self._device.enter()
@@ -109,7 +109,7 @@ class Blas:
             if self._bindings is None:
                 self._begin()
             cublas = self._bindings
-            element, way, factor = _KINDS[name]
+            element, way, factor = KINDS[name]
             kind = int(self._types[element])
             if tf32 and name == "float32":
                 way = "COMPUTE_32F_FAST_TF32"
