@@ -108,6 +108,7 @@ def statefuls(*parts: Any) -> list[Stateful]:
 @contextmanager
 def phases(*parts: Any) -> Iterator[None]:
     """Each Cell is in training, or in prediction, afterwards as before."""
+    # Of each Cell by itself: the user may have set some apart from the others.
     before = [(cell, cell.training) for cell in cells_of(*parts)]
     try:
         yield

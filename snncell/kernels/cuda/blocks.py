@@ -35,11 +35,6 @@ class Block:
         if self._free is not None:
             self._free(self)
 
-    @property
-    def foreign(self) -> bool:
-        """True if the memory belongs to somebody else."""
-        return self._free is None
-
 
 class NotRecordable(DeviceError):  # noqa: N818 - what is raised is a refusal
     """Something that cannot be part of a recording."""
