@@ -11,7 +11,7 @@ GRAPH_MODE = 0
 PYNATIVE_MODE = 1
 
 LISTENERS: list[Callable[[], None]] = []  # called when a setting has changed that something below goes by
-CHECKS: list[Callable[[], None]] = []  # called before the device target becomes "GPU"; they raise if there is none
+CHECKS: list[Callable[[], object]] = []  # called before the device target becomes "GPU"; they raise if there is none
 # While check_finite is on, what looks for NaN in results; to find the list empty is all that off costs.
 FINITE: list[Any] = []
 _context: dict[str, Any] = {

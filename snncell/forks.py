@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from snncell.errors import ForkError
@@ -71,6 +71,12 @@ def let_fork() -> None:
     if _coming and not (RUNNING.lock._is_owned() or BUILDING._is_owned()):
         with _gate:
             pass
+
+
+def after_fork(function: Callable[[], Any]) -> None:
+    """Have a function called in each child that is forked from now on, where there are forks."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=function)
 
 
 def in_child(*locks: Any) -> None:

@@ -406,7 +406,7 @@ def test_whole_code_that_no_longer_links_is_compiled_again(folder: Path) -> None
     (path,) = folder.glob("*.nbc")
     (source,) = folder.glob("*.py")
     code = Code("a_symbol", ("a_library_that_has_gone",), b"").packed()
-    path.write_bytes(files.sealed(codes._key(source.stem), code))
+    path.write_bytes(files.sealed(codes._key((source.stem, codes._machine())), code))
     assert again() == 3.25 and counts() == (0, 1)
     assert again() == 3.25 and counts() == (1, 0)
 

@@ -105,7 +105,7 @@ def test_the_settings_of_the_cpu_do_not_limit_the_pool(device: DriverRuntime) ->
 def test_memory_of_others_is_never_taken_into_the_pool(device: DriverRuntime) -> None:
     owner = np.zeros(4)
     block = Block(owner.ctypes.data, owner.nbytes, owner=owner)
-    assert block.foreign
+    assert block.owner is owner and block.pool is None
     device.release(block)
     assert device.held == 0
 

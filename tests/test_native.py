@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from snncell import dtype as dtypes
+from snncell.kernels import policy
 from snncell.kernels.build import build
 from snncell.kernels.cpu import loops
 from snncell.kernels.native import Code, link
@@ -137,3 +139,19 @@ def test_a_training_step_from_the_disk_needs_no_numba(tmp_path: Path) -> None:
         for _ in range(2)
     ]
     assert said == [["True", "True"], ["True", "False"]]
+
+
+def test_the_collector_waits_for_a_kernel_to_be_compiled_and_stays_as_others_set_it_meanwhile() -> None:
+    enabled, thresholds = gc.isenabled(), gc.get_threshold()
+    try:
+        gc.enable()
+        with policy._without_collection():
+            assert gc.isenabled() and gc.get_threshold()[0] == 0  # 0 is never
+            gc.disable()  # as another thread may
+        assert not gc.isenabled() and gc.get_threshold() == thresholds
+        with policy._without_collection():
+            gc.set_threshold(123, 4, 5)
+        assert gc.get_threshold()[:2] == (123, 4)
+    finally:
+        gc.set_threshold(*thresholds)
+        (gc.enable if enabled else gc.disable)()

@@ -111,7 +111,7 @@ def test_an_array_lies_within_its_block() -> None:
         array, block = np.asarray(lease), lease._block
         first, past = address(block), address(block) + block.size
         assert first <= address(array) and address(array) + array.nbytes <= past
-        assert size <= block.size - 64 <= size * 9 / 8  # rounded up by an eighth at most
+        assert size <= block.size <= size * 9 / 8  # rounded up by an eighth at most
 
 
 # --- when memory is used again ----------------------------------------------------------------------------------------
@@ -402,7 +402,7 @@ def test_what_is_held_is_counted_right() -> None:
         else:
             owned.append(arrays.empty((rng.choice([1 << 16, 70_000, 100_000, 1 << 18]),), FLOAT))
         assert POOL.held == counted()
-    assert all(block.size - 64 == size for size, blocks in POOL._free.items() for block in blocks)
+    assert all(block.size == size for size, blocks in POOL._free.items() for block in blocks)
     owned.clear()
     assert POOL.held == counted() > 0
 

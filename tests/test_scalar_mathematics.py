@@ -183,7 +183,7 @@ def test_sigmoid_in_float64() -> None:
 def test_each_name_of_a_loop_is_there_in_both_precisions() -> None:
     for text in LOOP.values():
         for name in re.findall(r"mathematics\.(\w+)_\{cast\}", text):
-            assert {f"{name}_f4", f"{name}_f8"} <= set(mathematics.__all__)
+            assert {f"{name}_f4", f"{name}_f8"} <= vars(mathematics).keys()
 
 
 def test_the_digest_is_that_of_the_files_that_kernels_are_made_with() -> None:

@@ -64,12 +64,7 @@ class Plan:
                     self.places.append((p.name, kind))
 
     def taken(self, who: str, args: tuple[Any, ...], kwargs: dict[str, Any], skip: int = 0) -> tuple[Any, ...]:
-        """The arguments as the function takes them, by place; those by name are changed in the dict.
-
-        Raises:
-            ArgumentTypeError: for one of another type.
-            ArgumentError: for one that makes no sense.
-        """
+        """The arguments as the function takes them, by place; those by name are changed in the dict."""
         places = self.places
         for i in range(skip, len(args)):
             name, kind = places[i] if i < len(places) else self.rest or ("", None)
@@ -87,13 +82,7 @@ class Plan:
         return args
 
     def tell(self, error: Exception, who: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Raise an error from inside of a call anew, if there is more to say of it: what the call was, and was given.
-
-        Raises:
-            CallError: for arguments that the function does not take.
-            DeviceMemoryError: where the machine has not the memory that they ask for.
-            SnncellError: of the error's own class, one that names neither the call nor an argument.
-        """
+        """Raise an error from inside of a call anew, if there is more to say: what the call was, and was given."""
         if isinstance(error, SnncellError):
             if self.closed and (told := from_inside(error, who, self.given(args, kwargs))):
                 raise told from None
@@ -142,11 +131,7 @@ class Plan:
 
 
 def refuse_name(who: str, name: str, known: Sequence[str]) -> Never:
-    """Raise for an argument that there is not, naming those that there are.
-
-    Raises:
-        CallError: always.
-    """
+    """Raise for an argument that there is not, naming those that there are."""
     here = [other for other in ARGUMENTS.get(name, ()) if all(part in known for part in other.split(" and "))]
     meant = next(iter(here or difflib.get_close_matches(name, known, 1)), None)
     mend = f" Did you mean {meant}?" if meant else ""
@@ -187,7 +172,7 @@ def _takes_a_flag(method: Any) -> bool:
     return inspect.isfunction(method) and "bool" in _hints(method)
 
 
-def from_inside(error: SnncellError, who: str, given: str) -> SnncellError | None:
+def from_inside(error: SnncellError, who: str, arguments: str) -> SnncellError | None:
     """An error with the call that it comes from, if it does not name it, or with what that was given, if it names no
     argument, or is of shapes or dtypes and names no array; None for one that says both.
     """
@@ -195,11 +180,11 @@ def from_inside(error: SnncellError, who: str, given: str) -> SnncellError | Non
     if error.told or type(error) not in _TOLD:
         return None
     named = who in text.partition(": ")[0]
-    arrays = _ARRAY.findall(given) if isinstance(error, (ShapeError, DTypeError)) else []
+    arrays = _ARRAY.findall(arguments) if isinstance(error, (ShapeError, DTypeError)) else []
     if not named:
-        text = f"{who}({given}): {text}"
-    elif given and not _names_one_of(arrays or _NAME.findall(given), text):
-        text = f"{text} It was given {given}."
+        text = f"{who}({arguments}): {text}"
+    elif arguments and not _names_one_of(arrays or _NAME.findall(arguments), text):
+        text = f"{text} It was given {arguments}."
     else:
         return None
     told: SnncellError = type(error)(text)
@@ -227,6 +212,7 @@ def checked(function: Callable[..., Any], face: str, name: str, skip: int = 0) -
     @functools.wraps(function)
     def check_and_call(*args: Any, **kwargs: Any) -> Any:
         nonlocal plan
+        # With the first call: annotations may name classes of modules that are imported later than this one.
         if plan is None:
             plan = plan_of(function)
         args = plan.taken(name, args, kwargs, skip)
@@ -293,6 +279,6 @@ def _guard_class(one: type) -> None:
         method = vars(owner).get(name)
         if not inspect.isfunction(method) or hasattr(method, "__wrapped__") or not ours(owner):
             continue
-        wanted = {"__init__": _hints, "__call__": says_something}.get(name, _takes_a_flag)
-        if wanted(method):
+        needs_check = {"__init__": _hints, "__call__": says_something}.get(name, _takes_a_flag)
+        if needs_check(method):
             setattr(owner, name, checked_method(method, name))

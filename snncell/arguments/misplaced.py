@@ -10,22 +10,15 @@ Place = tuple[str, Kind]
 
 
 def misplaced(places: list[Place], rest: Place | None, who: str, name: str, value: Any, args: tuple[Any, ...]) -> str:
-    """The mend for an argument that was refused and would fit elsewhere; "" if it would not.
-
-    Args:
-        places: the arguments of the function that have a place.
-        rest: the argument `*values`, if there is one.
-        who, name, value: what was called, and which argument was refused.
-        args: all that were given by place.
-    """
+    """The mend for an argument of `args` that was refused and would fit elsewhere; "" if it would not."""
     if rest is not None and name == rest[0]:
         several = isinstance(value, (list, tuple)) and value and all(_fits(rest[1], item) for item in value)
         return f" Give them one by one: *{name}." if several else ""
     kind = dict(places).get(name)
-    for (other, kind_of_other), given in zip(places, args, strict=False):
-        if kind is None or other in (name, "self") or given is value:
+    for (other, kind_of_other), other_value in zip(places, args, strict=False):
+        if kind is None or other in (name, "self") or other_value is value:
             continue
-        if _fits(kind, given) and _fits(kind_of_other, value):
+        if _fits(kind, other_value) and _fits(kind_of_other, value):
             order = ", ".join(one for one, _ in places if one in (name, other))
             return f" They are swapped: {who}({order})."
     return ""

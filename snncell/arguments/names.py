@@ -16,16 +16,9 @@ _LIKENESS = 0.6  # from which on two names are close
 
 
 def meant(name: str, table: dict[str, str], own: Iterable[str], before: str) -> str:
-    """The rest of the sentence: what a name is here, or the nearest one there is, or nothing.
-
-    Args:
-        name: what was asked for.
-        table: names of other frameworks.
-        own: the names there are.
-        before: what stands before them in code, "nn.".
-    """
-    if found := table.get(name):
-        return f". {found}" if found.endswith(".") else f"; here it is {found}."
+    """The rest of the sentence: what a name is here by the table, or the nearest of `own`, with `before` in front."""
+    if translation := table.get(name):
+        return f". {translation}" if translation.endswith(".") else f"; here it is {translation}."
     plain = {_plain(one): one for one in own if not one.startswith("_")}
     near = difflib.get_close_matches(_plain(name)[:100], plain, 1, _LIKENESS)
     return f". Did you mean {before}{plain[near[0]]}?" if near else "."
@@ -50,6 +43,7 @@ def missing_from(module: str) -> Callable[[str], Any]:
         return meant(name, table, own, f"{short}.")
 
     def __getattr__(name: str) -> Any:  # noqa: N807 (it becomes the module's)
+        # Looked for when the message is read: `hasattr` and other probes throw it away.
         raise MissingNameError(f"module {module!r} has no attribute {cut(name)!r}", lambda: look(name))
 
     return __getattr__
@@ -57,9 +51,9 @@ def missing_from(module: str) -> Callable[[str], Any]:
 
 def _say_why(owner: Any, name: str) -> None:
     """Raise what a property raised: Python asks `__getattr__` where one that is there gives an AttributeError."""
-    found = inspect.getattr_static(type(owner), name, None)
-    if isinstance(found, property) and found.fget is not None:
-        found.fget(owner)
+    attribute = inspect.getattr_static(type(owner), name, None)
+    if isinstance(attribute, property) and attribute.fget is not None:
+        attribute.fget(owner)
 
 
 def missing_of_tensor(tensor: Any, name: str) -> Any:

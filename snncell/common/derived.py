@@ -50,8 +50,8 @@ class Derived:
         """Its present value, by operations on the Parameters."""
         if self.itself is not None:
             return self.itself
-        found: Tensor = self.function(*[part.value() if type(part) is Derived else part for part in self.parts])
-        return found
+        result: Tensor = self.function(*[part.value() if type(part) is Derived else part for part in self.parts])
+        return result
 
     def sources(self) -> Iterator[Derived]:
         """The Parameters that it is computed from, each as one of these."""

@@ -119,10 +119,10 @@ class Ranged:
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        found: dict[str, Range] = {}
+        ranges: dict[str, Range] = {}
         for base in reversed(cls.__mro__):
-            found |= vars(base).get("ranges", {})
-        cls.ranges = found
+            ranges |= vars(base).get("ranges", {})
+        cls.ranges = ranges
         for name in vars(cls).get("ranges", {}):
             _hold(cls, name)
 
@@ -143,18 +143,19 @@ class Ranged:
     @property
     def constants_and_ranges(self) -> tuple[Constant, ...]:
         """Its constants, each with its name, its present value, its range, and whether it is learned."""
-        found = []
+        constants = []
         for name in self.__dict__.get("_constants", ()):
             held = self.__dict__.get(name)
             with meeting(float64):
                 value = numbers_of(getattr(self, name))
-            found.append(Constant(name, value, self.range_of(name), isinstance(held, (Parameter, Derived))))
-        return tuple(found)
+            constants.append(Constant(name, value, self.range_of(name), isinstance(held, (Parameter, Derived))))
+        return tuple(constants)
 
     # --- setting ------------------------------------------------------------------------------------------------------
 
     def __setattr__(self, name: str, value: Any) -> None:
         state = self.__dict__
+        # A Cell has a version from its `__init__` on.
         if "version" not in state or (name not in self.ranges and name not in state.get("_constants", ())):
             super().__setattr__(name, value)
             return
@@ -216,8 +217,8 @@ class Ranged:
 
     @property
     def _memory(self) -> _Memory:
-        found: _Memory = self.__dict__.setdefault("_memory_", _Memory())
-        return found
+        memory: _Memory = self.__dict__.setdefault("_memory_", _Memory())
+        return memory
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[misc]
@@ -231,8 +232,8 @@ class Ranged:
     def in_use(self, name: str, value: Any) -> Any:
         """A constant as it is used now: computed if it is derived, and no wider than the input that it meets."""
         if isinstance(value, Derived):
-            found, value = self.range_of(name), value.value()
-            value = found.project(value, self._memory.gaps[name]) if found.bounded else value
+            allowed, value = self.range_of(name), value.value()
+            value = allowed.project(value, self._memory.gaps[name]) if allowed.bounded else value
         elif not isinstance(value, Tensor) or MEETING.dtype is None:
             return value
         elif name in self.clamped and isinstance(value, Parameter):
@@ -269,5 +270,5 @@ class _Limit:
             return value
         if STATE.trace is not None:
             STATE.trace.cells[owner] = None  # what is traced is out of date when the range is another one
-        found: Tensor = owner.range_of(self.name).project(value, owner._memory.gaps[self.name])
-        return found
+        projected: Tensor = owner.range_of(self.name).project(value, owner._memory.gaps[self.name])
+        return projected

@@ -173,6 +173,7 @@ class Orthogonal(Initializer):
             raise ShapeError(f"initializer 'orthogonal' needs at least two axes, not shape {shape}.")
         rows, columns = shape[0], math.prod(shape[1:])
         q, r = np.linalg.qr(_normal((max(rows, columns), min(rows, columns)), 1.0))
+        # With a positive diagonal of r the decomposition is the only one, and each orthogonal matrix is as likely.
         q = q * np.sign(np.diag(r))
         return self.gain * (q if rows >= columns else q.T).reshape(shape)
 

@@ -30,11 +30,11 @@ _SHARE = 2.0**-10  # of its first distance from an open end: a learned constant 
 def numbers_of(value: Any) -> np.ndarray[Any, Any]:
     """The numbers of a constant, as float64."""
     with recording_on(None):
-        given = value.asnumpy() if isinstance(value, Tensor) else value
+        numbers = value.asnumpy() if isinstance(value, Tensor) else value
     try:
-        return np.asarray(given, np.float64)
+        return np.asarray(numbers, np.float64)
     except OverflowError:  # an integer beyond all of them
-        return np.full(np.shape(given), np.inf)
+        return np.full(np.shape(numbers), np.inf)
 
 
 def unknown(value: Any) -> bool:
@@ -75,11 +75,7 @@ class Range:
         return bool(np.all(above & below))
 
     def check(self, value: Any, who: str, name: str) -> Any:
-        """A value as it is, after checking that it is in the range; of what is traced nothing is known.
-
-        Raises:
-            ArgumentError: naming the constant, its range, and what came.
-        """
+        """A value as it is, after checking that it is in the range; of what is traced nothing is known."""
         if self.whole and (isinstance(value, bool) or not isinstance(value, int)):
             raise ArgumentError(f"{who}: {name} {self.words()}, not {quoted(value)}.")
         if any(unknown(x) for x in (value, self.low, self.high)) or self.holds(value):
@@ -117,11 +113,12 @@ class Range:
 
     def project(self, value: Tensor, gaps: tuple[Any, Any]) -> Tensor:
         """The nearest value that is in the range and no nearer to an open end than `gaps`; NaN stays NaN."""
+        # An infinite step of an optimiser is brought back too, where the range has no end.
         largest = float(np.finfo(np.float32).max)
         low = _end(self.low, value, gaps[0], ops.max) if _bounded(self.low) else -largest
         high = _end(self.high, value, -gaps[1], ops.min) if _bounded(self.high) else largest
-        found: Tensor = ops.clip(value, low, high)
-        return found.astype(value.dtype)
+        nearest: Tensor = ops.clip(value, low, high)
+        return nearest.astype(value.dtype)
 
 
 def _bounded(end: Any) -> bool:
@@ -147,11 +144,7 @@ LOGIT = Range(-80.0, 16.0, "both", "is a logit from -80 to 16, whose sigmoid is 
 
 
 def checked_constant(value: Any, who: str, name: str) -> Any:
-    """A constant: a number for all, or a Tensor or Parameter; an array becomes a Tensor, one for each.
-
-    Raises:
-        ArgumentError: for anything else.
-    """
+    """A constant: a number for all, or a Tensor or Parameter; an array becomes a Tensor, one for each."""
     if isinstance(value, (np.ndarray, list, tuple)):
         try:
             value = Tensor(np.asarray(value, np.float32 if getattr(value, "dtype", None) == np.float32 else np.float64))

@@ -70,10 +70,10 @@ def padded(sequences: Iterable[Any], steps: int | None = None, value: float = 0.
         raise ShapeError(f"padded: sequences are (T_n, ...), alike but for their lengths, not {shapes}.")
     longest = max(len(array) for array in arrays) if steps is None else steps
     lengths = np.array([min(len(array), longest) for array in arrays], np.int64)
-    found = np.full((longest, len(arrays), *arrays[0].shape[1:]), value, np.result_type(*arrays))
+    padded_array = np.full((longest, len(arrays), *arrays[0].shape[1:]), value, np.result_type(*arrays))
     for number, (array, length) in enumerate(zip(arrays, lengths, strict=True)):
-        found[:length, number] = array[:length]
-    return found, lengths
+        padded_array[:length, number] = array[:length]
+    return padded_array, lengths
 
 
 def batches(
@@ -98,6 +98,7 @@ def batches(
     if len(lengths) != 1:
         raise ShapeError(f"batches: the arrays have different lengths {sorted(lengths)}.")
     (length,) = lengths
+    # On the host wherever the network is: it indexes arrays of NumPy.
     with settings(space=HOST):
         order = randperm(length).asnumpy() if shuffle else np.arange(length)
     for start in range(0, length, batch_size):

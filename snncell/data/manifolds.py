@@ -94,11 +94,7 @@ def randman(
 
 
 def _seeded(seed: int | None) -> int:
-    """The seed, or one that `set_seed` decides.
-
-    Raises:
-        ArgumentError: for a negative one.
-    """
+    """The seed, or one that `set_seed` decides."""
     if seed is None:
         with settings(space=HOST):
             return int(randint(0, 2**62, ()).item())
@@ -121,6 +117,7 @@ def _surface(z: Array, units: Count, alpha: float, rng: np.random.Generator) -> 
 
 def _scaled(f: Array) -> Array:
     """Each column from 0 to 1."""
+    # A unit whose value is the same for all samples has 0 for them, not NaN.
     low, high = f.min(0), f.max(0)
     unit: Array = (f - low) / np.maximum(high - low, np.finfo(float).tiny)
     return unit

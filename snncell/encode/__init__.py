@@ -2,6 +2,12 @@
 
 encoders   rate, latency, delta, phase, population (and its field_centres), current, lif
 decoders   spike_count, firing_rate, first_spike_time, population_vector, last_membrane, mean_membrane, max_membrane
+
+Encoders give 0 and 1 in the dtype of x, without a gradient, where nothing else is said. The values of x are checked
+to be in its range, but under `snncell.jit`, where they cannot be looked at.
+
+Decoders take spikes or potentials (T, B, ...), are differentiable, and refuse a sequence without steps (ShapeError).
+Their `lengths` (B,) says how many steps each sample has: the rest is padding and does not count. Left out, all T.
 """
 
 from snncell.arguments.guard import guard as _guard

@@ -14,16 +14,13 @@ from snncell.tape.tensor import Tensor, beside
 
 
 def within(x: Any, who: str, low: float = 0.0, high: float = 1.0) -> Tensor:
-    """`x` as a Tensor of floats, all in [low, high]. A traced Tensor has no values yet: it is taken as it is.
-
-    Raises:
-        ArgumentError: naming the smallest and the largest value, and the mend.
-    """
+    """`x` as a Tensor of floats, all in [low, high]. A traced Tensor has no values yet: it is taken as it is."""
     tensor = as_float(x, who)
     if tensor.dtype.category == 3:
         raise DTypeError(f"{who}: x is made of real numbers, not of {tensor.dtype}. Take ops.abs(x) first.")
     if STATE.trace is not None or not tensor.size:
         return tensor
+    # To look at values leaves no entries on a tape.
     with recording_on(None):
         least, most = ops.min(tensor).item(), ops.max(tensor).item()
     if not (low <= least and most <= high):  # nor if one is NaN
@@ -36,11 +33,7 @@ def within(x: Any, who: str, low: float = 0.0, high: float = 1.0) -> Tensor:
 
 
 def step_count(steps: Any, who: str) -> int:
-    """A number of steps.
-
-    Raises:
-        ArgumentError: if it is no integer of at least 1.
-    """
+    """A number of steps, at least 1."""
     if as_int(steps, who, "steps") < 1:
         raise ArgumentError(f"{who}: steps is an integer of at least 1, not {steps!r}.")
     fitting(int(steps), who, "steps")
@@ -48,11 +41,7 @@ def step_count(steps: Any, who: str) -> int:
 
 
 def fitting(count: int, who: str, name: str, each: int = 1) -> None:
-    """Refuse a count of so many float32 for each of it that they are more than the machine has memory for.
-
-    Raises:
-        ArgumentError: before any memory is asked for.
-    """
+    """Refuse a count of so many float32 for each of it that they are more than the machine has memory for."""
     if count * each * 4 > MEMORY:
         raise ArgumentError(
             f"{who}: {name}={count} needs {count * each * 4 / 2**30:.3g} GiB for one result; this machine has "
@@ -61,11 +50,7 @@ def fitting(count: int, who: str, name: str, each: int = 1) -> None:
 
 
 def number(value: Any, who: str, name: str, low: float = -math.inf, high: float = math.inf) -> float:
-    """A finite number strictly between `low` and `high`.
-
-    Raises:
-        ArgumentError: for anything else.
-    """
+    """A finite number strictly between `low` and `high`."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not low < value < high:
         between = f"between {low:g} and {high:g}" if high < math.inf else f"above {low:g}" if low > -math.inf else ""
         raise ArgumentError(f"{who}: {name} is a finite number {between}".rstrip() + f", not {value!r}.")
@@ -73,11 +58,7 @@ def number(value: Any, who: str, name: str, low: float = -math.inf, high: float 
 
 
 def sequence(x: Any, who: str) -> Tensor:
-    """`x` as a Tensor of floats (T, ...) with at least one step.
-
-    Raises:
-        ShapeError: if it has no steps.
-    """
+    """`x` as a Tensor of floats (T, ...) with at least one step."""
     tensor = as_float(x, who)
     if tensor.ndim == 0 or not tensor.shape[0]:
         raise ShapeError(f"{who}: takes (T, B, ...) with at least one step; the shape is {tensor.shape}.")

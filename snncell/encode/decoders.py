@@ -1,4 +1,7 @@
-"""From spikes or membrane potentials over time back to values: time is the first axis, and goes."""
+"""From spikes or membrane potentials over time back to values: time is the first axis, and goes.
+
+`lengths` and what all of them refuse: see `snncell.encode`.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +32,7 @@ def _mean(x: Any, lengths: Any, who: str) -> Tensor:
 
 
 def spike_count(spikes: Numbers, *, lengths: Numbers | None = None) -> Tensor:
-    """The number of spikes: (T, B, ...) -> (B, ...). Differentiable.
-
-    Args:
-        spikes: (T, B, ...).
-        lengths: (B,), how many steps each sample has; the rest is padding and does not count. Left out, all T.
-
-    Raises:
-        ShapeError: for a sequence without steps, or lengths that do not fit it.
+    """The number of spikes: (T, B, ...) -> (B, ...).
 
     Example:
         >>> snncell.encode.spike_count([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]).tolist()
@@ -46,16 +42,11 @@ def spike_count(spikes: Numbers, *, lengths: Numbers | None = None) -> Tensor:
 
 
 def firing_rate(spikes: Numbers, dt: Positive = 1.0, *, lengths: Numbers | None = None) -> Tensor:
-    """Spikes per step, or per second with a step of `dt` seconds: (T, B, ...) -> (B, ...). Differentiable.
+    """Spikes per step, or per second with a step of `dt` seconds: (T, B, ...) -> (B, ...).
 
-    Args:
-        spikes: (T, B, ...).
-        dt: of a step.
-        lengths: (B,), how many steps each sample has; the rest is padding and does not count. Left out, all T;
-            of a length of 0 the rate is 0.
+    Of a sample of length 0 it is 0.
 
     Raises:
-        ShapeError: for a sequence without steps, or lengths that do not fit it.
         ArgumentError: for a dt that is not positive.
 
     Example:
@@ -75,11 +66,9 @@ def first_spike_time(spikes: Numbers, silent: Extended | None = None, *, lengths
     Args:
         spikes: a spike is what is above 0.
         silent: the time of a neuron without spikes; by default the last step, T - 1.
-        lengths: (B,), how many steps each sample has; the rest is padding and does not count, but that the
-            time of a silent neuron is the padded sequence's. Left out, all T.
+        lengths: of the samples; the time of a silent neuron is the padded sequence's.
 
     Raises:
-        ShapeError: for a sequence without steps.
         ArgumentError: for a silent below T - 1.
 
     Example:
@@ -103,10 +92,9 @@ def population_vector(spikes: Numbers, centres: Numbers, *, lengths: Numbers | N
     Args:
         spikes: (T, B, ..., N).
         centres: (N,), as `field_centres` gives them, or (N, D) for directions in D dimensions.
-        lengths: (B,), how many steps each sample has; the rest is padding and does not count. Left out, all T.
 
     Returns:
-        (B, ...) or (B, ..., D). Differentiable.
+        (B, ...) or (B, ..., D).
 
     Raises:
         ShapeError: if there are not as many centres as neurons.
@@ -137,15 +125,7 @@ def population_vector(spikes: Numbers, centres: Numbers, *, lengths: Numbers | N
 
 
 def last_membrane(v: Numbers, *, lengths: Numbers | None = None) -> Tensor:
-    """The potential after the last step: (T, B, ...) -> (B, ...). Differentiable.
-
-    Args:
-        v: (T, B, ...).
-        lengths: (B,), how many steps each sample has; the rest is padding and does not count. Left out, all T;
-            of a length of 0 it is 0.
-
-    Raises:
-        ShapeError: for a sequence without steps, or lengths that do not fit it.
+    """The potential after the last step: (T, B, ...) -> (B, ...); of a sample of length 0 it is 0.
 
     Example:
         >>> snncell.encode.last_membrane([[1.0], [6.0], [2.0]]).tolist()
@@ -155,20 +135,13 @@ def last_membrane(v: Numbers, *, lengths: Numbers | None = None) -> Tensor:
     if lengths is None:
         return tensor[-1]
     there = within_lengths(tensor, lengths, "last_membrane").astype(tensor.dtype)
+    # A sample is there at its last step, and not at the step after.
     after = ops.concat([there[1:], ops.zeros_like(there[:1])])
     return ops.select(ops.greater(there, after), tensor, 0.0).sum(0)
 
 
 def mean_membrane(v: Numbers, *, lengths: Numbers | None = None) -> Tensor:
-    """The mean potential over time: (T, B, ...) -> (B, ...). Differentiable.
-
-    Args:
-        v: (T, B, ...).
-        lengths: (B,), how many steps each sample has; the rest is padding and does not count. Left out, all T;
-            of a length of 0 it is 0.
-
-    Raises:
-        ShapeError: for a sequence without steps, or lengths that do not fit it.
+    """The mean potential over time: (T, B, ...) -> (B, ...); of a sample of length 0 it is 0.
 
     Example:
         >>> snncell.encode.mean_membrane([[1.0], [2.0], [6.0]]).tolist()
@@ -178,15 +151,9 @@ def mean_membrane(v: Numbers, *, lengths: Numbers | None = None) -> Tensor:
 
 
 def max_membrane(v: Numbers, *, lengths: Numbers | None = None) -> Tensor:
-    """The highest potential over time: (T, B, ...) -> (B, ...). Differentiable; steps of equal height share equally.
+    """The highest potential over time: (T, B, ...) -> (B, ...); of a sample of length 0 it is -inf.
 
-    Args:
-        v: (T, B, ...).
-        lengths: (B,), how many steps each sample has; the rest is padding and does not count. Left out, all T;
-            of a length of 0 it is -inf.
-
-    Raises:
-        ShapeError: for a sequence without steps, or lengths that do not fit it.
+    Of its gradient, steps of equal height have equal shares.
 
     Example:
         >>> snncell.encode.max_membrane([[1.0], [6.0], [2.0]]).tolist()

@@ -22,14 +22,10 @@ def rate(
     any device, eagerly and jitted. p = 0 never fires and p = 1 always does.
 
     Args:
-        x: (B, ...) in [0, 1]; with steps=None (T, B, ...), a probability for each step. Under `snncell.jit` values
-            cannot be looked at and are not checked.
+        x: (B, ...) in [0, 1]; with steps=None (T, B, ...), a probability for each step.
         steps: T.
         gain, offset: Norse's `f_max` (in 1/s) and `dt` (in s) are gain = dt f_max.
         first_spike_time: before this step there are no spikes.
-
-    Returns:
-        0 and 1 in the dtype of x, (T, B, ...). No gradient.
 
     Raises:
         ArgumentError: for values outside of [0, 1], and steps or first_spike_time that make no sense.
@@ -61,9 +57,6 @@ def delta(x: Numbers, threshold: Positive = 0.1, padding: bool = False, off_spik
         padding: the first step is compared with itself, so it has no spike; without it, with 0.
         off_spike: whether a fall gives a spike of -1.
 
-    Returns:
-        (T, B, ...) in the dtype of x. No gradient.
-
     Raises:
         ArgumentError: for a threshold that is not positive.
         ShapeError: for a sequence without steps.
@@ -88,12 +81,9 @@ def phase(x: Numbers, steps: Count, period: Count | None = None) -> Tensor:
     all ones, worth 1 - 2^-period, which is as far off as any other value may be.
 
     Args:
-        x: (B, ...) in [0, 1]. Under `snncell.jit` values cannot be looked at and are not checked.
+        x: (B, ...) in [0, 1].
         steps: T.
         period: the number of digits; the code is repeated. By default T.
-
-    Returns:
-        0 and 1 in the dtype of x, (T, B, ...). No gradient.
 
     Raises:
         ArgumentError: for values outside of [0, 1], or counts below 1.
@@ -132,7 +122,7 @@ def population(
     `latency(population(x, 8), 50, linear=True, normalize=True)` the earlier the better a neuron's centre fits.
 
     Args:
-        x: (B, ...) in [low, high]. Under `snncell.jit` values cannot be looked at and are not checked.
+        x: (B, ...) in [low, high].
         neurons: N, how many receptive fields each value has.
         steps: T, to repeat the responses as currents; without it there is no time axis.
         low, high: the range of the centres.

@@ -45,8 +45,7 @@ def latency(
     threshold in the input, 0.1 already fires at step 0.
 
     Args:
-        x: (B, ...) in [0, 1]. Under `snncell.jit` values cannot be looked at: they are not checked, and what would fire
-            after the last step does not fire.
+        x: (B, ...) in [0, 1]. Under `snncell.jit`, what would fire after the last step does not fire.
         steps: T; with `bypass` it may be left out, and the last spike comes at the last step.
         linear: t falls linearly with x.
         normalize: stretch the times over all steps.
@@ -56,9 +55,6 @@ def latency(
         clip: values below the threshold do not fire.
         bypass: spikes after the last step are dropped; without it they are an error.
         convention: "snntorch" or "spikingjelly".
-
-    Returns:
-        0 and 1 in the dtype of x, (T, B, ...). No gradient.
 
     Raises:
         ArgumentError: for values outside of [0, 1], spikes after the last step, or arguments that make no sense.
@@ -117,11 +113,7 @@ def _charging(x: Tensor, threshold: Positive, tau: Positive, linear: bool, last:
 
 
 def _length(steps: Count | None, bypass: bool) -> int:
-    """The number of steps, or 0 where the spikes are to set it.
-
-    Raises:
-        ArgumentError: if it is needed and not given.
-    """
+    """The number of steps, or 0 where the spikes are to set it."""
     if steps is None and not bypass:
         raise ArgumentError(
             "latency: give steps. Only snnTorch's times that are not normalized can do without, with bypass=True: then "
@@ -131,11 +123,7 @@ def _length(steps: Count | None, bypass: bool) -> int:
 
 
 def _checked(step: Tensor, steps: Count | None, count: int) -> int:
-    """The number of steps, from the last spike if it was left out.
-
-    Raises:
-        ArgumentError: if a spike comes after the last step, or the last one is needed and cannot be known.
-    """
+    """The number of steps, from the last spike if it was left out."""
     if STATE.trace is not None and steps is None:
         raise ArgumentError("latency: inside a jitted function the time of the last spike is not known: give steps.")
     if STATE.trace is not None or not step.size:

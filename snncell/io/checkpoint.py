@@ -54,11 +54,7 @@ def save_checkpoint(save_obj: Annotated[Cell, Own()], ckpt_file_name: Annotated[
 
 
 def path_to_write(file: str | os.PathLike[str], who: str) -> Path:
-    """The path of a file that is to be written.
-
-    Raises:
-        CheckpointError: if there is no such folder, or no name of a file.
-    """
+    """The path of a file that is to be written."""
     target = _path(file, who)
     if not target.name:
         raise CheckpointError(
@@ -70,17 +66,14 @@ def path_to_write(file: str | os.PathLike[str], who: str) -> Path:
 
 
 def write_whole(file: str | os.PathLike[str], content: bytes, who: str) -> None:
-    """Write a file, so that there is either the old one or the new one, never half.
-
-    Raises:
-        CheckpointError: if it cannot be written, or there is no such folder.
-    """
+    """Write a file, so that there is either the old one or the new one, never half."""
     target = path_to_write(file, who)
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
     try:
         with temporary.open("xb") as stream:
             stream.write(content)
             stream.flush()
+            # Or the new name might outlive a crash of the machine, and its content not.
             os.fsync(stream.fileno())
         os.replace(temporary, target)
     except OSError as error:
@@ -91,11 +84,7 @@ def write_whole(file: str | os.PathLike[str], content: bytes, who: str) -> None:
 
 
 def read_arrays(file: str | os.PathLike[str], who: str) -> tuple[dict[str, Any], dict[str, str]]:
-    """The arrays in a safetensors file, and what is written beside them.
-
-    Raises:
-        CheckpointError: if the file is missing or damaged.
-    """
+    """The arrays in a safetensors file, and what is written beside them."""
     safetensors: Any = imported("safetensors")
     SafetensorError, deserialize = safetensors.SafetensorError, safetensors.deserialize  # noqa: N806 (a class)
     source = _path(file, who)
@@ -125,15 +114,15 @@ def load_checkpoint(
     source = _path(ckpt_file_name, "load_checkpoint")
     arrays, _ = read_arrays(source, "load_checkpoint")
     try:
-        found = {path: Parameter(array, name=path.rpartition(".")[2]) for path, array in arrays.items()}
+        parameters = {path: Parameter(array, name=path.rpartition(".")[2]) for path, array in arrays.items()}
     except DTypeError as error:
         raise CheckpointError(f"load_checkpoint: {source}: {error}") from None
     if net is not None:
         try:
-            load_param_into_net(net, found, strict_load=True)
+            load_param_into_net(net, parameters, strict_load=True)
         except CheckpointError as error:
             raise CheckpointError(f"load_checkpoint: {source}: {error}") from None
-    return found
+    return parameters
 
 
 # What safetensors calls the dtypes. Its own reader of bytes does not know bfloat16.
@@ -153,11 +142,7 @@ _DTYPES = {
 
 
 def _array(dtype: str, shape: Sequence[int], data: bytes) -> Any:
-    """An array as it lies in a file.
-
-    Raises:
-        DTypeError: for elements that snncell has not.
-    """
+    """An array as it lies in a file."""
     return np.frombuffer(data, dtypes.as_dtype(_DTYPES.get(dtype, dtype)).dtype).reshape(shape)
 
 

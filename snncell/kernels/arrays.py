@@ -5,25 +5,22 @@ from __future__ import annotations
 import atexit
 import contextvars
 import math
-import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from snncell import config
+from snncell.forks import after_fork
 
 # Smaller arrays are left to the C library, which keeps their memory too; larger ones it gives back to the system each
 # time, and a page that comes anew costs as much as filling it.
 POOLED_BYTES = 1 << 18
 
 
-def empty(shape: tuple[int, ...], dtype: Any) -> Any:
-    """A new array that is not filled, from the pool if it is large.
-
-    Its memory goes back to the pool when neither it nor a view of it is left.
-    """
+def empty(shape: Sequence[int], dtype: Any) -> Any:
+    """A new array that is not filled; if it is large, of memory from the pool, to which its last view gives it back."""
     size = math.prod(shape) * dtype.itemsize
     if size < POOLED_BYTES:
         return np.empty(shape, dtype)
@@ -33,36 +30,28 @@ def empty(shape: tuple[int, ...], dtype: Any) -> Any:
 ALIGNMENT = 64  # bytes: a cache line, and a vector register
 
 
-def _with_room(size: int) -> Any:
-    """Memory with `size` bytes in it that are aligned."""
-    return np.empty(size + ALIGNMENT, np.uint8)
+def aligned_bytes(size: int) -> Any:
+    """An array of `size` bytes that begins at a multiple of ALIGNMENT."""
+    memory = np.empty(size + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT
+    return memory[start : start + size]
 
 
 class Pool:
     """Memory that nothing uses at present: blocks by their size.
 
-    At most `snncell.get_context(limit)` bytes are kept, those of the last sizes; `clear` lets go of all.
-
-    Args:
-        allocate: gives a new block for so many bytes, with an attribute `size`.
-        spare: how many bytes a block is larger than it was asked for.
-        limit: the setting that limits what is kept, or None for no limit.
+    At most `snncell.get_context(limit)` bytes are kept, those of the last sizes; `clear` lets go of all. New blocks are
+    given by `allocate(bytes)`, and have an attribute `size`.
     """
 
-    ALIGNMENT = ALIGNMENT
-
-    def __init__(
-        self, allocate: Callable[[int], Any] = _with_room, spare: int = ALIGNMENT, limit: str | None = "pool_limit"
-    ) -> None:
+    def __init__(self, allocate: Callable[[int], Any] = aligned_bytes, limit: str | None = "pool_limit") -> None:
         self._allocate = allocate
-        self._spare = spare
         self._setting = limit
         self.ended = False
         self._begin()
-        # Arrays may die when the interpreter ends and the names of this module are gone.
+        # Arrays may die when the interpreter ends and the names of this module are gone: nothing is kept from then on.
         atexit.register(self._end)
-        if hasattr(os, "register_at_fork"):  # the lock may be held by a thread that the child does not have
-            os.register_at_fork(after_in_child=self._begin)
+        after_fork(self._begin)  # the lock may be held by a thread that the child does not have
 
     def _begin(self) -> None:
         self._free: dict[int, list[Any]] = {}
@@ -89,8 +78,7 @@ class Pool:
         """Keep a block for later, within the limit."""
         if self.ended:
             return
-        size = block.size - self._spare
-        limit = self._limit()
+        size, limit = block.size, self._limit()
         with self._lock:
             while self._free and self.held + size > limit:
                 self._let_go()
@@ -138,7 +126,7 @@ class _Lease:
     def __init__(self, pool: Pool, size: int) -> None:
         self._pool = pool
         self._block = pool.take(size)
-        start = -(-self._block.ctypes.data // pool.ALIGNMENT) * pool.ALIGNMENT
+        start = self._block.ctypes.data
         self.__array_interface__ = {"shape": (size,), "typestr": "|u1", "data": (start, False), "version": 3}
 
     def __del__(self) -> None:
@@ -159,10 +147,10 @@ def empty_pool() -> None:
 def quiet_runner() -> Callable[..., Any]:
     """`run(function, *args, **kwargs)` calls it with NumPy's floating-point warnings off: inf and NaN are values here.
 
-    NumPy keeps its error state in a context variable. Running in a context that was prepared once costs a twentieth of
-    a microsecond; entering `np.errstate` costs one, as much as a small operation. A context can be entered once at a
-    time, so each thread needs a runner of its own, and what it runs must not call it again.
+    Each thread needs a runner of its own, and what it runs must not call it again: a context is entered once at a time.
     """
+    # NumPy keeps its error state in a context variable. Running in a context that was prepared once costs a twentieth
+    # of a microsecond; entering `np.errstate` costs one, as much as a small operation.
     context = contextvars.copy_context()
     context.run(np.seterr, all="ignore")
     return context.run

@@ -21,6 +21,7 @@ def build(name: str, source: str, signature: Sequence[Any]) -> Callable[..., Any
     key = (name, code, tuple(signature))
     kernel = _built.get(key)
     if kernel is None:
+        # Before the lock, which a thread that builds one kernel after the other would not leave to a fork.
         refuse_unfinished()
         let_fork()
         with BUILDING:
@@ -43,9 +44,9 @@ def expect(kernels: Iterable[tuple[str, str, Sequence[Any]]]) -> None:
     """Say which kernels are about to be built, as the arguments of `build`, before the first of them is compiled."""
     if not progress.listening():
         return
-    kept = store.compiled()
+    with_code = store.compiled()
     for name, source, signature in kernels:
         code = without_comments(source)
         file = f"{name}_{digest_of(of_slots(name, code, signature))}"
-        if (name, code, tuple(signature)) not in _built and file not in kept:
+        if (name, code, tuple(signature)) not in _built and file not in with_code:
             progress.expect([file])

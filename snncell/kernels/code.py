@@ -36,23 +36,51 @@ _SETTINGS = (
 def code_of(name: str, source: str, digested: str, *, threads: bool = False) -> tuple[Linked, bool]:
     """The code of the function `name(start, stop, slots)` of a file, linked, and whether it was on disk.
 
-    Args:
-        name: of the function.
-        source: of the file.
-        digested: what of the source its files are named by.
-        threads: whether it has a `prange`; Numba's threads run by then.
+    Its files are named by `digested`, what of the source counts; with `threads` it has a `prange`.
     """
-    path, kept = keep(name, source, digested)
+    path, writable = keep(name, source, digested)
+
+    def load(data: bytes) -> Linked | None:
+        return link(Code.unpacked(data), policy.provide_runtime)
+
+    def make() -> tuple[bytes | None, Linked]:
+        code, linked = policy.compile_kernel(function_of(path, source, name), threads=threads)
+        return None if code is None else code.packed(), linked
+
+    return loaded_or_made(path, writable, "nbc", (path.stem, _machine()), load, make)
+
+
+def loaded_or_made(
+    path: Path,
+    writable: bool,
+    suffix: str,
+    facts: tuple[Any, ...],
+    load: Callable[[bytes], Any],
+    make: Callable[[], tuple[bytes | None, Any]],
+) -> tuple[Any, bool]:
+    """The code of a generated file that `keep` has placed, from the folder or made and put there; and if it was there.
+
+    `facts` are all that it depends on: the source, by its digest in the name, the machine, the compiler. `load` makes
+    of a file's content what is used, or None if it cannot be used here; `make` gives both, no content if it stays here.
+    """
+    key = _key(facts)
+    file = path.with_suffix(f".{key.hex()[:16]}.{suffix}")
     progress.builds()
     with store.released():
-        linked = _found(path) if kept else None
-        if linked is not None:
-            return linked, True
+        for again in range(2 if writable else 0):
+            if again:  # whoever compiles it now is waited for, and then it may be there
+                store.claim(file, lambda: progress.begin(path.stem, elsewhere=True))
+            # Its seal is a checksum over the code and the key: what was cut short, damaged, or made for another
+            # kernel, processor or compiler is not run, but made again and replaced.
+            data = store.read_sealed(file, key)
+            loaded = None if data is None else load(data)
+            if loaded is not None:
+                return loaded, True
         progress.begin(path.stem)
-        made, linked = policy.compile_kernel(function_of(path, source, name), threads=threads)
-        if kept and made is not None:
-            store.write_sealed(_code_file(path), _key(path.stem), made.packed())
-        return linked, False
+        content, result = make()
+        if writable and content is not None:
+            store.write_sealed(file, key, content)
+        return result, False
 
 
 def of_slots(name: str, source: str, signature: Sequence[Any]) -> str:
@@ -98,11 +126,11 @@ def without_comments(source: str) -> str:
 def keep(name: str, source: str, code: str) -> tuple[Path, bool]:
     """Put a generated file in the cache folder, and say so where that is wanted: its path, and whether that worked."""
     tell = store.debugging()
-    path, kept = store.place_of(f"{name}_{digest_of(code)}.py")
-    kept = kept and store.write_source(path, source)
-    if kept and tell:
+    path, writable = store.place_of(f"{name}_{digest_of(code)}.py")
+    writable = writable and store.write_source(path, source)
+    if writable and tell:
         sys.stderr.write(f"snncell: {path}\n")
-    return path, kept
+    return path, writable
 
 
 def function_of(path: Path, source: str, name: str) -> Callable[..., Any]:
@@ -112,11 +140,8 @@ def function_of(path: Path, source: str, name: str) -> Callable[..., Any]:
 
 
 def _load(path: Path, source: str) -> ModuleType:
-    """The module of a generated file, made from the source at hand: the file may be another's by now, or missing.
-
-    Its name stays the same from process to process. Numba's compiled code refers to its module by name, and finds it
-    among the loaded ones.
-    """
+    """The module of a generated file, made from the source at hand: the file may be another's by now, or missing."""
+    # Its name is the same in every process, and it is among the loaded ones: Numba's code refers to it by name.
     module = ModuleType(f"_snncell_generated_{path.stem}")
     module.__file__ = str(path)
     sys.modules[module.__name__] = module
@@ -124,33 +149,13 @@ def _load(path: Path, source: str) -> ModuleType:
     return module
 
 
-def _found(path: Path) -> Linked | None:
-    """The code of a generated file from disk, linked; None if it is not there, or not to be trusted.
-
-    A file is read only if its seal fits, a checksum over the code and over all that it was compiled for. So one that
-    was cut short, damaged, or made for another kernel, processor or Numba is compiled again and replaced.
-    """
-    file, key = _code_file(path), _key(path.stem)
-    data = store.read_sealed(file, key)
-    if data is None:
-        store.claim(file, lambda: progress.begin(path.stem, elsewhere=True))
-        data = store.read_sealed(file, key)  # another process has compiled it meanwhile
-    return None if data is None else link(Code.unpacked(data), policy.provide_runtime)
-
-
-def _code_file(path: Path) -> Path:
-    return path.with_suffix(f".{_key(path.stem).hex()[:16]}.nbc")
-
-
-def _key(stem: str) -> bytes:
-    """All that code depends on, beside what the name of its file has: the source, and the version of this package."""
-    return hashlib.sha256(repr((stem, _machine())).encode()).digest()
+def _key(facts: tuple[Any, ...]) -> bytes:
+    return hashlib.sha256(repr(facts).encode()).digest()
 
 
 @functools.cache
 def _machine() -> tuple[Any, ...]:
     llvm: Any = imported("llvmlite.binding")
-
     return (
         llvm.get_process_triple(),
         llvm.get_host_cpu_name(),

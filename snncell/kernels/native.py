@@ -24,17 +24,11 @@ _WORD = 8
 
 
 class Code(NamedTuple):
-    """The machine code of a kernel.
+    """The machine code of a kernel."""
 
-    Attributes:
-        symbol: the function's name in the object code.
-        needs: names that the code has from elsewhere.
-        objects: the object code.
-    """
-
-    symbol: str
-    needs: tuple[str, ...]
-    objects: bytes
+    symbol: str  # the function's name in the object code
+    needs: tuple[str, ...]  # names that the code has from elsewhere
+    objects: bytes  # the object code
 
     def packed(self) -> bytes:
         """As one row of bytes, for a file."""
@@ -50,12 +44,7 @@ class Code(NamedTuple):
 
 
 class Linked(NamedTuple):
-    """Code in this process.
-
-    Attributes:
-        address: of the function.
-        owner: what keeps the code where it is.
-    """
+    """Code in this process: the address of the function, and what keeps the code there."""
 
     address: int
     owner: Any
@@ -81,7 +70,6 @@ def link(code: Code, more: Callable[[], None]) -> Linked | None:
 def _engine(module: Any) -> Any:
     """Something that makes machine code of a module, and links it."""
     llvm: Any = imported("llvmlite.binding")
-
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     machine = llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(jit=True)
@@ -90,14 +78,11 @@ def _engine(module: Any) -> Any:
 
 @functools.cache
 def _caller() -> tuple[Callable[[bytes], int], Any]:
-    """A C function that calls a kernel for all of its units, and what keeps it.
-
-    It takes one argument, for `ctypes` takes time for each: a row of the kernel's address, the number of units, and the
-    kernel's slots.
-    """
+    """A C function that calls a kernel for all of its units, and what keeps it."""
     llvm: Any = imported("llvmlite.binding")
     ir: Any = imported("llvmlite.ir")
-
+    # It takes one argument, a row of the kernel's address, the number of units and the slots: `ctypes` takes time for
+    # each argument.
     word, byte = ir.IntType(64), ir.IntType(8).as_pointer()
     module = ir.Module("snncell")
     function = ir.Function(module, ir.FunctionType(ir.IntType(32), [word.as_pointer()]), "snncell_call")
@@ -116,25 +101,17 @@ class Kernel(Protocol):
     """A function `(units, grain, *arguments)` of NumPy arrays and Python numbers.
 
     It carries out so many units: on the calling thread, or, `grain` of them at a time, on all if `grain` is not 0.
-
-    Attributes:
-        loaded: whether it was not compiled now, but found on disk.
     """
 
-    loaded: bool
+    loaded: bool  # whether it was not compiled now, but found on disk
 
     def __call__(self, units: int, grain: int, *arguments: Any) -> Any: ...
 
 
 def kernel_of(name: str, linked: Linked, signature: Sequence[Any], share: Callable[..., int], loaded: bool) -> Kernel:
-    """A function that calls linked code.
+    """A function that calls linked code, and has `share(address, slots, units, grain)` share its units among threads.
 
-    Args:
-        name: for errors.
-        linked: the code.
-        signature: for each argument, a DType for a number, or (DType, ndim, writable) for a C-contiguous array.
-        share: what shares the units among threads, `share(address, slots, units, grain)`.
-        loaded: see `Kernel`.
+    Its signature has a DType for a number, and (DType, ndim, writable) for a C-contiguous array.
     """
 
     def shared(row: bytes, units: int, grain: int) -> int:
@@ -143,12 +120,13 @@ def kernel_of(name: str, linked: Linked, signature: Sequence[Any], share: Callab
     def fail() -> None:
         raise KernelMemoryError(f"{name}: there is no memory for what it computes with.")
 
-    # Written out for this signature: to go through it at each call would take longer than the call.
+    # Written out for this signature: to go through it at each call would take longer than the call. The arrays are
+    # alive until it returns, for the lambda's arguments refer to them; the row has their addresses alone.
     names = [f"a{n}" for n in range(len(signature))]
     row = f"pack({', '.join([str(linked.address), 'units', *map(_packed, names, signature)])})"
-    given = {
+    names_in_text = {
         "pack": struct.Struct("=qq" + "".join(map(_format, signature))).pack,
-        "id": id,
+        "id": id,  # in CPython the address of an object, which is what the kernel reads arrays from
         "call": _caller()[0],
         "shared": shared,
         "fail": fail,
@@ -156,12 +134,12 @@ def kernel_of(name: str, linked: Linked, signature: Sequence[Any], share: Callab
     kernel: Any = eval(
         f"lambda {', '.join(['units', 'grain', *names])}: "
         f"(shared({row}, units, grain) if grain and units > grain else call({row})) and fail()",
-        given,
+        names_in_text,
     )
     kernel.loaded = loaded
     kernel.linked = linked  # which keeps the code
-    found: Kernel = kernel
-    return found
+    typed_kernel: Kernel = kernel
+    return typed_kernel
 
 
 def _format(kind: dtypes.DType | tuple[Any, ...]) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from snncell.interrupts import imported
 
@@ -24,8 +24,6 @@ types: Any = imported("numba.core.types")
 typed: Any = imported("numba.core.typed_passes")
 untyped: Any = imported("numba.core.untyped_passes")
 from_machinery: Any = imported("numba.core.compiler_machinery")
-
-_F = TypeVar("_F", bound=Callable[..., Any])
 
 
 class Pipeline(compiler.CompilerBase):  # type: ignore[misc]
@@ -92,29 +90,18 @@ def compile_threads(function: Callable[..., Any], arguments: tuple[Any, ...]) ->
     return _compiled(function, arguments, types.void, codegen.JITCodeLibrary, flags, compiler.Compiler)
 
 
-def inlined(function: _F) -> _F:
-    """Let kernels call a function, which becomes part of them where it is called. From Python it is what it was.
-
-    LLVM would leave a long function a call: a loop with a call is not vectorised, and within the function it would not
-    be known that arrays of its caller do not overlap.
-    """
-    return _part(function, True)
-
-
-def called(function: _F) -> _F:
-    """The same for a long function that stands for itself, of which a kernel has one copy however often it calls it."""
-    return _part(function, False)
-
-
-def _part(function: _F, inline: bool) -> _F:
-    found: dict[tuple[Any, ...], Any] = {}
+def register(function: Callable[..., Any], inline: bool) -> None:
+    """Let kernels call a function; with `inline` it becomes part of them where it is called."""
+    compiled: dict[tuple[Any, ...], Any] = {}
 
     def of(arguments: tuple[Any, ...]) -> Any:
-        if arguments not in found:
+        if arguments not in compiled:
             flags = _flags()
+            # LLVM would leave a long function a call: a loop with a call is not vectorised, and within the function it
+            # would not be known that arrays of its caller do not overlap.
             flags.forceinline = inline
-            found[arguments] = _compiled(function, arguments, None, Part, flags)
-        return found[arguments]
+            compiled[arguments] = _compiled(function, arguments, None, Part, flags)
+        return compiled[arguments]
 
     def signature_of(*arguments: Any) -> Any:
         return of(tuple(map(types.unliteral, arguments))).signature
@@ -127,8 +114,6 @@ def _part(function: _F, inline: bool) -> _F:
         own = of(signature.args)
         context.active_code_library.add_linking_library(own.library)
         return context.call_internal(builder, own.fndesc, own.signature, arguments)
-
-    return function
 
 
 def _flags() -> Any:

@@ -27,9 +27,7 @@ PARALLEL_SIZE = 524_288
 CALL_COST = 5
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-_threads_chosen = False
 _started = False  # whether Numba's threads are
-_choosing = threading.Lock()
 
 
 def compiles() -> bool:
@@ -41,17 +39,16 @@ def compiles() -> bool:
 
 
 def compile_kernel(function: Callable[..., Any], *, threads: bool = False) -> tuple[Code | None, Linked]:
-    """Compile a generated function `(start, stop, slots)`: its code, if that can be kept, and the same linked.
+    """Compile a generated function `(start, stop, slots)`, with `threads` one that has a `prange`.
 
-    Args:
-        function: that function.
-        threads: whether it has a `prange`.
+    Returns:
+        Its code, or None if that can be used in this process alone; and the same linked.
     """
     types: Any = imported("numba.types")  # half of `import snncell`'s time, were it imported at the top
     lock: Any = imported("numba.core.compiler_lock").global_compiler_lock
-
     import_array_functions()
     pipeline: Any = imported("snncell.kernels.numba_passes")
+    # Numba's lock within BUILDING, which the caller holds: the order in which a fork takes them.
     with lock, _without_collection():
         compiled = pipeline.compile_threads if threads else pipeline.compile_whole
         result = compiled(function, (types.int64, types.int64, types.CPointer(types.int64)))
@@ -72,29 +69,29 @@ def _without_collection() -> Iterator[None]:
 
     Numba makes so many objects that all that the process has are looked at several times for each kernel.
     """
-    collects = gc.isenabled()
-    gc.disable()
+    # By its threshold: whether the collector is enabled is the program's, whose other threads may change that
+    # meanwhile. If they set thresholds, theirs stay.
+    before = gc.get_threshold()
+    gc.set_threshold(0)
+    during = gc.get_threshold()
     try:
         yield
     finally:
-        if collects:
-            gc.enable()
+        if gc.get_threshold() == during:
+            gc.set_threshold(*before)
 
 
 def provide_runtime() -> None:
     """Make known to LLVM what code has from Numba's runtime, and from the libraries that Numba loads."""
     registry: Any = imported("numba.core.registry")
     runtime: Any = imported("numba.core.runtime")
-
     runtime.rtsys.initialize(registry.cpu_target.target_context)
 
 
 def import_array_functions() -> None:
-    """Import what Numba needs to compile a kernel, without SciPy's linear algebra.
-
-    Numba imports that only to see whether `np.dot` would work: a tenth of a second, for something that no kernel of
-    ours calls. SciPy is there, we depend on it.
-    """
+    """Import what Numba needs to compile a kernel, without SciPy's linear algebra."""
+    # Numba imports that only to see whether `np.dot` would work: a tenth of a second, for something that no kernel of
+    # ours calls. SciPy is there, we depend on it.
     if "numba.np.arraymath" in sys.modules:
         return
     linalg: Any = imported("numba.np.linalg")
@@ -110,45 +107,33 @@ def import_array_functions() -> None:
 
 
 def inlined(function: _F) -> _F:
-    """A decorator: make a function callable from generated loops, and part of them when they are compiled.
+    """Let generated loops call a function, which becomes part of them where it is called.
 
     It compiles nothing by itself, and is called from Python, and with NUMBA_DISABLE_JIT=1 from loops, as it stands.
     """
-    if not compiles():
-        return function
-    made: _F = imported("snncell.kernels.numba_passes").inlined(function)
-    return made
+    return _part_of_kernels(function, inline=True)
 
 
 def called(function: _F) -> _F:
-    """The same, but a kernel has it once, however often it calls it."""
-    if not compiles():
-        return function
-    made: _F = imported("snncell.kernels.numba_passes").called(function)
-    return made
+    """The same for a long function that stands for itself: a kernel has it once, however often it calls it."""
+    return _part_of_kernels(function, inline=False)
+
+
+def _part_of_kernels(function: _F, inline: bool) -> _F:
+    if compiles():
+        imported("snncell.kernels.numba_passes").register(function, inline)
+    return function
 
 
 def intrinsic(function: Callable[..., Any]) -> Any:
     """A decorator: `function(typing, *types)` gives a signature, and what writes LLVM's instructions for a call."""
-    extending: Any = imported("numba.extending")
-
-    return extending.intrinsic(prefer_literal=True)(function)
-
-
-def _choose_threading_layer() -> None:
-    """Make TBB loadable where its wheel is installed, unless the user has chosen a layer.
-
-    GNU OpenMP, Numba's other choice on Linux, kills a process that forks after its first parallel kernel, and its
-    threads spin while they wait. The wheel puts the library where the loader does not look, so it is loaded here.
-    """
-    global _threads_chosen
-    with _choosing:
-        if not _threads_chosen:
-            _load_tbb()
-            _threads_chosen = True
+    return imported("numba.extending").intrinsic(prefer_literal=True)(function)
 
 
 def _load_tbb() -> None:
+    """Make TBB loadable where its wheel is installed, unless the user has chosen a layer of threads."""
+    # GNU OpenMP, Numba's other choice on Linux, kills a process that forks after its first parallel kernel, and its
+    # threads spin while they wait. The wheel puts the library where the loader does not look, so it is loaded here.
     if "NUMBA_THREADING_LAYER" in os.environ or not sys.platform.startswith("linux"):
         return
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # in case OpenMP is what Numba ends up with
@@ -175,7 +160,7 @@ def number_of_threads() -> int:
 
 
 def _start_threads() -> None:
-    _choose_threading_layer()
+    _load_tbb()  # before Numba looks for a layer, which it does once
     imported("numba").get_num_threads()  # asking for the number starts them
 
 
@@ -205,14 +190,9 @@ def compile_ptx(
     launch_bounds: tuple[int, ...] | None = None,
     fma: bool = CUDA_FMA,
 ) -> str:
-    """A generated function as PTX, for which no card and no driver is needed.
+    """A generated function as PTX for cards of a compute capability and newer ones; it needs no card and no driver.
 
-    Args:
-        name: of the kernel in the PTX. Numba's own differs from process to process.
-        signature: for each argument, a DType for a scalar, or (DType, writable) for an array, of which the kernel gets
-            the address alone.
-        capability: the compute capability of the card, or of an older one.
-        launch_bounds: the most threads in a block, and the fewest blocks that a multiprocessor should have at once.
+    Signature and launch bounds are those of `cuda.build.build`; of an array the kernel gets the address alone.
     """
     compiler: Any = imported("numba.cuda.compiler")
     nvvm: Any = imported("numba.cuda.cudadrv.nvvm")
@@ -238,6 +218,7 @@ def compile_ptx(
         nvvm.set_launch_bounds(kernel, launch_bounds)
         ptx = "".join(library.get_asm_strs(cc=capability))
     lines = [line for line in ptx.splitlines() if not (line.startswith(".common .global") and "NumbaEnv" in line)]
+    # Numba's name differs from process to process; so would the text.
     return "\n".join(lines).replace(mangled, name) + "\n"
 
 
@@ -256,7 +237,6 @@ def _capability_known(capability: tuple[int, int]) -> Iterator[None]:
 def _cuda_type(argument: Any) -> Any:
     types: Any = imported("numba.types")
     from_dtype: Any = imported("numba.np.numpy_support").from_dtype
-
     if not isinstance(argument, tuple):
         return from_dtype(argument.dtype)
     # Booleans by their bytes: LLVM's have one bit, and Numba cannot store them by address.

@@ -64,11 +64,8 @@ def matmul_into(out: Any, x: Any, y: Any) -> None:
 def events_of(x: Any, *, dtype: Any) -> tuple[Any, Any, Any]:
     """The events of a matrix, to be used by several products: their places, their values, and how many each row has.
 
-    If there are too many for any product to gain by them, the first number is -1.
-
-    Args:
-        x: of floats, or of booleans that stand for 0 and 1.
-        dtype: of the products.
+    `x` is of floats, or of booleans that stand for 0 and 1; the products are of `dtype`. If there are too many events
+    for any product to gain by them, the first number is -1.
     """
     if x.flags.c_contiguous and x.size and dtype.itemsize >= 4 and _density(x) < MOST_EVENTS:
         return _all_events(x, dtype)
@@ -105,11 +102,11 @@ def _limit(x: Any, y: Any, turned: bool) -> float:
 def _all_events(x: Any, dtype: Any) -> tuple[Any, Any, Any]:
     """The places of a matrix's events, their values, and how many there are in each row."""
     room = (-(-len(x) // events.PART), events.PART * x.shape[1] + 8)
-    found = empty(room, np.dtype(np.int32)), empty(room, dtype), empty((len(x),), np.dtype(np.int32))
+    events_in_x = empty(room, np.dtype(np.int32)), empty(room, dtype), empty((len(x),), np.dtype(np.int32))
     grain = int(2 * x.size >= PARALLEL_SIZE)
     flags = empty((room[0], -(-x.shape[1] // 8) * 8), np.dtype(np.uint8))
-    kernel("find_all_events", dtypes.BY_NUMPY[dtype], dtypes.BY_NUMPY[x.dtype])(room[0], grain, x, flags, *found)
-    return found
+    kernel("find_all_events", dtypes.BY_NUMPY[dtype], dtypes.BY_NUMPY[x.dtype])(room[0], grain, x, flags, *events_in_x)
+    return events_in_x
 
 
 def _add_up(out: Any, places: Any, values: Any, counts: Any, y: Any, turned: bool) -> None:
@@ -158,13 +155,14 @@ def kernel(name: str, dtype: Any, spikes: Any = None) -> Any:
             f"PART, BLOCK, STRIP = {events.PART}, {events.BLOCK}, {events.STRIP}\n\n\n"
         )
         source = head + source_of(getattr(events, name))
-        given, result = (dtype, 2, False), (dtype, 2, True)
-        places, found = (dtypes.int32, 2, False), (dtypes.int32, 2, True)
+        matrix, to_matrix = (dtype, 2, False), (dtype, 2, True)
+        places, to_places = (dtypes.int32, 2, False), (dtypes.int32, 2, True)
+        counts, to_counts = (dtypes.int32, 1, False), (dtypes.int32, 1, True)
         signature = {
-            "find_all_events": ((spikes, 2, False), (dtypes.uint8, 2, True), found, result, (dtypes.int32, 1, True)),
-            "rows_of_events": (places, given, (dtypes.int32, 1, False), given, result),
-            "sort_events": (places, given, (dtypes.int32, 1, False), found, found, result, found),
-            "columns_of_events": (places, places, given, given, result, result),
+            "find_all_events": ((spikes, 2, False), (dtypes.uint8, 2, True), to_places, to_matrix, to_counts),
+            "rows_of_events": (places, matrix, counts, matrix, to_matrix),
+            "sort_events": (places, matrix, counts, to_places, to_places, to_matrix, to_places),
+            "columns_of_events": (places, places, matrix, matrix, to_matrix, to_matrix),
         }[name]
         _kernels[key] = build(name, source, signature)
     return _kernels[key]

@@ -15,11 +15,7 @@ Told = Callable[[int, int, bool], None]
 
 
 class Listener:
-    """One who listens, in one thread.
-
-    Args:
-        told: what is called.
-    """
+    """One who listens, in one thread, and is told by a call of `told`."""
 
     def __init__(self, told: Told) -> None:
         self.told = told
@@ -36,8 +32,7 @@ class Listener:
 
 
 class _Here(threading.local):
-    def __init__(self) -> None:
-        self.listener: Listener | None = None
+    listener: Listener | None = None
 
 
 _here = _Here()

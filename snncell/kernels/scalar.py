@@ -29,29 +29,15 @@ def _sigmoid(x: Any) -> Any:
     return 1 / (1 + np.exp(-x))
 
 
-# What a formula's names mean on NumPy arrays.
+# What a formula's names mean on NumPy arrays: NumPy's functions, most of them by the same name.
 NUMPY: dict[str, Any] = {
-    "exp": np.exp,
-    "expm1": np.expm1,
-    "log": np.log,
-    "log1p": np.log1p,
-    "sqrt": np.sqrt,
-    "sin": np.sin,
-    "cos": np.cos,
-    "tanh": np.tanh,
+    **{name: getattr(np, name) for name in ("exp", "expm1", "log", "log1p", "sqrt", "sin", "cos", "tanh")},
+    **{name: getattr(np, name) for name in ("floor", "ceil", "round", "abs", "sign", "minimum", "maximum")},
+    **{name: getattr(np, name) for name in ("where", "logical_not")},
     "atan": np.arctan,
+    "conj": np.conjugate,
     "erf": _erf,
     "sigmoid": _sigmoid,
-    "floor": np.floor,
-    "ceil": np.ceil,
-    "round": np.round,
-    "abs": np.abs,
-    "where": np.where,
-    "minimum": np.minimum,
-    "maximum": np.maximum,
-    "sign": np.sign,
-    "conj": np.conjugate,
-    "logical_not": np.logical_not,
 }
 
 # Calls that take several times as long as an addition.
@@ -147,11 +133,9 @@ def simulated() -> bool:
 
 @cache
 def library_digest() -> str:
-    """A hash of the modules that have a say in the code of a generated file beside itself.
-
-    They are those that it imports, whose functions it has in it, and the one that compiles it. The files are read, not
-    imported, for they import Numba.
-    """
+    """A hash of the modules that have a say in the code of a generated file beside itself."""
+    # Those that it imports, whose functions it has in it, and the one that compiles it. The files are read and not
+    # imported, for they import Numba.
     folder = Path(__file__).parent
     names = ["numba_passes.py", *(f"cpu/{name}.py" for name in ("arguments", "builtins", "elements", "loops"))]
     names += ["cpu/mathematics.py", "cpu/rows.py"]

@@ -7,14 +7,13 @@ ends the process if two Python threads are in its kernels at once: there, they t
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 from typing import Any
 
 import numpy as np
 
 from snncell import dtype as dtypes
-from snncell.forks import BUILDING, RUNNING, in_child, let_fork, refuse_unfinished
+from snncell.forks import BUILDING, RUNNING, after_fork, in_child, let_fork, refuse_unfinished
 from snncell.interrupts import deferring
 from snncell.kernels import policy
 from snncell.kernels.code import code_of, of_slots, source_of
@@ -24,8 +23,7 @@ from snncell.kernels.native import kernel_of
 PARTS = 256  # at most so many parts: threads that are done take what is left
 
 _TURNS: Any = threading.RLock()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=lambda: in_child(_TURNS))
+after_fork(lambda: in_child(_TURNS))
 _launcher: tuple[Any, Any] | None = None  # what shares units, compiled, and what one thread at a time holds
 
 
@@ -38,6 +36,7 @@ def share(address: int, slots: int, units: int, grain: int) -> int:
     """Carry out the units of the kernel at `address` on all threads, `grain` of them at a time; 0 if none raised."""
     refuse_unfinished()
     let_fork()
+    # Without a lock: once there is a launcher, it stays.
     launch, turns = _launcher or _made()
     failed = np.zeros(1, np.int64)
     with RUNNING.lock, turns:

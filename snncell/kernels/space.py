@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -11,52 +11,40 @@ from snncell import config
 from snncell.dtype import computed
 from snncell.errors import DeviceError
 from snncell.kernels import arrays
-from snncell.kernels.cuda import arrays as device_arrays, exchange, functions as functions, interop as borrowed
+from snncell.kernels.cuda import arrays as device_arrays, exchange, functions as functions, interop
 from snncell.kernels.cuda.runtime import IN_USE as IN_USE, runtime
 
 _HOSTS = (np.ndarray, np.generic)  # an element of an array of NumPy's is no array
 
 
-class Space:
-    """A place for arrays.
+class Space(Protocol):
+    """A place for arrays."""
 
-    Attributes:
-        device: "cpu" or "gpu", as users write it.
-    """
-
-    device: str
+    device: str  # "cpu" or "gpu", as users write it
 
     def empty(self, shape: Sequence[int], dtype: Any) -> Any:
         """A new array that is not filled."""
-        raise NotImplementedError
 
     def zeros(self, shape: Sequence[int], dtype: Any) -> Any:
         """A new array of zeros."""
-        raise NotImplementedError
 
     def contiguous(self, array: Any) -> Any:
         """The array, or a copy whose elements lie one after another."""
-        raise NotImplementedError
 
     def copy(self, array: Any) -> Any:
         """A new array with the same elements."""
-        raise NotImplementedError
 
     def added(self, total: Any, term: Any) -> Any:
         """Their sum; `total` may be overwritten."""
-        raise NotImplementedError
 
     def sum(self, array: Any) -> Any:
         """The sum along the first axis."""
-        raise NotImplementedError
 
     def times(self, array: Any, number: float) -> Any:
         """The array times a number."""
-        raise NotImplementedError
 
     def cast(self, array: Any, dtype: Any) -> Any:
         """The array in another dtype, if it is not in that."""
-        raise NotImplementedError
 
     def widened(self, array: Any) -> Any:
         """The array in what its elements are computed in."""
@@ -64,30 +52,20 @@ class Space:
 
     def constant(self, array: Any) -> Any:
         """A constant of a plan: here, and in memory that stays where it is."""
-        raise NotImplementedError
 
     def of_its_own(self, array: Any) -> Any:
         """The array, or if it is a view that keeps more alive than itself, a copy."""
-        raise NotImplementedError
 
     def uniform(self, array: Any) -> bool:
         """True if one element in memory stands for all."""
-        raise NotImplementedError
 
     def taken(self, array: Any, what: str) -> Any:
-        """An array that is here, or one element from the other place.
-
-        Raises:
-            DeviceError: for an array from the other place, which `what` names.
-        """
-        raise NotImplementedError
+        """An array that is here, or one element from the other place; `what` names one that is refused."""
 
 
 class _Host(Space):
     device = "cpu"
-
-    def empty(self, shape: Sequence[int], dtype: Any) -> Any:
-        return arrays.empty(tuple(shape), dtype)
+    empty = staticmethod(arrays.empty)
 
     def zeros(self, shape: Sequence[int], dtype: Any) -> Any:
         return np.zeros(shape, dtype)
@@ -135,20 +113,17 @@ class _Host(Space):
 
 class _Device(Space):
     device = "gpu"
-    # Operations that loops over time need beside those of their body, hung in by the operations themselves.
-    arithmetic: dict[str, Any]
+
+    empty = staticmethod(device_arrays.empty)
+    zeros = staticmethod(device_arrays.zeros)
+    contiguous = staticmethod(device_arrays.contiguous)
+    adopted = staticmethod(interop.adopted)
+    interface = staticmethod(interop.interface_of)
+    capsule = staticmethod(interop.capsule_of)
 
     def __init__(self) -> None:
-        self.arithmetic = {}
-
-    def empty(self, shape: Sequence[int], dtype: Any) -> Any:
-        return device_arrays.empty(shape, dtype)
-
-    def zeros(self, shape: Sequence[int], dtype: Any) -> Any:
-        return device_arrays.zeros(shape, dtype)
-
-    def contiguous(self, array: Any) -> Any:
-        return array if array.contiguous else array.copy()
+        # Operations that loops over time need beside those of their body, hung in by the operations themselves.
+        self.arithmetic: dict[str, Any] = {}
 
     def copy(self, array: Any) -> Any:
         return array.copy()
@@ -184,9 +159,9 @@ class _Device(Space):
             return device_arrays.from_host(array)
         raise DeviceError(f'{what} is on the CPU, the others are on the GPU. Move it: .to("gpu"), or the others to it.')
 
-    def operands(self, given: Sequence[Any], name: str) -> list[Any]:
+    def operands(self, inputs: Sequence[Any], name: str) -> list[Any]:
         """The operands of an operation, here: single elements are taken along, numbers stay what they are."""
-        return [self.taken(x, f"{name}: input {n}") if hasattr(x, "dtype") else x for n, x in enumerate(given, 1)]
+        return [self.taken(x, f"{name}: input {n}") if hasattr(x, "dtype") else x for n, x in enumerate(inputs, 1)]
 
     def has(self, data: Any) -> bool:
         """True if an object of another library has its elements on a card."""
@@ -196,26 +171,9 @@ class _Device(Space):
             return True
         return hasattr(data, "__dlpack_device__") and data.__dlpack_device__()[0] == exchange.CUDA
 
-    def adopted(self, data: Any) -> Any:
-        """Its array, without a copy."""
-        return borrowed.adopted(data)
-
-    def interface(self, array: Any) -> Any:
-        """An array's `__cuda_array_interface__`."""
-        return borrowed.interface_of(array)
-
-    def capsule(self, array: Any, stream: int | None) -> Any:
-        """An array's DLPack capsule."""
-        return borrowed.capsule_of(array, stream)
-
-
-def _find_device() -> None:
-    """Raise if there is no GPU."""
-    runtime()
-
 
 HOST, DEVICE = _Host(), _Device()
-config.CHECKS.append(_find_device)
+config.CHECKS.append(runtime)
 
 
 def space_of(array: Any) -> Space:
@@ -224,15 +182,11 @@ def space_of(array: Any) -> Space:
 
 
 def space_called(device: Any, who: str) -> Space:
-    """The place that a user calls "cpu" or "gpu".
-
-    Raises:
-        DeviceError: for another name.
-    """
-    found = {"cpu": HOST, "gpu": DEVICE, "cuda": DEVICE}.get(str(device).lower())
-    if found is None:
+    """The place that a user calls "cpu" or "gpu"; `who` asks, for an error."""
+    space = {"cpu": HOST, "gpu": DEVICE, "cuda": DEVICE}.get(str(device).lower())
+    if space is None:
         raise DeviceError(f'{who}: there is no device {device!r}; there are "cpu" and "gpu". (Another dtype: astype.)')
-    return found
+    return space
 
 
 def moved(array: Any, space: Space) -> Any:

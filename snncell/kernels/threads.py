@@ -16,7 +16,7 @@ from contextlib import suppress
 from itertools import product
 from typing import Any
 
-from snncell.forks import RUNNING, let_fork
+from snncell.forks import RUNNING, after_fork, let_fork
 from snncell.interrupts import imported
 from snncell.kernels.policy import number_of_threads
 
@@ -29,8 +29,7 @@ class _Blas:
         self._inside: set[object] = set()
         self._libraries: list[_Library] | None = None
         self._before: list[int] = []
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._in_child)
+        after_fork(self._in_child)
 
     def _in_child(self) -> None:
         """Begin outside of everything, in a child: it will not leave what other threads were inside of."""
@@ -80,29 +79,25 @@ class _Blas:
         """The BLAS libraries that NumPy may use: those that are there now. What is loaded later is others'."""
         if self._libraries is None:
             # On first use: it looks through all loaded libraries, which takes milliseconds.
-            found = imported("threadpoolctl").ThreadpoolController().select(user_api="blas").lib_controllers
-            self._libraries = [_Library(controller) for controller in found]
+            controllers = imported("threadpoolctl").ThreadpoolController().select(user_api="blas").lib_controllers
+            self._libraries = [_Library(controller) for controller in controllers]
         return self._libraries
 
 
 class _Library:
-    """One BLAS library, which can be asked and told its number of threads.
-
-    Args:
-        controller: threadpoolctl's, which finds the library. OpenBLAS is told directly: the controller would let one
-            thread of the program alone do it.
-    """
+    """One BLAS library, found by threadpoolctl, which can be asked and told its number of threads."""
 
     def __init__(self, controller: Any) -> None:
         self.path = controller.filepath
         self.number: Callable[[], int] = controller.get_num_threads
         self.set_number: Callable[[int], Any] = controller.set_num_threads
+        # OpenBLAS is told directly: the controller would let one thread of the program alone do it.
         if controller.internal_api == "openblas":
             for prefix, suffix in product(("", "scipy_"), ("", "64_", "_64")):
-                found = getattr(controller.dynlib, f"{prefix}openblas_set_num_threads{suffix}", None)
-                if found is not None:
+                set_number = getattr(controller.dynlib, f"{prefix}openblas_set_num_threads{suffix}", None)
+                if set_number is not None:
                     self.number = getattr(controller.dynlib, f"{prefix}openblas_get_num_threads{suffix}")
-                    self.set_number = found
+                    self.set_number = set_number
 
 
 class _Workers:
@@ -110,8 +105,7 @@ class _Workers:
 
     def __init__(self) -> None:
         self._begin()
-        if hasattr(os, "register_at_fork"):  # a child has none of its parent's threads
-            os.register_at_fork(after_in_child=self._begin)
+        after_fork(self._begin)  # a child has none of its parent's threads
 
     def _begin(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
@@ -120,10 +114,11 @@ class _Workers:
     def run(self, function: Callable[[Any], Any], parts: Sequence[Any]) -> None:
         """Call `function` with each part, on as many threads as loops run on."""
         number = min(number_of_threads(), len(parts))
+        # The next of an iterator over a sequence is one step in C: no two threads get the same part.
         waiting = iter(parts)
 
         def work() -> None:
-            for part in waiting:  # each takes the next that is left
+            for part in waiting:
                 function(part)
 
         helpers: list[Future[None]] = []

@@ -54,10 +54,11 @@ def cost_of(cell: Any, inputs: np.ndarray[Any, Any], scale: float = 1) -> Cost:
 
 def _fan_out(cell: Any, features: tuple[int, ...]) -> np.ndarray[Any, Any]:
     """The number of outputs that each input goes to: the gradient of their sum where all weights are 1."""
+    # A layer like it, not made by `__init__`, which would draw new weights and so move the random numbers on.
     ones: Any = object.__new__(type(cell))
     vars(ones).update(vars(cell))
     vars(ones).update(weight=ops.ones(cell.weight.shape), has_bias=False, activation=None)
     with settings(watch=None, trace=None, tape=None, smooth=False):
-        found = grad(lambda x: ones.construct(x).sum())(ops.zeros((1, *features)))
-    array: np.ndarray[Any, Any] = found.asnumpy()[0].astype(np.float64)
+        counts = grad(lambda x: ones.construct(x).sum())(ops.zeros((1, *features)))
+    array: np.ndarray[Any, Any] = counts.asnumpy()[0].astype(np.float64)
     return array

@@ -18,14 +18,7 @@ INNER = ("cell", "neuron")  # names that a neuron has within what runs it
 
 
 class Neurons:
-    """The neurons of a network: the innermost Cells that have states, or are run over time.
-
-    Args:
-        net: the network.
-
-    Raises:
-        ArgumentError: if it is no Cell, or has no neuron.
-    """
+    """The neurons of a network, of which there is one at least: the innermost Cells with states, or run over time."""
 
     def __init__(self, net: Cell) -> None:
         if not isinstance(net, Cell):
@@ -55,34 +48,30 @@ class Neurons:
         """True if the network has other Cells now, or other names for them."""
         return self.structure != _structure(dict(_all_paths(self.net, "")))
 
-    def chosen(self, wanted: Any, what: str) -> frozenset[int]:
-        """The neurons that are meant by True, a name, a Cell, or several of these.
+    def chosen(self, choice: Any, what: str) -> frozenset[int]:
+        """The neurons that are meant by True, a name, a Cell, or several of these."""
+        if choice is None or isinstance(choice, bool):
+            return frozenset(self.cells) if choice else frozenset()
+        several = isinstance(choice, (list, tuple, set, frozenset))
+        return frozenset(n for one in (choice if several else [choice]) for n in self._below(one, what))
 
-        Raises:
-            ArgumentError: for what is not in the network, or has no neuron in it.
-        """
-        if wanted is None or isinstance(wanted, bool):
-            return frozenset(self.cells) if wanted else frozenset()
-        several = isinstance(wanted, (list, tuple, set, frozenset))
-        return frozenset(n for one in (wanted if several else [wanted]) for n in self._below(one, what))
-
-    def _below(self, wanted: Any, what: str) -> list[int]:
-        cell = self.paths.get(wanted) if isinstance(wanted, str) else wanted
+    def _below(self, choice: Any, what: str) -> list[int]:
+        cell = self.paths.get(choice) if isinstance(choice, str) else choice
         inside = isinstance(cell, Cell) and any(cell is other for other in self.paths.values())
         if not inside:
-            given = repr(wanted) if isinstance(wanted, str) else f"the {type(wanted).__name__} given"
+            choice_words = repr(choice) if isinstance(choice, str) else f"the {type(choice).__name__} given"
             raise ArgumentError(
-                f"monitor: {what}: {given} is not in {type(self.net).__name__}. Its neurons are "
+                f"monitor: {what}: {choice_words} is not in {type(self.net).__name__}. Its neurons are "
                 f"{', '.join(self.names())}; or give True for all of them."
             )
         assert isinstance(cell, Cell)
-        found = [id(below) for _, below in cell.cells_and_names() if id(below) in self.cells]
-        if not found:
+        neurons = [id(below) for _, below in cell.cells_and_names() if id(below) in self.cells]
+        if not neurons:
             raise ArgumentError(
-                f"monitor: {what}: there is no neuron in {wanted!r:.60}. The network's neurons are "
+                f"monitor: {what}: there is no neuron in {choice!r:.60}. The network's neurons are "
                 f"{', '.join(self.names())}."
             )
-        return found
+        return neurons
 
     def names(self) -> list[str]:
         """The names of the neurons, in the order of the network; by what runs them, where something does."""
@@ -160,13 +149,7 @@ def _named(members: dict[str, Cell], cell: Cell) -> str:
 
 
 def gives_spikes(cell: Cell, out: np.ndarray[Any, Any] | None, above: bool | None) -> bool:
-    """True if a neuron fires, and so does not give its potential.
-
-    Args:
-        cell: the neuron.
-        out: what it gave, if that is known.
-        above: whether its spike function was called; None if nobody looked.
-    """
+    """True if a neuron fires: by its output, and whether its spike function was called; None is not known."""
     if above or not getattr(cell, "fire", True):
         return bool(above)
     if above is None and spike_functions(cell):

@@ -86,8 +86,8 @@ class Monitor:
         samples: int | None = None,
         calls: int | None = 1,
     ) -> None:
-        given = {"spikes": spikes, "v": v, "above": above, "grad": grad}
-        self._recorder = Recorder(Neurons(net), given, inputs, every, neurons, samples, calls)
+        requests = {"spikes": spikes, "v": v, "above": above, "grad": grad}
+        self._recorder = Recorder(Neurons(net), requests, inputs, every, neurons, samples, calls)
         self._context: AbstractContextManager[None] | None = None
 
     def __enter__(self) -> Monitor:
@@ -112,7 +112,7 @@ class Monitor:
     def calls(self) -> list[dict[str, Recorded]]:
         """The recordings of each call that is kept: quantity -> layer -> array."""
         return [
-            {kind: self._recorded(kind, call) for kind in call.series if kind in KINDS} for call in self._recorder.kept
+            {kind: self._recorded(kind, call) for kind in call.series if kind in KINDS} for call in self._recorder.calls
         ]
 
     @property
@@ -137,10 +137,10 @@ class Monitor:
 
     def cell(self, name: Any) -> Cell:
         """The neuron of a layer."""
-        found = self._resolve(name)
-        if found not in self._recorder.cells:
-            raise RecordError(f"monitor: nothing of {name!r:.60} was recorded. {self._why(found)}")
-        return self._recorder.cells[found]
+        layer = self._resolve(name)
+        if layer not in self._recorder.cells:
+            raise RecordError(f"monitor: nothing of {name!r:.60} was recorded. {self._why(layer)}")
+        return self._recorder.cells[layer]
 
     def spike_function(self, name: Any) -> Cell | None:
         """The spike function of a layer, whatever its neuron calls it: the Cell with a bprop whose input is `above`.
@@ -155,36 +155,36 @@ class Monitor:
 
     def steps(self, name: Any, kind: str = "spikes") -> np.ndarray[Any, Any]:
         """The numbers of the time steps that were recorded of a layer."""
-        series = {} if not self._recorder.kept else self._recorder.kept[-1].series.get(kind, {})
-        found = self._resolve(name)
-        if found not in series:
-            raise RecordError(f"monitor: {missing(kind, name)} {self._why(found, kind)}")
-        return series[found].steps()
+        series = {} if not self._recorder.calls else self._recorder.calls[-1].series.get(kind, {})
+        layer = self._resolve(name)
+        if layer not in series:
+            raise RecordError(f"monitor: {missing(kind, name)} {self._why(layer, kind)}")
+        return series[layer].steps()
 
     def neurons(self, name: Any) -> np.ndarray[Any, Any]:
         """The numbers in their layer of the neurons that were recorded, counted over all its axes together."""
-        cell, found = self.cell(name), self._resolve(name)
-        arrays = [array for kind in KINDS if (array := self._recorded(kind).get(found)) is not None]
+        cell, layer = self.cell(name), self._resolve(name)
+        arrays = [array for kind in KINDS if (array := self._recorded(kind).get(layer)) is not None]
         if not arrays:
             raise RecordError(f"monitor: nothing of {name!r:.60}, a {type(cell).__name__}, was recorded.")
-        return self._recorder.numbers(found, math.prod(arrays[0].shape[2:]))
+        return self._recorder.numbers(layer, math.prod(arrays[0].shape[2:]))
 
     def fires(self, name: Any) -> bool:
         """True if a layer gives spikes; one that integrates without firing gives its potential."""
-        cell, found = self.cell(name), self._resolve(name)
-        above = found in self.above if id(cell) in self._recorder.wanted["above"] else None
-        return gives_spikes(cell, self.spikes.get(found), above)
+        cell, layer = self.cell(name), self._resolve(name)
+        above = layer in self.above if id(cell) in self._recorder.chosen_ids["above"] else None
+        return gives_spikes(cell, self.spikes.get(layer), above)
 
     def rates(self, name: Any) -> np.ndarray[Any, Any]:
         """The share of steps and samples in which each neuron of a layer fired, over all calls that are kept."""
-        found = self._resolve(name)
-        arrays = [s["spikes"][found] for s in self.calls if found in s.get("spikes", ())]
+        layer = self._resolve(name)
+        arrays = [s["spikes"][layer] for s in self.calls if layer in s.get("spikes", ())]
         if not arrays:
-            raise RecordError(f"monitor: {missing('spikes', name)} {self._why(found, 'spikes')}")
-        if not self.fires(found):
+            raise RecordError(f"monitor: {missing('spikes', name)} {self._why(layer, 'spikes')}")
+        if not self.fires(layer):
             raise RecordError(
-                f"monitor: {name!r:.60}, a {type(self.cell(found)).__name__}, does not fire: it has no rates. What it "
-                f"gives is its potential: m.spikes[{found!r}]."
+                f"monitor: {name!r:.60}, a {type(self.cell(layer)).__name__}, does not fire: it has no rates. What it "
+                f"gives is its potential: m.spikes[{layer!r}]."
             )
         fired = sum((array != 0).sum((0, 1)) for array in arrays)
         return np.asarray(fired / sum(array.shape[0] * array.shape[1] for array in arrays))
@@ -195,12 +195,12 @@ class Monitor:
         Raises:
             RecordError: if their inputs were not recorded.
         """
-        found = self._recorder.kept[-1].inputs if self._recorder.kept else {}
-        if not found:
+        inputs = self._recorder.calls[-1].inputs if self._recorder.calls else {}
+        if not inputs:
             mend = "monitor(net, inputs=True)" if not self._recorder.inputs else "Call the network within the monitor"
             raise RecordError(f"monitor: no inputs of Dense or Conv layers were recorded. {mend}.")
         costs: dict[str, Cost] = {}
-        for name, pieces in found.items():
+        for name, pieces in inputs.items():
             parts = [cost_of(self._recorder.neurons.paths[name], x.asnumpy(), scale) for scale, x in pieces]
             sizes = np.array([part.macs for part in parts], float)
             costs[name] = Cost(
@@ -212,28 +212,28 @@ class Monitor:
         return costs
 
     def _recorded(self, kind: str, call: Call | None = None) -> Recorded:
-        call = call or (self._recorder.kept[-1] if self._recorder.kept else Call())
-        found = call.series.get(kind, {})  # gradients came last layer first
-        series = {name: found[name] for name in self._recorder.cells if name in found}
+        call = call or (self._recorder.calls[-1] if self._recorder.calls else Call())
+        by_name = call.series.get(kind, {})  # gradients came last layer first
+        series = {name: by_name[name] for name in self._recorder.cells if name in by_name}
         return Recorded(kind, series, self._resolve, lambda name: self._why(name, kind))
 
-    def _resolve(self, wanted: Any) -> str:
+    def _resolve(self, layer: Any) -> str:
         """The name of the layer that is meant: a name, a path of the network, or a Cell."""
-        if wanted in self._recorder.cells:
-            return str(wanted)
-        cell = self._recorder.neurons.paths.get(wanted) if isinstance(wanted, str) else wanted
+        if layer in self._recorder.cells:
+            return str(layer)
+        cell = self._recorder.neurons.paths.get(layer) if isinstance(layer, str) else layer
         below = [c for _, c in cell.cells_and_names()] if isinstance(cell, Cell) else []
-        found = [name for name, neuron in self._recorder.cells.items() if any(neuron is c for c in below)]
-        return found[0] if len(found) == 1 else str(wanted)
+        names = [name for name, neuron in self._recorder.cells.items() if any(neuron is c for c in below)]
+        return names[0] if len(names) == 1 else str(layer)
 
     def _why(self, name: str, kind: str = "spikes") -> str:
         """Why there is no record of a layer, and what to do."""
-        if not self._recorder.kept:
+        if not self._recorder.calls:
             return "The network was not called while the monitor was recording: call it within `with monitor(...):`."
         if name not in self._recorder.cells:
             others = ", ".join(self._recorder.cells) or "none"
             return f"Recorded layers: {others}; the network's neurons: {', '.join(self._recorder.neurons.names())}."
-        if id(self._recorder.cells[name]) not in self._recorder.wanted[kind]:
+        if id(self._recorder.cells[name]) not in self._recorder.chosen_ids[kind]:
             return f"Ask for it: monitor(net, {kind}=True)."
         if kind == "grad":
             return self._why_no_gradient(name)
@@ -243,7 +243,7 @@ class Monitor:
         return "It gave none in the last call."
 
     def _why_no_gradient(self, name: str) -> str:
-        held = [n for n, call in enumerate(self._recorder.kept) if name in call.series.get("grad", {})]
+        held = [n for n, call in enumerate(self._recorder.calls) if name in call.series.get("grad", {})]
         if held:
             return (
                 f"No gradient came by in the last call; an earlier one has it: m.calls[{held[-1]}]['grad'][{name!r}]."
@@ -258,5 +258,8 @@ class Monitor:
     def __repr__(self) -> str:
         parts = [f"  {name} ({type(cell).__name__})" for name, cell in self._recorder.cells.items()]
         return "\n".join(
-            [f"Monitor of {type(self._recorder.neurons.net).__name__}: {len(self._recorder.kept)} call(s) kept", *parts]
+            [
+                f"Monitor of {type(self._recorder.neurons.net).__name__}: {len(self._recorder.calls)} call(s) kept",
+                *parts,
+            ]
         )

@@ -79,14 +79,7 @@ def missing(kind: str, name: Any) -> str:
 
 
 class Recorded(Mapping[str, Array]):
-    """One quantity of each layer that it was recorded of, as arrays (T, B, ...).
-
-    Args:
-        kind: the quantity.
-        series: of each layer.
-        resolve: the name of the layer that somebody means.
-        why: why nothing was recorded, and the mend.
-    """
+    """One quantity of each layer that it was recorded of, as arrays (T, B, ...)."""
 
     def __init__(
         self, kind: str, series: dict[str, Series], resolve: Callable[[Any], str], why: Callable[[Any], str]
@@ -94,10 +87,10 @@ class Recorded(Mapping[str, Array]):
         self._kind, self._series, self._resolve, self._why = kind, series, resolve, why
 
     def __getitem__(self, name: Any) -> Array:
-        found = self._resolve(name)
-        if found not in self._series:
-            raise RecordError(f"monitor: {missing(self._kind, name)} {self._why(found)}")
-        return self._series[found].array(found)
+        layer = self._resolve(name)
+        if layer not in self._series:
+            raise RecordError(f"monitor: {missing(self._kind, name)} {self._why(layer)}")
+        return self._series[layer].array(layer)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._series)

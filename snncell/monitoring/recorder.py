@@ -34,14 +34,14 @@ class Recorder:
 
     Args:
         neurons: those of the network.
-        given: for each quantity what the user has asked for.
+        requests: for each quantity what the user has asked for.
         inputs, every, places, samples, calls: as for the monitor.
     """
 
     def __init__(
         self,
         neurons: Neurons,
-        given: dict[str, Any],
+        requests: dict[str, Any],
         inputs: bool,
         every: int,
         places: Any,
@@ -49,11 +49,11 @@ class Recorder:
         calls: int | None,
     ) -> None:
         self.inputs = inputs
-        self._given = given
+        self._requests = requests
         self.every = positive(every, "monitor", "every")
         self._places = _places(places)
         self._samples = None if samples is None else positive(samples, "monitor", "samples")
-        self.kept: deque[Call] = deque(maxlen=None if calls is None else positive(calls, "monitor", "calls"))
+        self.calls: deque[Call] = deque(maxlen=None if calls is None else positive(calls, "monitor", "calls"))
         self.cells: dict[str, Cell] = {}  # the neurons that were called, by the name of the layer
         self.fires_by: dict[str, Any] = {}  # the Cells whose input is `above`
         self._sizes: dict[str, Any] = {}  # how many neurons a layer has, where not all of them are recorded
@@ -63,10 +63,10 @@ class Recorder:
 
     def _look(self, neurons: Neurons) -> None:
         self.neurons = neurons
-        self.wanted = {kind: neurons.chosen(one, kind) for kind, one in self._given.items()}
+        self.chosen_ids = {kind: neurons.chosen(one, kind) for kind, one in self._requests.items()}
         self._running = Calls(neurons.paths)
         token = _NETS.setdefault(neurons.net, {}).setdefault(neurons.structure, object())
-        self._key = (token, tuple(self.wanted[kind] for kind in KINDS), bool(self.inputs), self.wishes)
+        self._key = (token, tuple(self.chosen_ids[kind] for kind in KINDS), bool(self.inputs), self.wishes)
 
     def look_again(self) -> None:
         """See what the network consists of now."""
@@ -80,6 +80,7 @@ class Recorder:
 
     def around(self, cell: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a Cell, and note what is wanted of it."""
+        # A call from outside: the network may have got other Cells since the last one.
         if cell is self.neurons.net and self._running.path is None:
             self.look_again()
         if cell not in self._running and not self._firing:
@@ -91,6 +92,7 @@ class Recorder:
             if id(cell) in self.neurons.cells:
                 return self._around_neuron(cell, short(path, cell), run, args, kwargs)
             if self._firing and self._firing[-1] and getattr(cell, "bprop", None) is not None:
+                # The first Cell with a bprop alone: those that it is made of are not what the neuron fires by.
                 label, self._firing[-1] = self._firing[-1], None
                 note(label._replace(kind="fires by", wishes=cell))
                 note(label, _first(cell, args, kwargs))
@@ -101,16 +103,16 @@ class Recorder:
             self._running.leave()
 
     def _around_neuron(self, cell: Any, name: str, run: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        wanted = {kind: id(cell) in self.wanted[kind] for kind in KINDS}
-        if not any(wanted.values()):
+        records = {kind: id(cell) in self.chosen_ids[kind] for kind in KINDS}
+        if not any(records.values()):
             return run(args, kwargs)
         current = _first(cell, args, kwargs)
         steps = (len(current),) if getattr(cell, "whole_sequences", False) else ()
         visit = Label("visit", name, self.wishes, Event(cell), steps)
         note(visit)
-        if wanted["grad"]:
+        if records["grad"]:
             args, kwargs = _with_first(cell, tapped(current, visit._replace(kind="grad")), args, kwargs)
-        self._firing.append(visit._replace(kind="above") if wanted["above"] else None)
+        self._firing.append(visit._replace(kind="above") if records["above"] else None)
         try:
             result = run(args, kwargs)
         finally:
@@ -118,10 +120,10 @@ class Recorder:
         outputs = structure.flatten(result)[0][:1]
         if self._places is not None and outputs:
             note(visit._replace(kind="size", wishes=math.prod(outputs[0].shape[1 + len(steps) :])))
-        if wanted["spikes"]:
-            for given in outputs:
-                note(visit._replace(kind="spikes"), given)
-        if wanted["v"] and isinstance(result, tuple) and len(result) > 1:
+        if records["spikes"]:
+            for output in outputs:
+                note(visit._replace(kind="spikes"), output)
+        if records["v"] and isinstance(result, tuple) and len(result) > 1:
             for state in structure.flatten(result[1 + number_of_v(cell, len(result) - 1)])[0][:1]:
                 note(visit._replace(kind="v"), state)
         return result
@@ -143,8 +145,8 @@ class Recorder:
 
     def numbers(self, name: str, count: int) -> np.ndarray[Any, Any]:
         """Which of a layer's neurons the `count` are that were recorded."""
-        found: np.ndarray[Any, Any] = self._in_layer(self._sizes[name]) if name in self._sizes else np.arange(count)
-        return found
+        neurons: np.ndarray[Any, Any] = self._in_layer(self._sizes[name]) if name in self._sizes else np.arange(count)
+        return neurons
 
     def _in_layer(self, count: int, label: Label | None = None) -> Any:
         if isinstance(self._places, int):
@@ -168,14 +170,14 @@ class Recorder:
         if label.kind == "fires by":
             self.fires_by[label.name] = label.wishes
             return
-        if label.kind == "call" or not self.kept:
-            if len(self.kept) == self.kept.maxlen:
-                self.kept[0].forget()
-            self.kept.append(Call())
+        if label.kind == "call" or not self.calls:
+            if len(self.calls) == self.calls.maxlen:
+                self.calls[0].forget()
+            self.calls.append(Call())
         if label.kind == "visit":
             assert label.event is not None  # that is what it notes
             self.cells[label.name] = label.event.subject
-            label.event.record = self.kept[-1], self.kept[-1].visit(label.name, math.prod(label.steps))
+            label.event.record = self.calls[-1], self.calls[-1].visit(label.name, math.prod(label.steps))
         elif x is not None:
             with settings(trace=None, tape=None, notes=None):
                 self._keep(label, x)
@@ -183,10 +185,10 @@ class Recorder:
     def _keep(self, label: Label, x: Tensor) -> None:
         if label.event is None:  # of a layer that is called for all steps at once, or for one: it does not tell
             share = label.steps[-1] / -(-label.steps[-1] // self.every) if label.steps else 1
-            self.kept[-1].inputs.setdefault(label.name, []).append((share, x))
+            self.calls[-1].inputs.setdefault(label.name, []).append((share, x))
             return
         call, begun = label.event.record or (None, 0)
-        if call is None or not any(call is known for known in self.kept):
+        if call is None or not any(call is known for known in self.calls):
             return  # of a call that is kept no longer, or of what another one has watched
         if not label.steps:
             if begun % self.every:
@@ -209,9 +211,9 @@ def _places(neurons: Any) -> int | tuple[int, ...] | None:
     if neurons is None:
         return None
     if isinstance(neurons, (list, tuple, range, np.ndarray)):
-        found = tuple(n.item() if isinstance(n, np.integer) else n for n in neurons)
-        if found and all(type(n) is int for n in found):
-            return found
+        indices = tuple(n.item() if isinstance(n, np.integer) else n for n in neurons)
+        if indices and all(type(n) is int for n in indices):
+            return indices
     elif not isinstance(neurons, bool) and isinstance(neurons, int) and neurons > 0:
         return neurons
     raise ArgumentError(

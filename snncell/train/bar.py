@@ -11,13 +11,7 @@ from snncell.kernels.progress import Listener, telling
 
 
 class Bar:
-    """A bar of steps, whose estimate leaves out the steps that kernels were compiled in.
-
-    Args:
-        total: how many steps there will be, or None.
-        initial: how many are done.
-        shown: whether there is a bar at all.
-    """
+    """A bar of steps, whose estimate leaves out the steps that kernels were compiled in."""
 
     def __init__(self, total: int | None, initial: int, shown: bool) -> None:
         self.bar = tqdm(total=total, initial=initial, unit="step", disable=not shown)

@@ -30,18 +30,19 @@ def clip_by_global_norm(gradients: Iterable[Tensor], max_norm: float) -> tuple[T
         [[1.5], [2.0]]
     """
     positive_number(max_norm, "clip_by_global_norm", "max_norm")
-    found = tuple(gradients)
-    wide = [g.astype("float32") if g.dtype.itemsize < 4 else g for g in found]
+    originals = tuple(gradients)
+    wide = [g.astype("float32") if g.dtype.itemsize < 4 else g for g in originals]
+    # The result is the same for any peak, so no gradient goes through it.
     peaks = [ops.stop_gradient(ops.max(ops.abs(g))) for g in wide if g.size]
     if not peaks:
-        return found
+        return originals
     peak = functools.reduce(ops.maximum, peaks)
     peak = ops.select(ops.equal(peak, 0.0), 1.0, peak)
     units = [g / peak for g in wide]
     norm = root(functools.reduce(operator.add, (ops.square(unit).sum() for unit in units)))
     short = ops.less_equal(norm, max_norm / peak)  # not so for a NaN
     scale = max_norm / ops.select(ops.equal(norm, 0.0), 1.0, norm)
-    return tuple(ops.select(short, g, (unit * scale).astype(g.dtype)) for g, unit in zip(found, units, strict=True))
+    return tuple(ops.select(short, g, (unit * scale).astype(g.dtype)) for g, unit in zip(originals, units, strict=True))
 
 
 def clip_by_value(gradients: Iterable[Tensor], limit: float) -> tuple[Tensor, ...]:

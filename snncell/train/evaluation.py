@@ -73,11 +73,7 @@ def batches_of(data: Any, batch_size: int, shuffle: bool, who: str) -> Any:
 
 
 def parts_of(batch: Any, who: str) -> tuple[Any, ...]:
-    """Inputs and target of a batch, with a Tensor for each array, number, or list of numbers in it.
-
-    Raises:
-        ArgumentError: for a batch that is no tuple or list of two at least, or whose target is no array.
-    """
+    """Inputs and target of a batch, with a Tensor for each array, number, or list of numbers in it."""
     if not isinstance(batch, (tuple, list)) or len(batch) < 2:
         several = isinstance(batch, (tuple, list, dict))
         kind = f"a {type(batch).__name__}" + (f" of {len(batch)}" if several else "")
@@ -90,13 +86,13 @@ def parts_of(batch: Any, who: str) -> tuple[Any, ...]:
             f"samples are given as a tuple too."
         )
     *inputs, target = batch
-    found = (*(as_data(x) for x in inputs), as_data(target))
-    if not isinstance(found[-1], Tensor) or not found[-1].ndim:
+    parts = (*(as_data(x) for x in inputs), as_data(target))
+    if not isinstance(parts[-1], Tensor) or not parts[-1].ndim:
         raise ArgumentError(
             f"{who}: a batch ends with its target, an array with an entry for each sample, not with a "
-            f"{type(target).__name__}{getattr(found[-1], 'shape', '')}."
+            f"{type(target).__name__}{getattr(parts[-1], 'shape', '')}."
         )
-    return found
+    return parts
 
 
 def cells_of(*parts: Any) -> list[Cell]:
@@ -112,6 +108,7 @@ def statefuls(*parts: Any) -> list[Stateful]:
 @contextmanager
 def phases(*parts: Any) -> Iterator[None]:
     """Each Cell is in training, or in prediction, afterwards as before."""
+    # Of each Cell by itself: the user may have set some apart from the others.
     before = [(cell, cell.training) for cell in cells_of(*parts)]
     try:
         yield
@@ -133,21 +130,21 @@ def measured(net: Cell, loss: Any, accuracy: Any, spikes: Spikes | None) -> Call
 
 
 def means(
-    who: str, parts: tuple[Any, ...], of_batch: Any, source: Any, training: bool = False, seen: Any = lambda found: None
+    who: str, parts: tuple[Any, ...], of_batch: Any, source: Any, training: bool = False, seen: Any = lambda _: None
 ) -> Means:
     """Go through the data once; the means of what is measured. `seen` is told of each batch."""
     for cell in cells_of(*parts):
         cell.training = training
     for stateful in statefuls(*parts):
         stateful.reset()
-    found: list[dict[str, Tensor]] = []
+    measurements: list[dict[str, Tensor]] = []
     counts: list[int] = []
     for batch in source:
         *inputs, target = parts_of(batch, who)
-        found.append(of_batch(*inputs, target))
+        measurements.append(of_batch(*inputs, target))
         counts.append(len(target))
-        seen(found[-1])
-    if not found:
+        seen(measurements[-1])
+    if not measurements:
         raise ArgumentError(f"{who} give no batch. An iterator gives its batches once; give a list, or Batches.")
     shares = np.array(counts, np.float64) / sum(counts)
-    return {name: float(shares @ [float(each[name]) for each in found]) for name in found[0]}
+    return {name: float(shares @ [float(each[name]) for each in measurements]) for name in measurements[0]}

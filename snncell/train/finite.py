@@ -55,9 +55,9 @@ def refuse_weights(
 
 def warn_of_nan(test: Any) -> None:
     """Warn of test data that hold NaN: the loss of a spiking net need not tell."""
-    if found := nan_in(test, "the test data"):
+    if fault := nan_in(test, "the test data"):
         warnings.warn(
-            f"fit: {found} A spike of NaN is 0, so the test loss need not tell.", RuntimeWarning, stacklevel=5
+            f"fit: {fault} A spike of NaN is 0, so the test loss need not tell.", RuntimeWarning, stacklevel=5
         )
 
 

@@ -79,9 +79,8 @@ def fit(
         data: a tuple of arrays (inputs, ..., target) with one entry for each sample, which are shuffled; or anything
             that can be gone through again and again and gives such tuples, a batch each (`train.Batches`, PyTorch's
             DataLoader). Arrays are whatever `Tensor` takes: of NumPy, PyTorch and others; in batches also tuples, lists
-            and dicts of them.
-            Whoever makes batches draws their order from snncell's random numbers (`ops.randperm`), so that a resume
-            finds the same; of such data a resume compares the class and the number of batches alone.
+            and dicts of them. Whoever makes batches draws their order from snncell's random numbers (`ops.randperm`),
+            so that a resume finds the same; of such data a resume compares the class and the number of batches alone.
         epochs: how many in all, those of a training that is resumed included.
         test: other data, on which it is evaluated after each epoch.
         batch_size: of arrays.
@@ -105,9 +104,10 @@ def fit(
             it a Parameter that is trained is not finite, which is named: a spike of NaN is 0, so the loss need not
             tell. It says where the data hold NaN. The checkpoint of the epoch before stays.
 
-    Arrays and lists of batches in `test` that hold NaN are warned of at the beginning (RuntimeWarning).
         CheckpointError: for a resume from a file that is not there, or was written with another net, optimiser or loss,
             other data or other settings, naming what differs.
+
+    Arrays and lists of batches in `test` that hold NaN are warned of at the beginning (RuntimeWarning).
 
     Example:
         >>> x = ops.uniform((64, 2))
@@ -204,6 +204,7 @@ class _Run:
 
     def __call__(self, epochs: Size, resume: bool, log: File | None, progress: bool) -> Result:
         begun = time.perf_counter()
+        # Once, for it hashes all the data.
         self.notes = {} if self.checkpoint is None else self.settings()
         if resume:
             self.take_up()
@@ -229,26 +230,27 @@ class _Run:
 
         def seen(batch: dict[str, Tensor]) -> None:
             nonlocal shown
+            # Some times a second: to read a number, a step that a card is still busy with must be waited for.
             if bar.shown and time.perf_counter() - shown > 0.2:
                 bar.show(_shown(number, {name: float(x) for name, x in batch.items()}))
                 shown = time.perf_counter()
             bar.step()
 
-        found = means("fit: data", (self.net, self.loss), self.step, self.data, True, seen)
-        refuse_loss(found["loss"], number, self.limits["clip_norm"] is not None, self.data, self.checkpoint)
+        averages = means("fit: data", (self.net, self.loss), self.step, self.data, True, seen)
+        refuse_loss(averages["loss"], number, self.limits["clip_norm"] is not None, self.data, self.checkpoint)
         refuse_weights(self.net, self.loss, self.optimiser.parameters, number, self.data, self.checkpoint)
         if self.test is not None:
-            found |= {
+            averages |= {
                 f"test_{name}": x
                 for name, x in means("fit: test", (self.net, self.loss), self.test_step, self.test).items()
             }
-            refuse_test_loss(found["test_loss"], number, self.test, self.checkpoint)
+            refuse_test_loss(averages["test_loss"], number, self.test, self.checkpoint)
         step, rate = int(self.optimiser.global_step.item()), float(self.optimiser.get_lr())
-        record = {"epoch": number, "step": step, "learning_rate": rate, **found}
+        record = {"epoch": number, "step": step, "learning_rate": rate, **averages}
         self.result.history.append(record)
         if self.stopping is not None:
             self.stopping.update(record, self.net, self.loss)
-        bar.show(_shown(number, found), refresh=True)
+        bar.show(_shown(number, averages), refresh=True)
         return record
 
     def save(self) -> None:
@@ -261,6 +263,7 @@ class _Run:
     def take_up(self) -> None:
         """Go on from the checkpoint."""
         assert self.checkpoint is not None  # `fit` has seen to it
+        # All of the file is looked at before any of it is taken: one that does not fit changes nothing.
         stored = read_state(self.checkpoint, self.net, self.optimiser, self.notes, self.loss)
         refuse_notes(stored, self.stopping is not None, self.net, self.loss, f"fit: {os.fspath(self.checkpoint)}")
         stored.load()
@@ -278,8 +281,8 @@ class _Run:
             self.result.stopped_early = self.stopping.stopped
 
 
-def _shown(epoch: int, found: Means) -> dict[str, Any]:
-    return {"epoch": epoch, **{name: f"{x:.4f}" for name, x in found.items()}}
+def _shown(epoch: int, averages: Means) -> dict[str, Any]:
+    return {"epoch": epoch, **{name: f"{x:.4f}" for name, x in averages.items()}}
 
 
 def _told(data: Any) -> Any:

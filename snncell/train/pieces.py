@@ -96,8 +96,8 @@ class Batches:
 
     def description(self) -> dict[str, Any]:
         """A description that tells these data from others: shapes, dtypes, a hash of the elements, and their order."""
-        found = {f"array {n}": constant(a) for n, a in enumerate(self.arrays)}
-        return {**found, "batch_size": self.batch_size, "shuffle": self.shuffle, "drop_last": self.drop_last} | (
+        contents = {f"array {n}": constant(a) for n, a in enumerate(self.arrays)}
+        return {**contents, "batch_size": self.batch_size, "shuffle": self.shuffle, "drop_last": self.drop_last} | (
             {"time_first": True} if self.time_first else {}
         )
 
@@ -105,14 +105,10 @@ class Batches:
 # --- what is measured -------------------------------------------------------------------------------------------------
 
 
-def cells_of(given: Any, who: str) -> list[Cell]:
-    """A Cell, or several, as a list.
-
-    Raises:
-        ArgumentError: for anything else.
-    """
-    several = isinstance(given, Iterable) and not isinstance(given, (Cell, str, bytes, dict, Tensor))
-    cells = list(given) if several else [given]
+def cells_of(chosen: Any, who: str) -> list[Cell]:
+    """A Cell, or several, as a list."""
+    several = isinstance(chosen, Iterable) and not isinstance(chosen, (Cell, str, bytes, dict, Tensor))
+    cells = list(chosen) if several else [chosen]
     for cell in cells:
         if not isinstance(cell, Cell):
             words = f"{shown(cell)}{instance_meant(cell)}"
@@ -199,6 +195,7 @@ def measure(
 
     score = accuracy
     # A label that does not count in the loss does not in the accuracy either.
+    # `train.accuracy` is `share_right` with the check of arguments around it.
     if getattr(accuracy, "__wrapped__", accuracy) is share_right and hasattr(loss, "ignore_index"):
         score = partial(share_right, ignore_index=loss.ignore_index)
 

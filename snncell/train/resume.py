@@ -11,14 +11,7 @@ from snncell.train.state import Stored, refuse_misfit, weights_of
 
 
 def refuse_notes(stored: Stored, stopping: bool, net: Cell, loss: Any, who: str) -> None:
-    """Raise if the notes of a checkpoint are not as `fit` writes them.
-
-    Args:
-        stopping: whether there is early stopping, which has notes and weights of its own.
-
-    Raises:
-        CheckpointError: naming what is wrong.
-    """
+    """Raise a CheckpointError if notes are not as `fit` writes them; `stopping` is whether there are some of it."""
     history, notes = stored.notes.get("history"), stored.notes.get("stopping")
     if not isinstance(history, list) or not all(_is_record(record, n) for n, record in enumerate(history, 1)):
         raise CheckpointError(f"{who} is damaged: its history is no list with a record of numbers for each epoch.")

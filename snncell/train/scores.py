@@ -19,6 +19,7 @@ def accuracy(output: Any, labels: Any, ignore_index: int = -100) -> Tensor:
         labels: class numbers, integers (B,); or a probability for each class, (B, C), of which the largest counts, as
             in one-hot labels.
         ignore_index: a class number that does not count, as for `nn.CrossEntropyLoss`, whose own `train.fit` takes.
+            Where no label counts the accuracy is NaN, as that loss is.
 
     Raises:
         DTypeError: for labels that are neither.

@@ -50,12 +50,12 @@ def save_state(
         CheckpointError: if the file cannot be written.
     """
     save: Any = imported("safetensors.numpy").save
-    made = _made(net, optimiser, loss)
-    kept = {f"net/{path}": p.asnumpy() for path, p in weights_of(net, loss).items()}
-    kept |= {f"optimiser/{path}": p.asnumpy() for path, p in _own(optimiser).items()}
-    kept |= {f"more/{name}": value for name, value in (arrays or {}).items()} | {_RANDOM: present_key().asnumpy()}
-    text = {"writer": "snncell", "made": json.dumps(made), "notes": json.dumps(notes or {})}
-    write_whole(file, save({name: np.array(value, order="C") for name, value in kept.items()}, text), "save_state")
+    makes = _made(net, optimiser, loss)
+    tensors = {f"net/{path}": p.asnumpy() for path, p in weights_of(net, loss).items()}
+    tensors |= {f"optimiser/{path}": p.asnumpy() for path, p in _own(optimiser).items()}
+    tensors |= {f"more/{name}": value for name, value in (arrays or {}).items()} | {_RANDOM: present_key().asnumpy()}
+    text = {"writer": "snncell", "made": json.dumps(makes), "notes": json.dumps(notes or {})}
+    write_whole(file, save({name: np.array(value, order="C") for name, value in tensors.items()}, text), "save_state")
 
 
 def load_state(
@@ -96,7 +96,7 @@ class Stored(NamedTuple):
     def load(self) -> None:
         """Put it into net, optimiser, loss and the random numbers: all of it or, if it is interrupted, nothing."""
         assign_all([*self.values, seeded(*self.random)], "load_state", in_range=True)
-        set_seed(*self.random)
+        set_seed(*self.random)  # threads that begin to draw later do so from it
 
 
 def read_state(
@@ -114,14 +114,14 @@ def read_state(
             f"load_state: {where} holds no training; if it holds weights, snncell.load_checkpoint(file, net) puts them "
             f"into a Cell."
         )
-    made, notes = (from_json(text[name], f"load_state: {where}: {name}") for name in ("made", "notes"))
+    makes, notes = (from_json(text[name], f"load_state: {where}: {name}") for name in ("made", "notes"))
     now = {**_made(net, optimiser, loss), **(expected or {})}
     for what, present in now.items():
-        found = difference({**notes, **made}.get(what), present)
-        if found is not None:
+        change = difference({**notes, **makes}.get(what), present)
+        if change is not None:
             raise CheckpointError(
-                f"load_state: {where} was written with another {what}: {found}. Make it as it was, or begin a training "
-                f"of its own (resume=False, or another file)."
+                f"load_state: {where} was written with another {what}: {change}. Make it as it was, or begin a "
+                f"training of its own (resume=False, or another file)."
             )
     arrays = {name.removeprefix("more/"): stored.pop(name) for name in list(stored) if name.startswith("more/")}
     random = refuse_misfit({_RANDOM: present_key()}, {_RANDOM: stored.pop(_RANDOM)}, f"load_state: {where}")[_RANDOM]
@@ -135,11 +135,7 @@ def read_state(
 
 
 def refuse_misfit(own: dict[str, Any], stored: dict[str, Any], who: str) -> dict[str, Any]:
-    """The stored arrays, if there is one for each Tensor, of its shape and dtype, and no other.
-
-    Raises:
-        CheckpointError: if not, naming the first that does not fit.
-    """
+    """The stored arrays, if there is one for each Tensor, of its shape and dtype, and no other; else an error."""
     for path, want in own.items():
         have = stored.get(path)
         if have is None:
@@ -156,27 +152,23 @@ def refuse_misfit(own: dict[str, Any], stored: dict[str, Any], who: str) -> dict
 
 
 def from_json(text: str, what: str) -> dict[str, Any]:
-    """A dict as it was written.
-
-    Raises:
-        CheckpointError: if the text is none.
-    """
+    """A dict as it was written, or a CheckpointError."""
     try:
-        found = json.loads(text)
-        _flat(found)  # it is not nested too deeply to be gone through
+        content = json.loads(text)
+        _flat(content)  # it is not nested too deeply to be gone through
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{what} is damaged: {error}.") from None
-    if not isinstance(found, dict):
-        raise CheckpointError(f"{what} is damaged: it is a {type(found).__name__}.")
-    return found
+    if not isinstance(content, dict):
+        raise CheckpointError(f"{what} is damaged: it is a {type(content).__name__}.")
+    return content
 
 
 def weights_of(net: Cell, loss: Any = None) -> dict[str, Parameter]:
     """The Parameters of a net by path, and of a loss that is a Cell, by "loss/" and path."""
-    found = dict(net.parameters_dict())
+    weights = dict(net.parameters_dict())
     of_loss = loss.parameters_dict() if isinstance(loss, Cell) else {}
-    known = {id(parameter) for parameter in found.values()}
-    return found | {f"loss/{path}": p for path, p in of_loss.items() if id(p) not in known}
+    known = {id(parameter) for parameter in weights.values()}
+    return weights | {f"loss/{path}": p for path, p in of_loss.items() if id(p) not in known}
 
 
 def _made(net: Cell, optimiser: Optimizer, loss: Any) -> dict[str, Any]:
@@ -193,9 +185,9 @@ def _own(optimiser: Optimizer) -> dict[str, Parameter]:
 
 def description(cell: Cell) -> dict[str, Any]:
     """The make of a Cell: classes, settings and constants of it and all below, its Parameters' shapes and dtypes."""
-    found: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     for path, inner in cell.cells_and_names():
-        found[path] = {"class": type(inner).__name__} | {
+        facts[path] = {"class": type(inner).__name__} | {
             name: value
             for name, value in vars(inner).items()
             if name not in _INTERNAL and _plain(value) and not name.startswith("_")
@@ -204,13 +196,13 @@ def description(cell: Cell) -> dict[str, Any]:
             several = enumerate(value) if isinstance(value, (tuple, list)) else ()
             for label, item in [(name, value), *((f"{name}.{n}", item) for n, item in several)]:
                 if isinstance(item, (Tensor, np.ndarray)) and not isinstance(item, Parameter):
-                    found[path][label] = constant(np.asarray(item))
+                    facts[path][label] = constant(np.asarray(item))
     rates = {}
     for path, p in cell.parameters_dict().items():
-        found[f"Parameter {path}"] = f"{p.dtype.name}{list(p.shape)}"
+        facts[f"Parameter {path}"] = f"{p.dtype.name}{list(p.shape)}"
         if path == "learning_rate":
             rates["learning_rate"] = p.item()
-    return {**found, **rates}
+    return {**facts, **rates}
 
 
 def constant(array: Any) -> list[Any]:

@@ -26,8 +26,7 @@ DATA, AXES = HEAD, HEAD + 16  # char *data; int nd; npy_intp *dimensions
 def arguments(kinds: str) -> Any:
     """A function for kernels: all arguments, in one tuple, from the address of the slots.
 
-    Args:
-        kinds: the dtype of each, with the number of axes if it is an array: "int64 float32 float32[2]".
+    `kinds` has the dtype of each, with the number of axes if it is an array: "int64 float32 float32[2]".
     """
     every = [_kind_of(kind) for kind in kinds.split()]
     result = types.Tuple(every)
@@ -35,11 +34,11 @@ def arguments(kinds: str) -> Any:
     def arguments_of(typing: Any, slots: Any) -> Any:
         return result(slots), lower
 
-    def lower(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+    def lower(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
         place, values = 0, []
         for kind in every:
             take = _array_in if isinstance(kind, Elements) else _number_in
-            values.append(take(context, builder, kind, builder.gep(given[0], [ir.Constant(ir.IntType(64), place)])))
+            values.append(take(context, builder, kind, builder.gep(operands[0], [ir.Constant(ir.IntType(64), place)])))
             place += 2 if isinstance(kind, types.Complex) else 1
         return context.make_tuple(builder, result, values)
 
@@ -88,13 +87,13 @@ def _number_in(context: Any, builder: Any, kind: Any, slot: Any) -> Any:
 def call(typing: Any, function: Any, first: Any, stop: Any, slots: Any) -> Any:
     """Call the kernel at an address for the blocks from `first` to `stop`; 0 if it raised nothing."""
 
-    def lower(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+    def lower(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
         word, byte = ir.IntType(64), ir.IntType(8).as_pointer()
         arguments = [byte.as_pointer(), byte.as_pointer(), word, word, word.as_pointer()]
-        kernel = builder.inttoptr(given[0], ir.FunctionType(ir.IntType(32), arguments).as_pointer())
+        kernel = builder.inttoptr(operands[0], ir.FunctionType(ir.IntType(32), arguments).as_pointer())
         result, raised = cgutils.alloca_once(builder, byte), cgutils.alloca_once(builder, byte)
         status = builder.call(
-            kernel, [result, raised, given[1], given[2], builder.inttoptr(given[3], word.as_pointer())]
+            kernel, [result, raised, operands[1], operands[2], builder.inttoptr(operands[3], word.as_pointer())]
         )
         return builder.zext(status, word)
 

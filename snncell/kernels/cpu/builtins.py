@@ -1,13 +1,30 @@
-"""The lesser of two integers, and the bits of a number: Numba has both, but compiles a function of its own for each."""
+"""Functions that kernels call and Numba knows nothing of: how it is told. And two that it knows, but compiles slowly.
+
+Numba makes a function of its own of each `min` and `view`: `least` and `bitcast` are an instruction or two.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from snncell.interrupts import imported
 
 types: Any = imported("numba.core.types")
 extending: Any = imported("numba.extending")
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def typed(function: Callable[..., Any], result: Callable[..., Any]) -> None:
+    """Tell Numba the type of a call: `result` of its arguments' types; None for those that it does not take."""
+    extending.type_callable(function)(lambda context: result)
+
+
+def lowers(function: Callable[..., Any], *kinds: Any) -> Callable[[_F], _F]:
+    """Decorate what writes LLVM's instructions for a call with arguments of these kinds."""
+    decorate: Callable[[_F], _F] = extending.lower_builtin(function, *kinds)
+    return decorate
 
 
 def least(a: Any, b: Any) -> Any:
@@ -20,22 +37,16 @@ def bitcast(x: Any, dtype: Any) -> Any:
     return x.view(dtype)
 
 
-@extending.type_callable(least)  # type: ignore[untyped-decorator]
-def _type_least(context: Any) -> Any:
-    return lambda a, b: types.int64
+typed(least, lambda a, b: types.int64)
+typed(bitcast, lambda x, dtype: dtype.dtype)
 
 
-@extending.lower_builtin(least, types.Integer, types.Integer)  # type: ignore[untyped-decorator]
-def _lower_least(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-    a, b = (context.cast(builder, x, kind, types.int64) for x, kind in zip(given, signature.args, strict=True))
+@lowers(least, types.Integer, types.Integer)
+def _lower_least(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+    a, b = (context.cast(builder, x, kind, types.int64) for x, kind in zip(operands, signature.args, strict=True))
     return builder.select(builder.icmp_signed("<", b, a), b, a)
 
 
-@extending.type_callable(bitcast)  # type: ignore[untyped-decorator]
-def _type_bitcast(context: Any) -> Any:
-    return lambda x, dtype: dtype.dtype
-
-
-@extending.lower_builtin(bitcast, types.Number, types.Any)  # type: ignore[untyped-decorator]
-def _lower_bitcast(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-    return builder.bitcast(given[0], context.get_data_type(signature.return_type))
+@lowers(bitcast, types.Number, types.Any)
+def _lower_bitcast(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+    return builder.bitcast(operands[0], context.get_data_type(signature.return_type))

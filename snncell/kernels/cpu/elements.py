@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from snncell.interrupts import imported
-from snncell.kernels.cpu.builtins import least
+from snncell.kernels.cpu.builtins import least, lowers, typed
 from snncell.kernels.cpu.loops import BLOCK, LANES
 from snncell.kernels.policy import inlined
 
@@ -53,16 +53,12 @@ class _Model(extending.models.StructModel):  # type: ignore[misc]
 
 
 extending.make_attribute_wrapper(Elements, "shape", "shape")
+typed(len, lambda x: types.int64 if isinstance(x, Elements) else None)
 
 
-@extending.type_callable(len)  # type: ignore[untyped-decorator]
-def _type_len(context: Any) -> Any:
-    return lambda x: types.int64 if isinstance(x, Elements) else None
-
-
-@extending.lower_builtin(len, Elements)  # type: ignore[untyped-decorator]
-def _lower_len(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-    return builder.extract_value(_opened(context, builder, signature, given).shape, 0)
+@lowers(len, Elements)
+def _lower_len(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+    return builder.extract_value(_opened(context, builder, signature, operands).shape, 0)
 
 
 @templates.infer_global(operator.getitem)
@@ -79,34 +75,34 @@ class _SetItem(templates.AbstractTemplate):  # type: ignore[misc]
         return types.none(x, _index_of(x), x.dtype) if isinstance(x, Elements | Part) else None
 
 
-@extending.lower_builtin(operator.getitem, Part, types.Any)  # type: ignore[untyped-decorator]
-@extending.lower_builtin(operator.getitem, Elements, types.Any)  # type: ignore[untyped-decorator]
-def _lower_getitem(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-    pointer = _element(context, builder, signature, given)
+@lowers(operator.getitem, Part, types.Any)
+@lowers(operator.getitem, Elements, types.Any)
+def _lower_getitem(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+    pointer = _element(context, builder, signature, operands)
     return context.unpack_value(builder, signature.args[0].dtype, pointer)
 
 
-@extending.lower_builtin(operator.setitem, Part, types.Any, types.Any)  # type: ignore[untyped-decorator]
-@extending.lower_builtin(operator.setitem, Elements, types.Any, types.Any)  # type: ignore[untyped-decorator]
-def _lower_setitem(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-    context.pack_value(builder, signature.args[0].dtype, given[2], _element(context, builder, signature, given))
+@lowers(operator.setitem, Part, types.Any, types.Any)
+@lowers(operator.setitem, Elements, types.Any, types.Any)
+def _lower_setitem(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+    context.pack_value(builder, signature.args[0].dtype, operands[2], _element(context, builder, signature, operands))
 
 
 def _index_of(x: Any) -> Any:
     return types.int64 if x.ndim == 1 else types.UniTuple(types.int64, x.ndim)
 
 
-def _opened(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+def _opened(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     """The fields of the first argument."""
-    return cgutils.create_struct_proxy(signature.args[0])(context, builder, value=given[0])
+    return cgutils.create_struct_proxy(signature.args[0])(context, builder, value=operands[0])
 
 
-def _element(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+def _element(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     """A pointer to the element at an index, which is not negative."""
-    place = given[1]
+    place = operands[1]
     if isinstance(signature.args[0], Part):
-        return builder.gep(given[0], [place], inbounds=True)
-    x = _opened(context, builder, signature, given)
+        return builder.gep(operands[0], [place], inbounds=True)
+    x = _opened(context, builder, signature, operands)
     if signature.args[0].ndim > 1:
         lengths, (place, *others) = (cgutils.unpack_tuple(builder, pair) for pair in (x.shape, place))
         for length, other in zip(lengths[1:], others, strict=True):
@@ -133,10 +129,8 @@ def words_of(x: Any) -> Any:
 
 
 def scalar(index: Any) -> Any:
-    """The same index, of which LLVM knows nothing. A loop in which there is such does not run on vectors.
-
-    That is for loops that divide integers: on vectors they are no faster, and take three times as long to compile.
-    """
+    """The same index, of which LLVM knows nothing. A loop in which there is such does not run on vectors."""
+    # For loops that divide integers: on vectors they are no faster, and take three times as long to compile.
     return index
 
 
@@ -150,67 +144,49 @@ def copy(target: Any, source: Any, count: Any) -> Any:
     target[:count] = source[:count]
 
 
-@extending.type_callable(row)  # type: ignore[untyped-decorator]
-@extending.type_callable(tail)  # type: ignore[untyped-decorator]
-def _type_part(context: Any) -> Any:
-    return lambda x, first: Part(x.dtype)
+typed(row, lambda x, place: Part(x.dtype))
+typed(tail, lambda x, first: Part(x.dtype))
+typed(flat, lambda x: Part(x.dtype))
+typed(words_of, lambda x: Part(types.uint64))
+typed(scalar, lambda index: types.int64)
+typed(copy, lambda target, source, count: types.none if target == source else None)
 
 
-@extending.type_callable(flat)  # type: ignore[untyped-decorator]
-def _type_flat(context: Any) -> Any:
-    return lambda x: Part(x.dtype)
+@lowers(scalar, types.Integer)
+def _lower_scalar(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+    return _opaque(context, builder, operands[0], signature.args[0])
 
 
-@extending.type_callable(words_of)  # type: ignore[untyped-decorator]
-def _type_words(context: Any) -> Any:
-    return lambda x: Part(types.uint64)
+@lowers(words_of, Part)
+def _lower_words(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+    return builder.bitcast(operands[0], ir.IntType(64).as_pointer())
 
 
-@extending.type_callable(scalar)  # type: ignore[untyped-decorator]
-def _type_scalar(context: Any) -> Any:
-    return lambda index: types.int64
+@lowers(flat, Elements)
+def _lower_flat(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+    return _opened(context, builder, signature, operands).data
 
 
-@extending.lower_builtin(scalar, types.Integer)  # type: ignore[untyped-decorator]
-def _lower_scalar(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-    return _opaque(context, builder, given[0], signature.args[0])
+@lowers(tail, Part, types.Integer)
+def _lower_tail_of_part(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+    return builder.gep(operands[0], [operands[1]], inbounds=True)
 
 
-@extending.type_callable(copy)  # type: ignore[untyped-decorator]
-def _type_copy(context: Any) -> Any:
-    return lambda target, source, count: types.none if target == source else None
+@lowers(tail, types.Array, types.Integer)
+@lowers(tail, Elements, types.Integer)
+def _lower_tail(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+    return builder.gep(_opened(context, builder, signature, operands).data, [operands[1]], inbounds=True)
 
 
-@extending.lower_builtin(words_of, Part)  # type: ignore[untyped-decorator]
-def _lower_words(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-    return builder.bitcast(given[0], ir.IntType(64).as_pointer())
-
-
-@extending.lower_builtin(flat, Elements)  # type: ignore[untyped-decorator]
-def _lower_flat(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-    return _opened(context, builder, signature, given).data
-
-
-@extending.lower_builtin(tail, Part, types.Integer)  # type: ignore[untyped-decorator]
-def _lower_tail_of_part(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-    return builder.gep(given[0], [given[1]], inbounds=True)
-
-
-@extending.lower_builtin(tail, types.Array, types.Integer)  # type: ignore[untyped-decorator]
-@extending.lower_builtin(tail, Elements, types.Integer)  # type: ignore[untyped-decorator]
-def _lower_tail(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-    return builder.gep(_opened(context, builder, signature, given).data, [given[1]], inbounds=True)
-
-
-@extending.lower_builtin(row, types.Array, types.Integer)  # type: ignore[untyped-decorator]
-@extending.lower_builtin(row, Elements, types.Integer)  # type: ignore[untyped-decorator]
-def _lower_row(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-    x = _opened(context, builder, signature, given)
+@lowers(row, types.Array, types.Integer)
+@lowers(row, Elements, types.Integer)
+def _lower_row(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+    x = _opened(context, builder, signature, operands)
     # Which row it is, LLVM is not to know: for rows that follow each other in an outer loop it would ask before that
     # whether they overlap what other rows there are, as a whole. They do where it runs backwards, or one row is made
     # from the one before, and the loop over the elements would not run on vectors. So it asks for each row.
     place = builder.mul(
-        _opaque(context, builder, given[1], signature.args[1]), builder.extract_value(x.shape, 1), flags=["nsw"]
+        _opaque(context, builder, operands[1], signature.args[1]), builder.extract_value(x.shape, 1), flags=["nsw"]
     )
     return builder.gep(x.data, [place], inbounds=True)
 
@@ -222,10 +198,10 @@ def _opaque(context: Any, builder: Any, number: Any, kind: Any) -> Any:
     return builder.asm(ir.FunctionType(word, [word]), "", "=r,0", [number], False)
 
 
-@extending.lower_builtin(copy, Part, Part, types.Integer)  # type: ignore[untyped-decorator]
-def _lower_copy(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+@lowers(copy, Part, Part, types.Integer)
+def _lower_copy(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     size = context.get_abi_sizeof(context.get_data_type(signature.args[0].dtype))
-    cgutils.raw_memcpy(builder, given[0], given[1], given[2], size)
+    cgutils.raw_memcpy(builder, operands[0], operands[1], operands[2], size)
     return context.get_dummy_value()
 
 
@@ -256,27 +232,21 @@ def strip(count: int, kind: Any) -> Any:
     return np.empty(count, kind.dtype if isinstance(kind, np.ndarray) else kind)
 
 
-@extending.type_callable(lanes)  # type: ignore[untyped-decorator]
-def _type_lanes(context: Any) -> Any:
-    return lambda start: Part(start)
+typed(lanes, lambda start: Part(start))
+typed(strip, lambda count, kind: Part(kind.dtype))
 
 
-@extending.type_callable(strip)  # type: ignore[untyped-decorator]
-def _type_strip(context: Any) -> Any:
-    return lambda count, kind: Part(kind.dtype)
-
-
-@extending.lower_builtin(lanes, types.Any)  # type: ignore[untyped-decorator]
-def _lower_lanes(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+@lowers(lanes, types.Any)
+def _lower_lanes(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     kind = signature.args[0]
     data = _on_stack(builder, context.get_data_type(kind), LANES)
     for lane in range(LANES):
-        context.pack_value(builder, kind, given[0], builder.gep(data, [ir.Constant(ir.IntType(64), lane)]))
+        context.pack_value(builder, kind, operands[0], builder.gep(data, [ir.Constant(ir.IntType(64), lane)]))
     return data
 
 
-@extending.lower_builtin(strip, types.Integer, types.Any)  # type: ignore[untyped-decorator]
-def _lower_strip(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+@lowers(strip, types.Integer, types.Any)
+def _lower_strip(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     return _on_stack(builder, context.get_data_type(signature.return_type.dtype), BLOCK)
 
 

@@ -8,7 +8,7 @@ does the same in either case, so results do not depend on the number of threads.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 LANES = 16  # partial sums side by side: one AVX-512 register of float32
@@ -17,21 +17,13 @@ COLUMNS = 256  # columns that one thread adds up together
 
 
 class Reduced(NamedTuple):
-    """One reduction of a loop: the term's variable, its result's array, and how terms are joined.
+    """One reduction of a loop."""
 
-    Attributes:
-        target: where the result goes: "o1[p0, 0]".
-        term: the variable that holds an element's term.
-        join: an expression of {0} and {1}.
-        start: the value that joins to nothing, as text.
-        cast: the name that casts to the result's dtype.
-    """
-
-    target: str
-    term: str
-    join: str
-    start: str
-    cast: str
+    target: str  # where the result goes: "o1[p0, 0]"
+    term: str  # the variable that holds an element's term
+    join: str  # an expression of {0} and {1}
+    start: str  # the value that joins to nothing, as text
+    cast: str  # the name that casts to the result's dtype
 
     def joined(self, left: str, right: str) -> str:
         """The text of the two joined."""
@@ -70,23 +62,30 @@ def map_loop(ndim: int, body: list[str]) -> list[str]:
     return shared(list(range(ndim)), body)
 
 
-def reduce_rows(kept: list[int], along: list[int], body: list[str], sums: list[Reduced]) -> list[str]:
+def reduce_rows(axes_left: list[int], along: list[int], body: list[str], sums: list[Reduced]) -> list[str]:
     """Reduce along axes of which the last is the innermost: lanes side by side over it, then the lanes in order.
 
     A unit is a place on the first kept axis; without one, there is one unit.
     """
-    last = along[-1]
-    lines = [f"lanes{k} = lanes({r.start})" for k, r in enumerate(sums)]
+    *outer, last = along
+    body = [f"p{last} = base + lane", *body]
+    return shared(axes_left, _in_lanes(f"n{last}", body, sums, lambda inner: nest(outer, inner)))
+
+
+def _in_lanes(count: str, body: list[str], sums: list[Reduced], around: Callable[[list[str]], list[str]]) -> list[str]:
+    """Lanes for each reduction, the loop that adds to them with what is `around` it, and the lanes joined in order."""
     add = [f"lanes{k}[lane] = {r.joined(f'lanes{k}[lane]', r.term)}" for k, r in enumerate(sums)]
-    inner = _side_by_side(f"n{last}", [f"p{last} = base + lane", *body, *add])
-    lines += nest(along[:-1], inner)
+    lines = [f"lanes{k} = lanes({r.start})" for k, r in enumerate(sums)]
+    lines += around(_side_by_side(count, [*body, *add]))
     for k, r in enumerate(sums):
         lines += total(k, r, f"lanes{k}", str(LANES), r.target)
-    return shared(kept, lines)
+    return lines
 
 
 def _side_by_side(count: str, body: list[str]) -> list[str]:
-    """The body for `base + lane` below a count, so that lanes are as many as LLVM knows of but for the last few."""
+    """The body for `base + lane` below a count."""
+    # The inner loop has a length that LLVM knows, and becomes vector registers; the last few elements have one of
+    # their own. Which lane an element is added to does not change by that.
     return [
         f"for base in range(0, {count} - {count} % {LANES}, {LANES}):",
         f"    for lane in range({LANES}):",
@@ -99,14 +98,10 @@ def _side_by_side(count: str, body: list[str]) -> list[str]:
 
 def reduce_all(body: list[str], sums: list[Reduced]) -> list[str]:
     """Reduce one long axis: blocks of a fixed length, each a unit, then what they give, in order."""
-    add = [f"lanes{k}[lane] = {r.joined(f'lanes{k}[lane]', r.term)}" for k, r in enumerate(sums)]
-    index = "p0 = low + base + lane"
-    inner = [f"low = block * {BLOCK}", f"count = least(n0 - low, {BLOCK})"]
-    inner += _side_by_side("count", [index, *body, *add])
-    lines = [f"lanes{k} = lanes({r.start})" for k, r in enumerate(sums)] + inner
-    for k, r in enumerate(sums):
-        lines += total(k, r, f"lanes{k}", str(LANES), f"parts{k}[block]")
-    return [*_joined(sums), *units("block", lines)]
+    ends = [f"low = block * {BLOCK}", f"count = least(n0 - low, {BLOCK})"]
+    parts = [r._replace(target=f"parts{k}[block]") for k, r in enumerate(sums)]
+    body = ["p0 = low + base + lane", *body]
+    return [*_joined(sums), *units("block", _in_lanes("count", body, parts, lambda inner: ends + inner))]
 
 
 def reduce_slices(along: list[int], body: list[str], sums: list[Reduced]) -> list[str]:
@@ -122,12 +117,12 @@ def _joined(sums: list[Reduced]) -> list[str]:
     return ["if start == stop:", *indent([*lines, "return"])]
 
 
-def reduce_columns(kept: list[int], along: list[int], body: list[str], sums: list[Reduced]) -> list[str]:
+def reduce_columns(axes_left: list[int], along: list[int], body: list[str], sums: list[Reduced]) -> list[str]:
     """Reduce along axes of which none is the innermost: whole rows of results grow together, in strips.
 
     A unit is a place on the first kept axis, or a strip where it is the only one.
     """
-    *outer, last = kept
+    *outer, last = axes_left
     begin = [f"{r.target} = {r.start}" for r in sums]
     grow = [f"{r.target} = {r.joined(r.target, r.term)}" for r in sums]
 
@@ -144,10 +139,8 @@ def reduce_columns(kept: list[int], along: list[int], body: list[str], sums: lis
 def scan_loop(prepare: list[str], step: list[str], backwards: bool) -> list[str]:
     """A loop over time: blocks of units, all steps for one block before the next, whose state stays in the cache.
 
-    Args:
-        prepare: statements for a block, the units from `low` to `high`.
-        step: statements for a step: `turn` counts steps as they are taken, `t` is the place in the sequences.
-        backwards: whether the last step is taken first.
+    `prepare` is for a block, the units from `low` to `high`; in `step`, `turn` counts steps as they are taken, the last
+    first if `backwards`, and `t` is the place in the sequences.
     """
     place = f"t = {'steps - 1 - turn' if backwards else 'turn'}"
     return _blocks([*prepare, "for turn in range(steps):", *indent([place, *step])])
@@ -159,12 +152,8 @@ def scan_recomputing(
     """A loop over time that runs against the direction of another, whose states were stored every `every` steps.
 
     For each segment, the last first, the other loop runs again from the stored states and keeps the states between in
-    the block's cache; then this one runs over the segment.
-
-    Args:
-        prepare, step, backwards: as in `scan_loop`; in `step`, `turn` counts within the segment.
-        fetch: statements that fetch the states before the first step of a `segment`.
-        recomputed: statements for a step of the other loop.
+    the block's cache; then this one runs over the segment. `fetch` is for the states before the first step of a
+    `segment`, `recomputed` for a step of the other loop; in `step`, `turn` counts within the segment.
     """
     place = f"t = {'first + turn' if backwards else 'steps - 1 - first - turn'}"
     segment = [

@@ -19,35 +19,14 @@ reduction and minimax approximation; S. Moshier, Cephes, expf.c, for the two par
 
 from __future__ import annotations
 
-from math import atan as atan_f8, erf as erf_f8
+from math import atan as atan_f8, erf as erf_f8  # noqa: F401 - for generated loops, as what is not used here of NumPy
 from typing import Any
 
 import numpy as np
-from numpy import exp as exp_f8, expm1 as expm1_f8, log as log_f8, log1p as log1p_f8, tanh as tanh_f8
+from numpy import exp as exp_f8, expm1 as expm1_f8, log as log_f8, log1p as log1p_f8, tanh as tanh_f8  # noqa: F401
 
 from snncell.kernels.cpu.builtins import bitcast
 from snncell.kernels.policy import inlined
-
-__all__ = [
-    "atan_f4",
-    "atan_f8",
-    "bfloat16_f4",
-    "erf_f4",
-    "erf_f8",
-    "exp_f4",
-    "exp_f8",
-    "expm1_f4",
-    "expm1_f8",
-    "float16_f4",
-    "log1p_f4",
-    "log1p_f8",
-    "log_f4",
-    "log_f8",
-    "sigmoid_f4",
-    "sigmoid_f8",
-    "tanh_f4",
-    "tanh_f8",
-]
 
 # Constants are NumPy's scalars, for Python's would widen float32 to float64 and int32 to int64 in Numba.
 _0 = np.float32(0)

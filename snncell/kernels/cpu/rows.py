@@ -24,7 +24,7 @@ EVENTFUL = 0.4  # from this part of elements on that are not zero, multiplying a
 
 
 @inlined
-def find_events(given: Any, length: int, flags: Any, places: Any, values: Any) -> int:
+def find_events(x: Any, length: int, flags: Any, places: Any, values: Any) -> int:
     """Put the elements that are not zero into `values`, their places into `places`; how many there are of `length`.
 
     Both have room for 8 more than there can be.
@@ -33,7 +33,7 @@ def find_events(given: Any, length: int, flags: Any, places: Any, values: Any) -
     once: its length is a multiple of 8, and behind the elements it gets 0.
     """
     for place in range(length):
-        flags[place] = given[place] != 0
+        flags[place] = x[place] != 0
     for place in range(length, (length + 7) // 8 * 8):
         flags[place] = 0
     words = words_of(flags)
@@ -41,10 +41,11 @@ def find_events(given: Any, length: int, flags: Any, places: Any, values: Any) -
     for word in range((length + 7) // 8):
         if words[word] != 0:
             for place in range(8 * word, 8 * word + 8):
+                # Without a branch: every place is written, and counts if it is an event. Hence the room for 8 more.
                 places[count] = place
                 count += flags[place] != 0
     for event in range(count):
-        values[event] = given[places[event]]
+        values[event] = x[places[event]]
     return count
 
 
@@ -117,17 +118,17 @@ def multiply_rows(
     of `inner` and 8 more.
     """
     room = inner + 8
-    found, sums = strip(GROUP, np.int64), strip(GROUP * STRIDE, out)
+    counts, sums = strip(GROUP, np.int64), strip(GROUP * STRIDE, out)
     for first in range(0, count, GROUP):
         rows = least(GROUP, count - first)
         events = 0
         for row in range(rows):
-            given, own, of_own = tail(x, (first + row) * inner), tail(places, row * room), tail(values, row * room)
-            found[row] = find_events(given, inner, tail(flags, 0), own, of_own)
-            events += found[row]
+            x_row, own, of_own = tail(x, (first + row) * inner), tail(places, row * room), tail(values, row * room)
+            counts[row] = find_events(x_row, inner, tail(flags, 0), own, of_own)
+            events += counts[row]
         if rows == GROUP and events > EVENTFUL * GROUP * inner:
             multiply_four(tail(x, first * inner), tail(y, 0), tail(out, first * width), inner, width, tail(sums, 0))
         else:
             for row in range(rows):
                 own, of_own = tail(places, row * room), tail(values, row * room)
-                add_events(of_own, own, found[row], tail(y, 0), tail(out, (first + row) * width), width)
+                add_events(of_own, own, counts[row], tail(y, 0), tail(out, (first + row) * width), width)

@@ -33,26 +33,18 @@ class Memory:
 
 
 class DeviceArray:
-    """An n-dimensional array in device memory.
-
-    Attributes:
-        memory: what keeps the memory alive: a `Memory`, or for memory from elsewhere whatever has a `block`.
-        offset: of the first element from the beginning of the block, in elements.
-        shape: the length of each axis.
-        strides: the distance of neighbours along each axis, in elements; 0 where one element stands for all.
-        dtype: NumPy's dtype.
-    """
+    """An n-dimensional array in device memory."""
 
     __slots__ = ("__weakref__", "dtype", "memory", "offset", "shape", "strides")
     __hash__ = None  # type: ignore[assignment]
     rules: ClassVar[dict[Any, Any]] = {}  # NumPy's functions that take these arrays, hung in by `functions.py`
 
     def __init__(self, memory: Any, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any) -> None:
-        self.memory = memory
-        self.offset = offset
+        self.memory = memory  # what keeps it alive: a `Memory`, or for one from elsewhere whatever has a `block`
+        self.offset = offset  # of the first element from the beginning of the block, in elements
         self.shape = shape
-        self.strides = strides
-        self.dtype = dtype
+        self.strides = strides  # of neighbours along each axis, in elements; 0 where one element stands for all
+        self.dtype = dtype  # NumPy's
 
     # --- what it is ---------------------------------------------------------------------------------------------------
 
@@ -74,11 +66,11 @@ class DeviceArray:
     @property
     def contiguous(self) -> bool:
         """True if the elements lie one after another, in order."""
-        return self.strides == dense(self.shape) or self.size == 0 or self._dense_where_it_matters()
-
-    def _dense_where_it_matters(self) -> bool:
-        wanted = zip(self.shape, self.strides, dense(self.shape), strict=True)
-        return all(n == 1 or have == want for n, have, want in wanted)
+        strides = dense(self.shape)
+        if self.strides == strides or self.size == 0:
+            return True
+        # An axis of length 1 has no neighbours: its stride, whatever it is, describes nothing.
+        return all(n == 1 or have == want for n, have, want in zip(self.shape, self.strides, strides, strict=True))
 
     @property
     def uniform(self) -> bool:
@@ -156,11 +148,11 @@ class DeviceArray:
         own = zip(self.shape, self.strides, tuple(shape)[max(added, 0) :], strict=True)
         if added < 0 or any(n not in (1, want) for n, _, want in own):
             raise ShapeError(f"shape {self.shape} does not broadcast to {tuple(shape)}.")
-        kept = [
+        strides = [
             0 if n == 1 and want != 1 else stride
             for n, stride, want in zip(self.shape, self.strides, tuple(shape)[added:], strict=True)
         ]
-        return self.view(shape, [0] * added + kept)
+        return self.view(shape, [0] * added + strides)
 
     def __getitem__(self, index: Any) -> DeviceArray:
         """A view by integers, slices, `...` and None; arrays of indices have a rule of their own."""

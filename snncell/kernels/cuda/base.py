@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -10,6 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from snncell.errors import DeviceMemoryError
+from snncell.forks import after_fork
 from snncell.kernels.arrays import Pool
 from snncell.kernels.cuda.blocks import (
     Block as Block,
@@ -23,46 +23,30 @@ Place: TypeAlias = tuple[Block, int]  # a block, and how many bytes behind its s
 
 
 class Matrix(NamedTuple):
-    """A matrix, or a batch of them, as an operand of `Runtime.matmul`.
+    """A matrix, or a batch of them, as an operand of `Runtime.matmul`."""
 
-    Attributes:
-        block: the memory it lies in, by rows.
-        offset: bytes before its first element.
-        leading: elements from the start of one row, as it is stored, to the start of the next.
-        stride: elements from one matrix of the batch to the next; 0 where all are the same one.
-        turned: whether what is stored is its transpose.
-    """
-
-    block: Block
-    offset: int
-    leading: int
-    stride: int = 0
-    turned: bool = False
+    block: Block  # the memory it lies in, by rows
+    offset: int  # bytes before its first element
+    leading: int  # elements from the start of one row, as it is stored, to the start of the next
+    stride: int = 0  # elements from one matrix of the batch to the next; 0 where all are the same one
+    turned: bool = False  # whether what is stored is its transpose
 
 
 class Runtime(Recorder):
-    """A device: its memory, its one stream (whatever is asked for happens in that order), and its libraries.
+    """A device: its memory, its one stream (whatever is asked for happens in that order), and its libraries."""
 
-    Attributes:
-        name: what it calls itself.
-        capability: its compute capability, (8, 0) for instance.
-        stream: the number by which other libraries know the stream; None where there is none.
-        lost: whether this is a forked child, which cannot use the device of its parent.
-    """
-
-    name: str
-    capability: tuple[int, int]
-    stream: int | None = None
-    lost = False
+    name: str  # what it calls itself
+    capability: tuple[int, int]  # its compute capability, (8, 0) for instance
+    stream: int | None = None  # the number by which other libraries know the stream; None where there is none
+    lost = False  # whether this is a forked child, which cannot use the device of its parent
 
     def __init__(self) -> None:
         super().__init__()
         self._total = 0
-        self._kept: list[Any] = []  # what was let go of while something was recorded
+        self._unsettled: list[Any] = []  # memory that was let go of while something was recorded
         self._counting = threading.RLock()  # a block may die, and be counted, while this thread counts another
-        if hasattr(os, "register_at_fork"):  # before the pool does so: it drops its blocks in the child
-            os.register_at_fork(after_in_child=self._in_child)
-        self._pool = Pool(self._counted, spare=0, limit=None)
+        after_fork(self._in_child)  # before the pool does so: it drops its blocks in the child
+        self._pool = Pool(self._counted, limit=None)
 
     def _in_child(self) -> None:
         self._counting = threading.RLock()  # a thread that the child does not have may have held it
@@ -71,11 +55,7 @@ class Runtime(Recorder):
     # --- memory ---
 
     def allocate(self, size: int) -> Block:
-        """A block of at least `size` bytes, not filled.
-
-        Raises:
-            DeviceMemoryError: if there is no room, even after the pool has been emptied.
-        """
+        """A block of at least `size` bytes, not filled, if there is room when the pool has been emptied."""
         size = max(size, 1)
         try:
             return self._take(size)
@@ -148,23 +128,16 @@ class Runtime(Recorder):
 
     # --- what other libraries share ---
 
-    def settle(self, owner: Any) -> None:
-        """Called by what lets go of another library's memory: waits until nothing reads it that was asked for."""
+    def settle(self, memory: Any, everywhere: bool = False) -> None:
+        """Wait until nothing that was asked for uses shared memory; with `everywhere`, nothing on any stream."""
         if self.recording:
-            self._kept.append(owner)  # nobody may wait now
+            self._unsettled.append(memory)  # nobody may wait now
         elif not (self.lost or self._pool.ended):
-            self.synchronize()
-
-    def settle_all(self, memory: Any) -> None:
-        """Called by what another library had: waits for its streams too, before the memory is used again."""
-        if self.recording:
-            self._kept.append(memory)
-        elif not (self.lost or self._pool.ended):
-            self._wait_for_all()
+            (self._wait_for_all if everywhere else self.synchronize)()
 
     def _let_go(self) -> None:
-        kept, self._kept = self._kept, []
-        if kept and not (self.lost or self._pool.ended):
+        memory, self._unsettled = self._unsettled, []  # it dies when this returns
+        if memory and not (self.lost or self._pool.ended):
             self._wait_for_all()
 
     def _wait_for_all(self) -> None:

@@ -12,13 +12,6 @@ class Block:
     """Memory on the device.
 
     It is freed when nothing refers to it; give it to `Runtime.release` instead, so that it is used again.
-
-    Args:
-        pointer: its address there.
-        size: its bytes, of which there may be more than were asked for.
-        free: called with the block when it dies; None for memory that somebody else owns.
-        bytes: the memory itself as a NumPy array of bytes, in the simulator.
-        owner: what keeps somebody else's memory alive.
     """
 
     __slots__ = ("_free", "bytes", "owner", "pointer", "pool", "size")
@@ -28,24 +21,19 @@ class Block:
         pointer: int,
         size: int,
         free: Callable[[Block], None] | None = None,
-        bytes: Any = None,  # what it holds
+        bytes: Any = None,
         owner: Any = None,
     ) -> None:
         self.pointer = pointer
-        self.size = size
-        self.bytes = bytes
-        self.owner = owner
+        self.size = size  # in bytes, of which there may be more than were asked for
+        self.bytes = bytes  # the memory itself, as NumPy's array, in the simulator
+        self.owner = owner  # what keeps somebody else's memory alive
         self.pool: Any = None  # where it goes back to
-        self._free = free
+        self._free = free  # called with the block when it dies; None for memory that somebody else owns
 
     def __del__(self) -> None:
         if self._free is not None:
             self._free(self)
-
-    @property
-    def foreign(self) -> bool:
-        """True if the memory belongs to somebody else."""
-        return self._free is None
 
 
 class NotRecordable(DeviceError):  # noqa: N818 - what is raised is a refusal
@@ -53,11 +41,7 @@ class NotRecordable(DeviceError):  # noqa: N818 - what is raised is a refusal
 
 
 class Arena:
-    """Blocks that belong to one recording: they stay where they are as long as it lives.
-
-    Args:
-        allocate: gives a new block.
-    """
+    """Blocks that belong to one recording: they stay where they are as long as it lives."""
 
     def __init__(self, allocate: Callable[[int], Block]) -> None:
         self._allocate = allocate

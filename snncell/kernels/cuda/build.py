@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import importlib.metadata
-import os
 import re
 import threading
 from collections.abc import Sequence
@@ -19,43 +17,29 @@ from pathlib import Path
 from typing import Any
 
 from snncell.errors import DeviceError
+from snncell.forks import after_fork, in_child
 from snncell.interrupts import imported
-from snncell.kernels import policy, progress, store
-from snncell.kernels.code import function_of, keep, without_comments
+from snncell.kernels import policy
+from snncell.kernels.code import function_of, keep, loaded_or_made, without_comments
 from snncell.kernels.cuda.runtime import runtime, simulated
 from snncell.kernels.cuda.simulated import SimulatedKernel
 
 _built: dict[tuple[Any, ...], Any] = {}
-_building = threading.Lock()
-
-
-def _in_child() -> None:
-    """Forget a lock that a thread may have held which the child does not have."""
-    global _building
-    _building = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_in_child)
+_building: Any = threading.RLock()
+after_fork(lambda: in_child(_building))
 
 # What has a say in the code: each is found under one name or another, by the CUDA version that it is for.
 _TOOLS = (
-    "numba",
-    "numba-cuda",
-    "cuda-core",
-    "nvidia-nvvm",
-    "nvidia-nvjitlink",
-    "nvidia-cuda-nvcc-cu12",
-    "nvidia-nvjitlink-cu12",
+    *("numba", "numba-cuda", "cuda-core", "nvidia-nvvm", "nvidia-nvjitlink"),
+    *("nvidia-cuda-nvcc-cu12", "nvidia-nvjitlink-cu12"),
 )
 
 
 def build(name: str, source: str, signature: Sequence[Any], launch_bounds: tuple[int, ...] | None = None) -> Any:
-    """The kernel called `name` in `source`, for `Runtime.launch`.
+    """The kernel called `name` in `source`, a whole file, for `Runtime.launch`.
 
     Args:
-        source: a whole file, whose function `name` is a kernel over flat arrays.
-        signature: for each argument, a DType for a scalar, or (DType, writable) for an array.
+        signature: for each argument, a DType for a scalar, or (DType, writable) for an array, which is flat.
         launch_bounds: the most threads in a block, and the fewest blocks that a multiprocessor should have at once.
     """
     code = without_comments(source)
@@ -79,28 +63,21 @@ def _simulated(name: str, source: str, code: str, signature: tuple[Any, ...], la
 def _loaded(name: str, source: str, code: str, signature: tuple[Any, ...], launch_bounds: Any) -> Any:
     """The kernel on the card, from the cache folder or compiled."""
     device = runtime()
-    path, kept = keep(name, source, code)
-    described = (path.stem, name, signature, launch_bounds, device.capability, policy.CUDA_FMA, _versions())
-    key = hashlib.sha256(repr(described).encode()).digest()
-    file = path.with_suffix(f".{key.hex()[:16]}.cubin")
-    progress.builds()
-    with store.released():
-        for look in range(2 if kept else 0):
-            if look:
-                store.claim(
-                    file, lambda: progress.begin(path.stem, elsewhere=True)
-                )  # then another process may have compiled it meanwhile
-            found = store.read_sealed(file, key)
-            if found is not None:
-                with contextlib.suppress(DeviceError):  # whole and ours, but another driver has come since
-                    return device.load(found, name)
-        progress.begin(path.stem)
+    path, writable = keep(name, source, code)
+
+    def load(cubin: bytes) -> Any:
+        with contextlib.suppress(DeviceError):  # whole and ours, but another driver has come since
+            return device.load(cubin, name)
+
+    def make() -> tuple[bytes, Any]:
         function = function_of(path, source, name)
-        ptx = policy.compile_ptx(function, name, signature, device.capability, launch_bounds)
-        cubin, _ = _linked(ptx, device.capability)
-        if kept:
-            store.write_sealed(file, key, cubin)
-    return device.load(cubin, name)
+        cubin, _ = _linked(
+            policy.compile_ptx(function, name, signature, device.capability, launch_bounds), device.capability
+        )
+        return cubin, device.load(cubin, name)
+
+    facts = (path.stem, name, signature, launch_bounds, device.capability, policy.CUDA_FMA, _versions())
+    return loaded_or_made(path, writable, "cubin", facts, load, make)[0]
 
 
 @functools.cache
@@ -142,15 +119,15 @@ def resources(ptx: str, capability: tuple[int, int]) -> dict[str, int]:
     _, log = _linked(ptx, capability)
     # The assembler leaves out arrays that other code could see, and Numba declares all of them so.
     shared = sum(map(int, re.findall(r"\.shared \.align \d+ \.b8 \w+\[(\d+)\]", ptx)))
-    found = {"registers": 0, "spilled": 0, "stack": 0, "shared": shared}
+    taken = {"registers": 0, "spilled": 0, "stack": 0, "shared": shared}
     for line in log.splitlines():
         if sizes := re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", line):
             stack, stores, loads = map(int, sizes.groups())
-            found["stack"] = max(found["stack"], stack)
-            found["spilled"] = max(found["spilled"], stores + loads)
+            taken["stack"] = max(taken["stack"], stack)
+            taken["spilled"] = max(taken["spilled"], stores + loads)
         elif line.startswith("ptxas") and (used := re.search(r"Used (\d+) registers", line)):
-            found["registers"] = int(used[1])
-    return found
+            taken["registers"] = int(used[1])
+    return taken
 
 
 def _linked(ptx: str, capability: tuple[int, int]) -> tuple[bytes, str]:

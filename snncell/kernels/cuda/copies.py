@@ -40,15 +40,15 @@ def copy(source: DeviceArray, target: DeviceArray) -> None:
 
 def _joined(axes: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
     """Axes of length 1 left out, and neighbours joined where both arrays go on in even steps."""
-    found: list[tuple[int, int, int]] = []
+    joined: list[tuple[int, int, int]] = []
     for n, a, b in axes:
         if n == 1:
             continue
-        if found and found[-1][1] == n * a and found[-1][2] == n * b:
-            found[-1] = (found[-1][0] * n, a, b)
+        if joined and joined[-1][1] == n * a and joined[-1][2] == n * b:
+            joined[-1] = (joined[-1][0] * n, a, b)
         else:
-            found.append((n, a, b))
-    return found or [(1, 0, 0)]
+            joined.append((n, a, b))
+    return joined or [(1, 0, 0)]
 
 
 def _kernel(ndim: int, bits: Any) -> Any:
@@ -59,7 +59,7 @@ def _kernel(ndim: int, bits: Any) -> Any:
     for k in reversed(axes):
         lines += [f"p{k} = i % n{k}", f"i = i // n{k}"] if k else ["p0 = i"]
     place = " + ".join(f"p{k} * b{k}" for k in axes)
-    given = " + ".join(f"p{k} * a{k}" for k in axes)
-    lines.append(f"target[begin + {place}] = source[first + {given}]")
+    origin = " + ".join(f"p{k} * a{k}" for k in axes)
+    lines.append(f"target[begin + {place}] = source[first + {origin}]")
     parameters = (*named(" ".join(names)), ("source", (bits, False)), ("target", (bits, True)))
     return kernel(f"copy_{ndim}", parameters, "\n".join(lines))

@@ -13,7 +13,7 @@ import numpy as np
 
 from snncell.errors import DeviceError
 from snncell.interrupts import imported
-from snncell.kernels.cuda.base import Block, Matrix, OutOfMemory, Place, Runtime, as_bytes
+from snncell.kernels.cuda.base import Block, OutOfMemory, Runtime, as_bytes
 from snncell.kernels.cuda.libraries import Blas, Fft
 
 # Bytes of memory that the card reads by itself, through which arrays go there. Two halves: one is filled while the
@@ -47,7 +47,9 @@ class DriverRuntime(Runtime):
         # Without this option it would wait for other libraries' default stream, and that for ours, at each launch.
         self._stream = device.create_stream(options=core.StreamOptions(nonblocking=True))
         self.stream = int(self._stream.handle)
-        self._config = functools.lru_cache(maxsize=4096)(self._new_config)
+        self._config = functools.lru_cache(maxsize=4096)(
+            lambda grid, threads, shared: core.LaunchConfig(grid=grid, block=threads, shmem_size=shared)
+        )
         self._staging = _Staging(self)
         self._blas = Blas(self)
         self._fft = Fft(self)
@@ -66,12 +68,7 @@ class DriverRuntime(Runtime):
             self._threads.add(threading.get_ident())
 
     def call(self, name: str, *arguments: Any) -> Any:
-        """Call the driver's function `name` on this thread: its result.
-
-        Raises:
-            DeviceError: with the driver's words, also for something that a kernel did earlier.
-            OutOfMemory: if that is what it says.
-        """
+        """Call the driver's function `name` on this thread: its result, or an error with the driver's words."""
         self.enter()
         if name in _ANYTIME:
             status, *values = getattr(self._driver, name)(*arguments)
@@ -194,39 +191,15 @@ class DriverRuntime(Runtime):
                 f"CUDA: a kernel cannot be launched on {grid} blocks of {threads} threads: {error}"
             ) from error
 
-    def _new_config(self, grid: int, threads: int, shared: int) -> Any:
-        return self._core.LaunchConfig(grid=grid, block=threads, shmem_size=shared)
-
     # --- libraries ---
 
-    def matmul(
-        self,
-        out: Matrix,
-        a: Matrix,
-        b: Matrix,
-        sizes: tuple[int, int, int],
-        *,
-        dtype: Any,
-        batch: int = 1,
-        tf32: bool = False,
-        accumulate: bool = False,
-    ) -> None:
+    def matmul(self, *operands: Any, **options: Any) -> None:
         """Products by cuBLAS."""
-        self._blas.matmul(out, a, b, sizes, dtype=dtype, batch=batch, tf32=tf32, accumulate=accumulate)
+        self._blas.matmul(*operands, **options)
 
-    def fft(
-        self,
-        kind: str,
-        source: Place,
-        target: Place,
-        length: int,
-        batch: int,
-        *,
-        double: bool = False,
-        inverse: bool = False,
-    ) -> None:
+    def fft(self, *operands: Any, **options: Any) -> None:
         """Fourier transforms by cuFFT."""
-        self._fft.run(kind, source, target, length, batch, double=double, inverse=inverse)
+        self._fft.run(*operands, **options)
 
 
 class _Graph:
@@ -242,11 +215,10 @@ class _Graph:
 
 
 class _Staging:
-    """Copies from the host's memory, which the caller may change at once, while the card is still busy.
+    """Copies from the host's memory, which the caller may change at once, while the card is still busy."""
 
-    Arrays are copied to memory that the card reads by itself, as long as there is room in the half that is being
-    filled; then the other half is filled, when the card is done with what was in it.
-    """
+    # Arrays are copied to memory that the card reads by itself, as long as there is room in the half that is being
+    # filled; then the other half is filled, when the card is done with what was in it.
 
     def __init__(self, device: DriverRuntime) -> None:
         self._device = device

@@ -26,12 +26,9 @@ _PARTS = {"complex64": dtypes.float32, "complex128": dtypes.float64}
 
 @functools.cache
 def kernel(name: str, parameters: tuple[tuple[str, Any], ...], body: str) -> Any:
-    """A kernel whose thread `i` runs `body` if `i < count`.
+    """A kernel whose thread `i` runs `body` if `i < count`, the first parameter; (DType, writable) stands for an array.
 
-    Args:
-        name: of the kernel.
-        parameters: after `count`: the name, and an integer (`INT`), or (DType, writable) for an array.
-        body: its statements. Numbers are cast by i8, f4 and the like; the type of a bare one is int64 or float64.
+    In the body numbers are cast by i8, f4 and the like; the type of a bare one is int64 or float64.
     """
     used = [code for code in _CASTS if code in body]
     casts = "\n".join(f"{code} = np.{np.dtype(code).type.__name__}" for code in used)
@@ -46,10 +43,10 @@ def kernel(name: str, parameters: tuple[tuple[str, Any], ...], body: str) -> Any
     return build(name, source, (INT, *(kind for _, kind in parameters)))
 
 
-def launch(made: Any, count: int, *arguments: Any) -> None:
+def launch(compiled: Any, count: int, *arguments: Any) -> None:
     """Run a kernel of this module on `count` threads."""
-    given = [x.argument if hasattr(x, "argument") else x for x in arguments]
-    runtime().launch(made, -(-count // THREADS), THREADS, [count, *given])
+    values = [x.argument if hasattr(x, "argument") else x for x in arguments]
+    runtime().launch(compiled, -(-count // THREADS), THREADS, [count, *values])
 
 
 def named(names: str, kind: Any = INT) -> tuple[tuple[str, Any], ...]:
@@ -83,8 +80,8 @@ def as_bits(array: Any) -> Viewed:
 
 def parts_of(array: Any) -> tuple[Any, int]:
     """The DType in which elements are added up, and how many of them an element is: complex numbers are two."""
-    found = _PARTS.get(array.dtype.name)
-    return (dtypes.BY_NUMPY[array.dtype], 1) if found is None else (found, 2)
+    part = _PARTS.get(array.dtype.name)
+    return (dtypes.BY_NUMPY[array.dtype], 1) if part is None else (part, 2)
 
 
 def as_parts(array: Any) -> Viewed:
@@ -97,8 +94,10 @@ def fill(array: Any, number: Any) -> None:
     bits, parts = bits_of(array)
     words = np.array([number], array.dtype).view(bits.dtype).tolist()
     chosen = "first" if parts == 1 else "(first if i % 2 == 0 else second)"
-    made = kernel(f"fill_{parts}", (*named("first second"), ("out", (bits, True))), f"out[i] = {bits.code}({chosen})")
-    launch(made, array.size * parts, words[0], words[-1], as_bits(array))
+    compiled = kernel(
+        f"fill_{parts}", (*named("first second"), ("out", (bits, True))), f"out[i] = {bits.code}({chosen})"
+    )
+    launch(compiled, array.size * parts, words[0], words[-1], as_bits(array))
 
 
 def around(shape: Sequence[int], axis: int) -> tuple[int, int, int]:

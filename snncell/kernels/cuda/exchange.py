@@ -16,28 +16,19 @@ import numpy as np
 from snncell import dtype as dtypes
 from snncell.errors import ArgumentError, DeviceError, DTypeError
 
-CPU, CUDA, CUDA_HOST = 1, 2, 3  # DLPack's numbers for kinds of devices
+CPU, CUDA = 1, 2  # DLPack's numbers for kinds of devices
 
 
 class Foreign(NamedTuple):
-    """Memory of another library.
+    """Memory of another library."""
 
-    Attributes:
-        pointer: the address of the first element.
-        strides: in bytes.
-        device: DLPack's kind and number.
-        owner: what keeps the memory alive.
-        stream: whose work must be waited for before the memory is used (`Runtime.wait_for`), or None.
-        readonly: whether it must not be written to.
-    """
-
-    pointer: int
+    pointer: int  # the address of the first element
     shape: tuple[int, ...]
-    strides: tuple[int, ...]
+    strides: tuple[int, ...]  # in bytes
     dtype: Any
-    device: tuple[int, int]
-    owner: Any
-    stream: int | None = None
+    device: tuple[int, int]  # DLPack's kind and number
+    owner: Any  # what keeps the memory alive
+    stream: int | None = None  # whose work must be waited for before the memory is used (`Runtime.wait_for`)
     readonly: bool = False
 
     @property
@@ -66,11 +57,7 @@ def interface(
     stream: int | None,
     readonly: bool = False,
 ) -> dict[str, Any]:
-    """The value of `__cuda_array_interface__`, version 3.
-
-    Args:
-        stream: whose work the consumer must wait for, or None if all is done.
-    """
+    """The value of `__cuda_array_interface__`, version 3; consumers wait for the work of `stream`, if that is given."""
     dtype = np.dtype(dtype)
     return {
         "shape": shape,
@@ -83,27 +70,22 @@ def interface(
 
 
 def from_interface(source: Any) -> Foreign:
-    """The memory of an object that has `__cuda_array_interface__`.
-
-    Raises:
-        DTypeError: for elements that are no numbers of this machine.
-        DeviceError: for an array with a mask, or a stream of 0, which the protocol forbids.
-    """
-    given = source.__cuda_array_interface__
+    """The memory of an object that has `__cuda_array_interface__`."""
+    described = source.__cuda_array_interface__
     kind = type(source).__name__
-    dtype = np.dtype(given["typestr"])
+    dtype = np.dtype(described["typestr"])
     if not dtype.isnative or dtype.kind not in "biufc":
-        raise DTypeError(f"{kind}: its elements ({given['typestr']}) are no numbers that the GPU computes with.")
-    if given.get("mask") is not None:
+        raise DTypeError(f"{kind}: its elements ({described['typestr']}) are no numbers that the GPU computes with.")
+    if described.get("mask") is not None:
         raise DeviceError(f"{kind}: arrays with a mask are not taken. Fill in what it hides first.")
-    stream = given.get("stream") if given["version"] >= 3 else 1  # older ones mean the default stream
-    if stream == 0:
+    stream = described.get("stream") if described["version"] >= 3 else 1  # older ones mean the default stream
+    if stream == 0:  # which the protocol forbids
         raise DeviceError(
             f"{kind}: its __cuda_array_interface__ gives the stream 0, which says not which one is meant."
         )
-    shape = tuple(int(n) for n in given["shape"])
-    strides = given.get("strides") or c_strides(shape, dtype.itemsize)
-    pointer, readonly = given["data"]
+    shape = tuple(int(n) for n in described["shape"])
+    strides = described.get("strides") or c_strides(shape, dtype.itemsize)
+    pointer, readonly = described["data"]
     return Foreign(
         int(pointer or 0), shape, tuple(strides), dtype, (CUDA, 0), source, stream=stream, readonly=bool(readonly)
     )
@@ -171,13 +153,7 @@ for _callback in (_delete, _destroy, _NAME, _USED):
 
 
 def must_wait(stream: int | None) -> bool:
-    """True if a producer that is asked by `__dlpack__(stream=...)` must wait for its work to be done.
-
-    Waiting on the host serves whatever stream the consumer goes on with.
-
-    Raises:
-        ArgumentError: for a stream of 0, which the protocol forbids, and for what is no stream.
-    """
+    """True if a producer that is asked by `__dlpack__(stream=...)` must wait for its work to be done."""
     if stream is None:
         return True
     if isinstance(stream, bool) or not isinstance(stream, int) or stream == 0 or stream < -1:
@@ -185,7 +161,7 @@ def must_wait(stream: int | None) -> bool:
             "__dlpack__: stream is None, -1 (do not wait), 1 or 2 (default streams), or a stream's address, not "
             f"{stream!r}."
         )
-    return stream != -1
+    return stream != -1  # to wait on the host serves whatever stream the consumer goes on with
 
 
 def capsule_of(
@@ -214,9 +190,9 @@ def capsule_of(
     tensor.shape, tensor.strides = lengths, steps
     managed.deleter = _delete
     # The structure refers to this tuple, which holds it: a circle that only the deleter opens.
-    kept = (managed, lengths, steps, owner)
-    managed.context = id(kept)
-    _keep(kept)
+    alive = (managed, lengths, steps, owner)
+    managed.context = id(alive)
+    _keep(alive)
     return _new(ctypes.addressof(managed), _NAME, ctypes.cast(_destroy, ctypes.c_void_p))
 
 
@@ -237,15 +213,7 @@ class _Consumed:
 
 
 def from_dlpack(source: Any, stream: int | None = None) -> Foreign:
-    """The memory of an object that has `__dlpack__`, or of a capsule.
-
-    Args:
-        stream: the one that the memory will be used on, for which the producer makes it ready.
-
-    Raises:
-        DeviceError: for a capsule that was consumed, or is of a version that was not asked for.
-        DTypeError: for elements that snncell has not.
-    """
+    """The memory of an object that has `__dlpack__`, made ready for use on `stream`, or of a capsule."""
     capsule = source
     if hasattr(source, "__dlpack__"):
         on_device = source.__dlpack_device__()[0] == CUDA
@@ -269,17 +237,13 @@ def from_dlpack(source: Any, stream: int | None = None) -> Foreign:
 
 
 def host_array(source: Any) -> Any:
-    """`np.from_dlpack`, for bfloat16 too, which is copied.
-
-    Raises:
-        DTypeError: for elements that snncell has not.
-    """
+    """`np.from_dlpack`, for bfloat16 too, which is copied."""
     if not str(getattr(source, "dtype", None)).endswith("bfloat16"):
         return np.from_dlpack(source)
-    found = from_dlpack(source)
-    before, after = found.span
-    memory: Any = (ctypes.c_uint8 * (before + after)).from_address(found.pointer - before)
-    return np.ndarray(found.shape, found.dtype, memory, before, found.strides).copy()
+    foreign = from_dlpack(source)
+    before, after = foreign.span
+    memory: Any = (ctypes.c_uint8 * (before + after)).from_address(foreign.pointer - before)
+    return np.ndarray(foreign.shape, foreign.dtype, memory, before, foreign.strides).copy()
 
 
 def _dtype_of(described: Any) -> Any:

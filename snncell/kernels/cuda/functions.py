@@ -10,26 +10,11 @@ from snncell.kernels.cuda.arrays import DeviceArray, empty
 from snncell.kernels.cuda.elementwise import fill
 
 
-def broadcast_to(array: Any, shape: Any) -> Any:
-    """`np.broadcast_to`: a view."""
-    return array.broadcast_to((shape,) if isinstance(shape, int) else tuple(shape))
-
-
 def flip(array: Any, axis: Any = None) -> Any:
     """`np.flip`: a view."""
     axes = range(array.ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
-    wanted = {a % array.ndim for a in axes}
-    return array[tuple(slice(None, None, -1) if a in wanted else slice(None) for a in range(array.ndim))]
-
-
-def transpose(array: Any, axes: Any = None) -> Any:
-    """`np.transpose`: a view."""
-    return array.transpose(*(axes or ()))
-
-
-def reshape(array: Any, shape: Any) -> Any:
-    """`np.reshape`: a view where strides describe it."""
-    return array.reshape(shape)
+    flipped = {a % array.ndim for a in axes}
+    return array[tuple(slice(None, None, -1) if a in flipped else slice(None) for a in range(array.ndim))]
 
 
 def swapaxes(array: Any, first: int, second: int) -> Any:
@@ -37,16 +22,6 @@ def swapaxes(array: Any, first: int, second: int) -> Any:
     order = list(range(array.ndim))
     order[first], order[second] = order[second], order[first]
     return array.transpose(*order)
-
-
-def shape_of(array: Any) -> Any:
-    """`np.shape`."""
-    return array.shape
-
-
-def ndim_of(array: Any) -> Any:
-    """`np.ndim`."""
-    return array.ndim
 
 
 def concatenate(parts: Any, axis: int = 0) -> Any:
@@ -72,13 +47,13 @@ def pad(array: Any, widths: Any, mode: str = "constant", constant_values: Any = 
 
 
 DeviceArray.rules |= {
-    np.broadcast_to: broadcast_to,
+    np.broadcast_to: lambda array, shape: array.broadcast_to((shape,) if isinstance(shape, int) else tuple(shape)),
     np.flip: flip,
-    np.transpose: transpose,
-    np.reshape: reshape,
+    np.transpose: lambda array, axes=None: array.transpose(*(axes or ())),
+    np.reshape: lambda array, shape: array.reshape(shape),
     np.swapaxes: swapaxes,
-    np.shape: shape_of,
-    np.ndim: ndim_of,
+    np.shape: lambda array: array.shape,
+    np.ndim: lambda array: array.ndim,
     np.concatenate: concatenate,
     np.pad: pad,
 }

@@ -66,10 +66,12 @@ def _taken(
     bits, parts = bits_of(x)
     _, length, inner = around(x.shape, axis)
     arrays = (*_indexed(indices), ("x", (bits, False)), ("out", (bits, True)))
-    made = kernel("take", (*named("inner many length by_row by_place outside"), *arrays), _TAKE.format(cast=bits.code))
+    compiled = kernel(
+        "take", (*named("inner many length by_row by_place outside"), *arrays), _TAKE.format(cast=bits.code)
+    )
     sizes = (inner * parts, many, length, *steps, 0 if x.dtype == np.bool_ else -1)
     operands = contiguous(indices), as_bits(contiguous(x)), as_bits(out)
-    launch(made, out.size * parts, *sizes, *operands)
+    launch(compiled, out.size * parts, *sizes, *operands)
 
 
 def place(x: DeviceArray, indices: DeviceArray, length: int) -> DeviceArray:
@@ -77,9 +79,9 @@ def place(x: DeviceArray, indices: DeviceArray, length: int) -> DeviceArray:
     bits, parts = bits_of(x)
     out = empty((*x.shape, length), x.dtype)
     arrays = (*_indexed(indices), ("x", (bits, False)), ("out", (bits, True)))
-    made = kernel("place", (*named("inner length"), *arrays), _PLACE.format(cast=bits.code))
+    compiled = kernel("place", (*named("inner length"), *arrays), _PLACE.format(cast=bits.code))
     operands = contiguous(indices), as_bits(contiguous(x)), as_bits(out)
-    launch(made, out.size * parts, parts, length, *operands)
+    launch(compiled, out.size * parts, parts, length, *operands)
     return out
 
 
@@ -87,8 +89,10 @@ def one_hot(indices: DeviceArray, depth: int, dtype: Any) -> DeviceArray:
     """Ones at `indices` along a new last axis of `depth`, zeros elsewhere."""
     out = empty((*indices.shape, depth), dtype)
     kind = dtypes.BY_NUMPY[dtype]
-    made = kernel("one_hot", (*named("depth"), *_indexed(indices), ("out", (kind, True))), _HOT.format(cast=kind.code))
-    launch(made, out.size, depth, contiguous(indices), out)
+    compiled = kernel(
+        "one_hot", (*named("depth"), *_indexed(indices), ("out", (kind, True))), _HOT.format(cast=kind.code)
+    )
+    launch(compiled, out.size, depth, contiguous(indices), out)
     return out
 
 

@@ -26,10 +26,10 @@ def fold(x: DeviceArray, shape: Ints, size: Ints, stride: Ints, dilation: Ints) 
     out = empty(shape, x.dtype)
     kind, parts = parts_of(x)
     count = len(size)
-    made = _fold_kernel(count, kind, parts)
+    compiled = _fold_kernel(count, kind, parts)
     sizes = [*shape[1:], *x.shape[2 : 2 + count], *size, *stride, *dilation]
     steps = [step * parts for step in (x.offset, *x.strides)]
-    launch(made, out.size * parts, *sizes, *steps, (x.memory.block, 0, kind.dtype), as_parts(out))
+    launch(compiled, out.size * parts, *sizes, *steps, (x.memory.block, 0, kind.dtype), as_parts(out))
     return out
 
 

@@ -35,7 +35,7 @@ class _Exported:
         self.device = runtime()
 
     def __del__(self) -> None:
-        self.device.settle_all(self.memory)
+        self.device.settle(self.memory, everywhere=True)
 
 
 def _still(array: DeviceArray) -> DeviceArray:
@@ -47,32 +47,27 @@ def _still(array: DeviceArray) -> DeviceArray:
 
 
 def adopted(source: Any) -> DeviceArray:
-    """The elements of another library's array, where they are.
-
-    Raises:
-        DeviceError: for an array on another card than the first, or strides that are no multiple of an element.
-        DTypeError: for elements that snncell has not.
-    """
+    """The elements of another library's array, where they are."""
     here = runtime()
     described = getattr(source, "__cuda_array_interface__", {})
     # The interface has no name for bfloat16: some call it raw bytes there.
     by_interface = described and not (described["typestr"] == "<V2" and hasattr(source, "__dlpack__"))
-    found = exchange.from_interface(source) if by_interface else exchange.from_dlpack(source, here.stream)
-    dtypes.as_dtype(found.dtype)
-    size = found.dtype.itemsize
-    if found.device[1] != 0:
+    foreign = exchange.from_interface(source) if by_interface else exchange.from_dlpack(source, here.stream)
+    dtypes.as_dtype(foreign.dtype)
+    size, card = foreign.dtype.itemsize, foreign.device[1]
+    if card != 0:
         raise DeviceError(
-            f"{type(source).__name__}: it is on card {found.device[1]}, and snncell computes on card 0. Copy it there."
+            f"{type(source).__name__}: it is on card {card}, and snncell computes on card 0. Copy it there."
         )
-    if any(step % size for step in found.strides):
+    if any(step % size for step in foreign.strides):
         raise DeviceError(f"{type(source).__name__}: its strides are no multiples of an element. Copy it first.")
-    here.wait_for(found.stream)
-    before, after = found.span
-    first = found.pointer - before
+    here.wait_for(foreign.stream)
+    before, after = foreign.span
+    first = foreign.pointer - before
     seen = np.ctypeslib.as_array((ctypes.c_uint8 * (before + after)).from_address(first)) if simulated() else None
-    block = Block(first, before + after, bytes=seen, owner=found.owner)
-    steps = tuple(step // size for step in found.strides)
-    return DeviceArray(_Borrowed(block), before // size, found.shape, steps, np.dtype(found.dtype))
+    block = Block(first, before + after, bytes=seen, owner=foreign.owner)
+    steps = tuple(step // size for step in foreign.strides)
+    return DeviceArray(_Borrowed(block), before // size, foreign.shape, steps, np.dtype(foreign.dtype))
 
 
 def interface_of(array: DeviceArray) -> dict[str, Any]:

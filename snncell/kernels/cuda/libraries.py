@@ -20,11 +20,7 @@ PLANS = 64  # transforms of so many shapes are kept prepared
 
 
 def _library(name: str, purpose: str) -> Any:
-    """A module of bindings.
-
-    Raises:
-        DeviceError: if it is not installed.
-    """
+    """A module of bindings, or a DeviceError if it is not installed."""
     try:
         return imported(f"nvmath.bindings.{name}")
     except ImportError as error:
@@ -51,11 +47,9 @@ class Gemm(NamedTuple):
 
 
 def gemm_arguments(out: Matrix, a: Matrix, b: Matrix, sizes: tuple[int, int, int]) -> Gemm:
-    """The arguments with which cuBLAS computes `out = a @ b` by rows.
-
-    A matrix by rows is its transpose by columns, and the transpose of a product is the product of the transposes, the
-    other way round.
-    """
+    """The arguments with which cuBLAS computes `out = a @ b` by rows."""
+    # A matrix by rows is its transpose by columns, and the transpose of a product is the product of the transposes, the
+    # other way round.
     m, n, k = sizes
     leading = _leading(b, k, n), _leading(a, m, k), _leading(out, m, n)
     return Gemm((b.turned, a.turned), (n, m, k), b, a, leading)
@@ -69,7 +63,7 @@ def _leading(matrix: Matrix, rows: int, columns: int) -> int:
 
 
 # For each dtype the names of cuBLAS's element type, of its way of computing, and the dtype of its factors.
-_KINDS: dict[str, tuple[str, str, Any]] = {
+KINDS: dict[str, tuple[str, str, Any]] = {
     "float16": ("CUDA_R_16F", "COMPUTE_32F", np.float32),
     "bfloat16": ("CUDA_R_16BF", "COMPUTE_32F", np.float32),
     "float32": ("CUDA_R_32F", "COMPUTE_32F", np.float32),
@@ -90,7 +84,7 @@ class Blas:
         self._handle = 0
         self._workspace: Block | None = None
         # Numbers that cuBLAS reads by address: 0 and 1.
-        self._factors = {kind[2]: (np.zeros(1, kind[2]), np.ones(1, kind[2])) for kind in _KINDS.values()}
+        self._factors = {kind[2]: (np.zeros(1, kind[2]), np.ones(1, kind[2])) for kind in KINDS.values()}
 
     def matmul(
         self,
@@ -100,14 +94,14 @@ class Blas:
         sizes: tuple[int, int, int],
         *,
         dtype: Any,
-        batch: int,
-        tf32: bool,
-        accumulate: bool,
+        batch: int = 1,
+        tf32: bool = False,
+        accumulate: bool = False,
     ) -> None:
         """See `Runtime.matmul`."""
         name = np.dtype(dtype).name
-        if name not in _KINDS:
-            raise DTypeError(f"No products of {name} matrices on the GPU. Convert them to one of: {', '.join(_KINDS)}.")
+        if name not in KINDS:
+            raise DTypeError(f"No products of {name} matrices on the GPU. Convert them to one of: {', '.join(KINDS)}.")
         if not (sizes[0] and sizes[1] and batch):
             return
         self._device.enter()
@@ -115,7 +109,7 @@ class Blas:
             if self._bindings is None:
                 self._begin()
             cublas = self._bindings
-            element, way, factor = _KINDS[name]
+            element, way, factor = KINDS[name]
             kind = int(self._types[element])
             if tf32 and name == "float32":
                 way = "COMPUTE_32F_FAST_TF32"
@@ -173,7 +167,15 @@ class Fft:
         self._plans: OrderedDict[tuple[str, int, int], _Plan] = OrderedDict()
 
     def run(
-        self, kind: str, source: Place, target: Place, length: int, batch: int, *, double: bool, inverse: bool
+        self,
+        kind: str,
+        source: Place,
+        target: Place,
+        length: int,
+        batch: int,
+        *,
+        double: bool = False,
+        inverse: bool = False,
     ) -> None:
         """See `Runtime.fft`."""
         if not batch:

@@ -63,6 +63,7 @@ _UNIFORM = {
     "f4": [f"f4(({word} >> u8({shift})) & u8({0xFFFFFF})) * f4({2.0**-24})" for word in _WORDS for shift in (8, 40)],
     "f8": [_UNIT.format(word) for word in _WORDS],
 }
+# Box and Muller, of 1 - u: u may be 0, whose logarithm is infinite, and is never 1.
 _NORMAL = "".join(
     f"r{n} = sqrt(f8(-2) * log(f8(1) - {_UNIT.format(first)}))\nt{n} = f8({2 * math.pi}) * ({_UNIT.format(second)})\n"
     for n, (first, second) in enumerate((_WORDS[:2], _WORDS[2:]))
@@ -112,8 +113,8 @@ def _drawn(
 ) -> DeviceArray:
     out = empty(shape, dtype)
     arrays = ("key", (dtypes.int64, False)), ("out", (dtypes.BY_NUMPY[dtype], True))
-    made = kernel(name, (*named(" ".join(["size", *numbers])), *arrays), body)
-    launch(made, -(-out.size // per), out.size, *numbers.values(), contiguous(key), out)
+    compiled = kernel(name, (*named(" ".join(["size", *numbers])), *arrays), body)
+    launch(compiled, -(-out.size // per), out.size, *numbers.values(), contiguous(key), out)
     return out
 
 
@@ -127,8 +128,7 @@ def dropped(x: DeviceArray, key: DeviceArray, keep: float) -> DeviceArray:
     body = _filled([number.format(place=f"i * {per} + {n}") for n, number in enumerate(numbers)])
     scalars = ("keep", kind), ("limit", dtypes.float32)
     arrays = ("x", (kind, False)), ("key", (dtypes.int64, False)), ("out", (kind, True))
-    made = kernel("dropout", (*named("size"), *scalars, *arrays), body)
-    launch(
-        made, -(-out.size // per), out.size, x.dtype.type(keep), np.float32(keep), contiguous(x), contiguous(key), out
-    )
+    compiled = kernel("dropout", (*named("size"), *scalars, *arrays), body)
+    numbers_of_kernel = out.size, x.dtype.type(keep), np.float32(keep)
+    launch(compiled, -(-out.size // per), *numbers_of_kernel, contiguous(x), contiguous(key), out)
     return out

@@ -7,14 +7,13 @@ import math
 import numpy as np
 
 from snncell.kernels.cuda.arrays import DeviceArray, empty, refusal, zeros
+from snncell.kernels.cuda.libraries import KINDS
 from snncell.kernels.cuda.runtime import Matrix, runtime
-
-_KINDS = frozenset(np.dtype(name) for name in ("float16", "bfloat16", "float32", "float64", "complex64", "complex128"))
 
 
 def matmul(x: DeviceArray, y: DeviceArray, out: DeviceArray | None = None) -> DeviceArray:
     """`x @ y` over the last two axes, leading axes broadcast; into `out`, if that is given."""
-    if x.dtype not in _KINDS:
+    if x.dtype.name not in KINDS:
         raise refusal(f"matmul of {x.dtype}")
     (m, k), n = x.shape[-2:], y.shape[-1]
     batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])

@@ -11,13 +11,9 @@ from snncell.kernels.cuda.blocks import Arena, Block, NotRecordable
 
 
 class Recorder:
-    """The part of a device that records.
+    """The part of a device that records."""
 
-    Attributes:
-        recorded: whether there ever was a recording.
-    """
-
-    recorded = False
+    recorded = False  # whether there ever was a recording
 
     def __init__(self) -> None:
         self._local = threading.local()  # the arena of each thread that has one
@@ -57,8 +53,7 @@ class Recorder:
     def record(self, run: Callable[[], None]) -> Any:
         """Record what `run` asks the device for; `play` does it as often as one likes, at the same addresses.
 
-        Raises:
-            NotRecordable: if something of it needs the host in between, or memory of its own.
+        NotRecordable is raised if something of it needs the host in between, or memory of its own.
         """
         with self._recording:
             self._recorder = threading.get_ident()

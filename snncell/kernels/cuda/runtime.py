@@ -8,6 +8,7 @@ import threading
 from typing import Any
 
 from snncell.errors import DeviceError
+from snncell.forks import after_fork, in_child
 from snncell.interrupts import imported
 from snncell.kernels.cuda.base import Block as Block, Matrix as Matrix, Place as Place, Runtime as Runtime
 from snncell.kernels.cuda.driver import FORKED, DriverRuntime
@@ -15,8 +16,6 @@ from snncell.kernels.cuda.simulated import SimulatedRuntime
 from snncell.kernels.scalar import simulated as simulated
 
 OLDEST = (7, 5)  # the first capability that CUDA 13 makes code for
-
-
 IN_USE: list[bool] = []  # not empty once there may be device arrays: eager operations look for them only then
 
 
@@ -25,12 +24,8 @@ class _One:
 
     def __init__(self) -> None:
         self._runtime: Runtime | None = None
-        self._lock = threading.RLock()
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._in_child)
-
-    def _in_child(self) -> None:
-        self._lock = threading.RLock()  # a thread that the child does not have may have held it
+        self._lock: Any = threading.RLock()
+        after_fork(lambda: in_child(self._lock))
 
     def get(self) -> Runtime:
         if self._runtime is None:
@@ -44,11 +39,7 @@ class _One:
 
 
 def _driver_runtime() -> DriverRuntime:
-    """The first card, if all that it needs is there.
-
-    Raises:
-        DeviceError: if not, saying what is missing.
-    """
+    """The first card, if all that it needs is there; else a DeviceError says what is missing."""
     mend = 'pip install "snncell[cuda]"'
     try:
         driver: Any = imported("cuda.bindings.driver")
@@ -59,23 +50,23 @@ def _driver_runtime() -> DriverRuntime:
         raise DeviceError(f"The GPU needs packages that are not installed ({error}): {mend}.") from error
     _start(driver)
     try:
-        wanted = linker.version()[0]
+        cuda_version = linker.version()[0]
     except Exception as error:  # of its own kind where nvJitLink is not there
         raise DeviceError(f"The GPU needs nvJitLink, which cannot be loaded ({error}): {mend}.") from error
     _, version = driver.cuDriverGetVersion()
-    if version // 1000 < wanted:
+    if version // 1000 < cuda_version:
         raise DeviceError(
             f"The NVIDIA driver is too old: it knows CUDA {version // 1000}.{version % 1000 // 10}, and the installed "
-            f"packages make code for CUDA {wanted}. Update the driver, or install the packages for its version: "
+            f"packages make code for CUDA {cuda_version}. Update the driver, or install the packages for its version: "
             f'pip install "numba-cuda[cu{version // 1000}]".'
         )
-    found = DriverRuntime()
-    if found.capability < OLDEST:
+    card = DriverRuntime()
+    if card.capability < OLDEST:
         raise DeviceError(
-            f"{found.name} has compute capability {found.capability[0]}.{found.capability[1]}, and snncell needs "
+            f"{card.name} has compute capability {card.capability[0]}.{card.capability[1]}, and snncell needs "
             f"{OLDEST[0]}.{OLDEST[1]} (Turing, 2018) or newer. CUDA_VISIBLE_DEVICES chooses another card."
         )
-    return found
+    return card
 
 
 def _start(driver: Any) -> None:
@@ -106,9 +97,5 @@ _ONE = _One()
 
 
 def runtime() -> Runtime:
-    """The device that this process computes on.
-
-    Raises:
-        DeviceError: if there is none, with what is missing; in a forked child, if its parent has used CUDA.
-    """
+    """The device that this process computes on; none for a forked child whose parent has used CUDA."""
     return _ONE.get()

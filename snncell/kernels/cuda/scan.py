@@ -66,19 +66,16 @@ def cumsum(x: DeviceArray, axis: int) -> DeviceArray:
     source = contiguous(x)
     chunks = -(-length // PART)
     inner *= parts
-    sizes = inner, length, chunks, PART
+    numbers, sizes = named("inner length chunks part"), (inner, length, chunks, PART)
     arrays = ("x", (kind, False)), ("out", (kind, True))
     before = source
     if chunks > 1:
         totals = empty((*x.shape[:axis], chunks, *x.shape[axis + 1 :]), x.dtype)
-        add = kernel(
-            "part_sums", (*named("inner length chunks part"), *arrays), _WHERE + _TOTALS.format(code=kind.code)
-        )
+        add = kernel("part_sums", (*numbers, *arrays), _WHERE + _TOTALS.format(code=kind.code))
         launch(add, outer * chunks * inner, *sizes, as_parts(source), as_parts(totals))
         before = cumsum(totals, axis)
-    every = (*named("inner length chunks part"), ("before", (kind, False)), *arrays)
-    made = kernel("cumsum", every, _WHERE + _RUNNING)
-    launch(made, outer * chunks * inner, *sizes, as_parts(before), as_parts(source), as_parts(out))
+    compiled = kernel("cumsum", (*numbers, ("before", (kind, False)), *arrays), _WHERE + _RUNNING)
+    launch(compiled, outer * chunks * inner, *sizes, as_parts(before), as_parts(source), as_parts(out))
     return out
 
 
@@ -103,10 +100,9 @@ def _position(x: DeviceArray, axis: int, beats: str) -> DeviceArray:
         place = "n" if candidates is None else "given[(o * length + n) * inner + p]"
         body = _WHERE + _BEST.format(place=f"i8({place})", beats=beats)
         arrays = ("x", (kind, False)), ("given", (_PLACES, False)), ("out", (_PLACES, True))
-        made = kernel(
-            f"arg{'max' if beats == '>' else 'min'}", (*named("whole inner length chunks part"), *arrays), body
-        )
-        given = out if candidates is None else candidates
-        launch(made, out.size, whole, inner, length, chunks, PART, source, given, out)
+        name, numbers = "argmax" if beats == ">" else "argmin", named("whole inner length chunks part")
+        compiled = kernel(name, (*numbers, *arrays), body)
+        earlier = out if candidates is None else candidates
+        launch(compiled, out.size, whole, inner, length, chunks, PART, source, earlier, out)
         candidates, length = out, chunks
     return candidates.reshape((*x.shape[:axis], *x.shape[axis + 1 :]))

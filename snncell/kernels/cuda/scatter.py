@@ -29,7 +29,8 @@ if i < many:
 keys[i] = key
 places[i] = i
 """
-# Pairs `reach` apart, in runs of `run` that are sorted upwards and downwards in turn.
+# Pairs `reach` apart, in runs of `run` that are sorted upwards and downwards in turn. Equal keys go by their places: a
+# bitonic network by itself does not keep their order.
 _SORT = """
 a = i + (i // reach) * reach
 b = a + reach
@@ -74,35 +75,28 @@ def scatter_add(x: DeviceArray, indices: DeviceArray, axis: int, shape: Sequence
     _, length, inner = around(shape, axis)
     keys, places = sorted_keys(indices, length)
     starts = empty((length + 1,), np.dtype(np.int64))
-    made = kernel("starts", (*named("many"), ("keys", _IN), ("starts", _OUT)), _STARTS)
-    launch(made, length + 1, indices.size, keys, starts)
+    compiled = kernel("starts", (*named("many"), ("keys", _IN), ("starts", _OUT)), _STARTS)
+    launch(compiled, length + 1, indices.size, keys, starts)
     kind, parts = parts_of(x)
     arrays = ("starts", _IN), ("places", _IN), ("x", (kind, False)), ("out", (kind, True))
     body = _SUM.format(code=kind.code)
-    made = kernel("scatter_add", (*named("inner many length"), *arrays), body)
+    compiled = kernel("scatter_add", (*named("inner many length"), *arrays), body)
     operands = starts, places, as_parts(contiguous(x)), as_parts(out)
-    launch(made, out.size * parts, inner * parts, indices.size, length, *operands)
+    launch(compiled, out.size * parts, inner * parts, indices.size, length, *operands)
     return out
 
 
-def sorted_keys(given: DeviceArray, length: int) -> tuple[DeviceArray, DeviceArray]:
+def sorted_keys(integers: DeviceArray, length: int) -> tuple[DeviceArray, DeviceArray]:
     """Integers in order, and the place that each had; equal ones keep theirs.
 
     Negative ones have `length` added; what is not in [0, length) then comes last. There may be more behind.
     """
-    room = 1 << max(given.size - 1, 0).bit_length()
+    room = 1 << max(integers.size - 1, 0).bit_length()
     keys, places = (empty((room,), np.dtype(np.int64)) for _ in range(2))
-    kind = dtypes.BY_NUMPY[given.dtype]
+    kind = dtypes.BY_NUMPY[integers.dtype]
     arrays = ("given", (kind, False)), ("keys", _OUT), ("places", _OUT)
-    launch(
-        kernel("list", (*named("many length"), *arrays), _LIST),
-        room,
-        given.size,
-        length,
-        contiguous(given),
-        keys,
-        places,
-    )
+    compiled = kernel("list", (*named("many length"), *arrays), _LIST)
+    launch(compiled, room, integers.size, length, contiguous(integers), keys, places)
     sort = kernel("sort", (*named("reach run"), *arrays[1:]), _SORT)
     run = 2
     while run <= room:

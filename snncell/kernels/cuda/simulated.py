@@ -16,25 +16,19 @@ import numpy as np
 from snncell import dtype as dtypes
 from snncell.errors import DTypeError
 from snncell.interrupts import imported
-from snncell.kernels.arrays import ALIGNMENT
+from snncell.kernels.arrays import aligned_bytes
 from snncell.kernels.cuda.base import Block, Matrix, OutOfMemory, Place, Runtime, as_bytes
 
 _M = TypeVar("_M", bound=Callable[..., None])
 
 
 class SimulatedKernel(NamedTuple):
-    """A kernel as Python.
-
-    Attributes:
-        function: of `policy.simulate`.
-        signature: what its arguments must be (see `build`).
-        threads_meet: whether the threads of a block wait for each other or share memory.
-    """
+    """A kernel as Python."""
 
     name: str
-    function: Any
-    signature: tuple[Any, ...]
-    threads_meet: bool
+    function: Any  # of `policy.simulate`
+    signature: tuple[Any, ...]  # what its arguments must be (see `build`)
+    threads_meet: bool  # whether the threads of a block wait for each other or share memory
 
 
 def _later(method: _M) -> _M:
@@ -69,11 +63,9 @@ class SimulatedRuntime(Runtime):
 
     def _new(self, size: int) -> tuple[int, Any]:
         try:
-            memory = np.empty(size + ALIGNMENT, np.uint8)
+            memory = aligned_bytes(size)
         except MemoryError:
             raise OutOfMemory from None
-        start = -memory.ctypes.data % ALIGNMENT
-        memory = memory[start : start + size]
         return memory.ctypes.data, memory
 
     def _free(self, pointer: int) -> None:
@@ -124,16 +116,13 @@ class SimulatedRuntime(Runtime):
     def launch(
         self, kernel: SimulatedKernel, grid: int, threads: int, arguments: Sequence[Any], shared: int = 0
     ) -> None:
-        """Run a kernel, thread after thread.
-
-        Raises:
-            DTypeError: for an argument that is not what the kernel was built for: a card would read other bytes.
-        """
+        """Run a kernel, thread after thread."""
+        # A card takes what is given, and reads other bytes where that is not what the kernel was built for.
         if len(arguments) != len(kernel.signature):
             raise DTypeError(f"{kernel.name}: {len(arguments)} arguments for {len(kernel.signature)} parameters.")
         values = [
-            _argument(f"{kernel.name}, argument {number}", given, wanted)
-            for number, (given, wanted) in enumerate(zip(arguments, kernel.signature, strict=True))
+            _argument(f"{kernel.name}, argument {number}", argument, parameter)
+            for number, (argument, parameter) in enumerate(zip(arguments, kernel.signature, strict=True))
         ]
         if grid:
             with self._launching:
@@ -237,18 +226,18 @@ def _stored(matrix: Matrix, rows: int, columns: int, batch: int, dtype: Any) -> 
     return view.transpose(0, 2, 1) if matrix.turned else view
 
 
-def _argument(where: str, given: Any, wanted: Any) -> Any:
+def _argument(where: str, argument: Any, parameter: Any) -> Any:
     """An argument as the simulator takes it, if it is what the kernel was built for."""
-    if not isinstance(wanted, tuple):
+    if not isinstance(parameter, tuple):
         # Python's int stands for int64 alone; a float would be a double on the card.
-        fits = type(given) is int if wanted == np.int64 else getattr(given, "dtype", None) == wanted.dtype
-        if not fits and not (isinstance(given, np.int64) and wanted == np.int64):
-            raise DTypeError(f"{where}: the kernel takes a {wanted.name}, not {given!r}.")
-        return given
-    dtype, writable = wanted
-    block, offset, found = given
-    if found != dtype.dtype:
-        raise DTypeError(f"{where}: the kernel takes an array of {dtype.name}, not of {found}.")
+        fits = type(argument) is int if parameter == np.int64 else getattr(argument, "dtype", None) == parameter.dtype
+        if not fits and not (isinstance(argument, np.int64) and parameter == np.int64):
+            raise DTypeError(f"{where}: the kernel takes a {parameter.name}, not {argument!r}.")
+        return argument
+    dtype, writable = parameter
+    block, offset, dtype_of_array = argument
+    if dtype_of_array != dtype.dtype:
+        raise DTypeError(f"{where}: the kernel takes an array of {dtype.name}, not of {dtype_of_array}.")
     array = _flat((block, offset), dtypes.in_memory(dtype))
     array.flags.writeable = writable
     return array

@@ -66,8 +66,8 @@ def _keys(x: DeviceArray, length: int, part: str, order: DeviceArray | None) -> 
     body = (body + part + _KEY).replace("{place}", place)
     keys = empty((x.size,), np.dtype(np.int64))
     arrays = (("x", (kind, False)), ("order", _IN), ("keys", _OUT))
-    made = kernel("sort_keys", (*named("length"), *arrays), body)
-    launch(made, x.size, length, as_bits(x) if bits_of(x)[0] is kind else x, keys if order is None else order, keys)
+    compiled = kernel("sort_keys", (*named("length"), *arrays), body)
+    launch(compiled, x.size, length, as_bits(x) if bits_of(x)[0] is kind else x, keys if order is None else order, keys)
     return keys
 
 
@@ -85,6 +85,6 @@ def _moved(x: DeviceArray, order: DeviceArray, name: str, body: str) -> DeviceAr
     out = empty(x.shape, x.dtype)
     if x.size:
         bits = bits_of(x)[0]
-        made = kernel(name, (*named("length"), ("x", (bits, False)), ("order", _IN), ("out", (bits, True))), body)
-        launch(made, x.size, x.shape[-1], as_bits(contiguous(x)), contiguous(order), as_bits(out))
+        compiled = kernel(name, (*named("length"), ("x", (bits, False)), ("order", _IN), ("out", (bits, True))), body)
+        launch(compiled, x.size, x.shape[-1], as_bits(contiguous(x)), contiguous(order), as_bits(out))
     return out

@@ -21,10 +21,10 @@ def dense(shape: Sequence[int]) -> tuple[int, ...]:
 
 def filled(items: tuple[Any, ...], ndim: int) -> list[Any]:
     """An index with `...` and missing axes written out as whole slices."""
-    given = sum(item is not None and item is not Ellipsis for item in items)
-    if given > ndim:
-        raise TensorIndexError(f"too many indices: {given} for {ndim} axes.")
-    rest = [slice(None)] * (ndim - given)
+    own = sum(item is not None and item is not Ellipsis for item in items)
+    if own > ndim:
+        raise TensorIndexError(f"too many indices: {own} for {ndim} axes.")
+    rest = [slice(None)] * (ndim - own)
     place = next((n for n, item in enumerate(items) if item is Ellipsis), None)
     if place is None:
         return [*items, *rest]

@@ -10,32 +10,14 @@ from pathlib import Path
 
 from snncell.errors import CacheError
 from snncell.kernels.store import bound, files
-from snncell.kernels.store.claims import claim, release, released
-from snncell.kernels.store.files import read_sealed
-from snncell.kernels.store.folder import cache_folder, prepare, say_not_kept
-from snncell.kernels.store.variables import debugging, warn_of_misspelt
-
-__all__ = [
-    "cache_folder",
-    "claim",
-    "compiled",
-    "debugging",
-    "place_of",
-    "read_sealed",
-    "release",
-    "released",
-    "write_sealed",
-    "write_source",
-]
+from snncell.kernels.store.claims import claim as claim, release as release, released as released
+from snncell.kernels.store.files import read_sealed as read_sealed
+from snncell.kernels.store.folder import cache_folder as cache_folder, prepare, say_not_kept
+from snncell.kernels.store.variables import debugging as debugging, warn_of_misspelt
 
 
 def place_of(name: str) -> tuple[Path, bool]:
-    """Where a file is kept; and whether that is possible, else the path is a name for tracebacks.
-
-    Raises:
-        CacheError: for a folder that others can write.
-        ArgumentError: for an environment variable that makes no sense.
-    """
+    """Where a file is kept; and whether that is possible, else the path is a name for tracebacks."""
     warn_of_misspelt()
     bound.bound()  # said now, not only when the folder is tidied up
     folder = cache_folder()

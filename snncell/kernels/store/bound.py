@@ -21,9 +21,7 @@ from snncell.kernels.store import claims, files
 
 MEGABYTE = 1 << 20
 DEFAULT = 512  # megabytes
-LEFT = (
-    0.9  # the part of the bound that is kept when it was exceeded, so that not each file that is written makes one go
-)
+LEFT = 0.9  # the part of the bound that is left when it was exceeded, so that not each new file makes one go
 PART = 16  # beside the first file that a process writes, each 16th part of the bound that it writes has it look
 LONGEST_WRITE = 24 * 3600.0  # seconds after which nobody is still writing a file, whoever it was
 
@@ -41,20 +39,16 @@ class _File(NamedTuple):
 
 
 def bound() -> float:
-    """The size that the folder may have, in bytes: `SNNCELL_CACHE_MB` megabytes, or 512.
-
-    Raises:
-        ArgumentError: if that is no number.
-    """
-    given = os.environ.get("SNNCELL_CACHE_MB") or str(DEFAULT)
+    """The size that the folder may have, in bytes: `SNNCELL_CACHE_MB` megabytes, or 512."""
+    text = os.environ.get("SNNCELL_CACHE_MB") or str(DEFAULT)
     try:
-        megabytes = float(given)
+        megabytes = float(text)
     except ValueError:
         megabytes = math.nan
     if not megabytes >= 0:
         raise ArgumentError(
             f"SNNCELL_CACHE_MB is the size that the cache folder may have, a number of megabytes of at least 0 (inf "
-            f"for no bound), not {given[:200]!r}."
+            f"for no bound), not {text[:200]!r}."
         )
     return megabytes * MEGABYTE
 
@@ -73,11 +67,11 @@ def written(folder: Path, size: int) -> None:
 def tidy(folder: Path, most: float) -> None:
     """Remove what dead processes were writing, and of the rest what has not been used for longest, down to `most`."""
     _remove_abandoned(folder)
-    found = sorted(_files(folder), key=lambda file: file.used)
-    total = sum(file.size for file in found)
+    by_age = sorted(_files(folder), key=lambda file: file.used)
+    total = sum(file.size for file in by_age)
     if total <= most:
         return
-    for file in found:
+    for file in by_age:
         if total <= most * LEFT:
             break
         if _removed(file.path):
@@ -86,8 +80,8 @@ def tidy(folder: Path, most: float) -> None:
 
 def size(folder: Path) -> tuple[int, int]:
     """The number of files of ours, and their bytes."""
-    found = list(_files(folder))
-    return len(found), sum(file.size for file in found)
+    own = list(_files(folder))
+    return len(own), sum(file.size for file in own)
 
 
 def with_code(folder: Path) -> set[str]:

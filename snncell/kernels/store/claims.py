@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from snncell.forks import after_fork
 from snncell.interrupts import kept_waiting
 from snncell.kernels.store import files
 
@@ -32,17 +33,11 @@ class _Held(threading.local):
 
 
 _held = _Held()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=lambda: _related.add(os.getpid()))
+after_fork(lambda: _related.add(os.getpid()))
 
 
 def claim(path: Path, told: Callable[[], None] = lambda: None) -> None:
-    """Claim the file that is about to be made, after whoever makes it now: look for it again.
-
-    Args:
-        path: the file.
-        told: called when the waiting begins.
-    """
+    """Claim the file that is about to be made, after whoever makes it now (`told` is called): look for it again."""
     place, end, pause = _place(path), time.monotonic() + LONGEST, PAUSES[0]
     while not _made(place):
         if not counts(place):
@@ -51,7 +46,7 @@ def claim(path: Path, told: Callable[[], None] = lambda: None) -> None:
             if _made(place):
                 break
             return  # a folder is in its place, or the disk is full; or somebody else was faster, and compiles too
-        if time.monotonic() > end or kept_waiting():
+        if time.monotonic() > end or kept_waiting():  # Ctrl-C waits for this: rather compile than wait for another
             return
         if pause == PAUSES[0]:
             told()
@@ -123,9 +118,9 @@ def _release(place: Path) -> None:
 
 def _signature(place: Path) -> str | None:
     """Whose claim it is, "" if that is not written yet, None if there is none, or something else in its place."""
-    found = files.opened(place)
-    if found is None:
+    opened = files.opened(place)
+    if opened is None:
         return None
-    with found[0] as file, contextlib.suppress(OSError):
+    with opened[0] as file, contextlib.suppress(OSError):
         return file.read(64).decode("ascii", errors="replace")
     return None

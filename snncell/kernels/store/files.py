@@ -44,10 +44,10 @@ def opened(path: Path) -> tuple[BinaryIO, os.stat_result] | None:
 
 def holds(path: Path, content: bytes) -> bool:
     """True if a file has just this content."""
-    found = opened(path)
-    if found is None:
+    opened_file = opened(path)
+    if opened_file is None:
         return False
-    file, status = found
+    file, status = opened_file
     with file:
         try:
             same = status.st_size == len(content) and file.read() == content
@@ -60,10 +60,10 @@ def holds(path: Path, content: bytes) -> bool:
 
 def read_sealed(path: Path, key: bytes) -> bytes | None:
     """The code in a file, or None if it is not there, not whole, not for this key, or another user's."""
-    found = opened(path)
-    if found is None:
+    opened_file = opened(path)
+    if opened_file is None:
         return None
-    file, status = found
+    file, status = opened_file
     with file:
         try:
             head = file.read(_HEAD)
@@ -97,6 +97,7 @@ def _used(path: Path, status: os.stat_result) -> None:
 
 def write(path: Path, content: bytes) -> None:
     """Write a file so that other processes see all of it or nothing, and nothing stays behind where that fails."""
+    # In the same folder: a file is replaced at once within one file system only.
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{owner()}-", suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as file:

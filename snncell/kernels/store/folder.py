@@ -15,11 +15,7 @@ _warned = False
 
 
 def cache_folder() -> Path | None:
-    """The folder of generated files: `SNNCELL_CACHE_DIR`, or `snncell` in the user's cache folder.
-
-    None where the system does not say where that is: for a user without an entry in the list of users, as a container
-    may run one, and without HOME.
-    """
+    """The folder of generated files: `SNNCELL_CACHE_DIR`, or `snncell` in the user's cache folder, or None."""
     chosen = os.environ.get("SNNCELL_CACHE_DIR")
     if chosen:
         return _absolute(chosen)
@@ -50,18 +46,13 @@ def _named(variable: str) -> Path | None:
 def _at_home(*names: str) -> Path | None:
     try:
         home = Path.home()
-    except RuntimeError:
+    except RuntimeError:  # without HOME, for a user who is not in the list of users, as a container may run one
         return None
     return home.joinpath(*names) if home.is_absolute() else None
 
 
 def prepare(folder: Path) -> None:
-    """Make the folder where it is missing, for its owner alone, and refuse one that others can write.
-
-    Raises:
-        CacheError: for that one.
-        OSError: for one that cannot be made.
-    """
+    """Make the folder where it is missing, for its owner alone, and refuse one that others can write."""
     if not folder.is_dir():
         for parent in reversed(folder.parents):
             if not parent.exists():
@@ -73,23 +64,20 @@ def prepare(folder: Path) -> None:
 def refuse(folder: Path) -> None:
     """Raise a CacheError for a folder that others can write, or another user's link to one."""
     link = folder.lstat()
-    found = doubt(link) if stat.S_ISLNK(link.st_mode) else None
-    found = f"it is a link, and {found}" if found else doubt(folder.stat())
-    if found:
+    reason = doubt(link) if stat.S_ISLNK(link.st_mode) else None
+    reason = f"it is a link, and {reason}" if reason else doubt(folder.stat())
+    if reason:
         raise CacheError(
-            f"{folder}: the cache folder holds compiled kernels, which are run as they are found there, and {found}. "
+            f"{folder}: the cache folder holds compiled kernels, which are run as they are found there, and {reason}. "
             f"If it is yours, chmod go-w {folder}; otherwise set SNNCELL_CACHE_DIR to a folder of your own."
         )
 
 
 def doubt(status: os.stat_result) -> str | None:
-    """Who else may have written a folder or a file, or made a link, in words, or None.
-
-    What belongs to root is as good as the user's own: root can run code as anybody, and a system may come with its
-    kernels already compiled.
-    """
+    """Who else may have written a folder or a file, or made a link, in words, or None."""
     if sys.platform == "win32":  # owner and mode say nothing there; %LOCALAPPDATA% is the user's by its access list
         return None
+    # Root can run code as anybody anyway, and a system may come with its kernels already compiled.
     if status.st_uid not in (os.geteuid(), 0):
         return f"it belongs to another user (number {status.st_uid})"
     if status.st_mode & 0o022 and not stat.S_ISLNK(status.st_mode):  # a link's own mode says nothing
@@ -105,13 +93,10 @@ def say_not_kept(folder: Path | None, error: OSError | None = None) -> None:
     _warned = True
     cause = f"the cache folder {folder} cannot be written ({error})"
     if folder is None:
-        cause = f"user {_user()} has no home folder, and so no cache folder"
+        user = f"number {os.getuid()}" if hasattr(os, "getuid") else "of this process"
+        cause = f"user {user} has no home folder, and so no cache folder"
     warnings.warn(
         f"snncell: {cause}; compiled kernels of this process are not kept. Set SNNCELL_CACHE_DIR to a writable folder.",
         RuntimeWarning,
         stacklevel=2,
     )
-
-
-def _user() -> str:
-    return f"number {os.getuid()}" if hasattr(os, "getuid") else "of this process"

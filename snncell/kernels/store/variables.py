@@ -14,17 +14,13 @@ _LIKENESS = 0.8  # from which on a name is meant to be one of these
 
 
 def debugging() -> bool:
-    """True if the path of each generated file is to be printed: `SNNCELL_DEBUG=1`.
-
-    Raises:
-        ArgumentError: for anything but 0 and 1.
-    """
-    given = os.environ.get("SNNCELL_DEBUG", "")
-    if given not in ("", "0", "1"):
+    """True if the path of each generated file is to be printed: `SNNCELL_DEBUG=1`."""
+    value = os.environ.get("SNNCELL_DEBUG", "")
+    if value not in ("", "0", "1"):
         raise ArgumentError(
-            f"SNNCELL_DEBUG is 1, to print the path of every generated file, or 0, not {given[:200]!r}."
+            f"SNNCELL_DEBUG is 1, to print the path of every generated file, or 0, not {value[:200]!r}."
         )
-    return given == "1"
+    return value == "1"
 
 
 @functools.cache
