@@ -56,13 +56,13 @@ _signatures: weakref.WeakKeyDictionary[Any, _Signature] = weakref.WeakKeyDiction
 
 def _signature_of(construct: Callable[..., Any]) -> _Signature:
     function = getattr(construct, "__func__", construct)
-    found = _signatures.get(function)
-    if found is None:
+    signature = _signatures.get(function)
+    if signature is None:
         whole = inspect.signature(construct)
         parameters = whole.parameters.values()
         plain = all(p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters)
-        found = _signatures[function] = _Signature(whole, list(whole.parameters) if plain else None)
-    return found
+        signature = _signatures[function] = _Signature(whole, list(whole.parameters) if plain else None)
+    return signature
 
 
 def taken(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
@@ -109,8 +109,8 @@ def tell_call(cell: Any, error: Exception, args: tuple[Any, ...], kwargs: dict[s
     if not isinstance(error, SnncellError) or function is None or not ours(function):
         return
     given = plan_of(function).given((cell, *args), kwargs)
-    own = {name: value for name, value in vars(cell).items() if isinstance(value, Tensor) and value.ndim}
-    given += "".join(f"; its {name} is {brief(value)}" for name, value in own.items())
+    constants = {name: value for name, value in vars(cell).items() if isinstance(value, Tensor) and value.ndim}
+    given += "".join(f"; its {name} is {brief(value)}" for name, value in constants.items())
     if told := from_inside(error, type(cell).__name__, given):
         raise told from None
 

@@ -56,15 +56,15 @@ def run_with_bprop(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 
 def _check_signature(cell: Any, names: list[str]) -> None:
-    taken = inspect.signature(cell.bprop)
+    signature = inspect.signature(cell.bprop)
     try:
-        taken.bind(*[None] * (len(names) + 2))
+        signature.bind(*[None] * (len(names) + 2))
     except TypeError as error:
-        wanted = ", ".join(["self", *names, "out", "dout"])
+        needed = ", ".join(["self", *names, "out", "dout"])
         raise BpropError(
-            f"{type(cell).__name__}.bprop does not fit construct: it must take ({wanted}); {error}."
+            f"{type(cell).__name__}.bprop does not fit construct: it must take ({needed}); {error}."
         ) from None
-    places = [p.name for p in taken.parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    places = [p.name for p in signature.parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     if places[len(names) : len(names) + 2] == ["dout", "out"]:  # it would take each for the other
         raise BpropError(
             f"{type(cell).__name__}.bprop takes dout before out; the result comes first, then its gradient: "
@@ -166,24 +166,24 @@ class _Reverse:
 
     def _gradients_of_inputs(self, inputs: list[Any], grads: tuple[Any, ...]) -> list[Tensor | None]:
         """A gradient for each Tensor in the inputs, checked and fitted to it."""
-        found: list[Tensor | None] = []
+        gradients: list[Tensor | None] = []
         for name, value, grad in zip(self.names, inputs, grads, strict=True):
             leaves, tree = structure.flatten(value)
             if grad is None:
-                found += [None] * len(leaves)
+                gradients += [None] * len(leaves)
             elif not leaves:
                 raise self.error(
                     f"returned a {type(grad).__name__} for input {name!r}, which is a {type(value).__name__} and no "
                     f"Tensor; return None in its place"
                 )
             elif isinstance(value, Tensor):
-                found.append(self._fitted(grad, value, f"input {name!r}"))
+                gradients.append(self._fitted(grad, value, f"input {name!r}"))
             else:
                 parts, tree_of_grad = structure.flatten(grad)
                 if tree_of_grad != tree:
                     raise self.error(f"the gradient for input {name!r} must have the structure of the input")
-                found += [self._fitted(g, x, f"input {name!r}") for g, x in zip(parts, leaves, strict=True)]
-        return found
+                gradients += [self._fitted(g, x, f"input {name!r}") for g, x in zip(parts, leaves, strict=True)]
+        return gradients
 
     def _fitted(self, grad: Any, x: Tensor, what: str) -> Any:
         if grad is None:
@@ -207,9 +207,9 @@ class _Reverse:
                 f"shape, or one that broadcasting the input gives"
             ) from None
 
-    def _gradient_of_parameter(self, parameter: Parameter, given: dict[Parameter, Tensor]) -> Any:
-        if parameter in given:
-            return given[parameter]
+    def _gradient_of_parameter(self, parameter: Parameter, of_parameters: dict[Parameter, Tensor]) -> Any:
+        if parameter in of_parameters:
+            return of_parameters[parameter]
 
         def refuse() -> Tensor:
             raise self.error(
@@ -234,10 +234,10 @@ class _Reverse:
                 f"{self.name}.bprop_debug compares values, which do not exist while jit traces. Run eagerly."
             )
         filled = [zeros_of((x.shape, x._data.dtype)) if g is None else g for g, x in zip(leaves, tensors, strict=True)]
-        found = [*structure.unflatten(self.tree, filled), *of_parameters.values()]
+        gradients = [*structure.unflatten(self.tree, filled), *of_parameters.values()]
         with settings(tape=None, watch=None), replaying(self.key) if self.key is not None else nullcontext():
             try:
                 douts = structure.flatten(dout)[0]
-                compare_reverse(self.cell, inputs, douts, found, tuple(of_parameters), rtol=1e-3, atol=1e-5)
+                compare_reverse(self.cell, inputs, douts, gradients, tuple(of_parameters), rtol=1e-3, atol=1e-5)
             except AssertionError as error:
                 raise BpropError(str(error)) from None

@@ -13,7 +13,7 @@ from snncell.arguments.vocabulary import Dtype, Numbers
 from snncell.compiler.ir.formula import Cast, Elementwise
 from snncell.errors import ArgumentError, CallError, DTypeError, ShapeError, SnncellError
 from snncell.kernels.cuda import complexes
-from snncell.ops.given import (
+from snncell.ops.options import (
     as_axes as as_axes,
     as_axis as as_axis,
     as_int as as_int,
@@ -77,8 +77,8 @@ class Function(Elementwise):
             converted: Tensor = self.bind(*operands)
             return converted
         except SnncellError as error:
-            given = ", ".join(f"{name}={brief(x)}" for name, x in zip(self.operands, inputs, strict=False))
-            if told := from_inside(error, self.name, given):
+            operands_text = ", ".join(f"{name}={brief(x)}" for name, x in zip(self.operands, inputs, strict=False))
+            if told := from_inside(error, self.name, operands_text):
                 raise told from None
             raise
 
@@ -249,10 +249,10 @@ def astype(x: Numbers, dtype: Dtype) -> Tensor:
         DTypeError: for an unknown dtype.
     """
     tensor = as_tensor(x, "astype")
-    wanted = wanted_dtype(dtype)
-    if tensor._data.dtype == wanted.dtype:
+    target = wanted_dtype(dtype)
+    if tensor._data.dtype == target.dtype:
         return snapshot(tensor)
-    converted: Tensor = cast_primitive.bind(tensor, dtype=wanted.dtype)
+    converted: Tensor = cast_primitive.bind(tensor, dtype=target.dtype)
     return converted
 
 

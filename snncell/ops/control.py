@@ -100,8 +100,8 @@ def run_scan(
     last, ys = scanned(
         step, carry, leaves, backwards=reverse, every=checkpoint_every, who=who, names=names or (), events=events
     )
-    given = noted.pass_on(ys, events, (leaves[0].shape[0],))
-    return structure.unflatten(tree_of_carry, last), structure.unflatten(tree_of_ys, given)
+    outputs = noted.pass_on(ys, events, (leaves[0].shape[0],))
+    return structure.unflatten(tree_of_carry, last), structure.unflatten(tree_of_ys, outputs)
 
 
 def _step_by_step(

@@ -64,10 +64,10 @@ def _(_x: Tensor, _out: Tensor, dout: Tensor, *, size: Ints, stride: Ints, dilat
 
 @_fold.def_bprop
 def _(_x: Tensor, _out: Tensor, dout: Tensor, *, shape: Ints, size: Ints, stride: Ints, dilation: Ints) -> Grads:
-    found = _windows.bind(dout, size=size, stride=stride, dilation=dilation)
-    if found.shape != _x.shape:  # the image is so much longer than what was folded that further windows fit into it
-        found = found[(slice(None), slice(None), *(slice(n) for n in _x.shape[2 : 2 + len(size)]))]
-    return (found,)
+    grad = _windows.bind(dout, size=size, stride=stride, dilation=dilation)
+    if grad.shape != _x.shape:  # the image is so much longer than what was folded that further windows fit into it
+        grad = grad[(slice(None), slice(None), *(slice(n) for n in _x.shape[2 : 2 + len(size)]))]
+    return (grad,)
 
 
 def windows(x: Tensor, size: Ints, stride: Ints, dilation: Ints, name: str) -> Tensor:
@@ -95,11 +95,11 @@ def tuple_of(value: Any, count: int, name: str, argument: str, least: int) -> In
     Raises:
         ArgumentError: for another count, or a value below `least`.
     """
-    given = tuple(value) if isinstance(value, (tuple, list)) else (value,) * count
-    found = tuple(as_int(n, name, argument) for n in given)
-    if len(found) != count or any(n < least for n in found):
+    values = tuple(value) if isinstance(value, (tuple, list)) else (value,) * count
+    numbers = tuple(as_int(n, name, argument) for n in values)
+    if len(numbers) != count or any(n < least for n in numbers):
         raise ArgumentError(f"{name}: {argument} is an int or {count} ints, each at least {least}, not {value!r}.")
-    return found
+    return numbers
 
 
 def padding_of(lengths: Ints, size: Ints, stride: Ints, dilation: Ints, mode: str, padding: Any, name: str) -> Ints:
@@ -261,10 +261,10 @@ def _with_bias(x: Any, weight: Any, bias: Any, count: int, name: str, **options:
 
 def _bias_of(bias: Any, channels: int, count: int, name: str) -> Tensor:
     """A bias (channels,) in a shape that broadcasts along `count` axes behind the channels."""
-    found = as_tensor(bias, name)
-    if found.shape != (channels,):
-        raise ShapeError(f"{name}: the bias has shape {found.shape}; it needs {(channels,)}.")
-    return sh.reshape(found, (-1,) + (1,) * count)
+    tensor = as_tensor(bias, name)
+    if tensor.shape != (channels,):
+        raise ShapeError(f"{name}: the bias has shape {tensor.shape}; it needs {(channels,)}.")
+    return sh.reshape(tensor, (-1,) + (1,) * count)
 
 
 def conv_transpose2d(

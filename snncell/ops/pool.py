@@ -69,13 +69,13 @@ def max_pool(
 @primitive
 def _first_largest(x: Any) -> Any:
     """argmax of the last axis, one window place after the other: the axis is short, the others are long."""
-    best, found = x[..., 0].copy(), np.zeros(x.shape[:-1], np.int64)
+    best, positions = x[..., 0].copy(), np.zeros(x.shape[:-1], np.int64)
     for place in range(1, x.shape[-1]):
         # A NaN is larger than everything, so that it comes through.
         better = ~(x[..., place] <= best) & (best == best)
         np.copyto(best, x[..., place], where=better)
-        found[better] = place
-    return found
+        positions[better] = place
+    return positions
 
 
 _first_largest.no_gradient()

@@ -24,7 +24,7 @@ from snncell.ops import (
 from snncell.ops.base import as_axis, as_int, as_tensor, astype
 from snncell.ops.control import assign
 from snncell.ops.conv import conv2d
-from snncell.ops.given import probability
+from snncell.ops.options import probability
 from snncell.tape.tensor import Tensor
 
 

@@ -29,7 +29,7 @@ from snncell.errors import ArgumentError, ShapeError
 from snncell.kernels.cuda import philox
 from snncell.ops import elementwise as el, logic as lg, shape as sh
 from snncell.ops.base import as_axes, as_float, as_int, as_shape, astype, number_or_tensor, primitive
-from snncell.ops.given import probability
+from snncell.ops.options import probability
 from snncell.ops.seeds import next_key
 from snncell.tape.tensor import Tensor, beside, snapshot
 
@@ -38,8 +38,8 @@ _HALF = np.uint64(0xFFFFFFFF)
 
 def _beside(*operands: Any) -> AbstractContextManager[Any]:
     """Draw where the operands are, if one of them is a Tensor, in the body."""
-    found = [x for x in operands if isinstance(x, Tensor)]
-    chosen = next((x for x in found if x.device != "cpu"), found[0] if found else None)
+    tensors = [x for x in operands if isinstance(x, Tensor)]
+    chosen = next((x for x in tensors if x.device != "cpu"), tensors[0] if tensors else None)
     return nullcontext() if chosen is None else beside(chosen)
 
 
@@ -182,16 +182,16 @@ def randperm(n: Size) -> Tensor:
 
 @primitive
 def _dropped(x: Any, key: Any, keep_prob: float, shape: tuple[int, ...]) -> Any:
-    kept = _draw(key, shape, np.dtype(np.float32)) < keep_prob
-    return np.where(kept, x / x.dtype.type(keep_prob), x.dtype.type(0))
+    mask = _draw(key, shape, np.dtype(np.float32)) < keep_prob
+    return np.where(mask, x / x.dtype.type(keep_prob), x.dtype.type(0))
 
 
 @_dropped.def_there
 def _(x: Any, key: Any, keep_prob: float, shape: tuple[int, ...]) -> Any:
     if x.shape == shape:
         return _philox().dropped(x, key, keep_prob)
-    kept = lg.less.on_device([_philox().uniform(key, shape, np.dtype(np.float32)), keep_prob], {})
-    return lg.where.on_device([kept, el.div.on_device([x, keep_prob], {}), 0.0], {})
+    mask = lg.less.on_device([_philox().uniform(key, shape, np.dtype(np.float32)), keep_prob], {})
+    return lg.where.on_device([mask, el.div.on_device([x, keep_prob], {}), 0.0], {})
 
 
 @_dropped.def_bprop
@@ -237,5 +237,5 @@ def dropout2d(x: Numbers, keep_prob: Probability = 0.5) -> tuple[Tensor, Tensor]
     with beside(tensor):
         drawn = _uniform.bind(next_key(), shape=channels, dtype=np.dtype(np.float32))
     mask = sh.broadcast_to(lg.less(drawn, keep), tensor.shape)
-    kept = lg.where(mask, tensor, 0.0)
-    return (kept if keep in (0.0, 1.0) else kept * (1.0 / keep)), mask
+    result = lg.where(mask, tensor, 0.0)
+    return (result if keep in (0.0, 1.0) else result * (1.0 / keep)), mask

@@ -125,9 +125,9 @@ def prod(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
     axes = as_axes(axis, tensor.ndim, "prod")
     if not axes:
         return snapshot(tensor)
-    kept = [a for a in range(tensor.ndim) if a not in axes]
-    left = tuple(tensor.shape[a] for a in kept)
-    rest = sh.reshape(sh.transpose(tensor, (*kept, *axes)), (*left, _count(tensor.shape, axes)))
+    outer = [a for a in range(tensor.ndim) if a not in axes]
+    left = tuple(tensor.shape[a] for a in outer)
+    rest = sh.reshape(sh.transpose(tensor, (*outer, *axes)), (*left, _count(tensor.shape, axes)))
     while rest.shape[-1] > 1:
         half = rest.shape[-1] // 2
         pairs = rest[..., :half] * rest[..., half : 2 * half]
@@ -279,11 +279,11 @@ def argmin(x: Numbers, axis: int | None = None, keepdims: bool = False) -> Tenso
 def _position(op: Any, x: Any, axis: int | None, keepdims: bool) -> Tensor:
     tensor = _not_empty(x, axis, op.name)
     if axis is None:
-        found: Tensor = op.bind(sh.reshape(tensor, (-1,)), axis=0)
-        return sh.reshape(found, (1,) * tensor.ndim) if keepdims else found
+        position: Tensor = op.bind(sh.reshape(tensor, (-1,)), axis=0)
+        return sh.reshape(position, (1,) * tensor.ndim) if keepdims else position
     number = as_axis(axis, tensor.ndim, op.name)
-    found = op.bind(tensor, axis=number)
-    return sh.expand_dims(found, number) if keepdims else found
+    position = op.bind(tensor, axis=number)
+    return sh.expand_dims(position, number) if keepdims else position
 
 
 def _not_empty(x: Any, axis: Axis, name: str) -> Tensor:
