@@ -54,6 +54,7 @@ class Function(Elementwise):
         if named:
             inputs = self._in_order(inputs, named)
         try:
+            # What nearly all calls are, first: nothing is converted, and nothing is asked of most operands but a dtype.
             common = None
             if self.plain and len(inputs) == self.arity:
                 for x in inputs:
@@ -123,7 +124,7 @@ def number_or_tensor(x: Any, name: str, argument: str = "x") -> Any:
     `np.exp(-1 / tau)` is a float64 scalar; were it not as weak as a Python number, it would turn a network of float32
     into one of float64.
     """
-    if type(x) in _NUMBERS and not (type(x) is int and x.bit_length() > 64):
+    if type(x) in _NUMBERS and not (type(x) is int and x.bit_length() > 64):  # which no dtype holds
         return x
     return x.item() if isinstance(x, dtypes.NUMBERS) else as_tensor(x, name, argument)
 
@@ -150,6 +151,7 @@ def same_dtype(operands: Sequence[Any], name: str, floating: bool = False, widen
         if not isinstance(x, Tensor):
             dtype = dtypes.scalar_dtype(x, dtype)
             if type(x) is int and dtype.category == 1 and not dtypes.holds(dtype, x):
+                # A comparison has an answer all the same, in int64; arithmetic would wrap around.
                 if not widening or not dtypes.holds(dtypes.int64, x):
                     raise ArgumentError(
                         f"{name}: the number {x} does not fit the dtype {dtype} of the other operand. Convert that "
@@ -193,7 +195,7 @@ def as_tensor(x: Any, name: str, argument: str = "x") -> Tensor:
         ShapeError: for a list that is ragged.
     """
     if isinstance(x, Tensor):
-        if STATE.trace is None and isinstance(x._data, Value):
+        if STATE.trace is None and isinstance(x._data, Value):  # left over from a trace that has ended
             raise stale()
         return x
     if x is None or isinstance(x, (str, bytes)) or callable(x) or (type(x) is int and x.bit_length() > 64):
@@ -211,7 +213,7 @@ class _Cast(Cast):
 
     def on_device(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
         (x,) = arrays
-        if x.dtype.kind == "c" and attrs["dtype"].kind not in "cb":
+        if x.dtype.kind == "c" and attrs["dtype"].kind not in "cb":  # as booleans they are 0 or not
             x = complexes.real(x)
         return x if x.dtype == attrs["dtype"] else super().on_device([x], attrs)
 
@@ -228,12 +230,10 @@ cast_primitive.as_stored = EVERYWHERE
 def _cast_array(x: Any, dtype: Any) -> Any:
     if x.dtype.kind != "c" or dtype.kind in "cb":
         return x.astype(dtype)
-    return x.real.astype(dtype)  # NumPy would warn
+    return x.real.astype(dtype)  # NumPy would warn that it discards the imaginary part
 
 
 cast_primitive.evaluate = _cast_array
-
-
 cast_primitive.additive = True  # between floats, to rounding; nothing else is added up
 
 

@@ -41,6 +41,7 @@ def _fold(x: Any, shape: Ints, size: Ints, stride: Ints, dilation: Ints) -> Any:
     """(N, C, *O, *size) -> (N, C, *S): each element of a window is added where it came from."""
     out = np.zeros(shape, x.dtype)
     counts = x.shape[2 : 2 + len(size)]
+    # An offset within the window at a time: for each, windows do not overlap, and one slice takes all of them.
     for offset in itertools.product(*(range(k) for k in size)):
         spans = [slice(o * d, o * d + n * s, s) for o, d, n, s in zip(offset, dilation, counts, stride, strict=True)]
         out[(slice(None), slice(None), *spans)] += x[(..., *offset)]
@@ -201,16 +202,7 @@ def conv1d(
 ) -> Tensor:
     """`conv` over one axis: x (N, C, L), weight (O, C // groups, K), bias (O,)."""
     return _with_bias(
-        x,
-        weight,
-        bias,
-        1,
-        "conv1d",
-        stride=stride,
-        pad_mode=pad_mode,
-        padding=padding,
-        dilation=dilation,
-        groups=groups,
+        x, weight, bias, 1, stride=stride, pad_mode=pad_mode, padding=padding, dilation=dilation, groups=groups
     )
 
 
@@ -226,32 +218,20 @@ def conv2d(
 ) -> Tensor:
     """`conv` over two axes: x (N, C, H, W), weight (O, C // groups, KH, KW), bias (O,)."""
     return _with_bias(
-        x,
-        weight,
-        bias,
-        2,
-        "conv2d",
-        stride=stride,
-        pad_mode=pad_mode,
-        padding=padding,
-        dilation=dilation,
-        groups=groups,
+        x, weight, bias, 2, stride=stride, pad_mode=pad_mode, padding=padding, dilation=dilation, groups=groups
     )
 
 
 def _lengths_of(x: Tensor, what: str, name: str) -> Ints:
-    """The lengths of `x` (., ., *lengths), which is an input or a weight.
-
-    Raises:
-        ShapeError: if one is 0.
-    """
+    """The lengths of an input or a weight (., ., *lengths), none of them 0."""
     lengths = x.shape[2:]
     if 0 in lengths:
         raise ShapeError(f"{name}: {what} of shape {x.shape} has places {lengths}; each length is at least 1.")
     return lengths
 
 
-def _with_bias(x: Any, weight: Any, bias: Any, count: int, name: str, **options: Any) -> Tensor:
+def _with_bias(x: Any, weight: Any, bias: Any, count: int, **options: Any) -> Tensor:
+    name = f"conv{count}d"
     x, weight = as_tensor(x, name), as_tensor(weight, name)
     if weight.ndim != count + 2:
         raise ShapeError(f"{name}: the weight needs {count + 2} axes, its shape is {weight.shape}.")
@@ -311,6 +291,7 @@ def conv_transpose2d(
     kernels = sh.reshape(weight, (parts, 1, channels // parts, per_group * math.prod(size)))
     patches = sh.reshape(linalg.matmul(rows, kernels), (parts, n, *lengths, per_group, *size))
     patches = sh.reshape(sh.transpose(patches, (1, 0, 4, 2, 3, 5, 6)), (n, parts * per_group, *lengths, *size))
+    # What output_padding adds lies behind the last window: zeros of the fold.
     grown = tuple(length + max(high, 0) for length, (_, high) in zip(whole, cut, strict=True))
     folded = _fold.bind(patches, shape=(n, parts * per_group, *grown), size=size, stride=steps, dilation=spread)
     spans = (slice(low, length + high) for (low, high), length in zip(cut, whole, strict=True))

@@ -29,6 +29,7 @@ def _getitem(x: Any, index: Any) -> Any:
 @moving
 def _put(x: Any, index: Any, shape: tuple[int, ...]) -> Any:
     """Zeros of `shape` with `x` at `index`."""
+    # No element is named twice by basic indices, so they can be written to, not added to.
     out = np.zeros(shape, x.dtype)
     out[index] = x
     return out
@@ -81,7 +82,7 @@ def _basic(part: Any) -> Any:
 
 def _position(part: Any) -> int:
     try:
-        if not isinstance(part, (bool, np.bool_)):
+        if not isinstance(part, (bool, np.bool_)):  # integers to operator.index, but masks to NumPy
             return operator.index(part)
     except TypeError:
         pass
@@ -123,6 +124,7 @@ class _Lookup(Primitive):
         """Evaluate in an eager call."""
         indices = arrays[self.of]
         if IN_USE and isinstance(indices, DeviceArray) and indices.size:
+            # The lowest and the highest are enough to refuse, and each is one number to wait for.
             every = {"axis": tuple(range(indices.ndim)), "keepdims": False}
             ends = [indices]
             if indices.ndim:
@@ -176,6 +178,7 @@ def _(x: Any, indices: Any, axis: int, only_within: str | None) -> Any:
 def _scatter_add(x: Any, indices: Any, axis: int, shape: tuple[int, ...]) -> Any:
     """Zeros of `shape` to which the slices of `x` are added at `indices` along `axis`, in their order."""
     out = np.zeros(shape, x.dtype)
+    # Not `out[...] += x`, which adds once where an index comes several times.
     np.add.at(out, (*(slice(None),) * axis, indices), x)
     return out
 

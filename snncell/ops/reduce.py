@@ -55,6 +55,7 @@ _any = Reduction(
 )
 _all = Reduction("all", lambda x, axis, keepdims: np.all(x, axis, keepdims=keepdims), "{0} & {1}", lambda dtype: "True")
 _sum.times = el.mul
+# What the floors below need of arithmetic on the device, where NumPy's functions are not.
 DEVICE.arithmetic.update({"add": el.add, "mul": el.mul, "sum": _sum, "min": _min, "max": _max, "cast": cast_primitive})
 _any.no_gradient()
 _all.no_gradient()
@@ -158,6 +159,7 @@ def var(x: Numbers, axis: Axis = None, ddof: float = 0, keepdims: bool = False) 
     if tensor.dtype.category == 3:
         raise DTypeError("var: takes real numbers. Take ops.real(x), ops.imag(x) or ops.abs(x) first.")
     wide = _wide(tensor)
+    # In two passes: the difference of mean(x^2) and mean(x)^2 would cancel.
     squares = el.square(wide - mean(wide, axes, keepdims=True))
     return astype(_reduce(_sum, squares, axes, keepdims) / n, tensor.dtype)
 
@@ -186,6 +188,7 @@ def _softmax(x: Tensor, *, axis: int) -> Tensor:
     return raised / sum(raised, axis, keepdims=True)
 
 
+# From the output alone: nothing is exponentiated again.
 @_softmax.def_bprop
 def _(x: Tensor, out: Tensor, dout: Tensor, *, axis: int) -> Grads:
     return (out * (dout - sum(dout * out, axis, keepdims=True)),)
@@ -228,6 +231,7 @@ def _(x: Any, axis: int) -> Any:
     return lines.cumsum(x, axis)
 
 
+# x_i is in every sum from the i-th on: the sums of dout from behind.
 @_cumsum.def_bprop
 def _(_x: Tensor, _out: Tensor, dout: Tensor, *, axis: int) -> Grads:
     return (sh.flip(cumsum(sh.flip(dout, axis), axis), axis),)

@@ -50,7 +50,7 @@ def reshape(x: Numbers, *shape: Any) -> Tensor:
     if sizes == tensor.shape:
         return snapshot(tensor)
     known = math.prod(n for n in sizes if n != -1)
-    if sizes.count(-1) == 1 and known and tensor.size % known == 0:
+    if sizes.count(-1) == 1 and known and tensor.size % known == 0:  # beside a length of 0, -1 could be anything
         sizes = tuple(tensor.size // known if n == -1 else n for n in sizes)
     if -1 in sizes or any(n < 0 for n in sizes) or math.prod(sizes) != tensor.size:
         raise ShapeError(f"reshape: {tensor.size} elements of shape {tensor.shape} do not fill shape {tuple(lengths)}.")
@@ -80,7 +80,7 @@ _transpose.over_time = lambda arrays, moving, attrs: arrays[0].transpose((0, *(a
 
 @_transpose.def_bprop
 def _(_x: Tensor, _out: Tensor, dout: Tensor, *, axes: tuple[int, ...]) -> Grads:
-    return (transpose(dout, tuple(int(a) for a in np.argsort(axes))),)
+    return (transpose(dout, tuple(int(a) for a in np.argsort(axes))),)  # argsort inverts a permutation
 
 
 def transpose(x: Numbers, *axes: Any) -> Tensor:
@@ -192,7 +192,7 @@ def _concat(*arrays: Any, axis: int, sizes: tuple[int, ...]) -> Any:
 
 @_concat.def_bprop
 def _(*_inputs: Any, axis: int, sizes: tuple[int, ...]) -> Grads:
-    return _split(_inputs[-1], sizes, axis)
+    return _split(_inputs[-1], sizes, axis)  # the last one is dout
 
 
 def _joined(tensors: Any, name: str) -> list[Tensor]:
@@ -358,6 +358,7 @@ def tile(x: Numbers, reps: Lengths) -> Tensor:
     counts = as_shape(reps, "tile")
     own = (1,) * (len(counts) - tensor.ndim) + tensor.shape
     counts = (1,) * (len(own) - len(counts)) + counts
+    # Each axis n as (1, n), stretched to (count, n), joined again: one copy, and broadcast_to has the reverse.
     spread = tuple(n for pair in zip(counts, own, strict=True) for n in pair)
     single = tuple(n for length in own for n in (1, length))
     total = tuple(c * n for c, n in zip(counts, own, strict=True))
