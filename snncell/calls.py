@@ -71,17 +71,13 @@ def taken(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any
     Raises:
         CallError: for an input of a layer of the package that is not what its annotation says.
     """
+    function = getattr(getattr(cell, "construct", None), "__func__", None)
     try:
         args = tuple([Tensor(x) if is_array(x) else x for x in args])
         kwargs |= {name: Tensor(x) for name, x in kwargs.items() if is_array(x)}
-    except SnncellError as error:
-        tell_call(cell, error, args, kwargs)
-        raise
-    function = getattr(getattr(cell, "construct", None), "__func__", None)
-    if function is None or not ours(function):
-        return args
-    plan = plan_of(function)
-    try:
+        if function is None or not ours(function):
+            return args
+        plan = plan_of(function)
         args = tuple([_listed(x, plan.kind_at(place)) for place, x in enumerate(args, 1)])
         kwargs |= {name: _listed(x, plan.names.get(name)) for name, x in kwargs.items()}
     except SnncellError as error:
@@ -108,10 +104,10 @@ def tell_call(cell: Any, error: Exception, args: tuple[Any, ...], kwargs: dict[s
     function = getattr(cell.construct, "__func__", None)
     if not isinstance(error, SnncellError) or function is None or not ours(function):
         return
-    given = plan_of(function).given((cell, *args), kwargs)
+    operands = plan_of(function).given((cell, *args), kwargs)
     constants = {name: value for name, value in vars(cell).items() if isinstance(value, Tensor) and value.ndim}
-    given += "".join(f"; its {name} is {brief(value)}" for name, value in constants.items())
-    if told := from_inside(error, type(cell).__name__, given):
+    operands += "".join(f"; its {name} is {brief(value)}" for name, value in constants.items())
+    if told := from_inside(error, type(cell).__name__, operands):
         raise told from None
 
 

@@ -311,6 +311,7 @@ LONG_MODULES = {
     "ops.elementwise": "one place for each operation: formula and reverse, and there are many",
     "ops.indexing": "one family: an operation and its reverse after the other",
     "ops.shape": "a table of operations like ops.elementwise",
+    "ops.conv": "convolution and its transpose share windows, folds and paddings",
     "tape.tensor": "one class, with a method for each way to look at an array",
     "nn.optim": "a table of optimisers and schedules",
     "kernels.cpu.mathematics": "the scalar functions that do not vectorise elsewhere, in both precisions",

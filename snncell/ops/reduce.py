@@ -92,10 +92,13 @@ def _reduce(reduction: Reduction, x: Any, axis: Axis, keepdims: bool) -> Tensor:
 
 def sum(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """The sum. Booleans and narrow integers are added as int64."""
-    tensor = as_tensor(x, "sum")
-    if not tensor.dtype.is_float:
-        tensor = astype(tensor, dtypes.int64)
-    return _reduce(_sum, tensor, axis, keepdims)
+    return _reduce(_sum, _not_narrow(x, "sum"), axis, keepdims)
+
+
+def _not_narrow(x: Any, name: str) -> Tensor:
+    """`x` as a Tensor, booleans and integers as int64, in which sums and products of them seldom overflow."""
+    tensor = as_tensor(x, name)
+    return tensor if tensor.dtype.is_float else astype(tensor, dtypes.int64)
 
 
 def max(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
@@ -120,9 +123,7 @@ def all(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
 
 def prod(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """The product, by halves: its gradient is exact to every order, where elements are zero too."""
-    tensor = as_tensor(x, "prod")
-    if not tensor.dtype.is_float:
-        tensor = astype(tensor, dtypes.int64)
+    tensor = _not_narrow(x, "prod")
     axes = as_axes(axis, tensor.ndim, "prod")
     if not axes:
         return snapshot(tensor)
@@ -239,9 +240,7 @@ def _(_x: Tensor, _out: Tensor, dout: Tensor, *, axis: int) -> Grads:
 
 def cumsum(x: Numbers, axis: int) -> Tensor:
     """Running sums along `axis`."""
-    tensor = as_tensor(x, "cumsum")
-    if not tensor.dtype.is_float:
-        tensor = astype(tensor, dtypes.int64)
+    tensor = _not_narrow(x, "cumsum")
     result: Tensor = _cumsum.bind(tensor, axis=as_axis(axis, tensor.ndim, "cumsum"))
     return result
 
