@@ -22,7 +22,7 @@ machinery(__file__)
 
 
 class Call:
-    """One call of a Cell, forward or backward, and what is saved from the one for the other."""
+    """One call of a Cell, forward or backward, with the values that the forward saves for the backward."""
 
     def __init__(self, cell: Any, saved: tuple[Any, ...] = ()) -> None:
         self.cell = cell
@@ -51,6 +51,7 @@ class _Signature(NamedTuple):
     plain: list[str] | None  # the names, if all arguments are given one by one
 
 
+# By function, of which bound methods are new objects at each call; weak, for classes made in functions come and go.
 _signatures: weakref.WeakKeyDictionary[Any, _Signature] = weakref.WeakKeyDictionary()
 
 
@@ -117,6 +118,7 @@ def refuse_arguments(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     try:
         signature.bind(*args, **kwargs)
     except TypeError as misfit:
+        # A neuron called like a layer: with its input, and without its states.
         neuron = hasattr(cell, "init_state") and len(args) == 1
         hint = " It is one time step of a neuron: nn.MultiStep(cell)(x) runs it over time and keeps its states."
         raise CallError(

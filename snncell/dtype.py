@@ -49,7 +49,7 @@ class DType:
         return hash(self.dtype)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return as_dtype, (self.name,)
+        return as_dtype, (self.name,)  # the same object: dtypes are compared by identity
 
 
 bool_ = DType("bool", 0)
@@ -77,14 +77,14 @@ def as_dtype(dtype: Any) -> DType:
     Raises:
         DTypeError: if snncell has no such element type.
     """
-    if dtype is float:
+    if dtype is float:  # float64 to NumPy
         return float32
     known: DType | None = None
     if type(dtype) is DType:
         known = dtype
     elif dtype is not None:  # which is float64 to NumPy
         with suppress(TypeError, ValueError):
-            known = BY_NUMPY.get(np.dtype(dtype).newbyteorder("="))
+            known = BY_NUMPY.get(np.dtype(dtype).newbyteorder("="))  # data in another byte order are converted
     if known is None:
         names = ", ".join(d.name for d in ALL)
         raise DTypeError(f"{_text(dtype)} is not a dtype of snncell. Use one of: {names}.")

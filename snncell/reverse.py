@@ -35,7 +35,7 @@ def run_with_bprop(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         BpropError: if the signature of bprop does not fit that of construct, or has dout before out.
     """
     names, values = named_inputs(cell.construct, args, kwargs)
-    if len(names) not in cell._checked_counts:
+    if len(names) not in cell._checked_counts:  # with *args or defaults, calls differ in their number of inputs
         _check_signature(cell, names)
         cell._checked_counts.add(len(names))
 
@@ -51,24 +51,23 @@ def run_with_bprop(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         return as_read(forward()[0])
     key = present_key() if cell.bprop_debug else None
     leaves, tree = structure.flatten(values)
+    # All trainable ones are inputs of the entry: a gradient asked for and not given is an error, not a silent zero.
     parameters = list(dict.fromkeys([*cell.trainable_params(), *getattr(cell, "internal_params", ())]))
     return custom(_Reverse(cell, names, tree, parameters, key), forward, [*leaves, *parameters])[0]
 
 
 def _check_signature(cell: Any, names: list[str]) -> None:
-    signature = inspect.signature(cell.bprop)
+    signature, needed = inspect.signature(cell.bprop), ", ".join(["self", *names, "out", "dout"])
     try:
         signature.bind(*[None] * (len(names) + 2))
     except TypeError as error:
-        needed = ", ".join(["self", *names, "out", "dout"])
         raise BpropError(
             f"{type(cell).__name__}.bprop does not fit construct: it must take ({needed}); {error}."
         ) from None
     places = [p.name for p in signature.parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     if places[len(names) : len(names) + 2] == ["dout", "out"]:  # it would take each for the other
         raise BpropError(
-            f"{type(cell).__name__}.bprop takes dout before out; the result comes first, then its gradient: "
-            f"({', '.join(['self', *names, 'out', 'dout'])})."
+            f"{type(cell).__name__}.bprop takes dout before out; the result comes first, then its gradient: ({needed})."
         )
 
 
@@ -89,6 +88,7 @@ class _Reverse:
         count = len(entry.inputs) - len(self.parameters)
         inputs = structure.unflatten(self.tree, entry.inputs[:count])
         out, saved = structure.unflatten(tree_of_out, rebuilt(entry))
+        # Saved values are further outputs of the entry: a second order that reaches one arrives as its gradient.
         saved_count = len(structure.flatten(saved)[0])
         if saved_count and any(dout is not None for dout in douts[-saved_count:]):
             raise self.error(
@@ -138,7 +138,7 @@ class _Reverse:
                 f"None where there is none"
             )
         for parameter in of_parameters:
-            if not any(parameter is p for p in internal):
+            if not any(parameter is p for p in internal):  # by identity: == of Tensors goes element by element
                 name = parameter.name if isinstance(parameter, Parameter) else repr(parameter)
                 raise self.error(
                     f"returned a gradient for {name}, which is not in self.internal_params; list the Parameter there, "
