@@ -48,6 +48,7 @@ class Function(Elementwise):
         self.integer_loops = integer_loops
         self.whole_numbers = whole_numbers
         self.operands = formula.__code__.co_varnames[: self.arity]
+        # Operands of one float dtype may go to `bind` as they are.
         self.plain = rule not in ("select", "logical") and not whole_numbers
 
     def __call__(self, *inputs: Any, **named: Any) -> Tensor:

@@ -178,11 +178,12 @@ def conv(
     view = windows(x, size, steps, spread, name)  # (N, C, *P, *K)
     n, places = x.shape[0], view.shape[2 : 2 + count]
     view = sh.reshape(view, (n, parts, per_group, *places, *size))
+    # (N, groups, C, *P, *K) -> (groups, N, *P, C, *K), of which each patch is a row: (groups, N * P, C * K)
     order = (1, 0, *range(3, 3 + count), 2, *range(3 + count, 3 + 2 * count))
     patch = per_group * math.prod(size)
     columns = sh.reshape(sh.transpose(view, order), (parts, n * math.prod(places), patch))
     kernels = sh.transpose(sh.reshape(weight, (parts, out_channels // parts, patch)), (0, 2, 1))
-    if parts == 1:
+    if parts == 1:  # rows times one matrix: a `Dot`, which may take spikes as events
         product = linalg.matmul(columns[0], kernels[0])
     else:
         product = sh.transpose(linalg.matmul(columns, kernels), (1, 0, 2))
@@ -287,9 +288,11 @@ def conv_transpose2d(
     steps, spread = tuple_of(stride, 2, name, "stride", 1), tuple_of(dilation, 2, name, "dilation", 1)
     whole = [(s - 1) * step + (k - 1) * d + 1 for s, step, k, d in zip(lengths, steps, size, spread, strict=True)]
     cut = _cut_of(whole, [s * step for s, step in zip(lengths, steps, strict=True)], pad_mode, padding, output_padding)
+    # Each element of the input times the kernels is a patch of the output; the fold adds patches up where they overlap.
     rows = sh.transpose(sh.reshape(x, (n, parts, channels // parts, math.prod(lengths))), (1, 0, 3, 2))
     kernels = sh.reshape(weight, (parts, 1, channels // parts, per_group * math.prod(size)))
     patches = sh.reshape(linalg.matmul(rows, kernels), (parts, n, *lengths, per_group, *size))
+    # -> (N, O, H, W, KH, KW), as `_fold` takes it
     patches = sh.reshape(sh.transpose(patches, (1, 0, 4, 2, 3, 5, 6)), (n, parts * per_group, *lengths, *size))
     # What output_padding adds lies behind the last window: zeros of the fold.
     grown = tuple(length + max(high, 0) for length, (_, high) in zip(whole, cut, strict=True))
@@ -302,7 +305,7 @@ def conv_transpose2d(
 def _cut_of(whole: list[int], same: list[int], mode: str, padding: Any, output_padding: Any) -> list[tuple[int, int]]:
     """For each axis, where the result begins in the whole, and how far behind its end (negative: before it) it ends."""
     name = "conv_transpose2d"
-    if mode == "same":
+    if mode == "same":  # cut from both sides, the odd one at the end, or lengthened at the end
         return [(max(w - s, 0) // 2, s - w + max(w - s, 0) // 2) for w, s in zip(whole, same, strict=True)]
     pairs = padding_of((1, 1), (1, 1), (1, 1), (1, 1), mode, padding, name)
     extra = tuple_of(output_padding, 2, name, "output_padding", 0)

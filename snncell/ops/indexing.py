@@ -140,6 +140,7 @@ def _refuse(lowest: int, highest: int, least: int, length: int, name: str, kind:
         raise kind(f"{name} {wrong} is out of range{more}; it must lie in [{least}, {length}).")
 
 
+# `only_within` is what an index is called where negative ones are refused, too; else they count from the end.
 def _check_gather(lowest: int, highest: int, arrays: Sequence[Any], attrs: dict[str, Any]) -> None:
     within, length = attrs["only_within"], arrays[0].shape[attrs["axis"]]
     _refuse(lowest, highest, -length if within is None else 0, length, within or "gather: index", TensorIndexError, "")

@@ -170,6 +170,7 @@ def _stretch(terms: list[str], tensors: list[Tensor], dots: list[str]) -> None:
     lengths: dict[str, int] = {}
     for term, x in zip(terms, tensors, strict=True):
         for letter, n in zip(term, x.shape, strict=True):
+            # A length of 1 gives way to any other, to 0 too.
             lengths[letter] = max(n, lengths.get(letter, n)) if 0 not in (n, lengths.get(letter)) else 0
     for position, (term, x) in enumerate(zip(terms, tensors, strict=True)):
         pairs = zip(term, x.shape, strict=True)

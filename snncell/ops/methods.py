@@ -36,7 +36,7 @@ def _operator(function: Any) -> Any:
 
     def method(x: Tensor, y: Any) -> Any:
         if y is None or isinstance(y, str):
-            return NotImplemented
+            return NotImplemented  # upon which Python raises its own TypeError
         return function(x, y)
 
     return method

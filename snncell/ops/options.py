@@ -61,7 +61,7 @@ def as_int(x: Any, name: str, argument: str) -> int:
     """
     if isinstance(x, bool) or not isinstance(x, (int, np.integer)):
         raise ArgumentError(f"{name}: {argument} is an integer, not {shown(x)}.")
-    if abs(int(x)) >= 2**80:  # what 64 bits do not hold is said by who knows why; this is no number to tell of
+    if abs(int(x)) >= 2**80:  # what 64 bits do not hold is refused further on, with the reason; this is hardly meant
         raise ArgumentError(f"{name}: {argument} is an integer, not {shown(x)}.")
     return int(x)
 

@@ -52,6 +52,7 @@ def checked_bprops(net: Net, samples: dict[str, Sample], smooth: bool) -> tuple[
         if getattr(cell, "bprop", None) is None or (smooth and getattr(cell, "primitive", None) is not None):
             continue
         calls = chosen(samples[path])
+        # The inputs that a spike function met may all lie below its threshold, where any surrogate is about 0.
         for group in (calls, _spread(calls) if fires(net, path) else []):
             rows_of_calls, wrong = _checked_calls(net, path, group)
             rows += rows_of_calls
@@ -84,7 +85,7 @@ def chosen(sample: Sample) -> list[Called]:
 
 
 def _spread(calls: Sequence[Called]) -> list[Called]:
-    """A call of a spike function on both sides of its threshold, for a layer may be far below it at all times."""
+    """A call of a spike function with inputs on both sides of its threshold, if it takes one Tensor."""
     if not (len(calls[0].inputs) == 1 and real(calls[0].inputs[0])):
         return []
     x = calls[0].inputs[0]

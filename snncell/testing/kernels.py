@@ -74,6 +74,7 @@ def _compared(problem: Problem, net: Net, point: Sequence[Array]) -> tuple[list[
     rows: list[Row] = []
     for name, mine, theirs in zip(names, [*fused_outs, *fused_grads], [*outs, *grads], strict=True):
         floor = least[name.startswith("gradient")]
+        # Not to the bit: the compiler takes sums over time before products.
         difference, entry = relative_difference(mine, theirs, floor)
         timed = entry is not None and mine.ndim > 1 and len(mine) == steps and "Parameter" not in name
         step = entry[0] if timed and entry is not None else None
@@ -100,7 +101,8 @@ def _nearest(problem: Problem, net: Net) -> Nearest | None:
     def note(path: str, inputs: tuple[Any, ...], out: Any) -> None:
         if fires(net, path) and inputs and isinstance(inputs[0], Tensor) and inputs[0].size:
             x = inputs[0].asnumpy()
-            counts = isinstance(out, Tensor) and _size(out.asnumpy()) > 1  # thresholds at whole numbers, or halves
+            # One that counts spikes has a threshold at each whole number, or at each half.
+            counts = isinstance(out, Tensor) and _size(out.asnumpy()) > 1
             above = np.abs(x - np.rint(2 * x) / 2) if counts else np.abs(x)
             entry = index_of(int(np.argmin(above)), above.shape)
             new = Nearest(path, STATE.step, entry, float(above[entry]), _size(x))

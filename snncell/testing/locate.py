@@ -95,7 +95,7 @@ class Search:
         """The worst entry of an array, by halving what is large, and then one by one."""
         size = self.point[number].size
         block = np.arange(size)
-        while len(block) > LIMIT:
+        while len(block) > LIMIT:  # a derivative costs two evaluations, whether along one entry or along many
             halves = np.array_split(block, 2)
             block = halves[int(np.argmax([self._difference(number, half) for half in halves]))]
         pairs = [self.along(self._direction(number, block[n : n + 1], np.ones(1))) for n in range(len(block))]
@@ -133,6 +133,7 @@ def _nan_as_inf(x: float) -> float:
 def _common_ratio(pairs: Sequence[tuple[float, float]]) -> float | None:
     """analytic / numeric, if it is one number for all entries that are not small, and not 1."""
     largest = max(abs(b) for _, b in pairs)
+    # Small slopes by differences are mostly rounding.
     ratios = [a / b for a, b in pairs if abs(b) > 1e-2 * largest]
     if len(ratios) < 2 or not np.isfinite(ratios).all() or np.ptp(ratios) > 0.05 * abs(np.mean(ratios) - 1.0):
         return None

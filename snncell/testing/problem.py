@@ -86,6 +86,7 @@ class Problem:
     def scalar(self, *moving: Tensor) -> Tensor:
         """The function, projected."""
         with replaying(self.key):
+            # Other numbers than the directions', which are drawn from `seed`; `pulled` and `rounding` use them, too.
             return self.projected(self.fn(*self.arguments(moving)), self.seed + 1)
 
     def projected(self, out: Any, seed: int) -> Tensor:
