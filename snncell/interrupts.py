@@ -28,9 +28,9 @@ IMPORTING: Any = threading.RLock()  # held while a module of another package is 
 class Restoring(io.IOBase):
     """A context that calls `enter` when it is entered and each of `leave`, in their order, when it is left.
 
-    `io.IOBase` has methods in C for that: `__enter__` asks whether it is `closed`, and `__exit__` calls `close`. What they
-    call is in C too, or made of such functions by `functools.partial`, and gives nothing that counts as true: at that,
-    `closed` would refuse and `any` would stop.
+    `io.IOBase` has methods in C for that: `__enter__` asks whether it is `closed`, and `__exit__` calls `close`. These
+    call functions in C too, or partials of such, which give nothing that counts as true: at that, `closed` would refuse
+    and `any` would stop.
     """
 
     __slots__ = ("close", "enter")

@@ -292,10 +292,8 @@ def conv_transpose2d(
     rows = sh.transpose(sh.reshape(x, (n, parts, channels // parts, math.prod(lengths))), (1, 0, 3, 2))
     kernels = sh.reshape(weight, (parts, 1, channels // parts, per_group * math.prod(size)))
     patches = sh.reshape(linalg.matmul(rows, kernels), (parts, n, *lengths, per_group, *size))
-    # -> (N, O, H, W, KH, KW), as `_fold` takes it
     patches = sh.reshape(sh.transpose(patches, (1, 0, 4, 2, 3, 5, 6)), (n, parts * per_group, *lengths, *size))
-    # What output_padding adds lies behind the last window: zeros of the fold.
-    grown = tuple(length + max(high, 0) for length, (_, high) in zip(whole, cut, strict=True))
+    grown = tuple(length + max(high, 0) for length, (_, high) in zip(whole, cut, strict=True))  # output_padding: zeros
     folded = _fold.bind(patches, shape=(n, parts * per_group, *grown), size=size, stride=steps, dilation=spread)
     spans = (slice(low, length + high) for (low, high), length in zip(cut, whole, strict=True))
     out: Tensor = folded[(slice(None), slice(None), *spans)]
