@@ -87,11 +87,16 @@ def relative_difference(mine: Any, theirs: Any, least: float = 0.0) -> tuple[flo
     """The largest difference, relative to the largest value or to `least` if that is larger, and its index."""
     if not mine.size:
         return 0.0, None
-    # As float64: booleans cannot be subtracted, and unsigned integers wrap around.
-    apart = np.where(np.isnan(mine) & np.isnan(theirs), 0.0, np.abs(np.asarray(mine, np.float64) - theirs))
+    apart = np.where(np.isnan(mine) & np.isnan(theirs), 0.0, distance(mine, theirs))
     index = index_of(int(np.argmax(apart)), apart.shape)
     scale = max(float(np.max(np.abs(theirs))), least)
     return float(apart[index]) / (scale if np.isfinite(scale) and scale else 1.0), index
+
+
+def distance(mine: Any, theirs: Any) -> Any:
+    """The absolute difference of each entry."""
+    # As float64: booleans cannot be subtracted, and unsigned integers wrap around.
+    return np.abs(np.asarray(mine, np.float64) - theirs)
 
 
 def index_of(position: int, shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from snncell.tape.state import STATE, unfused
 from snncell.tape.tensor import Tensor
 from snncell.testing.blame import by_itself, chosen, fires
 from snncell.testing.calls import Net, Sample, steps_of
-from snncell.testing.compare import index_of, ratio_text, relative_difference
+from snncell.testing.compare import distance, index_of, ratio_text, relative_difference
 from snncell.testing.locate import beside
 from snncell.testing.problem import Array, Problem
 from snncell.testing.result import Row
@@ -79,7 +79,7 @@ def _compared(problem: Problem, net: Net, point: Sequence[Array]) -> tuple[list[
         timed = entry is not None and mine.ndim > 1 and len(mine) == steps and "Parameter" not in name
         step = entry[0] if timed and entry is not None else None
         if entry is not None and not difference <= ROUNDING:
-            excess = np.abs(np.asarray(mine, np.float64) - theirs) - ROUNDING * max(_size(theirs), floor)
+            excess = distance(mine, theirs) - ROUNDING * max(_size(theirs), floor)
             at = f"at index {entry}" if step is None else f"at time step {step}, index {entry}"
             return rows, (
                 f"{name} {at} is {mine[entry]:.8g} from the kernel and {theirs[entry]:.8g} from the tape"
