@@ -39,8 +39,7 @@ _HALF = np.uint64(0xFFFFFFFF)
 def _beside(*operands: Any) -> AbstractContextManager[Any]:
     """Draw where the operands are, if one of them is a Tensor, in the body."""
     tensors = [x for x in operands if isinstance(x, Tensor)]
-    chosen = next((x for x in tensors if x.device != "cpu"), tensors[0] if tensors else None)
-    return nullcontext() if chosen is None else beside(chosen)
+    return beside(*tensors) if tensors else nullcontext()
 
 
 def _generator(key: Any) -> np.random.Generator:
