@@ -41,10 +41,7 @@ class Wrong(NamedTuple):
 def checked_bprops(net: Net, samples: dict[str, Sample], smooth: bool) -> tuple[list[Row], Wrong | None]:
     """Check each Cell that has a bprop at inputs that it met, the innermost first: rows, up to one that is wrong.
 
-    Args:
-        net: whose Cells.
-        samples: their calls.
-        smooth: whether those that have a primitive were run by that, and do not count.
+    With `smooth`, those that have a primitive were run by that, and do not count.
     """
     rows: list[Row] = []
     for path in net.deepest_first(samples):
@@ -94,7 +91,7 @@ def _spread(calls: Sequence[Called]) -> list[Called]:
 
 def _checked_call(cell: Any, call: Called) -> Sequence[Row]:
     """The verdict of check_bprop; where it fails, at inputs moved a little: at a kink, several gradients are right."""
-    # Not smooth, whatever the run around it is: check_bprop compares with the primitive itself.
+    # Not smooth, even if the run around it is: it would compare the primitive with itself.
     with smoothed(False):
         try:
             return check_bprop(cell, *call.inputs).rows
@@ -105,7 +102,7 @@ def _checked_call(cell: Any, call: Called) -> Sequence[Row]:
 
 
 def _moved(x: Any, rng: np.random.Generator) -> Any:
-    """A float input, moved by more than the differences step to either side, and too little to be another case."""
+    """A float input, moved by some 1e-5 of its size, off the kink where it may be; anything else as it is."""
     if not real(x):
         return x
     array = x.asnumpy().astype(np.float64)

@@ -92,8 +92,8 @@ def _checked(problem: Problem, fn: Scalar, net: Net, level: int, tolerance: Tole
 
 
 def _compared(search: Search, level: int) -> tuple[list[Row], Wrong | None]:
-    """A row for each array; and if they are wrong: the array, if it is a single one, and both numbers."""
-    # Along one direction of all arrays at once; of a gradient's gradient that is all that is looked at.
+    """A row for each array; or the one that is wrong, None for all of them together, with both slopes."""
+    # First along one direction of all arrays at once; of a gradient's gradient no more is looked at.
     problem, part = search.problem, f"order {level}"
     analytic, numeric = search.along(search.everywhere())
     if not search.tolerance.agree(analytic, numeric):
@@ -104,7 +104,7 @@ def _compared(search: Search, level: int) -> tuple[list[Row], Wrong | None]:
 
 
 def by_array(search: Search, part: str) -> tuple[list[Row], Wrong | None]:
-    """A row for each array, along a direction of its own; and the first that is wrong: which, and both numbers."""
+    """A row for each array, moved by itself; or the first one that is wrong, with both slopes."""
     extra = search.problem.rounding(search.point, search.tolerance.eps)
     rows: list[Row] = []
     for number, name in enumerate(search.problem.names):

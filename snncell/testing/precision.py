@@ -57,7 +57,7 @@ class InFloat64:
             for parameter in self.parameters:
                 if real(parameter) and parameter.dtype is not float64:
                     parameter._data = parameter.value().astype(float64)._data
-                    if parameter._entry is not None:  # an outer gradient's, whose specs are those of float32
+                    if parameter._entry is not None:  # which says the dtype of the gradient that is to arrive
                         parameter._entry = Entry.source(parameter._data)
         self.wide.enter_context(settings(wide=True))
         self.values = [(parameter, parameter._data) for parameter in self.parameters]
