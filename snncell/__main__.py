@@ -106,17 +106,17 @@ def main(arguments: list[str] | None = None) -> int:
     demo.add_argument("--seed", type=int, default=0)
     demo.add_argument("--folder", default="plots", help="where the pictures go")
     commands.add_parser("info", help="print versions, threads, BLAS, CUDA, cache folder")
-    kept = commands.add_parser("cache", help="print where compiled kernels are kept, and how much that is")
-    kept.add_argument("--clear", action="store_true", help="remove them")
-    chosen = parser.parse_args(arguments)
-    if chosen.command == "info":
+    store = commands.add_parser("cache", help="print where compiled kernels are kept, and how much that is")
+    store.add_argument("--clear", action="store_true", help="remove them")
+    options = parser.parse_args(arguments)
+    if options.command == "info":
         info()
-    elif chosen.command == "cache":
-        return cache(chosen.clear)
+    elif options.command == "cache":
+        return cache(options.clear)
     else:
         from snncell.demo import run
 
-        run(chosen.epochs, chosen.seed, chosen.folder)
+        run(options.epochs, options.seed, options.folder)
     return 0
 
 

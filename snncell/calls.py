@@ -22,7 +22,7 @@ machinery(__file__)
 
 
 class Call:
-    """One call of a Cell, forward or backward, and what is saved from the one for the other."""
+    """One call of a Cell, forward or backward, with the values that the forward saves for the backward."""
 
     def __init__(self, cell: Any, saved: tuple[Any, ...] = ()) -> None:
         self.cell = cell
@@ -51,18 +51,19 @@ class _Signature(NamedTuple):
     plain: list[str] | None  # the names, if all arguments are given one by one
 
 
+# By function, of which bound methods are new objects at each call; weak, for classes made in functions come and go.
 _signatures: weakref.WeakKeyDictionary[Any, _Signature] = weakref.WeakKeyDictionary()
 
 
 def _signature_of(construct: Callable[..., Any]) -> _Signature:
     function = getattr(construct, "__func__", construct)
-    found = _signatures.get(function)
-    if found is None:
+    signature = _signatures.get(function)
+    if signature is None:
         whole = inspect.signature(construct)
         parameters = whole.parameters.values()
         plain = all(p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters)
-        found = _signatures[function] = _Signature(whole, list(whole.parameters) if plain else None)
-    return found
+        signature = _signatures[function] = _Signature(whole, list(whole.parameters) if plain else None)
+    return signature
 
 
 def taken(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
@@ -71,17 +72,13 @@ def taken(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any
     Raises:
         CallError: for an input of a layer of the package that is not what its annotation says.
     """
+    function = getattr(getattr(cell, "construct", None), "__func__", None)
     try:
         args = tuple([Tensor(x) if is_array(x) else x for x in args])
         kwargs |= {name: Tensor(x) for name, x in kwargs.items() if is_array(x)}
-    except SnncellError as error:
-        tell_call(cell, error, args, kwargs)
-        raise
-    function = getattr(getattr(cell, "construct", None), "__func__", None)
-    if function is None or not ours(function):
-        return args
-    plan = plan_of(function)
-    try:
+        if function is None or not ours(function):
+            return args
+        plan = plan_of(function)
         args = tuple([_listed(x, plan.kind_at(place)) for place, x in enumerate(args, 1)])
         kwargs |= {name: _listed(x, plan.names.get(name)) for name, x in kwargs.items()}
     except SnncellError as error:
@@ -108,10 +105,10 @@ def tell_call(cell: Any, error: Exception, args: tuple[Any, ...], kwargs: dict[s
     function = getattr(cell.construct, "__func__", None)
     if not isinstance(error, SnncellError) or function is None or not ours(function):
         return
-    given = plan_of(function).given((cell, *args), kwargs)
-    own = {name: value for name, value in vars(cell).items() if isinstance(value, Tensor) and value.ndim}
-    given += "".join(f"; its {name} is {brief(value)}" for name, value in own.items())
-    if told := from_inside(error, type(cell).__name__, given):
+    operands = plan_of(function).given((cell, *args), kwargs)
+    constants = {name: value for name, value in vars(cell).items() if isinstance(value, Tensor) and value.ndim}
+    operands += "".join(f"; its {name} is {brief(value)}" for name, value in constants.items())
+    if told := from_inside(error, type(cell).__name__, operands):
         raise told from None
 
 
@@ -121,6 +118,7 @@ def refuse_arguments(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     try:
         signature.bind(*args, **kwargs)
     except TypeError as misfit:
+        # A neuron called like a layer: with its input, and without its states.
         neuron = hasattr(cell, "init_state") and len(args) == 1
         hint = " It is one time step of a neuron: nn.MultiStep(cell)(x) runs it over time and keeps its states."
         raise CallError(

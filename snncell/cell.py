@@ -76,6 +76,7 @@ class Cell:
         if "version" not in state:
             raise self._not_begun()
         old = state.get(name, _SIMPLE)
+        # By repr: 0.0 and -0.0 are equal and compute otherwise, NaN and NaN are not and compute the same.
         if old is value or (type(old) is type(value) and isinstance(value, _SIMPLE) and repr(old) == repr(value)):
             return
         if STATE.trace is not None and type(old) in (bool, int, float) and isinstance(value, (bool, int, float)):
@@ -115,7 +116,7 @@ class Cell:
         for name, value in self.__dict__.items():
             if isinstance(value, (Parameter, Cell)):
                 yield name, value
-            elif isinstance(value, (list, tuple)) and name != "internal_params":
+            elif isinstance(value, (list, tuple)) and name != "internal_params":  # which names attributes once more
                 for position, item in enumerate(value):
                     if isinstance(item, (Parameter, Cell)):
                         yield f"{name}.{position}", item
@@ -223,7 +224,7 @@ class Cell:
     # --- calls --------------------------------------------------------------------------------------------------------
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if STATE.trace is not None:
+        if STATE.trace is not None:  # which is out of date once one of these Cells has changed
             STATE.trace.cells.update((cell, None) for _, cell in self.cells_and_names())
         elif config.get_context("mode") == config.GRAPH_MODE:
             graph = self._graph or Jitted(self._run, type(self).__name__)
@@ -235,12 +236,12 @@ class Cell:
     def _run(self, *args: Any, **kwargs: Any) -> Any:
         if "version" not in self.__dict__:
             raise self._not_begun()
-        if kwargs or not TENSORS.issuperset(map(type, args)):
+        if kwargs or not TENSORS.issuperset(map(type, args)):  # nearly all calls give Tensors alone
             args = taken(self, args, kwargs)
         if IN_USE and STATE.space is None and any(isinstance(x, Tensor) and x.device == "gpu" for x in args):
             with settings(space=DEVICE):  # what this Cell makes, as the states of a neuron, is where its inputs are
                 return self._run(*args, **kwargs)
-        if STATE.watch is not None:
+        if STATE.watch is not None:  # a monitor's, which calls `_answer` itself
             return STATE.watch.around(self, self._answer, args, kwargs)
         return self._answer(args, kwargs)
 
@@ -260,7 +261,7 @@ class Cell:
                 out = self.construct(*args, **kwargs)
             else:
                 out = run_with_bprop(self, args, kwargs)
-        except (TypeError, ValueError, IndexError) as error:
+        except (TypeError, ValueError, IndexError) as error:  # the built-in classes that errors of operations refine
             if isinstance(error, TypeError):
                 refuse_arguments(self, args, kwargs)
             tell_call(self, error, args, kwargs)
@@ -296,4 +297,4 @@ class Cell:
         return () if call is None else tuple(call.saved)
 
 
-_COMPILED = ("_graph", "_loop")  # what a Cell keeps of its compiled self
+_COMPILED = ("_graph", "_loop")  # functions compiled from a Cell, which a copy compiles for itself

@@ -49,7 +49,7 @@ class DType:
         return hash(self.dtype)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return as_dtype, (self.name,)
+        return as_dtype, (self.name,)  # the same object: dtypes are compared by identity
 
 
 bool_ = DType("bool", 0)
@@ -77,27 +77,27 @@ def as_dtype(dtype: Any) -> DType:
     Raises:
         DTypeError: if snncell has no such element type.
     """
-    if dtype is float:
+    if dtype is float:  # float64 to NumPy
         return float32
-    found: DType | None = None
+    known: DType | None = None
     if type(dtype) is DType:
-        found = dtype
+        known = dtype
     elif dtype is not None:  # which is float64 to NumPy
         with suppress(TypeError, ValueError):
-            found = BY_NUMPY.get(np.dtype(dtype).newbyteorder("="))
-    if found is None:
+            known = BY_NUMPY.get(np.dtype(dtype).newbyteorder("="))  # data in another byte order are converted
+    if known is None:
         names = ", ".join(d.name for d in ALL)
         raise DTypeError(f"{_text(dtype)} is not a dtype of snncell. Use one of: {names}.")
-    if not STORED_IN_USE and found.dtype in _COMPUTED:
+    if not STORED_IN_USE and known.dtype in _COMPUTED:
         STORED_IN_USE.append(True)
-    return found
+    return known
 
 
-def _text(given: Any) -> str:
+def _text(value: Any) -> str:
     try:
-        return cut(repr(given))
+        return cut(repr(value))
     except ValueError:  # an integer of thousands of digits
-        return f"This {type(given).__name__}"
+        return f"This {type(value).__name__}"
 
 
 def promote(a: DType, b: DType) -> DType:
@@ -108,14 +108,14 @@ def promote(a: DType, b: DType) -> DType:
     """
     if a is b:
         return a
-    found = _PROMOTED.get((a, b))
-    if found is None:
+    common = _PROMOTED.get((a, b))
+    if common is None:
         if a.category == b.category or max(a.category, b.category) == 3:
-            found = as_dtype(np.promote_types(_real_partner(a, b), _real_partner(b, a)))
+            common = as_dtype(np.promote_types(_real_partner(a, b), _real_partner(b, a)))
         else:
-            found = a if a.category > b.category else b
-        _PROMOTED[a, b] = found
-    return found
+            common = a if a.category > b.category else b
+        _PROMOTED[a, b] = common
+    return common
 
 
 def _real_partner(a: DType, b: DType) -> Any:

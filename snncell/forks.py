@@ -1,4 +1,4 @@
-"""Forks: what a child must not find in the middle of something, because the thread that would end it is not there.
+"""Forks: nothing is left to a child half-way, for the thread that would go on with it is not there.
 
 A child process has the one thread that forked. A lock that another thread holds stays locked in it, and the threads
 that a parallel kernel waits for are not there. So a fork waits, for a while, until no thread is inside of a product or
@@ -45,7 +45,7 @@ _coming = False  # whether there is one
 
 _stdout: int | None = None  # where C libraries print, while that is diverted
 _taken: list[Any] = []
-_left: list[Any] = []  # what another thread held at the fork, longer than that waited
+_left: list[Any] = []  # locks that another thread held for longer than the fork waited
 _unfinished = ""  # what a thread that this process does not have was doing
 
 
@@ -106,10 +106,8 @@ def _before() -> None:
 
 
 def _divert_stdout() -> None:
-    """Let what C libraries print during the fork go to stderr: TBB says on stdout that its threads were not joined.
-
-    They need not be: none of them is inside of anything, and a child starts threads of its own.
-    """
+    """Let what C libraries print during the fork go to stderr: TBB says on stdout that its threads were not joined."""
+    # They need not be: none of them is inside of anything, and a child starts threads of its own.
     if _stdout is None and "numba.np.ufunc.tbbpool" in sys.modules:
         with contextlib.suppress(ValueError):  # only glibc has such variables
             _set_stdout(ctypes.c_void_p.in_dll(ctypes.CDLL(None), "stderr").value)
@@ -123,6 +121,7 @@ def _set_stdout(stream: int | None) -> None:
 
 def _take_all() -> None:
     global _coming
+    # One limit for all: what the first ones wait for, the others do not.
     limit = time.monotonic() + PATIENCE
     _coming = True
     for lock in _all():

@@ -1,10 +1,10 @@
-"""Interruptions: what comes back whatever happens, what is written together, and what a signal has to wait for.
+"""Interruptions: contexts that always restore, writes that are made together, and signals that wait.
 
 Ctrl-C raises KeyboardInterrupt from a signal's handler, on the main thread, between two steps of Python's interpreter:
-at the beginning of a function written in Python, after a call of one written in C, at a jump backwards. It comes never
-within a call of what is written in C. So a context manager whose `__exit__` is a Python function may be left without
-having restored anything: its first step is a place where an interruption comes. Here are the pieces that are made of
-functions in C alone, and `deferring` for what cannot be.
+at the beginning of a function written in Python, after a call of one written in C, at a jump backwards; never within a
+function written in C. So a context manager whose `__exit__` is a Python function may be left with nothing restored: an
+interruption may come before its first statement. The contexts here consist of functions in C alone; what cannot, is
+called by `deferring`.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ IMPORTING: Any = threading.RLock()  # held while a module of another package is 
 class Restoring(io.IOBase):
     """A context that calls `enter` when it is entered and each of `leave`, in their order, when it is left.
 
-    `io.IOBase` has methods in C for that: `__enter__` asks whether it is `closed`, and `__exit__` calls `close`. All of
-    these functions are in C themselves, or made of such by `functools.partial`, and give nothing that counts as true.
+    `io.IOBase` has methods in C for that: `__enter__` asks whether it is `closed`, and `__exit__` calls `close`. These
+    call functions in C too, or partials of such, which give nothing that counts as true: at that, `closed` would refuse
+    and `any` would stop.
     """
 
     __slots__ = ("close", "enter")
@@ -57,7 +58,7 @@ def write(writes: Iterable[Write]) -> None:
 
     Whoever calls keeps what was there before until this returns: to free it may run Python.
     """
-    any(starmap(setattr, writes))
+    any(starmap(setattr, writes))  # a loop in C: setattr gives None, so it goes to the end
 
 
 def undoing(writes: list[Write]) -> Callable[[], Any]:
@@ -75,10 +76,7 @@ class _Wall:
 
 
 class _Gate:
-    """A signal's handler in the place of another one, which is called later.
-
-    Where it is left in place by an interruption, it does what the other one does.
-    """
+    """A signal's handler in the place of another one, which is called later."""
 
     def __init__(self, wall: _Wall, number: int, handler: Any) -> None:
         self.wall = wall
@@ -89,7 +87,7 @@ class _Gate:
     def __call__(self, number: int, frame: FrameType | None) -> None:
         if self.wall.up:
             self.waiting.append(frame)
-        else:
+        else:  # left in place by an interruption
             self.handler(number, frame)
 
     def restore(self) -> None:
@@ -148,10 +146,10 @@ def _deliver(gates: list[_Gate]) -> None:
 
 
 def imported(name: str) -> Any:
-    """A module of another package, imported when it is first needed: whole, or, if it raises, not at all.
+    """A module of another package, imported when it is first needed, by an import that no signal interrupts.
 
-    A package whose import is interrupted leaves those of its modules behind that were done, and the next import finds
-    them, and the package without them.
+    An interrupted import leaves in `sys.modules` what was done of the package: the next one takes these modules from
+    there, and does not set them as attributes of the package.
     """
     module = sys.modules.get(name)
     if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):

@@ -35,7 +35,7 @@ def run_with_bprop(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         BpropError: if the signature of bprop does not fit that of construct, or has dout before out.
     """
     names, values = named_inputs(cell.construct, args, kwargs)
-    if len(names) not in cell._checked_counts:
+    if len(names) not in cell._checked_counts:  # with *args or defaults, calls differ in their number of inputs
         _check_signature(cell, names)
         cell._checked_counts.add(len(names))
 
@@ -51,24 +51,23 @@ def run_with_bprop(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         return as_read(forward()[0])
     key = present_key() if cell.bprop_debug else None
     leaves, tree = structure.flatten(values)
+    # All trainable ones are inputs of the entry: a gradient asked for and not given is an error, not a silent zero.
     parameters = list(dict.fromkeys([*cell.trainable_params(), *getattr(cell, "internal_params", ())]))
     return custom(_Reverse(cell, names, tree, parameters, key), forward, [*leaves, *parameters])[0]
 
 
 def _check_signature(cell: Any, names: list[str]) -> None:
-    taken = inspect.signature(cell.bprop)
+    signature, needed = inspect.signature(cell.bprop), ", ".join(["self", *names, "out", "dout"])
     try:
-        taken.bind(*[None] * (len(names) + 2))
+        signature.bind(*[None] * (len(names) + 2))
     except TypeError as error:
-        wanted = ", ".join(["self", *names, "out", "dout"])
         raise BpropError(
-            f"{type(cell).__name__}.bprop does not fit construct: it must take ({wanted}); {error}."
+            f"{type(cell).__name__}.bprop does not fit construct: it must take ({needed}); {error}."
         ) from None
-    places = [p.name for p in taken.parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    places = [p.name for p in signature.parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     if places[len(names) : len(names) + 2] == ["dout", "out"]:  # it would take each for the other
         raise BpropError(
-            f"{type(cell).__name__}.bprop takes dout before out; the result comes first, then its gradient: "
-            f"({', '.join(['self', *names, 'out', 'dout'])})."
+            f"{type(cell).__name__}.bprop takes dout before out; the result comes first, then its gradient: ({needed})."
         )
 
 
@@ -89,6 +88,7 @@ class _Reverse:
         count = len(entry.inputs) - len(self.parameters)
         inputs = structure.unflatten(self.tree, entry.inputs[:count])
         out, saved = structure.unflatten(tree_of_out, rebuilt(entry))
+        # Saved values are further outputs of the entry: a second order that reaches one arrives as its gradient.
         saved_count = len(structure.flatten(saved)[0])
         if saved_count and any(dout is not None for dout in douts[-saved_count:]):
             raise self.error(
@@ -138,7 +138,7 @@ class _Reverse:
                 f"None where there is none"
             )
         for parameter in of_parameters:
-            if not any(parameter is p for p in internal):
+            if not any(parameter is p for p in internal):  # by identity: == of Tensors goes element by element
                 name = parameter.name if isinstance(parameter, Parameter) else repr(parameter)
                 raise self.error(
                     f"returned a gradient for {name}, which is not in self.internal_params; list the Parameter there, "
@@ -166,24 +166,24 @@ class _Reverse:
 
     def _gradients_of_inputs(self, inputs: list[Any], grads: tuple[Any, ...]) -> list[Tensor | None]:
         """A gradient for each Tensor in the inputs, checked and fitted to it."""
-        found: list[Tensor | None] = []
+        gradients: list[Tensor | None] = []
         for name, value, grad in zip(self.names, inputs, grads, strict=True):
             leaves, tree = structure.flatten(value)
             if grad is None:
-                found += [None] * len(leaves)
+                gradients += [None] * len(leaves)
             elif not leaves:
                 raise self.error(
                     f"returned a {type(grad).__name__} for input {name!r}, which is a {type(value).__name__} and no "
                     f"Tensor; return None in its place"
                 )
             elif isinstance(value, Tensor):
-                found.append(self._fitted(grad, value, f"input {name!r}"))
+                gradients.append(self._fitted(grad, value, f"input {name!r}"))
             else:
                 parts, tree_of_grad = structure.flatten(grad)
                 if tree_of_grad != tree:
                     raise self.error(f"the gradient for input {name!r} must have the structure of the input")
-                found += [self._fitted(g, x, f"input {name!r}") for g, x in zip(parts, leaves, strict=True)]
-        return found
+                gradients += [self._fitted(g, x, f"input {name!r}") for g, x in zip(parts, leaves, strict=True)]
+        return gradients
 
     def _fitted(self, grad: Any, x: Tensor, what: str) -> Any:
         if grad is None:
@@ -207,9 +207,9 @@ class _Reverse:
                 f"shape, or one that broadcasting the input gives"
             ) from None
 
-    def _gradient_of_parameter(self, parameter: Parameter, given: dict[Parameter, Tensor]) -> Any:
-        if parameter in given:
-            return given[parameter]
+    def _gradient_of_parameter(self, parameter: Parameter, of_parameters: dict[Parameter, Tensor]) -> Any:
+        if parameter in of_parameters:
+            return of_parameters[parameter]
 
         def refuse() -> Tensor:
             raise self.error(
@@ -234,10 +234,10 @@ class _Reverse:
                 f"{self.name}.bprop_debug compares values, which do not exist while jit traces. Run eagerly."
             )
         filled = [zeros_of((x.shape, x._data.dtype)) if g is None else g for g, x in zip(leaves, tensors, strict=True)]
-        found = [*structure.unflatten(self.tree, filled), *of_parameters.values()]
+        gradients = [*structure.unflatten(self.tree, filled), *of_parameters.values()]
         with settings(tape=None, watch=None), replaying(self.key) if self.key is not None else nullcontext():
             try:
                 douts = structure.flatten(dout)[0]
-                compare_reverse(self.cell, inputs, douts, found, tuple(of_parameters), rtol=1e-3, atol=1e-5)
+                compare_reverse(self.cell, inputs, douts, gradients, tuple(of_parameters), rtol=1e-3, atol=1e-5)
             except AssertionError as error:
                 raise BpropError(str(error)) from None

@@ -24,4 +24,4 @@ def bounded(message: str) -> str:
     """A message with what is long in it cut: quoted texts, runs without a space, and at last the whole."""
     if len(message) <= QUOTE:
         return message
-    return cut(_LONG.sub(lambda found: cut(found[0]), message), MESSAGE)
+    return cut(_LONG.sub(lambda quotation: cut(quotation[0]), message), MESSAGE)

@@ -44,6 +44,7 @@ def relu6(x: Any) -> Any:
     return where(x <= 0, 0, where(x >= 6, 6, x))
 
 
+# 0 at both corners, as relu has it at 0.
 @relu6.def_bprop
 def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     return (where(logical_and(x > 0, x < 6), dout, 0.0),)
@@ -54,6 +55,7 @@ def _leaky_relu(x: Any, alpha: Any) -> Any:
     return where(x <= 0, alpha * x, x)
 
 
+# At 0 the slope is alpha, as relu's is 0.
 @_leaky_relu.def_bprop
 def _(x: Tensor, alpha: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     return lambda: where(x > 0, dout, dout * alpha), lambda: where(x > 0, 0.0, dout * x)

@@ -13,7 +13,7 @@ from snncell.arguments.vocabulary import Dtype, Numbers
 from snncell.compiler.ir.formula import Cast, Elementwise
 from snncell.errors import ArgumentError, CallError, DTypeError, ShapeError, SnncellError
 from snncell.kernels.cuda import complexes
-from snncell.ops.given import (
+from snncell.ops.options import (
     as_axes as as_axes,
     as_axis as as_axis,
     as_int as as_int,
@@ -48,12 +48,14 @@ class Function(Elementwise):
         self.integer_loops = integer_loops
         self.whole_numbers = whole_numbers
         self.operands = formula.__code__.co_varnames[: self.arity]
+        # Operands of one float dtype may go to `bind` as they are.
         self.plain = rule not in ("select", "logical") and not whole_numbers
 
     def __call__(self, *inputs: Any, **named: Any) -> Tensor:
         if named:
             inputs = self._in_order(inputs, named)
         try:
+            # What nearly all calls are, first: nothing is converted, and nothing is asked of most operands but a dtype.
             common = None
             if self.plain and len(inputs) == self.arity:
                 for x in inputs:
@@ -77,8 +79,8 @@ class Function(Elementwise):
             converted: Tensor = self.bind(*operands)
             return converted
         except SnncellError as error:
-            given = ", ".join(f"{name}={brief(x)}" for name, x in zip(self.operands, inputs, strict=False))
-            if told := from_inside(error, self.name, given):
+            operands_text = ", ".join(f"{name}={brief(x)}" for name, x in zip(self.operands, inputs, strict=False))
+            if told := from_inside(error, self.name, operands_text):
                 raise told from None
             raise
 
@@ -123,7 +125,7 @@ def number_or_tensor(x: Any, name: str, argument: str = "x") -> Any:
     `np.exp(-1 / tau)` is a float64 scalar; were it not as weak as a Python number, it would turn a network of float32
     into one of float64.
     """
-    if type(x) in _NUMBERS and not (type(x) is int and x.bit_length() > 64):
+    if type(x) in _NUMBERS and not (type(x) is int and x.bit_length() > 64):  # which no dtype holds
         return x
     return x.item() if isinstance(x, dtypes.NUMBERS) else as_tensor(x, name, argument)
 
@@ -150,6 +152,7 @@ def same_dtype(operands: Sequence[Any], name: str, floating: bool = False, widen
         if not isinstance(x, Tensor):
             dtype = dtypes.scalar_dtype(x, dtype)
             if type(x) is int and dtype.category == 1 and not dtypes.holds(dtype, x):
+                # A comparison has an answer all the same, in int64; arithmetic would wrap around.
                 if not widening or not dtypes.holds(dtypes.int64, x):
                     raise ArgumentError(
                         f"{name}: the number {x} does not fit the dtype {dtype} of the other operand. Convert that "
@@ -193,7 +196,7 @@ def as_tensor(x: Any, name: str, argument: str = "x") -> Tensor:
         ShapeError: for a list that is ragged.
     """
     if isinstance(x, Tensor):
-        if STATE.trace is None and isinstance(x._data, Value):
+        if STATE.trace is None and isinstance(x._data, Value):  # left over from a trace that has ended
             raise stale()
         return x
     if x is None or isinstance(x, (str, bytes)) or callable(x) or (type(x) is int and x.bit_length() > 64):
@@ -211,7 +214,7 @@ class _Cast(Cast):
 
     def on_device(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
         (x,) = arrays
-        if x.dtype.kind == "c" and attrs["dtype"].kind not in "cb":
+        if x.dtype.kind == "c" and attrs["dtype"].kind not in "cb":  # as booleans they are 0 or not
             x = complexes.real(x)
         return x if x.dtype == attrs["dtype"] else super().on_device([x], attrs)
 
@@ -228,12 +231,10 @@ cast_primitive.as_stored = EVERYWHERE
 def _cast_array(x: Any, dtype: Any) -> Any:
     if x.dtype.kind != "c" or dtype.kind in "cb":
         return x.astype(dtype)
-    return x.real.astype(dtype)  # NumPy would warn
+    return x.real.astype(dtype)  # NumPy would warn that it discards the imaginary part
 
 
 cast_primitive.evaluate = _cast_array
-
-
 cast_primitive.additive = True  # between floats, to rounding; nothing else is added up
 
 
@@ -249,10 +250,10 @@ def astype(x: Numbers, dtype: Dtype) -> Tensor:
         DTypeError: for an unknown dtype.
     """
     tensor = as_tensor(x, "astype")
-    wanted = wanted_dtype(dtype)
-    if tensor._data.dtype == wanted.dtype:
+    target = wanted_dtype(dtype)
+    if tensor._data.dtype == target.dtype:
         return snapshot(tensor)
-    converted: Tensor = cast_primitive.bind(tensor, dtype=wanted.dtype)
+    converted: Tensor = cast_primitive.bind(tensor, dtype=target.dtype)
     return converted
 
 

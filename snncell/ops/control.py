@@ -32,11 +32,11 @@ def scan(
 ) -> tuple[Any, Any]:
     """Run `carry, y = f(carry, x)` for each step of `xs` and collect the ys.
 
-    `f` is traced once, and becomes one kernel for the forward and one for the reverse, with the loop inside, if it is
-    elementwise and its states have one shape, or beside that multiplies rows of states, of one batch, by matrices that
-    are the same at every step; else its steps are carried out one by one over the same plan. Whatever
-    `f` computes from Tensors that are the same at every step is computed once, before the loop, and what it captures
-    has its gradient. `snncell.explain` shows what became of it.
+    `f` is traced once. It becomes one kernel for the forward and one for the reverse, with the loop inside, if it is
+    elementwise and its states have one shape; products of states (rows of one batch) and matrices that are the same at
+    every step are allowed beside that. Any other `f` is carried out step by step over the same plan. What depends only
+    on Tensors that are the same at every step is computed once, before the loop; Tensors that `f` captures have their
+    gradients. `snncell.explain` shows what became of it.
 
     Args:
         f: one step. The carry it returns must have the structure, shapes and dtypes of the one it got.
@@ -44,8 +44,8 @@ def scan(
         xs: a Tensor (T, ...), or a structure of Tensors with the same T.
         reverse: go from the last step to the first; ys stay in the order of xs.
         checkpoint_every: how many steps apart the carry is stored for the reverse, which computes those between
-            again. Without it, what the reverse needs of each step is stored: of the carry, or of what is computed from
-            it, whichever is least. `snncell.explain` names it.
+            again. Without it, each step stores the least from which the reverse can be computed, states or values
+            computed from them; `snncell.explain` names it.
 
     Returns:
         The last carry, and the ys stacked along a first axis of length T.
@@ -69,10 +69,9 @@ def run_scan(
     names: Sequence[str] | None = None,
     one_by_one: bool = False,
 ) -> tuple[Any, Any]:
-    """`scan`, with the names that its errors use: `who` was called, and what the states are called.
+    """Run `scan` for a caller that has other names in errors: `who` for itself, `names` for the states.
 
-    `one_by_one` has the steps carried out as they are, for somebody who wants to see each: hooks, `bprop_debug`.
-    `testing.unfused()` does so for all loops.
+    `one_by_one` calls `f` at each step, for hooks and `bprop_debug`, as `testing.unfused()` does for all loops.
     """
     if checkpoint_every is not None and as_int(checkpoint_every, who, "checkpoint_every") < 1:
         raise ArgumentError(f"{who}: checkpoint_every is at least 1, not {checkpoint_every}.")
@@ -94,14 +93,14 @@ def run_scan(
         if isinstance(STATE.trace, BodyTrace):  # and not run again, to look for NaN
             noted = brought
             STATE.trace.noted.update(id(x._data) for x in noted.further)
-        return structure.flatten(after)[0], [*ys, *brought.further]
+        return structure.flatten(after)[0], [*ys, *brought.further]  # what monitors note leaves the loop behind the ys
 
     events: Events = {}
     last, ys = scanned(
         step, carry, leaves, backwards=reverse, every=checkpoint_every, who=who, names=names or (), events=events
     )
-    given = noted.pass_on(ys, events, (leaves[0].shape[0],))
-    return structure.unflatten(tree_of_carry, last), structure.unflatten(tree_of_ys, given)
+    outputs = noted.pass_on(ys, events, (leaves[0].shape[0],))
+    return structure.unflatten(tree_of_carry, last), structure.unflatten(tree_of_ys, outputs)
 
 
 def _step_by_step(

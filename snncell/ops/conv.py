@@ -41,6 +41,7 @@ def _fold(x: Any, shape: Ints, size: Ints, stride: Ints, dilation: Ints) -> Any:
     """(N, C, *O, *size) -> (N, C, *S): each element of a window is added where it came from."""
     out = np.zeros(shape, x.dtype)
     counts = x.shape[2 : 2 + len(size)]
+    # An offset within the window at a time: for each, windows do not overlap, and one slice takes all of them.
     for offset in itertools.product(*(range(k) for k in size)):
         spans = [slice(o * d, o * d + n * s, s) for o, d, n, s in zip(offset, dilation, counts, stride, strict=True)]
         out[(slice(None), slice(None), *spans)] += x[(..., *offset)]
@@ -64,10 +65,10 @@ def _(_x: Tensor, _out: Tensor, dout: Tensor, *, size: Ints, stride: Ints, dilat
 
 @_fold.def_bprop
 def _(_x: Tensor, _out: Tensor, dout: Tensor, *, shape: Ints, size: Ints, stride: Ints, dilation: Ints) -> Grads:
-    found = _windows.bind(dout, size=size, stride=stride, dilation=dilation)
-    if found.shape != _x.shape:  # the image is so much longer than what was folded that further windows fit into it
-        found = found[(slice(None), slice(None), *(slice(n) for n in _x.shape[2 : 2 + len(size)]))]
-    return (found,)
+    grad = _windows.bind(dout, size=size, stride=stride, dilation=dilation)
+    if grad.shape != _x.shape:  # the image is so much longer than what was folded that further windows fit into it
+        grad = grad[(slice(None), slice(None), *(slice(n) for n in _x.shape[2 : 2 + len(size)]))]
+    return (grad,)
 
 
 def windows(x: Tensor, size: Ints, stride: Ints, dilation: Ints, name: str) -> Tensor:
@@ -95,11 +96,11 @@ def tuple_of(value: Any, count: int, name: str, argument: str, least: int) -> In
     Raises:
         ArgumentError: for another count, or a value below `least`.
     """
-    given = tuple(value) if isinstance(value, (tuple, list)) else (value,) * count
-    found = tuple(as_int(n, name, argument) for n in given)
-    if len(found) != count or any(n < least for n in found):
+    values = tuple(value) if isinstance(value, (tuple, list)) else (value,) * count
+    numbers = tuple(as_int(n, name, argument) for n in values)
+    if len(numbers) != count or any(n < least for n in numbers):
         raise ArgumentError(f"{name}: {argument} is an int or {count} ints, each at least {least}, not {value!r}.")
-    return found
+    return numbers
 
 
 def padding_of(lengths: Ints, size: Ints, stride: Ints, dilation: Ints, mode: str, padding: Any, name: str) -> Ints:
@@ -177,11 +178,12 @@ def conv(
     view = windows(x, size, steps, spread, name)  # (N, C, *P, *K)
     n, places = x.shape[0], view.shape[2 : 2 + count]
     view = sh.reshape(view, (n, parts, per_group, *places, *size))
+    # (N, groups, C, *P, *K) -> (groups, N, *P, C, *K), of which each patch is a row: (groups, N * P, C * K)
     order = (1, 0, *range(3, 3 + count), 2, *range(3 + count, 3 + 2 * count))
     patch = per_group * math.prod(size)
     columns = sh.reshape(sh.transpose(view, order), (parts, n * math.prod(places), patch))
     kernels = sh.transpose(sh.reshape(weight, (parts, out_channels // parts, patch)), (0, 2, 1))
-    if parts == 1:
+    if parts == 1:  # rows times one matrix: a `Dot`, which may take spikes as events
         product = linalg.matmul(columns[0], kernels[0])
     else:
         product = sh.transpose(linalg.matmul(columns, kernels), (1, 0, 2))
@@ -201,16 +203,7 @@ def conv1d(
 ) -> Tensor:
     """`conv` over one axis: x (N, C, L), weight (O, C // groups, K), bias (O,)."""
     return _with_bias(
-        x,
-        weight,
-        bias,
-        1,
-        "conv1d",
-        stride=stride,
-        pad_mode=pad_mode,
-        padding=padding,
-        dilation=dilation,
-        groups=groups,
+        x, weight, bias, 1, stride=stride, pad_mode=pad_mode, padding=padding, dilation=dilation, groups=groups
     )
 
 
@@ -226,32 +219,20 @@ def conv2d(
 ) -> Tensor:
     """`conv` over two axes: x (N, C, H, W), weight (O, C // groups, KH, KW), bias (O,)."""
     return _with_bias(
-        x,
-        weight,
-        bias,
-        2,
-        "conv2d",
-        stride=stride,
-        pad_mode=pad_mode,
-        padding=padding,
-        dilation=dilation,
-        groups=groups,
+        x, weight, bias, 2, stride=stride, pad_mode=pad_mode, padding=padding, dilation=dilation, groups=groups
     )
 
 
 def _lengths_of(x: Tensor, what: str, name: str) -> Ints:
-    """The lengths of `x` (., ., *lengths), which is an input or a weight.
-
-    Raises:
-        ShapeError: if one is 0.
-    """
+    """The lengths of an input or a weight (., ., *lengths), none of them 0."""
     lengths = x.shape[2:]
     if 0 in lengths:
         raise ShapeError(f"{name}: {what} of shape {x.shape} has places {lengths}; each length is at least 1.")
     return lengths
 
 
-def _with_bias(x: Any, weight: Any, bias: Any, count: int, name: str, **options: Any) -> Tensor:
+def _with_bias(x: Any, weight: Any, bias: Any, count: int, **options: Any) -> Tensor:
+    name = f"conv{count}d"
     x, weight = as_tensor(x, name), as_tensor(weight, name)
     if weight.ndim != count + 2:
         raise ShapeError(f"{name}: the weight needs {count + 2} axes, its shape is {weight.shape}.")
@@ -261,10 +242,10 @@ def _with_bias(x: Any, weight: Any, bias: Any, count: int, name: str, **options:
 
 def _bias_of(bias: Any, channels: int, count: int, name: str) -> Tensor:
     """A bias (channels,) in a shape that broadcasts along `count` axes behind the channels."""
-    found = as_tensor(bias, name)
-    if found.shape != (channels,):
-        raise ShapeError(f"{name}: the bias has shape {found.shape}; it needs {(channels,)}.")
-    return sh.reshape(found, (-1,) + (1,) * count)
+    tensor = as_tensor(bias, name)
+    if tensor.shape != (channels,):
+        raise ShapeError(f"{name}: the bias has shape {tensor.shape}; it needs {(channels,)}.")
+    return sh.reshape(tensor, (-1,) + (1,) * count)
 
 
 def conv_transpose2d(
@@ -307,11 +288,12 @@ def conv_transpose2d(
     steps, spread = tuple_of(stride, 2, name, "stride", 1), tuple_of(dilation, 2, name, "dilation", 1)
     whole = [(s - 1) * step + (k - 1) * d + 1 for s, step, k, d in zip(lengths, steps, size, spread, strict=True)]
     cut = _cut_of(whole, [s * step for s, step in zip(lengths, steps, strict=True)], pad_mode, padding, output_padding)
+    # Each element of the input times the kernels is a patch of the output; the fold adds patches up where they overlap.
     rows = sh.transpose(sh.reshape(x, (n, parts, channels // parts, math.prod(lengths))), (1, 0, 3, 2))
     kernels = sh.reshape(weight, (parts, 1, channels // parts, per_group * math.prod(size)))
     patches = sh.reshape(linalg.matmul(rows, kernels), (parts, n, *lengths, per_group, *size))
     patches = sh.reshape(sh.transpose(patches, (1, 0, 4, 2, 3, 5, 6)), (n, parts * per_group, *lengths, *size))
-    grown = tuple(length + max(high, 0) for length, (_, high) in zip(whole, cut, strict=True))
+    grown = tuple(length + max(high, 0) for length, (_, high) in zip(whole, cut, strict=True))  # output_padding: zeros
     folded = _fold.bind(patches, shape=(n, parts * per_group, *grown), size=size, stride=steps, dilation=spread)
     spans = (slice(low, length + high) for (low, high), length in zip(cut, whole, strict=True))
     out: Tensor = folded[(slice(None), slice(None), *spans)]
@@ -321,7 +303,7 @@ def conv_transpose2d(
 def _cut_of(whole: list[int], same: list[int], mode: str, padding: Any, output_padding: Any) -> list[tuple[int, int]]:
     """For each axis, where the result begins in the whole, and how far behind its end (negative: before it) it ends."""
     name = "conv_transpose2d"
-    if mode == "same":
+    if mode == "same":  # cut from both sides, the odd one at the end, or lengthened at the end
         return [(max(w - s, 0) // 2, s - w + max(w - s, 0) // 2) for w, s in zip(whole, same, strict=True)]
     pairs = padding_of((1, 1), (1, 1), (1, 1), (1, 1), mode, padding, name)
     extra = tuple_of(output_padding, 2, name, "output_padding", 0)

@@ -46,6 +46,6 @@ def to(x: Any, device: str) -> Tensor:
         raise STATE.trace.needs_value("to()")
     if space_of(tensor._data) is space:
         return snapshot(tensor)
-    source = "cpu" if space is not HOST else "gpu"
+    source = "cpu" if space is not HOST else "gpu"  # the other one, where the reverse brings the gradient
     result: Tensor = _to.bind(tensor, source=source, target=space.device)
     return result

@@ -3,6 +3,9 @@
 In a formula, names such as `exp` or `where` mean scalar functions (`kernels/scalar.py`); in a reverse they are the
 operations of this package. Conventions where a derivative does not exist: abs'(0) = 0, a tie of maximum or minimum
 splits 0.5 / 0.5, clip's is 0 outside and 1 on its bounds. NaN passes through everything.
+
+A reverse does not look at broadcasting: the tape sums a gradient to the shape of its input. Where a gradient costs
+something and another operand may be the only one that has one, it is a function, called if it is needed.
 """
 
 from __future__ import annotations
@@ -85,6 +88,7 @@ div.of_complex = Elementwise(_quotient, "float")
 div.of_complex.name = "div"
 
 
+# -x / y^2 is written with the quotient: y^2 overflows where the gradient does not, and x need not be kept.
 @div.def_bprop
 def _(_x: Tensor, y: Tensor, out: Tensor, dout: Tensor) -> Grads:
     return lambda: dout / conj(y), lambda: -dout * conj(out / y)
@@ -96,6 +100,7 @@ def floor_div(x: Any, y: Any) -> Any:
     return x // y
 
 
+# Constant between its jumps.
 @floor_div.def_bprop
 def _(_x: Tensor, _y: Tensor, _out: Tensor, _dout: Tensor) -> Grads:
     return None, None
@@ -107,6 +112,7 @@ def mod(x: Any, y: Any) -> Any:
     return x % y
 
 
+# The derivatives between the jumps, at which there are none.
 @mod.def_bprop
 def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     return dout, lambda: -dout * floor_div(x, y)
@@ -136,7 +142,7 @@ def power(x: Any, y: Any) -> Any:
 def _(x: Any, y: Any, out: Tensor, dout: Tensor) -> Grads:
     if type(y) in (int, float) and y == 0:
         return None, None  # constant, to every order
-    # x ** (y - 1) rather than out / x, which is 0 / 0 at x = 0; where y is 0 the power is constant.
+    # x ** (y - 1) rather than out / x, which is 0 / 0 at x = 0; where y is 0 it is constant, and 0 * x ** -1 NaN at 0.
     return lambda: dout * where(equal(y, 0), 0.0, y * pow(x, y - 1)), lambda: dout * out * _log_if_positive(x)
 
 
@@ -212,6 +218,7 @@ def abs(x: Any) -> Any:
 @abs.def_bprop
 def _(x: Tensor, out: Tensor, dout: Tensor) -> Grads:
     if x.dtype.category == 3:
+        # x / |x|; at 0 it is 0, as for real numbers, and the inner where keeps 0 / 0 out of what is computed.
         return (dout * x / where(equal(out, 0.0), 1.0, out),)
     return (dout * sign(x),)
 
@@ -250,7 +257,7 @@ def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
 
 
 def _share(wins: Tensor, ties: Tensor) -> Tensor:
-    """1 where an operand wins, 0.5 in a tie, else 0."""
+    """1 where an operand wins, 0.5 in a tie, else 0; beside NaN neither wins nor ties."""
     return where(wins, 1.0, where(ties, 0.5, 0.0))
 
 
@@ -269,6 +276,7 @@ def clip(x: Numbers, min: Numbers | None = None, max: Numbers | None = None) -> 
         limits = np.iinfo(x.dtype.dtype)
         min = None if type(min) is int and min <= limits.min else min
         max = None if type(max) is int and max >= limits.max else max
+    # Comparisons, not maximum and minimum: on a bound x itself is taken, with its whole gradient, and NaN stays.
     low: Tensor = x if min is None else where(less(x, min), min, x)
     return low if max is None else where(greater(low, max), max, low)
 
@@ -294,7 +302,7 @@ def round(x: Any) -> Any:
     return round(x)
 
 
-for _step in (floor, ceil, round):
+for _step in (floor, ceil, round):  # constant between their jumps
 
     @_step.def_bprop
     def _(_x: Tensor, _out: Tensor, _dout: Tensor) -> Grads:
@@ -310,6 +318,7 @@ def sqrt(x: Any) -> Any:
     return sqrt(x)
 
 
+# Infinite at 0, as the derivative is; `root` is for what has a gradient there.
 @sqrt.def_bprop
 def _(_x: Tensor, out: Tensor, dout: Tensor) -> Grads:
     return (dout * 0.5 / out,)
@@ -321,6 +330,7 @@ def root(x: Any) -> Any:
     return sqrt(x)
 
 
+# Both branches of a where are computed: the inner one divides by 1 where the outer one takes 0.
 @root.def_bprop
 def _(_x: Tensor, out: Tensor, dout: Tensor) -> Grads:
     return (where(equal(out, 0.0), 0.0, dout * 0.5 / where(equal(out, 0.0), 1.0, out)),)
@@ -354,6 +364,7 @@ def expm1(x: Any) -> Any:
     return expm1(x)
 
 
+# e ** x from what is there, to the rounding of 1: far below 0 it is 0.
 @expm1.def_bprop
 def _(_x: Tensor, out: Tensor, dout: Tensor) -> Grads:
     return (dout * (out + 1.0),)

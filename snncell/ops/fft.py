@@ -161,6 +161,7 @@ def _(x: Any) -> Any:
     return complexes.real(x)
 
 
+# The tape makes it complex, with an imaginary part of 0.
 @_real.def_bprop
 def _(_x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     return (dout,)
@@ -171,6 +172,7 @@ def _(x: Any) -> Any:
     return complexes.imag(x)
 
 
+# The gradient with respect to a + ib is dL/da + i dL/db.
 @_imag.def_bprop
 def _(_x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     return (astype(dout, _complex_of(dout)) * 1j,)

@@ -29,6 +29,7 @@ def _getitem(x: Any, index: Any) -> Any:
 @moving
 def _put(x: Any, index: Any, shape: tuple[int, ...]) -> Any:
     """Zeros of `shape` with `x` at `index`."""
+    # No element is named twice by basic indices, so they can be written to, not added to.
     out = np.zeros(shape, x.dtype)
     out[index] = x
     return out
@@ -81,7 +82,7 @@ def _basic(part: Any) -> Any:
 
 def _position(part: Any) -> int:
     try:
-        if not isinstance(part, (bool, np.bool_)):
+        if not isinstance(part, (bool, np.bool_)):  # integers to operator.index, but masks to NumPy
             return operator.index(part)
     except TypeError:
         pass
@@ -123,6 +124,7 @@ class _Lookup(Primitive):
         """Evaluate in an eager call."""
         indices = arrays[self.of]
         if IN_USE and isinstance(indices, DeviceArray) and indices.size:
+            # The lowest and the highest are enough to refuse, and each is one number to wait for.
             every = {"axis": tuple(range(indices.ndim)), "keepdims": False}
             ends = [indices]
             if indices.ndim:
@@ -138,6 +140,7 @@ def _refuse(lowest: int, highest: int, least: int, length: int, name: str, kind:
         raise kind(f"{name} {wrong} is out of range{more}; it must lie in [{least}, {length}).")
 
 
+# `only_within` is what an index is called where negative ones are refused, too; else they count from the end.
 def _check_gather(lowest: int, highest: int, arrays: Sequence[Any], attrs: dict[str, Any]) -> None:
     within, length = attrs["only_within"], arrays[0].shape[attrs["axis"]]
     _refuse(lowest, highest, -length if within is None else 0, length, within or "gather: index", TensorIndexError, "")
@@ -176,6 +179,7 @@ def _(x: Any, indices: Any, axis: int, only_within: str | None) -> Any:
 def _scatter_add(x: Any, indices: Any, axis: int, shape: tuple[int, ...]) -> Any:
     """Zeros of `shape` to which the slices of `x` are added at `indices` along `axis`, in their order."""
     out = np.zeros(shape, x.dtype)
+    # Not `out[...] += x`, which adds once where an index comes several times.
     np.add.at(out, (*(slice(None),) * axis, indices), x)
     return out
 

@@ -30,7 +30,7 @@ _batched.total = _dot.total = _contraction.total = sum_primitive
 
 @_batched.def_bprop
 def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
-    # Batch axes that were broadcast are summed by the tape.
+    # Conjugates: see `conj`. Batch axes that were broadcast are summed by the tape.
     return lambda: matmul(dout, conj(sh.swapaxes(y, -1, -2))), lambda: matmul(conj(sh.swapaxes(x, -1, -2)), dout)
 
 
@@ -39,6 +39,7 @@ def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     return lambda: _dot.bind(dout, conj(sh.transpose(y))), lambda: _contraction.bind(conj(x), dout)
 
 
+# Contraction sums over all axes but the last, `Dot` over the last: each is the other's reverse.
 @_contraction.def_bprop
 def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     return lambda: _dot.bind(conj(y), sh.transpose(dout)), lambda: _dot.bind(conj(x), dout)
@@ -123,7 +124,7 @@ def _(*args: Any, equation: str) -> Grads:
         result: Tensor = _einsum.bind(dout, *others, equation=spread)
         return result
 
-    return [lambda i=i: gradient(i) for i in range(len(operands))]
+    return [lambda i=i: gradient(i) for i in range(len(operands))]  # i as a default: a closure would see the last
 
 
 def einsum(equation: str, *operands: Numbers) -> Tensor:
@@ -169,6 +170,7 @@ def _stretch(terms: list[str], tensors: list[Tensor], dots: list[str]) -> None:
     lengths: dict[str, int] = {}
     for term, x in zip(terms, tensors, strict=True):
         for letter, n in zip(term, x.shape, strict=True):
+            # A length of 1 gives way to any other, to 0 too.
             lengths[letter] = max(n, lengths.get(letter, n)) if 0 not in (n, lengths.get(letter)) else 0
     for position, (term, x) in enumerate(zip(terms, tensors, strict=True)):
         pairs = zip(term, x.shape, strict=True)

@@ -2,121 +2,112 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from snncell.ops.base import elementwise
+from snncell.ops.base import Function, elementwise
 from snncell.tape.tensor import Tensor
 
 
-@elementwise("compare", complex_numbers=True)
+def _discrete(rule: str, **options: bool) -> Callable[[Callable[..., Any]], Function]:
+    """Declare an elementwise operation through which no gradient flows: its results are steps."""
+
+    def declare(formula: Callable[..., Any]) -> Function:
+        operation = elementwise(rule, **options)(formula)
+        operation.no_gradient()
+        return operation
+
+    return declare
+
+
+@_discrete("compare", complex_numbers=True)
 def equal(x: Any, y: Any) -> Any:
     """x == y."""
     return x == y
 
 
-@elementwise("compare", complex_numbers=True)
+@_discrete("compare", complex_numbers=True)
 def not_equal(x: Any, y: Any) -> Any:
     """x != y."""
     return x != y
 
 
-@elementwise("compare")
+@_discrete("compare")
 def less(x: Any, y: Any) -> Any:
     """x < y."""
     return x < y
 
 
-@elementwise("compare")
+@_discrete("compare")
 def less_equal(x: Any, y: Any) -> Any:
     """x <= y."""
     return x <= y
 
 
-@elementwise("compare")
+@_discrete("compare")
 def greater(x: Any, y: Any) -> Any:
     """x > y."""
     return x > y
 
 
-@elementwise("compare")
+@_discrete("compare")
 def greater_equal(x: Any, y: Any) -> Any:
     """x >= y."""
     return x >= y
 
 
-@elementwise("test")
+@_discrete("test")
 def isnan(x: Any) -> Any:
     """True where x is not a number."""
     return x != x
 
 
-@elementwise("test")
+@_discrete("test")
 def isfinite(x: Any) -> Any:
     """True where x is neither infinite nor NaN."""
     return x - x == 0
 
 
-@elementwise("logical")
+@_discrete("logical")
 def logical_and(x: Any, y: Any) -> Any:
     """True where both are true."""
     return x & y
 
 
-@elementwise("logical")
+@_discrete("logical")
 def logical_or(x: Any, y: Any) -> Any:
     """True where one is true."""
     return x | y
 
 
-@elementwise("logical")
+@_discrete("logical")
 def logical_xor(x: Any, y: Any) -> Any:
     """True where exactly one is true."""
     return x ^ y
 
 
-@elementwise("logical")
+@_discrete("logical")
 def logical_not(x: Any) -> Any:
     """True where x is false."""
     return logical_not(x)
 
 
-@elementwise("same", booleans=True, whole_numbers=True)
+@_discrete("same", booleans=True, whole_numbers=True)
 def bitwise_and(x: Any, y: Any) -> Any:
     """The bits that both have."""
     return x & y
 
 
-@elementwise("same", booleans=True, whole_numbers=True)
+@_discrete("same", booleans=True, whole_numbers=True)
 def bitwise_or(x: Any, y: Any) -> Any:
     """The bits that one has."""
     return x | y
 
 
-@elementwise("same", booleans=True, whole_numbers=True)
+@_discrete("same", booleans=True, whole_numbers=True)
 def bitwise_xor(x: Any, y: Any) -> Any:
     """The bits that exactly one has."""
     return x ^ y
-
-
-for _discrete in (
-    equal,
-    not_equal,
-    less,
-    less_equal,
-    greater,
-    greater_equal,
-    isnan,
-    isfinite,
-    logical_and,
-    logical_or,
-    logical_xor,
-    logical_not,
-    bitwise_and,
-    bitwise_or,
-    bitwise_xor,
-):
-    _discrete.no_gradient()
 
 
 @elementwise("select", complex_numbers=True)
@@ -125,11 +116,13 @@ def where(condition: Any, x: Any, y: Any) -> Any:
     return where(condition, x, y)
 
 
+# Choices, not products with a mask: 0 times a gradient that is inf would be NaN.
 @where.def_bprop
 def _(condition: Tensor, _x: Tensor, _y: Tensor, _out: Tensor, dout: Tensor) -> Sequence[Any]:
     return None, lambda: where(condition, dout, 0.0), lambda: where(condition, 0.0, dout)
 
 
+# In proportion to the sides that move, if which one is taken is fixed and a side that does not move is 0.
 where.proportional = lambda inputs, moving: (
     not moving[0]
     and all(moves or (type(x) in (int, float) and x == 0) for x, moves in zip(inputs[1:], moving[1:], strict=True))

@@ -39,5 +39,5 @@ def sequence_mask(lengths: Numbers, maxlen: int, axis: int = -1) -> Tensor:
         steps = Tensor(np.arange(count, dtype=np.int64))
     shape = [1] * (tensor.ndim + 1)
     shape[number] = steps.size
-    found: Tensor = less(steps.reshape(shape), tensor.expand_dims(number))
-    return found
+    mask: Tensor = less(steps.reshape(shape), tensor.expand_dims(number))
+    return mask

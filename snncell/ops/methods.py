@@ -36,24 +36,44 @@ def _operator(function: Any) -> Any:
 
     def method(x: Tensor, y: Any) -> Any:
         if y is None or isinstance(y, str):
-            return NotImplemented
+            return NotImplemented  # upon which Python raises its own TypeError
         return function(x, y)
 
     return method
 
 
+# Python's name of an operator: NumPy's, and the operation.
+_ARITHMETIC: dict[str, tuple[str, Any]] = {
+    "add": ("add", el.add),
+    "sub": ("subtract", el.sub),
+    "mul": ("multiply", el.mul),
+    "truediv": ("divide", el.div),
+    "floordiv": ("floor_divide", el.floor_div),
+    "mod": ("remainder", el.mod),
+    "pow": ("power", el.pow),
+    "matmul": ("matmul", linalg.matmul),
+    "and": ("bitwise_and", logic.bitwise_and),
+    "or": ("bitwise_or", logic.bitwise_or),
+    "xor": ("bitwise_xor", logic.bitwise_xor),
+}
+_COMPARISONS: dict[str, tuple[str, Any]] = {
+    "lt": ("less", logic.less),
+    "le": ("less_equal", logic.less_equal),
+    "gt": ("greater", logic.greater),
+    "ge": ("greater_equal", logic.greater_equal),
+    "eq": ("equal", logic.equal),
+    "ne": ("not_equal", logic.not_equal),
+}
+_UFUNCS: dict[str, Any] = dict([*_ARITHMETIC.values(), *_COMPARISONS.values()])
+
+
 def _hang_in() -> None:
-    plain = {
-        "__add__": el.add, "__sub__": el.sub, "__mul__": el.mul, "__truediv__": el.div, "__floordiv__": el.floor_div,
-        "__mod__": el.mod, "__pow__": el.pow, "__matmul__": linalg.matmul, "__and__": logic.bitwise_and,
-        "__or__": logic.bitwise_or, "__xor__": logic.bitwise_xor,
-    }  # fmt: skip
-    for name, function in plain.items():
-        setattr(Tensor, name, _operator(function))
-        setattr(Tensor, "__r" + name[2:], _operator(_flipped(function)))
+    for name, (_, function) in _ARITHMETIC.items():
+        setattr(Tensor, f"__{name}__", _operator(function))
+        setattr(Tensor, f"__r{name}__", _operator(_flipped(function)))
     # Beside None or a str, == and != are answered as Python answers them: False and True.
-    for name in ("lt", "le", "gt", "ge", "eq", "ne"):
-        setattr(Tensor, f"__{name}__", _operator(getattr(logic, name)))
+    for name, (_, function) in _COMPARISONS.items():
+        setattr(Tensor, f"__{name}__", _operator(function))
     for name, function in {"neg": el.neg, "pos": snapshot, "abs": el.abs, "invert": _invert}.items():
         setattr(Tensor, f"__{name}__", _method(function))
     setattr(Tensor, "__getitem__", indexing.getitem)
@@ -67,15 +87,6 @@ def _hang_in() -> None:
             setattr(Tensor, name, _method(getattr(module, name)))
     for function in (base.astype, linalg.matmul, device.to):
         setattr(Tensor, function.__name__, _method(function))
-
-
-_UFUNCS: dict[str, Any] = {
-    "add": el.add, "subtract": el.sub, "multiply": el.mul, "divide": el.div, "floor_divide": el.floor_div,
-    "remainder": el.mod, "power": el.pow, "matmul": linalg.matmul, "less": logic.less, "less_equal": logic.less_equal,
-    "greater": logic.greater, "greater_equal": logic.greater_equal, "equal": logic.equal,
-    "not_equal": logic.not_equal, "bitwise_and": logic.bitwise_and, "bitwise_or": logic.bitwise_or,
-    "bitwise_xor": logic.bitwise_xor,
-}  # fmt: skip
 
 
 def _array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
@@ -115,12 +126,11 @@ def _flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
 
 
 def _method(function: Any, name: str = "") -> Any:
-    """A function as a method, which checks its other arguments; elementwise operations, which are objects that Python
-    would not bind, do that themselves.
-    """
+    """A function as a method that checks its arguments but the Tensor itself."""
     if not isinstance(function, base.Function):
         return checked(function, Tensor.__module__, name or function.__name__, 1)
 
+    # Elementwise operations check theirs themselves; they are objects, which a class does not bind.
     def method(self: Tensor, *args: Any, **options: Any) -> Any:
         return function(self, *args, **options)
 

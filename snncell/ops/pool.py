@@ -69,13 +69,13 @@ def max_pool(
 @primitive
 def _first_largest(x: Any) -> Any:
     """argmax of the last axis, one window place after the other: the axis is short, the others are long."""
-    best, found = x[..., 0].copy(), np.zeros(x.shape[:-1], np.int64)
+    best, positions = x[..., 0].copy(), np.zeros(x.shape[:-1], np.int64)
     for place in range(1, x.shape[-1]):
-        # A NaN is larger than everything, so that it comes through.
+        # A NaN is larger than everything, so that it comes through; of several the first one counts, as in argmax.
         better = ~(x[..., place] <= best) & (best == best)
         np.copyto(best, x[..., place], where=better)
-        found[better] = place
-    return found
+        positions[better] = place
+    return positions
 
 
 _first_largest.no_gradient()
@@ -102,6 +102,7 @@ def avg_pool(
     view = _pool_windows(tensor, count, kernel_size, stride, pad_mode, padding, 1, 0.0, name)
     if pad_mode == "valid" or (pad_mode == "pad" and count_include_pad):
         return reduce.mean(view, -1)
+    # Windows at the border have fewer elements that count; how many, pooling says of an image of ones.
     with beside(tensor):
         ones = new.ones((1, 1, *tensor.shape[2:]), tensor.dtype)
     inside = _pool_windows(ones, count, kernel_size, stride, pad_mode, padding, 1, 0.0, name)

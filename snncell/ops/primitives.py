@@ -24,7 +24,7 @@ from snncell.ops import (
 from snncell.ops.base import as_axis, as_int, as_tensor, astype
 from snncell.ops.control import assign
 from snncell.ops.conv import conv2d
-from snncell.ops.given import probability
+from snncell.ops.options import probability
 from snncell.tape.tensor import Tensor
 
 
@@ -38,7 +38,7 @@ class PrimitiveClass:
 
     def __call__(self, *operands: Any, **named: Any) -> Any:
         function, who = type(self).function, type(self).__name__
-        if not isfunction(function):
+        if not isfunction(function):  # elementwise operations check their operands themselves
             return function(*operands, **named, **self.options)
         plan = plan_of(function)
         operands = plan.taken(who, operands, named)
@@ -135,7 +135,7 @@ class _Reduce(PrimitiveClass):
     def __init__(self, keep_dims: bool = False) -> None:
         super().__init__(keepdims=keep_dims)
 
-    def __call__(self, x: Numbers, axis: Lengths = ()) -> Any:
+    def __call__(self, x: Numbers, axis: Lengths = ()) -> Any:  # () for all axes, as in MindSpore
         return type(self).function(x, axis, **self.options)
 
 
@@ -198,16 +198,18 @@ class Squeeze(PrimitiveClass):
     function = staticmethod(sh.squeeze)
 
     def __init__(self, axis: Lengths = ()) -> None:
-        super().__init__(axis=None if axis == () else axis)
+        super().__init__(axis=None if axis == () else axis)  # MindSpore's () stands for all axes
 
 
-class Softmax(PrimitiveClass):
+class _LastAxis(PrimitiveClass):
+    def __init__(self, axis: int = -1) -> None:
+        super().__init__(axis=axis)
+
+
+class Softmax(_LastAxis):
     """`ops.softmax`."""
 
     function = staticmethod(reduce.softmax)
-
-    def __init__(self, axis: int = -1) -> None:
-        super().__init__(axis=axis)
 
 
 class LogSoftmax(Softmax):
@@ -216,22 +218,16 @@ class LogSoftmax(Softmax):
     function = staticmethod(reduce.log_softmax)
 
 
-class Argmax(PrimitiveClass):
+class Argmax(_LastAxis):
     """`ops.argmax`."""
 
     function = staticmethod(reduce.argmax)
 
-    def __init__(self, axis: int = -1) -> None:
-        super().__init__(axis=axis)
 
-
-class OneHot(PrimitiveClass):
+class OneHot(_LastAxis):
     """`ops.one_hot`, with the values given at the call."""
 
     function = staticmethod(indexing.one_hot)
-
-    def __init__(self, axis: int = -1) -> None:
-        super().__init__(axis=axis)
 
 
 class Split(PrimitiveClass):

@@ -29,7 +29,7 @@ from snncell.errors import ArgumentError, ShapeError
 from snncell.kernels.cuda import philox
 from snncell.ops import elementwise as el, logic as lg, shape as sh
 from snncell.ops.base import as_axes, as_float, as_int, as_shape, astype, number_or_tensor, primitive
-from snncell.ops.given import probability
+from snncell.ops.options import probability
 from snncell.ops.seeds import next_key
 from snncell.tape.tensor import Tensor, beside, snapshot
 
@@ -38,9 +38,8 @@ _HALF = np.uint64(0xFFFFFFFF)
 
 def _beside(*operands: Any) -> AbstractContextManager[Any]:
     """Draw where the operands are, if one of them is a Tensor, in the body."""
-    found = [x for x in operands if isinstance(x, Tensor)]
-    chosen = next((x for x in found if x.device != "cpu"), found[0] if found else None)
-    return nullcontext() if chosen is None else beside(chosen)
+    tensors = [x for x in operands if isinstance(x, Tensor)]
+    return beside(*tensors) if tensors else nullcontext()
 
 
 def _generator(key: Any) -> np.random.Generator:
@@ -50,10 +49,6 @@ def _generator(key: Any) -> np.random.Generator:
 def _words(key: Any, shape: tuple[int, ...]) -> Any:
     """A 64-bit word for each element."""
     return np.asarray(_generator(key).bit_generator.random_raw(math.prod(shape))).reshape(shape)
-
-
-def _philox() -> Any:
-    return philox
 
 
 def _draw(key: Any, shape: tuple[int, ...], dtype: Any) -> Any:
@@ -69,6 +64,7 @@ def _uniform(key: Any, shape: tuple[int, ...], dtype: Any) -> Any:
 def _normal(key: Any, shape: tuple[int, ...], dtype: Any) -> Any:
     count = math.prod(shape)
     unit = _generator(key).random((-(-count // 2), 2))
+    # 1 - u lies in (0, 1]: its logarithm is finite.
     radius, angle = np.sqrt(-2.0 * np.log(1.0 - unit[:, 0])), 2 * np.pi * unit[:, 1]
     pairs = np.empty(unit.shape, dtype)
     pairs[:, 0], pairs[:, 1] = radius * np.cos(angle), radius * np.sin(angle)
@@ -78,6 +74,7 @@ def _normal(key: Any, shape: tuple[int, ...], dtype: Any) -> Any:
 @primitive
 def _integers(key: Any, shape: tuple[int, ...], low: int, high: int) -> Any:
     words, span, half = _words(key, shape), high - low, np.uint64(32)
+    # NumPy has no 128-bit integers: the product of (a, b) and (c, d), halves of 32 bits, with its carries.
     a, b = words >> half, words & _HALF
     c, d = np.uint64(span >> 32), np.uint64(span & 0xFFFFFFFF)
     middle = a * d + (b * d >> half)
@@ -87,27 +84,28 @@ def _integers(key: Any, shape: tuple[int, ...], low: int, high: int) -> Any:
 
 @primitive
 def _permutation(key: Any, n: int) -> Any:
+    # Without their last bit, words have one order as signed integers too, which the device sorts.
     return np.argsort(_words(key, (n,)) >> np.uint64(1), kind="stable")
 
 
 @_uniform.def_there
 def _(key: Any, shape: tuple[int, ...], dtype: Any) -> Any:
-    return _philox().uniform(key, shape, dtype)
+    return philox.uniform(key, shape, dtype)
 
 
 @_normal.def_there
 def _(key: Any, shape: tuple[int, ...], dtype: Any) -> Any:
-    return _philox().normal(key, shape, dtype)
+    return philox.normal(key, shape, dtype)
 
 
 @_integers.def_there
 def _(key: Any, shape: tuple[int, ...], low: int, high: int) -> Any:
-    return _philox().integers(key, shape, low, high)
+    return philox.integers(key, shape, low, high)
 
 
 @_permutation.def_there
 def _(key: Any, n: int) -> Any:
-    return _philox().permutation(key, n)
+    return philox.permutation(key, n)
 
 
 for _op in (_uniform, _normal, _integers, _permutation):
@@ -182,16 +180,16 @@ def randperm(n: Size) -> Tensor:
 
 @primitive
 def _dropped(x: Any, key: Any, keep_prob: float, shape: tuple[int, ...]) -> Any:
-    kept = _draw(key, shape, np.dtype(np.float32)) < keep_prob
-    return np.where(kept, x / x.dtype.type(keep_prob), x.dtype.type(0))
+    mask = _draw(key, shape, np.dtype(np.float32)) < keep_prob
+    return np.where(mask, x / x.dtype.type(keep_prob), x.dtype.type(0))
 
 
 @_dropped.def_there
 def _(x: Any, key: Any, keep_prob: float, shape: tuple[int, ...]) -> Any:
     if x.shape == shape:
-        return _philox().dropped(x, key, keep_prob)
-    kept = lg.less.on_device([_philox().uniform(key, shape, np.dtype(np.float32)), keep_prob], {})
-    return lg.where.on_device([kept, el.div.on_device([x, keep_prob], {}), 0.0], {})
+        return philox.dropped(x, key, keep_prob)
+    mask = lg.less.on_device([philox.uniform(key, shape, np.dtype(np.float32)), keep_prob], {})
+    return lg.where.on_device([mask, el.div.on_device([x, keep_prob], {}), 0.0], {})
 
 
 @_dropped.def_bprop
@@ -237,5 +235,5 @@ def dropout2d(x: Numbers, keep_prob: Probability = 0.5) -> tuple[Tensor, Tensor]
     with beside(tensor):
         drawn = _uniform.bind(next_key(), shape=channels, dtype=np.dtype(np.float32))
     mask = sh.broadcast_to(lg.less(drawn, keep), tensor.shape)
-    kept = lg.where(mask, tensor, 0.0)
-    return (kept if keep in (0.0, 1.0) else kept * (1.0 / keep)), mask
+    result = lg.where(mask, tensor, 0.0)
+    return (result if keep in (0.0, 1.0) else result * (1.0 / keep)), mask  # at 0, there is nothing to scale

@@ -55,6 +55,7 @@ _any = Reduction(
 )
 _all = Reduction("all", lambda x, axis, keepdims: np.all(x, axis, keepdims=keepdims), "{0} & {1}", lambda dtype: "True")
 _sum.times = el.mul
+# What the floors below need of arithmetic on the device, where NumPy's functions are not.
 DEVICE.arithmetic.update({"add": el.add, "mul": el.mul, "sum": _sum, "min": _min, "max": _max, "cast": cast_primitive})
 _any.no_gradient()
 _all.no_gradient()
@@ -91,10 +92,13 @@ def _reduce(reduction: Reduction, x: Any, axis: Axis, keepdims: bool) -> Tensor:
 
 def sum(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """The sum. Booleans and narrow integers are added as int64."""
-    tensor = as_tensor(x, "sum")
-    if not tensor.dtype.is_float:
-        tensor = astype(tensor, dtypes.int64)
-    return _reduce(_sum, tensor, axis, keepdims)
+    return _reduce(_sum, _not_narrow(x, "sum"), axis, keepdims)
+
+
+def _not_narrow(x: Any, name: str) -> Tensor:
+    """`x` as a Tensor, booleans and integers as int64, in which sums and products of them seldom overflow."""
+    tensor = as_tensor(x, name)
+    return tensor if tensor.dtype.is_float else astype(tensor, dtypes.int64)
 
 
 def max(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
@@ -119,15 +123,13 @@ def all(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
 
 def prod(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """The product, by halves: its gradient is exact to every order, where elements are zero too."""
-    tensor = as_tensor(x, "prod")
-    if not tensor.dtype.is_float:
-        tensor = astype(tensor, dtypes.int64)
+    tensor = _not_narrow(x, "prod")
     axes = as_axes(axis, tensor.ndim, "prod")
     if not axes:
         return snapshot(tensor)
-    kept = [a for a in range(tensor.ndim) if a not in axes]
-    left = tuple(tensor.shape[a] for a in kept)
-    rest = sh.reshape(sh.transpose(tensor, (*kept, *axes)), (*left, _count(tensor.shape, axes)))
+    outer = [a for a in range(tensor.ndim) if a not in axes]
+    left = tuple(tensor.shape[a] for a in outer)
+    rest = sh.reshape(sh.transpose(tensor, (*outer, *axes)), (*left, _count(tensor.shape, axes)))
     while rest.shape[-1] > 1:
         half = rest.shape[-1] // 2
         pairs = rest[..., :half] * rest[..., half : 2 * half]
@@ -158,6 +160,7 @@ def var(x: Numbers, axis: Axis = None, ddof: float = 0, keepdims: bool = False) 
     if tensor.dtype.category == 3:
         raise DTypeError("var: takes real numbers. Take ops.real(x), ops.imag(x) or ops.abs(x) first.")
     wide = _wide(tensor)
+    # In two passes: the difference of mean(x^2) and mean(x)^2 would cancel.
     squares = el.square(wide - mean(wide, axes, keepdims=True))
     return astype(_reduce(_sum, squares, axes, keepdims) / n, tensor.dtype)
 
@@ -186,6 +189,7 @@ def _softmax(x: Tensor, *, axis: int) -> Tensor:
     return raised / sum(raised, axis, keepdims=True)
 
 
+# From the output alone: nothing is exponentiated again.
 @_softmax.def_bprop
 def _(x: Tensor, out: Tensor, dout: Tensor, *, axis: int) -> Grads:
     return (out * (dout - sum(dout * out, axis, keepdims=True)),)
@@ -228,6 +232,7 @@ def _(x: Any, axis: int) -> Any:
     return lines.cumsum(x, axis)
 
 
+# x_i is in every sum from the i-th on: the sums of dout from behind.
 @_cumsum.def_bprop
 def _(_x: Tensor, _out: Tensor, dout: Tensor, *, axis: int) -> Grads:
     return (sh.flip(cumsum(sh.flip(dout, axis), axis), axis),)
@@ -235,9 +240,7 @@ def _(_x: Tensor, _out: Tensor, dout: Tensor, *, axis: int) -> Grads:
 
 def cumsum(x: Numbers, axis: int) -> Tensor:
     """Running sums along `axis`."""
-    tensor = as_tensor(x, "cumsum")
-    if not tensor.dtype.is_float:
-        tensor = astype(tensor, dtypes.int64)
+    tensor = _not_narrow(x, "cumsum")
     result: Tensor = _cumsum.bind(tensor, axis=as_axis(axis, tensor.ndim, "cumsum"))
     return result
 
@@ -279,11 +282,11 @@ def argmin(x: Numbers, axis: int | None = None, keepdims: bool = False) -> Tenso
 def _position(op: Any, x: Any, axis: int | None, keepdims: bool) -> Tensor:
     tensor = _not_empty(x, axis, op.name)
     if axis is None:
-        found: Tensor = op.bind(sh.reshape(tensor, (-1,)), axis=0)
-        return sh.reshape(found, (1,) * tensor.ndim) if keepdims else found
+        position: Tensor = op.bind(sh.reshape(tensor, (-1,)), axis=0)
+        return sh.reshape(position, (1,) * tensor.ndim) if keepdims else position
     number = as_axis(axis, tensor.ndim, op.name)
-    found = op.bind(tensor, axis=number)
-    return sh.expand_dims(found, number) if keepdims else found
+    position = op.bind(tensor, axis=number)
+    return sh.expand_dims(position, number) if keepdims else position
 
 
 def _not_empty(x: Any, axis: Axis, name: str) -> Tensor:

@@ -98,7 +98,7 @@ def seeded(seed: Any, calls: Any) -> tuple[Parameter, Tensor]:
 
 def next_key() -> Tensor:
     """The key of the next draw, where that is made."""
-    if STATE.trace is None and (IN_USE or here() is not HOST):
+    if STATE.trace is None and (IN_USE or here() is not HOST):  # a Program's key goes with its plan
         _state._data = moved(_state._data, here())
     key = _state.value()
     _state.assign(_following.bind(key), "random")

@@ -45,15 +45,15 @@ def reshape(x: Numbers, *shape: Any) -> Tensor:
         ShapeError: if the number of elements differs.
     """
     tensor = as_tensor(x, "reshape")
-    given = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
-    sizes = tuple(as_int(n, "reshape", "shape") for n in given)
+    lengths = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
+    sizes = tuple(as_int(n, "reshape", "shape") for n in lengths)
     if sizes == tensor.shape:
         return snapshot(tensor)
     known = math.prod(n for n in sizes if n != -1)
-    if sizes.count(-1) == 1 and known and tensor.size % known == 0:
+    if sizes.count(-1) == 1 and known and tensor.size % known == 0:  # beside a length of 0, -1 could be anything
         sizes = tuple(tensor.size // known if n == -1 else n for n in sizes)
     if -1 in sizes or any(n < 0 for n in sizes) or math.prod(sizes) != tensor.size:
-        raise ShapeError(f"reshape: {tensor.size} elements of shape {tensor.shape} do not fill shape {tuple(given)}.")
+        raise ShapeError(f"reshape: {tensor.size} elements of shape {tensor.shape} do not fill shape {tuple(lengths)}.")
     return shaped(tensor, sizes)
 
 
@@ -80,7 +80,7 @@ _transpose.over_time = lambda arrays, moving, attrs: arrays[0].transpose((0, *(a
 
 @_transpose.def_bprop
 def _(_x: Tensor, _out: Tensor, dout: Tensor, *, axes: tuple[int, ...]) -> Grads:
-    return (transpose(dout, tuple(int(a) for a in np.argsort(axes))),)
+    return (transpose(dout, tuple(int(a) for a in np.argsort(axes))),)  # argsort inverts a permutation
 
 
 def transpose(x: Numbers, *axes: Any) -> Tensor:
@@ -90,10 +90,10 @@ def transpose(x: Numbers, *axes: Any) -> Tensor:
         ShapeError: if `axes` is no permutation.
     """
     tensor = as_tensor(x, "transpose")
-    given = axes[0] if len(axes) == 1 and isinstance(axes[0], (tuple, list)) else axes
-    order = tuple(as_axis(a, tensor.ndim, "transpose", "axes") for a in given) or tuple(range(tensor.ndim))[::-1]
+    positions = axes[0] if len(axes) == 1 and isinstance(axes[0], (tuple, list)) else axes
+    order = tuple(as_axis(a, tensor.ndim, "transpose", "axes") for a in positions) or tuple(range(tensor.ndim))[::-1]
     if sorted(order) != list(range(tensor.ndim)):
-        raise ShapeError(f"transpose: {tuple(given)} is no permutation of the {tensor.ndim} axes.")
+        raise ShapeError(f"transpose: {tuple(positions)} is no permutation of the {tensor.ndim} axes.")
     if order == tuple(range(tensor.ndim)):
         return snapshot(tensor)
     result: Tensor = _transpose.bind(tensor, axes=order)
@@ -157,12 +157,12 @@ def broadcast_to(x: Numbers, shape: Lengths) -> Tensor:
         ShapeError: if it does not fit.
     """
     tensor = as_tensor(x, "broadcast_to")
-    given = as_ints(shape, "broadcast_to", "shape")
-    extra = len(given) - tensor.ndim
+    target = as_ints(shape, "broadcast_to", "shape")
+    extra = len(target) - tensor.ndim
     own = (1,) * extra + tensor.shape
-    if extra < 0 or any(have not in (1, want) and want != -1 for have, want in zip(own, given, strict=True)):
-        raise ShapeError(f"broadcast_to: shape {tensor.shape} does not broadcast to {given}.")
-    return stretched(tensor, tuple(have if want == -1 else want for have, want in zip(own, given, strict=True)))
+    if extra < 0 or any(have not in (1, want) and want != -1 for have, want in zip(own, target, strict=True)):
+        raise ShapeError(f"broadcast_to: shape {tensor.shape} does not broadcast to {target}.")
+    return stretched(tensor, tuple(have if want == -1 else want for have, want in zip(own, target, strict=True)))
 
 
 @moving
@@ -192,14 +192,14 @@ def _concat(*arrays: Any, axis: int, sizes: tuple[int, ...]) -> Any:
 
 @_concat.def_bprop
 def _(*_inputs: Any, axis: int, sizes: tuple[int, ...]) -> Grads:
-    return _split(_inputs[-1], sizes, axis)
+    return _split(_inputs[-1], sizes, axis)  # the last one is dout
 
 
 def _joined(tensors: Any, name: str) -> list[Tensor]:
-    found = list(tensors) if isinstance(tensors, (tuple, list)) else []
-    if not found:
+    items = list(tensors) if isinstance(tensors, (tuple, list)) else []
+    if not items:
         raise ArgumentError(f"{name}: tensors is a tuple or list of at least one Tensor, not {shown(tensors)}.")
-    return same_dtype([as_tensor(x, name, f"tensors[{i}]") for i, x in enumerate(found)], name)
+    return same_dtype([as_tensor(x, name, f"tensors[{i}]") for i, x in enumerate(items)], name)
 
 
 def concat(tensors: Any, axis: int = 0) -> Tensor:
@@ -325,15 +325,15 @@ def pad(
     tensor = as_tensor(x, "pad")
     if padding and all(isinstance(pair, (tuple, list)) for pair in padding):
         padding = _from_the_last(padding, tensor)
-    given = as_ints(padding, "pad", "padding")
+    amounts = as_ints(padding, "pad", "padding")
     if mode != "constant":
         raise ArgumentError(f'pad: mode is "constant", not {mode!r}.')
-    if len(given) % 2 or len(given) > 2 * tensor.ndim or min(given, default=0) < 0:
+    if len(amounts) % 2 or len(amounts) > 2 * tensor.ndim or min(amounts, default=0) < 0:
         raise ShapeError(
-            f"pad: padding {given} for a Tensor with {tensor.ndim} axes; give pairs, before and after "
+            f"pad: padding {amounts} for a Tensor with {tensor.ndim} axes; give pairs, before and after "
             f"the last axis, the last but one, ..., none negative; or ((before, after), ...) from the first axis on."
         )
-    pairs = [(given[i], given[i + 1]) for i in range(0, len(given), 2)][::-1]
+    pairs = [(amounts[i], amounts[i + 1]) for i in range(0, len(amounts), 2)][::-1]
     widths = ((0, 0),) * (tensor.ndim - len(pairs)) + tuple(pairs)
     if not any(map(any, widths)):
         return snapshot(tensor)
@@ -358,6 +358,7 @@ def tile(x: Numbers, reps: Lengths) -> Tensor:
     counts = as_shape(reps, "tile")
     own = (1,) * (len(counts) - tensor.ndim) + tensor.shape
     counts = (1,) * (len(own) - len(counts)) + counts
+    # Each axis n as (1, n), stretched to (count, n), joined again: one copy, and broadcast_to has the reverse.
     spread = tuple(n for pair in zip(counts, own, strict=True) for n in pair)
     single = tuple(n for length in own for n in (1, length))
     total = tuple(c * n for c, n in zip(counts, own, strict=True))

@@ -39,6 +39,7 @@ def _along(x: Any, order: Any) -> Any:
 @primitive
 def _back(x: Any, order: Any) -> Any:
     """The inverse of `_along`."""
+    # Every place is written to: an order is a permutation.
     out = np.empty_like(x)
     np.put_along_axis(out, order, x, -1)
     return out

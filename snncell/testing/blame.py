@@ -6,7 +6,8 @@ Each experiment changes one thing and looks whether the gradient is right then.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,14 +16,14 @@ from snncell.errors import BpropError, GradientCheckError, SnncellError
 from snncell.tape.state import STATE, settings, smoothed, unfused
 from snncell.tape.tensor import Tensor
 from snncell.testing.bprops import check_bprop
-from snncell.testing.calls import Called, Net, Sample, steps_of
+from snncell.testing.calls import Called, Net, Sample, chosen_weights, steps_of
 from snncell.testing.locate import Search, sentence
 from snncell.testing.precision import InFloat64, real
-from snncell.testing.problem import Array, Problem, Tolerance
+from snncell.testing.problem import Array, Problem, Tolerance, slope_of
 from snncell.testing.result import Row
 from snncell.testing.stops import Opened, Site
 
-CALLS = 4  # of each Cell that is looked at
+CALLS = 4  # of each Cell, that are checked one by one
 KINK = "beside the inputs that it met: at them there is a kink"
 
 
@@ -40,10 +41,7 @@ class Wrong(NamedTuple):
 def checked_bprops(net: Net, samples: dict[str, Sample], smooth: bool) -> tuple[list[Row], Wrong | None]:
     """Check each Cell that has a bprop at inputs that it met, the innermost first: rows, up to one that is wrong.
 
-    Args:
-        net: whose Cells.
-        samples: their calls.
-        smooth: whether those that have a primitive were run by that, and do not count.
+    With `smooth`, those that have a primitive were run by that, and do not count.
     """
     rows: list[Row] = []
     for path in net.deepest_first(samples):
@@ -51,10 +49,11 @@ def checked_bprops(net: Net, samples: dict[str, Sample], smooth: bool) -> tuple[
         if getattr(cell, "bprop", None) is None or (smooth and getattr(cell, "primitive", None) is not None):
             continue
         calls = chosen(samples[path])
+        # The inputs that a spike function met may all lie below its threshold, where any surrogate is about 0.
         for group in (calls, _spread(calls) if fires(net, path) else []):
-            found, wrong = _checked_calls(net, path, group)
-            rows += found
-            if wrong:
+            rows_of_calls, wrong = _checked_calls(net, path, group)
+            rows += rows_of_calls
+            if wrong:  # several calls may be: the worst of them is told of
                 return rows, max(wrong, key=lambda fault: getattr(fault.error, "difference", 0.0))
     return _worst_of_each(rows), None
 
@@ -64,34 +63,35 @@ def _checked_calls(net: Net, path: str, calls: Sequence[Called]) -> tuple[list[R
     wrong: list[Wrong] = []
     for call in calls:
         try:
-            found = _found_beside(net.cells[path], call)
+            rows_of_call = _checked_call(net.cells[path], call)
         except (GradientCheckError, BpropError) as error:
             wrong.append(Wrong(path, call, error))
             continue
         except SnncellError as error:
             return [Row("bprop", net.describe(path), math.nan, note=f"not checked: {error}")], wrong
-        if found:
-            row = max(found, key=lambda row: row.difference)
+        if rows_of_call:
+            row = max(rows_of_call, key=lambda row: row.difference)
             rows.append(row._replace(name=f"{net.describe(path)}, {row.name}", step=call.step))
     return rows, wrong
 
 
 def chosen(sample: Sample) -> list[Called]:
     """A few calls out of a sample, the first and the last among them."""
-    places = np.linspace(0, len(sample.kept) - 1, min(CALLS, len(sample.kept))).round().astype(int)
-    return [sample.kept[n] for n in places]
+    places = np.linspace(0, len(sample.calls) - 1, min(CALLS, len(sample.calls))).round().astype(int)
+    return [sample.calls[n] for n in places]
 
 
 def _spread(calls: Sequence[Called]) -> list[Called]:
-    """A call of a spike function on both sides of its threshold, for a layer may be far below it at all times."""
+    """A call of a spike function with inputs on both sides of its threshold, if it takes one Tensor."""
     if not (len(calls[0].inputs) == 1 and real(calls[0].inputs[0])):
         return []
     x = calls[0].inputs[0]
     return [Called((Tensor(np.random.default_rng(0).uniform(-1.0, 1.0, x.shape)).to(x.device),), None, None, False)]
 
 
-def _found_beside(cell: Any, call: Called) -> Sequence[Row]:
+def _checked_call(cell: Any, call: Called) -> Sequence[Row]:
     """The verdict of check_bprop; where it fails, at inputs moved a little: at a kink, several gradients are right."""
+    # Not smooth, even if the run around it is: it would compare the primitive with itself.
     with smoothed(False):
         try:
             return check_bprop(cell, *call.inputs).rows
@@ -102,6 +102,7 @@ def _found_beside(cell: Any, call: Called) -> Sequence[Row]:
 
 
 def _moved(x: Any, rng: np.random.Generator) -> Any:
+    """A float input, moved by some 1e-5 of its size, off the kink where it may be; anything else as it is."""
     if not real(x):
         return x
     array = x.asnumpy().astype(np.float64)
@@ -109,13 +110,14 @@ def _moved(x: Any, rng: np.random.Generator) -> Any:
 
 
 def _worst_of_each(rows: Sequence[Row]) -> list[Row]:
-    kept: dict[str, Row] = {}
+    """The worst row of each name; that one of its calls was at a kink is noted even if another is worse."""
+    worst: dict[str, Row] = {}
     for row in rows:
-        before = kept.setdefault(row.name, row)
+        before = worst.setdefault(row.name, row)
         if (row.difference, not row.note) > (before.difference, not before.note):
-            kept[row.name] = row
+            worst[row.name] = row
     kinks = {row.name for row in rows if KINK in row.note}
-    return [row.noted(KINK) if row.name in kinks and KINK not in row.note else row for row in kept.values()]
+    return [row.noted(KINK) if row.name in kinks and KINK not in row.note else row for row in worst.values()]
 
 
 def bprop_text(net: Net, wrong: Wrong, steps: int | None) -> str:
@@ -169,15 +171,15 @@ class Probe:
     def __init__(self, search: Search) -> None:
         self.search = search
         eps, others = search.tolerance.eps, search.tolerance.others
-        self.extra = search.problem.rounding(search.point, eps)
+        self.rounding = search.problem.rounding(search.point, eps)
         directions = [search.only(number) for number in range(len(search.point))]
         self.expected = [(v, [(by, search.along(v, eps * by)[1]) for by in (1.0, *others)]) for v in directions]
 
-    def right(self, found: Sequence[Array]) -> bool:
+    def right(self, gradients: Sequence[Array]) -> bool:
         """True if gradients are what the differences say."""
         for direction, expected in self.expected:
-            slope = sum(float((g * v).sum()) for g, v in zip(found, direction, strict=True) if v is not None)
-            if not any(self.search.tolerance.agree(slope, n, self.extra / by) for by, n in expected):
+            slope = slope_of(gradients, direction)
+            if not any(self.search.tolerance.agree(slope, n, self.rounding / by) for by, n in expected):
                 return False
         return True
 
@@ -194,6 +196,7 @@ def stopped_text(net: Net, search: Search) -> str:
     if not probe.right_with(opened) or not opened.seen:
         return ""
     sites = list(opened.seen)
+    # Each stopped alone, the others let through; where none is wrong alone, they are together.
     guilty = [site for site in sites if not probe.right_with(Opened(net.paths, frozenset({site})))] or sites
     return (
         f"With every ops.stop_gradient let through, the gradient is right, so a path that is stopped is the cause: "
@@ -220,7 +223,7 @@ def _is_its_reset(net: Net, probe: Probe, site: Site) -> bool:
     cell = net.cells[site.path]
     if not getattr(cell, "detach_reset", False):
         return False
-    cell.__dict__["detach_reset"] = False
+    cell.__dict__["detach_reset"] = False  # past __setattr__: nothing that was traced is out of date afterwards
     try:
         return probe.right_with(Opened(net.paths, frozenset({site})))
     finally:
@@ -236,7 +239,7 @@ def layers_text(net: Net, samples: dict[str, Sample], tolerance: Tolerance) -> s
     for path in net.deepest_first(samples):
         for call in chosen(samples[path]):
             try:
-                text = _alone(net.cells[path], call, tolerance, steps)
+                text = _fault_of(net.cells[path], call, tolerance, steps)
             except SnncellError:
                 break  # it cannot be called, or differentiated, by itself
             if text:
@@ -250,12 +253,22 @@ def layers_text(net: Net, samples: dict[str, Sample], tolerance: Tolerance) -> s
     return ""
 
 
-def _alone(cell: Any, call: Called, tolerance: Tolerance, steps: int | None) -> str:
-    named = [(name, p) for name, p in cell.parameters_and_names() if p.requires_grad and real(p)]
+@contextmanager
+def by_itself(cell: Any, call: Called) -> Iterator[Problem | None]:
+    """Have a Cell as a problem of its own, at the inputs of a call; None if nothing there is of floats."""
+    named = chosen_weights([("", cell)], None)
     if not named and not any(map(real, call.inputs)):
-        return ""
-    with InFloat64([cell]) as kept:
-        problem = Problem(cell, call.inputs, named, kept, 0)
+        yield None
+        return
+    with InFloat64([cell]) as in_float64:
+        yield Problem(cell, call.inputs, named, in_float64, 0)
+
+
+def _fault_of(cell: Any, call: Called, tolerance: Tolerance, steps: int | None) -> str:
+    """The worst entry of a Cell's own gradient, in words, or nothing if it is right."""
+    with by_itself(cell, call) as problem:
+        if problem is None:
+            return ""
         search = Search(problem, problem.scalar, problem.point, problem.gradient(problem.scalar), tolerance)
         extra = problem.rounding(problem.point, tolerance.eps)
         for number, name in enumerate(problem.names):

@@ -16,8 +16,9 @@ from snncell.tape.given import as_data
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 from snncell.tape.transforms import vjp
-from snncell.testing.compare import as_tuple, compare_reverse, floats
-from snncell.testing.precision import InFloat64, doubled, real
+from snncell.testing.calls import chosen_weights
+from snncell.testing.compare import as_tuple, compare_reverse, drawn_for, projected
+from snncell.testing.precision import InFloat64, doubled
 from snncell.testing.result import Checked
 
 
@@ -52,42 +53,37 @@ def check_bprop(cell: Any, *inputs: Any, rtol: NotNegative = 1e-4, atol: NotNega
         raise ArgumentError(f"check_bprop: cell is a Cell, not {came(cell)}.")
     if getattr(cell, "bprop", None) is None:
         raise GradientError(f"check_bprop: cell is a Cell with a bprop to check; {came(cell)} has none.")
-    given = [doubled(as_data(x)) for x in inputs]
+    doubles = [doubled(as_data(x)) for x in inputs]
     weights = tuple(getattr(cell, "internal_params", ()))
     rng = np.random.default_rng(seed)
     key = present_key()
     with InFloat64([cell], weights):
         with replaying(key):
-            out, pull = vjp(cell, *given, weights=weights)
-        douts = [Tensor(rng.standard_normal(leaf.shape)).to(leaf.device).astype(leaf.dtype) for leaf in floats(out)]
-        seeds = iter(douts)
-        full = [next(seeds) if leaf.dtype.is_float else leaf for leaf in structure.flatten(out)[0]]
-        found, of_weights = pull(*full)
+            out, pull = vjp(cell, *doubles, weights=weights)
+        douts = drawn_for(structure.flatten(out)[0], rng)
+        of_inputs, of_weights = pull(*douts)
+        gradients = [*as_tuple(of_inputs, doubles), *of_weights]
         with replaying(key):
-            rows = compare_reverse(cell, given, full, [*as_tuple(found, given), *of_weights], weights, rtol, atol)
-        for name, parameter in _unlisted(cell, weights):
-            with replaying(key):
-                _refuse_forgotten(cell, name, parameter, given, full, atol)
+            rows = compare_reverse(cell, doubles, douts, gradients, weights, rtol, atol)
+        for name, parameter in chosen_weights([("", cell)], None):
+            if not any(parameter is weight for weight in weights):
+                with replaying(key):
+                    _refuse_forgotten(cell, name, parameter, doubles, douts, atol)
     return Checked("check_bprop", rows)
 
 
-def _unlisted(cell: Any, weights: Sequence[Parameter]) -> list[tuple[str, Parameter]]:
-    """The trainable Parameters that bprop is not asked for, by attribute path."""
-    named = cell.parameters_and_names()
-    return [(n, p) for n, p in named if p.requires_grad and real(p) and not any(p is w for w in weights)]
-
-
 def _refuse_forgotten(
-    cell: Any, name: str, parameter: Parameter, given: Sequence[Any], douts: Sequence[Tensor], atol: float
+    cell: Any, name: str, parameter: Parameter, doubles: Sequence[Any], douts: Sequence[Tensor], atol: float
 ) -> None:
+    """Raise if the Cell depends on a trainable Parameter of which its bprop gives no gradient."""
     uses_it = "primitive" if getattr(cell, "primitive", None) else "construct"
     function = getattr(cell, uses_it)
     try:
-        _, pull = vjp(function, *given, weights=(parameter,))
+        _, pull = vjp(function, *doubles, weights=(parameter,))
         gradient = pull(*douts)[1][0].asnumpy()
         source = f"the tape's gradient of {uses_it} for it"
     except (GradientError, BpropError):
-        gradient = _slope(function, parameter, given, douts)
+        gradient = _slope(function, parameter, doubles, douts)
         source = "its derivative by finite differences, along a random direction,"
     largest = float(np.max(np.abs(gradient), initial=0.0))
     if largest > atol:
@@ -99,7 +95,7 @@ def _refuse_forgotten(
 
 
 def _slope(
-    function: Any, parameter: Parameter, given: Sequence[Any], douts: Sequence[Tensor], eps: float = 1e-5
+    function: Any, parameter: Parameter, doubles: Sequence[Any], douts: Sequence[Tensor], eps: float = 1e-5
 ) -> Any:
     """The derivative of sum(out * dout) along a random direction of a Parameter."""
     key, before = present_key(), parameter._data
@@ -108,8 +104,7 @@ def _slope(
     for sign in (eps, -eps):
         parameter._data = Tensor(parameter.value().asnumpy() + sign * direction).to(parameter.device)._data
         with replaying(key):
-            leaves = structure.flatten(function(*given))[0]
+            out = function(*doubles)
         parameter._data = before
-        pairs = zip(leaves, douts, strict=True)
-        sides.append(sum(float((a.asnumpy() * b.asnumpy()).sum()) for a, b in pairs if a.dtype.is_float))
+        sides.append(projected(out, douts))
     return np.asarray((sides[0] - sides[1]) / (2 * eps))

@@ -11,7 +11,7 @@ from snncell.tape.parameter import Parameter
 from snncell.tape.state import STATE
 from snncell.testing.precision import real
 
-KEPT = 8  # calls of each Cell that are kept, evenly spaced
+SAMPLED = 8  # the most calls of a Cell in a Sample
 
 
 class Called(NamedTuple):
@@ -27,17 +27,17 @@ class Sample:
     """Some of the calls of a Cell, evenly spaced, however many there are."""
 
     def __init__(self) -> None:
-        self.kept: list[Called] = []
+        self.calls: list[Called] = []
         self.count, self.stride = 0, 1
 
     def add(self, call: Called) -> None:
-        """Keep a call, or not."""
+        """Count a call, and keep it if it is one of those that are evenly spaced."""
         if self.count % self.stride == 0:
-            if len(self.kept) == KEPT:
-                self.kept = self.kept[::2]
+            if len(self.calls) == SAMPLED:  # every second one is let go of: nobody knows how many are to come
+                self.calls = self.calls[::2]
                 self.stride *= 2
             if self.count % self.stride == 0:
-                self.kept.append(call)
+                self.calls.append(call)
         self.count += 1
 
 
@@ -65,7 +65,7 @@ class Net:
         return [self.paths[id(other)] for _, other in cell.cells_and_names() if other is not cell]
 
     def deepest_first(self, paths: Iterable[str]) -> list[str]:
-        """So that what is wrong is found before what uses it."""
+        """The paths, inner Cells before those that use them."""
         return sorted(paths, key=lambda path: len(self.below(path)))
 
     def parent(self, path: str) -> str | None:
@@ -94,8 +94,9 @@ class Net:
 
         self.visited(run, note)
         for sample in samples.values():
-            if sample.count == 1 and not sample.kept[0].looped:
-                sample.kept = [sample.kept[0]._replace(step=None)]
+            # A single call outside of loops is at no time step; what it was called with may have all of them.
+            if sample.count == 1 and not sample.calls[0].looped:
+                sample.calls = [sample.calls[0]._replace(step=None)]
         return {path: sample for path, sample in samples.items() if sample.count}
 
     def visited(self, run: Callable[[], Any], note: Callable[[str, tuple[Any, ...], Any], None]) -> None:
@@ -113,6 +114,7 @@ class Net:
 
 
 def _paths(cell: Any, path: str, above: tuple[int, ...]) -> Iterator[tuple[str, Any]]:
+    """Each way to a Cell and to those below it: a shared one comes by all of its paths, a circle ends."""
     yield path, cell
     for name, child in cell.name_cells().items():
         if id(child) not in above and child is not cell:
@@ -121,7 +123,7 @@ def _paths(cell: Any, path: str, above: tuple[int, ...]) -> Iterator[tuple[str, 
 
 def steps_of(samples: dict[str, Sample]) -> int | None:
     """The number of time steps: of a loop, or the calls of the Cell that is called most often, if more than once."""
-    calls = [(call, sample) for sample in samples.values() for call in sample.kept]
+    calls = [(call, sample) for sample in samples.values() for call in sample.calls]
     if any(call.looped for call, _ in calls):
         return max(sample.count for call, sample in calls if call.looped)
     most = max((sample.count for sample in samples.values()), default=1)
@@ -134,13 +136,13 @@ def cells_in(fn: Any) -> list[tuple[str, Any]]:
     fn = getattr(fn, "func", fn)  # as functools.partial has
     if hasattr(fn, "cells_and_names"):
         return [("", fn)]
-    found: list[tuple[str, Any]] = [("self", getattr(fn, "__self__", None))]
+    referred: list[tuple[str, Any]] = [("self", getattr(fn, "__self__", None))]
     code = getattr(fn, "__code__", None)
     if code is not None:
-        cells = fn.__closure__ or ()
-        held = [(name, cell.cell_contents) for name, cell in zip(code.co_freevars, cells, strict=True) if _filled(cell)]
-        found += [*held, *((name, fn.__globals__.get(name)) for name in code.co_names)]
-    return [(name, value) for name, value in found if hasattr(value, "cells_and_names") and not isinstance(value, type)]
+        names, variables = code.co_freevars, fn.__closure__ or ()
+        enclosed = [(n, v.cell_contents) for n, v in zip(names, variables, strict=True) if _filled(v)]
+        referred += [*enclosed, *((name, fn.__globals__.get(name)) for name in code.co_names)]
+    return [(n, value) for n, value in referred if hasattr(value, "cells_and_names") and not isinstance(value, type)]
 
 
 def chosen_weights(owners: Iterable[tuple[str, Any]], weights: Any) -> list[tuple[str, Parameter]]:
@@ -148,15 +150,16 @@ def chosen_weights(owners: Iterable[tuple[str, Any]], weights: Any) -> list[tupl
     named = {id(p): (name, p) for prefix, cell in owners for name, p in cell.parameters_and_names(prefix)}
     if weights is None:
         return [(name, p) for name, p in named.values() if p.requires_grad and real(p)]
-    given = (weights,) if isinstance(weights, Parameter) else tuple(weights)
-    for one in given:
+    parameters = (weights,) if isinstance(weights, Parameter) else tuple(weights)
+    for one in parameters:
         if not isinstance(one, Parameter):
             raise GradientError(f"weights are Parameters, not {shown(one)}.")
-    return [named.get(id(p), (str(getattr(p, "name", p)), p)) for p in given]
+    return [named.get(id(p), (str(getattr(p, "name", p)), p)) for p in parameters]
 
 
-def _filled(cell: Any) -> bool:
+def _filled(variable: Any) -> bool:
+    """True if a variable of an enclosing function is set: reading one that is not yet is an error."""
     try:
-        return cell.cell_contents is not None
-    except ValueError:  # a variable that is not set yet
+        return variable.cell_contents is not None
+    except ValueError:
         return False

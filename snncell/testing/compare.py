@@ -44,15 +44,15 @@ def compare_reverse(
     names = [f"input {i}" for i in range(len(inputs))] + [f"Parameter {p.name!r}" for p in weights]
     try:
         _, pull = vjp(function, *inputs, weights=tuple(weights))
-        expected, of_weights = pull(*douts)
-        wanted = [*as_tuple(expected, inputs), *of_weights]
+        of_inputs, of_weights = pull(*douts)
+        expected = [*as_tuple(of_inputs, inputs), *of_weights]
         source = "its primitive" if primitive else "the tape's gradient of construct"
     except GradientError:
-        wanted = [*differences(function, inputs, douts), *(None for _ in weights)]
+        expected = [*differences(function, inputs, douts), *(None for _ in weights)]
         source = "finite differences of construct"
     reference = Reference(type(cell).__name__, source, bool(primitive), rtol, atol)
     rows = []
-    for name, mine, theirs in zip(names, found, wanted, strict=True):
+    for name, mine, theirs in zip(names, found, expected, strict=True):
         if mine is None or theirs is None:
             continue
         for a, b in zip(structure.flatten(mine)[0], structure.flatten(theirs)[0], strict=True):
@@ -62,10 +62,12 @@ def compare_reverse(
 
 def _compare(name: str, mine: Any, theirs: Any, reference: Reference) -> Row:
     excess = np.abs(mine - theirs) - (reference.atol + reference.rtol * np.abs(theirs))
+    # NaN on both sides agrees; on one side alone it is worse than any number.
     excess = np.where(np.isnan(mine) & np.isnan(theirs), -1.0, np.where(np.isnan(excess), np.inf, excess))
     if not excess.size or excess.max() <= 0:
-        return Row("bprop", name, *relative_difference(mine, theirs), "" if np.any(theirs) else "zero in all entries")
-    worst = tuple(int(i) for i in np.unravel_index(int(np.argmax(excess)), excess.shape))
+        difference, entry = relative_difference(mine, theirs)
+        return Row("bprop", name, difference, entry=entry, note="" if np.any(theirs) else "zero in all entries")
+    worst = index_of(int(np.argmax(excess)), excess.shape)
     hint = ""
     if not reference.smooth and not np.any(theirs):
         hint = (
@@ -81,24 +83,37 @@ def _compare(name: str, mine: Any, theirs: Any, reference: Reference) -> Row:
     raise error
 
 
-def relative_difference(mine: Any, theirs: Any, least: float = 0.0) -> tuple[float, None, tuple[int, ...] | None]:
-    """The largest difference, as a part of the largest value (but not of less than `least`), no step, and where."""
+def relative_difference(mine: Any, theirs: Any, least: float = 0.0) -> tuple[float, tuple[int, ...] | None]:
+    """The largest difference, relative to the largest value or to `least` if that is larger, and its index."""
     if not mine.size:
-        return 0.0, None, None
-    apart = np.where(np.isnan(mine) & np.isnan(theirs), 0.0, np.abs(np.asarray(mine, np.float64) - theirs))
-    index = tuple(int(i) for i in np.unravel_index(int(np.argmax(apart)), apart.shape))
+        return 0.0, None
+    apart = np.where(np.isnan(mine) & np.isnan(theirs), 0.0, distance(mine, theirs))
+    index = index_of(int(np.argmax(apart)), apart.shape)
     scale = max(float(np.max(np.abs(theirs))), least)
-    return float(apart[index]) / (scale if np.isfinite(scale) and scale else 1.0), None, index
+    return float(apart[index]) / (scale if np.isfinite(scale) and scale else 1.0), index
+
+
+def distance(mine: Any, theirs: Any) -> Any:
+    """The absolute difference of each entry."""
+    # As float64: booleans cannot be subtracted, and unsigned integers wrap around.
+    return np.abs(np.asarray(mine, np.float64) - theirs)
+
+
+def index_of(position: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The index of an element, from its position in C order: Python integers, for messages."""
+    return tuple(int(i) for i in np.unravel_index(position, shape))
 
 
 def ratio_text(mine: Any, theirs: Any, worst: tuple[int, ...], excess: Any) -> str:
     """A comparison of the two as a whole: one ratio everywhere, or in how many entries they differ."""
     with np.errstate(all="ignore"):
+        # Beside the largest entry, the ratio of a tiny one is rounding.
         told = np.abs(theirs) > 1e-3 * np.max(np.abs(theirs), initial=0.0)
         ratios = (mine / theirs)[told]
     if not ratios.size or not np.isfinite(ratios).all() or theirs[worst] == 0.0:
         return f"; {int((excess > 0).sum())} of {excess.size} entries differ"
     ratio = float(mine[worst] / theirs[worst])
+    # The same everywhere, if the ratios spread little beside their distance from 1: a factor of 1.001 may blur by 5e-5.
     if np.ptp(ratios) <= 0.05 * abs(ratio - 1.0):
         return f"; found / expected is {ratio:.6g} in all entries"
     return f"; found / expected is {ratio:.6g} there; {int((excess > 0).sum())} of {excess.size} entries differ"
@@ -106,15 +121,6 @@ def ratio_text(mine: Any, theirs: Any, worst: tuple[int, ...], excess: Any) -> s
 
 def differences(fn: Callable[..., Any], inputs: Sequence[Any], douts: Sequence[Tensor], eps: float = 1e-5) -> list[Any]:
     """The gradient of sum(out * dout) with respect to each float input, entry by entry, by central differences."""
-
-    def scalar(args: Sequence[Any]) -> float:
-        leaves = structure.flatten(fn(*args))[0]
-        return sum(
-            float((leaf.asnumpy() * dout.asnumpy()).sum())
-            for leaf, dout in zip(leaves, douts, strict=True)
-            if leaf.dtype.is_float
-        )
-
     results: list[Any] = []
     for position, x in enumerate(inputs):
         if not (isinstance(x, Tensor) and x.dtype.is_float):
@@ -126,10 +132,22 @@ def differences(fn: Callable[..., Any], inputs: Sequence[Any], douts: Sequence[T
             for sign in (1, -1):
                 moved = x.asnumpy().astype(np.float64)
                 moved[index] += sign * eps
-                sides.append(scalar([Tensor(moved).to(x.device) if i == position else y for i, y in enumerate(inputs)]))
+                args = [Tensor(moved).to(x.device) if i == position else y for i, y in enumerate(inputs)]
+                sides.append(projected(fn(*args), douts))
             slopes[index] = (sides[0] - sides[1]) / (2 * eps)
         results.append(Tensor(slopes))
     return results
+
+
+def projected(out: Any, douts: Sequence[Tensor]) -> float:
+    """sum(out * dout) over the float Tensors in a structure."""
+    pairs = zip(structure.flatten(out)[0], douts, strict=True)
+    return sum(float((leaf.asnumpy() * dout.asnumpy()).sum()) for leaf, dout in pairs if leaf.dtype.is_float)
+
+
+def drawn_for(outs: Sequence[Tensor], rng: np.random.Generator) -> list[Tensor]:
+    """A random gradient for each float output; another output stands for itself, for it has a place in the call."""
+    return [Tensor(rng.standard_normal(x.shape)).to(x.device).astype(x.dtype) if x.dtype.is_float else x for x in outs]
 
 
 def floats(out: Any) -> list[Tensor]:

@@ -11,12 +11,12 @@ from snncell.tape.parameter import Parameter
 from snncell.tape.state import unfused
 from snncell.testing.blame import cause
 from snncell.testing.calls import Net, cells_in, chosen_weights, steps_of
-from snncell.testing.locate import Search, beside, relative, sentence
+from snncell.testing.locate import BESIDE, Search, beside, relative, sentence
 from snncell.testing.precision import InFloat64
 from snncell.testing.problem import Problem, Scalar, Tolerance
 from snncell.testing.result import Checked, Row
 
-Wrong = tuple[int | None, float, float]  # the array, if it is a single one, what is found, and what is expected
+Wrong = tuple[int | None, float, float]  # the array, if it is a single one; its slope from the reverse; by differences
 SEEN = 1e-3  # the relative fault that is to be found
 
 
@@ -68,8 +68,8 @@ def check_grads(
     """
     own = [("", fn)] if hasattr(fn, "cells_and_names") else []
     net, named = Net(cells_in(fn)), chosen_weights(own, weights)
-    with InFloat64([cell for _, cell in cells_in(fn)], [p for _, p in named]) as kept:
-        problem = Problem(fn, inputs, named, kept, seed, detached)
+    with InFloat64([cell for _, cell in cells_in(fn)], [p for _, p in named]) as cells:
+        problem = Problem(fn, inputs, named, cells, seed, detached)
         number, rows = problem.scalar, []
         for level in range(1, order + 1):
             rows += _checked(problem, number, net, level, Tolerance(eps, rtol, atol))
@@ -85,57 +85,58 @@ def _checked(problem: Problem, fn: Scalar, net: Net, level: int, tolerance: Tole
         point = beside(problem.point)
         search = Search(problem, fn, point, problem.gradient(fn, point), tolerance)
         rows, wrong = _compared(search, level)
-        rows = [row.noted("beside the inputs: at them there is a kink") for row in rows]
+        rows = [row.noted(BESIDE) for row in rows]
     if wrong is not None:
         raise GradientCheckError(_message(search, net, level, *wrong))
     return rows
 
 
 def _compared(search: Search, level: int) -> tuple[list[Row], Wrong | None]:
-    """A row for each array; and if they are wrong: the array, if it is a single one, and both numbers."""
+    """A row for each array; or the one that is wrong, None for all of them together, with both slopes."""
+    # First along one direction of all arrays at once; of a gradient's gradient no more is looked at.
     problem, part = search.problem, f"order {level}"
-    found, expected = search.along(search.everywhere())
-    if not search.tolerance.agree(found, expected):
-        return [], (None, found, expected)
+    analytic, numeric = search.along(search.everywhere())
+    if not search.tolerance.agree(analytic, numeric):
+        return [], (None, analytic, numeric)
     if len(problem.names) == 1 or level > 1:
-        return [Row(part, ", ".join(problem.names), relative(found, expected))], None
+        return [Row(part, ", ".join(problem.names), relative(analytic, numeric))], None
     return by_array(search, part)
 
 
 def by_array(search: Search, part: str) -> tuple[list[Row], Wrong | None]:
-    """A row for each array, along a direction of its own; and the first that is wrong: which, and both numbers."""
+    """A row for each array, moved by itself; or the first one that is wrong, with both slopes."""
     extra = search.problem.rounding(search.point, search.tolerance.eps)
     rows: list[Row] = []
     for number, name in enumerate(search.problem.names):
-        right, found, expected = search.agree(search.only(number), extra)
+        right, analytic, numeric = search.agree(search.only(number), extra)
         if not right:
-            return rows, (number, found, expected)
-        rows.append(_row(search, part, name, extra, found, expected))
+            return rows, (number, analytic, numeric)
+        rows.append(_row(search, part, name, extra, analytic, numeric))
     return rows, None
 
 
-def _row(search: Search, part: str, name: str, extra: float, found: float, expected: float) -> Row:
+def _row(search: Search, part: str, name: str, extra: float, analytic: float, numeric: float) -> Row:
     """A row, with a note on a gradient that is so small that differences would not show a fault."""
-    size, noise = max(abs(found), abs(expected)), extra + search.tolerance.atol
+    size, noise = max(abs(analytic), abs(numeric)), extra + search.tolerance.atol
     if size <= noise:
         return Row(part, name, 0.0, note="the gradient is zero" if size == 0.0 else "the gradient is zero to rounding")
     hidden = f"so small that a fault below {noise / size:.2g} of it would go unseen" if noise > SEEN * size else ""
-    return Row(part, name, relative(found, expected), note=hidden)
+    return Row(part, name, relative(analytic, numeric), note=hidden)
 
 
-def _message(search: Search, net: Net, level: int, number: int | None, found: float, expected: float) -> str:
+def _message(search: Search, net: Net, level: int, number: int | None, analytic: float, numeric: float) -> str:
     problem = search.problem
     of = "" if number is None else f" of {problem.names[number]}"
     first = (
-        f"check_grads, order {level}: the reverse gives {found:.10g} along a random direction{of}, finite "
-        f"differences {expected:.10g}."
+        f"check_grads, order {level}: the reverse gives {analytic:.10g} along a random direction{of}, finite "
+        f"differences {numeric:.10g}."
     )
     number = search.worst_array() if number is None else number
-    return " ".join([first, *found_out(search, net, number, explain=level == 1)]).strip()
+    return " ".join([first, *explanation(search, net, number, explain=level == 1)]).strip()
 
 
-def found_out(search: Search, net: Net, number: int, explain: bool = True) -> list[str]:
-    """Sentences: where it is worst, at which time step of the inputs, and why."""
+def explanation(search: Search, net: Net, number: int, explain: bool = True) -> list[str]:
+    """Sentences: the entry that is worst, the time step of the inputs, and the cause."""
     problem = search.problem
 
     def run() -> Any:
@@ -157,7 +158,7 @@ def timed(problem: Problem, number: int, steps: int | None) -> bool:
 
 
 def _other_input(search: Search, number: int, steps: int | None) -> list[str]:
-    """If a Parameter is worst: where in the inputs over time it shows, if there."""
+    """If a Parameter is worst: the time step in the inputs where it shows too, if there is one."""
     problem = search.problem
     if number < len(problem.positions):
         return []

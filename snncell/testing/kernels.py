@@ -10,11 +10,10 @@ import numpy as np
 from snncell.errors import GradientCheckError, SnncellError
 from snncell.tape.state import STATE, unfused
 from snncell.tape.tensor import Tensor
-from snncell.testing.blame import chosen, fires
+from snncell.testing.blame import by_itself, chosen, fires
 from snncell.testing.calls import Net, Sample, steps_of
-from snncell.testing.compare import ratio_text, relative_difference
+from snncell.testing.compare import distance, index_of, ratio_text, relative_difference
 from snncell.testing.locate import beside
-from snncell.testing.precision import InFloat64, real
 from snncell.testing.problem import Array, Problem
 from snncell.testing.result import Row
 
@@ -39,7 +38,7 @@ class Nearest(NamedTuple):
 
 
 def check_kernels(problem: Problem, net: Net) -> list[Row]:
-    """Compare outputs and gradients of the two; a row for each.
+    """Compare outputs and gradients of kernels and tape; a row for each.
 
     Raises:
         GradientCheckError: naming the array, step and entry that is worst, the layer whose kernel it is, and whether a
@@ -75,11 +74,12 @@ def _compared(problem: Problem, net: Net, point: Sequence[Array]) -> tuple[list[
     rows: list[Row] = []
     for name, mine, theirs in zip(names, [*fused_outs, *fused_grads], [*outs, *grads], strict=True):
         floor = least[name.startswith("gradient")]
-        difference, _, entry = relative_difference(mine, theirs, floor)
+        # Not to the bit: the compiler takes sums over time before products.
+        difference, entry = relative_difference(mine, theirs, floor)
         timed = entry is not None and mine.ndim > 1 and len(mine) == steps and "Parameter" not in name
         step = entry[0] if timed and entry is not None else None
         if entry is not None and not difference <= ROUNDING:
-            excess = np.abs(np.asarray(mine, np.float64) - theirs) - ROUNDING * max(_size(theirs), floor)
+            excess = distance(mine, theirs) - ROUNDING * max(_size(theirs), floor)
             at = f"at index {entry}" if step is None else f"at time step {step}, index {entry}"
             return rows, (
                 f"{name} {at} is {mine[entry]:.8g} from the kernel and {theirs[entry]:.8g} from the tape"
@@ -95,21 +95,23 @@ def _size(x: Array) -> float:
 
 
 def _nearest(problem: Problem, net: Net) -> Nearest | None:
-    found: list[Nearest] = []
+    """The potential nearest to its threshold, of all that spike functions get in a run step by step."""
+    nearest: list[Nearest] = []
 
     def note(path: str, inputs: tuple[Any, ...], out: Any) -> None:
         if fires(net, path) and inputs and isinstance(inputs[0], Tensor) and inputs[0].size:
             x = inputs[0].asnumpy()
-            counts = isinstance(out, Tensor) and _size(out.asnumpy()) > 1  # thresholds at whole numbers, or halves
+            # One that counts spikes has a threshold at each whole number, or at each half.
+            counts = isinstance(out, Tensor) and _size(out.asnumpy()) > 1
             above = np.abs(x - np.rint(2 * x) / 2) if counts else np.abs(x)
-            entry = tuple(int(i) for i in np.unravel_index(int(np.argmin(above)), above.shape))
+            entry = index_of(int(np.argmin(above)), above.shape)
             new = Nearest(path, STATE.step, entry, float(above[entry]), _size(x))
-            if not found or new.distance < found[0].distance:
-                found[:] = [new]
+            if not nearest or new.distance < nearest[0].distance:
+                nearest[:] = [new]
 
     with unfused():
         net.visited(problem.run, note)
-    return found[0] if found else None
+    return nearest[0] if nearest else None
 
 
 def _where(net: Net, nearest: Nearest) -> str:
@@ -131,7 +133,8 @@ def _layer(problem: Problem, net: Net) -> str:
     """The innermost Cell whose kernel differs, taken by itself."""
     with unfused():
         samples = net.watched(problem.run)
-    outside = {path: sample for path, sample in samples.items() if not sample.kept[0].looped}
+    # What runs inside of a loop has no kernel of its own.
+    outside = {path: sample for path, sample in samples.items() if not sample.calls[0].looped}
     for path in net.deepest_first(outside):
         if text := _differs_alone(net, path, outside[path]):
             return f"Taken by itself, {net.layer(path)} differs: {text}"
@@ -140,16 +143,12 @@ def _layer(problem: Problem, net: Net) -> str:
 
 def _differs_alone(net: Net, path: str, sample: Sample) -> str:
     cell = net.cells[path]
-    named = [(name, p) for name, p in cell.parameters_and_names() if p.requires_grad and real(p)]
     for call in chosen(sample):
-        if not named and not any(map(real, call.inputs)):
-            continue
-        with InFloat64([cell]) as kept:
-            try:
-                problem = Problem(cell, call.inputs, named, kept, 0)
-                _, text = _compared(problem, Net([(path, cell)]), problem.point)
-            except SnncellError:
-                return ""  # it cannot be called by itself
+        try:
+            with by_itself(cell, call) as problem:
+                text = "" if problem is None else _compared(problem, Net([(path, cell)]), problem.point)[1]
+        except SnncellError:
+            return ""  # it cannot be called by itself
         if text:
             return text
     return ""

@@ -7,9 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from snncell.testing.problem import Array, Problem, Scalar, Tolerance
+from snncell.testing.compare import index_of
+from snncell.testing.problem import Array, Problem, Scalar, Tolerance, moved, slope_of
 
 LIMIT = 64  # entries of the worst array that are looked at one by one
+BESIDE = "beside the inputs: at them there is a kink"
 
 
 class Worst(NamedTuple):
@@ -17,11 +19,11 @@ class Worst(NamedTuple):
 
     number: int  # of the array
     entry: tuple[int, ...]
-    found: float
-    expected: float
+    analytic: float
+    numeric: float
     looked: int  # at so many entries, of
     size: int
-    ratio: float | None  # found / expected, if it is the same in all of them
+    ratio: float | None  # analytic / numeric, if it is the same in all of them
 
 
 class Search:
@@ -31,23 +33,21 @@ class Search:
         problem: what is differentiated.
         fn: the number.
         point: where.
-        found: its gradients there.
+        gradients: its gradients there.
         tolerance: half the distance of the differences, and how far they may differ.
     """
 
     def __init__(
-        self, problem: Problem, fn: Scalar, point: Sequence[Array], found: Sequence[Array], tolerance: Tolerance
+        self, problem: Problem, fn: Scalar, point: Sequence[Array], gradients: Sequence[Array], tolerance: Tolerance
     ) -> None:
-        self.problem, self.fn, self.point, self.found, self.tolerance = problem, fn, point, found, tolerance
+        self.problem, self.fn, self.point, self.gradients, self.tolerance = problem, fn, point, gradients, tolerance
         self.rng = np.random.default_rng(problem.seed)
 
     def along(self, direction: Sequence[Array | None], eps: float | None = None) -> tuple[float, float]:
         """The derivative along a direction: from the gradients, and by differences."""
-        pairs = zip(self.found, direction, strict=True)
-        analytic = sum(float((g * v).sum()) for g, v in pairs if v is not None)
-        return analytic, self.problem.slope(
-            self.fn, direction, eps or self.tolerance.eps, self.point, self.tolerance.fine
-        )
+        tolerance = self.tolerance
+        numeric = self.problem.slope(self.fn, direction, eps or tolerance.eps, self.point, tolerance.fine)
+        return slope_of(self.gradients, direction), numeric
 
     def everywhere(self) -> list[Array | None]:
         """A random direction of all arrays together."""
@@ -60,28 +60,29 @@ class Search:
     def agree(self, direction: Sequence[Array | None], extra: float) -> tuple[bool, float, float]:
         """True if they agree along a direction, for one of the widths of the differences; and both numbers."""
         tolerance = self.tolerance
-        found, expected = self.along(direction)
-        if tolerance.agree(found, expected, extra):
-            return True, found, expected
+        analytic, numeric = self.along(direction)
+        if tolerance.agree(analytic, numeric, extra):
+            return True, analytic, numeric
         for by in tolerance.others:
             again = self.along(direction, tolerance.eps * by)
             if tolerance.agree(*again, extra / by):
                 return True, *again
-        return False, found, expected
+        return False, analytic, numeric
 
     def kinked(self) -> bool:
         """True if the slopes to both sides of the point differ, along a direction of some array."""
         eps, extra = self.tolerance.eps, self.problem.rounding(self.point, self.tolerance.eps)
+        noted = self.problem.noted(self.fn, self.point)
 
-        def value(direction: Sequence[Array | None], by: float) -> float:
-            pairs = zip(self.point, direction, strict=True)
-            moved = [x if v is None else x + by * v for x, v in pairs]
-            return self.problem.value(self.fn, moved, self.problem.noted(self.fn, self.point))
+        def value(point: Sequence[Array]) -> float:
+            return self.problem.value(self.fn, point, noted)
 
-        here = value([None] * len(self.point), 0.0)
+        here = value(self.point)
         for number in range(len(self.point)):
             direction = self.only(number)
-            ahead, behind = (value(direction, eps) - here) / eps, (here - value(direction, -eps)) / eps
+            ahead = (value(moved(self.point, direction, eps)) - here) / eps
+            behind = (here - value(moved(self.point, direction, -eps))) / eps
+            # Curvature makes them differ too, in proportion to eps: far less than a kink does.
             if abs(ahead - behind) > 1e-3 * max(abs(ahead), abs(behind)) + 2 * extra:
                 return True
         return False
@@ -94,12 +95,12 @@ class Search:
         """The worst entry of an array, by halving what is large, and then one by one."""
         size = self.point[number].size
         block = np.arange(size)
-        while len(block) > LIMIT:
+        while len(block) > LIMIT:  # a derivative costs two evaluations, whether along one entry or along many
             halves = np.array_split(block, 2)
             block = halves[int(np.argmax([self._difference(number, half) for half in halves]))]
         pairs = [self.along(self._direction(number, block[n : n + 1], np.ones(1))) for n in range(len(block))]
         n = int(np.argmax([_nan_as_inf(abs(a - b)) for a, b in pairs]))
-        index = tuple(int(i) for i in np.unravel_index(block[n], self.point[number].shape))
+        index = index_of(block[n], self.point[number].shape)
         return Worst(number, index, *pairs[n], len(block), size, _common_ratio(pairs))
 
     def _difference(self, number: int, block: Any) -> float:
@@ -115,13 +116,14 @@ class Search:
 
 def beside(point: Sequence[Array]) -> list[Array]:
     """A point near by, where no entry is what it was: away from kinks, and from potentials at the threshold."""
+    # 0.1 moves entries that are 0 as well: silent inputs are where the kinks are.
     rng = np.random.default_rng(1)
     return [x + 1e-3 * (0.1 + np.abs(x)) * rng.standard_normal(x.shape) for x in point]
 
 
-def relative(found: float, expected: float) -> float:
+def relative(analytic: float, numeric: float) -> float:
     """The relative difference; that of NaN is infinite."""
-    return _nan_as_inf(abs(found - expected) / max(abs(found), abs(expected), 1e-12))
+    return _nan_as_inf(abs(analytic - numeric) / max(abs(analytic), abs(numeric), 1e-12))
 
 
 def _nan_as_inf(x: float) -> float:
@@ -129,7 +131,9 @@ def _nan_as_inf(x: float) -> float:
 
 
 def _common_ratio(pairs: Sequence[tuple[float, float]]) -> float | None:
+    """analytic / numeric, if it is one number for all entries that are not small, and not 1."""
     largest = max(abs(b) for _, b in pairs)
+    # Small slopes by differences are mostly rounding.
     ratios = [a / b for a, b in pairs if abs(b) > 1e-2 * largest]
     if len(ratios) < 2 or not np.isfinite(ratios).all() or np.ptp(ratios) > 0.05 * abs(np.mean(ratios) - 1.0):
         return None
@@ -137,9 +141,9 @@ def _common_ratio(pairs: Sequence[tuple[float, float]]) -> float | None:
 
 
 def sentence(worst: Worst, name: str, timed: bool = False) -> str:
-    """Where it is, and what is found there, in words."""
+    """The entry in words: where it is, and both numbers."""
     at = f"at time step {worst.entry[0]}, index {worst.entry}" if timed else f"at index {worst.entry}"
-    text = f"{name} is worst, {at}: the reverse gives {worst.found:.8g}, finite differences {worst.expected:.8g}"
+    text = f"{name} is worst, {at}: the reverse gives {worst.analytic:.8g}, finite differences {worst.numeric:.8g}"
     if worst.ratio is not None:
         text += f", {worst.ratio:.4g} times as much in all entries"
     if worst.looked < worst.size:

@@ -30,11 +30,11 @@ def doubled(x: Any) -> Any:
 
 
 class InFloat64:
-    """Has the Parameters of Cells in float64 within (`with InFloat64(cells) as kept:`), and puts them back.
+    """Has the Parameters of Cells in float64 within a `with`, and puts them back.
 
     What is asked for as float32 within, by `astype("float32")` or `ops.zeros(shape)`, is float64 too. What the Cells
-    have compiled is put aside: it is for Parameters of another dtype. States that a Cell keeps
-    between calls (`aside`) begin at rest in each evaluation, and what an evaluation writes is undone by the next one.
+    have compiled is put aside: it is for Parameters of another dtype. States that a Cell keeps between calls (`aside`)
+    begin at rest in each evaluation, and what an evaluation writes is undone by the next one.
 
     Args:
         cells: Cells, with all below them.
@@ -53,11 +53,11 @@ class InFloat64:
 
     def __enter__(self) -> InFloat64:
         self.before = [*map(_keeping_cell, self.cells), *map(_keeping_parameter, self.parameters)]
-        with recording_on(None):
+        with recording_on(None):  # the conversion is no part of what a gradient may be taken through
             for parameter in self.parameters:
                 if real(parameter) and parameter.dtype is not float64:
                     parameter._data = parameter.value().astype(float64)._data
-                    if parameter._entry is not None:
+                    if parameter._entry is not None:  # which says the dtype of the gradient that is to arrive
                         parameter._entry = Entry.source(parameter._data)
         self.wide.enter_context(settings(wide=True))
         self.values = [(parameter, parameter._data) for parameter in self.parameters]

@@ -15,7 +15,7 @@ from snncell.tape.parameter import Parameter
 from snncell.tape.state import settings
 from snncell.tape.tensor import Tensor
 from snncell.tape.transforms import grad, vjp
-from snncell.testing.compare import floats
+from snncell.testing.compare import as_tuple, drawn_for, floats
 from snncell.testing.precision import InFloat64, doubled, real
 from snncell.testing.stops import Noted, Replayed
 
@@ -37,9 +37,9 @@ class Tolerance(NamedTuple):
     fine: bool = False
     others: tuple[float, ...] = (10.0, 100.0)
 
-    def agree(self, found: float, expected: float, extra: float = 0.0) -> bool:
+    def agree(self, analytic: float, numeric: float, extra: float = 0.0) -> bool:
         """True if they are the same; NaN is not."""
-        return abs(found - expected) <= self.atol + extra + self.rtol * max(abs(found), abs(expected))
+        return abs(analytic - numeric) <= self.atol + extra + self.rtol * max(abs(analytic), abs(numeric))
 
 
 class Problem:
@@ -49,7 +49,7 @@ class Problem:
         fn: a function or Cell.
         inputs: its arguments.
         weights: Parameters and their names.
-        kept: has them in float64.
+        cells: those that it runs, in float64.
         seed: of the projection.
         detached: whether stop_gradient is meant, so that what it gives is held constant in differences.
         who: the check, for errors.
@@ -60,25 +60,25 @@ class Problem:
         fn: Callable[..., Any],
         inputs: Sequence[Any],
         weights: Sequence[tuple[str, Parameter]],
-        kept: InFloat64,
+        cells: InFloat64,
         seed: int,
         detached: bool = False,
         who: str = "check_grads",
     ) -> None:
-        self.fn, self.kept, self.seed, self.detached, self.who = fn, kept, seed, detached, who
-        self.given = [doubled(x) for x in inputs]
-        self.key = present_key()  # what is random is to be the same at every point
-        self.positions = [i for i, x in enumerate(self.given) if real(x)]
+        self.fn, self.cells, self.seed, self.detached, self.who = fn, cells, seed, detached, who
+        self.inputs = [doubled(x) for x in inputs]
+        self.key = present_key()  # random numbers are replayed from here, the same ones at every point
+        self.positions = [i for i, x in enumerate(self.inputs) if real(x)]
         self.weights = [p for _, p in weights]
         self.names = [f"input {i}" for i in self.positions] + [f"Parameter {name!r}" for name, _ in weights]
-        self.sources = [*(self.given[i] for i in self.positions), *self.weights]
+        self.sources = [*(self.inputs[i] for i in self.positions), *self.weights]
         if not self.sources:
             raise GradientError(f"{who}: no float Tensor among the inputs.")
         self.point: list[Array] = [np.array(x.asnumpy()) for x in self.sources]
 
     def arguments(self, moving: Sequence[Tensor]) -> list[Any]:
         """The arguments, with others in the place of those that are differentiated."""
-        args = list(self.given)
+        args = list(self.inputs)
         for position, x in zip(self.positions, moving, strict=True):
             args[position] = x
         return args
@@ -86,6 +86,7 @@ class Problem:
     def scalar(self, *moving: Tensor) -> Tensor:
         """The function, projected."""
         with replaying(self.key):
+            # Other numbers than the directions', which are drawn from `seed`; `pulled` and `rounding` use them, too.
             return self.projected(self.fn(*self.arguments(moving)), self.seed + 1)
 
     def projected(self, out: Any, seed: int) -> Tensor:
@@ -113,7 +114,7 @@ class Problem:
     def gradient(self, fn: Scalar, point: Sequence[Array] | None = None) -> list[Array]:
         """The gradients of `fn` as arrays."""
         tensors = self._tensors(self.point if point is None else point)
-        with self.kept.evaluation(self._moved(tensors)):
+        with self.cells.evaluation(self._moved(tensors)):
             return [g.asnumpy() for g in self.gradient_of(fn)(*tensors[: len(self.positions)])]
 
     def value(self, fn: Scalar, point: Sequence[Array], noted: Noted | None = None) -> float:
@@ -122,7 +123,7 @@ class Problem:
         held: AbstractContextManager[None] = nullcontext()
         if noted is not None:
             held = settings(stops=Replayed(noted), unfused=True)
-        with held, self.kept.evaluation(self._moved(tensors)):
+        with held, self.cells.evaluation(self._moved(tensors)):
             value: float = fn(*tensors[: len(self.positions)]).item()
             return value
 
@@ -131,7 +132,7 @@ class Problem:
         if not self.detached:
             return None
         noted, tensors = Noted(), self._tensors(point)
-        with settings(stops=noted, unfused=True), self.kept.evaluation(self._moved(tensors)):
+        with settings(stops=noted, unfused=True), self.cells.evaluation(self._moved(tensors)):
             fn(*tensors[: len(self.positions)])
         return noted
 
@@ -142,35 +143,33 @@ class Problem:
         noted = self.noted(fn, point)
 
         def apart(by: float) -> float:
-            ahead, behind = (
-                self.value(fn, [x if v is None else x + sign * v for x, v in zip(point, direction, strict=True)], noted)
-                for sign in (by, -by)
+            return self.value(fn, moved(point, direction, by), noted) - self.value(
+                fn, moved(point, direction, -by), noted
             )
-            return ahead - behind
 
+        # The weights 8 and -1 cancel the term in eps^2: what is left is in eps^4.
         return (8.0 * apart(eps) - apart(2 * eps)) / (12 * eps) if fine else apart(eps) / (2 * eps)
 
     def run(self, point: Sequence[Array] | None = None) -> Any:
         """The function itself, unprojected."""
         tensors = self._tensors(self.point if point is None else point)
-        with self.kept.evaluation(self._moved(tensors)), replaying(self.key):
+        with self.cells.evaluation(self._moved(tensors)), replaying(self.key):
             return self.fn(*self.arguments(tensors[: len(self.positions)]))
 
     def pulled(self, point: Sequence[Array]) -> tuple[list[Array], list[Array]]:
         """The outputs, and the gradients of what they are projected to."""
         tensors, rng = self._tensors(point), np.random.default_rng(self.seed + 1)
-        with self.kept.evaluation(self._moved(tensors)), replaying(self.key):
+        with self.cells.evaluation(self._moved(tensors)), replaying(self.key):
             args = self.arguments(tensors[: len(self.positions)])
             out, pull = vjp(self.fn, *args, weights=tuple(self.weights))
             leaves = structure.flatten(out)[0]
-            seeds = [Tensor(rng.standard_normal(x.shape)).to(x.device) if x.dtype.is_float else x for x in leaves]
-            grads, of_weights = pull(*seeds)
-        found = grads if isinstance(grads, tuple) else (grads,)
-        chosen = [found[i] for i in self.positions] + list(of_weights)
-        return [x.asnumpy() for x in leaves], [g.asnumpy() for g in chosen]
+            grads, of_weights = pull(*drawn_for(leaves, rng))
+        of_inputs = as_tuple(grads, args)
+        gradients = [of_inputs[i] for i in self.positions] + list(of_weights)
+        return [x.asnumpy() for x in leaves], [g.asnumpy() for g in gradients]
 
     def rounding(self, point: Sequence[Array], eps: float) -> float:
-        """The difference that rounding of the outputs may amount to."""
+        """The part of a slope that rounding of the outputs may make: two of their last places, over the step."""
         leaves, rng = floats(self.run(point)), np.random.default_rng(self.seed + 1)
         size = sum(float(np.abs(leaf.asnumpy() * rng.standard_normal(leaf.shape)).sum()) for leaf in leaves)
         return 2 * float(np.finfo(np.float64).eps) * size / eps
@@ -180,3 +179,13 @@ class Problem:
 
     def _moved(self, tensors: Sequence[Tensor]) -> list[tuple[Parameter, Any]]:
         return [(p, x._data) for p, x in zip(self.weights, tensors[len(self.positions) :], strict=True)]
+
+
+def moved(point: Sequence[Array], direction: Sequence[Array | None], by: float) -> list[Array]:
+    """A point, moved along a direction; None leaves an array in place."""
+    return [x if v is None else x + by * v for x, v in zip(point, direction, strict=True)]
+
+
+def slope_of(gradients: Sequence[Array], direction: Sequence[Array | None]) -> float:
+    """The derivative along a direction, from gradients."""
+    return sum(float((g * v).sum()) for g, v in zip(gradients, direction, strict=True) if v is not None)

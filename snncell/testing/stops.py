@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
-from types import FrameType
 from typing import Any, NamedTuple
 
 from snncell.errors import GradientCheckError
 from snncell.tape import structure
-from snncell.tape.frames import Running, is_machinery, mark_of, text_of
+from snncell.tape.source_location import Place, place_at
 
 
 class Site(NamedTuple):
@@ -33,21 +31,11 @@ class Opened:
         self.seen: dict[Site, None] = {}
 
     def __call__(self, x: Any, stopped: Any) -> Any:
-        site = self._site(sys._getframe(1))
+        place = place_at(None, Place(""), arguments=False)
+        paths = (self.paths.get(id(cell)) for cell, _ in place.cells)
+        site = Site(next((path for path in paths if path is not None), None), str(place))
         self.seen[site] = None
         return stopped if site in self.shut else x
-
-    def _site(self, frame: FrameType) -> Site:
-        while frame.f_back is not None and is_machinery(frame):
-            frame = frame.f_back
-        line = text_of(frame)
-        caller: FrameType | None = frame
-        while caller is not None:
-            mark = mark_of(caller)
-            if isinstance(mark, Running) and id(mark.cell) in self.paths:
-                return Site(self.paths[id(mark.cell)], line)
-            caller = caller.f_back
-        return Site(None, line)
 
 
 class Noted:

@@ -12,9 +12,9 @@ from snncell.tape.parameter import Parameter
 from snncell.tape.state import smoothed, unfused
 from snncell.testing.blame import bprop_text, checked_bprops
 from snncell.testing.calls import Net, cells_in, chosen_weights, steps_of
-from snncell.testing.gradients import by_array, found_out
+from snncell.testing.gradients import by_array, explanation
 from snncell.testing.kernels import check_kernels
-from snncell.testing.locate import Search, beside
+from snncell.testing.locate import BESIDE, Search, beside
 from snncell.testing.precision import InFloat64
 from snncell.testing.problem import Problem, Tolerance
 from snncell.testing.result import Checked, Row
@@ -76,18 +76,18 @@ def check_through_time(
             f"{WHO}: takes a Cell, or a function whose body names the Cells that it calls, not {net!r:.60}. For any "
             f"other function there is check_grads."
         )
-    found = Net(owners)
+    cells = Net(owners)
     named = chosen_weights(owners, weights)
-    with InFloat64([cell for _, cell in owners], [p for _, p in named]) as kept:
-        problem = Problem(net, inputs, named, kept, seed, detached, WHO)
+    with InFloat64([cell for _, cell in owners], [p for _, p in named]) as in_float64:
+        problem = Problem(net, inputs, named, in_float64, seed, detached, WHO)
         try:
-            rows = _bprops(problem, found)
-            rows += _smooth(problem, found, Tolerance(eps, rtol, atol, fine=True, others=(10.0, 0.1, 0.01)))
+            rows = _bprops(problem, cells)
+            rows += _smooth(problem, cells, Tolerance(eps, rtol, atol, fine=True, others=(10.0, 0.1, 0.01)))
         except GradientCheckError as blamed:
             with suppress(BpropError):  # a reverse that raises has no gradients to compare
-                check_kernels(problem, found)  # which is the cause if it differs
+                check_kernels(problem, cells)  # which is the cause if it differs
             raise blamed from None
-        rows += check_kernels(problem, found)
+        rows += check_kernels(problem, cells)
     return Checked(WHO, rows)
 
 
@@ -102,17 +102,17 @@ def _bprops(problem: Problem, net: Net) -> list[Row]:
 
 def _smooth(problem: Problem, net: Net, tolerance: Tolerance) -> list[Row]:
     with smoothed(True), unfused():
-        for point, note in ((problem.point, ""), (beside(problem.point), "beside the inputs: at them there is a kink")):
+        for point, note in ((problem.point, ""), (beside(problem.point), BESIDE)):
             gradient = problem.gradient(problem.scalar, point)
             search = Search(problem, problem.scalar, point, gradient, tolerance)
             rows, wrong = by_array(search, "smooth")
             if wrong is None:
                 return [row.noted(note) for row in rows]
-        assert wrong is not None  # or it would have returned
-        number, found, expected = wrong
-        assert number is not None  # each array is compared by itself
+        assert wrong is not None  # or the loop would have returned
+        number, analytic, numeric = wrong
+        assert number is not None  # `by_array` compares each by itself
         first = (
-            f"{WHO}: with smooth spikes the reverse gives {found:.10g} along a random direction of "
-            f"{problem.names[number]}, finite differences {expected:.10g}."
+            f"{WHO}: with smooth spikes the reverse gives {analytic:.10g} along a random direction of "
+            f"{problem.names[number]}, finite differences {numeric:.10g}."
         )
-        raise GradientCheckError(" ".join([first, *found_out(search, net, number)]).strip())
+        raise GradientCheckError(" ".join([first, *explanation(search, net, number)]).strip())

@@ -32,8 +32,8 @@ def as_axes(axis: Any, ndim: int, name: str) -> tuple[int, ...]:
     """
     if axis is None or (isinstance(axis, (tuple, list)) and not axis):
         return tuple(range(ndim))
-    given = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
-    axes = tuple(sorted(as_axis(one, ndim, name) for one in given))
+    named = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
+    axes = tuple(sorted(as_axis(one, ndim, name) for one in named))
     if len(set(axes)) != len(axes):
         raise ShapeError(f"{name}: axis {axis} names an axis twice.")
     return axes
@@ -61,7 +61,7 @@ def as_int(x: Any, name: str, argument: str) -> int:
     """
     if isinstance(x, bool) or not isinstance(x, (int, np.integer)):
         raise ArgumentError(f"{name}: {argument} is an integer, not {shown(x)}.")
-    if abs(int(x)) >= 2**80:  # what 64 bits do not hold is said by who knows why; this is no number to tell of
+    if abs(int(x)) >= 2**80:  # what 64 bits do not hold is refused further on, with the reason; this is hardly meant
         raise ArgumentError(f"{name}: {argument} is an integer, not {shown(x)}.")
     return int(x)
 
@@ -72,8 +72,8 @@ def as_ints(value: Any, name: str, argument: str) -> tuple[int, ...]:
     Raises:
         ArgumentError: for anything else.
     """
-    given = tuple(value) if isinstance(value, (tuple, list)) else (value,)
-    return tuple(as_int(n, name, argument) for n in given)
+    numbers = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    return tuple(as_int(n, name, argument) for n in numbers)
 
 
 def as_number(value: Any, name: str, argument: str) -> int | float:
