@@ -59,7 +59,7 @@ def mul(x: Any, y: Any) -> Any:
     return x * y
 
 
-mul.proportional = lambda inputs, moving: sum(moving) == 1
+mul.proportional = lambda inputs, varying: sum(varying) == 1
 
 
 @mul.def_bprop
@@ -73,7 +73,7 @@ def div(x: Any, y: Any) -> Any:
     return x / y
 
 
-div.proportional = lambda inputs, moving: list(moving) == [True, False]
+div.proportional = lambda inputs, varying: list(varying) == [True, False]
 
 
 def _quotient(x: Any, y: Any) -> Any:

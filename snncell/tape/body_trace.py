@@ -34,7 +34,7 @@ class BodyTrace(Trace):
         self.lineage: tuple[Trace, ...] = (self,)
         self.around = (STATE.trace, STATE.tape)
         self.eager = STATE.trace is None or STATE.trace.eager
-        self.places: dict[Value, Tensor] = {}
+        self.tensors: dict[Value, Tensor] = {}
         self.ambiguous: set[Value] = set()
         self.noted: set[int] = set()  # ids of what goes out only because somebody watches
         self.carried = {p: self.new_input(p.shape, p._data.dtype)._data for p in carried}
@@ -44,7 +44,7 @@ class BodyTrace(Trace):
         child = BodyTrace(self.who, self.tape)
         child.lineage = (child, *self.lineage)
         child.count = self.count
-        child.places, child.ambiguous = dict(self.places), set(self.ambiguous)
+        child.tensors, child.ambiguous = dict(self.tensors), set(self.ambiguous)
         child.inputs, child.steps = list(self.inputs), list(self.steps)
         child.captures, child.cells, child.carried = dict(self.captures), dict(self.cells), self.carried
         return child
@@ -83,9 +83,9 @@ class BodyTrace(Trace):
         """Keep a result with its place on the tape; one with several places is `ambiguous`."""
         if not isinstance(x._data, Value):
             return  # an array from outside
-        known = self.places.get(x._data)
+        known = self.tensors.get(x._data)
         if known is None or known._entry is None:
-            self.places[x._data] = x
+            self.tensors[x._data] = x
         elif x._entry is not None and (x._entry, x._index) != (known._entry, known._index):
             self.ambiguous.add(x._data)
 

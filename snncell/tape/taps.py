@@ -19,7 +19,7 @@ from snncell.tape.tensor import Tensor, in_trace, wrap
 class Event:
     """A call of a layer, which notes are of: also of its gradient, which comes later.
 
-    What is traced is an event once; each run of it is another one, that `Brought.pass_on` makes of it.
+    What is traced is an event once; each run of it is another one, that `NotedResults.pass_on` makes of it.
 
     Args:
         subject: what was called.
@@ -93,7 +93,7 @@ def noting(notes: list[Note]) -> AbstractContextManager[Any]:
     return settings(notes=notes)
 
 
-class Brought:
+class NotedResults:
     """Notes of a traced function as further results of it.
 
     Args:
@@ -103,12 +103,12 @@ class Brought:
 
     def __init__(self, notes: Sequence[Note], results: Sequence[Tensor] = ()) -> None:
         self.places: list[tuple[Label, int | None]] = []
-        self.further: list[Tensor] = []
+        self.extra: list[Tensor] = []
         known = {id(x._data): n for n, x in enumerate(results)}
         for label, x in notes:
             if x is not None and id(x._data) not in known:
-                known[id(x._data)] = len(results) + len(self.further)
-                self.further.append(x)
+                known[id(x._data)] = len(results) + len(self.extra)
+                self.extra.append(x)
             self.places.append((label, None if x is None else known[id(x._data)]))
 
     def pass_on(self, results: Sequence[Tensor], events: Events, steps: tuple[int, ...] = ()) -> Sequence[Tensor]:
@@ -126,7 +126,7 @@ class Brought:
             event = event if event is None else events.get(event, event)
             label = label._replace(event=event, steps=steps + label.steps)
             note(label, None if place is None else results[place])
-        return results[: len(results) - len(self.further)]
+        return results[: len(results) - len(self.extra)]
 
 
 class _Tap:

@@ -89,7 +89,7 @@ class Trace:
         self.steps: list[Step] = []
         self.constants: dict[int, tuple[Any, Value]] = {}  # by id of the array, which is kept so that ids stay unique
         self.parameters: dict[Parameter, Value] = {}
-        self.sought: set[Entry] = set()  # places of the Parameters that gradients inside are taken with respect to
+        self.gradient_targets: set[Entry] = set()  # entries of Parameters that inner gradients are of
         self.written: dict[Parameter, Value] = {}
         self.cells: dict[Any, None] = {}  # Cells that were called: if an attribute changes, the trace is out of date
 

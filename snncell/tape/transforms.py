@@ -50,7 +50,7 @@ class Recording:
         # Tensors of their own, for a Parameter may be frozen, or replaced, before the gradient is pulled.
         self.sources = [*watched, *(wrap(p._data, p._entry) for p in self.weights or ())]
         if STATE.trace is not None:
-            STATE.trace.sought.update(p._entry for p in self.weights or () if p._entry is not None)
+            STATE.trace.gradient_targets.update(p._entry for p in self.weights or () if p._entry is not None)
         self.tape = Tape()
         with self.tape.active():
             self.out = as_read(fn(*call_args, **kwargs))

@@ -9,7 +9,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.compiler.backends.expressions import as_scalar, cost_of, file_head, kind_of
-from snncell.compiler.backends.indexing import Room
+from snncell.compiler.backends.indexing import Scratch
 from snncell.compiler.backends.tile import Block
 from snncell.compiler.ir.formula import is_elementwise
 from snncell.compiler.ir.program import values_in
@@ -71,7 +71,7 @@ class CPULoop:
         self.rows, self.fixed = schedule.rows, schedule.fixed
         self.products = [step for step in schedule.steps if not is_elementwise(step)]
         # A block has at most BLOCK elements, but where it is of rows, which can be of any length.
-        self.room = Room(0 if self.products else STACK)
+        self.room = Scratch(0 if self.products else STACK)
         self._emit()
 
     # --- the kernel ---------------------------------------------------------------------------------------------------
@@ -179,7 +179,7 @@ class CPULoop:
     # --- running it ---------------------------------------------------------------------------------------------------
 
     def run(
-        self, known: dict[Value, Any], moving: set[Value], steps: int
+        self, known: dict[Value, Any], varying: set[Value], steps: int
     ) -> tuple[list[Any], dict[Value, Any], dict[Value, Any], list[Any]]:
         """The states after the last step, the sequences, the sums, and the stored states."""
         last = [self._empty(value) for value in self.carry]

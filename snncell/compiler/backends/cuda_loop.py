@@ -213,7 +213,7 @@ class CUDALoop:
     # --- running it ---------------------------------------------------------------------------------------------------
 
     def run(
-        self, known: dict[Value, Any], moving: set[Value], steps: int
+        self, known: dict[Value, Any], varying: set[Value], steps: int
     ) -> tuple[list[Any], dict[Value, Any], dict[Value, Any], list[Any]]:
         """The states after the last step, the sequences, the sums, and the stored states."""
         if self._kernel is None:

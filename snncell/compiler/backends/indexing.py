@@ -17,7 +17,7 @@ from snncell.kernels.cpu import loops
 from snncell.tape.tracing import Value
 
 
-class Room:
+class Scratch:
     """Arrays of a block, as text: on the stack as long as there is room, else in Numba's memory.
 
     Args:
@@ -33,7 +33,7 @@ class Room:
         return f"{'strip' if self._left >= 0 else 'np.empty'}({count}, np.{dtype.type.__name__})"
 
 
-class Places:
+class PhaseOperands:
     """Where a phase of a kernel finds what comes from outside: rows of sequences, and constants.
 
     Args:
@@ -51,7 +51,7 @@ class Places:
         rows: dict[Value, int],
         fixed: dict[Value, int],
         used: list[Value],
-        room: Room,
+        room: Scratch,
     ) -> None:
         self.space = space
         self._room = room

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from snncell.compiler.backends.expressions import Statements, comment_on, kind_of
-from snncell.compiler.backends.indexing import Places, Room
+from snncell.compiler.backends.indexing import PhaseOperands, Scratch
 from snncell.compiler.schedule.phases import Phase, Shape, Stores
 from snncell.kernels.cpu import loops
 from snncell.tape.tracing import Step, Value
@@ -38,19 +38,19 @@ class Block:
         rows: list[Value],
         fixed: list[Value],
         needs: Sequence[tuple[Phase, list[Value]]],
-        room: Room,
+        room: Scratch,
     ) -> None:
         self.spaces = {shape: k for k, shape in enumerate(shapes)}
         self.rows = {value: n for n, value in enumerate(rows)}
         self.fixed = {value: n for n, value in enumerate(fixed)}
         self.scalars: list[tuple[Any, Any]] = []
         self.prepare: list[str] = []
-        self.places: list[Places] = []
+        self.places: list[PhaseOperands] = []
         self._room = room
         self._buffers = 0
         for shape, k in self.spaces.items():
             used = [x for phase, values in needs if phase.shape == shape and not phase.product for x in values]
-            self.places.append(Places(k, shape, self.rows, self.fixed, list(dict.fromkeys(used)), room))
+            self.places.append(PhaseOperands(k, shape, self.rows, self.fixed, list(dict.fromkeys(used)), room))
             self.prepare += [f"low{k}, high{k} = low * per{k}, high * per{k}", f"count{k} = high{k} - low{k}"]
             self.prepare += self.places[k].prepare
         self.sizes = [places.index.sizes for places in self.places]

@@ -67,7 +67,7 @@ class StepLoop:
         return f"{steps} steps one by one, {len(self.plan.plan.launches)} launches each"
 
     def run(
-        self, known: dict[Value, Any], moving: set[Value], steps: int
+        self, known: dict[Value, Any], varying: set[Value], steps: int
     ) -> tuple[list[Any], dict[Value, Any], dict[Value, Any], list[Any]]:
         """The states after the last step, the sequences, the sums, and the stored states."""
         self._build()
@@ -80,8 +80,8 @@ class StepLoop:
             count = -(-steps // (self.interval or 1))
             stored = [space.empty((count, *value.shape), value.dtype) for value in self.carry]
         between: list[list[Any]] = []
-        run = _StepRun(self.plan, known, moving, ys, self.recompute)
-        recomputed = None if self.recomputed is None else _StepRun(self.recomputed, known, moving, {})
+        run = _StepRun(self.plan, known, varying, ys, self.recompute)
+        recomputed = None if self.recomputed is None else _StepRun(self.recomputed, known, varying, {})
         for turn in range(steps):
             place = steps - 1 - turn if self.backwards else turn
             if self.storing and turn % (self.interval or 1) == 0:
@@ -141,7 +141,7 @@ class _StepRun:
         self,
         plan: _StepPlan,
         known: dict[Value, Any],
-        moving: set[Value],
+        varying: set[Value],
         ys: dict[Value, Any],
         recomputed: RecomputeSchedule | None = None,
     ) -> None:
@@ -150,9 +150,9 @@ class _StepRun:
         self.given: list[tuple[Any, bool]] = []
         for value in plan.outside:
             array = None if value in computed_again else known[value]
-            if array is not None and value not in moving:
+            if array is not None and value not in varying:
                 array = plan.space.contiguous(array)  # once, not at each step
-            self.given.append((array, value in moving))
+            self.given.append((array, value in varying))
         places = {slot: value for value, slot in plan.targets.items() if value not in ys}
         self.buffers = [{slot: plan.space.empty(v.shape, v.dtype) for slot, v in places.items()} for _ in range(2)]
         self.rows = [(plan.targets[value], rows) for value, rows in ys.items() if value in plan.targets]
@@ -165,7 +165,7 @@ class _StepRun:
 
         Gives the states after the step, and what is to be added up.
         """
-        taken = [array[place, ...] if moves else array for array, moves in self.given]
+        taken = [array[place, ...] if varies else array for array, varies in self.given]
         if now:
             taken = [now.get(value, array) for value, array in zip(self.plan.outside, taken, strict=True)]
         into = self.buffers[turn % 2]
