@@ -1,7 +1,11 @@
 """The loop of a fused group on the CPU: elementwise steps and reductions as the source of one function.
 
-The statements come from the formulas; the loop around them comes from a template. Axes that every operand treats alike
-are joined first, so that most loops run over one or two axes whatever the shapes were.
+The statements come from the formulas (`expressions.py`), the loop around them from a template (`kernels/cpu/loops.py`):
+
+    no reduction                    map_loop
+    the last axis is kept           reduce_columns    sums over rows, whole rows at a time
+    one result, and much work       reduce_all, reduce_slices: units leave parts, which are joined in order
+    otherwise                       reduce_rows       a sum along memory for each result
 """
 
 from __future__ import annotations
@@ -38,8 +42,8 @@ class Kernel(NamedTuple):
         outputs: the arrays that the kernel fills.
         signature: the argument types for `build`.
         units: of its work, which threads can share.
-        shared: whether they do: it is worth their while.
-        parts: what the units leave to be joined, for each: its dtype.
+        shared: whether it pays that threads share them.
+        parts: the dtypes of the arrays in which units leave parts of reductions.
     """
 
     name: str
@@ -100,7 +104,7 @@ def emit(group: Group, uniform: set[Value]) -> Kernel:
 def _loop(
     kept: tuple[bool, ...], sizes: tuple[int, ...], body: list[str], sums: list[loops.Reduced], shared: bool
 ) -> tuple[list[str], int, bool]:
-    """The template that fits, how many units it has, and whether these leave parts that are joined."""
+    """The lines of the template that fits, the number of its units, and whether they leave parts to be joined."""
     keep = [axis for axis, is_kept in enumerate(kept) if is_kept]
     along = [axis for axis, is_kept in enumerate(kept) if not is_kept]
     if not along:

@@ -50,7 +50,7 @@ class Launch:
         self.arrays = [_Argument(operand, slots, uniform) for operand in kernel.arrays]
         self.scalars = [as_scalar(number, dtype) for number, dtype in kernel.scalars]
         self.outputs = [(slots[o.value], o.shape, kind_of(o.value).dtype, _reshaped(o)) for o in kernel.outputs]
-        # What is only stored as it is, float16, is filled as what it is computed as.
+        # The kernel fills float16 and bfloat16 as float32; they are narrowed behind it.
         self.narrowed = {slots[o.value]: o.value for o in kernel.outputs if dtypes.only_stored(o.value.dtype)}
         self.drops = drops
 
@@ -75,11 +75,11 @@ class Launch:
         if self.parts:
             given += [HOST.empty((self.units,), dtype) for dtype in self.parts]
         self.call(self.units, self.grain, *given)
-        if self.parts:
+        if self.parts:  # a call of no units joins the parts that the units have left
             self.call(0, 0, *given)
         for (slot, _, _, shape), array in zip(self.outputs, fresh, strict=True):
             slots[slot] = array if shape is None else array.reshape(shape)
-        for slot, value in self.narrowed.items():
+        for slot, value in self.narrowed.items():  # the kernel has filled an array of the dtype it computes in
             out = into[slot] if slot in into else HOST.empty(value.shape, value.dtype)
             out[...] = slots[slot]
             slots[slot] = out
@@ -108,7 +108,7 @@ class DeviceLaunch:
         self.outputs = [(slots[o.value], o.value.shape, o.value.dtype) for o in kernel.outputs]
         self.drops = drops
         self.sums = kernel.sums
-        # Sums that stay what they are computed as, until they are complete.
+        # Sums of storage formats, whose parts stay float32 until they are complete.
         values = {n: kernel.outputs[n].value for n in kernel.sums}
         self.wide = {n: kind_of(value).dtype for n, value in values.items() if dtypes.only_stored(value.dtype)}
         self.count = kernel.results
@@ -159,7 +159,7 @@ class DeviceLaunch:
 
 
 def _element(array: Any) -> Any:
-    """One element of an array whose elements are all the same."""
+    """A single element of an array whose elements are all the same."""
     return array.reshape(-1)[:1]
 
 
@@ -214,7 +214,7 @@ def moved(launch: Launch | DeviceLaunch | Call) -> int:
 
 
 class _Argument:
-    """An array on its way into a loop: contiguous, and in the shape of the joined axes."""
+    """An operand of a loop: made contiguous, in the dtype it is computed in and the shape of the joined axes."""
 
     def __init__(self, operand: Operand, slots: Slots, uniform: dict[Value, Any]) -> None:
         self.slot = slots[operand.value]
