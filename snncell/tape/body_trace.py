@@ -1,4 +1,9 @@
-"""Tracing one step of a loop: what does not depend on the step is carried out around the loop, once."""
+"""Tracing one step of a loop: what does not depend on the step is carried out around the loop, once.
+
+def step(v, x):            traced:  v' = v * c + x       with c captured
+    c = exp(-1 / tau)      outside: c = exp(-1 / tau)    once, and on the outer tape
+    return v * c + x
+"""
 
 from __future__ import annotations
 
@@ -31,12 +36,12 @@ class BodyTrace(Trace):
     def __init__(self, who: str, tape: Tape | None, carried: Iterable[Parameter] = ()) -> None:
         super().__init__(taped=tape is not None, who=who)
         self.tape = tape
-        self.lineage: tuple[Trace, ...] = (self,)
+        self.lineage: tuple[Trace, ...] = (self,)  # the traces whose Values are this one's: forks, youngest first
         self.around = (STATE.trace, STATE.tape)
         self.eager = STATE.trace is None or STATE.trace.eager
-        self.tensors: dict[Value, Tensor] = {}
-        self.ambiguous: set[Value] = set()
-        self.noted: set[int] = set()  # ids of what goes out only because somebody watches
+        self.tensors: dict[Value, Tensor] = {}  # for each Value the Tensor that has its place on the tape
+        self.ambiguous: set[Value] = set()  # Values with several such places
+        self.noted: set[int] = set()  # ids of results that go out for monitors alone
         self.carried = {p: self.new_input(p.shape, p._data.dtype)._data for p in carried}
 
     def fork(self) -> BodyTrace:

@@ -57,7 +57,7 @@ class IndexSpace:
         return tuple(n if has else 1 for n, has in zip(self.sizes, self.present[value], strict=True))
 
     def coverage(self, value: Value) -> Literal["all", "some", "one"]:
-        """Tell whether "all" elements of the space have one of their own in it, "some" share one, or all share "one"."""
+        """Tell whether "all" elements of the space have one of their own in it, "some" share, or there is "one"."""
         axes = [has or size == 1 for has, size in zip(self.present[value], self.sizes, strict=True)]
         return "all" if all(axes) and value.shape else "some" if any(self.present[value]) else "one"
 
