@@ -74,6 +74,7 @@ def _boundaries(
         if number is None or other is None or isinstance(other, Call):
             continue
         if any(isinstance(step.op, Reduction) and value in step.outputs for step in other.group.steps):
+            # The reason that counts, whatever else stands between the two.
             reasons[number] = "whose sum is complete only when that loop has ended"
         elif other.group.shape != launch.group.shape:
             reasons.setdefault(number, f"which runs over {other.group.shape}")

@@ -61,7 +61,7 @@ class Compiled:
                 stand_ins = [watched(x) for x in stand_ins]
             pairs = zip(stand_ins, entries, strict=True)
             stand_ins = [x if entry is None else wrap(x._data, entry) for x, entry in pairs]
-            trace.cells.update(cells_in(arguments, fn))
+            trace.cells.update(cells_in(arguments, fn))  # fn may read attributes of Cells without calling them
             args, kwargs = structure.unflatten(arguments, stand_ins)
             outs, self.structure_of_out = structure.flatten(fn(*args, **kwargs))
             self.noted = NotedResults(notes, outs)
@@ -151,6 +151,7 @@ class Jitted:
         taped = STATE.tape is not None
         watched = None if STATE.watch is None else STATE.watch.key
         specs = tuple([(leaf._data.shape, leaf._data.dtype) for leaf in leaves])
+        # With the settings of this thread that change what is traced.
         signature = ((None,) * len(leaves), taped, STATE.smooth, STATE.wide, STATE.stops, watched, tree, specs)
         compiled = self._compiled_for(signature, leaves)
         # A Parameter as an argument is a Tensor like any other, unless a gradient with respect to it is taken inside.

@@ -146,7 +146,7 @@ def _evaluated(step: Step, known: dict[Value, Any]) -> Sequence[Any]:
 def _over_time(rule: Any, step: Step, known: dict[Value, Any], varying: set[Value]) -> Sequence[Any]:
     """A step by one of its operation's rules for whole sequences."""
     arrays = [known[x] if isinstance(x, Value) else x for x in step.inputs]
-    if not step.op.view:
+    if not step.op.view:  # storage formats are computed in float32; a view moves them as they are
         arrays = [HOST.widened(x) if isinstance(x, np.ndarray) else x for x in arrays]
     out = rule(arrays, [x in varying for x in step.inputs], step.attrs)
     return (out if space_of(out) is DEVICE else np.asarray(out, step.outputs[0].dtype),)

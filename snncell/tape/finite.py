@@ -149,16 +149,16 @@ class Watch:
 
     def _tell(self, op: Primitive, inputs: Sequence[Any], spot: Spot, attrs: dict[str, Any]) -> None:
         place = place_at(_THREAD.floor, _THREAD.home, arguments=True)
-        spots = [(n, x, found) for n, x in enumerate(inputs) if (found := spot_in(x)) is not None]
+        spots = [(n, x, at) for n, x in enumerate(inputs) if (at := spot_in(x)) is not None]
         # inf in an operand may be meant, as in a mask; NaN, and inf in a weight, may not.
-        wrong = [(n, x, found) for n, x, found in spots if found.kind == "NaN" or _is_trained(x)]
+        wrong = [(n, x, at) for n, x, at in spots if at.kind == "NaN" or _is_trained(x)]
         has_inf_operand = len(spots) > len(wrong) or any(spot_in(value) is not None for value in attrs.values())
         if spot.kind != "NaN" and has_inf_operand:
             return
         if wrong:
-            number, operand, found = wrong[0]
-            step = found.entry[0] if found.shape and place.over_time(operand) else None
-            raise Fault(op.name, found, "", place, operand, place.name_of(operand, number), step=step).error()
+            number, operand, spot = wrong[0]
+            step = spot.entry[0] if spot.shape and place.over_time(operand) else None
+            raise Fault(op.name, spot, "", place, operand, place.name_of(operand, number), step=step).error()
         cause = f"from inf in {place.name_of(spots[0][1], spots[0][0])}" if spots else "of finite operands"
         raise Fault(op.name, spot, f"{cause}: it starts here{place.about}", place).error()
 

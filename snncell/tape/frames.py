@@ -48,7 +48,7 @@ class Updating(NamedTuple):
 
 Mark = Running | Reversing | Updating
 _TELLERS: dict[CodeType, Callable[[Mapping[str, Any]], Mark | None]] = {}
-_machinery: tuple[str, ...] = ()
+_machinery: tuple[str, ...] = ()  # beginnings of paths, as `str.startswith` takes them
 
 
 def tells(teller: Callable[[Mapping[str, Any]], Mark | None]) -> Callable[[_Function], _Function]:

@@ -219,7 +219,7 @@ def commit(writes: Sequence[Write]) -> None:
     """Give Parameters their values, all of them or none: an interruption comes before or after it."""
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in writes]
     if STATE.undo is not None:
-        STATE.undo.note(before)
+        STATE.undo.note(before)  # first: an interruption in between puts back what has not changed, which is harmless
     write(writes)
 
 
@@ -285,8 +285,8 @@ def refuse_equal_names(parameters: Iterable[Parameter], what: str) -> None:
         cell = None if parameter.owner is None else parameter.owner[0]
         first, other = seen.setdefault((cell, parameter.name), (position, parameter))
         if other is not parameter and parameter.name is not None:
-            places = [p.owner[1] if p.owner else f"element {i}" for i, p in ((first, other), (position, parameter))]
+            homes = [p.owner[1] if p.owner else f"element {i}" for i, p in ((first, other), (position, parameter))]
             raise ParameterError(
-                f"{what}: {places[0]} and {places[1]} are different Parameters with one name, {parameter.name!r}. "
+                f"{what}: {homes[0]} and {homes[1]} are different Parameters with one name, {parameter.name!r}. "
                 f"Give each a name of its own, or none."
             )

@@ -53,6 +53,7 @@ class Recording:
             STATE.trace.gradient_targets.update(p._entry for p in self.weights or () if p._entry is not None)
         self.tape = Tape()
         with self.tape.active():
+            # As read: where fn returns a Parameter, the result is the value that it has now.
             self.out = as_read(fn(*call_args, **kwargs))
 
     def pull(self, out: Any, sens: Any, release: bool) -> tuple[list[Any], list[Tensor] | None]:

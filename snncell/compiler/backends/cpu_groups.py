@@ -65,6 +65,7 @@ def emit(group: Group, uniform: set[Value]) -> Kernel:
     reduced = {step.outputs[0] for step in reductions}
     space, arrays, outputs = operands_of(group, uniform)
     sizes, kept = space.sizes, space.kept
+    # Decided by the sizes, not by the number of threads: the order in which a sum is taken depends on it.
     shared = math.prod(group.shape) * cost_of(group.steps) >= PARALLEL_SIZE
 
     body = _Body(len(sizes))
@@ -74,21 +75,21 @@ def emit(group: Group, uniform: set[Value]) -> Kernel:
     for step in group.steps:
         if isinstance(step.op, Elementwise):
             body.compute(step)
-    places = {operand.value: number for number, operand in enumerate(outputs)}
+    position = {operand.value: number for number, operand in enumerate(outputs)}
     for number, operand in enumerate(outputs):
         if operand.value not in reduced:
             body.lines.append(f"{body.at(f'o{number}', sizes)} = {body.names[operand.value]}")
     sums = [
-        body.reduced(step, body.at(f"o{places[step.outputs[0]]}", outputs[places[step.outputs[0]]].shape, kept))
+        body.reduced(step, body.at(f"o{position[step.outputs[0]]}", outputs[position[step.outputs[0]]].shape, kept))
         for step in reductions
-        if step.outputs[0] in places
+        if step.outputs[0] in position
     ]
 
     name = "loop_" + "_".join(dict.fromkeys(step.op.name for step in group.steps))[:48]
     arguments = [f"n{i}" for i in range(len(sizes))] + [f"a{i}" for i in range(len(arrays))]
     arguments += [f"s{i}" for i in range(len(body.scalars))] + [f"o{i}" for i in range(len(outputs))]
     lines, units, in_parts = _loop(kept, sizes, body.lines, sums, shared)
-    parts = [kind_of(step.inputs[0]) for step in reductions if step.outputs[0] in places] if in_parts else []
+    parts = [kind_of(step.inputs[0]) for step in reductions if step.outputs[0] in position] if in_parts else []
     arguments += [f"parts{i}" for i in range(len(parts))]
     source = f"{file_head(group.steps)}\n\n{loops.function(name, arguments, lines)}"
     signature = (

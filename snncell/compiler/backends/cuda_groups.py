@@ -103,6 +103,7 @@ def emit_cuda(group: Group, uniform: set[Value]) -> CUDAKernel:
 
 def chunks_of(count: int, terms: int) -> list[int]:
     """The numbers of parts that each of `count` sums is cut into, round by round, down to one."""
+    # Of TERMS terms each, but no more threads in all than fill a card.
     rounds = [max(1, min(-(-terms // TERMS), ENOUGH // max(count, 1)))]
     while rounds[-1] > 1:
         rounds.append(1 if rounds[-1] <= MOST_CHUNKS else -(-rounds[-1] // MOST_CHUNKS))
@@ -183,10 +184,10 @@ def _sum(kept: list[bool], body: list[str], sums: list[Reduced], outputs: list[O
 
 def _join(name: str, values: list[Value], sums: list[Reduced], columns: bool) -> str:
     """The kernel that joins `parts` parts of each of `count` results to `chunks`."""
-    given = _part(columns, "count", "r", "parts")
+    part = _part(columns, "count", "r", "parts")
     inner = []
     for n, (r, value) in enumerate(zip(sums, values, strict=True)):
-        inner.append(f"z{n} = {r.joined(f'z{n}', '(' + _load_sum(value, f'a{n}', given) + ')')}")
+        inner.append(f"z{n} = {r.joined(f'z{n}', '(' + _load_sum(value, f'a{n}', part) + ')')}")
     lines = [*_thread(columns, "count"), "r = c", *(f"z{n} = {r.start}" for n, r in enumerate(sums))]
     lines += ["while r < parts:", *indent([*inner, "r += chunks"])]
     place = _part(columns, "count", "c", "chunks")

@@ -116,8 +116,8 @@ class CUDALoop:
             later.append(f"y{n}_{AHEAD - 1} = {self._row(value, 'far')}")
         lines += later
         if self.storing:
-            kept = [store(x, f"p{n}", "(turn // every) * n + i", f"w{n}") for n, x in enumerate(self.carry)]
-            lines += ["if turn % every == 0:", *indent(kept)]
+            checkpoint = [store(x, f"p{n}", "(turn // every) * n + i", f"w{n}") for n, x in enumerate(self.carry)]
+            lines += ["if turn % every == 0:", *indent(checkpoint)]
         variables = {value: f"w{n}" for n, value in enumerate(self.carry)} | {value: f"r{n}" for n, value in used}
         lines += self._step(self.steps, variables, "", self._results)
         loop = [*first, "turn = 0", "while turn < steps:", *indent([*lines, "turn += 1"])]
@@ -192,7 +192,7 @@ class CUDALoop:
     def _finish(self, lines: list[str]) -> None:
         """The source and the signature."""
         number = dtypes.int64
-        kept = [f"kept{n}" for n in range(len(self.stored))]
+        segments = [f"kept{n}" for n in range(len(self.stored))]
         arguments: list[tuple[str, Any]] = [(name, number) for name in ("steps", "n", "every")]
         arguments += [(f"n{axis}", number) for axis in range(len(self.index.sizes))]
         for letter, extra, values in (("c", "m", self.carry), ("x", "h", self.rows)):
@@ -200,7 +200,7 @@ class CUDALoop:
                 arguments += [(f"{letter}{n}", _array(value, False)), (f"{extra}{n}", number)]
         arguments += [(f"a{n}", _array(value, False)) for n, value in enumerate(self.fixed)]
         arguments += [(f"p{n}", _array(value, False)) for n, value in enumerate(self.stored)]
-        arguments += [(name, _array(value, True)) for name, value in zip(kept, self.stored, strict=True)]
+        arguments += [(name, _array(value, True)) for name, value in zip(segments, self.stored, strict=True)]
         arguments += [(f"s{n}", dtypes.BY_NUMPY[dtype]) for n, (_, dtype) in enumerate(self.scalars)]
         for letter, values in (("last", self.carry), ("o", self.sequences)):
             arguments += [(f"{letter}{n}", _array(value, True)) for n, value in enumerate(values)]
@@ -247,9 +247,9 @@ class CUDALoop:
             held.append(array)
             arguments += [array.argument, 0 if one else math.prod(value.shape)]
         fixed = [DEVICE.contiguous(known[value]) for value in self.fixed]
-        given = [DEVICE.contiguous(known[value]) for value in self.stored]
-        room = [DEVICE.empty((every, *value.shape), value.dtype) for value in self.stored]
-        arrays = [x.argument for x in (*fixed, *given, *room)]
+        checkpoints = [DEVICE.contiguous(known[value]) for value in self.stored]
+        segments = [DEVICE.empty((every, *value.shape), value.dtype) for value in self.stored]
+        arrays = [x.argument for x in (*fixed, *checkpoints, *segments)]
         outs = [x.argument for x in (*results, *stored)]
         blocks = -(-count // THREADS)
         runtime().launch(self._kernel, blocks, THREADS, [*arguments, *arrays, *self.numbers, *outs])

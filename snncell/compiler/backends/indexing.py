@@ -94,7 +94,7 @@ class PhaseOperands:
     def load(self, statements: Statements, values: list[Value]) -> list[str]:
         """Give each of `values` a name in the body, and return the statements that a step begins with for it."""
         rows = []
-        for value in values:
+        for value in values:  # h is 0 where one row stands for all steps: then t * h is always that row
             if value in self.elements:
                 statements.load(value, self.elements[value])
             elif value in self.index.present:

@@ -100,7 +100,7 @@ class Block:
         """
         array_of = array_of | {value: targets[n] for value, n in stores.direct.items()}
         lines = [f"g{n} = {self.part(f'row(o{n}, t)', value)}" for n, value in enumerate(sequences)]
-        for n, value in enumerate(sequences):
+        for n, value in enumerate(sequences):  # one that is a state has an array, and is copied
             array_of.setdefault(value, f"g{n}")
         for value in stores.shared:
             array_of[value] = f"e{self._buffers}"
@@ -118,6 +118,7 @@ class Block:
             for step in phase.steps:
                 body.compute(step)
             names = body.names
+            # All stores of an element come after its loads, so a state may be overwritten in place.
             body.lines += [f"{array_of[x]}[i] = {names[x]}" for x in stores.shared if x in names and x not in needed]
             body.lines += [f"g{sequences.index(x)}[i] = {names[x]}" for x in stores.sequences[number]]
             body.lines += [f"z{summed.index(x)}[i] += {names[x]}" for x in stores.summed[number]]

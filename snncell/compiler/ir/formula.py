@@ -31,7 +31,7 @@ MAX_STEPS = 64  # per loop: registers run out long before, and compile time grow
 COMPILED = frozenset(np.dtype(d.dtype) for d in dtypes.ALL if d.name not in ("complex64", "complex128"))
 
 
-_PLACE = re.compile(r"\bOPERAND(\d+)\b")
+_OPERAND = re.compile(r"\bOPERAND(\d+)\b")
 
 
 class Elementwise(Primitive):
@@ -122,11 +122,11 @@ class Elementwise(Primitive):
         key = (literal, names is LOOP)
         if key not in self._templates:
             arguments, body = self._parsed
-            places = {name: f"OPERAND{n}" for n, name in enumerate(arguments)}
+            slots = {name: f"OPERAND{n}" for n, name in enumerate(arguments)}
             # A copy: the transformer changes the tree it walks.
-            self._templates[key] = ast.unparse(_Fill(places, literal, names).visit(copy.deepcopy(body)))
+            self._templates[key] = ast.unparse(_Fill(slots, literal, names).visit(copy.deepcopy(body)))
         # In one substitution: an operand's text is never searched for places of others.
-        return _PLACE.sub(lambda match: operands[int(match[1])], self._templates[key])
+        return _OPERAND.sub(lambda match: operands[int(match[1])], self._templates[key])
 
 
 class Cast(Elementwise):
@@ -228,9 +228,9 @@ def broadcast_shape(name: str, shapes: Sequence[tuple[int, ...]]) -> tuple[int, 
     try:
         return np.broadcast_shapes(*shapes)
     except ValueError:
-        given = " and ".join(map(str, shapes))
+        shown = " and ".join(map(str, shapes))
         raise ShapeError(
-            f"{name}: shapes {given} do not broadcast. Counted from the right, each axis must be equal or 1; "
+            f"{name}: shapes {shown} do not broadcast. Counted from the right, each axis must be equal or 1; "
             f"reshape or expand_dims one of them."
         ) from None
 

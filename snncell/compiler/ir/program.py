@@ -95,7 +95,7 @@ def values_in(step: Step) -> list[Value]:
 
 
 def users_of(program: Program) -> dict[Value, list[Step | None]]:
-    """The steps that take each Value; None stands for the results."""
+    """The steps that take each Value, once for each operand; None stands for the results."""
     users: dict[Value, list[Step | None]] = {}
     for step in program.steps:
         for value in values_in(step):

@@ -15,7 +15,7 @@ from snncell.tape.tracing import Step, Value
 
 def eliminate_dead_code(program: Program) -> Program:
     """Remove the steps, constants and Parameters that no result depends on, and such results of loops."""
-    needed = set(program.results())
+    needed = set(program.results())  # writes to Parameters among them
     steps = []
     for step in reversed(program.steps):
         if not needed.isdisjoint(step.outputs):

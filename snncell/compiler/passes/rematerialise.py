@@ -38,20 +38,20 @@ class Costs(NamedTuple):
 
     Attributes:
         carried: the states before the step.
-        given: inputs that the reverse may read again.
+        inputs: sequences of the step, which the reverse may read again.
         written: results that go out in any case.
         storable: Values that may be stored.
     """
 
     carried: Collection[Value]
-    given: Collection[Value]
+    inputs: Collection[Value]
     written: Collection[Value]
     storable: Collection[Value]
 
     def of(self, value: Value) -> int:
         """Eight times the bytes that one step moves, plus one: of equal sums that of fewer Values is the smaller."""
         size: int = math.prod(value.shape) * value.dtype.itemsize
-        if value in self.given or value in self.written:
+        if value in self.inputs or value in self.written:
             return 8 * size + 1  # read
         return 16 * size + 1 if value in self.storable or value in self.carried else UNBOUNDED  # written and read
 
@@ -60,7 +60,7 @@ def values_to_save(body: Body, reverse: Body) -> list[Tensor]:
     """Choose the values that the reverse is to be given of each step, beside the sequences that the step takes."""
     trace = body.trace
     tensors = {x._data: x for x in (*body.carry, *body.xs)}  # the Tensor that stands for a Value on the tape
-    given = [x._data for x in body.xs]
+    inputs = [x._data for x in body.xs]
     tensors.update((value, x) for value, x in trace.tensors.items() if value not in tensors)
     of_entry = {(x._entry, x._index): value for value, x in tensors.items() if x._entry is not None}
     taped = []
@@ -80,12 +80,12 @@ def values_to_save(body: Body, reverse: Body) -> list[Tensor]:
     expensive = {out for step in trace.steps if isinstance(step.op, Product) for out in step.outputs}
     storable = {x for x in single if (x.shape in shapes or x in expensive) and x not in trace.ambiguous}
     results = {value for value in storable if any(y._data is value for y in ys)}
-    costs = Costs([x._data for x in body.carry], given, results, storable)
+    costs = Costs([x._data for x in body.carry], inputs, results, storable)
     gradients = [reverse.trace.lift(out) for out in reverse.outs]
     steps = leading_to(reverse.trace.steps, gradients)
     forward = {value for step in trace.steps for value in step.outputs}
     cut = minimum_cut(steps, gradients, forward, taped, costs)
-    return [tensors[value] for value in cut if value not in given]
+    return [tensors[value] for value in cut if value not in inputs]
 
 
 def minimum_cut(
@@ -109,8 +109,8 @@ def minimum_cut(
         costs: the cost of giving each Value.
     """
     edges, flow = list(taped), _Flow()
-    varying = _reached((*costs.carried, *costs.given), edges)
-    for value in (*costs.carried, *costs.given):
+    varying = _reached((*costs.carried, *costs.inputs), edges)
+    for value in (*costs.carried, *costs.inputs):
         flow.connect(START, (value, "in"), UNBOUNDED)
     needed = list(gradients)
     for step in reverse:
@@ -135,7 +135,8 @@ def minimum_cut(
         flow.connect((value, "out"), END, UNBOUNDED)
     flow.fill()
     behind = flow.reaching()
-    order = [*costs.carried, *costs.given, *(out for step in reverse for out in step.outputs), *(to for _, to in edges)]
+    computed = [out for step in reverse for out in step.outputs]
+    order = [*costs.carried, *costs.inputs, *computed, *(value for _, value in edges)]
     return [x for x in dict.fromkeys(order) if x in varying and (x, "in") not in behind and (x, "out") in behind]
 
 

@@ -28,13 +28,13 @@ def share_event_lists(program: Program) -> Program:
             steps.append(step)
             continue
         x, y = step.inputs
-        if x not in events:
+        if x not in events:  # in front of the first product that takes them
             attrs = {"dtype": x.dtype}
             search = Step(EVENTS, (x,), attrs, step.line)
             search.outputs = tuple(Value(x.trace, *spec) for spec in EVENTS.abstract((x,), attrs))
             events[x] = search.outputs
             steps.append(search)
-        turned = isinstance(step.op, Contraction)
+        turned = isinstance(step.op, Contraction)  # x.T @ y, from the same list
         product = Step(PRODUCT_OF_EVENTS, (x, *events[x], y), {"turned": turned}, step.line)
         product.outputs = step.outputs
         steps.append(product)

@@ -64,19 +64,19 @@ class Launch:
 
     def run(self, slots: list[Any], into: dict[int, Any]) -> None:
         """Fill the output slots."""
-        if into:
+        if into:  # but not arrays of a storage format: the kernel fills float32
             fresh = [
                 into[s].reshape(n) if s in into and s not in self.narrowed else HOST.empty(n, dtype)
                 for s, n, dtype, _ in self.outputs
             ]
         else:
             fresh = [HOST.empty(shape, dtype) for _, shape, dtype, _ in self.outputs]
-        given = [*self.sizes, *[argument.take(slots) for argument in self.arrays], *self.scalars, *fresh]
+        operands = [*self.sizes, *[argument.take(slots) for argument in self.arrays], *self.scalars, *fresh]
         if self.parts:
-            given += [HOST.empty((self.units,), dtype) for dtype in self.parts]
-        self.call(self.units, self.grain, *given)
+            operands += [HOST.empty((self.units,), dtype) for dtype in self.parts]
+        self.call(self.units, self.grain, *operands)
         if self.parts:  # a call of no units joins the parts that the units have left
-            self.call(0, 0, *given)
+            self.call(0, 0, *operands)
         for (slot, _, _, shape), array in zip(self.outputs, fresh, strict=True):
             slots[slot] = array if shape is None else array.reshape(shape)
         for slot, value in self.narrowed.items():  # the kernel has filled an array of the dtype it computes in
@@ -138,18 +138,18 @@ class DeviceLaunch:
         for n in self.sums if later else ():
             results[n] = DEVICE.empty((chunks * self.count,), whole[n].dtype)
         sizes = [*self.sizes, *([chunks] if self.sums else [])]
-        given, taken = [x.argument for x in arrays], [x.argument for x in results]
+        operands, targets = [x.argument for x in arrays], [x.argument for x in results]
         launch, numbers = runtime().launch, self.scalars if scalars is None else scalars
-        launch(self.call, -(-self.count * chunks // THREADS), THREADS, [*sizes, *given, *numbers, *taken])
+        launch(self.call, -(-self.count * chunks // THREADS), THREADS, [*sizes, *operands, *numbers, *targets])
         parts = [results[n] for n in self.sums]
         while later:
             before, (chunks, *later) = chunks, later
-            made = [DEVICE.empty((chunks * self.count,), x.dtype) for x in parts] if later else []
-            made = made or [whole[n] for n in self.sums]
-            operands = [x.argument for x in (*parts, *made)]
+            joined = [DEVICE.empty((chunks * self.count,), x.dtype) for x in parts] if later else []
+            joined = joined or [whole[n] for n in self.sums]  # the last round fills the results
+            operands = [x.argument for x in (*parts, *joined)]
             blocks = -(-self.count * chunks // THREADS)
             launch(self.join, blocks, THREADS, [self.count, before, chunks, *operands])
-            parts = made
+            parts = joined
         for n in self.wide:
             fresh[n][...] = DEVICE.cast(whole[n], fresh[n].dtype)
         for (slot, _, _), array in zip(self.outputs, fresh, strict=True):
@@ -170,7 +170,7 @@ class Call:
         self.group = group
         (self.step,) = group.steps
         step: Step = self.step
-        self.given = [(True, slots[x]) if isinstance(x, Value) else (False, x) for x in step.inputs]
+        self.operands = [(True, slots[x]) if isinstance(x, Value) else (False, x) for x in step.inputs]
         self.outputs = [slots[value] for value in step.outputs]
         self.drops = drops
 
@@ -188,7 +188,7 @@ class Call:
 
     def run(self, slots: list[Any], into: dict[int, Any]) -> None:
         """Fill the output slots."""
-        arrays = [slots[x] if is_slot else x for is_slot, x in self.given]
+        arrays = [slots[x] if is_slot else x for is_slot, x in self.operands]
         if into and self.outputs[0] in into and isinstance(self.step.op, Product):
             out = into[self.outputs[0]]
             self.step.op.into(out, *arrays)

@@ -85,7 +85,7 @@ class Plan:
 
     def _replay(self, arrays: Sequence[Any]) -> list[Any]:
         if self.multiplies:
-            # BLAS's number of threads is set once around the replay, not at each product.
+            # BLAS is held to one thread around the whole replay, not at each product.
             results: list[Any] = BLAS.run(quietly, self.carry_out, arrays)
             return results
         results = quietly(self.carry_out, arrays)

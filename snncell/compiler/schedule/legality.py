@@ -33,6 +33,7 @@ def obstacle(schedule: LoopSchedule) -> str | None:
         space = space_of([*outgoing, *(x for step in steps for x in (*values_in(step), *step.outputs))])
     except ValueError:
         return "its states have different shapes"
+    # Steps inside may broadcast; but each result and each state is an array with all elements of the kernel.
     small = next((value for value in outgoing if value.shape != space), None)
     return None if small is None else _not_one_shape(small, space, parts.loop)
 
@@ -51,6 +52,7 @@ def _obstacle_to_rows(
     rows = products[0].outputs[0].shape[:1]
     for step in products:
         x, y = step.inputs
+        # The block has rows of x at hand, and the whole of y only if that is the same at every step.
         if y in varying or x not in inside or len(x.shape) != 2 or len(y.shape) != 2:
             return f"{step.op.name} of anything but the rows of a state and a matrix of weights: {step.line}"
     for value in inside:

@@ -87,12 +87,14 @@ def schedule(loop: Loop) -> LoopSchedule:
     recomputed = [recompute.parts] if recompute else []
     carry = [x._data for x in body.carry]
     computed = {*carry, *states}.union(*(step.outputs for step in parts.loop))
+    # A sequence that exists before the loop is summed as a whole (`lower.py`).
     summed = [value for value in parts.summed if value in computed]
     results = [*parts.sequences, *summed, *parts.after]
     steps = leading_to(parts.loop, results)
     prologue = _united([part.prologue for part in (parts, *recomputed)])
     varying = {*(x._data for x in body.xs), *(value for step in prologue for value in step.outputs)}
     forward_steps, forward_results = (recompute.loop, recompute.parts.after) if recompute else ([], [])
+    # The forward's states are no operands: the kernel computes them from the checkpoints.
     loads = outside_of([*steps, *forward_steps], [*results, *forward_results], [*carry, *states])
     return LoopSchedule(
         who=loop.who,
