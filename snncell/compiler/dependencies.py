@@ -1,4 +1,8 @@
-"""The Python state that a trace depends on: the Cells that were called, and the lists, dicts and sets in them."""
+"""The Python state that a trace depends on: the Cells that were called, and the lists, dicts and sets in them.
+
+A Cell counts the changes of its attributes (`version`), so a call compares numbers. A list cannot tell of changes: its
+items are compared by identity, and are held meanwhile, so that no other object gets the id of one that has gone.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ class Dependencies:
 
     def __init__(self, trace: Trace) -> None:
         self.versions = [(cell, cell.version) for cell in trace.cells]
-        self.containers = [(held, list(map(id, items(held))), items(held)) for held in containers(trace.cells)]
+        self.containers = [(x, list(map(id, items(x))), items(x)) for x in containers(trace.cells)]
         self.parameters = [(parameter, parameter.requires_grad, parameter.limits) for parameter in trace.parameters]
 
     def unchanged(self) -> bool:
@@ -27,7 +31,7 @@ class Dependencies:
         for parameter, trained, limits in self.parameters:
             if parameter.requires_grad != trained or parameter.limits != limits:
                 return False
-        return not self.containers or all(list(map(id, items(held))) == ids for held, ids, _ in self.containers)
+        return not self.containers or all(list(map(id, items(x))) == ids for x, ids, _ in self.containers)
 
     def changed(self) -> str:
         """The change, for a report."""
@@ -49,7 +53,7 @@ def cells_in(arguments: Any, fn: Any) -> dict[Any, None]:
 
 
 def refuse_leaks(trace: Trace) -> None:
-    """Raise if a Cell keeps a traced Tensor: in the next run it would not be what that run computes."""
+    """Raise if a Cell holds a traced Tensor: it would go on to stand for the first run."""
     for cell in trace.cells:
         for name, value in vars(cell).items():
             if isinstance(value, Tensor) and isinstance(value._data, Value):
@@ -63,15 +67,15 @@ def refuse_leaks(trace: Trace) -> None:
 
 def containers(cells: Iterable[Any]) -> list[Any]:
     """The lists, dicts and sets that are attributes of Cells, and those inside of them."""
-    found: dict[int, Any] = {}
+    mutable: dict[int, Any] = {}
     waiting = [value for cell in cells for name, value in vars(cell).items() if name not in _INTERNAL]
     while waiting:
         value = waiting.pop()
-        if isinstance(value, (list, dict, set, tuple)) and id(value) not in found:
+        if isinstance(value, (list, dict, set, tuple)) and id(value) not in mutable:
             waiting += items(value)
             if not isinstance(value, tuple):
-                found[id(value)] = value
-    return list(found.values())
+                mutable[id(value)] = value
+    return list(mutable.values())
 
 
 _INTERNAL = ("_pre_hooks", "_hooks", "_checked_counts")  # of a Cell itself

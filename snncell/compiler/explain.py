@@ -28,11 +28,11 @@ def report(name: str, plan: Plan) -> str:
         "",
         "launches:",
     ]
-    made: dict[Value, int] = {}
+    launch_of: dict[Value, int] = {}
     for number, launch in enumerate(plan.launches, 1):
         if not (isinstance(launch, Call) and launch.step.op.view):  # another view of the same elements
-            head += _lines(number, launch, made, plan)
-        made.update(dict.fromkeys(launch.group.writes, number))
+            head += _lines(number, launch, launch_of, plan)
+        launch_of.update(dict.fromkeys(launch.group.writes, number))
     return "\n".join([*head, "", str(plan.program)])
 
 
@@ -47,7 +47,7 @@ def report_on_passes(stages: Iterable[tuple[str, Program]]) -> str:
     return "\n".join(lines).rstrip()
 
 
-def _lines(number: int, launch: Launch | DeviceLaunch | Call, made: dict[Value, int], plan: Plan) -> list[str]:
+def _lines(number: int, launch: Launch | DeviceLaunch | Call, launch_of: dict[Value, int], plan: Plan) -> list[str]:
     if not isinstance(launch, Call):
         threads = "all threads" if launch.parallel else "one thread"
         threads = "on the device" if isinstance(launch, DeviceLaunch) else threads
@@ -55,37 +55,40 @@ def _lines(number: int, launch: Launch | DeviceLaunch | Call, made: dict[Value, 
         lines += [f"        {line}" for line in by_line(launch.group.steps)]
         return [
             *lines,
-            *(f"        apart from {other}, {why}" for other, why in _boundaries(launch, made, plan.launches)),
+            *(f"        apart from {other}, {why}" for other, why in _boundaries(launch, launch_of, plan.launches)),
         ]
     step = launch.step
     lines = [f"{number:4}. call {step.op.name:<14} {step.line}, {_bytes(moved(launch))}"]
-    said = step.op.explained(step.attrs, plan.space) or [f"no loop: {why_no_loop(step)}"]
-    return [*lines, *(f"        {line}" for line in said)]
+    details = step.op.explained(step.attrs, plan.space) or [f"no loop: {why_no_loop(step)}"]
+    return [*lines, *(f"        {line}" for line in details)]
 
 
-def _boundaries(launch: Launch | DeviceLaunch, made: dict[Value, int], launches: list[Any]) -> list[tuple[int, str]]:
-    """The loops that this one takes something from, and why the two are not one."""
-    found: dict[int, str] = {}
+def _boundaries(
+    launch: Launch | DeviceLaunch, launch_of: dict[Value, int], launches: list[Any]
+) -> list[tuple[int, str]]:
+    """The loops that this one takes something from, and why the two are not one; the rules are those of `fuse`."""
+    reasons: dict[int, str] = {}
     for value in launch.group.reads:
-        number = made.get(value)
+        number = launch_of.get(value)
         other = None if number is None else launches[number - 1]
         if number is None or other is None or isinstance(other, Call):
             continue
         if any(isinstance(step.op, Reduction) and value in step.outputs for step in other.group.steps):
-            found[number] = "whose sum is complete only when that loop has ended"
+            # The reason that counts, whatever else stands between the two.
+            reasons[number] = "whose sum is complete only when that loop has ended"
         elif other.group.shape != launch.group.shape:
-            found.setdefault(number, f"which runs over {other.group.shape}")
+            reasons.setdefault(number, f"which runs over {other.group.shape}")
         elif len(other.group.steps) >= MAX_STEPS:
-            found.setdefault(number, f"which has {MAX_STEPS} steps, the most that a loop gets")
+            reasons.setdefault(number, f"which has {MAX_STEPS} steps, the most that a loop gets")
         elif len(other.group.steps) + len(launch.group.steps) > MAX_STEPS:
-            found.setdefault(number, f"for together they have more than {MAX_STEPS} steps, the most that a loop gets")
+            reasons.setdefault(number, f"for together they have more than {MAX_STEPS} steps, the most that a loop gets")
         else:
-            found.setdefault(number, "because something in between has to wait for that, or the axes of sums differ")
-    return list(found.items())
+            reasons.setdefault(number, "because something in between has to wait for that, or the axes of sums differ")
+    return list(reasons.items())
 
 
 def why_no_loop(step: Step) -> str:
-    """Why a step is a call of NumPy, not part of a generated loop."""
+    """Say why a step is a call of NumPy, not part of a generated loop."""
     if not isinstance(step.op, (Elementwise, Reduction)):
         return f"{step.op.name} is no elementwise operation and no reduction"
     values = [x for x in (*step.inputs, *step.outputs) if isinstance(x, Value)]
@@ -121,5 +124,5 @@ def difference(old: Any, new: Any) -> str:
             if a != b
         )
     values = zip(structure.statics(tree), structure.statics(new_tree), strict=False)
-    found = [f"{a!r} in one call and {b!r} in another" for a, b in values if a != b or type(a) is not type(b)]
-    return "a fixed argument is " + found[0] if found else "the arguments have another structure"
+    changes = [f"{a!r} in one call and {b!r} in another" for a, b in values if a != b or type(a) is not type(b)]
+    return "a fixed argument is " + changes[0] if changes else "the arguments have another structure"

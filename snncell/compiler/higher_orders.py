@@ -1,4 +1,8 @@
-"""The Values that gradients of higher orders look at, where the reverse itself may not."""
+"""The Values that gradients of higher orders look at, where the reverse itself may not.
+
+Where an outer tape records, a loop must not leave out an input that only a further gradient takes, nor do without the
+states that only it needs.
+"""
 
 from __future__ import annotations
 
@@ -17,23 +21,23 @@ from snncell.tape.tensor import Tensor
 from snncell.tape.tracing import Value
 
 
-def needed_further(
+def needed_by_higher_orders(
     trace: BodyTrace, outs: Iterable[Tensor], among: Sequence[Tensor], given: Sequence[Tensor] = ()
 ) -> set[Value]:
-    """The Values of inputs that gradients of `outs` look at, where such may be taken.
+    """Find the Values of inputs that gradients of `outs` look at; none unless an outer tape records.
 
     Args:
         trace: of the step, or of its reverse.
-        outs: what it gives.
+        outs: its outputs.
         among: inputs of the step, or of the step that it is the reverse of.
-        given: what is known, so that nothing that it was computed from is needed for it.
+        given: Tensors that such a gradient is given, so that it needs nothing they were computed from.
     """
     if STATE.tape is None:
         return set()
     ends = {x._entry for x in given if x._entry is not None}
     entries = [entry for entry in ancestors((out._entry for out in outs), ends) - ends if entry is not None]
     needed = {x._data for x in among if x._entry in entries}
-    # What is on no tape, integers and Parameters that the step writes, is looked at by the reverses on the way.
+    # Integers, and Parameters that the step writes, are on no tape, but the bprops on the way look at them.
     operands = [x._data for entry in entries for x in entry.inputs if isinstance(x, Tensor)]
     if any(not isinstance(entry.op, (Primitive, Composite, NoneType)) for entry in entries):  # a bprop of a user's
         operands += [value for parameter, value in trace.carried.items() if parameter.dtype.is_float]
@@ -41,5 +45,5 @@ def needed_further(
         operands += [x._data for x in among if x._entry is None]
     inside = [x for x in operands if isinstance(x, Value) and x.trace in trace.lineage]
     known = {x._data for x in given}
-    looked_at = values_used(from_trace(trace, inside, given=known))
+    looked_at = values_used(from_trace(trace, inside, known))
     return (needed | looked_at.intersection(x._data for x in among)) - known

@@ -26,7 +26,7 @@ from snncell.tape import structure
 from snncell.tape.given import TENSORS, with_tensors
 from snncell.tape.state import STATE, recording_on, tracing_to
 from snncell.tape.tape import Entry, Tape, watched
-from snncell.tape.taps import Brought, Events, Note, noting
+from snncell.tape.taps import Events, Note, NotedResults, noting
 from snncell.tape.tensor import Tensor, snapshot, stale, wrap
 from snncell.tape.tracing import Trace, Value
 
@@ -42,7 +42,7 @@ class Compiled:
         leaves: the Tensors among the arguments.
         arguments: the structure of (args, kwargs).
         taped: whether gradients are to be taken through it from outside.
-        places: for each of `leaves` the place of a Parameter that it has on the tape, if that is to be told apart.
+        entries: for each of `leaves` the tape entry of the Parameter that it is, if that is to be told apart.
     """
 
     def __init__(
@@ -52,31 +52,31 @@ class Compiled:
         leaves: Sequence[Tensor],
         arguments: Any,
         taped: bool,
-        places: Sequence[Entry | None],
+        entries: Sequence[Entry | None],
     ) -> None:
         trace, tape, notes = Trace(taped=taped), Tape(), list[Note]()
         with tracing_to(trace), recording_on(None), tape.active() if taped else nullcontext(), noting(notes):
             stand_ins = [trace.new_input(leaf.shape, leaf._data.dtype) for leaf in leaves]
             if taped:
                 stand_ins = [watched(x) for x in stand_ins]
-            pairs = zip(stand_ins, places, strict=True)
-            stand_ins = [x if place is None else wrap(x._data, place) for x, place in pairs]
-            trace.cells.update(cells_in(arguments, fn))
+            pairs = zip(stand_ins, entries, strict=True)
+            stand_ins = [x if entry is None else wrap(x._data, entry) for x, entry in pairs]
+            trace.cells.update(cells_in(arguments, fn))  # fn may read attributes of Cells without calling them
             args, kwargs = structure.unflatten(arguments, stand_ins)
             outs, self.structure_of_out = structure.flatten(fn(*args, **kwargs))
-            self.noted = Brought(notes, outs)
-            outs += self.noted.further
+            self.noted = NotedResults(notes, outs)
+            outs += self.noted.extra
             outputs = [trace.lift(out) for out in outs]
             refuse_leaks(trace)
             # Taken after the trace: what construct itself sets on a Cell belongs to the state it leaves behind.
             self.dependencies = Dependencies(trace)
-            self.sought = trace.sought
+            self.gradient_targets = trace.gradient_targets
             self.vjp = self.plans = None
             if taped:
                 self.vjp = TracedVjp(f"jit({name})", trace, tape.live(), stand_ins, outs, self.up_to_date)
         if not taped:
             self.plans = Plans(from_trace(trace, outputs))
-            self.plans.of([leaf._data for leaf in leaves])  # what cannot be compiled is said now
+            self.plans.of([leaf._data for leaf in leaves])  # so that errors of compilation come at once
 
     def up_to_date(self) -> bool:
         """True if nothing that was traced, forward or reverse, has been changed since."""
@@ -118,7 +118,7 @@ class Jitted:
         self.name = str(name or getattr(fn, "__name__", type(fn).__name__))
         self.compiled: dict[Any, Compiled] = {}
         self.stale = 0  # how often a trace was out of date
-        self.reported = False
+        self.reported = False  # whether its user was warned of tracing again and again
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if STATE.trace is not None:
@@ -151,12 +151,14 @@ class Jitted:
         taped = STATE.tape is not None
         watched = None if STATE.watch is None else STATE.watch.key
         specs = tuple([(leaf._data.shape, leaf._data.dtype) for leaf in leaves])
+        # With the settings of this thread that change what is traced.
         signature = ((None,) * len(leaves), taped, STATE.smooth, STATE.wide, STATE.stops, watched, tree, specs)
         compiled = self._compiled_for(signature, leaves)
         # A Parameter as an argument is a Tensor like any other, unless a gradient with respect to it is taken inside.
-        places = [x._entry if x._entry in compiled.sought else None for x in leaves] if compiled.sought else ()
-        if any(place is not None for place in places):
-            compiled = self._compiled_for((tuple(places), *signature[1:]), leaves)
+        targets = compiled.gradient_targets
+        entries = [x._entry if x._entry in targets else None for x in leaves] if targets else ()
+        if any(entry is not None for entry in entries):
+            compiled = self._compiled_for((tuple(entries), *signature[1:]), leaves)
         return compiled, leaves
 
     def _compiled_for(self, signature: Any, leaves: list[Tensor]) -> Compiled:
@@ -169,8 +171,8 @@ class Jitted:
             ) from None
         if compiled is None or not compiled.up_to_date():
             self._report_storm(signature, compiled)
-            places, taped, *_, tree, _ = signature
-            compiled = Compiled(self.name, self.fn, leaves, tree, taped, places)
+            entries, taped, *_, tree, _ = signature
+            compiled = Compiled(self.name, self.fn, leaves, tree, taped, entries)
             if self.limit is not None and len(self.compiled) >= self.limit:
                 del self.compiled[next(iter(self.compiled))]
             self.compiled[signature] = compiled

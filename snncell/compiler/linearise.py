@@ -1,9 +1,12 @@
 """A step and its reverse: both are traced, and both are bodies of loops.
 
-The reverse of a step is the sweep of its tape, traced on behind the step itself. So it holds the step once more: what
-the sweep needs of the forward is computed again, from the least that has to be saved for it
-(`passes/rematerialise.py`): a state, or what is made of it. The reverse is a body like any other, with a reverse in
-turn.
+    step      (v; x) -> (v'; s)               h = v + (x - v) / tau; s = h > 1; v' = h * (1 - s)
+    reverse   (dv'; x, h, ds) -> (dv; dx)     s = h > 1; dh = ds * surrogate(h) + dv' * (1 - s); dx = dh / tau; ...
+
+The reverse is the sweep of the step's tape, traced on behind the step itself. So it holds the step once more: what the
+sweep needs of the forward is computed again, from the least that has to be saved for it (`passes/rematerialise.py`),
+here h. Its states are the gradients of the step's states, and it runs in the other direction of time. It is a body like
+any other, with a reverse in turn.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from snncell.compiler.higher_orders import needed_further
+from snncell.compiler.higher_orders import needed_by_higher_orders
 from snncell.compiler.ir.body import Body
 from snncell.compiler.ir.program import values_used
 from snncell.compiler.passes.canonicalise import program_of
@@ -21,7 +24,7 @@ from snncell.tape.body_trace import BodyTrace
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import STATE, recording_on, tracing_to
 from snncell.tape.tape import Tape, pullback, watched, zeros_of
-from snncell.tape.taps import Brought, Note, noting
+from snncell.tape.taps import Note, NotedResults, noting
 from snncell.tape.tensor import Tensor, wrap
 
 StepFunction = Callable[[list[Tensor], list[Tensor]], tuple[list[Tensor], list[Tensor]]]
@@ -33,17 +36,17 @@ class Reverse:
 
     Attributes:
         body: the reverse itself.
-        flowing: which states of the forward have a gradient: those are its own states, in this order.
-        arriving: which outputs of the forward its last sequences and constants are the gradients of.
-        gives: for each input of the forward, whether it gives a gradient.
-        noted: what was noted in it, places among its results; what is given for that comes last of them.
+        float_states: the numbers of the forward's states that have a gradient: those are its own states, in this order.
+        seeded: the numbers of the forward's outputs whose gradients are its last sequences and constants.
+        has_gradient: for each input of the forward, whether a gradient of it is among the results.
+        noted: the notes taken in it, with their places among its results, the last of which are for them alone.
     """
 
     body: Body
-    flowing: list[int]
-    arriving: list[int]
-    gives: list[bool]
-    noted: Brought
+    float_states: list[int]
+    seeded: list[int]
+    has_gradient: list[bool]
+    noted: NotedResults
 
 
 # --- the step ---------------------------------------------------------------------------------------------------------
@@ -59,11 +62,13 @@ def trace_body(
     """
     carried: list[Parameter] = []
     while True:
+        # A Parameter that a step writes is a state. Which ones a step writes is known when it has been traced, and
+        # reads of them before the write have to be traced as reads of the state: so it is traced again.
         body = _traced(f, carry, xs, backwards, who, carried)
         missing = [p for p in body.trace.written if all(p is not q for q in carried)]
         if not missing:
             return body, carried
-        carried += missing  # a Parameter that a step writes is a state, and is traced as one
+        carried += missing
 
 
 def _traced(
@@ -88,14 +93,14 @@ def _traced(
     outer = STATE.trace
     if outer is not None:
         outer.cells.update(trace.cells)
-        outer.sought |= trace.sought
+        outer.gradient_targets |= trace.gradient_targets
     return Body(trace, [*states, *written], after, slices, ys, consts, backwards, captured=captured)
 
 
 def _captures(trace: BodyTrace, outs: Sequence[Tensor], known: int) -> tuple[list[Tensor], list[Tensor]]:
-    """The captures beyond the `known` ones, outside and inside: they are constant from step to step."""
+    """The captures behind the first `known` ones, outside and inside: they are constant from step to step."""
     for out in outs:
-        trace.lift(out)  # what comes from outside and goes straight out
+        trace.lift(out)  # an output that comes from outside and goes straight out is a capture too
     new = list(trace.captures.values())[known:]
     return [tensor for tensor, _ in new], [wrap(value, tensor._entry, tensor._index) for tensor, value in new]
 
@@ -108,26 +113,32 @@ def saving(body: Body) -> Body:
     try:
         with recording_on(None):
             reverse = linearise(body, [out.dtype.is_float for out in body.outs])
-    except Exception:  # a reverse that fails does so when it is asked for; until then, the states will do
+    except Exception:
+        # A bprop may raise, and the gradient may never be asked for: its error belongs to the one who asks. Until
+        # then the states are saved, from which any reverse can be computed.
         return body.saving_states()
     return replace(body.saving(values_to_save(body, reverse.body)), reverse=reverse)
 
 
-def linearise(body: Body, present: Sequence[bool]) -> Reverse:
-    """Trace the reverse, for outputs of which those that are `present` have a gradient.
+def linearise(body: Body, has_dout: Sequence[bool]) -> Reverse:
+    """Trace the reverse of a body.
 
-    A state's gradient flows from step to step, so it is there in any case. What the reverse needs of the forward it
-    computes from what was saved, or if nothing was, from the states.
+    Args:
+        body: the step, traced under a tape.
+        has_dout: for each output whether a gradient arrives at it. For a state it counts as one: its gradient flows
+            from step to step.
+
+    What the reverse needs of the forward it computes from what was saved, or if nothing was, from the states.
     """
-    if body.reverse is not None and STATE.tape is None and _is_as_saved_for(body, present):
+    if body.reverse is not None and STATE.tape is None and _is_as_saved_for(body, has_dout):
         return _from_saved(body, body.reverse)
     trace, tape = body.trace.fork(), body.trace.tape
     assert tape is not None  # only bodies traced under a tape are asked
-    flowing = [n for n, x in enumerate(body.carry) if x.dtype.is_float]
-    arriving = [n for n in range(len(body.after), len(body.outs)) if present[n]]
+    float_states = [n for n, x in enumerate(body.carry) if x.dtype.is_float]
+    seeded = [n for n in range(len(body.after), len(body.outs)) if has_dout[n]]
     with tracing_to(trace), recording_on(tape if STATE.tape is not None else None):
         seeds = {
-            n: watched(trace.new_input(body.outs[n].shape, body.outs[n]._data.dtype)) for n in (*flowing, *arriving)
+            n: watched(trace.new_input(body.outs[n].shape, body.outs[n]._data.dtype)) for n in (*float_states, *seeded)
         }
         inputs = [*body.carry, *body.xs, *body.consts]
         notes: list[Note] = []
@@ -135,58 +146,59 @@ def linearise(body: Body, present: Sequence[bool]) -> Reverse:
             grads = pullback(tape.live(), [body.outs[n] for n in seeds], list(seeds.values()), inputs, once=True)
         _refuse_writes(body, trace)
         first, last = len(body.carry), len(body.carry) + len(body.xs)
-        after = [_or_zeros(grads[n], inputs[n]) for n in flowing]
+        after = [_or_zeros(grads[n], inputs[n]) for n in float_states]
         ys = [grad for grad in grads[first:last] if grad is not None]
-        noted = Brought(notes, ys)
-        ys += noted.further
+        noted = NotedResults(notes, ys)
+        ys += noted.extra
         sums = [grad for grad in grads[last:] if grad is not None]
         results = len(body.after) + len(body.ys)
         captured, consts = _captures(trace, [*after, *ys, *sums], len(body.trace.captures))
-        own = Body(
+        reversed_body = Body(
             trace,
-            carry=[seeds[n] for n in flowing],
+            carry=[seeds[n] for n in float_states],
             after=after,
-            xs=[seeds[n] for n in arriving if n < results],
+            xs=[seeds[n] for n in seeded if n < results],
             ys=ys,
-            consts=[*body.consts, *(seeds[n] for n in arriving if n >= results), *consts],
+            consts=[*body.consts, *(seeds[n] for n in seeded if n >= results), *consts],
             backwards=not body.backwards,
             sums=sums,
             captured=captured,
         )
     if STATE.trace is not None:
         STATE.trace.cells.update(trace.cells)
-    return _from_saved(body, Reverse(own, flowing, arriving, [grad is not None for grad in grads], noted))
+    has_gradient = [grad is not None for grad in grads]
+    return _from_saved(body, Reverse(reversed_body, float_states, seeded, has_gradient, noted))
 
 
 def lacks_states(body: Body, reverse: Reverse) -> bool:
-    """True if a reverse takes states that were not saved for it, or if a further gradient does.
+    """True if a reverse takes states that were not saved for it, or if a gradient of higher order does.
 
-    A further gradient may do so where the reverse itself does not: a bprop may call a Cell, which has its own.
+    The latter may where the reverse itself does not: a bprop may call a Cell, which has a bprop of its own.
     """
     own = reverse.body
     program, states = program_of(own), [x._data for x in body.carry]
     if not values_used(program).difference(program.inputs).isdisjoint(states):
         return True
-    needed = needed_further(own.trace, own.outs, body.carry, [*own.xs, *own.consts])
+    needed = needed_by_higher_orders(own.trace, own.outs, body.carry, [*own.xs, *own.consts])
     return not needed.isdisjoint(states)
 
 
-def _is_as_saved_for(body: Body, present: Sequence[bool]) -> bool:
+def _is_as_saved_for(body: Body, has_dout: Sequence[bool]) -> bool:
     """True if a reverse is the one that was traced to find out what to save."""
-    wanted = [n for n in range(len(body.after), len(body.outs)) if present[n]]
-    return not body.sums and wanted == body.reverse.arriving
+    seeded = [n for n in range(len(body.after), len(body.outs)) if has_dout[n]]
+    return not body.sums and seeded == body.reverse.seeded
 
 
 def _from_saved(body: Body, reverse: Reverse) -> Reverse:
     """A copy of a reverse whose first sequences are those of the step and what it saves."""
     own = reverse.body
-    arriving = own.xs[len(own.xs) - sum(n < len(body.after) + len(body.ys) for n in reverse.arriving) :]
-    xs = [*body.xs, *(body.carry if body.saved is None else body.saved), *arriving]
+    douts = own.xs[len(own.xs) - sum(n < len(body.after) + len(body.ys) for n in reverse.seeded) :]
+    xs = [*body.xs, *(body.carry if body.saved is None else body.saved), *douts]
     return replace(reverse, body=replace(own, xs=xs))
 
 
 def _refuse_writes(body: Body, trace: BodyTrace) -> None:
-    """Raise if the reverse has an effect: what a Parameter holds is no state of the reverse's own."""
+    """Raise if the reverse writes a Parameter: its states are gradients, and no Parameter is among them."""
     for parameter in trace.written:
         raise GradientError(
             f"{body.trace.who}: a bprop that a step calls writes Parameter {parameter.name!r} (to draw random "

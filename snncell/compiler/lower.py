@@ -1,4 +1,10 @@
-"""A body becomes what runs it: steps before the loop, the loop, steps after it."""
+"""Lowering of a loop over time: steps before it, the loop in one of three forms, steps after it.
+
+    one kernel    all elementwise, or with products of rows and constant matrices (on the CPU)
+    step by step  the launches of a plan, replayed at each step
+
+The steps before and after it run on whole sequences, by the `over_time` rules of their operations.
+"""
 
 from __future__ import annotations
 
@@ -36,17 +42,17 @@ class Lowered:
     def loop_in(self, space: Space) -> CPULoop | CUDALoop | StepLoop:
         """The loop that runs the steps where the arrays are."""
         if space not in self._loops:
-            self._loops[space] = self._made(space)
+            self._loops[space] = self._new_loop(space)
         return self._loops[space]
 
-    def _made(self, space: Space) -> CPULoop | CUDALoop | StepLoop:
+    def _new_loop(self, space: Space) -> CPULoop | CUDALoop | StepLoop:
         if self.reason is not None:
             return StepLoop(self.schedule, space)
         if space is HOST:
             return CPULoop(self.schedule)
         if all(is_elementwise(step) for step in self.schedule.steps):
             return CUDALoop(self.schedule)
-        return StepLoop(self.schedule, space)  # a product is the library's
+        return StepLoop(self.schedule, space)  # on the device products are cuBLAS's, so they end a kernel
 
     def explained(self, steps: int, space: Space) -> list[str]:
         """The form it took in a place, and why."""
@@ -61,22 +67,22 @@ class Lowered:
             lines.append(f"stores the state every {self.loop.interval} steps for the reverse: {states}")
         elif stored:
             lines.append("stores for the reverse, of each step, and nothing else:")
-            made = {out: f"{step.op.name}, {step.line}" for step in parts.program.steps for out in step.outputs}
-            made |= {value: f"state {n} before it" for n, value in enumerate(self.schedule.carry, 1)}
-            lines += [f"    {_specs([value])}: {made[value]}" for value in stored]
+            origin = {out: f"{step.op.name}, {step.line}" for step in parts.program.steps for out in step.outputs}
+            origin |= {value: f"state {n} before it" for n, value in enumerate(self.schedule.carry, 1)}
+            lines += [f"    {_specs([value])}: {origin[value]}" for value in stored]
         if self.loop.recompute is not None:
             interval = self.loop.recompute.interval
             lines.append(f"computes the states between the stored ones again, {interval} steps at a time")
-        for title, steps_there in (
+        for title, placed in (
             ("once before the loop", self.schedule.invariant),
             ("for all steps together, before the loop", self.schedule.prologue),
             ("in the loop", parts.loop),
             ("for all steps together, after the loop", parts.epilogue),
             ("on sums over time, after the loop", parts.reductions),
-            ("taken into the loop, added up over time", body.added_up),
+            ("taken into the loop, added up over time", body.fused_sums),
         ):
-            lines += [f"  {title}:"] * bool(steps_there)
-            lines += [f"    {line}" for line in by_line(steps_there)]
+            lines += [f"  {title}:"] * bool(placed)
+            lines += [f"    {line}" for line in by_line(placed)]
         return lines
 
     def moved(self, steps: int) -> int:
@@ -85,49 +91,50 @@ class Lowered:
 
     def run(self, arrays: Sequence[Any], steps: int) -> tuple[Any, ...]:
         """All outputs, from the arrays of all inputs."""
-        plan = self.schedule
-        parts = plan.parts
-        known = dict(zip((*plan.carry, *plan.xs, *plan.consts), arrays, strict=True))
-        moving = set(plan.xs).difference(plan.recompute.carry if plan.recompute else ())
-        for step in plan.invariant:
+        schedule = self.schedule
+        parts = schedule.parts
+        known = dict(zip((*schedule.carry, *schedule.xs, *schedule.consts), arrays, strict=True))
+        # The sequences. Checkpoints come in among them, but have a row for each segment, not for each step.
+        varying = set(schedule.xs).difference(schedule.recompute.carry if schedule.recompute else ())
+        for step in schedule.invariant:
             known.update(zip(step.outputs, _evaluated(step, known), strict=True))
-        for step in plan.prologue:
-            known.update(zip(step.outputs, _over_time(step.op.over_time, step, known, moving), strict=True))
-            moving.update(step.outputs)
+        for step in schedule.prologue:
+            known.update(zip(step.outputs, _over_time(step.op.over_time, step, known, varying), strict=True))
+            varying.update(step.outputs)
         space: Space = HOST
         if IN_USE and any(space_of(array) is DEVICE for array in arrays):
-            known = {value: DEVICE.taken(array, f"{plan.who}: an operand") for value, array in known.items()}
+            known = {value: DEVICE.taken(array, f"{schedule.who}: an operand") for value, array in known.items()}
             space = DEVICE
-        last, sequences, totals, stored = self.loop_in(space).run(known, moving, steps)
+        last, sequences, totals, stored = self.loop_in(space).run(known, varying, steps)
         known.update(sequences)
-        moving.update(sequences)
+        varying.update(sequences)
         for step in parts.epilogue:
-            known.update(zip(step.outputs, _over_time(step.op.over_time, step, known, moving), strict=True))
-            moving.update(step.outputs)
+            known.update(zip(step.outputs, _over_time(step.op.over_time, step, known, varying), strict=True))
+            varying.update(step.outputs)
         if parts.sums or parts.reductions:
-            self._reduce(known, totals, moving, steps, space)
-        ys = [known[y] if y in moving else np.broadcast_to(known[y], (steps, *y.shape)) for y in parts.ys]
+            self._reduce(known, totals, varying, steps, space)
+        ys = [known[y] if y in varying else np.broadcast_to(known[y], (steps, *y.shape)) for y in parts.ys]
         sums = [space.cast(totals[value], value.dtype) for value in parts.sums]
         return (*last, *ys, *sums, *stored)
 
     def _reduce(
-        self, known: dict[Value, Any], totals: dict[Value, Any], moving: set[Value], steps: int, space: Space
+        self, known: dict[Value, Any], totals: dict[Value, Any], varying: set[Value], steps: int, space: Space
     ) -> None:
-        """Add up over time what is wanted as a sum, and carry out on the sums what follows from them."""
+        """Complete the totals over time that the loop has not added up itself, and run the steps on totals."""
         parts = self.schedule.parts
         on_sums = [step for step in parts.reductions if step.op.additive or step.op.proportional]
-        added_up = [x for step in on_sums for x in values_in(step) if step.op.additive or x not in parts.fixed]
-        for value in (*parts.summed, *parts.sums, *added_up):
+        operands = [x for step in on_sums for x in values_in(step) if step.op.additive or x not in parts.fixed]
+        for value in (*parts.summed, *parts.sums, *operands):
             if value not in totals and value in known:
-                totals[value] = space.sum(known[value]) if value in moving else space.times(known[value], steps)
+                totals[value] = space.sum(known[value]) if value in varying else space.times(known[value], steps)
         for step in parts.reductions:
             if step.op.additive:
                 totals.update(zip(step.outputs, _evaluated(step, totals), strict=True))
             elif step.op.proportional:
-                held = {x: known[x] for x in values_in(step) if x in parts.fixed}
-                totals.update(zip(step.outputs, _evaluated(step, totals | held), strict=True))
+                constants = {x: known[x] for x in values_in(step) if x in parts.fixed}
+                totals.update(zip(step.outputs, _evaluated(step, totals | constants), strict=True))
             else:
-                totals.update(zip(step.outputs, _over_time(step.op.summed, step, known, moving), strict=True))
+                totals.update(zip(step.outputs, _over_time(step.op.summed, step, known, varying), strict=True))
 
 
 def _evaluated(step: Step, known: dict[Value, Any]) -> Sequence[Any]:
@@ -136,12 +143,12 @@ def _evaluated(step: Step, known: dict[Value, Any]) -> Sequence[Any]:
     return out if step.op.multiple else (out,)
 
 
-def _over_time(rule: Any, step: Step, known: dict[Value, Any], moving: set[Value]) -> Sequence[Any]:
+def _over_time(rule: Any, step: Step, known: dict[Value, Any], varying: set[Value]) -> Sequence[Any]:
     """A step by one of its operation's rules for whole sequences."""
     arrays = [known[x] if isinstance(x, Value) else x for x in step.inputs]
-    if not step.op.view:
+    if not step.op.view:  # storage formats are computed in float32; a view moves them as they are
         arrays = [HOST.widened(x) if isinstance(x, np.ndarray) else x for x in arrays]
-    out = rule(arrays, [x in moving for x in step.inputs], step.attrs)
+    out = rule(arrays, [x in varying for x in step.inputs], step.attrs)
     return (out if space_of(out) is DEVICE else np.asarray(out, step.outputs[0].dtype),)
 
 

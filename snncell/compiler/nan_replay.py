@@ -1,9 +1,9 @@
-"""A loop over time whose results are not finite is run again, step by step, to find where that starts.
+"""Replay of a loop over time whose results are not finite, step by step, to find where that starts.
 
-`set_context(check_finite=True)` looks at what a loop gives. What it does inside is one kernel; so the function of one
-step, which is kept while that holds, is called again for each step, as if it had never been traced: every operation in
-it is looked at, and an error of one is told the time step. The reverse is found in the same way: the steps once more
-forward, and then one after the other backwards, each on a tape of its own.
+`set_context(check_finite=True)` looks at the results of a loop. Inside, the loop is one kernel; so the function of one
+step, which is kept while the setting holds, is called again for each step, as if it had never been traced: the results
+of every operation in it are looked at, and the error of one gets the time step. A fault in the reverse is found in the
+same way: the steps once more forward, and then one after the other backwards, each on a tape of its own.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ _ARRIVING = "the gradient of its output"
 
 
 def look_at_results(loop: Steps, states: Sequence[Tensor], xs: Sequence[Tensor], results: Sequence[Tensor]) -> None:
-    """Raise if what a loop has given is not finite, and tell the step where that starts.
+    """Raise if results of a loop are not finite, and name the step where that starts.
 
     Args:
-        loop: what has run.
-        states: before the first step, those that are Parameters last.
+        loop: the steps that have run.
+        states: the states before the first step, Parameters that the steps write last.
         xs: the sequences.
-        results: the states after the last step, and what was collected.
+        results: the states after the last step, and the collected results.
 
     Raises:
         NotFiniteError: which says where.
     """
-    found = _faults(results, (*states, *xs))
-    if not found:
+    faults = _faults(results, (*states, *xs))
+    if not faults:
         return
     _forward(loop, states, xs)
-    number, spot = found[0]
-    if spot.kind == "NaN":  # inf that none of the steps has made was there before, or is meant
-        raise _untold(loop, "", loop.result(number, len(states)), spot, number >= len(states)).error()
+    number, spot = faults[0]
+    if spot.kind == "NaN":  # inf that none of the steps has made came in from outside, or is meant
+        raise _unlocated(loop, "", loop.result(number, len(states)), spot, number >= len(states)).error()
 
 
 def look_at_gradients(
@@ -55,24 +55,24 @@ def look_at_gradients(
     douts: Sequence[Any],
     grads: Sequence[Any],
 ) -> None:
-    """Raise if the gradients that a loop has given are not finite, and tell the step where that starts.
+    """Raise if the gradients of a loop's inputs are not finite, and name the step where that starts.
 
     Args:
-        loop: what was run.
+        loop: the steps that have run.
         inputs: the states before the first step, the sequences, and what is the same at every step.
-        states, sequences: how many of them are what.
-        captured: the last of them, as the step found them: Parameters have names.
-        douts: the gradients, or None, of the last states and of what was collected.
-        grads: those of the inputs.
+        states, sequences: the number of each among the inputs.
+        captured: the last inputs, as the step found them: Parameters have names.
+        douts: the gradients, or None, of the last states and of the collected results.
+        grads: the gradients of the inputs.
 
     Raises:
         NotFiniteError: which says where.
     """
-    found = _faults(grads, (*inputs, *douts))
-    if not found:
+    faults = _faults(grads, (*inputs, *douts))
+    if not faults:
         return
     xs, fixed = inputs[states : states + sequences], inputs[states + sequences :]
-    with unwatched():  # what is infinite on the way and in no result may be meant, or harmless
+    with unwatched():  # inf on the way that reaches no result may be meant, or harmless
         before = _forward(loop, inputs[:states], xs)
     try:
         _backward(loop, before, xs, fixed, douts)
@@ -80,15 +80,15 @@ def look_at_gradients(
         if getattr(error.fault, "source", "") not in ("", _ARRIVING):
             _forward(loop, inputs[:states], xs)  # an operand of the reverse is NaN: the forward has made it
         raise
-    number, spot = found[0]
+    number, spot = faults[0]
     over_time = states <= number < states + sequences
     name = loop.input(number, states, sequences, captured)
-    raise _untold(loop, "reverse of ", f"the gradient of {name}", spot, over_time).error()
+    raise _unlocated(loop, "reverse of ", f"the gradient of {name}", spot, over_time).error()
 
 
 @contextmanager
 def in_step(who: str, turn: int) -> Iterator[None]:
-    """Be in a step of a loop, which an error of an operation in the body is told."""
+    """Add the step of a loop to errors of operations in the body."""
     try:
         with settings(step=turn):
             yield
@@ -99,19 +99,19 @@ def in_step(who: str, turn: int) -> Iterator[None]:
         raise fault.within(f"{who}, time step {turn}: ", step=turn).error() from None
 
 
-def _faults(results: Sequence[Any], given: Sequence[Any]) -> list[tuple[int, Spot]]:
-    """The results that are not finite, those with NaN first; inf counts only if nothing was given with it."""
+def _faults(results: Sequence[Any], operands: Sequence[Any]) -> list[tuple[int, Spot]]:
+    """The results with NaN; if there are none, and all operands were finite, those with inf."""
     if paused():
         return []
     spots = [(n, spot) for n, x in enumerate(results) if x is not None and (spot := spot_in(x)) is not None]
-    found = [(n, spot) for n, spot in spots if spot.kind == "NaN"]
-    if found or not spots or any(spot_in(x) is not None for x in given if x is not None):
-        return found
+    nans = [(n, spot) for n, spot in spots if spot.kind == "NaN"]
+    if nans or not spots or any(spot_in(x) is not None for x in operands if x is not None):
+        return nans
     return spots
 
 
-def _untold(loop: Steps, direction: str, what: str, spot: Spot, over_time: bool) -> Fault:
-    """The words for a step that by itself gives no NaN: it rounds otherwise, or only a sum over time is too large."""
+def _unlocated(loop: Steps, direction: str, what: str, spot: Spot, over_time: bool) -> Fault:
+    """The fault for steps that give no NaN when they are replayed: they round otherwise, or a sum over time is inf."""
     step = spot.entry[0] if over_time and spot.entry else None
     head = f"{direction}{loop.who}" + ("" if step is None else f", time step {step}")
     spot = spot if step is None else spot._replace(entry=spot.entry[1:], shape=spot.shape[1:])
@@ -122,8 +122,8 @@ def _untold(loop: Steps, direction: str, what: str, spot: Spot, over_time: bool)
 # --- forward ----------------------------------------------------------------------------------------------------------
 
 
-def _kept(loop: Steps) -> AbstractContextManager[Any]:
-    """Give the Parameters that a step writes back what they have now, after the body."""
+def _restored(loop: Steps) -> AbstractContextManager[Any]:
+    """Put back the present values of the Parameters that a step writes, after the body."""
     return Restoring(dict, undoing([p.write_of(p._data) for p in loop.written]))
 
 
@@ -131,8 +131,8 @@ def _forward(loop: Steps, states: Sequence[Tensor], xs: Sequence[Tensor]) -> lis
     """The states before each step, in the order of the steps, each operation looked at."""
     arrays = [x._data for x in states]
     before = []
-    again = {"trace": None, "tape": None, "smooth": loop.smooth}
-    with EFFECTS, beside(*states, *xs), settings(**again), _kept(loop), at_home(loop.place, sys._getframe()):
+    eager = {"trace": None, "tape": None, "smooth": loop.smooth}
+    with EFFECTS, beside(*states, *xs), settings(**eager), _restored(loop), at_home(loop.place, sys._getframe()):
         for turn in loop.turns(xs[0].shape[0]):
             before.append(arrays)
             carry, slices = _taken(loop, arrays, xs, turn)
@@ -158,9 +158,9 @@ def _in_step(loop: Steps, error: NotFiniteError, arrays: list[Any], xs: Sequence
     if not isinstance(fault, Fault):
         return error
     first = turn == loop.turns(xs[0].shape[0])[0]
-    given = [(f"its {loop.state(n)} before the first step", x) for n, x in enumerate(arrays) if first]
-    given += [(loop.sequence(n, len(xs)), x._data[turn, ...]) for n, x in enumerate(xs)]
-    names = [name for name, array in given if fault.operand is not None and _same(array, fault.operand)]
+    sources = [(f"its {loop.state(n)} before the first step", x) for n, x in enumerate(arrays) if first]
+    sources += [(loop.sequence(n, len(xs)), x._data[turn, ...]) for n, x in enumerate(xs)]
+    names = [name for name, array in sources if fault.operand is not None and _same(array, fault.operand)]
     reached = ""
     with unwatched():
         after, ys = loop.f(*_taken(loop, arrays, xs, turn))
@@ -179,7 +179,7 @@ def _same(array: Any, operand: Tensor) -> bool:
         return False
     if hasattr(array, "__array_interface__") and hasattr(other, "__array_interface__"):
         return bool(array.__array_interface__["data"] == other.__array_interface__["data"])
-    return True  # on the GPU: the first that it may be
+    return True  # on the GPU, where equal shapes have to do
 
 
 # --- in reverse -------------------------------------------------------------------------------------------------------
@@ -190,13 +190,13 @@ def _backward(
 ) -> None:
     """The steps of the reverse, each operation looked at."""
     own = len(before[0]) - len(loop.written)
-    flowing = [_or_zeros(dout, array) for dout, array in zip(douts[:own], before[0][:own], strict=True)]
+    of_states = [_or_zeros(dout, array) for dout, array in zip(douts[:own], before[0][:own], strict=True)]
     seeds = douts[len(before[0]) :]
     others = {x._entry for x in fixed if x._entry is not None}
-    again = {"trace": None, "tape": None, "smooth": loop.smooth}
-    with EFFECTS, beside(*xs), settings(**again), _kept(loop), at_home(loop.place, sys._getframe()):
+    eager = {"trace": None, "tape": None, "smooth": loop.smooth}
+    with EFFECTS, beside(*xs), settings(**eager), _restored(loop), at_home(loop.place, sys._getframe()):
         for turn, arrays in zip(loop.turns(xs[0].shape[0])[::-1], before[::-1], strict=True):
-            arriving = [*flowing, *(None if x is None else wrap(x._data[turn, ...]) for x in seeds)]
+            arriving = [*of_states, *(None if x is None else wrap(x._data[turn, ...]) for x in seeds)]
             tape = Tape()
             with recording_on(None), tape.active():
                 inputs = [[watched(x) for x in part] for part in _taken(loop, arrays, xs, turn)]
@@ -205,12 +205,12 @@ def _backward(
             outs = [*after, *ys][: len(arriving)]  # what is only recorded has no gradient
             pull = partial(pullback, outs=outs, douts=arriving, inputs=[*inputs[0], *inputs[1]], beside=others)
             try:
-                found = pull(tape.live())
+                grads = pull(tape.live())
             except NotFiniteError as error:
-                with unwatched():
-                    found = pull(tape.live())
-                raise _in_reverse(loop, error, found, arriving, turn, own, len(xs)) from None
-            flowing = [_or_zeros(grad, array) for grad, array in zip(found[:own], arrays[:own], strict=True)]
+                with unwatched():  # once more, to tell which gradients it reaches
+                    grads = pull(tape.live())
+                raise _in_reverse(loop, error, grads, arriving, turn, own, len(xs)) from None
+            of_states = [_or_zeros(grad, array) for grad, array in zip(grads[:own], arrays[:own], strict=True)]
 
 
 def _or_zeros(grad: Tensor | None, array: Any) -> Tensor:
@@ -219,7 +219,7 @@ def _or_zeros(grad: Tensor | None, array: Any) -> Tensor:
 
 
 def _in_reverse(
-    loop: Steps, error: NotFiniteError, found: Sequence[Any], arriving: Sequence[Any], turn: int, own: int, count: int
+    loop: Steps, error: NotFiniteError, grads: Sequence[Any], arriving: Sequence[Any], turn: int, own: int, count: int
 ) -> NotFiniteError:
     """The error of an operation in the reverse of a step, with the step, and whose gradient it reaches."""
     fault = error.fault
@@ -228,7 +228,7 @@ def _in_reverse(
     source, reached = fault.source, ""
     if any(x is not None and fault.operand is not None and _same(x._data, fault.operand) for x in arriving[own:]):
         source = _ARRIVING
-    wrong = [loop.input(n, own, count) for n, x in enumerate(found) if x is not None and spot_in(x) is not None]
+    wrong = [loop.input(n, own, count) for n, x in enumerate(grads) if x is not None and spot_in(x) is not None]
     if wrong:
         reached = f" It reaches the gradient of {listed(wrong)} of that step."
     head = f"reverse of {loop.who}, time step {turn}: "

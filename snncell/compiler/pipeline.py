@@ -1,4 +1,8 @@
-"""The passes over Programs, in their order: the one place to add one."""
+"""The passes over Programs, in their order: the one place to add one.
+
+Each opens with an example, and says why it pays and when it must not be applied. `snncell.explain_passes` shows a
+Program after each.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ from snncell.kernels.space import DEVICE, HOST, Space
 
 
 class Pass(NamedTuple):
-    """A function Program -> Program, and what it is there for.
+    """A function Program -> Program, with its contract.
 
     Attributes:
         run: the function. It returns a new Program, or the same; it changes none.
@@ -40,7 +44,7 @@ class Pass(NamedTuple):
 # steps of loops save is chosen when they are traced (`passes/rematerialise.py`), and what need not run step by step is
 # taken out when they are lowered (`passes/hoist.py`).
 PASSES = (
-    Pass(fold_constants, "", "nothing depends on constants alone, but what would make much of little"),
+    Pass(fold_constants, "", "no step depends on constants alone, but for those with large results"),
     Pass(
         push_reductions,
         "constants are folded, so that a product with a constant is seen as one",
@@ -61,7 +65,7 @@ PASSES = (
     Pass(
         spikes_as_bool,
         "products of spikes look for events",
-        "spikes that only such products take leave their loops as bytes",
+        "spikes that only such products take leave their loops as booleans",
         (HOST,),
     ),
 )
@@ -76,7 +80,7 @@ def optimised(program: Program, space: Space = HOST) -> Program:
 def stages(program: Program, space: Space = HOST) -> Iterator[tuple[str, Program]]:
     """Each pass's name with the Program that it leaves; the first is the traced one."""
     yield "traced", program
-    for one in PASSES:
-        if space in one.spaces:
-            program = one.run(program)
-            yield one.name, program
+    for each in PASSES:
+        if space in each.spaces:
+            program = each.run(program)
+            yield each.name, program

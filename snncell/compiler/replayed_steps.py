@@ -1,4 +1,4 @@
-"""The steps of a loop over time, kept while `check_finite` is on, and the names that errors give to things in it."""
+"""The steps of a loop over time as `nan_replay` runs them again, and the names of states and sequences in errors."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class Steps(NamedTuple):
         f: one step, `(states, slices) -> (states, results)`.
         written: the Parameters that a step writes: they are further states.
         backwards: whether the steps run from the last to the first.
-        who: what runs them.
+        who: the loop's name in errors.
         names: of the states, as far as they have any.
         smooth: whether spikes were smooth.
-        place: where the loop is.
+        place: the place in the user's code where the loop was called.
     """
 
     f: Callable[[list[Tensor], list[Tensor]], tuple[list[Tensor], list[Tensor]]]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import compress
 from typing import Any
 
-from snncell.compiler.higher_orders import needed_further
+from snncell.compiler.higher_orders import needed_by_higher_orders
 from snncell.compiler.ir.body import Body
 from snncell.compiler.ir.loop import Loop, LoopOperation, Recompute
 from snncell.compiler.ir.program import values_used
@@ -60,10 +60,10 @@ def run(
         for watch in FINITE if STATE.trace is None else ():
             scan.observed = Steps(f, written, backwards, who, names, STATE.smooth, watch.place())
             pairs = zip(body.ys, outs[len(states) :], strict=False)
-            asked_for = [out for y, out in pairs if id(y._data) not in body.trace.noted]
-            look_at_results(scan.observed, states, xs, [*outs[: len(states)], *asked_for])
+            results = [out for y, out in pairs if id(y._data) not in body.trace.noted]  # not what a monitor records
+            look_at_results(scan.observed, states, xs, [*outs[: len(states)], *results])
         assign_all(list(zip(written, outs[len(carry) : len(states)], strict=True)), in_range=True)
-    return list(outs[: len(carry)]), list(outs[len(states) : len(states) + scan.loop.asked_for])
+    return list(outs[: len(carry)]), list(outs[len(states) : len(states) + scan.loop.result_count])
 
 
 def _bound(loop: Loop, inputs: list[Tensor], steps: int) -> tuple[Scan, Sequence[Tensor]]:
@@ -85,26 +85,24 @@ class Scan(LoopOperation):
 
     multiple = True
     as_stored = EVERYWHERE
-    watched = False  # by bind: here, where it can be told which step gave what is not finite
-    observed: Steps | None = None  # what it does, while `check_finite` is on
+    watched = False  # not by `bind`: `run` looks at the results, and finds the step that they start in
+    observed: Steps | None = None  # the function of its steps, while `check_finite` is on
 
     def __init__(self, loop: Loop) -> None:
         super().__init__("scan", self._run, multiple=True)
         self.loop = loop
         body = loop.body
-        self.keeps = (True,) * (len(body.carry) + len(body.xs) + len(body.consts))
-        self.keeps_out = True
-        self.events: Events = {}  # of its run, for those who watch
+        self.saves = (True,) * (len(body.carry) + len(body.xs) + len(body.consts))
+        self.saves_out = True
+        self.events: Events = {}  # of its run, for monitors
         self._schedule: LoopSchedule | None = None
         self._lowered: Lowered | None = None
 
     @property
     def schedule(self) -> LoopSchedule:
-        """Its parts, taken apart when somebody first asks for them.
-
-        Two threads may both do that, and get equal ones; `cached_property` has a lock in Python 3.11, which a fork on
-        another thread would leave locked.
-        """
+        """Its parts, taken apart when they are first needed."""
+        # No `cached_property`: in Python 3.11 it has a lock, which a fork on another thread would leave locked. Two
+        # threads may both come here, and get equal schedules.
         if self._schedule is None:
             self._schedule = schedule(self.loop)
         return self._schedule
@@ -156,12 +154,13 @@ class Scan(LoopOperation):
             return step
         ys, sums = compress(body.ys, flags[first:last]), compress(body.sums, flags[last:])
         body = replace(body, ys=list(ys), sums=list(sums))
-        # A Program is carried out, not differentiated: what it becomes must not depend on who makes it, and when.
+        # A Program is carried out, not differentiated, so nothing stays for higher orders: what it becomes must not
+        # depend on whether a tape happens to be active while it is made.
         body, inputs = _without_unused(body, step.inputs, self.loop.recompute, set())
-        scan = Scan(replace(self.loop, body=body, asked_for=len(body.ys)))
-        smaller = Step(scan, tuple(inputs), step.attrs, step.line)
-        smaller.outputs = tuple(compress(step.outputs, flags))
-        return smaller
+        scan = Scan(replace(self.loop, body=body, result_count=len(body.ys)))
+        pruned = Step(scan, tuple(inputs), step.attrs, step.line)
+        pruned.outputs = tuple(compress(step.outputs, flags))
+        return pruned
 
     def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
         body, steps = self.loop.body, attrs["steps"]
@@ -182,7 +181,7 @@ class Scan(LoopOperation):
                     watch.gradient(f"the reverse of {self.loop.who}", f"operand {n}", grad)
             else:
                 body, inputs = self.loop.body, entry.inputs
-                results = douts[: len(body.after) + self.loop.asked_for]
+                results = douts[: len(body.after) + self.loop.result_count]
                 sizes = len(body.carry), len(body.xs)
                 look_at_gradients(self.observed, inputs, *sizes, body.captured, results, grads)
         return grads
@@ -200,7 +199,7 @@ class Scan(LoopOperation):
                 # was saved too, and leads on to what only the states give: the loop runs again, and collects those.
                 sums = len(body.after) + len(body.ys)
                 body = body.saving_states()
-                outs = Scan(Loop(body, self.loop.asked_for, who)).bind(*entry.inputs, steps=steps)
+                outs = Scan(Loop(body, self.loop.result_count, who)).bind(*entry.inputs, steps=steps)
                 douts = [*douts[:sums], *(None for _ in body.carry), *douts[sums:]]
                 reverse = linearise(body, [dout is not None for dout in douts])
         first, last = len(body.carry), len(body.carry) + len(body.xs)
@@ -208,57 +207,60 @@ class Scan(LoopOperation):
         stored = outs[results:] if interval else outs[saved : first + len(body.ys)]
         later = first + len(body.ys)  # from here on, outputs are sums
         inputs = [
-            *(_seed(douts[n], entry.specs[n]) for n in reverse.flowing),
-            *(*entry.inputs[first:last], *stored, *(douts[n] for n in reverse.arriving if n < later)),
-            *(*entry.inputs[last:], *(douts[n] for n in reverse.arriving if n >= later), *reverse.body.captured),
+            *(_seed(douts[n], entry.specs[n]) for n in reverse.float_states),
+            *(*entry.inputs[first:last], *stored, *(douts[n] for n in reverse.seeded if n < later)),
+            *(*entry.inputs[last:], *(douts[n] for n in reverse.seeded if n >= later), *reverse.body.captured),
         ]
         recompute = Recompute(interval, body) if interval else None
         operands = [*reverse.body.xs, *reverse.body.consts]
-        needed = needed_further(reverse.body.trace, reverse.body.outs, operands)
+        needed = needed_by_higher_orders(reverse.body.trace, reverse.body.outs, operands)
         if recompute is not None:
-            needed |= needed_further(body.trace, body.outs, operands)
+            needed |= needed_by_higher_orders(body.trace, body.outs, operands)
         own, inputs = _without_unused(reverse.body, inputs, recompute, needed)
         loop = Loop(own, len(own.ys), f"reverse of {who}", recompute=recompute)
-        scan, found = _bound(loop, inputs, steps)
+        scan, outputs = _bound(loop, inputs, steps)
         scan.events = self.events
         own = scan.loop.body
         after, sums = len(own.after), len(own.after) + len(own.ys)
-        ys = reverse.noted.pass_on(found[after : after + scan.loop.asked_for], self.events, (steps,))
-        grads = _spread(reverse, [*found[:after], *ys, *found[sums:]], first)
-        if interval:  # what has been stored first are the states that came in
+        ys = reverse.noted.pass_on(outputs[after : after + scan.loop.result_count], self.events, (steps,))
+        grads = _spread(reverse, [*outputs[:after], *ys, *outputs[sums:]], first)
+        if interval:  # checkpoint 0 is the states that came in: in higher orders its gradient is theirs too
             for n, dout in enumerate(douts[results:]):
                 if dout is not None and grads[n] is not None:
                     grads[n] = grads[n] + dout[0]
         return grads
 
     def _pull_whole(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
-        """The gradients through a reverse that computed states again: those of one that has them all."""
+        """The gradients through a reverse with checkpoints: of the same reverse, given the states of every step.
+
+        Checkpoints are of no use here: a gradient of the reverse arrives at each state that it computed again.
+        """
         assert self.loop.recompute is not None  # the caller's choice
         forward, body, who = self.loop.recompute.forward, self.loop.body, self.loop.who
         steps = entry.attrs["steps"]
-        places = {x._data: n for n, x in enumerate((*body.carry, *body.xs, *body.consts))}
-        states = [places[x._data] for x in forward.carry]
+        position = {x._data: n for n, x in enumerate((*body.carry, *body.xs, *body.consts))}
+        states = [position[x._data] for x in forward.carry]
         live = [n for n, x in enumerate(entry.inputs) if x._entry is not None]
 
         def whole(*watched: Tensor) -> Any:
-            given = list(entry.inputs)
+            inputs = list(entry.inputs)
             for n, x in zip(live, watched, strict=True):
-                given[n] = x
+                inputs[n] = x
             # What the forward takes and never uses has been left out.
-            xs = [given[places[x._data]] if x._data in places else _unused(x, (steps,)) for x in forward.xs]
-            consts = [given[places[x._data]] if x._data in places else _unused(x, ()) for x in forward.consts]
+            xs = [inputs[position[x._data]] if x._data in position else _unused(x, (steps,)) for x in forward.xs]
+            consts = [inputs[position[x._data]] if x._data in position else _unused(x, ()) for x in forward.consts]
             recomputed = Scan(Loop(forward.saving_states(), len(forward.ys), who))
             recomputed.events = self.events
-            found = recomputed.bind(*(given[n][0] for n in states), *xs, *consts, steps=steps)
-            for n, rows in zip(states, found[len(states) + len(forward.ys) :], strict=False):
-                given[n] = rows
-            scan, found = _bound(Loop(body, len(body.ys), who), given, steps)
+            outputs = recomputed.bind(*(inputs[n][0] for n in states), *xs, *consts, steps=steps)
+            for n, rows in zip(states, outputs[len(states) + len(forward.ys) :], strict=False):
+                inputs[n] = rows
+            scan, outputs = _bound(Loop(body, len(body.ys), who), inputs, steps)
             scan.events = self.events
             collected = len(body.after) + len(body.ys)
-            return [*found[:collected], *found[len(body.after) + len(scan.loop.body.ys) :]]
+            return [*outputs[:collected], *outputs[len(body.after) + len(scan.loop.body.ys) :]]
 
-        found, pull = vjp(whole, *(entry.inputs[n] for n in live))[:2]
-        grads = pull(*(_seed(dout, (out.shape, out._data.dtype)) for dout, out in zip(douts, found, strict=True)))
+        outs, pull = vjp(whole, *(entry.inputs[n] for n in live))[:2]
+        grads = pull(*(_seed(dout, (out.shape, out._data.dtype)) for dout, out in zip(douts, outs, strict=True)))
         spread = dict(zip(live, grads if isinstance(grads, tuple) else (grads,), strict=True))
         return [spread.get(n) for n in range(len(entry.inputs))]
 
@@ -268,15 +270,15 @@ def _unused(x: Tensor, first: tuple[int, ...]) -> Tensor:
 
 
 def _seed(dout: Tensor | None, spec: Any) -> Tensor:
-    return zeros_of(spec) if dout is None else dout  # the loop takes it along
+    return zeros_of(spec) if dout is None else dout  # the state of the reverse begins with it
 
 
 def _without_unused(
     body: Body, inputs: Sequence[Any], recompute: Recompute | None, needed: set[Value]
 ) -> tuple[Body, list[Any]]:
-    """Leave out sequences and constants that no step takes, so that nothing keeps them; and the inputs that are left.
+    """Leave out the sequences and constants that no step takes, so that the tape does not hold them.
 
-    Those stay that are `needed` all the same, by a further gradient.
+    Those stay that are `needed` by gradients of higher orders. Gives the body, and the inputs that are left.
     """
     used = values_used(program_of(body)) | needed
     if recompute is not None:
@@ -287,9 +289,9 @@ def _without_unused(
     return replace(body, xs=xs, consts=consts), list(compress(inputs, flags))
 
 
-def _spread(reverse: Reverse, found: Sequence[Tensor], states: int) -> list[Any]:
+def _spread(reverse: Reverse, results: Sequence[Tensor], states: int) -> list[Any]:
     """A gradient, or None, for each input of the forward, the first of which are `states` states."""
-    grads = iter(found)
-    flowing = {n: next(grads) for n in reverse.flowing}
-    others = [next(grads) if gives else None for gives in reverse.gives[states:]]
-    return [*(flowing.get(n) for n in range(states)), *others]
+    grads = iter(results)
+    of_states = {n: next(grads) for n in reverse.float_states}
+    others = [next(grads) if has_gradient else None for has_gradient in reverse.has_gradient[states:]]
+    return [*(of_states.get(n) for n in range(states)), *others]

@@ -1,5 +1,8 @@
 """A traced function linked with its reverse, for gradients that are taken through a compiled function from outside.
 
+    forward(x, w)           -> y, residuals       residuals: what the reverse captures of the forward
+    reverse(dy, residuals)  -> dx, dw
+
 The function is traced under a tape. Its reverse is the sweep of that tape, traced into a Program of its own: the
 Values of the forward that the sweep uses are captured, and the forward's Program gives them as residuals beside its
 results. So nothing is computed twice, and the reverse sees exactly what the forward saw. A reverse is traced under a
@@ -21,7 +24,7 @@ from snncell.tape.custom import custom
 from snncell.tape.primitive import rebuilt
 from snncell.tape.state import STATE, TRACING, recording_on, smoothed, tracing_to
 from snncell.tape.tape import Entry, Tape, pullback, watched, zeros_of
-from snncell.tape.taps import Brought, Events, Note, noting
+from snncell.tape.taps import Events, Note, NotedResults, noting
 from snncell.tape.tensor import Tensor, wrap
 from snncell.tape.tracing import Trace
 
@@ -33,7 +36,7 @@ class TracedVjp:
         name: for errors.
         trace: finished.
         entries: the tape's, which are kept alive here.
-        arguments: Tensors of the trace that stand for what a call is given.
+        arguments: Tensors of the trace that stand for the arguments of a call.
         outs: Tensors of the trace that a call returns.
         up_to_date: whether the Python state that was traced is still as it was.
     """
@@ -54,9 +57,9 @@ class TracedVjp:
         self.trainable = [p for p in trace.parameters if p.requires_grad and p.dtype.is_float]
         of_parameters = [wrap(trace.parameters[p], p._entry) for p in self.trainable]
         captured = [tensor for tensor, _ in trace.captures.values()]
-        self.given = len(arguments) + len(captured)  # how many inputs a call passes; the rest are Parameters
         self.inputs = [*arguments, *captured, *of_parameters]
-        self.places = {_place(x): number for number, x in reversed(list(enumerate(self.inputs)))}
+        # Reversed, so that of several inputs in one place the first counts, as it does in `pullback(..., once=True)`.
+        self.input_at = {_place(x): number for number, x in reversed(list(enumerate(self.inputs)))}
         self.up_to_date = up_to_date
         self.smooth = STATE.smooth
         self._residuals: list[list[Tensor]] = []  # for gradients of one order, of two, ..., each with those before
@@ -64,18 +67,19 @@ class TracedVjp:
         self._reverses: dict[tuple[int, ...], _Reversed] = {}
         self._dependencies: list[Dependencies] = []  # of the reverses: they may call Cells that the forward does not
 
-    def __call__(self, given: Sequence[Tensor], events: Events) -> tuple[Tensor, ...]:
-        """The results; on a tape as one entry, whose reverse is this one's. `events` are to be those of this run."""
+    def __call__(self, arguments: Sequence[Tensor], events: Events) -> tuple[Tensor, ...]:
+        """Run it; on a tape as one entry, whose reverse is this one's. `events` are to be those of this run."""
         if STATE.tape is None:
-            return self._execute(given, orders=0)
+            return self._execute(arguments, orders=0)
 
         orders = STATE.tape.depth
 
         def forward() -> Any:
-            found = self._execute(given, orders)
-            return found[: len(self.outs)], found[len(self.outs) :]
+            outputs = self._execute(arguments, orders)
+            return outputs[: len(self.outs)], outputs[len(self.outs) :]
 
-        results: tuple[Tensor, ...] = custom(_Run(self, orders, events), forward, [*given, *self.trainable])[0]
+        # The residuals are outputs of the entry: in higher orders gradients arrive at them as well.
+        results: tuple[Tensor, ...] = custom(_Run(self, orders, events), forward, [*arguments, *self.trainable])[0]
         return results
 
     def unchanged(self) -> bool:
@@ -87,14 +91,14 @@ class TracedVjp:
 
     def changed(self) -> str:
         """The change that makes a reverse out of date."""
-        changes = [found.changed() for found in self._dependencies if not found.unchanged()]
+        changes = [state.changed() for state in self._dependencies if not state.unchanged()]
         changes += [reverse.vjp.changed() for reverse in self._reverses.values() if not reverse.vjp.unchanged()]
         return f"{changes[0]}, which a bprop uses"
 
     def residuals(self, orders: int) -> list[Tensor]:
         """The values the forward leaves for gradients of so many orders: what its reverses capture, but for inputs.
 
-        A second order leads on through what the first one captured, even where the first did not lead.
+        A second order goes through the residuals of the first, and may capture more of what they were computed from.
         """
         with TRACING:
             while len(self._residuals) < orders:
@@ -105,30 +109,31 @@ class TracedVjp:
                 except Exception:
                     if not self._residuals:
                         raise
-                    self._residuals.append(known)  # it fails when it is asked for, which may be never
+                    # A higher order that cannot be traced fails when it is asked for, which may be never.
+                    self._residuals.append(known)
         return self._residuals[orders - 1] if orders else []
 
     def _captured(self, known: list[Tensor]) -> list[Tensor]:
         """The values that the reverse from all results, and from the residuals that are `known`, takes beside those."""
         reverse = self._reverse(self._all_of(known))
         captured = [tensor for tensor, _ in reverse.vjp.trace.captures.values()]
-        there = {*self.places, *map(_place, known)}
-        return [x for x in captured if x._data.trace is self.trace and _place(x) not in there]
+        available = {*self.input_at, *map(_place, known)}
+        return [x for x in captured if x._data.trace is self.trace and _place(x) not in available]
 
     def _all_of(self, known: list[Tensor], further: Sequence[int] = ()) -> tuple[int, ...]:
         """The positions of all results and residuals that can have a gradient, and `further` ones."""
         positions = enumerate([*self.outs, *known])
         return tuple(sorted({*further, *(n for n, x in positions if x._entry is not None)}))
 
-    def _execute(self, given: Sequence[Tensor], orders: int) -> tuple[Tensor, ...]:
+    def _execute(self, arguments: Sequence[Tensor], orders: int) -> tuple[Tensor, ...]:
         with TRACING:
             if orders not in self._plans:
-                wanted = [*self.outs, *self.residuals(orders)]
-                self._plans[orders] = Plans(from_trace(self.trace, [x._data for x in wanted]))
+                outputs = [*self.outs, *self.residuals(orders)]
+                self._plans[orders] = Plans(from_trace(self.trace, [x._data for x in outputs]))
         plans = self._plans[orders]
         if STATE.trace is not None:
-            return tuple(interpret(plans.program, given))
-        arrays = [x._data for x in given]
+            return tuple(interpret(plans.program, arguments))
+        arrays = [x._data for x in arguments]
         return tuple([wrap(array) for array in plans.of(arrays).replay(arrays)])
 
     def pull(self, entry: Entry, douts: list[Tensor | None], orders: int, events: Events) -> Sequence[Any]:
@@ -137,31 +142,32 @@ class TracedVjp:
         # Which results have a gradient; the residuals have one in higher orders only.
         pairs = enumerate(zip(douts, positions, strict=True))
         present = tuple(n for n, (dout, x) in pairs if dout is not None and x._entry is not None)
-        found = dict(zip(map(_place, positions), rebuilt(entry), strict=True))
-        for place, number in self.places.items():
-            found[place] = entry.inputs[number]
-        # What is a constant to a reverse may have a place elsewhere.
-        found = {**{(value, None, 0): wrap(x._data) for (value, _, _), x in found.items()}, **found}
+        values = dict(zip(map(_place, positions), rebuilt(entry), strict=True))
+        for place, number in self.input_at.items():
+            values[place] = entry.inputs[number]
+        # A reverse that takes a Value as a constant captures it without its place on the tape.
+        values = {**{(value, None, 0): wrap(x._data) for (value, _, _), x in values.items()}, **values}
         reverse = self._reverse(present)
-        if not found.keys() >= reverse.captured():
-            # A gradient that is not there is a constant to a loop's reverse, which takes other things outside with it.
-            # What is left is what the reverse from everything takes, so it is that one, with zeros.
+        if not values.keys() >= reverse.captured():
+            # A loop treats an output without a gradient as one whose gradient is a constant, and then moves other
+            # steps out of itself than the reverse that the residuals were chosen for. That one started from all
+            # outputs: so it is taken, with zeros for gradients that do not arrive.
             present = self._all_of(self.residuals(orders - 1), present)
             reverse = self._reverse(present)
         seeds = [zeros_of(entry.specs[n]) if (dout := douts[n]) is None else dout for n in present]
-        captured = [found[_place(tensor)] for tensor, _ in reverse.vjp.trace.captures.values()]
-        grads = iter(reverse.noted.pass_on(reverse.vjp([*seeds, *captured], {}), events))
-        given = [next(grads) if arrives else None for arrives in reverse.arrives]
+        captured = [values[_place(tensor)] for tensor, _ in reverse.vjp.trace.captures.values()]
+        results = iter(reverse.noted.pass_on(reverse.vjp([*seeds, *captured], {}), events))
+        grads = [next(results) if has_gradient else None for has_gradient in reverse.has_gradient]
         for watch in FINITE if STATE.trace is None else ():
             who = f"the reverse of {self.name}, which ran before check_finite was on,"
-            for number, grad in enumerate(given):
+            for number, grad in enumerate(grads):
                 watch.gradient(who, self._called(number), grad)
-        return given
+        return grads
 
     def _called(self, number: int) -> str:
         """The name of an input."""
-        place = number - len(self.inputs) + len(self.trainable)
-        return f"operand {number}" if place < 0 else f"Parameter {self.trainable[place].name!r}"
+        first = len(self.inputs) - len(self.trainable)
+        return f"operand {number}" if number < first else f"Parameter {self.trainable[number - first].name!r}"
 
     def _reverse(self, present: tuple[int, ...]) -> _Reversed:
         """The sweep from those results and residuals that have a gradient, traced once."""
@@ -186,15 +192,15 @@ class TracedVjp:
             with noting(notes):
                 grads = pullback(list(self.entries), outs, seeds, self.inputs, once=True)
             results = [grad for grad in grads if grad is not None]
-            noted = Brought(notes, results)
-            results += noted.further
+            noted = NotedResults(notes, results)
+            results += noted.extra
             self._dependencies.append(Dependencies(trace))
             vjp = TracedVjp(f"reverse of {self.name}", trace, tape.live(), seeds, results, self.up_to_date)
         return _Reversed(vjp, [grad is not None for grad in grads], noted)
 
 
 class _Run:
-    """One run of what is linked, as an operation of the tape, with what gradients of so many orders need."""
+    """One run of a TracedVjp, as an operation of the tape, with the residuals for gradients of so many orders."""
 
     def __init__(self, vjp: TracedVjp, orders: int, events: Events) -> None:
         self.name = vjp.name
@@ -208,15 +214,15 @@ class _Run:
 
 
 class _Reversed:
-    """A reverse, which inputs it gives a gradient for, and what was noted in it."""
+    """A reverse, for each input whether it gives a gradient, and the notes taken in it."""
 
-    def __init__(self, vjp: TracedVjp, arrives: list[bool], noted: Brought) -> None:
+    def __init__(self, vjp: TracedVjp, has_gradient: list[bool], noted: NotedResults) -> None:
         self.vjp = vjp
-        self.arrives = arrives
+        self.has_gradient = has_gradient
         self.noted = noted
 
     def captured(self) -> set[Any]:
-        """The places of what it takes beside the gradients."""
+        """The places of the Values it takes beside the gradients."""
         return {_place(tensor) for tensor, _ in self.vjp.trace.captures.values()}
 
 

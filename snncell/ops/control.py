@@ -18,7 +18,7 @@ from snncell.tape.body_trace import BodyTrace
 from snncell.tape.custom import as_read
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import STATE
-from snncell.tape.taps import Brought, Events, Note, noting
+from snncell.tape.taps import Events, Note, NotedResults, noting
 from snncell.tape.tensor import Tensor
 
 
@@ -80,7 +80,7 @@ def run_scan(
     leaves, tree = _sequences(xs, who)
     carry, tree_of_carry = structure.flatten(init)
     tree_of_ys: Any = None
-    noted = Brought(())
+    noted = NotedResults(())
 
     def step(states: list[Tensor], slices: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         nonlocal tree_of_ys, noted
@@ -89,11 +89,11 @@ def run_scan(
         with noting(notes):
             after, y = _one_step(f, before, structure.unflatten(tree, slices), who, names)
         ys, tree_of_ys = structure.flatten(y)
-        brought = Brought(notes, ys)
+        noted_results = NotedResults(notes, ys)
         if isinstance(STATE.trace, BodyTrace):  # and not run again, to look for NaN
-            noted = brought
-            STATE.trace.noted.update(id(x._data) for x in noted.further)
-        return structure.flatten(after)[0], [*ys, *brought.further]  # what monitors note leaves the loop behind the ys
+            noted = noted_results
+            STATE.trace.noted.update(id(x._data) for x in noted.extra)
+        return structure.flatten(after)[0], [*ys, *noted_results.extra]  # what monitors note leaves the loop behind the ys
 
     events: Events = {}
     last, ys = scanned(

@@ -62,7 +62,7 @@ def mul(x: Any, y: Any) -> Any:
     return x * y
 
 
-mul.proportional = lambda inputs, moving: sum(moving) == 1
+mul.proportional = lambda inputs, varying: sum(varying) == 1
 
 
 @mul.def_bprop
@@ -76,7 +76,7 @@ def div(x: Any, y: Any) -> Any:
     return x / y
 
 
-div.proportional = lambda inputs, moving: list(moving) == [True, False]
+div.proportional = lambda inputs, varying: list(varying) == [True, False]
 
 
 def _quotient(x: Any, y: Any) -> Any:

@@ -123,9 +123,9 @@ def _(condition: Tensor, _x: Tensor, _y: Tensor, _out: Tensor, dout: Tensor) -> 
 
 
 # In proportion to the sides that move, if which one is taken is fixed and a side that does not move is 0.
-where.proportional = lambda inputs, moving: (
-    not moving[0]
-    and all(moves or (type(x) in (int, float) and x == 0) for x, moves in zip(inputs[1:], moving[1:], strict=True))
+where.proportional = lambda inputs, varying: (
+    not varying[0]
+    and all(varies or (type(x) in (int, float) and x == 0) for x, varies in zip(inputs[1:], varying[1:], strict=True))
 )
 select = where
 gt, ge, lt, le, eq, ne = greater, greater_equal, less, less_equal, equal, not_equal

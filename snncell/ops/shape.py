@@ -75,7 +75,7 @@ def _transpose(x: Any, axes: tuple[int, ...]) -> Any:
 
 
 _transpose.additive = _transpose.view = True
-_transpose.over_time = lambda arrays, moving, attrs: arrays[0].transpose((0, *(axis + 1 for axis in attrs["axes"])))
+_transpose.over_time = lambda arrays, varying, attrs: arrays[0].transpose((0, *(axis + 1 for axis in attrs["axes"])))
 
 
 @_transpose.def_bprop

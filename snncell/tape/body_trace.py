@@ -1,4 +1,9 @@
-"""Tracing one step of a loop: what does not depend on the step is carried out around the loop, once."""
+"""Tracing one step of a loop: what does not depend on the step is carried out around the loop, once.
+
+def step(v, x):            traced:  v' = v * c + x       with c captured
+    c = exp(-1 / tau)      outside: c = exp(-1 / tau)    once, and on the outer tape
+    return v * c + x
+"""
 
 from __future__ import annotations
 
@@ -31,12 +36,12 @@ class BodyTrace(Trace):
     def __init__(self, who: str, tape: Tape | None, carried: Iterable[Parameter] = ()) -> None:
         super().__init__(taped=tape is not None, who=who)
         self.tape = tape
-        self.lineage: tuple[Trace, ...] = (self,)
+        self.lineage: tuple[Trace, ...] = (self,)  # the traces whose Values are this one's: forks, youngest first
         self.around = (STATE.trace, STATE.tape)
         self.eager = STATE.trace is None or STATE.trace.eager
-        self.places: dict[Value, Tensor] = {}
-        self.ambiguous: set[Value] = set()
-        self.noted: set[int] = set()  # ids of what goes out only because somebody watches
+        self.tensors: dict[Value, Tensor] = {}  # for each Value the Tensor that has its place on the tape
+        self.ambiguous: set[Value] = set()  # Values with several such places
+        self.noted: set[int] = set()  # ids of results that go out for monitors alone
         self.carried = {p: self.new_input(p.shape, p._data.dtype)._data for p in carried}
 
     def fork(self) -> BodyTrace:
@@ -44,7 +49,7 @@ class BodyTrace(Trace):
         child = BodyTrace(self.who, self.tape)
         child.lineage = (child, *self.lineage)
         child.count = self.count
-        child.places, child.ambiguous = dict(self.places), set(self.ambiguous)
+        child.tensors, child.ambiguous = dict(self.tensors), set(self.ambiguous)
         child.inputs, child.steps = list(self.inputs), list(self.steps)
         child.captures, child.cells, child.carried = dict(self.captures), dict(self.cells), self.carried
         return child
@@ -83,9 +88,9 @@ class BodyTrace(Trace):
         """Keep a result with its place on the tape; one with several places is `ambiguous`."""
         if not isinstance(x._data, Value):
             return  # an array from outside
-        known = self.places.get(x._data)
+        known = self.tensors.get(x._data)
         if known is None or known._entry is None:
-            self.places[x._data] = x
+            self.tensors[x._data] = x
         elif x._entry is not None and (x._entry, x._index) != (known._entry, known._index):
             self.ambiguous.add(x._data)
 

@@ -1,4 +1,4 @@
-"""Operations made of functions of Tensors: a custom reverse around any of them, and another name for a Tensor."""
+"""Operations made of functions of Tensors: a custom reverse around any of them, and the identity on the tape."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def custom(op: Any, forward: Callable[[], Any], inputs: Sequence[Tensor], attrs:
     if STATE.trace is not None and isinstance(op, Composite) and STATE.trace.outside(inputs):
         with STATE.trace.stepping_out():
             return custom(op, forward, inputs, attrs)
-    kept = [snapshot(x) for x in inputs]  # before the forward, which may write to Parameters
+    saved = [snapshot(x) for x in inputs]  # before the forward, which may write to Parameters
     paused = STATE.paused
     STATE.tape, STATE.paused = None, paused or tape is not None
     try:
         out = forward()
     finally:
         STATE.tape, STATE.paused = tape, paused
-    if tape is None:
+    if tape is None:  # nobody differentiates, so no entry
         return as_read(out)
     if all(x._entry is None for x in inputs):
         return structure.mapped(_without_place, out)
@@ -48,7 +48,7 @@ def custom(op: Any, forward: Callable[[], Any], inputs: Sequence[Tensor], attrs:
         (attrs, shape_of_out),
         [x._entry for x in inputs],
         [x._index for x in inputs],
-        kept,
+        saved,
         outputs,
         [(part.shape, part.dtype) for part in outputs],
     )
@@ -57,22 +57,20 @@ def custom(op: Any, forward: Callable[[], Any], inputs: Sequence[Tensor], attrs:
 
 
 def as_read(values: Any) -> Any:
-    """The values, with the present ones of Parameters, in the same structure: a later assignment reaches no result."""
+    """The values, with the present ones of Parameters, in the same structure: later assignments do not reach them."""
     return values if type(values) is Tensor else structure.mapped(snapshot, values)
 
 
 def _as_result(x: Tensor) -> Any:
-    """The elements of a result; in a step of a loop a Value of its own, even where it is what came from outside.
-
-    The Value of that is no result of the step, so a further gradient would not look for what it was made from.
-    """
+    """The elements of a result; in a step of a loop a Value of its own, even for a Tensor from outside."""
+    # A capture is no result of the step, so a gradient of higher order would not look for what it was computed from.
     if STATE.trace is not None and STATE.trace.outside((x,)):
         return STATE.trace.record(alias, (wrap(x._data) if type(x) is Tensor else x,), {})
     return in_trace(x)
 
 
 def _without_place(x: Tensor) -> Tensor:
-    """A result of an unrecorded forward: it may be something from outside, to which no gradient is to flow this way."""
+    """A result of an unrecorded forward, off the tape: a Tensor from outside gets no gradient by this way."""
     return x if x._entry is None and type(x) is Tensor else wrap(in_trace(x))
 
 

@@ -1,9 +1,9 @@
-"""Where NaN and inf start: what looks at results while `set_context(check_finite=True)` holds.
+"""Detection of NaN and inf where they start, while `set_context(check_finite=True)` holds.
 
-Python's frames tell all that an error names: the user's line, the Cells that run, innermost first, and the Parameter
-that an optimiser is at (`source_location.py`). They are read when something is not finite, and for each entry of a
-tape, so that the reverse of an operation is told by the line and the Cells of its forward. A loop over time that is run
-again (`compiler/nan_replay.py`) is told where it stood the first time.
+Python's frames give all that an error names: the user's line, the Cells that run, innermost first, and the Parameter
+that an optimiser is updating (`source_location.py`). They are read when a result is not finite, and for each entry of a
+tape, so that an error in the reverse of an operation names the line and the Cells of its forward. Operations in a loop
+over time that is replayed (`compiler/nan_replay.py`) are placed where the loop was called.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 class _Thread(threading.local):
     paused = False  # whether nothing is looked at on this thread
-    floor: FrameType | None = None  # what runs a loop again,
-    home = Place("")  # and where that loop stood
+    floor: FrameType | None = None  # the frame that replays a loop,
+    home = Place("")  # and the place where the loop was called
 
 
 _THREAD = _Thread()
@@ -58,7 +58,7 @@ def at_home(home: Place, floor: FrameType) -> AbstractContextManager[Any]:
 
 
 class Spot(NamedTuple):
-    """The entries that are not finite in an array: the first, what stands there, and how many others there are."""
+    """The first entry of an array that is not finite, and the number of others."""
 
     kind: str  # "NaN", "inf" or "-inf"
     entry: tuple[int, ...]
@@ -71,7 +71,7 @@ class Spot(NamedTuple):
 
 
 def spot_in(data: Any) -> Spot | None:
-    """Where an array, a Tensor or a number is not finite: the first NaN, or if there is none the first inf."""
+    """The first NaN of an array, a Tensor or a number, or if there is none the first inf; None if all is finite."""
     data = data._data if isinstance(data, Tensor) else data
     if isinstance(data, (float, complex)):
         data = np.asarray(data)
@@ -83,8 +83,8 @@ def spot_in(data: Any) -> Spot | None:
         return None
     nan = np.isnan(array)
     entry = np.unravel_index(int(np.argmax(nan if nan.any() else ~fine)), array.shape)
-    found = array[entry]
-    kind = "NaN" if np.isnan(found) else "-inf" if found.real < 0 else "inf"
+    number = array[entry]
+    kind = "NaN" if np.isnan(number) else "-inf" if number.real < 0 else "inf"
     return Spot(kind, tuple(map(int, entry)), int(np.size(fine) - np.count_nonzero(fine)) - 1, array.shape)
 
 
@@ -93,13 +93,13 @@ class Fault(NamedTuple):
 
     operation: str
     spot: Spot  # in its result, or if it came in from outside, in the operand
-    cause: str  # why
+    cause: str  # "of finite operands: it starts here"
     place: Place
     operand: Any = None  # the Tensor that it came in with, if it did,
-    source: str = ""  # and what that is called
+    source: str = ""  # and the name of that
     loop: str = ""  # "MultiStep(LIFNode), time step 37: "
     step: int | None = None
-    reached: str = ""  # what becomes of it, a sentence
+    reached: str = ""  # a sentence: " It reaches state v of that step."
 
     def within(self, loop: str, **known: Any) -> Fault:
         """The same, in a step of a loop, around the loops that it is in already."""
@@ -149,16 +149,17 @@ class Watch:
 
     def _tell(self, op: Primitive, inputs: Sequence[Any], spot: Spot, attrs: dict[str, Any]) -> None:
         place = place_at(_THREAD.floor, _THREAD.home, arguments=True)
-        given = [(n, x, found) for n, x in enumerate(inputs) if (found := spot_in(x)) is not None]
-        wrong = [(n, x, found) for n, x, found in given if found.kind == "NaN" or _is_trained(x)]
-        allowed = len(given) > len(wrong) or any(spot_in(value) is not None for value in attrs.values())
-        if spot.kind != "NaN" and allowed:
+        spots = [(n, x, at) for n, x in enumerate(inputs) if (at := spot_in(x)) is not None]
+        # inf in an operand may be meant, as in a mask; NaN, and inf in a weight, may not.
+        wrong = [(n, x, at) for n, x, at in spots if at.kind == "NaN" or _is_trained(x)]
+        has_inf_operand = len(spots) > len(wrong) or any(spot_in(value) is not None for value in attrs.values())
+        if spot.kind != "NaN" and has_inf_operand:
             return
         if wrong:
-            number, operand, found = wrong[0]
-            step = found.entry[0] if found.shape and place.over_time(operand) else None
-            raise Fault(op.name, found, "", place, operand, place.name_of(operand, number), step=step).error()
-        cause = f"from inf in {place.name_of(given[0][1], given[0][0])}" if given else "of finite operands"
+            number, operand, spot = wrong[0]
+            step = spot.entry[0] if spot.shape and place.over_time(operand) else None
+            raise Fault(op.name, spot, "", place, operand, place.name_of(operand, number), step=step).error()
+        cause = f"from inf in {place.name_of(spots[0][1], spots[0][0])}" if spots else "of finite operands"
         raise Fault(op.name, spot, f"{cause}: it starts here{place.about}", place).error()
 
     def gradient(self, who: str, what: str, grad: Tensor | None) -> None:
@@ -175,7 +176,7 @@ class Watch:
 
 
 def _is_trained(x: Any) -> bool:
-    """True if inf in it is no mask."""
+    """True for a weight, in which inf is a fault, as it is not in a mask."""
     return isinstance(x, Parameter) and x.requires_grad
 
 

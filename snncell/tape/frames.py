@@ -1,4 +1,7 @@
-"""The frames of Python's stack, and the protocol by which functions above say what theirs do.
+"""The frames of Python's stack, and the protocol by which functions of higher floors give them a meaning.
+
+    @tells(lambda local: Updating(local["parameter"]) if "parameter" in local else None)
+    def construct(self, gradients): ...
 
 An error names the user's line, the Cells that run there, and the Parameter that is being updated. All that costs
 nothing until there is an error: it is read from the frames that are on the stack then. A function whose frames mean
@@ -42,7 +45,7 @@ class Updating(NamedTuple):
 
 Mark = Running | Reversing | Updating
 _TELLERS: dict[CodeType, Callable[[Mapping[str, Any]], Mark | None]] = {}
-_machinery: tuple[str, ...] = ()
+_machinery: tuple[str, ...] = ()  # beginnings of paths, as `str.startswith` takes them
 
 
 def tells(teller: Callable[[Mapping[str, Any]], Mark | None]) -> Callable[[_Function], _Function]:
@@ -56,7 +59,7 @@ def tells(teller: Callable[[Mapping[str, Any]], Mark | None]) -> Callable[[_Func
 
 
 def mark_of(frame: FrameType) -> Mark | None:
-    """The mark of a frame, if its function has one for it in this moment."""
+    """The meaning of a frame, if its function has registered one and it holds at this moment."""
     teller = _TELLERS.get(frame.f_code)
     return None if teller is None else teller(frame.f_locals)
 
@@ -89,8 +92,7 @@ def text_of(frame: FrameType) -> str:
 def user_line(*, within: bool = False) -> str:
     """File, line and text of the innermost caller outside of the package; `within`, of one that is no machinery.
 
-    What the tape's sweep asks for belongs to the line of the operation that is being reversed, unless a bprop of the
-    user's comes before.
+    An operation that a bprop of the package calls belongs to the line of the operation that is being reversed.
     """
     beyond = _machinery if within else PACKAGE
     frame = sys._getframe(1)

@@ -1,4 +1,4 @@
-"""Values given in place of Tensors, alone and in tuples, lists and dicts, and in place of Parameters."""
+"""Arrays and numbers that are passed in place of Tensors, alone and in containers, or in place of Parameters."""
 
 from __future__ import annotations
 
@@ -18,10 +18,7 @@ _NUMBERS = (bool, int, float, complex, np.generic)
 
 
 def is_array(x: Any) -> bool:
-    """True if x is an array, of NumPy or of another library, of which `Tensor(x)` takes the elements.
-
-    Neither a number nor a list is one, nor is a Tensor.
-    """
+    """True if x is an array, of NumPy or of another library; a number, a list or a Tensor is none."""
     if isinstance(x, np.ndarray):
         return True
     return not isinstance(x, _PLAIN) and any(hasattr(type(x), name) for name in ARRAYS)
@@ -53,7 +50,7 @@ def as_data(tree: Any) -> Any:
 
 
 def on_host(x: Any) -> Array:
-    """The elements of `Tensor(x)`, as an array of NumPy; one that is one is not copied."""
+    """The elements of `Tensor(x)` as a NumPy array; an array of NumPy is returned as it is."""
     return x if isinstance(x, np.ndarray) else (x if isinstance(x, Tensor) else Tensor(x)).asnumpy()
 
 

@@ -31,7 +31,7 @@ class Parameter(Tensor):
     """
 
     __slots__ = ("__dict__", "born_in", "name", "owner")
-    follows = False  # whether its value goes where Programs that read it run, as that of random numbers does
+    follows = False  # whether its value moves to where Programs that read it run, as the state of random numbers does
 
     def __init__(self, default_input: Any, name: str | None = None, requires_grad: bool = True) -> None:
         super().__init__(default_input)
@@ -81,7 +81,7 @@ class Parameter(Tensor):
         return self
 
     def value_in(self, space: Space) -> Any:
-        """The array that a Program takes for its value in a place: the random state goes where it is asked for."""
+        """The array that a Program in `space` takes for its value."""
         return moved(self._data, space) if self.follows else self._data
 
     def write_of(self, array: Any) -> Write:
@@ -89,10 +89,11 @@ class Parameter(Tensor):
         return self, "_data", array
 
     def put(self, array: Any) -> Write:
-        """The write of what a Program computed: where the value was, but a single element where it comes from."""
-        here, there = space_of(array), space_of(self._data)
-        apart = there is not here and array.size > 1 and not self.follows
-        return self.write_of(moved(array, there) if apart else here.of_its_own(array))
+        """The write of an array that a Program has computed, moved to where the value was."""
+        source, target = space_of(array), space_of(self._data)
+        # A single element (an optimiser's counter) may be anywhere, for Programs move those (`Plan`).
+        moves = target is not source and array.size > 1 and not self.follows
+        return self.write_of(moved(array, target) if moves else source.of_its_own(array))
 
     def move(self, device: str) -> None:
         """Put the value on "cpu" or "gpu"."""
@@ -189,13 +190,13 @@ class ParameterTuple(tuple[Parameter, ...]):
     def __new__(cls, parameters: Iterable[Parameter] = ()) -> ParameterTuple:
         if not isinstance(parameters, Iterable) or isinstance(parameters, (str, bytes, dict, Tensor)):
             raise ParameterError(f"ParameterTuple: parameters are Parameters, in a list, not {shown(parameters)}.")
-        found = tuple(parameters)
-        for position, parameter in enumerate(found):
+        members = tuple(parameters)
+        for position, parameter in enumerate(members):
             if not isinstance(parameter, Parameter):
                 raise ParameterError(
                     f"ParameterTuple: element {position} of parameters is a {type(parameter).__name__}."
                 )
-        return super().__new__(cls, found)
+        return super().__new__(cls, members)
 
     def clone(self, prefix: str) -> ParameterTuple:
         """Copies of all Parameters, named `prefix.name`."""
@@ -208,7 +209,7 @@ class Undo(list[Write]):
     outer: Undo | None = None
 
     def note(self, before: list[Write]) -> None:
-        """Note what is about to be overwritten: what was noted first is put back last."""
+        """Note values that are about to be overwritten: the first ones noted are put back last."""
         self[:0] = before
         if self.outer is not None:
             self.outer.note(before)
@@ -218,7 +219,7 @@ def commit(writes: Sequence[Write]) -> None:
     """Give Parameters their values, all of them or none: an interruption comes before or after it."""
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in writes]
     if STATE.undo is not None:
-        STATE.undo.note(before)
+        STATE.undo.note(before)  # first: an interruption in between puts back what has not changed, which is harmless
     write(writes)
 
 
@@ -241,6 +242,7 @@ def assign_all(pairs: Sequence[tuple[Parameter, Tensor]], what: str = "assign", 
     else:
         undo = Undo()
         with together(undo):
+            # All values first: a range may end at another Parameter, whose new value counts.
             _write(pairs, what)
             for parameter in limited:
                 _write([(parameter, parameter._limited(parameter.value()))], what)
@@ -256,7 +258,7 @@ def _write(pairs: Sequence[tuple[Parameter, Tensor]], what: str) -> None:
 
 
 def together(undo: Undo) -> AbstractContextManager[Any]:
-    """Write Parameters in the body as a whole: `undo.clear()`, its last line, makes it so.
+    """Write Parameters in the body as a transaction, which `undo.clear()`, its last line, commits.
 
     If the body is left before, by an error or an interruption, each Parameter gets back what it had. Inside of a trace
     nothing is written, and so there is nothing to put back.
@@ -280,11 +282,11 @@ def refuse_equal_names(parameters: Iterable[Parameter], what: str) -> None:
     """
     seen: dict[Any, tuple[int, Parameter]] = {}
     for position, parameter in enumerate(parameters):
-        home = None if parameter.owner is None else parameter.owner[0]
-        first, other = seen.setdefault((home, parameter.name), (position, parameter))
+        cell = None if parameter.owner is None else parameter.owner[0]
+        first, other = seen.setdefault((cell, parameter.name), (position, parameter))
         if other is not parameter and parameter.name is not None:
-            places = [p.owner[1] if p.owner else f"element {i}" for i, p in ((first, other), (position, parameter))]
+            homes = [p.owner[1] if p.owner else f"element {i}" for i, p in ((first, other), (position, parameter))]
             raise ParameterError(
-                f"{what}: {places[0]} and {places[1]} are different Parameters with one name, {parameter.name!r}. "
+                f"{what}: {homes[0]} and {homes[1]} are different Parameters with one name, {parameter.name!r}. "
                 f"Give each a name of its own, or none."
             )

@@ -35,8 +35,8 @@ _REFUSALS: tuple[tuple[type[Exception], type[SnncellError]], ...] = (
 EVERYWHERE = ("cpu", "gpu")
 
 
-class Unkept(NamedTuple):
-    """The stand-in that a reverse gets for an input whose value it did not ask for."""
+class Unsaved(NamedTuple):
+    """The stand-in that a reverse gets for an input whose value it did not ask for (`_x`): its shape and dtype."""
 
     shape: tuple[int, ...]
     dtype: Any
@@ -55,19 +55,18 @@ class Primitive:
     """
 
     multiple: bool
-    # What a loop over time may do with it other than step by step; operations that can say so, where they are defined.
-    additive = False  # the operation of sums is the sum of the operations: once, on the totals, is enough
-    # The same, if only some operands differ from step to step: (inputs, whether each of them does).
+    # What a loop over time may do with it other than step by step, for `passes/hoist.py`. `varying` tells for each
+    # operand whether it differs from step to step, that is, has a first axis of time.
+    additive = False  # f(sum of x_t, sum of y_t) = sum of f(x_t, y_t), as for x + y: the totals go through it once
+    # The same where it is linear in the varying operands alone, as x * c with a constant c: (inputs, varying) -> bool.
     proportional: Callable[[Sequence[Any], Sequence[bool]], bool] | None = None
-    over_time: Callable[..., Any] | None = None  # (arrays, whether each has a first axis of time, attrs): all steps
-    summed: Callable[..., Any] | None = None  # the same, added up over time
-    # On which devices it takes and gives what is only stored (float16, bfloat16) as it is; on others, as float32.
+    over_time: Callable[..., Any] | None = None  # (arrays, varying, attrs) -> the results of all steps, time first
+    summed: Callable[..., Any] | None = None  # (arrays, varying, attrs) -> the sum of the results over time
+    # The devices on which it takes and gives storage formats (float16, bfloat16) as they are; on others, as float32.
     as_stored: tuple[str, ...] = ()
     watched = True  # whether its results are looked at while `check_finite` is on; a loop looks at its own
     view = False  # whether it gives the same elements in another order or shape, and moves none
-    there: Callable[..., Any] | None = (
-        None  # what evaluates it on the GPU, where NumPy's functions do not (`def_there`)
-    )
+    device_evaluate: Callable[..., Any] | None = None  # the forward on the GPU, given by `def_there`
 
     def __init__(self, name: str, evaluate: Callable[..., Any], *, multiple: bool = False) -> None:
         self.name = name
@@ -75,9 +74,9 @@ class Primitive:
         self.multiple = multiple
         self.bprop: Callable[..., Sequence[Any]] | None = None
         self.differentiable = True
-        self.keeps: tuple[bool, ...] = ()
+        self.saves: tuple[bool, ...] = ()  # for each input, whether the tape saves its value for the reverse
+        self.saves_out = False
         self.variadic = False
-        self.keeps_out = False
         self.__doc__ = evaluate.__doc__
         self.__name__ = name
 
@@ -92,14 +91,14 @@ class Primitive:
         kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
         names = [p for p in inspect.signature(bprop).parameters.values() if p.kind in kinds]
         self.variadic = names[0].kind is inspect.Parameter.VAR_POSITIONAL
-        kept = [not p.name.startswith("_") for p in names]
-        self.keeps, self.keeps_out = (tuple(kept), False) if self.variadic else (tuple(kept[:-2]), kept[-2])
+        saved = [not p.name.startswith("_") for p in names]
+        self.saves, self.saves_out = (tuple(saved), False) if self.variadic else (tuple(saved[:-2]), saved[-2])
         self.bprop = bprop
         return bprop
 
     def def_there(self, evaluate: Callable[..., Any]) -> Callable[..., Any]:
         """Give the forward on arrays of the GPU: `evaluate(*arrays, **attrs)`, with kernels of `kernels/cuda`."""
-        self.there = evaluate
+        self.device_evaluate = evaluate
         return evaluate
 
     def no_gradient(self) -> Primitive:
@@ -112,7 +111,7 @@ class Primitive:
         state = STATE
         if state.trace is None:
             data = self.run([x._data if isinstance(x, Tensor) else x for x in inputs], inputs, attrs)
-            for watch in FINITE:
+            for watch in FINITE:  # empty unless `check_finite` is on
                 watch.results(self, inputs, data, attrs)
         elif state.trace.outside(inputs):
             with state.trace.stepping_out():
@@ -134,16 +133,16 @@ class Primitive:
         return quietly(self.run_here, arrays, inputs, attrs)
 
     def run_here(self, arrays: Sequence[Any], inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
-        """Evaluate on arrays; what NumPy refuses is said in our words."""
-        there = IN_USE and any(isinstance(x, DeviceArray) for x in arrays)
+        """Evaluate on arrays, and translate NumPy's errors."""
+        on_gpu = IN_USE and any(isinstance(x, DeviceArray) for x in arrays)
         try:
-            special = there or STORED_IN_USE
-            data = self._in(DEVICE if there else HOST, arrays, attrs) if special else self.evaluate(*arrays, **attrs)
+            special = on_gpu or STORED_IN_USE
+            data = self._in(DEVICE if on_gpu else HOST, arrays, attrs) if special else self.evaluate(*arrays, **attrs)
         except SnncellError:
             raise
         except (TypeError, ValueError, IndexError, AttributeError, ArithmeticError) as error:
             raise self.failure(inputs, attrs, error) from None
-        if there:
+        if on_gpu:
             return data
         if self.multiple:
             return tuple([part if type(part) is np.ndarray else np.asarray(part) for part in data])
@@ -154,24 +153,24 @@ class Primitive:
         return np.asarray(data)
 
     def _in(self, space: Space, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
-        """Evaluate in a place; what is only stored, unless it is taken as it is, in what it is computed in."""
+        """Evaluate in a space, storage formats in the dtype they are computed in unless `as_stored` has the space."""
         rule = self.on_device if space is DEVICE else lambda arrays, attrs: self.evaluate(*arrays, **attrs)
-        kinds = [x.dtype for x in arrays if hasattr(x, "dtype")]
-        kind = next((x for x in kinds if only_stored(x)), None)
-        if kind is None or space.device in self.as_stored:
+        dtypes = [x.dtype for x in arrays if hasattr(x, "dtype")]
+        narrow = next((dtype for dtype in dtypes if only_stored(dtype)), None)
+        if narrow is None or space.device in self.as_stored:
             return rule(arrays, attrs)
-        wide = computed(kind)
+        wide = computed(narrow)
         data = rule([space.widened(x) if hasattr(x, "dtype") else x for x in arrays], attrs)
-        if wide in kinds:  # the result is as wide as the widest
+        if wide in dtypes:  # float16 with float32 gives float32
             return data
-        parts = [space.cast(x, kind) if x.dtype == wide else x for x in (data if self.multiple else (data,))]
+        parts = [space.cast(x, narrow) if x.dtype == wide else x for x in (data if self.multiple else (data,))]
         return tuple(parts) if self.multiple else parts[0]
 
     def on_device(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
-        """Evaluate where some of the arrays are on the GPU: by `def_there`, or by what NumPy's functions are there."""
-        given = DEVICE.operands(arrays, self.name)
+        """Evaluate on the GPU: by `def_there`, or by `evaluate`, whose NumPy functions dispatch on device arrays."""
+        operands = DEVICE.operands(arrays, self.name)
         try:
-            return (self.there or self.evaluate)(*given, **attrs)
+            return (self.device_evaluate or self.evaluate)(*operands, **attrs)
         except DeviceError as error:
             raise DeviceError(f"{self.name}: {error}") from None
 
@@ -179,36 +178,38 @@ class Primitive:
         """The error for inputs that the forward refused."""
         if any(isinstance(getattr(x, "_data", None), Value) for x in inputs):
             return stale()
-        given = ", ".join(_describe(x) for x in inputs)
+        operands = ", ".join(_describe(x) for x in inputs)
         options = "".join(f", {key}={shown(value)}" for key, value in attrs.items())
         kind = next((ours for theirs, ours in _REFUSALS if isinstance(error, theirs)), ShapeError)
-        return kind(f"{self.name}({given}{options}): {error}.")
+        return kind(f"{self.name}({operands}{options}): {error}.")
 
     def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
         """Shape and dtype of each output, from inputs that are Values or Python scalars."""
         return evaluated_specs(self, inputs, attrs)
 
     def _entry(self, tape: Tape, inputs: tuple[Any, ...], data: Any, attrs: dict[str, Any]) -> Entry | None:
-        """The entry on the tape, or None if no gradient flows into an input. All eager calls come by here."""
+        """The entry on the tape, or None if no gradient flows into an input."""
+        # Every eager call under a tape comes through here: one plain loop, which costs less than comprehensions.
         parents: list[Entry | None] = []
         indices: list[int] = []
-        kept: list[Any] = []
-        reached = False
-        for x, keep in zip(inputs, self.keeps * len(inputs) if self.variadic else self.keeps, strict=True):
+        saved: list[Any] = []
+        differentiable = False
+        for x, save in zip(inputs, self.saves * len(inputs) if self.variadic else self.saves, strict=True):
             if isinstance(x, Tensor):
                 parents.append(x._entry)
                 indices.append(x._index)
-                kept.append(None if not keep else x if type(x) is Tensor else snapshot(x))
-                reached = reached or x._entry is not None
+                # A Parameter may be assigned before the reverse runs, which wants the value that the forward saw.
+                saved.append(None if not save else x if type(x) is Tensor else snapshot(x))
+                differentiable = differentiable or x._entry is not None
             else:
                 parents.append(None)
                 indices.append(0)
-                kept.append(x if keep else None)
-        if not reached:
+                saved.append(x if save else None)
+        if not differentiable:
             return None
         outputs = data if self.multiple else (data,)
         specs = [(part.shape, part.dtype) for part in outputs] if self.multiple else [(data.shape, data.dtype)]
-        entry = Entry(self, attrs, parents, indices, kept, outputs if self.keeps_out else None, specs)
+        entry = Entry(self, attrs, parents, indices, saved, outputs if self.saves_out else None, specs)
         tape.add(entry)
         return entry
 
@@ -216,21 +217,21 @@ class Primitive:
         """Call the reverse of one entry."""
         if self.bprop is None:
             raise GradientError(f"{self.name} has no gradient. Put ops.stop_gradient around it if none is wanted.")
-        outs = rebuilt(entry) if self.keeps_out else (None,) * len(entry.specs)
-        full = tuple([zeros_of(s, douts) if d is None else d for d, s in zip(douts, entry.specs, strict=True)])
+        outs = rebuilt(entry) if self.saves_out else (None,) * len(entry.specs)
+        grads = tuple([zeros_of(s, douts) if d is None else d for d, s in zip(douts, entry.specs, strict=True)])
         inputs = [
-            Unkept(*parent.specs[index]) if x is None and parent is not None else x
+            Unsaved(*parent.specs[index]) if x is None and parent is not None else x
             for x, parent, index in zip(entry.inputs, entry.parents, entry.indices, strict=True)
         ]
-        out, dout = (outs, full) if self.multiple else (outs[0], full[0])
+        out, dout = (outs, grads) if self.multiple else (outs[0], grads[0])
         return self.bprop(*inputs, out, dout, **entry.attrs)
 
     def inside(self) -> list[str]:
-        """For an operation made of others: those, as lines of a Program."""
+        """The operations that a composed one (a loop) is made of, as lines of a Program."""
         return []
 
     def moved(self, attrs: dict[str, Any]) -> int:
-        """For an operation made of others: the bytes that those move between them."""
+        """The bytes that the parts of a composed operation move between them."""
         return 0
 
     def launches(self, attrs: dict[str, Any]) -> int:
@@ -238,11 +239,11 @@ class Primitive:
         return 0 if self.view else 1
 
     def kernels(self, attrs: dict[str, Any], space: Space = HOST) -> list[tuple[Any, ...]]:
-        """The kernels that its first run builds, as far as they are known before, as arguments for `build`."""
+        """The kernels that its first run builds, as far as they are known in advance, as arguments for `build`."""
         return []
 
     def explained(self, attrs: dict[str, Any], space: Space = HOST) -> list[str]:
-        """For `explain`: what it became, if there is more to say than its name."""
+        """The lines about it in `explain`, if there is more to say than its name."""
         return []
 
     def __repr__(self) -> str:
@@ -250,7 +251,7 @@ class Primitive:
 
 
 def moving(evaluate: Callable[..., Any]) -> Primitive:
-    """Declare an operation that puts elements elsewhere, and computes nothing."""
+    """Declare an operation that rearranges elements and computes nothing, so that it takes any dtype as stored."""
     op = Primitive(evaluate.__name__.strip("_"), evaluate)
     op.as_stored = EVERYWHERE
     return op
@@ -266,7 +267,8 @@ def tracked(entry: Entry | None, outputs: Sequence[Any]) -> tuple[Tensor, ...]:
 
 
 def rebuilt(entry: Entry) -> tuple[Tensor, ...]:
-    """The outputs of an entry once more, for its reverse: the entry keeps arrays, for Tensors would keep it alive."""
+    """The outputs of an entry once more, for its reverse."""
+    # The entry holds arrays: Tensors refer to the entry, and the cycle would keep it alive until the next collection.
     return tracked(entry, entry.outputs)
 
 

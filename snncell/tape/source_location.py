@@ -1,4 +1,4 @@
-"""Where the user's code is: a line, the Cells that run there, and the Parameter that is at stake, found in frames."""
+"""Source locations in the user's code: a line, the Cells that run there, the Parameter that is updated, from frames."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Place(str):
         cells: the Cells that run there, innermost first, each with its arguments.
         caller: the innermost line outside of the package.
         backward: whether a gradient is being taken.
-        about: " (Parameter 'w')", if an optimiser is at that.
+        about: " (Parameter 'w')", if an optimiser is updating that.
     """
 
     __slots__ = ("about", "backward", "caller", "cells")
@@ -42,7 +42,7 @@ class Place(str):
         paths = {id(cell): path for path, cell in cells[-1].cells_and_names()}
         known = [cell for cell in cells if id(cell) in paths]
         inner = cells[0]
-        if inner is not known[0]:  # made on the way, or kept where no attribute leads
+        if inner is not known[0]:  # a temporary Cell, or one that no attribute of the outermost leads to
             text, layer = _layer(known, paths)
             return f"{type(inner).__name__} within {text}", layer
         return _layer(known, paths)
@@ -70,8 +70,8 @@ class Place(str):
     def _parameter(self, parameter: Parameter) -> str:
         for cell, _ in reversed(self.cells):
             if cell._names_parameters:
-                for path, found in cell.parameters_and_names():
-                    if found is parameter:
+                for path, own in cell.parameters_and_names():
+                    if own is parameter:
                         return f"Parameter {path!r}"
         return f"Parameter {parameter.name!r}{_owner(parameter)}"
 
@@ -99,9 +99,12 @@ def _layer(cells: list[Any], paths: dict[int, str]) -> tuple[str, str]:
 
 
 def place_at(floor: FrameType | None, home: Place, arguments: bool) -> Place:
-    """Where the user's code is now; what is called from the frame `floor` counts as called at `home`.
+    """The place in the user's code that is running now.
 
-    With the `arguments` of the Cells, or without: who keeps a place for long is not to keep those.
+    Args:
+        floor: a frame that replays what ran at `home`: the walk up the stack ends there, and goes on with that place.
+        home: that place.
+        arguments: whether the place holds the arguments of the Cells: one that is kept for long is not to keep those.
     """
     frame: FrameType | None = sys._getframe(1)
     line, caller, about, backward = "", "", "", False

@@ -30,13 +30,13 @@ class _State(threading.local):
     paused = False  # whether a tape waits while the forward of a custom reverse runs unrecorded
     space: Space | None = None  # where Tensors are made, if not where `set_context` says
     smooth = False  # whether Cells that have a smooth primitive run it instead of construct
-    watch: Watch | None = None  # who sees the calls of Cells
-    undo: Undo | None = None  # what puts back the Parameters that are written together
-    notes: list[Any] | None = None  # where what is noted goes while a function is traced; see `taps.py`
-    wide = False  # whether what is asked for as float32 is float64: nets written for float32 are checked so
+    watch: Watch | None = None  # the monitor that sees the calls of Cells
+    undo: Undo | None = None  # the old values of Parameters that are written together
+    notes: list[Any] | None = None  # the notes taken while a function is traced; see `taps.py`
+    wide = False  # whether float32 means float64: networks written for float32 are checked so
     unfused = False  # whether loops over time go step by step, and jitted functions run as they are
-    step: int | None = None  # in a loop that goes step by step: which one it is at
-    stops: Callable[[Any, Any], Any] | None = None  # what stop_gradient asks: (x, x stopped) -> which of both, or other
+    step: int | None = None  # the time step of a loop that goes step by step
+    stops: Callable[[Any, Any], Any] | None = None  # the hook of stop_gradient: (x, x stopped) -> what it returns
 
 
 STATE = _State()
@@ -61,17 +61,18 @@ def quietly(function: Callable[..., Any], *args: Any) -> Any:
     except RuntimeError as error:
         if not str(error).startswith("cannot enter context"):
             raise
-    return function(*args)  # a signal handler has come in between: warnings are off already
+    # This thread is inside of the context already: a signal handler has interrupted a quiet call, so warnings are off.
+    return function(*args)
 
 
 def wanted_dtype(dtype: Any) -> dtypes.DType:
-    """The dtype that is asked for; while gradients are checked in float64, that in the place of other floats.
+    """The dtype that is asked for; while gradients are checked in float64, float64 in place of other floats.
 
     Raises:
         DTypeError: for an unknown dtype.
     """
-    wanted = dtypes.as_dtype(dtype)
-    return dtypes.float64 if STATE.wide and dtypes.is_float(wanted.dtype) else wanted
+    target = dtypes.as_dtype(dtype)
+    return dtypes.float64 if STATE.wide and dtypes.is_float(target.dtype) else target
 
 
 def settings(**values: Any) -> AbstractContextManager[Any]:

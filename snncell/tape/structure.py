@@ -48,7 +48,7 @@ NOTHING = Static(None)
 
 def flatten(tree: Any) -> tuple[list[Tensor], Any]:
     """The Tensors in `tree`, in order, and the structure around them."""
-    leaves: list[Tensor] = []
+    leaves: list[Tensor] = []  # at each call of a jitted function: lists below, which cost less than generators
     return leaves, _walk(tree, leaves)
 
 
@@ -100,9 +100,9 @@ def statics(structure: Any) -> list[Any]:
 def paths(structure: Any) -> list[str]:
     """For each Tensor of (args, kwargs), how the caller would name it: "argument 1['x']"."""
     args, kwargs = structure.children
-    found = [path for n, child in enumerate(args.children) for path in _paths(child, f"argument {n}")]
+    of_args = [path for n, child in enumerate(args.children) for path in _paths(child, f"argument {n}")]
     names = [key.value for key in kwargs.keys or ()]
-    return found + [path for key, child in zip(names, kwargs.children, strict=True) for path in _paths(child, key)]
+    return of_args + [path for key, child in zip(names, kwargs.children, strict=True) for path in _paths(child, key)]
 
 
 def _paths(structure: Any, name: str) -> list[str]:

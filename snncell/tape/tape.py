@@ -1,5 +1,8 @@
 """The tape: what was computed, in order, and the walk backwards over it.
 
+    y = x * w; z = exp(y)       tape: mul(x, w), exp(y)
+    sweep from dz:              exp.pull -> dy;  mul.pull -> dx, dw
+
 An Entry is kept alive by the Tensors that came out of it and by the entries that used them, never by the tape, which
 holds weak references: what nothing needs any more is gone before the sweep begins.
 """
@@ -57,7 +60,7 @@ class Entry:
         self.indices = indices  # and which of that entry's outputs it was
         self.inputs = inputs  # the inputs that the reverse asked for; the places of the others hold None
         self.outputs = outputs  # the output arrays if the reverse asked for them, else None
-        self.released = False
+        self.released = False  # cleared by a sweep: to be told from an entry without parents
         self.line = ""  # where the user asked for it, if it was traced
         self.specs = specs  # shape and dtype of each output
 
@@ -106,7 +109,7 @@ class Tape:
         if STATE.trace is not None:
             entry.line = STATE.trace.line
         else:
-            for watch in FINITE:
+            for watch in FINITE:  # eagerly a line costs too much to find, but for `check_finite`
                 entry.line = watch.place()
         self.entries.append(weakref.ref(entry))
 
@@ -117,31 +120,31 @@ class Tape:
 
 @tells(lambda local: Reversing(local["entry"].line) if "entry" in local else None)
 def sweep(
-    entries: list[Entry], cotangents: dict[Entry, list[Tensor | None]], wanted: set[Entry], release: bool
+    entries: list[Entry], cotangents: dict[Entry, list[Tensor | None]], sources: set[Entry], release: bool
 ) -> dict[Entry, list[Tensor | None]]:
-    """Walk `entries` backwards and add up what arrives at the `wanted` sources.
+    """Walk `entries` backwards and add up the gradients that arrive at the sources.
 
     Args:
         entries: in the order of the forward pass; used up.
         cotangents: for some entries, the gradient of each output; those of the sources are added to it.
-        wanted: the sources, where the walk ends. Only entries that one of them leads to are asked for their gradients.
+        sources: the entries where the walk ends. Only entries that depend on one of them are pulled.
         release: whether the entries are needed no more.
     """
-    reaching = set(wanted)
+    dependent = set(sources)
     for entry in entries:
         if entry.released:
             raise GradientError(
                 "This gradient belongs to a computation that an outer gradient has finished and released. Pull it back "
                 "inside of that, or record the computation on its own."
             )
-        if not reaching.isdisjoint(entry.parents):
-            reaching.add(entry)
+        if not dependent.isdisjoint(entry.parents):
+            dependent.add(entry)
     while entries:
-        entry = entries.pop()
-        douts = None if entry in wanted else cotangents.pop(entry, None)
-        if douts is not None and entry in reaching and entry.op is not None:
+        entry = entries.pop()  # off the list, so that its memory is free once it has been pulled
+        douts = None if entry in sources else cotangents.pop(entry, None)
+        if douts is not None and entry in dependent and entry.op is not None:
             for parent, index, grad in zip(entry.parents, entry.indices, entry.op.pull(entry, douts), strict=True):
-                if grad is not None and parent in reaching:
+                if grad is not None and parent in dependent:
                     deposit(cotangents, parent, index, grad() if callable(grad) else grad)
         if release:
             entry.clear()
@@ -161,10 +164,10 @@ def pullback(
     """The gradients of `inputs` from those of `outs`: a vector-Jacobian product. None where no gradient arrives.
 
     Args:
-        entries: all that lies between, in the order of the forward pass; used up.
+        entries: those in between, in the order of the forward pass; used up.
         outs, douts: the outputs, and for each its gradient or None.
-        inputs: where the sweep ends.
-        beside: other places where it ends.
+        inputs: the Tensors where the sweep ends.
+        beside: other entries where it ends.
         once: whether of several inputs in one place the first alone gets the gradient, so that a sum of them is right.
         release: whether the entries are needed no more.
     """
@@ -174,27 +177,27 @@ def pullback(
             deposit(cotangents, out._entry, out._index, dout)
     sweep(entries, cotangents, {x._entry for x in inputs if x._entry is not None}.union(beside), release)
     grads: list[Tensor | None] = []
-    given: set[tuple[Entry, int]] = set()
+    served: set[tuple[Entry, int]] = set()
     for x in inputs:
         slots = None if x._entry is None else cotangents.get(x._entry)
-        if slots is None or x._entry is None or (once and (x._entry, x._index) in given):
+        if slots is None or x._entry is None or (once and (x._entry, x._index) in served):
             grads.append(None)
         else:
             grads.append(slots[x._index])
-            given.add((x._entry, x._index))
+            served.add((x._entry, x._index))
     return grads
 
 
 def ancestors(entries: Iterable[Entry | None], ends: Collection[Entry | None] = ()) -> set[Entry | None]:
     """The entries themselves and all that they were computed from, as far as gradients flow: not beyond `ends`."""
-    found: set[Entry | None] = set()
+    reached: set[Entry | None] = set()
     waiting = list(entries)
     while waiting:
         entry = waiting.pop()
-        if entry is not None and entry not in found:
-            found.add(entry)
+        if entry is not None and entry not in reached:
+            reached.add(entry)
             waiting += () if entry in ends else entry.parents
-    return found
+    return reached
 
 
 def deposit(cotangents: dict[Entry, list[Tensor | None]], entry: Entry, index: int, grad: Tensor) -> None:
@@ -226,8 +229,8 @@ def conform(grad: Tensor, shape: tuple[int, ...], dtype: Any) -> Tensor:
 
 
 def zeros_of(spec: tuple[tuple[int, ...], Any], others: Iterable[Tensor | None] = ()) -> Tensor:
-    """Zeros of an output's shape that take no memory: the gradient of an output nobody used, where `others` are."""
+    """Zeros of an output's shape that take no memory, on the device of `others`: the gradient of an unused output."""
     shape, dtype = spec
     zeros = np.broadcast_to(np.zeros((), dtype if dtype in dtypes.INEXACT else np.float32), shape)
-    there = bool(IN_USE) and any(x is not None and x.device == "gpu" for x in others)
-    return wrap(moved(zeros, DEVICE) if there else zeros)
+    on_gpu = bool(IN_USE) and any(x is not None and x.device == "gpu" for x in others)
+    return wrap(moved(zeros, DEVICE) if on_gpu else zeros)

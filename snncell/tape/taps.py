@@ -1,8 +1,8 @@
-"""Watching: what somebody wants to see of a computation, brought out of it wherever it is carried out.
+"""Taps: Tensors that monitors record, brought out of compiled functions and loops as extra results.
 
-Whoever watches (`STATE.watch`) sees each call of a Cell, and notes Tensors. What is noted while a function is traced
-has no elements yet: it becomes a further result of what the trace is made to, and is noted again, outside, when that
-runs. So a loop over time stays one kernel, a jitted step one Program, and nothing else is computed than without.
+A monitor (`STATE.watch`) sees each call of a Cell, and notes Tensors. A Tensor that is noted while a function is traced
+has no elements yet: it becomes an extra result of the Program or loop, and is noted again, outside, when that runs. So
+a loop over time stays one kernel, a jitted step one Program, and nothing else is computed than without.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from snncell.tape.tensor import Tensor, in_trace, wrap
 
 
 class Event:
-    """A call of a layer, which notes are of: also of its gradient, which comes later.
+    """A call of a layer that notes belong to: those of its forward, and those of its gradient, which come later.
 
-    What is traced is an event once; each run of it is another one, that `Brought.pass_on` makes of it.
+    A traced call is one event; for each run of it `NotedResults.pass_on` makes another.
 
     Args:
         subject: what was called.
@@ -27,7 +27,7 @@ class Event:
 
     def __init__(self, subject: Any) -> None:
         self.subject = subject
-        self.record: Any = None  # of whoever watches
+        self.record: Any = None  # the monitor's
 
 
 class Label(NamedTuple):
@@ -36,11 +36,11 @@ class Label(NamedTuple):
     Attributes:
         kind: the quantity, such as "spikes".
         name: of the layer.
-        wishes: what is wanted of it, by whoever watched when it was first noted.
+        wishes: the monitor's selection of it when it was first noted.
         event: the call that it is of.
-        steps: of each loop over time that it came out of the number of steps, outermost first: so many of its first
+        steps: the number of steps of each loop over time that it came out of, outermost first: so many of its first
             axes are time.
-        chosen: whether what is not wanted of it has been left out.
+        chosen: whether it has been reduced to that selection.
     """
 
     kind: str
@@ -56,9 +56,9 @@ Events = dict[Event, Event]  # of what was traced, and of one run of that
 
 
 class Watch(Protocol):
-    """Who watches."""
+    """A monitor, as the tape sees it."""
 
-    wishes: Hashable  # what is wanted of each quantity
+    wishes: Hashable  # its selection of each quantity
 
     @property
     def key(self) -> Hashable:
@@ -68,10 +68,10 @@ class Watch(Protocol):
         """Call a Cell: `run(args, kwargs)`."""
 
     def chosen(self, label: Label, x: Tensor) -> Tensor:
-        """The wanted part of a Tensor whose first axis is time."""
+        """The selected part of a Tensor whose first axis is time."""
 
     def take(self, label: Label, x: Tensor | None) -> None:
-        """Keep what has been noted."""
+        """Record a note."""
 
 
 def note(label: Label, x: Tensor | None = None) -> None:
@@ -79,7 +79,8 @@ def note(label: Label, x: Tensor | None = None) -> None:
     watch, notes = STATE.watch, STATE.notes
     if x is not None:
         x = wrap(x._data if type(x) is Tensor else in_trace(x))
-        # Nobody else chooses: what is traced is kept, also if the gradient of it is taken while another one watches.
+        # Only the monitor that it was noted for selects: a trace, and with it the selection in it, outlives a monitor,
+        # and a gradient may be taken while another one watches.
         if watch is not None and label.steps and not label.chosen and label.wishes == watch.wishes:
             label, x = label._replace(chosen=True), watch.chosen(label, x)
     if notes is not None:
@@ -89,48 +90,48 @@ def note(label: Label, x: Tensor | None = None) -> None:
 
 
 def noting(notes: list[Note]) -> AbstractContextManager[Any]:
-    """Collect what is noted in the body, where it is traced."""
+    """Collect the notes taken in the body, where it is traced."""
     return settings(notes=notes)
 
 
-class Brought:
-    """Notes of a traced function as further results of it.
+class NotedResults:
+    """Notes of a traced function as extra results of it.
 
     Args:
-        notes: what was noted.
-        results: what it gives in any case; one of them that is noted too is not given twice.
+        notes: the notes.
+        results: the function's own results; one of them that is noted too is not given twice.
     """
 
     def __init__(self, notes: Sequence[Note], results: Sequence[Tensor] = ()) -> None:
-        self.places: list[tuple[Label, int | None]] = []
-        self.further: list[Tensor] = []
+        self.positions: list[tuple[Label, int | None]] = []  # each label with the number of its result, if it has one
+        self.extra: list[Tensor] = []
         known = {id(x._data): n for n, x in enumerate(results)}
         for label, x in notes:
             if x is not None and id(x._data) not in known:
-                known[id(x._data)] = len(results) + len(self.further)
-                self.further.append(x)
-            self.places.append((label, None if x is None else known[id(x._data)]))
+                known[id(x._data)] = len(results) + len(self.extra)
+                self.extra.append(x)
+            self.positions.append((label, None if x is None else known[id(x._data)]))
 
     def pass_on(self, results: Sequence[Tensor], events: Events, steps: tuple[int, ...] = ()) -> Sequence[Tensor]:
-        """Note again what came out; the results that there are in any case.
+        """Note the extra results of a run, and return the function's own.
 
         Args:
-            results: all that came out.
-            events: those of this run: of a forward, which adds them, and of its reverse, which notes more of them.
-            steps: of a loop over time that it came out of.
+            results: all results.
+            events: those of this run: its forward adds them, and its reverse notes gradients of them.
+            steps: the number of steps, of a loop over time.
         """
-        for label, place in self.places:
+        for label, position in self.positions:
             event = label.event
             if event is not None and label.kind == "visit":
                 events[event] = Event(event.subject)
             event = event if event is None else events.get(event, event)
             label = label._replace(event=event, steps=steps + label.steps)
-            note(label, None if place is None else results[place])
-        return results[: len(results) - len(self.further)]
+            note(label, None if position is None else results[position])
+        return results[: len(results) - len(self.extra)]
 
 
 class _Tap:
-    """The reverse of a place where a gradient is noted as it passes by."""
+    """The reverse of the identity, which notes the gradient that passes."""
 
     name = "tap"
 
@@ -138,14 +139,14 @@ class _Tap:
         self.label = label
 
     def pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
-        """Note the gradient, and give it on as it is."""
+        """Note the gradient, and pass it on."""
         if douts[0] is not None:
             note(self.label, douts[0])
         return douts
 
 
 def tapped(x: Any, label: Label) -> Any:
-    """`x` in a new place on the tape, which notes its gradient when it is taken. It is no step of a Program."""
+    """`x` with a new entry on the tape that notes its gradient; in a Program it is no step."""
     if not isinstance(x, Tensor) or x._entry is None or STATE.tape is None:
         return x
     if STATE.trace is not None:
@@ -157,7 +158,7 @@ def tapped(x: Any, label: Label) -> Any:
 
 
 def beyond_taps(entry: Entry, index: int) -> tuple[Entry, int]:
-    """The place on the tape that a Value came out of, from one that it has behind taps."""
+    """The entry and index that a Value came out of, from those that taps have put behind it."""
     while isinstance(entry.op, _Tap):
         (parent,), (index,) = entry.parents, entry.indices
         assert parent is not None  # only what is on the tape is tapped

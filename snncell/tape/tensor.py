@@ -56,8 +56,8 @@ class Tensor:
             on_device = data if isinstance(data, Tensor) else wrap(data)
             self._data = on_device._copied(dtypes.as_dtype(dtype or on_device.dtype), "gpu", "Tensor(tensor)")
         elif DEVICE.has(data):
-            found = DEVICE.adopted(data)
-            self._data = found if dtype is None else wrap(found)._copied(dtypes.as_dtype(dtype), "gpu", "Tensor(data)")
+            array = DEVICE.adopted(data)
+            self._data = array if dtype is None else wrap(array)._copied(dtypes.as_dtype(dtype), "gpu", "Tensor(data)")
         else:
             self._data = placed(to_array(data, dtype))
         self._entry = None
@@ -95,8 +95,8 @@ class Tensor:
     def asnumpy(self) -> np.ndarray[Any, Any]:
         """The elements as a read-only NumPy array, without a copy; `np.array(t)` makes one that can be written."""
         array = self._concrete("asnumpy()")
-        # The owner of the memory too, or the flag could be turned back on the view. Nothing here writes to an array
-        # that a Tensor has.
+        # The owner of the memory too, or the flag could be turned back on in the view. It may stay: no code here
+        # writes to an array that a Tensor has.
         array.flags.writeable = False
         if isinstance(array.base, np.ndarray):
             array.base.flags.writeable = False
@@ -123,7 +123,7 @@ class Tensor:
             array: np.ndarray[Any, Any] = self._data.host()
             return array
         if isinstance(self._data, np.ndarray) and (STATE.trace is None or type(self) is Tensor):
-            return self._data  # but not a Parameter's while a Program is traced: it may be another when that runs
+            return self._data  # but not a Parameter's in a trace: it may have another value when the Program runs
         raise STATE.trace.needs_value(what) if STATE.trace is not None else stale()
 
     def _copied(self, dtype: DType, device: str, what: str) -> Any:
@@ -147,8 +147,8 @@ class Tensor:
                 "__cuda_array_interface__ has no name for bfloat16; take the Tensor by DLPack (from_dlpack(x)), or "
                 "convert it first: x.astype('float32')"
             )
-        found: dict[str, Any] = DEVICE.interface(self._data)
-        return found
+        interface: dict[str, Any] = DEVICE.interface(self._data)
+        return interface
 
     def __dlpack__(self, **options: Any) -> Any:
         if self.device == "gpu":  # the memory itself, which the consumer must not write to
@@ -282,7 +282,7 @@ def wrap(data: Any, entry: Entry | None = None, index: int = 0) -> Tensor:
 
 
 def placed(array: np.ndarray[Any, Any]) -> Any:
-    """A new array where Tensors are made at present. A Program's constants stay on the host: its plans move them."""
+    """A new array, moved to where Tensors are made at present; not in a trace, for plans move their constants."""
     traced = STATE.trace is not None and not STATE.trace.eager
     return array if traced or here() is HOST else moved(array, here())
 
@@ -301,8 +301,7 @@ def snapshot(x: Any) -> Any: ...
 def snapshot(x: Any) -> Any:
     """`x`, or for a Parameter a Tensor of its present value in the same place on the tape.
 
-    It is what an operation returns that has nothing to do: its result is never the Parameter, which a later assignment
-    would change.
+    An operation that has nothing to do returns it, not the Parameter: a later assignment would change the result.
     """
     if type(x) is Tensor or not isinstance(x, Tensor):
         return x
@@ -313,12 +312,10 @@ def snapshot(x: Any) -> Any:
 
 
 def in_trace(x: Tensor) -> Any:
-    """The elements of `x` in what is being traced, if something is, apart from its place on the tape.
-
-    An entry of a traced function's tape gives Values of that function alone. What was computed outside of it goes in as
-    an input: with an entry of its own on the inner tape, it would pass for something that came from outside with that
-    entry, and the gradient would end there.
-    """
+    """The elements of `x`, in a trace as a Value of it, without its place on the tape."""
+    # An entry on the tape of a traced function gives Values of that function alone. A Tensor that was computed outside
+    # goes in as an input: an array with an entry of the inner tape would pass for one that came from outside with that
+    # entry, and the gradient would end there.
     if STATE.trace is None:
         return x._data
     return STATE.trace.lift(wrap(x._data) if type(x) is Tensor else x)
@@ -335,7 +332,7 @@ def stale() -> TraceError:
 def to_array(data: Any, dtype: Any = None) -> np.ndarray[Any, Any]:
     """A new array of a dtype that snncell has, from whatever `Tensor` takes."""
     try:
-        wanted = None if dtype is None else dtypes.as_dtype(dtype)
+        target = None if dtype is None else dtypes.as_dtype(dtype)
     except DTypeError as error:
         raise DTypeError(f"Tensor: dtype: {error}") from None
     if isinstance(data, Tensor):
@@ -349,15 +346,15 @@ def to_array(data: Any, dtype: Any = None) -> np.ndarray[Any, Any]:
             source = np.asarray(_plain(data))
         except ValueError as error:
             raise ShapeError(f"Tensor: data: the nested list is ragged or holds no numbers: {error}") from None
-        wanted = wanted or dtypes.default_of(source)
+        target = target or dtypes.default_of(source)
     if source.dtype.kind not in "biufc" and source.dtype not in dtypes.BY_NUMPY:
         words = _short(data).removeprefix("a ") if hasattr(data, "shape") else f"{type(data).__name__} {_short(data)}"
         raise DTypeError(f"Tensor: data: {words} holds no numbers (NumPy dtype {source.dtype}).")
-    if wanted is None:
-        wanted = dtypes.as_dtype(source.dtype)
-    elif wanted.dtype != source.dtype and wanted.category <= dtypes.as_dtype(source.dtype).category:
-        _refuse_loss(source, wanted, data)
-    return np.array(source, dtype=wanted.dtype, order="C")
+    if target is None:
+        target = dtypes.as_dtype(source.dtype)
+    elif target.dtype != source.dtype and target.category <= dtypes.as_dtype(source.dtype).category:
+        _refuse_loss(source, target, data)
+    return np.array(source, dtype=target.dtype, order="C")
 
 
 def _elements(data: Any) -> np.ndarray[Any, Any]:
@@ -371,19 +368,19 @@ def _elements(data: Any) -> np.ndarray[Any, Any]:
         raise ArgumentError(f"Tensor: a {kind} does not give its elements away: {error}.") from error
 
 
-def _refuse_loss(source: np.ndarray[Any, Any], wanted: dtypes.DType, data: Any) -> None:
-    """Raise a DTypeError for numbers that are none in the dtype: complex ones among reals, NaN among integers."""
+def _refuse_loss(source: np.ndarray[Any, Any], target: dtypes.DType, data: Any) -> None:
+    """Raise a DTypeError for numbers that the dtype has not: complex ones among reals, NaN among integers."""
     kind = source.dtype.kind
     if kind == "c":
-        if 0 < wanted.category < 3:  # as booleans they are 0 or not
+        if 0 < target.category < 3:  # as booleans they are 0 or not
             raise DTypeError(
-                f"Tensor: complex numbers, {_short(data)}, are none of dtype {wanted}; take ops.real first."
+                f"Tensor: complex numbers, {_short(data)}, are none of dtype {target}; take ops.real first."
             )
-    elif wanted.category == 1:
-        limits = np.iinfo(wanted.dtype)
+    elif target.category == 1:
+        limits = np.iinfo(target.dtype)
         wide = source.astype(np.float64) if dtypes.is_float(source.dtype) else source
         if not np.all((wide > float(limits.min) - 1) & (wide < float(limits.max) + 1)):
-            raise DTypeError(f"Tensor: {_short(data)} holds numbers that dtype {wanted} has not.")
+            raise DTypeError(f"Tensor: {_short(data)} holds numbers that dtype {target} has not.")
 
 
 def _plain(data: Any) -> Any:

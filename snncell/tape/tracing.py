@@ -32,7 +32,7 @@ _MENDS = {
 
 
 class Value:
-    """A variable of a Program: what is known of an array before the Program runs."""
+    """A variable of a Program: the shape and dtype of an array that there will be when the Program runs."""
 
     __slots__ = ("dtype", "number", "shape", "trace")
     __array_ufunc__ = None  # NumPy is to refuse it, not to make an array of one object
@@ -82,18 +82,18 @@ class Trace:
         self.who = who
         self.parents = parents
         self.taped = taped
-        self.captures: dict[Any, tuple[Tensor, Value]] = {}
-        self.count = 0
+        self.captures: dict[Any, tuple[Tensor, Value]] = {}  # by Value and place on the tape: outside, and inside
+        self.count = 0  # of Values, for their numbers
         self.line = ""  # of the last step
         self.inputs: list[Value] = []
         self.steps: list[Step] = []
         self.constants: dict[int, tuple[Any, Value]] = {}  # by id of the array, which is kept so that ids stay unique
         self.parameters: dict[Parameter, Value] = {}
-        self.sought: set[Entry] = set()  # places of the Parameters that gradients inside are taken with respect to
+        self.gradient_targets: set[Entry] = set()  # entries of Parameters that inner gradients are of
         self.written: dict[Parameter, Value] = {}
         self.cells: dict[Any, None] = {}  # Cells that were called: if an attribute changes, the trace is out of date
 
-    eager = False  # whether what it traces is carried out at once, where its operands are
+    eager = False  # whether the loop that it traces the body of is run at once (`BodyTrace`)
 
     def new_input(self, shape: tuple[int, ...], dtype: Any) -> Tensor:
         """A Tensor that stands for an argument."""
@@ -130,9 +130,10 @@ class Trace:
         return self.constants[id(data)][1]
 
     def _capture(self, x: Tensor, data: Value) -> Value:
-        """A Value of a parent trace, as an input of this one. Places on the tape count apart: gradients do."""
+        """A Value of a parent trace, as an input of this one."""
         if data.trace not in self.parents:
             raise stale()
+        # One Value in two places on the tape (x and alias(x)) is two inputs: each has its own gradient.
         key = (data, x._entry, x._index)
         if key not in self.captures:
             self.captures[key] = (wrap(*key), Value(self, data.shape, data.dtype))
@@ -143,7 +144,7 @@ class Trace:
         return wrap(self.lift(parameter), parameter._entry, parameter._index)
 
     def note(self, x: Tensor) -> None:
-        """Take notice of a result and its place on the tape."""
+        """Note a result with its place on the tape; a BodyTrace keeps it."""
 
     def write(self, parameter: Parameter, value: Tensor) -> None:
         """Note that `parameter` is to get `value`; reads that follow see it."""

@@ -46,22 +46,23 @@ class Recording:
             self.arguments.append((watched, tree))
             call_args[position] = structure.unflatten(tree, watched)
         self.weights = _weights(weights, who)
-        watched = [source for found, _ in self.arguments for source in found]
+        watched = [source for sources, _ in self.arguments for source in sources]
         # Tensors of their own, for a Parameter may be frozen, or replaced, before the gradient is pulled.
         self.sources = [*watched, *(wrap(p._data, p._entry) for p in self.weights or ())]
         if STATE.trace is not None:
-            STATE.trace.sought.update(p._entry for p in self.weights or () if p._entry is not None)
+            STATE.trace.gradient_targets.update(p._entry for p in self.weights or () if p._entry is not None)
         self.tape = Tape()
         with self.tape.active():
+            # As read: where fn returns a Parameter, the result is the value that it has now.
             self.out = as_read(fn(*call_args, **kwargs))
 
     def pull(self, out: Any, sens: Any, release: bool) -> tuple[list[Any], list[Tensor] | None]:
         """Gradients for each watched argument, and for the weights."""
         leaves, _ = structure.flatten(out)
         seeds = _seeds(leaves, sens, self.who)
-        release = release and STATE.tape is None
-        found = pullback(self.tape.live(), leaves, seeds, self.sources, release=release)
-        grads = iter([_or_zeros(grad, source) for grad, source in zip(found, self.sources, strict=True)])
+        release = release and STATE.tape is None  # an outer tape's sweep goes through the same entries
+        pulled = pullback(self.tape.live(), leaves, seeds, self.sources, release=release)
+        grads = iter([_or_zeros(grad, source) for grad, source in zip(pulled, self.sources, strict=True)])
         of_arguments = [structure.unflatten(tree, [next(grads) for _ in watched]) for watched, tree in self.arguments]
         return of_arguments, None if self.weights is None else list(grads)
 
@@ -71,14 +72,15 @@ def _watch(x: Tensor) -> Tensor:
     if STATE.tape is not None and x._entry is not None:
         watched: Tensor = alias.bind(x)
         return watched
-    # In a trace it is a Value, what it was outside: an array with a place on a tape would pass for another's.
+    # In a trace the source has to be a Value of it: an array with an entry of its own would pass for a Tensor from
+    # outside that another gradient is taken through.
     data = in_trace(x)
     return wrap(data, Entry.source(data))
 
 
 def _or_zeros(grad: Tensor | None, source: Tensor) -> Tensor:
     grad = zeros_of((source.shape, source._data.dtype)) if grad is None else grad
-    # Zeros, and what is made of the first gradient alone, may be elements of the host that stand for many.
+    # Zeros, and gradients made of numbers alone, are made on the host.
     return grad if STATE.trace is not None or grad.device == source.device else grad.to(source.device)
 
 
@@ -110,23 +112,23 @@ def listed_weights(weights: Any, who: str) -> tuple[Parameter, ...] | None:
             f"{who}: weights is a Parameter, or a tuple or list of them (net.trainable_params()), not "
             f"{cut(shown(weights), 60)}."
         )
-    found = (weights,) if isinstance(weights, Parameter) else tuple(weights)
-    for weight in found:
+    parameters = (weights,) if isinstance(weights, Parameter) else tuple(weights)
+    for weight in parameters:
         if not isinstance(weight, Parameter):
             raise GradientError(f"{who}: weights holds a {type(weight).__name__}; only Parameters can be weights.")
-    return found
+    return parameters
 
 
 def _weights(weights: Any, who: str) -> tuple[Parameter, ...] | None:
-    found = listed_weights(weights, who)
-    for weight in found or ():
+    parameters = listed_weights(weights, who)
+    for weight in parameters or ():
         if not weight.requires_grad:
             raise GradientError(
                 f"{who}: Parameter {weight.name!r} has requires_grad=False. Set it to True or leave it out of weights."
             )
         if not weight.dtype.is_float:
             raise GradientError(f"{who}: Parameter {weight.name!r} has dtype {weight.dtype}, which has no gradient.")
-    return found
+    return parameters
 
 
 def _seeds(leaves: list[Tensor], sens: Any, who: str) -> list[Tensor | None]:
@@ -138,15 +140,15 @@ def _seeds(leaves: list[Tensor], sens: Any, who: str) -> list[Tensor | None]:
         raise GradientError(f"{who}: the function returned {kinds}, which has no gradient. Return floats.")
     if sens is None:
         return [_ones(leaf) if leaf.dtype.is_float else None for leaf in leaves]
-    given, _ = structure.flatten(sens)
-    if len(given) != len(leaves):
-        raise GradientError(f"{who}: {len(given)} gradient(s) for {len(leaves)} output(s); give one for each.")
-    for number, (seed, leaf) in enumerate(zip(given, leaves, strict=True)):
+    seeds, _ = structure.flatten(sens)
+    if len(seeds) != len(leaves):
+        raise GradientError(f"{who}: {len(seeds)} gradient(s) for {len(leaves)} output(s); give one for each.")
+    for number, (seed, leaf) in enumerate(zip(seeds, leaves, strict=True)):
         if seed.shape != leaf.shape:
             raise ShapeError(
                 f"{who}: the gradient for output {number} has shape {seed.shape}, the output itself {leaf.shape}."
             )
-    return list(given)
+    return list(seeds)
 
 
 def _ones(leaf: Tensor) -> Tensor:
@@ -264,8 +266,8 @@ def vjp(fn: Callable[..., Any], *inputs: Any, weights: Any = None, has_aux: bool
 
     def pull(*douts: Any) -> Any:
         of_arguments, of_weights = recording.pull(out, douts, release=False)
-        found = dict(zip(positions, of_arguments, strict=True))
-        grads = tuple(found.get(i) for i in range(len(inputs)))
+        by_position = dict(zip(positions, of_arguments, strict=True))
+        grads = tuple(by_position.get(i) for i in range(len(inputs)))
         result = grads[0] if len(grads) == 1 else grads
         if of_weights is None:
             return result

@@ -1,7 +1,11 @@
 """The loop of a fused group on the CPU: elementwise steps and reductions as the source of one function.
 
-The statements come from the formulas; the loop around them comes from a template. Axes that every operand treats alike
-are joined first, so that most loops run over one or two axes whatever the shapes were.
+The statements come from the formulas (`expressions.py`), the loop around them from a template (`kernels/cpu/loops.py`):
+
+    no reduction                    map_loop
+    the last axis is kept           reduce_columns    sums over rows, whole rows at a time
+    one result, and much work       reduce_all, reduce_slices: units leave parts, which are joined in order
+    otherwise                       reduce_rows       a sum along memory for each result
 """
 
 from __future__ import annotations
@@ -38,8 +42,8 @@ class Kernel(NamedTuple):
         outputs: the arrays that the kernel fills.
         signature: the argument types for `build`.
         units: of its work, which threads can share.
-        shared: whether they do: it is worth their while.
-        parts: what the units leave to be joined, for each: its dtype.
+        shared: whether it pays that threads share them.
+        parts: the dtypes of the arrays in which units leave parts of reductions.
     """
 
     name: str
@@ -61,6 +65,7 @@ def emit(group: Group, uniform: set[Value]) -> Kernel:
     reduced = {step.outputs[0] for step in reductions}
     space, arrays, outputs = operands_of(group, uniform)
     sizes, kept = space.sizes, space.kept
+    # Decided by the sizes, not by the number of threads: the order in which a sum is taken depends on it.
     shared = math.prod(group.shape) * cost_of(group.steps) >= PARALLEL_SIZE
 
     body = _Body(len(sizes))
@@ -70,21 +75,21 @@ def emit(group: Group, uniform: set[Value]) -> Kernel:
     for step in group.steps:
         if isinstance(step.op, Elementwise):
             body.compute(step)
-    places = {operand.value: number for number, operand in enumerate(outputs)}
+    position = {operand.value: number for number, operand in enumerate(outputs)}
     for number, operand in enumerate(outputs):
         if operand.value not in reduced:
             body.lines.append(f"{body.at(f'o{number}', sizes)} = {body.names[operand.value]}")
     sums = [
-        body.reduced(step, body.at(f"o{places[step.outputs[0]]}", outputs[places[step.outputs[0]]].shape, kept))
+        body.reduced(step, body.at(f"o{position[step.outputs[0]]}", outputs[position[step.outputs[0]]].shape, kept))
         for step in reductions
-        if step.outputs[0] in places
+        if step.outputs[0] in position
     ]
 
     name = "loop_" + "_".join(dict.fromkeys(step.op.name for step in group.steps))[:48]
     arguments = [f"n{i}" for i in range(len(sizes))] + [f"a{i}" for i in range(len(arrays))]
     arguments += [f"s{i}" for i in range(len(body.scalars))] + [f"o{i}" for i in range(len(outputs))]
     lines, units, in_parts = _loop(kept, sizes, body.lines, sums, shared)
-    parts = [kind_of(step.inputs[0]) for step in reductions if step.outputs[0] in places] if in_parts else []
+    parts = [kind_of(step.inputs[0]) for step in reductions if step.outputs[0] in position] if in_parts else []
     arguments += [f"parts{i}" for i in range(len(parts))]
     source = f"{file_head(group.steps)}\n\n{loops.function(name, arguments, lines)}"
     signature = (
@@ -100,7 +105,7 @@ def emit(group: Group, uniform: set[Value]) -> Kernel:
 def _loop(
     kept: tuple[bool, ...], sizes: tuple[int, ...], body: list[str], sums: list[loops.Reduced], shared: bool
 ) -> tuple[list[str], int, bool]:
-    """The template that fits, how many units it has, and whether these leave parts that are joined."""
+    """The lines of the template that fits, the number of its units, and whether they leave parts to be joined."""
     keep = [axis for axis, is_kept in enumerate(kept) if is_kept]
     along = [axis for axis, is_kept in enumerate(kept) if not is_kept]
     if not along:

@@ -1,4 +1,11 @@
-"""A loop over time as one kernel: blocks of elements or rows, all steps per block, the state in the block's cache."""
+"""A loop over time as one kernel: blocks of elements or rows, all steps per block, the state in the cache.
+
+    for each block:              shared by the threads
+        for t in range(steps):   `loops.scan_loop`, or `loops.scan_recomputing` with checkpoints
+            for i in block:      `tile.py`
+
+The input is read once and the output written once, whatever the number of operations in a step.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +16,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.compiler.backends.expressions import as_scalar, cost_of, file_head, kind_of
-from snncell.compiler.backends.indexing import Room
+from snncell.compiler.backends.indexing import Scratch
 from snncell.compiler.backends.tile import Block
 from snncell.compiler.ir.formula import is_elementwise
 from snncell.compiler.ir.program import values_in
@@ -70,14 +77,14 @@ class CPULoop:
         self.steps, self.recomputed = schedule.loop, recompute.loop if recompute else []
         self.rows, self.fixed = schedule.rows, schedule.fixed
         self.products = [step for step in schedule.steps if not is_elementwise(step)]
-        # A block has at most BLOCK elements, but where it is of rows, which can be of any length.
-        self.room = Room(0 if self.products else STACK)
+        # On the stack only where a block has at most BLOCK elements: rows can be of any length.
+        self.scratch = Scratch(0 if self.products else STACK)
         self._emit()
 
     # --- the kernel ---------------------------------------------------------------------------------------------------
 
     def _emit(self) -> None:
-        """Write the kernel, and note what its arguments are."""
+        """Write the kernel, and list its arguments."""
         states = self.recompute.carry if self.recompute else []
         main = Stores(
             self._phases(self.steps, [*self.after, *self.sequences, *self.summed]),
@@ -93,24 +100,25 @@ class CPULoop:
         if self.products:
             self.shapes += [value.shape for value in (*self.carry, *states)]
         self.shapes = list(dict.fromkeys(self.shapes))
-        self.block = block = Block(self.shapes, self.rows, self.fixed, [*main.needs, *recomputed.needs], self.room)
+        self.block = block = Block(self.shapes, self.rows, self.fixed, [*main.needs, *recomputed.needs], self.scratch)
         self.scalars = block.scalars
 
         begin, step = self._states_and_sums(block)
-        homes = {value: f"w{n}" for n, value in enumerate(self.carry)}
+        array_of = {value: f"w{n}" for n, value in enumerate(self.carry)}
         for n, value in enumerate(states):
             begin.append(f"kept{n} = {block.new(value, 'every')}")
             step.append(f"k{n} = row(kept{n}, turn)")
-            homes[value] = f"k{n}"
-        step += block.step(main, homes, [f"w{n}" for n in range(len(self.carry))], self.sequences, self.summed)
+            array_of[value] = f"k{n}"
+        step += block.step(main, array_of, [f"w{n}" for n in range(len(self.carry))], self.sequences, self.summed)
         if self.recompute:
             once = []
+            # Once per segment: the first of its states is a checkpoint, the others are computed from it.
             for n, value in enumerate(states):
                 stored = block.part(f"row(p{n}, segment)", value)
                 once.append(f"copy(row(kept{n}, 0), {stored}, {block.count(value)})")
             steps = [f"k{n}, l{n} = row(kept{n}, turn), row(kept{n}, turn + 1)" for n in range(len(states))]
-            homes = {value: f"k{n}" for n, value in enumerate(states)}
-            steps += block.step(recomputed, homes, [f"l{n}" for n in range(len(states))], [], [])
+            array_of = {value: f"k{n}" for n, value in enumerate(states)}
+            steps += block.step(recomputed, array_of, [f"l{n}" for n in range(len(states))], [], [])
             lines = loops.scan_recomputing([*block.prepare, *begin], once, steps, step, self.backwards)
         else:
             lines = loops.scan_loop([*block.prepare, *begin], step, self.backwards)
@@ -165,7 +173,7 @@ class CPULoop:
         self.source = f"{head}\n\n{loops.function(self.name, [name for name, _ in arguments], lines)}"
         self._kernel: Any = None
         self.numbers = [as_scalar(value, dtype) for value, dtype in self.scalars]
-        # What the block's units are, and what one costs, in elements of plain arithmetic.
+        # The block's units, and the cost of one, in elements of plain arithmetic.
         self.units = self.shapes[0][0] if self.products else math.prod(self.shapes[0])
         self.widths = [math.prod(shape[1:]) if self.products else 1 for shape in self.shapes]
         self.cost = 0
@@ -179,7 +187,7 @@ class CPULoop:
     # --- running it ---------------------------------------------------------------------------------------------------
 
     def run(
-        self, known: dict[Value, Any], moving: set[Value], steps: int
+        self, known: dict[Value, Any], varying: set[Value], steps: int
     ) -> tuple[list[Any], dict[Value, Any], dict[Value, Any], list[Any]]:
         """The states after the last step, the sequences, the sums, and the stored states."""
         last = [self._empty(value) for value in self.carry]
@@ -240,7 +248,8 @@ class CPULoop:
         return [(self.name, self.source, self.signature)] if self.units else []
 
     def _block(self) -> int:
-        """Units per block: a function of the sizes alone."""
+        """Units per block."""
+        # A function of the sizes alone, not of the number of threads: so are the bits of the results.
         if self.products:
             most = BLOCK // max(1, *self.widths) // GROUP
             return GROUP * max(1, min(self.units // (8 * GROUP), most))
@@ -256,7 +265,7 @@ def _array(ndim: int) -> Any:
 
 
 def _computed(value: Value, known: dict[Value, Any]) -> Any:
-    """The array of a Value, in what it is computed as."""
+    """The array of a Value, in the dtype it is computed in."""
     array, dtype = known[value], dtypes.computed(value.dtype)
     return array if array.dtype == dtype else HOST.cast(array, dtype)
 
@@ -268,14 +277,14 @@ def _stored(value: Value, array: Any, *steps: int) -> Any:
 
 
 def _flat(array: Any) -> tuple[Any, int]:
-    """An array in one row, or one element of it if all are one; and which."""
+    """An array in one row and 1, or a single element of it and 0 if it is one element, broadcast."""
     if array.size > 1 and not any(array.strides):
         return np.ascontiguousarray(array[(0,) * array.ndim]).reshape(1), 0
     return np.ascontiguousarray(array).reshape(-1), 1
 
 
 def _sequence(array: Any, steps: int) -> list[Any]:
-    """A sequence as rows, and 1; or one row, if all are one, and 0."""
+    """A sequence as rows and 1, or a single row and 0 if it is one row, broadcast along time."""
     if steps > 1 and array.strides[0] == 0:
         return [np.ascontiguousarray(array[0]).reshape(1, -1), 0]
     return [np.ascontiguousarray(array).reshape(steps, -1), 1]

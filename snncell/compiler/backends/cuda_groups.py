@@ -28,7 +28,7 @@ MOST_CHUNKS = 256  # that one thread joins; beyond it they are joined in two rou
 ENOUGH = 1 << 17  # threads that fill a card
 
 
-class Threads(NamedTuple):
+class CUDAKernel(NamedTuple):
     """A kernel, ready to be built.
 
     Attributes:
@@ -57,7 +57,7 @@ class Threads(NamedTuple):
     join: tuple[Any, ...]
 
 
-def emit_cuda(group: Group, uniform: set[Value]) -> Threads:
+def emit_cuda(group: Group, uniform: set[Value]) -> CUDAKernel:
     """The kernel of a fused group; `uniform` are constants whose elements are all the same."""
     reductions = {step.outputs[0]: step for step in group.steps if isinstance(step.op, Reduction)}
     space, arrays, outputs = operands_of(group, uniform)
@@ -98,20 +98,20 @@ def emit_cuda(group: Group, uniform: set[Value]) -> Threads:
     join = (*[dtypes.int64] * 3, *[(dtype, False) for dtype in parts], *[(dtype, True) for dtype in parts])
     count = math.prod(n for n, keep in zip(sizes, kept, strict=True) if keep)
     terms = math.prod(sizes[k] for k in along) if sums else 0
-    return Threads(name, source, sizes, arrays, outputs, body.scalars, signature, count, terms, sums, join)
+    return CUDAKernel(name, source, sizes, arrays, outputs, body.scalars, signature, count, terms, sums, join)
 
 
 def chunks_of(count: int, terms: int) -> list[int]:
-    """Into how many parts each of `count` sums is cut, round by round, until there is one."""
-    wanted = max(1, min(-(-terms // TERMS), ENOUGH // max(count, 1)))
-    rounds = [wanted]
+    """The numbers of parts that each of `count` sums is cut into, round by round, down to one."""
+    # Of TERMS terms each, but no more threads in all than fill a card.
+    rounds = [max(1, min(-(-terms // TERMS), ENOUGH // max(count, 1)))]
     while rounds[-1] > 1:
         rounds.append(1 if rounds[-1] <= MOST_CHUNKS else -(-rounds[-1] // MOST_CHUNKS))
     return rounds
 
 
 def load(value: Value, array: str, place: str) -> str:
-    """An element of a flat array, as it is computed with; booleans are bytes."""
+    """The expression of an element of a flat array, in the dtype it is computed in; booleans are bytes."""
     return LOAD.get(value.dtype.name, "{0}").format(f"{array}[{place}]")
 
 
@@ -121,7 +121,7 @@ def store(value: Value, array: str, place: str, element: str) -> str:
 
 
 def _load_sum(value: Value, array: str, place: str) -> str:
-    """A part of a sum, which stays what it is computed as."""
+    """The expression of a part of a sum, which stays in the dtype it is computed in."""
     return load(value, array, place) if value.dtype.kind == "b" else f"{array}[{place}]"
 
 
@@ -155,7 +155,8 @@ def _map(ndim: int, body: list[str]) -> list[str]:
 
 
 def _thread(columns: bool, count: str) -> list[str]:
-    """Which result a thread works for, `k`, and which part of its terms, `c`: neighbours read neighbours."""
+    """The statements for the result `k` that a thread works for, and the part `c` of its terms."""
+    # Neighbouring threads read neighbouring elements: of one row where results lie side by side, else of one sum.
     if columns:
         return [f"k = i % ({count})", f"c = i // ({count})"]
     return ["c = i % chunks", "k = i // chunks"]
@@ -166,7 +167,7 @@ def _part(columns: bool, count: str, part: str, parts: str) -> str:
 
 
 def _sum(kept: list[bool], body: list[str], sums: list[Reduced], outputs: list[Operand]) -> list[str]:
-    """Every `chunks`-th term, for each result and each part of it."""
+    """The lines of a kernel whose threads each add up every `chunks`-th term of a result."""
     keep = [axis for axis, is_kept in enumerate(kept) if is_kept]
     along = [axis for axis, is_kept in enumerate(kept) if not is_kept]
     count, columns = _product(keep), kept[-1]
@@ -183,10 +184,10 @@ def _sum(kept: list[bool], body: list[str], sums: list[Reduced], outputs: list[O
 
 def _join(name: str, values: list[Value], sums: list[Reduced], columns: bool) -> str:
     """The kernel that joins `parts` parts of each of `count` results to `chunks`."""
-    given = _part(columns, "count", "r", "parts")
+    part = _part(columns, "count", "r", "parts")
     inner = []
     for n, (r, value) in enumerate(zip(sums, values, strict=True)):
-        inner.append(f"z{n} = {r.joined(f'z{n}', '(' + _load_sum(value, f'a{n}', given) + ')')}")
+        inner.append(f"z{n} = {r.joined(f'z{n}', '(' + _load_sum(value, f'a{n}', part) + ')')}")
     lines = [*_thread(columns, "count"), "r = c", *(f"z{n} = {r.start}" for n, r in enumerate(sums))]
     lines += ["while r < parts:", *indent([*inner, "r += chunks"])]
     place = _part(columns, "count", "c", "chunks")

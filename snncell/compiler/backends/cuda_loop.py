@@ -1,4 +1,10 @@
-"""A loop over time as one CUDA kernel: a thread for each element, all steps, the state in registers."""
+"""A loop over time as one CUDA kernel: a thread for each element, all steps, the state in registers.
+
+i = cuda.grid(1)
+w0 = c0[i]                                 the state
+while turn < steps:  ...  w0 = t3          sequences are loaded AHEAD steps before they are used
+last0[i] = w0
+"""
 
 from __future__ import annotations
 
@@ -71,7 +77,7 @@ class CUDALoop:
         self._kernel: Any = None
 
     def _places(self) -> None:
-        """Where a thread finds its element of each operand."""
+        """Set the place of a thread's element in each operand."""
         operands = [*self.rows, *self.fixed]
         self.index = IndexSpace(self.shape, operands)
         axes = range(len(self.index.sizes))
@@ -96,7 +102,9 @@ class CUDALoop:
         self._finish(["i = cuda.grid(1)", "if i < n:", *indent(lines)])
 
     def _straight(self) -> list[str]:
-        """All steps; what a step takes of the sequences is asked for `AHEAD` steps before, for memory is far away."""
+        """The loop over all steps, without checkpoints to start from."""
+        # Software prefetching: a thread has few instructions between two loads, and memory takes hundreds of cycles.
+        # So the loads of AHEAD steps are under way: y0_0, y0_1, ... are a queue in registers.
         used = self._used()
         first, later = [], []
         for d in range(AHEAD):
@@ -108,15 +116,15 @@ class CUDALoop:
             later.append(f"y{n}_{AHEAD - 1} = {self._row(value, 'far')}")
         lines += later
         if self.storing:
-            kept = [store(x, f"p{n}", "(turn // every) * n + i", f"w{n}") for n, x in enumerate(self.carry)]
-            lines += ["if turn % every == 0:", *indent(kept)]
-        homes = {value: f"w{n}" for n, value in enumerate(self.carry)} | {value: f"r{n}" for n, value in used}
-        lines += self._step(self.steps, homes, "", self._results)
+            checkpoint = [store(x, f"p{n}", "(turn // every) * n + i", f"w{n}") for n, x in enumerate(self.carry)]
+            lines += ["if turn % every == 0:", *indent(checkpoint)]
+        variables = {value: f"w{n}" for n, value in enumerate(self.carry)} | {value: f"r{n}" for n, value in used}
+        lines += self._step(self.steps, variables, "", self._results)
         loop = [*first, "turn = 0", "while turn < steps:", *indent([*lines, "turn += 1"])]
         return ["if steps > 0:", *indent(loop)]
 
     def _turned(self, turn: str) -> str:
-        """The place in the sequences of a step that is taken as the `turn`-th."""
+        """The expression of the time step that runs as the `turn`-th."""
         return f"steps - 1 - {turn}" if self.backwards else turn
 
     def _row(self, value: Value, step: str) -> str:
@@ -125,7 +133,7 @@ class CUDALoop:
         return load(value, f"x{n}", f"{step} * h{n} + {self.place[value]}")
 
     def _used(self) -> list[tuple[int, Value]]:
-        """The sequences that the loop itself takes; the others belong to the one that is run again."""
+        """The sequences that the loop itself takes; the others belong to the forward that is run again."""
         used = {x for step in self.steps for x in values_in(step)} | {*self.after, *self.sequences, *self.summed}
         return [(n, value) for n, value in enumerate(self.rows) if value in used]
 
@@ -133,20 +141,20 @@ class CUDALoop:
         assert self.recompute is not None  # the caller's choice
         place = f"t = {'first + turn' if self.backwards else 'steps - 1 - first - turn'}"
         numbers = range(len(self.stored))
-        homes = {value: f"k{n}" for n, value in enumerate(self.stored)}
+        variables = {value: f"k{n}" for n, value in enumerate(self.stored)}
         after = self.recompute.parts.after
 
         def following(names: dict[Value, str]) -> list[str]:
             lines = [f"k{n} = {names[value]}" for n, value in enumerate(after)]
-            if len(lines) > 1:  # at once: one may be made of another
+            if len(lines) > 1:  # in one assignment: a state may become another, as in v, u = u, v
                 lines = [", ".join(f"k{n}" for n in numbers) + " = " + ", ".join(names[value] for value in after)]
             return [*lines, *(store(x, f"kept{n}", "(turn + 1) * n + i", f"k{n}") for n, x in enumerate(self.stored))]
 
         once = [f"k{n} = {load(x, f'p{n}', 'segment * n + i')}" for n, x in enumerate(self.stored)]
         once += [store(x, f"kept{n}", "i", f"k{n}") for n, x in enumerate(self.stored)]
-        recomputed = [place, *self._step(self.recomputed, homes, "again", following), "turn += 1"]
+        recomputed = [place, *self._step(self.recomputed, variables, "again", following), "turn += 1"]
         back = [place, *(f"k{n} = {load(x, f'kept{n}', 'turn * n + i')}" for n, x in enumerate(self.stored))]
-        own = {**homes, **{value: f"w{n}" for n, value in enumerate(self.carry)}}
+        own = {**variables, **{value: f"w{n}" for n, value in enumerate(self.carry)}}
         back += [*self._step(self.steps, own, "", self._results), "turn -= 1"]
         segment = ["first = segment * every", "length = min(every, steps - first)", *once, "turn = 0"]
         segment += [
@@ -167,15 +175,15 @@ class CUDALoop:
             lines.append(f"{targets} = {', '.join(names[value] for value in self.after)}")
         return lines
 
-    def _step(self, steps: list[Step], homes: dict[Value, str], mark: str, results: Any) -> list[str]:
-        """The statements of a step; those behind `again` have names of their own."""
+    def _step(self, steps: list[Step], variables: dict[Value, str], mark: str, results: Any) -> list[str]:
+        """The statements of a step; those marked `again`, of a forward that is run again, have names of their own."""
         body = Statements(self.scalars, CUDA, mark)
-        body.names.update(homes)
+        body.names.update(variables)
         body.names.update({value: f"d{n}" for n, value in enumerate(self.fixed)})
         recomputed = {x for step in steps for x in values_in(step)}
         recomputed.update(self.recompute.parts.after if self.recompute and mark else ())
         for value in [x for x in self.rows if x in recomputed] if mark else [x for _, x in self._used()]:
-            if value not in homes:
+            if value not in variables:
                 body.load(value, self._row(value, "t"))
         for step in steps:
             body.compute(step)
@@ -184,7 +192,7 @@ class CUDALoop:
     def _finish(self, lines: list[str]) -> None:
         """The source and the signature."""
         number = dtypes.int64
-        kept = [f"kept{n}" for n in range(len(self.stored))]
+        segments = [f"kept{n}" for n in range(len(self.stored))]
         arguments: list[tuple[str, Any]] = [(name, number) for name in ("steps", "n", "every")]
         arguments += [(f"n{axis}", number) for axis in range(len(self.index.sizes))]
         for letter, extra, values in (("c", "m", self.carry), ("x", "h", self.rows)):
@@ -192,7 +200,7 @@ class CUDALoop:
                 arguments += [(f"{letter}{n}", _array(value, False)), (f"{extra}{n}", number)]
         arguments += [(f"a{n}", _array(value, False)) for n, value in enumerate(self.fixed)]
         arguments += [(f"p{n}", _array(value, False)) for n, value in enumerate(self.stored)]
-        arguments += [(name, _array(value, True)) for name, value in zip(kept, self.stored, strict=True)]
+        arguments += [(name, _array(value, True)) for name, value in zip(segments, self.stored, strict=True)]
         arguments += [(f"s{n}", dtypes.BY_NUMPY[dtype]) for n, (_, dtype) in enumerate(self.scalars)]
         for letter, values in (("last", self.carry), ("o", self.sequences)):
             arguments += [(f"{letter}{n}", _array(value, True)) for n, value in enumerate(values)]
@@ -213,7 +221,7 @@ class CUDALoop:
     # --- running it ---------------------------------------------------------------------------------------------------
 
     def run(
-        self, known: dict[Value, Any], moving: set[Value], steps: int
+        self, known: dict[Value, Any], varying: set[Value], steps: int
     ) -> tuple[list[Any], dict[Value, Any], dict[Value, Any], list[Any]]:
         """The states after the last step, the sequences, the sums, and the stored states."""
         if self._kernel is None:
@@ -227,7 +235,7 @@ class CUDALoop:
         if self.storing:
             stored = [DEVICE.empty((-(-steps // every), *value.shape), value.dtype) for value in self.carry]
         arguments: list[Any] = [steps, count, every, *self.index.sizes]
-        held = []  # copies, until the kernel is under way: their memory would serve the next one's
+        held = []  # copies live until the kernel is launched, or their memory would be given to the next one's arrays
         for value in self.carry:
             array = _single_if_uniform(known[value])
             held.append(array)
@@ -239,9 +247,9 @@ class CUDALoop:
             held.append(array)
             arguments += [array.argument, 0 if one else math.prod(value.shape)]
         fixed = [DEVICE.contiguous(known[value]) for value in self.fixed]
-        given = [DEVICE.contiguous(known[value]) for value in self.stored]
-        room = [DEVICE.empty((every, *value.shape), value.dtype) for value in self.stored]
-        arrays = [x.argument for x in (*fixed, *given, *room)]
+        checkpoints = [DEVICE.contiguous(known[value]) for value in self.stored]
+        segments = [DEVICE.empty((every, *value.shape), value.dtype) for value in self.stored]
+        arrays = [x.argument for x in (*fixed, *checkpoints, *segments)]
         outs = [x.argument for x in (*results, *stored)]
         blocks = -(-count // THREADS)
         runtime().launch(self._kernel, blocks, THREADS, [*arguments, *arrays, *self.numbers, *outs])

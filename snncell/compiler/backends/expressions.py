@@ -1,7 +1,10 @@
 """Formulas as text: the statements of a loop's body and the head of its file.
 
-Both targets take their statements from here. Python numbers become arguments of the kernel: another number is another
-call, not another kernel.
+    mul(x, 0.5)   ->   # mul, net.py:12: v = v * 0.5
+                       t1 = f4(v0 * s0)
+
+Both targets take their statements from here. Python numbers become arguments of the kernel (s0): another number is
+another call, not another kernel. Every result is cast to the dtype it is computed in (f4).
 """
 
 from __future__ import annotations
@@ -25,12 +28,12 @@ class Statements:
     def __init__(
         self, scalars: list[tuple[Any, Any]] | None = None, functions: dict[str, str] = LOOP, mark: str = ""
     ) -> None:
-        self.functions = functions  # what scalar functions are called
-        self.mark = mark  # what names end with
+        self.functions = functions  # the target's names of scalar functions
+        self.mark = mark  # a suffix of names, for a second body in one kernel
         self.lines: list[str] = []
         self.names: dict[Value, str] = {}
         self.scalars: list[tuple[Any, Any]] = [] if scalars is None else scalars
-        self.rounded: set[Value] = set()  # what is used as it is stored, not as it is computed
+        self.rounded: set[Value] = set()  # Values that go out in a storage format: later statements use them so rounded
 
     def load(self, value: Value, element: str) -> None:
         """Give a Value a name that holds an element from outside."""
@@ -49,21 +52,22 @@ class Statements:
         if not self.lines or self.lines[-1] != comment:
             self.lines.append(comment)
         result = f"{code_of(out)}({step.op.expression(operands, code.str[1:], self.functions)})"
-        # What a user converts is rounded; else it is when it is stored.
+        # x.astype(float16) rounds at once, here; any other float16 stays float32 until it is stored.
         converted = code == kind_of(out).dtype and step.op.operand_dtype(step.inputs) != out.dtype
         self.lines.append(f"{name} = {result}")
         if out in self.rounded or (converted and out.dtype != code):
             self.lines.append(f"{name} = {self.functions[out.dtype.name].format(name)}")
 
     def _scalar(self, number: Any, step: Step, dtype: Any) -> str:
-        """A Python number as an argument. Equal numbers do not share one: the source must not depend on values."""
+        """A Python number as an argument."""
+        # Equal numbers do not share one: the source, by which compiled kernels are found, must not depend on values.
         condition = step.inputs[0] is number and getattr(step.op, "rule", "") == "select"
         self.scalars.append((number, np.dtype(bool) if condition else dtype))
         return f"s{len(self.scalars) - 1}"
 
 
 def file_head(steps: Sequence[Step], others: Sequence[Value] = (), more: str = "") -> str:
-    """The file above the function: what it is, imports (and `more`), and the casts that its statements use."""
+    """The file above the function: a docstring, imports (and `more`), and the casts that its statements use."""
     return _head(LOOP_IMPORTS + more, steps, others)
 
 
@@ -85,7 +89,7 @@ def cost_of(steps: Sequence[Step]) -> int:
 
 
 def reduced(target: str, term: str, step: Step) -> loops.Reduced:
-    """The arguments of a template for a reduction: where its result goes, and what it joins."""
+    """The arguments of a template for a reduction."""
     assert isinstance(step.op, Reduction)  # the caller's choice
     code, kind = code_of(step.inputs[0]), dtypes.computed(step.inputs[0].dtype)
     return loops.Reduced(target, term, step.op.join, f"{code}({step.op.start(kind)})", code)
@@ -97,7 +101,7 @@ def comment_on(step: Step) -> str:
 
 
 def as_scalar(number: Any, dtype: Any) -> Any:
-    """A Python number as it is passed to a kernel: rounded to the dtype, beyond its range infinite."""
+    """A Python number as it is passed to a kernel: rounded to the dtype, infinite beyond its range."""
     with np.errstate(all="ignore"):
         return dtype.type(number).item()
 

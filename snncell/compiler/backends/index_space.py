@@ -1,7 +1,9 @@
 """The index space of a kernel: its axes, joined, and the place that each operand has for an element of it.
 
+    x (8, 16, 32) + b (32,)   ->   sizes (128, 32); x at p0 * n1 + p1, b at p1
+
 The one indexer of all backends. Axes that every operand treats alike are joined first, so that most kernels run over
-one or two axes whatever the shapes were.
+one or two axes whatever the shapes were: fewer kernels are compiled, and the inner loop is long.
 """
 
 from __future__ import annotations
@@ -27,9 +29,9 @@ class IndexSpace:
 
     Args:
         shape: of all elements.
-        operands: what is read.
+        operands: the Values that are read.
         reduced: the axes that are reduced.
-        uniform: those operands whose elements are all the same.
+        uniform: the operands whose elements are all the same.
 
     Attributes:
         sizes: the joined lengths.
@@ -55,7 +57,7 @@ class IndexSpace:
         return tuple(n if has else 1 for n, has in zip(self.sizes, self.present[value], strict=True))
 
     def coverage(self, value: Value) -> Literal["all", "some", "one"]:
-        """All elements of the space have one of their own in an operand, or some share one, or all share one."""
+        """Tell whether "all" elements of the space have one of their own in it, "some" share, or there is "one"."""
         axes = [has or size == 1 for has, size in zip(self.present[value], self.sizes, strict=True)]
         return "all" if all(axes) and value.shape else "some" if any(self.present[value]) else "one"
 

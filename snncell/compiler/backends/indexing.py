@@ -1,8 +1,12 @@
-"""Where the kernel of a loop over time finds what comes from outside of it: rows of sequences, and constants.
+"""Operands of the kernel of a loop over time: rows of sequences, and constants.
 
-The kernel runs over one axis of elements. What is not there for each of them (one number for all, one for each neuron
-of a batch, one for each channel) is looked up by the element's place along the axes: constants once for a block,
-sequences by a table of indices that is made once for a block.
+    all    an element for each of the kernel's    r0_0[i]              a row, from the block's first element on
+    some   one for each neuron of a batch, ...    r0_0[j0_0[i]]        by a table of indices
+    one    a single one for all                   r0_0                 a number
+
+The kernel runs over one axis of elements, so an operand that is broadcast has to be looked up by the element's
+coordinates. Those cost divisions: constants are gathered once for a block, and for sequences a table of indices is made
+once for a block, which serves all steps.
 """
 
 from __future__ import annotations
@@ -17,8 +21,8 @@ from snncell.kernels.cpu import loops
 from snncell.tape.tracing import Value
 
 
-class Room:
-    """Arrays of a block, as text: on the stack as long as there is room, else in Numba's memory.
+class Scratch:
+    """Allocations of a block's arrays, as text: on the stack as long as there is room, else in Numba's memory.
 
     Args:
         stack: bytes; threads of some systems have no more than 512 kB.
@@ -33,15 +37,15 @@ class Room:
         return f"{'strip' if self._left >= 0 else 'np.empty'}({count}, np.{dtype.type.__name__})"
 
 
-class Places:
-    """Where a phase of a kernel finds what comes from outside: rows of sequences, and constants.
+class PhaseOperands:
+    """The operands of a phase that come from outside of the kernel: rows of sequences, and constants.
 
     Args:
         space: the number of the phase's shape: its elements in a block are those from `low<space>` to `high<space>`.
         shape: that shape.
         rows, fixed: the numbers of sequences and constants among the kernel's arguments.
-        used: those that the phase uses.
-        room: for arrays of its own.
+        used: the Values that the phase uses.
+        scratch: for tables of its own.
     """
 
     def __init__(
@@ -51,10 +55,10 @@ class Places:
         rows: dict[Value, int],
         fixed: dict[Value, int],
         used: list[Value],
-        room: Room,
+        scratch: Scratch,
     ) -> None:
         self.space = space
-        self._room = room
+        self._scratch = scratch
         self.index = IndexSpace(shape, [value for value in used if value in rows or value in fixed])
         self.rows = rows
         self.prepare: list[str] = []
@@ -73,8 +77,8 @@ class Places:
         else:
             self.prepare.append(f"{name} = a{n}[0]" if kind == "one" else f"{name} = tail(a{n}, low{self.space})")
 
-    def _indices(self, name: str, dtype: np.dtype[Any], value: Value, found: str) -> list[str]:
-        """Fill an array of the block with what belongs to each element, by its place along the axes."""
+    def _indices(self, name: str, dtype: np.dtype[Any], value: Value, element_at: str) -> list[str]:
+        """The statements that fill an array with `element_at` the index of each of the block's elements."""
         element, lengths = f"(low{self.space} + i)", [f"n{self.space}_{axis}" for axis in range(len(self.index.sizes))]
         coordinates = []
         for axis, length in enumerate(lengths):
@@ -82,15 +86,15 @@ class Places:
             coordinates.append(f"({element} // ({inner})) % {length}" if inner else f"{element} % {length}")
         index = self.index.place(value, coordinates, lengths)
         return [
-            f"{name} = {self._room.array(f'count{self.space}', dtype)}",
+            f"{name} = {self._scratch.array(f'count{self.space}', dtype)}",
             f"for i in range(count{self.space}):",
-            f"    {name}[i] = {found.format(f'scalar({index})')}",
+            f"    {name}[i] = {element_at.format(f'scalar({index})')}",
         ]
 
     def load(self, statements: Statements, values: list[Value]) -> list[str]:
-        """Give each of `values` a name in the body; the statements that a step needs for it."""
+        """Give each of `values` a name in the body, and return the statements that a step begins with for it."""
         rows = []
-        for value in values:
+        for value in values:  # h is 0 where one row stands for all steps: then t * h is always that row
             if value in self.elements:
                 statements.load(value, self.elements[value])
             elif value in self.index.present:

@@ -1,5 +1,12 @@
 """The work of a kernel on a block of elements or rows in one step, as text.
 
+    for i in range(count0):
+        v1 = r0_0[i]                           # x
+        # mul, net.py:12: v = v * self.decay + x
+        t2 = f4(v0 * s0)
+        ...
+        w0[i] = t3
+
 An array of the block holds the elements from `low<k>` to `high<k>`, `count<k>` of them, of a Value whose shape is the
 k-th space of the kernel. Arrays have names of a letter and a number, but none that is a cast in generated files (b1,
 f4, i8, u1, ...).
@@ -11,7 +18,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from snncell.compiler.backends.expressions import Statements, comment_on, kind_of
-from snncell.compiler.backends.indexing import Places, Room
+from snncell.compiler.backends.indexing import PhaseOperands, Scratch
 from snncell.compiler.schedule.phases import Phase, Shape, Stores
 from snncell.kernels.cpu import loops
 from snncell.tape.tracing import Step, Value
@@ -24,7 +31,7 @@ class Block:
         shapes: of all spaces.
         rows, fixed: the sequences and the constants that the kernel takes, in the order of its arguments.
         needs: the phases, each with the Values that it needs.
-        room: for arrays of the block.
+        scratch: for arrays of the block.
 
     Attributes:
         scalars: Python numbers that became arguments, and the NumPy dtype of each.
@@ -38,22 +45,22 @@ class Block:
         rows: list[Value],
         fixed: list[Value],
         needs: Sequence[tuple[Phase, list[Value]]],
-        room: Room,
+        scratch: Scratch,
     ) -> None:
         self.spaces = {shape: k for k, shape in enumerate(shapes)}
         self.rows = {value: n for n, value in enumerate(rows)}
         self.fixed = {value: n for n, value in enumerate(fixed)}
         self.scalars: list[tuple[Any, Any]] = []
         self.prepare: list[str] = []
-        self.places: list[Places] = []
-        self._room = room
+        self.operands: list[PhaseOperands] = []
+        self._scratch = scratch
         self._buffers = 0
         for shape, k in self.spaces.items():
             used = [x for phase, values in needs if phase.shape == shape and not phase.product for x in values]
-            self.places.append(Places(k, shape, self.rows, self.fixed, list(dict.fromkeys(used)), room))
+            self.operands.append(PhaseOperands(k, shape, self.rows, self.fixed, list(dict.fromkeys(used)), scratch))
             self.prepare += [f"low{k}, high{k} = low * per{k}, high * per{k}", f"count{k} = high{k} - low{k}"]
-            self.prepare += self.places[k].prepare
-        self.sizes = [places.index.sizes for places in self.places]
+            self.prepare += self.operands[k].prepare
+        self.sizes = [operands.index.sizes for operands in self.operands]
 
     def of(self, value: Value) -> int:
         """The number of a Value's space."""
@@ -72,41 +79,47 @@ class Block:
         dtype = kind_of(value).dtype
         if rows:
             return f"np.empty(({rows}, {self.count(value)}), np.{dtype.type.__name__})"
-        return self._room.array(self.count(value), dtype)
+        return self._scratch.array(self.count(value), dtype)
 
     def step(
-        self, stores: Stores, homes: dict[Value, str], targets: list[str], sequences: list[Value], summed: list[Value]
+        self,
+        stores: Stores,
+        array_of: dict[Value, str],
+        targets: list[str],
+        sequences: list[Value],
+        summed: list[Value],
     ) -> list[str]:
         """The lines of one step.
 
         Args:
             stores: the phases, and what each of them stores.
-            homes: the arrays that the states before the step are in.
+            array_of: the names of the arrays that the states before the step are in.
             targets: the arrays for the states after it.
             sequences: Values that go to `o0[t]`, ...
             summed: Values that are added to `z0`, ...
         """
-        homes = homes | {value: targets[n] for value, n in stores.direct.items()}
+        array_of = array_of | {value: targets[n] for value, n in stores.direct.items()}
         lines = [f"g{n} = {self.part(f'row(o{n}, t)', value)}" for n, value in enumerate(sequences)]
-        for n, value in enumerate(sequences):
-            homes.setdefault(value, f"g{n}")
+        for n, value in enumerate(sequences):  # one that is a state has an array, and is copied
+            array_of.setdefault(value, f"g{n}")
         for value in stores.shared:
-            homes[value] = f"e{self._buffers}"
-            self.prepare.append(f"{homes[value]} = {self.new(value)}")
+            array_of[value] = f"e{self._buffers}"
+            self.prepare.append(f"{array_of[value]} = {self.new(value)}")
             self._buffers += 1
         for number, (phase, needed) in enumerate(stores.needs):
             if phase.product:
-                lines += self._product(phase.steps[0], homes)
+                lines += self._product(phase.steps[0], array_of)
                 continue
             space, body = self.spaces[phase.shape], Statements(self.scalars)
-            lines += self.places[space].load(body, [x for x in needed if x not in homes])
+            lines += self.operands[space].load(body, [x for x in needed if x not in array_of])
             for value in needed:
-                if value in homes:
-                    body.load(value, f"{homes[value]}[i]")
+                if value in array_of:
+                    body.load(value, f"{array_of[value]}[i]")
             for step in phase.steps:
                 body.compute(step)
             names = body.names
-            body.lines += [f"{homes[x]}[i] = {names[x]}" for x in stores.shared if x in names and x not in needed]
+            # All stores of an element come after its loads, so a state may be overwritten in place.
+            body.lines += [f"{array_of[x]}[i] = {names[x]}" for x in stores.shared if x in names and x not in needed]
             body.lines += [f"g{sequences.index(x)}[i] = {names[x]}" for x in stores.sequences[number]]
             body.lines += [f"z{summed.index(x)}[i] += {names[x]}" for x in stores.summed[number]]
             body.lines += [f"{targets[n]}[i] = {names[stores.targets[n]]}" for n in stores.after[number]]
@@ -114,19 +127,21 @@ class Block:
                 lines += [f"for i in range(count{space}):", *loops.indent(body.lines)]
         return lines
 
-    def _product(self, step: Step, homes: dict[Value, str]) -> list[str]:
+    def _product(self, step: Step, array_of: dict[Value, str]) -> list[str]:
         x, y = step.inputs
         out = step.outputs[0]
         inner, width, dtype = f"per{self.of(x)}", f"per{self.of(out)}", kind_of(out).dtype.type.__name__
-        found = f"{self.of(x)}_{dtype}"  # room for the events of some rows
+        suffix = f"{self.of(x)}_{dtype}"
+        # Room for the events of a group of rows, shared by the products of one shape and dtype.
         room = [
-            f"flags{found} = np.empty(({inner} + 7) // 8 * 8, np.uint8)",
-            f"places{found} = np.empty(rows.GROUP * ({inner} + 8), np.int32)",
-            f"values{found} = np.empty(rows.GROUP * ({inner} + 8), np.{dtype})",
+            f"flags{suffix} = np.empty(({inner} + 7) // 8 * 8, np.uint8)",
+            f"places{suffix} = np.empty(rows.GROUP * ({inner} + 8), np.int32)",
+            f"values{suffix} = np.empty(rows.GROUP * ({inner} + 8), np.{dtype})",
         ]
         self.prepare += [line for line in room if line not in self.prepare]
-        # As pointers, whatever they are: the function is compiled once for each combination of types.
-        arrays = [homes[x], f"a{self.fixed[y]}", homes[out], f"flags{found}", f"places{found}", f"values{found}"]
-        given, matrix, result, *scratch = (f"tail({array}, 0)" for array in arrays)
-        arguments = [given, matrix, result, "high - low", inner, width, *scratch]
+        # All as pointers: the function is compiled once for each combination of argument types.
+        arrays = [array_of[x], f"a{self.fixed[y]}", array_of[out]]
+        arrays += [f"{array}{suffix}" for array in ("flags", "places", "values")]
+        rows, matrix, result, *events = (f"tail({array}, 0)" for array in arrays)
+        arguments = [rows, matrix, result, "high - low", inner, width, *events]
         return [comment_on(step), f"rows.multiply_rows({', '.join(arguments)})"]

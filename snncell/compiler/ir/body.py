@@ -24,8 +24,8 @@ class Body:
         sums: what is added up over all steps.
         backwards: whether the steps run from the last to the first.
         captured: Tensors from outside that the last of `consts` stand for.
-        ahead: steps that a pass has put before those of the trace.
-        added_up: sums over time that a pass has made part of `sums`.
+        fused_producers: steps that a pass has put before those of the trace.
+        fused_sums: sums over time that a pass has made part of `sums`.
         saved: the last of `ys`, if they are stored for the reverse alone.
         reverse: what was traced to learn what to save, for all of the outputs but `saved` (`linearise.Reverse`).
     """
@@ -39,22 +39,23 @@ class Body:
     backwards: bool
     sums: list[Tensor] = field(default_factory=list)
     captured: list[Tensor] = field(default_factory=list)
-    ahead: list[Step] = field(default_factory=list)
-    added_up: list[Step] = field(default_factory=list)
+    fused_producers: list[Step] = field(default_factory=list)
+    fused_sums: list[Step] = field(default_factory=list)
     saved: list[Tensor] | None = None
     reverse: Any = None
 
     @property
     def outs(self) -> list[Tensor]:
-        """All that comes out."""
+        """All outputs: states after the step, results, and terms of sums."""
         return [*self.after, *self.ys, *self.sums]
 
     def program(self) -> Program:
         """The step as a Program, as it was traced."""
         trace = self.trace
         inputs = [x._data for x in (*self.carry, *self.xs, *self.consts)]
-        given = set(inputs)  # among them what the forward computed and stored
-        program = as_traced(trace, [trace.lift(out) for out in self.outs], self.ahead, given)
+        # The trace of a reverse holds the steps of the forward. What the forward has stored is an input now, so the
+        # step that computed it is no part of the Program, and dead code elimination removes what only that needed.
+        program = as_traced(trace, [trace.lift(out) for out in self.outs], self.fused_producers, set(inputs))
         return program._replace(inputs=inputs)
 
     def saving(self, values: Sequence[Tensor]) -> Body:

@@ -31,7 +31,7 @@ MAX_STEPS = 64  # per loop: registers run out long before, and compile time grow
 COMPILED = frozenset(np.dtype(d.dtype) for d in dtypes.ALL if d.name not in ("complex64", "complex128"))
 
 
-_PLACE = re.compile(r"\bOPERAND(\d+)\b")
+_OPERAND = re.compile(r"\bOPERAND(\d+)\b")
 
 
 class Elementwise(Primitive):
@@ -54,15 +54,14 @@ class Elementwise(Primitive):
         self.formula = formula
         self.rule = rule
         self.arity = formula.__code__.co_argcount
-        self._templates: dict[
-            tuple[str, bool], str
-        ] = {}  # the expression for each kind of literals, with places for the operands
+        # For each cast of literals and each target, the expression with OPERAND0, OPERAND1, ... for the arguments.
+        self._templates: dict[tuple[str, bool], str] = {}
         self.integer_loops = True  # whether a generated loop may compute it on integers
         self.of_complex: Elementwise | None = None  # what takes its place on the GPU, where the operands are complex
 
     @property
     def __signature__(self) -> inspect.Signature:
-        """For `help`."""
+        """The formula's signature, for `help`."""
         return inspect.signature(self.formula)
 
     def failure(self, inputs: Sequence[Any], attrs: dict[str, Any], error: Exception) -> SnncellError:
@@ -70,8 +69,8 @@ class Elementwise(Primitive):
         if isinstance(error, ValueError):
             try:
                 broadcast_shape(self.name, [x.shape for x in inputs if hasattr(x, "shape")])
-            except ShapeError as refused:
-                return refused
+            except ShapeError as mismatch:
+                return mismatch
             return ArgumentError(f"{self.name}: {error}")  # the shapes fit, so it is the values that do not
         return super().failure(inputs, attrs, error)
 
@@ -91,10 +90,12 @@ class Elementwise(Primitive):
         """A kernel of its own (`compiler/runtime/eager_cuda.py`, which stands above)."""
         raise NotImplementedError
 
-    def over_time(self, arrays: Sequence[Any], moving: Sequence[bool], attrs: dict[str, Any]) -> Any:
-        """The formula for all steps of a loop over time: axes of length 1 are put behind that of time."""
-        ndim = max(np.ndim(x) - moves for x, moves in zip(arrays, moving, strict=True))
-        aligned = [_with_axes(x, ndim) if moves else x for x, moves in zip(arrays, moving, strict=True)]
+    def over_time(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
+        """The formula for all steps of a loop over time."""
+        # A step broadcasts from the right, so axes of length 1 go between time and the axes of the step: (T, N) beside
+        # a constant (B, N) becomes (T, 1, N).
+        ndim = max(np.ndim(x) - varies for x, varies in zip(arrays, varying, strict=True))
+        aligned = [_with_axes(x, ndim) if varies else x for x, varies in zip(arrays, varying, strict=True)]
         return self.run_here(aligned, arrays, attrs)
 
     @cached_property
@@ -121,10 +122,11 @@ class Elementwise(Primitive):
         key = (literal, names is LOOP)
         if key not in self._templates:
             arguments, body = self._parsed
-            places = {name: f"OPERAND{n}" for n, name in enumerate(arguments)}
+            slots = {name: f"OPERAND{n}" for n, name in enumerate(arguments)}
             # A copy: the transformer changes the tree it walks.
-            self._templates[key] = ast.unparse(_Fill(places, literal, names).visit(copy.deepcopy(body)))
-        return _PLACE.sub(lambda found: operands[int(found[1])], self._templates[key])
+            self._templates[key] = ast.unparse(_Fill(slots, literal, names).visit(copy.deepcopy(body)))
+        # In one substitution: an operand's text is never searched for places of others.
+        return _OPERAND.sub(lambda match: operands[int(match[1])], self._templates[key])
 
 
 class Cast(Elementwise):
@@ -154,24 +156,24 @@ class Reduction(Primitive):
         """A kernel of its own (`compiler/runtime/eager_cuda.py`, which stands above)."""
         raise NotImplementedError
 
-    def over_time(self, arrays: Sequence[Any], moving: Sequence[bool], attrs: dict[str, Any]) -> Any:
+    def over_time(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
         """The reduction within each step."""
         attrs = {"axis": tuple(axis + 1 for axis in attrs["axis"]), "keepdims": attrs["keepdims"]}
         return self.run_here(arrays, arrays, attrs)
 
     def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
         (x,) = inputs
-        kept = [1 if axis in attrs["axis"] else n for axis, n in enumerate(x.shape)]
+        shape = [1 if axis in attrs["axis"] else n for axis, n in enumerate(x.shape)]
         if not attrs["keepdims"]:
-            kept = [n for axis, n in enumerate(x.shape) if axis not in attrs["axis"]]
-        return [(tuple(kept), x.dtype)]
+            shape = [n for axis, n in enumerate(x.shape) if axis not in attrs["axis"]]
+        return [(tuple(shape), x.dtype)]
 
 
 class Sum(Reduction):
     """The sum of elements.
 
     Attributes:
-        times: the operation that gives the sum of n equal elements, of one of them and n.
+        times: the operation that gives the sum of n elements x that are equal, called with x and n.
     """
 
     additive = True
@@ -199,7 +201,7 @@ def loop_shape(step: Step) -> tuple[int, ...] | None:
 
 
 def loop_shape_of_any(step: Step) -> tuple[int, ...] | None:
-    """The same for elements of any dtype."""
+    """As `loop_shape`, for elements of any dtype."""
     if isinstance(step.op, Elementwise):
         if not step.op.integer_loops and not dtypes.is_float(step.outputs[0].dtype):
             return None
@@ -226,9 +228,9 @@ def broadcast_shape(name: str, shapes: Sequence[tuple[int, ...]]) -> tuple[int, 
     try:
         return np.broadcast_shapes(*shapes)
     except ValueError:
-        given = " and ".join(map(str, shapes))
+        shown = " and ".join(map(str, shapes))
         raise ShapeError(
-            f"{name}: shapes {given} do not broadcast. Counted from the right, each axis must be equal or 1; "
+            f"{name}: shapes {shown} do not broadcast. Counted from the right, each axis must be equal or 1; "
             f"reshape or expand_dims one of them."
         ) from None
 
@@ -236,13 +238,13 @@ def broadcast_shape(name: str, shapes: Sequence[tuple[int, ...]]) -> tuple[int, 
 def _parse(formula: Callable[..., Any]) -> tuple[list[str], ast.expr]:
     (function,) = ast.parse(textwrap.dedent(inspect.getsource(formula))).body
     assert isinstance(function, ast.FunctionDef)  # formulas are written with def
-    returned = [statement for statement in function.body if isinstance(statement, ast.Return)]
-    assert len(returned) == 1 and returned[0].value is not None, f"formula {function.name}: one return, no statements"
-    return [argument.arg for argument in function.args.args], returned[0].value
+    returns = [statement for statement in function.body if isinstance(statement, ast.Return)]
+    assert len(returns) == 1 and returns[0].value is not None, f"formula {function.name}: one return, no statements"
+    return [argument.arg for argument in function.args.args], returns[0].value
 
 
 class _Fill(ast.NodeTransformer):
-    """Puts operands in the places of a formula's arguments, and loop functions in the places of its names."""
+    """Substitutes operands for a formula's arguments, a target's functions for its calls, and casts its literals."""
 
     def __init__(self, operands: dict[str, str], literal: str, names: dict[str, str]) -> None:
         self.operands = operands
@@ -258,8 +260,8 @@ class _Fill(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.expr:
         assert isinstance(node.func, ast.Name)  # formulas call names only
         arguments = [ast.unparse(self.visit(argument)) for argument in node.args]
-        found = self.names[node.func.id]
-        return _expression(found.format(*(f"({argument})" for argument in arguments), cast=self.literal))
+        template = self.names[node.func.id]
+        return _expression(template.format(*(f"({argument})" for argument in arguments), cast=self.literal))
 
 
 def _expression(text: str) -> ast.expr:

@@ -14,7 +14,7 @@ from snncell.tape.tracing import Step, Value
 
 @dataclass(frozen=True, eq=False)
 class Recompute:
-    """The states between checkpoints, which a reverse has by running the forward again.
+    """The recomputation of the states between checkpoints: a reverse runs the forward again, a segment at a time.
 
     Attributes:
         interval: steps from one checkpoint to the next.
@@ -31,14 +31,14 @@ class Loop:
 
     Attributes:
         body: one step.
-        asked_for: how many of the body's ys were asked for; those that follow are saved for the reverse.
+        result_count: how many of the body's ys are results; those that follow are saved for the reverse.
         who: what runs the loop, for errors and `explain`.
         interval: checkpoint the states before each `interval`-th step, as further outputs, and save nothing else.
-        recompute: for a reverse, how it has the states between checkpoints.
+        recompute: for a reverse, how it gets the states between checkpoints.
     """
 
     body: Body
-    asked_for: int
+    result_count: int
     who: str
     interval: int | None = None
     recompute: Recompute | None = None
@@ -63,9 +63,10 @@ class LoopOperation(Primitive):
 
 
 def with_body(step: Step, body: Body, inputs: Sequence[Any], outputs: Sequence[Value]) -> Step:
-    """Copy the step of a loop with another body, all of whose ys are asked for, and its inputs and outputs."""
+    """Copy the step of a loop with another body, all of whose ys are results, and its inputs and outputs."""
     op = step.op
     assert isinstance(op, LoopOperation)  # the caller's choice
-    new = Step(op.with_loop(replace(op.loop, body=body, asked_for=len(body.ys))), tuple(inputs), step.attrs, step.line)
+    loop = replace(op.loop, body=body, result_count=len(body.ys))
+    new = Step(op.with_loop(loop), tuple(inputs), step.attrs, step.line)
     new.outputs = tuple(outputs)
     return new

@@ -1,7 +1,10 @@
 """Products of matrices. Each stays one step, whatever axes its operands have, until it is run.
 
-Passes look for a product and for what it takes; were it rows of one shape, a matrix product and rows of another shape,
-they would have to look through all three, and in the reverse through a transpose besides.
+    Dot          (..., k), (k, m) -> (..., m)        a layer
+    Contraction  (..., k), (..., m) -> (k, m)        the gradient of its weights
+
+Passes look for a product and for its operands. As a reshape to two axes, a matrix product and a reshape back they would
+have to look through all three, and in the reverse through a transpose besides.
 """
 
 from __future__ import annotations
@@ -54,20 +57,20 @@ class Product(Primitive):
         x, y = inputs
         return [(self._shape(x.shape, y.shape), x.dtype if x.dtype == y.dtype else np.result_type(x.dtype, y.dtype))]
 
-    def over_time(self, arrays: Sequence[Any], moving: Sequence[bool], attrs: dict[str, Any]) -> Any:
-        """The products of all steps of a loop."""
-        x, y = (array if moves else array[None] for array, moves in zip(arrays, moving, strict=True))
+    def over_time(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
+        """The products of all steps of a loop; of a constant operand one copy serves all steps."""
+        x, y = (array if varies else array[None] for array, varies in zip(arrays, varying, strict=True))
         ndim = max(x.ndim, y.ndim)
         return products.matmul(*(a.reshape(len(a), *[1] * (ndim - a.ndim), *a.shape[1:]) for a in (x, y)))
 
-    def summed(self, arrays: Sequence[Any], moving: Sequence[bool], attrs: dict[str, Any]) -> Any:
-        """Their sum."""
+    def summed(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
+        """The sum of the products of all steps; one constant operand is a common factor: sum(x_t) @ y."""
         x, y = arrays
-        if not moving[1]:
+        if not varying[1]:
             return self._product(x.sum(0), y)
-        if not moving[0]:
+        if not varying[0]:
             return self._product(x, y.sum(0))
-        return self.over_time(arrays, moving, attrs).sum(0)
+        return self.over_time(arrays, varying, attrs).sum(0)
 
 
 class Dot(Product):
@@ -83,19 +86,20 @@ class Dot(Product):
     def _shape(self, x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, ...]:
         return (*x[:-1], y[1])
 
-    def over_time(self, arrays: Sequence[Any], moving: Sequence[bool], attrs: dict[str, Any]) -> Any:
+    def over_time(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
         """One product for all steps, if they share the matrix."""
         x, y = arrays
-        if not moving[1]:
+        if not varying[1]:
             return self._product(x, y)
-        steps = super().over_time([_rows_of_steps(x) if moving[0] else as_rows(x), y], moving, attrs)
-        return steps.reshape(len(y), *x.shape[int(moving[0]) : -1], y.shape[-1])
+        steps = super().over_time([_rows_of_steps(x) if varying[0] else as_rows(x), y], varying, attrs)
+        return steps.reshape(len(y), *x.shape[int(varying[0]) : -1], y.shape[-1])
 
-    def summed(self, arrays: Sequence[Any], moving: Sequence[bool], attrs: dict[str, Any]) -> Any:
+    def summed(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
         """The sum over time as a part of the product, if both operands differ from step to step."""
         x, y = arrays
-        if not all(moving) or x.ndim != 3:
-            return super().summed(arrays, moving, attrs)
+        if not all(varying) or x.ndim != 3:
+            return super().summed(arrays, varying, attrs)
+        # sum over t and k of x[t, n, k] y[t, k, m]: (t, k) is one axis of a single product.
         columns = x.transpose(0, 2, 1).reshape(x.shape[0] * x.shape[2], x.shape[1])
         return products.matmul(columns.T, as_rows(y))
 
@@ -116,14 +120,14 @@ class Contraction(Product):
     def _shape(self, x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, ...]:
         return (x[-1], y[-1])
 
-    def over_time(self, arrays: Sequence[Any], moving: Sequence[bool], attrs: dict[str, Any]) -> Any:
+    def over_time(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
         """A contraction within each step."""
-        x, y = (_rows_of_steps(a) if moves else as_rows(a) for a, moves in zip(arrays, moving, strict=True))
-        return super().over_time([x.transpose(*range(x.ndim - 2), -1, -2), y], moving, attrs)
+        x, y = (_rows_of_steps(a) if varies else as_rows(a) for a, varies in zip(arrays, varying, strict=True))
+        return super().over_time([x.transpose(*range(x.ndim - 2), -1, -2), y], varying, attrs)
 
-    def summed(self, arrays: Sequence[Any], moving: Sequence[bool], attrs: dict[str, Any]) -> Any:
+    def summed(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
         """Time as one more leading axis, if both operands differ from step to step."""
-        return self._product(*arrays) if all(moving) else super().summed(arrays, moving, attrs)
+        return self._product(*arrays) if all(varying) else super().summed(arrays, varying, attrs)
 
 
 class EventOperation(Primitive):

@@ -30,7 +30,7 @@ class Program(NamedTuple):
     written: dict[Parameter, Value]
 
     def results(self) -> list[Value]:
-        """Every Value that must be there at the end."""
+        """Every Value that a run has to give: outputs, and what is written to Parameters."""
         return [*self.outputs, *self.written.values()]
 
     def __str__(self) -> str:
@@ -62,24 +62,28 @@ def by_line(steps: Sequence[Step]) -> list[str]:
 
 
 def _step_text(step: Step) -> str:
-    given = ", ".join(f"%{x.number}" if isinstance(x, Value) else repr(x) for x in step.inputs)
+    operands = ", ".join(f"%{x.number}" if isinstance(x, Value) else repr(x) for x in step.inputs)
     options = "".join(f", {key}={value!r}" for key, value in step.attrs.items())
-    text = f"{', '.join(map(repr, step.outputs))} = {step.op.name}({given}{options})"
+    text = f"{', '.join(map(repr, step.outputs))} = {step.op.name}({operands}{options})"
     return f"{text:<64} # {step.line}"
 
 
 def as_traced(
-    trace: Trace, outputs: list[Value], ahead: Sequence[Step] = (), given: Collection[Value] = frozenset()
+    trace: Trace, outputs: list[Value], before: Sequence[Step] = (), known: Collection[Value] = frozenset()
 ) -> Program:
-    """Build the Program of a finished trace, step by step as it was traced, with `ahead` before its steps.
+    """Build the Program of a finished trace, step by step as it was traced.
 
-    What is `given` is computed by no step, though the trace has one for it.
+    Args:
+        trace: finished.
+        outputs: Values of the results.
+        before: steps to put before those of the trace.
+        known: Values that go in: the steps of the trace that compute them are left out.
     """
     return Program(
         [*trace.inputs, *(value for _, value in trace.captures.values())],
         trace.parameters,
         list(trace.constants.values()),
-        [*ahead, *(step for step in trace.steps if not any(out in given for out in step.outputs))],
+        [*before, *(step for step in trace.steps if not any(out in known for out in step.outputs))],
         outputs,
         trace.written,
     )
@@ -91,7 +95,7 @@ def values_in(step: Step) -> list[Value]:
 
 
 def users_of(program: Program) -> dict[Value, list[Step | None]]:
-    """The steps that take each Value; None stands for the results."""
+    """The steps that take each Value, once for each operand; None stands for the results."""
     users: dict[Value, list[Step | None]] = {}
     for step in program.steps:
         for value in values_in(step):
@@ -102,18 +106,18 @@ def users_of(program: Program) -> dict[Value, list[Step | None]]:
 
 
 def values_used(program: Program) -> set[Value]:
-    """The Values that steps take or that go out."""
+    """The Values that steps take or that are results."""
     return set(program.results()).union(*(values_in(step) for step in program.steps))
 
 
 def last_uses(steps: list[Any], results: list[Value]) -> list[list[Value]]:
-    """For each item (anything with `reads` and `writes`), the Values that are needed no more after it."""
-    kept = set(results)
+    """For each group (anything with `reads` and `writes`), the Values that are dead after it, by a liveness scan."""
+    live = set(results)
     dying: list[list[Value]] = []
     for step in reversed(steps):
         values = dict.fromkeys([*step.reads, *step.writes])
-        dying.append([value for value in values if value not in kept])
-        kept.update(values)
+        dying.append([value for value in values if value not in live])
+        live.update(values)
     return dying[::-1]
 
 
@@ -125,6 +129,7 @@ def interpret(program: Program, inputs: Sequence[Tensor]) -> list[Tensor]:
     for step in program.steps:
         out = step.op.bind(*(known[x] if isinstance(x, Value) else x for x in step.inputs), **step.attrs)
         known.update(zip(step.outputs, out if step.op.multiple else (out,), strict=True))
+    # Before the writes: an output that is the value of a Parameter is the one that it had.
     results = [snapshot(known[value]) for value in program.outputs]
     assign_all([(parameter, known[value]) for parameter, value in program.written.items()], in_range=True)
     return results

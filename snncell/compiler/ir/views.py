@@ -1,4 +1,4 @@
-"""Operations that give the elements of an array in another shape, and move none."""
+"""Views that passes ask for by class: the elements of an array in another shape, with no copy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Reshape(Primitive):
     def __init__(self) -> None:
         super().__init__("reshape", lambda x, shape: x.reshape(shape))
 
-    def over_time(self, arrays: Sequence[Any], moving: Sequence[bool], attrs: dict[str, Any]) -> Any:
+    def over_time(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
         """Each step in that shape."""
         return arrays[0].reshape(len(arrays[0]), *attrs["shape"])
 

@@ -1,26 +1,31 @@
-"""Canonicalisation of a traced Program: equal steps are merged, and what nothing needs is left out."""
+"""Canonicalisation: every trace, of a function or of the body of a loop, goes through `cse` and then `dce`.
+
+    before: a = exp(x); b = exp(x); c = sin(x); return mul(a, b)
+    after:  a = exp(x); return mul(a, a)
+
+In this order, for a step that is merged leaves its result dead. Later passes rely on it: an expression is computed by
+one step, so that the users of its Value are all there are.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 from snncell.compiler.ir.body import Body
 from snncell.compiler.ir.program import Program, as_traced
 from snncell.compiler.passes.cse import eliminate_common_subexpressions
 from snncell.compiler.passes.dce import eliminate_dead_code
-from snncell.tape.tracing import Step, Trace, Value
+from snncell.tape.tracing import Trace, Value
 
 
 def canonicalise(program: Program) -> Program:
-    """Merge equal steps, and remove what no result depends on."""
+    """Merge equal steps, and remove those that no result depends on."""
     return eliminate_dead_code(eliminate_common_subexpressions(program))
 
 
-def from_trace(
-    trace: Trace, outputs: list[Value], ahead: Sequence[Step] = (), given: Collection[Value] = frozenset()
-) -> Program:
-    """Build the canonical Program of a finished trace (see `as_traced`)."""
-    return canonicalise(as_traced(trace, outputs, ahead, given))
+def from_trace(trace: Trace, outputs: list[Value], known: Collection[Value] = frozenset()) -> Program:
+    """Build the canonical Program of a finished trace; `known` Values are computed by no step of it."""
+    return canonicalise(as_traced(trace, outputs, known=known))
 
 
 def program_of(body: Body) -> Program:

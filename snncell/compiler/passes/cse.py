@@ -1,4 +1,12 @@
-"""Common subexpression elimination."""
+"""Common subexpression elimination: of equal steps the first is kept, and later ones become other names for it.
+
+    before: a = exp(x); b = exp(x); c = mul(a, b)
+    after:  a = exp(x); c = mul(a, a)
+
+It pays because each bprop of a sweep is written by itself, and computes again what the forward or another one has
+computed. A single walk in order is enough: inputs are renamed before steps are compared. Steps have no effects (random
+numbers are drawn from a state that is an input, and writes to Parameters are no steps), so no step is exempt.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +17,16 @@ from snncell.tape.tracing import Step, Value
 
 
 def eliminate_common_subexpressions(program: Program) -> Program:
-    """Replace steps that do the same to the same inputs by the first of them."""
+    """Replace steps with equal operations, inputs and attributes by the first of them."""
     replaced: dict[Value, Value] = {}
-    seen: dict[Any, Step] = {}
+    first_of: dict[Any, Step] = {}
     steps = []
     for step in program.steps:
         inputs = tuple(replaced.get(x, x) if isinstance(x, Value) else x for x in step.inputs)
-        # Numbers by their text: 1, 1.0 and True are equal, and so are 0.0 and -0.0, but they do not do the same.
+        # Numbers by their text: 1 == 1.0 == True and 0.0 == -0.0, but a step gives other results with one or the other.
         operands = tuple(x if isinstance(x, Value) else repr(x) for x in inputs)
         key = (step.op, operands, repr(sorted(step.attrs.items())))
-        first = seen.setdefault(key, step)
+        first = first_of.setdefault(key, step)
         if first is step:
             steps.append(step if inputs == step.inputs else with_inputs(step, inputs))
         else:

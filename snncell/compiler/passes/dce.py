@@ -1,4 +1,10 @@
-"""Dead code elimination."""
+"""Dead code elimination: steps, constants and Parameters whose Values reach no result are removed.
+
+    before: a = exp(x); b = sin(x); return a        last, ys, saved = scan(...); return last
+    after:  a = exp(x); return a                    last            = scan(...); return last
+
+A loop loses single results: what was saved for a reverse that is not asked for is neither computed nor stored.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +14,8 @@ from snncell.tape.tracing import Step, Value
 
 
 def eliminate_dead_code(program: Program) -> Program:
-    """Remove the steps, constants and Parameters that no result depends on.
-
-    A loop goes on with the results that are needed.
-    """
-    needed = set(program.results())
+    """Remove the steps, constants and Parameters that no result depends on, and such results of loops."""
+    needed = set(program.results())  # writes to Parameters among them
     steps = []
     for step in reversed(program.steps):
         if not needed.isdisjoint(step.outputs):

@@ -1,8 +1,18 @@
-"""Constant folding."""
+"""Constant folding: steps that depend on constants and numbers alone are evaluated once, when the Program is made.
+
+    before: c = constant; d = exp(c); y = mul(x, d)
+    after:  d = constant; y = mul(x, d)
+
+It pays at each run; but a folded result is held as long as the Program, so steps that make more than FOLDED_BYTES
+are left alone, as are those of constants on the device, which would be evaluated there while it is compiled. A step
+without any constant among its inputs (`zeros(shape)`, a broadcast number) is left alone too: it reads nothing, and
+held it would be memory to read.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,20 +21,16 @@ from snncell.compiler.ir.program import Program
 from snncell.compiler.passes.dce import eliminate_dead_code
 from snncell.tape.tracing import Value
 
-FOLDED_BYTES = 1 << 20  # a constant that is larger is computed again rather than kept
+FOLDED_BYTES = 1 << 20  # a larger result is computed at each run rather than held
 
 
 def fold_constants(program: Program) -> Program:
-    """Evaluate what depends on constants alone, unless it makes much of little."""
+    """Evaluate the steps that depend on constants alone, unless their results are large."""
     known = {value: array for array, value in program.constants}
     steps, constants = [], list(program.constants)
     for step in program.steps:
         inputs = [known.get(x) if isinstance(x, Value) else x for x in step.inputs]
-        size = sum(math.prod(value.shape) * value.dtype.itemsize for value in step.outputs)
-        foldable = all(_is_array(x) or not hasattr(x, "shape") for x in inputs)  # not what is on the device
-        if not known or size > FOLDED_BYTES or any(x is None for x in inputs) or not any(map(_is_array, inputs)):
-            foldable = False
-        if not foldable:
+        if not _is_foldable(inputs) or sum(map(_bytes_of, step.outputs)) > FOLDED_BYTES:
             steps.append(step)
             continue
         out = step.op.run(inputs, inputs, step.attrs)
@@ -34,5 +40,13 @@ def fold_constants(program: Program) -> Program:
     return eliminate_dead_code(program._replace(steps=steps, constants=constants))
 
 
-def _is_array(x: Any) -> bool:
-    return isinstance(x, np.ndarray)
+def _is_foldable(inputs: Sequence[Any]) -> bool:
+    """True for known arrays on the host and numbers, with at least one array; None is a Value that is not known."""
+    arrays = [isinstance(x, np.ndarray) for x in inputs]
+    return any(arrays) and all(
+        is_array or not (x is None or hasattr(x, "shape")) for x, is_array in zip(inputs, arrays, strict=True)
+    )
+
+
+def _bytes_of(value: Value) -> int:
+    return math.prod(value.shape) * int(value.dtype.itemsize)

@@ -1,7 +1,12 @@
-"""Loops over time take in what is around them: elementwise steps that make their sequences, sums of their results.
+"""Producer and consumer fusion for loops over time: elementwise producers of their sequences, sums of their results.
 
-A bias that is added before a neuron, or a mean over time behind it, would each read a whole sequence once more, and
-write one. Inside the loop they cost next to nothing.
+    before: y = add(x, b); last, s = scan[v + y](v0, y); total = sum(s, axis=0)
+    after:  last, total = scan[v + (x + b), sums s](v0, x, b)
+
+A bias added before a neuron, or a mean over time behind it, would each read a whole sequence once more and write one;
+inside the loop they are a few instructions on what is in registers. A producer goes into every loop that takes its
+sequence, and is then computed in each, so all users must be loops that are a single kernel: for any other the sequence
+would have to be written all the same. Loops that recompute states take their sequences as they are.
 """
 
 from __future__ import annotations
@@ -19,111 +24,113 @@ from snncell.tape.tracing import Step, Value
 
 
 def fuse_into_loops(program: Program) -> Program:
-    """The Program with loops that have taken in their neighbours."""
+    """Make elementwise producers and sums over time part of the loops that they stand next to."""
     if not any(isinstance(step.op, LoopOperation) for step in program.steps):
         return program
-    return eliminate_dead_code(_take_sums(_take_makers(program)))
+    return eliminate_dead_code(_fuse_sums(_fuse_producers(program)))
 
 
 def _is_kernel(step: Step | None) -> bool:
     return step is not None and isinstance(step.op, LoopOperation) and step.op.is_one_kernel()
 
 
-# --- what makes a sequence --------------------------------------------------------------------------------------------
+# --- producers --------------------------------------------------------------------------------------------------------
 
 
-def _take_makers(program: Program) -> Program:
-    """Elementwise steps that make a sequence which loops alone take become part of each of those loops."""
+def _fuse_producers(program: Program) -> Program:
+    """Make elementwise steps whose sequence only loops take part of each of those loops."""
     users = users_of(program)
-    makers: dict[Value, Step] = {}
+    producers: dict[Value, Step] = {}
+    # From the last step to the first, so that chains go in whole: exp(x + b) is fused before x + b is asked.
     for step in reversed(program.steps):
         out = step.outputs[0]
         if (
             is_elementwise(step)
-            and _fits(step, out)
-            and all(_takes(user, out, makers) for user in users.get(out, [None]))
+            and _runs_per_step(step, out)
+            and all(_takes(user, out, producers) for user in users.get(out, [None]))
         ):
-            makers[out] = step
+            producers[out] = step
     order = {id(step): number for number, step in enumerate(program.steps)}
-    steps = [_with_makers(step, makers, order) if _is_kernel(step) else step for step in program.steps]
+    steps = [_with_producers(step, producers, order) if _is_kernel(step) else step for step in program.steps]
     return program._replace(steps=steps)
 
 
-def _takes(user: Step | None, made: Value, makers: dict[Value, Step]) -> bool:
-    """True if a user of a sequence takes in its maker: a loop, or a maker that is taken in itself."""
+def _takes(user: Step | None, sequence: Value, producers: dict[Value, Step]) -> bool:
+    """True if a user of a sequence can hold its producer: a loop, or another producer that is fused."""
     if user is None:
         return False
     if isinstance(user.op, LoopOperation):
         return _is_kernel(user) and user.op.loop.recompute is None
     out = user.outputs[0]
-    return makers.get(out) is user and _moves(made, out)
+    return producers.get(out) is user and _is_sequence_for(sequence, out)
 
 
-def _moves(x: Value, made: Value) -> bool:
-    """True if an operand of a step that makes a sequence is a sequence too."""
-    return len(x.shape) == len(made.shape) and x.shape[0] == made.shape[0]
+def _is_sequence_for(x: Value, out: Value) -> bool:
+    """True if an operand of a producer has the time axis of its result `out`, and is not broadcast along it."""
+    return len(x.shape) == len(out.shape) and x.shape[0] == out.shape[0]
 
 
-def _with_makers(step: Step, makers: dict[Value, Step], order: dict[int, int]) -> Step:
+def _with_producers(step: Step, producers: dict[Value, Step], order: dict[int, int]) -> Step:
     assert isinstance(step.op, LoopOperation)  # the caller's choice
     if step.op.loop.recompute is not None:
-        return step  # the loop that computes states again takes the sequence as it is
+        return step
     body = step.op.loop.body
     first, last = len(body.carry), len(body.carry) + len(body.xs)
     consts = list(zip(step.inputs[last:], body.consts, strict=True))
-    ahead: list[tuple[int, Step]] = []
-    known: dict[Value, Value] = {}  # what is outside, and its Value inside
+    fused: list[tuple[int, Step]] = []
+    inner: dict[Value, Value] = {}  # for a Value of the Program, the Value of the body: of a sequence, one step
     waiting = list(zip(step.inputs[first:last], body.xs, strict=True))
-    kept: list[tuple[Value, Tensor]] = []
+    xs: list[tuple[Value, Tensor]] = []
     while waiting:
-        outside, inside = waiting.pop(0)
-        maker = makers.get(outside)
-        if maker is None or len(ahead) >= MAX_STEPS:
-            kept.append((outside, inside))
+        sequence, slot = waiting.pop(0)
+        producer = producers.get(sequence)
+        if producer is None or len(fused) >= MAX_STEPS:
+            xs.append((sequence, slot))
             continue
         inputs: list[Any] = []
-        for x in maker.inputs:
-            if isinstance(x, Value) and x not in known:
-                moves = _moves(x, outside)
-                known[x] = Value(body.trace, x.shape[1:] if moves else x.shape, x.dtype)
-                (waiting if moves else consts).append((x, wrap(known[x])))
-            inputs.append(known[x] if isinstance(x, Value) else x)
-        made = Step(maker.op, tuple(inputs), maker.attrs, maker.line)
-        made.outputs = (inside._data,)
-        ahead.append((order[id(maker)], made))
-    if not ahead:
+        for x in producer.inputs:
+            if isinstance(x, Value) and x not in inner:
+                varies = _is_sequence_for(x, sequence)
+                inner[x] = Value(body.trace, x.shape[1:] if varies else x.shape, x.dtype)
+                (waiting if varies else consts).append((x, wrap(inner[x])))
+            inputs.append(inner[x] if isinstance(x, Value) else x)
+        inside = Step(producer.op, tuple(inputs), producer.attrs, producer.line)
+        inside.outputs = (slot._data,)
+        fused.append((order[id(producer)], inside))
+    if not fused:
         return step
-    ahead.sort(key=lambda numbered: numbered[0])
+    # They were found from the loop backwards, in no order; that of the Program is one in which they can run.
+    fused.sort(key=lambda numbered: numbered[0])
     larger_body = replace(
         body,
-        ahead=[*(made for _, made in ahead), *body.ahead],
-        xs=[inside for _, inside in kept],
-        consts=[inside for _, inside in consts],
+        fused_producers=[*(inside for _, inside in fused), *body.fused_producers],
+        xs=[slot for _, slot in xs],
+        consts=[slot for _, slot in consts],
     )
-    inputs = [*step.inputs[:first], *(x for x, _ in kept), *(x for x, _ in consts)]
+    inputs = [*step.inputs[:first], *(x for x, _ in xs), *(x for x, _ in consts)]
     larger = with_body(step, larger_body, inputs, step.outputs)
-    return larger if _is_kernel(larger) else step  # beside a product there is no place for what has other rows
+    return larger if _is_kernel(larger) else step  # a kernel with products has no room for operands of other rows
 
 
-def _fits(maker: Step, made: Value) -> bool:
+def _runs_per_step(producer: Step, out: Value) -> bool:
     """True if each operand is a sequence of as many steps, or the same at every step."""
-    if not made.shape or made.shape[0] == 1:
+    if not out.shape or out.shape[0] == 1:
         return False
-    return all(len(x.shape) < len(made.shape) or x.shape[0] == made.shape[0] for x in values_in(maker))
+    return all(len(x.shape) < len(out.shape) or x.shape[0] == out.shape[0] for x in values_in(producer))
 
 
-# --- what adds a result up --------------------------------------------------------------------------------------------
+# --- sums over time ---------------------------------------------------------------------------------------------------
 
 
-def _take_sums(program: Program) -> Program:
-    """Sums over time of a loop's results are added up in the loop."""
+def _fuse_sums(program: Program) -> Program:
+    """Have loops add up those of their results that are summed over time."""
     users = users_of(program)
     steps: list[Step] = []
-    replaced: dict[int, Step | None] = {}
+    replaced: dict[int, Step | None] = {}  # by id of a sum: None, or the sum over other axes that is left of it
     for step in program.steps:
         if id(step) in replaced:
-            other = replaced[id(step)]
-            steps += [] if other is None else [other]
+            rest = replaced[id(step)]
+            steps += [] if rest is None else [rest]
         elif _is_kernel(step):
             steps.append(_with_sums(step, users, replaced))
         else:
@@ -134,17 +141,19 @@ def _take_sums(program: Program) -> Program:
 def _with_sums(step: Step, users: dict[Value, list[Step | None]], replaced: dict[int, Step | None]) -> Step:
     assert isinstance(step.op, LoopOperation)  # the caller's choice
     body = step.op.loop.body
-    first, sums, added_up, outputs = len(body.after), list(body.sums), list(body.added_up), list(step.outputs)
+    first, sums, fused_sums, outputs = len(body.after), list(body.sums), list(body.fused_sums), list(step.outputs)
     for y, value in zip(body.ys, step.outputs[first : first + len(body.ys)], strict=True):
         for user in users.get(value, []):
             if user is None or not _adds_up(user) or id(user) in replaced:
                 continue
             axes = tuple(axis - 1 for axis in user.attrs["axis"] if axis)
             if axes and dtypes.only_stored(value.dtype):
-                continue  # the loop would give totals that are rounded, or infinite, before they are added up
+                # The loop gives totals over time in the storage format: they would be rounded, or infinite, before
+                # the other axes are added up.
+                continue
             total = Value(value.trace, value.shape[1:], value.dtype) if axes else user.outputs[0]
             sums.append(y)
-            added_up.append(user)
+            fused_sums.append(user)
             outputs.insert(first + len(body.ys) + len(sums) - 1, total)
             replaced[id(user)] = None
             if axes:
@@ -153,7 +162,7 @@ def _with_sums(step: Step, users: dict[Value, list[Step | None]], replaced: dict
                 replaced[id(user)] = rest
     if len(outputs) == len(step.outputs):
         return step
-    return with_body(step, replace(body, sums=sums, added_up=added_up), step.inputs, outputs)
+    return with_body(step, replace(body, sums=sums, fused_sums=fused_sums), step.inputs, outputs)
 
 
 def _adds_up(user: Step) -> bool:

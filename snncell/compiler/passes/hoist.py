@@ -1,9 +1,18 @@
 """Loop-invariant code motion, to both sides: what need not run step by step is done once, for all steps.
 
-Three things leave the loop. What depends on constants alone is computed before it. What depends on the sequences
-alone, and is no elementwise step, is computed for all steps before it: a product of matrices becomes one large one.
-And what nothing in the loop waits for comes after it: results that are made from other results, and all that is done
-to sums, as far as it may as well be done to their total. What is left of most neurons is elementwise, and one loop.
+    each step:  w2 = w * 2;  i = dot(x, w2);  v' = v * a + i;  y = dot(v', u);  g += sum(v', axis=0)
+
+    before:     w2 = w * 2                        invariant: depends on constants alone
+                i = dot(x, w2), all steps         prologue: depends on sequences alone, and is not elementwise
+    loop:       v' = v * a + i;  total += v'
+    after:      y = dot(v', u), all steps         epilogue: nothing in the loop waits for it
+                g = sum(total, axis=0)            reductions: of sums, where f(sum of v') = sum of f(v')
+
+A product over a whole sequence is one large product, and the loop that is left of most neurons is elementwise: one
+kernel. Elementwise steps stay in the loop even if they depend on sequences alone, unless something before the loop
+takes them: there they cost no memory traffic. A step is carried out on totals only if its operation says that it may
+be (`additive`, `proportional`), on floats, and only behind a step that is not elementwise: what is elementwise
+throughout is added up in the loop just as well.
 """
 
 from __future__ import annotations
@@ -54,7 +63,8 @@ def hoist(body: Body, states: Sequence[Value] = ()) -> Hoisted:
 
     Args:
         body: one step.
-        states: those of its sequences that are not there as sequences, but computed again in the loop.
+        states: those of its sequences that are computed again in the loop (`ir.loop.Recompute`): no step may take
+            them as sequences before the loop.
     """
     program = program_of(body)
     first, last = len(body.after), len(body.after) + len(body.ys)
@@ -64,12 +74,12 @@ def hoist(body: Body, states: Sequence[Value] = ()) -> Hoisted:
     fixed = {x._data for x in body.consts}.union(*(step.outputs for step in invariant))
     modes = _modes(rest, fixed, after, ys, sums)
     prologue = _prologue(rest, modes.kind, carried)
-    gone = set(map(id, prologue))
-    placed = {mode: [s for s in rest if modes.kind[s] == mode and id(s) not in gone] for mode in _PLACES}
+    hoisted = set(map(id, prologue))
+    placed = {mode: [s for s in rest if modes.kind[s] == mode and id(s) not in hoisted] for mode in _MODES}
     computed = carried.union(*(step.outputs for step in placed["loop"]))
     late = {value for mode in ("sequence", "sum") for step in placed[mode] for value in step.outputs}
-    sequences = [value for value, wanted in modes.wanted.items() if "sequence" in wanted and value in computed]
-    summed = [value for value, wanted in modes.wanted.items() if "sum" in wanted and value not in late]
+    sequences = [value for value, uses in modes.uses.items() if "sequence" in uses and value in computed]
+    summed = [value for value, uses in modes.uses.items() if "sum" in uses and value not in late]
     return Hoisted(
         program,
         after,
@@ -86,7 +96,7 @@ def hoist(body: Body, states: Sequence[Value] = ()) -> Hoisted:
     )
 
 
-_PLACES = ("loop", "sequence", "sum")
+_MODES = ("loop", "sequence", "sum")  # a step runs in the loop, on whole sequences after it, or on sums after it
 
 
 def _invariant(steps: list[Step], constant: set[Value]) -> tuple[list[Step], list[Step]]:
@@ -106,18 +116,18 @@ def _invariant(steps: list[Step], constant: set[Value]) -> tuple[list[Step], lis
 
 def _prologue(steps: list[Step], kind: dict[Step, str], carried: set[Value]) -> list[Step]:
     """Steps the loop needs that are not elementwise and depend on the sequences alone, with all that leads to them."""
-    moving = set(carried)
-    along: list[Step] = []
+    stateful = set(carried)  # what depends on a state, or on a step that has no rule for sequences
+    candidates: list[Step] = []
     for step in steps:
         values = values_in(step)
-        if values and moving.isdisjoint(values) and step.op.over_time is not None and kind[step] == "loop":
-            along.append(step)
+        if values and stateful.isdisjoint(values) and step.op.over_time is not None and kind[step] == "loop":
+            candidates.append(step)
         else:
-            moving.update(step.outputs)
+            stateful.update(step.outputs)
     # Elementwise steps are better off in the loop, unless another step ahead of it waits for them.
     needed: set[Value] = set()
     prologue: list[Step] = []
-    for step in reversed(along):
+    for step in reversed(candidates):
         if not is_elementwise(step) or not needed.isdisjoint(step.outputs):
             prologue.append(step)
             needed.update(values_in(step))
@@ -125,33 +135,34 @@ def _prologue(steps: list[Step], kind: dict[Step, str], carried: set[Value]) -> 
 
 
 class _Modes(NamedTuple):
-    """For each step whether it runs in the "loop", on a "sequence" or on a "sum"; for each Value how it is wanted."""
+    """The mode that each step runs in, and the modes of the steps and results that take each Value."""
 
     kind: dict[Step, str]
-    wanted: dict[Value, set[str]]
+    uses: dict[Value, set[str]]
 
 
 def _modes(steps: list[Step], fixed: set[Value], after: list[Value], ys: list[Value], sums: list[Value]) -> _Modes:
-    wanted: dict[Value, set[str]] = {}
+    uses: dict[Value, set[str]] = {}
     for values, mode in ((after, "loop"), (ys, "sequence"), (sums, "sum")):
         for value in values:
-            wanted.setdefault(value, set()).add(mode)
-    reduced: set[Value] = set()  # what other than elementwise steps have a part in
+            uses.setdefault(value, set()).add(mode)
+    reduced: set[Value] = set()  # what depends on a step that is not elementwise
     for step in steps:
         if not is_elementwise(step) or not reduced.isdisjoint(values_in(step)):
             reduced.update(step.outputs)
     kind: dict[Step, str] = {}
-    for step in reversed(steps):
-        modes: set[str] = set().union(*(wanted.get(value, set()) for value in step.outputs))
+    for step in reversed(steps):  # users first: they decide how a step may run
+        modes: set[str] = set().union(*(uses.get(value, set()) for value in step.outputs))
         kind[step], needs = _placed(step, modes, reduced, fixed)
         for x in values_in(step):
+            # The constant of sum(x * c) = sum(x) * c is taken as it is, not as a sum.
             if kind[step] != "sum" or not step.op.proportional or x not in fixed:
-                wanted.setdefault(x, set()).add(needs)
-    return _Modes(kind, wanted)
+                uses.setdefault(x, set()).add(needs)
+    return _Modes(kind, uses)
 
 
 def _placed(step: Step, modes: set[str], reduced: set[Value], fixed: set[Value]) -> tuple[str, str]:
-    """Where a step runs, and how it then wants its inputs."""
+    """The mode a step runs in, and the mode in which it then takes its inputs."""
     op = step.op
     if modes == {"sum"} and not reduced.isdisjoint(step.outputs) and _passes_sums(step, fixed):
         return "sum", "sum"
@@ -170,9 +181,9 @@ def _passes_sums(step: Step, fixed: set[Value]) -> bool:
         return all(_is_float(x) for x in step.inputs)
     if step.op.proportional is None:
         return False
-    moving = [isinstance(x, Value) and x not in fixed for x in step.inputs]
-    floats = all(_is_float(x) for x, moves in zip(step.inputs, moving, strict=True) if moves)
-    return floats and _is_float(step.outputs[0]) and step.op.proportional(step.inputs, moving)
+    varying = [isinstance(x, Value) and x not in fixed for x in step.inputs]
+    floats = all(_is_float(x) for x, varies in zip(step.inputs, varying, strict=True) if varies)
+    return floats and _is_float(step.outputs[0]) and step.op.proportional(step.inputs, varying)
 
 
 def _is_float(x: Any) -> bool:

@@ -1,9 +1,13 @@
-"""Products of sequences whose rows are added up, or all the same, become products of one step.
+"""Sums over time move in front of products of sequences, and products of repeated rows are taken once.
 
-A readout's mean over time is the readout of the mean: the spikes are added up before the product, which the loop that
-fires them does in passing. In the reverse every step then gets the same gradient, and that is multiplied once; the
-gradient of the weights needs no more than the sum of the spikes. For T steps it is a T-th of the work, with results
-that agree to rounding.
+    sum_t(dot(x, w))              ->  dot(sum_t(x), w)               readout of a mean: mean of readouts
+    dot(broadcast(x), w)          ->  broadcast(dot(x, w))           its reverse: each step gets the same gradient
+    contraction(x, broadcast(y))  ->  contraction(sum_t(x), y)       the gradient of its weights
+
+For T steps the product is a T-th of the work, and the sum that is left stands at the loop that fires the spikes, which
+takes it in (`fuse_into_loops`, the next pass). Results agree to rounding only, so it is for floats; not for float16 and
+bfloat16, of which a sum over time can overflow or lose digits before the product would have; and not where somebody
+else takes the product too, which is then computed in any case.
 """
 
 from __future__ import annotations
@@ -23,19 +27,19 @@ DEPTH = 50  # layers that a sum is taken through at a time
 
 
 def push_reductions(program: Program) -> Program:
-    """The Program with sums over the first axis taken before products, and products of equal rows taken once."""
+    """Take sums over the first axis before products, and products of repeated rows once."""
     while any(isinstance(step.op, Product) for step in program.steps):
         pusher = _Pusher(program)
         rewritten = pusher.rewritten()
         if not pusher.changed:
             break
-        # What is now in front of a product may be behind another.
+        # To a fixed point: a sum that now stands in front of one product may stand behind another.
         program = canonicalise(rewritten)
     return program
 
 
 class _Pusher:
-    """The steps so far, and what made each Value."""
+    """One walk over a Program: the steps so far, and the one that made each Value."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -45,11 +49,11 @@ class _Pusher:
         self.changed = False
 
     def rewritten(self) -> Program:
-        """The Program; steps that nothing needs any more are dropped later."""
+        """The Program; what a rewrite leaves without a user is removed by the caller's `canonicalise`."""
         for step in self.program.steps:
-            other = self._of_sum(step) or self._of_dot(step) or self._of_contraction(step)
-            self.changed |= other is not None
-            self._add(other or step)
+            rewrite = self._of_sum(step) or self._of_dot(step) or self._of_contraction(step)
+            self.changed |= rewrite is not None
+            self._add(rewrite or step)
         return self.program._replace(steps=self.steps)
 
     def _add(self, step: Step) -> None:
@@ -76,59 +80,63 @@ class _Pusher:
             return None
         axes = tuple(axis - 1 for axis in attrs["axis"] if axis)
         if not axes:
-            return _renamed(self.steps.pop(), step)  # the last that was added makes the total
+            # The step that was added last makes the total: it takes over the name of the result.
+            return _renamed(self.steps.pop(), step)
         return _renamed(Step(op, (total,), {"axis": axes, "keepdims": False}, step.line), step)
 
     def _of_dot(self, step: Step) -> Step | None:
         """dot(broadcast(x), w): broadcast(dot(x, w))."""
-        steady = self._steady(step.inputs[0]) if isinstance(step.op, Dot) else None
-        if steady is None or len(steady.shape) < 2:
+        rows = self._repeated(step.inputs[0]) if isinstance(step.op, Dot) else None
+        if rows is None or len(rows.shape) < 2:
             return None
         out = step.outputs[0]
-        one = self._new(step.op, steady, step.inputs[1], line=step.line)
-        repeat = self.makers[step.inputs[0]]
-        return _renamed(Step(repeat.op, (one,), {"shape": out.shape}, step.line), step)
+        product = self._new(step.op, rows, step.inputs[1], line=step.line)
+        broadcast = self.makers[step.inputs[0]].op
+        return _renamed(Step(broadcast, (product,), {"shape": out.shape}, step.line), step)
 
     def _of_contraction(self, step: Step) -> Step | None:
         """contraction(x, broadcast(y)): contraction(sum(x), y)."""
         if not isinstance(step.op, Contraction) or not _adds_up(step.inputs[0]):
             return None
         x, y = step.inputs
-        steady = self._steady(y)
-        if steady is None or len(steady.shape) < 2:
+        rows = self._repeated(y)
+        if rows is None or len(rows.shape) < 2:
             return None
         total = self._new(step.op.total, x, axis=(0,), keepdims=False, line=step.line)
-        return _renamed(Step(step.op, (total, steady), step.attrs, step.line), step)
+        return _renamed(Step(step.op, (total, rows), step.attrs, step.line), step)
 
     # --- sequences ----------------------------------------------------------------------------------------------------
 
-    def _steady(self, x: Value) -> Value | None:
-        """The value of a sequence at every step, if it is the same at each."""
+    def _repeated(self, x: Value) -> Value | None:
+        """The one step of a sequence that is a broadcast of it along time, else None."""
         maker = self.makers.get(x)
         if maker is None or not isinstance(maker.op, Broadcast) or len(x.shape) < 2 or x.shape[0] < 2:
             return None
         source: Value = maker.inputs[0]
         if len(source.shape) == len(x.shape):
-            before = self.makers.get(source)
-            if source.shape[0] != 1 or before is None or not isinstance(before.op, Reshape):
+            # The reverse of a sum over time is reshape to (1, ...) and broadcast. Only the reshape's operation is
+            # taken from it: passes make steps of operations that they find, and know none by name.
+            reshape = self.makers.get(source)
+            if source.shape[0] != 1 or reshape is None or not isinstance(reshape.op, Reshape):
                 return None
-            source = self._new(before.op, source, shape=source.shape[1:], line=maker.line)
+            source = self._new(reshape.op, source, shape=source.shape[1:], line=maker.line)
         if source.shape == x.shape[1:]:
             return source
         return self._new(maker.op, source, shape=x.shape[1:], line=maker.line)
 
     def _total(self, x: Value, op: Sum, line: str, depth: int = 0) -> Value | None:
-        """The sum of a sequence over time, if a product can be taken after it, or if it is the same at each step."""
+        """The sum of a sequence over time, if a product can be taken after it, or if all steps of it are equal."""
         maker = self.makers.get(x)
         if maker is None or len(x.shape) < 2 or x.shape[0] < 2:
             return None
-        steady = self._steady(x)
-        if steady is not None:
-            return self._new(op.times, steady, x.shape[0], line=line)
+        step_value = self._repeated(x)
+        if step_value is not None:
+            return self._new(op.times, step_value, x.shape[0], line=line)
         if len(self.users.get(x, ())) > 1:
-            return None  # it is needed in any case
+            return None  # the sequence is computed for its other users, and a second product would be more work
         if isinstance(maker.op, Dot):
             rows, matrix = maker.inputs
+            # DEPTH, for it recurses through layers behind one another; the next walk takes the sum on from there.
             total = self._total(rows, op, line, depth + 1) if depth < DEPTH else None
             total = total or self._new(op, rows, axis=(0,), keepdims=False, line=maker.line)
             return self._new(maker.op, total, matrix, line=maker.line)
@@ -137,13 +145,13 @@ class _Pusher:
         return None
 
     def _total_of_terms(self, x: Value, maker: Step, op: Sum, line: str, depth: int) -> Value | None:
-        """The sum over time of a sum of one sequence and terms that are the same at every step."""
-        moving = [y for y in maker.inputs if len(y.shape) == len(x.shape)]
-        one = len(moving) == 1 and moving[0].shape == x.shape and depth < DEPTH
-        total = self._total(moving[0], op, line, depth + 1) if one else None
+        """The sum over time of a sequence plus terms that are the same at every step: sum_t(x + b) = sum_t(x) + T b."""
+        varying = [y for y in maker.inputs if len(y.shape) == len(x.shape)]
+        is_single = len(varying) == 1 and varying[0].shape == x.shape and depth < DEPTH
+        total = self._total(varying[0], op, line, depth + 1) if is_single else None
         if total is None:
             return None
-        terms = [total if y in moving else self._new(op.times, y, x.shape[0], line=line) for y in maker.inputs]
+        terms = [total if y in varying else self._new(op.times, y, x.shape[0], line=line) for y in maker.inputs]
         return self._new(maker.op, *terms, line=maker.line)
 
 
@@ -153,7 +161,7 @@ def _renamed(new: Step, old: Step) -> Step:
 
 
 def _adds_up(x: Value) -> bool:
-    """True if a sum may be taken early: of what is only stored it could overflow, or lose digits."""
+    """True if a sum may be taken early: in a storage format (float16, bfloat16) it could overflow, or lose digits."""
     return bool(dtypes.is_float(x.dtype) and not dtypes.only_stored(x.dtype))
 
 

@@ -1,9 +1,14 @@
-"""The values that a loop stores for its reverse: the least from which the reverse can compute the rest again.
+"""Rematerialisation: a loop stores for its reverse the least from which the reverse can compute the rest again.
+
+    h = v + (x - v) / tau;  s = h > 1;  v' = h * (1 - s)         the step of an LIF neuron
+    the reverse needs h and s:  h is stored, s is computed again; x would do in place of h, if v came with it
 
 The reverse of a step needs some Values of the step. It may be given them, or what they are computed from, or anything
 between: each choice cuts the graph that leads from the inputs of the step to those Values. The cheapest cut is a
 maximum flow's (Ford and Fulkerson 1956), where the capacity of a Value is the bytes that move if it is stored: written
-and read, or only read if it is there in any case, as an input or a result.
+and read, or only read if it exists in any case, as an input or a result. It pays because loops over time are bound by
+memory: arithmetic on what is in registers costs less than a sequence through memory. Products of matrices are the
+exception, and are stored where they can be.
 """
 
 from __future__ import annotations
@@ -21,44 +26,45 @@ from snncell.tape.taps import beyond_taps
 from snncell.tape.tensor import Tensor
 from snncell.tape.tracing import Step, Value
 
-ENDLESS = 1 << 62
-Node = tuple[Value | None, str]  # a Value as it arrives and as it leaves; where flow comes from and goes to
+UNBOUNDED = 1 << 62  # the capacity of what must not be cut
+# Capacities are on the Values, a flow's are on edges: so each Value is an edge from (value, "in") to (value, "out").
+Node = tuple[Value | None, str]
 START: Node = (None, "start")
 END: Node = (None, "end")
 
 
 class Costs(NamedTuple):
-    """The values that there are in any case, and those that can be stored.
+    """The Values that exist in any case, and those that can be stored.
 
     Attributes:
         carried: the states before the step.
-        given: inputs that the reverse may read again.
+        inputs: sequences of the step, which the reverse may read again.
         written: results that go out in any case.
         storable: Values that may be stored.
     """
 
     carried: Collection[Value]
-    given: Collection[Value]
+    inputs: Collection[Value]
     written: Collection[Value]
     storable: Collection[Value]
 
     def of(self, value: Value) -> int:
-        """Bytes that one step moves; to store one Value rather than two of half the size is a little better."""
+        """Eight times the bytes that one step moves, plus one: of equal sums that of fewer Values is the smaller."""
         size: int = math.prod(value.shape) * value.dtype.itemsize
-        if value in self.given or value in self.written:
-            return 8 * size + 1
-        return 16 * size + 1 if value in self.storable or value in self.carried else ENDLESS
+        if value in self.inputs or value in self.written:
+            return 8 * size + 1  # read
+        return 16 * size + 1 if value in self.storable or value in self.carried else UNBOUNDED  # written and read
 
 
 def values_to_save(body: Body, reverse: Body) -> list[Tensor]:
     """Choose the values that the reverse is to be given of each step, beside the sequences that the step takes."""
     trace = body.trace
-    places = {x._data: x for x in (*body.carry, *body.xs)}
-    given = [x._data for x in body.xs]
-    places.update((value, x) for value, x in trace.places.items() if value not in places)
-    of_entry = {(x._entry, x._index): value for value, x in places.items() if x._entry is not None}
+    tensors = {x._data: x for x in (*body.carry, *body.xs)}  # the Tensor that stands for a Value on the tape
+    inputs = [x._data for x in body.xs]
+    tensors.update((value, x) for value, x in trace.tensors.items() if value not in tensors)
+    of_entry = {(x._entry, x._index): value for value, x in tensors.items() if x._entry is not None}
     taped = []
-    for value, x in places.items():
+    for value, x in tensors.items():
         if x._entry is not None:
             parents = [
                 beyond_taps(entry, index)
@@ -66,19 +72,20 @@ def values_to_save(body: Body, reverse: Body) -> list[Tensor]:
                 if entry is not None
             ]
             taped += [(of_entry[parent], value) for parent in parents if parent in of_entry]
-    # Where one of several outputs is given, the gradients of the others would not get beyond.
-    single = {value for value, x in places.items() if x._entry is not None and len(x._entry.specs) == 1}
-    asked_for = [x for x in body.ys if id(x._data) not in trace.noted]  # it is the same loop if somebody watches
-    shapes = {x.shape for x in (*body.carry, *asked_for)}  # a kernel has no place for what is smaller
-    dear = {out for step in trace.steps if isinstance(step.op, Product) for out in step.outputs}
-    storable = {x for x in single if (x.shape in shapes or x in dear) and x not in trace.ambiguous}
-    results = {value for value in storable if any(y._data is value for y in asked_for)}
-    costs = Costs([x._data for x in body.carry], given, results, storable)
+    # A gradient ends at what is given. Of an operation with several outputs, one of which were given, the gradients of
+    # the other outputs would then have no way to its inputs.
+    single = {value for value, x in tensors.items() if x._entry is not None and len(x._entry.specs) == 1}
+    ys = [x for x in body.ys if id(x._data) not in trace.noted]  # a monitor that watches must not change the choice
+    shapes = {x.shape for x in (*body.carry, *ys)}  # one kernel has room for sequences of its own shapes only
+    expensive = {out for step in trace.steps if isinstance(step.op, Product) for out in step.outputs}
+    storable = {x for x in single if (x.shape in shapes or x in expensive) and x not in trace.ambiguous}
+    results = {value for value in storable if any(y._data is value for y in ys)}
+    costs = Costs([x._data for x in body.carry], inputs, results, storable)
     gradients = [reverse.trace.lift(out) for out in reverse.outs]
     steps = leading_to(reverse.trace.steps, gradients)
     forward = {value for step in trace.steps for value in step.outputs}
-    found = minimum_cut(steps, gradients, forward, taped, costs)
-    return [places[value] for value in found if value not in given]
+    cut = minimum_cut(steps, gradients, forward, taped, costs)
+    return [tensors[value] for value in cut if value not in inputs]
 
 
 def minimum_cut(
@@ -90,103 +97,109 @@ def minimum_cut(
 ) -> list[Value]:
     """The Values that the reverse is to be given, in the order in which the step has them.
 
-    The graph has the edges of the tape too. A gradient of the reverse must not come by what it is given, for what lies
-    beyond is not there; and on the tape a custom reverse may lead to an input that its forward never looks at.
+    The graph has the edges of the tape beside those of the steps. A gradient must not pass through a Value that is
+    given, for what it was computed from is then unknown; and on the tape a custom reverse may lead to an input that
+    its forward never looks at, so that no edge of the steps leads there.
 
     Args:
         reverse: the steps of the reverse, which computes all it needs of the step again; none merged with another.
-        gradients: what the reverse gives.
+        gradients: the results of the reverse.
         forward: the Values that the step computes.
-        taped: of what each Value is computed, as far as gradients flow there.
-        costs: what each of them costs.
+        taped: pairs of an operand and a result between which gradients flow.
+        costs: the cost of giving each Value.
     """
     edges, flow = list(taped), _Flow()
-    moving = _reached((*costs.carried, *costs.given), edges)
-    for value in (*costs.carried, *costs.given):
-        flow.connect(START, (value, "in"), ENDLESS)
+    varying = _reached((*costs.carried, *costs.inputs), edges)
+    for value in (*costs.carried, *costs.inputs):
+        flow.connect(START, (value, "in"), UNBOUNDED)
     needed = list(gradients)
     for step in reverse:
-        sources = [x for x in values_in(step) if x in moving]
+        sources = [x for x in values_in(step) if x in varying]
         if not forward.issuperset(step.outputs):
-            needed += values_in(step)
-        elif sources or not moving.isdisjoint(step.outputs):  # else it is the same at every step: no part of the loop
-            moving.update(step.outputs)
+            needed += values_in(step)  # a step of the sweep: its operands are what the cut has to provide
+        elif sources or not varying.isdisjoint(step.outputs):  # else it is the same at every step: no part of the loop
+            varying.update(step.outputs)
             for out in step.outputs:
-                again = not isinstance(step.op, Product) or out not in costs.storable
-                if not again:
-                    flow.connect(START, (out, "in"), ENDLESS)
+                recomputed = not isinstance(step.op, Product) or out not in costs.storable
+                if not recomputed:
+                    # A product is a source of its own, so the cut lies behind it: it is never computed again.
+                    flow.connect(START, (out, "in"), UNBOUNDED)
                 for x in sources:
-                    flow.connect((x, "out"), (out, "in"), ENDLESS if again else 0)
+                    flow.connect((x, "out"), (out, "in"), UNBOUNDED if recomputed else 0)
     for source, value in edges:
-        if source in moving and value in moving:
-            flow.connect((source, "out"), (value, "in"), ENDLESS)
-    for value in moving:
+        if source in varying and value in varying:
+            flow.connect((source, "out"), (value, "in"), UNBOUNDED)
+    for value in varying:
         flow.connect((value, "in"), (value, "out"), costs.of(value))
-    for value in moving.intersection(needed):
-        flow.connect((value, "out"), END, ENDLESS)
+    for value in varying.intersection(needed):
+        flow.connect((value, "out"), END, UNBOUNDED)
     flow.fill()
-    ends = flow.reaching()
-    order = [*costs.carried, *costs.given, *(out for step in reverse for out in step.outputs), *(to for _, to in edges)]
-    return [x for x in dict.fromkeys(order) if x in moving and (x, "in") not in ends and (x, "out") in ends]
+    behind = flow.reaching()
+    computed = [out for step in reverse for out in step.outputs]
+    order = [*costs.carried, *costs.inputs, *computed, *(value for _, value in edges)]
+    return [x for x in dict.fromkeys(order) if x in varying and (x, "in") not in behind and (x, "out") in behind]
 
 
 def _reached(values: Sequence[Value], edges: Sequence[tuple[Value, Value]]) -> set[Value]:
     """The values, and all that edges lead to from them."""
-    after: dict[Value, list[Value]] = {}
+    successors: dict[Value, list[Value]] = {}
     for source, value in edges:
-        after.setdefault(source, []).append(value)
-    found, waiting = set(values), list(values)
+        successors.setdefault(source, []).append(value)
+    reached, waiting = set(values), list(values)
     while waiting:
-        new = [value for value in after.get(waiting.pop(), ()) if value not in found]
-        found.update(new)
+        new = [value for value in successors.get(waiting.pop(), ()) if value not in reached]
+        reached.update(new)
         waiting += new
-    return found
+    return reached
 
 
 class _Flow:
-    """A network, and a flow through it from START to END: what room is left from node to node."""
+    """The residual network of a flow from START to END: the capacity that is left from node to node."""
 
     def __init__(self) -> None:
-        self.room: dict[Node, dict[Node, int]] = {START: {}, END: {}}
+        self.residual: dict[Node, dict[Node, int]] = {START: {}, END: {}}
 
     def connect(self, a: Node, b: Node, capacity: int) -> None:
-        """An edge from `a` to `b`."""
-        self.room.setdefault(a, {})[b] = capacity
-        self.room.setdefault(b, {}).setdefault(a, 0)
+        """Add an edge from `a` to `b`, and the way back that a flow along it can be undone by."""
+        self.residual.setdefault(a, {})[b] = capacity
+        self.residual.setdefault(b, {}).setdefault(a, 0)
 
     def fill(self) -> None:
-        """Send as much as possible, each time along a shortest path."""
+        """Maximise the flow, each time along a shortest path (Edmonds and Karp 1972)."""
         while True:
-            before: dict[Node, Node] = {START: START}
+            previous: dict[Node, Node] = {START: START}
             waiting = deque([START])
-            while waiting and END not in before:
+            while waiting and END not in previous:
                 node = waiting.popleft()
-                for other, left in self.room[node].items():
-                    if left > 0 and other not in before:
-                        before[other] = node
+                for other, left in self.residual[node].items():
+                    if left > 0 and other not in previous:
+                        previous[other] = node
                         waiting.append(other)
-            if END not in before:
+            if END not in previous:
                 return
             path = [END]
             while path[-1] != START:
-                path.append(before[path[-1]])
+                path.append(previous[path[-1]])
             edges = list(zip(path[1:], path, strict=False))
-            amount = min(self.room[a][b] for a, b in edges)
+            amount = min(self.residual[a][b] for a, b in edges)
             for a, b in edges:
-                self.room[a][b] -= amount
-                self.room[b][a] += amount
+                self.residual[a][b] -= amount
+                self.residual[b][a] += amount
 
     def reaching(self) -> set[Node]:
-        """From where END can still be reached: of all cheapest cuts, this finds the one that is nearest to it."""
-        into: dict[Node, list[Node]] = {}
-        for node, others in self.room.items():
+        """The nodes from which END can still be reached: of all cheapest cuts, their border is the nearest to END.
+
+        The reverse has least to compute again from that one.
+        """
+        predecessors: dict[Node, list[Node]] = {}
+        for node, others in self.residual.items():
             for other, left in others.items():
                 if left > 0:
-                    into.setdefault(other, []).append(node)
-        found, waiting = {END}, deque([END])
+                    predecessors.setdefault(other, []).append(node)
+        reaching, waiting = {END}, deque([END])
         while waiting:
-            for node in into.get(waiting.popleft(), ()):
-                if node not in found:
-                    found.add(node)
+            for node in predecessors.get(waiting.popleft(), ()):
+                if node not in reaching:
+                    reaching.add(node)
                     waiting.append(node)
-        return found
+        return reaching

@@ -1,7 +1,11 @@
-"""Spikes leave a loop as bytes where all that takes them looks for events.
+"""Spikes leave a loop as booleans where all that takes them looks for events.
 
-A neuron's spike is a comparison that has been cast to a float. Products that find the events of their operand need no
-floats to find them in: the loop gives the comparison's result, a quarter of the bytes to write and to read.
+    before: loop gives s = cast(v > 1, float32); e = events(s)
+    after:  loop gives b = v > 1;                e = events(b)
+
+A neuron's spike is a comparison that has been cast to a float, and an event is found in the comparison as well: a
+quarter of the bytes to write and to read. Not where anything else takes the spikes, by a view too, or where they go out
+as floats in any case, as a state or a second result: then booleans would be bytes on top.
 """
 
 from __future__ import annotations
@@ -20,11 +24,11 @@ from snncell.tape.tracing import Step, Value
 
 
 def spikes_as_bool(program: Program) -> Program:
-    """The Program whose loops give bytes where they can."""
+    """Have loops give booleans for spikes that only products of events take."""
     if not any(isinstance(step.op, EventOperation) for step in program.steps):
         return program
     users = users_of(program)
-    as_bool: dict[Value, Value] = {}
+    as_bool: dict[Value, Value] = {}  # a Value has one dtype: spikes as booleans are another Value
     steps: list[Step] = []
     for step in program.steps:
         if isinstance(step.op, LoopOperation):
@@ -43,31 +47,31 @@ def spikes_as_bool(program: Program) -> Program:
 
 
 def _with_bools(step: Step, users: dict[Value, list[Step | None]], as_bool: dict[Value, Value]) -> Step:
-    """A loop with bytes for those of its results that nothing needs as floats."""
+    """A loop with booleans for those of its results that nothing needs as floats."""
     assert isinstance(step.op, LoopOperation)  # the caller's choice
     body = step.op.loop.body
     ys, outputs, first = list(body.ys), list(step.outputs), len(body.after)
     inside = program_of(body)
-    made = {inner.outputs[0]: inner for inner in inside.steps}
+    makers = {inner.outputs[0]: inner for inner in inside.steps}
     for n, value in enumerate(inside.outputs[first : first + len(ys)]):
-        cast, out = made.get(value), step.outputs[first + n]
+        cast, out = makers.get(value), step.outputs[first + n]
         if cast is None or not isinstance(cast.op, Cast) or not _all_look_for_events(out, users):
             continue
         if inside.outputs.count(value) > 1:
             continue  # it goes out as floats in any case: as a state, or as another result
-        (truth,) = cast.inputs
-        if truth.dtype.kind == "b":
-            ys[n] = wrap(truth)
+        (comparison,) = cast.inputs
+        if comparison.dtype.kind == "b":
+            ys[n] = wrap(comparison)
             outputs[first + n] = as_bool[out] = Value(out.trace, out.shape, np.dtype(bool))
     return step if outputs == list(step.outputs) else with_body(step, replace(body, ys=ys), step.inputs, outputs)
 
 
 def _all_look_for_events(value: Value, users: dict[Value, list[Step | None]]) -> bool:
-    """True if a Value goes, by views of it, into nothing but what takes bytes."""
-    found = users.get(value, [])
-    return bool(found) and all(
+    """True if a Value goes, by views of it too, into nothing but products of events, as their first operand."""
+    own_users = users.get(value, [])
+    return bool(own_users) and all(
         user is not None
         and user.inputs[0] is value
         and (isinstance(user.op, EventOperation) or (user.op.view and _all_look_for_events(user.outputs[0], users)))
-        for user in found
+        for user in own_users
     )

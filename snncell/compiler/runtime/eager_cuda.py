@@ -26,16 +26,16 @@ _launches: dict[Any, tuple[DeviceLaunch, list[tuple[int, Any]]]] = {}
 
 
 def on_device(op: Elementwise | Reduction, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
-    """The result of one operation."""
+    """Run one operation on device arrays, and give its result."""
     specs = [(x.shape, x.dtype) if hasattr(x, "dtype") else type(x) for x in arrays]
     key = (op, *specs, *sorted(attrs.items()))
-    found = _launches.get(key)
-    if found is None:
+    entry = _launches.get(key)
+    if entry is None:
         with TRACING:
-            found = _launches[key] = _launch(op, arrays, attrs)
+            entry = _launches[key] = _launch(op, arrays, attrs)
             while len(_launches) > MOST:
                 del _launches[next(iter(_launches))]
-    launch, numbers = found
+    launch, numbers = entry
     scalars = [dtype.type(as_scalar(arrays[place], dtype)) for place, dtype in numbers]
     slots = [x for x in arrays if hasattr(x, "dtype")] + [None]
     launch.run(slots, {}, scalars)
@@ -59,9 +59,9 @@ def _launch(
     group.axes = attrs["axis"] if isinstance(op, Reduction) else None
     group.settle({step.outputs[0]})
     slots = Slots()
-    given = [slots[x] for x in inputs if isinstance(x, Value)]
-    # One Value for each operand: the same array twice is loaded twice.
-    assert given == list(range(len(given)))
+    operands = [slots[x] for x in inputs if isinstance(x, Value)]
+    # One Value for each operand, even for the same array twice: `on_device` fills the slots in the order of operands.
+    assert operands == list(range(len(operands)))
     launch = DeviceLaunch(group, {}, slots, [])
     launch.build()
     dtype = dtypes.computed(op.operand_dtype(inputs)) if isinstance(op, Elementwise) else None
@@ -75,11 +75,11 @@ def _launch(
 
 
 def _run(self: Elementwise | Reduction, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
-    given = DEVICE.operands(arrays, self.name)
-    complexes = any(x.dtype.kind == "c" for x in given if hasattr(x, "dtype"))
+    operands = DEVICE.operands(arrays, self.name)
+    complexes = any(x.dtype.kind == "c" for x in operands if hasattr(x, "dtype"))
     if complexes and isinstance(self, Elementwise) and self.of_complex:
-        return on_device(self.of_complex, given, attrs)
-    return on_device(self, given, attrs)
+        return on_device(self.of_complex, operands, attrs)
+    return on_device(self, operands, attrs)
 
 
 Elementwise.on_device = _run  # type: ignore[method-assign]

@@ -23,7 +23,7 @@ COPIED = 5e11  # bytes per second that a copy on the card moves, about
 
 
 class Lent:
-    """Memory of a graph in somebody's hands; see the top of this file. It takes the place of `Memory`."""
+    """Memory of a graph, lent to whoever holds a result; a stand-in for `Memory` (see the top of this file)."""
 
     __slots__ = ("__weakref__", "block", "own")
 
@@ -32,7 +32,7 @@ class Lent:
         self.own: Memory | None = None
 
     def part(self) -> None:
-        """Have a copy from now on."""
+        """Replace the graph's memory by a copy, for all arrays that refer to this."""
         if self.own is not None:
             return
         self.own = Memory(self.block.size)
@@ -41,7 +41,7 @@ class Lent:
 
 
 class Recorded:
-    """A plan as a graph, from its third run on.
+    """A plan as a graph: its first run launches as any plan does, its second records, and plays what it has recorded.
 
     Args:
         run: carries the plan out: (arguments, the Parameters' arrays) -> (results, the written Parameters' arrays).
@@ -56,13 +56,13 @@ class Recorded:
         self.runs = 0
         self.reason: str | None = None  # why there is no graph
         self._graph: Any = None
-        self._places: list[DeviceArray] = []
-        self._homes: dict[Parameter, DeviceArray] = {}
-        self._results: list[DeviceArray] = []
+        self._inputs: list[DeviceArray] = []  # the graph's own arrays: of the arguments,
+        self._values: dict[Parameter, DeviceArray] = {}  # of the Parameters,
+        self._results: list[DeviceArray] = []  # and of the results
         self._lent: list[Lent] = []
 
     def replay(self, arrays: Sequence[Any]) -> list[Any]:
-        """The results; Parameters are written."""
+        """Run the plan: write the Parameters, and give the results."""
         self.runs += 1
         if self.reason is None and self._graph is None and self.runs > 1:
             try:
@@ -70,7 +70,7 @@ class Recorded:
             except DeviceError as error:
                 self._drop(str(error))
         if self._graph is not None and runtime().shared:
-            # Another thread may be about to read what is lent: without a graph, arrays never change.
+            # Another thread may be about to read memory that is lent: without a graph, arrays never change.
             self._drop("several threads use the device")
         if self._graph is None:
             results, values = self._run(arrays, [p.value_in(DEVICE) for p in self.read])
@@ -79,61 +79,65 @@ class Recorded:
         return self._play(arrays)
 
     def _drop(self, reason: str) -> None:
-        """Launch plainly from now on."""
+        """Launch one by one from now on."""
         self.reason, self._graph = reason, None
-        self._places, self._homes, self._results = [], {}, []
+        self._inputs, self._values, self._results = [], {}, []
 
     def _record(self, arrays: Sequence[Any]) -> None:
-        """Run once in memory of its own, so that there is enough of it, and once more to be recorded."""
+        """Run once in an arena of its own, so that it has enough memory, and once more to be recorded."""
         device = runtime()
-        given = [_argument(n, x) for n, x in enumerate(arrays)]
-        held = [_value(p) for p in self.read]
+        arguments = [_argument(n, x) for n, x in enumerate(arrays)]
+        read = [_value(p) for p in self.read]
         arena = device.new_arena()
         with device.allocating_from(arena):
-            self._places = [x.copy() for x in given]
-            self._homes = {p: x.copy() for p, x in zip(self.read, held, strict=True)}
+            self._inputs = [x.copy() for x in arguments]
+            self._values = {p: x.copy() for p, x in zip(self.read, read, strict=True)}
             for parameter in self.written:
-                if parameter not in self._homes:
-                    self._homes[parameter] = _value(parameter).copy()
-            self._taken: list[Any] = list(given)
-            self._known: dict[Parameter, Any] = dict.fromkeys(self._homes)
+                if parameter not in self._values:
+                    self._values[parameter] = _value(parameter).copy()
+            # Where the present contents of the graph's arrays come from: what is the same object is not copied again.
+            self._copied_from: list[Any] = list(arguments)
+            self._copied_value: dict[Parameter, Any] = dict.fromkeys(self._values)
 
             def run() -> None:
-                self._results, values = self._run(self._places, [self._homes[p] for p in self.read])
-                # A result may be what a Parameter was before, and so may be what another Parameter becomes.
-                homes = {id(self._homes[parameter].memory) for parameter in self.written}
+                self._results, values = self._run(self._inputs, [self._values[p] for p in self.read])
+                # A result may be the old value of a Parameter, and so may be the new value of another Parameter, as
+                # in a, b = b, a: those are copied before the old values are overwritten.
+                overwritten = {id(self._values[parameter].memory) for parameter in self.written}
                 self._results, values = (
-                    [x.copy() if id(x.memory) in homes else DEVICE.contiguous(x) for x in found]
-                    for found in (self._results, values)
+                    [x.copy() if id(x.memory) in overwritten else DEVICE.contiguous(x) for x in outputs]
+                    for outputs in (self._results, values)
                 )
                 for parameter, value in zip(self.written, values, strict=True):
-                    self._homes[parameter][...] = value
+                    self._values[parameter][...] = value
 
-            # The Parameters are overwritten by it, and set again before the graph is played: `_known` says so.
+            # This run overwrites the Parameters' arrays. They are filled again before the graph is played, for
+            # `_copied_value` holds None for each.
             run()
             self._results = []
             self._graph = device.record(run)
-        self._taken = [None] * len(given)
+        self._copied_from = [None] * len(arguments)
 
     def _play(self, arrays: Sequence[Any]) -> list[Any]:
-        # What can be refused is, before anything is changed. The values of an array do not change.
-        given = {n: _argument(n, x) for n, x in enumerate(arrays) if x is not self._taken[n]}
-        values = {p: _value(p) for p in self._homes if p._data is not self._known[p]}
+        # Arguments that are refused are so before anything is changed. Arrays of Tensors do not change, so the same
+        # object has the same elements.
+        arguments = {n: _argument(n, x) for n, x in enumerate(arrays) if x is not self._copied_from[n]}
+        values = {p: _value(p) for p in self._values if p._data is not self._copied_value[p]}
         self._part()
-        for n, array in given.items():
-            self._places[n][...] = array
-            self._taken[n] = arrays[n]
+        for n, array in arguments.items():
+            self._inputs[n][...] = array
+            self._copied_from[n] = arrays[n]
         for parameter, value in values.items():
-            self._homes[parameter][...] = value
-            self._known[parameter] = parameter._data
-        # Parameters are where the graph writes before it does, with the values that they have: so it is the graph alone
-        # that changes any of them, and all at once, wherever an interruption comes.
+            self._values[parameter][...] = value
+            self._copied_value[parameter] = parameter._data
+        # The Parameters are given the graph's arrays before it is played, which hold the values that they have: so the
+        # graph alone changes any of them, and all at once, wherever an interruption comes.
         lent: dict[int, Lent] = {}
         results = [self._hand_out(x, lent) for x in self._results]
-        homes = {parameter: self._hand_out(self._homes[parameter], lent) for parameter in self.written}
+        handed_out = {parameter: self._hand_out(self._values[parameter], lent) for parameter in self.written}
         self._lent = [*self._lent, *lent.values()]
-        commit([parameter.write_of(home) for parameter, home in homes.items()])
-        self._known.update(homes)
+        commit([parameter.write_of(array) for parameter, array in handed_out.items()])
+        self._copied_value.update(handed_out)
         runtime().play(self._graph)
         self._lent = list(lent.values())
         return results
@@ -145,16 +149,17 @@ class Recorded:
         return DeviceArray(lent[key], array.offset, array.shape, array.strides, array.dtype)
 
     def _part(self) -> None:
-        """Give copies to those who hold what the graph is about to overwrite."""
-        ours = {id(p._data): p for p in self.written if p._data is self._known[p]}
-        mine: dict[int, int] = {}
-        for parameter in ours.values():
-            if sys.getrefcount(parameter._data) <= 3:  # the Parameter's, `_known`'s, and the argument of this call
+        """Give copies to those who hold memory that the graph is about to overwrite, as reference counts tell."""
+        unchanged = {id(p._data): p for p in self.written if p._data is self._copied_value[p]}
+        private: dict[int, int] = {}  # for memory, the number of arrays on it that only Parameters and the graph hold
+        for parameter in unchanged.values():
+            # 3 references: the Parameter's, `_copied_value`'s, and the argument of this call.
+            if sys.getrefcount(parameter._data) <= 3:
                 key = id(parameter._data.memory)
-                mine[key] = mine.get(key, 0) + 1
+                private[key] = private.get(key, 0) + 1
         for lent in list(self._lent):
-            # Others than the list, its copy, the loop, this call, and the arrays of Parameters that nobody else has.
-            if sys.getrefcount(lent) > 4 + mine.get(id(lent), 0):
+            # 4 references: the list, its copy, the loop, and this call; and one from each private array.
+            if sys.getrefcount(lent) > 4 + private.get(id(lent), 0):
                 lent.part()
 
 

@@ -50,7 +50,7 @@ class Launch:
         self.arrays = [_Argument(operand, slots, uniform) for operand in kernel.arrays]
         self.scalars = [as_scalar(number, dtype) for number, dtype in kernel.scalars]
         self.outputs = [(slots[o.value], o.shape, kind_of(o.value).dtype, _reshaped(o)) for o in kernel.outputs]
-        # What is only stored as it is, float16, is filled as what it is computed as.
+        # The kernel fills float16 and bfloat16 as float32; they are narrowed behind it.
         self.narrowed = {slots[o.value]: o.value for o in kernel.outputs if dtypes.only_stored(o.value.dtype)}
         self.drops = drops
 
@@ -64,22 +64,22 @@ class Launch:
 
     def run(self, slots: list[Any], into: dict[int, Any]) -> None:
         """Fill the output slots."""
-        if into:
+        if into:  # but not arrays of a storage format: the kernel fills float32
             fresh = [
                 into[s].reshape(n) if s in into and s not in self.narrowed else HOST.empty(n, dtype)
                 for s, n, dtype, _ in self.outputs
             ]
         else:
             fresh = [HOST.empty(shape, dtype) for _, shape, dtype, _ in self.outputs]
-        given = [*self.sizes, *[argument.take(slots) for argument in self.arrays], *self.scalars, *fresh]
+        operands = [*self.sizes, *[argument.take(slots) for argument in self.arrays], *self.scalars, *fresh]
         if self.parts:
-            given += [HOST.empty((self.units,), dtype) for dtype in self.parts]
-        self.call(self.units, self.grain, *given)
-        if self.parts:
-            self.call(0, 0, *given)
+            operands += [HOST.empty((self.units,), dtype) for dtype in self.parts]
+        self.call(self.units, self.grain, *operands)
+        if self.parts:  # a call of no units joins the parts that the units have left
+            self.call(0, 0, *operands)
         for (slot, _, _, shape), array in zip(self.outputs, fresh, strict=True):
             slots[slot] = array if shape is None else array.reshape(shape)
-        for slot, value in self.narrowed.items():
+        for slot, value in self.narrowed.items():  # the kernel has filled an array of the dtype it computes in
             out = into[slot] if slot in into else HOST.empty(value.shape, value.dtype)
             out[...] = slots[slot]
             slots[slot] = out
@@ -108,7 +108,7 @@ class DeviceLaunch:
         self.outputs = [(slots[o.value], o.value.shape, o.value.dtype) for o in kernel.outputs]
         self.drops = drops
         self.sums = kernel.sums
-        # Sums that stay what they are computed as, until they are complete.
+        # Sums of storage formats, whose parts stay float32 until they are complete.
         values = {n: kernel.outputs[n].value for n in kernel.sums}
         self.wide = {n: kind_of(value).dtype for n, value in values.items() if dtypes.only_stored(value.dtype)}
         self.count = kernel.results
@@ -138,18 +138,18 @@ class DeviceLaunch:
         for n in self.sums if later else ():
             results[n] = DEVICE.empty((chunks * self.count,), whole[n].dtype)
         sizes = [*self.sizes, *([chunks] if self.sums else [])]
-        given, taken = [x.argument for x in arrays], [x.argument for x in results]
+        operands, targets = [x.argument for x in arrays], [x.argument for x in results]
         launch, numbers = runtime().launch, self.scalars if scalars is None else scalars
-        launch(self.call, -(-self.count * chunks // THREADS), THREADS, [*sizes, *given, *numbers, *taken])
+        launch(self.call, -(-self.count * chunks // THREADS), THREADS, [*sizes, *operands, *numbers, *targets])
         parts = [results[n] for n in self.sums]
         while later:
             before, (chunks, *later) = chunks, later
-            made = [DEVICE.empty((chunks * self.count,), x.dtype) for x in parts] if later else []
-            made = made or [whole[n] for n in self.sums]
-            operands = [x.argument for x in (*parts, *made)]
+            joined = [DEVICE.empty((chunks * self.count,), x.dtype) for x in parts] if later else []
+            joined = joined or [whole[n] for n in self.sums]  # the last round fills the results
+            operands = [x.argument for x in (*parts, *joined)]
             blocks = -(-self.count * chunks // THREADS)
             launch(self.join, blocks, THREADS, [self.count, before, chunks, *operands])
-            parts = made
+            parts = joined
         for n in self.wide:
             fresh[n][...] = DEVICE.cast(whole[n], fresh[n].dtype)
         for (slot, _, _), array in zip(self.outputs, fresh, strict=True):
@@ -159,7 +159,7 @@ class DeviceLaunch:
 
 
 def _element(array: Any) -> Any:
-    """One element of an array whose elements are all the same."""
+    """A single element of an array whose elements are all the same."""
     return array.reshape(-1)[:1]
 
 
@@ -170,7 +170,7 @@ class Call:
         self.group = group
         (self.step,) = group.steps
         step: Step = self.step
-        self.given = [(True, slots[x]) if isinstance(x, Value) else (False, x) for x in step.inputs]
+        self.operands = [(True, slots[x]) if isinstance(x, Value) else (False, x) for x in step.inputs]
         self.outputs = [slots[value] for value in step.outputs]
         self.drops = drops
 
@@ -188,7 +188,7 @@ class Call:
 
     def run(self, slots: list[Any], into: dict[int, Any]) -> None:
         """Fill the output slots."""
-        arrays = [slots[x] if is_slot else x for is_slot, x in self.given]
+        arrays = [slots[x] if is_slot else x for is_slot, x in self.operands]
         if into and self.outputs[0] in into and isinstance(self.step.op, Product):
             out = into[self.outputs[0]]
             self.step.op.into(out, *arrays)
@@ -214,7 +214,7 @@ def moved(launch: Launch | DeviceLaunch | Call) -> int:
 
 
 class _Argument:
-    """An array on its way into a loop: contiguous, and in the shape of the joined axes."""
+    """An operand of a loop: made contiguous, in the dtype it is computed in and the shape of the joined axes."""
 
     def __init__(self, operand: Operand, slots: Slots, uniform: dict[Value, Any]) -> None:
         self.slot = slots[operand.value]

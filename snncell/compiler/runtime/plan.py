@@ -1,4 +1,10 @@
-"""Plan: a Program becomes a list of launches over numbered slots, which is replayed as often as one likes."""
+"""Plan: a Program becomes a list of launches over numbered slots, which is replayed as often as one likes.
+
+    y = sum(exp(x) * 2)   ->   loop_exp_mul_sum: slot 1 from slot 0
+
+A replay copies the list of slots, fills in arguments and Parameters, and runs the launches; each empties the slots
+whose Values are dead after it, so that their memory serves the next.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +32,14 @@ class Plan:
     Args:
         program: what they compute.
         space: where the arrays are.
-        recorded: whether they may be recorded, to be played as one: not those of a step within a loop.
+        recorded: whether they may be recorded as a CUDA graph: not those of a step within a loop.
     """
 
     def __init__(self, program: Program, space: Space = HOST, recorded: bool = False) -> None:
         self.program = program
         self.space = space
         slots = Slots()
-        # Uniform constants stay so: loops take a single element of them.
+        # Constants that are one element, broadcast, stay so: loops take a single element of them.
         constants = {value: space.constant(array) for array, value in program.constants}
         uniform = {value: array for value, array in constants.items() if _is_uniform(array)}
         groups = fuse(program)
@@ -47,19 +53,19 @@ class Plan:
         self.outputs = [slots[value] for value in program.outputs]
         self.written = [(parameter, slots[value]) for parameter, value in program.written.items()]
         self.multiplies = any(isinstance(step.op, Product) for step in program.steps)
-        places = {slots[value]: array for value, array in constants.items()}
-        self._template = [places.get(slot) for slot in range(len(slots))]
+        arrays = {slots[value]: array for value, array in constants.items()}
+        self._template = [arrays.get(slot) for slot in range(len(slots))]
         self.graph = self.recorded() if recorded else None
 
     def build(self) -> None:
-        """Compile its loops, or load what was compiled, once it is said which."""
-        if listening():
+        """Compile its loops, or load what was compiled."""
+        if listening():  # progress reports want the number of kernels first
             expect(self.kernels())
         for launch in self.launches:
             launch.build()
 
     def kernels(self) -> Iterator[tuple[Any, ...]]:
-        """The kernels that a run of it calls, as far as they are known before, as arguments for `build`."""
+        """The kernels that a run of it calls, as far as they are known in advance, as arguments for `build`."""
         for launch in self.launches:
             if isinstance(launch, Call):
                 yield from launch.step.op.kernels(launch.step.attrs, self.space)
@@ -70,16 +76,17 @@ class Plan:
         """Run the launches on the arguments' arrays, write the Parameters, and give the outputs' arrays."""
         if self.graph is not None:
             with EFFECTS:
-                found: list[Any] = quietly(self.graph.replay, arrays)
-            return found
+                results: list[Any] = quietly(self.graph.replay, arrays)
+            return results
         if self.written:
-            with EFFECTS:
+            with EFFECTS:  # nobody else reads the Parameters between its reads and its writes
                 return self._replay(arrays)
         return self._replay(arrays)
 
     def _replay(self, arrays: Sequence[Any]) -> list[Any]:
         if self.multiplies:
-            results: list[Any] = BLAS.run(quietly, self.carry_out, arrays)  # once, not at each product
+            # BLAS is held to one thread around the whole replay, not at each product.
+            results: list[Any] = BLAS.run(quietly, self.carry_out, arrays)
             return results
         results = quietly(self.carry_out, arrays)
         return results
@@ -124,11 +131,12 @@ class Plan:
         if self.space is HOST:
             return None
         launches = sum(launch.launches for launch in self.launches)
-        given = [
+        # A Parameter that it writes stays in the graph's own memory, and is not copied in.
+        copied_in = [
             *self.program.inputs,
             *(v for p, v in self.program.parameters.items() if p not in self.program.written),
         ]
-        copied = sum(math.prod(value.shape) * value.dtype.itemsize for value in given)
+        copied = sum(math.prod(value.shape) * value.dtype.itemsize for value in copied_in)
         if not pays(launches, copied):
             return None
         written = [parameter for parameter, _ in self.written]

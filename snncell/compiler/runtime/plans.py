@@ -28,18 +28,18 @@ class Plans:
             parameters = [p._data for p in self.program.parameters if not p.follows]
             written = [p._data for p in self.program.written if not p.follows]
             space = self._place([*arrays, *parameters, *written, *constants])
-        found = self._plans.get(space)
-        return self._made(space) if found is None else found
+        plan = self._plans.get(space)
+        return self._new_plan(space) if plan is None else plan
 
     def _place(self, arrays: Sequence[Any]) -> Space:
-        whole = [x for x in arrays if x.size > 1] or arrays  # a counter on the host is taken along
+        whole = [x for x in arrays if x.size > 1] or arrays  # single elements, as a counter, are moved to the others
         if not whole:
             return here()
         return DEVICE if any(space_of(x) is DEVICE for x in whole) else HOST
 
-    def _made(self, space: Space) -> Plan:
+    def _new_plan(self, space: Space) -> Plan:
         with TRACING:
-            if space not in self._plans:
+            if space not in self._plans:  # another thread may have made it meanwhile
                 plan = Plan(optimised(self.program, space), space, recorded=True)
                 plan.build()
                 self._plans[space] = plan

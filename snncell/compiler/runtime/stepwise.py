@@ -1,4 +1,10 @@
-"""A loop over time whose body is more than elementwise: step by step, each step the launches of a plan."""
+"""A loop over time that is no single kernel: step by step, each step the launches of a plan.
+
+    for t in 0 .. T-1:  plan(states, x[t], constants)  ->  states, row t of the sequences, terms of the sums
+
+The arrays that a step fills are allocated once for the loop. Results take turns between two of them, and sequences are
+filled in place, row by row.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +51,7 @@ class StepLoop:
 
     @property
     def _plans(self) -> list[Plan]:
-        return [made.plan for made in (self.plan, self.recomputed) if made is not None]
+        return [step.plan for step in (self.plan, self.recomputed) if step is not None]
 
     def kernels(self, steps: int) -> list[tuple[Any, ...]]:
         """The kernels of a step, to be built."""
@@ -67,26 +73,25 @@ class StepLoop:
         return f"{steps} steps one by one, {len(self.plan.plan.launches)} launches each"
 
     def run(
-        self, known: dict[Value, Any], moving: set[Value], steps: int
+        self, known: dict[Value, Any], varying: set[Value], steps: int
     ) -> tuple[list[Any], dict[Value, Any], dict[Value, Any], list[Any]]:
         """The states after the last step, the sequences, the sums, and the stored states."""
         self._build()
         states = [known[value] for value in self.carry]
-        space = self.space
+        space, every = self.space, self.interval or 1
         ys = {value: space.empty((steps, *value.shape), value.dtype) for value in self.sequences}
         totals = {value: space.zeros(value.shape, computed(value.dtype)) for value in self.summed}
         stored: list[Any] = []
         if self.storing:
-            count = -(-steps // (self.interval or 1))
-            stored = [space.empty((count, *value.shape), value.dtype) for value in self.carry]
-        between: list[list[Any]] = []
-        run = _StepRun(self.plan, known, moving, ys, self.recompute)
-        recomputed = None if self.recomputed is None else _StepRun(self.recomputed, known, moving, {})
+            stored = [space.empty((-(-steps // every), *value.shape), value.dtype) for value in self.carry]
+        between: list[list[Any]] = []  # the states before the steps of a segment, the next one last
+        run = _StepRun(self.plan, known, varying, ys, self.recompute)
+        recomputed = None if self.recomputed is None else _StepRun(self.recomputed, known, varying, {})
         for turn in range(steps):
             place = steps - 1 - turn if self.backwards else turn
-            if self.storing and turn % (self.interval or 1) == 0:
+            if self.storing and turn % every == 0:
                 for rows, state in zip(stored, states, strict=True):
-                    rows[turn // (self.interval or 1)] = state
+                    rows[turn // every] = state
             now: dict[Value, Any] = {}
             if self.recompute and recomputed:
                 if not between:
@@ -104,12 +109,13 @@ class StepLoop:
         """The states before each step of the segment that ends with step `last` of the forward."""
         assert self.recompute is not None  # the caller's choice
         first = last - last % self.recompute.interval
-        found = [[known[value][first // self.recompute.interval] for value in self.recompute.carry]]
+        states = [[known[value][first // self.recompute.interval] for value in self.recompute.carry]]
         for turn in range(first, last):
+            # `turn` counts as the forward ran, which is the other direction of time than the reverse's.
             place = turn if self.backwards else steps - 1 - turn
-            # Copies, for the plan has two places for a state, and a segment keeps more.
-            found.append([self.space.copy(state) for state in run.take(found[-1], place, turn, {})])
-        return found
+            # Copies: the plan has two arrays for a state, and a segment needs all of them.
+            states.append([self.space.copy(state) for state in run.take(states[-1], place, turn, {})])
+        return states
 
 
 class _StepPlan:
@@ -124,48 +130,48 @@ class _StepPlan:
         self.space = space
         self.plan = Plan(Program([*carry, *self.outside], {}, [], steps, results, {}), space)
         self.targets = self.plan.targets()
-        # A state that no launch has put in a place of its own may be a view of what was there before the step, and
-        # that is overwritten two steps later.
+        # A state that no launch has put in an array of its own may be a view of one that the step was given, which
+        # is overwritten two steps later.
         self.may_be_views = [value not in self.targets for value in after]
 
 
 class _StepRun:
     """A loop that runs: the arrays that its steps take turns in.
 
-    Every launch has two places for each result, one for even steps and one for odd ones: what the last step made is
-    read while this step's is written. A result that is wanted as a sequence is put where it belongs in that. Each run
-    has its own, for others may run on other threads.
+    Double buffering: every launch has two arrays for each result, one for even steps and one for odd ones, so that the
+    states before a step are read while those after it are written. Results that are rows of sequences are written
+    there. Each run has its own arrays, for others may run on other threads.
     """
 
     def __init__(
         self,
         plan: _StepPlan,
         known: dict[Value, Any],
-        moving: set[Value],
+        varying: set[Value],
         ys: dict[Value, Any],
         recomputed: RecomputeSchedule | None = None,
     ) -> None:
         self.plan = plan
-        computed_again = () if recomputed is None else recomputed.carry
-        self.given: list[tuple[Any, bool]] = []
+        from_forward = () if recomputed is None else recomputed.carry
+        self.operands: list[tuple[Any, bool]] = []  # each with whether it is a sequence
         for value in plan.outside:
-            array = None if value in computed_again else known[value]
-            if array is not None and value not in moving:
+            array = None if value in from_forward else known[value]  # `take` gets it for each step
+            if array is not None and value not in varying:
                 array = plan.space.contiguous(array)  # once, not at each step
-            self.given.append((array, value in moving))
-        places = {slot: value for value, slot in plan.targets.items() if value not in ys}
-        self.buffers = [{slot: plan.space.empty(v.shape, v.dtype) for slot, v in places.items()} for _ in range(2)]
+            self.operands.append((array, value in varying))
+        targets = {slot: value for value, slot in plan.targets.items() if value not in ys}
+        self.buffers = [{slot: plan.space.empty(v.shape, v.dtype) for slot, v in targets.items()} for _ in range(2)]
         self.rows = [(plan.targets[value], rows) for value, rows in ys.items() if value in plan.targets]
         outputs = {value: n for n, value in enumerate(plan.plan.program.outputs)}
         self.copied = [(outputs[value], rows) for value, rows in ys.items() if value not in plan.targets]
         self.collected = len(ys)
 
     def take(self, states: Sequence[Any], place: int, turn: int, now: dict[Value, Any]) -> list[Any]:
-        """One step from `states`, at `place` of the sequences; `now` are the states of another loop at this step.
+        """Run one step from `states`, at row `place` of the sequences; `now` are recomputed states of the forward.
 
-        Gives the states after the step, and what is to be added up.
+        Gives the states after the step, and the terms of the sums.
         """
-        taken = [array[place, ...] if moves else array for array, moves in self.given]
+        taken = [array[place, ...] if varies else array for array, varies in self.operands]
         if now:
             taken = [now.get(value, array) for value, array in zip(self.plan.outside, taken, strict=True)]
         into = self.buffers[turn % 2]

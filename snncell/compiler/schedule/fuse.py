@@ -1,4 +1,11 @@
-"""Fusion: elementwise steps, and the reductions that consume them, gathered into groups that become one loop each."""
+"""Fusion: elementwise steps, and the reductions that consume them, gathered into groups that become one loop each.
+
+    a = exp(x); b = dot(a, w); c = a * 2; s = sum(b); d = b - s
+    groups: [exp, *2]  [dot]  [sum]  [-]
+
+What stands between two steps of a group stays in registers. A product is a group by itself. `b - s` may not join the
+loop of `sum(b)`, for s is complete only when that has ended; and nothing joins a loop over another shape.
+"""
 
 from __future__ import annotations
 
@@ -32,15 +39,14 @@ class Group:
         return {value for step in self.steps for value in step.outputs}
 
     def rounded(self) -> set[Value]:
-        """A value as it is stored, if with fewer bits than it is computed with, and used in the loop too."""
+        """The Values in storage formats that both go out and are used on in the loop: they are rounded before use."""
         used = {x for step in self.steps for x in step.inputs if isinstance(x, Value)}
         return {value for value in self.writes if value in used and dtypes.only_stored(value.dtype)}
 
     def settle(self, used_later: set[Value]) -> None:
         """Fix what comes in from outside and what goes out."""
         inside = self.inside
-        arriving = [x for step in self.steps for x in step.inputs if isinstance(x, Value) and x not in inside]
-        self.reads = list(dict.fromkeys(arriving))
+        self.reads = list(dict.fromkeys(x for step in self.steps for x in values_in(step) if x not in inside))
         self.writes = [value for step in self.steps for value in step.outputs if value in used_later]
 
     def takes(self, step: Step, shape: tuple[int, ...]) -> bool:
@@ -53,24 +59,24 @@ class Group:
 
 
 def fuse(program: Program) -> list[Group]:
-    """Groups in an order in which they can run.
+    """Gather the steps of a Program into groups, in an order in which they can run.
 
     Each step goes into the earliest group that runs over the same shape, comes no earlier than its inputs, and has
-    something in common with it (or runs over one element only); otherwise it opens a group of its own at the end. An
-    order that was right stays right. Then each loop becomes part of the first one that takes something from it, if it
-    may: an operand of a step can come from a loop that was opened after the one the step had to go to.
+    something in common with it (or runs over one element only); otherwise it opens a group of its own at the end. So
+    every group comes after those that it reads from. Then each loop sinks into the first one that takes something from
+    it, if it may: an operand of a step can come from a loop that was opened after the one the step had to go to.
     """
     groups: list[Group] = []
-    place: dict[Value, int] = {}  # the group that computes a Value
+    group_of: dict[Value, int] = {}  # the group that computes a Value
     reduced: set[Value] = set()  # results of reductions: complete only when their loop has ended
     touched: list[set[Value]] = []  # per group, the Values it reads or computes
     for step in program.steps:
         shape = loop_shape(step)
-        values = [x for x in step.inputs if isinstance(x, Value)]
-        first = max((place.get(x, -1) + (x in reduced) for x in values), default=0)
+        values = values_in(step)
+        first = max((group_of.get(x, -1) + (x in reduced) for x in values), default=0)
         index = _host(groups, touched, step, shape, values, max(first, 0))
         if index is None:
-            # Anything that is no loop may run only after all its inputs are complete, which the end of the list is.
+            # At the end of the list all inputs of any step are complete.
             groups.append(Group(shape))
             touched.append(set())
             index = len(groups) - 1
@@ -80,7 +86,7 @@ def fuse(program: Program) -> list[Group]:
         if isinstance(step.op, Reduction) and shape is not None:
             group.axes = step.attrs["axis"]
             reduced.update(step.outputs)
-        place.update(dict.fromkeys(step.outputs, index))
+        group_of.update(dict.fromkeys(step.outputs, index))
     groups = _sunk(groups, reduced)
     _settle(groups, program.results())
     return groups
@@ -99,20 +105,21 @@ def _host(
 
 
 def _sunk(groups: list[Group], reduced: set[Value]) -> list[Group]:
-    """The groups, each within the first one that takes something from it, where the two may be one loop."""
-    left: list[Group] = []  # of those from some place on, the last first
+    """Merge each group into the first one that takes something from it, where the two may be one loop."""
+    # Only the first: the group has to run before all that take something from it.
+    later: list[Group] = []  # the groups behind this one, in reverse order
     for group in reversed(groups):
-        made = group.inside
-        index = len(left) - 1  # of the first that takes something
-        while index >= 0 and not any(x in made for step in left[index].steps for x in values_in(step)):
+        inside = group.inside
+        index = len(later) - 1  # of the first that takes something
+        while index >= 0 and not any(x in inside for step in later[index].steps for x in values_in(step)):
             index -= 1
-        if index < 0 or not _may_sink(group, left[index], made & reduced):
-            left.append(group)
+        if index < 0 or not _may_sink(group, later[index], inside & reduced):
+            later.append(group)
             continue
-        host = left[index]
+        host = later[index]
         host.steps = [*group.steps, *host.steps]
         host.axes = group.axes if host.axes is None else host.axes
-    return left[::-1]
+    return later[::-1]
 
 
 def _may_sink(group: Group, host: Group, complete: set[Value]) -> bool:

@@ -1,4 +1,9 @@
-"""The schedule of a loop over time: what runs before it, in it and after it, decided before any text is written."""
+"""The schedule of a loop over time: what runs before it, in it and after it, decided before any text is written.
+
+`passes/hoist.py` takes the body apart; here the parts that are left in the loop are reduced to what the results depend
+on, and joined with those of a forward that is run again between checkpoints: both have one prologue, and one list of
+operands to load.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +18,7 @@ from snncell.tape.tracing import Step, Value
 
 @dataclass(frozen=True, eq=False)
 class RecomputeSchedule:
-    """The forward that a reverse runs again, `interval` steps at a time.
+    """The part of a reverse that runs the forward again, `interval` steps at a time.
 
     Attributes:
         interval: steps from one checkpoint to the next.
@@ -30,7 +35,7 @@ class RecomputeSchedule:
 
 @dataclass(frozen=True, eq=False)
 class LoopSchedule:
-    """A loop, as a backend takes it.
+    """A loop as a backend takes it.
 
     Attributes:
         who: what runs it.
@@ -38,11 +43,11 @@ class LoopSchedule:
         carry, xs, consts: the inputs of a step.
         parts: the body, taken apart.
         loop: the steps in the loop that its results depend on, in order.
-        invariant: steps that depend on constants alone, those of a forward that runs again too.
-        prologue: steps on whole sequences before the loop, in the same way.
-        summed: what the loop itself adds up; sums of what is there before it need no loop.
-        rows: the sequences that the loop loads a row of at each step, those of a forward that runs again too.
-        fixed: what it loads that is the same at every step.
+        invariant: steps that depend on constants alone, of the body and of `recompute`.
+        prologue: steps on whole sequences before the loop, of the body and of `recompute`.
+        summed: the Values that the loop itself adds up; a sequence that exists before it is summed without a loop.
+        rows: the sequences that the loop loads a row of at each step, for the body and for `recompute`.
+        fixed: the operands that are the same at every step, likewise.
         interval: checkpoint the states before each `interval`-th step, as further outputs.
         recompute: for a reverse, the forward between checkpoints.
     """
@@ -64,7 +69,7 @@ class LoopSchedule:
 
     @property
     def steps(self) -> list[Step]:
-        """All steps in the loop, those that run again too."""
+        """All steps in the loop, of the body and of `recompute`."""
         return [*self.loop, *(self.recompute.loop if self.recompute else [])]
 
 
@@ -73,21 +78,24 @@ def schedule(loop: Loop) -> LoopSchedule:
     body, recompute = loop.body, None
     if loop.recompute is not None:
         forward = loop.recompute.forward
-        own = hoist(forward)
-        states, needed = [x._data for x in forward.carry], leading_to(own.loop, own.after)
-        recompute = RecomputeSchedule(loop.recompute.interval, states, own, needed)
+        forward_parts = hoist(forward)
+        states = [x._data for x in forward.carry]
+        needed = leading_to(forward_parts.loop, forward_parts.after)
+        recompute = RecomputeSchedule(loop.recompute.interval, states, forward_parts, needed)
     states = recompute.carry if recompute else []
     parts = hoist(body, states)
-    recomputed = [recompute.parts] if recompute else []  # what is computed again has things to be done before it too
+    recomputed = [recompute.parts] if recompute else []
     carry = [x._data for x in body.carry]
     computed = {*carry, *states}.union(*(step.outputs for step in parts.loop))
+    # A sequence that exists before the loop is summed as a whole (`lower.py`).
     summed = [value for value in parts.summed if value in computed]
     results = [*parts.sequences, *summed, *parts.after]
     steps = leading_to(parts.loop, results)
     prologue = _united([part.prologue for part in (parts, *recomputed)])
-    moving = {*(x._data for x in body.xs), *(value for step in prologue for value in step.outputs)}
-    again, results_again = (recompute.loop, recompute.parts.after) if recompute else ([], [])
-    loads = outside_of([*steps, *again], [*results, *results_again], [*carry, *states])
+    varying = {*(x._data for x in body.xs), *(value for step in prologue for value in step.outputs)}
+    forward_steps, forward_results = (recompute.loop, recompute.parts.after) if recompute else ([], [])
+    # The forward's states are no operands: the kernel computes them from the checkpoints.
+    loads = outside_of([*steps, *forward_steps], [*results, *forward_results], [*carry, *states])
     return LoopSchedule(
         who=loop.who,
         backwards=body.backwards,
@@ -99,14 +107,13 @@ def schedule(loop: Loop) -> LoopSchedule:
         invariant=_united([part.invariant for part in (parts, *recomputed)]),
         prologue=prologue,
         summed=summed,
-        rows=[value for value in loads if value in moving],
-        fixed=[value for value in loads if value not in moving],
+        rows=[value for value in loads if value in varying],
+        fixed=[value for value in loads if value not in varying],
         interval=loop.interval,
         recompute=recompute,
     )
 
 
 def _united(parts: Sequence[Sequence[Step]]) -> list[Step]:
-    """The steps of all, each once."""
-    found = {id(step): step for part in parts for step in part}
-    return list(found.values())
+    """The steps of all parts, each once: a reverse and the forward that it runs again are forks of one trace."""
+    return list({id(step): step for part in parts for step in part}.values())

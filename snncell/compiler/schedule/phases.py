@@ -1,8 +1,12 @@
 """The phases of a step: what a kernel does one after another to the block it works on.
 
+    i = dot(s, w); h = v * a + i; s' = h > 1; v' = h * (1 - s')      a recurrent layer of spikes
+    phases: [dot]  [v * a + i, > 1, *]                               i lies in an array of the block
+
 Where all is elementwise there is one phase, and one loop over the elements of the block computes it. A product of
 matrices needs whole rows of its operand, so a step with products has several: elementwise loops, products of the
-block's rows, and again. What one phase leaves for another lies in an array of the block.
+block's rows, and again. Values that one phase computes and another needs lie in arrays of the block, so the fewer
+phases a Value crosses the better.
 """
 
 from __future__ import annotations
@@ -39,24 +43,25 @@ class Phase:
 
 
 def phases_of(steps: Sequence[Step], results: Sequence[Value]) -> list[Phase]:
-    """The phases of a step with products, in order.
+    """Arrange a step with products in phases, in order.
 
-    An elementwise step comes as late as what waits for it allows, so that little lies between phases; one that only
-    `results` wait for comes as soon as it can.
+    An elementwise step comes as late as its users allow, so that few Values lie between phases; one whose result is
+    among `results` comes as soon as it can.
     """
-    level: dict[Value, int] = {}  # how many products come before a Value, one after another
+    level: dict[Value, int] = {}  # the longest chain of products that leads to a Value
     for step in steps:
         before = max((level.get(x, 0) for x in values_in(step)), default=0)
         level.update(dict.fromkeys(step.outputs, before if is_elementwise(step) else before + 1))
-    wanted = set(results)
+    outgoing = set(results)
     latest: dict[Value, int] = {}
     for step in reversed(steps):
         (out,) = step.outputs
         if is_elementwise(step):
-            level[out] = level[out] if out in wanted else latest.get(out, level[out])
+            level[out] = level[out] if out in outgoing else latest.get(out, level[out])
         for x in values_in(step):
-            now = level[out] if is_elementwise(step) else level[out] - 1
-            latest[x] = min(latest.get(x, now), now)
+            # The product that opens level n reads what level n - 1 has left.
+            own = level[out] if is_elementwise(step) else level[out] - 1
+            latest[x] = min(latest.get(x, own), own)
     phases: dict[tuple[int, bool, object], Phase] = {}
     for step in steps:
         (out,) = step.outputs
@@ -98,56 +103,71 @@ class Stores:
     ) -> None:
         self.phases = phases
         self.targets = after
-        made = {value: n for n, phase in enumerate(phases) for step in phase.steps for value in step.outputs}
-        read: dict[Value, int] = {}  # the last phase that needs a Value
+        self._made_in = {value: n for n, phase in enumerate(phases) for step in phase.steps for value in step.outputs}
+        self._last_read: dict[Value, int] = {}  # the last phase that needs a Value
         for n, phase in enumerate(phases):
-            read.update((x, n) for step in phase.steps for x in values_in(step))
-        at_sequence = {x: self._at(x, made, read) for x in sequences if x not in made or not phases[made[x]].product}
-        at_sum = {x: self._at(x, made, read) for x in summed}
-        at_after: dict[int, int] = {}
-        moved = [n for n, value in enumerate(after) if value in carry and not (in_place and value is carry[n])]
-        for n in moved:  # states that become others: all are loaded before any is stored
-            at_after[n] = self._place(carry[n].shape, max(read.get(carry[m], 0) for m in moved))
-        for n in moved:
-            read[after[n]] = max(read.get(after[n], 0), *at_after.values())
+            self._last_read.update((x, n) for step in phase.steps for x in values_in(step))
+        # A product that goes out is computed in its row of the sequence, and needs no store.
+        stored = [x for x in sequences if x not in self._made_in or not phases[self._made_in[x]].product]
+        at_sequence = {x: self._at(x) for x in stored}
+        at_sum = {x: self._at(x) for x in summed}
         self.direct: dict[Value, int] = {}
-        for n, value in enumerate(after):
-            if value in carry:
-                continue  # it stays what it is, or has been moved
-            at, needed = made.get(value, 0), read.get(carry[n], -1)
-            product = value in made and phases[at].product
-            free = needed < at or (needed == at and not product)
-            if value in made and value not in self.direct and free and not (product and value in sequences):
-                self.direct[value] = n
-                at_after.update({} if product else {n: at})
-            else:
-                at_after[n] = self._place(carry[n].shape, max(needed, at))
-                read[value] = max(read.get(value, 0), at_after[n])
+        at_after = self._place_states(carry, after, sequences, in_place)
         self.after = [[n for n, at in at_after.items() if at == k] for k in range(len(phases))]
         self.sequences = [[x for x, at in at_sequence.items() if at == k] for k in range(len(phases))]
         self.summed = [[x for x, at in at_sum.items() if at == k] for k in range(len(phases))]
         self.shared = [
             value
-            for value, at in made.items()
-            if value not in self.direct and value not in sequences and (phases[at].product or read.get(value, at) > at)
+            for value, at in self._made_in.items()
+            if value not in self.direct
+            and value not in sequences
+            and (phases[at].product or self._last_read.get(value, at) > at)
         ]
+
+    def _place_states(
+        self, carry: list[Value], after: list[Value], sequences: list[Value], in_place: bool
+    ) -> dict[int, int]:
+        """The phase that stores each state, by its number; fills `direct`."""
+        made_in, last_read = self._made_in, self._last_read
+        at_after: dict[int, int] = {}
+        # States that become others, as in (v, u) -> (u, v): all are loaded before any is stored.
+        moved = [n for n, value in enumerate(after) if value in carry and not (in_place and value is carry[n])]
+        for n in moved:
+            at_after[n] = self._place(carry[n].shape, max(last_read.get(carry[m], 0) for m in moved))
+        for n in moved:
+            last_read[after[n]] = max(last_read.get(after[n], 0), *at_after.values())
+        for n, value in enumerate(after):
+            if value in carry:
+                continue  # it stays what it is, or has been moved
+            at, needed = made_in.get(value, 0), last_read.get(carry[n], -1)
+            product = value in made_in and self.phases[at].product
+            # An elementwise loop reads an element before it writes it; a product writes a row while it reads others.
+            free = needed < at or (needed == at and not product)
+            if value in made_in and value not in self.direct and free and not (product and value in sequences):
+                self.direct[value] = n
+                at_after.update({} if product else {n: at})
+            else:
+                at_after[n] = self._place(carry[n].shape, max(needed, at))
+                last_read[value] = max(last_read.get(value, 0), at_after[n])
+        return at_after
 
     @property
     def needs(self) -> list[tuple[Phase, list[Value]]]:
         """For each phase the Values it needs and does not compute."""
-        found = []
+        needs = []
         for n, phase in enumerate(self.phases):
-            made = {value for step in phase.steps for value in step.outputs}
+            inside = {value for step in phase.steps for value in step.outputs}
             taken = [*(x for step in phase.steps for x in values_in(step)), *self.sequences[n], *self.summed[n]]
             taken += [self.targets[state] for state in self.after[n]]
-            found.append((phase, [x for x in dict.fromkeys(taken) if x not in made]))
-        return found
+            needs.append((phase, [x for x in dict.fromkeys(taken) if x not in inside]))
+        return needs
 
-    def _at(self, value: Value, made: dict[Value, int], read: dict[Value, int]) -> int:
+    def _at(self, value: Value) -> int:
         """The phase that stores a Value: the one that computes it, or the first that may."""
-        first = made.get(value, 0)  # a state is there from the beginning
-        place = first if value in made and not self.phases[first].product else self._place(value.shape, first)
-        read[value] = max(read.get(value, 0), place)
+        first = self._made_in.get(value, 0)  # a state is in its array from the beginning
+        computed_in_loop = value in self._made_in and not self.phases[first].product
+        place = first if computed_in_loop else self._place(value.shape, first)
+        self._last_read[value] = max(self._last_read.get(value, 0), place)
         return place
 
     def _place(self, shape: Shape, least: int) -> int:
