@@ -93,7 +93,10 @@ def run_scan(
         if isinstance(STATE.trace, BodyTrace):  # and not run again, to look for NaN
             noted = noted_results
             STATE.trace.noted.update(id(x._data) for x in noted.extra)
-        return structure.flatten(after)[0], [*ys, *noted_results.extra]  # what monitors note leaves the loop behind the ys
+        return structure.flatten(after)[0], [
+            *ys,
+            *noted_results.extra,
+        ]  # what monitors note leaves the loop behind the ys
 
     events: Events = {}
     last, ys = scanned(
