@@ -211,7 +211,7 @@ def gather(x: Numbers, indices: Numbers, axis: int = 0) -> Tensor:
 
 
 def lookup(table: Tensor, indices: Any, name: str) -> Tensor:
-    """Rows of `table` at `indices`, none negative; `name` is how an index out of range is called.
+    """Rows of `table` at `indices`, none negative; `name` is what errors call an index out of range.
 
     Raises:
         DTypeError: if `indices` are no integers.
@@ -308,7 +308,7 @@ def one_hot(
 
 
 def label_words(who: str, classes: int, ignores: bool) -> tuple[str, str]:
-    """Words for `hot` of labels that are below 0, and too high; `ignores` is whether there is an ignore_index."""
+    """The pair of names for `hot` that labels have; `ignores` says whether there is an ignore_index."""
     begin, ignored = (
         f"{who}: the outputs have {classes} class(es), numbered from 0;",
         "name a label that does not count",
@@ -319,7 +319,10 @@ def label_words(who: str, classes: int, ignores: bool) -> tuple[str, str]:
 
 
 def hot(indices: Tensor, depth: int, axis: int, name: str | tuple[str, str]) -> Tensor:
-    """float32 ones at each index along a new axis; `name` is how an index out of range is called: one below, above."""
+    """float32 ones at each index along a new axis.
+
+    `name` is what errors call an index out of range: one name, or a pair of them, for one below 0 and one too high.
+    """
     number = as_axis(axis, indices.ndim + 1, "one_hot")
     ones: Tensor = _one_hot.bind(indices, depth=depth, axis=number, dtype=np.dtype(np.float32), name=name)
     return ones

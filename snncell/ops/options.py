@@ -82,6 +82,7 @@ def as_number(value: Any, name: str, argument: str) -> int | float:
     Raises:
         ArgumentError: for anything else.
     """
+    # The last of NUMBERS is bfloat16's, which is no np.floating.
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating, dtypes.NUMBERS[-1])):
         raise ArgumentError(f"{name}: {argument} is a number, not {shown(value)}.")
     return value if isinstance(value, (int, float)) else value.item()
