@@ -1,4 +1,4 @@
-"""A plan in words: its kernels, what each fuses and moves, and why what is apart is apart."""
+"""A plan in words: its kernels, the operations that each fuses, the bytes it moves, and why two loops are not one."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 """A step and its reverse: both are traced, and both are bodies of loops.
 
-    step      (v; x) -> (v'; s)               h = v + (x - v) / tau; s = h > 1; v' = h * (1 - s)
-    reverse   (dv'; x, h, ds) -> (dv; dx)     s = h > 1; dh = ds * surrogate(h) + dv' * (1 - s); dx = dh / tau; ...
+    step      (v; x) -> (v'; s)             h = v + (x - v) / tau; u = h - 1; s = u > 0; v' = h * (1 - stop_gradient(s))
+    reverse   (dv'; u, ds) -> (dv; dx)      s = u > 0; dh = ds * surrogate(u) + dv' * (1 - s); dx = dh / tau; ...
 
 The reverse is the sweep of the step's tape, traced on behind the step itself. So it holds the step once more: what the
 sweep needs of the forward is computed again, from the least that has to be saved for it (`passes/rematerialise.py`),
-here h. Its states are the gradients of the step's states, and it runs in the other direction of time. It is a body like
+here u. Its states are the gradients of the step's states, and it runs in the other direction of time. It is a body like
 any other, with a reverse in turn.
 """
 

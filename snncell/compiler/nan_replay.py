@@ -202,7 +202,7 @@ def _backward(
                 inputs = [[watched(x) for x in part] for part in _taken(loop, arrays, xs, turn)]
                 with unwatched():
                     after, ys = loop.f(*inputs)
-            outs = [*after, *ys][: len(arriving)]  # what is only recorded has no gradient
+            outs = [*after, *ys][: len(arriving)]  # those behind are recorded for monitors, and have no gradient
             pull = partial(pullback, outs=outs, douts=arriving, inputs=[*inputs[0], *inputs[1]], beside=others)
             try:
                 grads = pull(tape.live())
@@ -214,7 +214,7 @@ def _backward(
 
 
 def _or_zeros(grad: Tensor | None, array: Any) -> Tensor:
-    """As in the loop itself, where a gradient of zeros meets what is infinite."""
+    """The gradient, or zeros, which the loop computes with too: zero times inf is NaN."""
     return zeros_of((array.shape, array.dtype)) if grad is None else grad
 
 

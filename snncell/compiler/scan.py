@@ -134,7 +134,7 @@ class Scan(LoopOperation):
         return self.lowered.explained(attrs["steps"], space)
 
     def kernels(self, attrs: dict[str, Any], space: Space = HOST) -> list[tuple[Any, ...]]:
-        """Those of its loop."""
+        """The kernels of its loop, to be built."""
         return self.lowered.loop_in(space).kernels(attrs["steps"])
 
     def launches(self, attrs: dict[str, Any]) -> int:

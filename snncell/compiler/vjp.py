@@ -227,5 +227,5 @@ class _Reversed:
 
 
 def _place(x: Tensor) -> Any:
-    """A Tensor's Value and its place on the tape: what it is, and where its gradient goes."""
+    """A Tensor's Value and its place on the tape, where its gradient goes."""
     return x._data, x._entry, x._index

@@ -22,7 +22,8 @@ def custom(op: Any, forward: Callable[[], Any], inputs: Sequence[Tensor], attrs:
         attrs: kept in the entry for `pull`; the output structure is put beside it.
     """
     tape = STATE.tape
-    # A user's forward may draw numbers or write to Parameters at each step; what is made of operations alone does not.
+    # Only a Composite may be moved out of a loop's body: a user's forward may draw numbers or write to Parameters,
+    # which has to happen at each step.
     if STATE.trace is not None and isinstance(op, Composite) and STATE.trace.outside(inputs):
         with STATE.trace.stepping_out():
             return custom(op, forward, inputs, attrs)
@@ -40,7 +41,7 @@ def custom(op: Any, forward: Callable[[], Any], inputs: Sequence[Tensor], attrs:
     if STATE.trace is not None:
         for x in inputs:
             if x._entry is not None:
-                STATE.trace.lift(x)  # an input of what is traced, so that the gradient finds its way out
+                STATE.trace.lift(x)  # makes a Tensor from outside an input of the trace: its gradient has to get out
     leaves, shape_of_out = structure.flatten(out)
     outputs = [_as_result(leaf) for leaf in leaves]
     entry = Entry(

@@ -52,7 +52,7 @@ def unwatched() -> AbstractContextManager[Any]:
 
 
 def at_home(home: Place, floor: FrameType) -> AbstractContextManager[Any]:
-    """Count what is called from `floor`, in the body, as called where `home` is."""
+    """Count operations that the frame `floor` calls, in the body, as called at `home`."""
     before = {"floor": _THREAD.floor, "home": _THREAD.home}
     return attributes_held(vars(_THREAD), {"floor": floor, "home": home}, before)
 
@@ -132,7 +132,7 @@ class Watch:
     """The object in `config.FINITE` while results are looked at."""
 
     def place(self) -> Place:
-        """Where the user's code is now, for an entry of a tape."""
+        """The place in the user's code that is running now, for an entry of a tape."""
         return place_at(_THREAD.floor, _THREAD.home, arguments=False)
 
     def results(self, op: Primitive, inputs: Sequence[Any], data: Any, attrs: dict[str, Any]) -> None:

@@ -43,7 +43,7 @@ STATE = _State()
 
 
 def here() -> Space:
-    """Where Tensors are made: where the Cell that runs has its inputs, or else where `set_context` says."""
+    """The space in which Tensors are made: that of the running Cell's inputs, or else that of `set_context`."""
     return STATE.space or (HOST if config.get_context("device_target") == "CPU" else DEVICE)
 
 

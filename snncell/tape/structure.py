@@ -35,7 +35,7 @@ class Static:
 
 
 class Branch(NamedTuple):
-    """A container: its class, the keys of a dict, and what is in it."""
+    """A container: its class, the keys of a dict, and its items."""
 
     kind: type
     keys: tuple[Any, ...] | None
@@ -98,7 +98,7 @@ def statics(structure: Any) -> list[Any]:
 
 
 def paths(structure: Any) -> list[str]:
-    """For each Tensor of (args, kwargs), how the caller would name it: "argument 1['x']"."""
+    """The names that a caller would give to the Tensors of (args, kwargs): "argument 1['x']"."""
     args, kwargs = structure.children
     of_args = [path for n, child in enumerate(args.children) for path in _paths(child, f"argument {n}")]
     names = [key.value for key in kwargs.keys or ()]

@@ -36,7 +36,7 @@ class Operation(Protocol):
         ...
 
     def pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
-        """For each input a gradient: a Tensor, None for zero, or a function that gives it when it is needed."""
+        """The gradients of the inputs, each a Tensor, None for zero, or a function that gives it when it is needed."""
 
 
 class Entry:
@@ -85,7 +85,7 @@ class Tape:
     """Records operations while it is active on its thread (`with tape.active():`); tapes nest.
 
     Attributes:
-        depth: how many tapes record what it records: the highest order of gradients that may be taken through that.
+        depth: the number of tapes nested here, itself counted: the highest order of gradients that may be taken.
     """
 
     __slots__ = ("depth", "entries")

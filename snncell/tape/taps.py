@@ -150,7 +150,7 @@ def tapped(x: Any, label: Label) -> Any:
     if not isinstance(x, Tensor) or x._entry is None or STATE.tape is None:
         return x
     if STATE.trace is not None:
-        STATE.trace.lift(x)  # an input of what is traced, so that the gradient finds its way out
+        STATE.trace.lift(x)  # makes a Tensor from outside an input of the trace: its gradient has to get out
     data = in_trace(x)
     entry = Entry(_Tap(label), None, [x._entry], [x._index], (), None, ((data.shape, data.dtype),))
     STATE.tape.add(entry)

@@ -89,7 +89,7 @@ class Tensor:
 
     @property
     def device(self) -> str:
-        """Where the elements are: "cpu" or "gpu"."""
+        """The device that the elements are on: "cpu" or "gpu"."""
         return "gpu" if isinstance(self._data, DeviceArray) else "cpu"
 
     def asnumpy(self) -> np.ndarray[Any, Any]:
@@ -139,7 +139,7 @@ class Tensor:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """For other libraries on the GPU: the memory itself, which they must not write to."""
+        """The memory itself, for other libraries on the GPU, which must not write to it."""
         if self.device == "cpu":
             raise AttributeError("a Tensor on the CPU has no __cuda_array_interface__; move it first: x.to('gpu')")
         if self.dtype is dtypes.bfloat16:

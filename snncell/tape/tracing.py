@@ -74,7 +74,7 @@ class Trace:
 
     Args:
         parents: finished traces whose Values may be used here: they become inputs, `captures`.
-        taped: whether gradients are going to be taken through what is traced.
+        taped: whether gradients are going to be taken through the traced function.
         who: what traces, for errors.
     """
 

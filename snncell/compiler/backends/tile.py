@@ -25,7 +25,7 @@ from snncell.tape.tracing import Step, Value
 
 
 class Block:
-    """The spaces of a kernel, and where it finds what comes from outside.
+    """The spaces of a kernel, and the operands of its phases.
 
     Args:
         shapes: of all spaces.

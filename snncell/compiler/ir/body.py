@@ -1,4 +1,7 @@
-"""The body of a loop over time: one step, traced once, with the roles of what goes in and out of it."""
+"""The body of a loop over time: one step, traced once, and the roles of its inputs and outputs.
+
+carry, xs[t], consts  ->  after, ys[t], terms of sums
+"""
 
 from __future__ import annotations
 
@@ -17,11 +20,11 @@ class Body:
     """One step. It is data: passes make another by `dataclasses.replace`.
 
     Attributes:
-        trace: what it was traced to.
-        carry, after: the state before the step, and after it.
-        xs, ys: what the step takes of each sequence, and what it adds to each.
-        consts: what is the same at every step.
-        sums: what is added up over all steps.
+        trace: the trace of the step; that of a reverse begins with the steps of its forward.
+        carry, after: the states before the step, and after it.
+        xs, ys: the step's rows of the input sequences, and of the output sequences.
+        consts: inputs that are the same at every step.
+        sums: terms that are added up over all steps.
         backwards: whether the steps run from the last to the first.
         captured: Tensors from outside that the last of `consts` stand for.
         fused_producers: steps that a pass has put before those of the trace.

@@ -111,7 +111,7 @@ def values_used(program: Program) -> set[Value]:
 
 
 def last_uses(steps: list[Any], results: list[Value]) -> list[list[Value]]:
-    """For each group (anything with `reads` and `writes`), the Values that are dead after it, by a liveness scan."""
+    """The Values that are dead after each group (anything with `reads` and `writes`), by a liveness scan."""
     live = set(results)
     dying: list[list[Value]] = []
     for step in reversed(steps):

@@ -1,7 +1,9 @@
 """Rematerialisation: a loop stores for its reverse the least from which the reverse can compute the rest again.
 
-    h = v + (x - v) / tau;  s = h > 1;  v' = h * (1 - s)         the step of an LIF neuron
-    the reverse needs h and s:  h is stored, s is computed again; x would do in place of h, if v came with it
+    h = v + (x - v) / tau;  u = h - 1;  s = u > 0;  v' = h * (1 - stop_gradient(s))      the step of an LIF neuron
+
+    The reverse needs u, for the surrogate, and s. Stored is u, and s is computed again; v and x would do as well, but
+    are more bytes.
 
 The reverse of a step needs some Values of the step. It may be given them, or what they are computed from, or anything
 between: each choice cuts the graph that leads from the inputs of the step to those Values. The cheapest cut is a

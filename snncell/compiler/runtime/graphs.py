@@ -172,5 +172,5 @@ def _value(parameter: Parameter) -> Any:
 
 
 def pays(launches: int, copied: int) -> bool:
-    """True if asking once for so many launches saves more than it takes to copy what goes in."""
+    """True if one request for so many launches saves more time than copying the inputs takes."""
     return launches * LAUNCH > 2 * copied / COPIED + LAUNCH

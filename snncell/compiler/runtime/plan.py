@@ -121,7 +121,7 @@ class Plan:
             launch.run(slots, into)
 
     def computed(self, arrays: Sequence[Any], values: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """The outputs, and what is to be written to Parameters, from arguments and the values of Parameters."""
+        """The outputs, and the new values of Parameters, from arguments and the values of Parameters."""
         slots = self._filled(arrays, values)
         self._launch(slots, {})
         return [slots[slot] for slot in self.outputs], [slots[slot] for _, slot in self.written]

@@ -119,7 +119,7 @@ class StepLoop:
 
 
 class _StepPlan:
-    """The plan of one step of a loop, and what it takes and gives."""
+    """The plan of one step of a loop, with its operands from outside and the slots of its results."""
 
     def __init__(
         self, parts: Hoisted, carry: Sequence[Value], after: list[Value], others: list[Value], space: Space

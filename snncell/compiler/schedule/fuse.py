@@ -44,7 +44,7 @@ class Group:
         return {value for value in self.writes if value in used and dtypes.only_stored(value.dtype)}
 
     def settle(self, used_later: set[Value]) -> None:
-        """Fix what comes in from outside and what goes out."""
+        """Fix the Values that it reads from outside, and those that it writes because they are used later."""
         inside = self.inside
         self.reads = list(dict.fromkeys(x for step in self.steps for x in values_in(step) if x not in inside))
         self.writes = [value for step in self.steps for value in step.outputs if value in used_later]

@@ -72,16 +72,16 @@ def phases_of(steps: Sequence[Step], results: Sequence[Value]) -> list[Phase]:
 
 
 class Stores:
-    """Which phase stores what a step leaves, and where the Values live that more than one phase needs.
+    """The assignment of stores to phases, and of arrays to the Values that more than one phase needs.
 
-    A state is overwritten by the phase that computes it, if nothing needs the old one any more then; otherwise it is
+    A state is overwritten in place by the phase that computes it, if no later phase reads the old one; otherwise it is
     computed into an array of its own and copied by a later phase.
 
     Args:
         phases: of the step; phases that only store are added to them.
         carry, after: the states before the step, and after it.
-        sequences: what goes out at each step.
-        summed: what is added up over the steps.
+        sequences: the Values that go out at each step.
+        summed: the Values that are added up over the steps.
         in_place: whether the states after the step take the places of those before it.
 
     Attributes:
@@ -153,7 +153,7 @@ class Stores:
 
     @property
     def needs(self) -> list[tuple[Phase, list[Value]]]:
-        """For each phase the Values it needs and does not compute."""
+        """The phases, each with the Values that it needs and does not compute."""
         needs = []
         for n, phase in enumerate(self.phases):
             inside = {value for step in phase.steps for value in step.outputs}
