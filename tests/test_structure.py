@@ -88,7 +88,15 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
     "compiler.passes": [
         {"cse", "dce"},
         {"canonicalise", "fold"},
-        {"fuse_into_loops", "hoist", "push_reductions", "rematerialise", "share_event_lists", "spikes_as_bool"},
+        {
+            "fuse_into_loops",
+            "hoist",
+            "make_contiguous",
+            "push_reductions",
+            "rematerialise",
+            "share_event_lists",
+            "spikes_as_bool",
+        },
     ],
     "compiler.schedule": [{"fuse", "loop", "phases"}, {"legality"}],
     "compiler.backends": [

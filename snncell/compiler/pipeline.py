@@ -13,6 +13,7 @@ from snncell.compiler.ir.program import Program
 from snncell.compiler.passes.dce import eliminate_dead_code
 from snncell.compiler.passes.fold import fold_constants
 from snncell.compiler.passes.fuse_into_loops import fuse_into_loops
+from snncell.compiler.passes.make_contiguous import make_contiguous
 from snncell.compiler.passes.push_reductions import push_reductions
 from snncell.compiler.passes.share_event_lists import share_event_lists
 from snncell.compiler.passes.spikes_as_bool import spikes_as_bool
@@ -54,6 +55,11 @@ PASSES = (
         fuse_into_loops,
         "sums stand next to loops",
         "loops hold the elementwise steps that make their sequences, and the sums of their results",
+    ),
+    Pass(
+        make_contiguous,
+        "products are final",
+        "operands that several products take as rows lie in one order, so that they are copied once at most",
     ),
     Pass(
         share_event_lists,

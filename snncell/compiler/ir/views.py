@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from snncell.kernels.space import space_of
 from snncell.tape.primitive import EVERYWHERE, Primitive
 
 
@@ -32,3 +33,17 @@ class Broadcast(Primitive):
 
     def __init__(self) -> None:
         super().__init__("broadcast_to", lambda x, shape: np.broadcast_to(x, shape))
+
+
+class Contiguous(Primitive):
+    """The same elements, one after another in memory: the array itself where they are so already."""
+
+    as_stored = EVERYWHERE
+    view = True
+    differentiable = False
+
+    def __init__(self) -> None:
+        super().__init__("contiguous", lambda x: space_of(x).contiguous(x))
+
+
+CONTIGUOUS = Contiguous()

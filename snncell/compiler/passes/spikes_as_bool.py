@@ -72,6 +72,7 @@ def _all_look_for_events(value: Value, users: dict[Value, list[Step | None]]) ->
     return bool(own_users) and all(
         user is not None
         and user.inputs[0] is value
+        and value not in user.inputs[1:]  # as in s.T @ s, whose second operand is multiplied as it is
         and (isinstance(user.op, EventOperation) or (user.op.view and _all_look_for_events(user.outputs[0], users)))
         for user in own_users
     )

@@ -1,0 +1,47 @@
+"""Operands of several products are copied once into one order in memory, where their elements lie scattered.
+
+    before: x = transpose(z); y = dot(x, w); ...; dw = contraction(x, dy)
+    after:  x = transpose(z); c = contiguous(x); y = dot(c, w); ...; dw = contraction(c, dy)
+
+A product takes the rows of its operand as a matrix, and where an operand of more than two axes has been transposed or
+broadcast, that is a copy: batch-first data, say, that several layers take. Inputs of the Program may lie so too, which
+is not known before it runs; where they do not, the step costs nothing. An operand of one product is left to it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from snncell.compiler.ir.product import Contraction, Dot
+from snncell.compiler.ir.program import Program, with_inputs
+from snncell.compiler.ir.views import CONTIGUOUS, Reshape
+from snncell.tape.tracing import Step, Value
+
+
+def make_contiguous(program: Program) -> Program:
+    """Put what several products take as rows into one order first, where it may be scattered."""
+    makers = {out: step for step in program.steps for out in step.outputs}
+    products_of = Counter(x for step in program.steps for x in set(_taken_as_rows(step)))
+    contiguous: dict[Value, Value] = {}
+    steps: list[Step] = []
+    for step in program.steps:
+        for x in _taken_as_rows(step):
+            if products_of[x] > 1 and x not in contiguous and _may_be_scattered(x, makers):
+                copy = Step(CONTIGUOUS, (x,), {}, step.line)
+                copy.outputs = (Value(x.trace, x.shape, x.dtype),)
+                contiguous[x] = copy.outputs[0]
+                steps.append(copy)
+        rows = _taken_as_rows(step)
+        steps.append(with_inputs(step, tuple(contiguous.get(x, x) if x in rows else x for x in step.inputs)))
+    return program._replace(steps=steps) if contiguous else program
+
+
+def _taken_as_rows(step: Step) -> list[Value]:
+    """The operands of more than two axes that a product takes as matrices."""
+    operands = step.inputs[:1] if isinstance(step.op, Dot) else step.inputs if isinstance(step.op, Contraction) else ()
+    return [x for x in operands if len(x.shape) > 2]
+
+
+def _may_be_scattered(x: Value, makers: dict[Value, Step]) -> bool:
+    maker = makers.get(x)
+    return maker is None or (maker.op.view and not isinstance(maker.op, Reshape))
