@@ -362,3 +362,8 @@ def test_complex_gradients_are_right_or_refused(name, order):
     except ms.errors.DTypeError:
         return
     ms.testing.check_grads(split, a, b, order=order)
+
+
+def test_the_imaginary_part_of_real_numbers_is_zero() -> None:
+    x = np.array([1.0, np.inf, np.nan])
+    assert ops.imag(Tensor(x)).asnumpy().tolist() == np.imag(x).tolist() == [0.0, 0.0, 0.0]

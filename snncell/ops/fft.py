@@ -16,6 +16,7 @@ from snncell.errors import ShapeError
 from snncell.interrupts import imported
 from snncell.kernels.cuda import complexes
 from snncell.ops.base import as_float, as_int, astype, primitive
+from snncell.ops.creation import zeros_like
 from snncell.tape.tensor import Tensor, beside, snapshot
 
 Grads = Sequence[Any]
@@ -187,4 +188,4 @@ def real(x: Numbers) -> Tensor:
 def imag(x: Numbers) -> Tensor:
     """The imaginary part."""
     tensor = as_float(x, "imag")
-    return tensor * 0.0 if tensor.dtype.category < 3 else _imag.bind(tensor)
+    return zeros_like(tensor) if tensor.dtype.category < 3 else _imag.bind(tensor)
