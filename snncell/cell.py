@@ -232,7 +232,7 @@ class Cell:
             return graph(*args, **kwargs)
         return self._run(*args, **kwargs)
 
-    @tells(lambda local: Running(local["self"], local["args"]))
+    @tells(Running, lambda local: Running(local["self"], local["args"]))
     def _run(self, *args: Any, **kwargs: Any) -> Any:
         if "version" not in self.__dict__:
             raise self._not_begun()

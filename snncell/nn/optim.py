@@ -111,7 +111,7 @@ class Optimizer(Cell):
             for i, p in enumerate(self.parameters)
         ]
 
-    @tells(lambda local: Updating(local["parameter"]) if "parameter" in local else None)
+    @tells(Updating, lambda local: Updating(local["parameter"]) if "parameter" in local else None)
     def construct(self, gradients: Any) -> bool:
         grads = self._checked(gradients)
         with EFFECTS, together(written := Undo()):  # a step is done, or it has not been

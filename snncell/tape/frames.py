@@ -44,24 +44,31 @@ class Updating(NamedTuple):
 
 
 Mark = Running | Reversing | Updating
-_TELLERS: dict[CodeType, Callable[[Mapping[str, Any]], Mark | None]] = {}
+_TELLERS: dict[CodeType, tuple[type, Callable[[Mapping[str, Any]], Mark | None]]] = {}
 _machinery: tuple[str, ...] = ()  # beginnings of paths, as `str.startswith` takes them
 
 
-def tells(teller: Callable[[Mapping[str, Any]], Mark | None]) -> Callable[[_Function], _Function]:
-    """Decorate a function whose frames mean something: `teller` makes it a Mark from the local variables, or None."""
+def tells(kind: type, teller: Callable[[Mapping[str, Any]], Mark | None]) -> Callable[[_Function], _Function]:
+    """Decorate a function whose frames mean something.
+
+    Args:
+        kind: the class of the Mark.
+        teller: makes it from the local variables; None where there is none yet.
+    """
 
     def register(function: _Function) -> _Function:
-        _TELLERS[function.__code__] = teller
+        _TELLERS[function.__code__] = kind, teller
         return function
 
     return register
 
 
-def mark_of(frame: FrameType) -> Mark | None:
-    """The meaning of a frame, if its function has registered one and it holds at this moment."""
-    teller = _TELLERS.get(frame.f_code)
-    return None if teller is None else teller(frame.f_locals)
+def mark_of(frame: FrameType, sought: type | None = None) -> Mark | None:
+    """The meaning of a frame, if its function has registered one, of the kind that is sought, and it holds now."""
+    kind, teller = _TELLERS.get(frame.f_code, (None, None))
+    if teller is None or (sought is not None and kind is not sought):  # to read the variables makes a dict of them
+        return None
+    return teller(frame.f_locals)
 
 
 def machinery(file: str) -> None:
@@ -97,7 +104,7 @@ def user_line(*, within: bool = False) -> str:
     beyond = _machinery if within else PACKAGE
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(beyond):
-        mark = mark_of(frame)
+        mark = mark_of(frame, Reversing)
         if isinstance(mark, Reversing):
             return f"reverse of {mark.line}"
         frame = frame.f_back

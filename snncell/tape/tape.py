@@ -118,7 +118,7 @@ class Tape:
         return [entry for reference in self.entries if (entry := reference()) is not None]
 
 
-@tells(lambda local: Reversing(local["entry"].line) if "entry" in local else None)
+@tells(Reversing, lambda local: Reversing(local["entry"].line) if "entry" in local else None)
 def sweep(
     entries: list[Entry], cotangents: dict[Entry, list[Tensor | None]], sources: set[Entry], release: bool
 ) -> dict[Entry, list[Tensor | None]]:
