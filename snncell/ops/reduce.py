@@ -63,7 +63,7 @@ _all.no_gradient()
 
 @_sum.def_bprop
 def _(x: Tensor, _out: Tensor, dout: Tensor, *, axis: tuple[int, ...], keepdims: bool) -> Grads:
-    return (sh.stretched(_with_kept_axes(dout, axis, keepdims), x.shape),)
+    return (sh.broadcast_unchecked(_with_kept_axes(dout, axis, keepdims), x.shape),)
 
 
 @_max.def_bprop
@@ -78,7 +78,7 @@ def _with_kept_axes(x: Tensor, axis: tuple[int, ...], keepdims: bool) -> Tensor:
     if keepdims:
         return x
     lengths = iter(x.shape)
-    return sh.shaped(x, tuple([1 if a in axis else next(lengths) for a in range(x.ndim + len(axis))]))
+    return sh.reshape_unchecked(x, tuple([1 if a in axis else next(lengths) for a in range(x.ndim + len(axis))]))
 
 
 def _reduce(reduction: Reduction, x: Any, axis: Axis, keepdims: bool) -> Tensor:

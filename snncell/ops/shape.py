@@ -27,10 +27,10 @@ _reshape = Reshape()
 
 @_reshape.def_bprop
 def _(_x: Tensor, _out: Tensor, dout: Tensor, *, shape: Any) -> Grads:
-    return (shaped(dout, _x.shape),)
+    return (reshape_unchecked(dout, _x.shape),)
 
 
-def shaped(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+def reshape_unchecked(x: Tensor, shape: tuple[int, ...]) -> Tensor:
     """`x` in a shape that is known to hold its elements, unless it has that."""
     if shape == x._data.shape:
         return snapshot(x)
@@ -54,7 +54,7 @@ def reshape(x: Numbers, *shape: Any) -> Tensor:
         sizes = tuple(tensor.size // known if n == -1 else n for n in sizes)
     if -1 in sizes or any(n < 0 for n in sizes) or math.prod(sizes) != tensor.size:
         raise ShapeError(f"reshape: {tensor.size} elements of shape {tensor.shape} do not fill shape {tuple(lengths)}.")
-    return shaped(tensor, sizes)
+    return reshape_unchecked(tensor, sizes)
 
 
 def flatten(x: Numbers, start_dim: int = 1, end_dim: int = -1) -> Tensor:
@@ -115,7 +115,7 @@ def expand_dims(x: Numbers, axis: int | tuple[int, ...]) -> Tensor:
     count = len(axis) if isinstance(axis, (tuple, list)) else 1
     axes = as_axes(axis, tensor.ndim + count, "expand_dims") if count else ()
     rest = iter(tensor.shape)
-    return shaped(tensor, tuple([1 if a in axes else next(rest) for a in range(tensor.ndim + count)]))
+    return reshape_unchecked(tensor, tuple([1 if a in axes else next(rest) for a in range(tensor.ndim + count)]))
 
 
 def squeeze(x: Numbers, axis: int | tuple[int, ...] | None = None) -> Tensor:
@@ -131,7 +131,7 @@ def squeeze(x: Numbers, axis: int | tuple[int, ...] | None = None) -> Tensor:
     for a in axes:
         if tensor.shape[a] != 1:
             raise ShapeError(f"squeeze: axis {a} of a Tensor of shape {tensor.shape} has length {tensor.shape[a]}.")
-    return shaped(tensor, tuple([n for a, n in enumerate(tensor.shape) if a not in axes]))
+    return reshape_unchecked(tensor, tuple([n for a, n in enumerate(tensor.shape) if a not in axes]))
 
 
 _broadcast_to = Broadcast()
@@ -142,7 +142,7 @@ def _(_x: Tensor, _out: Tensor, dout: Tensor, *, shape: Any) -> Grads:
     return (dout,)  # the tape sums it
 
 
-def stretched(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+def broadcast_unchecked(x: Tensor, shape: tuple[int, ...]) -> Tensor:
     """`x` stretched to a shape that it is known to broadcast to, unless it has that."""
     if shape == x._data.shape:
         return snapshot(x)
@@ -162,7 +162,9 @@ def broadcast_to(x: Numbers, shape: Lengths) -> Tensor:
     own = (1,) * extra + tensor.shape
     if extra < 0 or any(have not in (1, want) and want != -1 for have, want in zip(own, target, strict=True)):
         raise ShapeError(f"broadcast_to: shape {tensor.shape} does not broadcast to {target}.")
-    return stretched(tensor, tuple(have if want == -1 else want for have, want in zip(own, target, strict=True)))
+    return broadcast_unchecked(
+        tensor, tuple(have if want == -1 else want for have, want in zip(own, target, strict=True))
+    )
 
 
 @moving

@@ -1,4 +1,4 @@
-"""Views that passes ask for by class: the elements of an array in another shape, with no copy."""
+"""Views that passes ask for by class: the same elements in another shape, copied only where no strides give it."""
 
 from __future__ import annotations
 

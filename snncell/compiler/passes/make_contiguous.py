@@ -21,19 +21,21 @@ from snncell.tape.tracing import Step, Value
 def make_contiguous(program: Program) -> Program:
     """Put what several products take as rows into one order first, where it may be scattered."""
     makers = {out: step for step in program.steps for out in step.outputs}
-    products_of = Counter(x for step in program.steps for x in set(_taken_as_rows(step)))
+    uses = Counter(x for step in program.steps for x in _taken_as_rows(step))
+    scattered = {x for x, count in uses.items() if count > 1 and _may_be_scattered(x, makers)}
+    if not scattered:
+        return program
     contiguous: dict[Value, Value] = {}
     steps: list[Step] = []
     for step in program.steps:
-        for x in _taken_as_rows(step):
-            if products_of[x] > 1 and x not in contiguous and _may_be_scattered(x, makers):
-                copy = Step(CONTIGUOUS, (x,), {}, step.line)
-                copy.outputs = (Value(x.trace, x.shape, x.dtype),)
-                contiguous[x] = copy.outputs[0]
-                steps.append(copy)
-        rows = _taken_as_rows(step)
-        steps.append(with_inputs(step, tuple(contiguous.get(x, x) if x in rows else x for x in step.inputs)))
-    return program._replace(steps=steps) if contiguous else program
+        rows = [x for x in _taken_as_rows(step) if x in scattered]
+        for x in dict.fromkeys(x for x in rows if x not in contiguous):
+            copy = Step(CONTIGUOUS, (x,), {}, step.line)
+            copy.outputs = (Value(x.trace, x.shape, x.dtype),)
+            contiguous[x] = copy.outputs[0]
+            steps.append(copy)
+        steps.append(with_inputs(step, tuple(contiguous.get(x, x) for x in step.inputs)) if rows else step)
+    return program._replace(steps=steps)
 
 
 def _taken_as_rows(step: Step) -> list[Value]:
