@@ -1,24 +1,23 @@
-"""Convolution over one or two axes (or more), from one pair of operations: windows, and their adjoint fold.
+"""Convolution over one or two axes (or more), and the windows of images.
 
-A convolution is a matrix product with the windows of its input, a transposed one the folded product. So all gradients,
-to any order, come from those of `windows`, `fold`, `pad` and the product.
+A convolution, the gradient of its input and the gradient of its weight are three operations, each of which is the
+reverse of the other two: so there are gradients of any order.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from snncell.arguments.kinds import Count
 from snncell.arguments.vocabulary import Lengths, Numbers, PadMode
+from snncell.compiler.ir.convolution import Convolution, ConvolutionBack, ConvolutionWeight
 from snncell.errors import ArgumentError, ShapeError
-from snncell.kernels.cuda import im2col as on_device
-from snncell.ops import linalg, shape as sh
+from snncell.kernels import windows as by_windows
+from snncell.ops import shape as sh
 from snncell.ops.base import as_float, as_int, as_tensor, primitive, same_dtype
+from snncell.ops.elementwise import conj
 from snncell.tape.primitive import moving
 from snncell.tape.tensor import Tensor
 
@@ -26,36 +25,41 @@ Grads = Sequence[Any]
 Ints = tuple[int, ...]
 
 
+_conv, _conv_back, _conv_weight = Convolution(), ConvolutionBack(), ConvolutionWeight()
+
+
+@_conv.def_bprop
+def _(x: Tensor, weight: Tensor, _out: Tensor, dout: Tensor, *, count: Ints, **options: Any) -> Grads:
+    return (
+        lambda: _conv_back.bind(dout, conj(weight), lengths=x.shape[2:], **options),
+        lambda: _conv_weight.bind(conj(x), dout, size=weight.shape[2:], **options),
+    )
+
+
+@_conv_back.def_bprop
+def _(x: Tensor, weight: Tensor, _out: Tensor, dout: Tensor, *, lengths: Ints, **options: Any) -> Grads:
+    return (
+        lambda: _conv.bind(dout, conj(weight), count=x.shape[2:], **options),
+        lambda: _conv_weight.bind(dout, conj(x), size=weight.shape[2:], **options),
+    )
+
+
+@_conv_weight.def_bprop
+def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor, *, size: Ints, **options: Any) -> Grads:
+    return (
+        lambda: _conv_back.bind(conj(y), dout, lengths=x.shape[2:], **options),
+        lambda: _conv.bind(conj(x), dout, count=y.shape[2:], **options),
+    )
+
+
 @moving
 def _windows(x: Any, size: Ints, stride: Ints, dilation: Ints) -> Any:
-    """(N, C, *S) -> (N, C, *O, *size), a view."""
-    count = len(size)
-    reach = tuple((k - 1) * d + 1 for k, d in zip(size, dilation, strict=True))
-    view = np.lib.stride_tricks.sliding_window_view(x, reach, tuple(range(2, 2 + count)))
-    steps = (*stride, *dilation)
-    return view[(slice(None), slice(None), *(slice(None, None, step) for step in steps))]
+    return by_windows.windows(x, size, stride, dilation)
 
 
 @primitive
 def _fold(x: Any, shape: Ints, size: Ints, stride: Ints, dilation: Ints) -> Any:
-    """(N, C, *O, *size) -> (N, C, *S): each element of a window is added where it came from."""
-    out = np.zeros(shape, x.dtype)
-    counts = x.shape[2 : 2 + len(size)]
-    # An offset within the window at a time: for each, windows do not overlap, and one slice takes all of them.
-    for offset in itertools.product(*(range(k) for k in size)):
-        spans = [slice(o * d, o * d + n * s, s) for o, d, n, s in zip(offset, dilation, counts, stride, strict=True)]
-        out[(slice(None), slice(None), *spans)] += x[(..., *offset)]
-    return out
-
-
-@_windows.def_there
-def _(x: Any, size: Ints, stride: Ints, dilation: Ints) -> Any:
-    return on_device.windows(x, size, stride, dilation)
-
-
-@_fold.def_there
-def _(x: Any, shape: Ints, size: Ints, stride: Ints, dilation: Ints) -> Any:
-    return on_device.fold(x, shape, size, stride, dilation)
+    return by_windows.fold(x, shape, size, stride, dilation)
 
 
 @_windows.def_bprop
@@ -77,14 +81,19 @@ def windows(x: Tensor, size: Ints, stride: Ints, dilation: Ints, name: str) -> T
     Raises:
         ShapeError: if a window does not fit.
     """
-    for length, k, d in zip(x.shape[2:], size, dilation, strict=True):
+    refuse_beyond(x.shape, size, dilation, name)
+    result: Tensor = _windows.bind(x, size=size, stride=stride, dilation=dilation)
+    return result
+
+
+def refuse_beyond(shape: Ints, size: Ints, dilation: Ints, name: str) -> None:
+    """Raise a ShapeError for windows that do not fit into images of a shape."""
+    for length, k, d in zip(shape[2:], size, dilation, strict=True):
         if (k - 1) * d + 1 > length:
             raise ShapeError(
                 f"{name}: a window of {k} elements with dilation {d} reaches over {(k - 1) * d + 1}, but the padded "
-                f"input has length {length} (input shape {x.shape} after padding). Pad more, or use a smaller window."
+                f"input has length {length} (input shape {shape} after padding). Pad more, or use a smaller window."
             )
-    result: Tensor = _windows.bind(x, size=size, stride=stride, dilation=dilation)
-    return result
 
 
 # --- padding ----------------------------------------------------------------------------------------------------------
@@ -174,21 +183,15 @@ def conv(
     size = _lengths_of(weight, "a weight", name)
     steps = tuple_of(stride, count, name, "stride", 1)
     spread = tuple_of(dilation, count, name, "dilation", 1)
-    x = sh.pad(x, padding_of(x.shape[2:], size, steps, spread, pad_mode, padding, name))
-    view = windows(x, size, steps, spread, name)  # (N, C, *P, *K)
-    n, places = x.shape[0], view.shape[2 : 2 + count]
-    view = sh.reshape(view, (n, parts, per_group, *places, *size))
-    # (N, groups, C, *P, *K) -> (groups, N, *P, C, *K), of which each patch is a row: (groups, N * P, C * K)
-    order = (1, 0, *range(3, 3 + count), 2, *range(3 + count, 3 + 2 * count))
-    patch = per_group * math.prod(size)
-    columns = sh.reshape(sh.transpose(view, order), (parts, n * math.prod(places), patch))
-    kernels = sh.transpose(sh.reshape(weight, (parts, out_channels // parts, patch)), (0, 2, 1))
-    if parts == 1:  # rows times one matrix: a `Dot`, which may take spikes as events
-        product = linalg.matmul(columns[0], kernels[0])
-    else:
-        product = sh.transpose(linalg.matmul(columns, kernels), (1, 0, 2))
-    result = sh.reshape(product, (n, *places, out_channels))
-    return sh.transpose(result, (0, count + 1, *range(1, count + 1)))
+    widths = padding_of(x.shape[2:], size, steps, spread, pad_mode, padding, name)[::-1]
+    before, behind = widths[1::2], widths[::2]  # from the first axis on
+    lengths = tuple(map(sum, zip(before, x.shape[2:], behind, strict=True)))
+    refuse_beyond((*x.shape[:2], *lengths), size, spread, name)
+    reach = [(k - 1) * d + 1 for k, d in zip(size, spread, strict=True)]
+    places = tuple((n - own) // step + 1 for n, own, step in zip(lengths, reach, steps, strict=True))
+    options = {"stride": steps, "before": before, "dilation": spread, "groups": parts}
+    result: Tensor = _conv.bind(x, weight, count=places, **options)
+    return result
 
 
 def conv1d(
@@ -283,20 +286,13 @@ def conv_transpose2d(
             f"{name}: takes (N, C, H, W) and a weight (C, O // groups, KH, KW) with groups dividing C, not {x.shape} "
             f"and {weight.shape} with groups={groups}."
         )
-    n, channels = x.shape[:2]
-    per_group, lengths, size = weight.shape[1], _lengths_of(x, "an input", name), _lengths_of(weight, "a weight", name)
+    lengths, size = _lengths_of(x, "an input", name), _lengths_of(weight, "a weight", name)
     steps, spread = tuple_of(stride, 2, name, "stride", 1), tuple_of(dilation, 2, name, "dilation", 1)
     whole = [(s - 1) * step + (k - 1) * d + 1 for s, step, k, d in zip(lengths, steps, size, spread, strict=True)]
     cut = _cut_of(whole, [s * step for s, step in zip(lengths, steps, strict=True)], pad_mode, padding, output_padding)
-    # Each element of the input times the kernels is a patch of the output; the fold adds patches up where they overlap.
-    rows = sh.transpose(sh.reshape(x, (n, parts, channels // parts, math.prod(lengths))), (1, 0, 3, 2))
-    kernels = sh.reshape(weight, (parts, 1, channels // parts, per_group * math.prod(size)))
-    patches = sh.reshape(linalg.matmul(rows, kernels), (parts, n, *lengths, per_group, *size))
-    patches = sh.reshape(sh.transpose(patches, (1, 0, 4, 2, 3, 5, 6)), (n, parts * per_group, *lengths, *size))
-    grown = tuple(length + max(high, 0) for length, (_, high) in zip(whole, cut, strict=True))  # output_padding: zeros
-    folded = _fold.bind(patches, shape=(n, parts * per_group, *grown), size=size, stride=steps, dilation=spread)
-    spans = (slice(low, length + high) for (low, high), length in zip(cut, whole, strict=True))
-    out: Tensor = folded[(slice(None), slice(None), *spans)]
+    options = {"stride": steps, "before": tuple(low for low, _ in cut), "dilation": spread, "groups": parts}
+    lengths = tuple(max(0, length + high - low) for length, (low, high) in zip(whole, cut, strict=True))
+    out: Tensor = _conv_back.bind(x, weight, lengths=lengths, **options)
     return out if bias is None else out + _bias_of(bias, out.shape[1], 2, name)
 
 

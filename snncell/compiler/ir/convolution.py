@@ -1,0 +1,114 @@
+"""Convolutions: three operations, of which each is the reverse of the other two.
+
+    Convolution        images, weight  -> results   y[n, o, p] = sum over c, k of x[n, c, p s + k d - b] w[o, c, k]
+    ConvolutionBack    results, weight -> images    the gradient of the images
+    ConvolutionWeight  images, results -> weight    the gradient of the weight
+
+s is the stride, d the dilation, and b how much padding is before an image; outside of an image it is 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from snncell.kernels import convolution, windows
+from snncell.kernels.space import HOST, Space
+from snncell.tape.primitive import Primitive
+
+Arrays = Sequence[Any]
+
+
+class _Bilinear(Primitive):
+    """A sum of products of two operands.
+
+    Attributes:
+        extent: the option that gives the lengths of the result.
+        batched: which operands have images, so that time is one more axis of images.
+    """
+
+    extent: str
+    batched: tuple[bool, bool]
+
+    def __init__(self, name: str, fast: Any, general: Any) -> None:
+        super().__init__(name, self._evaluated)
+        self._fast, self._general = fast, general
+
+    def _evaluated(self, x: Any, y: Any, **attrs: Any) -> Any:
+        return (self._fast if convolution.takes(x, y) else self._general)(x, y, **attrs)
+
+    def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
+        x, y = inputs
+        dtype = x.dtype if x.dtype == y.dtype else np.result_type(x.dtype, y.dtype)
+        return [((*self._channels(x.shape, y.shape, attrs["groups"]), *attrs[self.extent]), dtype)]
+
+    def _channels(self, x: tuple[int, ...], y: tuple[int, ...], groups: int) -> tuple[int, int]:
+        raise NotImplementedError
+
+    def over_time(self, arrays: Arrays, varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
+        """The results of all steps: at once where the weight is the same."""
+        if self.batched == tuple(varying) and not all(varying):
+            x, y = (_merged(a) if varies else a for a, varies in zip(arrays, varying, strict=True))
+            steps = len(arrays[varying.index(True)])
+            out = self._evaluated(x, y, **attrs)
+            return out.reshape(steps, len(out) // steps, *out.shape[1:])
+        steps = next(len(a) for a, varies in zip(arrays, varying, strict=True) if varies)
+        each = [[a[t] if varies else a for a, varies in zip(arrays, varying, strict=True)] for t in range(steps)]
+        results = [self._evaluated(*operands, **attrs) for operands in each]
+        return np.concatenate([out.reshape(1, *out.shape) for out in results])
+
+    def summed(self, arrays: Arrays, varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
+        """The sum over time: time as more images, or the total of what varies with what does not."""
+        if all(varying):
+            if all(self.batched):
+                return self._evaluated(*map(_merged, arrays), **attrs)
+            return self.over_time(arrays, varying, attrs).sum(0)
+        return self._evaluated(*(a.sum(0) if varies else a for a, varies in zip(arrays, varying, strict=True)), **attrs)
+
+    def explained(self, attrs: dict[str, Any], space: Space = HOST) -> list[str]:
+        """Its words for `explain`."""
+        if space is HOST and len(attrs["stride"]) <= 2:
+            return ["sums over shifted images, in tiles that stay in registers (complex numbers: a product of windows)"]
+        return ["a product of the images' windows"]
+
+
+def _merged(x: Any) -> Any:
+    return x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])
+
+
+class Convolution(_Bilinear):
+    """(N, C, *S), (O, C // groups, *K) -> (N, O, *count)."""
+
+    extent, batched = "count", (True, False)
+
+    def __init__(self) -> None:
+        super().__init__("conv", convolution.convolve, windows.convolve)
+
+    def _channels(self, x: tuple[int, ...], y: tuple[int, ...], groups: int) -> tuple[int, int]:
+        return x[0], y[0]
+
+
+class ConvolutionBack(_Bilinear):
+    """(N, O, *P), (O, C // groups, *K) -> (N, C, *lengths)."""
+
+    extent, batched = "lengths", (True, False)
+
+    def __init__(self) -> None:
+        super().__init__("conv_back", convolution.convolve_back, windows.convolve_back)
+
+    def _channels(self, x: tuple[int, ...], y: tuple[int, ...], groups: int) -> tuple[int, int]:
+        return x[0], y[1] * groups
+
+
+class ConvolutionWeight(_Bilinear):
+    """(N, C, *S), (N, O, *P) -> (O, C // groups, *size)."""
+
+    extent, batched = "size", (True, True)
+
+    def __init__(self) -> None:
+        super().__init__("conv_weight", convolution.convolve_weight, windows.convolve_weight)
+
+    def _channels(self, x: tuple[int, ...], y: tuple[int, ...], groups: int) -> tuple[int, int]:
+        return y[1], x[1] // groups
