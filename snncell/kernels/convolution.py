@@ -10,18 +10,31 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from snncell import dtype as dtypes
+from snncell.kernels import conv_events
 from snncell.kernels.arrays import empty
 from snncell.kernels.build import build
 from snncell.kernels.code import source_of
 from snncell.kernels.cpu import convolution
-from snncell.kernels.planes import CACHED, FILL_CYCLES, LANES, Axes, Axis, Layout, layouts
-from snncell.kernels.policy import compiles, number_of_threads
+from snncell.kernels.planes import (
+    CACHED,
+    FILL_CYCLES,
+    LANES,
+    Axes,
+    Axis,
+    Layout,
+    Sizes,
+    flat,
+    layouts,
+    two,
+    with_two_axes,
+)
+from snncell.kernels.policy import compiles
+from snncell.kernels.sharing import parts_of
 
 Ints = tuple[int, ...]
 
 PARALLEL_WORK = 1 << 20  # multiplications from which on threads are worth it
 LEAST_UNITS = 16  # units that threads can share well
-PARTS_OF_THREAD = 4  # parts of the work for each thread: one that is done takes over what is left
 LEAST_CHUNK = 16  # channels whose planes should fit into the cache
 MOST_TOGETHER = 16  # images whose planes lie side by side
 MOST_PIXELS = 640  # whose rows, four of a gradient and four of an image, fit into a first-level cache
@@ -40,10 +53,6 @@ class Plan(NamedTuple):
     planes: int
     sums: int
     work: int
-
-
-def _two(values: Ints, filler: int) -> Ints:
-    return (filler,) * (2 - len(values)) + tuple(values)
 
 
 @functools.lru_cache(maxsize=512)
@@ -94,10 +103,10 @@ def _correlate(x: Any, weights: Any, layout: Ints, sources: Any, out: Any, group
     grain, parts = _grain(plan.units, plan.work)
     packed = empty((groups * plan.blocks, 8 * len(sources)), x.dtype)
     geometry = np.array([outputs, *layout, len(sources)], np.int64)
-    _kernel("pack_weights", kind)(len(packed), int(packed.size > 1 << 18), _flat(weights), sources, packed, geometry)
+    _kernel("pack_weights", kind)(len(packed), int(packed.size > 1 << 18), flat(weights), sources, packed, geometry)
     planes, sums = empty((parts, plan.planes), x.dtype), empty((parts, plan.sums), x.dtype)
     _kernel("correlate", kind)(
-        plan.units, grain if parts > 1 else 0, grain, _flat(x), packed, plan.offsets, plan.views, out.reshape(-1),
+        plan.units, grain if parts > 1 else 0, grain, flat(x), packed, plan.offsets, plan.views, out.reshape(-1),
         planes, sums, plan.geometry,
     )  # fmt: skip
 
@@ -109,25 +118,18 @@ def takes(x: Any, y: Any) -> bool:
 
 
 def _grain(units: int, work: int) -> tuple[int, int]:
-    """The number of units that a thread takes at a time, and the number of parts that they are in then."""
-    if work < PARALLEL_WORK or units < 2:
-        return max(units, 1), 1
-    grain = -(-units // (PARTS_OF_THREAD * number_of_threads()))
-    return grain, -(-units // grain)
+    """The number of units that a thread takes at a time, and of such parts."""
+    return (max(units, 1), 1) if work < PARALLEL_WORK or units < 2 else parts_of(units)
 
 
-def _flat(x: Any) -> Any:
-    return np.ascontiguousarray(x).reshape(-1)
+def _sizes(images: Ints, window: Ints, stride: Ints, dilation: Ints, before: Ints, count: Ints) -> Sizes:
+    """The sizes of a convolution of images of a shape, with two axes."""
+    return Sizes(two(images[2:], 1), two(window, 1), two(stride, 1), two(dilation, 1), two(before, 0), two(count, 1))
 
 
-def _images(x: Any) -> Any:
-    """An image with two axes."""
-    return x if x.ndim == 4 else x.reshape(*x.shape[:2], 1, x.shape[2])
-
-
-def _axes(lengths: Ints, size: Ints, stride: Ints, dilation: Ints, before: Ints, count: Ints) -> Any:
+def _axes(sizes: Sizes) -> Any:
     """The axes of a convolution."""
-    numbers = zip(lengths, size, stride, dilation, before, count, strict=True)
+    numbers = zip(*sizes, strict=True)
     return tuple(Axis(n, s, tuple(k * d - low for k in range(own)), many) for n, own, s, d, low, many in numbers)
 
 
@@ -147,12 +149,14 @@ def convolve(x: Any, weight: Any, *, stride: Ints, before: Ints, dilation: Ints,
     out = empty((len(x), len(weight), *count), x.dtype)
     if not out.size:
         return out
-    size, lengths = _two(weight.shape[2:], 1), _two(x.shape[2:], 1)
-    steps, spread, pads, counts = _two(stride, 1), _two(dilation, 1), _two(before, 0), _two(count, 1)
-    axes = _axes(lengths, size, steps, spread, pads, counts)
+    sizes = _sizes(x.shape, weight.shape[2:], stride, dilation, before, count)
+    images, results = with_two_axes(x), with_two_axes(out)
+    if conv_events.pay(images, sizes.window, out.shape[1], sizes.results, groups):
+        conv_events.convolve(images, weight, results, sizes, groups)
+        return out
     terms = math.prod(weight.shape[1:])
     layout = (terms, terms * (len(weight) // groups))
-    _correlate(_images(x), weight, layout, np.arange(terms), _images(out), groups, axes)
+    _correlate(images, weight, layout, np.arange(terms), results, groups, _axes(sizes))
     return out
 
 
@@ -164,22 +168,21 @@ def convolve_back(
     out = empty((len(dout), per_group * groups, *lengths), dout.dtype)
     if not out.size:
         return out
-    size, whole, counts = _two(weight.shape[2:], 1), _two(lengths, 1), _two(dout.shape[2:], 1)
-    steps, spread, pads = _two(stride, 1), _two(dilation, 1), _two(before, 0)
-    taps = math.prod(size)
-    if any(s > (k - 1) * d + 1 or (d > 1 and s > 1) for s, k, d in zip(steps, size, spread, strict=True)):
+    sizes = _sizes(out.shape, weight.shape[2:], stride, dilation, before, dout.shape[2:])
+    taps = math.prod(sizes.window)
+    if any(s > k or (d > 1 and s > 1) for s, k, d in zip(sizes.stride, sizes.window, sizes.dilation, strict=True)):
         out[...] = 0  # some elements may be in no window
-    dout = _images(dout)
-    for place in itertools.product(*map(range, steps)):
-        both = [_axis_back(*numbers) for numbers in zip(whole, size, steps, spread, pads, counts, place, strict=True)]
+    dout = with_two_axes(dout)
+    for place in itertools.product(*map(range, sizes.stride)):
+        both = [_axis_back(*numbers) for numbers in zip(*sizes, place, strict=True)]
         present = [axis for axis in both if axis is not None]
         if len(present) < 2:
             continue
         (down, rows), (across, columns) = present
-        window = [i * size[1] + j for i in rows for j in columns]
+        window = [i * sizes.window[1] + j for i in rows for j in columns]
         sources = (np.arange(outputs)[:, None] * per_group * taps + np.array(window)).reshape(-1)
         layout = (taps, outputs * per_group * taps)
-        _correlate(dout, weight, layout, sources, _images(out), groups, (down, across))
+        _correlate(dout, weight, layout, sources, with_two_axes(out), groups, (down, across))
     return out
 
 
@@ -244,16 +247,18 @@ def convolve_weight(x: Any, dout: Any, *, stride: Ints, before: Ints, dilation: 
     if not (out.size and x.size and dout.size):
         out[...] = 0
         return out
-    lengths, window, counts = _two(x.shape[2:], 1), _two(size, 1), _two(dout.shape[2:], 1)
-    steps, spread, pads = _two(stride, 1), _two(dilation, 1), _two(before, 0)
-    axes = _axes(lengths, window, steps, spread, pads, counts)
-    plan = _weight_plan(len(x), groups, channels, outputs, axes)
+    sizes = _sizes(x.shape, size, stride, dilation, before, dout.shape[2:])
+    images = with_two_axes(x)
+    if conv_events.pay(images, sizes.window, dout.shape[1], sizes.results, groups):
+        conv_events.convolve_weight(images, with_two_axes(dout), out, sizes, groups)
+        return out
+    plan = _weight_plan(len(x), groups, channels, outputs, _axes(sizes))
     kind = dtypes.BY_NUMPY[x.dtype]
     grain, parts = _grain(plan.units, plan.work)
     partial = empty((plan.units, plan.partial), x.dtype)
     planes, slopes = empty((parts, plan.planes), x.dtype), empty((parts, plan.slopes), x.dtype)
     _kernel("contract", kind)(
-        plan.units, grain if parts > 1 else 0, grain, _flat(x), _flat(dout), plan.offsets, plan.views, partial,
+        plan.units, grain if parts > 1 else 0, grain, flat(x), flat(dout), plan.offsets, plan.views, partial,
         planes, slopes, plan.geometry,
     )  # fmt: skip
     blocks = groups * plan.fours

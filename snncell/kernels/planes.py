@@ -5,12 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import numpy as np
+
 Ints = tuple[int, ...]
 Axes = Any  # tuple[Axis, Axis]
 
 CACHED = 1 << 19  # bytes that stay in a second-level cache beside what else is in use
 LANES = 16  # elements of the longest vector
 FILL_CYCLES = 6  # for a vector that is copied to a plane; a vector that is multiplied and added takes one
+
+
+class Sizes(NamedTuple):
+    """The sizes of a convolution, for each of two axes: y[q] = sum over k of x[q stride + k dilation - before] w[k]."""
+
+    lengths: Ints
+    window: Ints
+    stride: Ints
+    dilation: Ints
+    before: Ints
+    results: Ints
 
 
 class Axis(NamedTuple):
@@ -132,3 +145,18 @@ def layouts(axes: Axes, rows: int, most: int) -> Iterator[Layout]:
         own = rows + high.reach - down.results
         for together in range(1, most + 1 if rows == down.results else 2):
             yield Layout(high, wide, own, together)
+
+
+def flat(x: Any) -> Any:
+    """All elements of an array, one after another."""
+    return np.ascontiguousarray(x).reshape(-1)
+
+
+def with_two_axes(x: Any) -> Any:
+    """Images (N, C, L) as (N, C, 1, L)."""
+    return x if x.ndim == 4 else x.reshape(*x.shape[:2], 1, x.shape[2])
+
+
+def two(values: Ints, filler: int) -> Ints:
+    """Numbers for two axes, of those for one or two."""
+    return (filler,) * (2 - len(values)) + tuple(values)

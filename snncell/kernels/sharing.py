@@ -27,6 +27,15 @@ after_fork(lambda: in_child(_TURNS))
 _launcher: tuple[Any, Any] | None = None  # what shares units, compiled, and what one thread at a time holds
 
 
+PARTS_OF_THREAD = 4  # where parts have memory of their own: a thread that is done takes over what is left
+
+
+def parts_of(units: int) -> tuple[int, int]:
+    """The number of units that a thread takes at a time, and of such parts, for few parts with memory of their own."""
+    grain = -(-units // (PARTS_OF_THREAD * policy.number_of_threads()))
+    return grain, -(-units // grain)
+
+
 def grain_of(units: int) -> int:
     """The number of units that a thread takes at a time, of so many that take little time each."""
     return -(-units // PARTS)

@@ -183,3 +183,56 @@ def _lane(lane: int, near: int, lanes: int) -> tuple[int, int]:
 
 def _places(numbers: Sequence[int]) -> Any:
     return ir.Constant(ir.VectorType(INT, len(numbers)), [ir.Constant(INT, n) for n in numbers])
+
+
+# --- rows of few terms ------------------------------------------------------------------------------------------------
+
+
+def add_rows(target: Any, to: Any, source: Any, origins: Any, count: int, factor: Any, width: int) -> None:
+    """`target[to[t] + i] += factor source[origins[t] + i]` for `count` pairs of rows of `width`, in sixteens."""
+    for t in range(count):
+        target[to[t] : to[t] + width] += factor * source[origins[t] : origins[t] + width]
+
+
+typed(add_rows, lambda target, to, source, origins, count, factor, width: types.none)
+
+
+@lowers(add_rows, Part, Part, Part, Part, types.Integer, types.Number, types.Integer)
+def _lower_add_rows(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+    target, to, source, origins, count, factor, width = operands
+    vectors = Vectors(builder, target)
+    spread = vectors.spread(factor)
+
+    def add(at: Any, origin: Any, columns: int) -> list[Any]:
+        for n in range(columns // vectors.lanes):
+            place = vectors.at(at, n * vectors.lanes)
+            term = vectors.load(vectors.at(origin, n * vectors.lanes))
+            vectors.store(vectors.added(spread, term, vectors.load(place)), place)
+        return []
+
+    def pair(columns: int) -> Callable[[Any, list[Any]], list[Any]]:
+        def one(t: Any, _: list[Any]) -> list[Any]:
+            at = vectors.at(target, builder.load(vectors.at(to, t)))
+            origin = vectors.at(source, builder.load(vectors.at(origins, t)))
+            if columns:
+                add(at, origin, columns)
+            else:
+                vectors.loop(width, 16, [], lambda i, _: add(vectors.at(at, i), vectors.at(origin, i), 16))
+            return []
+
+        return one
+
+    with builder.if_then(builder.icmp_signed(">", count, ir.Constant(WORD, 0))):
+        behind = builder.append_basic_block()
+        for columns in (16, 32, 64, 0):  # the widths of small layers, for which a loop would take as long as its terms
+            apart = builder.append_basic_block()
+            if columns:
+                own = builder.append_basic_block()
+                builder.cbranch(builder.icmp_signed("==", width, ir.Constant(WORD, columns)), own, apart)
+                builder.position_at_end(own)
+            vectors.loop(count, 1, [], pair(columns))
+            builder.branch(behind)
+            builder.position_at_end(apart)
+        builder.unreachable()
+        builder.position_at_end(behind)
+    return context.get_dummy_value()
