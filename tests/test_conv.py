@@ -1,0 +1,203 @@
+"""Convolutions: every path gives the values of the definition, in random settings, and the same bits however shared."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+import snncell
+from snncell import Tensor, nn, ops, testing
+from snncell.kernels import conv_events, convolution, windows
+from snncell.kernels.policy import number_of_threads
+
+COMPILED = os.environ.get("NUMBA_DISABLE_JIT") != "1"
+compiled = pytest.mark.skipif(not COMPILED, reason="without the compiler there is one path, by windows")
+
+
+def drawn(rng: Any) -> tuple[Any, Any, Any, dict[str, Any]]:
+    """Images, a weight, a gradient of the results, and options, of random sizes."""
+    axes, groups = int(rng.integers(1, 3)), int(rng.choice([1, 1, 1, 2, 3]))
+    channels, outputs = (groups * int(n) for n in rng.integers(1, 20, 2))
+    if rng.random() < 0.15:  # depthwise
+        groups, outputs = channels, channels * int(rng.integers(1, 3))
+    size, dilation, stride, before = (
+        tuple(map(int, rng.integers(low, high, axes))) for low, high in ((1, 6), (1, 3), (1, 5), (0, 4))
+    )
+    reach = [(k - 1) * d + 1 for k, d in zip(size, dilation, strict=True)]
+    lengths = [max(1, r - 2 * p) + int(rng.integers(0, 20)) for r, p in zip(reach, before, strict=True)]
+    count = tuple((n + 2 * p - r) // s + 1 for n, p, r, s in zip(lengths, before, reach, stride, strict=True))
+    images, dtype = int(rng.integers(1, 20)), rng.choice(["float32", "float64"])
+    density = rng.choice([0.0, 0.03, 0.5, 1.0])
+    shape = (images, channels, *lengths)
+    x = (rng.normal(size=shape) * (rng.random(shape) < density)).astype(dtype)
+    weight = rng.normal(size=(outputs, channels // groups, *size)).astype(dtype)
+    dout = rng.normal(size=(images, outputs, *count)).astype(dtype)
+    return x, weight, dout, {"stride": stride, "before": before, "dilation": dilation, "groups": groups}
+
+
+def three(module: Any, x: Any, weight: Any, dout: Any, options: dict[str, Any]) -> list[Any]:
+    """A convolution and its two gradients."""
+    return [
+        module.convolve(x, weight, count=dout.shape[2:], **options),
+        module.convolve_back(dout, weight, lengths=x.shape[2:], **options),
+        module.convolve_weight(x, dout, size=weight.shape[2:], **options),
+    ]
+
+
+@contextmanager
+def by_events(always: bool) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(conv_events, "pay", lambda *_: always)
+        yield
+
+
+@compiled
+@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("events", [False, True])
+def test_kernels_agree_with_windows_in_random_settings(seed: int, events: bool) -> None:
+    x, weight, dout, options = drawn(np.random.default_rng(seed))
+    with by_events(events):
+        values = three(convolution, x, weight, dout, options)
+    wide = [array.astype(np.float64) for array in (x, weight, dout)]
+    for value, expected in zip(values, three(windows, *wide, options), strict=True):
+        scale = np.abs(expected).max(initial=1e-30)
+        assert value.dtype == x.dtype and value.shape == expected.shape
+        assert np.abs(value - expected).max(initial=0.0) <= scale * (1e-5 if x.dtype == np.float32 else 1e-13)
+
+
+def test_the_three_operations_are_adjoint() -> None:
+    """sum(y conv(x, w)) = sum(x back(y, w)) = sum(w weight(x, y)), by windows, of which the others are tests."""
+    rng = np.random.default_rng(1)
+    for _ in range(40):
+        x, weight, dout, options = drawn(rng)
+        x, weight, dout = (array.astype(np.float64) for array in (x, weight, dout))
+        values = three(windows, x, weight, dout, options)
+        sums = [float((a * b).sum()) for a, b in zip(values, (dout, x, weight), strict=True)]
+        np.testing.assert_allclose(sums, sums[0], rtol=1e-9, atol=1e-9)
+
+
+@compiled
+@pytest.mark.parametrize("events", [False, True])
+@pytest.mark.parametrize("work", [0, 1 << 60])
+def test_bits_do_not_depend_on_who_computes_which_part(
+    events: bool, work: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On one thread or on all, and an image's results whatever stands beside it in the batch."""
+    import numba
+
+    rng = np.random.default_rng(2)
+    for _ in range(8):
+        x, weight, dout, options = drawn(rng)
+        with by_events(events):
+            first = three(convolution, x, weight, dout, options)
+            threads = number_of_threads()
+            with monkeypatch.context() as patch:
+                patch.setattr(convolution, "PARALLEL_WORK", work)
+                numba.set_num_threads(1)
+                try:
+                    again = three(convolution, x, weight, dout, options)
+                finally:
+                    numba.set_num_threads(threads)
+            alone = three(convolution, x[:1], weight, dout[:1], options)
+        for a, b in zip(first, again, strict=True):
+            np.testing.assert_array_equal(a, b)
+        np.testing.assert_array_equal(first[0][:1], alone[0])
+        np.testing.assert_array_equal(first[1][:1], alone[1])
+
+
+@compiled
+def test_large_layers_in_chunks_bands_and_splits() -> None:
+    """Sizes at which planes do not fit into the cache, or there are few images for many channels."""
+    rng = np.random.default_rng(3)
+    for shape, outputs, size in (((1, 300, 9, 9), 70, 3), ((2, 3, 200, 300), 9, 5), ((1, 40, 90, 90), 11, 3)):
+        x = rng.normal(size=shape).astype(np.float32)
+        weight = rng.normal(size=(outputs, shape[1], size, size)).astype(np.float32)
+        dout = rng.normal(size=(shape[0], outputs, *shape[2:])).astype(np.float32)
+        options = {"stride": (1, 1), "before": (size // 2,) * 2, "dilation": (1, 1), "groups": 1}
+        pairs = zip(three(convolution, x, weight, dout, options), three(windows, x, weight, dout, options), strict=True)
+        for value, expected in pairs:
+            assert np.abs(value - expected).max() <= 2e-5 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("events", [False, True])
+def test_nan_and_inf_reach_the_windows_that_have_them(events: bool) -> None:
+    x = np.zeros((2, 3, 9, 9), np.float32)
+    x[0, 1, 4, 4], x[1, 2, 0, 0] = np.nan, np.inf
+    weight = np.ones((5, 3, 3, 3), np.float32)
+    with by_events(events):
+        y = ops.conv2d(Tensor(x), Tensor(weight), pad_mode="same").asnumpy()
+    bad = ~np.isfinite(y)
+    assert bad[0, :, 3:6, 3:6].all() and bad[0].sum() == 5 * 9
+    assert bad[1, :, :2, :2].all() and bad[1].sum() == 5 * 4
+
+
+def test_second_order_through_strides_and_groups() -> None:
+    rng = np.random.default_rng(4)
+    x, w = Tensor(rng.normal(size=(2, 4, 7))), Tensor(rng.normal(size=(6, 2, 3)))
+
+    def slope(x: Tensor, w: Tensor) -> Tensor:
+        gradients = snncell.grad(
+            lambda x, w: (ops.conv1d(x, w, stride=2, pad_mode="same", groups=2) ** 3).sum(), (0, 1)
+        )(x, w)
+        return (gradients[0] ** 2).sum() + (gradients[1] ** 2).sum()
+
+    testing.check_grads(slope, x, w)
+
+
+def test_time_is_one_more_axis_of_images() -> None:
+    """A convolution in a step of a loop is one for all steps, and so are its gradients."""
+    rng = np.random.default_rng(5)
+    snncell.set_seed(0)
+
+    class Step(nn.Cell):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.neuron = nn.Conv2d(2, 3, 3), nn.LIFNode()
+
+        def construct(self, x: Tensor, v: Tensor) -> Any:
+            return self.neuron(self.conv(x), v)
+
+        def init_state(self, x: Tensor) -> Tensor:
+            return ops.zeros((x.shape[0], 3, *x.shape[2:]))
+
+    step = Step()
+    loop = nn.MultiStep(step)
+    x = Tensor((rng.random((6, 4, 2, 5, 5)) * 3).astype(np.float32))
+    weights = step.conv.trainable_params()
+    gradient = snncell.grad(lambda x: (loop(x) ** 2).sum(), 0, weights=weights)
+    text = " ".join(snncell.explain(gradient, x).split())
+    for place in (
+        "together, before the loop: conv ",
+        "after the loop: conv_back ",
+        "sums over time, after the loop: conv_weight ",
+    ):
+        assert place in text
+
+    def by_hand(x: Tensor) -> Tensor:
+        v, total = step.init_state(x[0]), 0.0
+        for t in range(6):
+            y, v = step(x[t], v)
+            total = total + (y**2).sum()
+        return total
+
+    for a, b in zip(_leaves(gradient(x)), _leaves(snncell.grad(by_hand, 0, weights=weights)(x)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
+
+
+def _leaves(tree: Any) -> list[Any]:
+    return [tree.asnumpy()] if isinstance(tree, Tensor) else [leaf for part in tree for leaf in _leaves(part)]
+
+
+@compiled
+def test_sparse_images_go_by_events_and_dense_ones_do_not() -> None:
+    rng = np.random.default_rng(6)
+    shape = (8, 32, 14, 14)
+    for density, expected in ((0.02, True), (0.6, False)):
+        x = (rng.random(shape) < density).astype(np.float32)
+        assert conv_events.pay(x, (3, 3), 32, (14, 14), 1) is expected
+    assert not conv_events.pay(np.zeros((8, 32, 14, 14), np.float32), (3, 3), 32, (14, 14), 32)  # depthwise: too little
