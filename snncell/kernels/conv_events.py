@@ -14,12 +14,13 @@ from snncell.kernels.arrays import empty
 from snncell.kernels.build import build
 from snncell.kernels.code import source_of
 from snncell.kernels.cpu import conv_events
-from snncell.kernels.planes import CACHED, LANES, Sizes, flat
+from snncell.kernels.planes import LANES, Sizes, flat
 from snncell.kernels.sharing import parts_of
 
 Ints = tuple[int, ...]
 
 PARTS = 16  # of images, whose gradients are added up in order; where those are large, of channels
+MOST_SUMS = 1 << 19  # bytes of an image's sums, which events are added to all over
 MOST_PARTIAL = 1 << 20  # elements of the gradients of all parts
 SAMPLES = 4096  # elements that are looked at for the density, in whole rows of images
 # Cycles, measured with `python -m benchmarks`: for a vector of sums, dense and of an event; for an event beside that;
@@ -86,7 +87,7 @@ def pay(x: Any, window: Ints, outputs: int, count: Ints, groups: int) -> bool:
         return False
     channels, pixels, results = x.shape[1] // groups, math.prod(x.shape[2:]), math.prod(count)
     vectors = -(-outputs // groups // LANES)
-    if results * vectors * LANES * x.dtype.itemsize > CACHED:
+    if results * vectors * LANES * x.dtype.itemsize > MOST_SUMS:
         return False
     taps = math.prod(window)
     dense = channels * taps * (outputs // groups) / LANES * results * DENSE

@@ -10,7 +10,7 @@ import numpy as np
 Ints = tuple[int, ...]
 Axes = Any  # tuple[Axis, Axis]
 
-CACHED = 1 << 19  # bytes that stay in a second-level cache beside what else is in use
+CACHED = 1 << 18  # bytes of planes: a part of a second-level cache, and as many pages as are found at once
 LANES = 16  # elements of the longest vector
 FILL_CYCLES = 6  # for a vector that is copied to a plane; a vector that is multiplied and added takes one
 

@@ -27,10 +27,12 @@ class _Bilinear(Primitive):
     Attributes:
         extent: the option that gives the lengths of the result.
         batched: which operands have images, so that time is one more axis of images.
+        by_events: whether its work may be in proportion to the elements of the first operand that are not zero.
     """
 
     extent: str
     batched: tuple[bool, bool]
+    by_events = True
 
     def __init__(self, name: str, fast: Any, general: Any) -> None:
         super().__init__(name, self._evaluated)
@@ -69,9 +71,13 @@ class _Bilinear(Primitive):
 
     def explained(self, attrs: dict[str, Any], space: Space = HOST) -> list[str]:
         """Its words for `explain`."""
-        if space is HOST and len(attrs["stride"]) <= 2:
-            return ["sums over shifted images, in tiles that stay in registers (complex numbers: a product of windows)"]
-        return ["a product of the images' windows"]
+        if space is not HOST or len(attrs["stride"]) > 2:
+            return ["a product of the images' windows"]
+        lines = ["sums over shifted images, in tiles that stay in registers (of complex numbers: a product of windows)"]
+        return [*lines, *([EVENTS] if self.by_events else [])]
+
+
+EVENTS = "or, where images have few elements that are not zero, as counted at each call: those alone"
 
 
 def _merged(x: Any) -> Any:
@@ -93,7 +99,7 @@ class Convolution(_Bilinear):
 class ConvolutionBack(_Bilinear):
     """(N, O, *P), (O, C // groups, *K) -> (N, C, *lengths)."""
 
-    extent, batched = "lengths", (True, False)
+    extent, batched, by_events = "lengths", (True, False), False
 
     def __init__(self) -> None:
         super().__init__("conv_back", convolution.convolve_back, windows.convolve_back)

@@ -125,37 +125,44 @@ def multiply_rows(
 # --- sums over pixels: rows of a gradient times shifted rows of an image ----------------------------------------------
 
 
-def add_products(out: Any, rows: Any, step: int, image: Any, offsets: Any, count: int) -> None:
-    """`out[k, r] += sum over i of rows[r, i] image[offsets[k] + i]` for four k and four r; `count` is of sixteens."""
-    for k in range(4):
-        for r in range(4):
-            out[4 * k + r] += (rows[r * step : r * step + count] * image[offsets[k] : offsets[k] + count]).sum()
+def _adder(rows: int) -> Callable[..., None]:
+    """A function for kernels: `out[k, r] += sum over i of slopes[r, i] image[offsets[k] + i]` for four k, `rows` r.
+
+    `out` is four wide, `slopes` is `step` wide; `count` is a number of sixteens.
+    """
+
+    def add(out: Any, slopes: Any, step: int, image: Any, offsets: Any, count: int) -> None:
+        for k in range(4):
+            for r in range(rows):
+                pixels = image[offsets[k] : offsets[k] + count]
+                out[4 * k + r] += (slopes[r * step : r * step + count] * pixels).sum()
+
+    def lower(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+        out, slopes, step, image, offsets, count = operands
+        vectors = Vectors(builder, out)
+        shifted = [vectors.at(image, builder.load(vectors.at(offsets, k))) for k in range(4)]
+        firsts = [vectors.at(slopes, builder.mul(step, ir.Constant(WORD, r))) for r in range(rows)]
+        for part in _cut(4, 4 if registers()[0] == 32 else 2):
+
+            def term(i: Any, sums: list[Any], part: range = part) -> list[Any]:
+                b = [vectors.load(vectors.at(shifted[k], i)) for k in part]
+                a = [vectors.load(vectors.at(firsts[r], i)) for r in range(rows)]
+                pairs = [(x, y) for y in b for x in a]
+                return [vectors.added(x, y, c) for (x, y), c in zip(pairs, sums, strict=True)]
+
+            sums = vectors.loop(count, vectors.lanes, [vectors.zero] * (rows * len(part)), term)
+            four = [[*sums[rows * k : rows * k + rows], *[vectors.zero] * (4 - rows)] for k in range(len(part))]
+            for number, total in enumerate(_totals(vectors, [total for row in four for total in row])):
+                place = vectors.at(out, 4 * part[0] + number * vectors.lanes)
+                vectors.store(builder.fadd(vectors.load(place), total), place)
+        return context.get_dummy_value()
+
+    typed(add, lambda out, slopes, step, image, offsets, count: types.none)
+    lowers(add, Part, Part, types.Integer, Part, Part, types.Integer)(lower)
+    return add
 
 
-typed(add_products, lambda out, rows, step, image, offsets, count: types.none)
-
-
-@lowers(add_products, Part, Part, types.Integer, Part, Part, types.Integer)
-def _lower_add_products(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
-    out, rows, step, image, offsets, count = operands
-    vectors = Vectors(builder, out)
-    shifted = [vectors.at(image, builder.load(vectors.at(offsets, k))) for k in range(4)]
-    firsts = [vectors.at(rows, builder.mul(step, ir.Constant(WORD, r))) for r in range(4)]
-    many = 4 if registers()[0] == 32 else 2
-    for k_part in _cut(4, many):
-
-        def term(i: Any, sums: list[Any], k_part: range = k_part) -> list[Any]:
-            b = [vectors.load(vectors.at(shifted[k], i)) for k in k_part]
-            a = [vectors.load(vectors.at(firsts[r], i)) for r in range(4)]
-            pairs = [(x, y) for y in b for x in a]
-            return [vectors.added(x, y, c) for (x, y), c in zip(pairs, sums, strict=True)]
-
-        places = [4 * k + r for k in k_part for r in range(4)]
-        sums = vectors.loop(count, vectors.lanes, [vectors.zero] * len(places), term)
-        for number, total in enumerate(_totals(vectors, sums)):
-            place = vectors.at(out, places[0] + number * vectors.lanes)
-            vectors.store(builder.fadd(vectors.load(place), total), place)
-    return context.get_dummy_value()
+add_products_4, add_products_1 = _adder(4), _adder(1)
 
 
 def _totals(vectors: Vectors, sums: list[Any]) -> list[Any]:
