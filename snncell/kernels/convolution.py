@@ -269,7 +269,7 @@ def convolve_weight(x: Any, dout: Any, *, stride: Ints, before: Ints, dilation: 
 _HEAD = """\
 from snncell.kernels.cpu.builtins import least
 from snncell.kernels.cpu.elements import row, tail
-from snncell.kernels.cpu.tiles import add_products_1, add_products_4, multiply_rows
+from snncell.kernels.cpu.tiles import add_products, multiply_rows
 from snncell.kernels.cpu.vectors import fill_planes, put_rows, zero
 
 

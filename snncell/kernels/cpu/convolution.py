@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # it needs Numba; the compiled source imports it
     from snncell.kernels.cpu.builtins import least
     from snncell.kernels.cpu.elements import row, tail
-    from snncell.kernels.cpu.tiles import add_products_1, add_products_4, multiply_rows
+    from snncell.kernels.cpu.tiles import add_products, multiply_rows
     from snncell.kernels.cpu.vectors import fill_planes, put_rows, zero
 
 
@@ -129,13 +129,7 @@ def contract(
                     out_rows, out_width, 1, 1, tail(views, plain), 1, 1, 0, rows, pitch,
                 )  # fmt: skip
             wide = ((there - 1) * area + (out_rows - 1) * pitch + out_width + 15) // 16 * 16
-            for r in range(0, outputs, 4):
-                for k in range(terms):
-                    target, some_offsets = tail(own, (r // 4 * terms + k) * 16), tail(offsets, 4 * k)
-                    if outputs == 1:
-                        add_products_1(target, slope, apart, image, some_offsets, wide)
-                    else:
-                        add_products_4(target, tail(slope, r * apart), apart, image, some_offsets, wide)
+            add_products(own, slope, outputs, apart, image, tail(offsets, 0), terms, wide)
 
 
 def add_parts(start: Any, stop: Any, partial: Any, out: Any, geometry: Any) -> None:

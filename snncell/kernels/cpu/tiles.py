@@ -165,6 +165,18 @@ def _adder(rows: int) -> Callable[..., None]:
 add_products_4, add_products_1 = _adder(4), _adder(1)
 
 
+@called
+def add_products(out: Any, slopes: Any, rows: int, step: int, image: Any, offsets: Any, terms: int, count: int) -> None:
+    """Add the products of `rows` of slopes and of four shifted images for each of `terms`, summed over the pixels."""
+    for r in range(0, rows, 4):
+        for k in range(terms):
+            target, shifts = tail(out, (r // 4 * terms + k) * 16), tail(offsets, 4 * k)
+            if rows == 1:
+                add_products_1(target, slopes, step, image, shifts, count)
+            else:
+                add_products_4(target, tail(slopes, r * step), step, image, shifts, count)
+
+
 def _totals(vectors: Vectors, sums: list[Any]) -> list[Any]:
     """The sum of the lanes of each vector; those of as many vectors as there are lanes are one vector."""
     near = 1
