@@ -71,18 +71,23 @@ def _(_x: Tensor, _out: Tensor, dout: Tensor, *, shape: Ints, size: Ints, stride
     return (grad,)
 
 
+def refuse_reach(shape: Ints, size: Ints, dilation: Ints, name: str) -> None:
+    """Raise a ShapeError if a window does not fit into padded images (N, C, *S)."""
+    for length, k, d in zip(shape[2:], size, dilation, strict=True):
+        if (k - 1) * d + 1 > length:
+            raise ShapeError(
+                f"{name}: a window of {k} elements with dilation {d} reaches over {(k - 1) * d + 1}, but the padded "
+                f"input has length {length} (input shape {shape} after padding). Pad more, or use a smaller window."
+            )
+
+
 def windows(x: Tensor, size: Ints, stride: Ints, dilation: Ints, name: str) -> Tensor:
     """The windows of `x`, `(N, C, *S) -> (N, C, *O, *size)` with O = (S - (size - 1) dilation - 1) // stride + 1.
 
     Raises:
         ShapeError: if a window does not fit.
     """
-    for length, k, d in zip(x.shape[2:], size, dilation, strict=True):
-        if (k - 1) * d + 1 > length:
-            raise ShapeError(
-                f"{name}: a window of {k} elements with dilation {d} reaches over {(k - 1) * d + 1}, but the padded "
-                f"input has length {length} (input shape {x.shape} after padding). Pad more, or use a smaller window."
-            )
+    refuse_reach(x.shape, size, dilation, name)
     result: Tensor = _windows.bind(x, size=size, stride=stride, dilation=dilation)
     return result
 
