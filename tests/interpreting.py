@@ -64,7 +64,7 @@ def call_kernel(function: Any, kernel: Kernel, arrays: list[Any]) -> list[Any]:
     given = [np.ascontiguousarray(a).reshape(o.shape) for a, o in zip(arrays, kernel.arrays, strict=True)]
     outputs = [np.empty(o.shape, o.value.dtype) for o in kernel.outputs]
     scalars = [dtype.type(number).item() for number, dtype in kernel.scalars]
-    parts = [np.empty(kernel.units, kind.dtype) for kind in kernel.parts]
+    parts = [np.empty(kernel.units * kernel.left, kind.dtype) for kind in kernel.parts]
     arguments = (*kernel.sizes, *given, *scalars, *outputs, *parts)
     with np.errstate(all="ignore"):
         function(kernel.units, int(kernel.shared), *arguments)

@@ -185,3 +185,24 @@ def test_a_whole_sum_with_a_broadcast_operand_is_shared_too(other: tuple[int, ..
     kernel = emitted(lambda x, y: (x * y).sum(), ops.ones((800, 800)), ops.ones(other))
     assert kernel.shared
     assert "in range(start, stop):" in kernel.source
+
+
+@pytest.mark.parametrize("length", [1, 7, 63, 64, 65, 200])
+def test_channels_of_many_images_are_reduced_image_by_image(monkeypatch: pytest.MonkeyPatch, length: int) -> None:
+    monkeypatch.setattr(emitter, "PARALLEL_SIZE", 0)
+    a = whole_numbers((5, 3, length), np.float64)
+    x = Tensor(a)
+    kernel = emitted(lambda x: (ops.sum(x, (0, 2)), ops.max(x * x, (0, 2), keepdims=True)), x)
+    slices = length >= emitter.LEAST_PART
+    assert (kernel.units, kernel.left, len(kernel.parts)) == ((5, 3, 2) if slices else (3, 0, 0))
+    total, top = run_plainly(lambda x: (ops.sum(x, (0, 2)), ops.max(x * x, (0, 2), keepdims=True)), a)
+    np.testing.assert_array_equal(total, a.sum((0, 2)), strict=True)
+    np.testing.assert_array_equal(top, (a * a).max((0, 2), keepdims=True), strict=True)
+
+
+def test_slices_keep_several_axes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(emitter, "PARALLEL_SIZE", 0)
+    a = whole_numbers((4, 3, 65, 2, 3), np.float64)
+    (total,) = run_plainly(lambda x: ops.sum(x, (0, 2, 4)), a)
+    np.testing.assert_array_equal(total, a.sum((0, 2, 4)), strict=True)
+    assert emitted(lambda x: ops.sum(x, (0, 2, 4)), Tensor(a)).left == 6

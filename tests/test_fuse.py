@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from interpreting import interpreted, launches, traced
 
 from snncell import Parameter, Tensor, explain, grad, jit, nn, ops
-from snncell.compiler.ir.formula import MAX_STEPS, Reduction
+from snncell.compiler.ir.formula import MAX_STEPS, Elementwise, Reduction
 from snncell.compiler.ir.program import Program
 from snncell.compiler.schedule.fuse import Group, fuse
 
@@ -21,8 +22,12 @@ pytestmark = pytest.mark.usefixtures("interpreted")
 
 
 def check_order(program: Program, groups: list[Group]) -> None:
-    """Every step is there once, and reads only what is complete when it runs."""
-    assert sorted(map(id, program.steps)) == sorted(id(step) for group in groups for step in group.steps)
+    """Every step is there, an elementwise one maybe in several loops, and reads only what is complete when it runs."""
+    placed = Counter(id(step) for group in groups for step in group.steps)
+    assert placed.keys() == set(map(id, program.steps))
+    assert all(isinstance(step.op, Elementwise) for step in program.steps if placed[id(step)] > 1)
+    written = [value for group in groups for value in group.writes]
+    assert len(written) == len(set(written))
     ready = {*program.inputs, *program.parameters.values(), *(value for _, value in program.constants)}
     for group in groups:
         inside: set[Any] = set()
@@ -316,3 +321,63 @@ def test_loops_that_would_have_too_many_steps_together_stay_apart_and_explain_sa
 
     assert [len(group.steps) for group in fuse(traced(f, x84(), x84()))] == [40, 41]
     assert f"apart from 1, for together they have more than {MAX_STEPS} steps" in explain(f, x84(), x84())
+
+
+# --- steps that several loops repeat ----------------------------------------------------------------------------------
+
+
+def moved_by(fn: Callable[..., Any], *arguments: Any) -> list[tuple[list[str], list[str]]]:
+    """For each group, its operations, and the names of those whose results go through memory."""
+    groups = fuse(traced(fn, *arguments))
+    return [([s.op.name for s in g.steps], [s.op.name for s in g.steps if s.outputs[0] in g.writes]) for g in groups]
+
+
+def test_a_difference_is_computed_again_where_its_operands_are_read() -> None:
+    def fn(x: Tensor) -> Tensor:
+        apart = x - x.sum(axis=1, keepdims=True)
+        return apart * ops.square(apart).sum(axis=1, keepdims=True)
+
+    x = Tensor(np.arange(40.0).reshape(5, 8))
+    assert moved_by(fn, x) == [(["sum"], ["sum"]), (["sub", "square", "sum"], ["sum"]), (["sub", "mul"], ["mul"])]
+    apart = x.asnumpy() - x.asnumpy().sum(1, keepdims=True)
+    np.testing.assert_array_equal(jit(fn)(x).asnumpy(), apart * np.square(apart).sum(1, keepdims=True))
+
+
+def test_what_is_dear_or_moves_more_or_is_rounded_is_kept() -> None:
+    x, y = Tensor(np.ones((5, 8), np.float32)), Tensor(np.full((5, 8), 2.0, np.float32))
+
+    def over(step: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+        def fn(x: Tensor, y: Tensor) -> Tensor:
+            value = step(x, y)
+            return value * value.sum(axis=1, keepdims=True)
+
+        return fn
+
+    # One operand more is as much to read as the value was to write: two are not.
+    assert moved_by(over(lambda x, y: x * 2.0), x, y)[0][1] == ["sum"]
+    assert moved_by(over(lambda x, y: ops.exp(x)), x, y)[0][1] == ["exp", "sum"]
+    assert moved_by(over(lambda x, y: x + y), x, y)[0][1] == ["add", "sum"]
+    assert moved_by(over(lambda x, y: x * 2.0), x.astype("float16"), y)[0][1] == ["mul", "sum"]
+    # A comparison is a byte: reading its operands again is four.
+    kept = moved_by(lambda x, y: ops.where(x > 1.0, y, (x > 1.0).astype("float32").sum(axis=1, keepdims=True)), x, y)
+    assert "greater" in kept[0][1]
+
+
+def test_a_chain_is_repeated_in_the_order_of_the_program() -> None:
+    def fn(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        a = x * 2.0
+        b = a + 1.0
+        total = (a * b).sum(axis=0, keepdims=True)
+        c = (b - total) * a
+        return c.sum(axis=1), (c + b * y).sum(axis=0) * total
+
+    rng = np.random.default_rng(0)
+    x, y = (rng.integers(-3, 4, (6, 7)).astype(np.float64) for _ in range(2))
+    program = traced(fn, Tensor(x), Tensor(y))
+    check_order(program, fuse(program))
+    a, b = x * 2, x * 2 + 1
+    total = (a * b).sum(0, keepdims=True)
+    c = (b - total) * a
+    first, second = jit(fn)(Tensor(x), Tensor(y))
+    np.testing.assert_array_equal(first.asnumpy(), c.sum(1))
+    np.testing.assert_array_equal(second.asnumpy(), (c + b * y).sum(0) * total)

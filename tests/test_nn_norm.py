@@ -54,6 +54,26 @@ def test_batch_norm_like_torch(torch, rng, make, shape, training):
     np.testing.assert_allclose(layer.moving_variance.asnumpy(), module.running_var.numpy(), rtol=1e-10)
 
 
+@pytest.mark.peer
+@pytest.mark.parametrize(("make", "shape"), BATCHES, ids=BATCH_IDS)
+@pytest.mark.parametrize("jitted", [False, True], ids=["eager", "jitted"])
+def test_gradients_of_the_second_order_like_torch(torch, rng, make, shape, jitted):
+    """Of the squares of the gradient, through mean and variance of the batch."""
+    layer = make(3, dtype="float64").set_train()
+    x, weights = rng.normal(2, 3, shape), rng.normal(size=shape)
+
+    def squares(x):
+        gradient = snncell.grad(lambda x: (layer(x) * Tensor(weights)).sum())(x)
+        return (gradient * gradient).sum()
+
+    ours = snncell.grad(snncell.jit(squares) if jitted else squares)(Tensor(x)).asnumpy()
+    theirs = torch.tensor(x, requires_grad=True)
+    loss = (torch.nn.functional.batch_norm(theirs, None, None, training=True) * torch.tensor(weights)).sum()
+    (gradient,) = torch.autograd.grad(loss, theirs, create_graph=True)
+    (expected,) = torch.autograd.grad((gradient * gradient).sum(), theirs)
+    np.testing.assert_allclose(ours, expected.numpy(), rtol=1e-9, atol=1e-12)
+
+
 def test_batch_statistics_can_be_chosen_regardless_of_training(rng):
     x = Tensor(rng.normal(5, 2, (50, 2)).astype(np.float32))
     layer = nn.BatchNorm1d(2, use_batch_statistics=True)

@@ -338,7 +338,7 @@ def test_a_docstring_that_opens_with_a_question_is_found() -> None:
 
 LONG_MODULES = {
     "ops.elementwise": "one place for each operation: formula and reverse, and there are many",
-    "ops.indexing": "one family: an operation and its reverse after the other",
+    "ops.reduce": "one family: an operation and its reverse after the other",
     "ops.shape": "a table of operations like ops.elementwise",
     "ops.conv": "convolution and its transpose share windows, folds and paddings",
     "tape.tensor": "one class, with a method for each way to look at an array",

@@ -149,7 +149,11 @@ def _over_time(rule: Any, step: Step, known: dict[Value, Any], varying: set[Valu
     if not step.op.view:  # storage formats are computed in float32; a view moves them as they are
         arrays = [HOST.widened(x) if isinstance(x, np.ndarray) else x for x in arrays]
     out = rule(arrays, [x in varying for x in step.inputs], step.attrs)
-    return (out if space_of(out) is DEVICE else np.asarray(out, step.outputs[0].dtype),)
+    outs = out if step.op.multiple else (out,)
+    return [
+        part if space_of(part) is DEVICE else np.asarray(part, value.dtype)
+        for part, value in zip(outs, step.outputs, strict=True)
+    ]
 
 
 def _specs(values: Sequence[Value]) -> str:

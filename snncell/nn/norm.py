@@ -75,7 +75,9 @@ class BatchStatistics(Cell):
         if count < 2:
             values = "one value" if count else "no value"
             raise ShapeError(f"{self!r}: an input of shape {x.shape} has {values} per channel, so no variance.")
-        mean, var = ops.mean(x, axes), ops.var(x, axes)
+        # With its axes kept, the mean is the one that the variance takes.
+        mean, var = ops.mean(x, axes, keepdims=True), ops.var(x, axes)
+        mean = mean.reshape(var.shape)
         followed = [(self.moving_mean, mean), (self.moving_variance, var * (count / (count - 1)))]
         assign_all([(moving, self._after(moving, value)) for moving, value in followed], type(self).__name__)
         return mean, var

@@ -1,4 +1,4 @@
-"""Convolution over one or two axes (or more), and the windows of images.
+"""Convolution over one or two axes (or more).
 
 A convolution, the gradient of its input and the gradient of its weight are three operations, each of which is the
 reverse of the other two: so there are gradients of any order.
@@ -14,11 +14,9 @@ from snncell.arguments.kinds import Count
 from snncell.arguments.vocabulary import Lengths, Numbers, PadMode
 from snncell.compiler.ir.convolution import Convolution, ConvolutionBack, ConvolutionWeight
 from snncell.errors import ArgumentError, ShapeError
-from snncell.kernels import windows as by_windows
 from snncell.ops import shape as sh
-from snncell.ops.base import as_float, as_int, as_tensor, primitive, same_dtype
+from snncell.ops.base import as_float, as_int, as_tensor, same_dtype
 from snncell.ops.elementwise import conj
-from snncell.tape.primitive import moving
 from snncell.tape.tensor import Tensor
 
 Grads = Sequence[Any]
@@ -52,42 +50,8 @@ def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor, *, size: Ints, **options
     )
 
 
-@moving
-def _windows(x: Any, size: Ints, stride: Ints, dilation: Ints) -> Any:
-    return by_windows.windows(x, size, stride, dilation)
-
-
-@primitive
-def _fold(x: Any, shape: Ints, size: Ints, stride: Ints, dilation: Ints) -> Any:
-    return by_windows.fold(x, shape, size, stride, dilation)
-
-
-@_windows.def_bprop
-def _(_x: Tensor, _out: Tensor, dout: Tensor, *, size: Ints, stride: Ints, dilation: Ints) -> Grads:
-    return (_fold.bind(dout, shape=_x.shape, size=size, stride=stride, dilation=dilation),)
-
-
-@_fold.def_bprop
-def _(_x: Tensor, _out: Tensor, dout: Tensor, *, shape: Ints, size: Ints, stride: Ints, dilation: Ints) -> Grads:
-    grad = _windows.bind(dout, size=size, stride=stride, dilation=dilation)
-    if grad.shape != _x.shape:  # the image is so much longer than what was folded that further windows fit into it
-        grad = grad[(slice(None), slice(None), *(slice(n) for n in _x.shape[2 : 2 + len(size)]))]
-    return (grad,)
-
-
-def windows(x: Tensor, size: Ints, stride: Ints, dilation: Ints, name: str) -> Tensor:
-    """The windows of `x`, `(N, C, *S) -> (N, C, *O, *size)` with O = (S - (size - 1) dilation - 1) // stride + 1.
-
-    Raises:
-        ShapeError: if a window does not fit.
-    """
-    refuse_beyond(x.shape, size, dilation, name)
-    result: Tensor = _windows.bind(x, size=size, stride=stride, dilation=dilation)
-    return result
-
-
-def refuse_beyond(shape: Ints, size: Ints, dilation: Ints, name: str) -> None:
-    """Raise a ShapeError for windows that do not fit into images of a shape."""
+def refuse_reach(shape: Ints, size: Ints, dilation: Ints, name: str) -> None:
+    """Raise a ShapeError if a window does not fit into padded images (N, C, *S)."""
     for length, k, d in zip(shape[2:], size, dilation, strict=True):
         if (k - 1) * d + 1 > length:
             raise ShapeError(
@@ -186,7 +150,7 @@ def conv(
     widths = padding_of(x.shape[2:], size, steps, spread, pad_mode, padding, name)[::-1]
     before, behind = widths[1::2], widths[::2]  # from the first axis on
     lengths = tuple(map(sum, zip(before, x.shape[2:], behind, strict=True)))
-    refuse_beyond((*x.shape[:2], *lengths), size, spread, name)
+    refuse_reach((*x.shape[:2], *lengths), size, spread, name)
     reach = [(k - 1) * d + 1 for k, d in zip(size, spread, strict=True)]
     places = tuple((n - own) // step + 1 for n, own, step in zip(lengths, reach, steps, strict=True))
     options = {"stride": steps, "before": before, "dilation": spread, "groups": parts}

@@ -146,11 +146,6 @@ def _check_gather(lowest: int, highest: int, arrays: Sequence[Any], attrs: dict[
     _refuse(lowest, highest, -length if within is None else 0, length, within or "gather: index", TensorIndexError, "")
 
 
-def _check_pick(lowest: int, highest: int, arrays: Sequence[Any], attrs: dict[str, Any]) -> None:
-    length = arrays[0].shape[-1]
-    _refuse(lowest, highest, -length, length, "pick: index", TensorIndexError, "")
-
-
 def _check_hot(lowest: int, highest: int, arrays: Sequence[Any], attrs: dict[str, Any]) -> None:
     _refuse_hot(lowest, highest, attrs["depth"], attrs["name"])
 
@@ -222,54 +217,6 @@ def lookup(table: Tensor, indices: Any, name: str) -> Tensor:
         raise DTypeError(f"{name}: indices are integers, not {where.dtype}. Convert them: x.astype('int64').")
     rows: Tensor = _gather.bind(table, where, axis=0, only_within=name)
     return rows
-
-
-def _picked(x: Any, indices: Any) -> Any:
-    return np.take_along_axis(x, indices[..., None], -1)[..., 0]
-
-
-_pick = _Lookup("pick", _picked, _check_pick, 1)
-_pick_known = Primitive("pick", _picked)  # at positions that need no check
-_pick_known.as_stored = EVERYWHERE
-
-
-@_pick.def_there
-@_pick_known.def_there
-def _(x: Any, indices: Any) -> Any:
-    return lookups.pick(x, indices)
-
-
-@moving
-def _place(x: Any, indices: Any, length: int) -> Any:
-    """Zeros with a last axis of `length`, and `x` at `indices` along it."""
-    out = np.zeros((*x.shape, length), x.dtype)
-    np.put_along_axis(out, indices[..., None], x[..., None], -1)
-    return out
-
-
-@_place.def_there
-def _(x: Any, indices: Any, length: int) -> Any:
-    return lookups.place(x, indices, length)
-
-
-@_pick.def_bprop
-@_pick_known.def_bprop
-def _(_x: Tensor, indices: Tensor, _out: Tensor, dout: Tensor) -> Grads:
-    return lambda: _place.bind(dout, indices, length=_x.shape[-1]), None
-
-
-@_place.def_bprop
-def _(_x: Tensor, indices: Tensor, _out: Tensor, dout: Tensor, *, length: int) -> Grads:
-    return lambda: _pick_known.bind(dout, indices), None
-
-
-def pick(x: Tensor, indices: Tensor, known: bool = False) -> Tensor:
-    """One element of the last axis for each place: x (..., n), indices (...) -> (...).
-
-    With `known`, the indices are known to be in range, and nobody waits to see whether they are.
-    """
-    picked: Tensor = (_pick_known if known else _pick).bind(x, indices)
-    return picked
 
 
 def _ones_at(indices: Any, depth: int, axis: int, dtype: Any, name: str | tuple[str, str]) -> Any:

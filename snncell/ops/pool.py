@@ -1,26 +1,23 @@
-"""Pooling over one or two axes (or more): reductions over the windows of `ops/conv.py`."""
+"""Pooling over one or two axes (or more), each way in one pass: `ops/pool_primitives.py`."""
 
 from __future__ import annotations
 
-import math
 from typing import Any, TypedDict, Unpack
 
-import numpy as np
-
+from snncell import dtype as dtypes
 from snncell.arguments.vocabulary import Lengths, Numbers, PadMode
 from snncell.errors import ShapeError
-from snncell.kernels.cuda import scan as lines
-from snncell.ops import creation as new, reduce, shape as sh
-from snncell.ops.base import as_float, primitive
-from snncell.ops.conv import padding_of, tuple_of, windows
-from snncell.ops.indexing import pick
+from snncell.kernels.cpu.windows import Windows
+from snncell.ops import creation as new, pool_primitives as primitives
+from snncell.ops.base import as_float, astype
+from snncell.ops.conv import padding_of, refuse_reach, tuple_of
 from snncell.tape.tensor import Tensor, beside
 
 
-def _pool_windows(
-    x: Any, count: int, size: Any, stride: Any, mode: str, padding: Any, dilation: Any, value: float, name: str
-) -> Tensor:
-    """(N, C, *S) -> (N, C, *O, elements of a window)."""
+def _prepared(
+    x: Any, count: int, size: Any, stride: Any, mode: str, padding: Any, dilation: Any, name: str
+) -> tuple[Tensor, Windows]:
+    """(N, C, *S) as a Tensor of floats, and the windows over it."""
     tensor = as_float(x, name)
     if tensor.ndim != count + 2:
         raise ShapeError(f"{name}: takes (N, C, ...) with {count} more axes, not {tensor.shape}.")
@@ -28,8 +25,10 @@ def _pool_windows(
     steps = tuple_of(sizes if stride is None else stride, count, name, "stride", 1)
     spread = tuple_of(dilation, count, name, "dilation", 1)
     widths = padding_of(tensor.shape[2:], sizes, steps, spread, mode, padding, name)
-    view = windows(sh.pad(tensor, widths, value=value), sizes, steps, spread, name)
-    return sh.reshape(view, (*view.shape[: 2 + count], math.prod(sizes)))
+    pairs = tuple(zip(widths[::2], widths[1::2], strict=True))[::-1]
+    lengths = [n + before + after for n, (before, after) in zip(tensor.shape[2:], pairs, strict=True)]
+    refuse_reach((*tensor.shape[:2], *lengths), sizes, spread, name)
+    return tensor, Windows(sizes, steps, spread, pairs)
 
 
 class Padding(TypedDict, total=False):
@@ -61,29 +60,12 @@ def max_pool(
     dilation: Any = 1,
 ) -> Tensor:
     """The largest element of each window over `count` axes; the gradient goes to the first one that is largest."""
-    name = f"max_pool{count}d"
-    view = _pool_windows(x, count, kernel_size, stride, pad_mode, padding, dilation, -math.inf, name)
-    return pick(view, _first_largest.bind(view), known=True)
-
-
-@primitive
-def _first_largest(x: Any) -> Any:
-    """argmax of the last axis, one window place after the other: the axis is short, the others are long."""
-    best, positions = x[..., 0].copy(), np.zeros(x.shape[:-1], np.int64)
-    for place in range(1, x.shape[-1]):
-        # A NaN is larger than everything, so that it comes through; of several the first one counts, as in argmax.
-        better = ~(x[..., place] <= best) & (best == best)
-        np.copyto(best, x[..., place], where=better)
-        positions[better] = place
-    return positions
-
-
-_first_largest.no_gradient()
-
-
-@_first_largest.def_there
-def _(x: Any) -> Any:
-    return lines.argmax(x, x.ndim - 1)
+    tensor, windows = _prepared(x, count, kernel_size, stride, pad_mode, padding, dilation, f"max_pool{count}d")
+    if tensor._entry is None:  # no gradient is wanted, and where it would go is not kept
+        values: Tensor = primitives.largest.bind(tensor, windows=windows)
+    else:
+        values, _ = primitives.max_pool.bind(tensor, windows=windows)
+    return values
 
 
 def avg_pool(
@@ -97,16 +79,16 @@ def avg_pool(
 ) -> Tensor:
     """The mean of each window over `count` axes; with pad_mode "same", or without `count_include_pad`, of its elements
     that are not padding."""
-    name = f"avg_pool{count}d"
-    tensor = as_float(x, name)
-    view = _pool_windows(tensor, count, kernel_size, stride, pad_mode, padding, 1, 0.0, name)
-    if pad_mode == "valid" or (pad_mode == "pad" and count_include_pad):
-        return reduce.mean(view, -1)
+    tensor, windows = _prepared(x, count, kernel_size, stride, pad_mode, padding, 1, f"avg_pool{count}d")
+    if not windows.padded or (pad_mode == "pad" and count_include_pad):
+        mean: Tensor = primitives.sum_pool.bind(tensor, windows=windows, divisor=windows.elements)
+        return mean
     # Windows at the border have fewer elements that count; how many, pooling says of an image of ones.
+    wide = astype(tensor, dtypes.computed(tensor.dtype.dtype))
     with beside(tensor):
-        ones = new.ones((1, 1, *tensor.shape[2:]), tensor.dtype)
-    inside = _pool_windows(ones, count, kernel_size, stride, pad_mode, padding, 1, 0.0, name)
-    return reduce.sum(view, -1) / reduce.sum(inside, -1)
+        ones = new.ones((1, 1, *tensor.shape[2:]), wide.dtype)
+    total, inside = (primitives.sum_pool.bind(image, windows=windows, divisor=1) for image in (wide, ones))
+    return astype(total / inside, tensor.dtype)
 
 
 def sum_pool(
@@ -118,7 +100,9 @@ def sum_pool(
     padding: Any = 0,
 ) -> Tensor:
     """The sum of each window over `count` axes; padding adds nothing to it."""
-    return reduce.sum(_pool_windows(x, count, kernel_size, stride, pad_mode, padding, 1, 0.0, f"sum_pool{count}d"), -1)
+    tensor, windows = _prepared(x, count, kernel_size, stride, pad_mode, padding, 1, f"sum_pool{count}d")
+    total: Tensor = primitives.sum_pool.bind(tensor, windows=windows, divisor=1)
+    return total
 
 
 def max_pool1d(x: Numbers, kernel_size: Lengths, stride: Lengths | None = None, **options: Unpack[Spread]) -> Tensor:

@@ -159,10 +159,21 @@ def var(x: Numbers, axis: Axis = None, ddof: float = 0, keepdims: bool = False) 
     n = builtins.max(_count(tensor.shape, axes) - as_number(ddof, "var", "ddof"), 0)  # no variance is negative
     if tensor.dtype.category == 3:
         raise DTypeError("var: takes real numbers. Take ops.real(x), ops.imag(x) or ops.abs(x) first.")
-    wide = _wide(tensor)
+    squares = _squares(_wide(tensor), axis=axes, keepdims=keepdims)
+    return astype(squares / n, tensor.dtype)
+
+
+@Composite
+def _squares(x: Tensor, *, axis: tuple[int, ...], keepdims: bool) -> Tensor:
+    """The sum of squared distances from the mean."""
     # In two passes: the difference of mean(x^2) and mean(x)^2 would cancel.
-    squares = el.square(wide - mean(wide, axes, keepdims=True))
-    return astype(_reduce(_sum, squares, axes, keepdims) / n, tensor.dtype)
+    return _reduce(_sum, el.square(x - mean(x, axis, keepdims=True)), axis, keepdims)
+
+
+# Nothing comes from the mean: the distances from it add up to 0.
+@_squares.def_bprop
+def _(x: Tensor, _out: Tensor, dout: Tensor, *, axis: tuple[int, ...], keepdims: bool) -> Grads:
+    return ((x - mean(x, axis, keepdims=True)) * (_with_kept_axes(dout, axis, keepdims) * 2.0),)
 
 
 def std(x: Numbers, axis: Axis = None, ddof: float = 0, keepdims: bool = False) -> Tensor:

@@ -5,6 +5,7 @@ The statements come from the formulas (`expressions.py`), the loop around them f
     no reduction                    map_loop
     the last axis is kept           reduce_columns    sums over rows, whole rows at a time
     one result, and much work       reduce_all, reduce_slices: units leave parts, which are joined in order
+    channels of many images         reduce_slices: an image after the other, as they lie in memory
     otherwise                       reduce_rows       a sum along memory for each result
 """
 
@@ -29,6 +30,8 @@ from snncell.kernels.cpu import loops
 from snncell.kernels.policy import PARALLEL_SIZE
 from snncell.tape.tracing import Step, Value
 
+LEAST_PART = 64  # elements of which there is a part, where there is one for each result and slice
+
 
 class Kernel(NamedTuple):
     """A loop, ready to be built.
@@ -44,6 +47,7 @@ class Kernel(NamedTuple):
         units: of its work, which threads can share.
         shared: whether it pays that threads share them.
         parts: the dtypes of the arrays in which units leave parts of reductions.
+        left: the number of parts that a unit leaves in each.
     """
 
     name: str
@@ -56,6 +60,7 @@ class Kernel(NamedTuple):
     units: int
     shared: bool
     parts: list[Any]
+    left: int
 
 
 def emit(group: Group, uniform: set[Value]) -> Kernel:
@@ -88,8 +93,8 @@ def emit(group: Group, uniform: set[Value]) -> Kernel:
     name = "loop_" + "_".join(dict.fromkeys(step.op.name for step in group.steps))[:48]
     arguments = [f"n{i}" for i in range(len(sizes))] + [f"a{i}" for i in range(len(arrays))]
     arguments += [f"s{i}" for i in range(len(body.scalars))] + [f"o{i}" for i in range(len(outputs))]
-    lines, units, in_parts = _loop(kept, sizes, body.lines, sums, shared)
-    parts = [kind_of(step.inputs[0]) for step in reductions if step.outputs[0] in position] if in_parts else []
+    lines, units, left = _loop(kept, sizes, body.lines, sums, shared)
+    parts = [kind_of(step.inputs[0]) for step in reductions if step.outputs[0] in position] if left else []
     arguments += [f"parts{i}" for i in range(len(parts))]
     source = f"{file_head(group.steps)}\n\n{loops.function(name, arguments, lines)}"
     signature = (
@@ -99,25 +104,26 @@ def emit(group: Group, uniform: set[Value]) -> Kernel:
         *[(kind_of(o.value), len(sizes), True) for o in outputs],
         *[(kind, 1, True) for kind in parts],
     )
-    return Kernel(name, source, sizes, arrays, body.scalars, outputs, signature, units, shared, parts)
+    return Kernel(name, source, sizes, arrays, body.scalars, outputs, signature, units, shared, parts, left)
 
 
 def _loop(
     kept: tuple[bool, ...], sizes: tuple[int, ...], body: list[str], sums: list[loops.Reduced], shared: bool
-) -> tuple[list[str], int, bool]:
-    """The lines of the template that fits, the number of its units, and whether they leave parts to be joined."""
+) -> tuple[list[str], int, int]:
+    """The lines of the template that fits, the number of its units, and of the parts that each leaves to be joined."""
     keep = [axis for axis, is_kept in enumerate(kept) if is_kept]
     along = [axis for axis, is_kept in enumerate(kept) if not is_kept]
     if not along:
-        return loops.map_loop(len(kept), body), sizes[0], False
+        return loops.map_loop(len(kept), body), sizes[0], 0
     if kept[-1]:
         units = sizes[keep[0]] if len(keep) > 1 else -(-sizes[-1] // loops.COLUMNS)
-        return loops.reduce_columns(keep, along, body, sums), units, False
-    if not keep and shared:
-        if len(along) == 1:
-            return loops.reduce_all(body, sums), -(-sizes[0] // loops.BLOCK), True
-        return loops.reduce_slices(along, body, sums), sizes[0], True
-    return loops.reduce_rows(keep, along, body, sums), sizes[keep[0]] if keep else 1, False
+        return loops.reduce_columns(keep, along, body, sums), units, 0
+    if shared and len(along) == 1 and not keep:
+        return loops.reduce_all(body, sums), -(-sizes[0] // loops.BLOCK), 1
+    inner = math.prod(sizes[axis] for axis in along[1:])
+    if shared and not kept[0] and len(along) > 1 and (not keep or inner >= LEAST_PART):
+        return loops.reduce_slices(keep, along, body, sums), sizes[0], math.prod(sizes[axis] for axis in keep)
+    return loops.reduce_rows(keep, along, body, sums), sizes[keep[0]] if keep else 1, 0
 
 
 class _Body(Statements):

@@ -44,7 +44,7 @@ class Launch:
         self.sizes = kernel.sizes
         self.units = kernel.units
         self.grain = grain_of(kernel.units) if kernel.shared else 0
-        self.parts = [kind.dtype for kind in kernel.parts]
+        self.parts = [((kernel.units * kernel.left,), kind.dtype) for kind in kernel.parts]
         self.kernels = [(kernel.name, kernel.source, kernel.signature)]
         self.call: Any = None
         self.arrays = [_Argument(operand, slots, uniform) for operand in kernel.arrays]
@@ -73,7 +73,7 @@ class Launch:
             fresh = [HOST.empty(shape, dtype) for _, shape, dtype, _ in self.outputs]
         operands = [*self.sizes, *[argument.take(slots) for argument in self.arrays], *self.scalars, *fresh]
         if self.parts:
-            operands += [HOST.empty((self.units,), dtype) for dtype in self.parts]
+            operands += [HOST.empty(*part) for part in self.parts]
         self.call(self.units, self.grain, *operands)
         if self.parts:  # a call of no units joins the parts that the units have left
             self.call(0, 0, *operands)

@@ -14,9 +14,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from snncell import dtype as dtypes
-from snncell.compiler.ir.formula import MAX_STEPS, Reduction, loop_shape
+from snncell.compiler.ir.formula import MAX_STEPS, Elementwise, Reduction, loop_shape
 from snncell.compiler.ir.program import Program, values_in
+from snncell.compiler.ir.views import Broadcast
 from snncell.tape.tracing import Step, Value
+
+RECIPE = 4  # steps, at most, that a loop repeats of another
 
 
 class Group:
@@ -64,7 +67,8 @@ def fuse(program: Program) -> list[Group]:
     Each step goes into the earliest group that runs over the same shape, comes no earlier than its inputs, and has
     something in common with it (or runs over one element only); otherwise it opens a group of its own at the end. So
     every group comes after those that it reads from. Then each loop sinks into the first one that takes something from
-    it, if it may: an operand of a step can come from a loop that was opened after the one the step had to go to.
+    it, if it may: an operand of a step can come from a loop that was opened after the one the step had to go to. What
+    is left to pass from loop to loop through memory is computed anew by those that take it, where that moves less.
     """
     groups: list[Group] = []
     group_of: dict[Value, int] = {}  # the group that computes a Value
@@ -89,7 +93,7 @@ def fuse(program: Program) -> list[Group]:
         group_of.update(dict.fromkeys(step.outputs, index))
     groups = _sunk(groups, reduced)
     _settle(groups, program.results())
-    return groups
+    return _rematerialised(groups, program)
 
 
 def _host(
@@ -136,3 +140,79 @@ def _settle(groups: list[Group], results: list[Value]) -> None:
     for group in reversed(groups):
         group.settle(used)
         used.update(group.reads)
+
+
+def _rematerialised(groups: list[Group], program: Program) -> list[Group]:
+    """Have loops compute what they take from an earlier one, where reading its operands moves fewer bytes.
+
+    x - mean, in a loop that adds up its squares, is an array to write and to read; loops behind it that read x have it
+    for a subtraction.
+    """
+    wanted, sizes = set(program.results()), _sizes(groups)
+    order = {id(step): number for number, step in enumerate(program.steps)}
+    readers: dict[Value, list[Group]] = {}
+    for group in groups:
+        for x in group.reads:
+            readers.setdefault(x, []).append(group)
+    for group in groups:
+        for value in group.writes[::-1]:
+            hosts = readers.get(value, [])
+            recipe = _recipe(group, value)
+            if value in wanted or not recipe or not all(_may_hold(host, group, recipe) for host in hosts):
+                continue
+            taken = {x for step in recipe for x in values_in(step)}.difference(*(step.outputs for step in recipe))
+            added = {host: taken.difference(host.reads, host.inside) for host in hosts}
+            if sum(sizes[x] for more in added.values() for x in more) >= sizes[value] * (1 + len(hosts)):
+                continue
+            for host, more in added.items():
+                steps = {id(step): step for step in (*host.steps, *recipe)}
+                host.steps = [steps[key] for key in sorted(steps, key=lambda key: order[key])]
+                host.reads = [x for x in host.reads if x is not value] + [x for x in sizes if x in more]
+                for x in more:
+                    readers.setdefault(x, []).append(host)
+            group.writes.remove(value)
+            _prune(group)
+    return [group for group in groups if group.steps]
+
+
+def _recipe(group: Group, value: Value) -> list[Step]:
+    """The steps of a loop that compute a Value from what it reads and writes: cheap ones, with the same bits."""
+    if group.shape is None or dtypes.only_stored(value.dtype):  # in memory it would be rounded
+        return []
+    steps: list[Step] = []
+    needed = {value}
+    for step in reversed(group.steps):
+        if needed.isdisjoint(step.outputs):
+            continue
+        if not isinstance(step.op, Elementwise) or step.op.slow_calls or len(steps) >= RECIPE:
+            return []
+        steps.insert(0, step)
+        needed.update(x for x in values_in(step) if x not in group.writes)
+    return steps
+
+
+def _may_hold(host: Group, group: Group, recipe: list[Step]) -> bool:
+    return host.shape == group.shape and len(host.steps) + len(recipe) <= MAX_STEPS
+
+
+def _sizes(groups: list[Group]) -> dict[Value, int]:
+    """The bytes of each Value that a group takes or gives: of a broadcast one, those of what it is made of."""
+    sizes: dict[Value, int] = {}
+    for group in groups:
+        for x in (*group.reads, *group.writes):
+            sizes.setdefault(x, math.prod(x.shape) * int(x.dtype.itemsize))
+        if group.shape is None and isinstance(group.steps[0].op, Broadcast):
+            sizes.update(dict.fromkeys(group.steps[0].outputs, sizes[group.reads[0]]))
+    return sizes
+
+
+def _prune(group: Group) -> None:
+    """Leave out the steps of a loop that nothing takes any more."""
+    used = set(group.writes)
+    steps: list[Step] = []
+    for step in reversed(group.steps):
+        if not used.isdisjoint(step.outputs):
+            steps.insert(0, step)
+            used.update(values_in(step))
+    group.steps = steps
+    group.reads = [x for x in group.reads if x in used]

@@ -67,9 +67,13 @@ def reduce_rows(axes_left: list[int], along: list[int], body: list[str], sums: l
 
     A unit is a place on the first kept axis; without one, there is one unit.
     """
+    return shared(axes_left, _row(along, body, sums))
+
+
+def _row(along: list[int], body: list[str], sums: list[Reduced]) -> list[str]:
     *outer, last = along
     body = [f"p{last} = base + lane", *body]
-    return shared(axes_left, _in_lanes(f"n{last}", body, sums, lambda inner: nest(outer, inner)))
+    return _in_lanes(f"n{last}", body, sums, lambda inner: nest(outer, inner))
 
 
 def _in_lanes(count: str, body: list[str], sums: list[Reduced], around: Callable[[list[str]], list[str]]) -> list[str]:
@@ -104,17 +108,27 @@ def reduce_all(body: list[str], sums: list[Reduced]) -> list[str]:
     return [*_joined(sums), *units("block", _in_lanes("count", body, parts, lambda inner: ends + inner))]
 
 
-def reduce_slices(along: list[int], body: list[str], sums: list[Reduced]) -> list[str]:
-    """Reduce several axes to one element: slices of the first axis, each a unit, then what they give, in order."""
+def reduce_slices(axes_left: list[int], along: list[int], body: list[str], sums: list[Reduced]) -> list[str]:
+    """Reduce along several axes, the first and the last among them: slices of the first, each a unit, then in order.
+
+    A slice leaves a part for each result. It is read from front to end, which a channel of many images is not.
+    """
     first, *rest = along
-    parts = [r._replace(target=f"parts{k}[p{first}]") for k, r in enumerate(sums)]
-    return [*_joined(sums), *units(f"p{first}", reduce_rows([], rest, body, parts))]
+    count = " * ".join(f"n{axis}" for axis in axes_left) or "1"
+    place = "0"
+    for axis in axes_left:
+        place = f"({place}) * n{axis} + p{axis}"
+    parts = [r._replace(target=f"parts{k}[p{first} * ({count}) + {place}]") for k, r in enumerate(sums)]
+    joined = _joined(sums, axes_left, f"n{first}", f"part * ({count}) + {place}")
+    return [*joined, *units(f"p{first}", nest(axes_left, _row(rest, body, parts)))]
 
 
-def _joined(sums: list[Reduced]) -> list[str]:
+def _joined(
+    sums: list[Reduced], axes_left: Sequence[int] = (), count: str = "len(parts0)", place: str = "part"
+) -> list[str]:
     """The call after all units, for none of them: their results are joined."""
-    lines = [line for k, r in enumerate(sums) for line in total(k, r, f"parts{k}", f"len(parts{k})", r.target)]
-    return ["if start == stop:", *indent([*lines, "return"])]
+    lines = [line for k, r in enumerate(sums) for line in total(k, r, f"parts{k}", count, r.target, place)]
+    return ["if start == stop:", *indent([*nest(list(axes_left), lines), "return"])]
 
 
 def reduce_columns(axes_left: list[int], along: list[int], body: list[str], sums: list[Reduced]) -> list[str]:
@@ -173,11 +187,11 @@ def _blocks(body: list[str]) -> list[str]:
     return units("part", [*head, *body])
 
 
-def total(k: int, r: Reduced, parts: str, count: str, target: str) -> list[str]:
-    """Join `count` partial results in their order."""
+def total(k: int, r: Reduced, parts: str, count: str, target: str, place: str = "part") -> list[str]:
+    """Join `count` partial results in their order, each at its `place`."""
     return [
         f"total{k} = {r.start}",
         f"for part in range({count}):",
-        f"    total{k} = {r.joined(f'total{k}', f'{parts}[part]')}",
+        f"    total{k} = {r.joined(f'total{k}', f'{parts}[{place}]')}",
         f"{target} = total{k}",
     ]
