@@ -98,7 +98,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
             "spikes_as_bool",
         },
     ],
-    "compiler.schedule": [{"fuse", "loop", "phases"}, {"legality"}],
+    "compiler.schedule": [{"fuse", "loop", "phases"}, {"horizontal", "legality"}],
     "compiler.backends": [
         {"expressions", "index_space"},
         {"cpu_groups", "indexing"},
@@ -113,7 +113,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"rules"},
         {"diagnose"},
     ],
-    "compiler.runtime": [{"launches"}, {"eager_cuda", "graphs"}, {"plan"}, {"plans", "stepwise"}],
+    "compiler.runtime": [{"launches"}, {"eager_cuda", "graphs", "segments"}, {"plan"}, {"plans", "stepwise"}],
 }
 
 
