@@ -8,9 +8,10 @@ import pytest
 
 import snncell
 from snncell import Tensor, explain, grad, jit, nn, ops, value_and_grad
-from snncell.compiler.backends import cpu_loop
-from snncell.compiler.backends.cpu_loop import build
 from snncell.errors import ArgumentError, DTypeError, ShapeError
+from snncell.kernels import spike_times
+from snncell.kernels.build import build
+from snncell.nn import eventprop_solver
 from snncell.testing import check_grads
 
 INF = math.inf
@@ -227,7 +228,6 @@ def test_gradients_are_those_of_finite_differences_through_two_layers(rng):
 
 
 def test_gradients_of_many_spikes(rng):
-    """They are computed by several kernels, one after the other."""
     times, weights = rng.uniform(0.0, 30.0, (2, 3)), rng.uniform(5.0, 30.0, (1, 3))
     layer = layer_of(weights, spikes=9)
     assert np.isfinite(layer(Tensor(times)).asnumpy()).mean() > 0.7
@@ -287,17 +287,101 @@ def test_the_adjoint_is_the_papers(rng):
 # --- how it runs ------------------------------------------------------------------------------------------------------
 
 
+def drawn(rng, dtype):
+    """Random sizes, constants, times (some equal, some inf) and weights: a layer and its input."""
+    batch, inputs, of_each, neurons, spikes = (int(rng.integers(1, most)) for most in (7, 9, 6, 40, 5))
+    mem, syn = list(TAUS.values())[int(rng.integers(3))]
+    times = rng.uniform(-mem, 3 * mem, (batch, inputs, of_each))
+    times = np.round(times / mem * 8) / 8 * mem if rng.uniform() < 0.3 else times
+    times[rng.uniform(size=times.shape) < 0.2] = INF
+    weights = Tensor(rng.normal(0.3, 0.6, (neurons, inputs)) * 1.5 / kernel(np.linspace(0, 60, 500), mem, syn).max())
+    t_max = INF if rng.uniform() < 0.5 else 2.0 * mem
+    layer = nn.EventPropLIF(inputs, neurons, mem, syn, spikes=spikes, t_max=t_max, weight_init=weights, dtype=dtype)
+    return layer, Tensor(times.astype(dtype))
+
+
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("seed", range(20))
+def test_the_kernel_sends_back_what_the_expression_for_higher_orders_does(seed, dtype):
+    layer, times = drawn(np.random.default_rng(seed), dtype)
+    constants = dict(zip(("tau_mem", "tau_syn"), layer._taus(), strict=True), v_threshold=layer.v_threshold)
+    found, order, places, currents = eventprop_solver.spike_times.bind(
+        times, layer.weight.T, spikes=layer.spikes, t_max=layer.t_max, silent=INF, **constants
+    )
+    gradients = Tensor(np.random.default_rng(seed + 1).normal(size=found.shape).astype(dtype))
+    operands = times, layer.weight.T, order, found, places, currents, gradients
+    ours = eventprop_solver.sent_back.bind(*operands, **constants)
+    theirs = eventprop_solver._sent_back_by_operations(
+        times, layer.weight.T, found, gradients, order, places, **constants
+    )
+    for one, other in zip(ours, theirs, strict=True):
+        one, other = one.asnumpy(), other.asnumpy()
+        assert one.dtype == other.dtype == np.dtype(dtype) and one.shape == other.shape
+        tolerance = {"float32": 2e-2, "float64": 1e-9}[dtype]  # the slope right at the threshold is a small difference
+        np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance * abs(other).max())
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("events", [1, 24, 25, 400])
+def test_events_come_in_the_order_of_time_and_equal_ones_in_theirs(rng, events, dtype):
+    times = np.concatenate([rng.normal(size=(3, events)), np.round(rng.normal(size=(3, events)))]).astype(dtype)
+    times[1::2] *= np.array(1e-30 if dtype is np.float32 else 1e-300, dtype)
+    times[2, ::3], times[3, ::2], times[4, ::5] = INF, -0.0, 1e30
+    for t_max in (INF, 0.5):
+        _, order, _, _ = spike_times.find(times[..., None], np.zeros((events, 1), dtype), 1, 20.0, 5.0, 1.0, t_max)
+        for row, found in zip(times, order, strict=True):
+            wanted = np.argsort(row, kind="stable")
+            count = (row < t_max).sum()
+            np.testing.assert_array_equal(found[:count], wanted[:count])
+            np.testing.assert_array_equal(np.sort(found), np.arange(events))
+
+
 @pytest.mark.compiled
-@pytest.mark.parametrize("spikes", [1, 4])
-def test_each_loop_is_one_kernel(spikes):
-    layer = nn.EventPropLIF(4, 3, spikes=spikes)
+@pytest.mark.parametrize("batch", [1, 3, 130])
+def test_threads_change_no_bit(rng, monkeypatch, batch):
+    times, weights = problem(rng, 20.0, 5.0, shape=(batch, 6, 2), neurons=37)
+    layer = layer_of(weights, spikes=3)
+    found = []
+    for size in (1, 1 << 40):  # on all threads, and on one
+        monkeypatch.setattr(spike_times, "PARALLEL_SIZE", size)
+        loss, (of_times, (of_weights,)) = value_and_grad(partial(loss_of, layer), 0, [layer.weight])(Tensor(times))
+        found.append([layer(Tensor(times)), loss, of_times, of_weights])
+    for shared, alone in zip(*found, strict=True):
+        np.testing.assert_array_equal(shared.asnumpy(), alone.asnumpy())
+
+
+def test_strided_times_are_those_of_a_copy(rng):
+    times, weights = problem(rng, 20.0, 5.0, shape=(6, 4, 3))
+    layer = layer_of(weights[:, :3])
+    strided = Tensor(times).transpose(1, 2, 0)  # (N_in, ...) comes last
+    for t in (Tensor(times)[::2, ::-1][:, :3], strided[:, :3]):
+        copied = Tensor(np.ascontiguousarray(t.asnumpy()))
+        np.testing.assert_array_equal(layer(t).asnumpy(), layer(copied).asnumpy())
+
+
+def test_no_spike_is_no_fault_where_results_are_looked_at():
+    layer = layer_of([[9.0], [0.1]], t_max=40.0)
+    snncell.set_context(check_finite=True)
+    try:
+        (found,) = grad(lambda t: ops.minimum(layer(t), 50.0).sum(), None, [layer.weight])(Tensor([[0.0]], "float64"))
+    finally:
+        snncell.set_context(check_finite=False)
+    assert found.asnumpy()[0] < 0 == found.asnumpy()[1]
+
+
+def test_each_way_is_one_operation():
+    """Sorting, the events of all spikes, and the sums over samples are in it: nothing has a row for each event."""
+    layer = nn.EventPropLIF(4, 3, spikes=4)
     x = ops.ones((2, 4))
     loss = lambda t: ops.minimum(layer(t), 99.0).sum()  # noqa: E731
-    text = explain(value_and_grad(loss, None, layer.trainable_params()), x)
-    assert text.count("call scan") == text.count("scan: one kernel") == 2 * spikes + 3
-    assert "no single kernel" not in text
-    # The next spike is found by the same two kernels, so all loops of the forward are as many as two.
-    assert explain(layer, x).count("scan: one kernel") == 2 * spikes
+    text = explain(value_and_grad(loss, 0, layer.trainable_params()), x)
+    names = [line.split(" call ")[1].split()[0] for line in text.splitlines() if ". call " in line]
+    assert [name for name in names if name not in ("reshape", "transpose")] == [
+        "checked_times",
+        "spike_times",
+        "sent_back",
+    ]
 
 
 @pytest.mark.compiled
@@ -305,17 +389,16 @@ def test_other_numbers_compile_nothing(monkeypatch):
     def work(layer, batch):
         return grad(lambda t: ops.minimum(layer(t), 9.0).sum())(ops.ones((batch, layer.in_channels)))
 
-    sources = set()
-    monkeypatch.setattr(
-        cpu_loop, "build", lambda name, source, *given: sources.add(source) or build(name, source, *given)
-    )
+    names = []
+    monkeypatch.setattr(spike_times, "_kernels", {})
+    monkeypatch.setattr(spike_times, "build", lambda name, *given: names.append(name) or build(name, *given))
     layer = nn.EventPropLIF(3, 2)
     work(layer, 2)
-    known = set(sources)
+    assert names == ["find_spikes", "send_back"]
     layer.tau_mem, layer.v_threshold, layer.t_max = 17.0, 0.7, 80.0
     work(layer, 2)
-    work(nn.EventPropLIF(5, 4, tau_mem=17.0, tau_syn=3.0, v_threshold=0.7, t_max=80.0), 3)
-    assert sources == known
+    work(nn.EventPropLIF(5, 4, tau_mem=17.0, tau_syn=3.0, v_threshold=0.7, spikes=2, t_max=80.0), 3)
+    assert names == ["find_spikes", "send_back"]
 
 
 def test_constants_can_be_changed():

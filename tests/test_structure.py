@@ -98,7 +98,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
             "spikes_as_bool",
         },
     ],
-    "compiler.schedule": [{"fuse", "loop", "phases"}, {"legality"}],
+    "compiler.schedule": [{"fuse", "loop", "phases"}, {"horizontal", "legality"}],
     "compiler.backends": [
         {"expressions", "index_space"},
         {"cpu_groups", "indexing"},
@@ -113,7 +113,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"rules"},
         {"diagnose"},
     ],
-    "compiler.runtime": [{"launches"}, {"eager_cuda", "graphs"}, {"plan"}, {"plans", "stepwise"}],
+    "compiler.runtime": [{"launches"}, {"eager_cuda", "graphs", "segments"}, {"plan"}, {"plans", "stepwise"}],
 }
 
 
@@ -340,7 +340,6 @@ LONG_MODULES = {
     "ops.elementwise": "one place for each operation: formula and reverse, and there are many",
     "ops.reduce": "one family: an operation and its reverse after the other",
     "ops.shape": "a table of operations like ops.elementwise",
-    "ops.conv": "convolution and its transpose share windows, folds and paddings",
     "tape.tensor": "one class, with a method for each way to look at an array",
     "nn.optim": "a table of optimisers and schedules",
     "report.rules": "the table of all that a report may say: data, of which half is words",

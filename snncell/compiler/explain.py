@@ -9,6 +9,7 @@ from snncell.compiler.ir.formula import MAX_STEPS, Elementwise, Reduction, compi
 from snncell.compiler.ir.program import Program, by_line
 from snncell.compiler.runtime.launches import Call, DeviceLaunch, Launch, moved
 from snncell.compiler.runtime.plan import Plan
+from snncell.compiler.runtime.segments import Segments
 from snncell.tape import structure
 from snncell.tape.tracing import Step, Value
 
@@ -29,7 +30,10 @@ def report(name: str, plan: Plan) -> str:
         "launches:",
     ]
     launch_of: dict[Value, int] = {}
+    joined = {run.launches[0]: len(run.launches) - 1 for run in plan.runs if isinstance(run, Segments)}
     for number, launch in enumerate(plan.launches, 1):
+        if launch in joined:
+            head.append(f"      {number} to {number + joined[launch]} are one launch:")
         if not (isinstance(launch, Call) and launch.step.op.view):  # another view of the same elements
             head += _lines(number, launch, launch_of, plan)
         launch_of.update(dict.fromkeys(launch.group.writes, number))

@@ -107,7 +107,7 @@ def of_slots(name: str, source: str, signature: Sequence[Any]) -> str:
 def source_of(function: Callable[..., Any]) -> str:
     """The source of a function that is compiled from it, without annotations."""
     source = inspect.getsource(function)
-    for annotation in (": Any", " -> None", "  # fmt: skip"):
+    for annotation in (": Any", " -> None", " -> Any", "  # fmt: skip"):
         source = source.replace(annotation, "")
     return source
 

@@ -14,12 +14,13 @@ from snncell.arguments.vocabulary import FloatDtype
 from snncell.cell import Cell
 from snncell.common.initializer import Init, Normal, initializer
 from snncell.errors import ArgumentError, DTypeError, ShapeError
-from snncell.nn.eventprop_solver import SpikeTimes, checked_times
+from snncell.nn.eventprop_solver import checked_times, spike_times
 from snncell.nn.layer import positive
 from snncell.ops.base import as_tensor
-from snncell.ops.sorting import permuted
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
+
+NEARLY = 2.0**-40  # how far equal time constants are taken apart, relatively
 
 
 def _number(value: Any, name: str) -> float:
@@ -36,10 +37,10 @@ def _above_zero(value: Any, name: str) -> float:
 
 
 def _constant(name: str, check: Callable[[Any, str], Any]) -> Any:
-    """A constant of the neurons as one of the layer."""
+    """A constant of the neurons, which is checked whenever it is set."""
     return property(
-        lambda layer: getattr(layer.neurons, name),
-        lambda layer, value: setattr(layer.neurons, name, check(value, name)),
+        lambda layer: getattr(layer, f"_{name}"),
+        lambda layer, value: setattr(layer, f"_{name}", check(value, name)),
     )
 
 
@@ -133,22 +134,21 @@ class EventPropLIF(Cell):
         super().__init__()
         self.in_channels = positive(in_channels, "EventPropLIF", "in_channels")
         self.out_channels = positive(out_channels, "EventPropLIF", "out_channels")
-        self.neurons = SpikeTimes(
-            _above_zero(tau_mem, "tau_mem"),
-            _above_zero(tau_syn, "tau_syn"),
-            _above_zero(v_threshold, "v_threshold"),
-            positive(spikes, "EventPropLIF", "spikes"),
-            _number(t_max, "t_max"),
-        )
+        self.tau_mem, self.tau_syn, self.v_threshold = tau_mem, tau_syn, v_threshold
+        self.spikes, self.t_max = spikes, t_max
         kind = dtypes.as_dtype(dtype)
         if kind not in (dtypes.float32, dtypes.float64):
             raise DTypeError(f"EventPropLIF: dtype is float32 or float64, not {kind}.")
         weight_init = self._firing() if weight_init is None else weight_init
         self.weight = Parameter(initializer(weight_init, (out_channels, in_channels), kind))
 
+    def _taus(self) -> tuple[float, float]:
+        """The time constants of V and I; never the same, for where they meet the formulas divide 0 by 0."""
+        return self.tau_mem, self.tau_syn if self.tau_syn != self.tau_mem else self.tau_mem * (1.0 - NEARLY)
+
     def _firing(self) -> Normal:
         """Weights that make neurons spike."""
-        mem, syn = self.neurons.taus()
+        mem, syn = self._taus()
         peak = math.exp(math.log(syn / mem) * mem / (mem - syn))  # of kappa
         scale = self.v_threshold / peak
         return Normal(scale / math.sqrt(self.in_channels), 3.0 * scale / self.in_channels)
@@ -162,12 +162,19 @@ class EventPropLIF(Cell):
             )
         if times.dtype.category > 2:
             raise DTypeError(f"EventPropLIF: times are real numbers, not {times.dtype}.")
-        flat = ops.reshape(checked_times.bind(times.astype(self.weight.dtype)), (times.shape[0], -1))
-        order = ops.argsort(flat)
-        sources = order // (flat.shape[1] // self.in_channels)
-        weights = ops.gather(self.weight.T, sources.T)  # (E, B, N_out)
-        spike_times = self.neurons(permuted(flat, order).T, weights)
-        return ops.transpose(spike_times, (1, 2, 0))
+        events = checked_times.bind(times.astype(self.weight.dtype))
+        mem, syn = self._taus()
+        found: Tensor = spike_times.bind(
+            ops.reshape(events, (*times.shape[:2], -1)),
+            self.weight.T,
+            spikes=self.spikes,
+            tau_mem=mem,
+            tau_syn=syn,
+            v_threshold=self.v_threshold,
+            t_max=self.t_max,
+            silent=math.inf,
+        )[0]
+        return found
 
     def extend_repr(self) -> str:
         return (

@@ -18,6 +18,7 @@ from snncell.kernels.build import build
 from snncell.kernels.cuda.build import build as build_for_cuda
 from snncell.kernels.cuda.elementwise import THREADS
 from snncell.kernels.cuda.runtime import runtime
+from snncell.kernels.segments import Segment
 from snncell.kernels.sharing import grain_of
 from snncell.kernels.space import DEVICE, HOST
 from snncell.tape.tracing import Step, Value
@@ -50,6 +51,7 @@ class Launch:
         self.arrays = [_Argument(operand, slots, uniform) for operand in kernel.arrays]
         self.scalars = [as_scalar(number, dtype) for number, dtype in kernel.scalars]
         self.outputs = [(slots[o.value], o.shape, kind_of(o.value).dtype, _reshaped(o)) for o in kernel.outputs]
+        self.filled = [(slots[o.value], o.value, kind_of(o.value).dtype) for o in kernel.outputs]
         # The kernel fills float16 and bfloat16 as float32; they are narrowed behind it.
         self.narrowed = {slots[o.value]: o.value for o in kernel.outputs if dtypes.only_stored(o.value.dtype)}
         self.drops = drops
@@ -85,6 +87,32 @@ class Launch:
             slots[slot] = out
         for slot in self.drops:
             slots[slot] = None
+
+    def segment(self) -> Segment:
+        """The kernel and what its arguments are at each run, to be called together with others."""
+        _, _, signature = self.kernels[0]
+        numbers = zip(self.scalars, signature[len(self.sizes) + len(self.arrays) :], strict=False)
+        return Segment(
+            self.call,
+            self.units,
+            [
+                *((size, dtypes.int64) for size in self.sizes),
+                *(argument.joined for argument in self.arrays),
+                *numbers,
+                *(shape for _, shape, _, _ in self.outputs),
+            ],
+        )
+
+    def arrays_of(self, slots: list[Any], into: dict[int, Any]) -> list[Any]:
+        """The arrays that the kernel takes and fills, in any shape; those that it fills are put into the output slots.
+
+        Only for launches that narrow nothing and have no parts.
+        """
+        arrays = [argument.whole(slots) for argument in self.arrays]
+        for slot, value, dtype in self.filled:
+            array = slots[slot] = into[slot] if slot in into else HOST.empty(value.shape, dtype)
+            arrays.append(array)
+        return arrays
 
 
 class DeviceLaunch:
@@ -219,18 +247,24 @@ class _Argument:
     def __init__(self, operand: Operand, slots: Slots, uniform: dict[Value, Any]) -> None:
         self.slot = slots[operand.value]
         self.shape = _reshaped(operand, into=True)
+        self.joined = operand.shape
         constant = uniform.get(operand.value)
         self.kind = kind_of(operand.value).dtype
         one = None if constant is None else np.array(constant[(0,) * constant.ndim], self.kind)
         self.fixed = None if one is None else one.reshape(operand.shape)
 
     def take(self, slots: list[Any]) -> Any:
+        array = self.whole(slots)
+        return array if self.shape is None or self.fixed is not None else array.reshape(self.shape)
+
+    def whole(self, slots: list[Any]) -> Any:
+        """The array in a shape of its own, or the one element that stands for all."""
         if self.fixed is not None:
             return self.fixed
-        array = HOST.cast(slots[self.slot], self.kind)
-        if not array.flags.c_contiguous:
-            array = np.ascontiguousarray(array)
-        return array if self.shape is None else array.reshape(self.shape)
+        array = slots[self.slot]
+        if array.dtype != self.kind:
+            array = HOST.cast(array, self.kind)
+        return array if array.flags.c_contiguous else np.ascontiguousarray(array)
 
 
 def _reshaped(operand: Operand, into: bool = False) -> tuple[int, ...] | None:

@@ -16,7 +16,10 @@ from snncell.compiler.ir.product import Product
 from snncell.compiler.ir.program import Program, last_uses
 from snncell.compiler.runtime.graphs import Recorded, pays
 from snncell.compiler.runtime.launches import Call, DeviceLaunch, Launch, Slots, moved
+from snncell.compiler.runtime.segments import Segments, joined
 from snncell.compiler.schedule.fuse import fuse
+from snncell.compiler.schedule.horizontal import side_by_side
+from snncell.kernels import segments
 from snncell.kernels.build import expect
 from snncell.kernels.progress import listening
 from snncell.kernels.space import HOST, IN_USE, Space
@@ -42,7 +45,7 @@ class Plan:
         # Constants that are one element, broadcast, stay so: loops take a single element of them.
         constants = {value: space.constant(array) for array, value in program.constants}
         uniform = {value: array for value, array in constants.items() if _is_uniform(array)}
-        groups = fuse(program)
+        groups = side_by_side(fuse(program)) if space is HOST else fuse(program)
         self.inputs = [slots[value] for value in program.inputs]
         self.parameters = [(parameter, slots[value]) for parameter, value in program.parameters.items()]
         self.launches: list[Launch | DeviceLaunch | Call] = []
@@ -50,6 +53,8 @@ class Plan:
             drops = [slots[value] for value in dead]
             kind = Call if group.shape is None else Launch if space is HOST else DeviceLaunch
             self.launches.append(kind(group, uniform, slots, drops))
+        self.runs = joined(self.launches)
+        self.joins = any(isinstance(run, Segments) for run in self.runs)
         self.outputs = [slots[value] for value in program.outputs]
         self.written = [(parameter, slots[value]) for parameter, value in program.written.items()]
         self.multiplies = any(isinstance(step.op, Product) for step in program.steps)
@@ -63,6 +68,8 @@ class Plan:
             expect(self.kernels())
         for launch in self.launches:
             launch.build()
+        if self.joins:
+            segments.prepare()
 
     def kernels(self) -> Iterator[tuple[Any, ...]]:
         """The kernels that a run of it calls, as far as they are known in advance, as arguments for `build`."""
@@ -71,6 +78,8 @@ class Plan:
                 yield from launch.step.op.kernels(launch.step.attrs, self.space)
             else:
                 yield from launch.kernels
+        if self.joins:
+            yield from segments.sources()
 
     def replay(self, arrays: Sequence[Any]) -> list[Any]:
         """Run the launches on the arguments' arrays, write the Parameters, and give the outputs' arrays."""
@@ -117,8 +126,8 @@ class Plan:
         return slots
 
     def _launch(self, slots: list[Any], into: dict[int, Any]) -> None:
-        for launch in self.launches:
-            launch.run(slots, into)
+        for run in self.runs:
+            run.run(slots, into)
 
     def computed(self, arrays: Sequence[Any], values: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         """The outputs, and the new values of Parameters, from arguments and the values of Parameters."""

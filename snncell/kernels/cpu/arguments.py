@@ -98,3 +98,13 @@ def call(typing: Any, function: Any, first: Any, stop: Any, slots: Any) -> Any:
         return builder.zext(status, word)
 
     return types.int64(function, first, stop, slots), lower
+
+
+@intrinsic
+def word_at(typing: Any, address: Any) -> Any:
+    """The integer at an address."""
+
+    def lower(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+        return builder.load(builder.inttoptr(operands[0], ir.IntType(64).as_pointer()))
+
+    return types.int64(types.int64), lower

@@ -1,0 +1,35 @@
+"""The order of loops: next to each other where it is free, so that they become one launch.
+
+a = sum(x); y = product(x, w); b = a * 2   ->   y = product(x, w); a = sum(x); b = a * 2
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from snncell.compiler.schedule.fuse import Group
+
+# A loop that moves more does not wait for others: what it takes would stay in memory, and leave the cache.
+WAITING_BYTES = 1 << 20
+
+
+def side_by_side(groups: Sequence[Group]) -> list[Group]:
+    """Let small loops wait for the next loop, past the calls that take nothing from them. Loops keep their order."""
+    placed: list[Group] = []
+    waiting: list[Group] = []
+    for group in groups:
+        if group.shape is not None:
+            waiting.append(group)
+            continue
+        reads = set(group.reads)
+        stays = [n for n, loop in enumerate(waiting, 1) if _is_large(loop) or not reads.isdisjoint(loop.writes)]
+        count = stays[-1] if stays else 0
+        placed += [*waiting[:count], group]
+        waiting = waiting[count:]
+    return placed + waiting
+
+
+def _is_large(loop: Group) -> bool:
+    moved: int = sum(math.prod(value.shape) * value.dtype.itemsize for value in (*loop.reads, *loop.writes))
+    return moved > WAITING_BYTES

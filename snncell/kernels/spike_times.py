@@ -1,0 +1,152 @@
+"""Spike times of neurons with two exponentials, and their gradients: kernels whose samples are shared among threads."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from snncell import dtype as dtypes
+from snncell.kernels.arrays import empty
+from snncell.kernels.build import build
+from snncell.kernels.code import source_of
+from snncell.kernels.cpu import event_order, spike_adjoint as adjoint, spike_times as cpu
+from snncell.kernels.policy import PARALLEL_SIZE
+
+PARTS = 64  # of the samples: at most so many units
+ROOM = 1 << 22  # elements: the parts' own gradients of the weights have no more, if there are several
+EVENT_COST = 2  # of an event to a neuron, in elements of plain arithmetic: 0.6 ns
+SPIKE_COST = 500  # 200 ns
+
+_INT32, _INT64, _FLOAT64 = np.dtype(np.int32), np.dtype(np.int64), np.dtype(np.float64)
+
+
+def find(
+    times: Any, weights: Any, spikes: int, tau_mem: float, tau_syn: float, v_threshold: float, t_max: float
+) -> tuple[Any, Any, Any, Any]:
+    """The first spikes of neurons, and what the reverse takes: the equations are those of `nn.EventPropLIF`.
+
+    Args:
+        times: (B, N_in, K_in), in any order.
+        weights: (N_in, N), of the same dtype.
+        spikes: K.
+
+    Returns:
+        The spike times (B, N, K), inf where there is none; the order of a sample's events (B, E); the number of the
+        event in that order that a spike follows, -1 for none, and the current there (B, N, K).
+    """
+    samples, neurons = len(times), weights.shape[1]
+    flat, weights = np.ascontiguousarray(times.reshape(samples, -1)), np.ascontiguousarray(weights)
+    shape, parts, room = (samples, neurons, spikes), min(samples, PARTS), -(-neurons // 8) * 8
+    found, places, currents = empty(shape, times.dtype), empty(shape, _INT32), empty(shape, _FLOAT64)
+    order = empty(flat.shape, _INT64)
+    constants = [tau_mem, tau_syn, v_threshold, times.dtype.type(t_max), *_peak(tau_mem, tau_syn)]
+    _kernel("find_spikes", times.dtype)(
+        parts,
+        _grain(flat, neurons, spikes),
+        *(flat, order, weights),
+        *(x.reshape(samples, -1) for x in (found, places, currents)),
+        empty((parts, room), np.dtype(np.uint8)),
+        empty((4 * parts, neurons), _FLOAT64),
+        empty((5 * parts, max(flat.shape[1], room + 8)), _INT64),
+        np.array(constants, np.float64),
+    )
+    return found, order, places, currents
+
+
+def send_back(
+    times: Any,
+    weights: Any,
+    order: Any,
+    found: Any,
+    places: Any,
+    currents: Any,
+    gradients: Any,
+    tau_mem: float,
+    tau_syn: float,
+    v_threshold: float,
+) -> tuple[Any, Any]:
+    """The gradients of the times and of the weights, from those of the spike times and what `find` gave."""
+    samples, neurons = len(times), weights.shape[1]
+    flat, weights = np.ascontiguousarray(times.reshape(samples, -1)), np.ascontiguousarray(weights)
+    by_sample = [np.ascontiguousarray(x.reshape(samples, -1)) for x in (found, places, currents, gradients)]
+    # Each part adds up its samples; the parts are joined in order.
+    parts = max(1, min(samples, PARTS, ROOM // weights.size))
+    of_times, of_weights = empty(flat.shape, flat.dtype), empty((parts, weights.size), _FLOAT64)
+    events, of_all = flat.shape[1], by_sample[0].shape[1]
+    constants = [tau_mem, tau_syn, v_threshold, least_slope(times.dtype, v_threshold, tau_mem)]
+    _kernel("send_back", times.dtype)(
+        parts,
+        _grain(flat, neurons, of_all // neurons),
+        *(flat, np.ascontiguousarray(order), weights, *by_sample, of_times, of_weights),
+        empty((3 * parts, of_all), _FLOAT64),
+        empty((2 * parts, max(events, of_all)), _INT64),
+        np.array(constants, np.float64),
+    )
+    return of_times.reshape(times.shape), of_weights.sum(0).astype(times.dtype).reshape(weights.shape)
+
+
+def least_slope(dtype: Any, v_threshold: float, tau_mem: float) -> float:
+    """The slope that rounding makes of 0."""
+    return float(np.finfo(dtype).eps) * v_threshold / tau_mem
+
+
+def _peak(tau_mem: float, tau_syn: float) -> tuple[float, float]:
+    """The peak of kappa: when, and what."""
+    s = math.log1p((tau_mem - tau_syn) / tau_syn) * (tau_mem * tau_syn / (tau_mem - tau_syn))
+    nearer = math.expm1(s * (-abs(tau_mem - tau_syn) / (tau_mem * tau_syn)))
+    return s, math.exp(-s / max(tau_mem, tau_syn)) * nearer * (-tau_syn / abs(tau_mem - tau_syn))
+
+
+def _grain(flat: Any, neurons: int, spikes: int) -> int:
+    work = neurons * (EVENT_COST * flat.size + SPIKE_COST * len(flat) * spikes)
+    return int(work >= PARALLEL_SIZE)
+
+
+def _kernel(name: str, dtype: Any) -> Any:
+    """The kernel `find_spikes` or `send_back`, compiled for times and weights of a dtype."""
+    key = (name, dtype)
+    if key not in _kernels:
+        kind = dtypes.BY_NUMPY[dtype]
+        given, filled, constants = (kind, 2, False), (kind, 2, True), (dtypes.float64, 1, False)
+        int32, int64, float64 = ((dtype, 2, False) for dtype in (dtypes.int32, dtypes.int64, dtypes.float64))
+        to_int32, to_int64, to_float64 = ((*kind[:2], True) for kind in (int32, int64, float64))
+        signature = {
+            "find_spikes": (
+                *(given, to_int64, given, filled, to_int32, to_float64),
+                *((dtypes.uint8, 2, True), to_float64, to_int64, constants),
+            ),
+            "send_back": (
+                *(given, int64, given, given, int32, float64, given),
+                *(filled, to_float64, to_float64, to_int64, constants),
+            ),
+        }[name]
+        _kernels[key] = build(name, _source(name), signature)
+    return _kernels[key]
+
+
+def _source(name: str) -> str:
+    """The source of a kernel, with what it calls."""
+    inlined: tuple[Any, ...] = (cpu.waves, adjoint.decay, adjoint.received_by)
+    called: tuple[Any, ...] = adjoint.sent_by, adjoint.sweep
+    kernel: Any = adjoint.send_back
+    if name == "find_spikes":
+        inlined = cpu.waves, cpu.decays_of, cpu.pass_on, cpu.begin_sample
+        called = event_order.sort_by_digits, event_order.put_in_order, cpu.latest, cpu.crossing, cpu.spike_until
+        kernel = cpu.find_spikes
+    head = (
+        "from numpy import exp, expm1, float64, inf, int64, log1p\n\n"
+        "from snncell.kernels.cpu.builtins import bitcast\n"
+        "from snncell.kernels.cpu.elements import copy, lanes, row, strip, tail, words_of\n"
+        "from snncell.kernels.cpu.loops import LANES\n"
+        "from snncell.kernels.policy import called, inlined\n\n"
+        f"FEW, MAGNITUDE, STEPS, LEAST = {event_order.FEW}, {event_order.MAGNITUDE}, {cpu.STEPS}, {adjoint.LEAST}\n"
+        "MEM, SYN, THRESHOLD, END, PEAK, HIGHEST = range(6)\n\n\n"
+    )
+    parts = [f"@inlined\n{source_of(function)}\n\n" for function in inlined]
+    parts += [f"@called\n{source_of(function)}\n\n" for function in called]
+    return head + "".join(parts) + source_of(kernel)
+
+
+_kernels: dict[Any, Any] = {}
