@@ -86,7 +86,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
     ],
     "compiler.ir": [{"program", "views"}, {"body", "formula"}, {"loop", "product"}],
     "compiler.passes": [
-        {"cse", "dce"},
+        {"cse", "dce", "turn_contractions"},
         {"canonicalise", "fold"},
         {
             "fuse_into_loops",
