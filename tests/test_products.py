@@ -14,7 +14,7 @@ import pytest
 
 import snncell
 from snncell import Tensor, grad, jit, nn, ops, testing
-from snncell.kernels import products
+from snncell.kernels import event_costs, products
 from snncell.tape.state import STATE
 
 COMPILED = os.environ.get("NUMBA_DISABLE_JIT") != "1"
@@ -22,21 +22,25 @@ COMPILED = os.environ.get("NUMBA_DISABLE_JIT") != "1"
 
 @pytest.fixture
 def small_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small products are counted among those that are worth looking for events."""
-    monkeypatch.setattr(products, "LEAST_WORK", 1)
+    """Small products are counted among those that are worth looking for events, whose density is below a half."""
+    monkeypatch.setattr(event_costs, "limit", lambda *sizes: 0.5)
 
 
 @pytest.fixture
 def paths(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Which way each product goes. What a trace asks for shapes only does not count."""
     found: list[str] = []
-    kernel, dense = products.kernel, products._dense
+    by_events, dense = products._add_up, products._dense
 
     def note(name: str) -> None:
-        if STATE.trace is None and name not in ("find_all_events", "sort_events"):
+        if STATE.trace is None:
             found.append(name)
 
-    monkeypatch.setattr(products, "kernel", lambda name, *rest: note(name) or kernel(name, *rest))
+    def add_up(*arguments: Any) -> None:
+        note("columns" if arguments[-1] else "rows")
+        by_events(*arguments)
+
+    monkeypatch.setattr(products, "_add_up", add_up)
     monkeypatch.setattr(products, "_dense", lambda *arrays: note("blas") or dense(*arrays))
     return found
 
@@ -129,62 +133,59 @@ def test_large_products_of_events(paths: list[str], dtype: Any) -> None:
     y, d = rng.normal(size=(259, 401)).astype(dtype), rng.normal(size=(1030, 401)).astype(dtype)
     close(products.matmul(x, y), x, y)
     close(products.matmul(x.T, d), x.T, d)
-    assert paths == ["rows_of_events", "columns_of_events"]
+    assert paths == ["rows", "columns"]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("transposed", ["no", "x", "y", "both"])
-def test_dense_products_in_parts(monkeypatch: pytest.MonkeyPatch, dtype: Any, transposed: str) -> None:
+@pytest.mark.parametrize("turned", [False, True])
+def test_dense_products_in_parts(monkeypatch: pytest.MonkeyPatch, dtype: Any, transposed: str, turned: bool) -> None:
     monkeypatch.setattr(products, "PART_WORK", 1 << 12)
+    monkeypatch.setattr(products, "LEAST_SIDE", 16)
     rng = np.random.default_rng(0)
     x = np.asarray(rng.normal(size=(101, 37)).astype(dtype), order="F" if transposed in ("x", "both") else "C")
     y = np.asarray(rng.normal(size=(37, 45)).astype(dtype), order="F" if transposed in ("y", "both") else "C")
     cuts = parts_of(monkeypatch)
-    close(products.matmul(x, y), x, y)
-    (rows,) = cuts
-    assert rows == [16, 16, 16, 16, 16, 16, 5]  # whole groups of rows, and the rest
+    found = products.matmul(x, y, turned=turned)
+    assert found.flags.c_contiguous
+    close(found.T if turned else found, x, y)
+    assert cuts == [(2, 4) if turned else (4, 2)]
 
 
-def parts_of(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
-    """The number of rows in the parts of each product."""
-    found: list[list[int]] = []
+def parts_of(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Into how many rows and columns of parts each product is cut, each element in one of them."""
+    found: list[tuple[int, int]] = []
     run = products.WORKERS.run
 
     def noting(function: Any, cuts: Any) -> None:
-        found.append([cut.stop - cut.start for cut in cuts[:-1]] + [ROWS_HERE[0] - cuts[-1].start])
-        assert cuts[0].start == 0 and all(a.stop == b.start for a, b in pairwise(cuts))
+        rows, columns = (sorted({(cut[axis].start, cut[axis].stop) for cut in cuts}) for axis in range(2))
+        assert len(cuts) == len(set(map(str, cuts))) == len(rows) * len(columns)
+        for ends in (rows, columns):
+            assert ends[0][0] == 0 and all(a[1] == b[0] for a, b in pairwise(ends))
+        found.append((len(rows), len(columns)))
         run(function, cuts)
 
-    dense = products._dense
-
-    def knowing(out: Any, x: Any, y: Any) -> None:
-        ROWS_HERE[0] = len(out)
-        dense(out, x, y)
-
     monkeypatch.setattr(products.WORKERS, "run", noting)
-    monkeypatch.setattr(products, "_dense", knowing)
     return found
-
-
-ROWS_HERE = [0]
 
 
 def test_how_a_product_is_cut_depends_on_its_size_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(products, "PART_WORK", 1 << 10)
+    monkeypatch.setattr(products, "LEAST_SIDE", 16)
     cuts = parts_of(monkeypatch)
-    sizes = (15, 16, 17, 1000, 5000)
-    for m in sizes:
-        products.matmul(np.ones((m, 40), np.float32), np.ones((40, 30), np.float32))
+    for m, n in ((15, 31), (33, 16), (16, 33), (100, 100), (5000, 20), (20, 5000)):
+        close(products.matmul(np.ones((m, 40)), np.ones((40, n))), np.ones((m, 40)), np.ones((40, n)))
+    assert cuts == [(2, 1), (1, 2), (4, 4), (64, 1), (1, 64)]  # of the first BLAS gets the whole
+    cuts.clear()
     for threads in (1, 2, 64):
         monkeypatch.setattr("snncell.kernels.threads.number_of_threads", lambda threads=threads: threads)
         products.matmul(np.ones((1000, 40), np.float32), np.ones((40, 30), np.float32))
-    assert [len(rows) for rows in cuts[:5]] == [1, 1, 2, 63, 63]
-    assert [sum(rows) for rows in cuts[:5]] == [*sizes]
-    assert cuts[5] == cuts[6] == cuts[7] == cuts[3]
+    assert cuts == [(32, 1)] * 3
 
 
 def test_an_error_in_a_part_is_raised_and_the_next_product_works(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(products, "PART_WORK", 1 << 10)
+    monkeypatch.setattr(products, "LEAST_SIDE", 16)
     monkeypatch.setattr("snncell.kernels.threads.number_of_threads", lambda: 3)
     x, y = np.ones((200, 40), np.float32), np.ones((40, 30), np.float32)
     with pytest.raises(ValueError, match="matmul"):
@@ -222,19 +223,19 @@ D = np.ones((256, 64), np.float32)
 @pytest.mark.parametrize("density", [0.0, 0.01, 0.05, 0.1, 0.2, 0.5, 1.0])
 def test_the_density_decides(paths: list[str], density: float) -> None:
     x = spikes(density)
-    forward, reverse = products.DENSITIES[False]  # for products that BLAS would not get in parts
+    forward, reverse = products.limit_of(x, W, False), products.limit_of(x.T, D, True)
     np.testing.assert_array_equal(products.matmul(x, W), x @ W)
     np.testing.assert_array_equal(products.matmul(x.T, D), x.T @ D)
     assert paths == [
-        "rows_of_events" if density < forward else "blas",
-        "columns_of_events" if density < reverse else "blas",
+        "rows" if density < forward else "blas",
+        "columns" if density < reverse else "blas",
     ]
-    assert 0.05 <= reverse <= forward <= 0.5
+    assert 0.2 <= reverse <= forward <= 0.6
 
 
 CASES: dict[str, tuple[Any, Any]] = {
-    "few columns": (spikes(0.01, (1024, 200)), W[:, : products.LEAST_COLUMNS - 1]),
-    "little work": (spikes(0.01, (128, 200)), W),
+    "few columns": (spikes(0.01, (1024, 200)), W[:, :1]),
+    "little work": (spikes(0.01, (32, 200)), W),
     "every second column": (spikes(0.01, (256, 400))[:, ::2], W),
     "every second row": (spikes(0.01, (512, 200))[::2], W),
     "part of the columns": (spikes(0.01, (256, 400))[:, :200], W),
@@ -257,7 +258,7 @@ def test_what_stays_with_blas(paths: list[str], case: str) -> None:
 def test_what_is_only_stored_is_multiplied_as_float32(paths: list[str], dtype: Any) -> None:
     x, y = spikes(0.01).astype(dtype), W.astype(dtype)
     found = products.matmul(x, y)
-    assert found.dtype == dtype and paths == ["rows_of_events"]
+    assert found.dtype == dtype and paths == ["rows"]
     wide = products.matmul(x.astype(np.float32), y.astype(np.float32))
     assert found.tobytes() == wide.astype(dtype).tobytes()
 
@@ -266,7 +267,7 @@ def test_what_is_only_stored_is_multiplied_as_float32(paths: list[str], dtype: A
 def test_the_dense_operand_may_be_of_any_layout(paths: list[str], y: Any) -> None:
     x = spikes(0.01)
     np.testing.assert_array_equal(products.matmul(x, y), x @ y)
-    assert paths == ["rows_of_events"]
+    assert paths == ["rows"]
 
 
 def test_a_result_that_is_not_contiguous_stays_with_blas(paths: list[str]) -> None:
@@ -281,14 +282,14 @@ def test_what_may_not_be_written_is_read(paths: list[str]) -> None:
     x.flags.writeable = w.flags.writeable = False
     np.testing.assert_array_equal(products.matmul(x, w), x @ w)
     np.testing.assert_array_equal(products.matmul(x.T, D), x.T @ D)
-    assert paths == ["rows_of_events", "columns_of_events"]
+    assert paths == ["rows", "columns"]
 
 
 def test_one_dense_row_at_the_head_does_not_decide(paths: list[str]) -> None:
     x = spikes(0.0, (2048, 64))
     x[0] = 1.0
     np.testing.assert_array_equal(products.matmul(x, W[:64]), x @ W[:64])
-    assert paths == ["rows_of_events"]
+    assert paths == ["rows"]
 
 
 def test_one_empty_row_at_the_head_does_not_decide(paths: list[str]) -> None:
@@ -347,7 +348,7 @@ def test_gradients_through_a_product_with_spikes(paths: list[str]) -> None:
     x = Tensor(events(rng, (256, 128), 0.03, np.float64))
     w = Tensor(rng.normal(size=(128, 64)))
     testing.check_grads(lambda w: ops.matmul(x, w), w, order=2)
-    assert {"rows_of_events", "columns_of_events"} <= set(paths)
+    assert {"rows", "columns"} <= set(paths)
     testing.check_grads(lambda x: ops.matmul(x, w), x)
 
 
@@ -365,9 +366,9 @@ def test_gradients_are_those_of_the_dense_product(
 
     gradient = jit(grad(total, (0, 1))) if compiled else grad(total, (0, 1))
     found = gradient(x, w)
-    assert sorted(paths) == ["blas", "columns_of_events", "rows_of_events"]
+    assert sorted(paths) == ["blas", "columns", "rows"]
     with monkeypatch.context() as patch:
-        patch.setattr(products, "LEAST_WORK", 1 << 60)
+        patch.setattr(event_costs, "limit", lambda *sizes: 0.0)
         paths.clear()
         dense = gradient(x, w)
         assert paths == ["blas"] * 3
@@ -379,14 +380,14 @@ def test_a_batch_of_spikes_goes_as_one_matrix(paths: list[str]) -> None:
     x = spikes(0.01).reshape(4, 64, 200)
     found = ops.matmul(Tensor(x), Tensor(W))
     np.testing.assert_array_equal(found.asnumpy(), x @ W)
-    assert paths == ["rows_of_events"]
+    assert paths == ["rows"]
 
 
 def test_a_jitted_layer_on_spikes(paths: list[str]) -> None:
     layer = nn.Dense(200, 64)
     x = Tensor(spikes(0.01))
     np.testing.assert_allclose(jit(layer)(x).asnumpy(), layer(x).asnumpy(), rtol=1e-5, atol=1e-6)
-    assert paths == ["rows_of_events"] * 2
+    assert paths == ["rows"] * 2
 
 
 def test_products_inside_of_a_loop_over_time(small_too: None, paths: list[str]) -> None:
@@ -400,7 +401,7 @@ def test_products_inside_of_a_loop_over_time(small_too: None, paths: list[str]) 
 
     zeros = ops.zeros((16, 40))
     found = jit(lambda x: ops.scan(step, zeros, x)[1])(x)
-    assert "rows_of_events" in paths  # put where the plan wants it
+    assert "rows" in paths  # put where the plan wants it
     state = np.zeros((16, 40), np.float32)
     for t in range(6):
         state = (state @ w.asnumpy() + x.asnumpy()[t] > 1.0).astype(np.float32)
@@ -434,7 +435,7 @@ def test_two_threads_build_and_use_the_kernels_at_once(small_too: None, monkeypa
 SCRIPT = """
 import hashlib
 import numpy as np
-from snncell.kernels import products
+from snncell.kernels import event_costs, products
 from snncell.tape.state import STATE
 from snncell.kernels.policy import number_of_threads
 
@@ -452,7 +453,7 @@ for dtype in (np.float32, np.float64):
     y, d = rng.normal(size=(259, 401)).astype(dtype), rng.normal(size=(1030, 401)).astype(dtype)
     print(name + "-forward", digest(products.matmul(x, y)))
     print(name + "-reverse", digest(products.matmul(x.T, d)))
-    a, b = rng.normal(size=(777, 300)).astype(dtype), rng.normal(size=(300, 410)).astype(dtype)
+    a, b = rng.normal(size=(777, 530)).astype(dtype), rng.normal(size=(530, 410)).astype(dtype)
     assert not runs
     print(name + "-dense", digest(*(products.matmul(a, b) for _ in range(3))))
     print(name + "-transposed", digest(products.matmul(b.T, a.T), products.matmul(a.T, np.ascontiguousarray(a))))

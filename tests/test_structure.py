@@ -349,6 +349,7 @@ LONG_MODULES = {
 LONG_FUNCTIONS = {
     "config.set_context": "two thirds of it say what each setting means",
     "ops.conv.conv": "a third of it says what each argument means",
+    "kernels.cpu.events.add_events": "half of it names its arguments, and says what each means",
     "data.manifolds.randman": "two thirds of it say what each argument means",
     "encode.timing.latency": "two thirds of it say what each argument means, in two conventions",
     "testing.gradients.check_grads": "two thirds of it say what is compared, and what each argument means",

@@ -59,7 +59,7 @@ def matmul(x: Any, y: Any, *, turned: bool = False) -> Any:
 def matmul_into(out: Any, x: Any, y: Any) -> None:
     """`x @ y`, put into `out`, which may be a transpose."""
     if not isinstance(x, np.ndarray):
-        if out.flags.c_contiguous:
+        if out.contiguous:
             on_device.matmul(x, y, out)
         else:
             on_device.matmul(y.T, x.T, out.T)
@@ -67,11 +67,11 @@ def matmul_into(out: Any, x: Any, y: Any) -> None:
     if dtypes.only_stored(x.dtype):
         out[...] = matmul(*(array.astype(dtypes.computed(array.dtype)) for array in (x, y)))
         return
-    if x.ndim == y.ndim == 2 and x.dtype == y.dtype and x.dtype in (np.float32, np.float64) and _in_order(out):
+    if _may_be_events(out, x, y):
         by_columns = not x.flags.c_contiguous
         spikes = x.T if by_columns else x
         below = limit_of(x, y, by_columns)
-        if spikes.flags.c_contiguous and below > 0 and x.shape[1] == len(y) and _density(spikes) < below:
+        if below > 0 and spikes.flags.c_contiguous and _density(spikes) < below:
             _add_up(out, _all_events(spikes, y.dtype), y, by_columns)
             return
     BLAS.run(_dense, out, x, y)
@@ -104,6 +104,12 @@ def limit_of(x: Any, y: Any, by_columns: bool) -> float:
     """The density of `x` (m, k) below which its product with `y` (k, n) is made of events: 0 where none is."""
     (m, k), n = x.shape, y.shape[-1]
     return event_costs.limit(int(m), int(k), int(n), y.dtype, by_columns)
+
+
+def _may_be_events(out: Any, x: Any, y: Any) -> bool:
+    """True for a product of matrices of one dtype, into one that lies by rows or by columns."""
+    matrices = x.ndim == y.ndim == 2 and x.dtype == y.dtype and x.shape[1] == len(y)
+    return matrices and out.shape == (len(x), y.shape[1]) and _in_order(out)
 
 
 def _in_order(x: Any) -> bool:
@@ -185,11 +191,12 @@ def _dense(out: Any, x: Any, y: Any) -> None:
         return
     if not out.flags.c_contiguous and out.flags.f_contiguous:
         out, x, y = out.T, y.T, x.T
-    rows, columns = _parts(len(x), y.shape[1], x.shape[1])
+    m, n = out.shape
+    rows, columns = _parts(m, n, x.shape[1])
     if rows == columns == 1:
         np.matmul(x, y, out=out)
         return
-    cuts = [(a, b) for a in _slices(len(x), rows) for b in _slices(y.shape[1], columns)]
+    cuts = [(a, b) for a in _slices(m, rows) for b in _slices(n, columns)]
     WORKERS.run(lambda cut: np.matmul(x[cut[0]], y[:, cut[1]], out=out[cut]), cuts)
 
 
@@ -223,7 +230,7 @@ def kernel(name: str, dtype: Any, spikes: Any = None) -> Any:
             "import numpy as np\n\n"
             "from snncell.kernels.cpu.builtins import least\n"
             "from snncell.kernels.cpu.elements import copy, flat, row, strip, tail\n"
-            "from snncell.kernels.cpu.panels import add_rows, bits_of, lowest, others, turn\n\n"
+            "from snncell.kernels.cpu.panels import add_rows, bits_of, fetch, lowest, others, pack, store\n\n"
             f"PART, DEPTH, WORD = {events.PART}, {events.DEPTH}, {events.WORD}\n"
             f"LANES, WIDTH = {lanes}, {events.VECTORS * lanes}\n\n\n"
         )

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # it needs Numba; the compiled source imports it
     from snncell.kernels.cpu.builtins import least
     from snncell.kernels.cpu.elements import copy, flat, row, strip, tail
-    from snncell.kernels.cpu.panels import add_rows, bits_of, lowest, others, turn
+    from snncell.kernels.cpu.panels import add_rows, bits_of, fetch, lowest, others, pack, store
 
     LANES, WIDTH = 16, 64  # elements of a vector, and of a row of a panel: by the dtype
 
@@ -162,36 +162,17 @@ def add_events(
             depth = least(DEPTH, inner - block * DEPTH)
             if packs != 0 and packed != own * blocks + block:
                 packed = own * blocks + block
-                if y_turned != 0:
-                    turn(panel, stride, tail(flat(y), low * inner + block * DEPTH), inner, width, depth, LANES)
-                else:
-                    for place in range(depth):
-                        copy(tail(panel, place * stride), tail(row(y, block * DEPTH + place), low), width)
-                for place in range(depth):
-                    for column in range(width, stride):
-                        panel[place * stride + column] = 0
+                pack(panel, stride, y, y_turned, block * DEPTH, depth, low, width, LANES)
             near, step = tail(panel, 0), stride
             if packs == 0:
                 near, step = tail(flat(y), block * DEPTH * n + low), n
             start_of, count_of = row(starts, block), row(counts, block)
-            if out_turned != 0:
-                for group in range(first, last, LANES):
-                    height = least(LANES, last - group)
-                    into = tail(flat(out), low * m + group)
-                    if block != 0:
-                        turn(tail(sums, 0), stride, into, m, width, height, LANES)
-                    for i in range(height):
-                        event, total = start_of[group + i], tail(sums, i * stride)
-                        own_places, own_values = tail(places, event), tail(values, event * graded)
-                        add_rows(total, block, own_values, graded, own_places, count_of[group + i], near, step, vectors)
-                    turn(into, m, tail(sums, 0), stride, height, width, LANES)
-            else:
-                for i in range(first, last):
-                    event, into = start_of[i], tail(row(out, i), low)
+            for group in range(first, last, LANES):
+                height = least(LANES, last - group)
+                if block != 0:
+                    fetch(sums, stride, out, out_turned, group, height, low, width, LANES)
+                for i in range(height):
+                    event, total = start_of[group + i], tail(sums, i * stride)
                     own_places, own_values = tail(places, event), tail(values, event * graded)
-                    if width == stride:
-                        add_rows(into, block, own_values, graded, own_places, count_of[i], near, step, vectors)
-                    else:
-                        copy(tail(sums, 0), into, width)
-                        add_rows(tail(sums, 0), block, own_values, graded, own_places, count_of[i], near, step, vectors)
-                        copy(into, tail(sums, 0), width)
+                    add_rows(total, block, own_values, graded, own_places, count_of[group + i], near, step, vectors)
+                store(out, out_turned, sums, stride, group, height, low, width, LANES)

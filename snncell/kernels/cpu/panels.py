@@ -7,13 +7,14 @@ Python, each function here does the same to NumPy's arrays.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from snncell.interrupts import imported
-from snncell.kernels.cpu.builtins import lowers, typed
-from snncell.kernels.cpu.elements import Part, tail
+from snncell.kernels.cpu.builtins import least, lowers, typed
+from snncell.kernels.cpu.elements import Part, copy, flat, row, tail
 from snncell.kernels.cpu.events import VECTORS, WORD
 from snncell.kernels.policy import inlined
 
@@ -105,56 +106,76 @@ def _lower_add_rows(context: Any, builder: Any, signature: Any, operands: Any) -
     element = context.get_data_type(signature.args[6].dtype)
     size = context.get_abi_sizeof(element)
     kind = ir.VectorType(element, VECTOR // size)
-    add = cgutils.get_or_insert_function(
-        builder.module,
-        ir.FunctionType(kind, [kind] * 3),
-        f"llvm.fmuladd.v{VECTOR // size}f{8 * size}",
-    )
-    zero, lane = ir.Constant(_I64, 0), ir.IntType(32)
-    every = ir.Constant(ir.VectorType(lane, VECTOR // size), None)
-    has_more = builder.icmp_signed("!=", more, zero)
-
-    def at(pointer: Any, number: int) -> Any:
-        return builder.gep(pointer, [ir.Constant(_I64, number * VECTOR // size)], inbounds=True)
-
+    name = f"llvm.fmuladd.v{VECTOR // size}f{8 * size}"
+    add = cgutils.get_or_insert_function(builder.module, ir.FunctionType(kind, [kind] * 3), name)
+    has_more = builder.icmp_signed("!=", more, ir.Constant(_I64, 0))
     for number in range(1, VECTORS + 1):
         with builder.if_then(builder.icmp_signed("==", vectors, ir.Constant(_I64, number))):
             with builder.if_else(has_more) as (then, otherwise):
                 with then:
-                    before = [_load(builder, at(sums, n), kind, size) for n in range(number)]
+                    before = _vectors(builder, sums, kind, size, number)
                     loaded = builder.block
                 with otherwise:
-                    empty = builder.block
-            totals = []
-            for value in before:
-                total = builder.phi(kind)
-                total.add_incoming(value, loaded)
-                total.add_incoming(ir.Constant(kind, None), empty)
-                totals.append(total)
-            entry, head = builder.block, builder.append_basic_block("events")
-            body, done = builder.append_basic_block("event"), builder.append_basic_block("added")
-            builder.branch(head)
-            builder.position_at_end(head)
-            event = builder.phi(_I64)
-            event.add_incoming(zero, entry)
-            held = [builder.phi(kind) for _ in range(number)]
-            for now, total in zip(held, totals, strict=True):
-                now.add_incoming(total, entry)
-            builder.cbranch(builder.icmp_signed("<", event, count), body, done)
-            builder.position_at_end(body)
-            place = builder.sext(builder.load(builder.gep(places, [event], inbounds=True)), _I64)
-            one = builder.load(builder.gep(values, [builder.mul(event, step)], inbounds=True))
-            none = ir.Constant(kind, ir.Undefined)
-            factor = builder.shuffle_vector(builder.insert_element(none, one, ir.Constant(lane, 0)), none, every)
-            row = builder.gep(panel, [builder.mul(place, stride, flags=["nsw"])], inbounds=True)
-            for n, now in enumerate(held):
-                now.add_incoming(builder.call(add, [factor, _load(builder, at(row, n), kind, size), now]), body)
-            event.add_incoming(builder.add(event, ir.Constant(_I64, 1)), body)
-            builder.branch(head)
-            builder.position_at_end(done)
-            for n, now in enumerate(held):
-                _store(builder, now, at(sums, n), kind, size)
+                    begun = builder.block
+            zero = ir.Constant(kind, None)
+            totals = [_either(builder, (value, loaded), (zero, begun)) for value in before]
+
+            def added(event: Any, totals: list[Any], number: int = number) -> list[Any]:
+                place = builder.sext(builder.load(builder.gep(places, [event], inbounds=True)), _I64)
+                value = builder.load(builder.gep(values, [builder.mul(event, step)], inbounds=True))
+                factor = _spread(builder, value, kind)
+                row = builder.gep(panel, [builder.mul(place, stride, flags=["nsw"])], inbounds=True)
+                rows = _vectors(builder, row, kind, size, number)
+                return [builder.call(add, [factor, *pair]) for pair in zip(rows, totals, strict=True)]
+
+            for n, total in enumerate(_over(builder, count, totals, added)):
+                _store(builder, total, _at(builder, sums, n, kind), kind, size)
     return context.get_dummy_value()
+
+
+def _over(builder: Any, count: Any, values: list[Any], then: Callable[[Any, list[Any]], list[Any]]) -> list[Any]:
+    """The values after `count` turns of a loop, of which each makes `then(number of the turn, values)` of them."""
+    before, head = builder.block, builder.append_basic_block("head")
+    body, done = builder.append_basic_block("body"), builder.append_basic_block("done")
+    builder.branch(head)
+    builder.position_at_end(head)
+    turn = builder.phi(_I64)
+    turn.add_incoming(ir.Constant(_I64, 0), before)
+    held = [builder.phi(value.type) for value in values]
+    for now, value in zip(held, values, strict=True):
+        now.add_incoming(value, before)
+    builder.cbranch(builder.icmp_signed("<", turn, count), body, done)
+    builder.position_at_end(body)
+    for now, value in zip(held, then(turn, held), strict=True):
+        now.add_incoming(value, body)
+    turn.add_incoming(builder.add(turn, ir.Constant(_I64, 1)), body)
+    builder.branch(head)
+    builder.position_at_end(done)
+    return held
+
+
+def _either(builder: Any, *values: tuple[Any, Any]) -> Any:
+    """The value that goes with the block from which this one was entered."""
+    one = builder.phi(values[0][0].type)
+    for value, block in values:
+        one.add_incoming(value, block)
+    return one
+
+
+def _spread(builder: Any, value: Any, kind: Any) -> Any:
+    """A vector of the same element throughout."""
+    lane, none = ir.IntType(32), ir.Constant(kind, ir.Undefined)
+    every = ir.Constant(ir.VectorType(lane, kind.count), None)
+    return builder.shuffle_vector(builder.insert_element(none, value, lane(0)), none, every)
+
+
+def _at(builder: Any, pointer: Any, number: int, kind: Any) -> Any:
+    return builder.gep(pointer, [ir.Constant(_I64, number * kind.count)], inbounds=True)
+
+
+def _vectors(builder: Any, pointer: Any, kind: Any, align: int, number: int) -> list[Any]:
+    """The vectors that lie one after another from a pointer on."""
+    return [_load(builder, _at(builder, pointer, n, kind), kind, align) for n in range(number)]
 
 
 # --- transposition ----------------------------------------------------------------------------------------------------
@@ -163,9 +184,9 @@ def _lower_add_rows(context: Any, builder: Any, signature: Any, operands: Any) -
 def turn_tile(target: Any, target_stride: Any, source: Any, source_stride: Any) -> None:
     """Transpose a square of as many rows and columns as a vector has elements."""
     side = lanes_of(source.dtype)
-    for row in range(side):
-        for column in range(side):
-            target[column * target_stride + row] = source[row * source_stride + column]
+    for i in range(side):
+        for j in range(side):
+            target[j * target_stride + i] = source[i * source_stride + j]
 
 
 typed(turn_tile, lambda target, target_stride, source, source_stride: types.none)
@@ -179,10 +200,10 @@ def _lower_turn_tile(context: Any, builder: Any, signature: Any, operands: Any) 
     side = VECTOR // size
     kind = ir.VectorType(element, side)
 
-    def row(pointer: Any, stride: Any, number: int) -> Any:
+    def row_of(pointer: Any, stride: Any, number: int) -> Any:
         return builder.gep(pointer, [builder.mul(stride, ir.Constant(_I64, number))])
 
-    rows = [_load(builder, row(source, source_stride, n), kind, size) for n in range(side)]
+    rows = [_load(builder, row_of(source, source_stride, n), kind, size) for n in range(side)]
     # Squares of half the side change places, off the diagonal, then those of half that within each, down to elements.
     half = side // 2
     while half:
@@ -194,7 +215,7 @@ def _lower_turn_tile(context: Any, builder: Any, signature: Any, operands: Any) 
                 rows[n], rows[n + half] = (_shuffled(builder, a, b, places) for places in (low, high))
         half //= 2
     for n, turned in enumerate(rows):
-        _store(builder, turned, row(target, target_stride, n), kind, size)
+        _store(builder, turned, row_of(target, target_stride, n), kind, size)
     return context.get_dummy_value()
 
 
@@ -207,9 +228,51 @@ def turn(target: Any, target_stride: Any, source: Any, source_stride: Any, rows:
                 into, tile = tail(target, low * target_stride + first), tail(source, first * source_stride + low)
                 turn_tile(into, target_stride, tile, source_stride)
             else:
-                for row in range(first, first + side if first + side < rows else rows):
-                    for column in range(low, low + side if low + side < columns else columns):
-                        target[column * target_stride + row] = source[row * source_stride + column]
+                for i in range(first, least(rows, first + side)):
+                    for j in range(low, least(columns, low + side)):
+                        target[j * target_stride + i] = source[i * source_stride + j]
+
+
+@inlined
+def pack(
+    panel: Any, stride: Any, y: Any, y_turned: Any, first: Any, depth: Any, low: Any, width: Any, side: Any
+) -> None:
+    """Rows `first` to `first + depth` of `y`, their `width` columns from `low` on, as a panel; zeros up to `stride`."""
+    if y_turned != 0:
+        _, inner = y.shape
+        turn(panel, stride, tail(flat(y), low * inner + first), inner, width, depth, side)
+    else:
+        for place in range(depth):
+            copy(tail(panel, place * stride), tail(row(y, first + place), low), width)
+    for place in range(depth):
+        for column in range(width, stride):
+            panel[place * stride + column] = 0
+
+
+@inlined
+def store(
+    out: Any, out_turned: Any, sums: Any, stride: Any, first: Any, height: Any, low: Any, width: Any, side: Any
+) -> None:
+    """Put `height` rows of sums, `stride` apart, into rows from `first` and columns from `low` on of a result."""
+    if out_turned != 0:
+        _, m = out.shape
+        turn(tail(flat(out), low * m + first), m, sums, stride, height, width, side)
+    else:
+        for i in range(height):
+            copy(tail(row(out, first + i), low), tail(sums, i * stride), width)
+
+
+@inlined
+def fetch(
+    sums: Any, stride: Any, out: Any, out_turned: Any, first: Any, height: Any, low: Any, width: Any, side: Any
+) -> None:
+    """Take them from there again."""
+    if out_turned != 0:
+        _, m = out.shape
+        turn(sums, stride, tail(flat(out), low * m + first), m, width, height, side)
+    else:
+        for i in range(height):
+            copy(tail(sums, i * stride), tail(row(out, first + i), low), width)
 
 
 def _shuffled(builder: Any, a: Any, b: Any, places: list[int]) -> Any:
