@@ -487,3 +487,109 @@ def test_products_have_the_same_bits_for_any_number_of_threads() -> None:
     assert digests(2) == alone
     assert digests(4) == alone
     assert digests(2, OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1", MKL_NUM_THREADS="1") == alone
+
+
+# --- layouts ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.compiled
+@pytest.mark.sampled(40)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("weighted", [False, True], ids=["spikes", "weights"])
+@pytest.mark.parametrize("orders", ["CC", "CF", "FC", "FF"], ids="y {0[0]}, out {0[1]}".format)
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        (2060, 2050, 18),  # two panels in each direction
+        (17, 2060, 130),  # two strips and a part of one
+        (2060, 17, 64),
+        (300, 129, 1),
+        (64, 64, 15),
+        (1, 2049, 31),
+        (2049, 1, 100),
+        (70, 40, 300),
+    ],
+)
+def test_any_order_of_operand_and_result(
+    monkeypatch: pytest.MonkeyPatch, paths: list[str], sizes: Any, orders: str, weighted: bool, dtype: Any
+) -> None:
+    monkeypatch.setattr(event_costs, "limit", lambda *sizes: 2.0)
+    m, k, n = sizes
+    rng = np.random.default_rng(m + k + n)
+    x = events(rng, (m, k), rng.choice([0.002, 0.03, 0.4]), dtype, weighted)
+    y, d = (np.asarray(rng.normal(size=shape), dtype, order=orders[0]) for shape in ((k, n), (m, n)))
+    for left, right in ((x, y), (x.T, d)):
+        out = np.full((len(left), n), np.nan, dtype, order=orders[1])
+        products.matmul_into(out, left, right)
+        close(out, left, right)
+        turned = products.matmul(left, right, turned=True)
+        assert turned.flags.c_contiguous
+        np.testing.assert_array_equal(turned, out.T)  # each sum has one order
+    assert set(paths) == ({"rows", "columns"} if min(m, k) > 1 else {"rows"})  # one row lies as one column does
+
+
+@pytest.mark.parametrize("density", [0.01, 1.0])
+def test_a_result_that_does_not_fit_is_refused(density: float) -> None:
+    for out in (
+        np.empty((256, 65), np.float32),
+        np.empty((255, 64), np.float32),
+        np.empty((64, 256), np.float32).T[1:],
+    ):
+        with pytest.raises(ValueError, match="matmul"):
+            products.matmul_into(out, spikes(density), W)
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "jit"])
+@pytest.mark.parametrize("density", [0.02, 1.0])
+def test_the_gradient_of_a_layer_lies_as_its_weights(compiled: bool, density: float) -> None:
+    rng = np.random.default_rng(0)
+    layer = nn.Dense(120, 90, has_bias=False)
+    x = Tensor(events(rng, (20, 16, 120), density, np.float32))
+    scale = Tensor(rng.normal(size=(20, 16, 90)).astype(np.float32))
+    gradient = grad(lambda x: (layer(x) * scale).sum(), None, layer.trainable_params())
+    (found,) = (jit(gradient) if compiled else gradient)(x)
+    assert found.shape == (90, 120) and found._data.flags.c_contiguous
+    with testing.unfused():
+        (expected,) = gradient(x)
+    np.testing.assert_allclose(found.asnumpy(), expected.asnumpy(), rtol=1e-4, atol=1e-4)
+
+
+def test_second_orders_through_a_transposed_matrix(small_too: None, paths: list[str]) -> None:
+    rng = np.random.default_rng(0)
+    x = Tensor(events(rng, (12, 20), 0.2, np.float64))
+    w = Tensor(rng.normal(size=(18, 20)))
+    for function in (
+        lambda w: ops.square(ops.matmul(x, w.T)).sum(),
+        jit(lambda w: ops.square(ops.matmul(x, w.T)).sum()),
+    ):
+        testing.check_grads(function, w, order=2)
+    testing.check_grads(lambda x: ops.square(ops.matmul(x, w.T)).sum(), x, order=2)
+    assert {"rows", "columns"} <= set(paths)
+
+
+def test_weights_are_copied_by_no_product_of_a_layer(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = nn.Dense(200, 64)
+    x = Tensor(spikes(0.01))
+    step = jit(snncell.value_and_grad(lambda x: ops.square(layer(x)).sum(), None, layer.trainable_params()))
+    step(x)
+    monkeypatch.setattr(np, "ascontiguousarray", lambda *_: pytest.fail("an operand is copied"))
+    step(x)
+
+
+def test_explain_says_when_events_are_multiplied() -> None:
+    dense = jit(lambda x, w: x @ w)
+    few, many = Tensor(spikes(0.01)), Tensor(W)
+    limit = products.limit_of(few.asnumpy(), W, False)
+    assert 0.1 < limit < 0.9
+    assert f"as events below {100 * limit:.2g} % of non-zero elements" in snncell.explain(dense, few, many)
+    assert "by BLAS: for operands of these sizes" in snncell.explain(dense, few[:4], many)
+    shared = snncell.explain(jit(lambda x, w, v: (x @ w, x @ v)), few, many, many)
+    assert shared.count(f"as events below {100 * limit:.2g} %") == 2
+
+
+@pytest.mark.parametrize("by_columns", [False, True])
+def test_the_limit_is_a_density_and_grows_with_the_columns(by_columns: bool) -> None:
+    limits = [event_costs.limit(1600, 1600, n, np.dtype(np.float32), by_columns) for n in (1, 16, 64, 256, 4096)]
+    assert limits == sorted(limits) and 0.0 <= limits[0] < limits[-1] < 1.0
+    for dtype in (np.int32, np.complex64, np.float16, np.longdouble, bool):
+        assert event_costs.limit(1600, 1600, 256, np.dtype(dtype), by_columns) == 0.0

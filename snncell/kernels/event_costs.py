@@ -26,6 +26,7 @@ NEAR = 32768  # bytes of a panel that stay in the first-level cache
 MULTIPLY, LEFT, RIGHT, RESULT = 0.0207, 0.096, 0.48, 0.27
 
 LEAST = 0.02  # below this limit it does not pay to look
+FEWEST = 4, 8  # rows, and rows that are contracted: BLAS multiplies fewer as vectors, which are bound by memory alone
 
 
 @functools.lru_cache(maxsize=4096)
@@ -34,7 +35,8 @@ def limit(m: int, k: int, n: int, dtype: Any, by_columns: bool) -> float:
 
     `y` is (k, n), both are of `dtype`. If `by_columns`, `x` is the transpose of the matrix that is in memory.
     """
-    if dtype.kind != "f" or dtype.itemsize not in (4, 8) or not m * k * n:
+    rows = k if by_columns else m
+    if dtype.kind != "f" or dtype.itemsize not in (4, 8) or not m * k * n or rows < FEWEST[by_columns]:
         return 0.0
     size = dtype.itemsize / 4
     lanes = 64 // dtype.itemsize
