@@ -1,58 +1,126 @@
-"""Where event-driven products begin to pay: `python benchmarks/products.py`.
+"""Products of spikes by events and by BLAS: `python benchmarks/products.py [--threads N] [--rates]`.
 
-Prints, for sizes and densities, the time of BLAS (one thread; large products in parts for all threads, as snncell calls
-it) over that of the event-driven kernels, with the search for the events, forward (x @ y) and reverse (x.T @ y),
-measured in turns. The limits in `snncell/kernels/products.py` come from this table.
+For sizes and densities, forward (x @ w.T, as in a layer) and the gradient of w: the time of events over that of BLAS,
+measured in turns, and by how much the way that snncell takes is slower than the better of the two. `--rates` prints
+what the constants of `snncell/kernels/event_costs.py` are fitted to: nanoseconds of each part.
 """
 
 from __future__ import annotations
 
-import statistics
+import argparse
+import os
 import time
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from snncell.kernels import products
+from snncell.kernels import event_costs, products
 from snncell.kernels.threads import BLAS
 
-SIZES = [(64, 256, 256), (1024, 64, 128), (6400, 256, 256), (6400, 700, 256), (2048, 2048, 512)]
-DENSITIES = [0.01, 0.03, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4]
+NEURONS = (128, 512, 2048, 4096, 8192)
+ROWS = (1, 16, 100, 1600, 8000, 25600)  # steps times batch
+MOST_WORK = 3e10  # multiplications: larger products take seconds
+DENSITIES = (0.005, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0)
+LEAST_TIME = 0.1  # seconds for the repetitions of one figure
 
 
-def in_turns(first: Any, second: Any) -> tuple[float, float]:
-    """Median seconds of each."""
-    times: tuple[list[float], list[float]] = ([], [])
-    first()
-    second()
-    for _ in range(9):
-        for kept, function in zip(times, (first, second), strict=True):
-            start = time.perf_counter()
+def in_turns(*functions: Callable[[], Any]) -> list[float]:
+    """The least seconds of each; on one thread those of the processor, which other programs take none of."""
+    clock = time.process_time if os.environ.get("NUMBA_NUM_THREADS") == "1" else time.perf_counter
+    times: list[list[float]] = [[] for _ in functions]
+    begun = time.perf_counter()
+    while len(times[0]) < 3 or (time.perf_counter() - begun < LEAST_TIME * len(functions) and len(times[0]) < 50):
+        for kept, function in zip(times, functions, strict=True):
+            start = clock()
             function()
-            kept.append(time.perf_counter() - start)
-    return statistics.median(times[0]), statistics.median(times[1])
+            kept.append(clock() - start)
+    return [min(kept[1:]) for kept in times]
 
 
-def by_events(out: Any, x: Any, y: Any, turned: bool) -> None:
-    """`x @ y`, or if `turned`, `x.T @ y`, whatever the density."""
-    products._add_up(out, *products._all_events(x, x.dtype), y, turned)
+def spikes(rng: Any, shape: tuple[int, int], density: float) -> Any:
+    """Ones and zeros."""
+    return (rng.random(shape) < density).astype(np.float32)
+
+
+def ways(x: Any, w: Any, dout: Any) -> dict[str, tuple[Callable[[], Any], ...]]:
+    """By events, by BLAS, and as snncell chooses, of the product and of the gradient of its matrix."""
+    out, gradient = np.empty_like(dout), np.empty_like(w)
+
+    def three(target: Any, a: Any, b: Any, sparse: Any, by_columns: bool) -> tuple[Callable[[], Any], ...]:
+        return (
+            lambda: products._add_up(target, products._all_events(sparse, sparse.dtype), b, by_columns),
+            lambda: BLAS.run(products._dense, target, a, b),
+            lambda: products.matmul_into(target, a, b),
+        )
+
+    return {
+        "forward": three(out, x, w.T, x, False),
+        "gradient": three(gradient.T, x.T, dout, x, True),
+    }
+
+
+def sweep() -> None:
+    """The choice, beside both ways."""
+    rng = np.random.default_rng(0)
+    cells = " | ".join(f"{100 * density:g} %" for density in DENSITIES)
+    print(f"events / BLAS (chosen / better)\n\n| rows, n | product | limit | {cells} |")
+    print("| --- " * (3 + len(DENSITIES)) + "|")
+    worst = 0.0
+    for n in NEURONS:
+        w = rng.standard_normal((n, n)).astype(np.float32)
+        for m in ROWS:
+            if m * n * n > MOST_WORK:
+                continue
+            dout = rng.standard_normal((m, n)).astype(np.float32)
+            found: dict[str, list[str]] = {"forward": [], "gradient": []}
+            for density in DENSITIES:
+                for which, functions in ways(spikes(rng, (m, n), density), w, dout).items():
+                    events, dense, chosen = in_turns(*functions)
+                    # What is chosen is one of the two, measured once more: the better measurement of that counts.
+                    behind = chosen / min(events, dense)
+                    worst = max(worst, behind)
+                    found[which].append(f"{events / dense:.2f} ({behind:.2f})")
+            for which, figures in found.items():
+                sizes = (m, n, n, np.dtype(np.float32), False)
+                limit = event_costs.limit(*(sizes if which == "forward" else (n, m, n, *sizes[3:4], True)))
+                print(f"| {m}, {n} | {which} | {100 * limit:.0f} % | {' | '.join(figures)} |", flush=True)
+    print(f"\nat most {worst:.2f} times the better of the two")
+
+
+def rates() -> None:
+    """The parts of a product of events, and BLAS, in nanoseconds of what each is in proportion to."""
+    rng = np.random.default_rng(0)
+    print("| rows, k, n | density | search: element | sort: event | forward, gradient, BLAS: multiplication |")
+    print("| --- " * 5 + "|")
+    for m, k, n in ((100, 128, 128), (1600, 512, 512), (6400, 700, 256), (6400, 256, 20), (1600, 4096, 4096)):
+        w, dout = (rng.standard_normal(shape).astype(np.float32) for shape in ((n, k), (m, n)))
+        for density in (0.01, 0.05, 0.2, 0.5):
+            x = spikes(rng, (m, k), density)
+            found, out, gradient = products._all_events(x, x.dtype), np.empty_like(dout), np.empty_like(w)
+            events = int(found.counts.sum())
+            search, sort, forward, reverse, dense = in_turns(
+                lambda x=x: products._all_events(x, x.dtype),
+                lambda found=found, k=k, events=events: products._sorted(found, k, events),
+                lambda found=found, out=out, w=w: products._add_up(out, found, w.T, False),
+                lambda found=found, gradient=gradient, dout=dout: products._add_up(gradient.T, found, dout, True),
+                lambda x=x, w=w, out=out: BLAS.run(products._dense, out, x, w.T),
+            )
+            parts = [search / x.size, sort / events, forward / events / n, reverse / events / n, dense / x.size / n]
+            search, sort, *others = (1e9 * part for part in parts)
+            print(f"| {m}, {k}, {n} | {density} | {search:.2f} | {sort:.1f} | {' '.join(f'{x:.4f}' for x in others)} |")
 
 
 def main() -> None:
-    rng = np.random.default_rng(0)
-    print("| m, k, n | density | forward: BLAS us, events us, ratio | reverse: BLAS us, events us, ratio |")
-    print("| --- | --- | --- | --- |")
-    for m, k, n in SIZES:
-        y, d = (rng.standard_normal(shape).astype(np.float32) for shape in ((k, n), (m, n)))
-        forward, reverse = (np.empty(shape, np.float32) for shape in ((m, n), (k, n)))
-        for density in DENSITIES:
-            x = (rng.random((m, k)) < density).astype(np.float32)
-            with BLAS:
-                a = in_turns(partial(products._dense, forward, x, y), partial(by_events, forward, x, y, False))
-                b = in_turns(partial(products._dense, reverse, x.T, d), partial(by_events, reverse, x, d, True))
-            cells = [f"{p * 1e6:.0f}, {q * 1e6:.0f}, {p / q:.2f}" for p, q in (a, b)]
-            print(f"| {m}, {k}, {n} | {density:.2f} | {cells[0]} | {cells[1]} |")
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--rates", action="store_true")
+    arguments = parser.parse_args()
+    os.environ["NUMBA_NUM_THREADS"] = str(arguments.threads)  # Numba is imported when the first kernel is compiled
+    if arguments.rates:
+        rates()
+    else:
+        sweep()
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import pytest
 
 import snncell
 from snncell import Tensor, grad, jit, nn, ops, testing
-from snncell.kernels import products
+from snncell.kernels import event_costs, products
 from snncell.tape.state import STATE
 
 COMPILED = os.environ.get("NUMBA_DISABLE_JIT") != "1"
@@ -22,21 +22,25 @@ COMPILED = os.environ.get("NUMBA_DISABLE_JIT") != "1"
 
 @pytest.fixture
 def small_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small products are counted among those that are worth looking for events."""
-    monkeypatch.setattr(products, "LEAST_WORK", 1)
+    """Small products are counted among those that are worth looking for events, whose density is below a half."""
+    monkeypatch.setattr(event_costs, "limit", lambda *sizes: 0.5)
 
 
 @pytest.fixture
 def paths(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Which way each product goes. What a trace asks for shapes only does not count."""
     found: list[str] = []
-    kernel, dense = products.kernel, products._dense
+    by_events, dense = products._add_up, products._dense
 
     def note(name: str) -> None:
-        if STATE.trace is None and name not in ("find_all_events", "sort_events"):
+        if STATE.trace is None:
             found.append(name)
 
-    monkeypatch.setattr(products, "kernel", lambda name, *rest: note(name) or kernel(name, *rest))
+    def add_up(*arguments: Any) -> None:
+        note("columns" if arguments[-1] else "rows")
+        by_events(*arguments)
+
+    monkeypatch.setattr(products, "_add_up", add_up)
     monkeypatch.setattr(products, "_dense", lambda *arrays: note("blas") or dense(*arrays))
     return found
 
@@ -129,62 +133,59 @@ def test_large_products_of_events(paths: list[str], dtype: Any) -> None:
     y, d = rng.normal(size=(259, 401)).astype(dtype), rng.normal(size=(1030, 401)).astype(dtype)
     close(products.matmul(x, y), x, y)
     close(products.matmul(x.T, d), x.T, d)
-    assert paths == ["rows_of_events", "columns_of_events"]
+    assert paths == ["rows", "columns"]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("transposed", ["no", "x", "y", "both"])
-def test_dense_products_in_parts(monkeypatch: pytest.MonkeyPatch, dtype: Any, transposed: str) -> None:
+@pytest.mark.parametrize("turned", [False, True])
+def test_dense_products_in_parts(monkeypatch: pytest.MonkeyPatch, dtype: Any, transposed: str, turned: bool) -> None:
     monkeypatch.setattr(products, "PART_WORK", 1 << 12)
+    monkeypatch.setattr(products, "LEAST_SIDE", 16)
     rng = np.random.default_rng(0)
     x = np.asarray(rng.normal(size=(101, 37)).astype(dtype), order="F" if transposed in ("x", "both") else "C")
     y = np.asarray(rng.normal(size=(37, 45)).astype(dtype), order="F" if transposed in ("y", "both") else "C")
     cuts = parts_of(monkeypatch)
-    close(products.matmul(x, y), x, y)
-    (rows,) = cuts
-    assert rows == [16, 16, 16, 16, 16, 16, 5]  # whole groups of rows, and the rest
+    found = products.matmul(x, y, turned=turned)
+    assert found.flags.c_contiguous
+    close(found.T if turned else found, x, y)
+    assert cuts == [(2, 4) if turned else (4, 2)]
 
 
-def parts_of(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
-    """The number of rows in the parts of each product."""
-    found: list[list[int]] = []
+def parts_of(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Into how many rows and columns of parts each product is cut, each element in one of them."""
+    found: list[tuple[int, int]] = []
     run = products.WORKERS.run
 
     def noting(function: Any, cuts: Any) -> None:
-        found.append([cut.stop - cut.start for cut in cuts[:-1]] + [ROWS_HERE[0] - cuts[-1].start])
-        assert cuts[0].start == 0 and all(a.stop == b.start for a, b in pairwise(cuts))
+        rows, columns = (sorted({(cut[axis].start, cut[axis].stop) for cut in cuts}) for axis in range(2))
+        assert len(cuts) == len(set(map(str, cuts))) == len(rows) * len(columns)
+        for ends in (rows, columns):
+            assert ends[0][0] == 0 and all(a[1] == b[0] for a, b in pairwise(ends))
+        found.append((len(rows), len(columns)))
         run(function, cuts)
 
-    dense = products._dense
-
-    def knowing(out: Any, x: Any, y: Any) -> None:
-        ROWS_HERE[0] = len(out)
-        dense(out, x, y)
-
     monkeypatch.setattr(products.WORKERS, "run", noting)
-    monkeypatch.setattr(products, "_dense", knowing)
     return found
-
-
-ROWS_HERE = [0]
 
 
 def test_how_a_product_is_cut_depends_on_its_size_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(products, "PART_WORK", 1 << 10)
+    monkeypatch.setattr(products, "LEAST_SIDE", 16)
     cuts = parts_of(monkeypatch)
-    sizes = (15, 16, 17, 1000, 5000)
-    for m in sizes:
-        products.matmul(np.ones((m, 40), np.float32), np.ones((40, 30), np.float32))
+    for m, n in ((15, 31), (33, 16), (16, 33), (100, 100), (5000, 20), (20, 5000)):
+        close(products.matmul(np.ones((m, 40)), np.ones((40, n))), np.ones((m, 40)), np.ones((40, n)))
+    assert cuts == [(2, 1), (1, 2), (4, 4), (64, 1), (1, 64)]  # of the first BLAS gets the whole
+    cuts.clear()
     for threads in (1, 2, 64):
         monkeypatch.setattr("snncell.kernels.threads.number_of_threads", lambda threads=threads: threads)
         products.matmul(np.ones((1000, 40), np.float32), np.ones((40, 30), np.float32))
-    assert [len(rows) for rows in cuts[:5]] == [1, 1, 2, 63, 63]
-    assert [sum(rows) for rows in cuts[:5]] == [*sizes]
-    assert cuts[5] == cuts[6] == cuts[7] == cuts[3]
+    assert cuts == [(32, 1)] * 3
 
 
 def test_an_error_in_a_part_is_raised_and_the_next_product_works(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(products, "PART_WORK", 1 << 10)
+    monkeypatch.setattr(products, "LEAST_SIDE", 16)
     monkeypatch.setattr("snncell.kernels.threads.number_of_threads", lambda: 3)
     x, y = np.ones((200, 40), np.float32), np.ones((40, 30), np.float32)
     with pytest.raises(ValueError, match="matmul"):
@@ -222,19 +223,19 @@ D = np.ones((256, 64), np.float32)
 @pytest.mark.parametrize("density", [0.0, 0.01, 0.05, 0.1, 0.2, 0.5, 1.0])
 def test_the_density_decides(paths: list[str], density: float) -> None:
     x = spikes(density)
-    forward, reverse = products.DENSITIES[False]  # for products that BLAS would not get in parts
+    forward, reverse = products.limit_of(x, W, False), products.limit_of(x.T, D, True)
     np.testing.assert_array_equal(products.matmul(x, W), x @ W)
     np.testing.assert_array_equal(products.matmul(x.T, D), x.T @ D)
     assert paths == [
-        "rows_of_events" if density < forward else "blas",
-        "columns_of_events" if density < reverse else "blas",
+        "rows" if density < forward else "blas",
+        "columns" if density < reverse else "blas",
     ]
-    assert 0.05 <= reverse <= forward <= 0.5
+    assert 0.2 <= reverse <= forward <= 0.6
 
 
 CASES: dict[str, tuple[Any, Any]] = {
-    "few columns": (spikes(0.01, (1024, 200)), W[:, : products.LEAST_COLUMNS - 1]),
-    "little work": (spikes(0.01, (128, 200)), W),
+    "few columns": (spikes(0.01, (1024, 200)), W[:, :1]),
+    "little work": (spikes(0.01, (32, 200)), W),
     "every second column": (spikes(0.01, (256, 400))[:, ::2], W),
     "every second row": (spikes(0.01, (512, 200))[::2], W),
     "part of the columns": (spikes(0.01, (256, 400))[:, :200], W),
@@ -257,7 +258,7 @@ def test_what_stays_with_blas(paths: list[str], case: str) -> None:
 def test_what_is_only_stored_is_multiplied_as_float32(paths: list[str], dtype: Any) -> None:
     x, y = spikes(0.01).astype(dtype), W.astype(dtype)
     found = products.matmul(x, y)
-    assert found.dtype == dtype and paths == ["rows_of_events"]
+    assert found.dtype == dtype and paths == ["rows"]
     wide = products.matmul(x.astype(np.float32), y.astype(np.float32))
     assert found.tobytes() == wide.astype(dtype).tobytes()
 
@@ -266,7 +267,7 @@ def test_what_is_only_stored_is_multiplied_as_float32(paths: list[str], dtype: A
 def test_the_dense_operand_may_be_of_any_layout(paths: list[str], y: Any) -> None:
     x = spikes(0.01)
     np.testing.assert_array_equal(products.matmul(x, y), x @ y)
-    assert paths == ["rows_of_events"]
+    assert paths == ["rows"]
 
 
 def test_a_result_that_is_not_contiguous_stays_with_blas(paths: list[str]) -> None:
@@ -281,14 +282,14 @@ def test_what_may_not_be_written_is_read(paths: list[str]) -> None:
     x.flags.writeable = w.flags.writeable = False
     np.testing.assert_array_equal(products.matmul(x, w), x @ w)
     np.testing.assert_array_equal(products.matmul(x.T, D), x.T @ D)
-    assert paths == ["rows_of_events", "columns_of_events"]
+    assert paths == ["rows", "columns"]
 
 
 def test_one_dense_row_at_the_head_does_not_decide(paths: list[str]) -> None:
     x = spikes(0.0, (2048, 64))
     x[0] = 1.0
     np.testing.assert_array_equal(products.matmul(x, W[:64]), x @ W[:64])
-    assert paths == ["rows_of_events"]
+    assert paths == ["rows"]
 
 
 def test_one_empty_row_at_the_head_does_not_decide(paths: list[str]) -> None:
@@ -347,7 +348,7 @@ def test_gradients_through_a_product_with_spikes(paths: list[str]) -> None:
     x = Tensor(events(rng, (256, 128), 0.03, np.float64))
     w = Tensor(rng.normal(size=(128, 64)))
     testing.check_grads(lambda w: ops.matmul(x, w), w, order=2)
-    assert {"rows_of_events", "columns_of_events"} <= set(paths)
+    assert {"rows", "columns"} <= set(paths)
     testing.check_grads(lambda x: ops.matmul(x, w), x)
 
 
@@ -365,9 +366,9 @@ def test_gradients_are_those_of_the_dense_product(
 
     gradient = jit(grad(total, (0, 1))) if compiled else grad(total, (0, 1))
     found = gradient(x, w)
-    assert sorted(paths) == ["blas", "columns_of_events", "rows_of_events"]
+    assert sorted(paths) == ["blas", "columns", "rows"]
     with monkeypatch.context() as patch:
-        patch.setattr(products, "LEAST_WORK", 1 << 60)
+        patch.setattr(event_costs, "limit", lambda *sizes: 0.0)
         paths.clear()
         dense = gradient(x, w)
         assert paths == ["blas"] * 3
@@ -379,14 +380,14 @@ def test_a_batch_of_spikes_goes_as_one_matrix(paths: list[str]) -> None:
     x = spikes(0.01).reshape(4, 64, 200)
     found = ops.matmul(Tensor(x), Tensor(W))
     np.testing.assert_array_equal(found.asnumpy(), x @ W)
-    assert paths == ["rows_of_events"]
+    assert paths == ["rows"]
 
 
 def test_a_jitted_layer_on_spikes(paths: list[str]) -> None:
     layer = nn.Dense(200, 64)
     x = Tensor(spikes(0.01))
     np.testing.assert_allclose(jit(layer)(x).asnumpy(), layer(x).asnumpy(), rtol=1e-5, atol=1e-6)
-    assert paths == ["rows_of_events"] * 2
+    assert paths == ["rows"] * 2
 
 
 def test_products_inside_of_a_loop_over_time(small_too: None, paths: list[str]) -> None:
@@ -400,7 +401,7 @@ def test_products_inside_of_a_loop_over_time(small_too: None, paths: list[str]) 
 
     zeros = ops.zeros((16, 40))
     found = jit(lambda x: ops.scan(step, zeros, x)[1])(x)
-    assert "rows_of_events" in paths  # put where the plan wants it
+    assert "rows" in paths  # put where the plan wants it
     state = np.zeros((16, 40), np.float32)
     for t in range(6):
         state = (state @ w.asnumpy() + x.asnumpy()[t] > 1.0).astype(np.float32)
@@ -434,7 +435,7 @@ def test_two_threads_build_and_use_the_kernels_at_once(small_too: None, monkeypa
 SCRIPT = """
 import hashlib
 import numpy as np
-from snncell.kernels import products
+from snncell.kernels import event_costs, products
 from snncell.tape.state import STATE
 from snncell.kernels.policy import number_of_threads
 
@@ -452,7 +453,7 @@ for dtype in (np.float32, np.float64):
     y, d = rng.normal(size=(259, 401)).astype(dtype), rng.normal(size=(1030, 401)).astype(dtype)
     print(name + "-forward", digest(products.matmul(x, y)))
     print(name + "-reverse", digest(products.matmul(x.T, d)))
-    a, b = rng.normal(size=(777, 300)).astype(dtype), rng.normal(size=(300, 410)).astype(dtype)
+    a, b = rng.normal(size=(777, 530)).astype(dtype), rng.normal(size=(530, 410)).astype(dtype)
     assert not runs
     print(name + "-dense", digest(*(products.matmul(a, b) for _ in range(3))))
     print(name + "-transposed", digest(products.matmul(b.T, a.T), products.matmul(a.T, np.ascontiguousarray(a))))
@@ -486,3 +487,109 @@ def test_products_have_the_same_bits_for_any_number_of_threads() -> None:
     assert digests(2) == alone
     assert digests(4) == alone
     assert digests(2, OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1", MKL_NUM_THREADS="1") == alone
+
+
+# --- layouts ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.compiled
+@pytest.mark.sampled(40)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("weighted", [False, True], ids=["spikes", "weights"])
+@pytest.mark.parametrize("orders", ["CC", "CF", "FC", "FF"], ids="y {0[0]}, out {0[1]}".format)
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        (2060, 2050, 18),  # two panels in each direction
+        (17, 2060, 130),  # two strips and a part of one
+        (2060, 17, 64),
+        (300, 129, 1),
+        (64, 64, 15),
+        (1, 2049, 31),
+        (2049, 1, 100),
+        (70, 40, 300),
+    ],
+)
+def test_any_order_of_operand_and_result(
+    monkeypatch: pytest.MonkeyPatch, paths: list[str], sizes: Any, orders: str, weighted: bool, dtype: Any
+) -> None:
+    monkeypatch.setattr(event_costs, "limit", lambda *sizes: 2.0)
+    m, k, n = sizes
+    rng = np.random.default_rng(m + k + n)
+    x = events(rng, (m, k), rng.choice([0.002, 0.03, 0.4]), dtype, weighted)
+    y, d = (np.asarray(rng.normal(size=shape), dtype, order=orders[0]) for shape in ((k, n), (m, n)))
+    for left, right in ((x, y), (x.T, d)):
+        out = np.full((len(left), n), np.nan, dtype, order=orders[1])
+        products.matmul_into(out, left, right)
+        close(out, left, right)
+        turned = products.matmul(left, right, turned=True)
+        assert turned.flags.c_contiguous
+        np.testing.assert_array_equal(turned, out.T)  # each sum has one order
+    assert set(paths) == ({"rows", "columns"} if min(m, k) > 1 else {"rows"})  # one row lies as one column does
+
+
+@pytest.mark.parametrize("density", [0.01, 1.0])
+def test_a_result_that_does_not_fit_is_refused(density: float) -> None:
+    for out in (
+        np.empty((256, 65), np.float32),
+        np.empty((255, 64), np.float32),
+        np.empty((64, 256), np.float32).T[1:],
+    ):
+        with pytest.raises(ValueError, match="matmul"):
+            products.matmul_into(out, spikes(density), W)
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "jit"])
+@pytest.mark.parametrize("density", [0.02, 1.0])
+def test_the_gradient_of_a_layer_lies_as_its_weights(compiled: bool, density: float) -> None:
+    rng = np.random.default_rng(0)
+    layer = nn.Dense(120, 90, has_bias=False)
+    x = Tensor(events(rng, (20, 16, 120), density, np.float32))
+    scale = Tensor(rng.normal(size=(20, 16, 90)).astype(np.float32))
+    gradient = grad(lambda x: (layer(x) * scale).sum(), None, layer.trainable_params())
+    (found,) = (jit(gradient) if compiled else gradient)(x)
+    assert found.shape == (90, 120) and found._data.flags.c_contiguous
+    with testing.unfused():
+        (expected,) = gradient(x)
+    np.testing.assert_allclose(found.asnumpy(), expected.asnumpy(), rtol=1e-4, atol=1e-4)
+
+
+def test_second_orders_through_a_transposed_matrix(small_too: None, paths: list[str]) -> None:
+    rng = np.random.default_rng(0)
+    x = Tensor(events(rng, (12, 20), 0.2, np.float64))
+    w = Tensor(rng.normal(size=(18, 20)))
+    for function in (
+        lambda w: ops.square(ops.matmul(x, w.T)).sum(),
+        jit(lambda w: ops.square(ops.matmul(x, w.T)).sum()),
+    ):
+        testing.check_grads(function, w, order=2)
+    testing.check_grads(lambda x: ops.square(ops.matmul(x, w.T)).sum(), x, order=2)
+    assert {"rows", "columns"} <= set(paths)
+
+
+def test_weights_are_copied_by_no_product_of_a_layer(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = nn.Dense(200, 64)
+    x = Tensor(spikes(0.01))
+    step = jit(snncell.value_and_grad(lambda x: ops.square(layer(x)).sum(), None, layer.trainable_params()))
+    step(x)
+    monkeypatch.setattr(np, "ascontiguousarray", lambda *_: pytest.fail("an operand is copied"))
+    step(x)
+
+
+def test_explain_says_when_events_are_multiplied() -> None:
+    dense = jit(lambda x, w: x @ w)
+    few, many = Tensor(spikes(0.01)), Tensor(W)
+    limit = products.limit_of(few.asnumpy(), W, False)
+    assert 0.1 < limit < 0.9
+    assert f"as events below {100 * limit:.2g} % of non-zero elements" in snncell.explain(dense, few, many)
+    assert "by BLAS: for operands of these sizes" in snncell.explain(dense, few[:4], many)
+    shared = snncell.explain(jit(lambda x, w, v: (x @ w, x @ v)), few, many, many)
+    assert shared.count(f"as events below {100 * limit:.2g} %") == 2
+
+
+@pytest.mark.parametrize("by_columns", [False, True])
+def test_the_limit_is_a_density_and_grows_with_the_columns(by_columns: bool) -> None:
+    limits = [event_costs.limit(1600, 1600, n, np.dtype(np.float32), by_columns) for n in (1, 16, 64, 256, 4096)]
+    assert limits == sorted(limits) and 0.0 <= limits[0] < limits[-1] < 1.0
+    for dtype in (np.int32, np.complex64, np.float16, np.longdouble, bool):
+        assert event_costs.limit(1600, 1600, 256, np.dtype(dtype), by_columns) == 0.0

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from snncell import dtype as dtypes
-from snncell.kernels.arrays import empty
+from snncell.kernels import event_costs
+from snncell.kernels.arrays import ALIGNMENT, empty
 from snncell.kernels.build import build
 from snncell.kernels.code import source_of
 from snncell.kernels.cpu import events
@@ -16,153 +17,237 @@ from snncell.kernels.cuda import products as on_device
 from snncell.kernels.policy import PARALLEL_SIZE
 from snncell.kernels.threads import BLAS, WORKERS
 
-# Up to which densities events win, measured with benchmarks/products.py: forward and reverse, for products that BLAS
-# gets in parts for all threads, and for those that it gets whole, on one.
-DENSITIES = {True: (0.3, 0.2), False: (0.3, 0.12)}
-MOST_EVENTS = max(max(limits) for limits in DENSITIES.values())
-LEAST_WORK = 1 << 21  # multiplications
-PART_WORK = 1 << 24  # multiplications: a quarter of a millisecond, ten times what handing over a part costs
+PART_WORK = 1 << 24  # multiplications: a third of a millisecond, ten times what handing over a part costs
 MOST_PARTS = 64
-ROWS = 16  # parts are multiples of so many rows, which BLAS takes together
-LEAST_COLUMNS = 16  # of the result: a register of float32
+LEAST_SIDE = 256  # of a part: BLAS copies the operands of each, which in narrower ones takes as long as multiplying
 SAMPLES = 4096  # elements that are looked at for the density, in whole rows,
 SAMPLED_ROWS = 16  # of which there are at least so many
+UNITS = 16  # of a product of events that has fewer strips of columns than that: then its rows are cut too,
+UNIT_ROWS = 256  # into at least so many
+PANELS = 32  # at most: threads that are done take what is left
+PACKED_FROM = 2  # events for each row of a matrix: with fewer, it is not copied into panels, but read where it is
 
 
-def matmul(x: Any, y: Any) -> Any:
-    """`x @ y` as NumPy has it, on batches too.
+class Events(NamedTuple):
+    """The events of a matrix, or of its transpose: see `cpu/events.py`."""
+
+    places: Any
+    values: Any
+    starts: Any
+    counts: Any
+
+
+def matmul(x: Any, y: Any, *, turned: bool = False) -> Any:
+    """`x @ y` as NumPy has it, on batches too; if `turned`, its transpose, of two matrices.
 
     If `x`, or the matrix it is the transpose of, is found to be mostly zeros, only the others are multiplied: the
     result agrees to rounding, but a zero times inf or NaN is left out.
     """
     if not isinstance(x, np.ndarray):
-        return on_device.matmul(x, y)
+        return on_device.matmul(y.T, x.T) if turned else on_device.matmul(x, y)
     if not (x.ndim == y.ndim == 2 and x.dtype == y.dtype and x.size and y.size):
-        return BLAS.run(np.matmul, x, y)
-    out = empty((x.shape[0], y.shape[1]), x.dtype)
-    matmul_into(out, x, y)
+        return BLAS.run(np.matmul, *((y.T, x.T) if turned else (x, y)))
+    if turned:
+        out = empty((y.shape[1], x.shape[0]), x.dtype)
+        matmul_into(out.T, x, y)
+    else:
+        out = empty((x.shape[0], y.shape[1]), x.dtype)
+        matmul_into(out, x, y)
     return out
 
 
 def matmul_into(out: Any, x: Any, y: Any) -> None:
-    """`matmul`, put into `out`."""
+    """`x @ y`, put into `out`, which may be a transpose."""
     if not isinstance(x, np.ndarray):
-        on_device.matmul(x, y, out)
+        if out.contiguous:
+            on_device.matmul(x, y, out)
+        else:
+            on_device.matmul(y.T, x.T, out.T)
         return
     if dtypes.only_stored(x.dtype):
         out[...] = matmul(*(array.astype(dtypes.computed(array.dtype)) for array in (x, y)))
         return
-    if x.ndim == y.ndim == 2 and x.shape[1] == len(y) and out.flags.c_contiguous and _may_be_events(x, y):
-        turned = not x.flags.c_contiguous
-        spikes = x.T if turned else x
-        if spikes.flags.c_contiguous and _density(spikes) < _limit(x, y, turned):
-            _add_up(out, *_all_events(spikes, y.dtype), y, turned)
+    if _may_be_events(out, x, y):
+        by_columns = not x.flags.c_contiguous
+        spikes = x.T if by_columns else x
+        below = limit_of(x, y, by_columns)
+        if below > 0 and spikes.flags.c_contiguous and _density(spikes) < below:
+            _add_up(out, _all_events(spikes, y.dtype), y, by_columns)
             return
     BLAS.run(_dense, out, x, y)
 
 
-def events_of(x: Any, *, dtype: Any) -> tuple[Any, Any, Any]:
-    """The events of a matrix, to be used by several products: their places, their values, and how many each row has.
+def events_of(x: Any, *, dtype: Any, below: float) -> Events:
+    """The events of a matrix, to be used by several products.
 
-    `x` is of floats, or of booleans that stand for 0 and 1; the products are of `dtype`. If there are too many events
-    for any product to gain by them, the first number is -1.
+    `x` is of floats, or of booleans that stand for 0 and 1; the products are of `dtype`. Where no product gains by
+    them, as there are not less than the part `below` of all elements, the arrays are empty.
     """
-    if x.flags.c_contiguous and x.size and dtype.itemsize >= 4 and _density(x) < MOST_EVENTS:
+    if x.flags.c_contiguous and x.size and dtype in (np.float32, np.float64) and _density(x) < below:
         return _all_events(x, dtype)
-    return np.empty((0, 0), np.int32), np.empty((0, 0), dtype), np.full(len(x), -1, np.int32)
+    return Events(*(np.empty((0, 0), kind) for kind in (np.int16, dtype, np.int64, np.int32)))
 
 
-def product_of_events(x: Any, places: Any, values: Any, counts: Any, y: Any, *, turned: bool) -> Any:
-    """`x @ y`, or if `turned`, `x.T @ y`, for an `x` whose events are known."""
-    left = x.T if turned else x
-    known = len(counts) and counts[0] >= 0 and values.dtype == y.dtype and may_pay(left, y)
-    if not known or counts.sum() >= _limit(left, y, turned) * x.size:
-        return matmul(left.astype(y.dtype, copy=False), y)
-    out = empty((len(left), y.shape[1]), y.dtype)
-    _add_up(out, places, values, counts, y, turned)
+def product_of_events(x: Any, found: Events, y: Any, *, by_columns: bool, turned: bool) -> Any:
+    """`x @ y`, or if `by_columns`, `x.T @ y`, for an `x` whose events are known; if `turned`, the transpose."""
+    left = x.T if by_columns else x
+    known = found.counts.size and found.values.dtype == y.dtype
+    if not known or found.counts.sum() >= limit_of(left, y, by_columns) * x.size:
+        return matmul(left.astype(y.dtype, copy=False), y, turned=turned)
+    shape = len(left), y.shape[1]
+    out = empty(shape[::-1] if turned else shape, y.dtype)
+    _add_up(out.T if turned else out, found, y, by_columns)
     return out
 
 
-def _may_be_events(x: Any, y: Any) -> bool:
-    """True if a product is of a kind and a size at which it pays to look for events."""
-    return bool(x.dtype == y.dtype and x.dtype.kind == "f" and x.dtype.itemsize >= 4 and may_pay(x, y))
+def limit_of(x: Any, y: Any, by_columns: bool) -> float:
+    """The density of `x` (m, k) below which its product with `y` (k, n) is made of events: 0 where none is."""
+    (m, k), n = x.shape, y.shape[-1]
+    return event_costs.limit(int(m), int(k), int(n), y.dtype, by_columns)
 
 
-def may_pay(x: Any, y: Any) -> bool:
-    """True if a product of the rows or columns of `x` with `y` is of a size at which it pays to look for events."""
-    columns = int(y.shape[-1])
-    return math.prod(x.shape) * columns >= LEAST_WORK and columns >= LEAST_COLUMNS
+def _may_be_events(out: Any, x: Any, y: Any) -> bool:
+    """True for a product of matrices of one dtype, into one that lies by rows or by columns."""
+    matrices = x.ndim == y.ndim == 2 and x.dtype == y.dtype and x.shape[1] == len(y)
+    return matrices and out.shape == (len(x), y.shape[1]) and _in_order(out)
 
 
-def _limit(x: Any, y: Any, turned: bool) -> float:
-    """The density up to which events win."""
-    return DENSITIES[x.size * y.shape[1] >= 2 * PART_WORK][turned]
+def _in_order(x: Any) -> bool:
+    """True for a matrix whose elements follow each other, by rows or by columns."""
+    return bool(x.flags.c_contiguous or x.flags.f_contiguous)
 
 
-def _all_events(x: Any, dtype: Any) -> tuple[Any, Any, Any]:
-    """The places of a matrix's events, their values, and how many there are in each row."""
-    room = (-(-len(x) // events.PART), events.PART * x.shape[1] + 8)
-    events_in_x = empty(room, np.dtype(np.int32)), empty(room, dtype), empty((len(x),), np.dtype(np.int32))
-    grain = int(2 * x.size >= PARALLEL_SIZE)
-    flags = empty((room[0], -(-x.shape[1] // 8) * 8), np.dtype(np.uint8))
-    kernel("find_all_events", dtypes.BY_NUMPY[dtype], dtypes.BY_NUMPY[x.dtype])(room[0], grain, x, flags, *events_in_x)
-    return events_in_x
-
-
-def _add_up(out: Any, places: Any, values: Any, counts: Any, y: Any, turned: bool) -> None:
-    """`out = x @ y`, or if `turned`, `x.T @ y`, by the events of `x`."""
-    m, k = len(counts), len(out) if turned else len(y)
-    kind, grain, y = dtypes.BY_NUMPY[y.dtype], int(2 * m * k >= PARALLEL_SIZE), np.ascontiguousarray(y)
-    if not turned:
-        kernel("rows_of_events", kind)(-(-m // events.PART), grain, places, values, counts, y, out)
-        return
+def _all_events(x: Any, dtype: Any) -> Events:
+    """The events of a matrix, row by row."""
+    m, k = x.shape
+    parts, blocks = -(-m // events.PART), -(-k // events.DEPTH)
     # Memory of the pool, of which as much is used as there are events.
-    blocks, strips = -(-m // events.BLOCK), -(-y.shape[1] // events.STRIP)
-    rows, ordered = empty((blocks, events.BLOCK * k), np.dtype(np.int32)), empty((blocks, events.BLOCK * k), y.dtype)
-    near = empty((strips, events.BLOCK * min(events.STRIP, y.shape[1])), y.dtype)
-    firsts = np.zeros((blocks, k + 1), np.int32)
-    free = empty((blocks, k), np.dtype(np.int32))
-    kernel("sort_events", kind)(blocks, grain, places, values, counts, firsts, rows, ordered, free)
-    kernel("columns_of_events", kind)(strips, grain, firsts, rows, ordered, y, out, near)
+    places, values = (empty((parts, events.PART * k), kind) for kind in (np.dtype(np.int16), dtype))
+    graded = np.empty(parts, np.int32)
+    found = Events(places, values, np.empty((blocks, m), np.int64), np.empty((blocks, m), np.int32))
+    grain = int(2 * x.size >= PARALLEL_SIZE)
+    kernel("find_all_events", dtypes.BY_NUMPY[dtype], dtypes.BY_NUMPY[x.dtype])(parts, grain, x, *found, graded)
+    return found if graded.any() else found._replace(values=np.ones((1, 1), dtype))
+
+
+def _sorted(found: Events, k: int, total: int) -> Events:
+    """The events of a matrix with `k` columns, `total` of them, column by column."""
+    m, kind = found.counts.shape[1], found.values.dtype
+    offsets = np.zeros(-(-m // events.DEPTH), np.int64)
+    if len(offsets) > 1:
+        np.cumsum(np.add.reduceat(found.counts.sum(0), np.arange(0, m, events.DEPTH))[:-1], out=offsets[1:])
+    shape = len(offsets), k
+    columns = Events(
+        empty((total,), np.dtype(np.int16)),
+        found.values if found.values.size == 1 else empty((total,), kind),
+        np.empty(shape, np.int64),
+        np.empty(shape, np.int32),
+    )
+    grain = int(4 * total >= PARALLEL_SIZE)
+    arguments = *_in_a_row(found), offsets, *_in_a_row(columns)
+    kernel("sort_events", dtypes.BY_NUMPY[kind])(len(offsets), grain, *arguments)
+    return columns
+
+
+def _in_a_row(found: Events) -> Events:
+    return found._replace(places=found.places.reshape(-1), values=found.values.reshape(-1))
+
+
+def _add_up(out: Any, found: Events, y: Any, by_columns: bool) -> None:
+    """`out = x @ y`, or if `by_columns`, `x.T @ y`, by the events of `x`."""
+    count, (m, n) = int(found.counts.sum()), out.shape
+    if by_columns:
+        found = _sorted(found, m, count)
+    if not _in_order(y):
+        y = np.ascontiguousarray(y)
+    y_turned, turned = not y.flags.c_contiguous, not out.flags.c_contiguous
+    lanes = ALIGNMENT // y.dtype.itemsize
+    width, depth = events.VECTORS * lanes, min(events.DEPTH, len(y))
+    packs = y_turned or n % lanes != 0 or count >= PACKED_FROM * len(y)
+    strips = -(-n // width)
+    rows = max(UNIT_ROWS, -(-m // -(-UNITS // strips) // lanes) * lanes)
+    units = strips * -(-m // rows)
+    grain = -(-units // PANELS)
+    panels = empty((-(-units // grain) if packs else 1, depth * width), y.dtype)
+    kernel("add_events", dtypes.BY_NUMPY[y.dtype])(
+        units,
+        grain if count * n >= 4 * PARALLEL_SIZE else 0,
+        *_in_a_row(found),
+        y.T if y_turned else y,
+        int(y_turned),
+        out.T if turned else out,
+        int(turned),
+        rows,
+        int(packs),
+        grain,
+        panels,
+    )
 
 
 def _dense(out: Any, x: Any, y: Any) -> None:
-    """BLAS on one thread, for each of so many parts of the rows: how many depends on the size alone."""
-    parts = min(MOST_PARTS, x.size * y.shape[-1] // PART_WORK) if x.ndim == y.ndim == 2 else 1
-    if parts < 2:
+    """BLAS on one thread, for each of so many parts of the result: how many depends on the size alone."""
+    if x.ndim != 2 or y.ndim != 2:
         np.matmul(x, y, out=out)
         return
-    rows = -(-len(x) // parts // ROWS) * ROWS
-    cuts = [slice(first, first + rows) for first in range(0, len(x), rows)]
-    WORKERS.run(lambda cut: np.matmul(x[cut], y, out=out[cut]), cuts)
+    if not out.flags.c_contiguous and out.flags.f_contiguous:
+        out, x, y = out.T, y.T, x.T
+    m, n = out.shape
+    rows, columns = _parts(m, n, x.shape[1])
+    if rows == columns == 1:
+        np.matmul(x, y, out=out)
+        return
+    cuts = [(a, b) for a in _slices(m, rows) for b in _slices(n, columns)]
+    WORKERS.run(lambda cut: np.matmul(x[cut[0]], y[:, cut[1]], out=out[cut]), cuts)
+
+
+def _parts(m: int, n: int, k: int) -> tuple[int, int]:
+    """Into how many parts rows and columns of a result (m, n) are cut: the longer side of a part in halves."""
+    rows = columns = 1
+    while 2 * rows * columns <= MOST_PARTS and m * n * k >= 2 * rows * columns * PART_WORK:
+        if max(m // rows, n // columns) < 2 * LEAST_SIDE:
+            break
+        rows, columns = (2 * rows, columns) if m // rows >= n // columns else (rows, 2 * columns)
+    return rows, columns
+
+
+def _slices(length: int, parts: int) -> list[slice]:
+    ends = [length * part // parts for part in range(parts + 1)]
+    return [slice(*pair) for pair in pairwise(ends)]
 
 
 def _density(x: Any) -> float:
     """The part of elements that are not zero, from some of the rows."""
     rows = x[:: max(1, min(x.size // SAMPLES, len(x) // SAMPLED_ROWS))]
-    return float(np.count_nonzero(rows) / max(1, rows.size))
+    return float(np.count_nonzero(rows != 0) / max(1, rows.size))  # of booleans: of floats it takes four times as long
 
 
 def kernel(name: str, dtype: Any, spikes: Any = None) -> Any:
     """One of the kernels of `cpu/events.py`, compiled for matrices of `dtype`, and `spikes` of another."""
     key = (name, dtype, spikes)
     if key not in _kernels:
+        lanes = ALIGNMENT // dtype.itemsize
         head = (
             "import numpy as np\n\n"
             "from snncell.kernels.cpu.builtins import least\n"
             "from snncell.kernels.cpu.elements import copy, flat, row, strip, tail\n"
-            "from snncell.kernels.cpu.rows import add_events, find_events\n\n"
-            f"PART, BLOCK, STRIP = {events.PART}, {events.BLOCK}, {events.STRIP}\n\n\n"
+            "from snncell.kernels.cpu.panels import add_rows, bits_of, fetch, lowest, others, pack, store\n\n"
+            f"PART, DEPTH, WORD = {events.PART}, {events.DEPTH}, {events.WORD}\n"
+            f"LANES, WIDTH = {lanes}, {events.VECTORS * lanes}\n\n\n"
         )
         source = head + source_of(getattr(events, name))
-        matrix, to_matrix = (dtype, 2, False), (dtype, 2, True)
-        places, to_places = (dtypes.int32, 2, False), (dtypes.int32, 2, True)
-        counts, to_counts = (dtypes.int32, 1, False), (dtypes.int32, 1, True)
+        number, matrix, to_matrix = dtypes.int64, (dtype, 2, False), (dtype, 2, True)
+        listed = ((dtypes.int16, 1), (dtype, 1), (dtypes.int64, 2), (dtypes.int32, 2))
+        taken, given = ([(*kind, writable) for kind in listed] for writable in (False, True))
         signature = {
-            "find_all_events": ((spikes, 2, False), (dtypes.uint8, 2, True), to_places, to_matrix, to_counts),
-            "rows_of_events": (places, matrix, counts, matrix, to_matrix),
-            "sort_events": (places, matrix, counts, to_places, to_places, to_matrix, to_places),
-            "columns_of_events": (places, places, matrix, matrix, to_matrix, to_matrix),
+            "find_all_events": (
+                (spikes, 2, False),
+                (dtypes.int16, 2, True),
+                to_matrix,
+                *given[2:],
+                (dtypes.int32, 1, True),
+            ),
+            "sort_events": (*taken, (dtypes.int64, 1, False), *given),
+            "add_events": (*taken, matrix, number, to_matrix, *[number] * 4, to_matrix),
         }[name]
         _kernels[key] = build(name, source, signature)
     return _kernels[key]

@@ -24,8 +24,9 @@ from snncell.tape.tensor import Tensor, beside
 Grads = Sequence[Any]
 
 
-_batched, _dot, _contraction = Product(), Dot(), Contraction()
-_batched.total = _dot.total = _contraction.total = sum_primitive
+_batched, _dot, _contraction, _turned = Product(), Dot(), Contraction(), Contraction(turned=True)
+_batched.total = _dot.total = _contraction.total = _turned.total = sum_primitive
+_contraction.other, _turned.other = _turned, _contraction
 
 
 @_batched.def_bprop
@@ -36,13 +37,29 @@ def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
 
 @_dot.def_bprop
 def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
-    return lambda: _dot.bind(dout, conj(sh.transpose(y))), lambda: _contraction.bind(conj(x), dout)
+    def of_matrix() -> Tensor:
+        if _by_columns(y):  # as w.T in a layer: then the gradient of w has the order of w
+            return sh.transpose(_turned.bind(conj(x), dout))
+        result: Tensor = _contraction.bind(conj(x), dout)
+        return result
+
+    return lambda: _dot.bind(dout, conj(sh.transpose(y))), of_matrix
+
+
+def _by_columns(x: Tensor) -> bool:
+    """True for the transpose of a matrix that lies row by row. In a trace `passes/turn_contractions.py` looks."""
+    return isinstance(x._data, np.ndarray) and x._data.flags.f_contiguous and not x._data.flags.c_contiguous
 
 
 # Contraction sums over all axes but the last, `Dot` over the last: each is the other's reverse.
 @_contraction.def_bprop
 def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     return lambda: _dot.bind(conj(y), sh.transpose(dout)), lambda: _dot.bind(conj(x), dout)
+
+
+@_turned.def_bprop
+def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return lambda: _dot.bind(conj(y), dout), lambda: _dot.bind(conj(x), sh.transpose(dout))
 
 
 def matmul(x: Numbers, y: Numbers) -> Tensor:

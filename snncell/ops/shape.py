@@ -11,7 +11,7 @@ import numpy as np
 from snncell.arguments.kinds import Extended
 from snncell.arguments.shown import shown
 from snncell.arguments.vocabulary import Lengths, Numbers
-from snncell.compiler.ir.views import Broadcast, Reshape
+from snncell.compiler.ir.views import Broadcast, Reshape, Transpose
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops.base import as_axes, as_axis, as_int, as_ints, as_shape, as_tensor, same_dtype
 from snncell.tape.primitive import EVERYWHERE, Primitive, moving
@@ -69,13 +69,7 @@ def flatten(x: Numbers, start_dim: int = 1, end_dim: int = -1) -> Tensor:
     return reshape(tensor, (*tensor.shape[:first], middle, *tensor.shape[last + 1 :]))
 
 
-@moving
-def _transpose(x: Any, axes: tuple[int, ...]) -> Any:
-    return x.transpose(axes)
-
-
-_transpose.additive = _transpose.view = True
-_transpose.over_time = lambda arrays, varying, attrs: arrays[0].transpose((0, *(axis + 1 for axis in attrs["axes"])))
+_transpose = Transpose()
 
 
 @_transpose.def_bprop

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from snncell.compiler.ir.formula import Sum
-from snncell.kernels import products
+from snncell.dtype import computed
+from snncell.kernels import event_costs, products
 from snncell.kernels.space import HOST, Space
 from snncell.tape.primitive import Primitive
 
@@ -45,6 +46,17 @@ class Product(Primitive):
 
     def _product(self, x: Any, y: Any) -> Any:
         return products.matmul(x, y)
+
+    def limit(self, x: Any, y: Any) -> float:
+        """The density of the first operand below which its events are multiplied, by the sizes of both: 0 if never."""
+        return 0.0
+
+    def choice(self, x: Any, y: Any) -> str:
+        """The rule for operands of these sizes, in words."""
+        below = self.limit(x, y)
+        if below <= 0:
+            return "by BLAS: for operands of these sizes and dtypes events are not looked for"
+        return f"as events below {_percent(below)} of non-zero elements in the first operand, else by BLAS"
 
     def into(self, out: Any, x: Any, y: Any) -> None:
         """Compute the product into `out`, which is contiguous."""
@@ -83,6 +95,10 @@ class Dot(Product):
         """Compute the product into `out`, which is contiguous."""
         products.matmul_into(as_rows(out), as_rows(x), y)
 
+    def limit(self, x: Any, y: Any) -> float:
+        """That of all rows."""
+        return _limit(math.prod(x.shape[:-1]), x.shape[-1], x, y, by_columns=False)
+
     def _shape(self, x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, ...]:
         return (*x[:-1], y[1])
 
@@ -108,26 +124,50 @@ class Contraction(Product):
     """The product of two matrices along their rows: (..., k) and (..., m) give (k, m), summed over the leading axes.
 
     The reverse of `Dot` gives its matrix's gradient by it.
+
+    Attributes:
+        turned: whether the result is the transpose, (m, k): the gradient of a matrix that `Dot` had the transpose of.
+        other: the contraction that gives the transpose of this one's result.
     """
 
+    other: Contraction
+
+    def __init__(self, *, turned: bool = False) -> None:
+        super().__init__()
+        self.turned = turned
+
     def _product(self, x: Any, y: Any) -> Any:
-        return products.matmul(as_rows(x).T, as_rows(y))
+        return products.matmul(as_rows(x).T, as_rows(y), turned=self.turned)
 
     def into(self, out: Any, x: Any, y: Any) -> None:
         """Compute the product into `out`, which is contiguous."""
-        products.matmul_into(out, as_rows(x).T, as_rows(y))
+        products.matmul_into(out.T if self.turned else out, as_rows(x).T, as_rows(y))
+
+    def limit(self, x: Any, y: Any) -> float:
+        """That of the columns."""
+        return _limit(x.shape[-1], math.prod(x.shape[:-1]), x, y, by_columns=True)
 
     def _shape(self, x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, ...]:
-        return (x[-1], y[-1])
+        return (y[-1], x[-1]) if self.turned else (x[-1], y[-1])
 
     def over_time(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
         """A contraction within each step."""
         x, y = (_rows_of_steps(a) if varies else as_rows(a) for a, varies in zip(arrays, varying, strict=True))
+        if self.turned:
+            (x, y), varying = (y, x), varying[::-1]
         return super().over_time([x.transpose(*range(x.ndim - 2), -1, -2), y], varying, attrs)
 
     def summed(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
         """Time as one more leading axis, if both operands differ from step to step."""
         return self._product(*arrays) if all(varying) else super().summed(arrays, varying, attrs)
+
+
+def _limit(m: int, k: int, x: Any, y: Any, *, by_columns: bool) -> float:
+    return event_costs.limit(m, k, y.shape[-1], np.dtype(computed(y.dtype)), by_columns) if x.dtype == y.dtype else 0.0
+
+
+def _percent(part: float) -> str:
+    return f"{100 * part:.2g} %"
 
 
 class EventOperation(Primitive):
@@ -143,22 +183,27 @@ class EventOperation(Primitive):
 
     def explained(self, attrs: dict[str, Any], space: Space = HOST) -> list[str]:
         """Its words for `explain`."""
-        return [self.text]
+        return [self.text.format(below=_percent(attrs["below"]))]
 
 
-def _product_of_events(x: Any, places: Any, values: Any, counts: Any, y: Any, *, turned: bool) -> Any:
-    if turned:  # a Contraction
-        return products.product_of_events(as_rows(x), places, values, counts, as_rows(y), turned=True)
-    out = products.product_of_events(as_rows(x), places, values, counts, y, turned=False)
+def _product_of_events(
+    x: Any, places: Any, values: Any, starts: Any, counts: Any, y: Any, *, by_columns: bool, turned: bool, below: float
+) -> Any:
+    found = products.Events(places, values, starts, counts)
+    if by_columns:  # a Contraction
+        return products.product_of_events(as_rows(x), found, as_rows(y), by_columns=True, turned=turned)
+    out = products.product_of_events(as_rows(x), found, y, by_columns=False, turned=False)
     return out.reshape(*x.shape[:-1], y.shape[1])
 
 
 EVENTS = EventOperation(
     "events",
-    lambda x, dtype: products.events_of(as_rows(x), dtype=dtype),
-    "finds the elements that are not zero, once for all products of this matrix, unless there are too many",
+    lambda x, dtype, below: products.events_of(as_rows(x), dtype=dtype, below=below),
+    "finds the events, the elements that are not zero, once for all products of this matrix, if they are below {below}",
     multiple=True,
 )
 PRODUCT_OF_EVENTS = EventOperation(
-    "product_of_events", _product_of_events, "multiplies those elements, or all of them by BLAS"
+    "product_of_events",
+    _product_of_events,
+    "as events below {below} of non-zero elements in the first operand, else by BLAS",
 )

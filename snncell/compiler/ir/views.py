@@ -25,6 +25,20 @@ class Reshape(Primitive):
         return arrays[0].reshape(len(arrays[0]), *attrs["shape"])
 
 
+class Transpose(Primitive):
+    """The same elements with their axes in another order."""
+
+    as_stored = EVERYWHERE
+    view = additive = True
+
+    def __init__(self) -> None:
+        super().__init__("transpose", lambda x, axes: x.transpose(axes))
+
+    def over_time(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
+        """Each step so."""
+        return arrays[0].transpose((0, *(axis + 1 for axis in attrs["axes"])))
+
+
 class Broadcast(Primitive):
     """The same elements along further axes, or along axes of length 1."""
 

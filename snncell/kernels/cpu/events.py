@@ -1,8 +1,13 @@
 """Products of matrices of which one is mostly zeros, as spikes are: work in proportion to the elements that are not.
 
+An event is an element that is not zero. A row of the result is the sum of the rows of the other operand that belong to
+the events of a row, or for the transposed matrix of a column. Of the other operand a panel is packed, WIDTH columns of
+DEPTH rows, half of a second-level cache, and all rows of the result go through it before the next: each of its elements
+comes from memory once, whatever its order there. The sums of a row stay in registers over all its events of a panel.
+
 These functions are compiled from their source (`kernels/products.py`), as kernels that carry out the units of their
-work from `start` up to `stop`. Sums run over the events in an order that the sizes alone decide, so they do not depend
-on the number of threads.
+work from `start` up to `stop`. Sums run over the events in the order of their places, so they do not depend on the
+number of threads, nor on how the result is cut.
 """
 
 from __future__ import annotations
@@ -12,100 +17,162 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # it needs Numba; the compiled source imports it
     from snncell.kernels.cpu.builtins import least
     from snncell.kernels.cpu.elements import copy, flat, row, strip, tail
-    from snncell.kernels.cpu.rows import add_events, find_events
+    from snncell.kernels.cpu.panels import add_rows, bits_of, fetch, lowest, others, pack, store
 
-PART = 64  # rows that one thread takes at a time, whose events lie close together
-BLOCK = 512  # rows that are added up together: with STRIP columns of them, a quarter of a second-level cache
-STRIP = 128  # columns that one thread adds up together
+    LANES, WIDTH = 16, 64  # elements of a vector, and of a row of a panel: by the dtype
+
+VECTORS = 4  # of 64 bytes, in a row of a panel: half of the registers of AVX2, an eighth of those of AVX-512
+PART = 64  # rows whose events lie close together, in memory for as many as they have elements
+DEPTH = 2048  # rows of a panel
+WORD = 64  # elements that are looked at together
 
 
-def find_all_events(start: Any, stop: Any, x: Any, flags: Any, places: Any, values: Any, counts: Any) -> None:
-    """The elements of `x` (m, k) that are not zero: their columns, themselves, and how many each row has.
+def find_all_events(
+    start: Any, stop: Any, x: Any, places: Any, values: Any, starts: Any, counts: Any, graded: Any
+) -> None:
+    """The elements of `x` (m, k) that are not zero, row by row: their columns and themselves.
 
-    Those of PART rows lie one after another. `places` and `values` have room for nothing but events; what there are
-    none for is left as it is. `flags` (parts, k in eights) is overwritten.
+    The columns are counted from the start of their block of DEPTH. `counts` (blocks, m) has how many events a row has
+    in a block, `starts` which of `places` (parts, PART k) and `values` is the first. What there are none for is left
+    as it is. `graded` (parts) gets a 1 where an event is not 1.
     """
-    m, k = x.shape
+    _, k = x.shape
+    blocks, m = counts.shape
+    _, room = places.shape
     for part in range(start, stop):
         own, of_own, found = row(places, part), row(values, part), 0
-        for place in range(part * PART, least(m, part * PART + PART)):
-            given = row(x, place)
-            counts[place] = find_events(given, k, row(flags, part), tail(own, found), tail(of_own, found))
-            found += counts[place]
-
-
-def rows_of_events(start: Any, stop: Any, places: Any, values: Any, counts: Any, y: Any, out: Any) -> None:
-    """`out = x @ y` for `x` of few events: the rows of `y` that belong to a row's events, added up."""
-    m, width = out.shape
-    for part in range(start, stop):
-        own, of_own, found = row(places, part), row(values, part), 0
-        for place in range(part * PART, least(m, part * PART + PART)):
-            add_events(tail(of_own, found), tail(own, found), counts[place], flat(y), row(out, place), width)
-            found += counts[place]
+        rest = strip(WORD, x)
+        graded[part] = 0
+        for number in range(part * PART, least(m, part * PART + PART)):
+            given = row(x, number)
+            for block in range(blocks):
+                first, end = block * DEPTH, least(k, block * DEPTH + DEPTH)
+                before = found
+                for place in range(first, end, WORD):
+                    if place + WORD <= end:
+                        bits = bits_of(given, place)
+                    else:
+                        for i in range(WORD):
+                            rest[i] = 0
+                        copy(tail(rest, 0), tail(given, place), end - place)
+                        bits = bits_of(tail(rest, 0), 0)
+                    while bits != 0:
+                        column = place + lowest(bits)
+                        own[found] = column - first
+                        of_own[found] = given[column]
+                        graded[part] |= of_own[found] != 1
+                        found += 1
+                        bits = others(bits)
+                starts[block, number] = part * room + before
+                counts[block, number] = found - before
 
 
 def sort_events(
-    start: Any, stop: Any, places: Any, values: Any, counts: Any, firsts: Any, rows: Any, ordered: Any, free: Any
+    start: Any,
+    stop: Any,
+    places: Any,
+    values: Any,
+    starts: Any,
+    counts: Any,
+    offsets: Any,
+    rows: Any,
+    ordered: Any,
+    column_starts: Any,
+    column_counts: Any,
 ) -> None:
-    """The events of each block of rows in the order of their columns.
+    """The events of each block of DEPTH rows in the order of their columns, as those of the transposed matrix.
 
-    `firsts` (blocks, k + 1), zero before, gets the place of each column's first event among those of the block; `rows`
-    and `ordered` get the events' rows in the block and their values. They have room for nothing but events. `free`
-    (blocks, k) is overwritten.
+    `column_counts` and `column_starts` (blocks, k) are to a column what `counts` and `starts` are to a row; the events
+    of a block begin at its one of `offsets`. `values` and `ordered` may be one element, the value of all events.
     """
-    m = len(counts)
-    _, ends = firsts.shape
-    k = ends - 1
+    column_blocks, m = counts.shape
+    _, k = column_counts.shape
+    graded = len(values) > 1
     for block in range(start, stop):
-        first, row_of, value_of, next_of = row(firsts, block), row(rows, block), row(ordered, block), row(free, block)
-        for turn in range(2):  # count the events of each column, then put each in its place
-            if turn == 1:
+        next_of, count_of = row(column_starts, block), row(column_counts, block)
+        for column in range(k):
+            count_of[column] = 0
+        for turn_of in range(2):  # count the events of each column, then put each in its place
+            if turn_of == 1:
+                at = offsets[block]
                 for column in range(k):
-                    first[column + 1] += first[column]
-                for column in range(k):
-                    next_of[column] = first[column]
-            for part in range(block * BLOCK // PART, (least(m, block * BLOCK + BLOCK) + PART - 1) // PART):
-                own, of_own, found = row(places, part), row(values, part), 0
-                for number in range(part * PART, least(m, part * PART + PART)):
-                    for event in range(found, found + counts[number]):
-                        column = own[event]
-                        if turn == 0:
-                            first[column + 1] += 1
+                    next_of[column] = at
+                    at += count_of[column]
+            for number in range(block * DEPTH, least(m, block * DEPTH + DEPTH)):
+                for low in range(column_blocks):
+                    first = starts[low, number]
+                    for event in range(first, first + counts[low, number]):
+                        column = low * DEPTH + places[event]
+                        if turn_of == 0:
+                            count_of[column] += 1
                         else:
                             place = next_of[column]
                             next_of[column] = place + 1
-                            row_of[place] = number - block * BLOCK
-                            value_of[place] = of_own[event]
-                    found += counts[number]
-
-
-def columns_of_events(
-    start: Any, stop: Any, firsts: Any, rows: Any, ordered: Any, y: Any, out: Any, strips: Any
-) -> None:
-    """`out = x.T @ y` for `x` of few events, sorted: to each row of the result, the rows of `y` of its events.
-
-    A row of the result is loaded once for all events of a block. `strips` is overwritten: room for a strip of a block's
-    rows of `y`, for each strip.
-    """
-    m = len(y)
-    k, n = out.shape
-    blocks = len(firsts)
-    for own in range(start, stop):
-        low, width = own * STRIP, least(STRIP, n - own * STRIP)
-        near = row(strips, own)  # the strip of the block's rows of y, close together
-        sums = strip(width, y)
+                            rows[place] = number - block * DEPTH
+                            if graded:
+                                ordered[place] = values[event]
         for column in range(k):
-            result = tail(row(out, column), low)
-            for i in range(width):
-                result[i] = 0
+            next_of[column] -= count_of[column]
+
+
+def add_events(
+    start: Any,
+    stop: Any,
+    places: Any,
+    values: Any,
+    starts: Any,
+    counts: Any,
+    y: Any,
+    y_turned: Any,
+    out: Any,
+    out_turned: Any,
+    rows: Any,
+    packs: Any,
+    grain: Any,
+    panels: Any,
+) -> None:
+    """`out = x @ y` for an `x` whose events are given.
+
+    Args:
+        places: and `values`, `starts`, `counts`: of `find_all_events` or `sort_events`, the events in one row. Or
+            `values` is one element, the value of all events.
+        y: (k, n), or if `y_turned`, (n, k).
+        out: (m, n), or if `out_turned`, (n, m).
+        rows: of the result, in a unit: units are `rows` rows of a strip of WIDTH columns, strip by strip.
+        packs: 0 if the rows of `y` are read where they are: then a row is whole vectors.
+        grain: how many units follow each other on a thread.
+        panels: (threads, DEPTH WIDTH), overwritten.
+    """
+    blocks, m = counts.shape
+    inner, n = y.shape
+    if y_turned != 0:
+        n, inner = y.shape
+    parts = (m + rows - 1) // rows
+    panel = row(panels, start // grain)
+    sums = strip(LANES * WIDTH, y)
+    packed = -1
+    graded = 0 if len(values) == 1 else 1
+    for unit in range(start, stop):
+        own = unit // parts
+        first, low = (unit - own * parts) * rows, own * WIDTH
+        width, last = least(WIDTH, n - low), least(m, first + rows)
+        vectors = (width + LANES - 1) // LANES
+        stride = vectors * LANES
         for block in range(blocks):
-            row_of, value_of, first = row(rows, block), row(ordered, block), row(firsts, block)
-            for place in range(least(BLOCK, m - block * BLOCK)):
-                copy(tail(near, place * width), tail(row(y, block * BLOCK + place), low), width)
-            for column in range(k):
-                event, end = first[column], first[column + 1]
-                if event < end:
-                    add_events(tail(value_of, event), tail(row_of, event), end - event, near, tail(sums, 0), width)
-                    result = tail(row(out, column), low)
-                    for i in range(width):
-                        result[i] += sums[i]
+            depth = least(DEPTH, inner - block * DEPTH)
+            if packs != 0 and packed != own * blocks + block:
+                packed = own * blocks + block
+                pack(panel, stride, y, y_turned, block * DEPTH, depth, low, width, LANES)
+            near, step = tail(panel, 0), stride
+            if packs == 0:
+                near, step = tail(flat(y), block * DEPTH * n + low), n
+            start_of, count_of = row(starts, block), row(counts, block)
+            for group in range(first, last, LANES):
+                height = least(LANES, last - group)
+                if block != 0:
+                    fetch(sums, stride, out, out_turned, group, height, low, width, LANES)
+                for i in range(height):
+                    event, total = start_of[group + i], tail(sums, i * stride)
+                    own_places, own_values = tail(places, event), tail(values, event * graded)
+                    add_rows(total, block, own_values, graded, own_places, count_of[group + i], near, step, vectors)
+                store(out, out_turned, sums, stride, group, height, low, width, LANES)

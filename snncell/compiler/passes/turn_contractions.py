@@ -1,0 +1,39 @@
+"""A contraction whose result is only transposed gives the transpose itself.
+
+    before: c = contraction(x, dy); dw = transpose(c)
+    after:  dw = contraction of the other order(x, dy)
+
+The gradient of a layer `x @ w.T` comes so. Products write either order at the same speed, and a transpose that an
+optimiser's loop takes is copied, element by element across memory. A contraction that something else takes stays.
+"""
+
+from __future__ import annotations
+
+from snncell.compiler.ir.product import Contraction
+from snncell.compiler.ir.program import Program, users_of
+from snncell.compiler.ir.views import Transpose
+from snncell.tape.tracing import Step, Value
+
+
+def turn_contractions(program: Program) -> Program:
+    """Have contractions give the transposes that are taken of them."""
+    made_by = {step.outputs[0]: step for step in program.steps if isinstance(step.op, Contraction)}
+    if not made_by:
+        return program
+    users = users_of(program)
+    transposes: dict[Value, Step] = {}
+    for value in made_by:
+        match users.get(value):
+            case [Step() as user] if isinstance(user.op, Transpose) and user.attrs["axes"] == (1, 0):
+                transposes[value] = user
+    dropped = set(map(id, transposes.values()))
+    steps: list[Step] = []
+    for step in program.steps:
+        if id(step) in dropped:
+            continue
+        transpose = transposes.get(step.outputs[0])
+        if transpose is not None and isinstance(step.op, Contraction):
+            step = Step(step.op.other, step.inputs, step.attrs, step.line)
+            step.outputs = transpose.outputs
+        steps.append(step)
+    return program._replace(steps=steps)
