@@ -15,9 +15,10 @@ from dataclasses import replace
 from typing import Any
 
 from snncell import dtype as dtypes
-from snncell.compiler.ir.formula import MAX_STEPS, Reduction, is_elementwise
+from snncell.compiler.ir.formula import MAX_STEPS, Elementwise, Reduction, is_elementwise
 from snncell.compiler.ir.loop import LoopOperation, with_body
 from snncell.compiler.ir.program import Program, users_of, values_in
+from snncell.compiler.ir.views import Reshape
 from snncell.compiler.passes.dce import eliminate_dead_code
 from snncell.tape.tensor import Tensor, wrap
 from snncell.tape.tracing import Step, Value
@@ -27,11 +28,79 @@ def fuse_into_loops(program: Program) -> Program:
     """Make elementwise producers and sums over time part of the loops that they stand next to."""
     if not any(isinstance(step.op, LoopOperation) for step in program.steps):
         return program
-    return eliminate_dead_code(_fuse_sums(_fuse_producers(program)))
+    return eliminate_dead_code(_fuse_sums(_fuse_producers(_cut_into_steps_first(program))))
 
 
 def _is_kernel(step: Step | None) -> bool:
     return step is not None and isinstance(step.op, LoopOperation) and step.op.is_one_kernel()
+
+
+# --- reshapes between producers and loops -----------------------------------------------------------------------------
+
+
+def _cut_into_steps_first(program: Program) -> Program:
+    """Have producers that work on all steps as one batch work on sequences, where only loops take their result so."""
+    users = users_of(program)
+    makers = {step.outputs[0]: step for step in program.steps}
+    steps: list[Step] = []
+    for step in program.steps:
+        out = step.outputs[0]
+        if _cuts_into_steps(step) and all(_takes_as_sequence(user, step) for user in users.get(out, [None])):
+            steps += _cut_producers(step, step.inputs[0], {step.inputs[0]: out}, makers, users)
+        else:
+            steps.append(step)
+    return program._replace(steps=steps)
+
+
+def _cuts_into_steps(step: Step) -> bool:
+    """True for (T B, ...) -> (T, B, ...)."""
+    if not isinstance(step.op, Reshape) or not step.inputs[0].shape or step.inputs[0].shape[0] == 1:
+        return False
+    shape, before = step.outputs[0].shape, step.inputs[0].shape
+    return len(shape) == len(before) + 1 and shape[2:] == before[1:]
+
+
+def _takes_as_sequence(user: Step | None, cut: Step) -> bool:
+    return user is not None and _is_kernel(user) and cut.outputs[0] in _sequences_of(user)
+
+
+def _sequences_of(step: Step) -> tuple[Any, ...]:
+    assert isinstance(step.op, LoopOperation)  # the caller's choice
+    first = len(step.op.loop.body.carry)
+    return step.inputs[first : first + len(step.op.loop.body.xs)]
+
+
+def _cut_producers(
+    cut: Step, batch: Value, known: dict[Value, Value], makers: dict[Value, Step], users: dict[Value, list[Step | None]]
+) -> list[Step]:
+    """Steps that give `batch` cut into steps, from operands that are cut; `known` has the sequence of each batch."""
+    maker, sequence = makers.get(batch), known[batch]
+    if maker is None or not is_elementwise(maker) or (len(users[batch]) > 1 and not _may_be_repeated(maker)):
+        new = Step(cut.op, (batch,), {"shape": sequence.shape}, cut.line)
+        new.outputs = (sequence,)
+        return [new]
+    steps: list[Step] = []
+    for x in _batches_of(maker):
+        if x not in known:
+            known[x] = Value(x.trace, (*sequence.shape[:2], *x.shape[1:]), x.dtype)
+            steps += _cut_producers(cut, x, known, makers, users)
+    own = _batches_of(maker)
+    inputs = tuple(known[x] if isinstance(x, Value) and x in own else x for x in maker.inputs)
+    new = Step(maker.op, inputs, maker.attrs, maker.line)
+    new.outputs = (sequence,)
+    return [*steps, new]
+
+
+def _may_be_repeated(maker: Step) -> bool:
+    """True if to compute a result once more takes no more memory traffic than to read it."""
+    assert isinstance(maker.op, Elementwise)  # the caller's choice
+    return not maker.op.slow_calls and len(_batches_of(maker)) <= 1 and not dtypes.only_stored(maker.outputs[0].dtype)
+
+
+def _batches_of(maker: Step) -> list[Value]:
+    """The operands that are different for each element of the batch."""
+    out = maker.outputs[0]
+    return [x for x in dict.fromkeys(values_in(maker)) if _is_sequence_for(x, out)]
 
 
 # --- producers --------------------------------------------------------------------------------------------------------
