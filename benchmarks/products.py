@@ -32,6 +32,7 @@ def in_turns(*functions: Callable[[], Any]) -> list[float]:
     begun = time.perf_counter()
     while len(times[0]) < 3 or (time.perf_counter() - begun < LEAST_TIME * len(functions) and len(times[0]) < 50):
         for kept, function in zip(times, functions, strict=True):
+            function()  # what it reads is in the caches then, as after its own turn: BLAS clears them
             start = clock()
             function()
             kept.append(clock() - start)
