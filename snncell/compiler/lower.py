@@ -15,6 +15,7 @@ import numpy as np
 
 from snncell.compiler.backends.cpu_loop import CPULoop
 from snncell.compiler.backends.cuda_loop import CUDALoop
+from snncell.compiler.backends.gathered import rows_of_events
 from snncell.compiler.ir.formula import is_elementwise
 from snncell.compiler.ir.loop import Loop
 from snncell.compiler.ir.program import by_line, values_in
@@ -76,6 +77,7 @@ class Lowered:
         for title, placed in (
             ("once before the loop", self.schedule.invariant),
             ("for all steps together, before the loop", self.schedule.prologue),
+            (self._products_explained(), self.schedule.products),
             ("in the loop", parts.loop),
             ("for all steps together, after the loop", parts.epilogue),
             ("on sums over time, after the loop", parts.reductions),
@@ -84,6 +86,12 @@ class Lowered:
             lines += [f"  {title}:"] * bool(placed)
             lines += [f"    {line}" for line in by_line(placed)]
         return lines
+
+    def _products_explained(self) -> str:
+        loop = self.loop_in(HOST)
+        gathered = isinstance(loop, CPULoop) and loop.gathered
+        where = "in the loop where few elements are not zero, else " if gathered else ""
+        return f"{where}for all steps together, before the loop"
 
     def moved(self, steps: int) -> int:
         """Bytes that go through memory inside of it, beside its inputs and outputs."""
@@ -103,9 +111,16 @@ class Lowered:
             varying.update(step.outputs)
         space: Space = HOST
         if IN_USE and any(space_of(array) is DEVICE for array in arrays):
-            known = {value: DEVICE.taken(array, f"{schedule.who}: an operand") for value, array in known.items()}
             space = DEVICE
-        last, sequences, totals, stored = self.loop_in(space).run(known, varying, steps)
+        loop = self.loop_in(space)
+        for step in schedule.products:
+            (out,) = step.outputs
+            rows = rows_of_events(step, known, steps) if isinstance(loop, CPULoop) and out in loop.gathered else None
+            known[out] = _over_time(step.op.over_time, step, known, varying)[0] if rows is None else rows
+            varying.add(out)
+        if space is DEVICE:
+            known = {value: DEVICE.taken(array, f"{schedule.who}: an operand") for value, array in known.items()}
+        last, sequences, totals, stored = loop.run(known, varying, steps)
         known.update(sequences)
         varying.update(sequences)
         for step in parts.epilogue:

@@ -153,12 +153,25 @@ def _product_of_events(x: Any, places: Any, values: Any, counts: Any, y: Any, *,
     return out.reshape(*x.shape[:-1], y.shape[1])
 
 
+class ProductOfEvents(EventOperation):
+    """A product whose first operand's events are known, by `x @ y` or, if `turned`, by `x.T @ y` along all rows.
+
+    In a step of a loop it is of a row of `x`, and the lists of events are of all steps, with the rows of each step
+    behind those of the one before: so it is known for all steps together, by these two rules, and in the loop only to
+    kernels that take the events of a row from such a list (`schedule/loop.py`).
+    """
+
+    def over_time(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
+        """One product for all steps."""
+        return self.evaluate(*arrays, **attrs)
+
+
 EVENTS = EventOperation(
     "events",
     lambda x, dtype: products.events_of(as_rows(x), dtype=dtype),
     "finds the elements that are not zero, once for all products of this matrix, unless there are too many",
     multiple=True,
 )
-PRODUCT_OF_EVENTS = EventOperation(
+PRODUCT_OF_EVENTS = ProductOfEvents(
     "product_of_events", _product_of_events, "multiplies those elements, or all of them by BLAS"
 )

@@ -70,6 +70,33 @@ def add_events(values: Any, places: Any, count: int, y: Any, result: Any, width:
         event += 1
 
 
+@called
+def gather_rows(
+    places: Any,
+    values: Any,
+    firsts: Any,
+    counts: Any,
+    first: int,
+    many: int,
+    y: Any,
+    out: Any,
+    width: int,
+    step: int,
+    steps: int,
+) -> None:
+    """`out = x @ y` for rows of `x`: `many` from row `first` on, and so `steps` times, each time `step` rows further.
+
+    The events of a row begin at `firsts` in the lists. `y` and `out` are flat, their rows of `width` elements.
+    """
+    place = 0
+    for turn in range(steps):
+        for number in range(first + turn * step, first + turn * step + many):
+            begin = firsts[number]
+            result = tail(out, place)
+            add_events(tail(values, begin), tail(places, begin), counts[number], tail(y, 0), result, width)
+            place += width
+
+
 @inlined
 def multiply_four(x: Any, y: Any, out: Any, inner: int, width: int, sums: Any) -> None:
     """`out = x @ y` for four rows, all flat: `x` (4, inner), `y` (inner, width), `out` (4, width)."""

@@ -1,0 +1,78 @@
+"""Products that only a loop over time takes become part of it: what has few events is then never written.
+
+    before: e = events(x); i = product_of_events(x, e, w); last, s = scan[v + i](v0, i)
+    after:  e = events(x); last, s = scan[v + product_of_events(x, e, w)](v0, x, e, w)
+
+A neuron's input of all steps would be written by the product and read by the loop, more bytes than all else together
+that moves in a layer of spikes. In the loop the rows of the matrix that belong to a step's events are added up where
+the neurons of the block are, from a strip of the matrix that stays in the cache. Whether there are few events is known
+when it runs; with many of them the product is carried out before the loop, as a whole (`passes/hoist.py`), and so it
+is where the loop is no single kernel. Products with other users stay: they are written in any case.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from snncell.compiler.ir.loop import LoopOperation, with_body
+from snncell.compiler.ir.product import Dot, ProductOfEvents
+from snncell.compiler.ir.program import Program, users_of
+from snncell.compiler.passes.dce import eliminate_dead_code
+from snncell.kernels.products import may_pay
+from snncell.tape.tensor import wrap
+from snncell.tape.tracing import Step, Value
+
+
+def multiply_in_loops(program: Program) -> Program:
+    """Make products of rows and a matrix part of the loop that takes their sequence."""
+    users = users_of(program)
+    taken = {step.outputs[0]: step for step in program.steps if _may_move(step, users)}
+    if not taken:
+        return program
+    steps = [_with_products(step, taken) if isinstance(step.op, LoopOperation) else step for step in program.steps]
+    return eliminate_dead_code(program._replace(steps=steps))
+
+
+def _may_move(step: Step, users: dict[Value, list[Step | None]]) -> bool:
+    is_product = (isinstance(step.op, ProductOfEvents) and not step.attrs["turned"]) or isinstance(step.op, Dot)
+    if not is_product or not may_pay(step.inputs[0], step.inputs[-1]):
+        return False
+    own_users = users.get(step.outputs[0], [])
+    user = own_users[0] if len(own_users) == 1 else None
+    if user is None or not isinstance(user.op, LoopOperation) or user.op.loop.recompute is not None:
+        return False
+    body = user.op.loop.body
+    sequences = user.inputs[len(body.carry) : len(body.carry) + len(body.xs)]
+    return user.op.is_one_kernel() and step.outputs[0] in sequences and len(step.outputs[0].shape) > 1
+
+
+def _with_products(step: Step, products: dict[Value, Step]) -> Step:
+    """The loop, with those of its sequences computed inside that are products."""
+    assert isinstance(step.op, LoopOperation)  # the caller's choice
+    body = step.op.loop.body
+    first, last = len(body.carry), len(body.carry) + len(body.xs)
+    xs: list[tuple[Value, Any]] = []
+    consts = list(zip(step.inputs[last:], body.consts, strict=True))
+    inside: list[Step] = []
+    for sequence, slot in zip(step.inputs[first:last], body.xs, strict=True):
+        product = products.get(sequence)
+        if product is None:
+            xs.append((sequence, slot))
+            continue
+        x, *others = product.inputs
+        xs.append((x, wrap(Value(body.trace, x.shape[1:], x.dtype))))
+        consts += [(other, wrap(Value(body.trace, other.shape, other.dtype))) for other in others]
+        own = [tensor._data for _, tensor in (xs[-1], *consts[len(consts) - len(others) :])]
+        inside.append(Step(product.op, tuple(own), product.attrs, product.line))
+        inside[-1].outputs = (slot._data,)
+    if not inside:
+        return step
+    larger = replace(
+        body,
+        fused_producers=[*inside, *body.fused_producers],
+        xs=[slot for _, slot in xs],
+        consts=[slot for _, slot in consts],
+    )
+    inputs = [*step.inputs[:first], *(x for x, _ in xs), *(x for x, _ in consts)]
+    return with_body(step, larger, inputs, step.outputs)
