@@ -103,7 +103,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
     "compiler.backends": [
         {"expressions", "index_space", "loop_arrays"},
         {"cpu_groups", "indexing"},
-        {"cuda_groups", "gathered", "tile"},
+        {"cuda_groups", "gathered", "scattered", "tile"},
         {"cpu_loop", "cuda_loop"},
     ],
     "report": [

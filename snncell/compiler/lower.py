@@ -16,6 +16,7 @@ import numpy as np
 from snncell.compiler.backends.cpu_loop import CPULoop
 from snncell.compiler.backends.cuda_loop import CUDALoop
 from snncell.compiler.backends.gathered import rows_of_events
+from snncell.compiler.backends.scattered import events_by_column
 from snncell.compiler.ir.formula import is_elementwise
 from snncell.compiler.ir.loop import Loop
 from snncell.compiler.ir.program import by_line, values_in
@@ -118,6 +119,10 @@ class Lowered:
             rows = rows_of_events(step, known, steps) if isinstance(loop, CPULoop) and out in loop.gathered else None
             known[out] = _over_time(step.op.over_time, step, known, varying)[0] if rows is None else rows
             varying.add(out)
+        for step in schedule.terms:
+            sorted_events = events_by_column(step, known, steps) if _adds_up(loop, step) else None
+            if sorted_events is not None:
+                known[step.outputs[0]] = sorted_events
         if space is DEVICE:
             known = {value: DEVICE.taken(array, f"{schedule.who}: an operand") for value, array in known.items()}
         last, sequences, totals, stored = loop.run(known, varying, steps)
@@ -143,6 +148,8 @@ class Lowered:
             if value not in totals and value in known:
                 totals[value] = space.sum(known[value]) if value in varying else space.times(known[value], steps)
         for step in parts.reductions:
+            if step.outputs[0] in totals:
+                continue  # the loop has added it up
             if step.op.additive:
                 totals.update(zip(step.outputs, _evaluated(step, totals), strict=True))
             elif step.op.proportional:
@@ -150,6 +157,10 @@ class Lowered:
                 totals.update(zip(step.outputs, _evaluated(step, totals | constants), strict=True))
             else:
                 totals.update(zip(step.outputs, _over_time(step.op.summed, step, known, varying), strict=True))
+
+
+def _adds_up(loop: CPULoop | CUDALoop | StepLoop, step: Step) -> bool:
+    return isinstance(loop, CPULoop) and step in loop.scattered
 
 
 def _evaluated(step: Step, known: dict[Value, Any]) -> Sequence[Any]:

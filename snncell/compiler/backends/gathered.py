@@ -65,7 +65,7 @@ class Gathered:
         """The names of the arrays that their rows are in."""
         return {value: f"y{n}" for n, value in enumerate(self.values)}
 
-    def around(self, prepare: list[str], scratch: Scratch) -> list[str]:
+    def begin(self, prepare: list[str], scratch: Scratch) -> list[str]:
         """The statements that a block begins with: its bounds, `prepare`, and room for the rows that are added up."""
         if not self.values or self.by_rows:
             rooms = [scratch.array(f"count{space}", kind_of(value).dtype) for value, (_, space) in self.values.items()]
@@ -82,15 +82,18 @@ class Gathered:
             matrix = f"tail(matrix{n}, column * inner{n})"
             if self.by_rows:
                 arguments = f"{lists}, t * n + low, high - low, tail(matrix{n}, 0), tail(near{n}, 0), per{space}, 0, 1"
-                gather = [f"    rows.gather_rows({arguments})", f"    y{n} = tail(near{n}, 0)"]
+                gather, place = [f"    rows.gather_rows({arguments})"], "0"
             else:
                 # Some steps at a time: a store of a result to memory would hold up those of the sums behind it.
                 arguments = f"{lists}, t * samples + sample, many, {matrix}, tail(near{n}, 0), wide"
                 arguments += f", {'-' if backwards else ''}samples, least(held, steps - turn)"
                 gather = ["    if turn % held == 0:", f"        rows.gather_rows({arguments})"]
-                gather += [f"    y{n} = tail(near{n}, turn % held * count{space})"]
-            lines += [f"if inner{n} >= 0:", *gather]
-            lines += ["else:", f"    y{n} = tail(row(x{row}, t * h{row}), low{space})"]
+                place = f"turn % held * count{space}"
+            # What was computed before the loop is copied, within the cache: of a choice among two arrays LLVM would ask
+            # about both whether they overlap others, which it does for few arrays only.
+            lines += [f"if inner{n} >= 0:", *gather, "else:"]
+            lines += [f"    copy(tail(near{n}, {place}), tail(row(x{row}, t * h{row}), low{space}), count{space})"]
+            lines += [f"y{n} = tail(near{n}, {place})"]
         return lines
 
     def arguments(self) -> list[tuple[str, Any]]:

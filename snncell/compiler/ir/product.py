@@ -165,6 +165,10 @@ class ProductOfEvents(EventOperation):
         """One product for all steps."""
         return self.evaluate(*arrays, **attrs)
 
+    def summed(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
+        """The same; `turned`, a step's product is a term of the sum over all rows."""
+        return self.evaluate(*arrays, **attrs)
+
 
 EVENTS = EventOperation(
     "events",

@@ -25,12 +25,22 @@ from snncell.tape.tracing import Step, Value
 
 
 def multiply_in_loops(program: Program) -> Program:
-    """Make products of rows and a matrix part of the loop that takes their sequence."""
+    """Make products of rows and a matrix part of the loop that takes their sequence, or that alone gives it."""
     users = users_of(program)
     taken = {step.outputs[0]: step for step in program.steps if _may_move(step, users)}
-    if not taken:
+    terms = {step.inputs[-1]: step for step in program.steps if _may_be_term(step, users)}
+    if not taken and not terms:
         return program
-    steps = [_with_products(step, taken) if isinstance(step.op, LoopOperation) else step for step in program.steps]
+    order = {value: number for number, step in enumerate(program.steps) for value in step.outputs}
+    steps: list[Step] = []
+    moved: set[Step] = set()
+    for step in program.steps:
+        if step in moved:
+            continue
+        if isinstance(step.op, LoopOperation):
+            step = _with_products(step, taken)
+            step = _with_terms(step, terms, moved, order)
+        steps.append(step)
     return eliminate_dead_code(program._replace(steps=steps))
 
 
@@ -76,3 +86,58 @@ def _with_products(step: Step, products: dict[Value, Step]) -> Step:
     )
     inputs = [*step.inputs[:first], *(x for x, _ in xs), *(x for x, _ in consts)]
     return with_body(step, larger, inputs, step.outputs)
+
+
+def _may_be_term(step: Step, users: dict[Value, list[Step | None]]) -> bool:
+    """True for the product of events and a sequence that nothing else takes."""
+    if not isinstance(step.op, ProductOfEvents) or not step.attrs["turned"]:
+        return False
+    y = step.inputs[-1]
+    return len(y.shape) > 1 and users[y] == [step] and may_pay(step.inputs[0], y)
+
+
+def _with_terms(step: Step, terms: dict[Value, Step], moved: set[Step], order: dict[Value, int]) -> Step:
+    """The loop, with products of those of its results that only they take as sums over its steps."""
+    assert isinstance(step.op, LoopOperation)  # the caller's choice
+    body = step.op.loop.body
+    if step.op.loop.recompute is not None or not step.op.is_one_kernel():
+        return step
+    first, last, own = len(body.carry), len(body.carry) + len(body.xs), order[step.outputs[0]]
+    xs, consts = list(body.xs), list(body.consts)
+    sequences, fixed = list(step.inputs[first:last]), list(step.inputs[last:])
+    after, rows, sums = (
+        list(step.outputs[: len(body.after)]),
+        list(zip(step.outputs[len(body.after) :], body.ys, strict=False)),
+        list(step.outputs[len(body.after) + len(body.ys) :]),
+    )
+    inside: list[Step] = []
+    results: list[Any] = []
+    for value, y in list(rows):
+        term = terms.get(value)
+        # What it multiplies with is there before the loop: the events of what went into the layer.
+        if term is None or any(order.get(x, -1) > own for x in term.inputs[:-1]) or value.shape[1:] != y.shape:
+            continue
+        x, *lists, _ = term.inputs
+        sequences.append(x)
+        xs.append(wrap(Value(body.trace, x.shape[1:], x.dtype)))
+        fixed += lists
+        consts += [wrap(Value(body.trace, other.shape, other.dtype)) for other in lists]
+        operands = [tensor._data for tensor in (xs[-1], *consts[len(consts) - len(lists) :])]
+        inside.append(Step(term.op, (*operands, body.trace.lift(y)), term.attrs, term.line))
+        inside[-1].outputs = (Value(body.trace, term.outputs[0].shape, term.outputs[0].dtype),)
+        results.append(wrap(inside[-1].outputs[0]))
+        sums.append(term.outputs[0])
+        moved.add(term)
+        rows.remove((value, y))
+    if not inside:
+        return step
+    larger = replace(
+        body,
+        xs=xs,
+        consts=consts,
+        ys=[y for _, y in rows],
+        sums=[*body.sums, *results],
+        fused_users=[*body.fused_users, *inside],
+    )
+    inputs = [*step.inputs[:first], *sequences, *fixed]
+    return with_body(step, larger, inputs, [*after, *(value for value, _ in rows), *sums])

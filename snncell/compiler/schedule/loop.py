@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from snncell.compiler.ir.loop import Loop
-from snncell.compiler.ir.product import Dot, ProductOfEvents
+from snncell.compiler.ir.product import Contraction, Dot, ProductOfEvents
 from snncell.compiler.ir.program import values_in
 from snncell.compiler.passes.dce import leading_to
 from snncell.compiler.passes.hoist import Hoisted, hoist, outside_of
@@ -53,6 +53,8 @@ class LoopSchedule:
         prologue: steps on whole sequences before the loop, of the body and of `recompute`.
         products: further ones, products that the loop alone takes. Where the first operand is found to have few
             events, a kernel may add up the rows of each step itself (`backends/gathered.py`).
+        terms: of the steps on sums after the loop, products of a sequence with few events and one that only they take
+            from the loop: a kernel may add them up itself (`backends/scattered.py`).
         summed: the Values that the loop itself adds up; a sequence that exists before it is summed without a loop.
         rows: the sequences that the loop loads a row of at each step, for the body and for `recompute`.
         fixed: the operands that are the same at every step, likewise.
@@ -70,6 +72,7 @@ class LoopSchedule:
     invariant: list[Step]
     prologue: list[Step]
     products: list[Step]
+    terms: list[Step]
     summed: list[Value]
     rows: list[Value]
     fixed: list[Value]
@@ -118,6 +121,7 @@ def schedule(loop: Loop) -> LoopSchedule:
         invariant=_united([part.invariant for part in (parts, *recomputed)]),
         prologue=prologue,
         products=products,
+        terms=[] if recompute else _terms_of(parts, steps),
         summed=summed,
         rows=[value for value in loads if value in varying],
         fixed=[value for value in loads if value not in varying],
@@ -140,6 +144,22 @@ def _products_for(parts: Hoisted, loads: Sequence[Value]) -> list[Step]:
             continue
         floats = out.dtype in EVENTFUL and y.dtype == out.dtype and (x.dtype == out.dtype or x.dtype.kind == "b")
         if floats and x not in parts.fixed and y in parts.fixed:
+            found.append(step)
+    return found
+
+
+def _terms_of(parts: Hoisted, steps: Sequence[Step]) -> list[Step]:
+    """The products of a sequence from outside, turned, and a sequence that they alone take from the loop."""
+    computed = {value for step in steps for value in step.outputs}
+    uses = [x for part in (parts.epilogue, parts.reductions) for step in part for x in values_in(step)]
+    uses += [*parts.ys, *parts.after]
+    found = []
+    for step in parts.reductions:
+        x, y = step.inputs[0], step.inputs[-1]
+        turned = isinstance(step.op, Contraction) or (isinstance(step.op, ProductOfEvents) and step.attrs["turned"])
+        if not turned or y not in computed or uses.count(y) > 1 or x in computed or x in parts.fixed:
+            continue
+        if y.dtype in EVENTFUL and (x.dtype == y.dtype or x.dtype.kind == "b") and len(x.shape) == len(y.shape):
             found.append(step)
     return found
 

@@ -140,14 +140,16 @@ def reduce_columns(axes_left: list[int], along: list[int], body: list[str], sums
 BLOCKS = ("low = part * block", "high = least(low + block, n)")
 
 
-def scan_loop(prepare: list[str], step: list[str], backwards: bool) -> list[str]:
+def scan_loop(prepare: list[str], step: list[str], backwards: bool, around: Sequence[str] = ()) -> list[str]:
     """A loop over time: blocks of units, all steps for one block before the next, whose state stays in the cache.
 
     `prepare` is for a block, the one of number `part`, whose bounds it sets (`BLOCKS`); in `step`, `turn` counts steps
-    as they are taken, the last first if `backwards`, and `t` is the place in the sequences.
+    as they are taken, the last first if `backwards`, and `t` is the place in the sequences. `around` ends with a loop
+    over parts of a block.
     """
     place = f"t = {'steps - 1 - turn' if backwards else 'turn'}"
-    return units("part", [*prepare, "for turn in range(steps):", *indent([place, *step])])
+    lines = [*prepare, "for turn in range(steps):", *indent([place, *step])]
+    return units("part", [*around, *indent(lines)] if around else lines)
 
 
 def scan_recomputing(

@@ -97,6 +97,22 @@ def gather_rows(
             place += width
 
 
+@called
+def scatter_rows(firsts: Any, rows: Any, values: Any, inner: int, near: Any, out: Any, width: int, stride: int) -> None:
+    """`out += x.T @ near` for an `x` with `inner` columns, whose events are sorted by column: their rows and values.
+
+    Those of a column begin at its `firsts`. Rows of `near` have `width` elements; those of `out` are `stride` apart.
+    """
+    sums = strip(STRIP, out)
+    for column in range(inner):
+        event, end = firsts[column], firsts[column + 1]
+        if event < end:
+            add_events(tail(values, event), tail(rows, event), end - event, near, tail(sums, 0), width)
+            result = tail(out, column * stride)
+            for i in range(width):
+                result[i] += sums[i]
+
+
 @inlined
 def multiply_four(x: Any, y: Any, out: Any, inner: int, width: int, sums: Any) -> None:
     """`out = x @ y` for four rows, all flat: `x` (4, inner), `y` (inner, width), `out` (4, width)."""
