@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -23,18 +26,24 @@ def eager_for_events(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Counted:
-    """Counts the products that go into a loop."""
+    """Counts the products that kernels of loops carry out: of rows, and gradients of matrices."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.count = 0
-        original = gathers.rows_of_events
+        self.count = self.gradients = 0
+        original, sorted_events = gathers.rows_of_events, gathers.sorted_events
 
-        def rows_of_events(*arguments: Any) -> Any:
-            rows = original(*arguments)
-            self.count += rows is not None
-            return rows
+        def rows(*arguments: Any) -> Any:
+            found = original(*arguments)
+            self.count += found is not None
+            return found
 
-        monkeypatch.setattr("snncell.compiler.backends.gathered.found", rows_of_events)
+        def columns(*arguments: Any) -> Any:
+            found = sorted_events(*arguments)
+            self.gradients += found is not None
+            return found
+
+        monkeypatch.setattr("snncell.compiler.backends.gathered.found", rows)
+        monkeypatch.setattr("snncell.compiler.backends.scattered.sorted_events", columns)
 
 
 class Wide(nn.Cell):
@@ -116,12 +125,15 @@ def test_any_product_in_a_loop_is_that_before_it(kind: str, seed: int, monkeypat
     with unfused():
         expected = net(x), grad(loss, None, weights)(x), grad(loss)(x)
     monkeypatch.setattr(gathers, "CACHED", 1 << int(rng.integers(8, 20)))  # strips, or all columns at once
+    monkeypatch.setattr(gathers, "ROWS", int(rng.integers(1, 40)))  # that are near: steps of a sample, or samples
     counted = Counted(monkeypatch)
     for density in (2.0, -1.0):  # always in the loop; never, by the same kernel
         monkeypatch.setattr(gathers, "DENSITY", density)
-        before = counted.count
+        before, gradients = counted.count, counted.gradients
         found = jit(net)(x), jit(grad(loss, None, weights))(x), jit(grad(loss))(x)
         assert (counted.count > before) == (density > 0)
+        # Others have products or checkpoints in the reverse, or a gradient that goes on to another layer.
+        assert (counted.gradients > gradients) == (density > 0 and kind in ("neuron", "product in the loop", "dropout"))
         for one, other in zip(found, expected, strict=True):
             pairs = zip(one, other, strict=True) if isinstance(one, tuple) else [(one, other)]
             for a, b in pairs:
@@ -146,7 +158,7 @@ def test_what_has_few_events_is_not_written_and_what_has_many_is(monkeypatch: py
     jitted(ops.ones_like(x))
     assert counted.count == 1
     assert len(jitted.compiled) == 1
-    assert "in the loop where few elements are not zero, else for all steps together" in explain(net, x)
+    assert "in the loop where few elements are not zero, else for all steps together, before it" in explain(net, x)
     assert "= matmul(" in explain_passes(net, x).rsplit("multiply_in_loops:", 1)[1].split("program(")[2]
 
 
@@ -161,6 +173,67 @@ def test_a_product_with_another_user_stays_outside(monkeypatch: pytest.MonkeyPat
 
     jit(both)(x)
     assert counted.count == 0
+
+
+def test_a_gradient_that_goes_further_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    net, x = layer(np.random.default_rng(0))
+    counted = Counted(monkeypatch)
+    jit(grad(lambda x: net(x).sum(), 0, net.trainable_params()))(x)
+    assert counted.gradients == 0  # that of x is a product of it too
+    jit(grad(lambda x: net(x).sum(), None, net.trainable_params()))(x)
+    assert counted.gradients == 1
+    text = explain(grad(lambda x: net(x).sum(), None, net.trainable_params()), x)
+    assert "in the loop where few elements are not zero, else after it" in text
+
+
+THREADS = """
+import hashlib, sys
+import numpy as np
+import snncell
+from snncell import Tensor, nn
+from snncell.kernels.policy import number_of_threads
+
+rng = np.random.default_rng(0)
+x = Tensor((rng.random((50, 24, 300)) < 0.05).astype(np.float32))
+snncell.set_seed(1)
+layers = [nn.Dense(300, 520), nn.MultiStep(nn.LIFNode()), nn.Dense(520, 140), nn.MultiStep(nn.LIFNode())]
+net = nn.SequentialCell(layers)
+gradient = snncell.jit(snncell.value_and_grad(lambda x: net(x).sum(), None, net.trainable_params()))
+for _ in range(3):
+    _, grads = gradient(x)
+    print(number_of_threads(), hashlib.sha256(b"".join(g.asnumpy().tobytes() for g in (net(x), *grads))).hexdigest())
+"""
+
+
+@pytest.mark.compiled
+def test_the_same_bits_on_any_number_of_threads() -> None:
+    digests = set()
+    for threads in ("1", "2", "5"):
+        environment = {**os.environ, "NUMBA_NUM_THREADS": threads}
+        done = subprocess.run(
+            [sys.executable, "-c", THREADS], env=environment, capture_output=True, text=True, check=True
+        )
+        for line in done.stdout.splitlines():
+            number, digest = line.split()
+            assert number == threads
+            digests.add(digest)
+    assert len(digests) == 1
+
+
+@pytest.mark.usefixtures("eager_for_events")
+def test_second_gradients_go_through_products_in_loops() -> None:
+    rng = np.random.default_rng(3)
+    net = network("neuron", 3, 5, 7, np.float64, rng)
+    x = spikes(rng, (4, 3, 5), 0.4, np.float64)
+    weights = net.trainable_params()
+
+    def penalty(x: Tensor) -> Tensor:
+        return sum(((g * g).sum() for g in grad(lambda x: (net(x) ** 2).sum(), None, weights)(x)), Tensor(0.0))
+
+    with unfused():
+        expected = grad(penalty, None, weights)(x)
+    for one, other in zip(jit(grad(penalty, None, weights))(x), expected, strict=True):
+        np.testing.assert_allclose(one.asnumpy(), other.asnumpy(), rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.usefixtures("eager_for_events")

@@ -58,8 +58,8 @@ class Lowered:
 
     def explained(self, steps: int, space: Space) -> list[str]:
         """The form it took in a place, and why."""
-        parts, body = self.schedule.parts, self.loop.body
-        lines = [f"{self.schedule.who}: {self.loop_in(space).explained(steps)}"]
+        parts, body, loop = self.schedule.parts, self.loop.body, self.loop_in(space)
+        lines = [f"{self.schedule.who}: {loop.explained(steps)}"]
         if self.reason is not None:
             lines.append(f"no single kernel, because {self.reason}")
         saved = set(map(id, body.saved or ()))
@@ -75,24 +75,24 @@ class Lowered:
         if self.loop.recompute is not None:
             interval = self.loop.recompute.interval
             lines.append(f"computes the states between the stored ones again, {interval} steps at a time")
+        products = [*self.schedule.prologue, *self.schedule.products]
+        gathered = [step for step in self.schedule.products if _gathers(loop, step)]
         for title, placed in (
             ("once before the loop", self.schedule.invariant),
-            ("for all steps together, before the loop", self.schedule.prologue),
-            (self._products_explained(), self.schedule.products),
+            ("in the loop where few elements are not zero, else for all steps together, before it", gathered),
+            ("for all steps together, before the loop", [step for step in products if step not in gathered]),
             ("in the loop", parts.loop),
             ("for all steps together, after the loop", parts.epilogue),
-            ("on sums over time, after the loop", parts.reductions),
+            ("on sums over time, after the loop", [step for step in parts.reductions if not _adds_up(loop, step)]),
+            (
+                "in the loop where few elements are not zero, else after it",
+                [step for step in parts.reductions if _adds_up(loop, step)],
+            ),
             ("taken into the loop, added up over time", body.fused_sums),
         ):
             lines += [f"  {title}:"] * bool(placed)
             lines += [f"    {line}" for line in by_line(placed)]
         return lines
-
-    def _products_explained(self) -> str:
-        loop = self.loop_in(HOST)
-        gathered = isinstance(loop, CPULoop) and loop.gathered
-        where = "in the loop where few elements are not zero, else " if gathered else ""
-        return f"{where}for all steps together, before the loop"
 
     def moved(self, steps: int) -> int:
         """Bytes that go through memory inside of it, beside its inputs and outputs."""
@@ -116,7 +116,7 @@ class Lowered:
         loop = self.loop_in(space)
         for step in schedule.products:
             (out,) = step.outputs
-            rows = rows_of_events(step, known, steps) if isinstance(loop, CPULoop) and out in loop.gathered else None
+            rows = rows_of_events(step, known, steps) if _gathers(loop, step) else None
             known[out] = _over_time(step.op.over_time, step, known, varying)[0] if rows is None else rows
             varying.add(out)
         for step in schedule.terms:
@@ -157,6 +157,10 @@ class Lowered:
                 totals.update(zip(step.outputs, _evaluated(step, totals | constants), strict=True))
             else:
                 totals.update(zip(step.outputs, _over_time(step.op.summed, step, known, varying), strict=True))
+
+
+def _gathers(loop: CPULoop | CUDALoop | StepLoop, step: Step) -> bool:
+    return isinstance(loop, CPULoop) and step.outputs[0] in loop.gathered
 
 
 def _adds_up(loop: CPULoop | CUDALoop | StepLoop, step: Step) -> bool:

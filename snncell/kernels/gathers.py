@@ -19,7 +19,7 @@ from snncell.kernels.code import source_of
 from snncell.kernels.cpu import events, gathers
 from snncell.kernels.policy import PARALLEL_SIZE
 
-DENSITY = 0.2  # up to which part of elements that are not zero
+DENSITY = 0.3  # up to which part of elements that are not zero: measured, forward and reverse, at 128 to 4096 columns
 CACHED = 1 << 22  # bytes of a strip of the matrix: what its rows are read from, in long runs, beside the other threads
 ROWS = 512  # that are near while they are added up to columns
 LEAST_STRIP, MOST_STRIP = 64, 1024  # columns

@@ -105,15 +105,7 @@ class CPULoop:
         self.shapes = list(dict.fromkeys(self.shapes))
         self.block = block = Block(self.shapes, self.rows, self.fixed, [*main.needs, *recomputed.needs], self.scratch)
         self.scalars = block.scalars
-        terms = [] if self.products else schedule.terms
-        own = [step for step in terms if step.inputs[-1] in self.sequences and step.inputs[-1].shape in self.shapes]
-        self.scattered = Scattered(own, self.sequences)
-        # An operand that is broadcast has no row for each of the block's; and one that has, where rows are added up to
-        # columns, is computed before the loop.
-        products = [] if own else schedule.products
-        taken = [value for step in products for value in step.outputs if value.shape in self.shapes]
-        numbers = {value: (self.rows.index(value), block.of(value)) for value in taken}
-        self.gathered = Gathered(numbers, by_rows=bool(self.products))
+        self._take_products(schedule, block)
 
         begin, step = self._states_and_sums(block)
         step += self.scattered.fetches(self.rows, self.shapes[0], self.backwards)
@@ -143,6 +135,18 @@ class CPULoop:
         else:
             lines = loops.scan_loop(begin, step, self.backwards, self.scattered.around())
         self._finish(lines, [*self.recomputed, *self.steps], [*states, *self.carry])
+
+    def _take_products(self, schedule: LoopSchedule, block: Block) -> None:
+        """Choose the products around the loop that the kernel may carry out itself."""
+        terms = [] if self.products else schedule.terms
+        own = [step for step in terms if step.inputs[-1] in self.sequences and step.inputs[-1].shape in self.shapes]
+        self.scattered = Scattered(own, self.sequences)
+        # An operand that is broadcast has no row for each of the block's; and one that has, where rows are added up to
+        # columns, is computed before the loop.
+        products = [] if own else schedule.products
+        taken = [value for step in products for value in step.outputs if value.shape in self.shapes]
+        numbers = {value: (self.rows.index(value), block.of(value)) for value in taken}
+        self.gathered = Gathered(numbers, by_rows=bool(self.products))
 
     def _states_and_sums(self, block: Block) -> tuple[list[str], list[str]]:
         """The statements that states and sums begin with, and those by which a step stores the states before it."""

@@ -151,7 +151,9 @@ def _products_for(parts: Hoisted, loads: Sequence[Value]) -> list[Step]:
 def _terms_of(parts: Hoisted, steps: Sequence[Step]) -> list[Step]:
     """The products of a sequence from outside, turned, and a sequence that they alone take from the loop."""
     computed = {value for step in steps for value in step.outputs}
-    uses = [x for part in (parts.epilogue, parts.reductions) for step in part for x in values_in(step)]
+    # What takes sums over time, as a bias's gradient does, takes none of the steps' rows.
+    whole = [step for step in parts.reductions if not step.op.additive and step.op.proportional is None]
+    uses = [x for step in (*parts.epilogue, *whole) for x in values_in(step)]
     uses += [*parts.ys, *parts.after]
     found = []
     for step in parts.reductions:
