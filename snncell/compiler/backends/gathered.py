@@ -33,6 +33,7 @@ HEAD = (
     "low = sample * width + column",
     "high = low + (many - 1) * width + wide",
 )
+LEAST_BLOCKS, NARROW = 16, 128  # so many blocks at least, if their strips have NARROW columns
 LEAST_ELEMENTS = 512
 
 
@@ -119,7 +120,8 @@ class Gathered:
         if self.by_rows or not rows:
             return block, max(1, units), 1
         width = rows[0].matrix.shape[1]
-        strip = min(product.strip for product in rows)
+        # Of a small batch strips are narrower, so that there are some for all threads.
+        strip = min(*(product.strip for product in rows), max(NARROW, units // LEAST_BLOCKS // NARROW * NARROW))
         return strip, width, max(1, LEAST_ELEMENTS // width) if strip == width else 1
 
     def operands(self, known: dict[Value, Any], block: tuple[int, int, int]) -> list[Any]:

@@ -64,7 +64,7 @@ class Scattered:
         for n in range(len(self.terms)):
             lines += [
                 f"for k in range(inner{n}):",
-                f"    total = tail(row(grad{n}, k), column)",
+                f"    total = tail(grad{n}, k * width + column)",
                 "    for i in range(wide):",
                 "        total[i] = 0",
             ]
@@ -100,7 +100,7 @@ class Scattered:
         for n, (_, row) in enumerate(self.terms):
             last = f"t % held{n} == 0" if backwards else f"(t % held{n} == held{n} - 1 or t == steps - 1)"
             lists = f"tail(row(firsts{n}, block{n}), 0), tail(rows{n}, 0), tail(amounts{n}, 0)"
-            arrays = f"tail(row(o{row}, part), 0), tail(row(grad{n}, 0), column)"
+            arrays = f"tail(row(o{row}, part), 0), tail(grad{n}, column)"
             lines += [
                 f"if inner{n} >= 0 and {last} and (sample % group{n} == group{n} - 1 or sample == samples - 1):",
                 f"    block{n} = sample // group{n} * ((steps + held{n} - 1) // held{n}) + t // held{n}",
@@ -115,7 +115,7 @@ class Scattered:
             kind = kind_of(step.outputs[0])
             arguments += [(f"{name}{n}", dtypes.int64) for name in ("inner", "held", "group")]
             arguments += [(f"firsts{n}", (dtypes.int64, 2, False)), (f"rows{n}", (dtypes.int32, 1, False))]
-            arguments += [(f"amounts{n}", (kind, 1, False)), (f"grad{n}", (kind, 2, True))]
+            arguments += [(f"amounts{n}", (kind, 1, False)), (f"grad{n}", (kind, 1, True))]
         return arguments
 
     def events(self, known: dict[Value, Any]) -> dict[Step, SortedEvents]:
@@ -148,11 +148,11 @@ class Scattered:
             dtype, events = kind_of(out).dtype, found.get(step)
             if events is None:
                 operands += [-1, 1, 1, np.zeros((1, 1), np.int64), np.zeros(1, np.int32), np.zeros(1, dtype)]
-                operands.append(np.zeros((1, 1), dtype))
+                operands.append(np.zeros(1, dtype))
                 continue
             grads[out] = empty(out.shape, dtype)
             operands += [events.inner, events.held, events.group, events.firsts, events.rows, events.values]
-            operands.append(grads[out])
+            operands.append(grads[out].reshape(-1))
         return operands, grads
 
     def additions(self, known: dict[Value, Any]) -> int:
