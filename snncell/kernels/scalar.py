@@ -118,7 +118,7 @@ from numpy import ceil, cos, floor, rint, sin, sqrt
 
 from snncell.kernels.cpu import mathematics
 from snncell.kernels.cpu.builtins import least
-from snncell.kernels.cpu.elements import copy, fill, lanes, row, scalar, strip, tail
+from snncell.kernels.cpu.elements import copy, fill, lanes, prefetch, row, scalar, strip, tail
 """
 
 
@@ -137,6 +137,9 @@ def library_digest() -> str:
     # Those that it imports, whose functions it has in it, and the one that compiles it. The files are read and not
     # imported, for they import Numba.
     folder = Path(__file__).parent
-    names = ["numba_passes.py", *(f"cpu/{name}.py" for name in ("arguments", "builtins", "elements", "loops"))]
+    names = [
+        "numba_passes.py",
+        *(f"cpu/{name}.py" for name in ("arguments", "builtins", "elements", "events", "loops")),
+    ]
     names += [f"cpu/{name}.py" for name in ("mathematics", "panels", "rows", "tiles", "vectors")]
     return hashlib.sha256(b"".join((folder / name).read_bytes() for name in names)).hexdigest()
