@@ -20,6 +20,7 @@ from snncell.testing import unfused
 def eager_for_events(monkeypatch: pytest.MonkeyPatch) -> None:
     """Products of any size and density are taken by their events."""
     monkeypatch.setattr(event_costs, "limit", lambda *sizes: 2.0)
+    monkeypatch.setattr(gathers, "FEWEST", (1, 1))
 
 
 class Counted:
@@ -156,7 +157,9 @@ def test_what_has_few_events_is_not_written_and_what_has_many_is(monkeypatch: py
     jitted(ops.ones_like(x))
     assert counted.count == 1
     assert len(jitted.compiled) == 1
-    assert "in the loop where few elements are not zero, else for all steps together, before it" in explain(net, x)
+    limit = event_costs.limit(200, 300, 70, np.dtype(np.float32), False)
+    rule = f"in the loop as events below {100 * limit:.2g} % of non-zero elements in the first operand"
+    assert f"{rule}, else for all steps together, before it" in explain(net, x)
     assert "= matmul(" in explain_passes(net, x).rsplit("multiply_in_loops:", 1)[1].split("program(")[2]
 
 
@@ -174,14 +177,17 @@ def test_a_product_with_another_user_stays_outside(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_gradient_that_goes_further_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    net, x = layer(np.random.default_rng(0))
+    net, x = layer(np.random.default_rng(0), width=140)
     counted = Counted(monkeypatch)
     jit(grad(lambda x: net(x).sum(), 0, net.trainable_params()))(x)
     assert counted.gradients == 0  # that of x is a product of it too
     jit(grad(lambda x: net(x).sum(), None, net.trainable_params()))(x)
     assert counted.gradients == 1
     text = explain(grad(lambda x: net(x).sum(), None, net.trainable_params()), x)
-    assert "in the loop where few elements are not zero, else after it" in text
+    limit = event_costs.limit(300, 200, 140, np.dtype(np.float32), True)
+    assert (
+        f"in the loop as events below {100 * limit:.2g} % of non-zero elements in the first operand, else after" in text
+    )
 
 
 THREADS = """

@@ -19,6 +19,7 @@ from snncell.compiler.backends.gathered import rows_of_events
 from snncell.compiler.backends.scattered import events_by_column
 from snncell.compiler.ir.formula import is_elementwise
 from snncell.compiler.ir.loop import Loop
+from snncell.compiler.ir.product import choice_in_loop
 from snncell.compiler.ir.program import by_line, values_in
 from snncell.compiler.runtime.stepwise import StepLoop
 from snncell.compiler.schedule.legality import obstacle
@@ -76,18 +77,18 @@ class Lowered:
             interval = self.loop.recompute.interval
             lines.append(f"computes the states between the stored ones again, {interval} steps at a time")
         products = [*self.schedule.prologue, *self.schedule.products]
-        gathered = [step for step in self.schedule.products if _gathers(loop, step)]
+        gathered = _by_rule([step for step in self.schedule.products if _gathers(loop, step)], steps)
+        added = _by_rule([step for step in parts.reductions if _adds_up(loop, step)], steps)
+        outside = [step for step in products if not any(step in own for own in gathered.values())]
+        after = [step for step in parts.reductions if not any(step in own for own in added.values())]
         for title, placed in (
             ("once before the loop", self.schedule.invariant),
-            ("in the loop where few elements are not zero, else for all steps together, before it", gathered),
-            ("for all steps together, before the loop", [step for step in products if step not in gathered]),
+            *((f"{rule}, else for all steps together, before it", own) for rule, own in gathered.items()),
+            ("for all steps together, before the loop", outside),
             ("in the loop", parts.loop),
             ("for all steps together, after the loop", parts.epilogue),
-            ("on sums over time, after the loop", [step for step in parts.reductions if not _adds_up(loop, step)]),
-            (
-                "in the loop where few elements are not zero, else after it",
-                [step for step in parts.reductions if _adds_up(loop, step)],
-            ),
+            ("on sums over time, after the loop", after),
+            *((f"{rule}, else after it", own) for rule, own in added.items()),
             ("taken into the loop, added up over time", body.fused_sums),
         ):
             lines += [f"  {title}:"] * bool(placed)
@@ -157,6 +158,15 @@ class Lowered:
                 totals.update(zip(step.outputs, _evaluated(step, totals | constants), strict=True))
             else:
                 totals.update(zip(step.outputs, _over_time(step.op.summed, step, known, varying), strict=True))
+
+
+def _by_rule(products: Sequence[Step], steps: int) -> dict[str, list[Step]]:
+    """The products that the loop may carry out, by the rule for when it does."""
+    found: dict[str, list[Step]] = {}
+    for step in products:
+        if rule := choice_in_loop(step, steps):
+            found.setdefault(rule, []).append(step)
+    return found
 
 
 def _gathers(loop: CPULoop | CUDALoop | StepLoop, step: Step) -> bool:

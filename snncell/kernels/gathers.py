@@ -3,6 +3,8 @@
 The events are those of the whole product (`kernels/products.py`), and they are few enough by its rule. The matrix lies
 in strips of columns, each of which stays in the second-level cache for all steps. For the transposed product the events
 are sorted by column, for as many rows as stay in the cache.
+
+Which sizes are worth it was measured beside the same loops with the products before and after them.
 """
 
 from __future__ import annotations
@@ -20,9 +22,11 @@ from snncell.kernels.cpu import events, gathers
 from snncell.kernels.policy import PARALLEL_SIZE
 from snncell.kernels.products import Events
 
-CACHED = 1 << 22  # bytes of a strip of the matrix: what its rows are read from, in long runs, beside the other threads
+CACHED = 1 << 20  # bytes of a strip of the matrix, which its rows are read from, step after step: a second-level cache
 ROWS = 512  # that are near while they are added up to columns: their places are of 16 bits
 LEAST_STRIP, MOST_STRIP = 64, 1024  # columns
+DEEPEST = events.DEPTH  # rows of a matrix, or a gradient: of more, narrow strips fill the cache, or are cut in depth
+FEWEST = 32, 128  # columns of a matrix, and of a gradient: of fewer, finding the events is most of the work
 
 
 class RowsOfEvents(NamedTuple):
@@ -82,6 +86,11 @@ class SortedEvents(NamedTuple):
     total: int
 
 
+def may_pay(inner: int, width: int, dtype: Any, by_columns: bool) -> bool:
+    """True for a product `x @ y`, or `x.T @ y`, that a loop may carry out; `x` has `inner` columns, `y` has `width`."""
+    return dtype in (np.float32, np.float64) and inner <= DEEPEST and width >= FEWEST[by_columns]
+
+
 def rows_of_events(x: Any, lists: Any, matrix: Any) -> RowsOfEvents | None:
     """The product of the rows of `x` with `matrix`, where its events are few enough; `lists` are `x`'s, if known."""
     if not all(isinstance(array, np.ndarray) for array in (x, matrix)):
@@ -103,7 +112,7 @@ def sorted_events(x: Any, lists: Any, dtype: Any, width: int, steps: int) -> Sor
     group = max(1, min(samples, ROWS // steps))
     chunks, groups = -(-steps // held), -(-samples // group)
     by_block = np.zeros((chunks * held, groups * group), np.int64)
-    by_block[:steps, :samples] = found.counts.sum(0, dtype=np.int64).reshape(steps, samples)
+    by_block[:steps, :samples] = found.counts.reshape(steps, samples)
     in_block = by_block.reshape(chunks, held, groups, group).sum((1, 3)).T.reshape(-1)
     bases = in_block.cumsum() - in_block
     blocks = len(bases)
@@ -123,7 +132,7 @@ def _few_events(x: Any, lists: Any, dtype: Any, below: float) -> tuple[Events, i
     total = int(found.counts.sum(dtype=np.int64))
     if not found.counts.size or found.values.dtype != dtype or total >= below * x.size:
         return None
-    return found._replace(places=found.places.reshape(-1), values=found.values.reshape(-1)), total
+    return Events(*(array.reshape(-1) for array in found)), total  # of one block of columns
 
 
 def _kernel(name: str, dtype: Any) -> Any:
@@ -133,14 +142,14 @@ def _kernel(name: str, dtype: Any) -> Any:
             "from snncell.kernels.cpu.builtins import least\n"
             "from snncell.kernels.cpu.elements import prefetch, row, tail\n"
             "from snncell.kernels.cpu.panels import pack\n\n"
-            f"AHEAD, DEPTH, LANES = {gathers.AHEAD}, {events.DEPTH}, {ALIGNMENT // dtype.itemsize}\n\n\n"
+            f"AHEAD, LANES = {gathers.AHEAD}, {ALIGNMENT // dtype.itemsize}\n\n\n"
         )
         kind, place, number = dtypes.BY_NUMPY[dtype], dtypes.int16, dtypes.int64
         signature = {
             "in_strips": ((kind, 2, False), number, number, (kind, 1, True)),
             "sort_by_column": (
-                *(number, number, number, (place, 1, False), (kind, 1, False), (number, 2, False)),
-                *((dtypes.int32, 2, False), (number, 1, False), (number, 2, True), (number, 2, True)),
+                *(number, number, number, (place, 1, False), (kind, 1, False), (number, 1, False)),
+                *((dtypes.int32, 1, False), (number, 1, False), (number, 2, True), (number, 2, True)),
                 *((place, 1, True), (kind, 1, True)),
             ),
         }[name]

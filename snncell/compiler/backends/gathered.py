@@ -80,14 +80,14 @@ class Gathered:
         lines = []
         for n, (row, space) in enumerate(self.values.values()):
             lists = f"tail(places{n}, 0), tail(amounts{n}, 0), graded{n}, tail(starts{n}, 0), tail(counts{n}, 0)"
-            near = f"inner{n}, tail(near{n}, 0)"
+            near = f"tail(near{n}, 0)"
             if self.by_rows:
-                arguments = f"{lists}, steps * n, t * n + low, high - low, tail(matrix{n}, 0), {near}, per{space}, 0, 1"
+                arguments = f"{lists}, t * n + low, high - low, tail(matrix{n}, 0), {near}, per{space}, 0, 1"
                 gather, place = [f"    rows.gather_rows({arguments})"], "0"
             else:
                 # Some steps at a time: a store of a result to memory would hold up those of the sums behind it.
                 matrix = f"tail(matrix{n}, column * inner{n})"
-                arguments = f"{lists}, steps * samples, t * samples + sample, many, {matrix}, {near}, wide"
+                arguments = f"{lists}, t * samples + sample, many, {matrix}, {near}, wide"
                 arguments += f", {'-' if backwards else ''}samples, least(held, steps - turn)"
                 gather = ["    if turn % held == 0:", f"        rows.gather_rows({arguments})"]
                 place = f"turn % held * count{space}"
@@ -137,7 +137,7 @@ class Gathered:
                 matrix = product.in_strips(columns if self.by_rows else strip)
                 places, values, starts, counts = product.events
                 graded = int(values.size > 1)
-                operands += [inner, graded, places, values, starts.reshape(-1), counts.reshape(-1), matrix]
+                operands += [inner, graded, places, values, starts, counts, matrix]
             else:
                 nothing = [np.zeros(1, kind) for kind in (np.int16, dtype, np.int64, np.int32, dtype)]
                 operands += [-1, 0, *nothing]

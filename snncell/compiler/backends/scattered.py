@@ -29,8 +29,8 @@ from snncell.tape.tracing import Step, Value
 HEAD = ("column = part * block", "wide = least(block, width - column)", "samples = n // width")
 BOUNDS = ("low = sample * width + column", "high = low + wide")
 AHEAD, LINE = 4, 64  # steps that rows are fetched ahead; bytes that are fetched at once
-STRIPS = 8  # at least so many, if the strips have LEAST columns
-LEAST, MOST = 128, 128  # columns of a strip: with as many rows as are near, a quarter of a second-level cache
+STRIPS = 8  # at least so many, but the strips have LEAST columns
+LEAST, MOST = 64, 128  # columns of a strip: with as many rows as are near, a quarter of a second-level cache
 
 
 def events_by_column(step: Step, known: dict[Value, Any], steps: int) -> SortedEvents | None:

@@ -233,6 +233,15 @@ def along_rows(step: Step) -> bool:
     return known or isinstance(step.op, Contraction)
 
 
+def choice_in_loop(step: Step, steps: int) -> str:
+    """The rule for one of these products in the body of a loop, in words; "" if it is never made of events."""
+    x, y = step.inputs[0], step.inputs[-1]
+    rows, inner = steps * math.prod(x.shape[:-1]), x.shape[-1]
+    m, k = (inner, rows) if along_rows(step) else (rows, inner)
+    below = event_costs.limit(m, k, y.shape[-1], np.dtype(y.dtype), along_rows(step))
+    return f"in the loop as events below {_percent(below)} of non-zero elements in the first operand" if below else ""
+
+
 def is_turned(step: Step) -> bool:
     """True if such a product gives the transpose."""
     return step.op.turned if isinstance(step.op, Contraction) else bool(step.attrs["turned"])

@@ -19,6 +19,7 @@ from snncell.compiler.ir.loop import LoopOperation, with_body
 from snncell.compiler.ir.product import Dot, ProductOfEvents, along_rows
 from snncell.compiler.ir.program import Program, users_of
 from snncell.compiler.passes.dce import eliminate_dead_code
+from snncell.kernels.gathers import may_pay
 from snncell.tape.tensor import wrap
 from snncell.tape.tracing import Step, Value
 
@@ -44,15 +45,12 @@ def multiply_in_loops(program: Program) -> Program:
 
 
 def _may_move(step: Step, users: dict[Value, list[Step | None]]) -> bool:
-    match step.op:
-        case ProductOfEvents() if step.attrs["by_columns"]:
-            return False
-        case ProductOfEvents():  # whose lists are there because events may pay
-            pass
-        case Dot() if step.op.limit(*step.inputs) > 0:
-            pass
-        case _:
-            return False
+    known = isinstance(step.op, ProductOfEvents) and not along_rows(step)
+    if not known and not (isinstance(step.op, Dot) and step.op.limit(*step.inputs) > 0):
+        return False
+    matrix = step.inputs[-1]
+    if not may_pay(*matrix.shape, matrix.dtype, False):
+        return False
     own_users = users.get(step.outputs[0], [])
     user = own_users[0] if len(own_users) == 1 else None
     if user is None or not isinstance(user.op, LoopOperation) or user.op.loop.recompute is not None:
@@ -97,8 +95,8 @@ def _may_be_term(step: Step, users: dict[Value, list[Step | None]]) -> bool:
     """True for the product of events and a sequence that nothing else takes."""
     if not isinstance(step.op, ProductOfEvents) or not along_rows(step):
         return False
-    y = step.inputs[-1]
-    return len(y.shape) > 1 and users[y] == [step]
+    x, y = step.inputs[0], step.inputs[-1]
+    return len(y.shape) > 1 and users[y] == [step] and may_pay(x.shape[-1], y.shape[-1], y.dtype, True)
 
 
 def _with_terms(step: Step, terms: dict[Value, Step], moved: set[Step], order: dict[Value, int]) -> Step:

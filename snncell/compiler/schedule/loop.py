@@ -10,16 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from snncell.compiler.ir.loop import Loop
 from snncell.compiler.ir.product import Dot, ProductOfEvents, along_rows
 from snncell.compiler.ir.program import values_in
 from snncell.compiler.passes.dce import leading_to
 from snncell.compiler.passes.hoist import Hoisted, hoist, outside_of
+from snncell.kernels.gathers import may_pay
 from snncell.tape.tracing import Step, Value
-
-EVENTFUL = (np.dtype(np.float32), np.dtype(np.float64))  # dtypes of products that look for events
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,8 +139,8 @@ def _products_for(parts: Hoisted, loads: Sequence[Value]) -> list[Step]:
         x, y = step.inputs[0], step.inputs[-1]
         if not isinstance(step.op, (Dot, ProductOfEvents)) or along_rows(step) or out in elsewhere or out not in loads:
             continue
-        floats = out.dtype in EVENTFUL and y.dtype == out.dtype and (x.dtype == out.dtype or x.dtype.kind == "b")
-        if floats and x not in parts.fixed and y in parts.fixed:
+        same = y.dtype == out.dtype and (x.dtype == out.dtype or x.dtype.kind == "b")
+        if same and may_pay(*y.shape, y.dtype, False) and x not in parts.fixed and y in parts.fixed:
             found.append(step)
     return found
 
@@ -160,7 +157,8 @@ def _terms_of(parts: Hoisted, steps: Sequence[Step]) -> list[Step]:
         x, y = step.inputs[0], step.inputs[-1]
         if not along_rows(step) or y not in computed or uses.count(y) > 1 or x in computed or x in parts.fixed:
             continue
-        if y.dtype in EVENTFUL and (x.dtype == y.dtype or x.dtype.kind == "b") and len(x.shape) == len(y.shape):
+        same = (x.dtype == y.dtype or x.dtype.kind == "b") and len(x.shape) == len(y.shape)
+        if same and may_pay(x.shape[-1], y.shape[-1], y.dtype, True):
             found.append(step)
     return found
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # it needs Numba; the compiled source imports it
     from snncell.kernels.cpu.elements import prefetch, row, tail
     from snncell.kernels.cpu.panels import pack
 
-    DEPTH, LANES = 2048, 16  # of the lists of events, and by the dtype
+    LANES = 16  # by the dtype
 
 AHEAD = 8  # steps that the events of a row are fetched ahead
 
@@ -51,13 +51,12 @@ def sort_by_column(
 ) -> None:
     """The events of each block in the order of their columns: their rows in the block into `own`, their values.
 
-    Row `t * samples + sample` of the matrix has its events of each DEPTH columns in `places` and `values` from its
-    `starts` on. A block, a unit, has `held` steps of `group` samples, and its events from its `bases` on; `firsts`
-    (blocks, k + 1), zero before, gets the place of each column's first event, and `free` (blocks, k) is overwritten.
-    `values` and `of_own` may be one element, the value of all events.
+    Row `t * samples + sample` of the matrix has its events in `places` and `values` from its `starts` on. A block, a
+    unit, has `held` steps of `group` samples, and its events from its `bases` on; `firsts` (blocks, k + 1), zero
+    before, gets the place of each column's first event, and `free` (blocks, k) is overwritten. `values` and `of_own`
+    may be one element, the value of all events.
     """
-    depths, total = counts.shape
-    steps = total // samples
+    steps = len(counts) // samples
     chunks = (steps + held - 1) // held
     _, columns = free.shape
     graded = len(values) > 1
@@ -73,16 +72,15 @@ def sort_by_column(
             for t in range(early, least(steps, early + held)):
                 for sample in range(low, least(samples, low + group)):
                     number = t * samples + sample
-                    for depth in range(depths):
-                        prefetch(tail(places, starts[depth, least(number + AHEAD * samples, total - 1)]))
-                        begin = starts[depth, number]
-                        for event in range(begin, begin + counts[depth, number]):
-                            column = depth * DEPTH + places[event]
-                            if turn == 0:
-                                first[column + 1] += 1
-                            else:
-                                place = next_of[column]
-                                next_of[column] = place + 1
-                                own[place] = (sample - low) * held + t - early
-                                if graded:
-                                    of_own[place] = values[event]
+                    prefetch(tail(places, starts[least(number + AHEAD * samples, len(counts) - 1)]))
+                    begin = starts[number]
+                    for event in range(begin, begin + counts[number]):
+                        column = places[event]
+                        if turn == 0:
+                            first[column + 1] += 1
+                        else:
+                            place = next_of[column]
+                            next_of[column] = place + 1
+                            own[place] = (sample - low) * held + t - early
+                            if graded:
+                                of_own[place] = values[event]

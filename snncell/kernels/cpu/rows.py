@@ -15,7 +15,7 @@ import numpy as np
 
 from snncell.kernels.cpu.builtins import least
 from snncell.kernels.cpu.elements import line_of, strip, tail, words_of
-from snncell.kernels.cpu.events import DEPTH, VECTORS
+from snncell.kernels.cpu.events import VECTORS
 from snncell.kernels.cpu.panels import add_rows, store
 from snncell.kernels.policy import called, inlined
 
@@ -82,11 +82,9 @@ def gather_rows(
     graded: int,
     starts: Any,
     counts: Any,
-    total: int,
     first: int,
     many: int,
     y: Any,
-    inner: int,
     out: Any,
     width: int,
     step: int,
@@ -94,17 +92,14 @@ def gather_rows(
 ) -> None:
     """`out = x @ y` for rows of `x`: `many` from row `first` on, and so `steps` times, each time `step` rows further.
 
-    Of each block of DEPTH columns of `x`, which has `total` rows, the events of a row begin at `starts` in the lists.
-    `y` and `out` are flat, their rows of `width` elements, those of `y` padded to whole vectors.
+    The events of a row begin at `starts` in the lists. `y` and `out` are flat, their rows of `width` elements, those of
+    `y` padded to whole vectors.
     """
     place, stride = 0, padded(width, y)
     for turn in range(steps):
         for number in range(first + turn * step, first + turn * step + many):
-            result = tail(out, place)
-            for block in range((inner + DEPTH - 1) // DEPTH):
-                begin, count = starts[block * total + number], counts[block * total + number]
-                own, of_own = tail(places, begin), tail(values, begin * graded)
-                add_events(of_own, graded, own, count, tail(y, block * DEPTH * stride), stride, result, block, width)
+            own, of_own = tail(places, starts[number]), tail(values, starts[number] * graded)
+            add_events(of_own, graded, own, counts[number], tail(y, 0), stride, tail(out, place), 0, width)
             place += width
 
 
