@@ -120,7 +120,7 @@ def sorted_events(x: Any, lists: Any, dtype: Any, width: int, steps: int) -> Sor
     rows = empty((total + 1,), np.dtype(np.int16))
     ordered = found.values if found.values.size == 1 else empty((total + 1,), found.values.dtype)
     _kernel("sort_by_column", found.values.dtype)(
-        *(blocks, int(2 * x.size >= PARALLEL_SIZE), samples, held, group),
+        *(blocks, int(2 * x.size >= PARALLEL_SIZE), samples, np.array([held, group])),
         *(*found, bases, firsts, free, rows, ordered),
     )
     return SortedEvents(inner, held, group, firsts, rows, ordered, total)
@@ -148,7 +148,7 @@ def _kernel(name: str, dtype: Any) -> Any:
         signature = {
             "in_strips": ((kind, 2, False), number, number, (kind, 1, True)),
             "sort_by_column": (
-                *(number, number, number, (place, 1, False), (kind, 1, False), (number, 1, False)),
+                *(number, (number, 1, False), (place, 1, False), (kind, 1, False), (number, 1, False)),
                 *((dtypes.int32, 1, False), (number, 1, False), (number, 2, True), (number, 2, True)),
                 *((place, 1, True), (kind, 1, True)),
             ),

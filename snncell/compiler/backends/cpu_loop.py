@@ -118,10 +118,6 @@ class CPULoop:
         targets = [f"w{n}" for n in range(len(self.carry))]
         step += block.step(main, array_of, targets, self.sequences, self.summed, self.scattered.near())
         step += self.scattered.step(self.backwards)
-        if self.scattered:
-            begin = [*BOUNDS, *block.prepare, *begin]
-        else:
-            begin = [*self.gathered.begin(block.prepare, self.scratch), *begin]
         if self.recompute:
             once = []
             # Once per segment: the first of its states is a checkpoint, the others are computed from it.
@@ -131,10 +127,17 @@ class CPULoop:
             steps = [f"k{n}, l{n} = row(kept{n}, turn), row(kept{n}, turn + 1)" for n in range(len(states))]
             array_of = {value: f"k{n}" for n, value in enumerate(states)}
             steps += block.step(recomputed, array_of, [f"l{n}" for n in range(len(states))], [], [])
-            lines = loops.scan_recomputing(begin, once, steps, step, self.backwards)
+            lines = loops.scan_recomputing([*self._bounds(block), *begin], once, steps, step, self.backwards)
         else:
+            begin = [*self._bounds(block), *begin]
             lines = loops.scan_loop(begin, step, self.backwards, self.scattered.around(), self.scattered.after())
         self._finish(lines, [*self.recomputed, *self.steps], [*states, *self.carry])
+
+    def _bounds(self, block: Block) -> list[str]:
+        """The statements that a block begins with, once all of its text is written, and its arrays known."""
+        if self.scattered:
+            return [*BOUNDS, *block.prepare]
+        return self.gathered.begin(block.prepare, self.scratch)
 
     def _take_products(self, schedule: LoopSchedule, block: Block) -> None:
         """Choose the products around the loop that the kernel may carry out itself."""

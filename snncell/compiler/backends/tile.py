@@ -135,17 +135,19 @@ class Block:
         x, y = step.inputs
         out = step.outputs[0]
         inner, width, dtype = f"per{self.of(x)}", f"per{self.of(out)}", kind_of(out).dtype.type.__name__
+        if kind_of(out).dtype.kind != "f":
+            operands = ", ".join(f"tail({array}, 0)" for array in (array_of[x], f"a{self.fixed[y]}", array_of[out]))
+            return [comment_on(step), f"rows.multiply_plainly({operands}, high - low, {inner}, {width})"]
         suffix = f"{self.of(x)}_{dtype}"
-        # Room for the events of a group of rows, shared by the products of one shape and dtype.
+        # Room for the events of a row, shared by the products of one shape and dtype.
         room = [
-            f"flags{suffix} = np.empty(({inner} + 7) // 8 * 8, np.uint8)",
-            f"places{suffix} = np.empty(rows.GROUP * ({inner} + 8), np.int32)",
-            f"values{suffix} = np.empty(rows.GROUP * ({inner} + 8), np.{dtype})",
+            f"places{suffix} = np.empty({inner}, np.int32)",
+            f"values{suffix} = np.empty({inner}, np.{dtype})",
         ]
         self.prepare += [line for line in room if line not in self.prepare]
         # All as pointers: the function is compiled once for each combination of argument types.
         arrays = [array_of[x], f"a{self.fixed[y]}", array_of[out]]
-        arrays += [f"{array}{suffix}" for array in ("flags", "places", "values")]
+        arrays += [f"{array}{suffix}" for array in ("places", "values")]
         rows, matrix, result, *events = (f"tail({array}, 0)" for array in arrays)
         arguments = [rows, matrix, result, "high - low", inner, width, *events]
         return [comment_on(step), f"rows.multiply_rows({', '.join(arguments)})"]

@@ -48,8 +48,8 @@ def _may_move(step: Step, users: dict[Value, list[Step | None]]) -> bool:
     known = isinstance(step.op, ProductOfEvents) and not along_rows(step)
     if not known and not (isinstance(step.op, Dot) and step.op.limit(*step.inputs) > 0):
         return False
-    matrix = step.inputs[-1]
-    if not may_pay(*matrix.shape, matrix.dtype, False):
+    inner, width = step.inputs[-1].shape
+    if not may_pay(inner, width, step.inputs[-1].dtype, False):
         return False
     own_users = users.get(step.outputs[0], [])
     user = own_users[0] if len(own_users) == 1 else None

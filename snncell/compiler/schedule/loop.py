@@ -140,7 +140,7 @@ def _products_for(parts: Hoisted, loads: Sequence[Value]) -> list[Step]:
         if not isinstance(step.op, (Dot, ProductOfEvents)) or along_rows(step) or out in elsewhere or out not in loads:
             continue
         same = y.dtype == out.dtype and (x.dtype == out.dtype or x.dtype.kind == "b")
-        if same and may_pay(*y.shape, y.dtype, False) and x not in parts.fixed and y in parts.fixed:
+        if same and may_pay(y.shape[0], y.shape[1], y.dtype, False) and x not in parts.fixed and y in parts.fixed:
             found.append(step)
     return found
 

@@ -37,8 +37,7 @@ def sort_by_column(
     start: Any,
     stop: Any,
     samples: Any,
-    held: Any,
-    group: Any,
+    sizes: Any,
     places: Any,
     values: Any,
     starts: Any,
@@ -52,14 +51,12 @@ def sort_by_column(
     """The events of each block in the order of their columns: their rows in the block into `own`, their values.
 
     Row `t * samples + sample` of the matrix has its events in `places` and `values` from its `starts` on. A block, a
-    unit, has `held` steps of `group` samples, and its events from its `bases` on; `firsts` (blocks, k + 1), zero
-    before, gets the place of each column's first event, and `free` (blocks, k) is overwritten. `values` and `of_own`
-    may be one element, the value of all events.
+    unit, has `sizes` steps and samples, and its events from its `bases` on; `firsts` (blocks, k + 1), zero before, gets
+    the place of each column's first event, and `free` (blocks, k) is overwritten. `values` may be one for all events.
     """
-    steps = len(counts) // samples
+    steps, held, group = len(counts) // samples, sizes[0], sizes[1]
     chunks = (steps + held - 1) // held
     _, columns = free.shape
-    graded = len(values) > 1
     for unit in range(start, stop):
         first, next_of = row(firsts, unit), row(free, unit)
         low, early = unit // chunks * group, unit % chunks * held
@@ -73,8 +70,7 @@ def sort_by_column(
                 for sample in range(low, least(samples, low + group)):
                     number = t * samples + sample
                     prefetch(tail(places, starts[least(number + AHEAD * samples, len(counts) - 1)]))
-                    begin = starts[number]
-                    for event in range(begin, begin + counts[number]):
+                    for event in range(starts[number], starts[number] + counts[number]):
                         column = places[event]
                         if turn == 0:
                             first[column + 1] += 1
@@ -82,5 +78,5 @@ def sort_by_column(
                             place = next_of[column]
                             next_of[column] = place + 1
                             own[place] = (sample - low) * held + t - early
-                            if graded:
+                            if len(values) > 1:
                                 of_own[place] = values[event]

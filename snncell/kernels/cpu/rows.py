@@ -11,12 +11,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from snncell.kernels.cpu.builtins import least
-from snncell.kernels.cpu.elements import line_of, strip, tail, words_of
-from snncell.kernels.cpu.events import VECTORS
-from snncell.kernels.cpu.panels import add_rows, store
+from snncell.kernels.cpu.elements import copy, line_of, strip, tail
+from snncell.kernels.cpu.events import VECTORS, WORD
+from snncell.kernels.cpu.panels import add_rows, bits_of, lowest, others, store
 from snncell.kernels.policy import called, inlined
 
 GROUP = 4  # rows that are multiplied together
@@ -25,29 +23,24 @@ STRIDE = STRIP + 16  # from one row's sums to the next: rows 1 kB apart would sh
 EVENTFUL = 0.4  # from this part of elements on that are not zero, multiplying all of them is faster
 
 
-@inlined
-def find_events(x: Any, length: int, flags: Any, places: Any, values: Any) -> int:
-    """Put the elements that are not zero into `values`, their places into `places`; how many there are of `length`.
-
-    Both have room for 8 more than there can be.
-
-    `flags` gets a 1 for each of them, a byte each, and is looked at in words, so that eight zeros are passed over at
-    once: its length is a multiple of 8, and behind the elements it gets 0.
-    """
-    for place in range(length):
-        flags[place] = x[place] != 0
-    for place in range(length, (length + 7) // 8 * 8):
-        flags[place] = 0
-    words = words_of(flags)
-    count = 0
-    for word in range((length + 7) // 8):
-        if words[word] != 0:
-            for place in range(8 * word, 8 * word + 8):
-                # Without a branch: every place is written, and counts if it is an event. Hence the room for 8 more.
-                places[count] = place
-                count += flags[place] != 0
-    for event in range(count):
-        values[event] = x[places[event]]
+@called
+def find_events(x: Any, length: int, places: Any, values: Any) -> int:
+    """Put the elements that are not zero into `values`, their places into `places`; how many there are of `length`."""
+    count, rest = 0, strip(WORD, x)
+    for first in range(0, length, WORD):
+        if first + WORD <= length:
+            bits = bits_of(x, first)
+        else:
+            for i in range(WORD):
+                rest[i] = 0
+            copy(tail(rest, 0), tail(x, first), length - first)
+            bits = bits_of(tail(rest, 0), 0)
+        while bits != 0:
+            place = first + lowest(bits)
+            places[count] = place
+            values[count] = x[place]
+            count += 1
+            bits = others(bits)
     return count
 
 
@@ -119,7 +112,7 @@ def scatter_rows(
 
 
 @inlined
-def padded(width: int, y: Any) -> int:
+def padded(width: int, y: Any) -> Any:
     """So many elements, and as many more as make whole vectors of them."""
     line = line_of(y)
     return (width + line - 1) // line * line
@@ -170,27 +163,36 @@ def multiply_four(x: Any, y: Any, out: Any, inner: int, width: int, sums: Any) -
 
 
 @called
-def multiply_rows(
-    x: Any, y: Any, out: Any, count: int, inner: int, width: int, flags: Any, places: Any, values: Any
-) -> None:
+def multiply_rows(x: Any, y: Any, out: Any, count: int, inner: int, width: int, places: Any, values: Any) -> None:
     """`out = x @ y` for `count` rows, all flat: `x` (count, inner), `y` (inner, width), `out` (count, width).
 
-    `flags`, `places` and `values` are overwritten: `flags` has room for `inner`, in eights, the others for GROUP rows
-    of `inner` and 8 more.
+    `places` and `values`, of `inner` elements, are overwritten.
     """
-    room = inner + 8
-    counts, sums = strip(GROUP, np.int64), strip(GROUP * STRIDE, out)
+    sums = strip(GROUP * STRIDE, out)
     for first in range(0, count, GROUP):
         rows = least(GROUP, count - first)
+        own, result = tail(x, first * inner), tail(out, first * width)
         events = 0
-        for row in range(rows):
-            x_row, own, of_own = tail(x, (first + row) * inner), tail(places, row * room), tail(values, row * room)
-            counts[row] = find_events(x_row, inner, tail(flags, 0), own, of_own)
-            events += counts[row]
+        for place in range(rows * inner):
+            events += own[place] != 0
         if rows == GROUP and events > EVENTFUL * GROUP * inner:
-            multiply_four(tail(x, first * inner), tail(y, 0), tail(out, first * width), inner, width, tail(sums, 0))
+            multiply_four(own, tail(y, 0), result, inner, width, tail(sums, 0))
         else:
             for row in range(rows):
-                own, of_own = tail(places, row * room), tail(values, row * room)
-                result = tail(out, (first + row) * width)
-                add_events(of_own, 1, own, counts[row], tail(y, 0), width, result, 0, width)
+                found = find_events(tail(own, row * inner), inner, tail(places, 0), tail(values, 0))
+                target = tail(result, row * width)
+                add_events(tail(values, 0), 1, tail(places, 0), found, tail(y, 0), width, target, 0, width)
+
+
+@called
+def multiply_plainly(x: Any, y: Any, out: Any, count: int, inner: int, width: int) -> None:
+    """The same of any dtype: a zero of `x` is passed over, and what is not goes through a row of `y`."""
+    for row in range(count):
+        result = tail(out, row * width)
+        for column in range(width):
+            result[column] = 0
+        for place in range(inner):
+            value, given = x[row * inner + place], tail(y, place * width)
+            if value != 0:
+                for column in range(width):
+                    result[column] += value * given[column]
