@@ -92,6 +92,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
             "fuse_into_loops",
             "hoist",
             "make_contiguous",
+            "multiply_in_loops",
             "push_reductions",
             "rematerialise",
             "share_event_lists",
@@ -100,9 +101,9 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
     ],
     "compiler.schedule": [{"fuse", "loop", "phases"}, {"horizontal", "legality"}],
     "compiler.backends": [
-        {"expressions", "index_space"},
+        {"expressions", "index_space", "loop_arrays"},
         {"cpu_groups", "indexing"},
-        {"cuda_groups", "tile"},
+        {"cuda_groups", "gathered", "scattered", "tile"},
         {"cpu_loop", "cuda_loop"},
     ],
     "report": [

@@ -15,8 +15,11 @@ import numpy as np
 
 from snncell.compiler.backends.cpu_loop import CPULoop
 from snncell.compiler.backends.cuda_loop import CUDALoop
+from snncell.compiler.backends.gathered import rows_of_events
+from snncell.compiler.backends.scattered import events_by_column
 from snncell.compiler.ir.formula import is_elementwise
 from snncell.compiler.ir.loop import Loop
+from snncell.compiler.ir.product import choice_in_loop
 from snncell.compiler.ir.program import by_line, values_in
 from snncell.compiler.runtime.stepwise import StepLoop
 from snncell.compiler.schedule.legality import obstacle
@@ -56,8 +59,8 @@ class Lowered:
 
     def explained(self, steps: int, space: Space) -> list[str]:
         """The form it took in a place, and why."""
-        parts, body = self.schedule.parts, self.loop.body
-        lines = [f"{self.schedule.who}: {self.loop_in(space).explained(steps)}"]
+        parts, body, loop = self.schedule.parts, self.loop.body, self.loop_in(space)
+        lines = [f"{self.schedule.who}: {loop.explained(steps)}"]
         if self.reason is not None:
             lines.append(f"no single kernel, because {self.reason}")
         saved = set(map(id, body.saved or ()))
@@ -73,12 +76,19 @@ class Lowered:
         if self.loop.recompute is not None:
             interval = self.loop.recompute.interval
             lines.append(f"computes the states between the stored ones again, {interval} steps at a time")
+        products = [*self.schedule.prologue, *self.schedule.products]
+        gathered = _by_rule([step for step in self.schedule.products if _gathers(loop, step)], steps)
+        added = _by_rule([step for step in parts.reductions if _adds_up(loop, step)], steps)
+        outside = [step for step in products if not any(step in own for own in gathered.values())]
+        after = [step for step in parts.reductions if not any(step in own for own in added.values())]
         for title, placed in (
             ("once before the loop", self.schedule.invariant),
-            ("for all steps together, before the loop", self.schedule.prologue),
+            *((f"{rule}, else for all steps together, before it", own) for rule, own in gathered.items()),
+            ("for all steps together, before the loop", outside),
             ("in the loop", parts.loop),
             ("for all steps together, after the loop", parts.epilogue),
-            ("on sums over time, after the loop", parts.reductions),
+            ("on sums over time, after the loop", after),
+            *((f"{rule}, else after it", own) for rule, own in added.items()),
             ("taken into the loop, added up over time", body.fused_sums),
         ):
             lines += [f"  {title}:"] * bool(placed)
@@ -103,9 +113,20 @@ class Lowered:
             varying.update(step.outputs)
         space: Space = HOST
         if IN_USE and any(space_of(array) is DEVICE for array in arrays):
-            known = {value: DEVICE.taken(array, f"{schedule.who}: an operand") for value, array in known.items()}
             space = DEVICE
-        last, sequences, totals, stored = self.loop_in(space).run(known, varying, steps)
+        loop = self.loop_in(space)
+        for step in schedule.products:
+            (out,) = step.outputs
+            rows = rows_of_events(step, known) if _gathers(loop, step) else None
+            known[out] = _over_time(step.op.over_time, step, known, varying)[0] if rows is None else rows
+            varying.add(out)
+        for step in schedule.terms:
+            sorted_events = events_by_column(step, known, steps) if _adds_up(loop, step) else None
+            if sorted_events is not None:
+                known[step.outputs[0]] = sorted_events
+        if space is DEVICE:
+            known = {value: DEVICE.taken(array, f"{schedule.who}: an operand") for value, array in known.items()}
+        last, sequences, totals, stored = loop.run(known, varying, steps)
         known.update(sequences)
         varying.update(sequences)
         for step in parts.epilogue:
@@ -128,6 +149,8 @@ class Lowered:
             if value not in totals and value in known:
                 totals[value] = space.sum(known[value]) if value in varying else space.times(known[value], steps)
         for step in parts.reductions:
+            if step.outputs[0] in totals:
+                continue  # the loop has added it up
             if step.op.additive:
                 totals.update(zip(step.outputs, _evaluated(step, totals), strict=True))
             elif step.op.proportional:
@@ -135,6 +158,23 @@ class Lowered:
                 totals.update(zip(step.outputs, _evaluated(step, totals | constants), strict=True))
             else:
                 totals.update(zip(step.outputs, _over_time(step.op.summed, step, known, varying), strict=True))
+
+
+def _by_rule(products: Sequence[Step], steps: int) -> dict[str, list[Step]]:
+    """The products that the loop may carry out, by the rule for when it does."""
+    found: dict[str, list[Step]] = {}
+    for step in products:
+        if rule := choice_in_loop(step, steps):
+            found.setdefault(rule, []).append(step)
+    return found
+
+
+def _gathers(loop: CPULoop | CUDALoop | StepLoop, step: Step) -> bool:
+    return isinstance(loop, CPULoop) and step.outputs[0] in loop.gathered
+
+
+def _adds_up(loop: CPULoop | CUDALoop | StepLoop, step: Step) -> bool:
+    return isinstance(loop, CPULoop) and step in loop.scattered
 
 
 def _evaluated(step: Step, known: dict[Value, Any]) -> Sequence[Any]:

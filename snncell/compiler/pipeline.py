@@ -14,6 +14,7 @@ from snncell.compiler.passes.dce import eliminate_dead_code
 from snncell.compiler.passes.fold import fold_constants
 from snncell.compiler.passes.fuse_into_loops import fuse_into_loops
 from snncell.compiler.passes.make_contiguous import make_contiguous
+from snncell.compiler.passes.multiply_in_loops import multiply_in_loops
 from snncell.compiler.passes.push_reductions import push_reductions
 from snncell.compiler.passes.share_event_lists import share_event_lists
 from snncell.compiler.passes.spikes_as_bool import spikes_as_bool
@@ -72,6 +73,12 @@ PASSES = (
         spikes_as_bool,
         "products of spikes look for events",
         "spikes that only such products take leave their loops as booleans",
+        (HOST,),
+    ),
+    Pass(
+        multiply_in_loops,
+        "loops hold all else that makes their sequences; products and their events are final",
+        "loops hold the products that they alone take",
         (HOST,),
     ),
 )

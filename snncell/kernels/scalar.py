@@ -118,7 +118,7 @@ from numpy import ceil, cos, floor, rint, sin, sqrt
 
 from snncell.kernels.cpu import mathematics
 from snncell.kernels.cpu.builtins import least
-from snncell.kernels.cpu.elements import copy, fill, lanes, row, scalar, strip, tail
+from snncell.kernels.cpu.elements import copy, fill, lanes, prefetch, row, scalar, strip, tail
 """
 
 

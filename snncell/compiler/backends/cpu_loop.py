@@ -16,7 +16,10 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.compiler.backends.expressions import as_scalar, cost_of, file_head, kind_of
+from snncell.compiler.backends.gathered import Gathered
 from snncell.compiler.backends.indexing import Scratch
+from snncell.compiler.backends.loop_arrays import computed_array, flat_array, rows_array, stored_array
+from snncell.compiler.backends.scattered import BOUNDS, Scattered
 from snncell.compiler.backends.tile import Block
 from snncell.compiler.ir.formula import is_elementwise
 from snncell.compiler.ir.program import values_in
@@ -27,7 +30,6 @@ from snncell.kernels.build import build
 from snncell.kernels.cpu import loops
 from snncell.kernels.policy import PARALLEL_SIZE
 from snncell.kernels.scalar import ROW_IMPORTS
-from snncell.kernels.space import HOST
 from snncell.tape.tracing import Step, Value
 
 # Elements per block. The rows of a block are read and written in long runs, and its state stays in the second-level
@@ -45,6 +47,7 @@ LEGEND = """
 # n            units (elements, or rows where there are products), block of them at a time, per0, ... elements in each
 # x0, ...      the sequences, a row for each step, with h0, ...: 1, or 0 if one row stands for all
 # a0, ...      what is the same at every step; s0, ...: numbers; n0_0, ...: lengths of axes
+# inner0, ...  rows of the matrix whose rows are added up (matrix0), or -1: then x0 has the sums; with events and sizes
 # last0, ...   the states after the last step; o0, ...: results; q0, ...: sums over time; p0, ...: stored states
 """
 
@@ -79,11 +82,11 @@ class CPULoop:
         self.products = [step for step in schedule.steps if not is_elementwise(step)]
         # On the stack only where a block has at most BLOCK elements: rows can be of any length.
         self.scratch = Scratch(0 if self.products else STACK)
-        self._emit()
+        self._emit(schedule)
 
     # --- the kernel ---------------------------------------------------------------------------------------------------
 
-    def _emit(self) -> None:
+    def _emit(self, schedule: LoopSchedule) -> None:
         """Write the kernel, and list its arguments."""
         states = self.recompute.carry if self.recompute else []
         main = Stores(
@@ -102,14 +105,23 @@ class CPULoop:
         self.shapes = list(dict.fromkeys(self.shapes))
         self.block = block = Block(self.shapes, self.rows, self.fixed, [*main.needs, *recomputed.needs], self.scratch)
         self.scalars = block.scalars
+        self._take_products(schedule, block)
 
         begin, step = self._states_and_sums(block)
-        array_of = {value: f"w{n}" for n, value in enumerate(self.carry)}
+        step += self.scattered.fetches(self.rows, self.shapes[0], self.backwards)
+        step += self.gathered.step(self.backwards)
+        array_of = self.gathered.array_of | {value: f"w{n}" for n, value in enumerate(self.carry)}
         for n, value in enumerate(states):
             begin.append(f"kept{n} = {block.new(value, 'every')}")
             step.append(f"k{n} = row(kept{n}, turn)")
             array_of[value] = f"k{n}"
-        step += block.step(main, array_of, [f"w{n}" for n in range(len(self.carry))], self.sequences, self.summed)
+        targets = [f"w{n}" for n in range(len(self.carry))]
+        step += block.step(main, array_of, targets, self.sequences, self.summed, self.scattered.near())
+        step += self.scattered.step(self.backwards)
+        if self.scattered:
+            begin = [*BOUNDS, *block.prepare, *begin]
+        else:
+            begin = [*self.gathered.begin(block.prepare, self.scratch), *begin]
         if self.recompute:
             once = []
             # Once per segment: the first of its states is a checkpoint, the others are computed from it.
@@ -119,10 +131,22 @@ class CPULoop:
             steps = [f"k{n}, l{n} = row(kept{n}, turn), row(kept{n}, turn + 1)" for n in range(len(states))]
             array_of = {value: f"k{n}" for n, value in enumerate(states)}
             steps += block.step(recomputed, array_of, [f"l{n}" for n in range(len(states))], [], [])
-            lines = loops.scan_recomputing([*block.prepare, *begin], once, steps, step, self.backwards)
+            lines = loops.scan_recomputing(begin, once, steps, step, self.backwards)
         else:
-            lines = loops.scan_loop([*block.prepare, *begin], step, self.backwards)
+            lines = loops.scan_loop(begin, step, self.backwards, self.scattered.around(), self.scattered.after())
         self._finish(lines, [*self.recomputed, *self.steps], [*states, *self.carry])
+
+    def _take_products(self, schedule: LoopSchedule, block: Block) -> None:
+        """Choose the products around the loop that the kernel may carry out itself."""
+        terms = [] if self.products else schedule.terms
+        own = [step for step in terms if step.inputs[-1] in self.sequences and step.inputs[-1].shape in self.shapes]
+        self.scattered = Scattered(own, self.sequences)
+        # An operand that is broadcast has no row for each of the block's; and one that has, where rows are added up to
+        # columns, is computed before the loop.
+        products = [] if own else schedule.products
+        taken = [value for step in products for value in step.outputs if value.shape in self.shapes]
+        numbers = {value: (self.rows.index(value), block.of(value)) for value in taken}
+        self.gathered = Gathered(numbers, by_rows=bool(self.products))
 
     def _states_and_sums(self, block: Block) -> tuple[list[str], list[str]]:
         """The statements that states and sums begin with, and those by which a step stores the states before it."""
@@ -159,6 +183,7 @@ class CPULoop:
         for n, value in enumerate(self.rows):
             arguments += [(f"x{n}", rows(value, False)), (f"h{n}", number)]
         arguments += [(f"a{n}", flat(value, False)) for n, value in enumerate(self.fixed)]
+        arguments += [*self.gathered.arguments(), *self.scattered.arguments()]
         if self.recompute:
             arguments += [(f"p{n}", rows(value, False)) for n, value in enumerate(self.recompute.carry)]
         arguments += [(f"s{n}", dtypes.BY_NUMPY[dtype]) for n, (_, dtype) in enumerate(self.scalars)]
@@ -169,7 +194,8 @@ class CPULoop:
             arguments += [(f"p{n}", rows(value, True)) for n, value in enumerate(self.carry)]
         self.name = "scan_" + "".join(c if c.isalnum() else "_" for c in self.who)[:48]
         self.signature = tuple(kind for _, kind in arguments)
-        head = file_head(steps, [*others, *self.rows, *self.fixed], ROW_IMPORTS if self.products else "") + LEGEND
+        more = ROW_IMPORTS if self.products or self.gathered or self.scattered else ""
+        head = file_head(steps, [*others, *self.rows, *self.fixed], more) + LEGEND
         self.source = f"{head}\n\n{loops.function(self.name, [name for name, _ in arguments], lines)}"
         self._kernel: Any = None
         self.numbers = [as_scalar(value, dtype) for value, dtype in self.scalars]
@@ -191,7 +217,8 @@ class CPULoop:
     ) -> tuple[list[Any], dict[Value, Any], dict[Value, Any], list[Any]]:
         """The states after the last step, the sequences, the sums, and the stored states."""
         last = [self._empty(value) for value in self.carry]
-        ys = {value: self._empty(value, steps) for value in self.sequences}
+        near = {step.inputs[-1]: step for step in self.scattered.events(known)}
+        ys = {value: self._empty(value, steps) for value in self.sequences if value not in near}
         for before, after in self.shifted.items():
             rows = self._empty(after, steps + 1)
             rows[-1 if self.backwards else 0] = np.broadcast_to(known[before], before.shape).reshape(-1)
@@ -200,29 +227,37 @@ class CPULoop:
         stored = []
         if self.storing:
             stored = [self._empty(value, -(-steps // (self.interval or 1))) for value in self.carry]
-        arguments: list[Any] = [steps, self.units, self._block(), self.interval or 1]
+        how = self.scattered if self.scattered else self.gathered
+        block = how.block(known, self.units, self._block())
+        arguments: list[Any] = [steps, self.units, block[0], self.interval or 1]
         for width, sizes in zip(self.widths, self.block.sizes, strict=True):
             arguments += [width, *sizes]
         for value in self.carry:
-            array, full = _flat(_computed(value, known))
+            array, full = flat_array(computed_array(value, known))
             arguments += [array, full]
         for value in self.rows:
-            arguments += _sequence(_computed(value, known), steps)
-        arguments += [np.ascontiguousarray(_computed(value, known)).reshape(-1) for value in self.fixed]
+            arguments += rows_array(computed_array(value, known), steps)
+        arguments += [np.ascontiguousarray(computed_array(value, known)).reshape(-1) for value in self.fixed]
+        arguments += self.gathered.operands(known, block)
+        operands, grads = self.scattered.operands(known, block)
+        arguments += operands
         if self.recompute:
-            rows = [np.ascontiguousarray(_computed(x, known)) for x in self.recompute.carry]
+            rows = [np.ascontiguousarray(computed_array(x, known)) for x in self.recompute.carry]
             arguments += [x.reshape(len(x), math.prod(x.shape[1:])) for x in rows]
         if self.units:
-            results = [ys[value] for value in self.sequences]
+            rooms = {value: self.scattered.room(step, known, block) for value, step in near.items()}
+            results = [rooms[value] if value in rooms else ys[value] for value in self.sequences]
             if self._kernel is None:
                 self._kernel = build(*self.kernels(steps)[0])
-            blocks, grain = -(-self.units // self._block()), int(self._in_parallel(steps))
+            blocks = how.blocks(block, self.units)
+            work = steps * self.units * self.cost + how.additions(known) // PRODUCTS_PER_ELEMENT
+            grain = int(blocks > 1 and work >= PARALLEL_SIZE)
             self._kernel(blocks, grain, *arguments, *self.numbers, *last, *results, *sums, *stored)
         return (
-            [_stored(value, x) for value, x in zip(self.carry, last, strict=True)],
-            {value: _stored(value, y, steps) for value, y in ys.items()},
-            {value: x.reshape(value.shape) for value, x in zip(self.summed, sums, strict=True)},
-            [_stored(value, x, len(x)) for value, x in zip(self.carry, stored, strict=self.storing)],
+            [stored_array(value, x) for value, x in zip(self.carry, last, strict=True)],
+            {value: stored_array(value, y, steps) for value, y in ys.items()},
+            {value: x.reshape(value.shape) for value, x in zip(self.summed, sums, strict=True)} | grads,
+            [stored_array(value, x, len(x)) for value, x in zip(self.carry, stored, strict=self.storing)],
         )
 
     def _empty(self, value: Value, *steps: int) -> Any:
@@ -262,29 +297,3 @@ class CPULoop:
 
 def _array(ndim: int) -> Any:
     return lambda value, writable: (kind_of(value), ndim, writable)
-
-
-def _computed(value: Value, known: dict[Value, Any]) -> Any:
-    """The array of a Value, in the dtype it is computed in."""
-    array, dtype = known[value], dtypes.computed(value.dtype)
-    return array if array.dtype == dtype else HOST.cast(array, dtype)
-
-
-def _stored(value: Value, array: Any, *steps: int) -> Any:
-    """An array that a kernel has filled, in a Value's shape and dtype."""
-    array = array.reshape((*steps, *value.shape))
-    return array if array.dtype == value.dtype else HOST.cast(array, value.dtype)
-
-
-def _flat(array: Any) -> tuple[Any, int]:
-    """An array in one row and 1, or a single element of it and 0 if it is one element, broadcast."""
-    if array.size > 1 and not any(array.strides):
-        return np.ascontiguousarray(array[(0,) * array.ndim]).reshape(1), 0
-    return np.ascontiguousarray(array).reshape(-1), 1
-
-
-def _sequence(array: Any, steps: int) -> list[Any]:
-    """A sequence as rows and 1, or a single row and 0 if it is one row, broadcast along time."""
-    if steps > 1 and array.strides[0] == 0:
-        return [np.ascontiguousarray(array[0]).reshape(1, -1), 0]
-    return [np.ascontiguousarray(array).reshape(steps, -1), 1]

@@ -88,6 +88,7 @@ class Block:
         targets: list[str],
         sequences: list[Value],
         summed: list[Value],
+        near: dict[Value, list[str]] | None = None,
     ) -> list[str]:
         """The lines of one step.
 
@@ -97,9 +98,12 @@ class Block:
             targets: the arrays for the states after it.
             sequences: Values that go to `o0[t]`, ...
             summed: Values that are added to `z0`, ...
+            near: of sequences that may be stored elsewhere, the statements that say where.
         """
         array_of = array_of | {value: targets[n] for value, n in stores.direct.items()}
-        lines = [f"g{n} = {self.part(f'row(o{n}, t)', value)}" for n, value in enumerate(sequences)]
+        lines: list[str] = []
+        for n, value in enumerate(sequences):
+            lines += (near or {}).get(value) or [f"g{n} = {self.part(f'row(o{n}, t)', value)}"]
         for n, value in enumerate(sequences):  # one that is a state has an array, and is copied
             array_of.setdefault(value, f"g{n}")
         for value in stores.shared:

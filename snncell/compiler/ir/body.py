@@ -28,6 +28,7 @@ class Body:
         backwards: whether the steps run from the last to the first.
         captured: Tensors from outside that the last of `consts` stand for.
         fused_producers: steps that a pass has put before those of the trace.
+        fused_users: steps that a pass has put behind those of the trace.
         fused_sums: sums over time that a pass has made part of `sums`.
         saved: the last of `ys`, if they are stored for the reverse alone.
         reverse: what was traced to learn what to save, for all of the outputs but `saved` (`linearise.Reverse`).
@@ -43,6 +44,7 @@ class Body:
     sums: list[Tensor] = field(default_factory=list)
     captured: list[Tensor] = field(default_factory=list)
     fused_producers: list[Step] = field(default_factory=list)
+    fused_users: list[Step] = field(default_factory=list)
     fused_sums: list[Step] = field(default_factory=list)
     saved: list[Tensor] | None = None
     reverse: Any = None
@@ -59,7 +61,7 @@ class Body:
         # The trace of a reverse holds the steps of the forward. What the forward has stored is an input now, so the
         # step that computed it is no part of the Program, and dead code elimination removes what only that needed.
         program = as_traced(trace, [trace.lift(out) for out in self.outs], self.fused_producers, set(inputs))
-        return program._replace(inputs=inputs)
+        return program._replace(inputs=inputs, steps=[*program.steps, *self.fused_users])
 
     def saving(self, values: Sequence[Tensor]) -> Body:
         """The same step, which also collects `values` for its reverse."""

@@ -20,6 +20,7 @@ from snncell.dtype import computed
 from snncell.kernels import event_costs, products
 from snncell.kernels.space import HOST, Space
 from snncell.tape.primitive import Primitive
+from snncell.tape.tracing import Step
 
 
 def as_rows(x: Any) -> Any:
@@ -196,14 +197,51 @@ def _product_of_events(
     return out.reshape(*x.shape[:-1], y.shape[1])
 
 
+class ProductOfEvents(EventOperation):
+    """A product whose first operand's events are known: `x @ y` or, if `by_columns`, `x.T @ y` along all rows.
+
+    In a step of a loop it is of a row of `x`, and the lists of events are of all steps, with the rows of each step
+    behind those of the one before: so it is known for all steps together, by these two rules, and in the loop only to
+    kernels that take the events of a row from such a list (`schedule/loop.py`).
+    """
+
+    def over_time(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
+        """One product for all steps."""
+        return self.evaluate(*arrays, **attrs)
+
+    def summed(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
+        """The same; if `by_columns`, a step's product is a term of the sum over all rows."""
+        return self.evaluate(*arrays, **attrs)
+
+
 EVENTS = EventOperation(
     "events",
     lambda x, dtype, below: products.events_of(as_rows(x), dtype=dtype, below=below),
     "finds the events, the elements that are not zero, once for all products of this matrix, if they are below {below}",
     multiple=True,
 )
-PRODUCT_OF_EVENTS = EventOperation(
+PRODUCT_OF_EVENTS = ProductOfEvents(
     "product_of_events",
     _product_of_events,
     "as events below {below} of non-zero elements in the first operand, else by BLAS",
 )
+
+
+def along_rows(step: Step) -> bool:
+    """True for `x.T @ y` along all rows, whether the events of `x` are known or not."""
+    known = isinstance(step.op, ProductOfEvents) and step.attrs["by_columns"]
+    return known or isinstance(step.op, Contraction)
+
+
+def choice_in_loop(step: Step, steps: int) -> str:
+    """The rule for one of these products in the body of a loop, in words; "" if it is never made of events."""
+    x, y = step.inputs[0], step.inputs[-1]
+    rows, inner = steps * math.prod(x.shape[:-1]), x.shape[-1]
+    m, k = (inner, rows) if along_rows(step) else (rows, inner)
+    below = event_costs.limit(m, k, y.shape[-1], np.dtype(y.dtype), along_rows(step))
+    return f"in the loop as events below {_percent(below)} of non-zero elements in the first operand" if below else ""
+
+
+def is_turned(step: Step) -> bool:
+    """True if such a product gives the transpose."""
+    return step.op.turned if isinstance(step.op, Contraction) else bool(step.attrs["turned"])

@@ -11,8 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from snncell.compiler.ir.loop import Loop
+from snncell.compiler.ir.product import Dot, ProductOfEvents, along_rows
+from snncell.compiler.ir.program import values_in
 from snncell.compiler.passes.dce import leading_to
 from snncell.compiler.passes.hoist import Hoisted, hoist, outside_of
+from snncell.kernels.gathers import may_pay
 from snncell.tape.tracing import Step, Value
 
 
@@ -45,6 +48,10 @@ class LoopSchedule:
         loop: the steps in the loop that its results depend on, in order.
         invariant: steps that depend on constants alone, of the body and of `recompute`.
         prologue: steps on whole sequences before the loop, of the body and of `recompute`.
+        products: further ones, products that the loop alone takes. Where the first operand is found to have few
+            events, a kernel may add up the rows of each step itself (`backends/gathered.py`).
+        terms: of the steps on sums after the loop, products of a sequence with few events and one that only they take
+            from the loop: a kernel may add them up itself (`backends/scattered.py`).
         summed: the Values that the loop itself adds up; a sequence that exists before it is summed without a loop.
         rows: the sequences that the loop loads a row of at each step, for the body and for `recompute`.
         fixed: the operands that are the same at every step, likewise.
@@ -61,6 +68,8 @@ class LoopSchedule:
     loop: list[Step]
     invariant: list[Step]
     prologue: list[Step]
+    products: list[Step]
+    terms: list[Step]
     summed: list[Value]
     rows: list[Value]
     fixed: list[Value]
@@ -96,6 +105,8 @@ def schedule(loop: Loop) -> LoopSchedule:
     forward_steps, forward_results = (recompute.loop, recompute.parts.after) if recompute else ([], [])
     # The forward's states are no operands: the kernel computes them from the checkpoints.
     loads = outside_of([*steps, *forward_steps], [*results, *forward_results], [*carry, *states])
+    products = [] if recompute else _products_for(parts, loads)
+    prologue = [step for step in prologue if step not in products]
     return LoopSchedule(
         who=loop.who,
         backwards=body.backwards,
@@ -106,12 +117,50 @@ def schedule(loop: Loop) -> LoopSchedule:
         loop=steps,
         invariant=_united([part.invariant for part in (parts, *recomputed)]),
         prologue=prologue,
+        products=products,
+        terms=[] if recompute else _terms_of(parts, steps),
         summed=summed,
         rows=[value for value in loads if value in varying],
         fixed=[value for value in loads if value not in varying],
         interval=loop.interval,
         recompute=recompute,
     )
+
+
+def _products_for(parts: Hoisted, loads: Sequence[Value]) -> list[Step]:
+    """The products before the loop of a sequence's rows and a matrix, which only steps in the loop take."""
+    elsewhere = {*parts.ys, *parts.sums, *parts.after, *parts.sequences, *parts.summed}
+    elsewhere.update(
+        x for part in (parts.prologue, parts.epilogue, parts.reductions) for step in part for x in values_in(step)
+    )
+    found = []
+    for step in parts.prologue:
+        (out,) = step.outputs
+        x, y = step.inputs[0], step.inputs[-1]
+        if not isinstance(step.op, (Dot, ProductOfEvents)) or along_rows(step) or out in elsewhere or out not in loads:
+            continue
+        same = y.dtype == out.dtype and (x.dtype == out.dtype or x.dtype.kind == "b")
+        if same and may_pay(*y.shape, y.dtype, False) and x not in parts.fixed and y in parts.fixed:
+            found.append(step)
+    return found
+
+
+def _terms_of(parts: Hoisted, steps: Sequence[Step]) -> list[Step]:
+    """The products of a sequence from outside, turned, and a sequence that they alone take from the loop."""
+    computed = {value for step in steps for value in step.outputs}
+    # What takes sums over time, as a bias's gradient does, takes none of the steps' rows.
+    whole = [step for step in parts.reductions if not step.op.additive and step.op.proportional is None]
+    uses = [x for step in (*parts.epilogue, *whole) for x in values_in(step)]
+    uses += [*parts.ys, *parts.after]
+    found = []
+    for step in parts.reductions:
+        x, y = step.inputs[0], step.inputs[-1]
+        if not along_rows(step) or y not in computed or uses.count(y) > 1 or x in computed or x in parts.fixed:
+            continue
+        same = (x.dtype == y.dtype or x.dtype.kind == "b") and len(x.shape) == len(y.shape)
+        if same and may_pay(x.shape[-1], y.shape[-1], y.dtype, True):
+            found.append(step)
+    return found
 
 
 def _united(parts: Sequence[Sequence[Step]]) -> list[Step]:

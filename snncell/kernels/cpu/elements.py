@@ -128,6 +128,11 @@ def words_of(x: Any) -> Any:
     return x.view(np.uint64)
 
 
+def line_of(x: Any) -> Any:
+    """The number of elements in 64 bytes: a line of the cache, or a vector."""
+    return 64 // x.dtype.itemsize
+
+
 def scalar(index: Any) -> Any:
     """The same index, of which LLVM knows nothing. A loop in which there is such does not run on vectors."""
     # For loops that divide integers: on vectors they are no faster, and take three times as long to compile.
@@ -144,10 +149,16 @@ def copy(target: Any, source: Any, count: Any) -> Any:
     target[:count] = source[:count]
 
 
+def prefetch(x: Any) -> None:
+    """Begin to load the line of memory that a part begins in: it is read soon. From Python, nothing."""
+
+
+typed(prefetch, lambda x: types.none if isinstance(x, Part) else None)
 typed(row, lambda x, place: Part(x.dtype))
 typed(tail, lambda x, first: Part(x.dtype))
 typed(flat, lambda x: Part(x.dtype))
 typed(words_of, lambda x: Part(types.uint64))
+typed(line_of, lambda x: types.int64)
 typed(scalar, lambda index: types.int64)
 typed(copy, lambda target, source, count: types.none if target == source else None)
 
@@ -157,9 +168,24 @@ def _lower_scalar(context: Any, builder: Any, signature: Any, operands: Any) -> 
     return _opaque(context, builder, operands[0], signature.args[0])
 
 
+@lowers(prefetch, Part)
+def _lower_prefetch(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+    byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
+    kind = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
+    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+    arguments = [ir.Constant(word, number) for number in (0, 3, 1)]  # for a load, into all caches, data
+    builder.call(function, [builder.bitcast(operands[0], byte), *arguments])
+    return context.get_dummy_value()
+
+
 @lowers(words_of, Part)
 def _lower_words(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     return builder.bitcast(operands[0], ir.IntType(64).as_pointer())
+
+
+@lowers(line_of, Part)
+def _lower_line(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+    return ir.Constant(ir.IntType(64), 512 // signature.args[0].dtype.bitwidth)
 
 
 @lowers(flat, Elements)

@@ -150,14 +150,22 @@ def reduce_columns(axes_left: list[int], along: list[int], body: list[str], sums
     return shared(outer, [f"for strip in range((n{last} + {COLUMNS - 1}) // {COLUMNS}):", *indent(inner)])
 
 
-def scan_loop(prepare: list[str], step: list[str], backwards: bool) -> list[str]:
+# The bounds of a block of `block` elements or rows, of `n`.
+BLOCKS = ("low = part * block", "high = least(low + block, n)")
+
+
+def scan_loop(
+    prepare: list[str], step: list[str], backwards: bool, around: Sequence[str] = (), behind: Sequence[str] = ()
+) -> list[str]:
     """A loop over time: blocks of units, all steps for one block before the next, whose state stays in the cache.
 
-    `prepare` is for a block, the units from `low` to `high`; in `step`, `turn` counts steps as they are taken, the last
-    first if `backwards`, and `t` is the place in the sequences.
+    `prepare` is for a block, the one of number `part`, whose bounds it sets (`BLOCKS`); in `step`, `turn` counts steps
+    as they are taken, the last first if `backwards`, and `t` is the place in the sequences. `around` ends with a loop
+    over parts of a block, `behind` is what comes after that loop.
     """
     place = f"t = {'steps - 1 - turn' if backwards else 'turn'}"
-    return _blocks([*prepare, "for turn in range(steps):", *indent([place, *step])])
+    lines = [*prepare, "for turn in range(steps):", *indent([place, *step])]
+    return units("part", [*around, *indent(lines), *behind] if around else lines)
 
 
 def scan_recomputing(
@@ -179,12 +187,7 @@ def scan_recomputing(
         "for back in range(length):",
         *indent(["turn = length - 1 - back", place, *step]),
     ]
-    return _blocks([*prepare, "for segment in range((steps - 1) // every, -1, -1):", *indent(segment)])
-
-
-def _blocks(body: list[str]) -> list[str]:
-    head = ["low = part * block", "high = least(low + block, n)"]
-    return units("part", [*head, *body])
+    return units("part", [*prepare, "for segment in range((steps - 1) // every, -1, -1):", *indent(segment)])
 
 
 def total(k: int, r: Reduced, parts: str, count: str, target: str, place: str = "part") -> list[str]:

@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 
 from snncell.kernels.cpu.builtins import least
-from snncell.kernels.cpu.elements import strip, tail, words_of
+from snncell.kernels.cpu.elements import line_of, strip, tail, words_of
+from snncell.kernels.cpu.events import VECTORS
+from snncell.kernels.cpu.panels import add_rows, store
 from snncell.kernels.policy import called, inlined
 
 GROUP = 4  # rows that are multiplied together
@@ -49,25 +51,84 @@ def find_events(x: Any, length: int, flags: Any, places: Any, values: Any) -> in
     return count
 
 
+@called
+def add_events(
+    values: Any, graded: int, places: Any, count: int, y: Any, stride: int, result: Any, more: int, width: int
+) -> None:
+    """`result = x @ y` for a row `x` of `count` events, or `result += x @ y` if there is `more` in it.
+
+    Values are `graded` apart, 1 or 0: the same for all events. `y` is flat, its rows are `stride` apart; `width`
+    elements of each count, as many as `result` has.
+    """
+    line = line_of(y)
+    whole = width // line
+    for first in range(0, whole, VECTORS):
+        vectors, low = least(VECTORS, whole - first), first * line
+        add_rows(tail(result, low), more, values, graded, places, count, tail(y, low), stride, vectors)
+    if whole * line < width:  # what is left is no vector
+        for column in range(whole * line, width):
+            if more == 0:
+                result[column] = 0
+        for event in range(count):
+            value, given = values[event * graded], tail(y, places[event] * stride)
+            for column in range(whole * line, width):
+                result[column] += value * given[column]
+
+
+@called
+def gather_rows(
+    places: Any,
+    values: Any,
+    graded: int,
+    starts: Any,
+    counts: Any,
+    first: int,
+    many: int,
+    y: Any,
+    out: Any,
+    width: int,
+    step: int,
+    steps: int,
+) -> None:
+    """`out = x @ y` for rows of `x`: `many` from row `first` on, and so `steps` times, each time `step` rows further.
+
+    The events of a row begin at `starts` in the lists. `y` and `out` are flat, their rows of `width` elements, those of
+    `y` padded to whole vectors.
+    """
+    place, stride = 0, padded(width, y)
+    for turn in range(steps):
+        for number in range(first + turn * step, first + turn * step + many):
+            own, of_own = tail(places, starts[number]), tail(values, starts[number] * graded)
+            add_events(of_own, graded, own, counts[number], tail(y, 0), stride, tail(out, place), 0, width)
+            place += width
+
+
+@called
+def scatter_rows(
+    firsts: Any, rows: Any, values: Any, graded: int, inner: int, near: Any, sums: Any, width: int, stride: int
+) -> None:
+    """`sums += x.T @ near` for an `x` with `inner` columns, whose events are sorted by column: their rows and values.
+
+    Those of a column begin at its `firsts`. Rows of `near` and `sums` are `stride` apart, of `width` elements.
+    """
+    for column in range(inner):
+        event, end = firsts[column], firsts[column + 1]
+        if event < end:
+            own, of_own = tail(rows, event), tail(values, event * graded)
+            add_events(of_own, graded, own, end - event, near, stride, tail(sums, column * stride), 1, width)
+
+
 @inlined
-def add_events(values: Any, places: Any, count: int, y: Any, result: Any, width: int) -> None:
-    """`result = x @ y` for a row `x` of `count` events; `y` is flat, its rows of `width` elements, as `result` has."""
-    for column in range(width):
-        result[column] = 0
-    event = 0
-    while event + 4 <= count:  # four rows of y for each pass over the result
-        va, vb, vc, vd = values[event], values[event + 1], values[event + 2], values[event + 3]
-        ya, yb = tail(y, places[event] * width), tail(y, places[event + 1] * width)
-        yc, yd = tail(y, places[event + 2] * width), tail(y, places[event + 3] * width)
-        for column in range(width):
-            result[column] += (va * ya[column] + vb * yb[column]) + (vc * yc[column] + vd * yd[column])
-        event += 4
-    while event < count:
-        va = values[event]
-        ya = tail(y, places[event] * width)
-        for column in range(width):
-            result[column] += va * ya[column]
-        event += 1
+def padded(width: int, y: Any) -> int:
+    """So many elements, and as many more as make whole vectors of them."""
+    line = line_of(y)
+    return (width + line - 1) // line * line
+
+
+@called
+def put_strip(sums: Any, out: Any, turned: int, inner: int, first: int, width: int, stride: int) -> None:
+    """Put `inner` rows of sums, `stride` apart, into columns from `first` on of `out`; into rows if `turned`."""
+    store(out, turned, sums, stride, 0, inner, first, width, line_of(sums))
 
 
 @inlined
@@ -131,4 +192,5 @@ def multiply_rows(
         else:
             for row in range(rows):
                 own, of_own = tail(places, row * room), tail(values, row * room)
-                add_events(of_own, own, counts[row], tail(y, 0), tail(out, (first + row) * width), width)
+                result = tail(out, (first + row) * width)
+                add_events(of_own, 1, own, counts[row], tail(y, 0), width, result, 0, width)

@@ -1,0 +1,146 @@
+"""Products that only a loop over time takes become part of it: what has few events is then never written.
+
+    before: e = events(x); i = product_of_events(x, e, w); last, s = scan[v + i](v0, i)
+    after:  e = events(x); last, s = scan[v + product_of_events(x, e, w)](v0, x, e, w)
+
+A neuron's input of all steps would be written by the product and read by the loop, more bytes than all else together
+that moves in a layer of spikes. In the loop the rows of the matrix that belong to a step's events are added up where
+the neurons of the block are, from a strip of the matrix that stays in the cache. Whether there are few events is known
+when it runs; with many of them the product is carried out before the loop, as a whole (`passes/hoist.py`), and so it
+is where the loop is no single kernel. Products with other users stay: they are written in any case.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from snncell.compiler.ir.loop import LoopOperation, with_body
+from snncell.compiler.ir.product import Dot, ProductOfEvents, along_rows
+from snncell.compiler.ir.program import Program, users_of
+from snncell.compiler.passes.dce import eliminate_dead_code
+from snncell.kernels.gathers import may_pay
+from snncell.tape.tensor import wrap
+from snncell.tape.tracing import Step, Value
+
+
+def multiply_in_loops(program: Program) -> Program:
+    """Make products of rows and a matrix part of the loop that takes their sequence, or that alone gives it."""
+    users = users_of(program)
+    taken = {step.outputs[0]: step for step in program.steps if _may_move(step, users)}
+    terms = {step.inputs[-1]: step for step in program.steps if _may_be_term(step, users)}
+    if not taken and not terms:
+        return program
+    order = {value: number for number, step in enumerate(program.steps) for value in step.outputs}
+    steps: list[Step] = []
+    moved: set[Step] = set()
+    for step in program.steps:
+        if step in moved:
+            continue
+        if isinstance(step.op, LoopOperation):
+            step = _with_products(step, taken)
+            step = _with_terms(step, terms, moved, order)
+        steps.append(step)
+    return eliminate_dead_code(program._replace(steps=steps))
+
+
+def _may_move(step: Step, users: dict[Value, list[Step | None]]) -> bool:
+    known = isinstance(step.op, ProductOfEvents) and not along_rows(step)
+    if not known and not (isinstance(step.op, Dot) and step.op.limit(*step.inputs) > 0):
+        return False
+    matrix = step.inputs[-1]
+    if not may_pay(*matrix.shape, matrix.dtype, False):
+        return False
+    own_users = users.get(step.outputs[0], [])
+    user = own_users[0] if len(own_users) == 1 else None
+    if user is None or not isinstance(user.op, LoopOperation) or user.op.loop.recompute is not None:
+        return False
+    body = user.op.loop.body
+    sequences = user.inputs[len(body.carry) : len(body.carry) + len(body.xs)]
+    return user.op.is_one_kernel() and step.outputs[0] in sequences and len(step.outputs[0].shape) > 1
+
+
+def _with_products(step: Step, products: dict[Value, Step]) -> Step:
+    """The loop, with those of its sequences computed inside that are products."""
+    assert isinstance(step.op, LoopOperation)  # the caller's choice
+    body = step.op.loop.body
+    first, last = len(body.carry), len(body.carry) + len(body.xs)
+    xs: list[tuple[Value, Any]] = []
+    consts = list(zip(step.inputs[last:], body.consts, strict=True))
+    inside: list[Step] = []
+    for sequence, slot in zip(step.inputs[first:last], body.xs, strict=True):
+        product = products.get(sequence)
+        if product is None:
+            xs.append((sequence, slot))
+            continue
+        x, *others = product.inputs
+        xs.append((x, wrap(Value(body.trace, x.shape[1:], x.dtype))))
+        consts += [(other, wrap(Value(body.trace, other.shape, other.dtype))) for other in others]
+        own = [tensor._data for _, tensor in (xs[-1], *consts[len(consts) - len(others) :])]
+        inside.append(Step(product.op, tuple(own), product.attrs, product.line))
+        inside[-1].outputs = (slot._data,)
+    if not inside:
+        return step
+    larger = replace(
+        body,
+        fused_producers=[*inside, *body.fused_producers],
+        xs=[slot for _, slot in xs],
+        consts=[slot for _, slot in consts],
+    )
+    inputs = [*step.inputs[:first], *(x for x, _ in xs), *(x for x, _ in consts)]
+    return with_body(step, larger, inputs, step.outputs)
+
+
+def _may_be_term(step: Step, users: dict[Value, list[Step | None]]) -> bool:
+    """True for the product of events and a sequence that nothing else takes."""
+    if not isinstance(step.op, ProductOfEvents) or not along_rows(step):
+        return False
+    x, y = step.inputs[0], step.inputs[-1]
+    return len(y.shape) > 1 and users[y] == [step] and may_pay(x.shape[-1], y.shape[-1], y.dtype, True)
+
+
+def _with_terms(step: Step, terms: dict[Value, Step], moved: set[Step], order: dict[Value, int]) -> Step:
+    """The loop, with products of those of its results that only they take as sums over its steps."""
+    assert isinstance(step.op, LoopOperation)  # the caller's choice
+    body = step.op.loop.body
+    if step.op.loop.recompute is not None or not step.op.is_one_kernel():
+        return step
+    first, last, own = len(body.carry), len(body.carry) + len(body.xs), order[step.outputs[0]]
+    xs, consts = list(body.xs), list(body.consts)
+    sequences, fixed = list(step.inputs[first:last]), list(step.inputs[last:])
+    after, rows, sums = (
+        list(step.outputs[: len(body.after)]),
+        list(zip(step.outputs[len(body.after) :], body.ys, strict=False)),
+        list(step.outputs[len(body.after) + len(body.ys) :]),
+    )
+    inside: list[Step] = []
+    results: list[Any] = []
+    for value, y in list(rows):
+        term = terms.get(value)
+        # What it multiplies with is there before the loop: the events of what went into the layer.
+        if term is None or any(order.get(x, -1) > own for x in term.inputs[:-1]) or value.shape[1:] != y.shape:
+            continue
+        x, *lists, _ = term.inputs
+        sequences.append(x)
+        xs.append(wrap(Value(body.trace, x.shape[1:], x.dtype)))
+        fixed += lists
+        consts += [wrap(Value(body.trace, other.shape, other.dtype)) for other in lists]
+        operands = [tensor._data for tensor in (xs[-1], *consts[len(consts) - len(lists) :])]
+        inside.append(Step(term.op, (*operands, body.trace.lift(y)), term.attrs, term.line))
+        inside[-1].outputs = (Value(body.trace, term.outputs[0].shape, term.outputs[0].dtype),)
+        results.append(wrap(inside[-1].outputs[0]))
+        sums.append(term.outputs[0])
+        moved.add(term)
+        rows.remove((value, y))
+    if not inside:
+        return step
+    larger = replace(
+        body,
+        xs=xs,
+        consts=consts,
+        ys=[y for _, y in rows],
+        sums=[*body.sums, *results],
+        fused_users=[*body.fused_users, *inside],
+    )
+    inputs = [*step.inputs[:first], *sequences, *fixed]
+    return with_body(step, larger, inputs, [*after, *(value for value, _ in rows), *sums])

@@ -1,0 +1,254 @@
+"""Products that the kernel of a loop carries out itself: beside those before the loop, and beside steps one by one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+import snncell
+from snncell import Tensor, explain, explain_passes, grad, jit, nn, ops
+from snncell.kernels import event_costs, gathers
+from snncell.testing import unfused
+
+
+@pytest.fixture
+def eager_for_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products of any size and density are taken by their events."""
+    monkeypatch.setattr(event_costs, "limit", lambda *sizes: 2.0)
+    monkeypatch.setattr(gathers, "FEWEST", (1, 1))
+
+
+class Counted:
+    """Counts the products that kernels of loops carry out: of rows, and gradients of matrices."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = self.gradients = 0
+        original, sorted_events = gathers.rows_of_events, gathers.sorted_events
+
+        def rows(*arguments: Any) -> Any:
+            found = original(*arguments)
+            self.count += found is not None
+            return found
+
+        def columns(*arguments: Any) -> Any:
+            found = sorted_events(*arguments)
+            self.gradients += found is not None
+            return found
+
+        monkeypatch.setattr("snncell.compiler.backends.gathered.found", rows)
+        monkeypatch.setattr("snncell.compiler.backends.scattered.sorted_events", columns)
+
+
+class Wide(nn.Cell):
+    """Leaves of every shape that broadcasts against (B, N), and a second state."""
+
+    def __init__(self, batch: int, width: int, dtype: Any, rng: Any) -> None:
+        super().__init__()
+        shapes = ((), (width,), (batch, 1), (batch, width))
+        for n, shape in enumerate(shapes):
+            setattr(self, f"p{n}", snncell.Parameter(Tensor(rng.uniform(0.2, 0.9, shape).astype(dtype)), name=f"p{n}"))
+
+    def construct(self, x: Tensor, v: Tensor, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        v = v * self.p0 + x * self.p1 + u * self.p2
+        return ops.tanh(v), v, u * 0.5 + v * self.p3
+
+    def init_state(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return ops.zeros_like(x), ops.zeros_like(x)
+
+
+class Fed(nn.Cell):
+    """A neuron behind a product in the same step."""
+
+    def __init__(self, dense: nn.Cell, cell: Wide) -> None:
+        super().__init__()
+        self.dense, self.cell = dense, cell
+
+    def construct(self, x: Tensor, v: Tensor, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        out: tuple[Tensor, Tensor, Tensor] = self.cell(self.dense(x), v, u)
+        return out
+
+    def init_state(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.cell.init_state(self.dense(x))
+
+
+def spikes(rng: Any, shape: tuple[int, ...], density: float, dtype: Any) -> Tensor:
+    """Graded spikes; rows without any, and full ones."""
+    x = rng.standard_normal(shape) * (rng.random(shape) < density)
+    x.reshape(-1, shape[-1])[rng.random(x.size // shape[-1]) < 0.1] = 0
+    x.reshape(-1, shape[-1])[rng.random(x.size // shape[-1]) < 0.05] = 1
+    return Tensor(x.astype(dtype))
+
+
+def network(kind: str, batch: int, inner: int, width: int, dtype: Any, rng: Any) -> nn.Cell:
+    """A product, and a loop that takes it."""
+    dense = nn.Dense(inner, width, has_bias=bool(rng.integers(2)), dtype=dtype)
+    feedback = nn.Dense(width, width, dtype=dtype)
+    soft = Wide(batch, width, dtype, rng)
+    if kind == "product in the loop":
+        return nn.MultiStep(Fed(dense, soft))
+    loop = {
+        "neuron": lambda: nn.MultiStep(soft),
+        "recurrent": lambda: nn.MultiStep(nn.Recurrent(soft, feedback)),
+        "products before and in the loop": lambda: nn.MultiStep(Fed(nn.Dense(width, width, dtype=dtype), soft)),
+        "checkpoints": lambda: nn.MultiStep(soft, checkpoint_every=3),
+        "dropout": lambda: nn.SequentialCell([nn.TimeFixedDropout(p=0.5), nn.MultiStep(soft)]),
+    }[kind]()
+    return nn.SequentialCell([dense, loop])
+
+
+KINDS = ("neuron", "recurrent", "product in the loop", "products before and in the loop", "checkpoints", "dropout")
+
+
+@pytest.mark.usefixtures("eager_for_events")
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_product_in_a_loop_is_that_before_it(kind: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng((KINDS.index(kind), seed))
+    dtype = (np.float32, np.float64)[seed % 2]
+    steps, batch, inner = (int(rng.integers(least, 9)) for least in (2, 1, 1))  # of one step, a bias stays outside
+    width = int(rng.choice([1, 3, 17, 64, 70, 600]))
+    x = spikes(rng, (steps, batch, inner), rng.choice([0.0, 0.1, 0.5, 1.0]), dtype)
+    net = network(kind, batch, inner, width, dtype, rng).set_train(False)
+    weights = net.trainable_params()
+
+    def loss(x: Tensor) -> Tensor:
+        out = net(x)
+        return (out * out).sum()
+
+    with unfused():
+        expected = net(x), grad(loss, None, weights)(x), grad(loss)(x)
+    monkeypatch.setattr(gathers, "CACHED", 1 << int(rng.integers(8, 20)))  # strips, or all columns at once
+    monkeypatch.setattr(gathers, "ROWS", int(rng.integers(1, 40)))  # that are near: steps of a sample, or samples
+    counted = Counted(monkeypatch)
+    few_events = gathers._few_events
+    for always in (True, False):  # in the loop; outside, beside the same kernel
+        monkeypatch.setattr(gathers, "_few_events", few_events if always else lambda *arguments: None)
+        before, gradients = counted.count, counted.gradients
+        found = jit(net)(x), jit(grad(loss, None, weights))(x), jit(grad(loss))(x)
+        assert (counted.count > before) == always
+        # Others have products or checkpoints in the reverse, or a gradient that goes on to another layer.
+        assert (counted.gradients > gradients) == (always and kind in ("neuron", "product in the loop", "dropout"))
+        for one, other in zip(found, expected, strict=True):
+            pairs = zip(one, other, strict=True) if isinstance(one, tuple) else [(one, other)]
+            for a, b in pairs:
+                scale = max(1.0, float(np.abs(b.asnumpy()).max(initial=0)))
+                tolerance = (2e-5 if dtype is np.float32 else 1e-12) * scale
+                np.testing.assert_allclose(a.asnumpy(), b.asnumpy(), rtol=0, atol=tolerance)
+
+
+def layer(rng: Any, inner: int = 300, width: int = 70) -> tuple[nn.Cell, Tensor]:
+    """A layer that is large enough for its product to look for events, and its input."""
+    net = nn.SequentialCell([nn.Dense(inner, width), nn.MultiStep(nn.LIFNode())])
+    return net, spikes(rng, (20, 10, inner), 0.05, np.float32)
+
+
+def test_what_has_few_events_is_not_written_and_what_has_many_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    net, x = layer(rng)
+    counted = Counted(monkeypatch)
+    jitted = jit(net)
+    jitted(x)
+    assert counted.count == 1
+    jitted(ops.ones_like(x))
+    assert counted.count == 1
+    assert len(jitted.compiled) == 1
+    limit = event_costs.limit(200, 300, 70, np.dtype(np.float32), False)
+    rule = f"in the loop as events below {100 * limit:.2g} % of non-zero elements in the first operand"
+    assert f"{rule}, else for all steps together, before it" in explain(net, x)
+    assert "= matmul(" in explain_passes(net, x).rsplit("multiply_in_loops:", 1)[1].split("program(")[2]
+
+
+def test_a_product_with_another_user_stays_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    net, x = layer(np.random.default_rng(0))
+    counted = Counted(monkeypatch)
+    dense, neuron = net
+
+    def both(x: Tensor) -> tuple[Tensor, Tensor]:
+        current = ops.matmul(x, dense.weight.T)
+        return neuron(current), current
+
+    jit(both)(x)
+    assert counted.count == 0
+
+
+def test_a_gradient_that_goes_further_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    net, x = layer(np.random.default_rng(0), width=140)
+    counted = Counted(monkeypatch)
+    jit(grad(lambda x: net(x).sum(), 0, net.trainable_params()))(x)
+    assert counted.gradients == 0  # that of x is a product of it too
+    jit(grad(lambda x: net(x).sum(), None, net.trainable_params()))(x)
+    assert counted.gradients == 1
+    text = explain(grad(lambda x: net(x).sum(), None, net.trainable_params()), x)
+    limit = event_costs.limit(300, 200, 140, np.dtype(np.float32), True)
+    assert (
+        f"in the loop as events below {100 * limit:.2g} % of non-zero elements in the first operand, else after" in text
+    )
+
+
+THREADS = """
+import hashlib, sys
+import numpy as np
+import snncell
+from snncell import Tensor, nn
+from snncell.kernels.policy import number_of_threads
+
+rng = np.random.default_rng(0)
+x = Tensor((rng.random((50, 24, 300)) < 0.05).astype(np.float32))
+snncell.set_seed(1)
+layers = [nn.Dense(300, 520), nn.MultiStep(nn.LIFNode()), nn.Dense(520, 140), nn.MultiStep(nn.LIFNode())]
+net = nn.SequentialCell(layers)
+gradient = snncell.jit(snncell.value_and_grad(lambda x: net(x).sum(), None, net.trainable_params()))
+for _ in range(3):
+    _, grads = gradient(x)
+    print(number_of_threads(), hashlib.sha256(b"".join(g.asnumpy().tobytes() for g in (net(x), *grads))).hexdigest())
+"""
+
+
+@pytest.mark.compiled
+def test_the_same_bits_on_any_number_of_threads() -> None:
+    digests = set()
+    for threads in ("1", "2", "5"):
+        environment = {**os.environ, "NUMBA_NUM_THREADS": threads}
+        done = subprocess.run(
+            [sys.executable, "-c", THREADS], env=environment, capture_output=True, text=True, check=True
+        )
+        for line in done.stdout.splitlines():
+            number, digest = line.split()
+            assert number == threads
+            digests.add(digest)
+    assert len(digests) == 1
+
+
+@pytest.mark.usefixtures("eager_for_events")
+def test_second_gradients_go_through_products_in_loops() -> None:
+    rng = np.random.default_rng(3)
+    net = network("neuron", 3, 5, 7, np.float64, rng)
+    x = spikes(rng, (4, 3, 5), 0.4, np.float64)
+    weights = net.trainable_params()
+
+    def penalty(x: Tensor) -> Tensor:
+        return sum(((g * g).sum() for g in grad(lambda x: (net(x) ** 2).sum(), None, weights)(x)), Tensor(0.0))
+
+    with unfused():
+        expected = grad(penalty, None, weights)(x)
+    for one, other in zip(jit(grad(penalty, None, weights))(x), expected, strict=True):
+        np.testing.assert_allclose(one.asnumpy(), other.asnumpy(), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.usefixtures("eager_for_events")
+def test_products_of_storage_formats_and_of_other_shapes_stay_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    net, x = layer(np.random.default_rng(0))
+    counted = Counted(monkeypatch)
+    weight = net[0].weight.astype(snncell.float16)
+    out = jit(lambda x: net[1](ops.matmul(x, weight.T)))(x.astype(snncell.float16))
+    assert out.dtype is snncell.float16
+    # One current for all of a batch: the kernel has more elements than the product has.
+    jit(lambda x: ops.scan(lambda v, i: (v * 0.5 + i, v), ops.zeros((4, 70)), ops.matmul(x, net[0].weight.T))[1])(
+        x[:, 0]
+    )
+    assert counted.count == 0
