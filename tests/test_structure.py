@@ -84,7 +84,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"vjp"},
         {"jit"},
     ],
-    "compiler.ir": [{"program", "views"}, {"body", "convolution", "formula"}, {"loop", "product"}],
+    "compiler.ir": [{"program", "views"}, {"body", "formula"}, {"convolution", "loop", "product"}],
     "compiler.passes": [
         {"cse", "dce", "turn_contractions"},
         {"canonicalise", "fold"},

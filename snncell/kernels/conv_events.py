@@ -10,17 +10,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from snncell import dtype as dtypes
-from snncell.kernels.arrays import empty
+from snncell.kernels.arrays import ALIGNMENT, empty
 from snncell.kernels.build import build
 from snncell.kernels.code import source_of
-from snncell.kernels.cpu import conv_events
+from snncell.kernels.cpu import conv_events, events
 from snncell.kernels.planes import LANES, Sizes, flat
 from snncell.kernels.sharing import parts_of
 
 Ints = tuple[int, ...]
 
 PARTS = 16  # of images, whose gradients are added up in order; where those are large, of channels
-MOST_SUMS = 1 << 19  # bytes of an image's sums, which events are added to all over
+MOST_SLOPES = 1 << 18  # bytes of the gradients of images whose events are added up together: part of a second-level cache
 MOST_PARTIAL = 1 << 20  # elements of the gradients of all parts
 SAMPLES = 4096  # elements that are looked at for the density, in whole rows of images
 # Cycles, measured with `python -m benchmarks`: for a vector of sums, dense and of an event; for an event beside that;
@@ -32,7 +32,8 @@ class Grid(NamedTuple):
     """The pixels of the results, with room around them, and where the windows are that an element of an image is in.
 
     Attributes:
-        bases: for each element of an image, the first pixel of the grid that it may add to, and its place in a stride.
+        bases: for each element of an image, the first pixel of the grid that it may be for.
+        phases: its place in a stride.
         firsts: for each place in a stride, the number of its first tap; and of all taps.
         offsets: for each tap, how far from the base the pixel is.
         taps: which element of the window it is.
@@ -40,6 +41,7 @@ class Grid(NamedTuple):
     """
 
     bases: Any
+    phases: Any
     firsts: Any
     offsets: Any
     taps: Any
@@ -49,8 +51,7 @@ class Grid(NamedTuple):
 
 
 @functools.lru_cache(maxsize=256)
-def _grid_of(sizes: Sizes, width: int) -> Grid:
-    """The grid for results of `width` channels."""
+def _grid_of(sizes: Sizes) -> Grid:
     lengths, size, stride, dilation, before, count = sizes
     # Along an axis, element y is in the windows of results q with q stride + k dilation = y + before.
     targets = [
@@ -69,16 +70,27 @@ def _grid_of(sizes: Sizes, width: int) -> Grid:
             for p, own, s, d, low in zip((a, b), size, stride, dilation, before, strict=True)
         )
         pairs = [(i * pitch + j, k * size[1] + m) for i, k in down for j, m in across]
-        offsets += [(i - lows[0] * pitch - lows[1]) * width for i, _ in pairs]
-        taps += [tap * width for _, tap in pairs]
+        offsets += [i - lows[0] * pitch - lows[1] for i, _ in pairs]
+        taps += [tap for _, tap in pairs]
         firsts.append(len(taps))
-    bases = [
-        number
-        for y, x in itertools.product(*map(range, lengths))
-        for number in (y // stride[0] * pitch + x // stride[1], y % stride[0] * stride[1] + x % stride[1])
+    pixels = list(itertools.product(*map(range, lengths)))
+    bases = [y // stride[0] * pitch + x // stride[1] for y, x in pixels]
+    phases = [y % stride[0] * stride[1] + x % stride[1] for y, x in pixels]
+    tables = [np.array(table, np.int64) for table in (bases, phases, firsts, offsets, taps)]
+    return Grid(*tables, rows * pitch, pitch, -lows[0] * pitch - lows[1])
+
+
+@functools.lru_cache(maxsize=256)
+def _pieces_of(sizes: Sizes) -> Any:
+    """The parts of a window in which columns follow each other: see `cpu/conv_events.py`."""
+    (rows, columns), (down, across), (top, left) = sizes.window, sizes.dilation, sizes.before
+    length = columns if across == 1 else 1
+    pieces = [
+        (k * down - top, m * across - left, length, k * columns + m)
+        for k in range(rows)
+        for m in range(0, columns, length)
     ]
-    tables = [np.array(table, np.int64) for table in (bases, firsts, offsets, taps)]
-    return Grid(tables[0], tables[1], tables[2], tables[3], rows * pitch, pitch, -lows[0] * pitch - lows[1])
+    return np.array(pieces, np.int64).reshape(-1)
 
 
 def pay(x: Any, window: Ints, outputs: int, count: Ints, groups: int) -> bool:
@@ -87,8 +99,6 @@ def pay(x: Any, window: Ints, outputs: int, count: Ints, groups: int) -> bool:
         return False
     channels, pixels, results = x.shape[1] // groups, math.prod(x.shape[2:]), math.prod(count)
     vectors = -(-outputs // groups // LANES)
-    if results * vectors * LANES * x.dtype.itemsize > MOST_SUMS:
-        return False
     taps = math.prod(window)
     dense = channels * taps * (outputs // groups) / LANES * results * DENSE
     moved = (channels * pixels / 4 + outputs // groups * results) * MOVED
@@ -102,90 +112,95 @@ def pay(x: Any, window: Ints, outputs: int, count: Ints, groups: int) -> bool:
 
 
 def convolve(x: Any, weight: Any, out: Any, sizes: Sizes, groups: int) -> None:
-    """Put into `out` the convolution of images, by their events."""
-    width = _width(len(weight) // groups)
-    grid = _grid_of(sizes, width)
-    geometry = _geometry(x, weight.shape, out.shape, grid, groups, (1, 1))
-    members, terms = len(x) * groups, math.prod(weight.shape[1:])
-    rows = empty((groups * terms, width), x.dtype)
-    kind = dtypes.BY_NUMPY[x.dtype]
-    _kernel("weights_as_rows", kind)(len(rows), int(rows.size > 1 << 18), flat(weight), rows, geometry)
-    grain, parts = parts_of(members)
-    sums = empty((parts, grid.size * width + LANES), x.dtype)
-    _kernel("scatter", kind)(
-        members, grain if parts > 1 else 0, grain, flat(x), rows, grid.bases, grid.firsts, grid.offsets, grid.taps,
-        out.reshape(-1), sums, *_room(parts, x), geometry,
+    """Put into `out` the convolution of images, which may be boolean, by their events."""
+    kind = dtypes.BY_NUMPY[out.dtype]
+    outputs, terms, pixels = len(weight) // groups, math.prod(weight.shape[1:]), math.prod(x.shape[2:])
+    panels = empty((groups, terms * _width(outputs, out)), out.dtype)
+    units = groups * -(-terms // _lanes(out))
+    geometry = _numbers(groups, outputs, terms, weight.shape[1])
+    _kernel("weights_as_panels", kind)(units, int(panels.size > 1 << 18), flat(weight), panels, geometry)
+    pieces = _pieces_of(sizes)
+    many, room = len(pieces) // 4, weight.shape[1] * pixels + LANES
+    geometry = _numbers(
+        *(groups, outputs, terms, weight.shape[1], 0, *sizes.lengths, sizes.results[1], math.prod(sizes.results)),
+        *(*sizes.stride, room, many),
+    )
+    grain, parts = parts_of(len(x) * groups)
+    near = terms + many * LANES
+    _kernel("convolve_events", kind, dtypes.BY_NUMPY[x.dtype])(
+        len(x) * groups, grain if parts > 1 else 0, grain, flat(x), panels, np.arange(pixels), pieces,
+        out.reshape(-1), empty((parts, 3 * room + pixels + 1 + 4 * many + near), np.dtype(np.int32)),
+        empty((parts, 2 * room + near), out.dtype), geometry,
     )  # fmt: skip
 
 
 def convolve_weight(x: Any, dout: Any, out: Any, sizes: Sizes, groups: int) -> None:
-    """Put into `out` the gradient of the weight, by the events of the images."""
-    channels = x.shape[1] // groups
-    partial_size = _width(len(out) // groups) * groups * out[0].size
-    units = max(1, min(len(x), PARTS, MOST_PARTIAL // partial_size))
+    """Put into `out` the gradient of the weight, by the events of the images, which may be boolean."""
+    channels, outputs, terms = x.shape[1] // groups, len(out) // groups, math.prod(out.shape[1:])
+    width, pixels = _width(outputs, out), math.prod(x.shape[2:])
+    units = max(1, min(len(x), PARTS, MOST_PARTIAL // (groups * terms * width)))
     split_channels = -(-channels // min(channels, -(-PARTS // units)))
     splits = -(-channels // split_channels)
-    width = _width(len(out) // groups)
-    grid = _grid_of(sizes, width)
-    geometry = _geometry(x, out.shape, dout.shape, grid, groups, (units, split_channels))
-    kind = dtypes.BY_NUMPY[x.dtype]
+    grid = _grid_of(sizes)
+    step, phases = min(width, _panel(out)), len(grid.firsts) - 1
+    together = max(1, min(-(-len(x) // units), MOST_SLOPES // (grid.size * step * out.itemsize)))
+    room = together * split_channels * pixels + LANES
+    geometry = _numbers(
+        *(groups, outputs, terms, channels, terms * width, pixels, grid.size, grid.pitch, grid.corner),
+        *(sizes.results[1], math.prod(sizes.results), len(x), units, split_channels, together, phases, room, step),
+    )
+    kind = dtypes.BY_NUMPY[out.dtype]
     grain, parts = parts_of(units * splits)
-    partial = empty((units, partial_size + LANES), x.dtype)
-    slopes = empty((parts, grid.size * width + LANES), x.dtype)
-    _kernel("gather", kind)(
-        units * splits, grain if parts > 1 else 0, grain, flat(x), flat(dout), grid.bases, grid.firsts, grid.offsets,
-        grid.taps, partial, slopes, *_room(parts, x), geometry,
+    partial = empty((units, groups * terms * width + LANES), out.dtype)
+    _kernel("correlate_events", kind, dtypes.BY_NUMPY[x.dtype])(
+        units * splits, grain if parts > 1 else 0, grain, flat(x), flat(dout), grid.phases, grid.bases, grid.firsts,
+        grid.offsets, grid.taps, partial, empty((parts, together * grid.size * step + LANES), out.dtype),
+        empty((parts, 3 * room + split_channels * phases + 1 + LANES), np.dtype(np.int32)),
+        empty((parts, 2 * room), out.dtype), geometry,
     )  # fmt: skip
-    _kernel("weights_from_rows", kind)(len(out), int(partial.size > 1 << 18), partial, out.reshape(-1), geometry)
+    units = groups * -(-terms // _lanes(out))
+    _kernel("weights_from_panels", kind)(units, int(partial.size > 1 << 18), partial, out.reshape(-1), geometry)
 
 
-def _geometry(x: Any, weight: Ints, results: Ints, grid: Grid, groups: int, parts: Ints) -> Any:
-    """The numbers that the kernels take."""
-    channels, outputs = x.shape[1] // groups, results[1] // groups
-    numbers = [
-        *(groups, outputs, math.prod(weight[1:]), channels, _width(outputs), math.prod(x.shape[2:])),
-        *(grid.size, grid.pitch, *results[2:], grid.corner, len(x), *parts),
-    ]
+def _numbers(*numbers: int) -> Any:
+    """What the kernels take as `geometry`."""
     return np.array(numbers, np.int64)
 
 
-def _width(outputs: int) -> int:
-    """The length of a row of weights."""
-    return -(-outputs // LANES) * LANES
+def _lanes(out: Any) -> int:
+    """The elements of a vector."""
+    return int(ALIGNMENT // out.itemsize)
 
 
-def _room(parts: int, x: Any) -> tuple[Any, Any, Any]:
-    """Memory to find events in, for each part."""
-    pixels = math.prod(x.shape[2:])
-    words = -(-pixels // 8) * 8
-    return (
-        empty((parts, words), np.dtype(np.uint8)),
-        empty((parts, words + 8), np.dtype(np.int32)),
-        empty((parts, words + 8), x.dtype),
-    )
+def _width(outputs: int, out: Any) -> int:
+    """As many outputs as whole vectors have."""
+    return -(-outputs // _lanes(out)) * _lanes(out)
 
 
-_HEAD = """\
-from snncell.kernels.cpu.builtins import least
-from snncell.kernels.cpu.elements import flat, row, tail
-from snncell.kernels.cpu.rows import find_events
-from snncell.kernels.cpu.tiles import add_rows
-from snncell.kernels.cpu.vectors import zero
-
-
-"""
+def _panel(out: Any) -> int:
+    """The outputs of a panel."""
+    return events.VECTORS * _lanes(out)
 
 
 @functools.cache
-def _kernel(name: str, dtype: Any) -> Any:
-    """One of the kernels of `cpu/conv_events.py`, compiled for arrays of `dtype`."""
+def _kernel(name: str, dtype: Any, spikes: Any = None) -> Any:
+    """One of the kernels of `cpu/conv_events.py`, compiled for arrays of `dtype`, and images of `spikes`."""
+    lanes = ALIGNMENT // dtype.itemsize
+    head = (
+        "from snncell.kernels.cpu.builtins import least\n"
+        "from snncell.kernels.cpu.elements import flat, row, strip, tail\n"
+        "from snncell.kernels.cpu.panels import add_rows, list_events, sort_by_key, turn\n"
+        "from snncell.kernels.cpu.vectors import move, move_added, zero\n\n"
+        f"LANES, WIDTH = {lanes}, {events.VECTORS * lanes}\n\n\n"
+    )
     line, to_line, rows, to_rows = (dtype, 1, False), (dtype, 1, True), (dtype, 2, False), (dtype, 2, True)
-    numbers = (dtypes.int64, 1, False)
-    room = ((dtypes.uint8, 2, True), (dtypes.int32, 2, True), to_rows)
+    images, numbers, to_numbers = (spikes, 1, False), (dtypes.int64, 1, False), (dtypes.int32, 2, True)
     signature = {
-        "weights_as_rows": (line, to_rows, numbers),
-        "scatter": (dtypes.int64, line, rows, *[numbers] * 4, to_line, to_rows, *room, numbers),
-        "gather": (dtypes.int64, line, line, *[numbers] * 4, to_rows, to_rows, *room, numbers),
-        "weights_from_rows": (rows, to_line, numbers),
+        "weights_as_panels": (line, to_rows, numbers),
+        "convolve_events": (dtypes.int64, images, rows, *[numbers] * 2, to_line, to_numbers, to_rows, numbers),
+        "correlate_events": (
+            *(dtypes.int64, images, line, *[numbers] * 5, to_rows, to_rows, to_numbers, to_rows, numbers),
+        ),
+        "weights_from_panels": (rows, to_line, numbers),
     }[name]
-    return build(name, _HEAD + source_of(getattr(conv_events, name)), signature)
+    return build(name, head + source_of(getattr(conv_events, name)), signature)

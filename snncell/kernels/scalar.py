@@ -134,12 +134,8 @@ def simulated() -> bool:
 @cache
 def library_digest() -> str:
     """A hash of the modules that have a say in the code of a generated file beside itself."""
-    # Those that it imports, whose functions it has in it, and the one that compiles it. The files are read and not
+    # Those that it may import, whose functions it has in it, and the one that compiles it. The files are read and not
     # imported, for they import Numba.
     folder = Path(__file__).parent
-    names = [
-        "numba_passes.py",
-        *(f"cpu/{name}.py" for name in ("arguments", "builtins", "elements", "events", "loops")),
-    ]
-    names += [f"cpu/{name}.py" for name in ("mathematics", "panels", "rows", "tiles", "vectors")]
-    return hashlib.sha256(b"".join((folder / name).read_bytes() for name in names)).hexdigest()
+    files = [folder / "numba_passes.py", *sorted(folder.glob("cpu/*.py"))]
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()

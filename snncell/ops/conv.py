@@ -17,6 +17,7 @@ from snncell.errors import ArgumentError, ShapeError
 from snncell.ops import shape as sh
 from snncell.ops.base import as_float, as_int, as_tensor, same_dtype
 from snncell.ops.elementwise import conj
+from snncell.ops.reduce import sum_primitive
 from snncell.tape.tensor import Tensor
 
 Grads = Sequence[Any]
@@ -24,6 +25,7 @@ Ints = tuple[int, ...]
 
 
 _conv, _conv_back, _conv_weight = Convolution(), ConvolutionBack(), ConvolutionWeight()
+_conv_weight.total = sum_primitive
 
 
 @_conv.def_bprop

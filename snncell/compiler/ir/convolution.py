@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from snncell.compiler.ir.formula import Sum
 from snncell.kernels import convolution, windows
 from snncell.kernels.space import HOST, Space
 from snncell.tape.primitive import Primitive
@@ -21,18 +22,20 @@ from snncell.tape.primitive import Primitive
 Arrays = Sequence[Any]
 
 
-class _Bilinear(Primitive):
+class Bilinear(Primitive):
     """A sum of products of two operands.
 
     Attributes:
         extent: the option that gives the lengths of the result.
         batched: which operands have images, so that time is one more axis of images.
+        total: the sum of elements, which the gradient of a weight takes of an operand where the other is repeated.
         by_events: whether its work may be in proportion to the elements of the first operand that are not zero.
     """
 
     extent: str
     batched: tuple[bool, bool]
     by_events = True
+    total: Sum
 
     def __init__(self, name: str, fast: Any, general: Any) -> None:
         super().__init__(name, self._evaluated)
@@ -84,7 +87,7 @@ def _merged(x: Any) -> Any:
     return x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])
 
 
-class Convolution(_Bilinear):
+class Convolution(Bilinear):
     """(N, C, *S), (O, C // groups, *K) -> (N, O, *count)."""
 
     extent, batched = "count", (True, False)
@@ -96,7 +99,7 @@ class Convolution(_Bilinear):
         return x[0], y[0]
 
 
-class ConvolutionBack(_Bilinear):
+class ConvolutionBack(Bilinear):
     """(N, O, *P), (O, C // groups, *K) -> (N, C, *lengths)."""
 
     extent, batched, by_events = "lengths", (True, False), False
@@ -108,7 +111,7 @@ class ConvolutionBack(_Bilinear):
         return x[0], y[1] * groups
 
 
-class ConvolutionWeight(_Bilinear):
+class ConvolutionWeight(Bilinear):
     """(N, C, *S), (N, O, *P) -> (O, C // groups, *size)."""
 
     extent, batched = "size", (True, True)

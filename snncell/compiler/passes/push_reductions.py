@@ -1,11 +1,14 @@
-"""Sums over time move in front of products of sequences, and products of repeated rows are taken once.
+"""Sums over time move in front of products of sequences; products of repeated rows and images are taken once.
 
     sum_t(dot(x, w))              ->  dot(sum_t(x), w)               readout of a mean: mean of readouts
     dot(broadcast(x), w)          ->  broadcast(dot(x, w))           its reverse: each step gets the same gradient
     contraction(x, broadcast(y))  ->  contraction(sum_t(x), y)       the gradient of its weights
+    conv(broadcast(x), w)         ->  broadcast(conv(x, w))          an image that is shown at every step
+    conv_weight(broadcast(x), y)  ->  conv_weight(x, sum_t(y))       the gradient of its weights
 
-For T steps the product is a T-th of the work, and the sum that is left stands at the loop that fires the spikes, which
-takes it in (`fuse_into_loops`, the next pass). Results agree to rounding only, so it is for floats; not for float16 and
+In convolutions the steps are images of one batch, with a reshape between; one that takes it back is left out. For T
+steps the product is a T-th of the work, and the sum that is left stands at the loop that fires the spikes, which takes
+it in (`fuse_into_loops`, the next pass). Results agree to rounding only, so it is for floats; not for float16 and
 bfloat16, of which a sum over time can overflow or lose digits before the product would have; and not where somebody
 else takes the product too, which is then computed in any case.
 """
@@ -15,6 +18,7 @@ from __future__ import annotations
 from typing import Any
 
 from snncell import dtype as dtypes
+from snncell.compiler.ir.convolution import Bilinear, Convolution, ConvolutionBack, ConvolutionWeight
 from snncell.compiler.ir.formula import Sum
 from snncell.compiler.ir.product import Contraction, Dot, Product
 from snncell.compiler.ir.program import Program, users_of
@@ -27,8 +31,8 @@ DEPTH = 50  # layers that a sum is taken through at a time
 
 
 def push_reductions(program: Program) -> Program:
-    """Take sums over the first axis before products, and products of repeated rows once."""
-    while any(isinstance(step.op, Product) for step in program.steps):
+    """Take sums over the first axis before products, and products of repeated rows and images once."""
+    while any(isinstance(step.op, Product | Bilinear) for step in program.steps):
         pusher = _Pusher(program)
         rewritten = pusher.rewritten()
         if not pusher.changed:
@@ -52,6 +56,7 @@ class _Pusher:
         """The Program; what a rewrite leaves without a user is removed by the caller's `canonicalise`."""
         for step in self.program.steps:
             rewrite = self._of_sum(step) or self._of_dot(step) or self._of_contraction(step)
+            rewrite = rewrite or self._of_convolution(step) or self._of_weight(step) or self._of_cut(step)
             self.changed |= rewrite is not None
             self._add(rewrite or step)
         return self.program._replace(steps=self.steps)
@@ -105,6 +110,42 @@ class _Pusher:
         total = self._new(step.op.total, x, axis=(0,), keepdims=False, line=step.line)
         return _renamed(Step(step.op, (total, rows), step.attrs, step.line), step)
 
+    def _of_convolution(self, step: Step) -> Step | None:
+        """conv(reshape(broadcast(x)), w): reshape(broadcast(conv(x, w)))."""
+        op, out = step.op, step.outputs[0]
+        images = self._repeated_images(step.inputs[0]) if isinstance(op, Convolution | ConvolutionBack) else None
+        if images is None:
+            return None
+        cut = self.makers[step.inputs[0]]
+        once = self._new(op, images, step.inputs[1], line=step.line, **step.attrs)
+        shape = (out.shape[0] // images.shape[0], *once.shape)
+        repeated = self._new(self.makers[cut.inputs[0]].op, once, shape=shape, line=step.line)
+        return _renamed(Step(cut.op, (repeated,), {"shape": out.shape}, step.line), step)
+
+    def _of_weight(self, step: Step) -> Step | None:
+        """conv_weight(reshape(broadcast(x)), y): conv_weight(x, sum(reshape(y))); the same with y repeated."""
+        if not isinstance(step.op, ConvolutionWeight) or not _adds_up(step.inputs[0]):
+            return None
+        for place, other in ((0, 1), (1, 0)):
+            images, y = self._repeated_images(step.inputs[place]), step.inputs[other]
+            if images is None:
+                continue
+            reshape, first = self.makers[step.inputs[place]].op, images.shape[0]
+            steps = self._new(reshape, y, shape=(y.shape[0] // first, first, *y.shape[1:]), line=step.line)
+            total = self._new(step.op.total, steps, axis=(0,), keepdims=False, line=step.line)
+            operands = (images, total) if place == 0 else (total, images)
+            return _renamed(Step(step.op, operands, step.attrs, step.line), step)
+        return None
+
+    def _of_cut(self, step: Step) -> Step | None:
+        """reshape(reshape(broadcast(x))), a batch cut into the steps that it was made of: broadcast(x)."""
+        images = self._repeated_images(step.inputs[0]) if isinstance(step.op, Reshape) else None
+        out = step.outputs[0]
+        if images is None or out.shape[1:] != images.shape:
+            return None
+        broadcast = self.makers[self.makers[step.inputs[0]].inputs[0]].op
+        return _renamed(Step(broadcast, (images,), {"shape": out.shape}, step.line), step)
+
     # --- sequences ----------------------------------------------------------------------------------------------------
 
     def _repeated(self, x: Value) -> Value | None:
@@ -123,6 +164,16 @@ class _Pusher:
         if source.shape == x.shape[1:]:
             return source
         return self._new(maker.op, source, shape=x.shape[1:], line=maker.line)
+
+    def _repeated_images(self, x: Value) -> Value | None:
+        """The images of one step, if a batch (T B, ...) is that step repeated along time, else None."""
+        maker = self.makers.get(x)
+        if maker is None or not isinstance(maker.op, Reshape):
+            return None
+        sequence: Value = maker.inputs[0]
+        if sequence.shape[2:] != x.shape[1:] or len(sequence.shape) != len(x.shape) + 1:
+            return None
+        return self._repeated(sequence)
 
     def _total(self, x: Value, op: Sum, line: str, depth: int = 0) -> Value | None:
         """The sum of a sequence over time, if a product can be taken after it, or if all steps of it are equal."""

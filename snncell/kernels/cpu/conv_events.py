@@ -1,8 +1,10 @@
 """Convolutions of images that are mostly zeros, as spikes are: work in proportion to the elements that are not.
 
-Sums have the channels of the results next to each other. An element of an image adds a row of weights to the sums of
-each pixel that has it in its window; in the gradient of the weights, the gradients of those pixels are added to its
-rows of weights. Around the pixels there is room for windows that reach beyond them.
+The events of an image, its elements that are not zero, are put in the order of its pixels. Then those in a row of a
+window lie next to each other, and a pixel of the results is the sum of a row of weights for each event in its window.
+For the gradient of the weights the events are in the order of the channels: the gradient of a weight of all outputs is
+the sum of a row of the results' gradient, its outputs next to each other, for each event of its channel. Either sum
+stays in registers over all its events (`panels.py`), WIDTH outputs at a time.
 
 These functions are compiled from their source (`kernels/conv_events.py`), as kernels that carry out the units of their
 work from `start` up to `stop`. Sums run over the events in an order that the sizes alone decide.
@@ -14,103 +16,188 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # it needs Numba; the compiled source imports it
     from snncell.kernels.cpu.builtins import least
-    from snncell.kernels.cpu.elements import flat, row, tail
-    from snncell.kernels.cpu.rows import find_events
-    from snncell.kernels.cpu.tiles import add_rows
-    from snncell.kernels.cpu.vectors import zero
+    from snncell.kernels.cpu.elements import flat, row, strip, tail
+    from snncell.kernels.cpu.panels import add_rows, list_events, sort_by_key, turn
+    from snncell.kernels.cpu.vectors import move, move_added, zero
+
+    LANES, WIDTH = 16, 64  # elements of a vector, and outputs whose sums are in registers at once: by the dtype
 
 
-def weights_as_rows(start: Any, stop: Any, weights: Any, rows: Any, geometry: Any) -> None:
-    """(groups, O, C taps) -> (groups C taps, width): the weights of all outputs side by side. A unit is a row."""
-    outputs, terms = geometry[1], geometry[2]
-    for unit in range(start, stop):
-        own, group, term = row(rows, unit), unit // terms, unit % terms
-        zero(own, geometry[4])
-        for o in range(outputs):
-            own[o] = weights[(group * outputs + o) * terms + term]
+def weights_as_panels(start: Any, stop: Any, weights: Any, panels: Any, geometry: Any) -> None:
+    """(groups, O, terms) -> for each group and WIDTH of its outputs, (terms, width). A unit is LANES terms of a group.
 
-
-def scatter(
-    start: Any, stop: Any, grain: Any, x: Any, weights: Any, bases: Any, firsts: Any, offsets: Any, taps: Any, out: Any,
-    sums: Any, flags: Any, places: Any, values: Any, geometry: Any,
-) -> None:  # fmt: skip
-    """Results from images and rows of weights. A unit is a group of an image.
-
-    `sums`, `flags`, `places` and `values` have a row for each part of `grain` units, and are overwritten.
+    The width is that of whole vectors, filled up with zeros.
     """
-    groups, outputs, terms, channels, width = geometry[0], geometry[1], geometry[2], geometry[3], geometry[4]
-    pixels, grid, pitch, out_rows, out_width = geometry[5], geometry[6], geometry[7], geometry[8], geometry[9]
-    corner = geometry[10]
-    part = start // grain
-    total, flag, place, value = row(sums, part), row(flags, part), row(places, part), row(values, part)
+    outputs, terms, room = geometry[1], geometry[2], geometry[4]
+    blocks = (terms + LANES - 1) // LANES
     for unit in range(start, stop):
-        zero(total, grid * width)
-        for channel in range(channels):
-            count = find_events(tail(x, (unit * channels + channel) * pixels), pixels, flag, place, value)
-            own = (unit % groups * terms + channel * (terms // channels)) * width
-            for event in range(count):
-                pixel = place[event]
-                phase = bases[2 * pixel + 1]
-                add_rows(
-                    tail(total, bases[2 * pixel] * width), tail(offsets, firsts[phase]), tail(flat(weights), own),
-                    tail(taps, firsts[phase]), firsts[phase + 1] - firsts[phase], value[event], width,
-                )  # fmt: skip
-        for o in range(outputs):
-            target = tail(out, (unit * outputs + o) * out_rows * out_width)
-            for i in range(out_rows):
-                origin = (corner + i * pitch) * width + o
-                for j in range(out_width):
-                    target[i * out_width + j] = total[origin + j * width]
+        group, first = unit // blocks, unit % blocks * LANES
+        count = least(LANES, terms - first)
+        for low in range(0, outputs, WIDTH):
+            own = least(WIDTH, outputs - low)
+            width = (own + LANES - 1) // LANES * LANES
+            panel = tail(row(panels, group), low * terms + first * width)
+            if own < width:
+                zero(panel, count * width)
+            turn(panel, width, tail(weights, (group * outputs + low) * terms + first), terms, own, count, LANES)
 
 
-def gather(
-    start: Any, stop: Any, grain: Any, x: Any, gradient: Any, bases: Any, firsts: Any, offsets: Any, taps: Any,
-    partial: Any, slopes: Any, flags: Any, places: Any, values: Any, geometry: Any,
+def convolve_events(
+    start: Any, stop: Any, grain: Any, x: Any, panels: Any, pixel_of: Any, pieces: Any, out: Any, numbers: Any,
+    values: Any, geometry: Any,
 ) -> None:  # fmt: skip
-    """The gradient of rows of weights, from images and the gradient of results. A unit is channels of some images.
+    """Results from images and panels of weights. A unit is a group of an image.
 
-    `partial` (parts, groups C taps width) has a row for each part of the images. `slopes`, `flags`, `places` and
+    `pieces` are the parts of a window in which columns follow each other: row and column of the first element, as far
+    from where the stride puts the window, how many there are, and which element of the window it is. `numbers` and
     `values` have a row for each part of `grain` units, and are overwritten.
     """
-    groups, outputs, terms, channels, width = geometry[0], geometry[1], geometry[2], geometry[3], geometry[4]
-    pixels, grid, pitch, out_rows, out_width = geometry[5], geometry[6], geometry[7], geometry[8], geometry[9]
-    corner, members, parts, split_channels = geometry[10], geometry[11], geometry[12], geometry[13]
+    groups, outputs, terms, channels = geometry[0], geometry[1], geometry[2], geometry[3]
+    height, across_image, out_width, results = geometry[5], geometry[6], geometry[7], geometry[8]
+    down, across, room, many_pieces = geometry[9], geometry[10], geometry[11], geometry[12]
+    pixels = height * across_image
+    part = start // grain
+    own_numbers, own_values = row(numbers, part), row(values, part)
+    keys, listed, places = tail(own_numbers, 0), tail(own_numbers, room), tail(own_numbers, 2 * room)
+    ends, lines = tail(own_numbers, 3 * room), tail(own_numbers, 3 * room + pixels + 1)
+    near = tail(own_numbers, 3 * room + pixels + 1 + 4 * many_pieces)
+    listed_values, sorted_values, near_values = own_values, tail(own_values, room), tail(own_values, 2 * room)
+    sums = strip(LANES * WIDTH, panels)
+    for unit in range(start, stop):
+        zero(ends, pixels + 1)
+        found = list_events(
+            tail(x, unit * channels * pixels), channels * pixels, pixels, pixel_of, 0, pixel_of, terms // channels, 0,
+            0, keys, listed, listed_values, tail(ends, 1),
+        )  # fmt: skip
+        graded = sort_by_key(found, keys, listed, listed_values, pixels, tail(ends, 1), places, sorted_values)
+        near_values[0] = 1
+        for low in range(0, outputs, WIDTH):
+            own = least(WIDTH, outputs - low)
+            vectors = (own + LANES - 1) // LANES
+            panel = tail(row(panels, unit % groups), low * terms)
+            i, j, used = -1, out_width, 0
+            for group in range(0, results, LANES):
+                high = least(LANES, results - group)
+                for n in range(high):
+                    if j == out_width:
+                        i, j, used = i + 1, 0, 0
+                        for piece in range(many_pieces):
+                            y = i * down + pieces[4 * piece]
+                            if 0 <= y and y < height:
+                                lines[4 * used] = y * across_image
+                                for k in range(1, 4):
+                                    lines[4 * used + k] = pieces[4 * piece + k]
+                                used += 1
+                    count = 0
+                    for piece in range(used):
+                        line, left = lines[4 * piece], j * across + lines[4 * piece + 1]
+                        to = left + lines[4 * piece + 2]
+                        to = least(to if to > 0 else 0, across_image)
+                        begin = least(left if left > 0 else 0, to)
+                        first = ends[line + begin]
+                        more = ends[line + to] - first
+                        move_added(tail(near, count), tail(places, first), more, lines[4 * piece + 3] - line - left)
+                        if graded != 0:
+                            move(tail(near_values, count), tail(sorted_values, first), more)
+                        count += more
+                    j += 1
+                    add_rows(
+                        tail(sums, n * vectors * LANES), 0, near_values, graded, near, count, panel, vectors * LANES,
+                        vectors,
+                    )  # fmt: skip
+                target = tail(out, (unit * outputs + low) * results + group)
+                turn(target, results, sums, vectors * LANES, high, own, LANES)
+
+
+def correlate_events(
+    start: Any, stop: Any, grain: Any, x: Any, gradient: Any, phase_of: Any, place_of: Any, firsts: Any, offsets: Any,
+    taps: Any, partial: Any, slopes: Any, numbers: Any, values: Any, geometry: Any,
+) -> None:  # fmt: skip
+    """Panels of the gradient of the weights, from images and that of results. A unit is channels of some images.
+
+    `partial` has panels of all weights for each part of the images, one group after another. `slopes`, `numbers` and
+    `values` have a row for each part of `grain` units, and are overwritten.
+    """
+    groups, outputs, terms, channels, panel_size = geometry[0], geometry[1], geometry[2], geometry[3], geometry[4]
+    pixels, grid, pitch, corner, out_width = geometry[5], geometry[6], geometry[7], geometry[8], geometry[9]
+    results, members, parts, split_channels = geometry[10], geometry[11], geometry[12], geometry[13]
+    together, phases, room, step = geometry[14], geometry[15], geometry[16], geometry[17]
     splits, taps_of_all = (channels + split_channels - 1) // split_channels, terms // channels
-    own = start // grain
-    slope, flag, place, value = row(slopes, own), row(flags, own), row(places, own), row(values, own)
-    zero(slope, grid * width)  # around the pixels it stays
+    own_part = start // grain
+    own_numbers, own_values, slope = row(numbers, own_part), row(values, own_part), row(slopes, own_part)
+    keys, listed, places = tail(own_numbers, 0), tail(own_numbers, room), tail(own_numbers, 2 * room)
+    ends = tail(own_numbers, 3 * room)
+    listed_values, sorted_values = own_values, tail(own_values, room)
+    sums = strip(LANES * WIDTH, slopes)
+    zero(sums, LANES * WIDTH)
+    zero(slope, together * grid * step)  # around the pixels it stays
     for unit in range(start, stop):
         part, first = unit // splits, unit % splits * split_channels
         last = least(channels, first + split_channels)
-        rows = row(partial, part)
+        many = (last - first) * phases
         for group in range(groups):
-            zero(tail(rows, (group * terms + first * taps_of_all) * width), (last - first) * taps_of_all * width)
-        for member in range(part * members // parts * groups, (part + 1) * members // parts * groups):
-            for o in range(outputs):
-                source = tail(gradient, (member * outputs + o) * out_rows * out_width)
-                for i in range(out_rows):
-                    origin = (corner + i * pitch) * width + o
-                    for j in range(out_width):
-                        slope[origin + j * width] = source[i * out_width + j]
-            for channel in range(first, last):
-                count = find_events(tail(x, (member * channels + channel) * pixels), pixels, flag, place, value)
-                target = tail(rows, (member % groups * terms + channel * taps_of_all) * width)
-                for event in range(count):
-                    pixel = place[event]
-                    phase = bases[2 * pixel + 1]
-                    add_rows(
-                        target, tail(taps, firsts[phase]), tail(slope, bases[2 * pixel] * width),
-                        tail(offsets, firsts[phase]), firsts[phase + 1] - firsts[phase], value[event], width,
+            rows = tail(row(partial, part), group * panel_size)
+            for low in range(0, outputs, WIDTH):
+                width = (least(WIDTH, outputs - low) + LANES - 1) // LANES * LANES
+                begin = low * terms + first * taps_of_all * width
+                zero(tail(rows, begin), (last - first) * taps_of_all * width)
+        behind = (part + 1) * members // parts
+        for member in range(part * members // parts, behind, together):
+            batch = least(together, behind - member)
+            for group in range(groups):
+                rows = tail(row(partial, part), group * panel_size)
+                found = 0
+                zero(ends, many + 1)
+                for n in range(batch):
+                    image = ((member + n) * groups + group) * channels + first
+                    found = list_events(
+                        tail(x, image * pixels), (last - first) * pixels, pixels, phase_of, phases, place_of, 0,
+                        n * grid, found, keys, listed, listed_values, tail(ends, 1),
                     )  # fmt: skip
+                graded = sort_by_key(found, keys, listed, listed_values, many, tail(ends, 1), places, sorted_values)
+                for low in range(0, outputs, WIDTH):
+                    own = least(WIDTH, outputs - low)
+                    vectors = (own + LANES - 1) // LANES
+                    width = vectors * LANES
+                    for n in range(batch):
+                        source = (((member + n) * groups + group) * outputs + low) * results
+                        to, j = n * grid + corner, 0
+                        for result in range(0, results, LANES):
+                            high = least(LANES, results - result)
+                            turn(sums, width, tail(gradient, source + result), results, own, high, LANES)
+                            for i in range(high):
+                                move(tail(slope, to * step), tail(sums, i * width), width)
+                                to, j = to + 1, j + 1
+                                if j == out_width:
+                                    to, j = to + pitch - out_width, 0
+                    for key in range(many):
+                        begin, count = ends[key], ends[key + 1] - ends[key]
+                        if count != 0:
+                            phase = key % phases
+                            term = (first + key // phases) * taps_of_all
+                            for tap in range(firsts[phase], firsts[phase + 1]):
+                                add_rows(
+                                    tail(rows, low * terms + (term + taps[tap]) * width), 1,
+                                    tail(sorted_values, begin), graded, tail(places, begin), count,
+                                    tail(slope, offsets[tap] * step), step, vectors,
+                                )  # fmt: skip
 
 
-def weights_from_rows(start: Any, stop: Any, partial: Any, out: Any, geometry: Any) -> None:
-    """(parts, groups C taps width) -> (groups, O, C taps), summed over the parts. A unit is an output."""
-    outputs, terms, width, parts = geometry[1], geometry[2], geometry[4], geometry[12]
+def weights_from_panels(start: Any, stop: Any, partial: Any, out: Any, geometry: Any) -> None:
+    """The other way, and the sum of all parts. A unit is LANES terms of a group."""
+    outputs, terms, panel_size, parts = geometry[1], geometry[2], geometry[4], geometry[12]
+    blocks = (terms + LANES - 1) // LANES
+    sums = strip(LANES * WIDTH, partial)
     for unit in range(start, stop):
-        for term in range(terms):
-            place = (unit // outputs * terms + term) * width + unit % outputs
-            total = partial[0, place]
+        group, first = unit // blocks, unit % blocks * LANES
+        count = least(LANES, terms - first)
+        for low in range(0, outputs, WIDTH):
+            own = least(WIDTH, outputs - low)
+            width = (own + LANES - 1) // LANES * LANES
+            begin = group * panel_size + low * terms + first * width
+            move(sums, tail(row(partial, 0), begin), count * width)
             for part in range(1, parts):
-                total += partial[part, place]
-            out[unit * terms + term] = total
+                source = tail(row(partial, part), begin)
+                for n in range(count * width):
+                    sums[n] += source[n]
+            turn(tail(out, (group * outputs + low) * terms + first), terms, sums, width, count, own, LANES)

@@ -7,23 +7,21 @@ Python, each function here does the same to NumPy's arrays.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from snncell.interrupts import imported
 from snncell.kernels.cpu.builtins import least, lowers, typed
-from snncell.kernels.cpu.elements import Part, copy, flat, row, tail
+from snncell.kernels.cpu.elements import Part, copy, flat, row, strip, tail
 from snncell.kernels.cpu.events import VECTORS, WORD
-from snncell.kernels.policy import inlined
+from snncell.kernels.cpu.vectors import I64, Vectors
+from snncell.kernels.policy import called, inlined
 
 ir: Any = imported("llvmlite.ir")
 types: Any = imported("numba.core.types")
-cgutils: Any = imported("numba.core.cgutils")
 
 VECTOR = 64  # bytes
-_I64 = ir.IntType(64)
 
 
 def lanes_of(dtype: Any) -> int:
@@ -57,12 +55,10 @@ typed(others, lambda bits: types.int64)
 
 @lowers(bits_of, Part, types.Integer)
 def _lower_bits(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
-    element = context.get_data_type(signature.args[0].dtype)
-    kind = ir.VectorType(element, WORD)
-    given = _load(builder, builder.gep(operands[0], [operands[1]]), kind, context.get_abi_sizeof(element))
-    floats = isinstance(signature.args[0].dtype, types.Float)
-    compare = builder.fcmp_unordered if floats else builder.icmp_signed
-    return builder.bitcast(compare("!=", given, ir.Constant(kind, None)), _I64)
+    pointer, first = operands
+    vectors = Vectors(builder, pointer, WORD * context.get_abi_sizeof(pointer.type.pointee))
+    compare = builder.fcmp_unordered if isinstance(signature.args[0].dtype, types.Float) else builder.icmp_signed
+    return builder.bitcast(compare("!=", vectors.load(vectors.at(pointer, first)), vectors.zero), I64)
 
 
 @lowers(lowest, types.Integer)
@@ -72,7 +68,62 @@ def _lower_lowest(context: Any, builder: Any, signature: Any, operands: Any) -> 
 
 @lowers(others, types.Integer)
 def _lower_others(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
-    return builder.and_(operands[0], builder.sub(operands[0], ir.Constant(_I64, 1)))
+    return builder.and_(operands[0], builder.sub(operands[0], ir.Constant(I64, 1)))
+
+
+@called
+def list_events(
+    x: Any, elements: int, pixels: int, key_of: Any, keys_apart: int, place_of: Any, places_apart: int, first: int,
+    found: int, keys: Any, places: Any, values: Any, counts: Any,
+) -> int:  # fmt: skip
+    """List the events of the channels of an image behind `found` others; how many there are then.
+
+    An event has a key and a place, those of its pixel, and for each channel before its own, `keys_apart` and
+    `places_apart` more; and to places, `first` is added. `counts` counts the events of each key.
+    """
+    rest = strip(WORD, x)
+    begin, end, key, place = 0, pixels, 0, first
+    for low in range(0, elements, WORD):
+        if low + WORD <= elements:
+            bits = bits_of(x, low)
+        else:
+            for i in range(WORD):
+                rest[i] = 0
+            copy(tail(rest, 0), tail(x, low), elements - low)
+            bits = bits_of(tail(rest, 0), 0)
+        while bits != 0:
+            element = low + lowest(bits)
+            while element >= end:
+                begin, end, key, place = end, end + pixels, key + keys_apart, place + places_apart
+            own = key + key_of[element - begin]
+            keys[found], places[found], values[found] = own, place + place_of[element - begin], x[element]
+            counts[own] += 1
+            found += 1
+            bits = others(bits)
+    return found
+
+
+@called
+def sort_by_key(
+    found: int, keys: Any, places: Any, values: Any, many: int, ends: Any, to_places: Any, to_values: Any
+) -> int:
+    """Put listed events in the order of their keys, those of a key in theirs; 1 if there is one that is not 1.
+
+    `ends` has how many events each of `many` keys has, and then where they end.
+    """
+    total = 0
+    for key in range(many):
+        count = ends[key]
+        ends[key] = total
+        total += count
+    graded = 0
+    for event in range(found):
+        key = keys[event]
+        to = ends[key]
+        ends[key] = to + 1
+        to_places[to], to_values[to] = places[event], values[event]
+        graded |= values[event] != 1
+    return graded
 
 
 # --- sums of rows -----------------------------------------------------------------------------------------------------
@@ -103,79 +154,21 @@ def _lower_add_rows(context: Any, builder: Any, signature: Any, operands: Any) -
         context.cast(builder, x, kind, types.int64) if isinstance(kind, types.Integer) else x
         for x, kind in zip(operands, signature.args, strict=True)
     )
-    element = context.get_data_type(signature.args[6].dtype)
-    size = context.get_abi_sizeof(element)
-    kind = ir.VectorType(element, VECTOR // size)
-    name = f"llvm.fmuladd.v{VECTOR // size}f{8 * size}"
-    add = cgutils.get_or_insert_function(builder.module, ir.FunctionType(kind, [kind] * 3), name)
-    has_more = builder.icmp_signed("!=", more, ir.Constant(_I64, 0))
+    each = Vectors(builder, panel, VECTOR)
     for number in range(1, VECTORS + 1):
-        with builder.if_then(builder.icmp_signed("==", vectors, ir.Constant(_I64, number))):
-            with builder.if_else(has_more) as (then, otherwise):
-                with then:
-                    before = _vectors(builder, sums, kind, size, number)
-                    loaded = builder.block
-                with otherwise:
-                    begun = builder.block
-            zero = ir.Constant(kind, None)
-            totals = [_either(builder, (value, loaded), (zero, begun)) for value in before]
+        with builder.if_then(builder.icmp_signed("==", vectors, ir.Constant(I64, number))):
+            into = [each.at(sums, n * each.lanes) for n in range(number)]
 
             def added(event: Any, totals: list[Any], number: int = number) -> list[Any]:
-                place = builder.sext(builder.load(builder.gep(places, [event], inbounds=True)), _I64)
-                value = builder.load(builder.gep(values, [builder.mul(event, step)], inbounds=True))
-                factor = _spread(builder, value, kind)
-                row = builder.gep(panel, [builder.mul(place, stride, flags=["nsw"])], inbounds=True)
-                rows = _vectors(builder, row, kind, size, number)
-                return [builder.call(add, [factor, *pair]) for pair in zip(rows, totals, strict=True)]
+                place = builder.sext(builder.load(each.at(places, event)), I64)
+                factor = each.spread(builder.load(each.at(values, builder.mul(event, step))))
+                rows = each.load_each(each.at(panel, builder.mul(place, stride, flags=["nsw"])), number)
+                return [each.added(factor, own, total) for own, total in zip(rows, totals, strict=True)]
 
-            for n, total in enumerate(_over(builder, count, totals, added)):
-                _store(builder, total, _at(builder, sums, n, kind), kind, size)
+            totals = each.loop(count, 1, each.load_if(more, into), added, maybe_none=True)
+            for total, place in zip(totals, into, strict=True):
+                each.store(total, place)
     return context.get_dummy_value()
-
-
-def _over(builder: Any, count: Any, values: list[Any], then: Callable[[Any, list[Any]], list[Any]]) -> list[Any]:
-    """The values after `count` turns of a loop, of which each makes `then(number of the turn, values)` of them."""
-    before, head = builder.block, builder.append_basic_block("head")
-    body, done = builder.append_basic_block("body"), builder.append_basic_block("done")
-    builder.branch(head)
-    builder.position_at_end(head)
-    turn = builder.phi(_I64)
-    turn.add_incoming(ir.Constant(_I64, 0), before)
-    held = [builder.phi(value.type) for value in values]
-    for now, value in zip(held, values, strict=True):
-        now.add_incoming(value, before)
-    builder.cbranch(builder.icmp_signed("<", turn, count), body, done)
-    builder.position_at_end(body)
-    for now, value in zip(held, then(turn, held), strict=True):
-        now.add_incoming(value, body)
-    turn.add_incoming(builder.add(turn, ir.Constant(_I64, 1)), body)
-    builder.branch(head)
-    builder.position_at_end(done)
-    return held
-
-
-def _either(builder: Any, *values: tuple[Any, Any]) -> Any:
-    """The value that goes with the block from which this one was entered."""
-    one = builder.phi(values[0][0].type)
-    for value, block in values:
-        one.add_incoming(value, block)
-    return one
-
-
-def _spread(builder: Any, value: Any, kind: Any) -> Any:
-    """A vector of the same element throughout."""
-    lane, none = ir.IntType(32), ir.Constant(kind, ir.Undefined)
-    every = ir.Constant(ir.VectorType(lane, kind.count), None)
-    return builder.shuffle_vector(builder.insert_element(none, value, lane(0)), none, every)
-
-
-def _at(builder: Any, pointer: Any, number: int, kind: Any) -> Any:
-    return builder.gep(pointer, [ir.Constant(_I64, number * kind.count)], inbounds=True)
-
-
-def _vectors(builder: Any, pointer: Any, kind: Any, align: int, number: int) -> list[Any]:
-    """The vectors that lie one after another from a pointer on."""
-    return [_load(builder, _at(builder, pointer, n, kind), kind, align) for n in range(number)]
 
 
 # --- transposition ----------------------------------------------------------------------------------------------------
@@ -195,15 +188,13 @@ typed(turn_tile, lambda target, target_stride, source, source_stride: types.none
 @lowers(turn_tile, Part, types.Integer, Part, types.Integer)
 def _lower_turn_tile(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     target, target_stride, source, source_stride = operands
-    element = context.get_data_type(signature.args[0].dtype)
-    size = context.get_abi_sizeof(element)
-    side = VECTOR // size
-    kind = ir.VectorType(element, side)
+    vectors = Vectors(builder, source, VECTOR)
+    side = vectors.lanes
 
     def row_of(pointer: Any, stride: Any, number: int) -> Any:
-        return builder.gep(pointer, [builder.mul(stride, ir.Constant(_I64, number))])
+        return vectors.at(pointer, builder.mul(stride, ir.Constant(I64, number)))
 
-    rows = [_load(builder, row_of(source, source_stride, n), kind, size) for n in range(side)]
+    rows = [vectors.load(row_of(source, source_stride, n)) for n in range(side)]
     # Squares of half the side change places, off the diagonal, then those of half that within each, down to elements.
     half = side // 2
     while half:
@@ -212,10 +203,10 @@ def _lower_turn_tile(context: Any, builder: Any, signature: Any, operands: Any) 
         for n in range(side):
             if n & half == 0:
                 a, b = rows[n], rows[n + half]
-                rows[n], rows[n + half] = (_shuffled(builder, a, b, places) for places in (low, high))
+                rows[n], rows[n + half] = (vectors.shuffled(a, b, lanes) for lanes in (low, high))
         half //= 2
     for n, turned in enumerate(rows):
-        _store(builder, turned, row_of(target, target_stride, n), kind, size)
+        vectors.store(turned, row_of(target, target_stride, n))
     return context.get_dummy_value()
 
 
@@ -273,18 +264,3 @@ def fetch(
     else:
         for i in range(height):
             copy(tail(sums, i * stride), tail(row(out, first + i), low), width)
-
-
-def _shuffled(builder: Any, a: Any, b: Any, places: list[int]) -> Any:
-    lane = ir.IntType(32)
-    return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(lane, len(places)), [lane(n) for n in places]))
-
-
-def _load(builder: Any, pointer: Any, kind: Any, align: int) -> Any:
-    value = builder.load(builder.bitcast(pointer, kind.as_pointer()))
-    value.align = align
-    return value
-
-
-def _store(builder: Any, value: Any, pointer: Any, kind: Any, align: int) -> None:
-    builder.store(value, builder.bitcast(pointer, kind.as_pointer())).align = align

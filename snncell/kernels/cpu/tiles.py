@@ -7,13 +7,13 @@ parts as there are registers for; what it computes does not depend on either.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from snncell.interrupts import imported
 from snncell.kernels.cpu.builtins import lowers, typed
 from snncell.kernels.cpu.elements import Part, tail
-from snncell.kernels.cpu.vectors import INT, WORD, Vectors, registers
+from snncell.kernels.cpu.vectors import I64, Vectors, registers
 from snncell.kernels.policy import called
 
 ir: Any = imported("llvmlite.ir")
@@ -52,14 +52,14 @@ def _tile(rows: int, columns: int) -> Callable[..., None]:
                 def term(k: Any, sums: list[Any], across: range = across, along: range = along) -> list[Any]:
                     pixels = vectors.at(image, builder.load(vectors.at(offsets, k)))
                     loaded = [vectors.load(vectors.at(pixels, n * vectors.lanes)) for n in along]
-                    own = vectors.at(weights, builder.mul(k, ir.Constant(WORD, PACK)))
+                    own = vectors.at(weights, builder.mul(k, ir.Constant(I64, PACK)))
                     factors = [vectors.spread(builder.load(vectors.at(own, r))) for r in across]
                     pairs = [(a, b) for a in factors for b in loaded]
                     return [vectors.added(a, b, c) for (a, b), c in zip(pairs, sums, strict=True)]
 
-                starts = [builder.mul(step, ir.Constant(WORD, r)) for r in across]
+                starts = [builder.mul(step, ir.Constant(I64, r)) for r in across]
                 places = [vectors.at(vectors.at(out, start), n * vectors.lanes) for start in starts for n in along]
-                sums = vectors.loop(count, 1, _sums_so_far(vectors, more, places), term)
+                sums = vectors.loop(count, 1, vectors.load_if(more, places), term)
                 for total, place in zip(sums, places, strict=True):
                     vectors.store(total, place)
         return context.get_dummy_value()
@@ -67,21 +67,6 @@ def _tile(rows: int, columns: int) -> Callable[..., None]:
     typed(multiply, lambda out, step, weights, image, offsets, count, more: types.none)
     lowers(multiply, Part, types.Integer, Part, Part, Part, types.Integer, types.Integer)(lower)
     return multiply
-
-
-def _sums_so_far(vectors: Vectors, more: Any, places: list[Any]) -> list[Any]:
-    """The vectors at the places, or if `more` is 0, zeros."""
-    builder = vectors.builder
-    with builder.if_else(builder.icmp_signed("!=", more, ir.Constant(WORD, 0))) as (then, otherwise):
-        with then:
-            loaded, has_loaded = [vectors.load(place) for place in places], builder.block
-        with otherwise:
-            has_none = builder.block
-    sums = [builder.phi(vectors.type) for _ in places]
-    for total, x in zip(sums, loaded, strict=True):
-        total.add_incoming(x, has_loaded)
-        total.add_incoming(vectors.zero, has_none)
-    return sums
 
 
 tile_8_48, tile_8_32, tile_8_16 = _tile(8, 48), _tile(8, 32), _tile(8, 16)
@@ -141,7 +126,7 @@ def _adder(rows: int) -> Callable[..., None]:
         out, slopes, step, image, offsets, count = operands
         vectors = Vectors(builder, out)
         shifted = [vectors.at(image, builder.load(vectors.at(offsets, k))) for k in range(4)]
-        firsts = [vectors.at(slopes, builder.mul(step, ir.Constant(WORD, r))) for r in range(rows)]
+        firsts = [vectors.at(slopes, builder.mul(step, ir.Constant(I64, r))) for r in range(rows)]
         for part in _cut(4, 4 if registers()[0] == 32 else 2):
 
             def term(i: Any, sums: list[Any], part: range = part) -> list[Any]:
@@ -185,8 +170,8 @@ def _totals(vectors: Vectors, sums: list[Any]) -> list[Any]:
         order = [_lane(n, near, vectors.lanes) for n in range(vectors.lanes)]
         sums = [
             vectors.builder.fadd(
-                vectors.builder.shuffle_vector(a, b, _places([first for first, _ in order])),
-                vectors.builder.shuffle_vector(a, b, _places([second for _, second in order])),
+                vectors.shuffled(a, b, [first for first, _ in order]),
+                vectors.shuffled(a, b, [second for _, second in order]),
             )
             for a, b in zip(sums[::2], sums[1::2], strict=True)
         ]
@@ -198,60 +183,3 @@ def _lane(lane: int, near: int, lanes: int) -> tuple[int, int]:
     """The two places in a pair of vectors that a lane of their sum is made of."""
     base = (lanes if lane & near else 0) + (lane & ~near)
     return base, base | near
-
-
-def _places(numbers: Sequence[int]) -> Any:
-    return ir.Constant(ir.VectorType(INT, len(numbers)), [ir.Constant(INT, n) for n in numbers])
-
-
-# --- rows of few terms ------------------------------------------------------------------------------------------------
-
-
-def add_rows(target: Any, to: Any, source: Any, origins: Any, count: int, factor: Any, width: int) -> None:
-    """`target[to[t] + i] += factor source[origins[t] + i]` for `count` pairs of rows of `width`, in sixteens."""
-    for t in range(count):
-        target[to[t] : to[t] + width] += factor * source[origins[t] : origins[t] + width]
-
-
-typed(add_rows, lambda target, to, source, origins, count, factor, width: types.none)
-
-
-@lowers(add_rows, Part, Part, Part, Part, types.Integer, types.Number, types.Integer)
-def _lower_add_rows(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
-    target, to, source, origins, count, factor, width = operands
-    vectors = Vectors(builder, target)
-    spread = vectors.spread(factor)
-
-    def add(at: Any, origin: Any, columns: int) -> list[Any]:
-        for n in range(columns // vectors.lanes):
-            place = vectors.at(at, n * vectors.lanes)
-            term = vectors.load(vectors.at(origin, n * vectors.lanes))
-            vectors.store(vectors.added(spread, term, vectors.load(place)), place)
-        return []
-
-    def pair(columns: int) -> Callable[[Any, list[Any]], list[Any]]:
-        def one(t: Any, _: list[Any]) -> list[Any]:
-            at = vectors.at(target, builder.load(vectors.at(to, t)))
-            origin = vectors.at(source, builder.load(vectors.at(origins, t)))
-            if columns:
-                add(at, origin, columns)
-            else:
-                vectors.loop(width, 16, [], lambda i, _: add(vectors.at(at, i), vectors.at(origin, i), 16))
-            return []
-
-        return one
-
-    with builder.if_then(builder.icmp_signed(">", count, ir.Constant(WORD, 0))):
-        behind = builder.append_basic_block()
-        for columns in (16, 32, 64, 0):  # the widths of small layers, for which a loop would take as long as its terms
-            apart = builder.append_basic_block()
-            if columns:
-                own = builder.append_basic_block()
-                builder.cbranch(builder.icmp_signed("==", width, ir.Constant(WORD, columns)), own, apart)
-                builder.position_at_end(own)
-            vectors.loop(count, 1, [], pair(columns))
-            builder.branch(behind)
-            builder.position_at_end(apart)
-        builder.unreachable()
-        builder.position_at_end(behind)
-    return context.get_dummy_value()

@@ -16,7 +16,7 @@ llvm: Any = imported("llvmlite.binding")
 types: Any = imported("numba.core.types")
 cgutils: Any = imported("numba.core.cgutils")
 
-WORD, INT = ir.IntType(64), ir.IntType(32)
+I64, I32 = ir.IntType(64), ir.IntType(32)
 
 
 @functools.cache
@@ -31,25 +31,25 @@ def registers() -> tuple[int, int]:
 
 
 class Vectors:
-    """Instructions on vectors of one dtype, as wide as a register."""
+    """Instructions on vectors of what a pointer points to: of as many bytes as are given, or as wide as a register."""
 
-    def __init__(self, builder: Any, pointer: Any) -> None:
+    def __init__(self, builder: Any, pointer: Any, wide: int | None = None) -> None:
         self.builder, self.element = builder, pointer.type.pointee
-        self.bytes = 8 if isinstance(self.element, ir.DoubleType) else 4
-        self.lanes = registers()[1] // self.bytes
+        integer = isinstance(self.element, ir.IntType)
+        bits = self.element.width if integer else 64 if isinstance(self.element, ir.DoubleType) else 32
+        self.bytes = bits // 8
+        self.lanes = (wide or registers()[1]) // self.bytes
         self.type = ir.VectorType(self.element, self.lanes)
         self.zero = ir.Constant(self.type, None)
-        name = f"v{self.lanes}f{8 * self.bytes}"
-        self._fma = self._function(f"llvm.fmuladd.{name}", [self.type] * 3, self.type)
         self._bits = ir.VectorType(ir.IntType(1), self.lanes)
-        self._name = name
+        self._name = f"v{self.lanes}{'i' if integer else 'f'}{bits}"
 
     def _function(self, name: str, arguments: Sequence[Any], result: Any) -> Any:
         return cgutils.get_or_insert_function(self.builder.module, ir.FunctionType(result, arguments), name)
 
     def at(self, pointer: Any, place: Any) -> Any:
         """The address of an element."""
-        place = place if isinstance(place, ir.Value) else ir.Constant(WORD, place)
+        place = place if isinstance(place, ir.Value) else ir.Constant(I64, place)
         return self.builder.gep(pointer, [place], inbounds=True)
 
     def load(self, pointer: Any) -> Any:
@@ -57,6 +57,20 @@ class Vectors:
         loaded = self.builder.load(self.builder.bitcast(pointer, self.type.as_pointer()))
         loaded.align = self.bytes
         return loaded
+
+    def load_each(self, pointer: Any, number: int) -> list[Any]:
+        """So many vectors that lie one after another."""
+        return [self.load(self.at(pointer, n * self.lanes)) for n in range(number)]
+
+    def load_if(self, wanted: Any, places: Sequence[Any]) -> list[Any]:
+        """The vectors at addresses, or if an integer is 0, zeros."""
+        builder = self.builder
+        with builder.if_else(builder.icmp_signed("!=", wanted, ir.Constant(I64, 0))) as (then, otherwise):
+            with then:
+                loaded, has_loaded = [self.load(place) for place in places], builder.block
+            with otherwise:
+                has_none = builder.block
+        return [self.either((vector, has_loaded), (self.zero, has_none)) for vector in loaded]
 
     def store(self, vector: Any, pointer: Any) -> None:
         """Put elements to an address and behind it."""
@@ -66,49 +80,76 @@ class Vectors:
     def spread(self, number: Any) -> Any:
         """A vector of one number."""
         undefined = ir.Constant(ir.VectorType(number.type, self.lanes), ir.Undefined)
-        one = self.builder.insert_element(undefined, number, ir.Constant(INT, 0))
-        return self.builder.shuffle_vector(one, undefined, ir.Constant(ir.VectorType(INT, self.lanes), None))
+        one = self.builder.insert_element(undefined, number, ir.Constant(I32, 0))
+        return self.builder.shuffle_vector(one, undefined, ir.Constant(ir.VectorType(I32, self.lanes), None))
 
     def added(self, a: Any, b: Any, c: Any) -> Any:
         """a b + c."""
-        return self.builder.call(self._fma, [a, b, c])
+        add = self._function(f"llvm.fmuladd.{self._name}", [self.type] * 3, self.type)
+        return self.builder.call(add, [a, b, c])
+
+    def shuffled(self, a: Any, b: Any, lanes: Sequence[int]) -> Any:
+        """A vector of lanes of two, which are counted from the first of `a` to the last of `b`."""
+        order = ir.Constant(ir.VectorType(I32, len(lanes)), [ir.Constant(I32, lane) for lane in lanes])
+        return self.builder.shuffle_vector(a, b, order)
+
+    def either(self, *values: tuple[Any, Any]) -> Any:
+        """The value that goes with the block from which this one is entered."""
+        one = self.builder.phi(values[0][0].type)
+        for value, block in values:
+            one.add_incoming(value, block)
+        return one
 
     def below(self, count: Any) -> Any:
         """A mask of the first `count` lanes."""
-        lanes = ir.Constant(ir.VectorType(WORD, self.lanes), [ir.Constant(WORD, n) for n in range(self.lanes)])
+        lanes = ir.Constant(ir.VectorType(I64, self.lanes), [ir.Constant(I64, n) for n in range(self.lanes)])
         return self.builder.icmp_signed("<", lanes, self.spread(count))
 
     def load_masked(self, pointer: Any, mask: Any) -> Any:
         """The elements from an address on where a mask has them; 0 elsewhere, which is not read."""
         pointer = self.builder.bitcast(pointer, self.type.as_pointer())
-        kinds = [pointer.type, INT, self._bits, self.type]
+        kinds = [pointer.type, I32, self._bits, self.type]
         load = self._function(f"llvm.masked.load.{self._name}.p0{self._name}", kinds, self.type)
-        return self.builder.call(load, [pointer, ir.Constant(INT, self.bytes), mask, self.zero])
+        return self.builder.call(load, [pointer, ir.Constant(I32, self.bytes), mask, self.zero])
 
     def store_masked(self, vector: Any, pointer: Any, mask: Any) -> None:
         """Put elements where a mask has them."""
         pointer = self.builder.bitcast(pointer, self.type.as_pointer())
-        kinds = [self.type, pointer.type, INT, self._bits]
+        kinds = [self.type, pointer.type, I32, self._bits]
         store = self._function(f"llvm.masked.store.{self._name}.p0{self._name}", kinds, ir.VoidType())
-        self.builder.call(store, [vector, pointer, ir.Constant(INT, self.bytes), mask])
+        self.builder.call(store, [vector, pointer, ir.Constant(I32, self.bytes), mask])
 
     def loop(
-        self, count: Any, step: int, start: Sequence[Any], body: Callable[[Any, list[Any]], Sequence[Any]]
+        self,
+        count: Any,
+        step: int,
+        start: Sequence[Any],
+        body: Callable[[Any, list[Any]], Sequence[Any]],
+        *,
+        maybe_none: bool = False,
     ) -> list[Any]:
-        """Run `body(number, values)` for 0, step, ... below `count`, at least once; it gives the values of the next."""
+        """Run `body(number, values)` for 0, step, ... below `count`; it gives the values of the next.
+
+        It runs at least once, unless there may be none.
+        """
         builder = self.builder
         before, inside, behind = builder.block, builder.append_basic_block(), builder.append_basic_block()
-        builder.branch(inside)
+        if maybe_none:
+            builder.cbranch(builder.icmp_signed(">", count, ir.Constant(I64, 0)), inside, behind)
+        else:
+            builder.branch(inside)
         builder.position_at_end(inside)
         number, *values = (builder.phi(x.type) for x in (count, *start))
-        for phi, x in zip((number, *values), (ir.Constant(WORD, 0), *start), strict=True):
+        for phi, x in zip((number, *values), (ir.Constant(I64, 0), *start), strict=True):
             phi.add_incoming(x, before)
-        following = builder.add(number, ir.Constant(WORD, step))
-        after = list(body(number, values))
+        following = builder.add(number, ir.Constant(I64, step))
+        after, last = list(body(number, values)), builder.block
         for phi, x in zip((number, *values), (following, *after), strict=True):
-            phi.add_incoming(x, builder.block)
+            phi.add_incoming(x, last)
         builder.cbranch(builder.icmp_signed("<", following, count), inside, behind)
         builder.position_at_end(behind)
+        if maybe_none:
+            return [self.either((x, before), (y, last)) for x, y in zip(start, after, strict=True)]
         return after
 
 
@@ -135,15 +176,22 @@ typed(zero, lambda target, count: types.none)
 typed(put, lambda target, source, count: types.none if target == source else None)
 
 
-def _for_each_vector(vectors: Vectors, count: Any, body: Callable[[Any], None]) -> None:
+def move_added(target: Any, source: Any, count: int, term: int) -> None:
+    """Copy `count` integers, each with `term` added; what is behind them in the last vector, of one or more, is any."""
+    target[:count] = source[:count] + term
+
+
+typed(move_added, lambda target, source, count, term: types.none if target == source else None)
+
+
+def _for_each_vector(vectors: Vectors, count: Any, body: Callable[[Any], None], *, maybe_none: bool = True) -> None:
     """Run `body(first)` for the first element of each vector, if there are any."""
 
     def once(first: Any, _: list[Any]) -> list[Any]:
         body(first)
         return []
 
-    with vectors.builder.if_then(vectors.builder.icmp_signed(">", count, ir.Constant(WORD, 0))):
-        vectors.loop(count, vectors.lanes, [], once)
+    vectors.loop(count, vectors.lanes, [], once, maybe_none=maybe_none)
 
 
 @lowers(move, Part, Part, types.Integer)
@@ -177,6 +225,19 @@ def _lower_put(context: Any, builder: Any, signature: Any, operands: Any) -> Any
         vectors.store_masked(vectors.load(vectors.at(source, first)), vectors.at(target, first), mask)
 
     _for_each_vector(vectors, count, one)
+    return context.get_dummy_value()
+
+
+@lowers(move_added, Part, Part, types.Integer, types.Integer)
+def _lower_move_added(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+    target, source, count, term = operands
+    vectors = Vectors(builder, target)
+    terms = vectors.spread(context.cast(builder, term, signature.args[3], signature.args[0].dtype))
+
+    def one(first: Any) -> None:
+        vectors.store(builder.add(vectors.load(vectors.at(source, first)), terms), vectors.at(target, first))
+
+    _for_each_vector(vectors, count, one, maybe_none=False)  # without a branch, where there are few
     return context.get_dummy_value()
 
 
