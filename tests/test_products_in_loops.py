@@ -240,6 +240,47 @@ def test_second_gradients_go_through_products_in_loops() -> None:
         np.testing.assert_allclose(one.asnumpy(), other.asnumpy(), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64, np.bool_])
+def test_matrices_of_integers_are_multiplied_in_a_loop(dtype: Any) -> None:
+    rng = np.random.default_rng(0)
+    x, w = (Tensor(rng.integers(0, 2, shape).astype(dtype)) for shape in ((4, 6, 37), (37, 37)))
+
+    def step(v: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        v = ops.where(x, ops.matmul(v, w), x)
+        return v, v
+
+    def run(x: Tensor) -> Tensor:
+        out: Tensor = ops.scan(step, x[0], x)[1]
+        return out
+
+    assert "one kernel" in explain(run, x)
+    with unfused():
+        expected = run(x)
+    np.testing.assert_array_equal(jit(run)(x).asnumpy(), expected.asnumpy())
+
+
+def test_matrices_with_many_rows_or_few_columns_stay_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = Counted(monkeypatch)
+    for inner, width in ((2049, 256), (300, 20)):
+        net, x = layer(np.random.default_rng(0), inner, width)
+        loss = grad(lambda x, net=net: net(x).sum(), None, net.trainable_params())
+        jit(loss)(x)
+        assert "in the loop as events" not in explain(loss, x)
+    assert counted.count == counted.gradients == 0
+
+
+@pytest.mark.usefixtures("eager_for_events")
+def test_rows_as_far_apart_as_no_place_of_an_event_can_say() -> None:
+    rng = np.random.default_rng(0)
+    net, x = layer(rng, 200, 400)  # the last row of weights is 80000 elements from the first, the places are of 16 bits
+    np.testing.assert_allclose(jit(net)(x).asnumpy(), net(x).asnumpy())
+    weights = net.trainable_params()
+    for one, other in zip(
+        jit(grad(lambda x: net(x).sum(), None, weights))(x), grad(lambda x: net(x).sum(), None, weights)(x), strict=True
+    ):
+        np.testing.assert_allclose(one.asnumpy(), other.asnumpy(), rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.usefixtures("eager_for_events")
 def test_products_of_storage_formats_and_of_other_shapes_stay_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     net, x = layer(np.random.default_rng(0))

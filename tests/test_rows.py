@@ -19,8 +19,8 @@ from snncell.kernels.cpu import rows
 
 
 def product(start, stop, count, inner, width, x, y, out):
-    places = np.empty(rows.GROUP * inner, np.int32)
-    values = np.empty(rows.GROUP * inner, np.{dtype})
+    places = np.empty(inner, np.int32)
+    values = np.empty(inner, np.{dtype})
     rows.multiply_rows(x, y, out, count, inner, width, places, values)
 """
 

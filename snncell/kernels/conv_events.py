@@ -20,7 +20,9 @@ from snncell.kernels.sharing import parts_of
 Ints = tuple[int, ...]
 
 PARTS = 16  # of images, whose gradients are added up in order; where those are large, of channels
-MOST_SLOPES = 1 << 18  # bytes of the gradients of images whose events are added up together: part of a second-level cache
+MOST_SLOPES = (
+    1 << 18
+)  # bytes of the gradients of images whose events are added up together: part of a second-level cache
 MOST_PARTIAL = 1 << 20  # elements of the gradients of all parts
 SAMPLES = 4096  # elements that are looked at for the density, in whole rows of images
 # Cycles, measured with `python -m benchmarks`: for a vector of sums, dense and of an event; for an event beside that;

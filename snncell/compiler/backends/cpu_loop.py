@@ -89,14 +89,8 @@ class CPULoop:
     def _emit(self, schedule: LoopSchedule) -> None:
         """Write the kernel, and list its arguments."""
         states = self.recompute.carry if self.recompute else []
-        main = Stores(
-            self._phases(self.steps, [*self.after, *self.sequences, *self.summed]),
-            self.carry,
-            self.after,
-            self.sequences,
-            self.summed,
-            in_place=True,
-        )
+        phases = self._phases(self.steps, [*self.after, *self.sequences, *self.summed])
+        main = Stores(phases, self.carry, self.after, self.sequences, self.summed, in_place=True)
         after = self.recompute.parts.after if self.recompute else []
         recomputed = Stores(self._phases(self.recomputed, after), states, after, [], [], in_place=False)
         self.shapes = [phase.shape for phase in (*main.phases, *recomputed.phases)]
@@ -127,17 +121,16 @@ class CPULoop:
             steps = [f"k{n}, l{n} = row(kept{n}, turn), row(kept{n}, turn + 1)" for n in range(len(states))]
             array_of = {value: f"k{n}" for n, value in enumerate(states)}
             steps += block.step(recomputed, array_of, [f"l{n}" for n in range(len(states))], [], [])
-            lines = loops.scan_recomputing([*self._bounds(block), *begin], once, steps, step, self.backwards)
+            lines = loops.scan_recomputing(self._begin(block, begin), once, steps, step, self.backwards)
         else:
-            begin = [*self._bounds(block), *begin]
+            begin = self._begin(block, begin)
             lines = loops.scan_loop(begin, step, self.backwards, self.scattered.around(), self.scattered.after())
         self._finish(lines, [*self.recomputed, *self.steps], [*states, *self.carry])
 
-    def _bounds(self, block: Block) -> list[str]:
-        """The statements that a block begins with, once all of its text is written, and its arrays known."""
-        if self.scattered:
-            return [*BOUNDS, *block.prepare]
-        return self.gathered.begin(block.prepare, self.scratch)
+    def _begin(self, block: Block, then: list[str]) -> list[str]:
+        """The statements that a block begins with, once the rest of its text has asked for arrays."""
+        bounds = [*BOUNDS, *block.prepare] if self.scattered else self.gathered.begin(block.prepare, self.scratch)
+        return [*bounds, *then]
 
     def _take_products(self, schedule: LoopSchedule, block: Block) -> None:
         """Choose the products around the loop that the kernel may carry out itself."""

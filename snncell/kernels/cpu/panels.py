@@ -140,7 +140,7 @@ def add_rows(
     """
     width = vectors * lanes_of(panel.dtype)
     total = sums[:width] if more else np.zeros(width, panel.dtype)
-    for event, place in enumerate(places[:count]):
+    for event, place in enumerate(map(int, places[:count])):  # of 16 bits, but not their products with the stride
         total = total + values[event * step] * panel[place * stride : place * stride + width]
     sums[:width] = total
 

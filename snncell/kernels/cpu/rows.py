@@ -63,7 +63,7 @@ def add_events(
             if more == 0:
                 result[column] = 0
         for event in range(count):
-            value, given = values[event * graded], tail(y, places[event] * stride)
+            value, given = values[event * graded], tail(y, int(places[event]) * stride)
             for column in range(whole * line, width):
                 result[column] += value * given[column]
 
