@@ -138,5 +138,5 @@ def library_digest() -> str:
     # imported, for they import Numba.
     folder = Path(__file__).parent
     names = ["numba_passes.py", *(f"cpu/{name}.py" for name in ("arguments", "builtins", "elements", "loops"))]
-    names += [f"cpu/{name}.py" for name in ("mathematics", "panels", "rows", "tiles", "vectors")]
+    names += [f"cpu/{name}.py" for name in ("event_lists", "mathematics", "panels", "rows", "tiles", "vectors")]
     return hashlib.sha256(b"".join((folder / name).read_bytes() for name in names)).hexdigest()
