@@ -20,9 +20,7 @@ from snncell.kernels.sharing import parts_of
 Ints = tuple[int, ...]
 
 PARTS = 16  # of images, whose gradients are added up in order; where those are large, of channels
-MOST_SLOPES = (
-    1 << 18
-)  # bytes of the gradients of images whose events are added up together: part of a second-level cache
+MOST_SLOPES = 1 << 18  # bytes of gradients of results that are near at once: a part of a second-level cache
 MOST_PARTIAL = 1 << 20  # elements of the gradients of all parts
 SAMPLES = 4096  # elements that are looked at for the density, in whole rows of images
 # Cycles, measured with `python -m benchmarks`: for a vector of sums, dense and of an event; for an event beside that;
@@ -65,34 +63,32 @@ def _grid_of(sizes: Sizes) -> Grid:
         max([many, *(q + 1 for found in axis for q, _ in found)]) for axis, many in zip(targets, count, strict=True)
     ]
     rows, pitch = (high - low for high, low in zip(highs, lows, strict=True))
-    offsets, taps, firsts = [], [], [0]
+    shifts, within, starts = [], [], [0]
     for a, b in itertools.product(*(range(s) for s in stride)):
         down, across = (
             [((p + low - k * d) // s, k) for k in range(own) if (p + low - k * d) % s == 0]
             for p, own, s, d, low in zip((a, b), size, stride, dilation, before, strict=True)
         )
         pairs = [(i * pitch + j, k * size[1] + m) for i, k in down for j, m in across]
-        offsets += [i - lows[0] * pitch - lows[1] for i, _ in pairs]
-        taps += [tap for _, tap in pairs]
-        firsts.append(len(taps))
+        shifts += [i - lows[0] * pitch - lows[1] for i, _ in pairs]
+        within += [tap for _, tap in pairs]
+        starts.append(len(within))
     pixels = list(itertools.product(*map(range, lengths)))
-    bases = [y // stride[0] * pitch + x // stride[1] for y, x in pixels]
-    phases = [y % stride[0] * stride[1] + x % stride[1] for y, x in pixels]
-    tables = [np.array(table, np.int64) for table in (bases, phases, firsts, offsets, taps)]
-    return Grid(*tables, rows * pitch, pitch, -lows[0] * pitch - lows[1])
+    base_of = [y // stride[0] * pitch + x // stride[1] for y, x in pixels]
+    phase_of = [y % stride[0] * stride[1] + x % stride[1] for y, x in pixels]
+    corner = -lows[0] * pitch - lows[1]
+    bases, phases, firsts, offsets, taps = (np.array(x, np.int64) for x in (base_of, phase_of, starts, shifts, within))
+    return Grid(bases, phases, firsts, offsets, taps, rows * pitch, pitch, corner)
 
 
 @functools.lru_cache(maxsize=256)
-def _pieces_of(sizes: Sizes) -> Any:
-    """The parts of a window in which columns follow each other: see `cpu/conv_events.py`."""
+def _pieces_of(sizes: Sizes) -> tuple[Any, int, int]:
+    """The rows of a window and the parts of a row, as `cpu/conv_events.py` takes them, and how many there are."""
     (rows, columns), (down, across), (top, left) = sizes.window, sizes.dilation, sizes.before
     length = columns if across == 1 else 1
-    pieces = [
-        (k * down - top, m * across - left, length, k * columns + m)
-        for k in range(rows)
-        for m in range(0, columns, length)
-    ]
-    return np.array(pieces, np.int64).reshape(-1)
+    lines = [(k * down - top, k * columns) for k in range(rows)]
+    parts = [(k * across - left, k, length) for k in range(0, columns, length)]
+    return np.array([*itertools.chain(*lines, *parts)], np.int64), len(lines), len(parts)
 
 
 def pay(x: Any, window: Ints, outputs: int, count: Ints, groups: int) -> bool:
@@ -121,17 +117,17 @@ def convolve(x: Any, weight: Any, out: Any, sizes: Sizes, groups: int) -> None:
     units = groups * -(-terms // _lanes(out))
     geometry = _numbers(groups, outputs, terms, weight.shape[1])
     _kernel("weights_as_panels", kind)(units, int(panels.size > 1 << 18), flat(weight), panels, geometry)
-    pieces = _pieces_of(sizes)
-    many, room = len(pieces) // 4, weight.shape[1] * pixels + LANES
+    pieces, rows, in_row = _pieces_of(sizes)
+    room = weight.shape[1] * pixels + LANES
     geometry = _numbers(
         *(groups, outputs, terms, weight.shape[1], 0, *sizes.lengths, sizes.results[1], math.prod(sizes.results)),
-        *(*sizes.stride, room, many),
+        *(*sizes.stride, room, rows, in_row),
     )
     grain, parts = parts_of(len(x) * groups)
-    near = terms + many * LANES
+    near = 2 * rows + terms + LANES
     _kernel("convolve_events", kind, dtypes.BY_NUMPY[x.dtype])(
         len(x) * groups, grain if parts > 1 else 0, grain, flat(x), panels, np.arange(pixels), pieces,
-        out.reshape(-1), empty((parts, 3 * room + pixels + 1 + 4 * many + near), np.dtype(np.int32)),
+        out.reshape(-1), empty((parts, 3 * room + pixels + 1 + near), np.dtype(np.int32)),
         empty((parts, 2 * room + near), out.dtype), geometry,
     )  # fmt: skip
 
@@ -165,7 +161,7 @@ def convolve_weight(x: Any, dout: Any, out: Any, sizes: Sizes, groups: int) -> N
 
 
 def _numbers(*numbers: int) -> Any:
-    """What the kernels take as `geometry`."""
+    """The `geometry` that the kernels take."""
     return np.array(numbers, np.int64)
 
 
@@ -190,9 +186,11 @@ def _kernel(name: str, dtype: Any, spikes: Any = None) -> Any:
     lanes = ALIGNMENT // dtype.itemsize
     head = (
         "from snncell.kernels.cpu.builtins import least\n"
-        "from snncell.kernels.cpu.elements import flat, row, strip, tail\n"
-        "from snncell.kernels.cpu.panels import add_rows, list_events, sort_by_key, turn\n"
-        "from snncell.kernels.cpu.vectors import move, move_added, zero\n\n"
+        "from snncell.kernels.cpu.elements import row, strip, tail\n"
+        "from snncell.kernels.cpu.event_lists import add_to_terms, clear_terms, events_in_window, lines_of_window\n"
+        "from snncell.kernels.cpu.event_lists import list_events, rows_of_pixels, sort_by_key\n"
+        "from snncell.kernels.cpu.panels import add_rows, turn\n"
+        "from snncell.kernels.cpu.vectors import move, zero\n\n"
         f"LANES, WIDTH = {lanes}, {events.VECTORS * lanes}\n\n\n"
     )
     line, to_line, rows, to_rows = (dtype, 1, False), (dtype, 1, True), (dtype, 2, False), (dtype, 2, True)

@@ -16,9 +16,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # it needs Numba; the compiled source imports it
     from snncell.kernels.cpu.builtins import least
-    from snncell.kernels.cpu.elements import flat, row, strip, tail
-    from snncell.kernels.cpu.panels import add_rows, list_events, sort_by_key, turn
-    from snncell.kernels.cpu.vectors import move, move_added, zero
+    from snncell.kernels.cpu.elements import row, strip, tail
+    from snncell.kernels.cpu.event_lists import (
+        add_to_terms,
+        clear_terms,
+        events_in_window,
+        lines_of_window,
+        list_events,
+        rows_of_pixels,
+        sort_by_key,
+    )
+    from snncell.kernels.cpu.panels import add_rows, turn
+    from snncell.kernels.cpu.vectors import move, zero
 
     LANES, WIDTH = 16, 64  # elements of a vector, and outputs whose sums are in registers at once: by the dtype
 
@@ -28,7 +37,7 @@ def weights_as_panels(start: Any, stop: Any, weights: Any, panels: Any, geometry
 
     The width is that of whole vectors, filled up with zeros.
     """
-    outputs, terms, room = geometry[1], geometry[2], geometry[4]
+    outputs, terms = geometry[1], geometry[2]
     blocks = (terms + LANES - 1) // LANES
     for unit in range(start, stop):
         group, first = unit // blocks, unit % blocks * LANES
@@ -48,65 +57,48 @@ def convolve_events(
 ) -> None:  # fmt: skip
     """Results from images and panels of weights. A unit is a group of an image.
 
-    `pieces` are the parts of a window in which columns follow each other: row and column of the first element, as far
-    from where the stride puts the window, how many there are, and which element of the window it is. `numbers` and
-    `values` have a row for each part of `grain` units, and are overwritten.
+    `pieces` has for each row of a window how far it is from where the stride puts the window, and the number of its
+    first element; then for each part of a row in which columns follow each other, the same of the first column, and how
+    many there are. `numbers` and `values` have a row for each part of `grain` units, and are overwritten.
     """
     groups, outputs, terms, channels = geometry[0], geometry[1], geometry[2], geometry[3]
-    height, across_image, out_width, results = geometry[5], geometry[6], geometry[7], geometry[8]
-    down, across, room, many_pieces = geometry[9], geometry[10], geometry[11], geometry[12]
-    pixels = height * across_image
+    height, width, out_width, results = geometry[5], geometry[6], geometry[7], geometry[8]
+    down, across, room, window_rows, window_parts = geometry[9], geometry[10], geometry[11], geometry[12], geometry[13]
+    pixels, elements = height * width, channels * height * width
     part = start // grain
     own_numbers, own_values = row(numbers, part), row(values, part)
     keys, listed, places = tail(own_numbers, 0), tail(own_numbers, room), tail(own_numbers, 2 * room)
     ends, lines = tail(own_numbers, 3 * room), tail(own_numbers, 3 * room + pixels + 1)
-    near = tail(own_numbers, 3 * room + pixels + 1 + 4 * many_pieces)
+    near, window = tail(own_numbers, 3 * room + pixels + 1 + 2 * window_rows), tail(pieces, 2 * window_rows)
     listed_values, sorted_values, near_values = own_values, tail(own_values, room), tail(own_values, 2 * room)
     sums = strip(LANES * WIDTH, panels)
     for unit in range(start, stop):
         zero(ends, pixels + 1)
         found = list_events(
-            tail(x, unit * channels * pixels), channels * pixels, pixels, pixel_of, 0, pixel_of, terms // channels, 0,
-            0, keys, listed, listed_values, tail(ends, 1),
+            tail(x, unit * elements), 1, 0, elements, pixels, pixel_of, 0, pixel_of, terms // channels, 0, keys, listed,
+            listed_values, tail(ends, 1),
         )  # fmt: skip
         graded = sort_by_key(found, keys, listed, listed_values, pixels, tail(ends, 1), places, sorted_values)
         near_values[0] = 1
         for low in range(0, outputs, WIDTH):
             own = least(WIDTH, outputs - low)
             vectors = (own + LANES - 1) // LANES
-            panel = tail(row(panels, unit % groups), low * terms)
+            step, panel = vectors * LANES, tail(row(panels, unit % groups), low * terms)
             i, j, used = -1, out_width, 0
             for group in range(0, results, LANES):
                 high = least(LANES, results - group)
                 for n in range(high):
                     if j == out_width:
-                        i, j, used = i + 1, 0, 0
-                        for piece in range(many_pieces):
-                            y = i * down + pieces[4 * piece]
-                            if 0 <= y and y < height:
-                                lines[4 * used] = y * across_image
-                                for k in range(1, 4):
-                                    lines[4 * used + k] = pieces[4 * piece + k]
-                                used += 1
-                    count = 0
-                    for piece in range(used):
-                        line, left = lines[4 * piece], j * across + lines[4 * piece + 1]
-                        to = left + lines[4 * piece + 2]
-                        to = least(to if to > 0 else 0, across_image)
-                        begin = least(left if left > 0 else 0, to)
-                        first = ends[line + begin]
-                        more = ends[line + to] - first
-                        move_added(tail(near, count), tail(places, first), more, lines[4 * piece + 3] - line - left)
-                        if graded != 0:
-                            move(tail(near_values, count), tail(sorted_values, first), more)
-                        count += more
-                    j += 1
-                    add_rows(
-                        tail(sums, n * vectors * LANES), 0, near_values, graded, near, count, panel, vectors * LANES,
-                        vectors,
+                        i, j = i + 1, 0
+                        used = lines_of_window(lines, pieces, window_rows, i * down, height, width)
+                    count = events_in_window(
+                        near, near_values, graded, ends, places, sorted_values, lines, used, window, window_parts,
+                        j * across, width,
                     )  # fmt: skip
+                    j += 1
+                    add_rows(tail(sums, n * step), 0, near_values, graded, near, count, panel, step, vectors)
                 target = tail(out, (unit * outputs + low) * results + group)
-                turn(target, results, sums, vectors * LANES, high, own, LANES)
+                turn(target, results, sums, step, high, own, LANES)
 
 
 def correlate_events(
@@ -122,65 +114,43 @@ def correlate_events(
     pixels, grid, pitch, corner, out_width = geometry[5], geometry[6], geometry[7], geometry[8], geometry[9]
     results, members, parts, split_channels = geometry[10], geometry[11], geometry[12], geometry[13]
     together, phases, room, step = geometry[14], geometry[15], geometry[16], geometry[17]
-    splits, taps_of_all = (channels + split_channels - 1) // split_channels, terms // channels
-    own_part = start // grain
+    splits, of_channel, own_part = (channels + split_channels - 1) // split_channels, terms // channels, start // grain
     own_numbers, own_values, slope = row(numbers, own_part), row(values, own_part), row(slopes, own_part)
     keys, listed, places = tail(own_numbers, 0), tail(own_numbers, room), tail(own_numbers, 2 * room)
-    ends = tail(own_numbers, 3 * room)
-    listed_values, sorted_values = own_values, tail(own_values, room)
+    ends, listed_values, sorted_values = tail(own_numbers, 3 * room), own_values, tail(own_values, room)
     sums = strip(LANES * WIDTH, slopes)
     zero(sums, LANES * WIDTH)
     zero(slope, together * grid * step)  # around the pixels it stays
     for unit in range(start, stop):
         part, first = unit // splits, unit % splits * split_channels
-        last = least(channels, first + split_channels)
+        last, behind = least(channels, first + split_channels), (part + 1) * members // parts
         many = (last - first) * phases
         for group in range(groups):
             rows = tail(row(partial, part), group * panel_size)
-            for low in range(0, outputs, WIDTH):
-                width = (least(WIDTH, outputs - low) + LANES - 1) // LANES * LANES
-                begin = low * terms + first * taps_of_all * width
-                zero(tail(rows, begin), (last - first) * taps_of_all * width)
-        behind = (part + 1) * members // parts
+            clear_terms(rows, outputs, terms, first * of_channel, last * of_channel, WIDTH, LANES)
         for member in range(part * members // parts, behind, together):
             batch = least(together, behind - member)
             for group in range(groups):
-                rows = tail(row(partial, part), group * panel_size)
-                found = 0
+                rows, image = tail(row(partial, part), group * panel_size), member * groups + group
                 zero(ends, many + 1)
-                for n in range(batch):
-                    image = ((member + n) * groups + group) * channels + first
-                    found = list_events(
-                        tail(x, image * pixels), (last - first) * pixels, pixels, phase_of, phases, place_of, 0,
-                        n * grid, found, keys, listed, listed_values, tail(ends, 1),
-                    )  # fmt: skip
+                found = list_events(
+                    tail(x, (image * channels + first) * pixels), batch, groups * channels * pixels,
+                    (last - first) * pixels, pixels, phase_of, phases, place_of, 0, grid, keys, listed, listed_values,
+                    tail(ends, 1),
+                )  # fmt: skip
                 graded = sort_by_key(found, keys, listed, listed_values, many, tail(ends, 1), places, sorted_values)
                 for low in range(0, outputs, WIDTH):
                     own = least(WIDTH, outputs - low)
-                    vectors = (own + LANES - 1) // LANES
-                    width = vectors * LANES
-                    for n in range(batch):
-                        source = (((member + n) * groups + group) * outputs + low) * results
-                        to, j = n * grid + corner, 0
-                        for result in range(0, results, LANES):
-                            high = least(LANES, results - result)
-                            turn(sums, width, tail(gradient, source + result), results, own, high, LANES)
-                            for i in range(high):
-                                move(tail(slope, to * step), tail(sums, i * width), width)
-                                to, j = to + 1, j + 1
-                                if j == out_width:
-                                    to, j = to + pitch - out_width, 0
-                    for key in range(many):
-                        begin, count = ends[key], ends[key + 1] - ends[key]
-                        if count != 0:
-                            phase = key % phases
-                            term = (first + key // phases) * taps_of_all
-                            for tap in range(firsts[phase], firsts[phase + 1]):
-                                add_rows(
-                                    tail(rows, low * terms + (term + taps[tap]) * width), 1,
-                                    tail(sorted_values, begin), graded, tail(places, begin), count,
-                                    tail(slope, offsets[tap] * step), step, vectors,
-                                )  # fmt: skip
+                    width = (own + LANES - 1) // LANES * LANES
+                    rows_of_pixels(
+                        tail(slope, corner * step), step, pitch, grid,
+                        tail(gradient, (image * outputs + low) * results), batch, groups * outputs * results, own,
+                        results, out_width, sums, LANES,
+                    )  # fmt: skip
+                    add_to_terms(
+                        tail(rows, low * terms + first * of_channel * width), width, slope, step, width // LANES,
+                        firsts, offsets, taps, of_channel, many, phases, ends, places, sorted_values, graded,
+                    )  # fmt: skip
 
 
 def weights_from_panels(start: Any, stop: Any, partial: Any, out: Any, geometry: Any) -> None:

@@ -13,10 +13,10 @@ import numpy as np
 
 from snncell.interrupts import imported
 from snncell.kernels.cpu.builtins import least, lowers, typed
-from snncell.kernels.cpu.elements import Part, copy, flat, row, strip, tail
+from snncell.kernels.cpu.elements import Part, copy, flat, row, tail
 from snncell.kernels.cpu.events import VECTORS, WORD
 from snncell.kernels.cpu.vectors import I64, Vectors
-from snncell.kernels.policy import called, inlined
+from snncell.kernels.policy import inlined
 
 ir: Any = imported("llvmlite.ir")
 types: Any = imported("numba.core.types")
@@ -69,61 +69,6 @@ def _lower_lowest(context: Any, builder: Any, signature: Any, operands: Any) -> 
 @lowers(others, types.Integer)
 def _lower_others(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     return builder.and_(operands[0], builder.sub(operands[0], ir.Constant(I64, 1)))
-
-
-@called
-def list_events(
-    x: Any, elements: int, pixels: int, key_of: Any, keys_apart: int, place_of: Any, places_apart: int, first: int,
-    found: int, keys: Any, places: Any, values: Any, counts: Any,
-) -> int:  # fmt: skip
-    """List the events of the channels of an image behind `found` others; how many there are then.
-
-    An event has a key and a place, those of its pixel, and for each channel before its own, `keys_apart` and
-    `places_apart` more; and to places, `first` is added. `counts` counts the events of each key.
-    """
-    rest = strip(WORD, x)
-    begin, end, key, place = 0, pixels, 0, first
-    for low in range(0, elements, WORD):
-        if low + WORD <= elements:
-            bits = bits_of(x, low)
-        else:
-            for i in range(WORD):
-                rest[i] = 0
-            copy(tail(rest, 0), tail(x, low), elements - low)
-            bits = bits_of(tail(rest, 0), 0)
-        while bits != 0:
-            element = low + lowest(bits)
-            while element >= end:
-                begin, end, key, place = end, end + pixels, key + keys_apart, place + places_apart
-            own = key + key_of[element - begin]
-            keys[found], places[found], values[found] = own, place + place_of[element - begin], x[element]
-            counts[own] += 1
-            found += 1
-            bits = others(bits)
-    return found
-
-
-@called
-def sort_by_key(
-    found: int, keys: Any, places: Any, values: Any, many: int, ends: Any, to_places: Any, to_values: Any
-) -> int:
-    """Put listed events in the order of their keys, those of a key in theirs; 1 if there is one that is not 1.
-
-    `ends` has how many events each of `many` keys has, and then where they end.
-    """
-    total = 0
-    for key in range(many):
-        count = ends[key]
-        ends[key] = total
-        total += count
-    graded = 0
-    for event in range(found):
-        key = keys[event]
-        to = ends[key]
-        ends[key] = to + 1
-        to_places[to], to_values[to] = places[event], values[event]
-        graded |= values[event] != 1
-    return graded
 
 
 # --- sums of rows -----------------------------------------------------------------------------------------------------
