@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 import subprocess
@@ -11,10 +12,15 @@ from collections.abc import Callable
 from typing import Any
 
 ROUNDS = 15
+LEAST_ROUNDS = 3
 
 
 def in_turns(
-    contestants: dict[str, Callable[[], Any]], calls: int = 1, rounds: int = ROUNDS, rest: float = 0.0
+    contestants: dict[str, Callable[[], Any]],
+    calls: int = 1,
+    rounds: int = ROUNDS,
+    rest: float = 0.0,
+    budget: float = math.inf,
 ) -> dict[str, list[float]]:
     """Seconds per call of each contestant in each round (A B C A B C ...), after one call that does not count.
 
@@ -23,11 +29,15 @@ def in_turns(
         calls: how often in each round; their mean counts.
         rounds: how many.
         rest: seconds of sleep before each turn, for threads that spin when their work is done.
+        budget: seconds after which no further round begins, once there are three.
     """
     times: dict[str, list[float]] = {name: [] for name in contestants}
     for function in contestants.values():
         function()
-    for _ in range(rounds):
+    begun = time.perf_counter()
+    for number in range(rounds):
+        if number >= LEAST_ROUNDS and time.perf_counter() - begun > budget:
+            break
         for name, function in contestants.items():
             time.sleep(rest)
             start = time.perf_counter()

@@ -1,0 +1,107 @@
+"""Measuring a row: its contestants in turns, and the most memory that each takes, in a process of its own."""
+
+from __future__ import annotations
+
+import gc
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.machine import resident
+from benchmarks.peers import peer_of
+from benchmarks.row import OURS, Row
+from benchmarks.timing import in_turns
+
+REST = 0.2  # seconds before each turn: the threads of a BLAS spin for a tenth of a second when their work is done
+SHORT = 0.02  # seconds that a turn should take at least
+BUDGET = 90.0  # seconds for a row, once there are three rounds
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@dataclass
+class Timing:
+    """The times of one contestant, in seconds; `first` is its first call, which traces and compiles; bytes of memory.
+
+    ratio: its median in snncell's.
+    """
+
+    contestant: str
+    median: float
+    minimum: float
+    first: float
+    ratio: float
+    rounds: int
+    memory: float | None = None
+
+
+def measured(row: Row, sizes: Any, peers: list[str], rounds: int, ours_alone: bool = False) -> list[Timing]:
+    """Time the contestants at such sizes, in turns."""
+    contestants: dict[str, Callable[[], Any]] = {}
+    first: dict[str, float] = {}
+    for name, contestant in row.made(sizes, [] if ours_alone else peers).items():
+        start = time.perf_counter()
+        contestant.run()
+        first[name] = time.perf_counter() - start
+        contestants[name] = contestant.run
+    once = _seconds(contestants[OURS])
+    times = in_turns(contestants, max(1, int(SHORT / max(once, 1e-6))), rounds, REST, BUDGET)
+    base = statistics.median(times[OURS])
+    return [
+        Timing(name, statistics.median(each), min(each), first[name], statistics.median(each) / base, len(each))
+        for name, each in times.items()
+    ]
+
+
+def _seconds(run: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def fastest_peer(timings: list[Timing]) -> Timing | None:
+    """The fastest of those that are not ours."""
+    others = [timing for timing in timings if peer_of(timing.contestant) != OURS]
+    return min(others, key=lambda timing: timing.median, default=None)
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+
+
+def peak(row: Row, contestant: str, changes: dict[str, Any]) -> int:
+    """The most bytes that a contestant adds to what this process, which has run it at a small size, holds.
+
+    Counted are inputs, results and all in between; imports and compilers hardly are.
+    """
+    make = row.contestants[contestant]
+    for _ in range(2):
+        make(*row.given(row.checked)).run()
+    gc.collect()
+    before = resident("VmRSS")
+    make(*row.given(row.resized(changes))).run()
+    return resident("VmHWM") - before
+
+
+def peak_in_fresh_process(row: Row, contestant: str, changes: dict[str, Any]) -> float | None:
+    """`peak`, in a process of its own; None where the system does not tell, or memory does not suffice."""
+    if ("," in contestant and contestant not in row.contestants) or not Path("/proc/self/status").exists():
+        return None
+    code = f"from benchmarks.measure import told_peak; told_peak({row.name!r}, {contestant!r}, {changes!r})"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, cwd=ROOT)
+    return None if done.returncode else float(done.stdout.split()[-1])
+
+
+def told_peak(row: str, contestant: str, changes: dict[str, Any]) -> None:
+    from benchmarks.rows import ROWS
+
+    print(peak(ROWS[row], contestant, changes))
+
+
+def as_dict(timing: Timing) -> dict[str, Any]:
+    return asdict(timing)

@@ -1,0 +1,72 @@
+"""A row of the table: one workload, with one definition of its shapes and weights, and who computes it.
+
+A contestant is a function of the arrays of a row (inputs, weights: NumPy's) that gives a `Contestant`; its name is that
+of a peer, with more behind a comma ("PyTorch, one thread"). All get the same arrays, and what they find is compared at
+a smaller size before anything is measured: nobody computes less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from benchmarks.checking import agree
+from benchmarks.peers import one_thread, peer_of
+
+Run = Callable[[], Any]
+OURS = "snncell"
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A contestant that has its arrays.
+
+    run: what is measured, to the end of the work.
+    found: what is compared, arrays of anybody's by name: "spikes", gradients, "losses"; by default what `run` gives.
+    """
+
+    run: Run
+    found: Callable[[], dict[str, Any]] | None = None
+
+    def results(self) -> dict[str, Any]:
+        return self.run() if self.found is None else self.found()
+
+
+@dataclass(frozen=True)
+class Row:
+    """A workload.
+
+    name: as `--rows` has it.
+    title: as the table has it.
+    sizes: of what is measured, a dataclass or a tuple; `checked`: of what is compared.
+    given: a function of sizes that gives the arrays, the same for the same sizes.
+    contestants: functions of these arrays.
+    goal: the fastest peer's time in ours, if there is one.
+    group: rows of one group stand in one table.
+    absent: why peers are not in it.
+    """
+
+    name: str
+    title: str
+    sizes: Any
+    checked: Any
+    given: Callable[[Any], tuple[Any, ...]]
+    contestants: dict[str, Callable[..., Contestant]]
+    goal: float | None = None
+    group: str = "nets"
+    absent: str = ""
+    remarks: tuple[str, ...] = field(default=())
+
+    def made(self, sizes: Any, peers: list[str]) -> dict[str, Contestant]:
+        """The contestants that are there, at such sizes."""
+        given = self.given(sizes)
+        made = {name: make(*given) for name, make in self.contestants.items() if peer_of(name) in (OURS, *peers)}
+        if "PyTorch" in made:
+            made["PyTorch, one thread"] = Contestant(one_thread(made["PyTorch"].run))
+        return made
+
+    def compare(self, peers: list[str]) -> list[str]:
+        """Refuse contestants that find something else than snncell; in words, how close they are."""
+        found = {name: each.results() for name, each in self.made(self.checked, peers).items() if "," not in name}
+        return [agree(f"{self.name}, {name}", found[OURS], found[name]) for name in found if name != OURS]
