@@ -20,9 +20,10 @@ def as_array(x: Any) -> Any:
 
 def agree(who: str, mine: dict[str, Any], theirs: dict[str, Any]) -> str:
     """Refuse results that are others than snncell's; in words, how close they are."""
-    if mine.keys() != theirs.keys():
+    if not theirs or not theirs.keys() <= mine.keys():
         raise ValueError(f"{who} finds {list(theirs)}, not {list(mine)}.")
-    a, b = ({name: as_array(x) for name, x in found.items()} for found in (mine, theirs))
+    missing = [name for name in mine if name not in theirs]
+    a, b = ({name: as_array(found[name]) for name in theirs} for found in (mine, theirs))
     words, flipped = [], 0.0
     for name, x in a.items():
         if x.shape != b[name].shape:
@@ -41,6 +42,8 @@ def agree(who: str, mine: dict[str, Any], theirs: dict[str, Any]) -> str:
             raise ValueError(f"{who}: {name} differs by {far:.1e} of its norm.")
     if apart:
         words.append(f"the rest by {max(apart.values()):.0e} of its norm")
+    if missing:
+        words.append(f"not compared: {', '.join(missing)}")
     return f"{who}: {', '.join(words)}"
 
 

@@ -26,7 +26,7 @@ def cores() -> int:
 
 
 def about(peers: list[str], absent: dict[str, str]) -> dict[str, str]:
-    """What a report begins with."""
+    """The facts that a report begins with."""
     names = ("snncell", "numpy", "numba", "scipy")
     found = {name: importlib.metadata.version(name) for name in names if name != "snncell"} | versions(peers)
     import snncell

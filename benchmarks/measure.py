@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,17 +40,17 @@ class Timing:
     memory: float | None = None
 
 
-def measured(row: Row, sizes: Any, peers: list[str], rounds: int, ours_alone: bool = False) -> list[Timing]:
+def measured(row: Row, sizes: Any, peers: list[str], rounds: int) -> list[Timing]:
     """Time the contestants at such sizes, in turns."""
-    contestants: dict[str, Callable[[], Any]] = {}
-    first: dict[str, float] = {}
-    for name, contestant in row.made(sizes, [] if ours_alone else peers).items():
+    made, first = row.made(sizes, peers), {}
+    for name, contestant in made.items():
         start = time.perf_counter()
-        contestant.run()
+        contestant.once()
         first[name] = time.perf_counter() - start
-        contestants[name] = contestant.run
-    once = _seconds(contestants[OURS])
-    times = in_turns(contestants, max(1, int(SHORT / max(once, 1e-6))), rounds, REST, BUDGET)
+    calls = max(1, int(SHORT / max(_seconds(made[OURS].once), 1e-6)))
+    runs = {name: contestant.run for name, contestant in made.items()}
+    before = {name: contestant.before for name, contestant in made.items() if contestant.before is not None}
+    times = in_turns(runs, calls, rounds, REST, BUDGET, before)
     base = statistics.median(times[OURS])
     return [
         Timing(name, statistics.median(each), min(each), first[name], statistics.median(each) / base, len(each))
@@ -80,11 +80,13 @@ def peak(row: Row, contestant: str, changes: dict[str, Any]) -> int:
     """
     make = row.contestants[contestant]
     for _ in range(2):
-        make(*row.given(row.checked)).run()
+        make(*row.given(row.checked)).once()
     gc.collect()
     before = resident("VmRSS")
-    make(*row.given(row.resized(changes))).run()
-    return resident("VmHWM") - before
+    result = make(*row.given(row.resized(changes))).once()
+    found = resident("VmHWM") - before
+    del result
+    return found
 
 
 def peak_in_fresh_process(row: Row, contestant: str, changes: dict[str, Any]) -> float | None:
@@ -101,7 +103,3 @@ def told_peak(row: str, contestant: str, changes: dict[str, Any]) -> None:
     from benchmarks.rows import ROWS
 
     print(peak(ROWS[row], contestant, changes))
-
-
-def as_dict(timing: Timing) -> dict[str, Any]:
-    return asdict(timing)

@@ -45,15 +45,15 @@ def versions(peers: list[str]) -> dict[str, str]:
     return {MODULES[peer]: importlib.metadata.version(MODULES[peer]) for peer in peers}
 
 
-def one_thread(run: Callable[[], Any]) -> Callable[[], Any]:
+def one_thread(run: Callable[..., Any]) -> Callable[..., Any]:
     """PyTorch's operations without its threads, which gain little where operations are small."""
     import torch
 
-    def alone() -> Any:
+    def alone(*args: Any) -> Any:
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
         try:
-            return run()
+            return run(*args)
         finally:
             torch.set_num_threads(threads)
 

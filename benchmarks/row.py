@@ -8,13 +8,13 @@ a smaller size before anything is measured: nobody computes less.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any
 
 from benchmarks.checking import agree
 from benchmarks.peers import one_thread, peer_of
 
-Run = Callable[[], Any]
+Run = Callable[..., Any]
 OURS = "snncell"
 
 
@@ -22,12 +22,17 @@ OURS = "snncell"
 class Contestant:
     """A contestant that has its arrays.
 
-    run: what is measured, to the end of the work.
+    run: what is measured, to the end of the work; with `before`, it takes what that gives, which is not measured.
     found: what is compared, arrays of anybody's by name: "spikes", gradients, "losses"; by default what `run` gives.
     """
 
     run: Run
     found: Callable[[], dict[str, Any]] | None = None
+    before: Run | None = None
+
+    def once(self) -> Any:
+        """Run it, and what comes before it."""
+        return self.run() if self.before is None else self.run(self.before())
 
     def results(self) -> dict[str, Any]:
         return self.run() if self.found is None else self.found()
@@ -44,7 +49,7 @@ class Row:
     contestants: functions of these arrays.
     goal: the fastest peer's time in ours, if there is one.
     group: rows of one group stand in one table.
-    absent: why peers are not in it.
+    remark: what a reader should know of it.
     """
 
     name: str
@@ -55,16 +60,21 @@ class Row:
     contestants: dict[str, Callable[..., Contestant]]
     goal: float | None = None
     group: str = "nets"
-    absent: str = ""
-    remarks: tuple[str, ...] = field(default=())
+    remark: str = ""
 
     def made(self, sizes: Any, peers: list[str]) -> dict[str, Contestant]:
         """The contestants that are there, at such sizes."""
         given = self.given(sizes)
         made = {name: make(*given) for name, make in self.contestants.items() if peer_of(name) in (OURS, *peers)}
         if "PyTorch" in made:
-            made["PyTorch, one thread"] = Contestant(one_thread(made["PyTorch"].run))
+            several = made["PyTorch"]
+            before = several.before and one_thread(several.before)
+            made["PyTorch, one thread"] = Contestant(one_thread(several.run), None, before)
         return made
+
+    def resized(self, changes: dict[str, Any]) -> Any:
+        """The sizes with some changed."""
+        return replace(self.sizes, **changes) if changes else self.sizes
 
     def compare(self, peers: list[str]) -> list[str]:
         """Refuse contestants that find something else than snncell; in words, how close they are."""

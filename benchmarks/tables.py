@@ -1,4 +1,4 @@
-"""What was measured, as tables of Markdown."""
+"""Tables of Markdown of the figures, pages with the machine and the command, the README's table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ from benchmarks.measure import Timing, fastest_peer
 from benchmarks.row import OURS, Row
 
 Measured = dict[str, list[Timing]]  # by the name of the row
-GROUPS = {"nets": "Networks", "neurons": "Neurons alone", "layers": "Single layers"}
+GROUPS = {
+    "nets": "Networks",
+    "neurons": "Neurons alone",
+    "layers": "Single layers",
+    "onm": "The Open Neuromorphic benchmark's settings",
+    "onm-large": "The same, large",
+}
 BEGIN, END = "<!-- benchmarks: the table of `python -m benchmarks` -->", "<!-- end of the table -->"
 
 
@@ -21,8 +27,19 @@ def megabytes(size: float | None) -> str:
     return "" if size is None else f"{size / 1e6:.0f} MB"
 
 
+def by_group(rows: dict[str, Row], found: Measured) -> list[str]:
+    """A table for each group, under its name, with the remarks on its rows."""
+    parts = []
+    for group, title in GROUPS.items():
+        inside = {name: timings for name, timings in found.items() if rows[name].group == group}
+        if inside:
+            remarks = "\n".join(dict.fromkeys(f"- {rows[name].remark}" for name in inside if rows[name].remark))
+            parts += [f"## {title}", summary(rows, inside), *([remarks] if remarks else [])]
+    return parts
+
+
 def summary(rows: dict[str, Row], found: Measured) -> str:
-    """A line for each row: ours, the fastest peer, the ratio, the goal."""
+    """A line for each row: ours, the fastest peer, the ratio (its time in ours), the goal."""
     lines = ["| workload | snncell | fastest peer | its time | ratio | goal |", "| --- | --- | --- | --- | --- | --- |"]
     for name, timings in found.items():
         row, ours, best = rows[name], timings[0], fastest_peer(timings)

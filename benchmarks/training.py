@@ -85,21 +85,7 @@ def jax_training(net: Callable[..., tuple[Any, Any]], weights: list[Any], x: Any
         logits, spikes = net(x, *params)
         return -jnp.take_along_axis(jax.nn.log_softmax(logits), y[:, None], 1).mean(), spikes
 
-    @jax.jit
-    def train(state: Any, x: Any, y: Any) -> Any:
-        t, params, first, second = state
-        (value, _), grads = jax.value_and_grad(loss, has_aux=True)(params, x, y)
-        t = t + 1
-        first = [0.9 * m + 0.1 * g for m, g in zip(first, grads, strict=True)]
-        second = [0.999 * v + 0.001 * g * g for v, g in zip(second, grads, strict=True)]
-        params = [
-            p - RATE * (m / (1 - 0.9**t)) / (jnp.sqrt(v / (1 - 0.999**t)) + 1e-8)
-            for p, m, v in zip(params, first, second, strict=True)
-        ]
-        return value, (t, params, first, second)
-
-    zeros = [jnp.zeros_like(p) for p in initial]
-    state = (jnp.float32(0.0), initial, zeros, zeros)
+    train, state = adam_in_jax(loss, initial, RATE)
 
     def step() -> Any:
         nonlocal state
@@ -111,3 +97,25 @@ def jax_training(net: Callable[..., tuple[Any, Any]], weights: list[Any], x: Any
         return _found(spikes, grads, step)
 
     return Contestant(step, found)
+
+
+def adam_in_jax(loss: Callable[..., Any], params: list[Any], rate: float) -> tuple[Callable[..., Any], Any]:
+    """A jitted step of Adam, written out, on `loss(params, x, y) -> (value, aux)`, and its first state."""
+    import jax
+    import jax.numpy as jnp
+
+    @jax.jit
+    def train(state: Any, x: Any, y: Any) -> Any:
+        t, params, first, second = state
+        (value, _), grads = jax.value_and_grad(loss, has_aux=True)(params, x, y)
+        t = t + 1
+        first = [0.9 * m + 0.1 * g for m, g in zip(first, grads, strict=True)]
+        second = [0.999 * v + 0.001 * g * g for v, g in zip(second, grads, strict=True)]
+        params = [
+            p - rate * (m / (1 - 0.9**t)) / (jnp.sqrt(v / (1 - 0.999**t)) + 1e-8)
+            for p, m, v in zip(params, first, second, strict=True)
+        ]
+        return value, (t, params, first, second)
+
+    zeros = [jnp.zeros_like(p) for p in params]
+    return train, (jnp.float32(0.0), params, zeros, zeros)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -114,6 +115,13 @@ def jax_adaptive(x: Any, dout: Any, w: Any) -> Contestant:
     return jax_vjp(net, [x, w], dout)
 
 
+CONTESTANTS: dict[str, Callable[..., Contestant]] = {
+    "snncell": snncell_lif,
+    "snncell, checkpoint_every=32": functools.partial(snncell_lif, every=32),
+    "PyTorch": torch_lif,
+    "SpikingJelly": spikingjelly_lif,
+    "JAX": jax_lif,
+}
 ROWS = [
     Row(
         "lif",
@@ -121,13 +129,7 @@ ROWS = [
         SHAPE,
         FEW,
         currents,
-        {
-            "snncell": snncell_lif,
-            "snncell, checkpoint_every=32": functools.partial(snncell_lif, every=32),
-            "PyTorch": torch_lif,
-            "SpikingJelly": spikingjelly_lif,
-            "JAX": jax_lif,
-        },
+        CONTESTANTS,
         5.0,
         "neurons",
     ),
@@ -140,6 +142,6 @@ ROWS = [
         {"snncell": snncell_adaptive, "PyTorch": torch_adaptive, "JAX": jax_adaptive},
         None,
         "neurons",
-        absent="SpikingJelly: a neuron of one's own there runs the operations of the PyTorch loop",
+        remark="SpikingJelly: a neuron of one's own there runs the operations of the PyTorch loop",
     ),
 ]
