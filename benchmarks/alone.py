@@ -1,4 +1,4 @@
-"""snncell alone: the first call of a new neuron, the demo, and a training step while other processes compute."""
+"""snncell alone: first calls, the demo, a step while other processes compute, data made while steps run."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from contextlib import contextmanager
 import numpy as np
 
 import snncell
+from benchmarks.frameworks import SuperSpike
 from benchmarks.timing import fresh, printed
 from snncell import Tensor, nn
 
@@ -136,7 +137,60 @@ def busy(quick: bool) -> list[Line]:
     ]
 
 
-FIGURES: dict[str, Callable[[bool], list[Line]]] = {"first": first_call, "demo": demo, "busy": busy}
+class Binned:
+    """Batches of events, which are binned into (T, B, inputs) as they are wanted."""
+
+    def __init__(self, batches: int, shape: tuple[int, int, int], events: int) -> None:
+        self.shape, rng = shape, np.random.default_rng(0)
+        self.events = [rng.integers(0, int(np.prod(shape)), events) for _ in range(batches)]
+        self.labels = rng.integers(0, 20, (batches, shape[1]))
+
+    def __len__(self) -> int:
+        return len(self.events)
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for places, labels in zip(self.events, self.labels, strict=True):
+            counts = np.bincount(places, minlength=int(np.prod(self.shape))).reshape(self.shape)
+            yield Tensor(np.minimum(counts, 1).astype(np.float32)), Tensor(labels)
+
+
+def prefetch(quick: bool) -> list[Line]:
+    """A training on events that are binned between steps, or while one runs."""
+    steps, batch, inputs = (4, 2, 10) if quick else (100, 64, 700)
+    data = Binned(3 if quick else 12, (steps, batch, inputs), 100 if quick else 1 << 18)
+    lif = [nn.MultiStep(nn.LIFNode(surrogate_function=SuperSpike())) for _ in range(2)]
+    net = nn.SequentialCell(nn.Dense(inputs, 512), lif[0], nn.Dense(512, 512), lif[1], nn.Dense(512, 20))
+    loss_fn, adam = nn.CrossEntropyLoss(), nn.Adam(net.trainable_params(), 1e-3)
+
+    def loss(out: Tensor, y: Tensor) -> Tensor:
+        return loss_fn(out.mean(0), y)
+
+    def seconds(epochs: int, ahead: bool) -> float:
+        return snncell.train.fit(net, loss, adam, data, epochs, progress=False, prefetch=ahead).seconds
+
+    def alone() -> float:
+        start = time.perf_counter()
+        for _ in data:
+            pass
+        return time.perf_counter() - start
+
+    times: dict[str, list[float]] = {"data alone": [], "between steps": [], "while one runs": []}
+    for _ in range(1 if quick else 3):
+        times["data alone"].append(alone())
+        for name, ahead in (("between steps", False), ("while one runs", True)):
+            times[name].append((seconds(3, ahead) - seconds(1, ahead)) / 2)  # without what the first epoch compiles
+    return [
+        ("a batch of events, binned and trained on", name, f"{statistics.median(each) / len(data) * 1e3:.3g} ms")
+        for name, each in times.items()
+    ]
+
+
+FIGURES: dict[str, Callable[[bool], list[Line]]] = {
+    "first": first_call,
+    "demo": demo,
+    "busy": busy,
+    "prefetch": prefetch,
+}
 
 
 def table(lines: list[Line]) -> str:

@@ -20,14 +20,13 @@ ROOT = Path(__file__).resolve().parents[1]
 INSIDE = "SNNCELL_BENCHMARKS_ENVIRONMENT"  # set in the process that was begun in it
 
 # By peer: what pip is called with, one call after the other. PyTorch is the one for CPUs where there is an index of
-# those; SpikingJelly, snnTorch, Norse and Spyx would bring much that they do not need here, so it is named.
+# those; SpikingJelly, snnTorch and Norse would bring much that they do not need here, so it is named.
 PINNED = {
     "PyTorch": [["torch==2.13.0"]],
     "SpikingJelly": [["--no-deps", "spikingjelly==2.0.0"], ["tqdm", "loguru", "scipy", "matplotlib", "einops"]],
     "snnTorch": [["--no-deps", "snntorch==1.0.0"]],
     "Norse": [["--no-deps", "norse==1.1.0", "nirtorch"], ["nir"]],
     "JAX": [["jax==0.10.2"]],
-    "Spyx": [["--no-deps", "spyx"], ["dm-haiku", "optax"]],
 }
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 

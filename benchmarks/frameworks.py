@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import snncell
@@ -104,6 +105,67 @@ def spikingjelly_lif_layer() -> Callable[[Any], Any]:
         return node(x)
 
     return layer
+
+
+NORSE = {"tau_mem_inv": 500.0, "v_leak": 0.0, "v_th": 1.0, "v_reset": 0.0}
+
+
+def norse_lif_layer(x: Any) -> Any:
+    """Its LIFBox, step by step, with its "super" surrogate, which is 1 / (1 + |x|)^2 whatever alpha is."""
+    import torch
+    from norse.torch.functional.lif_box import LIFBoxFeedForwardState, LIFBoxParameters, lif_box_feed_forward_step
+    from norse.torch.functional.reset import reset_subtract
+
+    numbers = {name: torch.tensor(value) for name, value in NORSE.items()}
+    p = LIFBoxParameters(**numbers, method="super", reset_method=reset_subtract)
+    state, out = LIFBoxFeedForwardState(v=torch.zeros_like(x[0])), []
+    for now in x.unbind(0):
+        s, state = lif_box_feed_forward_step(now, state, p, dt=0.001)
+        out.append(s)
+    return torch.stack(out)
+
+
+def snntorch_lif_layer() -> Callable[[Any], Any]:
+    """Its Leaky neuron, step by step, whose resets come a step later, and as constants."""
+    import snntorch
+    import torch
+
+    neuron = snntorch.Leaky(beta=0.5, spike_grad=torch_spike())
+
+    def layer(x: Any) -> Any:
+        mem, out = torch.zeros_like(x[0]), []
+        for now in (x / 2.0).unbind(0):
+            s, mem = neuron(now, mem)
+            out.append(s)
+        return torch.stack(out)
+
+    return layer
+
+
+def snncell_like(kind: str) -> Callable[[Any], Any]:
+    """The layer of another framework that has equations of its own, by snncell."""
+    if kind == "Norse":
+        return nn.MultiStep(nn.LIFNode.like("norse.LIFBox", **NORSE, method="super", reset_method="reset_subtract"))
+    layer = nn.MultiStep(nn.LIFNode.like("snntorch", beta=0.5, spike_grad=SuperSpike()))
+    return lambda x: layer(x / 2.0)
+
+
+TORCH_LAYERS: dict[str, Callable[[], Callable[[Any], Any]]] = {
+    "PyTorch": lambda: torch_lif_layer,
+    "SpikingJelly": spikingjelly_lif_layer,
+    "snnTorch": snntorch_lif_layer,
+    "Norse": lambda: norse_lif_layer,
+}
+OTHERS = ("snnTorch", "Norse")
+DETACHED = (
+    "snnTorch's Leaky resets a step later, and no gradient goes through the reset; Norse's LIFBox has a surrogate of "
+    "its own. Both are compared with snncell's neurons of these equations (`like`), of the same work."
+)
+
+
+def compared(kind: str, contestant: Contestant, reference: Callable[[Any], Contestant]) -> Contestant:
+    """The contestant; one of other equations with what snncell gives of those, by a layer of them."""
+    return replace(contestant, reference=reference(snncell_like(kind))) if kind in OTHERS else contestant
 
 
 def jax_lif_layer(x: Any) -> Any:

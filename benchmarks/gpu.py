@@ -28,7 +28,7 @@ import numpy as np
 import snncell
 from benchmarks import frameworks
 from benchmarks.frameworks import SuperSpike
-from benchmarks.rows.neurons import Adaptive, snncell_lif, spikingjelly_lif, torch_lif
+from benchmarks.rows.neurons import Adaptive, snncell_lif, torch_lif
 from benchmarks.rows.spiking_nets import Sizes, snncell_recurrent
 from benchmarks.timing import fresh
 from snncell import Tensor, nn, ops, value_and_grad
@@ -113,7 +113,14 @@ def lif(steps: int, neurons: int, bandwidth: float) -> tuple[dict[str, Any], dic
         "forward + backward ms": both * 1e3,
         # and the stored potentials, once each way; in the reverse they and dout are read, and dx is written
         "forward + backward, part of copy bandwidth": 6 * row / bandwidth / both,
-    }, {"PyTorch": lambda: torch_lif(x, dout).run, "SpikingJelly": lambda: spikingjelly_lif(x, dout).run}
+    }, {
+        "PyTorch": lambda: torch_lif("PyTorch", x, dout).run,
+        "SpikingJelly": lambda: torch_lif("SpikingJelly", x, dout).run,
+    }
+
+
+def _run_of(kind: str, x: Any, dout: Any) -> Callable[[], Any]:
+    return torch_lif(kind, x, dout).run
 
 
 def peers(factories: dict[str, Callable[[], Any]], ours: float) -> dict[str, float]:

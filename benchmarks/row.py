@@ -23,12 +23,14 @@ class Contestant:
     """A contestant that has its arrays.
 
     run: what is measured, to the end of the work; with `before`, it takes what that gives, which is not measured.
+    reference: what snncell computes with this contestant's own equations, if they differ from the row's.
     found: what is compared, arrays of anybody's by name: "spikes", gradients, "losses"; by default what `run` gives.
     """
 
     run: Run
     found: Callable[[], dict[str, Any]] | None = None
     before: Run | None = None
+    reference: Contestant | None = None
 
     def once(self) -> Any:
         """Run it, and what comes before it."""
@@ -78,5 +80,10 @@ class Row:
 
     def compare(self, peers: list[str]) -> list[str]:
         """Refuse contestants that find something else than snncell; in words, how close they are."""
-        found = {name: each.results() for name, each in self.made(self.checked, peers).items() if "," not in name}
-        return [agree(f"{self.name}, {name}", found[OURS], found[name]) for name in found if name != OURS]
+        made = {name: each for name, each in self.made(self.checked, peers).items() if "," not in name}
+        ours = made.pop(OURS)
+        mine, words = ours.results(), []
+        for name, each in made.items():
+            expected = mine if each.reference is None else each.reference.results()
+            words.append(agree(f"{self.name}, {name}", expected, each.results()))
+        return words

@@ -16,7 +16,8 @@ from benchmarks.tables import Measured, by_group, details, milliseconds, page, s
 TITLE = "Beside the other frameworks"
 HEAD = (
     "Medians, of contestants that had their turns one after the other within one run; a ratio is the fastest peer's "
-    "time in snncell's. All have the same inputs and weights, and what they find was compared before."
+    "time in snncell's. All have the same inputs and weights, and what they find was compared before. Spyx is not "
+    "among them: a neuron of one's own there is JAX's scan."
 )
 
 

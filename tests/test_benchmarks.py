@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: that a row of each kind runs, is compared with itself, and becomes a table; nothing is timed."""
+"""`python -m benchmarks`: a row of each kind runs, is compared, and becomes a table; nothing is timed."""
 
 from __future__ import annotations
 

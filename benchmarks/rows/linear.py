@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 import snncell
-from benchmarks.frameworks import (
-    jax_lif_layer,
-    jax_spike,
-    snncell_lif_layer,
-    spikingjelly_lif_layer,
-    torch_lif_layer,
-)
+from benchmarks.frameworks import DETACHED, TORCH_LAYERS, compared, jax_lif_layer, snncell_lif_layer
 from benchmarks.row import Contestant, Row
 from snncell import Tensor, nn, ops
 
@@ -41,8 +37,8 @@ def _named(out: Any, gradients: Any) -> dict[str, Any]:
     return {"spikes": out, "gradient w": gradients[0], "gradient b": gradients[1]}
 
 
-def snncell_linear(x: Any, w: Any, b: Any, dout: Any, jitted: bool = True) -> Contestant:
-    dense, layer = nn.Dense(w.shape[1], len(w), Tensor(w), Tensor(b)), snncell_lif_layer()
+def snncell_linear(x: Any, w: Any, b: Any, dout: Any, layer: Any = None) -> Contestant:
+    dense, layer = nn.Dense(w.shape[1], len(w), Tensor(w), Tensor(b)), layer or snncell_lif_layer()
     given, seed, params = Tensor(x), Tensor(dout), [dense.weight, dense.bias]
 
     def both(x: Tensor, seed: Tensor) -> Any:
@@ -50,32 +46,26 @@ def snncell_linear(x: Any, w: Any, b: Any, dout: Any, jitted: bool = True) -> Co
         out, pull = ops.vjp(lambda: layer(dense(x)), weights=params)
         return out, pull(seed)[1]
 
-    call = snncell.jit(both) if jitted else both
+    call = snncell.jit(both)
     return Contestant(lambda: _named(*call(given, seed)))
 
 
-def torch_linear(x: Any, w: Any, b: Any, dout: Any, spikingjelly: bool = False) -> Contestant:
+def torch_linear(kind: str, x: Any, w: Any, b: Any, dout: Any) -> Contestant:
     import torch
 
     params = [torch.from_numpy(each).requires_grad_() for each in (w, b)]
     given, seed = torch.from_numpy(x), torch.from_numpy(dout)
-    layer = spikingjelly_lif_layer() if spikingjelly else torch_lif_layer
+    layer = TORCH_LAYERS[kind]()
 
     def run() -> dict[str, Any]:
         out = layer(torch.nn.functional.linear(given, *params))
         return _named(out.detach(), torch.autograd.grad(out, params, seed))
 
-    return Contestant(run)
-
-
-def spikingjelly_linear(x: Any, w: Any, b: Any, dout: Any) -> Contestant:
-    return torch_linear(x, w, b, dout, spikingjelly=True)
+    return compared(kind, Contestant(run), lambda layer: snncell_linear(x, w, b, dout, layer))
 
 
 def jax_linear(x: Any, w: Any, b: Any, dout: Any) -> Contestant:
     import jax
-
-    jax_spike()
 
     @jax.jit
     def both(x: Any, w: Any, b: Any, dout: Any) -> Any:
@@ -86,17 +76,16 @@ def jax_linear(x: Any, w: Any, b: Any, dout: Any) -> Contestant:
     return Contestant(lambda: _named(*jax.block_until_ready(both(*given))))
 
 
-CONTESTANTS = {
+CONTESTANTS: dict[str, Callable[..., Contestant]] = {
     "snncell": snncell_linear,
-    "PyTorch": torch_linear,
-    "SpikingJelly": spikingjelly_linear,
+    **{kind: functools.partial(torch_linear, kind) for kind in TORCH_LAYERS},
     "JAX": jax_linear,
 }
 FEW = Sizes(20, 3, 40, 24, 0.2)
 
 
 def row(name: str, title: str, sizes: Sizes, goal: float) -> Row:
-    return Row(name, title, sizes, FEW, Sizes.given, CONTESTANTS, goal)
+    return Row(name, title, sizes, FEW, Sizes.given, CONTESTANTS, goal, remark=DETACHED)
 
 
 ROWS = [

@@ -8,6 +8,7 @@ import numpy as np
 
 import snncell
 from benchmarks.frameworks import (
+    DETACHED,
     jax_spike,
     jax_vjp,
     snncell_lif_layer,
@@ -93,6 +94,6 @@ COUNTS = {
 }
 TITLE = "LIF, T 1000, 32768 neurons"
 ROWS = [
-    Row("lif-long", TITLE, SHAPE, FEW, currents, CONTESTANTS, None, "neurons"),
+    Row("lif-long", TITLE, SHAPE, FEW, currents, CONTESTANTS, None, "neurons", DETACHED),
     Row("lif-counted", f"{TITLE}, spikes counted", SHAPE, FEW, counted, COUNTS, None, "neurons"),
 ]

@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 
 from benchmarks.frameworks import (
+    DETACHED,
+    TORCH_LAYERS,
     SuperSpike,
+    compared,
     jax_lif_layer,
     jax_spike,
     jax_vjp,
     snncell_lif_layer,
     snncell_vjp,
-    spikingjelly_lif_layer,
-    torch_lif_layer,
     torch_spike,
     torch_vjp,
 )
@@ -43,12 +44,9 @@ def snncell_lif(x: Any, dout: Any, every: int | None = None) -> Contestant:
     return snncell_vjp(snncell_lif_layer(every), [x], dout)
 
 
-def torch_lif(x: Any, dout: Any) -> Contestant:
-    return torch_vjp(torch_lif_layer, [x], dout)
-
-
-def spikingjelly_lif(x: Any, dout: Any) -> Contestant:
-    return torch_vjp(spikingjelly_lif_layer(), [x], dout)
+def torch_lif(kind: str, x: Any, dout: Any) -> Contestant:
+    made = torch_vjp(TORCH_LAYERS[kind](), [x], dout)
+    return compared(kind, made, lambda layer: snncell_vjp(layer, [x], dout))
 
 
 def jax_lif(x: Any, dout: Any) -> Contestant:
@@ -118,8 +116,7 @@ def jax_adaptive(x: Any, dout: Any, w: Any) -> Contestant:
 CONTESTANTS: dict[str, Callable[..., Contestant]] = {
     "snncell": snncell_lif,
     "snncell, checkpoint_every=32": functools.partial(snncell_lif, every=32),
-    "PyTorch": torch_lif,
-    "SpikingJelly": spikingjelly_lif,
+    **{kind: functools.partial(torch_lif, kind) for kind in TORCH_LAYERS},
     "JAX": jax_lif,
 }
 ROWS = [
@@ -132,6 +129,7 @@ ROWS = [
         CONTESTANTS,
         5.0,
         "neurons",
+        DETACHED,
     ),
     Row(
         "adaptive",

@@ -6,12 +6,12 @@ Its input is dense: uniform numbers. Neuron, surrogate and weights are those of 
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from benchmarks.frameworks import jax_lif_layer, snncell_lif_layer, spikingjelly_lif_layer, torch_lif_layer, torch_spike
+from benchmarks.frameworks import DETACHED, TORCH_LAYERS, compared, jax_lif_layer, snncell_lif_layer
 from benchmarks.row import Contestant, Row
 from snncell import Tensor, nn, ops
 
@@ -43,8 +43,8 @@ def _split(backward: bool, forward: Any, back: Any) -> Contestant:
     return Contestant(back, found, forward) if backward else Contestant(forward, found)
 
 
-def snncell_split(backward: bool, x: Any, w: Any, b: Any, dout: Any) -> Contestant:
-    dense, layer = nn.Dense(w.shape[1], len(w), Tensor(w), Tensor(b)), snncell_lif_layer()
+def snncell_split(backward: bool, x: Any, w: Any, b: Any, dout: Any, layer: Any = None) -> Contestant:
+    dense, layer = nn.Dense(w.shape[1], len(w), Tensor(w), Tensor(b)), layer or snncell_lif_layer()
     given, seed, params = Tensor(x), Tensor(dout), [dense.weight, dense.bias]
     return _split(
         backward,
@@ -58,35 +58,14 @@ def torch_split(kind: str, backward: bool, x: Any, w: Any, b: Any, dout: Any) ->
 
     params = [torch.from_numpy(each).requires_grad_() for each in (w, b)]
     given, seed = torch.from_numpy(x), torch.from_numpy(dout)
-    layer = {"PyTorch": lambda: torch_lif_layer, "SpikingJelly": spikingjelly_lif_layer, "snnTorch": snntorch_layer}[
-        kind
-    ]()
+    layer = TORCH_LAYERS[kind]()
 
     def forward() -> Any:
         out = layer(torch.nn.functional.linear(given, *params))
         return out.detach(), out
 
-    split = _split(backward, forward, lambda state: torch.autograd.grad(state[1], params, seed))
-    if kind == "snnTorch":
-        return replace(split, found=lambda: {"spikes": forward()[0]})
-    return split
-
-
-def snntorch_layer() -> Any:
-    """Its Leaky neuron, step by step, with the equations of ours; but no gradient goes through its reset."""
-    import snntorch
-    import torch
-
-    neuron = snntorch.Leaky(beta=0.5, spike_grad=torch_spike(), reset_mechanism="subtract", reset_delay=False)
-
-    def layer(x: Any) -> Any:
-        mem, out = torch.zeros_like(x[0]), []
-        for now in x.unbind(0):
-            s, mem = neuron(now / 2.0, mem)
-            out.append(s)
-        return torch.stack(out)
-
-    return layer
+    made = _split(backward, forward, lambda state: torch.autograd.grad(state[1], params, seed))
+    return compared(kind, made, lambda layer: snncell_split(backward, x, w, b, dout, layer))
 
 
 def jax_split(backward: bool, x: Any, w: Any, b: Any, dout: Any) -> Contestant:
@@ -110,14 +89,13 @@ def row(neurons: int, backward: bool) -> Row:
     way = "backward" if backward else "forward"
     contestants = {
         "snncell": functools.partial(snncell_split, backward),
-        **{kind: functools.partial(torch_split, kind, backward) for kind in ("PyTorch", "SpikingJelly", "snnTorch")},
+        **{kind: functools.partial(torch_split, kind, backward) for kind in TORCH_LAYERS},
         "JAX": functools.partial(jax_split, backward),
     }
     title = f"Linear({neurons})+LIF, T 500, batch 16, dense input, {way}"
     few = Sizes(12, 10, 3)
     group = "onm" if neurons <= 4096 else "onm-large"  # those take minutes a call, and many gigabytes
-    remark = "snnTorch's reset is detached, which is less to compute: its spikes are compared, its gradients are not."
-    return Row(f"onm-{neurons}-{way}", title, Sizes(neurons), few, Sizes.given, contestants, None, group, remark)
+    return Row(f"onm-{neurons}-{way}", title, Sizes(neurons), few, Sizes.given, contestants, None, group, DETACHED)
 
 
 ROWS = [row(neurons, backward) for neurons in (512, 1024, 2048, 4096, 8192, 16384) for backward in (False, True)]

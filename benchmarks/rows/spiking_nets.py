@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -9,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from benchmarks.frameworks import (
+    DETACHED,
+    TORCH_LAYERS,
     SuperSpike,
+    compared,
     jax_lif_layer,
     jax_spike,
     snncell_lif_layer,
-    spikingjelly_lif_layer,
     spikingjelly_spike,
-    torch_lif_layer,
     torch_spike,
 )
 from benchmarks.row import Contestant, Row
@@ -61,9 +63,9 @@ def parameters(layers: list[Any]) -> list[Any]:
     return [p for layer in layers for p in (layer.weight, layer.bias)]
 
 
-def snncell_forward(x: Any, y: Any, weights: list[Any]) -> Contestant:
+def snncell_forward(x: Any, y: Any, weights: list[Any], layer: Any = None) -> Contestant:
     *hidden, readout = layers = snncell_dense(weights)
-    neurons = [snncell_lif_layer() for _ in hidden]
+    neurons = [layer or snncell_lif_layer() for _ in hidden]
 
     def net(x: Tensor) -> tuple[Tensor, Tensor]:
         for dense, layer in zip(hidden, neurons, strict=True):
@@ -73,21 +75,18 @@ def snncell_forward(x: Any, y: Any, weights: list[Any]) -> Contestant:
     return snncell_training(net, parameters(layers), x, y)
 
 
-def torch_forward(x: Any, y: Any, weights: list[Any], layers: list[Any] | None = None) -> Contestant:
+def torch_forward(kind: str, x: Any, y: Any, weights: list[Any]) -> Contestant:
     from torch.nn.functional import linear
 
-    neurons = layers or [torch_lif_layer] * (len(weights) // 2 - 1)
+    neurons = [TORCH_LAYERS[kind]() for _ in range(len(weights) // 2 - 1)]
 
     def net(x: Any, *params: Any) -> tuple[Any, Any]:
         for n, layer in enumerate(neurons):
             x = layer(linear(x, *params[2 * n : 2 * n + 2]))
         return linear(x, *params[-2:]).mean(0), x
 
-    return torch_training(net, weights, x, y)
-
-
-def spikingjelly_forward(x: Any, y: Any, weights: list[Any]) -> Contestant:
-    return torch_forward(x, y, weights, [spikingjelly_lif_layer() for _ in range(len(weights) // 2 - 1)])
+    made = torch_training(net, weights, x, y)
+    return compared(kind, made, lambda layer: snncell_forward(x, y, weights, layer))
 
 
 def jax_forward(x: Any, y: Any, weights: list[Any]) -> Contestant:
@@ -175,10 +174,9 @@ def jax_recurrent(x: Any, y: Any, weights: list[Any]) -> Contestant:
     return jax_training(net, weights, x, y)
 
 
-FORWARD = {
+FORWARD: dict[str, Callable[..., Contestant]] = {
     "snncell": snncell_forward,
-    "PyTorch": torch_forward,
-    "SpikingJelly": spikingjelly_forward,
+    **{kind: functools.partial(torch_forward, kind) for kind in TORCH_LAYERS},
     "JAX": jax_forward,
 }
 RECURRENT = {
@@ -196,6 +194,7 @@ ROWS = [
         Sizes.given,
         FORWARD,
         3.5,
+        remark=DETACHED,
     ),
     Row(
         "recurrent",
