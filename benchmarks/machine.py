@@ -37,7 +37,7 @@ def about(peers: list[str], absent: dict[str, str]) -> dict[str, str]:
         "processor": f"{_processor()}, {cores()} cores in use of {os.cpu_count()}",
         "memory": f"{_memory() / 2**30:.0f} GiB" if _memory() else "unknown",
         "load at the beginning": ", ".join(f"{x:.1f}" for x in os.getloadavg()) if hasattr(os, "getloadavg") else "?",
-        "system": f"{platform.system()} {platform.release()}",
+        "system": platform.system(),
         "versions": ", ".join(
             [
                 f"Python {platform.python_version()}",
