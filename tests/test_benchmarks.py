@@ -13,7 +13,7 @@ import pytest
 from snncell import Tensor
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path.append(str(ROOT))  # last: the package that is tested is the installed one
 
 from benchmarks import cost_model, sweeps  # noqa: E402
 from benchmarks.checking import agree  # noqa: E402
