@@ -1,5 +1,5 @@
 """The CUDA backend on this machine's card:
-`python benchmarks/gpu.py [--out FOLDER] [--small] [--no-tests] [--assembler]`.
+`python -m benchmarks.gpu [--out FOLDER] [--small] [--no-tests] [--assembler]`.
 
 Runs the tests of `tests/device` on the card, then measures, and writes `gpu-<card>.json` and `.md` to
 `benchmarks/results`. PyTorch and SpikingJelly stand beside snncell where they are installed for CUDA. Without a card
@@ -23,11 +23,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import compiler as cpu
 import numpy as np
-from timing import fresh
 
 import snncell
+from benchmarks import frameworks
+from benchmarks.frameworks import SuperSpike
+from benchmarks.rows.neurons import Adaptive, snncell_lif, torch_lif
+from benchmarks.rows.spiking_nets import Sizes, snncell_recurrent
+from benchmarks.timing import fresh
 from snncell import Tensor, nn, ops, value_and_grad
 from snncell.compiler.cuda_kernels import kernels_on_device
 from snncell.compiler.jit import Jitted
@@ -98,10 +101,10 @@ def lif(steps: int, neurons: int, bandwidth: float) -> tuple[dict[str, Any], dic
     """A LIF layer, forward and forward with backward, beside what its traffic takes at the card's copy bandwidth."""
     rng = np.random.default_rng(0)
     x, dout = (rng.standard_normal((steps, neurons), dtype=np.float32) for _ in range(2))
-    layer = nn.MultiStep(nn.LIFNode(tau=2.0, surrogate_function=cpu.SuperSpike()))
+    layer = nn.MultiStep(nn.LIFNode(tau=2.0, surrogate_function=SuperSpike()))
     given = Tensor(x)
     forward = seconds(lambda: layer(given))
-    run = cpu.snncell_lif(x, dout)
+    run = snncell_lif(x, dout).run
     both = seconds(run)
     row = steps * neurons * 4
     return {
@@ -110,7 +113,14 @@ def lif(steps: int, neurons: int, bandwidth: float) -> tuple[dict[str, Any], dic
         "forward + backward ms": both * 1e3,
         # and the stored potentials, once each way; in the reverse they and dout are read, and dx is written
         "forward + backward, part of copy bandwidth": 6 * row / bandwidth / both,
-    }, {"PyTorch": lambda: cpu.torch_lif(x, dout), "SpikingJelly": lambda: cpu.spikingjelly_lif(x, dout)}
+    }, {
+        "PyTorch": lambda: torch_lif("PyTorch", x, dout).run,
+        "SpikingJelly": lambda: torch_lif("SpikingJelly", x, dout).run,
+    }
+
+
+def _run_of(kind: str, x: Any, dout: Any) -> Callable[[], Any]:
+    return torch_lif(kind, x, dout).run
 
 
 def peers(factories: dict[str, Callable[[], Any]], ours: float) -> dict[str, float]:
@@ -121,7 +131,7 @@ def peers(factories: dict[str, Callable[[], Any]], ours: float) -> dict[str, flo
         return {}
     if not torch.cuda.is_available():
         return {}
-    cpu.torch_device = "cuda"
+    frameworks.torch_device = "cuda"
     found: dict[str, float] = {}
     for name, factory in factories.items():
         try:
@@ -142,15 +152,16 @@ def peers(factories: dict[str, Callable[[], Any]], ours: float) -> dict[str, flo
 
 def losses(device: str, sizes: tuple[int, int, int, int, int], steps: int) -> tuple[list[float], float]:
     """The losses of training steps of a recurrent network in one place, and the median seconds of a step."""
-    x, y, weights = cpu.task(sizes)
+    times, batch, *widths = sizes
+    given = Sizes(times, batch, tuple(widths), recurrent=True, density=0.05).given()
     snncell.set_context(device_target="GPU" if device == "gpu" else "CPU")
-    _, step = cpu.snncell_training(x, y, weights)
-    found, times = [], []
+    step = snncell_recurrent(*given).run
+    found, taken = [], []
     for _ in range(steps):
         start = time.perf_counter()
         found.append(float(step()))
-        times.append(time.perf_counter() - start)
-    return found, statistics.median(times)
+        taken.append(time.perf_counter() - start)
+    return found, statistics.median(taken)
 
 
 def feedforward(device: str, sizes: tuple[int, int, int, int], steps: int) -> tuple[list[float], float]:
@@ -163,7 +174,7 @@ def feedforward(device: str, sizes: tuple[int, int, int, int], steps: int) -> tu
     w1, w2 = (Tensor((rng.standard_normal(s) * scale).astype(np.float32)) for s in ((hidden, inputs), (10, hidden)))
     net = nn.SequentialCell(
         nn.Dense(inputs, hidden, w1),
-        nn.MultiStep(nn.LIFNode(surrogate_function=cpu.SuperSpike())),
+        nn.MultiStep(nn.LIFNode(surrogate_function=SuperSpike())),
         nn.Dense(hidden, 10, w2),
     )
     x = Tensor((rng.random((times, batch, inputs)) < 0.3).astype(np.float32))
@@ -225,13 +236,13 @@ def assembler() -> str:
     lines = [
         "# The kernels of loops over time, as the assembler sees them",
         "",
-        "`python benchmarks/gpu.py --assembler`: registers of a thread, and bytes that it spills to memory for want of",
+        "`python -m benchmarks.gpu --assembler`: registers of a thread, and bytes that it spills to memory for want of",
         "registers. It needs no card; none was at hand, so there are no times.",
         "",
         "| loop | dtype | compute capability | registers | spilled bytes |",
         "| --- | --- | --- | --- | --- |",
     ]
-    lif, adaptive = nn.LIFNode(tau=2.0, surrogate_function=cpu.SuperSpike()), cpu.Adaptive(np.full(8, 0.5, np.float32))
+    lif, adaptive = nn.LIFNode(tau=2.0, surrogate_function=SuperSpike()), Adaptive(np.full(8, 0.5, np.float32))
     loops: dict[str, Any] = {
         "LIF": nn.MultiStep(lif),
         "LIF, every 8th state stored": nn.MultiStep(lif, checkpoint_every=8),

@@ -5,7 +5,7 @@ from pathlib import Path
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = {"plots": ("*.png", "*.gif", "*.py"), "benchmarks/results": ("*.md",), "examples": ("*.py",)}
+FOLDERS = {"plots": ("*.png", "*.gif", "*.py"), "benchmarks/results": ("*.md", "*.png"), "examples": ("*.py",)}
 
 
 def on_files(files, config):

@@ -23,7 +23,7 @@ from snncell.config import FINITE
 from snncell.kernels.space import DEVICE, HOST, Space
 from snncell.tape.parameter import assign_all, commit
 from snncell.tape.primitive import EVERYWHERE, rebuilt
-from snncell.tape.state import EFFECTS, STATE
+from snncell.tape.state import EFFECTS, STATE, in_turn
 from snncell.tape.tape import Entry, zeros_of
 from snncell.tape.taps import Events
 from snncell.tape.tensor import Tensor, beside
@@ -49,7 +49,10 @@ def run(
     with beside(*carry, *xs):  # what the body makes is where its operands are
         body, written = trace_body(f, carry, xs, backwards, who)
     every = every if body.carry else None  # without states there is nothing to store
-    with EFFECTS if written and STATE.trace is None else nullcontext():  # nobody else draws the same random numbers
+    effects = bool(written) and STATE.trace is None
+    if effects:
+        in_turn()
+    with EFFECTS if effects else nullcontext():  # nobody else draws the same random numbers
         if STATE.trace is None:
             place = "gpu" if any(x.device == "gpu" for x in (*carry, *xs)) else "cpu"
             commit([parameter.moving(place) for parameter in written if parameter.follows])

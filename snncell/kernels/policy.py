@@ -22,7 +22,7 @@ from snncell.kernels.native import Code, Linked
 # CALL_COST elements. On two quiet cores threads are worth it from a quarter of that on (benchmarks/parallel.py: 100,000
 # elements for plain arithmetic, 20,000 for exp), by some tens of microseconds. But each such loop waits for its last
 # thread, milliseconds where other programs want the cores: with the lower number, a small training step beside two of
-# them took 3.2 times as long as by itself, with this one 1.1 to 1.6 times (benchmarks/compiler.py, busy).
+# them took 3.2 times as long as by itself, with this one 1.1 to 1.6 times (`python -m benchmarks --figures busy`).
 PARALLEL_SIZE = 524_288
 CALL_COST = 5
 

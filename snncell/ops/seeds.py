@@ -23,7 +23,7 @@ from snncell.kernels.cuda import philox
 from snncell.kernels.space import HOST, IN_USE, moved
 from snncell.ops.base import as_int, primitive
 from snncell.tape.parameter import Parameter, assign_all
-from snncell.tape.state import STATE, here
+from snncell.tape.state import STATE, here, in_turn
 from snncell.tape.tensor import Tensor
 
 
@@ -34,8 +34,11 @@ class _Sequences(threading.local):
     begun: tuple[int, Iterator[int]] = secrets.randbits(62), itertools.count(1)
 
     def __init__(self) -> None:
+        self.main = threading.current_thread() is threading.main_thread()
+        if STATE.turn is not None:
+            return  # it draws for another thread: `draw_for`
         seed, threads = self.begun
-        if threading.current_thread() is not threading.main_thread():
+        if not self.main:
             seed = int(np.random.SeedSequence((seed, next(threads))).generate_state(1, np.uint64)[0]) >> 2
         self.key: Any = np.array([seed, 0])
 
@@ -78,7 +81,7 @@ def set_seed(seed: Annotated[int, Own()], calls: Annotated[int, Own()] = 0) -> N
         ArgumentError: for other numbers.
     """
     assign_all([seeded(seed, calls)], "set_seed")
-    if threading.current_thread() is threading.main_thread():
+    if _SEQUENCES.main:
         _Sequences.begun = as_int(seed, "set_seed", "seed"), itertools.count(1)
 
 
@@ -88,6 +91,7 @@ def seeded(seed: Any, calls: Any) -> tuple[Parameter, Tensor]:
     Raises:
         ArgumentError: for numbers that no sequence has.
     """
+    in_turn()
     number, drawn = as_int(seed, "set_seed", "seed"), as_int(calls, "set_seed", "calls")
     if not 0 <= number < 2**63:
         raise ArgumentError(f"set_seed: the seed lies in [0, 2^63), not {number}.")
@@ -98,6 +102,8 @@ def seeded(seed: Any, calls: Any) -> tuple[Parameter, Tensor]:
 
 def next_key() -> Tensor:
     """The key of the next draw, where that is made."""
+    if STATE.trace is None:
+        in_turn()
     if STATE.trace is None and (IN_USE or here() is not HOST):  # a Program's key goes with its plan
         _state._data = moved(_state._data, here())
     key = _state.value()
@@ -128,4 +134,28 @@ def replaying(key: Tensor) -> AbstractContextManager[Any]:
 
 def present_key() -> Tensor:
     """The key that the next draw will have, for `replaying`."""
+    if STATE.trace is None:
+        in_turn()
     return _state.value()
+
+
+def own_key() -> Any:
+    """The key of this thread's next draw, as an array, for `go_on_from`."""
+    in_turn()
+    return _SEQUENCES.key
+
+
+def go_on_from(key: Any) -> None:
+    """Draw from a key on, on this thread."""
+    _SEQUENCES.key = key
+
+
+def draws_for_main() -> bool:
+    """True on the main thread, and on one that draws for it."""
+    return bool(_SEQUENCES.main)
+
+
+def draw_for(key: Any, main: bool) -> None:
+    """Begin to draw for another thread: from its key on, and for the main thread if that is the one."""
+    _SEQUENCES.main = main
+    go_on_from(key)

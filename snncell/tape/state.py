@@ -37,6 +37,7 @@ class _State(threading.local):
     unfused = False  # whether loops over time go step by step, and jitted functions run as they are
     step: int | None = None  # the time step of a loop that goes step by step
     stops: Callable[[Any, Any], Any] | None = None  # the hook of stop_gradient: (x, x stopped) -> what it returns
+    turn: Callable[[], None] | None = None  # of a thread that makes data ahead: waits until it may draw and write
 
 
 STATE = _State()
@@ -51,7 +52,18 @@ def here() -> Space:
 EFFECTS: Any = threading.RLock()  # held while Parameters are read, computed with, and written
 TRACING: Any = threading.RLock()  # held while what several threads share is traced or planned
 if hasattr(os, "register_at_fork"):  # a thread that the child does not have may have held them
-    os.register_at_fork(after_in_child=lambda: in_child(EFFECTS, TRACING))
+    # Registered after the fork's own locks (`forks.py`), so a turn is waited for before they are taken: a child draws
+    # what its parent would.
+    os.register_at_fork(before=lambda: in_turn(), after_in_child=lambda: in_child(EFFECTS, TRACING))
+
+
+def in_turn() -> None:
+    """Wait, on a thread that makes data ahead, until what it draws and writes comes in the order of the program.
+
+    Called before `EFFECTS` is taken, which the steps that are waited for need.
+    """
+    if STATE.turn is not None:
+        STATE.turn()
 
 
 def quietly(function: Callable[..., Any], *args: Any) -> Any:

@@ -16,6 +16,7 @@ from snncell.errors import ArgumentError
 from snncell.nn.stateful import Stateful
 from snncell.tape.given import as_data
 from snncell.tape.tensor import Tensor
+from snncell.train.ahead import made_ahead
 from snncell.train.pieces import Batches, Spikes, cells_of as spiking_cells, measure
 from snncell.train.scores import accuracy as share_right
 
@@ -30,6 +31,7 @@ def evaluate(
     batch_size: Count = 64,
     accuracy: Callable[..., Tensor] | None = share_right,
     firing_rate: Annotated[Cell | Iterable[Cell], Own()] = (),
+    prefetch: bool | None = None,
 ) -> Means:
     """Means over data, in prediction: "loss", and as asked for "accuracy" and "firing_rate".
 
@@ -37,7 +39,7 @@ def evaluate(
     in training, or not, as they were, and have the states that they had.
 
     Args:
-        net, loss, data, batch_size, accuracy, firing_rate: as for `fit`; arrays are not shuffled.
+        net, loss, data, batch_size, accuracy, firing_rate, prefetch: as for `fit`; arrays are not shuffled.
 
     Returns:
         Numbers by name. A batch counts by the length of its target.
@@ -57,7 +59,8 @@ def evaluate(
             stack.enter_context(stateful.aside())
         spikes.refuse_inner(net)
         of_batch = measured(net, loss, accuracy, spikes if spikes.cells else None)
-        return means("evaluate: data", (net, loss), of_batch, batches_of(data, batch_size, False, "evaluate: data"))
+        batches = batches_of(data, batch_size, False, "evaluate: data")
+        return means("evaluate: data", (net, loss), of_batch, batches, prefetch)
 
 
 def batches_of(data: Any, batch_size: int, shuffle: bool, who: str) -> Any:
@@ -130,7 +133,13 @@ def measured(net: Cell, loss: Any, accuracy: Any, spikes: Spikes | None) -> Call
 
 
 def means(
-    who: str, parts: tuple[Any, ...], of_batch: Any, source: Any, training: bool = False, seen: Any = lambda _: None
+    who: str,
+    parts: tuple[Any, ...],
+    of_batch: Any,
+    source: Any,
+    prefetch: bool | None,
+    training: bool = False,
+    seen: Any = lambda _: None,
 ) -> Means:
     """Go through the data once; the means of what is measured. `seen` is told of each batch."""
     for cell in cells_of(*parts):
@@ -139,11 +148,11 @@ def means(
         stateful.reset()
     measurements: list[dict[str, Tensor]] = []
     counts: list[int] = []
-    for batch in source:
-        *inputs, target = parts_of(batch, who)
-        measurements.append(of_batch(*inputs, target))
-        counts.append(len(target))
-        seen(measurements[-1])
+    with made_ahead(source, lambda batch: parts_of(batch, who), prefetch) as batches:
+        for *inputs, target in batches:
+            measurements.append(of_batch(*inputs, target))
+            counts.append(len(target))
+            seen(measurements[-1])
     if not measurements:
         raise ArgumentError(f"{who} give no batch. An iterator gives its batches once; give a list, or Batches.")
     shares = np.array(counts, np.float64) / sum(counts)

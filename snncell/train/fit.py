@@ -65,6 +65,7 @@ def fit(
     resume: bool = False,
     log: File | None = None,
     progress: bool = True,
+    prefetch: bool | None = None,
 ) -> Result:
     """Train a network: jitted steps over all data, epoch after epoch.
 
@@ -94,6 +95,12 @@ def fit(
         resume: go on from that file. It continues to the bit: weights, moments, step, order of the samples, log.
         log: a file, .csv or .jsonl, with a line for each epoch.
         progress: whether a bar is shown.
+        prefetch: whether a thread makes the next batch of `data` and `test` while a step runs: one ahead, so that one
+            more is in memory. By default it does for arrays and `train.Batches`, where that pays; True says that other
+            data too depend on nothing that a step changes (weights, an optimiser's step, a monitor). They are gone
+            through on that thread from beginning to end, and what they raise comes out of `fit`. Random numbers of
+            snncell's are those drawn without it, to the bit: where data draw some, they wait for the step. Without a
+            GPU alone, whose steps run beside the host anyway.
 
     Returns:
         A `Result`, with the history.
@@ -132,7 +139,7 @@ def fit(
     )
     run.stop_by(patience, monitor)
     run.limits = {"clip_norm": clip_norm, "clip_value": clip_value}
-    run.checkpoint = checkpoint
+    run.checkpoint, run.prefetch = checkpoint, prefetch
     with Spikes(cells_of(firing_rate, "fit: firing_rate")) as spikes, phases(net, loss):
         spikes.refuse_inner(net)
         run.compile(accuracy, spikes if spikes.cells else None)
@@ -162,6 +169,7 @@ class _Run:
 
     limits: dict[str, Any]
     checkpoint: File | None
+    prefetch: bool | None
     step: Callable[..., dict[str, Tensor]]
     test_step: Callable[..., dict[str, Tensor]]
 
@@ -236,14 +244,13 @@ class _Run:
                 shown = time.perf_counter()
             bar.step()
 
-        averages = means("fit: data", (self.net, self.loss), self.step, self.data, True, seen)
+        parts = (self.net, self.loss)
+        averages = means("fit: data", parts, self.step, self.data, self.prefetch, True, seen)
         refuse_loss(averages["loss"], number, self.limits["clip_norm"] is not None, self.data, self.checkpoint)
         refuse_weights(self.net, self.loss, self.optimiser.parameters, number, self.data, self.checkpoint)
         if self.test is not None:
-            averages |= {
-                f"test_{name}": x
-                for name, x in means("fit: test", (self.net, self.loss), self.test_step, self.test).items()
-            }
+            tested = means("fit: test", parts, self.test_step, self.test, self.prefetch)
+            averages |= {f"test_{name}": x for name, x in tested.items()}
             refuse_test_loss(averages["test_loss"], number, self.test, self.checkpoint)
         step, rate = int(self.optimiser.global_step.item()), float(self.optimiser.get_lr())
         record = {"epoch": number, "step": step, "learning_rate": rate, **averages}

@@ -25,7 +25,7 @@ from snncell.kernels.progress import listening
 from snncell.kernels.space import HOST, IN_USE, Space
 from snncell.kernels.threads import BLAS
 from snncell.tape.parameter import commit
-from snncell.tape.state import EFFECTS, quietly
+from snncell.tape.state import EFFECTS, in_turn, quietly
 from snncell.tape.tracing import Value
 
 
@@ -88,6 +88,7 @@ class Plan:
                 results: list[Any] = quietly(self.graph.replay, arrays)
             return results
         if self.written:
+            in_turn()
             with EFFECTS:  # nobody else reads the Parameters between its reads and its writes
                 return self._replay(arrays)
         return self._replay(arrays)

@@ -1,0 +1,108 @@
+"""Benchmarks beside the other frameworks: `python -m benchmarks [--rows NAME ...] [--peers NAME ...] [--quick]`.
+
+Without options it makes an environment with the peers (once; it is kept), compares what all compute, measures every row
+in turns within one run, then the sweeps, digits end to end and what there is of snncell alone, and writes tables and
+plots to `benchmarks/results`, and the table of the README. With `--rows` or `--quick` it prints, and writes nothing but
+where `--write` says. `--list` names the rows; `--cost-model` measures the kernels for `docs/cost-model.md`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+THREADS = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+QUICK_ROUNDS = 3
+
+
+def options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--rows", nargs="*", metavar="NAME", help="these rows, or groups of rows, only; no name: none")
+    add("--sweeps", nargs="*", metavar="NAME", help="these sweeps only: density, steps, neurons, batch, threads")
+    add("--figures", nargs="*", metavar="NAME", help="of these only: digits, first, demo, busy, prefetch")
+    add("--peers", nargs="+", metavar="NAME", help="beside these only; none: snncell alone")
+    add("--quick", action="store_true", help="tiny sizes, three rounds: to see whether everything runs")
+    add("--threads", type=int, metavar="N", help="so many cores and threads for everybody")
+    add("--rounds", type=int, default=15, metavar="N", help="how often each contestant has its turn")
+    add("--no-memory", action="store_true", help="leave out the most memory of each, in processes of their own")
+    add("--here", action="store_true", help="in this environment, with what is installed in it")
+    add("--write", type=Path, metavar="FOLDER", help="write tables and plots there, and not the README")
+    add("--json", type=Path, metavar="FILE", help="also write the rows' figures to this file")
+    add("--cost-model", action="store_true", help="measure the kernels, and write the table of docs/cost-model.md")
+    add("--list", action="store_true", help="name rows and groups")
+    return parser.parse_args()
+
+
+def limit_threads(threads: int) -> None:
+    """Give this process so many cores, before anybody counts them."""
+    for name in THREADS:
+        os.environ[name] = str(threads)
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+
+
+def chosen(known: dict[str, Any], names: list[str] | None, others: bool) -> dict[str, Any]:
+    """The rows (sweeps, figures) of these names and groups; all but large ones where nothing in particular is asked."""
+    group_of = {name: getattr(each, "group", name) for name, each in known.items()}
+    if names is None:
+        return {name: each for name, each in known.items() if not others and not group_of[name].endswith("-large")}
+    if unknown := [name for name in names if name not in {*known, *group_of.values()}]:
+        sys.exit(f"There is no {unknown[0]!r}; there are {', '.join(sorted({*known, *group_of.values()}))}.")
+    return {name: each for name, each in known.items() if name in names or group_of[name] in names}
+
+
+def main() -> None:
+    given = options()
+    if given.threads:
+        limit_threads(given.threads)
+    from benchmarks.peers import MODULES, present
+
+    wanted = [] if given.peers == ["none"] or given.cost_model or given.list else given.peers or list(MODULES)
+    if unknown := [peer for peer in wanted if peer not in MODULES]:
+        sys.exit(f"There is no peer {unknown[0]!r}; there are {', '.join(MODULES)}, or none.")
+    if wanted and not given.here:
+        from benchmarks.environment import begin_again_inside
+
+        begin_again_inside()
+    peers, absent = present(wanted)
+    from benchmarks.run import Run
+    from benchmarks.tables import page, put_between_markers
+
+    run = Run(peers, absent, QUICK_ROUNDS if given.quick else given.rounds, given.quick, not given.no_memory)
+    if given.list:
+        print("\n".join(run.listed()))
+        return
+    if given.cost_model:
+        from benchmarks.cost_model import table
+
+        measured = page("", run.about, table(given.quick)).removeprefix("# \n\n")
+        print(f"\n{measured}")
+        if not given.quick and not put_between_markers(HERE.parent / "docs/cost-model.md", measured.strip()):
+            sys.exit("docs/cost-model.md has no place for the table.")
+        return
+    others = any(each is not None for each in (given.rows, given.sweeps, given.figures))
+    run.rows(chosen(run.known_rows, given.rows, others))
+    run.sweeps(chosen(run.known_sweeps, given.sweeps, others))
+    run.figures(chosen(run.known_figures, given.figures, others))
+    print(f"\n{run.page()}")
+    whole = not others and not given.quick and not given.peers
+    if given.write or whole:
+        run.write(given.write or HERE / "results")
+    if whole:
+        put_between_markers(HERE.parent / "README.md", run.summary())
+    if given.json:
+        timings = {name: [vars(timing) for timing in each] for name, each in run.found.items()}
+        text = json.dumps({"about": run.about, "rows": timings, "notes": run.notes}, indent=1)
+        given.json.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,197 @@
+"""snncell alone: first calls, the demo, a step while other processes compute, data made while steps run."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+import snncell
+from benchmarks.frameworks import SuperSpike
+from benchmarks.timing import fresh, printed
+from snncell import Tensor, nn
+
+Line = tuple[str, str, str]  # figure, case, value
+
+NEW_NEURON = """
+import time
+import numpy as np
+import snncell
+start = time.perf_counter()
+from snncell import Tensor, nn, ops
+
+class Spike(nn.Cell):
+    def construct(self, x):
+        return (x > 0).astype(x.dtype)
+
+    def bprop(self, x, out, dout):
+        return (dout / ops.square(1.0 + 10.0 * ops.abs(x)),)
+
+class Adaptive(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.spike = Spike()
+
+    def construct(self, x, v, a):
+        h = 0.9 * v + x
+        s = self.spike(h - 1.0 - a)
+        return s, h - s * (1.0 + a), 0.95 * a + 0.1 * s
+
+x = Tensor(np.ones({shape}, np.float32))
+out, pull = ops.vjp(nn.MultiStep(Adaptive()), x)
+pull(out)
+print(time.perf_counter() - start)
+"""
+IMPORT_NUMBA = """
+import time
+import snncell
+start = time.perf_counter()
+import numba
+print(time.perf_counter() - start)
+"""
+DEMO = """
+import tempfile
+import time
+start = time.perf_counter()
+import snncell.demo
+with tempfile.TemporaryDirectory() as folder:
+    accuracy = snncell.demo.run(epochs={epochs}, folder=folder, progress=False)
+print(time.perf_counter() - start, accuracy)
+"""
+CACHES = ("empty disk cache", "filled disk cache")
+
+
+def first_call(quick: bool) -> list[Line]:
+    """A new neuron, forward and reverse, in fresh processes."""
+    shapes = {"small, serial kernels": (16, 4, 64)} | ({} if quick else {"large, parallel kernels": (16, 64, 2048)})
+    lines = []
+    for kind, shape in shapes.items():
+        times: dict[str, list[float]] = {name: [] for name in CACHES}
+        for _ in range(1 if quick else 5):
+            with tempfile.TemporaryDirectory() as folder:
+                for values in times.values():
+                    values.append(fresh(NEW_NEURON.format(shape=shape), SNNCELL_CACHE_DIR=folder))
+        lines += [(f"first call, {kind}", name, f"{statistics.median(each):.3g} s") for name, each in times.items()]
+    imports = [fresh(IMPORT_NUMBA) for _ in range(1 if quick else 5)]
+    return [*lines, ("first call", "of which importing Numba", f"{statistics.median(imports):.3g} s")]
+
+
+def demo(quick: bool) -> list[Line]:
+    """`python -m snncell demo`, with imports."""
+    lines, epochs = [], 1 if quick else 30
+    with tempfile.TemporaryDirectory() as folder:
+        for name in CACHES:
+            code = DEMO.format(epochs=epochs)
+            seconds, accuracy = map(float, printed(code, SNNCELL_CACHE_DIR=folder, MPLBACKEND="Agg").split()[-2:])
+            lines.append((f"demo, {epochs} epochs", name, f"{seconds:.3g} s, {accuracy:.1%} right"))
+    return lines
+
+
+@contextmanager
+def others_computing(count: int) -> Iterator[None]:
+    processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        time.sleep(0.3)  # they have started
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def busy(quick: bool) -> list[Line]:
+    """A training step of the demo's network, on a quiet machine and beside two other processes."""
+    from snncell.demo import DigitNet
+
+    rounds, calls = (2, 10) if quick else (5, 200)
+    rng = np.random.default_rng(0)
+    net = DigitNet()
+    step = snncell.train.training_step(net, nn.CrossEntropyLoss(), nn.Adam(net.trainable_params(), 1e-3))
+    x, y = Tensor(rng.random((64, 64), np.float32)), Tensor(rng.integers(0, 10, 64))
+    step(x, y)
+    times: dict[str, list[float]] = {"quiet": [], "two other processes computing": []}
+
+    def measure(values: list[float]) -> None:
+        for _ in range(calls):
+            start = time.perf_counter()
+            step(x, y)
+            values.append(time.perf_counter() - start)
+
+    for _ in range(rounds):
+        measure(times["quiet"])
+        with others_computing(2):
+            measure(times["two other processes computing"])
+    return [
+        (
+            "training step of 64-128-64-10",
+            name,
+            f"median {statistics.median(t) * 1e3:.3g}, mean {np.mean(t) * 1e3:.3g} ms",
+        )
+        for name, t in times.items()
+    ]
+
+
+class Binned:
+    """Batches of events, which are binned into (T, B, inputs) as they are wanted."""
+
+    def __init__(self, batches: int, shape: tuple[int, int, int], events: int) -> None:
+        self.shape, rng = shape, np.random.default_rng(0)
+        self.events = [rng.integers(0, int(np.prod(shape)), events) for _ in range(batches)]
+        self.labels = rng.integers(0, 20, (batches, shape[1]))
+
+    def __len__(self) -> int:
+        return len(self.events)
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for places, labels in zip(self.events, self.labels, strict=True):
+            counts = np.bincount(places, minlength=int(np.prod(self.shape))).reshape(self.shape)
+            yield Tensor(np.minimum(counts, 1).astype(np.float32)), Tensor(labels)
+
+
+def prefetch(quick: bool) -> list[Line]:
+    """A training on events that are binned between steps, or while one runs."""
+    steps, batch, inputs = (4, 2, 10) if quick else (100, 64, 700)
+    data = Binned(3 if quick else 12, (steps, batch, inputs), 100 if quick else 1 << 18)
+    lif = [nn.MultiStep(nn.LIFNode(surrogate_function=SuperSpike())) for _ in range(2)]
+    net = nn.SequentialCell(nn.Dense(inputs, 512), lif[0], nn.Dense(512, 512), lif[1], nn.Dense(512, 20))
+    loss_fn, adam = nn.CrossEntropyLoss(), nn.Adam(net.trainable_params(), 1e-3)
+
+    def loss(out: Tensor, y: Tensor) -> Tensor:
+        return loss_fn(out.mean(0), y)
+
+    def seconds(epochs: int, ahead: bool) -> float:
+        return snncell.train.fit(net, loss, adam, data, epochs, progress=False, prefetch=ahead).seconds
+
+    def alone() -> float:
+        start = time.perf_counter()
+        for _ in data:
+            pass
+        return time.perf_counter() - start
+
+    times: dict[str, list[float]] = {"data alone": [], "between steps": [], "while one runs": []}
+    for _ in range(1 if quick else 3):
+        times["data alone"].append(alone())
+        for name, ahead in (("between steps", False), ("while one runs", True)):
+            times[name].append((seconds(3, ahead) - seconds(1, ahead)) / 2)  # without what the first epoch compiles
+    return [
+        ("a batch of events, binned and trained on", name, f"{statistics.median(each) / len(data) * 1e3:.3g} ms")
+        for name, each in times.items()
+    ]
+
+
+FIGURES: dict[str, Callable[[bool], list[Line]]] = {
+    "first": first_call,
+    "demo": demo,
+    "busy": busy,
+    "prefetch": prefetch,
+}
+
+
+def table(lines: list[Line]) -> str:
+    return "\n".join(["| figure | | |", "| --- | --- | --- |", *(f"| {' | '.join(line)} |" for line in lines)])

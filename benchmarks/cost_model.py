@@ -1,0 +1,138 @@
+"""Each kernel's bytes and operations beside the bandwidth of copies and the rate of BLAS, and how far it is from them.
+
+The bound of a kernel is the larger of the time that its bytes take at the bandwidth of a copy and the time that its
+operations take at the rate of a product of large matrices. Counted are the least bytes that must go through memory
+(inputs read once, outputs written once, what the reverse stores written and read), and the multiplications and
+additions of the algorithm that is run: of a product with spikes those of the events alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import snncell
+from benchmarks.machine import blas_rate, copy_bandwidth, median_seconds
+from benchmarks.row import OURS
+from benchmarks.rows import ROWS
+from snncell import Tensor, nn
+
+FLOAT = 4  # bytes
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel, or the kernels of a row: what runs, its bytes and operations, and where they come from."""
+
+    name: str
+    run: Callable[[], Any]
+    bytes: float
+    operations: float
+    counted: str
+
+
+def kernels(quick: bool) -> Iterator[Kernel]:
+    """All of them, made one after the other: few are in memory at once."""
+    yield from elementwise(1 << (12 if quick else 24))
+    yield from neurons(quick)
+    yield from products(quick)
+    yield from images(quick)
+    yield adam(1 << (12 if quick else 22))
+
+
+def elementwise(n: int) -> Iterator[Kernel]:
+    a, b, c = (Tensor(np.random.default_rng(k).random(n, np.float32)) for k in range(3))
+    fused, total = snncell.jit(lambda a, b, c: a * b + c), snncell.jit(lambda a: a.sum())
+    yield Kernel("a b + c, elementwise", lambda: fused(a, b, c), 4 * FLOAT * n, 2 * n, "3 read, 1 written")
+    yield Kernel("sum", lambda: total(a), FLOAT * n, n, "1 read")
+
+
+def ours(name: str, quick: bool) -> tuple[Any, Callable[[], Any]]:
+    """The sizes of a row, and what snncell runs."""
+    row = ROWS[name]
+    sizes = row.checked if quick else row.sizes
+    return sizes, row.contestants[OURS](*row.given(sizes)).run
+
+
+def neurons(quick: bool) -> Iterator[Kernel]:
+    for name, sequences, work, counted in (
+        ("lif", 6, 14, "x, spikes, 1 stored; dout, 1 stored, dx"),
+        ("adaptive", 9, 34, "x, spikes, 2 stored; x, dout, 2 stored, dx"),
+    ):
+        shape, run = ours(name, quick)
+        size = float(np.prod(shape))
+        yield Kernel(f"{ROWS[name].title}, both ways", run, sequences * FLOAT * size, work * size, counted)
+
+
+def products(quick: bool) -> Iterator[Kernel]:
+    rng = np.random.default_rng(0)
+    n = 64 if quick else 2048
+    a, b = (Tensor(rng.standard_normal((n, n), np.float32)) for _ in range(2))
+    dense = snncell.jit(lambda a, b: a @ b)
+    yield Kernel(f"product {n}^3, dense", lambda: dense(a, b), 3 * FLOAT * n * n, 2 * n**3, "BLAS, in parts")
+    rows, inputs, outputs = (64, 32, 32) if quick else (8000, 512, 512)
+    for density in (0.02, 0.05, 0.1):
+        spikes = Tensor((rng.random((rows, inputs)) < density).astype(np.float32))
+        w, dout = (Tensor(rng.standard_normal((k, outputs), np.float32)) for k in (inputs, rows))
+        turned = snncell.jit(lambda x, d: x.T @ d)
+        events = float(np.count_nonzero(spikes.asnumpy()))
+        size = FLOAT * (rows * (inputs + outputs) + inputs * outputs)
+        title = f"({rows}, {inputs}) spikes at {density:.0%}, {outputs} outputs"
+        work = 2 * events * outputs
+        yield Kernel(f"product, {title}", lambda s=spikes, w=w: dense(s, w), size, work, "rows of w added up")
+        yield Kernel(f"its gradient of w, {title}", lambda s=spikes, d=dout, t=turned: t(s, d), size, work, "scattered")
+    sizes, run = ours("linear-512", quick)
+    events = sizes.steps * sizes.batch * sizes.inputs * sizes.density
+    sequences = sizes.steps * sizes.batch * (sizes.inputs + 5 * sizes.neurons)
+    work = 4 * events * sizes.neurons
+    counted = "x; current, spikes, 1 stored, dout, dcurrent"
+    yield Kernel(f"{ROWS['linear-512'].title}, both ways", run, FLOAT * sequences, work, counted)
+
+
+def images(quick: bool) -> Iterator[Kernel]:
+    for name, row in ROWS.items():
+        if row.group == "layers" and name.startswith("conv"):
+            sizes, run = ours(name, quick)
+            _, x, w, dout = sizes.given()
+            work = 6.0 * dout.size * w[0].size
+            read = FLOAT * (2.0 * x.size + 2 * w.size + 2 * dout.size + x.size)
+            yield Kernel(f"{row.title}, both ways", run, read, work, "x, out; x, dout, dx; 3 products")
+    for name, times, counted in (
+        ("max-pool", 2.75, "x, out, 1 byte each; dout, dx"),
+        ("average-pool", 2.5, "x, out; dout, dx"),
+        ("batch-norm", 8.0, "x twice, out; x and dout twice, dx"),
+    ):
+        shape, run = ours(name, quick)
+        size = float(np.prod(shape))
+        yield Kernel(f"{ROWS[name].title}, both ways", run, times * FLOAT * size, 10 * size, counted)
+
+
+def adam(n: int) -> Kernel:
+    weight = snncell.Parameter(Tensor(np.zeros(n, np.float32)), name="w")
+    optimiser, gradient = nn.Adam([weight], 1e-3), Tensor(np.full(n, 0.1, np.float32))
+    step = snncell.jit(lambda g: optimiser((g,)))
+    return Kernel(f"Adam, {n} weights", lambda: step(gradient), 7 * FLOAT * n, 12 * n, "w, g, 2 moments; 3 written")
+
+
+def table(quick: bool) -> str:
+    """A line for each kernel: bytes, operations, its bound, its time, and their ratio."""
+    bandwidth, rate = copy_bandwidth(), blas_rate(256 if quick else 2048)
+    lines = [
+        f"Copies: {bandwidth / 1e9:.1f} GB/s read and written. BLAS: {rate / 1e9:.0f} GFLOP/s.",
+        "",
+        "| kernel | counted | MB | Mflop | bound by | bound, ms | takes, ms | times the bound |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for kernel in kernels(quick):
+        of_memory, of_work = kernel.bytes / bandwidth, kernel.operations / rate
+        seconds, bound = median_seconds(kernel.run), max(of_memory, of_work)
+        by = "memory" if of_memory >= of_work else "arithmetic"
+        cells = [f"{kernel.bytes / 1e6:.3g}", f"{kernel.operations / 1e6:.3g}", by, f"{bound * 1e3:.3g}"]
+        lines.append(
+            f"| {kernel.name} | {kernel.counted} | {' | '.join(cells)} | {seconds * 1e3:.3g} | {seconds / bound:.2f} |"
+        )
+        print(f"  {kernel.name}: {seconds * 1e3:.3g} ms, {seconds / bound:.2f} times its bound", flush=True)
+    return "\n".join(lines)

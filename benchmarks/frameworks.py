@@ -1,0 +1,240 @@
+"""Parts that contestants share: the surrogate of the user's own in each framework, forward and backward, Adam.
+
+SuperSpike:  s = x > 0  with the derivative  1 / (1 + 10 |x|)^2
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import snncell
+from benchmarks.row import Contestant
+from snncell import Tensor, nn, ops
+
+RATE = 1e-3  # of Adam
+torch_device = "cpu"  # where PyTorch and SpikingJelly compute; `gpu.py` changes it
+
+
+class SuperSpike(nn.Cell):
+    """A step with the derivative 1 / (1 + 10 |x|)^2."""
+
+    def construct(self, x: Tensor) -> Tensor:
+        return (x > 0).astype(x.dtype)
+
+    def bprop(self, x: Tensor, out: Tensor, dout: Tensor) -> tuple[Tensor]:
+        return (dout / ops.square(1.0 + 10.0 * ops.abs(x)),)
+
+
+@functools.cache
+def torch_spike() -> Any:
+    import torch
+
+    class Spike(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            ctx.save_for_backward(x)
+            return (x > 0).to(x)
+
+        @staticmethod
+        def backward(ctx: Any, dout: Any) -> Any:
+            (x,) = ctx.saved_tensors
+            return dout / (1.0 + 10.0 * x.abs()).square()
+
+    return Spike.apply
+
+
+@functools.cache
+def spikingjelly_spike() -> Any:
+    from spikingjelly.activation_based.surrogate import SurrogateFunctionBase
+
+    class Surrogate(SurrogateFunctionBase):  # type: ignore[misc]
+        @staticmethod
+        def spiking_function(x: Any) -> Any:
+            return torch_spike()(x)
+
+    return Surrogate()
+
+
+@functools.cache
+def jax_spike() -> Any:
+    import jax
+    import jax.numpy as jnp
+
+    @jax.custom_vjp
+    def spike(x: Any) -> Any:
+        return (x > 0).astype(x.dtype)
+
+    def backward(x: Any, dout: Any) -> tuple[Any]:
+        return (dout / jnp.square(1.0 + 10.0 * jnp.abs(x)),)
+
+    spike.defvjp(lambda x: (spike(x), x), backward)
+    return spike
+
+
+# --- the LIF neuron over time: h = v + (x - v) / 2, s = h > 1, v = h - s ----------------------------------------------
+
+
+def snncell_lif_layer(every: int | None = None) -> Any:
+    return nn.MultiStep(nn.LIFNode(tau=2.0, surrogate_function=SuperSpike()), checkpoint_every=every)
+
+
+def torch_lif_layer(x: Any) -> Any:
+    """The loop that one writes, over the slices of `unbind`."""
+    import torch
+
+    spike, v, out = torch_spike(), torch.zeros_like(x[0]), []
+    for now in x.unbind(0):
+        h = v + (now - v) / 2.0
+        s = spike(h - 1.0)
+        v = h - s
+        out.append(s)
+    return torch.stack(out)
+
+
+def spikingjelly_lif_layer() -> Callable[[Any], Any]:
+    """Its LIFNode, which runs a loop of PyTorch's operations on a CPU."""
+    from spikingjelly.activation_based import functional, neuron
+
+    node = neuron.LIFNode(tau=2.0, v_reset=None, surrogate_function=spikingjelly_spike(), step_mode="m")
+
+    def layer(x: Any) -> Any:
+        functional.reset_net(node)
+        return node(x)
+
+    return layer
+
+
+NORSE = {"tau_mem_inv": 500.0, "v_leak": 0.0, "v_th": 1.0, "v_reset": 0.0}
+
+
+def norse_lif_layer(x: Any) -> Any:
+    """Its LIFBox, step by step, with its "super" surrogate, which is 1 / (1 + |x|)^2 whatever alpha is."""
+    import torch
+    from norse.torch.functional.lif_box import LIFBoxFeedForwardState, LIFBoxParameters, lif_box_feed_forward_step
+    from norse.torch.functional.reset import reset_subtract
+
+    numbers = {name: torch.tensor(value) for name, value in NORSE.items()}
+    p = LIFBoxParameters(**numbers, method="super", reset_method=reset_subtract)
+    state, out = LIFBoxFeedForwardState(v=torch.zeros_like(x[0])), []
+    for now in x.unbind(0):
+        s, state = lif_box_feed_forward_step(now, state, p, dt=0.001)
+        out.append(s)
+    return torch.stack(out)
+
+
+def snntorch_lif_layer() -> Callable[[Any], Any]:
+    """Its Leaky neuron, step by step, whose resets come a step later, and as constants."""
+    import snntorch
+    import torch
+
+    neuron = snntorch.Leaky(beta=0.5, spike_grad=torch_spike())
+
+    def layer(x: Any) -> Any:
+        mem, out = torch.zeros_like(x[0]), []
+        for now in (x / 2.0).unbind(0):
+            s, mem = neuron(now, mem)
+            out.append(s)
+        return torch.stack(out)
+
+    return layer
+
+
+def snncell_like(kind: str) -> Callable[[Any], Any]:
+    """The layer of another framework that has equations of its own, by snncell."""
+    if kind == "Norse":
+        return nn.MultiStep(nn.LIFNode.like("norse.LIFBox", **NORSE, method="super", reset_method="reset_subtract"))
+    layer = nn.MultiStep(nn.LIFNode.like("snntorch", beta=0.5, spike_grad=SuperSpike()))
+    return lambda x: layer(x / 2.0)
+
+
+TORCH_LAYERS: dict[str, Callable[[], Callable[[Any], Any]]] = {
+    "PyTorch": lambda: torch_lif_layer,
+    "SpikingJelly": spikingjelly_lif_layer,
+    "snnTorch": snntorch_lif_layer,
+    "Norse": lambda: norse_lif_layer,
+}
+OTHERS = ("snnTorch", "Norse")
+DETACHED = (
+    "snnTorch's Leaky resets a step later, and no gradient goes through the reset; Norse's LIFBox has a surrogate of "
+    "its own. Both are compared with snncell's neurons of these equations (`like`), of the same work."
+)
+
+
+def compared(kind: str, contestant: Contestant, reference: Callable[[Any], Contestant]) -> Contestant:
+    """The contestant; one of other equations with what snncell gives of those, by a layer of them."""
+    return replace(contestant, reference=reference(snncell_like(kind))) if kind in OTHERS else contestant
+
+
+def jax_lif_layer(x: Any) -> Any:
+    import jax
+    import jax.numpy as jnp
+
+    spike = jax_spike()
+
+    def step(v: Any, now: Any) -> tuple[Any, Any]:
+        h = v + (now - v) / 2.0
+        s = spike(h - 1.0)
+        return h - s, s
+
+    return jax.lax.scan(step, jnp.zeros_like(x[0]), x)[1]
+
+
+# --- forward and backward ---------------------------------------------------------------------------------------------
+
+
+def _named(out: Any, gradients: Any, spikes: bool) -> dict[str, Any]:
+    return {"spikes" if spikes else "output": out, **{f"gradient {n}": g for n, g in enumerate(gradients)}}
+
+
+def snncell_vjp(
+    net: Any, leaves: list[Any], dout: Any, weights: Any = None, spikes: bool = True, jitted: bool = False
+) -> Contestant:
+    """Forward and backward: the output, then the gradients of the leaves and of Parameters."""
+    given, seed = [Tensor(x) for x in leaves], Tensor(dout)
+
+    def both(seed: Any, *given: Any) -> Any:
+        out, pull = ops.vjp(net, *given, weights=weights)
+        return out, pull(seed)
+
+    call = snncell.jit(both) if jitted else both
+
+    def run() -> Any:
+        out, found = call(seed, *given)
+        gradients = list(found) if isinstance(found, (tuple, list)) else [found]
+        if weights is not None:
+            of_leaves, of_weights = gradients
+            listed = (x if isinstance(x, (tuple, list)) else [x] for x in (of_leaves, of_weights))
+            gradients = [g for each in listed for g in each]
+        return _named(out, gradients, spikes)
+
+    return Contestant(run)
+
+
+def torch_vjp(net: Callable[..., Any], leaves: list[Any], dout: Any, spikes: bool = True) -> Contestant:
+    """Forward and backward: the output, then the gradients of all leaves."""
+    import torch
+
+    given = [torch.from_numpy(array).to(torch_device).requires_grad_() for array in leaves]
+    seed = torch.from_numpy(dout).to(torch_device)
+
+    def run() -> Any:
+        out = net(*given)
+        return _named(out.detach(), torch.autograd.grad(out, given, seed), spikes)
+
+    return Contestant(run)
+
+
+def jax_vjp(net: Callable[..., Any], leaves: list[Any], dout: Any, spikes: bool = True) -> Contestant:
+    """Forward and backward, jitted: the output, then the gradients of all leaves."""
+    import jax
+
+    @jax.jit
+    def both(dout: Any, *leaves: Any) -> Any:
+        out, pull = jax.vjp(net, *leaves)
+        return out, pull(dout)
+
+    given = [jax.device_put(array) for array in (dout, *leaves)]
+    return Contestant(lambda: _named(*jax.block_until_ready(both(*given)), spikes))

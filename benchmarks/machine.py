@@ -1,0 +1,128 @@
+"""The machine, versions, threads and command of a run, which every report begins with; how fast memory and BLAS are."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import os
+import platform
+import shlex
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.peers import versions
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def about(peers: list[str], absent: dict[str, str]) -> dict[str, str]:
+    """The facts that a report begins with."""
+    names = ("snncell", "numpy", "numba", "scipy")
+    found = {name: importlib.metadata.version(name) for name in names if name != "snncell"} | versions(peers)
+    import snncell
+
+    facts = {
+        "command": shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]]),
+        "date": datetime.date.today().isoformat(),
+        "processor": f"{_processor()}, {cores()} cores in use of {os.cpu_count()}",
+        "memory": f"{_memory() / 2**30:.0f} GiB" if _memory() else "unknown",
+        "load at the beginning": ", ".join(f"{x:.1f}" for x in os.getloadavg()) if hasattr(os, "getloadavg") else "?",
+        "system": platform.system(),
+        "versions": ", ".join(
+            [
+                f"Python {platform.python_version()}",
+                f"snncell {snncell.__version__}",
+                *(f"{name} {version}" for name, version in found.items()),
+            ]
+        ),
+        "threads": _threads(peers),
+    }
+    if absent:
+        facts["not to be had"] = "; ".join(f"{peer} ({why})" for peer, why in absent.items())
+    return facts
+
+
+def _threads(peers: list[str]) -> str:
+    import numba
+
+    threads = [f"snncell {numba.get_num_threads()}"]
+    if "PyTorch" in peers:
+        import torch
+
+        threads.append(f"PyTorch {torch.get_num_threads()}")
+    if "JAX" in peers:
+        threads.append(f"JAX one for each core, {cores()}")
+    return ", ".join(threads)
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor())
+
+
+def _memory() -> int:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError, AttributeError):
+        return 0
+
+
+# --- limits -----------------------------------------------------------------------------------------------------------
+
+
+def copying(size: int = 64_000_000) -> Callable[[], Any]:
+    """A copy of so many bytes by all cores."""
+    source, target = (np.ones(size, np.uint8) for _ in range(2))
+    parts = list(zip(np.array_split(target, cores()), np.array_split(source, cores()), strict=True))
+    pool = ThreadPoolExecutor(cores())
+    return lambda: list(pool.map(lambda part: np.copyto(*part), parts))
+
+
+def multiplying(n: int = 2048) -> Callable[[], Any]:
+    """A product of n x n matrices of float32 by BLAS, on the threads that it chooses."""
+    a, b = (np.random.default_rng(seed).standard_normal((n, n), np.float32) for seed in range(2))
+    out = np.empty_like(a)
+    return lambda: np.matmul(a, b, out=out)
+
+
+def median_seconds(run: Callable[[], Any], rounds: int = 9) -> float:
+    """The median time of a call, after one that does not count."""
+    run()
+    times = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def copy_bandwidth() -> float:
+    """Bytes per second, read and written."""
+    size = 64_000_000
+    return 2 * size / median_seconds(copying(size))
+
+
+def blas_rate(n: int = 2048) -> float:
+    """Floating-point operations per second."""
+    return 2 * n**3 / median_seconds(multiplying(n))
+
+
+def resident(field: str) -> int:
+    """VmRSS or VmHWM of this process, in bytes."""
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith(field):
+            return int(line.split()[1]) * 1024
+    raise OSError(f"/proc/self/status has no {field}")

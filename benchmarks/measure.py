@@ -1,0 +1,105 @@
+"""Measuring a row: its contestants in turns, and the most memory that each takes, in a process of its own."""
+
+from __future__ import annotations
+
+import gc
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.machine import resident
+from benchmarks.peers import peer_of
+from benchmarks.row import OURS, Row
+from benchmarks.timing import in_turns
+
+REST = 0.2  # seconds before each turn: the threads of a BLAS spin for a tenth of a second when their work is done
+SHORT = 0.02  # seconds that a turn should take at least
+BUDGET = 90.0  # seconds for a row, once there are three rounds
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@dataclass
+class Timing:
+    """The times of one contestant, in seconds; `first` is its first call, which traces and compiles; bytes of memory.
+
+    ratio: its median in snncell's.
+    """
+
+    contestant: str
+    median: float
+    minimum: float
+    first: float
+    ratio: float
+    rounds: int
+    memory: float | None = None
+
+
+def measured(row: Row, sizes: Any, peers: list[str], rounds: int) -> list[Timing]:
+    """Time the contestants at such sizes, in turns."""
+    made, first = row.made(sizes, peers), {}
+    for name, contestant in made.items():
+        start = time.perf_counter()
+        contestant.once()
+        first[name] = time.perf_counter() - start
+    calls = max(1, int(SHORT / max(_seconds(made[OURS].once), 1e-6)))
+    runs = {name: contestant.run for name, contestant in made.items()}
+    before = {name: contestant.before for name, contestant in made.items() if contestant.before is not None}
+    times = in_turns(runs, calls, rounds, REST, BUDGET, before)
+    base = statistics.median(times[OURS])
+    return [
+        Timing(name, statistics.median(each), min(each), first[name], statistics.median(each) / base, len(each))
+        for name, each in times.items()
+    ]
+
+
+def _seconds(run: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def fastest_peer(timings: list[Timing]) -> Timing | None:
+    """The fastest of those that are not ours."""
+    others = [timing for timing in timings if peer_of(timing.contestant) != OURS]
+    return min(others, key=lambda timing: timing.median, default=None)
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+
+
+def peak(row: Row, contestant: str, changes: dict[str, Any]) -> int:
+    """The most bytes that a contestant adds to what this process, which has run it at a small size, holds.
+
+    Counted are inputs, results and all in between; imports and compilers hardly are.
+    """
+    make = row.contestants[contestant]
+    for _ in range(2):
+        make(*row.given(row.checked)).once()
+    gc.collect()
+    before = resident("VmRSS")
+    result = make(*row.given(row.resized(changes))).once()
+    found = resident("VmHWM") - before
+    del result
+    return found
+
+
+def peak_in_fresh_process(row: Row, contestant: str, changes: dict[str, Any]) -> float | None:
+    """`peak`, in a process of its own; None where the system does not tell, or memory does not suffice."""
+    if ("," in contestant and contestant not in row.contestants) or not Path("/proc/self/status").exists():
+        return None
+    code = f"from benchmarks.measure import told_peak; told_peak({row.name!r}, {contestant!r}, {changes!r})"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, cwd=ROOT)
+    return None if done.returncode else float(done.stdout.split()[-1])
+
+
+def told_peak(row: str, contestant: str, changes: dict[str, Any]) -> None:
+    from benchmarks.rows import ROWS
+
+    print(peak(ROWS[row], contestant, changes))

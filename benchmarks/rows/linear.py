@@ -1,0 +1,94 @@
+"""A linear layer followed by LIF neurons over sparse spikes, forward and backward to weights and bias."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import snncell
+from benchmarks.frameworks import DETACHED, TORCH_LAYERS, compared, jax_lif_layer, snncell_lif_layer
+from benchmarks.row import Contestant, Row
+from snncell import Tensor, nn, ops
+
+
+@dataclass(frozen=True)
+class Sizes:
+    steps: int
+    batch: int
+    inputs: int
+    neurons: int
+    density: float = 0.05
+
+    def given(self) -> tuple[Any, ...]:
+        """Spikes (T, B, inputs), weights (neurons, inputs), biases, the gradient of the output spikes."""
+        rng = np.random.default_rng(0)
+        x = (rng.random((self.steps, self.batch, self.inputs), np.float32) < self.density).astype(np.float32)
+        w = rng.standard_normal((self.neurons, self.inputs), np.float32)
+        w *= np.float32(2.0 / np.sqrt(self.density * self.inputs))
+        b = rng.uniform(-0.1, 0.1, self.neurons).astype(np.float32)
+        return x, w, b, rng.standard_normal((self.steps, self.batch, self.neurons), np.float32)
+
+
+def _named(out: Any, gradients: Any) -> dict[str, Any]:
+    return {"spikes": out, "gradient w": gradients[0], "gradient b": gradients[1]}
+
+
+def snncell_linear(x: Any, w: Any, b: Any, dout: Any, layer: Any = None) -> Contestant:
+    dense, layer = nn.Dense(w.shape[1], len(w), Tensor(w), Tensor(b)), layer or snncell_lif_layer()
+    given, seed, params = Tensor(x), Tensor(dout), [dense.weight, dense.bias]
+
+    def both(x: Tensor, seed: Tensor) -> Any:
+        # The input is a constant, as a first layer's is: it is given from outside, and no gradient of it is taken.
+        out, pull = ops.vjp(lambda: layer(dense(x)), weights=params)
+        return out, pull(seed)[1]
+
+    call = snncell.jit(both)
+    return Contestant(lambda: _named(*call(given, seed)))
+
+
+def torch_linear(kind: str, x: Any, w: Any, b: Any, dout: Any) -> Contestant:
+    import torch
+
+    params = [torch.from_numpy(each).requires_grad_() for each in (w, b)]
+    given, seed = torch.from_numpy(x), torch.from_numpy(dout)
+    layer = TORCH_LAYERS[kind]()
+
+    def run() -> dict[str, Any]:
+        out = layer(torch.nn.functional.linear(given, *params))
+        return _named(out.detach(), torch.autograd.grad(out, params, seed))
+
+    return compared(kind, Contestant(run), lambda layer: snncell_linear(x, w, b, dout, layer))
+
+
+def jax_linear(x: Any, w: Any, b: Any, dout: Any) -> Contestant:
+    import jax
+
+    @jax.jit
+    def both(x: Any, w: Any, b: Any, dout: Any) -> Any:
+        out, pull = jax.vjp(lambda w, b: jax_lif_layer(x @ w.T + b), w, b)
+        return out, pull(dout)
+
+    given = [jax.device_put(each) for each in (x, w, b, dout)]
+    return Contestant(lambda: _named(*jax.block_until_ready(both(*given))))
+
+
+CONTESTANTS: dict[str, Callable[..., Contestant]] = {
+    "snncell": snncell_linear,
+    **{kind: functools.partial(torch_linear, kind) for kind in TORCH_LAYERS},
+    "JAX": jax_linear,
+}
+FEW = Sizes(20, 3, 40, 24, 0.2)
+
+
+def row(name: str, title: str, sizes: Sizes, goal: float) -> Row:
+    return Row(name, title, sizes, FEW, Sizes.given, CONTESTANTS, goal, remark=DETACHED)
+
+
+ROWS = [
+    row("linear-512", "Linear(512)+LIF, T 500, batch 16, 5 % input", Sizes(500, 16, 512, 512), 4.0),
+    row("linear-4096", "Linear(4096)+LIF, T 100, batch 16, 5 % input", Sizes(100, 16, 4096, 4096), 2.5),
+]

@@ -1,0 +1,101 @@
+"""The Open Neuromorphic benchmark's settings: Linear(n, n) and LIF, batch 16, T 500, forward and backward apart.
+
+Its input is dense: uniform numbers. Neuron, surrogate and weights are those of our linear rows, for all.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from benchmarks.frameworks import DETACHED, TORCH_LAYERS, compared, jax_lif_layer, snncell_lif_layer
+from benchmarks.row import Contestant, Row
+from snncell import Tensor, nn, ops
+
+
+@dataclass(frozen=True)
+class Sizes:
+    neurons: int
+    steps: int = 500
+    batch: int = 16
+
+    def given(self) -> tuple[Any, ...]:
+        """The input (T, B, n), weights (n, n), biases, the gradient of the output spikes."""
+        rng = np.random.default_rng(0)
+        x = rng.random((self.steps, self.batch, self.neurons), np.float32)
+        w = rng.standard_normal((self.neurons, self.neurons), np.float32)
+        w *= np.float32(3.0 / np.sqrt(self.neurons))
+        b = rng.uniform(-0.1, 0.1, self.neurons).astype(np.float32)
+        return x, w, b, rng.standard_normal(x.shape, np.float32)
+
+
+def _split(backward: bool, forward: Any, back: Any) -> Contestant:
+    """Forward alone, or backward alone, after a forward that is not measured; compared is what both give."""
+
+    def found() -> dict[str, Any]:
+        state = forward()
+        gradients = back(state)
+        return {"spikes": state[0], "gradient w": gradients[0], "gradient b": gradients[1]}
+
+    return Contestant(back, found, forward) if backward else Contestant(forward, found)
+
+
+def snncell_split(backward: bool, x: Any, w: Any, b: Any, dout: Any, layer: Any = None) -> Contestant:
+    dense, layer = nn.Dense(w.shape[1], len(w), Tensor(w), Tensor(b)), layer or snncell_lif_layer()
+    given, seed, params = Tensor(x), Tensor(dout), [dense.weight, dense.bias]
+    return _split(
+        backward,
+        lambda: ops.vjp(lambda: layer(dense(given)), weights=params),
+        lambda state: state[1](seed)[1],
+    )
+
+
+def torch_split(kind: str, backward: bool, x: Any, w: Any, b: Any, dout: Any) -> Contestant:
+    import torch
+
+    params = [torch.from_numpy(each).requires_grad_() for each in (w, b)]
+    given, seed = torch.from_numpy(x), torch.from_numpy(dout)
+    layer = TORCH_LAYERS[kind]()
+
+    def forward() -> Any:
+        out = layer(torch.nn.functional.linear(given, *params))
+        return out.detach(), out
+
+    made = _split(backward, forward, lambda state: torch.autograd.grad(state[1], params, seed))
+    return compared(kind, made, lambda layer: snncell_split(backward, x, w, b, dout, layer))
+
+
+def jax_split(backward: bool, x: Any, w: Any, b: Any, dout: Any) -> Contestant:
+    import jax
+
+    @jax.jit
+    def net(w: Any, b: Any, x: Any) -> Any:
+        return jax_lif_layer(x @ w.T + b)
+
+    given = [jax.device_put(each) for each in (w, b, x)]
+    seed = jax.device_put(dout)
+
+    def forward() -> Any:
+        out, pull = jax.vjp(lambda w, b: net(w, b, given[2]), *given[:2])
+        return jax.block_until_ready(out), pull
+
+    return _split(backward, forward, lambda state: jax.block_until_ready(state[1](seed)))
+
+
+def row(neurons: int, backward: bool) -> Row:
+    way = "backward" if backward else "forward"
+    contestants = {
+        "snncell": functools.partial(snncell_split, backward),
+        **{kind: functools.partial(torch_split, kind, backward) for kind in TORCH_LAYERS},
+        "JAX": functools.partial(jax_split, backward),
+    }
+    title = f"Linear({neurons})+LIF, T 500, batch 16, dense input, {way}"
+    few = Sizes(12, 10, 3)
+    group = "onm" if neurons <= 4096 else "onm-large"  # those take minutes a call, and many gigabytes
+    return Row(f"onm-{neurons}-{way}", title, Sizes(neurons), few, Sizes.given, contestants, None, group, DETACHED)
+
+
+ROWS = [row(neurons, backward) for neurons in (512, 1024, 2048, 4096, 8192, 16384) for backward in (False, True)]

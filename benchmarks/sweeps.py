@@ -1,0 +1,132 @@
+"""Sweeps of the linear layer with LIF neurons: density, steps, neurons, batch, threads; time, memory, growth, plots."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.machine import cores
+from benchmarks.measure import ROOT, Timing, measured, peak_in_fresh_process
+from benchmarks.peers import peer_of
+from benchmarks.rows.linear import ROWS, Sizes
+from benchmarks.tables import megabytes, milliseconds
+
+ROW = ROWS[0]
+BASE = Sizes(100, 16, 512, 512)
+Points = dict[float, list[Timing]]
+
+# By name: the points, the sizes at a point, and what the axis says.
+SWEEPS: dict[str, tuple[list[float], Any, str]] = {
+    "density": ([0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5], lambda x: {"density": x}, "density of the input"),
+    "steps": ([10, 50, 100, 500, 1000, 2000, 4000], lambda x: {"steps": int(x)}, "time steps T"),
+    "neurons": (
+        [128, 256, 512, 1024, 2048, 4096, 8192],
+        lambda x: {"inputs": int(x), "neurons": int(x)},
+        "inputs and neurons n",
+    ),
+    "batch": ([1, 4, 16, 64, 256], lambda x: {"batch": int(x)}, "batch"),
+}
+QUICK = {"density": [0.05, 0.2], "steps": [10, 20], "neurons": [32, 64], "batch": [1, 4], "threads": [1]}
+
+
+def sweep(name: str, peers: list[str], rounds: int, quick: bool, memory: bool) -> Points:
+    """Time all contestants at each point of a sweep."""
+    if name == "threads":
+        return {x: _with_threads(int(x), peers, rounds, quick) for x in (QUICK[name] if quick else _threads())}
+    values, sizes_at, _ = SWEEPS[name]
+    base = ROW.checked if quick else BASE
+    found: Points = {}
+    for value in QUICK[name] if quick else values:
+        changes = {**vars(base), **sizes_at(value)}
+        found[value] = measured(ROW, replace(base, **sizes_at(value)), peers, rounds)
+        for timing in found[value] if memory else ():
+            timing.memory = peak_in_fresh_process(ROW, timing.contestant, changes)
+        told = ", ".join(f"{t.contestant} {milliseconds(t.median)}" for t in found[value])
+        print(f"  {name} {value:g}: {told}", flush=True)
+    return found
+
+
+def _threads() -> list[float]:
+    return [2**k for k in range(int(math.log2(cores())) + 1)]
+
+
+def _with_threads(threads: int, peers: list[str], rounds: int, quick: bool) -> list[Timing]:
+    """The row in a process that has so many cores, for everybody."""
+    with tempfile.TemporaryDirectory() as place:
+        file = Path(place) / "found.json"
+        command = [sys.executable, "-m", "benchmarks", "--here", "--rows", ROW.name, "--threads", str(threads)]
+        command += ["--rounds", str(rounds), "--json", str(file), "--peers", *(peers or ["none"])]
+        done = subprocess.run(command + ["--quick"] * quick, cwd=ROOT, capture_output=True, text=True)
+        if done.returncode:
+            raise RuntimeError(f"A process with {threads} threads failed:\n{done.stderr[-2000:]}")
+        found = json.loads(file.read_text(encoding="utf-8"))["rows"][ROW.name]
+    print(f"  threads {threads}: {milliseconds(found[0]['median'])}", flush=True)
+    return [Timing(**each) for each in found]
+
+
+# --- what was found ---------------------------------------------------------------------------------------------------
+
+
+def names_in(points: Points) -> list[str]:
+    """The contestants, in their order."""
+    return list(dict.fromkeys(timing.contestant for timings in points.values() for timing in timings))
+
+
+def growth(points: Points, contestant: str) -> float | None:
+    """The exponent k of time ~ x^k from the middle of the sweep to its end, where constant costs count less."""
+    known = [(x, t.median) for x, timings in points.items() for t in timings if t.contestant == contestant]
+    if len(known) < 2:
+        return None
+    (x0, t0), (x1, t1) = known[len(known) // 2 - (len(known) == 2)], known[-1]
+    return math.log(t1 / t0) / math.log(x1 / x0)
+
+
+def table(name: str, points: Points) -> str:
+    """A line for each point, a column for each contestant: time and memory; last the growth."""
+    names = names_in(points)
+    lines = [f"| {name} | {' | '.join(names)} |", "| --- |" + " --- |" * len(names)]
+    for x, timings in points.items():
+        by_name = {t.contestant: t for t in timings}
+        cells = []
+        for each in names:
+            t = by_name.get(each)
+            memory = "" if t is None or t.memory is None else f", {megabytes(t.memory)}"
+            cells.append("" if t is None else milliseconds(t.median) + memory)
+        lines.append(f"| {x:g} | {' | '.join(cells)} |")
+    exponents = [growth(points, each) for each in names]
+    shown = ["" if k is None else f"x^{k:.2f}" for k in exponents]
+    return "\n".join([*lines, f"| growth at the end | {' | '.join(shown)} |"])
+
+
+def picture(found: dict[str, Points], what: str, file: Path) -> bool:
+    """Draw time (or memory) against each axis, both logarithmic, a line for each contestant; whether there is any."""
+    import matplotlib.pyplot as plt
+
+    shown = {
+        name: points
+        for name, points in found.items()
+        if len(points) > 1 and any(getattr(t, what) is not None for each in points.values() for t in each)
+    }
+    if not shown:
+        return False
+    figure, panels = plt.subplots(1, len(shown), figsize=(3.1 * len(shown), 3.0), squeeze=False, layout="constrained")
+    colours = {name: f"C{n}" for n, name in enumerate(ROW.contestants)}
+    for axes, (name, points) in zip(panels[0], shown.items(), strict=True):
+        for contestant in names_in(points):
+            known = [(x, getattr(t, what)) for x, each in points.items() for t in each if t.contestant == contestant]
+            known = [(x, y) for x, y in known if y is not None]
+            style = {"color": colours[peer_of(contestant)], "ls": "--" if "," in contestant else "-"}
+            scale = 1e3 if what == "median" else 1e-6
+            axes.plot([x for x, _ in known], [y * scale for _, y in known], marker=".", label=contestant, **style)
+        axes.set(xscale="log", yscale="log", xlabel=SWEEPS[name][2] if name in SWEEPS else "threads")
+    panels[0][0].set_ylabel("forward + backward, ms" if what == "median" else "most memory, MB")
+    panels[0][-1].legend(fontsize=7)
+    figure.savefig(file, dpi=120)
+    plt.close(figure)
+    return True
