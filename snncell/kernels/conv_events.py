@@ -23,9 +23,26 @@ PARTS = 16  # of images, whose gradients are added up in order; where those are 
 MOST_SLOPES = 1 << 18  # bytes of gradients of results that are near at once: a part of a second-level cache
 MOST_PARTIAL = 1 << 20  # elements of the gradients of all parts
 SAMPLES = 4096  # elements that are looked at for the density, in whole rows of images
-# Cycles, measured with `python -m benchmarks`: for a vector of sums, dense and of an event; for an event beside that;
-# for an element that is looked at, or moved between the two orders of channels and pixels.
-DENSE, ADDED, EVENT, MOVED = 1.2, 5.0, 15.0, 2.3
+# Cycles, fitted to times over densities and sizes: of a vector of sums, dense and of an event; of an event in a window,
+# for each panel; of an element that the dense way copies, that is looked at, or that is moved between the two orders of
+# channels and pixels.
+DENSE, ADDED, EVENT, COPIED, LOOKED, MOVED = 0.9, 1.75, 1.7, 0.2, 1.0, 0.6
+NEAR = 1 << 19  # bytes of a panel that stay in the second-level cache
+
+
+class Costs(NamedTuple):
+    """The costs that differ between results and gradients of weights.
+
+    Attributes:
+        pixel: cycles of a pixel of the results, for each panel.
+        far: how many times as long a vector takes where a panel is larger than NEAR.
+    """
+
+    pixel: float
+    far: float
+
+
+OF_RESULTS, OF_WEIGHTS = Costs(60.0, 2.0), Costs(0.0, 1.35)
 
 
 class Grid(NamedTuple):
@@ -91,17 +108,20 @@ def _pieces_of(sizes: Sizes) -> tuple[Any, int, int]:
     return np.array([*itertools.chain(*lines, *parts)], np.int64), len(lines), len(parts)
 
 
-def pay(x: Any, window: Ints, outputs: int, count: Ints, groups: int) -> bool:
+def pay(x: Any, window: Ints, outputs: int, count: Ints, groups: int, costs: Costs = OF_RESULTS) -> bool:
     """True if images have so few elements that are not zero that their events are less work than all of them."""
     if not x.size:
         return False
-    channels, pixels, results = x.shape[1] // groups, math.prod(x.shape[2:]), math.prod(count)
-    vectors = -(-outputs // groups // LANES)
-    taps = math.prod(window)
-    dense = channels * taps * (outputs // groups) / LANES * results * DENSE
-    moved = (channels * pixels / 4 + outputs // groups * results) * MOVED
-    each = EVENT + taps * results / pixels * vectors * ADDED
-    limit = (dense - moved) / (channels * pixels * each)
+    channels, pixels, results, own = x.shape[1] // groups, math.prod(x.shape[2:]), math.prod(count), outputs // groups
+    terms = channels * math.prod(window)
+    vectors, panels = -(-own // LANES), -(-own // (events.VECTORS * LANES))
+    # For each image and group. The dense way has windows at the border reach beyond it.
+    reach = math.prod(many + size - 1 for many, size in zip(count, window, strict=True))
+    dense = terms * own / LANES * reach * DENSE + (channels * pixels + own * results) * COPIED
+    fixed = (own * results + own * terms / len(x)) * MOVED + channels * pixels * LOOKED + results * panels * costs.pixel
+    far = costs.far if terms * min(own, events.VECTORS * LANES) * x.itemsize > NEAR else 1
+    each = terms * results * (EVENT * panels + ADDED * far * vectors)
+    limit = (dense - fixed) / each
     if limit <= 0:
         return False
     rows = x.reshape(-1, x.shape[-1])

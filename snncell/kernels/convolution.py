@@ -249,7 +249,7 @@ def convolve_weight(x: Any, dout: Any, *, stride: Ints, before: Ints, dilation: 
         return out
     sizes = _sizes(x.shape, size, stride, dilation, before, dout.shape[2:])
     images = with_two_axes(x)
-    if conv_events.pay(images, sizes.window, dout.shape[1], sizes.results, groups):
+    if conv_events.pay(images, sizes.window, dout.shape[1], sizes.results, groups, conv_events.OF_WEIGHTS):
         conv_events.convolve_weight(images, with_two_axes(dout), out, sizes, groups)
         return out
     plan = _weight_plan(len(x), groups, channels, outputs, _axes(sizes))
