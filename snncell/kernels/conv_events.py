@@ -69,16 +69,14 @@ class Grid(NamedTuple):
 
 @functools.lru_cache(maxsize=256)
 def _grid_of(sizes: Sizes) -> Grid:
-    lengths, size, stride, dilation, before, count = sizes
-    # Along an axis, element y is in the windows of results q with q stride + k dilation = y + before.
-    targets = [
-        [[((y + low - k * d) // s, k) for k in range(own) if (y + low - k * d) % s == 0] for y in range(n)]
-        for n, own, s, d, low in zip(lengths, size, stride, dilation, before, strict=True)
-    ]
-    lows = [min([0, *(q for found in axis for q, _ in found)]) for axis in targets]
-    highs = [
-        max([many, *(q + 1 for found in axis for q, _ in found)]) for axis, many in zip(targets, count, strict=True)
-    ]
+    lengths, size, stride, dilation, before, _ = sizes
+    lows, highs = [], []
+    for n, own, s, d, low, many in zip(*sizes, strict=True):
+        # Along an axis, element y is in the windows of results q with q stride + k dilation = y + before.
+        ends = np.arange(n)[:, None] + low - np.arange(own) * d
+        results = ends[ends % s == 0] // s
+        lows.append(int(results.min(initial=0)))
+        highs.append(int(results.max(initial=many - 1)) + 1)
     rows, pitch = (high - low for high, low in zip(highs, lows, strict=True))
     shifts, within, starts = [], [], [0]
     for a, b in itertools.product(*(range(s) for s in stride)):
@@ -90,11 +88,10 @@ def _grid_of(sizes: Sizes) -> Grid:
         shifts += [i - lows[0] * pitch - lows[1] for i, _ in pairs]
         within += [tap for _, tap in pairs]
         starts.append(len(within))
-    pixels = list(itertools.product(*map(range, lengths)))
-    base_of = [y // stride[0] * pitch + x // stride[1] for y, x in pixels]
-    phase_of = [y % stride[0] * stride[1] + x % stride[1] for y, x in pixels]
+    y, x = np.indices(lengths).reshape(2, -1)
+    bases, phases = y // stride[0] * pitch + x // stride[1], y % stride[0] * stride[1] + x % stride[1]
     corner = -lows[0] * pitch - lows[1]
-    bases, phases, firsts, offsets, taps = (np.array(x, np.int64) for x in (base_of, phase_of, starts, shifts, within))
+    firsts, offsets, taps = (np.array(numbers, np.int64) for numbers in (starts, shifts, within))
     return Grid(bases, phases, firsts, offsets, taps, rows * pitch, pitch, corner)
 
 
