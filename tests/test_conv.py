@@ -227,3 +227,13 @@ def test_images_that_are_shown_at_every_step_are_convolved_once(mean: bool) -> N
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5 * np.abs(a).max())
     text = snncell.explain(snncell.jit(gradient), x)
     assert "conv(%0, " in text.replace("%0:float32[3,2,8,8]", "%0") and "= conv_weight(%0, " in text
+
+
+def test_an_empty_batch_that_is_shown_at_every_step_stays_empty() -> None:
+    conv = nn.TimeDistributed(nn.Conv2d(2, 4, 3))
+    gradient = snncell.grad(
+        lambda x: conv(ops.broadcast_to(x, (5, *x.shape))).sum(), 0, weights=conv.trainable_params()
+    )
+    x = ops.zeros((0, 2, 8, 8))
+    for a, b in zip(_leaves(gradient(x)), _leaves(snncell.jit(gradient)(x)), strict=True):
+        np.testing.assert_array_equal(a, b)

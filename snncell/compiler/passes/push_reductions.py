@@ -168,7 +168,7 @@ class _Pusher:
     def _repeated_images(self, x: Value) -> Value | None:
         """The images of one step, if a batch (T B, ...) is that step repeated along time, else None."""
         maker = self.makers.get(x)
-        if maker is None or not isinstance(maker.op, Reshape):
+        if maker is None or not isinstance(maker.op, Reshape) or not x.shape or not x.shape[0]:
             return None
         sequence: Value = maker.inputs[0]
         if sequence.shape[2:] != x.shape[1:] or len(sequence.shape) != len(x.shape) + 1:
