@@ -230,10 +230,11 @@ def test_images_that_are_shown_at_every_step_are_convolved_once(mean: bool) -> N
 
 
 def test_an_empty_batch_that_is_shown_at_every_step_stays_empty() -> None:
-    conv = nn.TimeDistributed(nn.Conv2d(2, 4, 3))
-    gradient = snncell.grad(
-        lambda x: conv(ops.broadcast_to(x, (5, *x.shape))).sum(), 0, weights=conv.trainable_params()
-    )
-    x = ops.zeros((0, 2, 8, 8))
+    net, x = nn.TimeDistributed(nn.Conv2d(2, 4, 3)), ops.zeros((0, 2, 8, 8))
+
+    def total(x: Tensor) -> Tensor:
+        return net(ops.broadcast_to(x, (5, *x.shape))).sum()
+
+    gradient = snncell.grad(total, 0, weights=net.trainable_params())
     for a, b in zip(_leaves(gradient(x)), _leaves(snncell.jit(gradient)(x)), strict=True):
         np.testing.assert_array_equal(a, b)
