@@ -90,7 +90,7 @@ def _plan(images: int, groups: int, channels: int, outputs: int, axes: Axes, out
         units,
         blocks,
         layout.size(chunk),
-        8 * layout.pixels(rows, across.results) * (split_blocks if chunk < channels else 1),
+        8 * layout.pixels(rows, across.results) * (split_blocks if chunk < channels else 1) + LANES,  # `put` reads on
         images * groups * outputs * terms * down.results * across.results,
     )
 
