@@ -117,9 +117,10 @@ class _Pusher:
         if images is None:
             return None
         cut = self.makers[step.inputs[0]]
+        sequence = cut.inputs[0]
         once = self._new(op, images, step.inputs[1], line=step.line, **step.attrs)
-        shape = (out.shape[0] // images.shape[0], *once.shape)
-        repeated = self._new(self.makers[cut.inputs[0]].op, once, shape=shape, line=step.line)
+        shape = (sequence.shape[0], *once.shape)
+        repeated = self._new(self.makers[sequence].op, once, shape=shape, line=step.line)
         return _renamed(Step(cut.op, (repeated,), {"shape": out.shape}, step.line), step)
 
     def _of_weight(self, step: Step) -> Step | None:
@@ -130,8 +131,9 @@ class _Pusher:
             images, y = self._repeated_images(step.inputs[place]), step.inputs[other]
             if images is None:
                 continue
-            reshape, first = self.makers[step.inputs[place]].op, images.shape[0]
-            steps = self._new(reshape, y, shape=(y.shape[0] // first, first, *y.shape[1:]), line=step.line)
+            join = self.makers[step.inputs[place]]
+            shape = (*join.inputs[0].shape[:2], *y.shape[1:])  # of the sequence, for a batch may be empty
+            steps = self._new(join.op, y, shape=shape, line=step.line)
             total = self._new(step.op.total, steps, axis=(0,), keepdims=False, line=step.line)
             operands = (images, total) if place == 0 else (total, images)
             return _renamed(Step(step.op, operands, step.attrs, step.line), step)

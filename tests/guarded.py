@@ -1,0 +1,141 @@
+"""Kernels on arrays next to pages that nobody may touch: `python guarded.py SEEDS`, a process that a test starts.
+
+A kernel that reads or writes before an array or behind it ends the process. New arrays hold NaN, and -1 of integers, so
+that what is read before it is written shows in the results.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import math
+import mmap
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from test_conv import by_events, drawn, three
+from test_pooling import drawn as drawn_windows
+
+from snncell.kernels import conv_events, convolution, gathers, pooling, products, spike_times, windows
+
+NO_ACCESS = 0  # PROT_NONE
+WITH_SCRATCH = (conv_events, convolution, gathers, pooling, products, spike_times)
+
+
+class Guards:
+    """Gives arrays that begin or end at a page without access."""
+
+    def __init__(self, rng: Any) -> None:
+        self.rng = rng
+        self.protect = ctypes.CDLL(None, use_errno=True).mprotect
+        self.protect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+
+    def empty(self, shape: Any, dtype: Any) -> Any:
+        """An array whose bytes are all 255."""
+        dtype = np.dtype(dtype)
+        size, page = math.prod(shape) * dtype.itemsize, mmap.PAGESIZE
+        inner = -(-max(size, 1) // page) * page
+        block = np.frombuffer(mmap.mmap(-1, inner + 2 * page), np.uint8)
+        block[...] = 255
+        for guard in (0, page + inner):
+            if self.protect(block.ctypes.data + guard, page, NO_ACCESS):
+                raise OSError(ctypes.get_errno(), "mprotect")
+        start = page if self.rng.random() < 0.25 else page + inner - size
+        return block[start : start + size].view(dtype).reshape(shape)
+
+    def copy(self, x: Any) -> Any:
+        """The same elements in such an array."""
+        out = self.empty(x.shape, x.dtype)
+        out[...] = x
+        return out
+
+
+def same(found: Any, expected: Any, scale: float = 1.0) -> None:
+    """Assert that arrays agree to the rounding of float32."""
+    np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5 * max(1.0, scale))
+
+
+def convolutions(rng: Any, guards: Guards) -> None:
+    """A convolution and its gradients, dense or by events, against the definition."""
+    x, weight, dout, options = drawn(rng)
+    with by_events(bool(rng.random() < 0.5)):
+        found = three(convolution, guards.copy(x), guards.copy(weight), guards.copy(dout), options)
+    wide = [array.astype(np.float64) for array in (x, weight, dout)]
+    for value, expected in zip(found, three(windows, *wide, options), strict=True):
+        same(value, expected, np.abs(expected).max(initial=0.0))
+
+
+def pools(rng: Any, guards: Guards) -> None:
+    """The largest elements and sums of windows, and their reverses, which are adjoint to them."""
+    case = drawn_windows(int(rng.integers(1 << 30)))
+    x = guards.copy(rng.normal(size=case.shape).astype(np.float32))
+    best, places = pooling.max_pool(x, case.windows)
+    np.testing.assert_array_equal(best, pooling.largest(x, case.windows))
+    total, slope = pooling.sum_pool(x, case.windows, 1), guards.copy(rng.normal(size=best.shape).astype(np.float32))
+    back = pooling.unpool(slope, guards.copy(places), case.windows, case.shape[2:])
+    picked = pooling.pick(x, guards.copy(places), case.windows)
+    share = pooling.spread(slope, case.windows, 1, case.shape[2:])
+    for here, there in ((picked, back), (total, share)):
+        a, b = (here * slope).sum(dtype=np.float64), (there * x).sum(dtype=np.float64)
+        same(a, b, 10.0 * np.abs(here * slope).sum())
+
+
+def products_of_events(rng: Any, guards: Guards) -> None:
+    """The product of a matrix of few events, or of its transpose, with another of either order."""
+    m, k, n = (int(rng.choice([1, 3, 16, 17, 63, 64, 65, 130, 200])) for _ in range(3))
+    k = 2049 if rng.random() < 0.1 else k
+    dtype = rng.choice(["float32", "float64"])
+    x = (rng.integers(1, 3, (m, k)) * (rng.random((m, k)) < rng.choice([0.0, 0.02, 0.5]))).astype(dtype)
+    by_columns = bool(rng.random() < 0.5)
+    left = x.T if by_columns else x
+    y = rng.normal(size=(left.shape[1], n)).astype(dtype)
+    given = guards.copy(y) if rng.random() < 0.5 else guards.copy(y.T.copy()).T
+    spikes = guards.copy(x)
+    found = products.events_of(spikes, dtype=y.dtype, below=2.0)
+    turned = bool(rng.random() < 0.5)
+    out = products.product_of_events(spikes, found, given, by_columns=by_columns, turned=turned)
+    expected = left.astype(np.float64) @ y.astype(np.float64)
+    same(out.T if turned else out, expected, np.abs(expected).max(initial=0.0))
+
+
+def spikes(rng: Any, guards: Guards) -> None:
+    """Spike times and their gradients: the same bits as beside arrays that begin as zeros."""
+    samples, inputs, each, neurons, wanted = (int(rng.integers(1, most)) for most in (70, 12, 4, 35, 4))
+    times = rng.random((samples, inputs, each)) * 3.0
+    times[rng.random(times.shape) < 0.1] = np.inf
+    weights, constants = rng.normal(size=(inputs, neurons)) * 4.0, (1.0, 0.5, 1.0)
+
+    def both(copy: Any) -> list[Any]:
+        given = copy(times), copy(weights)
+        found, order, places, currents = spike_times.find(*given, wanted, *constants, 4.0)
+        known = [copy(array) for array in (order, found, places, currents, np.ones_like(found))]
+        return [found, order, places, currents, *spike_times.send_back(*given, *known, *constants)]
+
+    guarded = both(guards.copy)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spike_times, "empty", lambda shape, dtype: np.zeros(shape, dtype))
+        for value, expected in zip(guarded, both(np.array), strict=True):
+            np.testing.assert_array_equal(value, expected)
+
+
+def main(seeds: int) -> None:
+    """Run all of them for so many seeds."""
+    faulthandler.enable()
+    with pytest.MonkeyPatch.context() as patch:
+        guards = Guards(np.random.default_rng(0))
+        for module in WITH_SCRATCH:
+            patch.setattr(module, "empty", guards.empty)
+        patch.setattr(products, "limit_of", lambda *_: 2.0)
+        for module in (convolution, conv_events):
+            patch.setattr(module, "flat", lambda x: guards.copy(np.ascontiguousarray(x).reshape(-1)))
+        for seed in range(seeds):
+            for number, kernels in enumerate((convolutions, products_of_events, spikes, pools)):
+                if kernels is not pools or seed < seeds // 20:  # each is compiled anew
+                    sys.stderr.write(f"{kernels.__name__} {seed}\n")
+                    kernels(np.random.default_rng([seed, number]), guards)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
