@@ -135,8 +135,7 @@ def _products_for(parts: Hoisted, loads: Sequence[Value]) -> list[Step]:
     )
     found = []
     for step in parts.prologue:
-        (out,) = step.outputs
-        x, y = step.inputs[0], step.inputs[-1]
+        out, x, y = step.outputs[0], step.inputs[0], step.inputs[-1]
         if not isinstance(step.op, (Dot, ProductOfEvents)) or along_rows(step) or out in elsewhere or out not in loads:
             continue
         same = y.dtype == out.dtype and (x.dtype == out.dtype or x.dtype.kind == "b")
