@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -29,13 +30,15 @@ MEBI = 1 << 20
 
 
 @pytest.fixture
-def card(monkeypatch: pytest.MonkeyPatch) -> Card:
-    """A card that is found as a real one is."""
+def card(monkeypatch: pytest.MonkeyPatch) -> Iterator[Card]:
+    """A card that is found as a real one is; after the test there is none again, for the tests that follow."""
     made = Card()
     for name, module in made.modules().items():
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "1.0")
-    return made
+    before = len(finding.IN_USE)
+    yield made
+    del finding.IN_USE[before:]
 
 
 @pytest.fixture
