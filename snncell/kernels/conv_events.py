@@ -207,7 +207,7 @@ def _kernel(name: str, dtype: Any, spikes: Any = None) -> Any:
         "from snncell.kernels.cpu.event_lists import add_to_terms, clear_terms, events_in_window, lines_of_window\n"
         "from snncell.kernels.cpu.event_lists import list_events, rows_of_pixels, sort_by_key\n"
         "from snncell.kernels.cpu.panels import add_rows, turn\n"
-        "from snncell.kernels.cpu.vectors import move, zero\n\n"
+        "from snncell.kernels.cpu.copies import move, zero\n\n"
         f"LANES, WIDTH = {lanes}, {events.VECTORS * lanes}\n\n\n"
     )
     line, to_line, rows, to_rows = (dtype, 1, False), (dtype, 1, True), (dtype, 2, False), (dtype, 2, True)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from snncell import dtype as dtypes
-from snncell.kernels import conv_events
+from snncell.kernels import conv_events, winograd
 from snncell.kernels.arrays import empty
 from snncell.kernels.build import build
 from snncell.kernels.code import source_of
@@ -98,6 +98,10 @@ def _plan(images: int, groups: int, channels: int, outputs: int, axes: Axes, out
 def _correlate(x: Any, weights: Any, layout: Ints, sources: Any, out: Any, groups: int, axes: Axes) -> None:
     """Put into `out` the correlation of x (N, groups C, H, W) with weights in a layout: see `pack_weights`."""
     images, channels, outputs = len(x), x.shape[1] // groups, out.shape[1] // groups
+    shape = winograd.Shape(images, groups, channels, outputs, axes)
+    if winograd.pays(shape):
+        winograd.correlate(x, weights, layout, sources, out, shape)
+        return
     plan = _plan(images, groups, channels, outputs, axes, out.shape[2:])
     kind = dtypes.BY_NUMPY[x.dtype]
     grain, parts = _grain(plan.units, plan.work)
@@ -252,7 +256,11 @@ def convolve_weight(x: Any, dout: Any, *, stride: Ints, before: Ints, dilation: 
     if conv_events.pay(images, sizes.window, dout.shape[1], sizes.results, groups, conv_events.OF_WEIGHTS):
         conv_events.convolve_weight(images, with_two_axes(dout), out, sizes, groups)
         return out
-    plan = _weight_plan(len(x), groups, channels, outputs, _axes(sizes))
+    shape = winograd.Shape(len(x), groups, channels, outputs, _axes(sizes))
+    if winograd.pays(shape):
+        winograd.contract(images, dout, out, shape)
+        return out
+    plan = _weight_plan(*shape)
     kind = dtypes.BY_NUMPY[x.dtype]
     grain, parts = _grain(plan.units, plan.work)
     partial = empty((plan.units, plan.partial), x.dtype)
@@ -270,7 +278,7 @@ _HEAD = """\
 from snncell.kernels.cpu.builtins import least
 from snncell.kernels.cpu.elements import row, tail
 from snncell.kernels.cpu.tiles import add_products, multiply_rows
-from snncell.kernels.cpu.vectors import fill_planes, put_rows, zero
+from snncell.kernels.cpu.copies import fill_planes, put_rows, zero
 
 
 """

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # it needs Numba; the compiled source imports it
     from snncell.kernels.cpu.builtins import least
+    from snncell.kernels.cpu.copies import move, zero
     from snncell.kernels.cpu.elements import row, strip, tail
     from snncell.kernels.cpu.event_lists import (
         add_to_terms,
@@ -27,7 +28,6 @@ if TYPE_CHECKING:  # it needs Numba; the compiled source imports it
         sort_by_key,
     )
     from snncell.kernels.cpu.panels import add_rows, turn
-    from snncell.kernels.cpu.vectors import move, zero
 
     LANES, WIDTH = 16, 64  # elements of a vector, and outputs whose sums are in registers at once: by the dtype
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # it needs Numba; the compiled source imports it
     from snncell.kernels.cpu.builtins import least
+    from snncell.kernels.cpu.copies import fill_planes, put_rows, zero
     from snncell.kernels.cpu.elements import row, tail
     from snncell.kernels.cpu.tiles import add_products, multiply_rows
-    from snncell.kernels.cpu.vectors import fill_planes, put_rows, zero
 
 
 def pack_weights(start: Any, stop: Any, weights: Any, sources: Any, packed: Any, geometry: Any) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from snncell.kernels.cpu.builtins import least
+from snncell.kernels.cpu.copies import move, move_added, zero
 from snncell.kernels.cpu.elements import copy, strip, tail
 from snncell.kernels.cpu.events import WORD
 from snncell.kernels.cpu.panels import add_rows, bits_of, lowest, others, turn
-from snncell.kernels.cpu.vectors import move, move_added, zero
 from snncell.kernels.policy import called
 
 

@@ -1,4 +1,4 @@
-"""Vectors as wide as the processor's registers, and rows that are copied by them."""
+"""Vectors as wide as the processor's registers."""
 
 from __future__ import annotations
 
@@ -7,13 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from snncell.interrupts import imported
-from snncell.kernels.cpu.builtins import least, lowers, typed
-from snncell.kernels.cpu.elements import Part, tail
-from snncell.kernels.policy import called
 
 ir: Any = imported("llvmlite.ir")
 llvm: Any = imported("llvmlite.binding")
-types: Any = imported("numba.core.types")
 cgutils: Any = imported("numba.core.cgutils")
 
 I64, I32 = ir.IntType(64), ir.IntType(32)
@@ -77,6 +73,10 @@ class Vectors:
         stored = self.builder.store(vector, self.builder.bitcast(pointer, self.type.as_pointer()))
         stored.align = self.bytes
 
+    def constant(self, number: float) -> Any:
+        """A vector of one number that is known."""
+        return ir.Constant(self.type, [ir.Constant(self.element, number)] * self.lanes)
+
     def spread(self, number: Any) -> Any:
         """A vector of one number."""
         undefined = ir.Constant(ir.VectorType(number.type, self.lanes), ir.Undefined)
@@ -104,6 +104,12 @@ class Vectors:
         """A mask of the first `count` lanes."""
         lanes = ir.Constant(ir.VectorType(I64, self.lanes), [ir.Constant(I64, n) for n in range(self.lanes)])
         return self.builder.icmp_signed("<", lanes, self.spread(count))
+
+    def between(self, first: Any, end: Any) -> Any:
+        """A mask of the lanes n for which `first + n` is at least 0 and below `end`."""
+        lanes = ir.Constant(ir.VectorType(I32, self.lanes), [ir.Constant(I32, n) for n in range(self.lanes)])
+        first, end = (self.spread(self.builder.trunc(x, I32)) for x in (first, end))
+        return self.builder.icmp_unsigned("<", self.builder.add(lanes, first), end)
 
     def load_masked(self, pointer: Any, mask: Any) -> Any:
         """The elements from an address on where a mask has them; 0 elsewhere, which is not read."""
@@ -151,143 +157,3 @@ class Vectors:
         if maybe_none:
             return [self.either((x, before), (y, last)) for x, y in zip(start, after, strict=True)]
         return after
-
-
-# --- rows -------------------------------------------------------------------------------------------------------------
-
-
-def move(target: Any, source: Any, count: int) -> None:
-    """Copy `count` elements, and put zeros behind them, to the end of a vector."""
-    target[:count] = source[:count]
-
-
-def zero(target: Any, count: int) -> None:
-    """Put `count` zeros, and more to the end of a vector."""
-    target[:count] = 0
-
-
-def put(target: Any, source: Any, count: int) -> None:
-    """Copy `count` elements and touch nothing behind them; there may be garbage behind the source's."""
-    target[:count] = source[:count]
-
-
-typed(move, lambda target, source, count: types.none if target == source else None)
-typed(zero, lambda target, count: types.none)
-typed(put, lambda target, source, count: types.none if target == source else None)
-
-
-def move_added(target: Any, source: Any, count: int, term: int) -> None:
-    """Copy `count` integers, each with `term` added; what is behind them in the last vector, of one or more, is any."""
-    target[:count] = source[:count] + term
-
-
-typed(move_added, lambda target, source, count, term: types.none if target == source else None)
-
-
-def _for_each_vector(vectors: Vectors, count: Any, body: Callable[[Any], None], *, maybe_none: bool = True) -> None:
-    """Run `body(first)` for the first element of each vector, if there are any."""
-
-    def once(first: Any, _: list[Any]) -> list[Any]:
-        body(first)
-        return []
-
-    vectors.loop(count, vectors.lanes, [], once, maybe_none=maybe_none)
-
-
-@lowers(move, Part, Part, types.Integer)
-def _lower_move(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
-    target, source, count = operands
-    vectors = Vectors(builder, target)
-
-    def one(first: Any) -> None:
-        mask = vectors.below(builder.sub(count, first))
-        vectors.store(vectors.load_masked(vectors.at(source, first), mask), vectors.at(target, first))
-
-    _for_each_vector(vectors, count, one)
-    return context.get_dummy_value()
-
-
-@lowers(zero, Part, types.Integer)
-def _lower_zero(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
-    target, count = operands
-    vectors = Vectors(builder, target)
-    _for_each_vector(vectors, count, lambda first: vectors.store(vectors.zero, vectors.at(target, first)))
-    return context.get_dummy_value()
-
-
-@lowers(put, Part, Part, types.Integer)
-def _lower_put(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
-    target, source, count = operands
-    vectors = Vectors(builder, target)
-
-    def one(first: Any) -> None:
-        mask = vectors.below(builder.sub(count, first))
-        vectors.store_masked(vectors.load(vectors.at(source, first)), vectors.at(target, first), mask)
-
-    _for_each_vector(vectors, count, one)
-    return context.get_dummy_value()
-
-
-@lowers(move_added, Part, Part, types.Integer, types.Integer)
-def _lower_move_added(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
-    target, source, count, term = operands
-    vectors = Vectors(builder, target)
-    terms = vectors.spread(context.cast(builder, term, signature.args[3], signature.args[0].dtype))
-
-    def one(first: Any) -> None:
-        vectors.store(builder.add(vectors.load(vectors.at(source, first)), terms), vectors.at(target, first))
-
-    _for_each_vector(vectors, count, one, maybe_none=False)  # without a branch, where there are few
-    return context.get_dummy_value()
-
-
-@called
-def fill_planes(
-    target: Any, source: Any, first: int, channels: int, apart: int, height: int, width: int, down: int, across: int,
-    views: Any, by_rows: int, by_columns: int, skipped: int, rows: int, pitch: int,
-) -> None:  # fmt: skip
-    """The planes of `channels` images of (height, width), the first at `source[first]`, `apart` apart in `target`.
-
-    `views` holds the numbers p of `by_rows` and then q of `by_columns`: an image has a plane for each pair, whose
-    element (i, j) is its (i down + p, j across + q), or 0 outside of it. Of the image, `skipped` rows lie before it.
-    """
-    for channel in range(channels):
-        for a in range(by_rows):
-            for b in range(by_columns):
-                plane = ((channel * by_rows + a) * by_columns + b) * apart
-                origin = views[by_rows + b]
-                low = least(pitch, (across - 1 - origin) // across if origin < 0 else 0)
-                high = least(pitch, (width - 1 - origin) // across + 1 if origin < width else 0)
-                for i in range(rows):
-                    place, y = plane + i * pitch, i * down + views[a] + skipped
-                    # From the front to the back: what is put beyond an end is overwritten by what follows.
-                    if y < 0 or y >= height or high <= low:
-                        zero(tail(target, place), pitch)
-                    else:
-                        begin = first + (channel * height + y) * width + low * across + origin
-                        zero(tail(target, place), low)
-                        if across == 1:
-                            move(tail(target, place + low), tail(source, begin), high - low)
-                        else:
-                            for j in range(high - low):
-                                target[place + low + j] = source[begin + j * across]
-                        zero(tail(target, place + high), pitch - high)
-
-
-@called
-def put_rows(
-    target: Any, source: Any, channels: int, target_apart: int, source_apart: int, rows: int, width: int, pitch: int,
-    down: int, across: int,
-) -> None:  # fmt: skip
-    """Copy pixels of `channels`, whose rows are `pitch` apart, to where they are `down` and the columns `across`."""
-    for channel in range(channels):
-        place, origin = channel * target_apart, channel * source_apart
-        if across == 1 and pitch == width and down == width:
-            put(tail(target, place), tail(source, origin), rows * width)
-        else:
-            for i in range(rows):
-                if across == 1:
-                    put(tail(target, place + i * down), tail(source, origin + i * pitch), width)
-                else:
-                    for j in range(width):
-                        target[place + i * down + j * across] = source[origin + i * pitch + j]
