@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_conv import by_events, drawn, three
+from test_conv import PATHS, by, drawn, three
 from test_pooling import drawn as drawn_windows
 
-from snncell.kernels import conv_events, convolution, gathers, pooling, products, spike_times, windows
+from snncell.kernels import conv_events, convolution, gathers, pooling, products, spike_times, windows, winograd
 
 NO_ACCESS = 0  # PROT_NONE
-WITH_SCRATCH = (conv_events, convolution, gathers, pooling, products, spike_times)
+WITH_SCRATCH = (conv_events, convolution, gathers, pooling, products, spike_times, winograd)
 
 
 class Guards:
@@ -58,9 +58,10 @@ def same(found: Any, expected: Any, scale: float = 1.0) -> None:
 
 
 def convolutions(rng: Any, guards: Guards) -> None:
-    """A convolution and its gradients, dense or by events, against the definition."""
-    x, weight, dout, options = drawn(rng)
-    with by_events(bool(rng.random() < 0.5)):
+    """A convolution and its gradients, computed in any way, against the definition."""
+    path = str(rng.choice(PATHS))
+    x, weight, dout, options = drawn(rng, path)
+    with by(path):
         found = three(convolution, guards.copy(x), guards.copy(weight), guards.copy(dout), options)
     wide = [array.astype(np.float64) for array in (x, weight, dout)]
     for value, expected in zip(found, three(windows, *wide, options), strict=True):
@@ -128,7 +129,7 @@ def main(seeds: int) -> None:
         for module in WITH_SCRATCH:
             patch.setattr(module, "empty", guards.empty)
         patch.setattr(products, "limit_of", lambda *_: 2.0)
-        for module in (convolution, conv_events):
+        for module in (convolution, conv_events, winograd):
             patch.setattr(module, "flat", lambda x: guards.copy(np.ascontiguousarray(x).reshape(-1)))
         for seed in range(seeds):
             for number, kernels in enumerate((convolutions, products_of_events, spikes, pools)):

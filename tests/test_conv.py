@@ -12,15 +12,18 @@ import pytest
 
 import snncell
 from snncell import Tensor, nn, ops, testing
-from snncell.kernels import conv_events, convolution, windows
+from snncell.kernels import conv_events, convolution, sharing, windows, winograd
 from snncell.kernels.policy import number_of_threads
 
 COMPILED = os.environ.get("NUMBA_DISABLE_JIT") != "1"
 compiled = pytest.mark.skipif(not COMPILED, reason="without the compiler there is one path, by windows")
 
 
-def drawn(rng: Any) -> tuple[Any, Any, Any, dict[str, Any]]:
-    """Images, a weight, a gradient of the results, and options, of random sizes."""
+PATHS = ("sums", "tiles", "events")
+
+
+def drawn(rng: Any, path: str = "sums") -> tuple[Any, Any, Any, dict[str, Any]]:
+    """Images, a weight, a gradient of the results, and options, of random sizes; for "tiles", of those it takes."""
     axes, groups = int(rng.integers(1, 3)), int(rng.choice([1, 1, 1, 2, 3]))
     channels, outputs = (groups * int(n) for n in rng.integers(1, 20, 2))
     if rng.random() < 0.15:  # depthwise
@@ -28,10 +31,16 @@ def drawn(rng: Any) -> tuple[Any, Any, Any, dict[str, Any]]:
     size, dilation, stride, before = (
         tuple(map(int, rng.integers(low, high, axes))) for low, high in ((1, 6), (1, 3), (1, 5), (0, 4))
     )
+    dtype = rng.choice(["float32", "float64"])
+    if path == "tiles":  # each window has kernels of its own
+        size = ((2, 3), (5, 5), (3, 3))[int(rng.choice([0, 1, 2, 2, 2]))]
+        dtype = "float32" if size == (2, 3) else dtype
+        stride = dilation = (1, 1)
+        before = (*before, 1)[:2]
     reach = [(k - 1) * d + 1 for k, d in zip(size, dilation, strict=True)]
     lengths = [max(1, r - 2 * p) + int(rng.integers(0, 20)) for r, p in zip(reach, before, strict=True)]
     count = tuple((n + 2 * p - r) // s + 1 for n, p, r, s in zip(lengths, before, reach, stride, strict=True))
-    images, dtype = int(rng.integers(1, 20)), rng.choice(["float32", "float64"])
+    images = int(rng.integers(1, 20))
     density = rng.choice([0.0, 0.03, 0.5, 1.0])
     shape = (images, channels, *lengths)
     x = (rng.normal(size=shape) * (rng.random(shape) < density)).astype(dtype)
@@ -50,18 +59,20 @@ def three(module: Any, x: Any, weight: Any, dout: Any, options: dict[str, Any]) 
 
 
 @contextmanager
-def by_events(always: bool) -> Iterator[None]:
+def by(path: str) -> Iterator[None]:
+    """All convolutions are computed in one way, if it takes them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(conv_events, "pay", lambda *_: always)
+        patch.setattr(conv_events, "pay", lambda *_: path == "events")
+        patch.setattr(winograd, "pays", lambda shape: path == "tiles" and winograd.takes(shape))
         yield
 
 
 @compiled
 @pytest.mark.parametrize("seed", range(60))
-@pytest.mark.parametrize("events", [False, True])
-def test_kernels_agree_with_windows_in_random_settings(seed: int, events: bool) -> None:
-    x, weight, dout, options = drawn(np.random.default_rng(seed))
-    with by_events(events):
+@pytest.mark.parametrize("path", PATHS)
+def test_kernels_agree_with_windows_in_random_settings(seed: int, path: str) -> None:
+    x, weight, dout, options = drawn(np.random.default_rng(seed), path)
+    with by(path):
         values = three(convolution, x, weight, dout, options)
     wide = [array.astype(np.float64) for array in (x, weight, dout)]
     for value, expected in zip(values, three(windows, *wide, options), strict=True):
@@ -82,22 +93,20 @@ def test_the_three_operations_are_adjoint() -> None:
 
 
 @compiled
-@pytest.mark.parametrize("events", [False, True])
+@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("work", [0, 1 << 60])
-def test_bits_do_not_depend_on_who_computes_which_part(
-    events: bool, work: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bits_do_not_depend_on_who_computes_which_part(path: str, work: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """On one thread or on all, and an image's results whatever stands beside it in the batch."""
     import numba
 
     rng = np.random.default_rng(2)
     for _ in range(8):
-        x, weight, dout, options = drawn(rng)
-        with by_events(events):
+        x, weight, dout, options = drawn(rng, path)
+        with by(path):
             first = three(convolution, x, weight, dout, options)
             threads = number_of_threads()
             with monkeypatch.context() as patch:
-                patch.setattr(convolution, "PARALLEL_WORK", work)
+                patch.setattr(sharing, "PARALLEL_WORK", work)
                 numba.set_num_threads(1)
                 try:
                     again = three(convolution, x, weight, dout, options)
@@ -124,12 +133,12 @@ def test_large_layers_in_chunks_bands_and_splits() -> None:
             assert np.abs(value - expected).max() <= 2e-5 * np.abs(expected).max()
 
 
-@pytest.mark.parametrize("events", [False, True])
-def test_nan_and_inf_reach_the_windows_that_have_them(events: bool) -> None:
+@pytest.mark.parametrize("path", ["sums", "events"])
+def test_nan_and_inf_reach_the_windows_that_have_them(path: str) -> None:
     x = np.zeros((2, 3, 9, 9), np.float32)
     x[0, 1, 4, 4], x[1, 2, 0, 0] = np.nan, np.inf
     weight = np.ones((5, 3, 3, 3), np.float32)
-    with by_events(events):
+    with by(path):
         y = ops.conv2d(Tensor(x), Tensor(weight), pad_mode="same").asnumpy()
     bad = ~np.isfinite(y)
     assert bad[0, :, 3:6, 3:6].all() and bad[0].sum() == 5 * 9

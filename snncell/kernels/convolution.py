@@ -33,7 +33,6 @@ from snncell.kernels.sharing import parts_of
 
 Ints = tuple[int, ...]
 
-PARALLEL_WORK = 1 << 20  # multiplications from which on threads are worth it
 LEAST_UNITS = 16  # units that threads can share well
 LEAST_CHUNK = 16  # channels whose planes should fit into the cache
 MOST_TOGETHER = 16  # images whose planes lie side by side
@@ -104,7 +103,7 @@ def _correlate(x: Any, weights: Any, layout: Ints, sources: Any, out: Any, group
         return
     plan = _plan(images, groups, channels, outputs, axes, out.shape[2:])
     kind = dtypes.BY_NUMPY[x.dtype]
-    grain, parts = _grain(plan.units, plan.work)
+    grain, parts = parts_of(plan.units, plan.work)
     packed = empty((groups * plan.blocks, 8 * len(sources)), x.dtype)
     geometry = np.array([outputs, *layout, len(sources)], np.int64)
     _kernel("pack_weights", kind)(len(packed), int(packed.size > 1 << 18), flat(weights), sources, packed, geometry)
@@ -119,11 +118,6 @@ def takes(x: Any, y: Any) -> bool:
     """True if these kernels compute a convolution of two operands, and `kernels/windows.py` need not."""
     here = isinstance(x, np.ndarray) and x.dtype == y.dtype and x.dtype.kind == "f" and x.dtype.itemsize >= 4
     return here and x.ndim <= 4 and compiles()
-
-
-def _grain(units: int, work: int) -> tuple[int, int]:
-    """The number of units that a thread takes at a time, and of such parts."""
-    return (max(units, 1), 1) if work < PARALLEL_WORK or units < 2 else parts_of(units)
 
 
 def _sizes(images: Ints, window: Ints, stride: Ints, dilation: Ints, before: Ints, count: Ints) -> Sizes:
@@ -262,7 +256,7 @@ def convolve_weight(x: Any, dout: Any, *, stride: Ints, before: Ints, dilation: 
         return out
     plan = _weight_plan(*shape)
     kind = dtypes.BY_NUMPY[x.dtype]
-    grain, parts = _grain(plan.units, plan.work)
+    grain, parts = parts_of(plan.units, plan.work)
     partial = empty((plan.units, plan.partial), x.dtype)
     planes, slopes = empty((parts, plan.planes), x.dtype), empty((parts, plan.slopes), x.dtype)
     _kernel("contract", kind)(

@@ -7,6 +7,7 @@ ends the process if two Python threads are in its kernels at once: there, they t
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 from typing import Any
 
@@ -27,11 +28,17 @@ after_fork(lambda: in_child(_TURNS))
 _launcher: tuple[Any, Any] | None = None  # what shares units, compiled, and what one thread at a time holds
 
 
+PARALLEL_WORK = 1 << 20  # multiplications from which on threads are worth it
 PARTS_OF_THREAD = 4  # where parts have memory of their own: a thread that is done takes over what is left
 
 
-def parts_of(units: int) -> tuple[int, int]:
-    """The number of units that a thread takes at a time, and of such parts, for few parts with memory of their own."""
+def parts_of(units: int, work: float = math.inf) -> tuple[int, int]:
+    """The number of units that a thread takes at a time, and of such parts, for few parts with memory of their own.
+
+    It is one part for all if `work`, a number of multiplications, is not worth a thread.
+    """
+    if work < PARALLEL_WORK or units < 2:
+        return max(units, 1), 1
     grain = -(-units // (PARTS_OF_THREAD * policy.number_of_threads()))
     return grain, -(-units // grain)
 

@@ -17,13 +17,12 @@ from snncell.kernels.arrays import empty
 from snncell.kernels.build import build
 from snncell.kernels.code import source_of
 from snncell.kernels.cpu import winograd
-from snncell.kernels.planes import LANES, Axes, Axis, flat
+from snncell.kernels.planes import LANES, Axes, flat
 from snncell.kernels.sharing import parts_of
 from snncell.kernels.toom_cook import LONGEST
 
 Ints = tuple[int, ...]
 
-PARALLEL_WORK = 1 << 20  # multiplications from which on threads are worth it
 UNITS = 8  # that threads can share well, if there is work for so many
 CACHED = 1 << 17  # elements at all points, of images and results together: they go through the second-level cache
 TILES = 48, 96  # at a time, so that weights are not fetched for a few of them only: at least, and if that leaves UNITS
@@ -32,6 +31,7 @@ MOST_PARTIAL = 1 << 20  # elements of sums over parts of the images
 LEAST_CHANNELS = 8  # of images and of results
 TRANSFORM_CYCLES = 4  # for each point of eight tiles, from the image to the tile or from the tile to the results
 WEIGHT_CYCLES = 3  # for each point of eight weights
+BATCH = 16  # images that share the transform of the weights
 GAIN = 1.2  # from which on estimates are trusted
 
 
@@ -46,10 +46,12 @@ class Shape(NamedTuple):
 
     @property
     def window(self) -> Ints:
+        """The number of its elements along each axis."""
         return tuple(len(axis.places) for axis in self.axes)
 
     @property
     def points(self) -> int:
+        """The number of multiplications for a tile."""
         return math.prod(n + 1 for n in self.window)
 
     @property
@@ -63,7 +65,7 @@ class Shape(NamedTuple):
         return self.images * self.groups * self.channels * self.outputs * self.points * math.prod(self.tiles)
 
     def sizes(self) -> list[int]:
-        """What both plans begin with: see `correlate_tiles`."""
+        """The numbers that both plans begin with: see `correlate_tiles`."""
         down, across = self.axes
         return [
             *(self.images, self.groups, self.channels, down.length, across.length),
@@ -74,21 +76,28 @@ class Shape(NamedTuple):
 
 @functools.lru_cache(maxsize=512)
 def pays(shape: Shape) -> bool:
-    """True if a convolution takes less time by tiles than as a sum over shifted images."""
-    if shape.channels < LEAST_CHANNELS or shape.outputs < LEAST_CHANNELS or not all(map(_takes, shape.axes)):
+    """True if a convolution takes less time by tiles than as a sum over shifted images.
+
+    It does not depend on the number of images: the results of one have the same bits, whatever is in its batch.
+    """
+    if min(shape.channels, shape.outputs) < LEAST_CHANNELS or not takes(shape):
         return False
     (rows, columns), eights = shape.tiles, -(-shape.outputs // 8)
     pairs = shape.channels * 8 * eights
     plain = pairs * math.prod(shape.window) * math.prod(axis.results for axis in shape.axes) / LANES
     transforms = TRANSFORM_CYCLES * (shape.channels + shape.outputs) * rows * -(-columns // 8) * shape.points
-    weights = WEIGHT_CYCLES * shape.channels * eights * shape.points / shape.images
-    return plain > GAIN * (pairs * shape.points * rows * columns / LANES + transforms + weights)
+    weights = WEIGHT_CYCLES * shape.channels * eights * shape.points / BATCH
+    return bool(plain > GAIN * (pairs * shape.points * rows * columns / LANES + transforms + weights))
 
 
-def _takes(axis: Axis) -> bool:
-    places = sorted(axis.places)
-    dense = places[-1] - places[0] + 1 == len(places) <= LONGEST
-    return dense and axis.stride == axis.step == 1 and axis.first == 0
+def takes(shape: Shape) -> bool:
+    """True for convolutions of two axes, without strides and dilation, with windows that there are transforms for."""
+    return all(
+        max(axis.places) - min(axis.places) + 1 == len(axis.places) <= LONGEST
+        and axis.stride == axis.step == 1
+        and axis.first == 0
+        for axis in shape.axes
+    )
 
 
 class Plan(NamedTuple):
@@ -135,17 +144,12 @@ def correlate(x: Any, weights: Any, layout: Ints, sources: Any, out: Any, shape:
     packed = empty((rows, shape.points * shape.channels * 8 + taps * 8), x.dtype)
     geometry = np.array([shape.outputs, *layout, shape.channels, taps, shape.points], np.int64)
     _kernel("pack_points", window, kind)(rows, int(packed.size > 1 << 18), flat(weights), sources, packed, geometry)
-    grain, parts = _grain(plan.units, shape.work)
+    grain, parts = parts_of(plan.units, shape.work)
     rooms = [empty((parts, size), x.dtype) for size in (plan.points, plan.sums)]
     _kernel("correlate_tiles", window, kind)(
         plan.units, grain if parts > 1 else 0, grain, flat(x), packed, plan.offsets, out.reshape(-1),
         *rooms, plan.geometry,
     )  # fmt: skip
-
-
-def _grain(units: int, work: int) -> tuple[int, int]:
-    """The number of units that a thread takes at a time, and of such parts."""
-    return (max(units, 1), 1) if work < PARALLEL_WORK or units < 2 else parts_of(units)
 
 
 class WeightPlan(NamedTuple):
@@ -195,7 +199,7 @@ def contract(x: Any, dout: Any, out: Any, shape: Shape) -> None:
     """Put the gradient of weights into `out`: see `convolution.convolve_weight`."""
     plan, window = _weight_plan(shape), shape.window
     kind = dtypes.BY_NUMPY[x.dtype]
-    grain, parts = _grain(plan.units, shape.work)
+    grain, parts = parts_of(plan.units, shape.work)
     partial = empty((plan.units, plan.partial), x.dtype)
     rooms = [empty((parts, size), x.dtype) for size in (plan.points, plan.slopes)]
     _kernel("contract_tiles", window, kind)(

@@ -81,11 +81,11 @@ def _lower_move_every_second(context: Any, builder: Any, signature: Any, operand
         left = builder.mul(builder.sub(count, first), ir.Constant(I64, 2))
         left = builder.sub(left, ir.Constant(I64, 1))  # behind the last there may be nothing
         near = vectors.at(source, builder.mul(first, ir.Constant(I64, 2)))
-        both = [
+        a, b = (
             vectors.load_masked(vectors.at(near, n), vectors.below(builder.sub(left, ir.Constant(I64, n))))
             for n in (0, vectors.lanes)
-        ]
-        vectors.store(vectors.shuffled(*both, range(0, 2 * vectors.lanes, 2)), vectors.at(target, first))
+        )
+        vectors.store(vectors.shuffled(a, b, range(0, 2 * vectors.lanes, 2)), vectors.at(target, first))
 
     _for_each_vector(vectors, count, one)
     return context.get_dummy_value()

@@ -38,16 +38,16 @@ def of_slopes(down: int, across: int) -> Callable[..., None]:
 
 
 def _tiles(down: Matrix, across: Matrix) -> Callable[..., None]:
-    transform = _row_of_tiles(down, across)
+    transform, points = _row_of_tiles(down, across), len(down) * len(across)
 
     @called
     def fill_tiles(
         tiles: Any, apart: int, wide: int, x: Any, images: int, between: int, channels: int, height: int, width: int,
-        top: int, left: int, rows: int, columns: int,
+        top: int, left: int, rows: int, columns: int, end: int,
     ) -> None:  # fmt: skip
         """`rows` rows of tiles of `channels` of `images`, which are `between` elements apart; the first at (top, left).
 
-        Point p of channel c begins at `tiles[p * apart + c * wide]`.
+        Point p of channel c begins at `tiles[p * apart + c * wide]`, with zeros behind the last tile up to `end`.
         """
         for c in range(channels):
             for n in range(images):
@@ -56,6 +56,9 @@ def _tiles(down: Matrix, across: Matrix) -> Callable[..., None]:
                     # From the first to the last: what is put behind a row is overwritten by the next.
                     first = c * wide + (n * rows + i) * columns
                     transform(tail(tiles, first), apart, image, height, width, top + 2 * i, left, columns)
+            for p in range(points):
+                for t in range(images * rows * columns, end):
+                    tiles[p * apart + c * wide + t] = 0
 
     return fill_tiles
 

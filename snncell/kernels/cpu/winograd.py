@@ -14,16 +14,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # it needs Numba; the compiled source imports it
-    from snncell.kernels.cpu import transforms
     from snncell.kernels.cpu.builtins import least
     from snncell.kernels.cpu.copies import zero
     from snncell.kernels.cpu.elements import row, tail
     from snncell.kernels.cpu.tiles import add_products, multiply_rows
 
-    # The transforms for the window of the kernel.
-    points_of_weights, weights_of_points = transforms.of_weights(3, 3), transforms.to_weights(3, 3)
-    tiles_of_images, tiles_of_slopes = transforms.of_images(3, 3), transforms.of_slopes(3, 3)
-    put_results = transforms.put_results(3, 3)
+    # Of `cpu/transforms.py`, for the window of the kernel.
+    points_of_weights: Any = None
+    tiles_of_images: Any = None
+    tiles_of_slopes: Any = None
+    put_results: Any = None
+    weights_of_points: Any = None
 
 
 def pack_points(start: Any, stop: Any, weights: Any, sources: Any, packed: Any, geometry: Any) -> None:
@@ -70,7 +71,7 @@ def correlate_tiles(
         there, rows = least(together, images - first), least(band_rows, tile_rows - first_row)
         tiles_of_images(
             tiles, apart, wide, tail(x, (first * groups + group) * channels * height * width), there,
-            groups * channels * height * width, channels, height, width, top + 2 * first_row, left, rows, columns,
+            groups * channels * height * width, channels, height, width, top + 2 * first_row, left, rows, columns, 0,
         )  # fmt: skip
         long = (there * rows * columns + 15) // 16 * 16
         first_block = split * split_blocks
@@ -122,25 +123,18 @@ def contract_tiles(
         last = (part + 1) * images // parts
         for begin in range(part * images // parts, last, together):
             there = least(together, last - begin)
-            tiles_there = there * tile_rows * columns
-            long = (tiles_there + 15) // 16 * 16
+            long = (there * tile_rows * columns + 15) // 16 * 16  # what is behind the last tile is multiplied too
             tiles_of_images(
                 tiles, apart, wide, tail(x, ((begin * groups + group) * channels + first) * height * width), there,
-                groups * channels * height * width, some, height, width, top, left, tile_rows, columns,
+                groups * channels * height * width, some, height, width, top, left, tile_rows, columns, long,
             )  # fmt: skip
             tiles_of_slopes(
                 slope, slopes_apart, wide,
                 tail(gradient, ((begin * groups + group) * outputs + first_output) * out_rows * out_width),
                 there, groups * outputs * out_rows * out_width, present, out_rows, out_width, 0, 0, tile_rows, columns,
+                long,
             )  # fmt: skip
             for p in range(count):
-                if tiles_there < long:  # what is behind the last tile is multiplied too
-                    for c in range(some):
-                        for t in range(tiles_there, long):
-                            tiles[p * apart + c * wide + t] = 0
-                    for r in range(present):
-                        for t in range(tiles_there, long):
-                            slope[p * slopes_apart + r * wide + t] = 0
                 target = tail(own, p * terms * fours * 16)
                 add_products(
                     target, tail(slope, p * slopes_apart), present, wide, tail(tiles, p * apart), tail(offsets, 0),

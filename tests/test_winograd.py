@@ -1,0 +1,129 @@
+"""Convolutions by tiles of 2x2 results: the transforms, the plans, and where they are used. See also test_conv."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from test_conv import by, compiled, drawn, three
+
+from snncell import Tensor, ops
+from snncell.kernels import convolution, windows, winograd
+from snncell.kernels.cpu import transforms
+from snncell.kernels.planes import Axis
+from snncell.kernels.toom_cook import LONGEST, transforms as matrices
+
+WINDOWS = list(itertools.product(range(1, LONGEST + 1), repeat=2))
+
+
+@pytest.mark.parametrize("window", range(1, LONGEST + 1))
+def test_two_results_of_a_window_and_its_gradients(window: int) -> None:
+    rng = np.random.default_rng(window)
+    a, g, b = map(np.array, matrices(window))
+    assert a.shape == (2, window + 1) and g.shape == (window + 1, window) and b.shape == (window + 1, window + 1)
+    x, w, slope = rng.normal(size=window + 1), rng.normal(size=window), rng.normal(size=2)
+    shifted = np.array([x[:window], x[1:]])
+    np.testing.assert_allclose(a @ ((g @ w) * (b @ x)), shifted @ w, atol=1e-13)
+    np.testing.assert_allclose(g.T @ ((a.T @ slope) * (b @ x)), shifted.T @ slope, atol=1e-13)
+
+
+@pytest.mark.parametrize("window", WINDOWS, ids=str)
+def test_transforms_of_one_channel_are_its_convolution(window: tuple[int, int]) -> None:
+    """Here in NumPy's words; kernels are told the same by LLVM's instructions."""
+    rng = np.random.default_rng(0)
+    image, weight = rng.normal(size=(7, 9)), rng.normal(size=window)
+    points, before = (window[0] + 1) * (window[1] + 1), (window[0] // 2, window[1] // 3)
+    count = tuple(n + 2 * p - k + 1 for n, p, k in zip(image.shape, before, window, strict=True))
+    rows, columns = (-(-n // 2) for n in count)
+    apart = rows * columns + 8
+    tiles, at_points, out = np.zeros(points * apart), np.empty(points * 8), np.full((2 * rows, count[1]), np.nan)
+    transforms.of_images(*window)(
+        tiles, apart, apart, image.reshape(-1), 1, 0, 1, *image.shape, -before[0], -before[1], rows, columns, 0
+    )
+    eight = np.repeat(weight.reshape(-1), 8)
+    transforms.of_weights(*window)(at_points, 8, eight, 8, 8)
+    products = (tiles.reshape(points, apart) * at_points.reshape(points, 8)[:, :1]).reshape(-1)
+    for i in range(rows):
+        below = count[1] if 2 * i + 1 < count[0] else 0
+        flat = out.reshape(-1)[2 * i * count[1] :]
+        transforms.put_results(*window)(flat, count[1], products[i * columns :], apart, count[1], below)
+    options: dict[str, Any] = {"stride": (1, 1), "before": before, "dilation": (1, 1), "groups": 1}
+    expected = windows.convolve(image[None, None], weight[None, None], count=count, **options)
+    np.testing.assert_allclose(out[: count[0]], expected[0, 0], atol=1e-11)
+    # The gradient of the weight: the products of the tiles of both, summed, and back from the points.
+    slope = rng.normal(size=count)
+    slopes = np.zeros(points * apart)
+    transforms.of_slopes(*window)(slopes, apart, apart, slope.reshape(-1), 1, 0, 1, *count, 0, 0, rows, columns, 0)
+    both = (tiles * slopes).reshape(points, apart)[:, : rows * columns].sum(1)
+    found = np.empty(window[0] * window[1] * 16)
+    transforms.to_weights(*window)(found, 16, np.repeat(both, 16), 16, 16)
+    expected = windows.convolve_weight(image[None, None], slope[None, None], size=window, **options)
+    np.testing.assert_allclose(found.reshape(*window, 16)[..., 0], expected[0, 0], atol=1e-11)
+
+
+@compiled
+@pytest.mark.parametrize("seed", range(20))
+def test_however_images_and_channels_are_cut(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(seed)
+    monkeypatch.setattr(winograd, "CACHED", int(rng.choice([1, 1 << 12, 1 << 17])))
+    monkeypatch.setattr(winograd, "TILES", (int(rng.choice([1, 16, 48])), int(rng.choice([1, 16, 96]))))
+    monkeypatch.setattr(winograd, "UNITS", int(rng.choice([1, 8, 30])))
+    monkeypatch.setattr(winograd, "LONG_SUMS", int(rng.choice([1, 16, 256])))
+    monkeypatch.setattr(winograd, "MOST_PARTIAL", int(rng.choice([1, 1 << 12, 1 << 20])))
+    monkeypatch.setattr(winograd, "_plan", winograd._plan.__wrapped__)
+    monkeypatch.setattr(winograd, "_weight_plan", winograd._weight_plan.__wrapped__)
+    x, weight, dout, options = drawn(rng, "tiles")
+    with by("tiles"):
+        values = three(convolution, x, weight, dout, options)
+    wide = [array.astype(np.float64) for array in (x, weight, dout)]
+    for value, expected in zip(values, three(windows, *wide, options), strict=True):
+        scale = np.abs(expected).max(initial=1e-30) * (1e-5 if x.dtype == np.float32 else 1e-13)
+        np.testing.assert_allclose(value, expected, rtol=0, atol=scale)
+
+
+@compiled
+def test_windows_of_three_are_as_precise_as_sums() -> None:
+    rng = np.random.default_rng(5)
+    x, weight = rng.normal(size=(4, 48, 16, 16)), rng.normal(size=(32, 48, 3, 3))
+    dout = rng.normal(size=(4, 32, 16, 16))
+    options = {"stride": (1, 1), "before": (1, 1), "dilation": (1, 1), "groups": 1}
+    narrow = [array.astype(np.float32) for array in (x, weight, dout)]
+    exact = three(windows, *(array.astype(np.float64) for array in narrow), options)
+    errors = {}
+    for path in ("sums", "tiles"):
+        with by(path):
+            pairs = zip(three(convolution, *narrow, options), exact, strict=True)
+            errors[path] = [float(np.sqrt(np.mean((value - expected) ** 2))) for value, expected in pairs]
+    assert errors["tiles"][0] <= errors["sums"][0] and errors["tiles"][1] <= errors["sums"][1]
+    assert errors["tiles"][2] <= 2 * errors["sums"][2]
+
+
+@compiled
+def test_a_pixel_of_nan_reaches_the_tiles_that_have_it_and_no_others() -> None:
+    x = np.zeros((2, 3, 9, 9), np.float32)
+    x[0, 1, 4, 4], x[1, 2, 0, 0] = np.nan, np.inf
+    with by("tiles"):
+        y = ops.conv2d(Tensor(x), Tensor(np.ones((5, 3, 3, 3), np.float32)), pad_mode="same").asnumpy()
+    bad = ~np.isfinite(y)
+    assert bad[0, :, 3:6, 3:6].all() and not bad[0, :, :2].any() and not bad[0, :, 6:].any()
+    assert not bad[0, :, :, :2].any() and not bad[0, :, :, 6:].any()
+    assert bad[1, :, :2, :2].all() and not bad[1, :, 2:].any() and not bad[1, :, :, 2:].any()
+
+
+def _shape(images: int, channels: int, outputs: int, size: int, window: int, **more: Any) -> winograd.Shape:
+    axis = Axis(size, 1, tuple(range(-(window // 2), window - window // 2)), size)._replace(**more)
+    return winograd.Shape(images, 1, channels, outputs, (axis, axis))
+
+
+def test_where_it_pays() -> None:
+    for channels, size in ((32, 28), (32, 14), (64, 16), (128, 8), (256, 4), (512, 8)):
+        assert winograd.pays(_shape(16, channels, channels, size, 3))
+    assert winograd.pays(_shape(16, 32, 64, 12, 5))
+    assert not winograd.pays(_shape(16, 1, 32, 28, 3)), "there is nothing to share a transform"
+    assert not winograd.pays(_shape(16, 64, 64, 16, 1)), "one multiplication is one multiplication"
+    assert not winograd.pays(_shape(16, 64, 64, 8, 3, stride=2))
+    assert not winograd.pays(_shape(16, 64, 64, 16, 3, places=(-2, 0, 2)))
+    # As many images as there are: what comes of one of them does not depend on the others.
+    assert len({winograd.pays(_shape(n, 64, 64, 4, 3)) for n in (1, 2, 100)}) == 1
