@@ -13,6 +13,7 @@ import pytest
 import snncell
 from snncell import Tensor, nn, ops, testing
 from snncell.kernels import conv_events, convolution, sharing, windows, winograd
+from snncell.kernels.planes import Axis, Shape
 from snncell.kernels.policy import number_of_threads
 
 COMPILED = os.environ.get("NUMBA_DISABLE_JIT") != "1"
@@ -206,10 +207,11 @@ def _leaves(tree: Any) -> list[Any]:
 def test_sparse_images_go_by_events_and_dense_ones_do_not() -> None:
     rng = np.random.default_rng(6)
     shape = (8, 32, 14, 14)
+    axis = Axis(14, 1, (-1, 0, 1), 14)
     for density, expected in ((0.02, True), (0.6, False)):
         x = (rng.random(shape) < density).astype(np.float32)
-        assert conv_events.pay(x, (3, 3), 32, (14, 14), 1) is expected
-    assert not conv_events.pay(np.zeros((8, 32, 14, 14), np.float32), (3, 3), 32, (14, 14), 32)  # depthwise: too little
+        assert conv_events.pay(x, Shape(8, 1, 32, 32, (axis, axis))) is expected
+    assert not conv_events.pay(np.zeros(shape, np.float32), Shape(8, 32, 1, 1, (axis, axis)))  # depthwise: too little
 
 
 @pytest.mark.parametrize("mean", [False, True])

@@ -12,7 +12,7 @@ from test_conv import by, compiled, drawn, three
 from snncell import Tensor, ops
 from snncell.kernels import convolution, windows, winograd
 from snncell.kernels.cpu import transforms
-from snncell.kernels.planes import Axis
+from snncell.kernels.planes import Axis, Shape
 from snncell.kernels.toom_cook import LONGEST, transforms as matrices
 
 WINDOWS = list(itertools.product(range(1, LONGEST + 1), repeat=2))
@@ -112,9 +112,9 @@ def test_a_pixel_of_nan_reaches_the_tiles_that_have_it_and_no_others() -> None:
     assert bad[1, :, :2, :2].all() and not bad[1, :, 2:].any() and not bad[1, :, :, 2:].any()
 
 
-def _shape(images: int, channels: int, outputs: int, size: int, window: int, **more: Any) -> winograd.Shape:
+def _shape(images: int, channels: int, outputs: int, size: int, window: int, **more: Any) -> Shape:
     axis = Axis(size, 1, tuple(range(-(window // 2), window - window // 2)), size)._replace(**more)
-    return winograd.Shape(images, 1, channels, outputs, (axis, axis))
+    return Shape(images, 1, channels, outputs, (axis, axis))
 
 
 def test_where_it_pays() -> None:

@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from snncell import dtype as dtypes
+from snncell.kernels import winograd
 from snncell.kernels.arrays import ALIGNMENT, empty
 from snncell.kernels.build import build
 from snncell.kernels.code import source_of
 from snncell.kernels.cpu import conv_events, events
-from snncell.kernels.planes import LANES, Sizes, flat
+from snncell.kernels.planes import LANES, Shape, Sizes, flat
 from snncell.kernels.sharing import parts_of
 
 Ints = tuple[int, ...]
@@ -105,16 +106,20 @@ def _pieces_of(sizes: Sizes) -> tuple[Any, int, int]:
     return np.array([*itertools.chain(*lines, *parts)], np.int64), len(lines), len(parts)
 
 
-def pay(x: Any, window: Ints, outputs: int, count: Ints, groups: int, costs: Costs = OF_RESULTS) -> bool:
+def pay(x: Any, shape: Shape, costs: Costs = OF_RESULTS) -> bool:
     """True if images have so few elements that are not zero that their events are less work than all of them."""
+    _, _, channels, own, (down, across) = shape
+    window, count = shape.window, (down.results, across.results)
     if not x.size:
         return False
-    channels, pixels, results, own = x.shape[1] // groups, math.prod(x.shape[2:]), math.prod(count), outputs // groups
+    pixels, results = math.prod(x.shape[2:]), math.prod(count)
     terms = channels * math.prod(window)
     vectors, panels = -(-own // LANES), -(-own // (events.VECTORS * LANES))
     # For each image and group. The dense way has windows at the border reach beyond it.
     reach = math.prod(many + size - 1 for many, size in zip(count, window, strict=True))
     dense = terms * own / LANES * reach * DENSE + (channels * pixels + own * results) * COPIED
+    if winograd.pays(shape):
+        dense = min(dense, winograd.cycles(shape))
     fixed = (own * results + own * terms / len(x)) * MOVED + channels * pixels * LOOKED + results * panels * costs.pixel
     far = costs.far if terms * min(own, events.VECTORS * LANES) * x.itemsize > NEAR else 1
     each = terms * results * (EVENT * panels + ADDED * far * vectors)

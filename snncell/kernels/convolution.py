@@ -22,6 +22,7 @@ from snncell.kernels.planes import (
     Axes,
     Axis,
     Layout,
+    Shape,
     Sizes,
     flat,
     layouts,
@@ -94,18 +95,16 @@ def _plan(images: int, groups: int, channels: int, outputs: int, axes: Axes, out
     )
 
 
-def _correlate(x: Any, weights: Any, layout: Ints, sources: Any, out: Any, groups: int, axes: Axes) -> None:
+def _correlate(x: Any, weights: Any, layout: Ints, sources: Any, out: Any, shape: Shape) -> None:
     """Put into `out` the correlation of x (N, groups C, H, W) with weights in a layout: see `pack_weights`."""
-    images, channels, outputs = len(x), x.shape[1] // groups, out.shape[1] // groups
-    shape = winograd.Shape(images, groups, channels, outputs, axes)
     if winograd.pays(shape):
         winograd.correlate(x, weights, layout, sources, out, shape)
         return
-    plan = _plan(images, groups, channels, outputs, axes, out.shape[2:])
+    plan = _plan(*shape, out.shape[2:])
     kind = dtypes.BY_NUMPY[x.dtype]
     grain, parts = parts_of(plan.units, plan.work)
-    packed = empty((groups * plan.blocks, 8 * len(sources)), x.dtype)
-    geometry = np.array([outputs, *layout, len(sources)], np.int64)
+    packed = empty((shape.groups * plan.blocks, 8 * len(sources)), x.dtype)
+    geometry = np.array([shape.outputs, *layout, len(sources)], np.int64)
     _kernel("pack_weights", kind)(len(packed), int(packed.size > 1 << 18), flat(weights), sources, packed, geometry)
     planes, sums = empty((parts, plan.planes), x.dtype), empty((parts, plan.sums), x.dtype)
     _kernel("correlate", kind)(
@@ -149,12 +148,12 @@ def convolve(x: Any, weight: Any, *, stride: Ints, before: Ints, dilation: Ints,
         return out
     sizes = _sizes(x.shape, weight.shape[2:], stride, dilation, before, count)
     images, results = with_two_axes(x), with_two_axes(out)
-    if conv_events.pay(images, sizes.window, out.shape[1], sizes.results, groups):
+    shape = Shape(len(x), groups, weight.shape[1], len(weight) // groups, _axes(sizes))
+    if conv_events.pay(images, shape):
         conv_events.convolve(images, weight, results, sizes, groups)
         return out
     terms = math.prod(weight.shape[1:])
-    layout = (terms, terms * (len(weight) // groups))
-    _correlate(images, weight, layout, np.arange(terms), results, groups, _axes(sizes))
+    _correlate(images, weight, (terms, terms * shape.outputs), np.arange(terms), results, shape)
     return out
 
 
@@ -180,7 +179,8 @@ def convolve_back(
         window = [i * sizes.window[1] + j for i in rows for j in columns]
         sources = (np.arange(outputs)[:, None] * per_group * taps + np.array(window)).reshape(-1)
         layout = (taps, outputs * per_group * taps)
-        _correlate(dout, weight, layout, sources, with_two_axes(out), groups, (down, across))
+        shape = Shape(len(dout), groups, outputs, per_group, (down, across))
+        _correlate(dout, weight, layout, sources, with_two_axes(out), shape)
     return out
 
 
@@ -247,10 +247,10 @@ def convolve_weight(x: Any, dout: Any, *, stride: Ints, before: Ints, dilation: 
         return out
     sizes = _sizes(x.shape, size, stride, dilation, before, dout.shape[2:])
     images = with_two_axes(x)
-    if conv_events.pay(images, sizes.window, dout.shape[1], sizes.results, groups, conv_events.OF_WEIGHTS):
+    shape = Shape(len(x), groups, channels, outputs, _axes(sizes))
+    if conv_events.pay(images, shape, conv_events.OF_WEIGHTS):
         conv_events.convolve_weight(images, with_two_axes(dout), out, sizes, groups)
         return out
-    shape = winograd.Shape(len(x), groups, channels, outputs, _axes(sizes))
     if winograd.pays(shape):
         winograd.contract(images, dout, out, shape)
         return out

@@ -40,6 +40,21 @@ class Axis(NamedTuple):
     step: int = 1
 
 
+class Shape(NamedTuple):
+    """A correlation of `images`, each of `groups` of `channels`, of which there are `outputs` each."""
+
+    images: int
+    groups: int
+    channels: int
+    outputs: int
+    axes: Axes
+
+    @property
+    def window(self) -> Ints:
+        """The number of its elements along each axis."""
+        return tuple(len(axis.places) for axis in self.axes)
+
+
 class Views(NamedTuple):
     """The planes that an axis of an image is copied to: their `origins` in it, and for each k, its plane and its shift.
 

@@ -17,7 +17,7 @@ from snncell.kernels.arrays import empty
 from snncell.kernels.build import build
 from snncell.kernels.code import source_of
 from snncell.kernels.cpu import winograd
-from snncell.kernels.planes import LANES, Axes, flat
+from snncell.kernels.planes import LANES, Shape, flat
 from snncell.kernels.sharing import parts_of
 from snncell.kernels.toom_cook import LONGEST
 
@@ -29,49 +29,37 @@ TILES = 48, 96  # at a time, so that weights are not fetched for a few of them o
 LONG_SUMS = 256  # tiles whose products are added up in registers, before the lanes of the sums are
 MOST_PARTIAL = 1 << 20  # elements of sums over parts of the images
 LEAST_CHANNELS = 8  # of images and of results
-TRANSFORM_CYCLES = 4  # for each point of eight tiles, from the image to the tile or from the tile to the results
-WEIGHT_CYCLES = 3  # for each point of eight weights
+# Cycles, fitted to times: of a product in a vector; of a point of eight tiles, for each element along both axes of a
+# tile, to it or from it; of a point of a weight.
+MULTIPLIED, TRANSFORMED, PACKED = 1.15 / LANES, 0.64, 0.4
 BATCH = 16  # images that share the transform of the weights
-GAIN = 1.2  # from which on estimates are trusted
+GAIN = 1.1  # from which on estimates are trusted
 
 
-class Shape(NamedTuple):
-    """A convolution of stride 1: its sizes, and its window by the places of its elements."""
+def _points(shape: Shape) -> int:
+    """The number of multiplications for a tile."""
+    return math.prod(n + 1 for n in shape.window)
 
-    images: int
-    groups: int
-    channels: int
-    outputs: int
-    axes: Axes
 
-    @property
-    def window(self) -> Ints:
-        """The number of its elements along each axis."""
-        return tuple(len(axis.places) for axis in self.axes)
+def _tiles(shape: Shape) -> Ints:
+    """Rows of tiles of an image, and tiles of a row."""
+    return tuple(-(-axis.results // 2) for axis in shape.axes)
 
-    @property
-    def points(self) -> int:
-        """The number of multiplications for a tile."""
-        return math.prod(n + 1 for n in self.window)
 
-    @property
-    def tiles(self) -> Ints:
-        """Rows of tiles of an image, and tiles of a row."""
-        return tuple(-(-axis.results // 2) for axis in self.axes)
+def _work(shape: Shape) -> int:
+    """The number of multiplications at the points."""
+    pairs = shape.images * shape.groups * shape.channels * shape.outputs
+    return pairs * _points(shape) * math.prod(_tiles(shape))
 
-    @property
-    def work(self) -> int:
-        """The number of multiplications at the points."""
-        return self.images * self.groups * self.channels * self.outputs * self.points * math.prod(self.tiles)
 
-    def sizes(self) -> list[int]:
-        """The numbers that both plans begin with: see `correlate_tiles`."""
-        down, across = self.axes
-        return [
-            *(self.images, self.groups, self.channels, down.length, across.length),
-            *(self.outputs, down.results, across.results, *self.tiles, self.points),
-            *(min(axis.places) for axis in self.axes),
-        ]
+def _sizes(shape: Shape) -> list[int]:
+    """The numbers that both plans begin with: see `correlate_tiles`."""
+    down, across = shape.axes
+    return [
+        *(shape.images, shape.groups, shape.channels, down.length, across.length),
+        *(shape.outputs, down.results, across.results, *_tiles(shape), _points(shape)),
+        *(min(axis.places) for axis in shape.axes),
+    ]
 
 
 @functools.lru_cache(maxsize=512)
@@ -82,12 +70,17 @@ def pays(shape: Shape) -> bool:
     """
     if min(shape.channels, shape.outputs) < LEAST_CHANNELS or not takes(shape):
         return False
-    (rows, columns), eights = shape.tiles, -(-shape.outputs // 8)
-    pairs = shape.channels * 8 * eights
-    plain = pairs * math.prod(shape.window) * math.prod(axis.results for axis in shape.axes) / LANES
-    transforms = TRANSFORM_CYCLES * (shape.channels + shape.outputs) * rows * -(-columns // 8) * shape.points
-    weights = WEIGHT_CYCLES * shape.channels * eights * shape.points / BATCH
-    return bool(plain > GAIN * (pairs * shape.points * rows * columns / LANES + transforms + weights))
+    terms = shape.channels * 8 * -(-shape.outputs // 8) * math.prod(shape.window)
+    return bool(terms * math.prod(axis.results for axis in shape.axes) * MULTIPLIED > GAIN * cycles(shape))
+
+
+def cycles(shape: Shape) -> float:
+    """An estimate of what an image takes, of each group."""
+    (rows, columns), points = _tiles(shape), _points(shape)
+    pairs = shape.channels * 8 * -(-shape.outputs // 8)
+    vectors = (shape.channels + shape.outputs) * rows * -(-columns // 8)
+    transforms = TRANSFORMED * sum(n + 1 for n in shape.window) * points * vectors
+    return pairs * points * (rows * columns * MULTIPLIED + PACKED / BATCH) + transforms
 
 
 def takes(shape: Shape) -> bool:
@@ -112,8 +105,8 @@ class Plan(NamedTuple):
 
 @functools.lru_cache(maxsize=512)
 def _plan(shape: Shape) -> Plan:
-    (rows, columns), blocks = shape.tiles, -(-shape.outputs // 8)
-    wanted = max(TILES[1], CACHED // ((shape.channels + shape.outputs) * shape.points))
+    (rows, columns), blocks = _tiles(shape), -(-shape.outputs // 8)
+    wanted = max(TILES[1], CACHED // ((shape.channels + shape.outputs) * _points(shape)))
     wanted = min(wanted, max(TILES[0], shape.images * shape.groups * rows * columns // UNITS))
     band_rows = max(1, min(rows, wanted // columns))
     bands = -(-rows // band_rows)
@@ -122,13 +115,13 @@ def _plan(shape: Shape) -> Plan:
     split_blocks = -(-blocks // max(1, min(blocks, UNITS // members)))
     splits = -(-blocks // split_blocks)
     wide = -(-together * band_rows * columns // LANES) * LANES
-    geometry = [*shape.sizes(), bands, band_rows, together, wide, splits, split_blocks]
+    geometry = [*_sizes(shape), bands, band_rows, together, wide, splits, split_blocks]
     return Plan(
         np.array(geometry, np.int64),
         np.arange(shape.channels) * wide,
         members * splits,
-        shape.points * (shape.channels * wide + LANES),
-        shape.points * (split_blocks * 8 * wide + LANES),
+        _points(shape) * (shape.channels * wide + LANES),
+        _points(shape) * (split_blocks * 8 * wide + LANES),
     )
 
 
@@ -141,10 +134,10 @@ def correlate(x: Any, weights: Any, layout: Ints, sources: Any, out: Any, shape:
     orders = [np.argsort(axis.places) for axis in shape.axes]
     order = (orders[0][:, None] * window[1] + orders[1]).reshape(-1)
     sources = np.ascontiguousarray(sources.reshape(-1, taps)[:, order]).reshape(-1)
-    packed = empty((rows, shape.points * shape.channels * 8 + taps * 8), x.dtype)
-    geometry = np.array([shape.outputs, *layout, shape.channels, taps, shape.points], np.int64)
+    packed = empty((rows, _points(shape) * shape.channels * 8 + taps * 8), x.dtype)
+    geometry = np.array([shape.outputs, *layout, shape.channels, taps, _points(shape)], np.int64)
     _kernel("pack_points", window, kind)(rows, int(packed.size > 1 << 18), flat(weights), sources, packed, geometry)
-    grain, parts = parts_of(plan.units, shape.work)
+    grain, parts = parts_of(plan.units, _work(shape))
     rooms = [empty((parts, size), x.dtype) for size in (plan.points, plan.sums)]
     _kernel("correlate_tiles", window, kind)(
         plan.units, grain if parts > 1 else 0, grain, flat(x), packed, plan.offsets, out.reshape(-1),
@@ -166,9 +159,9 @@ class WeightPlan(NamedTuple):
 
 @functools.lru_cache(maxsize=512)
 def _weight_plan(shape: Shape) -> WeightPlan:
-    (rows, columns), all_fours = shape.tiles, -(-shape.outputs // 4)
+    (rows, columns), all_fours = _tiles(shape), -(-shape.outputs // 4)
     images, groups, channels = shape.images, shape.groups, shape.channels
-    most = MOST_PARTIAL // max(1, groups * channels * shape.points * shape.outputs)
+    most = MOST_PARTIAL // max(1, groups * channels * _points(shape) * shape.outputs)
     parts = max(1, min(images, -(-UNITS // groups), most))
     # Where the sums are many, parts of the channels and of the outputs: each has the tiles of all others made again.
     wanted = -(-UNITS // (parts * groups))
@@ -179,7 +172,7 @@ def _weight_plan(shape: Shape) -> WeightPlan:
     together = max(1, min(-(-images // parts), -(-LONG_SUMS // (rows * columns))))
     wide = -(-together * rows * columns // LANES) * LANES
     geometry = [
-        *(*shape.sizes(), parts, splits, split_channels, cuts, fours),
+        *(*_sizes(shape), parts, splits, split_channels, cuts, fours),
         *(together, wide, math.prod(shape.window)),
     ]
     terms = -(-split_channels // 4)
@@ -189,9 +182,9 @@ def _weight_plan(shape: Shape) -> WeightPlan:
         np.array([c % split_channels * wide for c in range(4 * terms)], np.int64),
         parts * groups * cuts * splits,
         groups * all_fours,
-        shape.points * terms * fours * 16,
-        shape.points * (split_channels * wide + LANES),
-        shape.points * (4 * fours * wide + LANES),
+        _points(shape) * terms * fours * 16,
+        _points(shape) * (split_channels * wide + LANES),
+        _points(shape) * (4 * fours * wide + LANES),
     )
 
 
@@ -199,7 +192,7 @@ def contract(x: Any, dout: Any, out: Any, shape: Shape) -> None:
     """Put the gradient of weights into `out`: see `convolution.convolve_weight`."""
     plan, window = _weight_plan(shape), shape.window
     kind = dtypes.BY_NUMPY[x.dtype]
-    grain, parts = parts_of(plan.units, shape.work)
+    grain, parts = parts_of(plan.units, _work(shape))
     partial = empty((plan.units, plan.partial), x.dtype)
     rooms = [empty((parts, size), x.dtype) for size in (plan.points, plan.slopes)]
     _kernel("contract_tiles", window, kind)(
