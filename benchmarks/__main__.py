@@ -3,7 +3,8 @@
 Without options it makes an environment with the peers (once; it is kept), compares what all compute, measures every row
 in turns within one run, then the sweeps, digits end to end and what there is of snncell alone, and writes tables and
 plots to `benchmarks/results`, and the table of the README. With `--rows` or `--quick` it prints, and writes nothing but
-where `--write` says. `--list` names the rows; `--cost-model` measures the kernels for `docs/cost-model.md`.
+where `--write` and `--readme` say. `--list` names the rows; `--cost-model` measures the kernels for
+`docs/cost-model.md`.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ def options() -> argparse.Namespace:
     add("--no-memory", action="store_true", help="leave out the most memory of each, in processes of their own")
     add("--here", action="store_true", help="in this environment, with what is installed in it")
     add("--write", type=Path, metavar="FOLDER", help="write tables and plots there, and not the README")
+    add("--readme", action="store_true", help="write the table of the README, also of some rows only")
     add("--json", type=Path, metavar="FILE", help="also write the rows' figures to this file")
     add("--cost-model", action="store_true", help="measure the kernels, and write the table of docs/cost-model.md")
     add("--list", action="store_true", help="name rows and groups")
@@ -89,15 +91,18 @@ def main() -> None:
             sys.exit("docs/cost-model.md has no place for the table.")
         return
     others = any(each is not None for each in (given.rows, given.sweeps, given.figures))
-    run.rows(chosen(run.known_rows, given.rows, others))
-    run.sweeps(chosen(run.known_sweeps, given.sweeps, others))
-    run.figures(chosen(run.known_figures, given.figures, others))
-    print(f"\n{run.page()}")
     whole = not others and not given.quick and not given.peers
-    if given.write or whole:
-        run.write(given.write or HERE / "results")
-    if whole:
-        put_between_markers(HERE.parent / "README.md", run.summary())
+    folder = given.write or (HERE / "results" if whole else None)
+    try:
+        run.rows(chosen(run.known_rows, given.rows, others))
+        run.sweeps(chosen(run.known_sweeps, given.sweeps, others))
+        run.figures(chosen(run.known_figures, given.figures, others))
+    finally:  # an interrupted run leaves what it has measured
+        print(f"\n{run.page()}")
+        if folder:
+            run.write(folder)
+        if whole or given.readme:
+            put_between_markers(HERE.parent / "README.md", run.summary())
     if given.json:
         timings = {name: [vars(timing) for timing in each] for name, each in run.found.items()}
         text = json.dumps({"about": run.about, "rows": timings, "notes": run.notes}, indent=1)

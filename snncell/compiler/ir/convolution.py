@@ -77,9 +77,11 @@ class Bilinear(Primitive):
         if space is not HOST or len(attrs["stride"]) > 2:
             return ["a product of the images' windows"]
         lines = ["sums over shifted images, in tiles that stay in registers (of complex numbers: a product of windows)"]
-        return [*lines, *([EVENTS] if self.by_events else [])]
+        tiled = [TILES] if len(attrs["stride"]) == 2 and set(attrs["stride"]) == set(attrs["dilation"]) == {1} else []
+        return [*lines, *tiled, *([EVENTS] if self.by_events else [])]
 
 
+TILES = "or, of many channels: Winograd's tiles of 2x2 results, where those are estimated to be less work"
 EVENTS = "or, where images have few elements that are not zero, as counted at each call: those alone"
 
 
