@@ -107,6 +107,7 @@ def table(name: str, points: Points) -> str:
 def picture(found: dict[str, Points], what: str, file: Path) -> bool:
     """Draw time (or memory) against each axis, both logarithmic, a line for each contestant; whether there is any."""
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import NullFormatter
 
     shown = {
         name: points
@@ -125,6 +126,9 @@ def picture(found: dict[str, Points], what: str, file: Path) -> bool:
             scale = 1e3 if what == "median" else 1e-6
             axes.plot([x for x, _ in known], [y * scale for _, y in known], marker=".", label=contestant, **style)
         axes.set(xscale="log", yscale="log", xlabel=SWEEPS[name][2] if name in SWEEPS else "threads")
+        axes.set_xticks(list(points)[:: 2 if len(points) > 5 else 1], minor=False)
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_minor_formatter(NullFormatter())
     panels[0][0].set_ylabel("forward + backward, ms" if what == "median" else "most memory, MB")
     panels[0][-1].legend(fontsize=7)
     figure.savefig(file, dpi=120)
