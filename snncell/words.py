@@ -1,4 +1,4 @@
-"""Texts of errors, kept short: whatever a message quotes, it stays one that can be read."""
+"""Texts of errors, kept short: whatever a message quotes, it stays one that can be read. And of reports."""
 
 from __future__ import annotations
 
@@ -25,3 +25,8 @@ def bounded(message: str) -> str:
     if len(message) <= QUOTE:
         return message
     return cut(_LONG.sub(lambda quotation: cut(quotation[0]), message), MESSAGE)
+
+
+def percent(part: float) -> str:
+    """A part of one, in two digits."""
+    return f"{100 * part:.2g} %"

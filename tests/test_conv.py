@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -249,3 +250,22 @@ def test_an_empty_batch_that_is_shown_at_every_step_stays_empty() -> None:
     gradient = snncell.grad(total, 0, weights=net.trainable_params())
     for a, b in zip(_leaves(gradient(x)), _leaves(snncell.jit(gradient)(x)), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_explain_says_how_operands_of_these_sizes_are_convolved() -> None:
+    def said(shape: tuple[int, ...], dtype: Any, outputs: int, **options: Any) -> list[str]:
+        groups, size = options.get("groups", 1), (3,) * (len(shape) - 2)
+        x, weight = ops.ones(shape, dtype), ops.ones((outputs, shape[1] // groups, *size), dtype)
+        conv = ops.conv1d if len(size) == 1 else ops.conv2d
+        lines = snncell.explain(lambda x: conv(x, weight, pad_mode="same", **options), x).splitlines()
+        first = next(n for n, line in enumerate(lines) if " call conv" in line)
+        return [line.strip() for line in lines[first + 1 : first + 2]]
+
+    tiles, sums = "else by Winograd's tiles of 2x2 results", "else as sums over shifted images, in tiles that stay"
+    for dtype in (snncell.float16, snncell.float32, snncell.float64):
+        assert re.match(rf"as events below \d+ % of .* {tiles}$", said((4, 32, 14, 14), dtype, 32)[0])
+        assert re.match(rf"as events below \d+ % of .* {sums}", said((4, 32, 14, 14), dtype, 32, stride=2)[0])
+    assert said((0, 32, 14, 14), snncell.float32, 32)[0].endswith(tiles)
+    assert said((4, 32, 14, 14), snncell.float32, 32, groups=32)[0].startswith("as sums over shifted images")
+    assert re.match(rf"as events .* {sums}", said((4, 32, 60), snncell.float32, 32)[0])
+    assert said((2, 8, 5, 5), snncell.complex64, 8) == ["a product of the images' windows"]

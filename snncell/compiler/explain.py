@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from snncell.compiler.ir.formula import MAX_STEPS, Elementwise, Reduction, compiled_here
-from snncell.compiler.ir.product import Product
 from snncell.compiler.ir.program import Program, by_line
 from snncell.compiler.runtime.launches import Call, DeviceLaunch, Launch, moved
 from snncell.compiler.runtime.plan import Plan
@@ -65,10 +64,10 @@ def _lines(number: int, launch: Launch | DeviceLaunch | Call, launch_of: dict[Va
         ]
     step = launch.step
     lines = [f"{number:4}. call {step.op.name:<14} {step.line}, {_bytes(moved(launch))}"]
-    details = step.op.explained(step.attrs, plan.space) or [f"no loop: {why_no_loop(step)}"]
-    if isinstance(step.op, Product) and plan.space is HOST:  # on the device all are dense
-        details.append(step.op.choice(*step.inputs))
-    return [*lines, *(f"        {line}" for line in details)]
+    details = step.op.explained(step.attrs, plan.space)
+    if plan.space is HOST:  # on the device all are dense
+        details = [*details, *step.op.choice(step.inputs, step.attrs)]
+    return [*lines, *(f"        {line}" for line in details or [f"no loop: {why_no_loop(step)}"])]
 
 
 def _boundaries(

@@ -108,27 +108,34 @@ def _pieces_of(sizes: Sizes) -> tuple[Any, int, int]:
 
 def pay(x: Any, shape: Shape, costs: Costs = OF_RESULTS) -> bool:
     """True if images have so few elements that are not zero that their events are less work than all of them."""
-    _, _, channels, own, (down, across) = shape
-    window, count = shape.window, (down.results, across.results)
-    if not x.size:
-        return False
-    pixels, results = math.prod(x.shape[2:]), math.prod(count)
-    terms = channels * math.prod(window)
-    vectors, panels = -(-own // LANES), -(-own // (events.VECTORS * LANES))
-    # For each image and group. The dense way has windows at the border reach beyond it.
-    reach = math.prod(many + size - 1 for many, size in zip(count, window, strict=True))
-    dense = terms * own / LANES * reach * DENSE + (channels * pixels + own * results) * COPIED
-    if winograd.pays(shape):
-        dense = min(dense, winograd.cycles(shape))
-    fixed = (own * results + own * terms / len(x)) * MOVED + channels * pixels * LOOKED + results * panels * costs.pixel
-    far = costs.far if terms * min(own, events.VECTORS * LANES) * x.itemsize > NEAR else 1
-    each = terms * results * (EVENT * panels + ADDED * far * vectors)
-    limit = (dense - fixed) / each
-    if limit <= 0:
+    below = limit(shape, x.itemsize, costs) if x.size else 0.0
+    if below <= 0:
         return False
     rows = x.reshape(-1, x.shape[-1])
     some = rows[:: max(1, rows.size // SAMPLES)]
-    return bool(np.count_nonzero(some) < limit * some.size)
+    return bool(np.count_nonzero(some) < below * some.size)
+
+
+@functools.lru_cache(maxsize=512)
+def limit(shape: Shape, itemsize: int, costs: Costs = OF_RESULTS) -> float:
+    """The part of the elements of images, at most, that may not be zero if events are to pay; not above 0 if never."""
+    images, _, channels, own, (down, across) = shape
+    pixels, results = down.length * across.length, down.results * across.results
+    terms = channels * math.prod(shape.window)
+    vectors, panels = -(-own // LANES), -(-own // (events.VECTORS * LANES))
+    # For each image and group. The dense way has windows at the border reach beyond it.
+    reach = math.prod(axis.results + size - 1 for axis, size in zip((down, across), shape.window, strict=True))
+    dense = terms * own / LANES * reach * DENSE + (channels * pixels + own * results) * COPIED
+    if winograd.pays(shape):
+        dense = min(dense, winograd.cycles(shape))
+    fixed = (
+        (own * results + own * terms / max(1, images)) * MOVED
+        + channels * pixels * LOOKED
+        + results * panels * costs.pixel
+    )
+    far = costs.far if terms * min(own, events.VECTORS * LANES) * itemsize > NEAR else 1
+    each = terms * results * (EVENT * panels + ADDED * far * vectors)
+    return float((dense - fixed) / each) if each else 0.0
 
 
 def convolve(x: Any, weight: Any, out: Any, sizes: Sizes, groups: int) -> None:

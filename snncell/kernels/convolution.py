@@ -23,10 +23,10 @@ from snncell.kernels.planes import (
     Axis,
     Layout,
     Shape,
-    Sizes,
+    axes_of,
     flat,
     layouts,
-    two,
+    sizes_of,
     with_two_axes,
 )
 from snncell.kernels.policy import compiles
@@ -119,17 +119,6 @@ def takes(x: Any, y: Any) -> bool:
     return here and x.ndim <= 4 and compiles()
 
 
-def _sizes(images: Ints, window: Ints, stride: Ints, dilation: Ints, before: Ints, count: Ints) -> Sizes:
-    """The sizes of a convolution of images of a shape, with two axes."""
-    return Sizes(two(images[2:], 1), two(window, 1), two(stride, 1), two(dilation, 1), two(before, 0), two(count, 1))
-
-
-def _axes(sizes: Sizes) -> Any:
-    """The axes of a convolution."""
-    numbers = zip(*sizes, strict=True)
-    return tuple(Axis(n, s, tuple(k * d - low for k in range(own)), many) for n, own, s, d, low, many in numbers)
-
-
 def _axis_back(
     length: int, size: int, stride: int, dilation: int, before: int, count: int, first: int
 ) -> tuple[Axis, list[int]] | None:
@@ -146,9 +135,9 @@ def convolve(x: Any, weight: Any, *, stride: Ints, before: Ints, dilation: Ints,
     out = empty((len(x), len(weight), *count), x.dtype)
     if not out.size:
         return out
-    sizes = _sizes(x.shape, weight.shape[2:], stride, dilation, before, count)
+    sizes = sizes_of(x.shape, weight.shape[2:], stride, dilation, before, count)
+    shape = Shape(len(x), groups, weight.shape[1], len(weight) // groups, axes_of(sizes))
     images, results = with_two_axes(x), with_two_axes(out)
-    shape = Shape(len(x), groups, weight.shape[1], len(weight) // groups, _axes(sizes))
     if conv_events.pay(images, shape):
         conv_events.convolve(images, weight, results, sizes, groups)
         return out
@@ -165,7 +154,7 @@ def convolve_back(
     out = empty((len(dout), per_group * groups, *lengths), dout.dtype)
     if not out.size:
         return out
-    sizes = _sizes(out.shape, weight.shape[2:], stride, dilation, before, dout.shape[2:])
+    sizes = sizes_of(out.shape, weight.shape[2:], stride, dilation, before, dout.shape[2:])
     taps = math.prod(sizes.window)
     if any(s > k or (d > 1 and s > 1) for s, k, d in zip(sizes.stride, sizes.window, sizes.dilation, strict=True)):
         out[...] = 0  # some elements may be in no window
@@ -245,9 +234,9 @@ def convolve_weight(x: Any, dout: Any, *, stride: Ints, before: Ints, dilation: 
     if not (out.size and x.size and dout.size):
         out[...] = 0
         return out
-    sizes = _sizes(x.shape, size, stride, dilation, before, dout.shape[2:])
+    sizes = sizes_of(x.shape, size, stride, dilation, before, dout.shape[2:])
     images = with_two_axes(x)
-    shape = Shape(len(x), groups, channels, outputs, _axes(sizes))
+    shape = Shape(len(x), groups, channels, outputs, axes_of(sizes))
     if conv_events.pay(images, shape, conv_events.OF_WEIGHTS):
         conv_events.convolve_weight(images, with_two_axes(dout), out, sizes, groups)
         return out

@@ -175,3 +175,14 @@ def with_two_axes(x: Any) -> Any:
 def two(values: Ints, filler: int) -> Ints:
     """Numbers for two axes, of those for one or two."""
     return (filler,) * (2 - len(values)) + tuple(values)
+
+
+def sizes_of(images: Ints, window: Ints, stride: Ints, dilation: Ints, before: Ints, count: Ints) -> Sizes:
+    """The sizes of a convolution of images of a shape, with two axes."""
+    return Sizes(two(images[2:], 1), two(window, 1), two(stride, 1), two(dilation, 1), two(before, 0), two(count, 1))
+
+
+def axes_of(sizes: Sizes) -> Axes:
+    """The axes of a convolution."""
+    numbers = zip(*sizes, strict=True)
+    return tuple(Axis(n, s, tuple(k * d - low for k in range(own)), many) for n, own, s, d, low, many in numbers)

@@ -246,6 +246,10 @@ class Primitive:
         """The lines about it in `explain`, if there is more to say than its name."""
         return []
 
+    def choice(self, inputs: Sequence[Any], attrs: dict[str, Any]) -> list[str]:
+        """The lines about how it is computed on the CPU, for operands of these sizes."""
+        return []
+
     def __repr__(self) -> str:
         return f"<operation {self.name}>"
 

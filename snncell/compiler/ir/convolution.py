@@ -15,9 +15,11 @@ from typing import Any
 import numpy as np
 
 from snncell.compiler.ir.formula import Sum
-from snncell.kernels import convolution, windows
+from snncell.kernels import conv_events, convolution, windows, winograd
+from snncell.kernels.planes import Shape, axes_of, sizes_of
 from snncell.kernels.space import HOST, Space
 from snncell.tape.primitive import Primitive
+from snncell.words import percent
 
 Arrays = Sequence[Any]
 
@@ -29,12 +31,12 @@ class Bilinear(Primitive):
         extent: the option that gives the lengths of the result.
         batched: which operands have images, so that time is one more axis of images.
         total: the sum of elements, which the gradient of a weight takes of an operand where the other is repeated.
-        by_events: whether its work may be in proportion to the elements of the first operand that are not zero.
+        costs: of the events of the first operand, if its work may be in proportion to its elements that are not zero.
     """
 
     extent: str
     batched: tuple[bool, bool]
-    by_events = True
+    costs: conv_events.Costs | None = None
     total: Sum
 
     def __init__(self, name: str, fast: Any, general: Any) -> None:
@@ -74,15 +76,34 @@ class Bilinear(Primitive):
 
     def explained(self, attrs: dict[str, Any], space: Space = HOST) -> list[str]:
         """Its words for `explain`."""
-        if space is not HOST or len(attrs["stride"]) > 2:
-            return ["a product of the images' windows"]
-        lines = ["sums over shifted images, in tiles that stay in registers (of complex numbers: a product of windows)"]
-        tiled = [TILES] if len(attrs["stride"]) == 2 and set(attrs["stride"]) == set(attrs["dilation"]) == {1} else []
-        return [*lines, *tiled, *([EVENTS] if self.by_events else [])]
+        return [WINDOWS] if space is not HOST else []
+
+    def choice(self, inputs: Sequence[Any], attrs: dict[str, Any]) -> list[str]:
+        """The way it is computed on the CPU, for operands of these sizes."""
+        x, y = inputs
+        if len(attrs["stride"]) > 2 or np.dtype(x.dtype).kind == "c":
+            return [WINDOWS]
+        shape = self._correlation(x.shape, y.shape, attrs)
+        below = conv_events.limit(shape, max(4, np.dtype(x.dtype).itemsize), self.costs) if self.costs else 0.0
+        dense = TILES if winograd.pays(shape) else SUMS
+        return (
+            [f"as events below {percent(below)} of non-zero elements in the images, else {dense}"]
+            if below > 0
+            else [dense]
+        )
+
+    def _correlation(self, x: tuple[int, ...], y: tuple[int, ...], attrs: dict[str, Any]) -> Shape:
+        """The sizes of its sums, from the shapes of its operands."""
+        raise NotImplementedError
 
 
-TILES = "or, of many channels: Winograd's tiles of 2x2 results, where those are estimated to be less work"
-EVENTS = "or, where images have few elements that are not zero, as counted at each call: those alone"
+WINDOWS = "a product of the images' windows"
+SUMS = "as sums over shifted images, in tiles that stay in registers"
+TILES = "by Winograd's tiles of 2x2 results"
+
+
+def _axes(images: tuple[int, ...], window: tuple[int, ...], count: tuple[int, ...], attrs: dict[str, Any]) -> Any:
+    return axes_of(sizes_of(images, window, attrs["stride"], attrs["dilation"], attrs["before"], count))
 
 
 def _merged(x: Any) -> Any:
@@ -92,7 +113,7 @@ def _merged(x: Any) -> Any:
 class Convolution(Bilinear):
     """(N, C, *S), (O, C // groups, *K) -> (N, O, *count)."""
 
-    extent, batched = "count", (True, False)
+    extent, batched, costs = "count", (True, False), conv_events.OF_RESULTS
 
     def __init__(self) -> None:
         super().__init__("conv", convolution.convolve, windows.convolve)
@@ -100,11 +121,15 @@ class Convolution(Bilinear):
     def _channels(self, x: tuple[int, ...], y: tuple[int, ...], groups: int) -> tuple[int, int]:
         return x[0], y[0]
 
+    def _correlation(self, x: tuple[int, ...], y: tuple[int, ...], attrs: dict[str, Any]) -> Shape:
+        groups = attrs["groups"]
+        return Shape(x[0], groups, y[1], y[0] // groups, _axes(x, y[2:], attrs["count"], attrs))
+
 
 class ConvolutionBack(Bilinear):
     """(N, O, *P), (O, C // groups, *K) -> (N, C, *lengths)."""
 
-    extent, batched, by_events = "lengths", (True, False), False
+    extent, batched = "lengths", (True, False)
 
     def __init__(self) -> None:
         super().__init__("conv_back", convolution.convolve_back, windows.convolve_back)
@@ -112,14 +137,22 @@ class ConvolutionBack(Bilinear):
     def _channels(self, x: tuple[int, ...], y: tuple[int, ...], groups: int) -> tuple[int, int]:
         return x[0], y[1] * groups
 
+    def _correlation(self, x: tuple[int, ...], y: tuple[int, ...], attrs: dict[str, Any]) -> Shape:
+        groups = attrs["groups"]
+        return Shape(x[0], groups, y[0] // groups, y[1], _axes(x, y[2:], attrs["lengths"], attrs))
+
 
 class ConvolutionWeight(Bilinear):
     """(N, C, *S), (N, O, *P) -> (O, C // groups, *size)."""
 
-    extent, batched = "size", (True, True)
+    extent, batched, costs = "size", (True, True), conv_events.OF_WEIGHTS
 
     def __init__(self) -> None:
         super().__init__("conv_weight", convolution.convolve_weight, windows.convolve_weight)
 
     def _channels(self, x: tuple[int, ...], y: tuple[int, ...], groups: int) -> tuple[int, int]:
         return y[1], x[1] // groups
+
+    def _correlation(self, x: tuple[int, ...], y: tuple[int, ...], attrs: dict[str, Any]) -> Shape:
+        groups = attrs["groups"]
+        return Shape(x[0], groups, x[1] // groups, y[1] // groups, _axes(x, attrs["size"], y[2:], attrs))

@@ -21,6 +21,7 @@ from snncell.kernels import event_costs, products
 from snncell.kernels.space import HOST, Space
 from snncell.tape.primitive import Primitive
 from snncell.tape.tracing import Step
+from snncell.words import percent
 
 
 def as_rows(x: Any) -> Any:
@@ -52,12 +53,12 @@ class Product(Primitive):
         """The density of the first operand below which its events are multiplied, by the sizes of both: 0 if never."""
         return 0.0
 
-    def choice(self, x: Any, y: Any) -> str:
-        """The rule for operands of these sizes, in words."""
-        below = self.limit(x, y)
+    def choice(self, inputs: Sequence[Any], attrs: dict[str, Any]) -> list[str]:
+        """The way it is computed on the CPU, for operands of these sizes."""
+        below = self.limit(*inputs)
         if below <= 0:
-            return "by BLAS: for operands of these sizes and dtypes events are not looked for"
-        return f"as events below {_percent(below)} of non-zero elements in the first operand, else by BLAS"
+            return ["by BLAS: for operands of these sizes and dtypes events are not looked for"]
+        return [f"as events below {percent(below)} of non-zero elements in the first operand, else by BLAS"]
 
     def into(self, out: Any, x: Any, y: Any) -> None:
         """Compute the product into `out`, which is contiguous."""
@@ -167,10 +168,6 @@ def _limit(m: int, k: int, x: Any, y: Any, *, by_columns: bool) -> float:
     return event_costs.limit(m, k, y.shape[-1], np.dtype(computed(y.dtype)), by_columns) if x.dtype == y.dtype else 0.0
 
 
-def _percent(part: float) -> str:
-    return f"{100 * part:.2g} %"
-
-
 class EventOperation(Primitive):
     """A part of the products that share a list of events (`passes/share_event_lists.py`).
 
@@ -184,7 +181,7 @@ class EventOperation(Primitive):
 
     def explained(self, attrs: dict[str, Any], space: Space = HOST) -> list[str]:
         """Its words for `explain`."""
-        return [self.text.format(below=_percent(attrs["below"]))]
+        return [self.text.format(below=percent(attrs["below"]))]
 
 
 def _product_of_events(
@@ -239,7 +236,7 @@ def choice_in_loop(step: Step, steps: int) -> str:
     rows, inner = steps * math.prod(x.shape[:-1]), x.shape[-1]
     m, k = (inner, rows) if along_rows(step) else (rows, inner)
     below = event_costs.limit(m, k, y.shape[-1], np.dtype(y.dtype), along_rows(step))
-    return f"in the loop as events below {_percent(below)} of non-zero elements in the first operand" if below else ""
+    return f"in the loop as events below {percent(below)} of non-zero elements in the first operand" if below else ""
 
 
 def is_turned(step: Step) -> bool:
