@@ -26,7 +26,7 @@ Ints = tuple[int, ...]
 UNITS = 8  # that threads can share well, if there is work for so many
 CACHED = 1 << 17  # elements at all points, of images and results together: they go through the second-level cache
 TILES = 48, 96  # at a time, so that weights are not fetched for a few of them only: at least, and if that leaves UNITS
-LONG_SUMS = 256  # tiles whose products are added up in registers, before the lanes of the sums are
+LONG_SUMS = 256  # tiles at least whose products are added up in registers, before the lanes of the sums are
 MOST_PARTIAL = 1 << 20  # elements of sums over parts of the images
 LEAST_CHANNELS = 8  # of images and of results
 # Cycles, fitted to times: of a product in a vector; of a point of eight tiles, for each element along both axes of a
@@ -169,11 +169,13 @@ def _weight_plan(shape: Shape) -> WeightPlan:
     splits, cuts = min(pairs, key=lambda pair: pair[1] * channels + pair[0] * shape.outputs)
     split_channels, fours = -(-channels // min(splits, -(-channels // 8))), -(-all_fours // cuts)
     splits, cuts = -(-channels // split_channels), -(-all_fours // fours)
-    together = max(1, min(-(-images // parts), -(-LONG_SUMS // (rows * columns))))
-    wide = -(-together * rows * columns // LANES) * LANES
+    band_rows = max(1, min(rows, -(-LONG_SUMS // columns)))
+    bands = -(-rows // band_rows)
+    together = 1 if bands > 1 else max(1, min(-(-images // parts), -(-LONG_SUMS // (rows * columns))))
+    wide = -(-together * band_rows * columns // LANES) * LANES
     geometry = [
         *(*_sizes(shape), parts, splits, split_channels, cuts, fours),
-        *(together, wide, math.prod(shape.window)),
+        *(together, wide, bands, band_rows, math.prod(shape.window)),
     ]
     terms = -(-split_channels // 4)
     return WeightPlan(

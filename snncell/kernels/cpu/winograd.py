@@ -108,7 +108,7 @@ def contract_tiles(
     outputs, out_rows, out_width, tile_rows, columns = geometry[5], geometry[6], geometry[7], geometry[8], geometry[9]
     count, top, left = geometry[10], geometry[11], geometry[12]
     parts, splits, split_channels, cuts, fours = geometry[13], geometry[14], geometry[15], geometry[16], geometry[17]
-    together, wide = geometry[18], geometry[19]
+    together, wide, bands, band_rows = geometry[18], geometry[19], geometry[20], geometry[21]
     apart, slopes_apart = split_channels * wide + 16, 4 * fours * wide + 16
     tiles, slope = row(points, start // grain), row(slopes, start // grain)
     for unit in range(start, stop):
@@ -120,19 +120,20 @@ def contract_tiles(
         some, present = least(split_channels, channels - first), least(fours * 4, outputs - first_output)
         terms = (some + 3) // 4
         zero(own, count * terms * fours * 16)
-        last = (part + 1) * images // parts
-        for begin in range(part * images // parts, last, together):
-            there = least(together, last - begin)
-            long = (there * tile_rows * columns + 15) // 16 * 16  # what is behind the last tile is multiplied too
+        begin, end = part * images // parts, (part + 1) * images // parts
+        for step in range((end - begin + together - 1) // together * bands):
+            first_image, first_row = begin + step // bands * together, step % bands * band_rows
+            there, rows = least(together, end - first_image), least(band_rows, tile_rows - first_row)
+            long = (there * rows * columns + 15) // 16 * 16  # what is behind the last tile is multiplied too
+            member = first_image * groups + group
             tiles_of_images(
-                tiles, apart, wide, tail(x, ((begin * groups + group) * channels + first) * height * width), there,
-                groups * channels * height * width, some, height, width, top, left, tile_rows, columns, long,
+                tiles, apart, wide, tail(x, (member * channels + first) * height * width), there,
+                groups * channels * height * width, some, height, width, top + 2 * first_row, left, rows, columns, long,
             )  # fmt: skip
             tiles_of_slopes(
-                slope, slopes_apart, wide,
-                tail(gradient, ((begin * groups + group) * outputs + first_output) * out_rows * out_width),
-                there, groups * outputs * out_rows * out_width, present, out_rows, out_width, 0, 0, tile_rows, columns,
-                long,
+                slope, slopes_apart, wide, tail(gradient, (member * outputs + first_output) * out_rows * out_width),
+                there, groups * outputs * out_rows * out_width, present, out_rows, out_width, 2 * first_row, 0, rows,
+                columns, long,
             )  # fmt: skip
             for p in range(count):
                 target = tail(own, p * terms * fours * 16)
@@ -149,7 +150,7 @@ def weights_of_tiles(start: Any, stop: Any, partial: Any, rooms: Any, out: Any, 
     """
     groups, channels, outputs, count = geometry[1], geometry[2], geometry[5], geometry[10]
     parts, splits, split_channels, cuts, fours = geometry[13], geometry[14], geometry[15], geometry[16], geometry[17]
-    taps, all_fours = geometry[20], (outputs + 3) // 4
+    taps, all_fours = geometry[22], (outputs + 3) // 4
     for unit in range(start, stop):
         group, first = unit // all_fours, unit % all_fours
         cut, r = first // fours, first % fours
