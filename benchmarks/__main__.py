@@ -93,16 +93,18 @@ def main() -> None:
     others = any(each is not None for each in (given.rows, given.sweeps, given.figures))
     whole = not others and not given.quick and not given.peers
     folder = given.write or (HERE / "results" if whole else None)
+    run.about["incomplete"] = "it was interrupted"
     try:
         run.rows(chosen(run.known_rows, given.rows, others))
         run.sweeps(chosen(run.known_sweeps, given.sweeps, others))
         run.figures(chosen(run.known_figures, given.figures, others))
-    finally:  # an interrupted run leaves what it has measured
+        del run.about["incomplete"]
+    finally:  # what an interrupted run has measured is kept, and said to be a part
         print(f"\n{run.page()}")
-        if folder:
+        if folder and run.found:
             run.write(folder)
-        if whole or given.readme:
-            put_between_markers(HERE.parent / "README.md", run.summary())
+    if whole or given.readme:
+        put_between_markers(HERE.parent / "README.md", run.summary())
     if given.json:
         timings = {name: [vars(timing) for timing in each] for name, each in run.found.items()}
         text = json.dumps({"about": run.about, "rows": timings, "notes": run.notes}, indent=1)
