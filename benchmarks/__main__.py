@@ -28,7 +28,7 @@ def options() -> argparse.Namespace:
     add = parser.add_argument
     add("--rows", nargs="*", metavar="NAME", help="these rows, or groups of rows, only; no name: none")
     add("--sweeps", nargs="*", metavar="NAME", help="these sweeps only: density, steps, neurons, batch, threads")
-    add("--figures", nargs="*", metavar="NAME", help="of these only: digits, first, demo, busy, prefetch")
+    add("--figures", nargs="*", metavar="NAME", help="of these only: digits, first, demo, busy, prefetch, spike-times")
     add("--peers", nargs="+", metavar="NAME", help="beside these only; none: snncell alone")
     add("--quick", action="store_true", help="tiny sizes, three rounds: to see whether everything runs")
     add("--threads", type=int, metavar="N", help="so many cores and threads for everybody")

@@ -20,7 +20,7 @@ from benchmarks.timing import in_turns
 
 REST = 0.2  # seconds before each turn: the threads of a BLAS spin for a tenth of a second when their work is done
 SHORT = 0.02  # seconds that a turn should take at least
-BUDGET = 90.0  # seconds for a row, once there are three rounds
+BUDGET = 30.0  # seconds for a row, once there are three rounds
 ROOT = Path(__file__).resolve().parents[1]
 
 

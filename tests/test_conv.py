@@ -36,8 +36,8 @@ def drawn(rng: Any, path: str = "sums") -> tuple[Any, Any, Any, dict[str, Any]]:
     dtype = rng.choice(["float32", "float64"])
     if path == "tiles":  # each window has kernels of its own
         size = ((2, 3), (5, 5), (3, 3))[int(rng.choice([0, 1, 2, 2, 2]))]
-        dtype = "float32" if size == (2, 3) else dtype
-        stride = dilation = (1, 1)
+        stride, dilation = ((1, 2) if size == (2, 3) else (1, 1), (2, 2))[int(rng.choice([0, 0, 1]))], (1, 1)
+        dtype = "float32" if size == (2, 3) or stride == (2, 2) else dtype
         before = (*before, 1)[:2]
     reach = [(k - 1) * d + 1 for k, d in zip(size, dilation, strict=True)]
     lengths = [max(1, r - 2 * p) + int(rng.integers(0, 20)) for r, p in zip(reach, before, strict=True)]

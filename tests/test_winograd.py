@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
 import numpy as np
@@ -13,52 +14,60 @@ from snncell import Tensor, ops
 from snncell.kernels import convolution, windows, winograd
 from snncell.kernels.cpu import transforms
 from snncell.kernels.planes import Axis, Shape
-from snncell.kernels.toom_cook import LONGEST, transforms as matrices
+from snncell.kernels.toom_cook import LONGEST, Tiling, points, transforms as matrices
 
 WINDOWS = list(itertools.product(range(1, LONGEST + 1), repeat=2))
 
 
-@pytest.mark.parametrize("window", range(1, LONGEST + 1))
-def test_two_results_of_a_window_and_its_gradients(window: int) -> None:
+STRIDES = list(itertools.product((1, 2), repeat=2))
+
+
+@pytest.mark.parametrize(("window", "stride"), [(n, s) for s in (1, 2, 3) for n in range(1, s * LONGEST + 1)])
+def test_two_results_of_a_window_and_its_gradients(window: int, stride: int) -> None:
     rng = np.random.default_rng(window)
-    a, g, b = map(np.array, matrices(window))
-    assert a.shape == (2, window + 1) and g.shape == (window + 1, window) and b.shape == (window + 1, window + 1)
-    x, w, slope = rng.normal(size=window + 1), rng.normal(size=window), rng.normal(size=2)
-    shifted = np.array([x[:window], x[1:]])
-    np.testing.assert_allclose(a @ ((g @ w) * (b @ x)), shifted @ w, atol=1e-13)
-    np.testing.assert_allclose(g.T @ ((a.T @ slope) * (b @ x)), shifted.T @ slope, atol=1e-13)
+    a, g, b = map(np.array, matrices(window, stride))
+    many = points(window, stride)
+    assert a.shape == (2, many) and g.shape == (many, window) and b.shape == (many, window + stride)
+    x, w, slope = rng.normal(size=window + stride), rng.normal(size=window), rng.normal(size=2)
+    shifted = np.array([x[:window], x[stride:]])
+    np.testing.assert_allclose(a @ ((g @ w) * (b @ x)), shifted @ w, atol=1e-12)
+    np.testing.assert_allclose(g.T @ ((a.T @ slope) * (b @ x)), shifted.T @ slope, atol=1e-12)
 
 
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
-def test_transforms_of_one_channel_are_its_convolution(window: tuple[int, int]) -> None:
+@pytest.mark.parametrize("stride", STRIDES, ids=str)
+def test_transforms_of_one_channel_are_its_convolution(window: tuple[int, int], stride: tuple[int, int]) -> None:
     """Here in NumPy's words; kernels are told the same by LLVM's instructions."""
-    rng = np.random.default_rng(0)
-    image, weight = rng.normal(size=(7, 9)), rng.normal(size=window)
-    points, before = (window[0] + 1) * (window[1] + 1), (window[0] // 2, window[1] // 3)
-    count = tuple(n + 2 * p - k + 1 for n, p, k in zip(image.shape, before, window, strict=True))
+    rng = np.random.default_rng(window[0] + stride[0])
+    image, weight = rng.normal(size=(9, 11)), rng.normal(size=window)
+    before = (window[0] // 2, window[1] // 3)
+    count = tuple((n + 2 * p - k) // s + 1 for n, p, k, s in zip(image.shape, before, window, stride, strict=True))
     rows, columns = (-(-n // 2) for n in count)
-    apart = rows * columns + 8
-    tiles, at_points, out = np.zeros(points * apart), np.empty(points * 8), np.full((2 * rows, count[1]), np.nan)
-    transforms.of_images(*window)(
+    tiling = Tiling(window, stride, int(rng.integers(1, 3)), int(rng.integers(1, rows + 1)))
+    many, pitch = math.prod(map(points, window, stride)), tiling.step * count[1] + 1
+    apart = tiling.rows * rows * columns + 8
+    tiles, at_points, out = np.zeros(many * apart), np.empty(many * 8), np.full(2 * rows * pitch, np.nan)
+    transforms.of_images(tiling)(
         tiles, apart, apart, image.reshape(-1), 1, 0, 1, *image.shape, -before[0], -before[1], rows, columns, 0
     )
     eight = np.repeat(weight.reshape(-1), 8)
-    transforms.of_weights(*window)(at_points, 8, eight, 8, 8)
-    products = (tiles.reshape(points, apart) * at_points.reshape(points, 8)[:, :1]).reshape(-1)
-    for i in range(rows):
-        below = count[1] if 2 * i + 1 < count[0] else 0
-        flat = out.reshape(-1)[2 * i * count[1] :]
-        transforms.put_results(*window)(flat, count[1], products[i * columns :], apart, count[1], below)
-    options: dict[str, Any] = {"stride": (1, 1), "before": before, "dilation": (1, 1), "groups": 1}
+    transforms.of_weights(tiling)(at_points, 8, eight, 8, 8)
+    products = (tiles.reshape(many, apart) * at_points.reshape(many, 8)[:, :1]).reshape(-1)
+    for i in range(0, rows, tiling.rows):
+        lines = min(count[0] - 2 * i, 2 * (rows - i))
+        transforms.put_results(tiling)(out[2 * i * pitch :], pitch, products[i * columns :], apart, count[1], lines)
+    options: dict[str, Any] = {"stride": stride, "before": before, "dilation": (1, 1), "groups": 1}
     expected = windows.convolve(image[None, None], weight[None, None], count=count, **options)
-    np.testing.assert_allclose(out[: count[0]], expected[0, 0], atol=1e-11)
+    lines = out.reshape(-1, pitch)
+    np.testing.assert_allclose(lines[: count[0], : pitch - 1 : tiling.step], expected[0, 0], atol=1e-11)
+    assert np.isnan(lines).sum() == lines.size - expected.size, "nothing but results is put"
     # The gradient of the weight: the products of the tiles of both, summed, and back from the points.
     slope = rng.normal(size=count)
-    slopes = np.zeros(points * apart)
-    transforms.of_slopes(*window)(slopes, apart, apart, slope.reshape(-1), 1, 0, 1, *count, 0, 0, rows, columns, 0)
-    both = (tiles * slopes).reshape(points, apart)[:, : rows * columns].sum(1)
+    slopes = np.zeros(many * apart)
+    transforms.of_slopes(tiling)(slopes, apart, apart, slope.reshape(-1), 1, 0, 1, *count, 0, 0, rows, columns, 0)
+    both = (tiles * slopes).reshape(many, apart)[:, : rows * columns].sum(1)
     found = np.empty(window[0] * window[1] * 16)
-    transforms.to_weights(*window)(found, 16, np.repeat(both, 16), 16, 16)
+    transforms.to_weights(tiling)(found, 16, np.repeat(both, 16), 16, 16)
     expected = windows.convolve_weight(image[None, None], slope[None, None], size=window, **options)
     np.testing.assert_allclose(found.reshape(*window, 16)[..., 0], expected[0, 0], atol=1e-11)
 
@@ -121,9 +130,12 @@ def test_where_it_pays() -> None:
     for channels, size in ((32, 28), (32, 14), (64, 16), (128, 8), (256, 4), (512, 8)):
         assert winograd.pays(_shape(16, channels, channels, size, 3))
     assert winograd.pays(_shape(16, 32, 64, 12, 5))
+    for channels, size in ((64, 56), (128, 28), (256, 14), (64, 16)):
+        assert winograd.pays(_shape(16, channels, 2 * channels, size, 3, stride=2, results=size // 2))
     assert not winograd.pays(_shape(16, 1, 32, 28, 3)), "there is nothing to share a transform"
     assert not winograd.pays(_shape(16, 64, 64, 16, 1)), "one multiplication is one multiplication"
-    assert not winograd.pays(_shape(16, 64, 64, 8, 3, stride=2))
+    assert not winograd.pays(_shape(16, 8, 16, 14, 3, stride=2, results=7)), "too few channels"
+    assert not winograd.pays(_shape(16, 64, 64, 16, 3, stride=3, results=6))
     assert not winograd.pays(_shape(16, 64, 64, 16, 3, places=(-2, 0, 2)))
     # As many images as there are: what comes of one of them does not depend on the others.
     assert len({winograd.pays(_shape(n, 64, 64, 4, 3)) for n in (1, 2, 100)}) == 1

@@ -17,9 +17,9 @@ from snncell.kernels.arrays import empty
 from snncell.kernels.build import build
 from snncell.kernels.code import source_of
 from snncell.kernels.cpu import winograd
-from snncell.kernels.planes import LANES, Shape, flat
+from snncell.kernels.planes import LANES, Axis, Shape, flat
 from snncell.kernels.sharing import parts_of
-from snncell.kernels.toom_cook import LONGEST
+from snncell.kernels.toom_cook import LONGEST, WIDE, Tiling, points
 
 Ints = tuple[int, ...]
 
@@ -28,22 +28,32 @@ CACHED = 1 << 17  # elements at all points, of images and results together: they
 TILES = 48, 96  # at a time, so that weights are not fetched for a few of them only: at least, and if that leaves UNITS
 LONG_SUMS = 256  # tiles at least whose products are added up in registers, before the lanes of the sums are
 MOST_PARTIAL = 1 << 20  # elements of sums over parts of the images
+LONGEST_STEP = 2  # of images and of results
 LEAST_CHANNELS = 8  # of images and of results
 # Cycles, fitted to times: of a product in a vector; of a point of eight tiles, for each element along both axes of a
 # tile, to it or from it; of a point of a weight.
 MULTIPLIED, TRANSFORMED, PACKED = 1.15 / LANES, 0.64, 0.4
 BATCH = 16  # images that share the transform of the weights
-GAIN = 1.1  # from which on estimates are trusted
+GAIN = 0.98  # by the estimates: of small images, and with strides, sums take longer than theirs
 
 
 def _points(shape: Shape) -> int:
     """The number of multiplications for a tile."""
-    return math.prod(n + 1 for n in shape.window)
+    return math.prod(points(len(axis.places), axis.stride) for axis in shape.axes)
 
 
 def _tiles(shape: Shape) -> Ints:
     """Rows of tiles of an image, and tiles of a row."""
     return tuple(-(-axis.results // 2) for axis in shape.axes)
+
+
+def _tiling(shape: Shape, dtype: Any) -> Tiling:
+    """The tiles of a convolution: as many rows of them together as fill a vector, if they do."""
+    down, across = shape.axes
+    wide = WIDE // dtype.itemsize
+    columns = _tiles(shape)[1]
+    window = len(down.places), len(across.places)
+    return Tiling(window, (down.stride, across.stride), across.step, 1 if wide % columns else wide // columns)
 
 
 def _work(shape: Shape) -> int:
@@ -52,13 +62,13 @@ def _work(shape: Shape) -> int:
     return pairs * _points(shape) * math.prod(_tiles(shape))
 
 
-def _sizes(shape: Shape) -> list[int]:
+def _sizes(shape: Shape, tiling: Tiling) -> list[int]:
     """The numbers that both plans begin with: see `correlate_tiles`."""
     down, across = shape.axes
     return [
         *(shape.images, shape.groups, shape.channels, down.length, across.length),
         *(shape.outputs, down.results, across.results, *_tiles(shape), _points(shape)),
-        *(min(axis.places) for axis in shape.axes),
+        *(*(min(axis.places) for axis in shape.axes), 2 * down.stride, tiling.rows),
     ]
 
 
@@ -76,19 +86,26 @@ def pays(shape: Shape) -> bool:
 
 def cycles(shape: Shape) -> float:
     """An estimate of what an image takes, of each group."""
-    (rows, columns), points = _tiles(shape), _points(shape)
+    (rows, columns), at = _tiles(shape), _points(shape)
     pairs = shape.channels * 8 * -(-shape.outputs // 8)
-    vectors = (shape.channels + shape.outputs) * rows * -(-columns // 8)
-    transforms = TRANSFORMED * sum(n + 1 for n in shape.window) * points * vectors
-    return pairs * points * (rows * columns * MULTIPLIED + PACKED / BATCH) + transforms
+    high = 1 if 8 % columns else 8 // columns
+    vectors = (shape.channels + shape.outputs) * -(-rows // high) * -(-columns // 8)
+    transforms = TRANSFORMED * sum(map(_mean_terms, shape.axes)) * at * vectors
+    return pairs * at * (rows * columns * MULTIPLIED + PACKED / BATCH) + transforms
+
+
+def _mean_terms(axis: Axis) -> float:
+    """The elements, along an axis, of a tile that go to a point, on average."""
+    window = len(axis.places)
+    counts = [len(range(first, window, axis.stride)) + 1 for first in range(min(axis.stride, window))]
+    return sum(n * n for n in counts) / sum(counts)
 
 
 def takes(shape: Shape) -> bool:
-    """True for convolutions of two axes, without strides and dilation, with windows that there are transforms for."""
+    """True for convolutions of two axes, without dilation, with windows and strides that there are transforms for."""
     return all(
         max(axis.places) - min(axis.places) + 1 == len(axis.places) <= LONGEST
-        and axis.stride == axis.step == 1
-        and axis.first == 0
+        and max(axis.stride, axis.step) <= LONGEST_STEP
         for axis in shape.axes
     )
 
@@ -104,7 +121,7 @@ class Plan(NamedTuple):
 
 
 @functools.lru_cache(maxsize=512)
-def _plan(shape: Shape) -> Plan:
+def _plan(shape: Shape, tiling: Tiling, out_plane: Ints) -> Plan:
     (rows, columns), blocks = _tiles(shape), -(-shape.outputs // 8)
     wanted = max(TILES[1], CACHED // ((shape.channels + shape.outputs) * _points(shape)))
     wanted = min(wanted, max(TILES[0], shape.images * shape.groups * rows * columns // UNITS))
@@ -115,7 +132,12 @@ def _plan(shape: Shape) -> Plan:
     split_blocks = -(-blocks // max(1, min(blocks, UNITS // members)))
     splits = -(-blocks // split_blocks)
     wide = -(-together * band_rows * columns // LANES) * LANES
-    geometry = [*_sizes(shape), bands, band_rows, together, wide, splits, split_blocks]
+    height, width = out_plane
+    down, across = shape.axes
+    geometry = [
+        *(*_sizes(shape, tiling), bands, band_rows, together, wide, splits, split_blocks),
+        *(down.first * width + across.first, height * width, down.step * width),
+    ]
     return Plan(
         np.array(geometry, np.int64),
         np.arange(shape.channels) * wide,
@@ -127,7 +149,8 @@ def _plan(shape: Shape) -> Plan:
 
 def correlate(x: Any, weights: Any, layout: Ints, sources: Any, out: Any, shape: Shape) -> None:
     """`convolution._correlate`."""
-    plan, window = _plan(shape), shape.window
+    tiling, window = _tiling(shape, x.dtype), shape.window
+    plan = _plan(shape, tiling, out.shape[2:])
     kind = dtypes.BY_NUMPY[x.dtype]
     taps, rows = math.prod(window), shape.groups * -(-shape.outputs // 8)
     # The weights of a window in the order of their places.
@@ -136,10 +159,10 @@ def correlate(x: Any, weights: Any, layout: Ints, sources: Any, out: Any, shape:
     sources = np.ascontiguousarray(sources.reshape(-1, taps)[:, order]).reshape(-1)
     packed = empty((rows, _points(shape) * shape.channels * 8 + taps * 8), x.dtype)
     geometry = np.array([shape.outputs, *layout, shape.channels, taps, _points(shape)], np.int64)
-    _kernel("pack_points", window, kind)(rows, int(packed.size > 1 << 18), flat(weights), sources, packed, geometry)
+    _kernel("pack_points", tiling, kind)(rows, int(packed.size > 1 << 18), flat(weights), sources, packed, geometry)
     grain, parts = parts_of(plan.units, _work(shape))
     rooms = [empty((parts, size), x.dtype) for size in (plan.points, plan.sums)]
-    _kernel("correlate_tiles", window, kind)(
+    _kernel("correlate_tiles", tiling, kind)(
         plan.units, grain if parts > 1 else 0, grain, flat(x), packed, plan.offsets, out.reshape(-1),
         *rooms, plan.geometry,
     )  # fmt: skip
@@ -158,7 +181,7 @@ class WeightPlan(NamedTuple):
 
 
 @functools.lru_cache(maxsize=512)
-def _weight_plan(shape: Shape) -> WeightPlan:
+def _weight_plan(shape: Shape, tiling: Tiling) -> WeightPlan:
     (rows, columns), all_fours = _tiles(shape), -(-shape.outputs // 4)
     images, groups, channels = shape.images, shape.groups, shape.channels
     most = MOST_PARTIAL // max(1, groups * channels * _points(shape) * shape.outputs)
@@ -174,7 +197,7 @@ def _weight_plan(shape: Shape) -> WeightPlan:
     together = 1 if bands > 1 else max(1, min(-(-images // parts), -(-LONG_SUMS // (rows * columns))))
     wide = -(-together * band_rows * columns // LANES) * LANES
     geometry = [
-        *(*_sizes(shape), parts, splits, split_channels, cuts, fours),
+        *(*_sizes(shape, tiling), parts, splits, split_channels, cuts, fours),
         *(together, wide, bands, band_rows, math.prod(shape.window)),
     ]
     terms = -(-split_channels // 4)
@@ -192,17 +215,18 @@ def _weight_plan(shape: Shape) -> WeightPlan:
 
 def contract(x: Any, dout: Any, out: Any, shape: Shape) -> None:
     """Put the gradient of weights into `out`: see `convolution.convolve_weight`."""
-    plan, window = _weight_plan(shape), shape.window
+    tiling = _tiling(shape, x.dtype)
+    plan = _weight_plan(shape, tiling)
     kind = dtypes.BY_NUMPY[x.dtype]
     grain, parts = parts_of(plan.units, _work(shape))
     partial = empty((plan.units, plan.partial), x.dtype)
     rooms = [empty((parts, size), x.dtype) for size in (plan.points, plan.slopes)]
-    _kernel("contract_tiles", window, kind)(
+    _kernel("contract_tiles", tiling, kind)(
         plan.units, grain if parts > 1 else 0, grain, flat(x), flat(dout), plan.offsets, partial, *rooms,
         plan.geometry,
     )  # fmt: skip
-    room = empty((plan.blocks, 16 * math.prod(window)), x.dtype)
-    _kernel("weights_of_tiles", window, kind)(
+    room = empty((plan.blocks, 16 * math.prod(shape.window)), x.dtype)
+    _kernel("weights_of_tiles", tiling, kind)(
         plan.blocks, int(partial.size > 1 << 18), partial, room, out.reshape(-1), plan.geometry
     )
 
@@ -213,6 +237,7 @@ from snncell.kernels.cpu.builtins import least
 from snncell.kernels.cpu.copies import zero
 from snncell.kernels.cpu.elements import row, tail
 from snncell.kernels.cpu.tiles import add_products, multiply_rows
+from snncell.kernels.toom_cook import Tiling
 
 """
 _TRANSFORMS = {
@@ -224,8 +249,8 @@ _TRANSFORMS = {
 
 
 @functools.cache
-def _kernel(name: str, window: Ints, dtype: Any) -> Any:
-    """One of the kernels of `cpu/winograd.py`, compiled for a window and arrays of `dtype`."""
+def _kernel(name: str, tiling: Tiling, dtype: Any) -> Any:
+    """One of the kernels of `cpu/winograd.py`, compiled for such tiles and arrays of `dtype`."""
     flat, to_flat, rows, to_rows = (dtype, 1, False), (dtype, 1, True), (dtype, 2, False), (dtype, 2, True)
     numbers = (dtypes.int64, 1, False)
     signature = {
@@ -234,5 +259,5 @@ def _kernel(name: str, window: Ints, dtype: Any) -> Any:
         "contract_tiles": (dtypes.int64, flat, flat, numbers, to_rows, to_rows, to_rows, numbers),
         "weights_of_tiles": (to_rows, to_rows, to_flat, numbers),
     }[name]
-    own = "".join(f"{called} = transforms.{made}{window}\n" for called, made in _TRANSFORMS[name].items())
+    own = "".join(f"{called} = transforms.{made}({tiling})\n" for called, made in _TRANSFORMS[name].items())
     return build(name, f"{_HEAD}{own}\n\n{source_of(getattr(winograd, name))}", signature)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from snncell.compiler.ir.formula import Sum
+from snncell.dtype import BYTES, FLOATS
 from snncell.kernels import conv_events, convolution, windows, winograd
 from snncell.kernels.planes import Shape, axes_of, sizes_of
 from snncell.kernels.space import HOST, Space
@@ -44,7 +45,9 @@ class Bilinear(Primitive):
         self._fast, self._general = fast, general
 
     def _evaluated(self, x: Any, y: Any, **attrs: Any) -> Any:
-        return (self._fast if convolution.takes(x, y) else self._general)(x, y, **attrs)
+        if convolution.takes(x, y):
+            return self._fast(x, y, **attrs)
+        return self._general(x.astype(y.dtype) if x.dtype in BYTES and y.dtype in FLOATS else x, y, **attrs)
 
     def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
         x, y = inputs
@@ -83,14 +86,20 @@ class Bilinear(Primitive):
         x, y = inputs
         if len(attrs["stride"]) > 2 or np.dtype(x.dtype).kind == "c":
             return [WINDOWS]
-        shape = self._correlation(x.shape, y.shape, attrs)
-        below = conv_events.limit(shape, max(4, np.dtype(x.dtype).itemsize), self.costs) if self.costs else 0.0
-        dense = TILES if winograd.pays(shape) else SUMS
+        below = self.limit(x, y, attrs)
+        dense = TILES if winograd.pays(self._correlation(x.shape, y.shape, attrs)) else SUMS
         return (
             [f"as events below {percent(below)} of non-zero elements in the images, else {dense}"]
             if below > 0
             else [dense]
         )
+
+    def limit(self, x: Any, y: Any, attrs: dict[str, Any]) -> float:
+        """The density of the first operand below which its events are looked at; not above 0 if never."""
+        if self.costs is None or len(attrs["stride"]) > 2 or np.dtype(y.dtype).kind != "f":
+            return 0.0
+        shape = self._correlation(x.shape, y.shape, attrs)
+        return conv_events.limit(shape, max(4, np.dtype(y.dtype).itemsize), self.costs)
 
     def _correlation(self, x: tuple[int, ...], y: tuple[int, ...], attrs: dict[str, Any]) -> Shape:
         """The sizes of its sums, from the shapes of its operands."""

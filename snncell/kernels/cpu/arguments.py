@@ -6,12 +6,14 @@ where its elements begin and how long its axes are (`PyArrayObject` in NumPy's C
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import numpy as np
 
 from snncell.interrupts import imported
-from snncell.kernels.cpu.elements import Elements
+from snncell.kernels.cpu.builtins import lowers, typed
+from snncell.kernels.cpu.elements import Elements, Part
 from snncell.kernels.policy import intrinsic
 
 ir: Any = imported("llvmlite.ir")
@@ -108,3 +110,17 @@ def word_at(typing: Any, address: Any) -> Any:
         return builder.load(builder.inttoptr(operands[0], ir.IntType(64).as_pointer()))
 
     return types.int64(types.int64), lower
+
+
+def words_at(address: Any) -> Any:
+    """The elements of an array as words of eight bytes, from the address of its object, which somebody else keeps."""
+    return np.asarray(ctypes.cast(int(address), ctypes.py_object).value).view(np.int64)
+
+
+typed(words_at, lambda address: Part(types.int64))
+
+
+@lowers(words_at, types.Integer)
+def _lower_words_at(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+    field = builder.add(operands[0], ir.Constant(ir.IntType(64), DATA))
+    return builder.load(builder.inttoptr(field, ir.IntType(64).as_pointer().as_pointer()))

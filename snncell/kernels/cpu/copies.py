@@ -13,6 +13,7 @@ from snncell.kernels.policy import called
 
 ir: Any = imported("llvmlite.ir")
 types: Any = imported("numba.core.types")
+cgutils: Any = imported("numba.core.cgutils")
 
 
 def move(target: Any, source: Any, count: int) -> None:
@@ -22,6 +23,11 @@ def move(target: Any, source: Any, count: int) -> None:
 
 def zero(target: Any, count: int) -> None:
     """Put `count` zeros, and more to the end of a vector."""
+    target[:count] = 0
+
+
+def clear(target: Any, count: int) -> None:
+    """Put `count` zeros, and touch nothing behind them."""
     target[:count] = 0
 
 
@@ -38,6 +44,7 @@ def put(target: Any, source: Any, count: int) -> None:
 typed(move, lambda target, source, count: types.none if target == source else None)
 typed(move_every_second, lambda target, source, count: types.none if target == source else None)
 typed(zero, lambda target, count: types.none)
+typed(clear, lambda target, count: types.none)
 typed(put, lambda target, source, count: types.none if target == source else None)
 
 
@@ -88,6 +95,14 @@ def _lower_move_every_second(context: Any, builder: Any, signature: Any, operand
         vectors.store(vectors.shuffled(a, b, range(0, 2 * vectors.lanes, 2)), vectors.at(target, first))
 
     _for_each_vector(vectors, count, one)
+    return context.get_dummy_value()
+
+
+@lowers(clear, Part, types.Integer)
+def _lower_clear(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+    size = ir.Constant(ir.IntType(64), context.get_abi_sizeof(context.get_data_type(signature.args[0].dtype)))
+    count = context.cast(builder, operands[1], signature.args[1], types.int64)
+    cgutils.memset(builder, operands[0], builder.mul(count, size), 0)
     return context.get_dummy_value()
 
 

@@ -11,14 +11,12 @@ import numpy as np
 from snncell.interrupts import imported
 from snncell.kernels.cpu.builtins import lowers, typed
 from snncell.kernels.cpu.elements import Part, tail
-from snncell.kernels.cpu.vectors import I64, Vectors, registers
+from snncell.kernels.cpu.vectors import I64, Vectors
 from snncell.kernels.policy import called
-from snncell.kernels.toom_cook import Matrix, transforms
+from snncell.kernels.toom_cook import WIDE, Matrix, Tiling
 
 ir: Any = imported("llvmlite.ir")
 types: Any = imported("numba.core.types")
-
-WIDE = 32  # bytes of tiles at a time: rows of images are short, and longer vectors would be half empty
 
 
 def _transposed(matrix: Matrix) -> Matrix:
@@ -26,19 +24,22 @@ def _transposed(matrix: Matrix) -> Matrix:
 
 
 @functools.cache
-def of_images(down: int, across: int) -> Callable[..., None]:
+def of_images(tiling: Tiling) -> Callable[..., None]:
     """Tiles of images, at points: see `_tiles`."""
-    return _tiles(transforms(down).images, transforms(across).images)
+    down, across = tiling.matrices
+    return _tiles(down.images, across.images, (2 * tiling.stride[0], 2 * tiling.stride[1]), tiling.rows)
 
 
 @functools.cache
-def of_slopes(down: int, across: int) -> Callable[..., None]:
+def of_slopes(tiling: Tiling) -> Callable[..., None]:
     """Tiles of a gradient of results, at points: see `_tiles`."""
-    return _tiles(_transposed(transforms(down).results), _transposed(transforms(across).results))
+    down, across = tiling.matrices
+    return _tiles(_transposed(down.results), _transposed(across.results), (2, 2), tiling.rows)
 
 
-def _tiles(down: Matrix, across: Matrix) -> Callable[..., None]:
-    transform, points = _row_of_tiles(down, across), len(down) * len(across)
+def _tiles(down: Matrix, across: Matrix, steps: tuple[int, int], together: int) -> Callable[..., None]:
+    transform, points = _rows_of_tiles(down, across, steps, together), len(down) * len(across)
+    high = steps[0]
 
     @called
     def fill_tiles(
@@ -52,10 +53,10 @@ def _tiles(down: Matrix, across: Matrix) -> Callable[..., None]:
         for c in range(channels):
             for n in range(images):
                 image = tail(x, n * between + c * height * width)
-                for i in range(rows):
+                for i in range(0, rows, together):
                     # From the first to the last: what is put behind a row is overwritten by the next.
                     first = c * wide + (n * rows + i) * columns
-                    transform(tail(tiles, first), apart, image, height, width, top + 2 * i, left, columns)
+                    transform(tail(tiles, first), apart, image, height, width, top + high * i, left, columns)
             for p in range(points):
                 for t in range(images * rows * columns, end):
                     tiles[p * apart + c * wide + t] = 0
@@ -63,44 +64,62 @@ def _tiles(down: Matrix, across: Matrix) -> Callable[..., None]:
     return fill_tiles
 
 
-def _row_of_tiles(down: Matrix, across: Matrix) -> Callable[..., None]:
+def _rows_of_tiles(down: Matrix, across: Matrix, steps: tuple[int, int], together: int) -> Callable[..., None]:
     """A function for kernels: `down` times each of `count` tiles times `across`, transposed.
 
-    The first tile begins at (top, left) of an image, and each of the others two columns behind the one before it;
-    outside of the image are zeros. Element p of all tiles goes to `target[p * target_apart:]`; there may be garbage
-    behind those of the last, to the end of a vector.
+    The tiles are those of so many rows that fill a vector `together`. The first begins at (top, left) of an image, and
+    the others at so many `steps` down and across; outside of the image are zeros. Element p of all tiles goes to
+    `target[p * target_apart:]`; there may be garbage behind those of the last, to the end of a vector.
     """
-    high, wide = len(down[0]), len(across[0])
+    high, wide, step = len(down[0]), len(across[0]), steps[1]
 
     def transform(
         target: Any, target_apart: int, image: Any, height: int, width: int, top: int, left: int, count: int
     ) -> None:
-        padded = np.zeros((high, 2 * count + wide), target.dtype)
-        for a, b in np.ndindex(padded.shape):
-            if 0 <= top + a < height and 0 <= left + b < width:
-                padded[a, b] = image[(top + a) * width + left + b]
-        tiles = [[padded[a, b : b + 2 * count : 2] for b in range(wide)] for a in range(high)]
-        for p, row in enumerate(np.einsum("pa,qb,abt->pqt", down, across, tiles).reshape(-1, count)):
-            target[p * target_apart : p * target_apart + count] = row
+        for row in range(together):
+            padded = np.zeros((high, step * count + wide), target.dtype)
+            for a, b in np.ndindex(padded.shape):
+                y = top + row * steps[0] + a
+                if 0 <= y < height and 0 <= left + b < width:
+                    padded[a, b] = image[y * width + left + b]
+            tiles = [[padded[a, b : b + step * count : step] for b in range(wide)] for a in range(high)]
+            for p, values in enumerate(np.einsum("pa,qb,abt->pqt", down, across, tiles).reshape(-1, count)):
+                place = p * target_apart + row * count
+                target[place : place + count] = values
 
     def lower(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
         target, target_apart, image, height, width, top, left, count = operands
         vectors, pairs = _vectors(builder, target)
+        # So many vectors of `pairs` have all elements between the tiles of a vector, and so many lanes those of a row.
+        parts = step // 2
+        own_lanes = parts * pairs.lanes // together
 
-        def two_columns(a: int, b: int, first: Any) -> list[Any]:
-            """Elements (a, b) and (a, b + 1) of each tile from one on."""
-            line, column = builder.add(top, ir.Constant(I64, a)), builder.add(first, ir.Constant(I64, b))
+        def loaded(line: Any, column: Any) -> Any:
             there = builder.icmp_unsigned("<", line, height)
             mask = pairs.between(column, builder.select(there, width, ir.Constant(I64, 0)))
-            place = builder.add(builder.mul(line, width), column)
-            loaded = pairs.load_masked(builder.gep(image, [place]), mask)
-            return [vectors.shuffled(loaded, loaded, range(n, pairs.lanes, 2)) for n in range(2)]
+            return pairs.load_masked(builder.gep(image, [builder.add(builder.mul(line, width), column)]), mask)
+
+        def part(number: int, line: Any, column: Any) -> Any:
+            """One of the `parts`: elements of a row, or of several, each behind the one before."""
+            begin, found = number * pairs.lanes, None
+            for first in range(0, pairs.lanes, min(own_lanes, pairs.lanes)):
+                row, inside = divmod(begin + first, own_lanes)
+                here = builder.add(line, ir.Constant(I64, row * steps[0]))
+                more = loaded(here, builder.add(column, ir.Constant(I64, inside - first)))
+                order = [lane if lane < first else pairs.lanes + lane for lane in range(pairs.lanes)]
+                found = more if found is None else pairs.shuffled(found, more, order)
+            return found
+
+        def elements(a: int, b: int, first: Any) -> list[Any]:
+            """Elements (a, b), (a, b + 1), ... of each tile, as far as there are such in a step."""
+            line, column = builder.add(top, ir.Constant(I64, a)), builder.add(first, ir.Constant(I64, b))
+            own = [part(number, line, column) for number in range(parts)]
+            orders = [range(n, parts * pairs.lanes, step) for n in range(min(step, wide - b))]
+            return [vectors.shuffled(own[0], own[-1], order) for order in orders]
 
         def one(i: Any, _: list[Any]) -> list[Any]:
-            first = builder.add(left, builder.mul(i, ir.Constant(I64, 2)))
-            rows = [
-                [element for b in range(0, wide, 2) for element in two_columns(a, b, first)][:wide] for a in range(high)
-            ]
+            first = builder.add(left, builder.mul(i, ir.Constant(I64, step)))
+            rows = [[each for b in range(0, wide, step) for each in elements(a, b, first)] for a in range(high)]
             for p, total in enumerate(_nested(vectors, down, across, rows)):
                 vectors.store(total, vectors.at(vectors.at(target, i), builder.mul(target_apart, ir.Constant(I64, p))))
             return []
@@ -115,15 +134,17 @@ def _row_of_tiles(down: Matrix, across: Matrix) -> Callable[..., None]:
 
 
 @functools.cache
-def of_weights(down: int, across: int) -> Callable[..., None]:
+def of_weights(tiling: Tiling) -> Callable[..., None]:
     """Windows of weights, to points: see `_by_elements`."""
-    return _by_elements(transforms(down).weights, transforms(across).weights)
+    down, across = tiling.matrices
+    return _by_elements(down.weights, across.weights)
 
 
 @functools.cache
-def to_weights(down: int, across: int) -> Callable[..., None]:
+def to_weights(tiling: Tiling) -> Callable[..., None]:
     """The gradients of weights, of those at the points: see `_by_elements`."""
-    return _by_elements(_transposed(transforms(down).weights), _transposed(transforms(across).weights))
+    down, across = tiling.matrices
+    return _by_elements(_transposed(down.weights), _transposed(across.weights))
 
 
 def _by_elements(down: Matrix, across: Matrix) -> Callable[..., None]:
@@ -158,48 +179,73 @@ def _by_elements(down: Matrix, across: Matrix) -> Callable[..., None]:
 
 
 @functools.cache
-def put_results(down: int, across: int) -> Callable[..., None]:
-    """A function for kernels: two rows of results, of what was multiplied at the points, which lie `apart`.
+def put_results(tiling: Tiling) -> Callable[..., None]:
+    """A function for kernels: a row of tiles of results, of what was multiplied at the points, which lie `apart`.
 
-    They begin at `target` and `target[width]`. The first has `columns` results, the second `below`, which may be none;
-    nothing behind them is touched.
+    They begin at `target`, and rows of `columns` results lie `pitch` apart. `lines` rows of results are there, two for
+    each row of tiles; nothing but results is touched.
     """
-    matrices = transforms(down).results, transforms(across).results
-    points = len(matrices[0][0]), len(matrices[1][0])
+    down, across = (axis.results for axis in tiling.matrices)
+    points, step = (len(down[0]), len(across[0])), tiling.step
 
-    def put(target: Any, width: int, source: Any, apart: int, columns: int, below: int) -> None:
+    def put(target: Any, pitch: int, source: Any, apart: int, columns: int, lines: int) -> None:
         tiles = (columns + 1) // 2
-        values = [source[p * apart : p * apart + tiles] for p in range(points[0] * points[1])]
-        results = np.einsum("pa,qb,abt->ptq", *matrices, np.array(values).reshape(*points, tiles)).reshape(2, -1)
-        target[:columns] = results[0, :columns]
-        target[width : width + below] = results[1, :below]
+        for row in range(tiling.rows):
+            values = [source[p * apart + row * tiles :][:tiles] for p in range(points[0] * points[1])]
+            results = np.einsum("pa,qb,abt->ptq", down, across, np.array(values).reshape(*points, tiles)).reshape(2, -1)
+            for n in range(2):
+                if 2 * row + n < lines:
+                    target[(2 * row + n) * pitch :][: step * columns : step] = results[n, :columns]
 
     def lower(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
-        target, width, source, apart, columns, below = operands
+        target, pitch, source, apart, columns, lines = operands
         vectors, pairs = _vectors(builder, target)
         order = [lane for t in range(vectors.lanes) for lane in (t, vectors.lanes + t)]
 
+        def goal(line: int, column: Any) -> tuple[Any, Any]:
+            """Where results of a row begin, and how many elements it has from there on: none behind the last row."""
+            there = builder.and_(
+                builder.icmp_signed("<", ir.Constant(I64, line), lines), builder.icmp_signed("<", column, columns)
+            )
+            count = builder.mul(builder.sub(columns, column), ir.Constant(I64, step))
+            place = builder.add(builder.mul(pitch, ir.Constant(I64, line)), builder.mul(column, ir.Constant(I64, step)))
+            return builder.gep(target, [place]), builder.select(there, count, ir.Constant(I64, 0))
+
+        def put_row(results: Any, n: int, first: Any) -> None:
+            """Row `n` of the results of a vector of tiles, for each row of tiles in it."""
+            own_lanes = pairs.lanes // tiling.rows
+            for begin in range(0, pairs.lanes, min(own_lanes, pairs.lanes // step)):
+                row, inside = divmod(begin, own_lanes)
+                place, count = goal(2 * row + n, builder.add(first, ir.Constant(I64, inside)))
+                # As they are, with those before them left out, or every second one, from the first of them on.
+                shift = ir.Constant(I64, -begin if step == 1 else 0)
+                mask = pairs.between(shift, count)
+                if step > 1:
+                    spread = [min(begin + lane // step, pairs.lanes - 1) for lane in range(pairs.lanes)]
+                    results_here = pairs.shuffled(results, results, spread)
+                    mask = builder.and_(mask, pairs.every_second())
+                else:
+                    results_here = results
+                pairs.store_masked(results_here, builder.gep(place, [shift]), mask)
+
         def one(first: Any, _: list[Any]) -> list[Any]:
             own = vectors.at(source, builder.lshr(first, ir.Constant(I64, 1)))
-            results = _nested(vectors, *matrices, _rows(vectors, own, apart, *points))
-            goals = (vectors.at(target, first), vectors.at(vectors.at(target, first), width))
-            for n, (goal, count) in enumerate(zip(goals, (columns, below), strict=True)):
-                row = vectors.shuffled(results[2 * n], results[2 * n + 1], order)
-                pairs.store_masked(row, goal, pairs.below(builder.sub(count, first)))
+            results = _nested(vectors, down, across, _rows(vectors, own, apart, *points))
+            for n in range(2):
+                put_row(pairs.shuffled(results[2 * n], results[2 * n + 1], order), n, first)
             return []
 
         pairs.loop(columns, pairs.lanes, [], one)
         return context.get_dummy_value()
 
-    typed(put, lambda target, width, source, apart, columns, below: types.none)
+    typed(put, lambda target, pitch, source, apart, columns, lines: types.none)
     lowers(put, Part, types.Integer, Part, types.Integer, types.Integer, types.Integer)(lower)
     return put
 
 
 def _vectors(builder: Any, pointer: Any) -> tuple[Vectors, Vectors]:
     """Vectors of tiles, and of the columns of as many, of which there are two each."""
-    wide = min(WIDE, registers()[1])
-    return Vectors(builder, pointer, wide), Vectors(builder, pointer, 2 * wide)
+    return Vectors(builder, pointer, WIDE), Vectors(builder, pointer, 2 * WIDE)
 
 
 def _rows(vectors: Vectors, first: Any, apart: Any, high: int, wide: int) -> list[list[Any]]:

@@ -111,6 +111,10 @@ class Vectors:
         first, end = (self.spread(self.builder.trunc(x, I32)) for x in (first, end))
         return self.builder.icmp_unsigned("<", self.builder.add(lanes, first), end)
 
+    def every_second(self) -> Any:
+        """A mask of the lanes 0, 2, ..."""
+        return ir.Constant(self._bits, [ir.Constant(ir.IntType(1), 1 - n % 2) for n in range(self.lanes)])
+
     def load_masked(self, pointer: Any, mask: Any) -> Any:
         """The elements from an address on where a mask has them; 0 elsewhere, which is not read."""
         pointer = self.builder.bitcast(pointer, self.type.as_pointer())

@@ -1,4 +1,4 @@
-"""Convolutions of stride 1 with fewer multiplications: see `kernels/toom_cook.py`.
+"""Convolutions with fewer multiplications: see `kernels/toom_cook.py`.
 
 An image is cut into tiles of 2x2 results, which overlap where the window reaches beyond them. Each is transformed to as
 many points as it has elements. At each point there is then a product of matrices: of weights (outputs, channels) by
@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # it needs Numba; the compiled source imports it
     from snncell.kernels.cpu.elements import row, tail
     from snncell.kernels.cpu.tiles import add_products, multiply_rows
 
-    # Of `cpu/transforms.py`, for the window of the kernel.
+    # Of `cpu/transforms.py`, for the tiles of the kernel.
     points_of_weights: Any = None
     tiles_of_images: Any = None
     tiles_of_slopes: Any = None
@@ -59,9 +59,10 @@ def correlate_tiles(
     """
     images, groups, channels, height, width = geometry[0], geometry[1], geometry[2], geometry[3], geometry[4]
     outputs, out_rows, out_width, tile_rows, columns = geometry[5], geometry[6], geometry[7], geometry[8], geometry[9]
-    count, top, left = geometry[10], geometry[11], geometry[12]
-    bands, band_rows, together, wide = geometry[13], geometry[14], geometry[15], geometry[16]
-    splits, split_blocks = geometry[17], geometry[18]
+    count, top, left, down, high = geometry[10], geometry[11], geometry[12], geometry[13], geometry[14]
+    bands, band_rows, together, wide = geometry[15], geometry[16], geometry[17], geometry[18]
+    splits, split_blocks, out_first, out_plane = geometry[19], geometry[20], geometry[21], geometry[22]
+    out_down = geometry[23]
     blocks, apart, sums_apart = (outputs + 7) // 8, channels * wide + 16, split_blocks * 8 * wide + 16
     tiles, total = row(points, start // grain), row(sums, start // grain)
     for unit in range(start, stop):
@@ -71,7 +72,7 @@ def correlate_tiles(
         there, rows = least(together, images - first), least(band_rows, tile_rows - first_row)
         tiles_of_images(
             tiles, apart, wide, tail(x, (first * groups + group) * channels * height * width), there,
-            groups * channels * height * width, channels, height, width, top + 2 * first_row, left, rows, columns, 0,
+            groups * channels * height * width, channels, height, width, top + down * first_row, left, rows, columns, 0,
         )  # fmt: skip
         long = (there * rows * columns + 15) // 16 * 16
         first_block = split * split_blocks
@@ -84,13 +85,13 @@ def correlate_tiles(
                 multiply_rows(target, long, own, present, tail(tiles, p * apart), tail(offsets, 0), channels, 0)
         for r in range(8 * first_block, least(outputs, 8 * last_block)):
             for n in range(there):
-                place = ((first + n) * groups + group) * outputs + r
-                for i in range(rows):
+                place = out_first + (((first + n) * groups + group) * outputs + r) * out_plane
+                for i in range(0, rows, high):
                     line = 2 * (first_row + i)
                     put_results(
-                        tail(out, (place * out_rows + line) * out_width), out_width,
+                        tail(out, place + line * out_down), out_down,
                         tail(total, (r - 8 * first_block) * long + (n * rows + i) * columns), sums_apart, out_width,
-                        out_width if line + 1 < out_rows else 0,
+                        least(out_rows - line, 2 * (rows - i)),
                     )  # fmt: skip
 
 
@@ -106,9 +107,9 @@ def contract_tiles(
     """
     images, groups, channels, height, width = geometry[0], geometry[1], geometry[2], geometry[3], geometry[4]
     outputs, out_rows, out_width, tile_rows, columns = geometry[5], geometry[6], geometry[7], geometry[8], geometry[9]
-    count, top, left = geometry[10], geometry[11], geometry[12]
-    parts, splits, split_channels, cuts, fours = geometry[13], geometry[14], geometry[15], geometry[16], geometry[17]
-    together, wide, bands, band_rows = geometry[18], geometry[19], geometry[20], geometry[21]
+    count, top, left, down = geometry[10], geometry[11], geometry[12], geometry[13]
+    parts, splits, split_channels, cuts, fours = geometry[15], geometry[16], geometry[17], geometry[18], geometry[19]
+    together, wide, bands, band_rows = geometry[20], geometry[21], geometry[22], geometry[23]
     apart, slopes_apart = split_channels * wide + 16, 4 * fours * wide + 16
     tiles, slope = row(points, start // grain), row(slopes, start // grain)
     for unit in range(start, stop):
@@ -128,7 +129,8 @@ def contract_tiles(
             member = first_image * groups + group
             tiles_of_images(
                 tiles, apart, wide, tail(x, (member * channels + first) * height * width), there,
-                groups * channels * height * width, some, height, width, top + 2 * first_row, left, rows, columns, long,
+                groups * channels * height * width, some, height, width, top + down * first_row, left, rows, columns,
+                long,
             )  # fmt: skip
             tiles_of_slopes(
                 slope, slopes_apart, wide, tail(gradient, (member * outputs + first_output) * out_rows * out_width),
@@ -149,8 +151,8 @@ def weights_of_tiles(start: Any, stop: Any, partial: Any, rooms: Any, out: Any, 
     `rooms` has a row for each unit, and is overwritten; so is `partial`.
     """
     groups, channels, outputs, count = geometry[1], geometry[2], geometry[5], geometry[10]
-    parts, splits, split_channels, cuts, fours = geometry[13], geometry[14], geometry[15], geometry[16], geometry[17]
-    taps, all_fours = geometry[22], (outputs + 3) // 4
+    parts, splits, split_channels, cuts, fours = geometry[15], geometry[16], geometry[17], geometry[18], geometry[19]
+    taps, all_fours = geometry[24], (outputs + 3) // 4
     for unit in range(start, stop):
         group, first = unit // all_fours, unit % all_fours
         cut, r = first // fours, first % fours
