@@ -1,0 +1,180 @@
+"""Files of NIR, which are HDF5: a reader that believes nothing of what it is told.
+
+The package's own reader follows every link and makes room for whatever a shape says.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from snncell.arguments.shown import shown
+from snncell.errors import NirError
+from snncell.nir.description import Graph, Node, below, edges_of, node_of
+from snncell.nir.package import package
+
+MOST_BYTES = 2**28  # that may come out of a file, unless it is large itself
+MOST_OBJECTS = 100_000
+MOST_DEPTH = 64
+FILTERS = {1: "deflate", 2: "shuffle", 3: "fletcher32", 4: "szip", 32000: "lzf"}
+
+
+def read_file(path: str | os.PathLike[str]) -> Graph:
+    """The graph in a file.
+
+    Raises:
+        NirError: if there is no such file, or it is damaged, or no graph of NIR.
+    """
+    source = Path(path)
+    h5py = package("h5py", "from_nir")
+    if not source.is_file():
+        raise NirError(f"from_nir: there is no file {source}.")
+    try:
+        with h5py.File(source, "r") as file:
+            tree = _Reader(h5py, source).group(file, "/", 0)
+    except NirError as error:
+        raise NirError(f"from_nir: {source}: {error}") from None
+    except Exception as error:  # of a damaged file, h5py raises whatever its parts do
+        raise NirError(f"from_nir: {source} is damaged, or no HDF5 file: {error}") from None
+    try:
+        if not isinstance(tree.get("node"), dict):
+            raise NirError("there is no group /node, so it is no graph of NIR")
+        graph = _parsed(tree["node"], "")
+        if isinstance(graph, Node):
+            raise NirError(f"its /node is a single {graph.kind}, not an NIRGraph")
+    except NirError as error:
+        raise NirError(f"from_nir: {source}: {error}") from None
+    return graph
+
+
+class _Reader:
+    """The groups and arrays of a file, as dicts; what has been read is counted."""
+
+    def __init__(self, h5py: Any, source: Path) -> None:
+        self.h5py, self.source, self.size = h5py, source, source.stat().st_size
+        self.left = max(MOST_BYTES, 32 * self.size)
+        self.seen: set[Any] = set()
+        self.heaps: dict[int, dict[int, bytes]] = {}
+
+    def group(self, group: Any, path: str, depth: int) -> dict[str, Any]:
+        """All that is in a group."""
+        if depth > MOST_DEPTH:
+            raise NirError(f"groups are nested more than {MOST_DEPTH} deep")
+        found: dict[str, Any] = {}
+        for name in group:
+            if not isinstance(group.get(name, getlink=True), self.h5py.HardLink):
+                raise NirError(f"{path}{name} is a link to somewhere else; a graph of NIR has its arrays in its groups")
+            item = group[name]
+            self._note(item, f"{path}{name}")
+            if isinstance(item, self.h5py.Group):
+                found[name] = self.group(item, f"{path}{name}/", depth + 1)
+            elif isinstance(item, self.h5py.Dataset):
+                found[name] = self._array(item, f"{path}{name}")
+            else:
+                raise NirError(f"{path}{name} is neither a group nor an array")
+        return found
+
+    def _note(self, item: Any, path: str) -> None:
+        """Refuse what is met a second time: groups that hold each other have no end."""
+        info = self.h5py.h5o.get_info(item.id)
+        place = (info.fileno, info.addr)
+        if place in self.seen:
+            raise NirError(f"{path} is in the file twice, by links; each group and array has one place in a graph")
+        if len(self.seen) >= MOST_OBJECTS:
+            raise NirError(f"it holds more than {MOST_OBJECTS} groups and arrays")
+        self.seen.add(place)
+
+    def _array(self, item: Any, path: str) -> Any:
+        """The elements of an array, if they can be as many as it says."""
+        layout = item.id.get_create_plist()
+        if item.is_virtual or item.external:
+            raise NirError(f"{path} has its elements in another file")
+        filters = [layout.get_filter(i)[0] for i in range(layout.get_nfilters())]
+        if any(one not in FILTERS for one in filters) or len(set(filters)) != len(filters):
+            raise NirError(f"{path} is packed by HDF5's filters {filters}; known are {FILTERS}, each once")
+        if item.shape is None:
+            raise NirError(f"{path} is empty")
+        text = self.h5py.check_string_dtype(item.dtype)
+        if text is None and item.dtype.kind not in "fiubS":
+            raise NirError(f"{path} is made of {item.dtype}, neither numbers nor text")
+        self.left -= item.size * max(item.dtype.itemsize, 1)
+        chunk = 1
+        for length in item.chunks or ():
+            chunk *= length
+        if self.left < 0 or chunk * item.dtype.itemsize > max(MOST_BYTES, self.left):
+            raise NirError(
+                f"{path} would be {item.dtype}{list(item.shape)}, more than a file of this size is trusted with "
+                f"({MOST_BYTES >> 20} MiB, or 32 times its size); if it is right, give the graph: nir.read(...)"
+            )
+        if text is not None and text.length is None:
+            return self._text(item, path)
+        value = item[()]
+        return value.decode("utf8", "replace") if isinstance(value, bytes) else value
+
+    def _text(self, item: Any, path: str) -> Any:
+        """Strings of any length, read here: of damaged ones, HDF5 makes room for gigabytes, or comes to no end.
+
+        Each is 16 bytes, a length, the place of a heap and a number in it: "HDF5 File Format Specification", III.E.
+        """
+        offset, stored = item.id.get_offset(), item.id.get_storage_size()
+        if offset is None or stored != 16 * item.size:
+            raise NirError(f"{path} is text that is not stored in one piece; give the graph: nir.read(...)")
+        raw = np.frombuffer(self._bytes(offset, stored, path), [("length", "<u4"), ("heap", "<u8"), ("number", "<u4")])
+        found = np.empty(item.size, object)
+        for place, (length, heap, number) in enumerate(raw.tolist()):
+            string = self._heap(heap + item.file.userblock_size, path).get(number, b"") if length else b""
+            if len(string) < length:
+                raise NirError(f"{path} is text of {length} bytes, of which {len(string)} are there")
+            found[place] = string[:length]
+            self.left -= length
+        if self.left < 0:
+            raise NirError(f"{path} is more text than a file of this size is trusted with")
+        return found.reshape(item.shape) if item.shape else found[0].decode("utf8", "replace")
+
+    def _heap(self, place: int, path: str) -> dict[int, bytes]:
+        """The strings of a heap, by number."""
+        if place not in self.heaps:
+            head = self._bytes(place, 16, path)
+            if head[:4] != b"GCOL":
+                raise NirError(f"{path} is text from byte {place} of the file, where there is none")
+            data = self._bytes(place, int.from_bytes(head[8:], "little"), path)
+            found, at = dict[int, bytes](), 16
+            while at + 16 <= len(data) and (number := int.from_bytes(data[at : at + 2], "little")):
+                size = int.from_bytes(data[at + 8 : at + 16], "little")
+                found[number] = data[at + 16 : at + 16 + size]
+                at += 16 + -(-size // 8) * 8
+            self.heaps[place] = found
+        return self.heaps[place]
+
+    def _bytes(self, offset: int, count: int, path: str) -> bytes:
+        if offset + count > self.size:
+            raise NirError(f"{path} goes on to byte {offset + count} of a file of {self.size}")
+        with self.source.open("rb") as file:
+            file.seek(offset)
+            return file.read(count)
+
+
+def _parsed(tree: dict[str, Any], path: str) -> Node | Graph:
+    """A node, or a graph with all that is in it."""
+    kind = tree.pop("type", None)
+    if not isinstance(kind, str):
+        raise NirError(f"{path or '/node'} has no type")
+    metadata = tree.pop("metadata", {})
+    metadata = metadata if isinstance(metadata, dict) else {"metadata": metadata}
+    if kind != "NIRGraph":
+        return node_of(kind, dict(tree), metadata, path)
+    nodes, pairs = tree.get("nodes"), tree.get("edges")
+    if not isinstance(nodes, dict) or pairs is None or isinstance(pairs, (dict, str)):
+        raise NirError(f"graph {path!r}: a graph has nodes and edges, not {shown(sorted(tree))}")
+    if getattr(pairs, "size", 0) and (pairs.ndim != 2 or pairs.shape[1] != 2):
+        raise NirError(f"graph {path!r}: edges are pairs of names, not an array of the shape {pairs.shape}")
+    inside: dict[str, Node | Graph] = {}
+    for name, node in nodes.items():
+        if not isinstance(node, dict):
+            raise NirError(f"node {below(path, name)!r} is an array, not a group of parameters")
+        inside[name] = _parsed(node, below(path, name))
+    edges = edges_of(pairs.tolist() if getattr(pairs, "size", 0) else [], path)
+    return Graph(inside, edges, metadata, path)

@@ -1,0 +1,231 @@
+"""From a graph of NIR to a Cell."""
+
+from __future__ import annotations
+
+import math
+import os
+import warnings
+from typing import Any
+
+import numpy as np
+
+from snncell import dtype as dtypes, nn
+from snncell.arguments.kinds import Positive
+from snncell.arguments.vocabulary import FloatDtype
+from snncell.cell import Cell
+from snncell.errors import ArgumentError, NirError
+from snncell.nir.description import FIRING, NEURONS, Graph, Node
+from snncell.nir.files import read_file
+from snncell.nir.layers import MOST_LATE, Delay, DelayLine, delay_in_steps, layer_of
+from snncell.nir.net import Loop, Net
+from snncell.nir.neurons import METHODS, RESETS, Choices, neuron_of
+from snncell.nir.objects import graph_of
+from snncell.nir.shapes import Shape, shape_after
+from snncell.nir.wiring import Flat, Stage, flatten, shapes_of, stages_of
+from snncell.nn.neurons.constants import one_of
+
+LARGE = 0.2  # of dt / tau, from which on Euler's step is worth a warning
+
+
+def from_nir(
+    graph: Any,
+    dt: Positive,
+    method: str | None = None,
+    *,
+    reset: str = "value",
+    learnable: str | tuple[str, ...] = (),
+    surrogate_function: Any = None,
+    dtype: FloatDtype = dtypes.float32,
+    lossy: bool = False,
+) -> Net:
+    """A graph of NIR as a Cell on (T, B, ...), which runs, trains and is compiled like any other.
+
+    NIR has equations and no steps. What becomes of them is said here, or in the graph's metadata by who wrote it.
+
+    tau v' = v_leak - v + r x, by a step of dt:
+    v + dt / tau (v_leak - v + r x)                      method="euler"
+    v + (1 - exp(-dt / tau)) (v_leak - v + r x)          method="exponential", the solution for an x that stays
+
+    An edge that closes a cycle takes a step. A neuron that comes back to itself through weights is an `nn.Recurrent`.
+
+    Args:
+        graph: the path of a file, or an `nir.NIRGraph`. Files of nir 1.0.4 and older have no v_reset: it is 0.
+        dt: seconds of a step.
+        method: "euler" or "exponential"; left out, what the graph's metadata say, or else "euler". Where dt is more
+            than a fifth of a time constant, and the graph does not say that it was made for it, there is a warning.
+        reset: of neurons whose metadata do not say: "value" puts v to v_reset, as nir 1.0.8 has it and all who
+            write files do; "subtract" takes v_threshold from it, as the text of 1.0.4 has it.
+        learnable: the names of parameters of neurons to be learned, such as "tau" or ("tau_mem", "v_threshold"), in
+            steps where they are times. Weights and delays "delay" are Parameters, delays learned if they are named.
+        surrogate_function: the spike function, `surrogate.ATan()` if it is left out.
+        dtype: of Parameters.
+        lossy: read what can be read where something does not fit: an Output that says another shape, delays between
+            steps. `lost` of the result says what.
+
+    Returns:
+        a Cell whose Cells have the names of the nodes; `error` is the largest dt / tau.
+
+    Raises:
+        NirError: for a file or a graph that is damaged, does not fit together, or has what cannot be run, naming the
+            node; also without the package h5py, for a file.
+
+    Source: Pedersen et al., "Neuromorphic intermediate representation", Nature Communications 2024.
+
+    Example:
+        >>> import nir, numpy as np
+        >>> one = np.ones(1)
+        >>> lif = nir.LIF(tau=one * 0.01, r=one, v_leak=one * 0, v_threshold=one * 0.1, v_reset=one * 0)
+        >>> net = snncell.nir.from_nir(nir.NIRGraph.from_list(lif), dt=1e-3)
+        >>> print(net(ops.ones((4, 1, 1)) * 0.6)[:, 0, 0])
+        [0. 1. 0. 1.]
+    """
+    if method is not None:
+        one_of(method, METHODS, "from_nir", "method")
+    one_of(reset, tuple(RESETS), "from_nir", "reset")
+    described = _described(graph)
+    said = described.metadata.get("method", "euler")
+    said = said.decode("utf8", "replace") if isinstance(said, bytes) else said
+    if method is None and said not in METHODS:
+        raise NirError(f"from_nir: the graph's metadata say method={said!r}; say which, {' or '.join(METHODS)}.")
+    names = (learnable,) if isinstance(learnable, str) else tuple(learnable)
+    _refuse_unknown(described, names)
+    choices = Choices(float(dt), method or said, reset, surrogate_function, names, dtypes.as_dtype(dtype))
+    try:
+        net = _Builder(described, choices, [] if lossy else None).net()
+    except NirError as error:
+        raise error if str(error).startswith("from_nir") else NirError(f"from_nir: {error}") from None
+    _warn(net, described, said)
+    return net
+
+
+def _described(graph: Any) -> Graph:
+    """A graph, or that in a file, as plain data."""
+    if isinstance(graph, (str, os.PathLike)):
+        return read_file(graph)
+    try:
+        return graph_of(graph)
+    except NirError as error:
+        raise NirError(f"from_nir: {error}") from None
+
+
+def _refuse_unknown(graph: Graph, names: tuple[str, ...]) -> None:
+    """Raise for what is to be learned and is no parameter of a neuron in the graph."""
+    known = {"delay"}.union(*(node.values for node in graph.every_node() if node.kind in NEURONS))
+    known |= {"v_reset"} if any(node.kind in FIRING for node in graph.every_node()) else set()
+    if unknown := [name for name in names if name not in known]:
+        raise ArgumentError(f"from_nir: learnable has {unknown[0]!r}; its neurons have {', '.join(sorted(known))}.")
+
+
+def _warn(net: Net, graph: Graph, said: str) -> None:
+    choices, written = net.choices, graph.metadata.get("dt")
+    made_for_it = said == "euler" and isinstance(written, (float, np.floating)) and math.isclose(written, choices.dt)
+    if choices.method == "euler" and net.error > LARGE and not made_for_it:
+        warnings.warn(
+            f"from_nir: dt={choices.dt:g} s is {net.error:.2g} of the shortest time constant, so a step of Euler's "
+            f'method is far from the equation. A shorter dt, or method="exponential", is nearer to it; if it was '
+            f"written by steps of this dt, it is as it should be.",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+
+
+class _Builder:
+    """The making of a Cell from a graph; `lost` is None where nothing may be."""
+
+    def __init__(self, graph: Graph, choices: Choices, lost: list[str] | None) -> None:
+        self.graph, self.choices, self.lost = graph, choices, lost
+        self.flat: Flat = flatten(graph)
+        self.before: dict[str, Shape] = {}  # the shapes of what nodes get
+        self.shapes: dict[str, Shape] = {}  # and give
+        self.error = 0.0
+
+    def net(self) -> Net:
+        """The Cell."""
+        stages = stages_of(self.flat, self._keeps)
+        names = [name for stage in stages for name in stage.names]
+        self.before, self.shapes = shapes_of(self.flat, names, self._after)
+        cells: dict[str, Cell] = {}
+        plan: list[tuple[str, list[str]]] = []
+        for stage in stages:
+            if not stage.loop:
+                self._single(stage.names[0], cells, plan)
+            elif neuron := self._comes_back(stage):
+                self._recurrent(neuron, stage, cells, plan)
+            else:
+                self._loop(stage, cells, plan)
+        return Net(self.graph, self.choices, self.flat, plan, cells, tuple(self.lost or ()), self.error)
+
+    def _keeps(self, node: Node) -> bool:
+        return node.kind == "Delay" and bool((np.round(node.values["delay"] / self.choices.dt) >= 1).all())
+
+    def _after(self, node: Node, before: Shape) -> Shape:
+        if self.lost is not None and node.kind == "Output" and node.values["shape"] != before:
+            self.lost.append(f"{node}: it says {list(node.values['shape'])}, and gives {list(before)}.")
+            return before
+        return shape_after(node, before)
+
+    # --- nodes --------------------------------------------------------------------------------------------------------
+
+    def _step_cell(self, name: str) -> Cell:
+        """The Cell of a node, of one step: a layer, or a neuron with states."""
+        node = self.flat.nodes[name]
+        if node.kind in NEURONS:
+            for word in ("tau", "tau_syn", "tau_mem"):
+                if word in node.values:
+                    self.error = max(self.error, float(self.choices.dt / node.values[word].min()))
+            return neuron_of(node, self.choices)
+        if node.kind == "Delay":
+            steps = delay_in_steps(node, self.choices.dt, self.lost)
+            if steps.max() > MOST_LATE:
+                raise NirError(f"{node}: in a cycle, a delay has at most {MOST_LATE} steps, not {steps.max():g}.")
+            return DelayLine(steps, self.choices.dtype)
+        layer = layer_of(node, self.before[name], self.choices)
+        assert layer is not None
+        return layer
+
+    def _over_time(self, name: str) -> Cell:
+        """The Cell of a node, over (T, B, ...)."""
+        node = self.flat.nodes[name]
+        if node.kind == "Delay":
+            steps, learned = delay_in_steps(node, self.choices.dt, self.lost), "delay" in self.choices.learnable
+            return Delay(steps, self.before[name], learned, self.choices.dtype)
+        cell = self._step_cell(name)
+        if node.kind in NEURONS:
+            return nn.MultiStep(cell)
+        layered = "Conv" in node.kind or "Pool" in node.kind or node.kind == "Flatten"
+        return nn.TimeDistributed(cell) if layered else cell
+
+    def _single(self, name: str, cells: dict[str, Cell], plan: list[tuple[str, list[str]]]) -> None:
+        if self.flat.nodes[name].kind not in ("Input", "Output"):
+            cells[name] = self._over_time(name)
+        plan.append((name, self.flat.sources(name)))
+
+    # --- cycles -------------------------------------------------------------------------------------------------------
+
+    def _comes_back(self, stage: Stage) -> str | None:
+        """The neuron, if a cycle is one that comes back to it through layers and nothing else."""
+        neuron, *layers = stage.names
+        nodes = self.flat.nodes
+        if nodes[neuron].kind not in NEURONS or not layers or stage.kept:
+            return None
+        if any(nodes[name].kind in (*NEURONS, "Delay") for name in layers):
+            return None
+        chain = set(zip(stage.names, [*layers, neuron], strict=True))
+        touching = {edge for edge in self.flat.edges if set(edge) & set(layers)}
+        return neuron if touching == chain else None
+
+    def _recurrent(self, neuron: str, stage: Stage, cells: dict[str, Cell], plan: list[tuple[str, list[str]]]) -> None:
+        layers = [self._step_cell(name) for name in stage.names[1:]]
+        cells |= dict(zip(stage.names[1:], layers, strict=True))
+        feedback = layers[0] if len(layers) == 1 else nn.SequentialCell(*layers)
+        cells[neuron] = nn.MultiStep(nn.Recurrent(self._step_cell(neuron), feedback))
+        plan.append((neuron, [name for name in self.flat.sources(neuron) if name not in stage.names]))
+
+    def _loop(self, stage: Stage, cells: dict[str, Cell], plan: list[tuple[str, list[str]]]) -> None:
+        inside = {name: self._step_cell(name) for name in stage.names}
+        name = f"loop_{sum(isinstance(cell, Loop) for cell in cells.values())}"
+        while name in self.flat.nodes:
+            name += "_"
+        cells |= inside  # by their names, and first: so they are found, and their Parameters called
+        cells[name] = Loop(self.flat, stage, inside, self.shapes)
+        plan.append((name, []))

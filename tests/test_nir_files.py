@@ -1,0 +1,282 @@
+"""Files of NIR that are damaged or hostile: each is refused as NirError, soon, and without making room for it."""
+
+from __future__ import annotations
+
+import os
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+nir = pytest.importorskip("nir")
+h5py = pytest.importorskip("h5py")
+
+from nir_graphs import random_graph  # noqa: E402
+
+from snncell.errors import NirError  # noqa: E402
+from snncell.nir import from_nir, to_nir  # noqa: E402
+
+DT = 1e-3
+
+pytestmark = [pytest.mark.filterwarnings("ignore:from_nir. dt="), pytest.mark.uncompiled]
+
+
+@pytest.fixture(scope="module")
+def contents(tmp_path_factory) -> list[bytes]:
+    """The bytes of some good files."""
+    found = []
+    for seed in (1, 4, 7, 11, 42):
+        graph, shape = random_graph(seed, DT)
+        path = tmp_path_factory.mktemp("nir") / "graph.nir"
+        nir.write(path, to_nir(from_nir(graph, DT), DT, shape))
+        found.append(path.read_bytes())
+    return found
+
+
+def read(path: Path) -> str:
+    """The text of the error that a file gives, "" if it is a graph."""
+    try:
+        from_nir(path, DT)
+    except NirError as error:
+        return str(error)
+    return ""
+
+
+def damaged(content: bytes, rng: Any) -> bytes:
+    """A file that is cut, or some bytes of which are others."""
+    data, how = bytearray(content), rng.integers(4)
+    if how == 0:
+        return bytes(data[: rng.integers(len(data))])
+    if how == 1:
+        for place in rng.integers(len(data), size=rng.integers(1, 8)):
+            data[place] = rng.integers(256)
+    else:
+        length = (8, 64)[how - 2]
+        place = rng.integers(len(data) - length)
+        data[place : place + length] = b"\xff" * length if rng.random() < 0.3 else rng.bytes(length)
+    return bytes(data)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_damaged_file_is_refused_or_read_and_nothing_else(seed, contents, tmp_path):
+    rng, path, refused = np.random.default_rng(seed), tmp_path / "graph.nir", 0
+    for _ in range(100):
+        path.write_bytes(damaged(contents[rng.integers(len(contents))], rng))
+        refused += bool(read(path))
+    assert refused > 20
+
+
+def test_each_beginning_of_a_file_is_refused(contents, tmp_path):
+    path = tmp_path / "graph.nir"
+    for length in [*range(0, 200, 7), *range(200, len(contents[0]) - 1, len(contents[0]) // 60)]:
+        path.write_bytes(contents[0][:length])
+        assert "graph.nir" in read(path)
+
+
+def test_what_is_no_file_is_said(tmp_path):
+    assert "there is no file" in read(tmp_path / "nothing.nir")
+    assert "there is no file" in read(tmp_path)
+    (tmp_path / "text.nir").write_text("no HDF5")
+    assert "text.nir is damaged, or no HDF5 file" in read(tmp_path / "text.nir")
+
+
+def file_of(path: Path) -> Any:
+    """A file with a graph of one Scale, open to be changed."""
+    scale = nir.Scale(np.ones(3))
+    nir.write(path, nir.NIRGraph.from_list(scale))
+    return h5py.File(path, "r+")
+
+
+def missing_group(file: Any) -> None:
+    del file["node"]
+
+
+def missing_nodes(file: Any) -> None:
+    del file["node/nodes"]
+
+
+def missing_type(file: Any) -> None:
+    del file["node/nodes/scale/type"]
+
+
+def missing_parameter(file: Any) -> None:
+    del file["node/nodes/scale/scale"]
+
+
+def unknown_parameter(file: Any) -> None:
+    file["node/nodes/scale/gain"] = np.ones(3)
+
+
+def unknown_type(file: Any) -> None:
+    del file["node/nodes/scale/type"]
+    file["node/nodes/scale/type"] = "Izhikevich"
+
+
+def cycle_of_groups(file: Any) -> None:
+    file["node/nodes/again"] = file["node"]
+
+
+def soft_link(file: Any) -> None:
+    file["node/nodes/again"] = h5py.SoftLink("/node")
+
+
+def external_link(file: Any) -> None:
+    file["node/nodes/again"] = h5py.ExternalLink("/etc/passwd", "/")
+
+
+def twice(file: Any) -> None:
+    file["node/nodes/again"] = file["node/nodes/scale"]
+
+
+def absurd_shape(file: Any) -> None:
+    del file["node/nodes/scale/scale"]
+    file.create_dataset("node/nodes/scale/scale", (2**40,), "f4", chunks=(1024,))
+
+
+def absurd_chunk(file: Any) -> None:
+    del file["node/nodes/scale/scale"]
+    file.create_dataset("node/nodes/scale/scale", (3,), "f4", chunks=(2**28,), maxshape=(None,))
+
+
+def absurd_input(file: Any) -> None:
+    file["node/nodes/input/shape"][...] = [2**40]
+
+
+def negative_input(file: Any) -> None:
+    file["node/nodes/input/shape"][...] = [-3]
+
+
+def elsewhere(file: Any) -> None:
+    del file["node/nodes/scale/scale"]
+    file.create_dataset("node/nodes/scale/scale", (3,), "f8", external=[("/etc/passwd", 0, 24)])
+
+
+def virtual(file: Any) -> None:
+    del file["node/nodes/scale/scale"]
+    layout = h5py.VirtualLayout((3,), "f8")
+    layout[:] = h5py.VirtualSource("other.h5", "scale", (3,))
+    file.create_virtual_dataset("node/nodes/scale/scale", layout)
+
+
+def text_parameter(file: Any) -> None:
+    del file["node/nodes/scale/scale"]
+    file["node/nodes/scale/scale"] = "many"
+
+
+def compound(file: Any) -> None:
+    del file["node/nodes/scale/scale"]
+    file["node/nodes/scale/scale"] = np.zeros(3, [("a", "f4"), ("b", "i4")])
+
+
+def edges_of_three(file: Any) -> None:
+    del file["node/edges"]
+    file["node/edges"] = [("input", "scale", "output")]
+
+
+def edges_of_numbers(file: Any) -> None:
+    del file["node/edges"]
+    file["node/edges"] = np.zeros((2, 2))
+
+
+def deep(file: Any) -> None:
+    group = file["node/nodes"]
+    for _ in range(200):
+        group = group.create_group("inside")
+        group["type"] = "NIRGraph"
+        group = group.create_group("nodes")
+
+
+def a_node_alone(file: Any) -> None:
+    del file["node"]
+    file["node/type"], file["node/scale"] = "Scale", np.ones(3)
+
+
+WORDS = {
+    missing_group: "there is no group /node",
+    missing_nodes: "a graph has nodes and edges",
+    missing_type: "scale has no type",
+    missing_parameter: r"node 'scale' \(Scale\): there is no scale; it has scale",
+    unknown_parameter: r"node 'scale' \(Scale\): it has 'gain', which is none of its parameters",
+    unknown_type: "node 'scale' is of the type 'Izhikevich', which is none of NIR's: Input,",
+    cycle_of_groups: "by links",
+    soft_link: "is a link to somewhere else",
+    external_link: "is a link to somewhere else",
+    twice: "is in the file twice",
+    absurd_shape: r"would be float32\[1099511627776\], more than a file of this size is trusted with",
+    absurd_chunk: "more than a file of this size is trusted with",
+    absurd_input: "axes have at least one element, and all at most",
+    negative_input: "axes have at least one element",
+    elsewhere: "has its elements in another file",
+    virtual: "has its elements in another file",
+    text_parameter: "scale is made of <U4, not of real numbers",
+    compound: "neither numbers nor text",
+    edges_of_three: "edges are pairs of names",
+    edges_of_numbers: "an edge is a pair of names",
+    deep: "nested more than 64 deep",
+    a_node_alone: "its /node is a single Scale, not an NIRGraph",
+}
+
+
+@pytest.mark.parametrize("change", WORDS, ids=lambda change: change.__name__)
+def test_a_hostile_file_is_refused_in_words_and_without_room_for_it(change, tmp_path):
+    path = tmp_path / "graph.nir"
+    with file_of(path) as file:
+        change(file)
+    tracemalloc.start()
+    try:
+        with pytest.raises(NirError, match=f"from_nir: .*graph.nir: .*{WORDS[change]}"):
+            from_nir(path, DT)
+        assert tracemalloc.get_traced_memory()[1] < 2**24
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("at", "text"),
+    [
+        (0, "is text of 4294967295 bytes, of which 8 are there"),
+        (4, "goes on to byte"),
+        (12, "is text of 8 bytes, of which 0 are there"),
+    ],
+)
+def test_text_that_is_not_there_is_refused(at, text, tmp_path):
+    path = tmp_path / "graph.nir"
+    with file_of(path) as file:
+        place = file["node/type"].id.get_offset()
+    with path.open("r+b") as stream:  # its length, the place of its heap, or its number there
+        stream.seek(place + at)
+        stream.write(b"\xff\xff\xff\xff")
+    assert text in read(path)
+
+
+@pytest.mark.parametrize("size", [0, 1, 2**63, 2**64 - 16, 2**64 - 8, 2**64 - 1])
+def test_a_heap_of_text_whose_sizes_are_wrong_comes_to_an_end(size, tmp_path):
+    path = tmp_path / "graph.nir"
+    with file_of(path) as file:
+        place = file["node/type"].id.get_offset()
+    content = bytearray(path.read_bytes())
+    heap = int.from_bytes(content[place + 4 : place + 12], "little")
+    content[heap + 24 : heap + 32] = size.to_bytes(8, "little")  # of its first string
+    path.write_bytes(content)
+    assert read(path)
+
+
+def test_a_graph_that_holds_itself_is_refused():
+    graph = nir.NIRGraph.from_list(nir.Scale(np.ones(3)))
+    graph.nodes["scale"] = graph
+    with pytest.raises(NirError, match="graphs are nested more than 64 deep, or hold themselves"):
+        from_nir(graph, DT)
+
+
+def test_a_file_is_closed_again(tmp_path):
+    path = tmp_path / "graph.nir"
+    file_of(path).close()
+    from_nir(path, DT)
+    (tmp_path / "bad.nir").write_bytes(path.read_bytes()[:500])
+    read(tmp_path / "bad.nir")
+    for one in (path, tmp_path / "bad.nir"):
+        os.rename(one, tmp_path / "other.nir")
+        with h5py.File(path, "w"):
+            pass
