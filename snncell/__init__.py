@@ -52,7 +52,7 @@ from snncell.tape.tensor import Tensor as Tensor
 
 __version__ = "0.1.0"
 
-_LAZY = ("data", "encode", "io", "monitoring", "plot", "testing", "train")  # imported when they are first used
+_LAZY = ("data", "encode", "io", "monitoring", "nir", "plot", "testing", "train")  # imported when they are first used
 
 _guard(globals())
 
@@ -89,6 +89,7 @@ __all__ = [
     "load_param_into_net",
     "monitor",
     "monitoring",
+    "nir",
     "nn",
     "ops",
     "plot",

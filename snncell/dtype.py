@@ -65,6 +65,7 @@ NUMBERS = (np.number, np.bool_, bfloat16.dtype.type)  # the classes of NumPy's s
 # The NumPy dtypes of floats, and of complex numbers too: the kind of bfloat16, "V", does not tell.
 FLOATS = frozenset(d.dtype for d in ALL if d.category == 2)
 INEXACT = frozenset(d.dtype for d in ALL if d.is_float)
+BYTES = (bool_.dtype, uint8.dtype)  # what spikes, and counts of events, are kept in: they count from 0
 STORED_IN_USE: list[bool] = []  # not empty once there may be arrays of what is only stored: see `computed`
 _BITS = {bool_: np.dtype(np.uint8), bfloat16: np.dtype(np.uint16)}
 _COMPUTED = {float16.dtype: float32.dtype, bfloat16.dtype: float32.dtype}

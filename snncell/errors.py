@@ -58,7 +58,7 @@ class MissingNameError(SnncellError, AttributeError):
 
 
 class TensorIndexError(SnncellError, IndexError):
-    """An index that the Tensor does not have, or of a kind that is not supported."""
+    """An index that the Tensor, or the data set, does not have, or of a kind that is not supported."""
 
 
 class GradientError(SnncellError, TypeError, ValueError):
@@ -105,6 +105,14 @@ class CheckpointError(SnncellError, ValueError):
     """A checkpoint that is missing, damaged, or does not fit the Cell."""
 
 
+class FileError(SnncellError, ValueError):
+    """A file of events that is missing, damaged, or of no known format; the message says which file, and which byte."""
+
+
+class NirError(SnncellError, ValueError):
+    """A graph of NIR that is damaged or does not fit together, or a network that NIR has no words for."""
+
+
 class TrainingError(SnncellError, ArithmeticError):
     """A training that cannot go on: its loss, or a Parameter, is no finite number."""
 
@@ -135,6 +143,10 @@ class CacheError(SnncellError, PermissionError):
 
 class ForkError(SnncellError, RuntimeError):
     """A process forked while another thread was inside of what the child needs; it would wait for ever."""
+
+
+class WorkerError(SnncellError, RuntimeError):
+    """A process that made batches, and ended before they were made."""
 
 
 class JitPickleError(SnncellError, pickle.PicklingError, TypeError):

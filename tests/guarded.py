@@ -18,10 +18,21 @@ import pytest
 from test_conv import PATHS, by, drawn, three
 from test_pooling import drawn as drawn_windows
 
-from snncell.kernels import conv_events, convolution, gathers, pooling, products, spike_times, windows, winograd
+from snncell.kernels import (
+    binning,
+    conv_events,
+    convolution,
+    event_filters,
+    gathers,
+    pooling,
+    products,
+    spike_times,
+    windows,
+    winograd,
+)
 
 NO_ACCESS = 0  # PROT_NONE
-WITH_SCRATCH = (conv_events, convolution, gathers, pooling, products, spike_times, winograd)
+WITH_SCRATCH = (binning, conv_events, convolution, gathers, pooling, products, spike_times, winograd)
 
 
 class Guards:
@@ -88,7 +99,8 @@ def products_of_events(rng: Any, guards: Guards) -> None:
     m, k, n = (int(rng.choice([1, 3, 16, 17, 63, 64, 65, 130, 200])) for _ in range(3))
     k = 2049 if rng.random() < 0.1 else k
     dtype = rng.choice(["float32", "float64"])
-    x = (rng.integers(1, 3, (m, k)) * (rng.random((m, k)) < rng.choice([0.0, 0.02, 0.5]))).astype(dtype)
+    x = rng.integers(1, 3, (m, k)) * (rng.random((m, k)) < rng.choice([0.0, 0.02, 0.5]))
+    x = x.astype(rng.choice([dtype, "uint8", "bool"]))
     by_columns = bool(rng.random() < 0.5)
     left = x.T if by_columns else x
     y = rng.normal(size=(left.shape[1], n)).astype(dtype)
@@ -121,6 +133,38 @@ def spikes(rng: Any, guards: Guards) -> None:
             np.testing.assert_array_equal(value, expected)
 
 
+def frames(rng: Any, guards: Guards) -> None:
+    """Events in bins, those of a batch, and which of a recording a filter keeps."""
+    width, height, polarities = (int(rng.integers(1, most)) for most in (40, 9, 4))
+    batch, bins = int(rng.integers(1, 5)), int(rng.integers(1, 12))
+    kind = binning.RECORD if rng.random() < 0.7 else binning.LINE
+    height = height if "y" in kind.names else 1
+    recordings, expected = [], np.zeros((bins, batch, polarities, height, width), np.int64)
+    edges = np.sort(rng.integers(0, 1000, (batch, bins + 1)), axis=1)
+    for n in range(batch):
+        records = guards.empty((int(rng.integers(0, 70)),), kind)
+        for name, most in (("t", 1000), ("x", width), ("y", height), ("p", polarities)):
+            if name in kind.names:
+                records[name] = rng.integers(0, most, len(records))
+        if rng.random() < 0.6:
+            records.sort(order="t")
+        recordings.append(records)
+        for event in records:
+            y = event["y"] if "y" in kind.names else 0
+            for b in np.flatnonzero((edges[n, :-1] <= event["t"]) & (event["t"] < edges[n, 1:])):
+                expected[b, n, event["p"], y, event["x"]] += 1
+    begins, ends = guards.copy(np.ascontiguousarray(edges[:, :-1])), guards.copy(np.ascontiguousarray(edges[:, 1:]))
+    dtype = np.dtype(rng.choice(["uint8", "int16", "float32"]))
+    counts, wrong = binning.count_events(recordings, begins, ends, (width, height, polarities), False, dtype)
+    assert (wrong == -1).all()
+    np.testing.assert_array_equal(counts, expected)
+    for records, (first, last) in zip(recordings, binning.span_events(recordings), strict=True):
+        assert not len(records) or (first, last) == (records["t"].min(), records["t"].max())
+        for rule in ("denoise", "rest", "decimate"):
+            kept = event_filters.kept(rule, records, (width, height), 2)
+            assert len(kept) == len(records)
+
+
 def main(seeds: int) -> None:
     """Run all of them for so many seeds."""
     faulthandler.enable()
@@ -132,7 +176,7 @@ def main(seeds: int) -> None:
         for module in (convolution, conv_events, winograd):
             patch.setattr(module, "flat", lambda x: guards.copy(np.ascontiguousarray(x).reshape(-1)))
         for seed in range(seeds):
-            for number, kernels in enumerate((convolutions, products_of_events, spikes, pools)):
+            for number, kernels in enumerate((convolutions, products_of_events, spikes, pools, frames)):
                 if kernels is not pools or seed < seeds // 20:  # each is compiled anew
                     sys.stderr.write(f"{kernels.__name__} {seed}\n")
                     kernels(np.random.default_rng([seed, number]), guards)

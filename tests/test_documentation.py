@@ -43,11 +43,14 @@ def test_examples_in_docstrings_print_what_they_say(module):
 
 @pytest.mark.compiled
 def test_the_code_in_the_readme_runs(capsys):
+    pytest.importorskip("h5py", reason="the extra 'events' brings h5py, and it is not installed")
+    pytest.importorskip("nir", reason="the extra 'nir' brings nir, and it is not installed")
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.S)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     exec(compile("\n".join(blocks), "README.md", "exec"), {})
-    losses = eval(capsys.readouterr().out)
-    assert losses[-1] < losses[0]
+    losses, graph = capsys.readouterr().out.splitlines()
+    assert eval(losses)[-1] < eval(losses)[0]
+    assert graph == "['input', '0', '1', '2', '3', 'output'] 4"
 
 
 def test_the_readmes_first_block_is_its_two_commands():
@@ -118,6 +121,22 @@ def test_the_example_of_a_long_stream():
     assert second < first + 200_000  # 50 more chunks hold 50 times the Tensors of one
 
 
+@pytest.mark.compiled
+def test_the_example_of_event_files(capsys):
+    assert load("event_files").main(samples=40, epochs=6) > 0.7
+    assert capsys.readouterr().out.startswith("EventFolder: 80 samples of 2 classes, sensor_size (16, 16, 2)")
+
+
+@pytest.mark.slow
+@pytest.mark.compiled
+def test_the_example_from_words_to_a_graph(tmp_path):
+    pytest.importorskip("h5py", reason="the extra 'events' brings h5py, and it is not installed")
+    nir = pytest.importorskip("nir", reason="the extra 'nir' brings nir, and it is not installed")
+    assert load("words_to_nir").main(folder=str(tmp_path), samples=300, epochs=8) > 0.5
+    assert (tmp_path / "words.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    assert "NIRGraph" in {type(node).__name__ for node in nir.read(tmp_path / "words.nir").nodes.values()}
+
+
 @pytest.mark.slow
 @pytest.mark.compiled
 def test_the_example_of_three_encoders():
@@ -136,6 +155,13 @@ def test_the_example_of_a_convolutional_network():
 @pytest.mark.compiled
 def test_the_example_of_random_manifolds():
     assert load("manifolds").main(epochs=20, samples=100, neurons=32, steps=30) > 0.7
+
+
+@pytest.mark.compiled
+def test_the_example_of_made_words():
+    by_counts, by_times = load("made_words").main(epochs=8, samples=400, classes=4, neurons=48)
+    assert by_counts < 0.4  # chance is 0.25 +- 0.025
+    assert by_times > 0.7
 
 
 @pytest.mark.slow
@@ -171,3 +197,12 @@ def test_the_example_of_a_snntorch_network_where_that_is_not_installed(monkeypat
     assert "snnTorch is not installed" in capsys.readouterr().out
     example.SPIKES = (2105, 341)
     assert not example.main()
+
+
+@pytest.mark.compiled
+def test_the_example_of_nir(capsys):
+    pytest.importorskip("nir")
+    found = load("nir_exchange").main(steps=20)
+    assert capsys.readouterr().out.startswith("net.nir: ")
+    assert found["difference"] < 1e-5
+    assert found["after"] > 0.7

@@ -199,9 +199,6 @@ def test_a_high_learning_rate_leaves_the_band():
 
 
 def test_the_moving_digits_channels_can_be_told_apart_in_grey():
-    script = build.load("moving_digit")
-    film = script.frames()
-    assert film.shape == (24, 20, 20) and np.allclose(film.sum((1, 2)), film[0].sum())
     with Image.open(PLOTS / "moving_digit.gif") as picture:
         picture.seek(3)
         colours = picture.convert("L").getcolors(1 << 16)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from neuron_table import NEURONS
 
 import snncell
 from snncell import Tensor, data, encode, errors, nn, ops, testing, train
@@ -252,3 +253,99 @@ def test_batches_with_time_first_take_lengths_by_sample():
         np.testing.assert_array_equal(steps, LENGTHS[target.asnumpy()])
         seen += target.tolist()
     assert sorted(seen) == list(range(B))
+
+
+# --- regularisers and the accuracy ------------------------------------------------------------------------------------
+
+REGULARISERS = [
+    nn.L1RateSparsity(0.5),
+    nn.SilenceRegulariser(2.0),
+    nn.SparsityRegulariser(1.0),
+    nn.TargetRateRegulariser(0.2),
+    nn.CountBoundRegulariser(1.5, 1.0, 0.5),
+]
+
+
+@pytest.mark.parametrize("padding", [0.0, 5.0, np.nan])
+@pytest.mark.parametrize("number", range(len(REGULARISERS)))
+def test_padding_changes_no_bit_of_a_regulariser(number, padding):
+    regulariser = REGULARISERS[number]
+    there = np.arange(T)[:, None, None, None] < LENGTHS[:, None, None]
+    spikes = Tensor(np.where(there, SPIKES, padding))
+    longer = ops.concat([spikes, ops.full((9, *SPIKES.shape[1:]), padding, "float64")])
+    for compiled in (lambda f: f, snncell.jit):
+        both = compiled(lambda x, lengths: ops.value_and_grad(lambda x: regulariser(x, lengths), 0)(x))
+        value, gradient = both(spikes, Tensor(LENGTHS))
+        again, more = both(longer, Tensor(LENGTHS))
+        assert value == again and (more[:T] == gradient).all() and not more.asnumpy()[T:].any()
+    if number != 3:  # what counts spikes, and no steps: as if the padding were silent
+        silent = regulariser(Tensor(np.where(there, SPIKES, 0.0)))
+        np.testing.assert_allclose(value.asnumpy(), silent.asnumpy(), rtol=1e-12)
+    else:
+        rate = np.where(there, SPIKES, 0.0).sum((0, 1)) / LENGTHS.sum()
+        np.testing.assert_allclose(value.asnumpy(), ((rate - 0.2) ** 2).sum(), rtol=1e-12)
+    whole = regulariser(Tensor(SPIKES), np.full(B, T)).asnumpy()
+    np.testing.assert_allclose(whole, regulariser(Tensor(SPIKES)).asnumpy(), rtol=1e-12)
+    with pytest.raises(errors.ArgumentError, match=rf"{type(regulariser).__name__}.*from 0 to T=7, not 8"):
+        regulariser(Tensor(SPIKES), [1, 2, 3, 4, 8])
+
+
+@pytest.mark.parametrize("padding", [0.0, 50.0, np.nan])
+def test_the_accuracy_of_padded_outputs_is_that_of_each_alone(padding):
+    there = np.arange(T)[:, None, None] < LENGTHS[:, None]
+    x = Tensor(np.where(there, OUTPUTS, padding))
+    alone = [
+        train.accuracy(Tensor(OUTPUTS[:n, b : b + 1]), Tensor(LABELS[b : b + 1])).item() for b, n in enumerate(LENGTHS)
+    ]
+    for call in (train.accuracy, snncell.jit(train.accuracy)):
+        assert call(x, Tensor(LABELS), lengths=Tensor(LENGTHS)).item() == np.float32(np.mean(alone))
+    hot = np.eye(CLASSES)[LABELS]
+    assert train.accuracy(x, Tensor(hot), lengths=LENGTHS).item() == pytest.approx(np.mean(alone))
+    with pytest.raises(errors.ShapeError, match=r"lengths are of outputs \(T, B, C\)"):
+        train.accuracy(x[0], Tensor(LABELS), lengths=LENGTHS)
+
+
+# --- MultiStep --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("padding", [0.0, np.nan])
+@pytest.mark.parametrize("name", [*NEURONS, "recurrent"])
+def test_a_run_with_lengths_is_that_of_each_sample_alone_to_the_bit(name, padding):
+    snncell.set_seed(0)
+    cell = (
+        nn.Recurrent(nn.LIFNode(tau=2.0), nn.Dense(N, N))
+        if name == "recurrent"
+        else NEURONS[name].make(NEURONS[name].resets[0])
+    )
+    low, high = (-0.5, 2.0) if name == "recurrent" else NEURONS[name].inputs
+    x = RNG.uniform(low, high, (T, B, N)).astype(np.float32)
+    padded = np.where(np.arange(T)[:, None, None] < LENGTHS[:, None], x, padding).astype(np.float32)
+    longer = np.concatenate([padded, np.full((5, B, N), padding, np.float32)])
+    run = nn.MultiStep(cell, return_states=True)
+    alone = [run(Tensor(x[:length, b : b + 1])) for b, length in enumerate(LENGTHS)]
+    for call in (lambda x, n: run(x, lengths=n), snncell.jit(lambda x, n: run(x, lengths=n))):
+        for given in (padded, longer):
+            out, states = call(Tensor(given), Tensor(LENGTHS))
+            for b, (length, (own, last)) in enumerate(zip(LENGTHS, alone, strict=True)):
+                np.testing.assert_array_equal(out[:length, b : b + 1], own)
+                assert not out.asnumpy()[length:, b].any()
+                for state, one in zip(states, last, strict=True):
+                    np.testing.assert_array_equal(state[b : b + 1], one)
+
+
+def test_the_gradient_of_a_run_with_lengths_is_that_of_each_sample_alone():
+    run, weights = nn.MultiStep(nn.LIFNode(tau=2.0), return_states=True), Tensor(RNG.normal(size=(T, B, N)))
+    x = np.where(np.arange(T)[:, None, None] < LENGTHS[:, None], RNG.uniform(0, 2, (T, B, N)), np.nan)
+
+    def total(x, weights, lengths=None):
+        out, (v,) = run(x, lengths=lengths)
+        return (out * weights).sum() + (v * v).sum()
+
+    found = snncell.grad(lambda x: total(x, weights, LENGTHS))(Tensor(x)).asnumpy()
+    for b, length in enumerate(LENGTHS):
+        own = weights[:length, b : b + 1]
+        alone = snncell.grad(lambda x, own=own: total(x, own))(Tensor(x[:length, b : b + 1]))
+        np.testing.assert_allclose(found[:length, b : b + 1], alone, rtol=1e-12, atol=1e-15)
+        assert not found[length:, b].any()
+    with pytest.raises(errors.ArgumentError, match=r"MultiStep: lengths are .* from 0 to T=7, not 8"):
+        run(Tensor(x), lengths=[1, 2, 3, 4, 8])

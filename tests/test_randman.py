@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 import snncell
-from snncell.data import batches, randman
-from snncell.data.manifolds import _scaled, _surface
+from snncell.data import batches, manifolds, randman
 from snncell.errors import ArgumentError
 
 SMALL = {"classes": 3, "units": 5, "samples": 20, "steps": 30}
@@ -64,10 +63,16 @@ def test_a_seed_keeps_its_data():
     assert when(patterns).tolist() == KEPT_TIMES
 
 
+def surface(z, units, alpha, rng):
+    """The units' functions from 0 to 1, (N, units), as their definition has them."""
+    drawn = rng.random((manifolds._harmonics(alpha), 3, units, z.shape[1]))
+    f = manifolds._surface(z[:, None], drawn, alpha)
+    return (f - f.min(0)) / (f.max(0) - f.min(0))
+
+
 def roughness(alpha):
     z = np.stack([np.linspace(0, 1, 150), np.full(150, 0.3)], 1)
-    f = _scaled(_surface(z, 20, alpha, np.random.default_rng(0)))
-    return np.abs(np.diff(f, 2, axis=0)).mean()
+    return np.abs(np.diff(surface(z, 20, alpha, np.random.default_rng(0)), 2, axis=0)).mean()
 
 
 def test_surfaces_are_smoother_with_a_larger_alpha():
@@ -78,13 +83,14 @@ def test_surfaces_are_smoother_with_a_larger_alpha():
 
 def test_near_points_fire_at_near_times():
     z = np.random.default_rng(2).random((200, 2)) * 0.9
-    both = _scaled(_surface(np.concatenate([z, z + 1e-4]), 20, 2.0, np.random.default_rng(1)))
+    both = surface(np.concatenate([z, z + 1e-4]), 20, 2.0, np.random.default_rng(1))
     assert np.abs(both[:200] - both[200:]).max() < 0.02
 
 
 def test_a_surface_is_the_product_of_its_sums():
     rng, z = np.random.default_rng(3), np.random.default_rng(4).random((5, 2))
-    found = _surface(z, 3, 2.0, rng)
+    assert manifolds._harmonics(2.0) == 31
+    found = manifolds._surface(z[:, None], rng.random((31, 3, 3, 2)), 2.0)
     rng = np.random.default_rng(3)
     sums = np.zeros((5, 3, 2))
     for k in range(1, 32):  # (1e-3)^(-1/2) = 31.6
@@ -92,6 +98,73 @@ def test_a_surface_is_the_product_of_its_sums():
         for s, u, d in np.ndindex(5, 3, 2):
             sums[s, u, d] += (k + 1) ** -2.0 * a[u, d] * np.sin(2 * np.pi * (k * b[u, d] * z[s, d] + phi[u, d]))
     np.testing.assert_allclose(found, sums[..., 0] * sums[..., 1], rtol=1e-12)
+
+
+def by_definition(classes, units, samples, steps, dim, alpha, spikes, fraction, seed):
+    """All of it in NumPy, with no kernel."""
+    rng = np.random.Generator(np.random.Philox(seed))
+    patterns = np.zeros((steps, classes, samples, units), np.float32)
+    for label in range(classes):
+        z = rng.random((samples, dim))
+        for _ in range(spikes):
+            drawn = [rng.random((3, units, dim)) for _ in range(manifolds._harmonics(alpha))]
+            f = manifolds._surface(z[:, None], drawn, alpha)
+            g = (f - f.min(0)) / np.maximum(f.max(0) - f.min(0), np.finfo(float).tiny)
+            step = np.minimum(g * (fraction * steps), steps - 1).astype(int)
+            patterns[step, label, np.arange(samples)[:, None], np.arange(units)] = 1.0
+    order = rng.permutation(classes * samples)
+    return patterns.reshape(steps, -1, units)[:, order], np.repeat(np.arange(classes), samples)[order]
+
+
+def drawn_arguments(seed):
+    rng = np.random.default_rng(seed)
+    return {
+        "classes": int(rng.integers(1, 4)),
+        "units": int(rng.integers(1, 7)),
+        "samples": int(rng.choice([2, 3, 30, 600])),
+        "steps": int(rng.integers(1, 200)),
+        "dim": int(rng.integers(1, 6)),
+        "alpha": float(rng.choice([1.5, 2.0, 4.0, 20.0])),
+        "spikes": int(rng.integers(1, 3)),
+        "fraction": float(rng.choice([1.0, 0.3])),
+        "seed": seed,
+    }
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("seed", range(25))
+def test_the_kernel_changes_no_bit(seed):
+    arguments = drawn_arguments(seed)
+    found, expected = randman(**arguments), by_definition(**arguments)
+    assert found[0].tobytes() == expected[0].tobytes() and found[1].tobytes() == expected[1].tobytes()
+
+
+@pytest.mark.compiled
+def test_the_kernel_changes_no_bit_of_rough_surfaces():
+    arguments = {**drawn_arguments(0), "classes": 1, "samples": 700, "alpha": 0.5}
+    assert randman(**arguments)[0].tobytes() == by_definition(**arguments)[0].tobytes()
+
+
+def test_what_the_kernel_may_have_wrong_is_computed_anew(monkeypatch):
+    """With an estimate that is off by up to its bound, the patterns are the same."""
+    arguments = {**SMALL, "dim": 2, "alpha": 2.0, "spikes": 1, "fraction": 1.0, "seed": 2}
+    estimate, rng = manifolds._estimate, np.random.default_rng(0)
+
+    def worse(*given):
+        f, slack = estimate(*given)
+        return f + rng.uniform(-1e-3, 1e-3, f.shape), slack + 1e-3
+
+    monkeypatch.setattr(manifolds, "_estimate", worse)
+    assert randman(**arguments)[0].tobytes() == by_definition(**arguments)[0].tobytes()
+
+
+@pytest.mark.parametrize(("alpha", "dim", "samples"), [(2.0, 1, 3), (2.0, 4, 520), (30.0, 2, 5)])
+def test_the_estimate_is_within_its_bound(alpha, dim, samples):
+    rng = np.random.default_rng(1)
+    z, drawn = rng.random((samples, dim)), rng.random((manifolds._harmonics(alpha), 3, 3, dim))
+    f, slack = manifolds._estimate(z, drawn, alpha)
+    exact = manifolds._surface(z[:, None], drawn, alpha)
+    assert 0 < np.abs(f - exact).max() < slack < 1e-10
 
 
 def test_neighbours_in_time_tell_the_classes_apart_and_counts_do_not():

@@ -53,7 +53,7 @@ FLOORS: list[set[str]] = [
     {"nn"},
     {"monitoring"},
     {"report"},
-    {"io", "data", "encode", "plot"},
+    {"io", "data", "encode", "nir", "plot"},
     {"train"},  # writes checkpoints, draws batches
     {""},  # the face
     {"demo"},  # a program like a user's
@@ -350,10 +350,19 @@ LONG_FUNCTIONS = {
     "config.set_context": "two thirds of it say what each setting means",
     "ops.conv.conv": "a third of it says what each argument means",
     "kernels.cpu.events.add_events": "half of it names its arguments, and says what each means",
+    "data.frames.to_frames": "two thirds of it say what a bin is, and what each argument means",
+    "data.made.patterns.poisson_patterns": "two thirds of it say what each argument means",
+    "data.made.populations.cue_accumulation": "half of it says what each argument means",
+    "data.made.populations.store_recall": "half of it says what each argument means",
+    "kernels.cpu.transforms._rows_of_tiles": "a kernel twice: in the words of NumPy, and in the instructions of LLVM",
+    "kernels.cpu.transforms.put_results": "a kernel twice: in the words of NumPy, and in the instructions of LLVM",
     "data.manifolds.randman": "two thirds of it say what each argument means",
+    "data.formats.read_events": "most of it is the table of formats, and what each argument means",
     "encode.timing.latency": "two thirds of it say what each argument means, in two conventions",
     "testing.gradients.check_grads": "two thirds of it say what is compared, and what each argument means",
     "testing.through_time.check_through_time": "two thirds of it say what is compared, and what each argument means",
+    "nir.reading.from_nir": "two thirds of it say what each argument means",
+    "nir.writing.to_nir": "half of it says what each argument means",
     "train.fit.fit": "most of it says what each argument means",
 }
 

@@ -36,6 +36,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import event_files
 import numpy as np
 
 import snncell
@@ -139,6 +140,8 @@ SENSE: dict[str, set[str]] = {
     "mapping": {"{}", "{'a': 1}"},
     "operands": {"[]", "()", "[1.5, nan]", "ragged"} | TENSORS,
     "choice": set(),
+    "recording": set(),
+    "generator": {"0"},
 }
 
 # --- what is right ----------------------------------------------------------------------------------------------------
@@ -164,6 +167,11 @@ def parameters() -> list[Parameter]:
     return [Parameter(np.ones(3, np.float32), name="w")]
 
 
+def recording() -> Any:
+    """Three events."""
+    return snncell.data.Events([0, 5, 9], [1, 0, 1], [0, 0, 2], [1, 0, 1], sensor_size=(2, 3, 2))
+
+
 def labelled() -> tuple[Any, Any]:
     """Inputs and labels."""
     return np.ones((4, 3), np.float32), np.zeros(4, np.int64)
@@ -185,6 +193,24 @@ def saved(kind: str) -> str:
     else:
         snncell.save_checkpoint(NET, path)
     return path
+
+
+def recorded(name: str) -> str:
+    """A file with an event, as a data set of this name has it in a folder, which is given; of SHD, the file."""
+    folder = Path(tempfile.mkdtemp())
+    path = folder / name
+    path.parent.mkdir(exist_ok=True)
+    if path.suffix == ".h5":
+        event_files.write_shd(path, np.random.default_rng(0), [1])
+        return str(path)
+    columns = event_files.drawn(np.random.default_rng(0), 1)
+    if path.suffix == ".aedat":
+        event_files.write_aedat_2(path, columns)
+    elif path.suffix == ".npz":
+        np.savez(path, **columns)
+    else:
+        event_files.write_bin(path, columns)
+    return str(folder if name != "a.bin" else path)
 
 
 # By the name of an argument, or of callable and argument: its kind, and a right value where it has no default.
@@ -245,6 +271,9 @@ entries("operands", lambda: [x23(), x23()], "tensors operands")
 entries("names", lambda: ["a", "b"], "names")
 entries("names", lambda: (), "learnable")
 entries("structure", labelled, "data test batch")
+entries("recording", recording, "events")
+entries("generator", lambda: np.random.default_rng(0), "rng")
+entries("shape", lambda: 2, "target_size")
 
 # What differs for one callable: `callable.argument`, or `callable()` for the arguments of a call of its instance.
 OWN: dict[str, tuple[str, Callable[[], Any]]] = {
@@ -344,6 +373,14 @@ OWN: dict[str, tuple[str, Callable[[], Any]]] = {
     "load_checkpoint.ckpt_file_name": ("path", lambda: saved("checkpoint")),
     "load_checkpoint.net": ("cell", lambda: NET),
     "load_param_into_net.net": ("cell", lambda: NET),
+    "read_events.path": ("path", lambda: recorded("a.bin")),
+    "SHD.path": ("path", lambda: recorded("shd.h5")),
+    "NMNIST.folder": ("path", lambda: recorded("3/a.bin")),
+    "NCaltech101.folder": ("path", lambda: recorded("crab/a.bin")),
+    "EventFolder.folder": ("path", lambda: recorded("crab/a.bin")),
+    "CIFAR10DVS.folder": ("path", lambda: recorded("cat/a.aedat")),
+    "ASLDVS.folder": ("path", lambda: recorded("a/a.mat")),
+    "DVSGesture.folder": ("path", lambda: recorded("3/a.npz")),
     "check_bprop.cell": ("cell", lambda: surrogate.ATan()),
     "check_bprop.inputs": ("numbers", x23),
     "check_grads.fn": ("function", lambda: lambda x: (x * x).sum()),
@@ -354,6 +391,10 @@ OWN: dict[str, tuple[str, Callable[[], Any]]] = {
     "Scaled.surrogate_function": ("cell", lambda: surrogate.ATan()),
     "Inclusive.surrogate_function": ("cell", lambda: surrogate.ATan()),
     "Scaled.scale": ("constant", lambda: 1.0),
+    "delayed_match.delay": ("whole", lambda: 2),
+    "cue_accumulation.delay": ("whole", lambda: 2),
+    "EventCamera().film": ("numbers", lambda: np.ones((2, 2, 3))),
+    "EventCamera().times": ("whole", lambda: 1000),
     "randman.steps": ("whole", lambda: 10),
     "randman.samples": ("whole", lambda: 2),
     "randman.classes": ("whole", lambda: 2),
@@ -567,6 +608,15 @@ own(
     "step",
 )
 
+own("whole", lambda: 2, "RefractoryPeriod", "delta")
+own("whole", lambda: 2, "ToTimesurface", "dt")
+own("whole", lambda: 0, "CropTime", "min max")
+own("number", lambda: 0.5, "TimeSkew", "coefficient offset")
+own("shape", lambda: 2, "CenterCrop", "size")
+own("structure", lambda: [0, 1], "Events", "t x y p")
+own("structure", lambda: (2, 3, 2), "Events", "sensor_size")
+own("cells", lambda: [snncell.data.TimeAlignment()], "Compose", "transforms")
+
 # Arguments that make an instance fit for what it is called with, where a default does not.
 MADE: dict[str, dict[str, Any]] = {
     "Dense": {"in_channels": 3},
@@ -584,12 +634,18 @@ MADE: dict[str, dict[str, Any]] = {
     "PSN": {"steps": 4, "order": None},
     "MaxPool2d": {},
     "SumPool2d": {},
+    "ToFrame": {"n_bins": 2},
+    "DropPixel": {"coordinates": [(0, 0)]},
 }
 # Right values for what has a default, where that alone does not do.
 WITH: dict[str, dict[str, Callable[[], Any]]] = {
     "Tensor": {"data": lambda: [1.0, 2.0]},
     "latency": {"steps": lambda: 8},
     "clip": {"min": lambda: 0.0},
+    "to_frames": {"n_bins": lambda: 2},
+    "Sliced": {"steps": lambda: 2},
+    "ToFrame": {"n_bins": lambda: 2},
+    "DropPixel": {"coordinates": lambda: [(0, 0)]},
     "membrane": {"sample": lambda: 0},
     "raster": {"sample": lambda: 0},
     "gradient_to_weight": {"ratios": lambda: {"a": np.ones(3)}},

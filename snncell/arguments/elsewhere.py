@@ -8,9 +8,6 @@ _RECURRENT = (
 )
 _NO_TAPE = "Gradients are taken of functions, snncell.grad(fn, None, parameters)(x); nothing is recorded outside."
 _IN_PLACE = "A Tensor does not change; a Parameter takes a new value by set_data(value), or p[...] = value."
-_CLASSES = (
-    "Data sets of events are not in this version; train.Batches takes arrays, and data.batches goes through them."
-)
 
 NN = {
     "Linear": "nn.Dense",
@@ -116,7 +113,18 @@ ENCODE = {
     "repeat": "encode.current",
 }
 TRAIN = {"DataLoader": "train.Batches", "Trainer": "train.fit", "clip_grad_norm_": "train.clip_by_global_norm"}
-DATA = {"DataLoader": "data.batches", "Dataset": "train.Batches", "SHD": _CLASSES, "NMNIST": _CLASSES}
+DATA = {
+    "DataLoader": "data.Loader",
+    "Dataset": "A data set is anything with len(dataset) and dataset[i], and snncell.data.Loader goes through it.",
+    "SSC": "data.SHD",
+    "CachedDataset": "data.Cached",
+    "DiskCachedDataset": "data.Cached",
+    "SlicedDataset": "data.Sliced",
+    "PadTensors": "data.Loader",
+    "ToSparseTensor": "data.ToFrame gives bytes, in which nn.Dense and nn.Conv2d find the events.",
+    "EventDrop": "It is one of data.DropEvent, data.DropEventByTime and data.DropEventByArea at random.",
+    "NumpyAsType": "A function goes into data.Compose as it is: lambda frames: frames.astype(...).",
+}
 PLOT = {
     "traces": "plot.membrane",
     "spike_raster": "plot.raster",
@@ -216,4 +224,9 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "loss_fn": ("loss",),
     "optimizer": ("optimiser",),
     "model": ("net", "cell"),
+    "time_window": ("window",),
+    "event_count": ("count",),
+    "n_time_bins": ("n_bins",),
+    "n_event_bins": ("count",),
+    "include_incomplete": ("last",),
 }

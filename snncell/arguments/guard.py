@@ -15,6 +15,8 @@ import typing
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Never
 
+import numpy as np
+
 from snncell.arguments.elsewhere import ARGUMENTS
 from snncell.arguments.kinds import REFUSED, UNFIT, Kind, kind_of, refusal
 from snncell.arguments.misplaced import misplaced
@@ -282,3 +284,6 @@ def _guard_class(one: type) -> None:
         needs_check = {"__init__": _hints, "__call__": says_something}.get(name, _takes_a_flag)
         if needs_check(method):
             setattr(owner, name, checked_method(method, name))
+    maker = getattr(vars(one).get("__new__"), "__func__", None)  # of arrays, which are not made by `__init__`
+    if issubclass(one, np.ndarray) and maker is not None and not hasattr(maker, "__wrapped__"):
+        one.__new__ = checked(maker, one.__module__, one.__name__, 1)  # type: ignore[method-assign]

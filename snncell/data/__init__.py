@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from importlib import resources
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,75 @@ import numpy as np
 from snncell.arguments.guard import guard as _guard
 from snncell.arguments.kinds import Count
 from snncell.arguments.vocabulary import Numbers
+from snncell.data.cache import Cached as Cached
+from snncell.data.datasets import (
+    ASLDVS as ASLDVS,
+    CIFAR10DVS as CIFAR10DVS,
+    NMNIST as NMNIST,
+    SHD as SHD,
+    DVSGesture as DVSGesture,
+    EventFolder as EventFolder,
+    NCaltech101 as NCaltech101,
+)
+from snncell.data.events import Events as Events
+from snncell.data.formats import read_events as read_events
+from snncell.data.frames import to_frames as to_frames
+from snncell.data.loader import Loader as Loader
+from snncell.data.made.camera import EventCamera as EventCamera
+from snncell.data.made.moving_digits import MovingDigits as MovingDigits
+from snncell.data.made.patterns import poisson_patterns as poisson_patterns
+from snncell.data.made.populations import (
+    cue_accumulation as cue_accumulation,
+    delayed_match as delayed_match,
+    store_recall as store_recall,
+)
+from snncell.data.made.pulses import (
+    adding_problem as adding_problem,
+    delay_xor as delay_xor,
+    pulse_order as pulse_order,
+)
+from snncell.data.made.shd_like import SHDLike as SHDLike, write_shd_like as write_shd_like
+from snncell.data.made.yin_yang import yin_yang as yin_yang
 from snncell.data.manifolds import randman as randman
+from snncell.data.padding import padded as padded
+from snncell.data.shipped import digits as digits
+from snncell.data.slices import Sliced as Sliced
+from snncell.data.transforms.arrays import (
+    ToFrame as ToFrame,
+    ToImage as ToImage,
+    ToTimesurface as ToTimesurface,
+    ToVoxelGrid as ToVoxelGrid,
+)
+from snncell.data.transforms.base import Compose as Compose
+from snncell.data.transforms.crops import (
+    CenterCrop as CenterCrop,
+    CropTime as CropTime,
+    DropEventByArea as DropEventByArea,
+    DropEventByTime as DropEventByTime,
+    RandomCrop as RandomCrop,
+)
+from snncell.data.transforms.filters import (
+    Decimation as Decimation,
+    Denoise as Denoise,
+    DropEvent as DropEvent,
+    DropPixel as DropPixel,
+    RefractoryPeriod as RefractoryPeriod,
+)
+from snncell.data.transforms.places import (
+    Downsample as Downsample,
+    MergePolarities as MergePolarities,
+    RandomFlipLR as RandomFlipLR,
+    RandomFlipPolarity as RandomFlipPolarity,
+    RandomFlipUD as RandomFlipUD,
+    SpatialJitter as SpatialJitter,
+    UniformNoise as UniformNoise,
+)
+from snncell.data.transforms.times import (
+    RandomTimeReversal as RandomTimeReversal,
+    TimeAlignment as TimeAlignment,
+    TimeJitter as TimeJitter,
+    TimeSkew as TimeSkew,
+)
 from snncell.errors import ArgumentError, ShapeError
 from snncell.kernels.space import HOST
 from snncell.ops.random import randperm
@@ -20,60 +87,6 @@ from snncell.tape.state import settings
 from snncell.tape.tensor import Tensor
 
 Array = np.ndarray[Any, Any]
-
-
-def digits() -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    """Handwritten digits: 1,797 grey images of 8 x 8 pixels, 1,438 for training and 359 for testing.
-
-    Every fifth image is a test image, so the same writers are in both parts.
-
-    Returns:
-        `(images, labels), (test_images, test_labels)`: images float32 (N, 8, 8) in [0, 1], labels int64 (N,) in [0, 9].
-
-    Source: E. Alpaydin and C. Kaynak, "Optical Recognition of Handwritten Digits" (its test set), UCI Machine Learning
-    Repository, 1998, doi:10.24432/C50P49, CC BY 4.0; the images as scikit-learn bundles them, stored as uint8.
-    """
-    with resources.files(__package__).joinpath("digits.npz").open("rb") as file, np.load(file) as stored:
-        images = stored["images"].astype(np.float32) / 16.0
-        labels = stored["labels"].astype(np.int64)
-    test = np.arange(len(labels)) % 5 == 4
-    return (images[~test], labels[~test]), (images[test], labels[test])
-
-
-def padded(sequences: Iterable[Any], steps: int | None = None, value: float = 0.0) -> tuple[Array, Array]:
-    """Sequences of different lengths as one array, time first, with what is missing at their ends filled up.
-
-    Args:
-        sequences: N arrays (T_n, ...), alike but for their lengths.
-        steps: T; longer sequences are cut. By default the longest one's.
-        value: of the padding.
-
-    Returns:
-        `x, lengths`: x (T, N, ...), of the arrays' dtype, and lengths int64 (N,), how many steps of each are its own.
-
-    Raises:
-        ArgumentError: for no sequences, or a number of steps below 1.
-        ShapeError: for sequences that differ in more than their lengths.
-
-    Example:
-        >>> x, lengths = snncell.data.padded([[[1.0], [2.0]], [[3.0]]])
-        >>> x[:, :, 0].tolist(), lengths.tolist()
-        ([[1.0, 3.0], [2.0, 0.0]], [2, 1])
-    """
-    arrays = [on_host(sequence) for sequence in sequences]
-    if not arrays:
-        raise ArgumentError("padded: there are no sequences.")
-    if steps is not None and (isinstance(steps, bool) or not isinstance(steps, int) or steps < 1):
-        raise ArgumentError(f"padded: steps is an integer of at least 1, not {steps!r}.")
-    if len({array.shape[1:] for array in arrays}) > 1 or not all(array.ndim for array in arrays):
-        shapes = ", ".join(map(str, list(dict.fromkeys(array.shape for array in arrays))[:6]))
-        raise ShapeError(f"padded: sequences are (T_n, ...), alike but for their lengths, not {shapes}.")
-    longest = max(len(array) for array in arrays) if steps is None else steps
-    lengths = np.array([min(len(array), longest) for array in arrays], np.int64)
-    padded_array = np.full((longest, len(arrays), *arrays[0].shape[1:]), value, np.result_type(*arrays))
-    for number, (array, length) in enumerate(zip(arrays, lengths, strict=True)):
-        padded_array[:length, number] = array[:length]
-    return padded_array, lengths
 
 
 def batches(

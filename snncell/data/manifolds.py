@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import numpy as np
 
 from snncell.arguments.kinds import Count, Positive, Within
+from snncell.data.made.seeds import seeded
 from snncell.errors import ArgumentError
-from snncell.kernels.space import HOST
+from snncell.kernels.waves import ACCURACY, multiply_waves
 from snncell.ops.base import as_int
-from snncell.ops.random import randint
-from snncell.tape.state import settings
 
 Array = np.ndarray[Any, Any]
 
@@ -50,7 +50,7 @@ def randman(
         steps: T.
         dim: the number of coordinates.
         alpha: how fast amplitudes fall with frequency; 1 is rough, 3 very smooth. k goes as far as k^-alpha > 0.001, at
-            most to 999: from alpha = 1 downwards 10,000 samples of 20 units take some seconds.
+            most to 999: from alpha = 1 downwards it takes twenty times as long.
         spikes: of each unit, each from a manifold of its own; those that meet in one step are one.
         fraction: in (0, 1], the part of the steps in which units fire, from the beginning.
         seed: of everything; without it `snncell.set_seed` decides.
@@ -81,43 +81,74 @@ def randman(
         raise ArgumentError(f"randman: alpha is positive and finite, not {alpha!r}.")
     if not 0.0 < fraction <= 1.0:
         raise ArgumentError(f"randman: fraction lies in (0, 1], not {fraction!r}.")
-    rng = np.random.Generator(np.random.Philox(_seeded(seed)))
-    patterns = np.zeros((steps, classes * samples, units), np.float32)
+    rng = np.random.Generator(np.random.Philox(seeded("randman", seed)))
+    times = np.empty((spikes, classes * samples, units), np.int64)
     for number in range(classes):
-        rows = np.arange(number * samples, (number + 1) * samples)[:, None]
         z = rng.random((samples, dim))
-        for _ in range(spikes):
-            times = np.minimum(_scaled(_surface(z, units, alpha, rng)) * (fraction * steps), steps - 1)
-            patterns[times.astype(np.int64), rows, np.arange(units)] = 1.0
+        for again in range(spikes):
+            drawn = rng.random((_harmonics(alpha), 3, units, dim))
+            times[again, number * samples : (number + 1) * samples] = _times(z, drawn, alpha, fraction * steps, steps)
     order = rng.permutation(classes * samples)
-    return patterns[:, order], np.repeat(np.arange(classes), samples)[order]
+    places = np.empty(len(order), np.int64)
+    places[order] = np.arange(len(order))
+    patterns = np.zeros((steps, len(order), units), np.float32)
+    patterns[times, places[:, None], np.arange(units)] = 1.0
+    return patterns, np.repeat(np.arange(classes), samples)[order]
 
 
-def _seeded(seed: int | None) -> int:
-    """The seed, or one that `set_seed` decides."""
-    if seed is None:
-        with settings(space=HOST):
-            return int(randint(0, 2**62, ()).item())
-    if as_int(seed, "randman", "seed") < 0:
-        raise ArgumentError(f"randman: seed is an integer of at least 0, not {seed!r}.")
-    return int(seed)
+def _harmonics(alpha: float) -> int:
+    """The number of waves in a sum."""
+    return int(max(min(math.ceil(PRECISION ** (-1.0 / alpha)), MOST_HARMONICS), 2)) - 1
 
 
-def _surface(z: Array, units: Count, alpha: float, rng: np.random.Generator) -> Array:
-    """The units' smooth functions at the points z: (samples, dim) -> (samples, units)."""
-    harmonics = min(math.ceil(PRECISION ** (-1.0 / alpha)), MOST_HARMONICS)
-    along = np.zeros((len(z), units, z.shape[1]))
-    for k in range(1, max(harmonics, 2)):
-        amplitude, frequency, phase = rng.random((3, units, z.shape[1]))
-        angle = 2.0 * np.pi * (k * frequency * z[:, None] + phase)
-        along += (k + 1.0) ** -alpha * amplitude * np.sin(angle)
-    product: Array = along.prod(2)
+def _times(z: Array, drawn: Array, alpha: float, scale: float, steps: int) -> Array:
+    """The steps (samples, units) in which the units fire at the points z (samples, dim), of what was drawn for them.
+
+    A kernel finds f to within `slack`. What that might decide wrongly, `_surface` computes anew: the lowest and the
+    highest points, and those close to the end of a step. So the steps are those that `_surface` gives.
+    """
+    f, slack = _estimate(z, drawn, alpha)
+    ends = (f <= f.min(0) + 2.0 * slack) | (f >= f.max(0) - 2.0 * slack)
+    _correct(f, ends, z, drawn, alpha)
+    low, high = f.min(0), f.max(0)
+    t = _scaled(f, low, high) * scale
+    unsure = ~ends & (np.abs(t - np.rint(t)) * (high - low) <= 4.0 * scale * slack)
+    _correct(f, unsure, z, drawn, alpha)
+    t = np.minimum(_scaled(f, low, high) * scale, steps - 1)
+    return t.astype(np.int64)
+
+
+def _estimate(z: Array, drawn: Array, alpha: float) -> tuple[Array, float]:
+    """The units' functions (samples, units), and by how much they may differ from those of `_surface`."""
+    dim, k = z.shape[1], np.arange(1, len(drawn) + 1)
+    weights = (k + 1.0) ** -alpha
+    coefficients = drawn.transpose(2, 3, 0, 1).copy()  # (units, dim, K, 3)
+    coefficients[..., 0] *= weights
+    coefficients[..., 1] *= k
+    coefficients[..., 2] -= 0.25  # sines as cosines
+    # An angle of up to 2 pi (k + 1) is rounded here and there; all other factors are at most `weights.sum()`.
+    error = (weights * (ACCURACY + 16.0 * np.pi * (k + 1) * np.finfo(float).eps)).sum()
+    return multiply_waves(z.T, coefficients).T, dim * error * (weights.sum() + error) ** (dim - 1)
+
+
+def _correct(f: Array, where: Array, z: Array, drawn: Array, alpha: float) -> None:
+    """Compute f anew for some points and units."""
+    points, units = np.nonzero(where)
+    f[points, units] = _surface(z[points], (wave[:, units] for wave in drawn), alpha)
+
+
+def _surface(z: Array, waves: Iterable[Array], alpha: float) -> Array:
+    """The product over the last axis of the sums of waves at z: (..., dim), and (3, ..., dim) for each k, -> (...)."""
+    along = np.zeros(())
+    for k, (amplitude, frequency, phase) in enumerate(waves, 1):
+        angle = 2.0 * np.pi * (k * frequency * z + phase)
+        along = along + (k + 1.0) ** -alpha * amplitude * np.sin(angle)
+    product: Array = along.prod(-1)
     return product
 
 
-def _scaled(f: Array) -> Array:
+def _scaled(f: Array, low: Array, high: Array) -> Array:
     """Each column from 0 to 1."""
     # A unit whose value is the same for all samples has 0 for them, not NaN.
-    low, high = f.min(0), f.max(0)
     unit: Array = (f - low) / np.maximum(high - low, np.finfo(float).tiny)
     return unit

@@ -108,7 +108,7 @@ def _pieces_of(sizes: Sizes) -> tuple[Any, int, int]:
 
 def pay(x: Any, shape: Shape, costs: Costs = OF_RESULTS) -> bool:
     """True if images have so few elements that are not zero that their events are less work than all of them."""
-    below = limit(shape, x.itemsize, costs) if x.size else 0.0
+    below = limit(shape, max(4, x.itemsize), costs) if x.size else 0.0  # bytes become floats
     if below <= 0:
         return False
     rows = x.reshape(-1, x.shape[-1])
@@ -139,7 +139,7 @@ def limit(shape: Shape, itemsize: int, costs: Costs = OF_RESULTS) -> float:
 
 
 def convolve(x: Any, weight: Any, out: Any, sizes: Sizes, groups: int) -> None:
-    """Put into `out` the convolution of images, which may be boolean, by their events."""
+    """Put into `out` the convolution of images, which may be of bytes, by their events."""
     kind = dtypes.BY_NUMPY[out.dtype]
     outputs, terms, pixels = len(weight) // groups, math.prod(weight.shape[1:]), math.prod(x.shape[2:])
     panels = empty((groups, terms * _width(outputs, out)), out.dtype)
@@ -162,7 +162,7 @@ def convolve(x: Any, weight: Any, out: Any, sizes: Sizes, groups: int) -> None:
 
 
 def convolve_weight(x: Any, dout: Any, out: Any, sizes: Sizes, groups: int) -> None:
-    """Put into `out` the gradient of the weight, by the events of the images, which may be boolean."""
+    """Put into `out` the gradient of the weight, by the events of the images, which may be of bytes."""
     channels, outputs, terms = x.shape[1] // groups, len(out) // groups, math.prod(out.shape[1:])
     width, pixels = _width(outputs, out), math.prod(x.shape[2:])
     units = max(1, min(len(x), PARTS, MOST_PARTIAL // (groups * terms * width)))

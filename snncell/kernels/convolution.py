@@ -114,9 +114,22 @@ def _correlate(x: Any, weights: Any, layout: Ints, sources: Any, out: Any, shape
 
 
 def takes(x: Any, y: Any) -> bool:
-    """True if these kernels compute a convolution of two operands, and `kernels/windows.py` need not."""
-    here = isinstance(x, np.ndarray) and x.dtype == y.dtype and x.dtype.kind == "f" and x.dtype.itemsize >= 4
+    """True if these kernels compute a convolution of two operands, and `kernels/windows.py` need not.
+
+    The first may be of bytes.
+    """
+    known = isinstance(x, np.ndarray) and (x.dtype == y.dtype or x.dtype in dtypes.BYTES)
+    here = known and y.dtype.kind == "f" and y.dtype.itemsize >= 4
     return here and x.ndim <= 4 and compiles()
+
+
+def _floats(images: Any, dtype: Any) -> Any:
+    """Images of bytes in the dtype of the results, others as they are."""
+    if images.dtype == dtype:
+        return images
+    floats = empty(images.shape, dtype)
+    floats[...] = images
+    return floats
 
 
 def _axis_back(
@@ -132,7 +145,7 @@ def _axis_back(
 
 def convolve(x: Any, weight: Any, *, stride: Ints, before: Ints, dilation: Ints, count: Ints, groups: int) -> Any:
     """`windows.convolve`."""
-    out = empty((len(x), len(weight), *count), x.dtype)
+    out = empty((len(x), len(weight), *count), weight.dtype)
     if not out.size:
         return out
     sizes = sizes_of(x.shape, weight.shape[2:], stride, dilation, before, count)
@@ -142,6 +155,7 @@ def convolve(x: Any, weight: Any, *, stride: Ints, before: Ints, dilation: Ints,
         conv_events.convolve(images, weight, results, sizes, groups)
         return out
     terms = math.prod(weight.shape[1:])
+    images = _floats(images, weight.dtype)
     _correlate(images, weight, (terms, terms * shape.outputs), np.arange(terms), results, shape)
     return out
 
@@ -230,7 +244,7 @@ def _weight_plan(images: int, groups: int, channels: int, outputs: int, axes: Ax
 def convolve_weight(x: Any, dout: Any, *, stride: Ints, before: Ints, dilation: Ints, size: Ints, groups: int) -> Any:
     """`windows.convolve_weight`."""
     outputs, channels = dout.shape[1] // groups, x.shape[1] // groups
-    out = empty((dout.shape[1], channels, *size), x.dtype)
+    out = empty((dout.shape[1], channels, *size), dout.dtype)
     if not (out.size and x.size and dout.size):
         out[...] = 0
         return out
@@ -240,16 +254,17 @@ def convolve_weight(x: Any, dout: Any, *, stride: Ints, before: Ints, dilation: 
     if conv_events.pay(images, shape, conv_events.OF_WEIGHTS):
         conv_events.convolve_weight(images, with_two_axes(dout), out, sizes, groups)
         return out
+    images = _floats(images, dout.dtype)
     if winograd.pays(shape):
         winograd.contract(images, dout, out, shape)
         return out
     plan = _weight_plan(*shape)
-    kind = dtypes.BY_NUMPY[x.dtype]
+    kind = dtypes.BY_NUMPY[images.dtype]
     grain, parts = parts_of(plan.units, plan.work)
-    partial = empty((plan.units, plan.partial), x.dtype)
-    planes, slopes = empty((parts, plan.planes), x.dtype), empty((parts, plan.slopes), x.dtype)
+    partial = empty((plan.units, plan.partial), images.dtype)
+    planes, slopes = (empty((parts, room), images.dtype) for room in (plan.planes, plan.slopes))
     _kernel("contract", kind)(
-        plan.units, grain if parts > 1 else 0, grain, flat(x), flat(dout), plan.offsets, plan.views, partial,
+        plan.units, grain if parts > 1 else 0, grain, flat(images), flat(dout), plan.offsets, plan.views, partial,
         planes, slopes, plan.geometry,
     )  # fmt: skip
     blocks = groups * plan.fours

@@ -80,8 +80,8 @@ def matmul_into(out: Any, x: Any, y: Any) -> None:
 def events_of(x: Any, *, dtype: Any, below: float) -> Events:
     """The events of a matrix, to be used by several products.
 
-    `x` is of floats, or of booleans that stand for 0 and 1; the products are of `dtype`. Where no product gains by
-    them, as there are not less than the part `below` of all elements, the arrays are empty.
+    `x` is of floats, of booleans that stand for 0 and 1, or of bytes; the products are of `dtype`. Where no product
+    gains by them, as there are not less than the part `below` of all elements, the arrays are empty.
     """
     if x.flags.c_contiguous and x.size and dtype in (np.float32, np.float64) and _density(x) < below:
         return _all_events(x, dtype)

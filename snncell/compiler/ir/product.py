@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from snncell.compiler.ir.formula import Sum
-from snncell.dtype import computed
+from snncell.compiler.ir.formula import Cast, Sum
+from snncell.dtype import BYTES, computed
 from snncell.kernels import event_costs, products
 from snncell.kernels.space import HOST, Space
 from snncell.tape.primitive import Primitive
@@ -171,7 +171,7 @@ def _limit(m: int, k: int, x: Any, y: Any, *, by_columns: bool) -> float:
 class EventOperation(Primitive):
     """A part of the products that share a list of events (`passes/share_event_lists.py`).
 
-    Its first operand may be of booleans that stand for 0 and 1.
+    Its first operand may be of booleans that stand for 0 and 1, or of bytes.
     """
 
     def __init__(self, name: str, evaluate: Any, text: str, *, multiple: bool = False) -> None:
@@ -222,6 +222,11 @@ PRODUCT_OF_EVENTS = ProductOfEvents(
     _product_of_events,
     "as events below {below} of non-zero elements in the first operand, else by BLAS",
 )
+
+
+def casts_bytes(step: Step) -> bool:
+    """True for a step that makes floats of booleans, or of bytes that count from 0."""
+    return isinstance(step.op, Cast) and step.inputs[0].dtype in BYTES and step.outputs[0].dtype.kind == "f"
 
 
 def along_rows(step: Step) -> bool:

@@ -5,13 +5,14 @@
 
 Spikes go into the product of the next layer, and in the reverse into the gradient of its weights, and each of them
 would look through the whole matrix. For a matrix with a single product there is nothing to share, and matrices that
-are too small for events to pay (`kernels/event_costs.py`) are left to BLAS.
+are too small for events to pay (`kernels/event_costs.py`) are left to BLAS. But of a matrix that was cast from bytes
+for a single product the events are listed too: `spikes_as_bool` finds them in the bytes then, and nothing is cast.
 """
 
 from __future__ import annotations
 
-from snncell.compiler.ir.product import EVENTS, PRODUCT_OF_EVENTS, Contraction, Dot
-from snncell.compiler.ir.program import Program
+from snncell.compiler.ir.product import EVENTS, PRODUCT_OF_EVENTS, Contraction, Dot, casts_bytes
+from snncell.compiler.ir.program import Program, users_of
 from snncell.tape.tracing import Step, Value
 
 
@@ -21,11 +22,15 @@ def share_event_lists(program: Program) -> Program:
     for step in program.steps:
         if (below := _limit_of(step)) > 0:
             limits.setdefault(step.inputs[0], []).append(below)
+    if not limits:
+        return program
+    users = users_of(program)
+    cast = {step.outputs[0] for step in program.steps if casts_bytes(step) and len(users.get(step.outputs[0], [])) == 1}
     events: dict[Value, tuple[Value, ...]] = {}
     steps: list[Step] = []
     for step in program.steps:
         below = _limit_of(step)
-        if not below or len(limits[step.inputs[0]]) == 1:
+        if not below or (len(limits[step.inputs[0]]) == 1 and step.inputs[0] not in cast):
             steps.append(step)
             continue
         x, y = step.inputs

@@ -1,11 +1,15 @@
-"""Spikes leave a loop as booleans where all that takes them looks for events.
+"""Spikes leave a loop as booleans where all that takes them looks for events, and bytes are not cast for it.
 
     before: loop gives s = cast(v > 1, float32); e = events(s)
     after:  loop gives b = v > 1;                e = events(b)
 
+    before: x = cast(frames, float32); e = events(x); y = product_of_events(x, e, w)
+    after:  b = contiguous(frames);    e = events(b); y = product_of_events(b, e, w)
+
 A neuron's spike is a comparison that has been cast to a float, and an event is found in the comparison as well: a
-quarter of the bytes to write and to read. Not where anything else takes the spikes, by a view too, or where they go out
-as floats in any case, as a state or a second result: then booleans would be bytes on top.
+quarter of the bytes to write and to read. So it is in the bytes that frames of events are. Not where anything else
+takes the spikes, by a view too, or where they go out as floats in any case, as a state or a second result: then
+booleans would be bytes on top.
 """
 
 from __future__ import annotations
@@ -14,25 +18,33 @@ from dataclasses import replace
 
 import numpy as np
 
+from snncell.compiler.ir.convolution import Bilinear
 from snncell.compiler.ir.formula import Cast
 from snncell.compiler.ir.loop import LoopOperation, with_body
-from snncell.compiler.ir.product import EventOperation
+from snncell.compiler.ir.product import EventOperation, casts_bytes
 from snncell.compiler.ir.program import Program, users_of
+from snncell.compiler.ir.views import CONTIGUOUS
 from snncell.compiler.passes.canonicalise import program_of
 from snncell.tape.tensor import wrap
 from snncell.tape.tracing import Step, Value
 
 
 def spikes_as_bool(program: Program) -> Program:
-    """Have loops give booleans for spikes that only products of events take."""
-    if not any(isinstance(step.op, EventOperation) for step in program.steps):
+    """Have loops give booleans for spikes that only products of events take, and leave bytes as they are for them."""
+    if not any(isinstance(step.op, EventOperation | Bilinear) for step in program.steps):
         return program
     users = users_of(program)
-    as_bool: dict[Value, Value] = {}  # a Value has one dtype: spikes as booleans are another Value
+    as_bool: dict[Value, Value] = {}  # a Value has one dtype: spikes as booleans or bytes are another Value
     steps: list[Step] = []
     for step in program.steps:
         if isinstance(step.op, LoopOperation):
             steps.append(_with_bools(step, users, as_bool))
+        elif casts_bytes(step) and _all_look_for_events(step.outputs[0], users, images=True):
+            # A cast puts them in order too, batch-first data for one; where they are so already, this costs nothing.
+            rows = Step(CONTIGUOUS, step.inputs, {}, step.line)
+            rows.outputs = (Value(step.inputs[0].trace, step.inputs[0].shape, step.inputs[0].dtype),)
+            as_bool[step.outputs[0]] = rows.outputs[0]
+            steps.append(rows)
         elif step.inputs and step.inputs[0] in as_bool:
             first = as_bool[step.inputs[0]]
             new = Step(step.op, (first, *step.inputs[1:]), step.attrs, step.line)
@@ -66,13 +78,24 @@ def _with_bools(step: Step, users: dict[Value, list[Step | None]], as_bool: dict
     return step if outputs == list(step.outputs) else with_body(step, replace(body, ys=ys), step.inputs, outputs)
 
 
-def _all_look_for_events(value: Value, users: dict[Value, list[Step | None]]) -> bool:
-    """True if a Value goes, by views of it too, into nothing but products of events, as their first operand."""
+def _all_look_for_events(value: Value, users: dict[Value, list[Step | None]], images: bool = False) -> bool:
+    """True if a Value goes, by views of it too, into nothing but products of events, as their first operand.
+
+    With `images`, or convolutions that may look for events in it.
+    """
     own_users = users.get(value, [])
     return bool(own_users) and all(
         user is not None
         and user.inputs[0] is value
         and value not in user.inputs[1:]  # as in s.T @ s, whose second operand is multiplied as it is
-        and (isinstance(user.op, EventOperation) or (user.op.view and _all_look_for_events(user.outputs[0], users)))
+        and (
+            isinstance(user.op, EventOperation)
+            or (
+                images
+                and isinstance(user.op, Bilinear)
+                and user.op.limit(user.inputs[0], user.inputs[1], user.attrs) > 0
+            )
+            or (user.op.view and _all_look_for_events(user.outputs[0], users, images))
+        )
         for user in own_users
     )

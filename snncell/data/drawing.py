@@ -1,0 +1,36 @@
+"""Random numbers of one sample: those of a generator, and snncell's own, whatever thread makes it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from snncell.kernels.space import HOST
+from snncell.ops.seeds import replaying
+from snncell.tape.state import settings
+from snncell.tape.tensor import Tensor
+
+
+def takes_rng(transform: Callable[..., Any]) -> bool:
+    """True for a callable that takes a generator of random numbers, as `rng`."""
+    try:
+        return "rng" in inspect.signature(transform).parameters
+    except (TypeError, ValueError):  # of C
+        return False
+
+
+@contextmanager
+def sample_of(seed: int, epoch: int, index: int) -> Iterator[Callable[[], np.random.Generator]]:
+    """A context in which this thread draws from the sequence of a sample, and afterwards goes on with its own.
+
+    It gives a function that makes the sample's generator.
+    """
+    mixed = np.random.SeedSequence((seed, epoch, index))
+    key = int(mixed.generate_state(1, np.uint64)[0]) >> 2
+    # A thread that makes data ahead for another one does not wait for its turn: these numbers are not the other's.
+    with settings(turn=None, space=HOST), replaying(Tensor([key, 0])):
+        yield lambda: np.random.default_rng(mixed)

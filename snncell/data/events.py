@@ -1,0 +1,135 @@
+"""Events of a sensor: where and when something changed, as a structured array."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from snncell.arguments.shown import brief
+from snncell.errors import ArgumentError
+from snncell.kernels.binning import LINE, RECORD
+
+Array = np.ndarray[Any, Any]
+Sensor = tuple[int, int, int]
+
+
+class Events(np.ndarray[Any, Any]):
+    """Events of one recording: a structured array with `t`, `x`, `y` and `p`, and the `sensor_size`.
+
+    `t` is int64, in microseconds; `x`, `y` and the polarity `p` are uint16, with x < W, y < H, p < P of
+    `sensor_size = (W, H, P)`. A sensor with one axis, as a cochlea's channels, has no `y`, and H = 1. Everything that
+    NumPy does with structured arrays works: `events["t"]`, `events[events["p"] == 1]`; parts keep the sensor size.
+
+    Args:
+        t: times in microseconds, integers; in any order, though everything is fastest in order of time.
+        x: columns.
+        y: rows, or None for a sensor with one axis.
+        p: polarities; 0 if left out.
+        sensor_size: (W, H, P).
+
+    Raises:
+        ArgumentError: for columns of different lengths, times that are no integers, events outside of the sensor.
+
+    Example:
+        >>> events = snncell.data.Events([0, 5, 9], x=[1, 0, 1], y=[0, 0, 2], p=[1, 0, 1], sensor_size=(2, 3, 2))
+        >>> events[events["p"] == 1]["t"].tolist(), events.sensor_size
+        ([0, 9], (2, 3, 2))
+    """
+
+    sensor_size: Sensor
+
+    def __new__(cls, t: Any, x: Any, y: Any = None, p: Any = None, *, sensor_size: Sequence[int]) -> Events:
+        """Check the columns and put them together."""
+        columns = {"t": t, "x": x, "y": y, "p": p}
+        given = {name: _column(name, column) for name, column in columns.items() if column is not None or name in "tx"}
+        lengths = {name: column.shape for name, column in given.items()}
+        if len(set(lengths.values())) != 1 or given["t"].ndim != 1:
+            raise ArgumentError(f"Events: t, x, y and p are columns of one length, not {lengths}.")
+        sensor = sensor_of("Events", sensor_size)
+        records = np.zeros(len(given["t"]), RECORD if "y" in given else LINE)
+        for name, column in given.items():
+            records[name] = _whole(name, column)
+        events = records.view(cls)
+        events.sensor_size = sensor
+        for name, limit in zip(("x", "y", "p"), sensor, strict=True):
+            # Compared before the cast to 16 bits, which would wrap around.
+            outside = (given[name] < 0) | (given[name] >= limit) if name in given else np.zeros(0, np.bool_)
+            if outside.any():
+                number = int(outside.argmax())
+                raise ArgumentError(
+                    f"Events: event {number} has {name} = {given[name][number]}, outside of sensor_size {sensor}."
+                )
+        return events
+
+    def __array_finalize__(self, source: Any) -> None:
+        """Parts and copies keep the sensor size."""
+        self.sensor_size = getattr(source, "sensor_size", (0, 0, 0))
+
+    def __getitem__(self, key: Any) -> Any:
+        """A column is a plain array: it has no sensor."""
+        part = super().__getitem__(key)
+        return part.view(np.ndarray) if isinstance(part, Events) and part.dtype.names is None else part
+
+    def __reduce__(self) -> Any:
+        """Pickled with the sensor size: workers send events from process to process."""
+        reduced: Any = super().__reduce__()
+        build, arguments, state = reduced
+        return build, arguments, (state, self.sensor_size)
+
+    def __setstate__(self, state: Any) -> None:
+        """From a pickle."""
+        records, self.sensor_size = state
+        super().__setstate__(records)
+
+
+def sensor_of(who: str, size: Any) -> Sensor:
+    """(W, H, P) as three integers from 1 to 65,535.
+
+    Raises:
+        ArgumentError: for anything else.
+    """
+    try:
+        width, height, polarities = (int(each) for each in size)
+    except (TypeError, ValueError):
+        raise ArgumentError(f"{who}: sensor_size is (W, H, P), not {size!r}.") from None
+    if not all(0 < each < 1 << 16 for each in (width, height, polarities)):
+        raise ArgumentError(f"{who}: the numbers of a sensor_size are from 1 to 65,535, not {size!r}.")
+    return width, height, polarities
+
+
+def as_events(who: str, events: Any, sensor_size: Any = None) -> Events:
+    """A structured array of anybody's, as those of tonic's data sets, as Events; Events as they are.
+
+    Raises:
+        ArgumentError: if it has no t, x, p, or lies outside of the sensor, or nobody knows the sensor's size.
+    """
+    names = getattr(getattr(events, "dtype", None), "names", None) or ()
+    if not {"t", "x", "p"} <= set(names):
+        raise ArgumentError(f"{who}: events are a structured array with t, x, p and perhaps y, not {brief(events)}.")
+    size = getattr(events, "sensor_size", None) if sensor_size is None else sensor_size
+    if size is None:
+        raise ArgumentError(f"{who}: these events do not know their sensor_size: give it as (W, H, P).")
+    # NumPy packs records that it joins: kernels read them as RECORD and LINE have them.
+    if isinstance(events, Events) and tuple(size) == events.sensor_size and events.dtype in (RECORD, LINE):
+        return events
+    return Events(events["t"], events["x"], events["y"] if "y" in names else None, events["p"], sensor_size=size)
+
+
+def _column(name: str, column: Any) -> Array:
+    """The column as an array."""
+    try:
+        return np.asarray(column)
+    except ValueError:
+        raise ArgumentError(f"Events: {name} is a column of numbers, not {brief(column)}.") from None
+
+
+def _whole(name: str, column: Array) -> Array:
+    """The column if its numbers are integers, in whatever type."""
+    if column.dtype.kind in "iub":
+        return column
+    if column.dtype.kind != "f" or not np.array_equal(column, np.floor(column)):
+        unit = " of microseconds" if name == "t" else ""
+        raise ArgumentError(f"Events: {name} has integers{unit}, not {column.dtype} such as {column[:3].tolist()}.")
+    return column

@@ -1,0 +1,160 @@
+"""AEDAT 2.0, as of CIFAR10-DVS, and AEDAT 3.1, as of DVS128 Gesture."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+
+from snncell.data.events import Events
+from snncell.data.formats.reading import Array, fault, recording
+
+DVS128 = (128, 128, 2)
+SENSORS = {b"DVS128": DVS128, b"DAVIS128": DVS128, b"DAVIS240": (240, 180, 2), b"DAVIS346": (346, 260, 2)}
+
+# --- AEDAT 2.0 --------------------------------------------------------------------------------------------------------
+
+ASCII_END = b"#End Of ASCII Header"  # jAER's, in newer files
+OTHER_EVENT = 1 << 15  # a pulse at the camera's input: no pixel
+
+
+def read_2(path: Any, data: bytes, sensor: Any = None) -> Events:
+    """Big-endian addresses and times behind lines that begin with "#"; the addresses are those of a DVS128."""
+    start = _end_of_lines(data)
+    rest = (len(data) - start) % 8
+    if rest:
+        raise fault(path, f"byte {len(data) - rest}", f"an event of 8 bytes is expected, and the file has {rest} more")
+    words = np.frombuffer(data, ">u4", offset=start).reshape(-1, 2)
+    addresses = words[:, 0].astype(np.uint32)
+    wide = addresses >= 1 << 16
+    if wide.any():
+        number = int(wide.argmax())
+        found = f"an address of 16 bits, as a DVS128 has them, is expected, not {int(addresses[number]):#x}"
+        raise fault(path, f"byte {start + 8 * number}", found)
+    numbers = np.flatnonzero(addresses & OTHER_EVENT == 0)
+    pixels = addresses[numbers]
+    columns = {
+        "t": words[numbers, 1].astype(np.int64),
+        "x": pixels >> 1 & 0x7F,
+        "y": pixels >> 8 & 0x7F,
+        "p": pixels & 1,
+    }
+    return recording(path, columns, sensor, lambda number: f"byte {start + 8 * int(numbers[number])}", DVS128)
+
+
+def _end_of_lines(data: bytes) -> int:
+    """Where the header's lines end: behind the line that says so, or before the first that does not begin with "#"."""
+    start = 0
+    while data[start : start + 1] == b"#":
+        end = data.find(b"\n", start)
+        if end < 0:
+            return len(data)
+        line, start = data[start:end], end + 1
+        if line.startswith(ASCII_END):
+            break
+    return start
+
+
+# --- AEDAT 3.1 --------------------------------------------------------------------------------------------------------
+
+HEADER_END = b"#!END-HEADER\r\n"
+# eventType, eventSource, eventSize, eventTSOffset, eventTSOverflow, eventCapacity, eventNumber, eventValid
+PACKET = struct.Struct("<HHiiiiii")
+POLARITY = 1  # the type of events of pixels; others are frames, motion, and what else a camera sends
+
+
+def read_3(path: Any, data: bytes, sensor: Any = None, begin: int = -1, end: int = 1 << 62) -> Events:
+    """The polarity events of all packets, of times from `begin` up to below `end`.
+
+    Packets of other types are passed over, and so are events that are marked as not valid. Packets whose first and last
+    time lie on one side of what is asked for are not looked into: the format has the times of a packet in order.
+    """
+    chip, start = _header_3(path, data)
+    times, words, places = [np.zeros(0, np.int64)], [np.zeros(0, np.uint32)], [np.zeros(0, np.int64)]
+    while start < len(data):
+        kind, size, offset, overflow, number, valid = _packet(path, data, start)
+        body, start = start + PACKET.size, start + PACKET.size + number * size
+        if kind != POLARITY or not number:
+            continue
+        events = np.frombuffer(data, np.uint8, number * size, body).reshape(number, size)
+        stamps = _column(events, offset)
+        first, last = (int(stamps[at]) | overflow << 31 for at in (0, -1))
+        if (first < begin and last < begin) or (first >= end and last >= end):
+            continue
+        if stamps.max() >= 1 << 31:
+            place = body + size * int((stamps >= 1 << 31).argmax()) + offset
+            raise fault(path, f"byte {place}", "a time of 31 bits is expected, not a negative one")
+        kept = _valid(path, _column(events, 0), valid, body - PACKET.size)
+        stamps = stamps[kept].astype(np.int64) | overflow << 31
+        asked = (stamps >= begin) & (stamps < end)
+        times.append(stamps[asked])
+        words.append(_column(events, 0)[kept][asked])
+        places.append(body + size * kept[asked])
+    word, bytes_of = np.concatenate(words), np.concatenate(places)
+    columns = {
+        "t": np.concatenate(times),
+        "x": word >> 17 & 0x7FFF,
+        "y": word >> 2 & 0x7FFF,
+        "p": word >> 1 & 1,
+    }
+    return recording(path, columns, sensor, lambda number: f"byte {int(bytes_of[number])}", chip)
+
+
+def _header_3(path: Any, data: bytes) -> tuple[tuple[int, int, int] | None, int]:
+    """The sensor that the header names, and where the first packet is."""
+    start, chip = 0, None
+    while not data.startswith(HEADER_END, start):
+        end = data.find(b"\n", start)
+        if data[start : start + 1] != b"#" or end < 0:
+            found = "a line of the header, or its last, #!END-HEADER, is expected"
+            raise fault(path, f"byte {start}", found)
+        line = data[start:end].strip()
+        if line.startswith(b"#Format:") and line[8:].strip() != b"RAW":
+            raise fault(path, f"byte {start}", f"packets are read as #Format: RAW, not {line[8:40].strip()!r}")
+        if line.startswith(b"#Source"):
+            chip = next((size for name, size in SENSORS.items() if name in line), chip)
+        start = end + 1
+    return chip, start + len(HEADER_END)
+
+
+def _packet(path: Any, data: bytes, start: int) -> tuple[int, int, int, int, int, int]:
+    """The words of a packet's header that are needed: type, size, place of the time, overflow, number, valid ones."""
+    if start + PACKET.size > len(data):
+        found = f"the {PACKET.size} bytes of a packet's header are expected, and the file ends at byte {len(data)}"
+        raise fault(path, f"byte {start}", found)
+    kind, _, size, offset, overflow, capacity, number, valid = PACKET.unpack_from(data, start)
+
+    def refuse(word: int, text: str) -> Any:
+        return fault(path, f"byte {start + word}", f"{text} in the header of a packet")
+
+    if size < 1 or (kind == POLARITY and size < 8):
+        raise refuse(4, f"events of at least 8 bytes are expected, not {size},")
+    if kind == POLARITY and not 4 <= offset <= size - 4:
+        raise refuse(8, f"the place of the time in an event of {size} bytes is expected, not {offset},")
+    if overflow < 0 or overflow >= 1 << 30:
+        raise refuse(12, f"a number of overflows of time is expected, not {overflow},")
+    if not 0 <= number <= capacity:
+        raise refuse(20, f"a number of events from 0 to the capacity, {capacity}, is expected, not {number},")
+    if not 0 <= valid <= number:
+        raise refuse(24, f"a number of valid events from 0 to {number} is expected, not {valid},")
+    if start + PACKET.size + number * size > len(data):
+        left = len(data) - start - PACKET.size
+        raise refuse(20, f"{number} events of {size} bytes are announced, and {left} bytes are left,")
+    return kind, size, offset, overflow, number, valid
+
+
+def _column(events: Array, offset: int) -> Array:
+    """A word of 32 bits of each event."""
+    return np.ascontiguousarray(events[:, offset : offset + 4]).view("<u4")[:, 0]
+
+
+def _valid(path: Any, words: Array, valid: int, packet: int) -> Array:
+    """The numbers of the events to be kept: all, where the header says so, else those with their lowest bit set."""
+    if valid == len(words):
+        return np.arange(len(words))
+    kept = np.flatnonzero(words & 1)
+    if len(kept) != valid:
+        found = f"{valid} valid events are announced in the header of a packet, and {len(kept)} are marked so"
+        raise fault(path, f"byte {packet + 24}", found)
+    return kept

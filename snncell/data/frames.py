@@ -1,0 +1,159 @@
+"""Events as frames: how many each pixel had in each bin of time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from snncell import dtype as dtypes
+from snncell.arguments.kinds import Count
+from snncell.arguments.vocabulary import Dtype
+from snncell.data.events import Events, Sensor, as_events, sensor_of
+from snncell.errors import ArgumentError, DTypeError
+from snncell.kernels.binning import BITS, MOST, count_events, span_events
+
+Array = np.ndarray[Any, Any]
+Ways = tuple[int | None, int | None, int | None]
+
+NEVER = np.iinfo(np.int64).max  # a time, or a number of an event: behind all of them
+
+
+def to_frames(
+    events: Any,
+    sensor_size: Sequence[int] | None = None,
+    *,
+    n_bins: Count | None = None,
+    window: Count | None = None,
+    count: Count | None = None,
+    overlap: int = 0,
+    last: Literal["keep", "drop"] = "keep",
+    dtype: Dtype = np.uint8,
+) -> Array:
+    """Count the events of each pixel and polarity in bins of a recording.
+
+    Exactly one of three says what a bin is:
+
+    - `n_bins`: the recording in so many bins of one length. With t0 the time of its first event and D that from there
+      to behind its last one, in microseconds, an event is in bin floor((t - t0) n_bins / D).
+    - `window`: bins of so many microseconds, the first at t0; bin b is [t0 + b s, t0 + b s + window) with
+      s = window - overlap.
+    - `count`: so many events in a row, in the order in which they are; s = count - overlap.
+
+    Every event is in a bin, the last one too, but for `last="drop"`, which leaves out a last window or count that the
+    recording does not fill. That is where tonic's ToFrame counts otherwise: its windows end before the time of the last
+    event, and its n_time_bins are floor((t_last - t0) / n) long, so the last events are in none; its n_event_bins are
+    `count=len(events) // n, last="drop"` here.
+
+    Args:
+        events: `Events`, or a structured array with t, x, p, and y if the sensor has two axes; or a list of them: a
+            batch. Fastest in order of time.
+        sensor_size: (W, H, P); by default that of the events. With P = 1 the polarities are counted together.
+        n_bins: the number of bins.
+        window: microseconds.
+        count: a number of events.
+        overlap: of a window with the one before it, in microseconds, or events.
+        last: "keep" or "drop".
+        dtype: of the counts. They stop at its largest number, 255 of bytes, and of floats at the one up to which they
+            have all integers; as booleans they say whether there was an event.
+
+    Returns:
+        (T, P, H, W), or (T, P, W) of events without y; of a batch (T, B, ...), with empty frames behind recordings that
+        have fewer than the longest. A recording without events has no windows, T = 0, and empty bins.
+
+    Raises:
+        ArgumentError: for no or several ways to say what a bin is, an overlap that no bin is longer than, events
+            outside of the sensor, and batches of several sensors.
+        DTypeError: for a complex dtype, and what is none.
+
+    Example:
+        >>> events = snncell.data.Events([0, 5, 9], x=[1, 0, 1], y=[0, 0, 2], p=[1, 0, 1], sensor_size=(2, 3, 2))
+        >>> frames = snncell.data.to_frames(events, n_bins=5)
+        >>> frames.shape, frames.sum((1, 2, 3)).tolist()
+        ((5, 2, 3, 2), [1, 0, 1, 0, 1])
+    """
+    return counted("to_frames", events, sensor_size, (n_bins, window, count), overlap, last, dtype)
+
+
+def counted(who: str, events: Any, sensor_size: Any, ways: Ways, overlap: int, last: str, dtype: Any) -> Array:
+    """`to_frames`, for a caller of any name."""
+    several = isinstance(events, list | tuple)
+    way, size = check_bins(who, ways, overlap)
+    kind = dtypes.as_dtype(dtype).dtype
+    if kind not in MOST:
+        raise DTypeError(f"{who}: counts are real numbers, not {kind}.")
+    recordings, sensor = _recordings(who, list(events) if several else [events], sensor_size)
+    by_number = way == "count"
+    if by_number:
+        lengths, starts = np.array(list(map(len, recordings)), np.int64), np.zeros(len(recordings), np.int64)
+    else:
+        spans = span_events(recordings)
+        lengths, starts = spans[:, 1] - spans[:, 0] + 1, spans[:, 0]
+    begins, ends = (
+        _evenly(lengths, starts, size) if way == "n_bins" else _in_steps(lengths, starts, size, size - overlap, last)
+    )
+    counts, wrong = count_events(recordings, begins, ends, sensor, by_number, kind)
+    _refuse(who, recordings, wrong, sensor)
+    if "y" not in recordings[0].dtype.names:
+        counts = counts[:, :, :, 0]
+    frames: Array = counts if several else counts[:, 0]
+    return frames
+
+
+def check_bins(who: str, ways: Ways, overlap: int) -> tuple[str, int]:
+    """Which of `n_bins`, `window` and `count`, in this order, says what a bin is, and its number."""
+    given = {name: value for name, value in zip(("n_bins", "window", "count"), ways, strict=True) if value is not None}
+    if len(given) != 1:
+        named = " and ".join(given) or "none"
+        raise ArgumentError(f"{who}: give one of n_bins, window (microseconds) and count (events), not {named}.")
+    ((way, size),) = given.items()
+    if not 0 <= overlap < size or (overlap and way == "n_bins"):
+        limit = "there is none of n_bins" if way == "n_bins" else f"it is from 0 to below {way} = {size}"
+        raise ArgumentError(f"{who}: overlap is {overlap}, but {limit}.")
+    return way, size
+
+
+def _recordings(who: str, given: list[Any], size: Any) -> tuple[list[Events], Sensor]:
+    """Recordings as the kernels take them, and the sensor that they are all of."""
+    if not given:
+        raise ArgumentError(f"{who}: there are no recordings.")
+    sensor = None if size is None else sensor_of(who, size)
+    # Polarities that are counted together may be any; whether Events are within the sensor, the kernel sees.
+    widest = sensor and (sensor[:2] + ((BITS,) if sensor[2] == 1 else sensor[2:]))
+    events = [as_events(who, each, None if isinstance(each, Events) else widest) for each in given]
+    sizes = {each.sensor_size for each in events} if sensor is None else {sensor}
+    if len(sizes) > 1:
+        raise ArgumentError(f"{who}: the recordings are of several sensors, {sorted(sizes)}: give sensor_size.")
+    if len({each.dtype for each in events}) > 1:
+        raise ArgumentError(f"{who}: some of the recordings have y, and some have none.")
+    width, height, polarities = sensor or sizes.pop()
+    return events, (width, height if "y" in events[0].dtype.names else 1, polarities)
+
+
+def _evenly(lengths: Array, starts: Array, bins: int) -> tuple[Array, Array]:
+    """The first time of each bin, and the one behind it: t is in bin floor((t - start) bins / length)."""
+    whole, rest = np.divmod(lengths[:, None], bins)
+    number = np.arange(bins + 1)
+    edges = starts[:, None] + number * whole - (-number * rest // bins)
+    return np.ascontiguousarray(edges[:, :-1]), np.ascontiguousarray(edges[:, 1:])
+
+
+def _in_steps(lengths: Array, starts: Array, size: int, step: int, last: str) -> tuple[Array, Array]:
+    """The same for windows of `size`, each `step` behind the one before; those that a recording has not are empty."""
+    whole = np.maximum((lengths - size) // step + 1, 0)
+    # A last window begins where there are events that no whole window has.
+    covered = np.where(whole > 0, (whole - 1) * step + size, 0)
+    own = whole + ((lengths > covered) & (last == "keep"))
+    number = np.arange(int(own.max(initial=0)))
+    begins = starts[:, None] + number * step
+    there = number < own[:, None]
+    return np.where(there, begins, NEVER), np.where(there, begins + size, NEVER)
+
+
+def _refuse(who: str, recordings: list[Events], wrong: Array, sensor: Sensor) -> None:
+    """An error for events outside of the sensor."""
+    for n in np.flatnonzero(wrong >= 0)[:1]:
+        event = recordings[n][int(wrong[n])]
+        fields = ", ".join(f"{name}={event[name]}" for name in ("x", "y", "p") if name in recordings[n].dtype.names)
+        raise ArgumentError(f"{who}: event {wrong[n]} ({fields}) lies outside of sensor_size {sensor}.")

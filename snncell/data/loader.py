@@ -1,0 +1,274 @@
+"""Batches of a data set, made ahead by workers, in an order that a seed decides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, TypeGuard
+
+import numpy as np
+
+from snncell.arguments.kinds import Count, Own, Size
+from snncell.data.collate import Collate, entries, length_of, with_entry
+from snncell.data.drawing import sample_of, takes_rng
+from snncell.data.padding import quantiles
+from snncell.data.workers import made_by_workers
+from snncell.errors import ArgumentError
+from snncell.kernels.space import HOST
+from snncell.ops.random import randint
+from snncell.tape.given import with_tensors
+from snncell.tape.state import settings
+
+Array = np.ndarray[Any, Any]
+LOOKED_AT = 256  # samples of which `buckets=` a number takes the lengths
+
+
+class Loader:
+    """Go through a data set a batch at a time, as Tensors, time first, again and again.
+
+    The samples of a batch, or of its first entry if they are tuples or dicts, are sequences (T_n, ...). They are padded
+    with zeros to (T, B, ...), and their lengths (B,) come behind them: of samples (x, y) a batch is (x, lengths, y), as
+    nets, losses and decoders with `lengths` take it, and `train.fit` takes a Loader as it is. T is a bucket: one of a
+    few lengths, so that a jitted step is traced for few shapes.
+
+    Pass e (0, 1, ...) goes through the samples in the order of a generator of (seed, e); and what a transform draws for
+    sample i, it draws from a generator of (seed, e, i). Neither depends on workers, batches, or what was drawn.
+
+    Args:
+        dataset: anything with `len` and `[i]`, such as those of PyTorch. A sample is an array, a tuple or list, or a
+            dict; tensors of other frameworks are arrays.
+        batch_size: B; the last batch may have fewer.
+        shuffle: whether each pass is in another order.
+        transform: a function of a sample's first entry. One with an argument `rng` is given the sample's generator;
+            operations of snncell's draw from a sequence of the sample's own, without being told.
+        collate: a function of the list of a batch's samples, in place of padding and stacking. Arrays in what it gives
+            become Tensors.
+        workers: threads that make batches while the caller computes; with 0 they are made when they are asked for.
+        processes: whether each worker has a process of its own: for transforms that hold Python's lock. They, the data
+            set and `collate` are forked, or pickled where processes are not forked.
+        prefetch: how many batches are made ahead; at least one for each worker.
+        seed: of order and transforms; without it each pass draws one of snncell's random numbers (`set_seed`).
+        drop_last: leave out a last batch that is not full.
+        buckets: the lengths that batches are padded to. A number: so many quantiles of the lengths of samples (of 256
+            of them, evenly spread, at most), and the default's for longer ones. By default 1, 2, 3, 4, 6, 8, 12, 16,
+            24, ..., two for each doubling; and a batch of samples that all have one length is not padded.
+        sequences: which entries are sequences, by number or name; by default the first. With () there are none, no
+            lengths either: every entry is stacked, (B, ...).
+        lengths: whether the lengths come behind the first sequence.
+
+    Raises:
+        ArgumentError: for a data set without `len` or `[i]`, settings that give no batch, buckets that are no lengths,
+            or samples longer than the largest.
+        ShapeError: while it is gone through, for samples that do not fit each other.
+        DTypeError: for samples of which no arrays can be made.
+        WorkerError: for a process that has ended.
+
+    What a data set or a transform raises comes out where its batch would, with a note that names the sample.
+
+    Example:
+        >>> import numpy as np
+        >>> recordings = [(np.ones((steps, 2), np.float32), steps % 2) for steps in (3, 5, 4)]
+        >>> loader = snncell.data.Loader(recordings, batch_size=2, shuffle=False)
+        >>> [(x.shape, lengths.tolist(), y.tolist()) for x, lengths, y in loader]
+        [((6, 2, 2), [3, 5], [1, 1]), ((4, 1, 2), [4], [0])]
+    """
+
+    def __init__(
+        self,
+        dataset: Annotated[Any, Own()],
+        batch_size: Count,
+        shuffle: bool = True,
+        *,
+        transform: Callable[..., Any] | None = None,
+        collate: Callable[..., Any] | None = None,
+        workers: Size = 1,
+        processes: bool = False,
+        prefetch: Count = 2,
+        seed: Size | None = None,
+        drop_last: bool = False,
+        buckets: Annotated[int | Sequence[int] | None, Own()] = None,
+        sequences: Annotated[Sequence[int | str] | None, Own()] = None,
+        lengths: bool = True,
+    ) -> None:
+        if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__") or isinstance(dataset, type):
+            raise ArgumentError(
+                f"Loader: a data set has a length and samples, len(dataset) and dataset[i]; a {type(dataset).__name__} "
+                f"has not. Of what can only be gone through make a list."
+            )
+        self.dataset, self.batch_size, self.shuffle = dataset, batch_size, shuffle
+        self.transform, self.collate, self.workers, self.processes = transform, collate, workers, processes
+        self.prefetch, self.seed, self.drop_last, self.lengths = prefetch, seed, drop_last, lengths
+        self.buckets = _checked(buckets)
+        self.sequences = None if sequences is None else tuple(sequences)
+        self._quantiles: tuple[int, ...] = ()  # buckets by the lengths of samples, once these are known
+        self._place = _Place(0, 0, None)
+        self._resumed = False
+        if not len(self):
+            raise ArgumentError(
+                f"Loader: {len(dataset)} samples give no batch of {batch_size}"
+                + (" with drop_last=True; make it smaller." if drop_last and len(dataset) else ".")
+            )
+
+    def __len__(self) -> int:
+        full, rest = divmod(len(self.dataset), self.batch_size)
+        return full + (rest > 0 and not self.drop_last)
+
+    def __iter__(self) -> Iterator[Any]:
+        place = self._begin()
+        count = len(self)
+        make = _Maker(self, place)
+        numbers = range(place.batch, count)
+        batches: Generator[Any, None, None]
+        if self.workers:
+            ahead = max(self.prefetch, self.workers)
+            batches = made_by_workers(make, numbers, self.workers, ahead, self.processes)
+        else:
+            batches = (make(number, []) for number in numbers)
+        try:
+            for number, batch in zip(numbers, batches, strict=True):
+                last = number + 1 == count
+                self._place = _Place(place.epoch + 1, 0, None) if last else replace(place, batch=number + 1)
+                yield with_tensors(batch)
+        finally:
+            batches.close()
+
+    def state(self) -> dict[str, Any]:
+        """The place in the data: what `resume` goes on from, behind the batch that was given last.
+
+        It can be written as JSON.
+        """
+        place = self._place
+        kept = {"epoch": place.epoch, "batch": place.batch, "seed": place.seed}
+        return {**kept, "quantiles": list(self._quantiles), **self._fixed()}
+
+    def resume(self, state: dict[str, Any]) -> None:
+        """Go on from a `state`: the next pass is the rest of that one.
+
+        Raises:
+            ArgumentError: for a state of another data set or other settings, naming what differs, or of nothing.
+        """
+        fixed = self._fixed()
+        wrong = [name for name in fixed if not isinstance(state, dict) or state.get(name) != fixed[name]]
+        if wrong:
+            name, found = wrong[0], state.get(wrong[0]) if isinstance(state, dict) else state
+            raise ArgumentError(
+                f"Loader: resume: the state is of another Loader: {name} is {found!r}, not {fixed[name]!r}."
+            )
+        epoch, batch, seed, found = (state.get(name) for name in ("epoch", "batch", "seed", "quantiles"))
+        if not (_is_count(epoch) and _is_count(batch) and batch < len(self)) or not (
+            _is_count(seed) or (seed is None and not batch)
+        ):
+            raise ArgumentError(
+                f"Loader: resume: the state is damaged: epoch {epoch!r}, batch {batch!r}, seed {seed!r}."
+            )
+        self._quantiles = _checked(found) if found else ()
+        self._place, self._resumed = _Place(epoch, batch, seed), True
+
+    def description(self) -> dict[str, Any]:
+        """A description that tells these data from others, as far as can be told without reading them."""
+        return {"class": type(self).__name__, "data set": type(self.dataset).__name__, **self._fixed()}
+
+    def _fixed(self) -> dict[str, Any]:
+        """The settings that the order depends on."""
+        return {
+            "samples": len(self.dataset),
+            "batch_size": self.batch_size,
+            "shuffle": self.shuffle,
+            "drop_last": self.drop_last,
+            "given seed": self.seed,
+            "buckets": list(self.buckets) if isinstance(self.buckets, tuple) else self.buckets,
+        }
+
+    def _begin(self) -> _Place:
+        """The place at which the pass that begins now begins."""
+        place = self._place
+        if not self._resumed and place.batch:  # the pass before was left
+            place = _Place(place.epoch + 1, 0, None)
+        self._resumed = False
+        if place.seed is None:
+            place = replace(place, seed=_drawn() if self.seed is None else self.seed)
+        self._place = place
+        return place
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A place in the data: the pass, the number of the next batch, and the seed of the pass, once it is drawn."""
+
+    epoch: int
+    batch: int
+    seed: int | None
+
+
+class _Maker:
+    """The part of a Loader that makes a batch of its number: a function of the number alone, on any thread."""
+
+    def __init__(self, loader: Loader, place: _Place) -> None:
+        assert place.seed is not None
+        self.dataset, self.batch_size = loader.dataset, loader.batch_size
+        self.transform, self.own = loader.transform, loader.collate
+        self.draws = loader.transform is not None and takes_rng(loader.transform)
+        self.seed = place.seed, 0 if loader.seed is None else place.epoch  # each pass has drawn its own
+        count = len(loader.dataset)
+        self.order = np.random.default_rng(self.seed).permutation(count) if loader.shuffle else np.arange(count)
+        self.collate = Collate(loader.sequences, loader.lengths, (), True)
+        if isinstance(loader.buckets, int) and not loader._quantiles and loader.collate is None:
+            loader._quantiles = self.quantiles(loader.buckets)
+        if isinstance(loader.buckets, tuple):
+            self.collate.buckets, self.collate.beyond = loader.buckets, False
+        else:
+            self.collate.buckets = loader._quantiles
+
+    def __call__(self, number: int, over: list[bool]) -> Any:
+        """A batch; nothing, if nobody wants it any more."""
+        chosen = [int(index) for index in self.order[number * self.batch_size :][: self.batch_size]]
+        samples = []
+        for index in chosen:
+            if over:
+                return None
+            samples.append(self.sample(index))
+        return self.collate(samples, chosen) if self.own is None else self.own(samples)
+
+    def sample(self, index: int) -> Any:
+        """A sample, transformed."""
+        try:
+            with sample_of(*self.seed, index) as generator:
+                sample = self.dataset[index]
+                if self.transform is None:
+                    return sample
+                name, value = next(iter(entries(sample).items()), (0, None))
+                value = self.transform(value, rng=generator()) if self.draws else self.transform(value)
+                return with_entry(sample, name, value)
+        except Exception as error:
+            error.add_note(f"Loader: this is of sample {index} of the {type(self.dataset).__name__}.")
+            raise
+
+    def quantiles(self, count: int) -> tuple[int, ...]:
+        """Buckets by the lengths of some samples."""
+        if self.collate.sequences == ():
+            return ()
+        chosen = np.unique(np.linspace(0, len(self.order) - 1, LOOKED_AT).astype(int)).tolist()
+        rows = {index: entries(self.sample(index)) for index in chosen}
+        of_each = [length_of(row, self.collate.sequences_of(row), index) for index, row in rows.items()]
+        return quantiles(of_each, count)
+
+
+def _drawn() -> int:
+    """A seed that `set_seed` decides."""
+    with settings(space=HOST):
+        return int(randint(0, 2**62, ()).item())
+
+
+def _is_count(value: Any) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _checked(buckets: Any) -> Any:
+    """None, a number of buckets, or lengths in their order."""
+    if buckets is None or (isinstance(buckets, int) and not isinstance(buckets, bool) and buckets > 0):
+        return buckets
+    lengths = tuple(buckets) if isinstance(buckets, (list, tuple, range, np.ndarray)) else ()
+    whole = all(isinstance(one, (int, np.integer)) and not isinstance(one, bool) and one > 0 for one in lengths)
+    if not lengths or not whole:
+        raise ArgumentError(f"Loader: buckets is a number of lengths, or lengths of at least 1, not {buckets!r:.200}.")
+    return tuple(sorted({int(one) for one in lengths}))

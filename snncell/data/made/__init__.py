@@ -1,0 +1,1 @@
+"""Data that are made, not downloaded: for tests, tutorials, and the tasks that papers use."""

@@ -1,0 +1,185 @@
+"""Tasks of populations that fire for a while: was it the same cue, what was stored, which side had more cues.
+
+All give arrays with time first. A step is as long as the network takes it for; the papers have 1 ms.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import numpy as np
+
+from snncell.arguments.kinds import MOST, Count, Probability, Size, Within
+from snncell.data.made.seeds import generator, seeded
+from snncell.errors import ArgumentError
+
+Array = np.ndarray[Any, Any]
+Several = Annotated[int, Within(2, MOST)]
+
+NO_LABEL = -100  # what nn.CrossEntropyLoss leaves out
+
+
+def delayed_match(
+    samples: Count = 1000,
+    cues: Several = 2,
+    cue: Count = 20,
+    delay: Size = 50,
+    units: Count = 10,
+    rate: Probability = 0.2,
+    noise: Probability = 0.01,
+    seed: int | None = None,
+) -> tuple[Array, Array]:
+    """A cue, a delay, another cue: is it the same one?
+
+    A cue is a population that fires at `rate` while all others fire at `noise`, and in the delay all do. The answer is
+    yes for half of the samples, on average. With two cues it is the delayed XOR.
+
+    Args:
+        samples: N.
+        cues: how many there are.
+        cue: steps of each.
+        delay: steps between them; T = cue + delay + cue.
+        units: of each population.
+        rate, noise: probabilities of a spike of a unit in a step.
+        seed: of everything; without it `snncell.set_seed` decides.
+
+    Returns:
+        `(spikes, labels)`: 0 and 1 as float32 (T, N, cues units), and int64 (N,): 1 for the same.
+
+    Raises:
+        ArgumentError: for numbers that make no sense.
+
+    Source: Kim, Li and Sejnowski, "Simple framework for constructing functional spiking recurrent neural networks",
+    PNAS 2019.
+
+    Example:
+        >>> spikes, labels = snncell.data.delayed_match(samples=100, seed=0)
+        >>> spikes.shape, labels.shape
+        ((90, 100, 20), (100,))
+    """
+    rng = generator(seeded("delayed_match", seed))
+    first, same = rng.integers(cues, size=samples), rng.integers(2, size=samples)
+    second = (first + np.where(same == 1, 0, rng.integers(1, cues, size=samples))) % cues
+    rates = np.full((2 * cue + delay, samples, cues), noise, np.float32)
+    rates[:cue, np.arange(samples), first] = rate
+    rates[cue + delay :, np.arange(samples), second] = rate
+    return _fired(rng, rates, units), same
+
+
+def store_recall(
+    samples: Count = 100,
+    slots: Several = 10,
+    slot: Count = 20,
+    units: Count = 10,
+    rate: Probability = 0.1,
+    noise: Probability = 0.0,
+    command: Annotated[float, Within(0.0, 0.5)] = 1.0 / 6.0,
+    seed: int | None = None,
+) -> tuple[Array, Array]:
+    """A stream of bits, some of which are to be stored, and recalled on demand: what was stored last?
+
+    Time is divided into slots. In each of them one of the populations 0 and 1 fires, at random; the third population
+    fires with a bit that is to be stored, the fourth alone when it is to be recalled. A sequence begins with a store
+    and ends with a recall; in between, each is as probable as `command` says.
+
+    Args:
+        samples: N.
+        slots: of a sequence.
+        slot: steps of each; T = slots slot.
+        units: of each of the four populations.
+        rate: probability of a spike in a step, of a unit that is to fire.
+        noise: the same of all others.
+        command: probability of a store, and that of a recall.
+        seed: of everything; without it `snncell.set_seed` decides.
+
+    Returns:
+        `(spikes, labels)`: 0 and 1 as float32 (T, N, 4 units), and int64 (T, N): the bit in steps of a recall,
+        elsewhere -100, which `nn.CrossEntropyLoss` leaves out.
+
+    Raises:
+        ArgumentError: for numbers that make no sense.
+
+    Source: Bellec, Salaj, Subramoney, Legenstein and Maass, "Long short-term memory and learning-to-learn in networks
+    of spiking neurons", NeurIPS 2018.
+
+    Example:
+        >>> spikes, labels = snncell.data.store_recall(samples=8, seed=0)
+        >>> spikes.shape, labels.shape, sorted(set(labels.ravel().tolist()))
+        ((200, 8, 40), (200, 8), [-100, 0, 1])
+    """
+    rng = generator(seeded("store_recall", seed))
+    bits, chance = rng.integers(2, size=(slots, samples)), rng.random((slots, samples))
+    chance[0], chance[-1] = 0.0, 1.0
+    stores, recalls = chance <= command, chance >= 1.0 - command
+    stores[0], stores[-1], recalls[0], recalls[-1] = True, False, False, True
+    active = np.stack([~recalls & (bits == 0), ~recalls & (bits == 1), stores, recalls], 2)
+    labels, stored = np.full((slots, samples), NO_LABEL), bits[0]
+    for number in range(slots):
+        stored = np.where(stores[number], bits[number], stored)
+        labels[number] = np.where(recalls[number], stored, NO_LABEL)
+    rates = np.where(active, np.float32(rate), np.float32(noise)).repeat(slot, 0)
+    return _fired(rng, rates, units), labels.repeat(slot, 0)
+
+
+def cue_accumulation(
+    samples: Count = 100,
+    cues: Count = 7,
+    cue: Count = 100,
+    pause: Size = 50,
+    delay: Size = 1000,
+    decision: Count = 150,
+    units: Count = 10,
+    rate: Probability = 0.04,
+    noise: Probability = 0.01,
+    bias: Annotated[float, Within(0.5, 1.0)] = 0.7,
+    seed: int | None = None,
+) -> tuple[Array, Array]:
+    """Cues on the left and on the right, then a delay, then a signal to decide: which side had more?
+
+    Four populations: left, right, the signal in the last `decision` steps, and one that fires at `noise` all the time.
+    In each sequence one side, drawn at random, has each cue with probability `bias`; the label is the side that had
+    more in the end.
+
+    Args:
+        samples: N.
+        cues: how many, an odd number.
+        cue, pause: steps of each cue, and of the pause after it.
+        delay, decision: steps after the cues; T = cues (cue + pause) + delay + decision.
+        units: of each population.
+        rate, noise: probabilities of a spike in a step, of a unit whose turn it is, and of the fourth population's.
+        bias: from 0.5 to 1.
+        seed: of everything; without it `snncell.set_seed` decides.
+
+    Returns:
+        `(spikes, labels)`: 0 and 1 as float32 (T, N, 4 units), and int64 (N,): 0 for left, 1 for right.
+
+    Raises:
+        ArgumentError: for an even number of cues.
+
+    Source: Bellec et al., "A solution to the learning dilemma for recurrent networks of spiking neurons", Nature
+    Communications 2020; a task of Morcos and Harvey, "History-dependent variability in population dynamics during
+    evidence accumulation in cortex", Nature Neuroscience 2016.
+
+    Example:
+        >>> spikes, labels = snncell.data.cue_accumulation(samples=5, seed=0)
+        >>> spikes.shape, labels.tolist()
+        ((2200, 5, 40), [1, 1, 1, 0, 1])
+    """
+    if cues % 2 == 0:
+        raise ArgumentError(f"cue_accumulation: cues is odd, so that one side has more, not {cues}.")
+    rng = generator(seeded("cue_accumulation", seed))
+    favoured = rng.integers(2, size=samples)
+    sides = favoured ^ (rng.random((cues, samples)) >= bias)
+    rates = np.zeros((cues * (cue + pause) + delay + decision, samples, 4), np.float32)
+    for number, side in enumerate(sides):
+        start = number * (cue + pause)
+        rates[start : start + cue, np.arange(samples), side] = rate
+    rates[-decision:, :, 2], rates[:, :, 3] = rate, noise
+    return _fired(rng, rates, units), (2 * sides.sum(0) > cues).astype(np.int64)
+
+
+def _fired(rng: np.random.Generator, rates: Array, units: int) -> Array:
+    """Spikes of populations that have so many units each, at rates (T, N, populations)."""
+    steps, samples, populations = rates.shape
+    spikes = rng.random((steps, samples, populations, units), np.float32) < rates[..., None]
+    return spikes.reshape(steps, samples, populations * units).astype(np.float32)

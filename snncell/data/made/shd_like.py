@@ -1,0 +1,236 @@
+"""Made words as a cochlea hears them: data in the shape of the Spiking Heidelberg Digits, and in their files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from itertools import permutations
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+
+from snncell.arguments.kinds import Count, Within
+from snncell.arguments.vocabulary import Path
+from snncell.data.events import Events
+from snncell.data.made.seeds import Seed, generator
+from snncell.errors import ArgumentError, FileError, TensorIndexError
+from snncell.interrupts import imported
+from snncell.kernels.binning import LINE
+
+Array = np.ndarray[Any, Any]
+
+SPEAKERS = 12
+SOUNDS, FORMANTS = 6, 3
+LENGTH, SPREAD = 0.7, 0.4  # seconds, and by which part of it words are longer or shorter
+SILENCE = 0.02, 0.06  # seconds before a word
+BACKGROUND = 0.03  # part of the events
+TOGETHER = 256  # samples that are written at once
+MOST_CLASSES = 720  # orders of six sounds
+
+
+class Vocabulary(NamedTuple):
+    """The sounds of a language, its words, and who speaks them."""
+
+    centres: Array  # of each formant in the middle of its sound, in channels: (SOUNDS * FORMANTS,)
+    slopes: Array  # channels, from begin to end of the sound
+    shares: Array  # of a sound's events, (SOUNDS, FORMANTS)
+    width: float  # standard deviation of a formant, in channels
+    orders: Array  # the sounds of each word, (classes, SOUNDS)
+    shifts: Array  # of each speaker, in channels
+    loudness: Array  # of each speaker, 1 on average
+
+
+class SHDLike:
+    """Words that are made, in the shape of the Spiking Heidelberg Digits: 700 channels, 20 classes, some 8,000 events.
+
+    The language has six sounds, and each word has all of them: its class is their order. So the numbers of events of
+    the channels are distributed alike for all classes, and only when they come tells words apart. A sound has three
+    formants. An event of formant j in sound m comes at
+
+        t = t0 + D (b_m + w_m tau),             tau = (u + u') / 2,  u, u' even in [0, 1)
+        channel = c_mj + s_mj (tau - 1/2) + h + sigma n,             n normal
+
+    with the word's begin t0 (20 to 60 ms), its duration D (0.42 to 0.98 s), the begin b and part w of the sound in it,
+    which differ from sample to sample by some 15 %, and the shift h of one of 12 speakers; what would be off the edge
+    is mirrored. Their numbers are Poisson's, with means in proportion to D w_m and the speaker's loudness. 3 % of the
+    events are noise, even in time and channels. Sample i depends on the seeds and i alone.
+
+    Args:
+        samples: how many.
+        seed: of the samples.
+        words: the seed of sounds, words and speakers: training and test data have the same.
+        classes: up to 720; the words of up to 20 classes differ in four places or more.
+        channels: of the cochlea.
+        events: of a sample, on average.
+        transform: applied to the events of each sample.
+
+    Attributes:
+        sensor_size: (channels, 1, 1).
+        classes: the words, a letter for each sound.
+
+    Raises:
+        ArgumentError: for numbers that make no sense.
+        TensorIndexError: for a sample that it does not have.
+
+    Source: in the shape of Cramer, Stradmann, Schemmel and Zenke, "The Heidelberg spiking data sets for the systematic
+    evaluation of spiking neural networks", IEEE TNNLS 2022, whose data are recordings of spoken digits; these are none.
+
+    Example:
+        >>> words = snncell.data.SHDLike(samples=100, seed=1)
+        >>> events, label = words[0]
+        >>> events.dtype.names, events.sensor_size, words.classes[label]
+        (('t', 'x', 'p'), (700, 1, 1), 'dacfeb')
+    """
+
+    def __init__(
+        self,
+        samples: Count = 1000,
+        seed: Seed = 0,
+        *,
+        words: Seed = 0,
+        classes: Annotated[int, Within(1, MOST_CLASSES)] = 20,
+        channels: Annotated[int, Within(1, 65535)] = 700,
+        events: Count = 8000,
+        transform: Callable[[Events], Any] | None = None,
+    ) -> None:
+        self.samples, self.seed, self.events, self.transform = samples, seed, events, transform
+        self.sensor_size = (channels, 1, 1)
+        self.vocabulary = _vocabulary(generator(words), classes, channels)
+        self.classes = tuple("".join("abcdef"[sound] for sound in order) for order in self.vocabulary.orders)
+
+    def __len__(self) -> int:
+        """The number of samples."""
+        return self.samples
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        """Make a sample: `(events, label)`."""
+        if not -self.samples <= index < self.samples:
+            raise TensorIndexError(f"SHDLike: there is no sample {index}, there are {self.samples}.")
+        seconds, units, label, _ = self.spoken(int(index) % self.samples)
+        records = np.zeros(len(units), LINE)
+        records["t"], records["x"] = np.rint(seconds.astype(np.float64) * 1e6), units
+        events: Any = records.view(Events)
+        events.sensor_size = self.sensor_size
+        return events if self.transform is None else self.transform(events), label
+
+    def spoken(self, number: int) -> tuple[Array, Array, int, int]:
+        """A sample as it stands in a file: times in seconds, float16, in order; units; label; speaker."""
+        words, rng = self.vocabulary, generator(self.seed, number)
+        label, speaker = int(rng.integers(len(words.orders))), int(rng.integers(SPEAKERS))
+        duration = LENGTH * (1.0 + SPREAD * rng.uniform(-1.0, 1.0))
+        start = rng.uniform(*SILENCE)
+        parts = np.exp(0.15 * rng.standard_normal(SOUNDS))
+        parts /= parts.sum()
+        begins, order = np.empty(SOUNDS), words.orders[label]
+        begins[order] = np.cumsum(parts[order]) - parts[order]
+        mean = self.events * words.loudness[speaker] * duration / LENGTH
+        counts = rng.poisson((1.0 - BACKGROUND) * mean * parts[:, None] * words.shares)
+        noise, count = rng.poisson(BACKGROUND * mean), int(counts.sum())
+
+        formant = np.repeat(np.arange(counts.size), counts.ravel())
+        tau = rng.random((2, count), np.float32).mean(0)
+        begin, part = (np.repeat(x, FORMANTS)[formant] for x in (begins * duration + start, parts * duration))
+        place = words.centres[formant] + words.slopes[formant] * (tau - 0.5) + words.shifts[speaker]
+        place += words.width * rng.standard_normal(count, np.float32)
+        last = self.sensor_size[0] - 1
+        heard = np.clip(last - np.abs(last - np.abs(np.rint(place))), 0, last)
+        times = np.concatenate([begin + part * tau, start + duration * rng.random(noise)])
+        units = np.concatenate([heard, rng.integers(last + 1, size=noise)])
+        # Positive floats are in the order of their bits: one sort of integers, by time and then by unit.
+        bits = times.astype(np.float16).view(np.uint16).astype(np.uint32)
+        both = np.sort(bits << 16 | units.astype(np.uint32))
+        return (both >> 16).astype(np.uint16).view(np.float16), both.astype(np.uint16), label, speaker
+
+
+def write_shd_like(
+    path: Path,
+    samples: Count = 1000,
+    seed: Seed = 0,
+    *,
+    words: Seed = 0,
+    classes: Annotated[int, Within(1, MOST_CLASSES)] = 20,
+    channels: Annotated[int, Within(1, 65535)] = 700,
+    events: Count = 8000,
+) -> None:
+    """Write `SHDLike` data into a file laid out as those of the Spiking Heidelberg Digits (HDF5).
+
+        /spikes/times           float16 of variable length, seconds, in order
+        /spikes/units           uint16 of variable length, channels
+        /labels                 uint16
+        /extra/keys             bytes, the words
+        /extra/speaker          uint16
+        /extra/meta_info        age, body_height and gender of each speaker: 0, 0 and "none", for they are made too
+
+    float16 keeps times to a quarter of a ms below 0.5 s, to half of one below 1 s, and then to one.
+
+    Args:
+        path: of the file; what is there is replaced.
+        samples, seed, words, classes, channels, events: as `SHDLike` has them, whose samples these are.
+
+    Raises:
+        ArgumentError: for numbers that make no sense, and where h5py is not installed.
+        FileError: where the file cannot be written.
+
+    Example:
+        >>> snncell.data.write_shd_like("train.h5", samples=8000, seed=0)  # doctest: +SKIP
+        >>> snncell.data.write_shd_like("test.h5", samples=2000, seed=1)  # doctest: +SKIP
+    """
+    made = SHDLike(samples, seed, words=words, classes=classes, channels=channels, events=events)
+    try:
+        h5py = imported("h5py")
+    except ImportError:
+        raise ArgumentError('write_shd_like: HDF5 files need h5py: pip install "snncell[events]" brings it.') from None
+    try:
+        with h5py.File(path, "w") as file:
+            _write(file, made, h5py.vlen_dtype)
+    except OSError as error:
+        raise FileError(f"write_shd_like: path {os.fspath(path)!r} cannot be written: {error}") from None
+
+
+def _write(file: Any, made: SHDLike, varying: Callable[[Any], Any]) -> None:
+    """The samples, a part at a time, and what they are."""
+    samples = len(made)
+    labels, speakers = np.empty((2, samples), np.uint16)
+    kinds = {"times": np.float16, "units": np.uint16}
+    spikes = [file.create_dataset(f"spikes/{name}", (samples,), varying(kind)) for name, kind in kinds.items()]
+    for first in range(0, samples, TOGETHER):
+        part = slice(first, min(first + TOGETHER, samples))
+        spoken = [made.spoken(number) for number in range(part.start, part.stop)]
+        *columns, labels[part], speakers[part] = zip(*spoken, strict=True)
+        for dataset, column in zip(spikes, columns, strict=True):
+            dataset[part] = np.fromiter(column, object, len(column))
+    file["labels"] = labels
+    file["extra/keys"] = np.array(made.classes, "S")
+    file["extra/speaker"] = speakers
+    for name in ("age", "body_height"):
+        file[f"extra/meta_info/{name}"] = np.zeros(SPEAKERS, np.uint16)
+    file["extra/meta_info/gender"] = np.full(SPEAKERS, b"none")
+
+
+def _vocabulary(rng: np.random.Generator, classes: int, channels: int) -> Vocabulary:
+    """Draw sounds, words and speakers."""
+    formants = SOUNDS * FORMANTS
+    loudness = rng.uniform(0.8, 1.2, SPEAKERS)
+    shares = rng.uniform(0.5, 1.5, (SOUNDS, FORMANTS))
+    return Vocabulary(
+        centres=rng.uniform(0.08, 0.92, formants).astype(np.float32) * channels,
+        slopes=rng.uniform(-0.2, 0.2, formants).astype(np.float32) * channels,
+        shares=shares / shares.sum(1, keepdims=True),
+        width=0.02 * channels,
+        orders=_orders(rng, classes),
+        shifts=rng.normal(0.0, 0.02, SPEAKERS).astype(np.float32) * channels,
+        loudness=loudness / loudness.mean(),
+    )
+
+
+def _orders(rng: np.random.Generator, classes: int) -> Array:
+    """Different orders of the sounds, (classes, SOUNDS): those that agree in as few places as so many can."""
+    there = rng.permutation(np.array(list(permutations(range(SOUNDS)))))
+    for places in (2, 3, SOUNDS):
+        chosen = there[:1]
+        for order in there[1:]:
+            if len(chosen) < classes and ((chosen == order).sum(1) <= places).all() and (chosen != order).any(1).all():
+                chosen = np.concatenate([chosen, order[None]])
+        if len(chosen) == classes:
+            break
+    return chosen

@@ -1,0 +1,174 @@
+"""Arrays of events: frames, images, voxel grids, time surfaces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from snncell import dtype as dtypes
+from snncell.arguments.kinds import Count, Positive
+from snncell.arguments.vocabulary import Dtype, FloatDtype
+from snncell.data.events import Events
+from snncell.data.frames import check_bins, counted
+from snncell.data.transforms.base import Array, Transform, check_inside, grid_of, has_rows, places_of, span
+from snncell.errors import ArgumentError
+
+
+@dataclass(frozen=True)
+class ToFrame:
+    """Count the events of each pixel and polarity in bins: `data.to_frames` as a transform.
+
+    Args:
+        sensor_size: (W, H, P); by default that of the events. With P = 1 the polarities are counted together.
+        n_bins: the number of bins.
+        window: microseconds.
+        count: a number of events.
+        overlap: of a window with the one before it, in microseconds, or events.
+        last: "keep" or "drop": a last window or count that the recording does not fill.
+        dtype: of the counts.
+
+    Raises:
+        ArgumentError: for no or several ways to say what a bin is.
+
+    Example:
+        >>> events = snncell.data.Events([0, 5, 9], x=[1, 0, 1], y=[0, 0, 2], p=[1, 0, 1], sensor_size=(2, 3, 2))
+        >>> snncell.data.ToFrame(window=4)(events).shape
+        (3, 2, 3, 2)
+    """
+
+    sensor_size: Sequence[int] | None = None
+    n_bins: Count | None = None
+    window: Count | None = None
+    count: Count | None = None
+    overlap: int = 0
+    last: Literal["keep", "drop"] = "keep"
+    dtype: Dtype = np.uint8
+
+    def __post_init__(self) -> None:
+        """Check the bins before there are events."""
+        check_bins("ToFrame", (self.n_bins, self.window, self.count), self.overlap)
+
+    def __call__(self, events: Any) -> Array:
+        """The frames of a recording, or of a list of them."""
+        ways = self.n_bins, self.window, self.count
+        return counted("ToFrame", events, self.sensor_size, ways, self.overlap, self.last, self.dtype)
+
+
+@dataclass(frozen=True)
+class ToImage(Transform):
+    """Count all events of each pixel and polarity: (P, H, W), or (P, W) of events without y.
+
+    Args:
+        dtype: of the counts, which stop at its largest number.
+        sensor_size: of events that do not know theirs.
+    """
+
+    dtype: Dtype = np.int32
+
+    def _of(self, events: Events) -> Array:
+        """The image of Events."""
+        image: Array = counted("ToImage", events, None, (1, None, None), 0, "keep", self.dtype)[0]
+        return image
+
+
+@dataclass(frozen=True)
+class ToVoxelGrid(Transform):
+    """Add the signs of the events up in bins of time, each event to the two bins that it lies between.
+
+    With tau = n (t - t0) / (t1 - t0), from the first event to the last, bin b of a pixel is
+
+        V_b = sum_events s max(0, 1 - |b - tau|),  s = 1 for polarity 1, -1 for polarity 0,
+
+    so the last event is in none, as in tonic; in the article n - 1 stands for n. Of a sensor with one polarity s = 1;
+    where all events have one time, tau = 0.
+
+    Args:
+        n_time_bins: n.
+        dtype: float32 or float64.
+        sensor_size: of events that do not know theirs.
+
+    Returns:
+        When called, (n, 1, H, W), or (n, 1, W) of events without y.
+
+    Raises:
+        ArgumentError: when called, for a sensor with more than two polarities.
+
+    Source: Zhu, Yuan, Chaney and Daniilidis, "Unsupervised Event-based Learning of Optical Flow, Depth, and
+    Egomotion", CVPR 2019.
+    """
+
+    n_time_bins: Count
+    dtype: FloatDtype = np.float32
+
+    def _of(self, events: Events) -> Array:
+        """The grid of Events."""
+        polarities = events.sensor_size[2]
+        if polarities > 2:
+            raise ArgumentError(f"ToVoxelGrid: events have polarity 0 or 1, and this sensor {polarities}.")
+        kind = dtypes.as_dtype(self.dtype).dtype
+        (width, height), bins = grid_of(events), self.n_time_bins
+        places, pixels = places_of("ToVoxelGrid", events), width * height
+        grid = np.zeros(bins * pixels)
+        if len(events):
+            first, last = span(events)
+            tau = bins * ((events["t"] - first) / max(last - first, 1))
+            low = tau.astype(np.int64)
+            signs = np.where(events["p"] > 0, 1.0, -1.0) if polarities == 2 else np.ones(len(events))
+            for share, bin_of in ((1.0 - (tau - low), low), (tau - low, low + 1)):
+                inside = bin_of < bins
+                cells = bin_of[inside] * pixels + places[inside]
+                grid += np.bincount(cells, (signs * share)[inside], minlength=len(grid))
+        shape = (bins, 1, height, width) if has_rows(events) else (bins, 1, width)
+        result: Array = grid.reshape(shape).astype(kind)
+        return result
+
+
+@dataclass(frozen=True)
+class ToTimesurface(Transform):
+    """Time surfaces, every dt microseconds: the age of the last event of each pixel and polarity, under an exponential.
+
+    With t0 the first time, surface i is exp(-(t0 + (i + 1) dt - t_last) / tau), where t_last is the last time of the
+    pixel before t0 + (i + 1) dt; 0 where there was none. There are as many surfaces as it takes to have all events;
+    tonic leaves out the last one.
+
+    Args:
+        dt: microseconds.
+        tau: microseconds.
+        dtype: a dtype of floats.
+        sensor_size: of events that do not know theirs.
+
+    Returns:
+        When called, (T, P, H, W), or (T, P, W) of events without y; T = 0 without events.
+
+    Source: Lagorce, Orchard, Galluppi, Shi and Benosman, "HOTS: A Hierarchy of Event-Based Time-Surfaces for Pattern
+    Recognition", TPAMI 2017; here over the whole sensor.
+    """
+
+    dt: Count
+    tau: Positive
+    dtype: FloatDtype = np.float32
+
+    def _of(self, events: Events) -> Array:
+        """The surfaces of Events."""
+        check_inside("ToTimesurface", events)
+        kind = dtypes.as_dtype(self.dtype).dtype
+        (width, height), polarities = grid_of(events), events.sensor_size[2]
+        ordered = events[np.argsort(events["t"], kind="stable")]
+        first, last = span(events) if len(events) else (0, -1)
+        number = (last - first) // self.dt + 1
+        cells = places_of("ToTimesurface", ordered) + ordered["p"] * np.int64(width * height)
+        # The last times, each surface's beside the others.
+        since = ordered["t"] - first
+        ends = np.searchsorted(since, np.arange(1, number + 1) * self.dt)
+        latest = np.full(polarities * width * height, -np.inf)
+        surfaces = np.empty((number, len(latest)), kind)
+        begin = 0
+        for i, end in enumerate(ends):
+            latest[cells[begin:end]] = since[begin:end]  # of a pixel that comes twice the later one stays
+            surfaces[i] = np.exp((latest - (i + 1) * self.dt) / self.tau)
+            begin = end
+        shape = (polarities, height, width) if has_rows(events) else (polarities, width)
+        return surfaces.reshape(number, *shape)

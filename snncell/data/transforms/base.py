@@ -1,0 +1,174 @@
+"""The common part of transforms of events, and several of them in a row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from snncell.arguments.kinds import Size
+from snncell.data.drawing import takes_rng
+from snncell.data.events import Events, as_events
+from snncell.errors import ArgumentError
+from snncell.kernels.space import HOST
+from snncell.ops.random import randint
+from snncell.tape.state import settings
+
+Array = np.ndarray[Any, Any]
+Generator = np.random.Generator
+Draws = Generator | Size | None
+
+
+@dataclass(frozen=True)
+class Transform:
+    """A callable that makes something of the events of a recording, always the same.
+
+    It takes `Events`, or a structured array with t, x, p and perhaps y, whose `sensor_size` it is told. What it gives
+    are new events: those that it was given stay as they are.
+    """
+
+    sensor_size: Any = field(default=None, kw_only=True)
+
+    def __call__(self, events: Any) -> Any:
+        """Transform events."""
+        return self._of(as_events(type(self).__name__, events, self.sensor_size))
+
+    def _of(self, events: Events) -> Any:
+        """The same of Events."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class RandomTransform(Transform):
+    """A transform that draws random numbers: from `rng`, a generator or a seed, or as `snncell.set_seed` decides."""
+
+    def __call__(self, events: Any, rng: Draws = None) -> Any:
+        """Transform events, with the next numbers of a generator."""
+        return self._draw(as_events(type(self).__name__, events, self.sensor_size), generator(rng))
+
+    def _draw(self, events: Events, rng: Generator) -> Any:
+        """The same of Events, with a generator."""
+        raise NotImplementedError
+
+
+class Compose:
+    """Transforms one after another, as one.
+
+    Any callable is a transform. Those that take `rng`, as the random ones of this module do, draw their numbers from
+    the one generator that the whole is given, one after another. So what becomes of a recording depends on its
+    generator alone, whoever calls. A seed stands for a new generator of its numbers, `np.random.default_rng(seed)`.
+
+    Args:
+        transforms: in their order.
+
+    Raises:
+        ArgumentError: for what cannot be called.
+
+    Example:
+        >>> from snncell import data
+        >>> transform = data.Compose([data.CropTime(max=20), data.RandomFlipLR(p=1.0), data.ToFrame(n_bins=2)])
+        >>> events = data.Events([0, 10, 30], x=[0, 1, 2], y=[0, 0, 0], sensor_size=(4, 1, 1))
+        >>> transform(events, rng=0)[:, 0, 0].tolist()
+        [[0, 0, 0, 1], [0, 0, 1, 0]]
+    """
+
+    def __init__(self, transforms: Sequence[Any]) -> None:
+        self.transforms = tuple(transforms)
+        for one in self.transforms:
+            if isinstance(one, type) or not callable(one):
+                raise ArgumentError(f"Compose: a transform is called with events, which {one!r:.200} is not made for.")
+        self._drawing = [takes_rng(one) for one in self.transforms]
+
+    def __call__(self, events: Any, rng: Draws = None) -> Any:
+        """Transform events."""
+        rng = generator(rng) if any(self._drawing) else None
+        for one, draws in zip(self.transforms, self._drawing, strict=True):
+            events = one(events, rng=rng) if draws else one(events)
+        return events
+
+    def __repr__(self) -> str:
+        """The transforms, a line for each."""
+        return "\n    ".join(["Compose([", *(f"{one!r}," for one in self.transforms)]) + "\n])"
+
+
+def generator(rng: Draws) -> Generator:
+    """The generator, or a new one from a seed, or from what `set_seed` decides."""
+    if rng is not None:
+        return np.random.default_rng(rng)
+    with settings(space=HOST):
+        return np.random.Generator(np.random.Philox(int(randint(0, 2**62, ()).item())))
+
+
+def between(who: str, name: str, value: Any, low: float, high: float) -> None:
+    """Check a number, or two of which the first is not larger, to lie from `low` to `high`."""
+    several = value if isinstance(value, tuple) else (value,)
+    if not all(low <= one <= high for one in several) or several[0] > several[-1]:
+        raise ArgumentError(
+            f"{who}: {name} is from {low} to {high}, or two such numbers, the lower one first; not {value}."
+        )
+
+
+def drawn(value: Any, rng: Generator) -> Any:
+    """A number as it is, or one between two, evenly; of integers an integer, both of them included."""
+    if not isinstance(value, tuple):
+        return value
+    if all(isinstance(one, int) for one in value):
+        return int(rng.integers(value[0], value[1], endpoint=True))
+    return float(rng.uniform(*value))
+
+
+def changed(events: Events, sensor_size: tuple[int, int, int] | None = None, **columns: Any) -> Events:
+    """A copy of events with other columns, and perhaps another sensor."""
+    result = events.copy()
+    for name, column in columns.items():
+        result[name] = column
+    if sensor_size is not None:
+        result.sensor_size = sensor_size
+    return result
+
+
+def has_rows(events: Events) -> bool:
+    """True for events with y."""
+    return "y" in (events.dtype.names or ())
+
+
+def span(events: Events) -> tuple[int, int]:
+    """The first and the last time, of at least one event."""
+    return int(events["t"].min()), int(events["t"].max())
+
+
+def grid_of(events: Events) -> tuple[int, int]:
+    """W and H; 1 of events without y."""
+    width, height, _ = events.sensor_size
+    return width, height if has_rows(events) else 1
+
+
+def check_inside(who: str, events: Events) -> None:
+    """Refuse events outside of the sensor: columns can be written to."""
+    for name, limit in zip(("x", "y", "p"), events.sensor_size, strict=True):
+        if name in (events.dtype.names or ()) and (events[name] >= limit).any():
+            number = int((events[name] >= limit).argmax())
+            raise ArgumentError(
+                f"{who}: event {number} has {name} = {events[name][number]}, outside of sensor_size "
+                f"{events.sensor_size}."
+            )
+
+
+def places_of(who: str, events: Events) -> Any:
+    """The pixel of each event, as a number from 0 to below W H."""
+    check_inside(who, events)
+    x = events["x"].astype(np.int64)
+    return x + events["y"] * np.int64(events.sensor_size[0]) if has_rows(events) else x
+
+
+def in_order(events: Events) -> Events:
+    """By time, those of one time as they were."""
+    ordered: Events = events[np.argsort(events["t"], kind="stable")]
+    return ordered
+
+
+def turned(events: Events) -> Any:
+    """The other polarity of each event."""
+    return events.sensor_size[2] - 1 - events["p"].astype(np.int64)

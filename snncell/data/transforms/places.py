@@ -1,0 +1,212 @@
+"""Events at other places, of other polarities, and noise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from snncell.arguments.kinds import Count, NotNegative, Positive, Probability
+from snncell.data.events import Events
+from snncell.data.transforms.base import (
+    Generator,
+    RandomTransform,
+    Transform,
+    between,
+    changed,
+    drawn,
+    grid_of,
+    has_rows,
+    in_order,
+    span,
+    turned,
+)
+from snncell.data.transforms.times import scaled_times
+from snncell.errors import ArgumentError
+
+
+@dataclass(frozen=True)
+class Downsample(Transform):
+    """Multiply times and places with factors, and round down. No event is dropped.
+
+    Column x becomes floor(f x), and the sensor the smallest that has all of its pixels; with a `target_size`, x becomes
+    floor(x w / W), and the sensor has that size. Rows alike.
+
+    Args:
+        time_factor: of times; 0.001 makes microseconds milliseconds.
+        spatial_factor: of columns and rows, or of each.
+        target_size: (w, h) instead of a spatial factor.
+        sensor_size: of events that do not know theirs.
+
+    Raises:
+        ArgumentError: for a spatial factor and a target size.
+    """
+
+    time_factor: Positive = 1.0
+    spatial_factor: Positive | tuple[Positive, Positive] = 1.0
+    target_size: tuple[Count, Count] | None = None
+
+    def __post_init__(self) -> None:
+        """Check that there is one way to say the size."""
+        if self.target_size is not None and self.spatial_factor != 1.0:
+            raise ArgumentError("Downsample: give either a spatial_factor or a target_size.")
+
+    def _of(self, events: Events) -> Events:
+        """Events, downsampled."""
+        sides = list(events.sensor_size[:2])
+        columns = {"t": scaled_times("Downsample", events["t"], self.time_factor, 0.0)}
+        factors = self.spatial_factor if isinstance(self.spatial_factor, tuple) else (self.spatial_factor,) * 2
+        for axis, name in enumerate("xy" if has_rows(events) else "x"):
+            places = events[name].astype(np.int64)
+            if self.target_size is not None:
+                places, sides[axis] = places * self.target_size[axis] // sides[axis], self.target_size[axis]
+            elif factors[axis] != 1.0:
+                places = np.floor(places * factors[axis]).astype(np.int64)
+                sides[axis] = int((sides[axis] - 1) * factors[axis]) + 1
+            columns[name] = places
+        if max(sides) >= 1 << 16:
+            raise ArgumentError(f"Downsample: a sensor of {sides} pixels is larger than 65,535.")
+        return changed(events, (sides[0], sides[1], events.sensor_size[2]), **columns)
+
+
+@dataclass(frozen=True)
+class SpatialJitter(RandomTransform):
+    """Add normal numbers to the places, rounded to pixels; tonic rounds towards 0.
+
+    Args:
+        var_x: variance of the columns, in pixels^2.
+        var_y: of the rows.
+        sigma_xy: the covariance of both.
+        clip_outliers: drop the events that leave the sensor. Else they stay at its border; in tonic, outside.
+        sensor_size: of events that do not know theirs.
+
+    Raises:
+        ArgumentError: for a covariance that there is not with these variances.
+    """
+
+    var_x: NotNegative = 1.0
+    var_y: NotNegative = 1.0
+    sigma_xy: float = 0.0
+    clip_outliers: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the covariance."""
+        if self.sigma_xy**2 > self.var_x * self.var_y * (1.0 + 1e-9):
+            raise ArgumentError("SpatialJitter: sigma_xy^2 is at most var_x var_y.")
+
+    def _draw(self, events: Events, rng: Generator) -> Events:
+        """Events at other places."""
+        covariance = [[self.var_x, self.sigma_xy], [self.sigma_xy, self.var_y]]
+        shifts = rng.multivariate_normal([0.0, 0.0], covariance, len(events))
+        columns, inside = {}, np.ones(len(events), np.bool_)
+        for axis, name in enumerate("xy" if has_rows(events) else "x"):
+            moved, limit = np.rint(events[name] + shifts[:, axis]), grid_of(events)[axis]
+            inside &= (moved >= 0) & (moved < limit)
+            columns[name] = np.clip(moved, 0, limit - 1)
+        result = changed(events, **columns)
+        return result[inside] if self.clip_outliers else result
+
+
+@dataclass(frozen=True)
+class UniformNoise(RandomTransform):
+    """Add events at random pixels, of random polarities, at random times between the first and the last event.
+
+    The events are in order of time then. Of a recording without events nothing is made.
+
+    Args:
+        n: the number of events; of two numbers, one drawn between them.
+        sensor_size: of events that do not know theirs.
+    """
+
+    n: int | tuple[int, int]
+
+    def __post_init__(self) -> None:
+        """Check the range."""
+        between("UniformNoise", "n", self.n, 0, 1 << 31)
+
+    def _draw(self, events: Events, rng: Generator) -> Events:
+        """Events with noise."""
+        if not len(events):
+            return events.copy()
+        number, first, last = drawn(self.n, rng), *span(events)
+        noisy = changed(np.zeros(len(events) + number, events.dtype).view(Events), events.sensor_size)
+        noisy[number:] = events
+        noisy["t"][:number] = rng.integers(first, last, number, endpoint=True)
+        for name, limit in zip(("x", "y", "p"), events.sensor_size, strict=True):
+            if name in (events.dtype.names or ()):
+                noisy[name][:number] = rng.integers(0, limit, number)
+        return in_order(noisy)
+
+
+@dataclass(frozen=True)
+class RandomFlipLR(RandomTransform):
+    """Turn left and right around, x to W - 1 - x, with probability p.
+
+    Args:
+        p: the probability.
+        sensor_size: of events that do not know theirs.
+    """
+
+    p: Probability = 0.5
+
+    def _draw(self, events: Events, rng: Generator) -> Events:
+        """Events, turned around or not."""
+        return _mirrored(events, "x", 0) if rng.random() < self.p else events.copy()
+
+
+@dataclass(frozen=True)
+class RandomFlipUD(RandomTransform):
+    """Turn top and bottom around, y to H - 1 - y, with probability p.
+
+    Args:
+        p: the probability.
+        sensor_size: of events that do not know theirs.
+
+    Raises:
+        ArgumentError: when called, for events without y.
+    """
+
+    p: Probability = 0.5
+
+    def _draw(self, events: Events, rng: Generator) -> Events:
+        """Events, turned around or not."""
+        if not has_rows(events):
+            raise ArgumentError("RandomFlipUD: these events have no y; RandomFlipLR turns their channels around.")
+        return _mirrored(events, "y", 1) if rng.random() < self.p else events.copy()
+
+
+@dataclass(frozen=True)
+class RandomFlipPolarity(RandomTransform):
+    """Turn all polarities around, p to P - 1 - p, with probability p.
+
+    As tonic computes it; its words are of single events.
+
+    Args:
+        p: the probability.
+        sensor_size: of events that do not know theirs.
+    """
+
+    p: Probability = 0.5
+
+    def _draw(self, events: Events, rng: Generator) -> Events:
+        """Events, with the other polarities or not."""
+        return changed(events, p=turned(events)) if rng.random() < self.p else events.copy()
+
+
+@dataclass(frozen=True)
+class MergePolarities(Transform):
+    """Make all events of polarity 0, of a sensor with P = 1.
+
+    Args:
+        sensor_size: of events that do not know theirs.
+    """
+
+    def _of(self, events: Events) -> Events:
+        """Events of one polarity."""
+        return changed(events, (*events.sensor_size[:2], 1), p=0)
+
+
+def _mirrored(events: Events, name: Any, axis: int) -> Events:
+    """Events with a column or row counted from the other side."""
+    return changed(events, **{name: events.sensor_size[axis] - 1 - events[name].astype(np.int64)})

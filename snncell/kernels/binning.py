@@ -1,0 +1,94 @@
+"""Events of several recordings counted in bins of time, in one kernel."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from snncell import dtype as dtypes
+from snncell.kernels.arrays import empty
+from snncell.kernels.build import build
+from snncell.kernels.code import source_of
+from snncell.kernels.cpu import binning
+
+PARALLEL_EVENTS = 1 << 16  # from which on threads are worth it: a tenth of a millisecond
+
+# An event as the kernels read it: two words of eight bytes, with y and without.
+RECORD = np.dtype(
+    {"names": ["t", "x", "y", "p"], "formats": ["<i8", "<u2", "<u2", "<u2"], "offsets": [0, 8, 10, 12], "itemsize": 16}
+)
+LINE = np.dtype({"names": ["t", "x", "p"], "formats": ["<i8", "<u2", "<u2"], "offsets": [0, 8, 12], "itemsize": 16})
+BITS = 0xFFFF  # of x, y and p each
+
+
+def span_events(recordings: list[Any]) -> Any:
+    """The first and the last time of each recording, int64 (B, 2); 0 and -1 of those without events."""
+    owners, lengths, kept = _addresses(recordings)
+    spans = np.zeros((len(kept), 2), np.int64)
+    spans[:, 1] = -1
+    _kernel("span_events", dtypes.int64)(len(kept), _grain(lengths), owners, lengths, spans)
+    return spans
+
+
+def count_events(
+    recordings: list[Any], begins: Any, ends: Any, sensor: tuple[int, int, int], by_number: bool, dtype: Any
+) -> tuple[Any, Any]:
+    """Counts (T, B, P, H, W), and for each recording its first event outside of the sensor, or -1.
+
+    Recordings are contiguous arrays of RECORD or LINE, all of one; `begins` and `ends` (B, T) say which times are in a
+    bin, or which numbers of events. Counts stop at the largest number up to which `dtype` has all.
+    """
+    owners, lengths, kept = _addresses(recordings)
+    (batch, bins), (width, height, polarities) = begins.shape, sensor
+    counted = np.dtype(_COUNTED.get(dtype, dtype))
+    counts = empty((bins, batch, polarities, height, width), counted)
+    wrong = np.full(batch, -1, np.int64)
+    geometry = np.array([polarities, height, width, by_number, MOST[dtype], bins], np.int64)
+    rows, signs = int("y" in kept[0].dtype.names), int(polarities > 1)
+    _kernel("count_events", dtypes.BY_NUMPY[counted], rows, signs)(
+        batch, _grain(lengths), owners, lengths, begins, ends, counts.reshape(-1), wrong, geometry
+    )
+    if counted == dtype:
+        return counts, wrong
+    return counts.view(dtype) if dtype == np.bool_ else counts.astype(dtype), wrong
+
+
+# The largest number up to which a dtype has every integer.
+MOST = {kind.dtype: int(np.iinfo(kind.dtype).max) for kind in dtypes.ALL if kind.dtype.kind in "iu"}
+MOST |= {dtypes.bool_.dtype: 1, dtypes.bfloat16.dtype: 1 << 8, dtypes.float16.dtype: 1 << 11}
+MOST |= {dtypes.float32.dtype: 1 << 24, dtypes.float64.dtype: 1 << 53}
+# What those are counted in that kernels do not add in.
+_COUNTED = {dtypes.bool_.dtype: np.uint8, dtypes.float16.dtype: np.int16, dtypes.bfloat16.dtype: np.int16}
+
+
+def _addresses(recordings: list[Any]) -> tuple[Any, Any, list[Any]]:
+    """The addresses of arrays of words that recordings are, how many events each has, and those arrays, to be kept."""
+    kept = [np.ascontiguousarray(each) for each in recordings]
+    return np.array(list(map(id, kept)), np.int64), np.array(list(map(len, kept)), np.int64), kept
+
+
+def _grain(lengths: Any) -> int:
+    return int(int(lengths.sum()) >= PARALLEL_EVENTS)
+
+
+@functools.cache
+def _kernel(name: str, dtype: Any, rows: int = 1, signs: int = 1) -> Any:
+    numbers, by_bin = (dtypes.int64, 1, False), (dtypes.int64, 2, False)
+    to_numbers, to_spans = (dtypes.int64, 1, True), (dtypes.int64, 2, True)
+    signature = {
+        "span_events": (numbers, numbers, to_spans),
+        "count_events": (numbers, numbers, by_bin, by_bin, (dtype, 1, True), to_numbers, numbers),
+    }[name]
+    head = (
+        "from snncell.kernels.cpu.arguments import words_at\n"
+        "from snncell.kernels.cpu.copies import clear\n"
+        "from snncell.kernels.cpu.elements import row, tail\n"
+        "from snncell.kernels.policy import called, inlined\n\n"
+        f"ROWS, SIGNS = {rows}, {signs}\n\n\n"
+    )
+    # Only what each event goes through is inlined: else its loop has too few registers.
+    parts = f"@inlined\n{source_of(binning.cell_of)}\n\n"
+    parts += "".join(f"@called\n{source_of(part)}\n\n" for part in (binning.first_after, binning.interval))
+    return build(name, head + parts + source_of(getattr(binning, name)), signature)

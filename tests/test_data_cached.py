@@ -1,0 +1,391 @@
+"""Slices of recordings, and samples kept on disk: their keys, damage, processes that are ended while they write."""
+
+from __future__ import annotations
+
+import functools
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from snncell import Tensor, data, ops
+from snncell.data.events import Events
+from snncell.errors import ArgumentError, DTypeError, ShapeError
+from snncell.kernels.store import files
+
+RNG = np.random.default_rng(0)
+
+
+def recording(times: Any) -> Events:
+    return Events(times, x=np.arange(len(times)) % 4, sensor_size=(4, 1, 1), p=np.zeros(len(times), int))
+
+
+# --- slices -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("last", ["keep", "drop"])
+@pytest.mark.parametrize(("size", "overlap"), [(1, 0), (5, 0), (5, 2), (5, 4), (40, 7), (1000, 1)])
+def test_slices_of_arrays_and_events_are_those_of_a_loop(size, overlap, last):
+    lengths = [*RNG.integers(1, 60, 7), 0, 1]
+    arrays = [(np.arange(length), number) for number, length in enumerate(lengths)]
+    times = [np.unique(RNG.integers(0, length + 1, 9)) + 1000 for length in lengths]
+    events = [
+        (recording(t[: 0 if not n else None]), str(number))
+        for number, (t, n) in enumerate(zip(times, lengths, strict=True))
+    ]
+    found = {
+        "arrays": data.Sliced(arrays, steps=size, overlap=overlap, last=last),
+        "events": data.Sliced(events, duration=size, overlap=overlap, last=last),
+    }
+    for kind, samples in (("arrays", arrays), ("events", events)):
+        expected = []
+        for whole, label in samples:
+            at = whole - whole[0] if kind == "arrays" and len(whole) else whole
+            at = at if kind == "arrays" else whole["t"] - whole["t"].min(initial=1 << 40)
+            begin, reached = 0, 0
+            length = int(at.max()) + 1 if len(at) else 0
+            while begin + size <= length or (last == "keep" and (reached < length or (not length and not begin))):
+                expected.append((whole[(at >= begin) & (at < begin + size)], label))
+                reached, begin = begin + size, begin + size - overlap
+        assert len(found[kind]) == len(expected)
+        for (part, label), (other, own) in zip(found[kind], expected, strict=True):
+            np.testing.assert_array_equal(part, other)
+            assert label == own and type(part) is type(other)
+        assert [samples[n][1] for n in found[kind].recordings] == [label for _, label in expected]
+        copy = pickle.loads(pickle.dumps(found[kind]))
+        order = RNG.permutation(len(expected))
+        assert all(np.array_equal(copy[int(n)][0], expected[n][0]) for n in order)
+
+
+def test_slices_read_a_recording_once_in_a_row_and_know_the_sensor():
+    read: list[int] = []
+
+    class Set:
+        sensor_size, classes = (4, 1, 1), ("a",)
+
+        def __len__(self) -> int:
+            return 3
+
+        def __getitem__(self, index: int) -> Any:
+            read.append(index)
+            return recording(np.arange(10)), 0
+
+    sliced = data.Sliced(Set(), duration=3)
+    assert not read and len(sliced) == 12
+    read.clear()
+    assert len(list(sliced)) == 12 and read == [0, 1, 2]
+    assert sliced.sensor_size == (4, 1, 1) and sliced.classes == ("a",) and sliced[-1][0].sensor_size == (4, 1, 1)
+    with pytest.raises(AttributeError, match="no attribute 'other'"):
+        _ = sliced.other
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda: data.Sliced([]), ArgumentError, "give one of duration"),
+        (lambda: data.Sliced([], duration=3, steps=2), ArgumentError, "give one of duration"),
+        (lambda: data.Sliced([], steps=2, overlap=2), ArgumentError, "below the length of a slice, 2, not 2"),
+        (lambda: len(data.Sliced([np.ones(3)], duration=2)), ShapeError, "sample 0 is a ndarray"),
+        (lambda: len(data.Sliced([recording([1])], steps=2)), ShapeError, "sample 0 is events"),
+        (lambda: len(data.Sliced([3], steps=2)), ShapeError, "sample 0 is a int"),
+        (lambda: data.Sliced([np.ones(3)], steps=2)[2], IndexError, "there are 2 slices, and none of number 2"),
+    ],
+)
+def test_what_cannot_be_sliced_is_refused(call, error, words):
+    with pytest.raises(error, match=words):
+        call()
+
+
+# --- samples on disk --------------------------------------------------------------------------------------------------
+
+
+def note(index: int) -> None:
+    os.environ["ASKED"] = f"{os.environ.get('ASKED', '')} {index}"
+
+
+class Counting:
+    """A data set that notes what is asked of it, where no digest looks."""
+
+    def __init__(self, samples: Any, transform: Any = None) -> None:
+        self.samples, self.transform = samples, transform
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, index: int) -> Any:
+        note(index)
+        sample = self.samples[index]
+        return sample if self.transform is None else self.transform(sample)
+
+
+def made(cached: Any) -> list[int]:
+    """The samples that the data set was asked for, to give all of them."""
+    os.environ["ASKED"] = ""
+    list(cached)
+    return list(map(int, os.environ["ASKED"].split()))
+
+
+def equal(a: Any, b: Any) -> bool:
+    if isinstance(b, dict):
+        return a.keys() == b.keys() and all(equal(a[name], b[name]) for name in b)
+    if isinstance(b, (tuple, list)):
+        return type(a) is type(b) and len(a) == len(b) and all(map(equal, a, b))
+    same = type(a) is type(b) and np.array_equal(a, b, equal_nan=np.asarray(b).dtype.kind in "fc")
+    return same and getattr(a, "dtype", None) == getattr(b, "dtype", None)
+
+
+SAMPLES = [
+    (np.arange(6, dtype=np.uint8).reshape(2, 3), 4),
+    (recording([3, 1, 9]), "two words"),
+    {"x": np.zeros((0, 3), np.float16), "y": [1.5, float("nan"), -0.0, True, None], 3: np.float32(2.5)},
+    np.asfortranarray(RNG.normal(size=(3, 4)) + 1j),
+    ("", (), [], {}, 2**80, float("inf")),
+    np.array(["a", "bcd"]),
+]
+
+
+def test_samples_come_back_as_they_were_and_are_made_once(tmp_path):
+    cached = data.Cached(Counting(SAMPLES), tmp_path)
+    for _ in range(2):
+        assert all(equal(one, other) for one, other in zip(cached, SAMPLES, strict=True))
+    assert cached[1][0].sensor_size == (4, 1, 1) and equal(cached[-1], SAMPLES[-1])
+    assert made(cached) == [] == made(data.Cached(Counting(SAMPLES), tmp_path))
+    cached[0][0][:] = 77  # what is read belongs to who reads it
+    assert equal(cached[0], SAMPLES[0])
+    with pytest.raises(IndexError, match="6 samples, and none of number 6"):
+        _ = cached[6]
+
+
+def test_tensors_are_kept_as_arrays_and_other_objects_are_refused(tmp_path):
+    found = data.Cached([Tensor([1.0, 2.0])], tmp_path)[0]
+    assert type(found) is np.ndarray and found.tolist() == [1.0, 2.0]
+    for wrong in (object(), np.array([object()]), {1, 2}):
+        with pytest.raises(DTypeError, match=r"sample 0 has a \w+, which is not kept"):
+            _ = data.Cached(Counting([wrong]), tmp_path, key="wrong")[0]
+
+
+FACTOR = 2.0
+
+
+def times(x: Any, factor: float = 3.0) -> Any:
+    return x * factor
+
+
+def helped(x: Any) -> Any:
+    return times(x) * FACTOR
+
+
+class Scale:
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+    def __call__(self, x: Any) -> Any:
+        return x * self.factor
+
+
+class Shifted(Scale):
+    def __call__(self, x: Any) -> Any:
+        return x + self.factor
+
+
+def closing(factor: float) -> Any:
+    return lambda x: x * factor
+
+
+TRANSFORMS: dict[str, Any] = {
+    "none": lambda: None,
+    "a function": lambda: times,
+    "partial": lambda: functools.partial(times, factor=4.0),
+    "partial of another": lambda: functools.partial(times, factor=5.0),
+    "with help": lambda: helped,
+    "an object": lambda: Scale(2.0),
+    "an object of another": lambda: Scale(3.0),
+    "an object of another class": lambda: Shifted(2.0),
+    "closed over": lambda: closing(2.0),
+    "closed over another": lambda: closing(3.0),
+    "lambda": lambda: lambda x: x + 1,
+    "another lambda": lambda: lambda x: x + 2,
+    "with a lambda inside": lambda: lambda x: (lambda z: z + 1)(x),
+    "with another inside": lambda: lambda x: (lambda z: z + 2)(x),
+    "of a set": lambda: lambda x: x + ("a" in {"a", "b", "c"}),
+    "of C": lambda: abs,
+    "NumPy's": lambda: np.sqrt,
+    "snncell's": lambda: ops.sqrt,
+    "a method": lambda: Scale(2.0).__call__,
+    "an array's": lambda: np.arange(4.0).__mul__,
+}
+
+
+def test_another_transform_reads_nothing_of_the_first_and_the_same_one_all(tmp_path):
+    samples = [np.ones(4), np.ones(4) * 2]
+    for make in TRANSFORMS.values():
+        assert made(data.Cached(Counting(samples, make()), tmp_path)) == [0, 1]
+    for make in TRANSFORMS.values():
+        assert made(data.Cached(Counting(samples, make()), tmp_path)) == []
+    assert made(data.Cached(Counting([*samples, samples[0]]), tmp_path)) == [0, 1, 2]
+    assert made(data.Cached(Counting([samples[0], samples[1] + 1e-9]), tmp_path)) == [0, 1]
+
+
+def test_what_a_transform_calls_or_looks_up_is_part_of_it(tmp_path, monkeypatch):
+    samples = [np.ones(3)]
+    assert made(data.Cached(Counting(samples, helped), tmp_path)) == [0]
+    module = sys.modules[__name__]
+    monkeypatch.setattr(module, "FACTOR", 5.0)
+    assert made(data.Cached(Counting(samples, helped), tmp_path)) == [0]
+    monkeypatch.setattr(module, "times", lambda x: x)
+    assert made(data.Cached(Counting(samples, helped), tmp_path)) == [0]
+    monkeypatch.undo()
+    assert made(data.Cached(Counting(samples, helped), tmp_path)) == []
+
+
+class Files:
+    """Samples in files, of which it holds the path, or the folder's."""
+
+    def __init__(self, place: Any) -> None:
+        self.place = place
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, index: int) -> Any:
+        note(index)
+        return Path(self.place).stat().st_size
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+@pytest.mark.parametrize("folder", [False, True])
+def test_a_source_that_has_changed_is_read_again(tmp_path, kind, folder):
+    (tmp_path / "in" / "deep").mkdir(parents=True)
+    file = tmp_path / "in" / "deep" / "file"
+    file.write_bytes(b"1")
+    source = Files(kind(tmp_path / "in" if folder else file))
+    kept = tmp_path / "in" / "kept" if folder else tmp_path / "kept"
+    assert [made(data.Cached(source, kept)) for _ in range(3)] == [[0], [], []]
+    os.utime(file, ns=(1, 1))
+    assert [made(data.Cached(source, kept)) for _ in range(2)] == [[0], []]
+    if folder:
+        (tmp_path / "in" / "more").write_bytes(b"")
+        assert [made(data.Cached(source, kept)) for _ in range(2)] == [[0], []]
+
+
+def test_a_key_takes_the_place_of_the_digest(tmp_path):
+    with open(__file__, "rb") as stream:
+        source = Files(stream)
+        with pytest.raises(ArgumentError, match=r"nothing can be said of a BufferedReader.*Give key="):
+            data.Cached(source, tmp_path)
+    samples = [[1], [2]]
+    for key, expected in (("one", [0, 1]), (("two", 3), [0, 1]), ("one", [])):
+        assert made(data.Cached(Counting(samples, lambda x: x), tmp_path, key=key)) == expected
+
+
+def test_a_digest_is_the_same_in_another_process(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "import numpy as np, functools\nfrom snncell import data\n"
+        "def f(x, names=frozenset('abc')):\n    return x if 'k' in {'q', 'k', 'z'} else names\n"
+        "class Set(list):\n    def __init__(self, items):\n        super().__init__(items)\n"
+        "        self.f = functools.partial(f)\n"
+        "    def __getitem__(self, i):\n        return self.f(super().__getitem__(i))\n"
+        "def digest(folder):\n    return data.Cached(Set([np.arange(3)]), folder).folder.name\n"
+        "if __name__ == '__main__':\n    import mine\n    print(mine.digest('kept'))\n"
+    )
+    found = set()
+    for seed in ("0", "1", "2"):
+        run = subprocess.run(
+            [sys.executable, "mine.py"], cwd=tmp_path, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True,
+            text=True, check=True,
+        )  # fmt: skip
+        found.add(run.stdout)
+    assert len(found) == 1
+
+
+# --- damage -----------------------------------------------------------------------------------------------------------
+
+
+def damages(content: bytes) -> list[bytes]:
+    flipped = [bytearray(content) for _ in range(12)]
+    for number, one in enumerate(flipped):
+        one[number * (len(content) - 1) // 11] ^= 1 << number % 8
+    return [
+        b"",
+        content[:1],
+        content[:39],
+        content[: len(content) // 2],
+        content[:-1],
+        content + b"0",
+        *map(bytes, flipped),
+    ]
+
+
+def test_a_damaged_file_is_made_again_and_said_so(tmp_path):
+    samples = [np.arange(5), np.arange(5) + 1]
+    cached = data.Cached(Counting(samples), tmp_path)
+    assert made(cached) == [0, 1]
+    first, second = sorted(cached.folder.rglob("*.sample"))
+    for wrong in [*damages(first.read_bytes()), second.read_bytes()]:  # the last one is another sample's
+        first.write_bytes(wrong)
+        with pytest.warns(RuntimeWarning, match=r"0\.sample is damaged.*sample 0 is made again"):
+            assert cached[0].tolist() == [0, 1, 2, 3, 4]
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert cached[0].tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks here")
+@pytest.mark.parametrize("place", ["fdopen", "replace", "after"])
+def test_a_process_that_is_ended_while_it_writes_leaves_nothing_that_is_read(tmp_path, monkeypatch, place):
+    cached = data.Cached(Counting([np.arange(50)]), tmp_path)
+    child = os.fork()
+    if not child:
+        try:
+            end = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # noqa: E731
+            if place != "after":
+                setattr(files.os, place, end)
+            _ = cached[0]
+            end()
+        finally:
+            os._exit(1)
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
+    assert len(list(cached.folder.rglob(".*.tmp"))) == (place != "after")
+    again = data.Cached(Counting([np.arange(50)]), tmp_path)
+    assert not list(cached.folder.rglob(".*.tmp"))
+    assert made(again) == ([] if place == "after" else [0]) and again[0].tolist() == list(range(50))
+
+
+def test_several_threads_and_processes_may_fill_a_folder_at_once(tmp_path):
+    samples = [np.full(200, number) for number in range(40)]
+    dataset = Counting(samples)
+    cached = data.Cached(dataset, tmp_path)
+    wrong: list[Any] = []
+
+    def read() -> None:
+        own = data.Cached(dataset, tmp_path)
+        wrong.extend(number for number in range(40) if (own[number] != number).any())
+
+    threads = [threading.Thread(target=read) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for workers, processes in ((3, False), (2, True)):
+        loader = data.Loader(cached, 4, False, workers=workers, processes=processes)
+        assert [x.asnumpy()[0].tolist() for x, _ in loader] == [list(range(n, n + 4)) for n in range(0, 40, 4)]
+    for thread in threads:
+        thread.join()
+    assert not wrong and made(cached) == []
+    assert len(list(cached.folder.rglob("*.sample"))) == 40 and not list(cached.folder.rglob(".*"))
+
+
+def test_a_transform_behind_the_cache_is_applied_each_time(tmp_path):
+    cached = data.Cached([(np.zeros(3), 1)], tmp_path, transform=lambda x: x + ops.uniform((3,)).asnumpy())
+    assert (cached[0][0] != cached[0][0]).all() and cached[0][1] == 1
+    for workers in (0, 2):
+        first, second = (
+            [x.asnumpy() for x, *_ in data.Loader(cached, 1, seed=2, workers=workers)] for _ in range(2)
+        )  # fmt: skip
+        np.testing.assert_array_equal(first, second)

@@ -1,0 +1,230 @@
+"""Damaged and hostile files of events: a FileError that names the file, or events; never anything else."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import event_files as write
+import numpy as np
+import pytest
+import scipy.io
+
+from snncell import data
+from snncell.data.formats import aedat, bin, hdf5, mat, numpy_files, text
+from snncell.errors import FileError
+
+MEMORY = 1 << 28  # bytes: what packed files may unpack to, twice
+
+
+def content(kind: str, path, rng) -> bytes:
+    """A small file of a format."""
+    columns = write.drawn(rng, 12, (100, 90, 2), longest=5000)
+    if kind == "bin":
+        write.write_bin(path, columns)
+    elif kind == "aedat 3":
+        write.write_aedat_3(path, columns, rng)
+    elif kind == "aedat 2":
+        write.write_aedat_2(path, columns)
+    elif kind == "csv":
+        write.write_csv(path, columns)
+    elif kind == "table":
+        write.write_csv(path, columns, "xytp", " ", header=False)
+    elif kind in ("mat", "mat packed"):
+        arrays = {"ts": columns["t"], "x": columns["x"], "y": columns["y"], "pol": columns["p"]}
+        with path.open("wb") as file:
+            scipy.io.savemat(file, arrays, do_compression=kind == "mat packed")
+    else:
+        save = {"npy": np.save, "npz": np.savez, "npz packed": np.savez_compressed}[kind]
+        with path.open("wb") as file:
+            save(file, write.structured(columns)) if kind == "npy" else save(file, **columns)
+    return path.read_bytes()
+
+
+KINDS = ("bin", "aedat 3", "aedat 2", "csv", "table", "mat", "mat packed", "npy", "npz", "npz packed")
+READERS = (
+    aedat.read_2, aedat.read_3, bin.read, mat.read, numpy_files.read_npy, numpy_files.read_npz,
+)  # fmt: skip
+
+
+def outcome(path, damaged: bytes, read=data.read_events) -> str:
+    """Read a file: "events", or what the error says of it. Anything else fails the test."""
+    path.write_bytes(damaged)
+    try:
+        events = read(path)
+    except FileError as error:
+        file, said = str(error)[: len(str(path))], str(error)[len(str(path)) :]
+    else:
+        assert events.sensor_size[0] > 0
+        return "events"
+    assert file == str(path), "the file is named"
+    return said
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_that_is_cut_off_at_any_byte_is_refused_or_shorter(tmp_path, kind):
+    path = tmp_path / "recording"
+    whole = content(kind, path, np.random.default_rng(1))
+    step = 1 if len(whole) < 600 else 3  # two of three bytes of archives are left out
+    said = [outcome(path, whole[:end]) for end in range(0, len(whole), step)]
+    complete = sum(each == "events" for each in said)
+    least = {"bin": 11, "aedat 3": 1, "aedat 2": 12, "csv": 20, "table": 20}  # the ends of events, packets, digits
+    assert complete >= least.get(kind, 0) and complete < len(said) * (0.95 if kind in ("csv", "table") else 0.5)
+    if kind not in least:
+        assert not complete
+
+
+def damage(whole: bytes, rng) -> bytes:
+    """A few bytes changed, some left out, put in, or doubled."""
+    changed = bytearray(whole)
+    for _ in range(int(rng.integers(1, 4))):
+        at = int(rng.integers(len(changed)))
+        way = int(rng.integers(6))
+        if way < 2:
+            changed[at] ^= 1 << int(rng.integers(8))
+        elif way == 2:
+            changed[at] = int(rng.integers(256))
+        elif way == 3:
+            changed[at : at + 4] = rng.choice([bytes(4), b"\xff" * 4, b"\xff\xff\xff\x7f"]).ljust(4, b"\0")
+        elif way == 4:
+            del changed[at : at + int(rng.integers(1, 9))]
+        else:
+            changed[at:at] = changed[: int(rng.integers(1, 20))]
+        changed = changed or bytearray(1)
+    return bytes(changed)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_flipped_bytes_give_an_error_or_events_and_take_no_memory(tmp_path, kind):
+    path = tmp_path / "recording"
+    rng = np.random.default_rng(KINDS.index(kind))
+    whole = content(kind, path, rng)
+    tracemalloc.start()
+    try:
+        said = [outcome(path, damage(whole, rng)) for _ in range(400)]
+        assert tracemalloc.get_traced_memory()[1] < MEMORY
+    finally:
+        tracemalloc.stop()
+    assert any(each != "events" for each in said)
+
+
+def test_files_of_one_format_given_to_the_readers_of_the_others(tmp_path):
+    path = tmp_path / "recording"
+    rng = np.random.default_rng(3)
+    wholes = [content(kind, path, rng) for kind in KINDS] + [rng.bytes(size) for size in (1, 5, 27, 28, 200, 4000)]
+    for whole in wholes:
+        for read in READERS:
+            outcome(path, whole, lambda path, read=read: read(path, path.read_bytes()))
+        if text.is_text(whole):
+            outcome(path, whole, lambda path: text.read(path, path.read_bytes()))
+        assert "HDF5 file is expected" in outcome(path, whole, lambda path: data.SHD(path)[0][0])
+
+
+@pytest.mark.parametrize("magic", [
+    b"#!AER-DAT3.1\r\n#!END-HEADER\r\n", b"#!AER-DAT2.0\r\n", b"\x93NUMPY\x01\x00", b"\x93NUMPY\x02\x00", b"PK\x03\x04",
+    b"PK\x05\x06", b"MATLAB 5.0 MAT-file" + b" " * 105 + b"\0\1IM", b"\x89HDF\r\n\x1a\n", b"t,x,y,p\n", b"",
+])  # fmt: skip
+def test_anything_behind_the_first_word_of_a_format(tmp_path, magic):
+    path = tmp_path / "recording"
+    rng = np.random.default_rng(len(magic))
+    for size in [*range(40), 100, 1000, 5000]:
+        for rest in (rng.bytes(size), bytes(size), b"\xff" * size, bytes(rng.choice(list(b"0123456789 ,\n"), size))):
+            outcome(path, magic + rest)
+
+
+def test_a_bomb_in_a_mat_is_refused(tmp_path):
+    path = tmp_path / "recording"
+    with path.open("wb") as file:
+        zeros = np.zeros((1 << 24, 1))
+        scipy.io.savemat(file, {"ts": zeros, "x": zeros}, do_compression=True)
+    assert path.stat().st_size < 1 << 19
+    assert "it unpacks to more than" in outcome(path, path.read_bytes())
+
+
+# --- HDF5: its library is given a second ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def spoken(tmp_path, monkeypatch):
+    pytest.importorskip("h5py")
+    monkeypatch.setattr(hdf5, "SECONDS", 1.0)
+    write.write_shd(tmp_path / "whole.h5", np.random.default_rng(0), [5, 0, 9], chunks=(2,))
+    return tmp_path / "shd.h5", (tmp_path / "whole.h5").read_bytes()
+
+
+def all_samples(path):
+    dataset = data.SHD(path)
+    events, *_ = (dataset[index][0] for index in range(len(dataset)))
+    return events
+
+
+def test_an_hdf5_that_is_cut_off_at_any_byte_is_refused(spoken):
+    path, whole = spoken
+    for end in range(0, len(whole), 23):
+        assert "byte" in outcome(path, whole[:end], all_samples), end
+
+
+def flipped(whole: bytes, rng) -> bytes:
+    """Bytes that are not 0 are more often those that matter."""
+    used = np.flatnonzero(np.frombuffer(whole, np.uint8))
+    changed = bytearray(whole)
+    for _ in range(int(rng.integers(1, 4))):
+        changed[int(rng.choice(used)) if rng.random() < 0.7 else int(rng.integers(len(whole)))] ^= 1 << int(
+            rng.integers(8)
+        )
+    return bytes(changed)
+
+
+def test_flipped_bits_in_an_hdf5(spoken):
+    path, whole = spoken
+    rng = np.random.default_rng(0)
+    for _ in range(12):
+        outcome(path, flipped(whole, rng), all_samples)
+
+
+@pytest.mark.slow
+@pytest.mark.uncompiled
+def test_many_flipped_bits_in_an_hdf5(spoken):
+    path, whole = spoken
+    rng = np.random.default_rng(1)
+    said = [outcome(path, flipped(whole, rng), all_samples) for _ in range(400)]
+    assert sum(each != "events" for each in said) > 50
+
+
+def test_flipped_bits_in_the_heaps_of_an_hdf5_whose_tables_are_known(spoken):
+    path, whole = spoken
+    path.write_bytes(whole)
+    dataset = data.SHD(path)
+    rng = np.random.default_rng(2)
+    heaps = [at for at in range(len(whole)) if whole.startswith(b"GCOL", at)]
+    said = []
+    for _ in range(600):
+        changed = bytearray(whole)
+        for _ in range(3):
+            changed[int(rng.choice(heaps)) + int(rng.integers(120))] ^= 1 << int(rng.integers(8))
+        index = int(rng.integers(3))
+        said.append(outcome(path, bytes(changed), lambda _, index=index: dataset[index][0]))
+    assert any("a global heap, GCOL, is expected" in each for each in said)
+    assert any("numbers of <f2 are announced" in each for each in said)
+    for end in range(0, len(whole), 50):
+        outcome(path, whole[:end], lambda _: dataset[2][0])
+
+
+def test_a_library_that_finds_no_end_is_given_up(spoken, monkeypatch):
+    path, whole = spoken
+    path.write_bytes(whole)
+    monkeypatch.setattr(hdf5, "SECONDS", 0.0)
+    with pytest.raises(FileError, match=r"shd.h5: HDF5's library found no end in 0 s: the file is damaged"):
+        data.SHD(path)
+
+
+def test_a_library_that_breaks_down_is_told(spoken, monkeypatch, tmp_path):
+    path, whole = spoken
+    path.write_bytes(whole)
+    for program, said in (
+        ("import os; print('ready', flush=True); os.abort()", r"HDF5's library broke down, with exit code -?\d+"),
+        ("raise SystemExit(1)", r"h5py does not start in .*: python -c 'import h5py' says why"),
+    ):
+        (tmp_path / "program.py").write_text(program)
+        monkeypatch.setattr(hdf5.hdf5_tables, "__file__", str(tmp_path / "program.py"))
+        with pytest.raises(FileError, match=said):
+            data.SHD(path)

@@ -1,0 +1,450 @@
+"""Files of events are read as they were written: every format, from random events, against its layout."""
+
+from __future__ import annotations
+
+import io
+import sys
+import zipfile
+
+import event_files as write
+import numpy as np
+import pytest
+import scipy.io
+
+from snncell.data import read_events
+from snncell.data.formats import aedat, bin
+from snncell.errors import ArgumentError, FileError
+
+COUNTS = (1, 2, 7, 400)
+
+
+def same(events, columns, sensor=None) -> None:
+    assert events.dtype.names == tuple(name for name in "txyp" if name in columns)
+    assert events["t"].dtype == np.int64
+    for name in columns:
+        np.testing.assert_array_equal(events[name], columns[name], name)
+    assert sensor is None or events.sensor_size == sensor
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "recording"  # without a suffix: what counts is the content
+
+
+# --- N-MNIST ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_bin(path, count):
+    columns = write.drawn(np.random.default_rng(count), count)
+    write.write_bin(path, columns)
+    same(read_events(path), columns, (34, 34, 2))
+    same(read_events(path, (40, 50, 2)), columns, (40, 50, 2))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_bin_of_a_larger_sensor_and_with_overflows_of_time(path, seed):
+    rng = np.random.default_rng(seed)
+    columns = write.drawn(rng, 300, (240, 180, 2), longest=2**23 + 2**16)
+    columns["x"][0], columns["y"][0], columns["t"][-1] = 239, 179, 2**23 + 2**16
+    write.write_bin(path, columns)
+    assert path.stat().st_size % 5 == 0 and path.stat().st_size > 1500
+    same(read_events(path), columns, (240, 180, 2))
+
+
+def test_a_mark_of_overflow_moves_all_later_times_and_is_no_event(path):
+    path.write_bytes(bytes([1, 2, 0x80, 0, 100, 7, 240, 0, 0, 0, 3, 4, 0, 0, 50]))
+    same(read_events(path), {"t": [100, 8242], "x": [1, 3], "y": [2, 4], "p": [1, 0]})
+    path.write_bytes(bytes([9, 240, 0, 0, 0]) * 3 + bytes([3, 4, 0, 0, 50]))
+    same(read_events(path), {"t": [3 * 8192 + 50], "x": [3], "y": [4], "p": [0]})
+
+
+def test_a_bin_that_is_cut_off_is_refused_at_its_last_event(path):
+    path.write_bytes(bytes([1, 2, 0x80, 0, 100, 3, 4]))
+    with pytest.raises(FileError, match=r"recording, byte 5: an event of 5 bytes.* the file ends at byte 7\."):
+        read_events(path)
+
+
+def test_bytes_of_anything_are_no_bin(path):
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(range(200)) * 2 + bytes(2))
+    with pytest.raises(FileError, match=r"byte \d+: the file begins like none of the known formats"):
+        read_events(path)
+
+
+def test_an_event_outside_of_the_sensor_is_named_with_its_byte(path):
+    path.write_bytes(bytes([0, 240, 0, 0, 0, 1, 2, 0, 0, 100, 33, 4, 0, 0, 200]))
+    with pytest.raises(FileError, match=r"byte 10: x is from 0 up to below 20 of sensor_size \(20, 20, 2\), not 33\."):
+        read_events(path, (20, 20, 2))
+
+
+# --- AEDAT ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize(("size", "offset"), [(8, 4), (12, 8), (20, 13)])
+def test_aedat_3(path, count, size, offset):
+    rng = np.random.default_rng(count + size)
+    columns = write.drawn(rng, count, (128, 128, 2), longest=2**33)
+    write.write_aedat_3(path, columns, rng, size, offset)
+    same(read_events(path), columns, (128, 128, 2))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_part_of_aedat_3(path, seed):
+    rng = np.random.default_rng(seed)
+    columns = write.drawn(rng, 300, (128, 128, 2), longest=5000)
+    write.write_aedat_3(path, columns, rng)
+    begin, end = np.sort(rng.integers(-100, 5100, 2))
+    chosen = (columns["t"] >= begin) & (columns["t"] < end)
+    events = aedat.read_3(path, path.read_bytes(), None, int(begin), int(end))
+    same(events, {name: column[chosen] for name, column in columns.items()})
+
+
+def test_the_words_of_a_packets_header_are_respected(path):
+    def event(t, x, y, p, valid):
+        return np.array([x << 17 | y << 2 | p << 1 | valid, t], "<u4").tobytes()
+
+    body = event(5, 3, 4, 1, 0) + event(6, 5, 6, 0, 1)
+    head = b"#!AER-DAT3.1\r\n#!END-HEADER\r\n"
+    path.write_bytes(head + write.packet(1, 8, 4, 2, body, valid=1))
+    same(read_events(path), {"t": [2**32 + 6], "x": [5], "y": [6], "p": [0]}, (6, 7, 2))
+    path.write_bytes(head + write.packet(1, 8, 4, 0, body, valid=2))  # all are valid, whatever their bits are
+    same(read_events(path), {"t": [5, 6], "x": [3, 5], "y": [4, 6], "p": [1, 0]})
+    path.write_bytes(head)
+    assert len(read_events(path)) == 0
+
+
+@pytest.mark.parametrize(
+    ("word", "value", "said"),
+    [
+        (4, 4, r"byte 32: events of at least 8 bytes are expected, not 4,"),
+        (4, 0, r"byte 32: events of at least 8"),
+        (8, 6, r"byte 36: the place of the time in an event of 8 bytes is expected, not 6,"),
+        (12, -1, r"byte 40: a number of overflows of time is expected, not -1,"),
+        (20, 3, r"byte 48: a number of events from 0 to the capacity, 2, is expected, not 3,"),
+        (20, -1, r"byte 48: a number of events"),
+        (24, 3, r"byte 52: a number of valid events from 0 to 2 is expected, not 3,"),
+        (24, 0, r"byte 52: 0 valid events are announced in the header of a packet, and 1 are marked so"),
+        (32, -1, r"byte 60: a time of 31 bits is expected, not a negative one"),
+    ],
+)
+def test_a_damaged_packet_is_refused_at_its_byte(path, word, value, said):
+    head = b"#!AER-DAT3.1\r\n#!END-HEADER\r\n"
+    data = bytearray(head + write.packet(1, 8, 4, 0, np.array([1, 5, 0, 6], "<u4").tobytes(), valid=1))
+    assert len(head) == 28
+    data[28 + word : 32 + word] = np.array([value], "<i4").tobytes()
+    path.write_bytes(data)
+    with pytest.raises(FileError, match=said):
+        read_events(path)
+
+
+def test_an_enormous_packet_is_refused_by_the_files_length(path):
+    header = np.array([1 << 16 | 1, 2**30, 4, 0, 2**31 - 1, 2**31 - 1, 0], "<i4").tobytes()
+    path.write_bytes(write.HEADER_3 + header)
+    with pytest.raises(FileError, match=r"2147483647 events of 1073741824 bytes are announced, and 0 bytes are left"):
+        read_events(path)
+
+
+def test_packed_aedat_3_and_other_versions_are_refused_in_words(path):
+    path.write_bytes(write.HEADER_3.replace(b"RAW", b"Serialized-TS"))
+    with pytest.raises(FileError, match=r"byte 14: packets are read as #Format: RAW, not b'Serialized-TS'"):
+        read_events(path)
+    for version, said in (("4.0", "AEDAT 4 is not read: save a structured array"), ("1.0", "versions 2.0 and 3.1")):
+        path.write_bytes(f"#!AER-DAT{version}\r\n".encode())
+        with pytest.raises(FileError, match=rf"byte 0: .*{said}"):
+            read_events(path)
+
+
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize(
+    "header", [b"#!AER-DAT2.0\r\n", b"#!AER-DAT2.0\n# one\n#two\n", b"#!AER-DAT2.0\r\n#End Of ASCII Header\r\n"]
+)
+def test_aedat_2(path, count, header):
+    columns = write.drawn(np.random.default_rng(count), count, (128, 128, 2), longest=2**32)
+    if b"End" in header:
+        columns["y"][0] = 35  # its first byte after the address' zeros is "#"
+    write.write_aedat_2(path, columns, header)
+    same(read_events(path), columns, (128, 128, 2))
+
+
+def test_aedat_2_leaves_out_pulses_and_refuses_other_cameras(path):
+    words = np.array([[0x8001, 1], [4 << 8 | 3 << 1 | 1, 2]], ">u4")
+    path.write_bytes(b"#!AER-DAT2.0\r\n" + words.tobytes())
+    same(read_events(path), {"t": [2], "x": [3], "y": [4], "p": [1]})
+    words[1, 0] = 1 << 22
+    path.write_bytes(b"#!AER-DAT2.0\r\n" + words.tobytes())
+    with pytest.raises(FileError, match=r"byte 22: an address of 16 bits, as a DVS128 has them.* not 0x400000"):
+        read_events(path)
+    path.write_bytes(b"#!AER-DAT2.0\r\n" + words.tobytes()[:-3])
+    with pytest.raises(FileError, match=r"byte 22: an event of 8 bytes is expected, and the file has 5 more"):
+        read_events(path)
+
+
+# --- NumPy ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_structured_arrays(path, count):
+    columns = write.drawn(np.random.default_rng(count), count)
+    array = write.structured(columns)
+    with path.open("wb") as file:
+        np.save(file, array)
+    same(read_events(path, (34, 34, 2)), columns)
+    with path.open("wb") as file:
+        other = np.zeros(count, [("p", "i1"), ("x", ">f4"), ("t", ">u8"), ("y", "u1")])
+        for name, column in columns.items():
+            other[name] = column
+        np.save(file, other)
+    same(read_events(path, (34, 34, 2)), columns)
+    with path.open("wb") as file:
+        np.savez(file, events=array)
+    same(read_events(path, (34, 34, 2)), columns)
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_npz_by_columns(path, save):
+    columns = write.drawn(np.random.default_rng(0), 500)
+    with path.open("wb") as file:
+        save(file, **columns, other=np.zeros((3, 3)))
+    same(read_events(path), columns, (34, 34, 2))
+
+
+@pytest.mark.parametrize("order", ["txyp", "xytp", "xypt"])
+@pytest.mark.parametrize("dtype", [np.int64, np.float64, ">i4"])
+@pytest.mark.parametrize("signed", [False, True])
+def test_tables_without_names(path, order, dtype, signed):
+    columns = write.drawn(np.random.default_rng(1), 300)
+    stored = columns | ({"p": 2 * columns["p"] - 1} if signed else {})
+    table = np.stack([stored[name] for name in order], 1).astype(dtype)
+    with path.open("wb") as file:
+        np.save(file, np.asfortranarray(table) if signed else table)
+    scale = 1000 if order == "xypt" else 1
+    same(read_events(path, (34, 34, 2)), columns | {"t": columns["t"] * scale})
+
+
+def test_milliseconds_with_fractions_become_microseconds(path):
+    with path.open("wb") as file:
+        np.save(file, np.array([[10, 20, 1, 0.25], [30, 3, 0, 7.0014]]))
+    same(read_events(path), {"t": [250, 7001], "x": [10, 30], "y": [20, 3], "p": [1, 0]})
+
+
+def test_events_of_one_axis(path):
+    array = np.zeros(3, [("t", "i8"), ("x", "i4"), ("p", "i4")])
+    array["x"] = [5, 600, 2]
+    with path.open("wb") as file:
+        np.save(file, array)
+    events = read_events(path)
+    assert events.dtype.names == ("t", "x", "p") and events.sensor_size == (601, 1, 2)
+
+
+def test_pickles_are_not_run(path):
+    class Trap:
+        def __reduce__(self):
+            return sys.exit, (7,)
+
+    for save in (np.save, np.savez):
+        with path.open("wb") as file:
+            save(file, np.array([Trap()], dtype=object))
+        with pytest.raises(FileError, match="numbers are expected, not Python objects, which would run a pickle"):
+            read_events(path)
+
+
+def npy(shape: str, descr: str = "'<i8'", rest: bytes = b"") -> bytes:
+    header = f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}".encode()
+    return b"\x93NUMPY\x01\x00" + (len(header) + 1).to_bytes(2, "little") + header + b"\n" + rest
+
+
+@pytest.mark.parametrize(
+    "shape", ["(1000000000000, 4)", "(-1, 4)", "(2, 4)", "(99999999999999999999999,)", "(True, 4)"]
+)
+def test_a_shape_that_the_file_does_not_have_is_refused(path, shape):
+    path.write_bytes(npy(shape, rest=bytes(24)))
+    with pytest.raises(FileError, match=r"recording, byte \d+: "):
+        read_events(path)
+
+
+def test_a_zip_bomb_is_refused(path):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        zeros = bytes(1 << 24)
+        with archive.open("events.npy", "w", force_zip64=True) as member:
+            for _ in range(8):
+                member.write(zeros)
+    with pytest.raises(FileError, match=r"would unpack to 134217728 bytes, of a file of 13\d{4}: it is damaged, or a"):
+        read_events(path)
+
+
+def test_what_has_no_events_is_refused_in_words(path):
+    with path.open("wb") as file:
+        np.savez(file, a=np.zeros(3), b=np.zeros(3))
+    with pytest.raises(
+        FileError, match=r"columns t, x, p and perhaps y are expected, and of a, b none is t and x and p"
+    ):
+        read_events(path)
+    for array, said in (
+        (np.zeros((5, 7)), r"a table of 4 columns, or of 3"),
+        (np.full((5, 4), 9), r"the columns are neither t x y p nor x y t p nor x y p t"),
+        (np.zeros(5, "U3"), r"a table of 4 columns"),
+        (np.zeros((5, 4), "U3"), r"numbers are expected, not <U3"),
+    ):
+        with path.open("wb") as file:
+            np.save(file, array)
+        with pytest.raises(FileError, match=said):
+            read_events(path)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "said"),
+    [
+        ("t", 0.5, "event 2: t has integers of microseconds, not 0.5"),
+        ("t", np.nan, "event 2: t has integers of microseconds, not nan"),
+        ("x", np.inf, "event 2: x has integers, not inf"),
+        ("t", 1e18, "event 2: t has integers of microseconds, not 1e[+]18"),
+        ("x", -1, r"event 2: x is from 0 up to below 65535, not -1"),
+        ("y", 65535, "event 2: y is from 0 up to below 65535, not 65535"),
+        ("p", 3, ""),
+    ],
+)
+def test_numbers_that_make_no_sense_are_named_with_their_event(path, column, value, said):
+    columns = {name: np.arange(4.0) for name in "txyp"}
+    columns[column][2] = value
+    with path.open("wb") as file:
+        np.savez(file, **columns)
+    if not said:
+        assert read_events(path).sensor_size == (4, 4, 4)
+        return
+    with pytest.raises(FileError, match=said):
+        read_events(path)
+
+
+# --- .mat -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("dtype", [np.float64, np.int32, np.uint16])
+def test_mat(path, count, packed, dtype):
+    columns = write.drawn(np.random.default_rng(count), count, (240, 180, 2), longest=60_000)
+    names = {"ts": "t", "x": "x", "y": "y", "pol": "p"}
+    arrays = {name: columns[own].astype(dtype)[:, None] for name, own in names.items()}
+    with path.open("wb") as file:
+        scipy.io.savemat(file, arrays | {"note": "a text", "cells": np.array([1, "a"], object)}, do_compression=packed)
+    same(read_events(path, (240, 180, 2)), columns)
+
+
+def test_a_matrix_with_too_few_numbers_is_refused(path):
+    with path.open("wb") as file:
+        scipy.io.savemat(file, {name: np.arange(40.0) for name in ("ts", "x", "y", "pol")})
+    data = path.read_bytes()
+    at = data.index(np.array([1, 40], "<i4").tobytes())
+    path.write_bytes(data[:at] + np.array([1 << 30, 1 << 30], "<i4").tobytes() + data[at + 8 :])
+    with pytest.raises(FileError, match=r"1073741824x1073741824 numbers are announced in matrix 'ts', and it has 40"):
+        read_events(path)
+
+
+# --- CSV --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", " ", ", "])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\n\n", "\r"])
+def test_csv(path, count, delimiter, end):
+    columns = write.drawn(np.random.default_rng(count), count)
+    for order in ("txyp", "ypxt"):
+        write.write_csv(path, columns, order, delimiter, True, end)
+        same(read_events(path, (34, 34, 2)), columns)
+    write.write_csv(path, columns, "txyp", delimiter, False, end)
+    if count > 2:  # else the numbers may be columns in another order
+        same(read_events(path, (34, 34, 2)), columns)
+
+
+def test_names_of_columns_comments_and_a_mark_of_byte_order(path):
+    path.write_bytes(
+        b'\xef\xbb\xbf# made by hand, in \xc2\xb5s\n Timestamp , X,"y",Polarity\n\n10,1,2,-1 # first\n20,3,4,1\n'
+    )
+    same(read_events(path), {"t": [10, 20], "x": [1, 3], "y": [2, 4], "p": [0, 1]})
+    path.write_text("t,x,y,p\n")
+    assert len(read_events(path)) == 0
+    path.write_text("5 7 0\n6 300 0\n")
+    same(read_events(path), {"t": [5, 6], "x": [7, 300], "p": [0, 0]}, (301, 1, 2))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("t,x,y,p\n1,2,3,0\n2,a,3,1\n", r"line 3 \(byte 16\): 4 numbers are expected, not '2,a,3,1'"),
+        ("t,x,y,p\n1,2,3,0\n\n2,3,1\n", r"line 4 \(byte 17\): 4 numbers are expected, not '2,3,1'"),
+        ("t,x,y,p\n1,2,3,0\n2.5,3,1,1\n", r"line 3 \(byte 16\): t has integers of microseconds, not 2.5"),
+        ("t,x,y\n1,2,3\n", r"line 1 \(byte 0\): columns t, x, p and perhaps y are expected, and of t, x, y none is p"),
+        ("hello, world\n", r"line 1 \(byte 0\): columns t, x, p"),
+        ("1 2 3 4 5\n", r"line 1 \(byte 0\): a table of 4 columns"),
+        ("# nothing\n", r"byte 0: a row an event is expected, and there is none"),
+        ("t,x,p\nnan,1,1\n", r"line 2 \(byte 6\): t has integers of microseconds, not nan"),
+        ("t,x,p\n1_0,1,1\n", r"rows of 3 numbers are expected"),
+    ],
+)
+def test_text_that_is_no_table_is_refused_at_its_line(path, text, said):
+    path.write_text(text)
+    with pytest.raises(FileError, match=said):
+        read_events(path)
+
+
+# --- HDF5, as one recording -------------------------------------------------------------------------------------------
+
+
+def test_hdf5_of_one_sample_and_of_several(path):
+    pytest.importorskip("h5py")
+    write.write_shd(path, np.random.default_rng(0), [20])
+    events = read_events(path)
+    assert events.sensor_size == (700, 1, 1) and len(events) == 20 and events.dtype.names == ("t", "x", "p")
+    assert read_events(path, (800, 1, 2)).sensor_size == (800, 1, 2)
+    write.write_shd(path, np.random.default_rng(0), [20, 3])
+    with pytest.raises(FileError, match=r"dataset /labels: one recording is expected, and it has 2: snncell.data.SHD"):
+        read_events(path)
+
+
+# --- all of them ------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_no_file_is_refused(tmp_path):
+    for path, said in (
+        (tmp_path / "none", r"none: cannot be read: No such file or directory"),
+        (tmp_path, r"one file with events is expected here, and it is a folder"),
+        ("a\0b", r"cannot be read: "),
+    ):
+        with pytest.raises(FileError, match=said):
+            read_events(path)
+    (tmp_path / "empty").touch()
+    with pytest.raises(FileError, match=r"empty, byte 0: events are expected, and the file is empty\."):
+        read_events(tmp_path / "empty")
+    with pytest.raises(ArgumentError, match=r"read_events: sensor_size is \(W, H, P\), not \(3, 4\)"):
+        read_events(tmp_path / "empty", (3, 4))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no pipes with names")
+def test_a_pipe_is_not_waited_for(tmp_path):
+    import os
+
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(FileError, match="it is no regular file"):
+        read_events(tmp_path / "pipe")
+
+
+def test_a_gzip_is_named(path):
+    import gzip
+
+    path.write_bytes(gzip.compress(b"t,x,p\n1,2,0\n"))
+    with pytest.raises(FileError, match=r"byte 0: it is packed by gzip: unpack it first"):
+        read_events(path)
+
+
+def test_the_certain_reader_of_bin_takes_times_that_go_back(path):
+    data = bytes([200, 2, 0, 1, 0, 200, 2, 0, 0, 0])
+    path.write_bytes(data)
+    with pytest.raises(FileError, match=r"byte 5: .* time goes back"):
+        read_events(path)
+    assert bin.read(path, data)["t"].tolist() == [256, 0]
+
+
+def test_a_stream_in_memory_is_no_path():
+    with pytest.raises(ArgumentError, match="path"):
+        read_events(io.BytesIO(b"t,x,p\n"))

@@ -1,0 +1,205 @@
+"""Events as frames: `data.to_frames` beside its definition in Python, by generation."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from snncell import bfloat16, data
+from snncell.data.events import Events
+from snncell.errors import ArgumentError, DTypeError
+
+Array = np.ndarray[Any, Any]
+
+MOST = {"bool": 1, "uint8": 255, "int8": 127, "float16": 2048, "bfloat16": 256}
+
+
+def drawn(
+    rng: np.random.Generator, number: int, sensor: tuple[int, int, int], flat: bool, *, ordered: bool = True
+) -> Any:
+    """So many events of a sensor; times have ties, and gaps of no events."""
+    width, height, polarities = sensor
+    t = rng.integers(-50, 200, number) * int(rng.integers(1, 40))
+    x, y, p = (rng.integers(0, limit, number) for limit in (width, height, polarities))
+    return Events(np.sort(t) if ordered else t, x, None if flat else y, p, sensor_size=sensor)
+
+
+def bins_of(t: Array, way: str, size: int, overlap: int, last: str) -> tuple[int, list[list[int]]]:
+    """The number of bins of a recording, and those that each event is in, by the words of `to_frames`."""
+    start, length = (int(t.min()), int(t.max() - t.min()) + 1) if len(t) else (0, 0)
+    if way == "n_bins":
+        return size, [[(int(at) - start) * size // length] for at in t]
+    places = range(len(t)) if way == "count" else [int(at) - start for at in t]
+    length, step = len(t) if way == "count" else length, size - overlap
+    bins = 0
+    while bins * step + size <= length:
+        bins += 1
+    covered = (bins - 1) * step + size if bins else 0
+    if last == "keep" and covered < length:
+        bins += 1
+    return bins, [[b for b in range(bins) if b * step <= at < b * step + size] for at in places]
+
+
+def naive(recordings: list[Any], way: str, size: int, overlap: int, last: str, merged: bool = False) -> Array:
+    """Counts (T, B, P, H, W), an event at a time."""
+    width, height, polarities = recordings[0].sensor_size
+    height = height if "y" in recordings[0].dtype.names else 1
+    found = [bins_of(each["t"], way, size, overlap, last) for each in recordings]
+    bins = max(own for own, _ in found)
+    counts = np.zeros((bins, len(recordings), 1 if merged else polarities, height, width), np.int64)
+    for n, each in enumerate(recordings):
+        for event, own in zip(each, found[n][1], strict=True):
+            for b in own:
+                y = event["y"] if "y" in each.dtype.names else 0
+                counts[b, n, 0 if merged else event["p"], y, event["x"]] += 1
+    return counts
+
+
+WAYS = [
+    *[("n_bins", size, 0) for size in (1, 2, 7, 30)],
+    *[("window", size, overlap) for size, overlap in ((1000, 0), (1000, 300), (777, 776 // 2), (90_000, 0))],
+    *[("count", size, overlap) for size, overlap in ((1, 0), (10, 0), (10, 7), (500, 3))],
+]
+
+
+@pytest.mark.parametrize(("way", "size", "overlap"), WAYS)
+@pytest.mark.parametrize("flat", [True, False])
+def test_frames_are_what_the_words_say(way: str, size: int, overlap: int, flat: bool) -> None:
+    rng = np.random.default_rng([size, overlap, flat])
+    for last, several, ordered in itertools.product(("keep", "drop"), (False, True), (False, True)):
+        sensor = (int(rng.integers(1, 9)), 1 if flat else int(rng.integers(1, 6)), int(rng.integers(1, 4)))
+        numbers = rng.integers(0, 90, 4) if several else rng.integers(1, 90, 1)
+        recordings = [drawn(rng, int(n), sensor, flat, ordered=ordered) for n in numbers]
+        found = data.to_frames(
+            recordings if several else recordings[0], **{way: size}, overlap=overlap, last=last, dtype=np.int64
+        )
+        expected = naive(recordings, way, size, overlap, last)
+        expected = expected[:, :, :, 0] if flat else expected
+        np.testing.assert_array_equal(found, expected if several else expected[:, 0])
+
+
+@pytest.mark.parametrize(
+    "dtype", ["bool", "uint8", "int8", "int16", "int32", "float16", "bfloat16", "float32", "float64"]
+)
+def test_counts_stop_at_the_largest_number_of_their_dtype(dtype: str) -> None:
+    rng = np.random.default_rng(1)
+    number = 5000
+    events = Events(np.arange(number), rng.integers(0, 2, number), p=np.zeros(number, int), sensor_size=(2, 1, 1))
+    kind = bfloat16.dtype if dtype == "bfloat16" else np.dtype(dtype)
+    frames = data.to_frames(events, n_bins=1, dtype=kind)
+    expected = np.minimum(np.bincount(events["x"]), MOST.get(dtype, number))
+    assert frames.dtype == kind
+    np.testing.assert_array_equal(frames[0, 0].astype(np.float64), expected)
+
+
+def test_one_polarity_counts_all_together() -> None:
+    rng = np.random.default_rng(2)
+    for flat in (True, False):
+        events = drawn(rng, 80, (5, 4, 2), flat)
+        found = data.to_frames(events, (5, 4, 1), n_bins=6)
+        expected = naive([events], "n_bins", 6, 0, "keep", merged=True)[:, 0]
+        np.testing.assert_array_equal(found, expected[:, :, 0] if flat else expected)
+        plain = np.asarray(events).astype([(name, "i8") for name in events.dtype.names])
+        np.testing.assert_array_equal(data.to_frames(plain, (5, 4, 1), n_bins=6), found)
+
+
+def test_arrays_of_others_parts_and_no_events() -> None:
+    rng = np.random.default_rng(3)
+    events = drawn(rng, 70, (6, 3, 2), False)
+    elsewhere = np.zeros(70, [("x", "i2"), ("y", "i2"), ("t", "i8"), ("p", "?")])
+    for name in "xytp":
+        elsewhere[name] = events[name]
+    frames = data.to_frames(events, window=500)
+    np.testing.assert_array_equal(data.to_frames(elsewhere, (6, 3, 2), window=500), frames)
+    np.testing.assert_array_equal(data.to_frames(events[::3], count=5), data.to_frames(events[::3].copy(), count=5))
+    assert data.to_frames(events[:0], n_bins=4).shape == (4, 2, 3, 6)
+    assert data.to_frames(events[:0], window=4).shape == (0, 2, 3, 6)
+    assert not data.to_frames([events[:0], events[:0]], n_bins=4).any()
+    both = data.to_frames([events[:0], events], n_bins=4)
+    assert not both[:, 0].any()
+    assert both.sum() == 70
+
+
+def test_padding_of_records_is_not_read_as_rows() -> None:
+    events = Events([0, 1], [0, 1], sensor_size=(2, 1, 1))
+    events.view(np.uint16).reshape(2, 8)[:, 5] = 7  # where a y would be
+    assert data.to_frames(events, n_bins=1).sum() == 2
+
+
+def test_records_that_numpy_has_packed_are_laid_out_again() -> None:
+    events = drawn(np.random.default_rng(4), 60, (6, 3, 2), False)
+    packed = np.concatenate([events, events]).view(Events)
+    packed.sensor_size = events.sensor_size
+    assert packed.dtype.itemsize == 14
+    np.testing.assert_array_equal(data.to_frames(packed, n_bins=3), 2 * data.to_frames(events, n_bins=3))
+    np.testing.assert_array_equal(
+        data.to_frames(packed, (7, 3, 2), n_bins=3)[..., :6], data.to_frames(packed, n_bins=3)
+    )
+
+
+def test_large_times_do_not_wrap() -> None:
+    far = 2**61
+    events = Events([far, far + 10, far + 2**60], [0, 0, 0], sensor_size=(1, 1, 1))
+    assert data.to_frames(events, n_bins=1000)[[0, -1], 0, 0].tolist() == [2, 1]
+    assert data.to_frames(events[:2], window=8)[:, 0, 0].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({}, "give one of n_bins, window .* and count .*, not none"),
+        ({"n_bins": 3, "window": 4}, "not n_bins and window"),
+        ({"window": 3, "overlap": 3}, "overlap is 3, but it is from 0 to below window = 3"),
+        ({"count": 3, "overlap": -1}, "overlap is -1, but it is from 0 to below count = 3"),
+        ({"n_bins": 3, "overlap": 1}, "overlap is 1, but there is none of n_bins"),
+        ({"n_bins": 3, "sensor_size": (2, 4, 2)}, r"event 1 \(x=5, y=0, p=0\) lies outside of sensor_size \(2, 4, 2\)"),
+    ],
+)
+def test_errors(arguments: dict[str, Any], words: str) -> None:
+    events = Events([0, 1], [0, 5], [0, 0], [0, 0], sensor_size=(6, 4, 2))
+    with pytest.raises(ArgumentError, match=words):
+        data.to_frames(events, **arguments)
+
+
+def test_batches_are_of_one_sensor() -> None:
+    wide, narrow = (Events([0], [0], [0], [0], sensor_size=(width, 4, 2)) for width in (6, 5))
+    with pytest.raises(ArgumentError, match="several sensors"):
+        data.to_frames([wide, narrow], n_bins=1)
+    assert data.to_frames([wide, narrow], (7, 4, 2), n_bins=1).shape == (1, 2, 2, 4, 7)
+    with pytest.raises(ArgumentError, match="some have none"):
+        data.to_frames([wide, Events([0], [0], sensor_size=(6, 4, 2))], n_bins=1)
+    with pytest.raises(ArgumentError, match="no recordings"):
+        data.to_frames([], n_bins=1)
+    with pytest.raises(DTypeError, match="real numbers, not complex64"):
+        data.to_frames(wide, n_bins=1, dtype="complex64")
+
+
+@pytest.mark.compiled
+def test_the_same_bits_on_one_thread_and_on_several() -> None:
+    program = (
+        "import hashlib, numpy as np\nfrom snncell import data\nrng = np.random.default_rng(0)\nbatch = []\n"
+        "for n in range(24):\n"
+        "    number = int(rng.integers(0, 9000))\n"
+        "    t, x = rng.integers(0, 10**6, number), rng.integers(0, 700, number)\n"
+        "    batch.append(data.Events(t if n % 3 else np.sort(t), x, sensor_size=(700, 1, 1)))\n"
+        "frames = [data.to_frames(batch, n_bins=50), data.to_frames(batch, window=30_000, overlap=7000)]\n"
+        "print([hashlib.sha256(x.tobytes()).hexdigest() for x in frames])\n"
+    )
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "NUMBA_NUM_THREADS": threads},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for threads in ("1", "2", "4")
+    }
+    assert len(found) == 1
+    assert len(next(iter(found))) > 100
