@@ -1,36 +1,24 @@
-"""A digit that moves over a plane, as an event camera sees it: pixels fire on channel 0 where it becomes brighter, on
-channel 1 where it becomes darker, and nothing fires where nothing changes.
+"""A digit that jumps over the sensor of an event camera: pixels fire on channel 0 where it becomes darker, on channel 1
+where it becomes brighter, and where nothing changes there is only noise.
 """
 
 from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
-import numpy as np
 from matplotlib.figure import Figure
-from trained import images
 
-from snncell import encode, plot
+from snncell import plot
+from snncell.data import MovingDigits, to_frames
 
 DPI = 120
-
-
-def frames(steps: int = 24, size: int = 20) -> np.ndarray:
-    """The first test image on its way around the plane, (T, H, W)."""
-    digit = images(1)[0].asnumpy().reshape(8, 8)
-    film = np.zeros((steps, size, size), np.float32)
-    for step in range(steps):
-        angle = 2.0 * np.pi * step / steps
-        top, left = (int(np.round((size - 8) * (1.0 + part) / 2.0)) for part in (np.sin(angle), np.cos(angle)))
-        film[step, top : top + 8, left : left + 8] = digit
-    return film
+WINDOW = 6000  # microseconds
 
 
 def animation(ax: Any = None) -> Any:
-    film = frames()
-    round_trip = np.concatenate([film[-1:], film])  # the first frame follows the last
-    events = encode.delta(round_trip, 0.3, off_spike=True).asnumpy()[1:]
-    return plot.animate(np.stack([events > 0, events < 0], 1), film, fps=8, ax=ax, title="moving digit", fade=0.3)
+    events, label = MovingDigits(sensor_size=(28, 28, 2), digit=14, duration=60_000, seed=0)[3]
+    frames = to_frames(events, window=WINDOW)
+    return plot.animate(frames, fps=8, ax=ax, title=f"a moving {label}, {WINDOW // 1000} ms a step", fade=0.3)
 
 
 def main() -> Figure:

@@ -12,7 +12,8 @@ from snncell import ops
 from snncell.arguments.kinds import NotNegative
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, ShapeError
-from snncell.ops.base import as_float
+from snncell.nn.sequences import until_end
+from snncell.ops.base import as_float, as_tensor
 from snncell.tape.tensor import Tensor
 
 
@@ -30,15 +31,15 @@ class _Regulariser(Cell):
         super().__init__()
         self.strength = _amount(strength, type(self).__name__, "strength")
 
-    def spikes(self, x: Any) -> Tensor:
-        """`x`, if it has time and batch."""
+    def spikes(self, x: Any, lengths: Any) -> Tensor:
+        """`x`, if it has time and batch; 0 after the end of each sample."""
         spikes = as_float(x, type(self).__name__)
         if spikes.ndim < 2 or 0 in spikes.shape:
             raise ShapeError(
                 f"{type(self).__name__}: takes spikes (T, B, N...), time first, at least one step and sample; not "
                 f"{spikes.shape}."
             )
-        return spikes
+        return until_end(spikes, lengths, type(self).__name__)
 
     def extend_repr(self) -> str:
         return f"strength={self.strength}"
@@ -52,10 +53,11 @@ class L1RateSparsity(_Regulariser):
 
     Inputs:
         spikes: (T, B, N...).
+        lengths: integers (B,), how many steps each sample has; left out, all T.
 
     Raises:
-        ArgumentError: for a negative argument.
-        ShapeError: for spikes without time and batch.
+        ArgumentError: for a negative argument, or lengths that are below 0 or above T.
+        ShapeError: for spikes without time and batch, and lengths that are not one for each sample.
 
     Source: l1_rate_sparsity of snnTorch, with its default.
 
@@ -67,8 +69,8 @@ class L1RateSparsity(_Regulariser):
     def __init__(self, strength: NotNegative = 1e-5) -> None:
         super().__init__(strength)
 
-    def construct(self, spikes: Tensor) -> Tensor:
-        return self.spikes(spikes).sum() * self.strength
+    def construct(self, spikes: Tensor, lengths: Any = None) -> Tensor:
+        return self.spikes(spikes, lengths).sum() * self.strength
 
 
 class SilenceRegulariser(_Regulariser):
@@ -93,8 +95,8 @@ class SilenceRegulariser(_Regulariser):
         super().__init__(strength)
         self.minimum = _amount(minimum, type(self).__name__, "minimum")
 
-    def construct(self, spikes: Tensor) -> Tensor:
-        lacking = ops.relu(self.minimum - self.spikes(spikes).sum(0).mean(0))
+    def construct(self, spikes: Tensor, lengths: Any = None) -> Tensor:
+        lacking = ops.relu(self.minimum - self.spikes(spikes, lengths).sum(0).mean(0))
         return ops.square(lacking).sum() * self.strength
 
     def extend_repr(self) -> str:
@@ -113,6 +115,7 @@ class SparsityRegulariser(_Regulariser):
 
     Inputs:
         spikes: (T, B, N...); all axes after the batch are neurons, of a convolution too.
+        lengths: as for `L1RateSparsity`.
 
     Raises: as for `L1RateSparsity`.
 
@@ -127,8 +130,8 @@ class SparsityRegulariser(_Regulariser):
         super().__init__(strength)
         self.maximum = _amount(maximum, type(self).__name__, "maximum")
 
-    def construct(self, spikes: Tensor) -> Tensor:
-        counts = self.spikes(spikes).sum(0)
+    def construct(self, spikes: Tensor, lengths: Any = None) -> Tensor:
+        counts = self.spikes(spikes, lengths).sum(0)
         excess = ops.relu(counts.reshape((counts.shape[0], -1)).mean(1) - self.maximum)
         square = ops.minimum(excess, 1.0)
         return (0.5 * ops.square(square) + (excess - square)).sum() * self.strength
@@ -138,7 +141,9 @@ class SparsityRegulariser(_Regulariser):
 
 
 class TargetRateRegulariser(_Regulariser):
-    """strength * sum_n (mean_b rate - target)^2: each neuron is drawn to one rate, from above and from below.
+    """strength * sum_n (rate - target)^2: each neuron is drawn to one rate, from above and from below.
+
+    The rate of a neuron is its number of spikes in the batch per step; with `lengths`, per step that a sample has.
 
     Args:
         target: spikes per step.
@@ -158,8 +163,13 @@ class TargetRateRegulariser(_Regulariser):
         super().__init__(strength)
         self.target = _amount(target, type(self).__name__, "target")
 
-    def construct(self, spikes: Tensor) -> Tensor:
-        return ops.square(self.spikes(spikes).mean((0, 1)) - self.target).sum() * self.strength
+    def construct(self, spikes: Tensor, lengths: Any = None) -> Tensor:
+        counted = self.spikes(spikes, lengths)
+        if lengths is None:
+            rate = counted.mean((0, 1))
+        else:
+            rate = counted.sum(0).sum(0) / ops.maximum(as_tensor(lengths, "lengths").sum(), 1).astype(counted.dtype)
+        return ops.square(rate - self.target).sum() * self.strength
 
     def extend_repr(self) -> str:
         return f"target={self.target}, {super().extend_repr()}"
@@ -188,8 +198,8 @@ class CountBoundRegulariser(_Regulariser):
         self.target = _amount(target, type(self).__name__, "target")
         self.lower = _amount(lower, type(self).__name__, "lower")
 
-    def construct(self, spikes: Tensor) -> Tensor:
-        beyond = self.spikes(spikes).sum(0).mean(0) - self.target
+    def construct(self, spikes: Tensor, lengths: Any = None) -> Tensor:
+        beyond = self.spikes(spikes, lengths).sum(0).mean(0) - self.target
         above, below = ops.relu(beyond), ops.relu(-beyond)
         return (ops.square(above) * self.strength + ops.square(below) * self.lower).sum() * 0.5
 

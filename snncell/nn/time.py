@@ -14,8 +14,9 @@ from snncell.cell import Cell
 from snncell.compiler.jit import Jitted
 from snncell.dtype import float32
 from snncell.errors import ArgumentError, OutsideTensorError, ShapeError
-from snncell.nn.sequences import runs_over
+from snncell.nn.sequences import runs_over, within_lengths
 from snncell.ops.control import run_scan
+from snncell.tape import structure
 from snncell.tape.frames import machinery
 from snncell.tape.state import STATE
 from snncell.tape.tensor import Tensor
@@ -56,6 +57,8 @@ class MultiStep(Cell):
     Inputs:
         x: (T, B, ...).
         states: the states before the first step; left out, they come from `cell.init_state(x[0])`, or are zeros.
+        lengths: integers (B,), by name: how many steps each sample has; left out, all T. Behind its end a sample's
+            states stay as they were then and its output is 0, whatever x holds there: padding changes no bit.
 
     Raises:
         ArgumentError: for another number of states, or a Cell that does not return (output, *states).
@@ -88,7 +91,7 @@ class MultiStep(Cell):
         self.return_states = return_states
         self.checkpoint_every = checkpoint_every
 
-    def construct(self, x: Tensor, *states: Tensor) -> Any:
+    def construct(self, x: Tensor, *states: Tensor, lengths: Any = None) -> Any:
         if not isinstance(x, Tensor):
             raise ArgumentError(f"MultiStep: x is a Tensor (T, B, ...), not {came(x)}; snncell.Tensor(x)?")
         if x.ndim == 0 or x.shape[0] == 0:
@@ -101,23 +104,33 @@ class MultiStep(Cell):
                 stacklevel=5,  # the line that calls the Cell
             )
         runs_over(x)
+        there = None
+        if lengths is not None:
+            there = within_lengths(x, lengths, "MultiStep")
+            x = ops.select(there, x, 0.0)  # what is NaN there would be NaN in gradients too
         if STATE.trace is not None or STATE.unfused or self._looked_into():
-            return self._run_steps(x, *states)
+            return self._run_steps(x, there, *states)
         loop = self._loop or Jitted(self._run_steps, f"MultiStep({type(self.cell).__name__})", KEPT_TRACES)
         self.__dict__["_loop"] = loop
         try:
-            return loop(x, *states)  # traced once, not at each call
+            return loop(x, there, *states)  # traced once, not at each call
         except OutsideTensorError:
-            return self._run_steps(x, *states)  # a Cell holds a Tensor that is being differentiated: traced anew
+            return self._run_steps(x, there, *states)  # a Cell holds a Tensor that is being differentiated: traced anew
 
     def _looked_into(self) -> bool:
         """True if somebody wants to see every step: by a hook, or by bprop_debug."""
         return any(cell._hooks or cell._pre_hooks or cell.bprop_debug for _, cell in self.cell.cells_and_names())
 
-    def _run_steps(self, x: Tensor, *states: Tensor) -> Any:
+    def _run_steps(self, x: Tensor, there: Tensor | None, *states: Tensor) -> Any:
         name = type(self.cell).__name__
         first = tuple(states) or initial_states(self.cell, x[0])
         names = self._names_of(first)
+
+        def until_end(carry: tuple[Tensor, ...], both: tuple[Tensor, Tensor]) -> tuple[tuple[Tensor, ...], Any]:
+            now, going_on = both
+            after, out = step(carry, now)
+            kept = [_where(going_on, new, old) for new, old in zip(after, carry, strict=True)]
+            return tuple(kept), structure.mapped(lambda part: _where(going_on, part, 0.0), out)
 
         def step(carry: tuple[Tensor, ...], now: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
             try:
@@ -145,9 +158,9 @@ class MultiStep(Cell):
             return tuple(result[1:]), result[0]
 
         last, y = run_scan(
-            step,
+            step if there is None else until_end,
             first,
-            x,
+            x if there is None else (x, there),
             checkpoint_every=self.checkpoint_every,
             who=f"MultiStep({name})",
             names=names,
@@ -181,3 +194,14 @@ class MultiStep(Cell):
             if position >= len(names):
                 names.append(f"number {position}")
         return names
+
+
+def _where(going_on: Tensor, part: Tensor, otherwise: Any) -> Tensor:
+    """A part of a step (B, ...) where the samples have not ended, (B, 1, ...)."""
+    if part.shape[:1] != going_on.shape[:1]:
+        raise ShapeError(
+            f"MultiStep: with lengths, states and outputs are (B, ...), of each sample; one has shape {part.shape}, of "
+            f"a batch of {going_on.shape[0]}."
+        )
+    selected: Tensor = ops.select(going_on.reshape((*going_on.shape[:1], *(1,) * (part.ndim - 1))), part, otherwise)
+    return selected

@@ -20,8 +20,8 @@ from snncell.train.clipping import clip_by_global_norm, clip_by_value
 from snncell.train.evaluation import Means, batches_of, means, measured, phases
 from snncell.train.finite import refuse_loss, refuse_test_loss, refuse_weights, warn_of_nan
 from snncell.train.log import Log
-from snncell.train.pieces import Batches, Spikes, cells_of, training_step
-from snncell.train.resume import refuse_notes
+from snncell.train.pieces import Spikes, cells_of, training_step
+from snncell.train.resume import places, refuse_notes, take_places, told
 from snncell.train.scores import accuracy as share_right
 from snncell.train.state import File, read_state, save_state
 from snncell.train.stopping import EarlyStopping
@@ -78,10 +78,10 @@ def fit(
             number.
         optimiser: made from the Parameters to train; its learning rate may be a schedule, which counts steps.
         data: a tuple of arrays (inputs, ..., target) with one entry for each sample, which are shuffled; or anything
-            that can be gone through again and again and gives such tuples, a batch each (`train.Batches`, PyTorch's
-            DataLoader). Arrays are whatever `Tensor` takes: of NumPy, PyTorch and others; in batches also tuples, lists
+            that can be gone through again and again and gives such tuples, a batch each (`data.Loader`,
+            `train.Batches`, PyTorch's DataLoader). Arrays are whatever `Tensor` takes; in batches also tuples, lists
             and dicts of them. Whoever makes batches draws their order from snncell's random numbers (`ops.randperm`),
-            so that a resume finds the same; of such data a resume compares the class and the number of batches alone.
+            so that a resume finds the same; of such data it compares the class and the number of batches alone.
         epochs: how many in all, those of a training that is resumed included.
         test: other data, on which it is evaluated after each epoch.
         batch_size: of arrays.
@@ -208,7 +208,7 @@ class _Run:
         loss = "" if isinstance(self.loss, Cell) else getattr(self.loss, "__qualname__", "")
         monitor = self.stopping and self.stopping.monitor
         settings = {"loss": loss, "monitor": monitor, **self.asked, **self.limits}
-        return {"data": _told(self.data), "test data": _told(self.test), "setting": settings}
+        return {"data": told(self.data), "test data": told(self.test), "setting": settings}
 
     def __call__(self, epochs: Size, resume: bool, log: File | None, progress: bool) -> Result:
         begun = time.perf_counter()
@@ -263,16 +263,19 @@ class _Run:
     def save(self) -> None:
         """Write the checkpoint."""
         if self.checkpoint is not None:
-            notes = {**self.notes, "history": self.result.history, "stopping": self.stopping and self.stopping.notes()}
+            notes = {**self.notes, **places(self.data, self.test), "history": self.result.history}
+            notes["stopping"] = self.stopping and self.stopping.notes()
             weights = self.stopping.weights if self.stopping else {}
             save_state(self.checkpoint, self.net, self.optimiser, notes, weights, self.loss)
 
     def take_up(self) -> None:
         """Go on from the checkpoint."""
-        assert self.checkpoint is not None  # `fit` has seen to it
+        assert self.checkpoint is not None
         # All of the file is looked at before any of it is taken: one that does not fit changes nothing.
         stored = read_state(self.checkpoint, self.net, self.optimiser, self.notes, self.loss)
-        refuse_notes(stored, self.stopping is not None, self.net, self.loss, f"fit: {os.fspath(self.checkpoint)}")
+        who = f"fit: {os.fspath(self.checkpoint)}"
+        refuse_notes(stored, self.stopping is not None, self.net, self.loss, who)
+        take_places(self.data, self.test, stored.notes, who)
         stored.load()
         self.result.history = stored.notes["history"]
         if self.stopping is not None:
@@ -290,10 +293,3 @@ class _Run:
 
 def _shown(epoch: int, averages: Means) -> dict[str, Any]:
     return {"epoch": epoch, **{name: f"{x:.4f}" for name, x in averages.items()}}
-
-
-def _told(data: Any) -> Any:
-    """The description that tells data from others; of a user's own batches, their class and number alone."""
-    if isinstance(data, Batches):
-        return data.description()
-    return None if data is None else [type(data).__name__, len(data) if hasattr(data, "__len__") else None]

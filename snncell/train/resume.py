@@ -6,7 +6,9 @@ import math
 from typing import Any
 
 from snncell.cell import Cell
-from snncell.errors import CheckpointError
+from snncell.data import Loader
+from snncell.errors import ArgumentError, CheckpointError
+from snncell.train.pieces import Batches
 from snncell.train.state import Stored, refuse_misfit, weights_of
 
 
@@ -21,6 +23,32 @@ def refuse_notes(stored: Stored, stopping: bool, net: Cell, loss: Any, who: str)
         raise CheckpointError(f"{who} is damaged: what it says of early stopping is {str(notes)[:200]}.")
     own = weights_of(net, loss) if stored.notes["stopping"]["best_epoch"] else {}
     refuse_misfit(own, stored.arrays, who)
+
+
+def told(data: Any) -> Any:
+    """The description that tells data from others; of a user's own batches, their class and number alone."""
+    if isinstance(data, (Batches, Loader)):
+        return data.description()
+    return None if data is None else [type(data).__name__, len(data) if hasattr(data, "__len__") else None]
+
+
+def places(data: Any, test: Any) -> dict[str, Any]:
+    """The places in those of the data that know where they are, as notes."""
+    return {name: loader.state() for name, loader in _loaders(data, test)}
+
+
+def take_places(data: Any, test: Any, notes: dict[str, Any], who: str) -> None:
+    """Go on in the data where notes say."""
+    for name, loader in _loaders(data, test):
+        try:
+            loader.resume(notes.get(name))  # type: ignore[arg-type]
+        except ArgumentError as error:
+            raise CheckpointError(f"{who} is damaged: {name}: {error}") from None
+
+
+def _loaders(data: Any, test: Any) -> list[tuple[str, Loader]]:
+    both = {"place in the data": data, "place in the test data": test}
+    return [(name, loader) for name, loader in both.items() if isinstance(loader, Loader)]
 
 
 def _is_record(record: Any, epoch: int) -> bool:

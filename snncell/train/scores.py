@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from snncell import ops
+from snncell.arguments.vocabulary import Numbers
 from snncell.errors import ArgumentError, DTypeError, ShapeError
+from snncell.nn.sequences import until_end
 from snncell.ops.base import as_tensor
 from snncell.ops.indexing import hot, label_words
 from snncell.tape.tensor import Tensor
 
 
-def accuracy(output: Any, labels: Any, ignore_index: int = -100) -> Tensor:
+def accuracy(output: Any, labels: Any, ignore_index: int = -100, lengths: Numbers | None = None) -> Tensor:
     """The share of samples whose largest output is at their label; NaN if an output is, as a loss would be.
 
     Args:
@@ -20,6 +22,8 @@ def accuracy(output: Any, labels: Any, ignore_index: int = -100) -> Tensor:
             in one-hot labels.
         ignore_index: a class number that does not count, as for `nn.CrossEntropyLoss`, whose own `train.fit` takes.
             Where no label counts the accuracy is NaN, as that loss is.
+        lengths: integers (B,), how many steps of outputs (T, B, C) each sample has; left out, all T. The steps behind
+            them change nothing, whatever they hold.
 
     Raises:
         DTypeError: for labels that are neither.
@@ -41,7 +45,10 @@ def accuracy(output: Any, labels: Any, ignore_index: int = -100) -> Tensor:
     scores = as_tensor(output[0] if isinstance(output, (tuple, list)) else output, "accuracy", "output")
     target = as_tensor(labels, "accuracy", "labels")
     by_number = target.dtype.category <= 1 and target.shape in (scores.shape[:-1], scores.shape[1:-1])
-    summed = scores.sum(0) if scores.ndim == target.ndim + (2 if by_number else 1) else scores
+    over_time = scores.ndim == target.ndim + (2 if by_number else 1)
+    if lengths is not None and not over_time:
+        raise ShapeError(f"accuracy: lengths are of outputs (T, B, C), and these have shape {scores.shape}.")
+    summed = until_end(scores, lengths, "accuracy").sum(0) if over_time else scores
     if by_number and summed.ndim > 1 and summed.shape[:-1] == target.shape:
         counts = ops.not_equal(target, ignore_index)
         right = _at_largest(summed, _at_number(ops.select(counts, target, 0), summed.shape[-1]))

@@ -1,0 +1,59 @@
+"""From files of recordings to a trained recurrent net, a page about it, and a graph that other frameworks run.
+
+Those of the Spiking Heidelberg Digits are its arguments, `python examples/words_to_nir.py shd_train.h5 shd_test.h5`;
+without them it makes two of the same layout. It needs `pip install 'snncell[events,nir]'`.
+"""
+
+import sys
+from pathlib import Path
+
+import nir
+
+import snncell
+from snncell import data, encode, nn, plot, surrogate
+
+WINDOW = 10_000  # microseconds of a frame, which is a step of the net
+
+
+class Words(nn.Cell):
+    """Frames (T, B, 1, 700) and their lengths (B,) to scores (B, classes): each output's rate in a word."""
+
+    def __init__(self, classes: int, hidden: int = 128) -> None:
+        super().__init__()
+        # tau in steps; v moves by x / tau, so the threshold is small, and the surrogate as narrow
+        spike = surrogate.ATan(alpha=40.0)
+        hear, answer = (nn.LIFNode(20.0, 0.05, reset="zero", surrogate_function=spike) for _ in range(2))
+        self.layers = nn.SequentialCell(
+            nn.Dense(700, hidden),
+            nn.MultiStep(nn.Recurrent(hear, nn.Dense(hidden, hidden))),
+            nn.Dense(hidden, classes),
+            nn.MultiStep(answer),
+        )
+
+    def construct(self, frames, lengths):
+        return 10.0 * encode.firing_rate(self.layers(frames.flatten(start_dim=2)), lengths=lengths)
+
+
+def main(train: str = "", test: str = "", folder: str = ".", samples: int = 1000, epochs: int = 6) -> float:
+    """Read, train, look, export; the share of the test words that were recognised at the end."""
+    snncell.set_seed(0)
+    paths = [Path(train or Path(folder, "words_train.h5")), Path(test or Path(folder, "words_test.h5"))]
+    if not train:
+        for seed, path in enumerate(paths):
+            data.write_shd_like(path, samples, seed)
+    words, unheard = (data.SHD(path, transform=data.ToFrame(window=WINDOW)) for path in paths)
+    batches = data.Loader(words, batch_size=50, seed=0)
+
+    net, loss = Words(len(words.classes)), nn.CrossEntropyLoss()
+    adam = nn.Adam(net.trainable_params(), 2e-3)
+    tests = data.Loader(unheard, batch_size=50, shuffle=False)
+    result = snncell.train.fit(net, loss, adam, batches, epochs, test=tests)
+
+    plot.report(net, next(iter(batches)), loss, adam, path=Path(folder, "words.html"))
+    nir.write(Path(folder, "words.nir"), snncell.nir.to_nir(net.layers, dt=WINDOW * 1e-6, input_shape=700))
+    print("words.html says how the net does, words.nir is the net for Norse and other frameworks")
+    return result.history[-1]["test_accuracy"]
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
