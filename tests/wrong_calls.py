@@ -142,6 +142,7 @@ SENSE: dict[str, set[str]] = {
     "choice": set(),
     "recording": set(),
     "generator": {"0"},
+    "key": TEXT | REAL | HUGE | {"True", "()"},
 }
 
 # --- what is right ----------------------------------------------------------------------------------------------------
@@ -373,6 +374,8 @@ OWN: dict[str, tuple[str, Callable[[], Any]]] = {
     "load_checkpoint.ckpt_file_name": ("path", lambda: saved("checkpoint")),
     "load_checkpoint.net": ("cell", lambda: NET),
     "load_param_into_net.net": ("cell", lambda: NET),
+    "Cached.folder": ("path", tempfile.mkdtemp),
+    "Cached.key": ("key", lambda: "a"),
     "read_events.path": ("path", lambda: recorded("a.bin")),
     "SHD.path": ("path", lambda: recorded("shd.h5")),
     "NMNIST.folder": ("path", lambda: recorded("3/a.bin")),
@@ -644,6 +647,7 @@ WITH: dict[str, dict[str, Callable[[], Any]]] = {
     "clip": {"min": lambda: 0.0},
     "to_frames": {"n_bins": lambda: 2},
     "Sliced": {"steps": lambda: 2},
+    "randman": {"classes": lambda: 2, "units": lambda: 3, "samples": lambda: 2},
     "ToFrame": {"n_bins": lambda: 2},
     "DropPixel": {"coordinates": lambda: [(0, 0)]},
     "membrane": {"sample": lambda: 0},

@@ -13,10 +13,10 @@ from typing import Annotated, Any
 import numpy as np
 
 from snncell.arguments.kinds import Own
-from snncell.data.collate import entries, with_entry
+from snncell.data.collate import check_dataset, entries, with_entry
 from snncell.data.events import Events
 from snncell.data.fingerprint import fingerprint
-from snncell.errors import DTypeError, TensorIndexError
+from snncell.errors import ArgumentError, DTypeError, TensorIndexError
 from snncell.kernels.store import files
 from snncell.tape.given import is_array, on_host
 from snncell.tape.tensor import Tensor
@@ -41,14 +41,14 @@ class Cached:
         dataset: anything with `len` and `[i]`. Samples are made of arrays, events, numbers, strings and None, in
             tuples, lists and dicts; arrays of other frameworks come back as NumPy's.
         folder: where; it is made if it is not there.
-        key: words, or anything that `repr` tells, in the place of the digest: for data of which it cannot be made, or
-            takes long. Whoever gives one changes it whenever what the samples are made of changes.
+        key: a string, a number, or a tuple of them, in the place of the digest: for data of which it cannot be made,
+            or takes long. Whoever gives one changes it whenever what the samples are made of changes.
         transform: a function of a sample's first entry after it was read; what it gives is not kept.
 
     Raises:
-        ArgumentError: for data of which no digest can be made.
+        ArgumentError: for data of which no digest can be made, or a folder that cannot be made.
         DTypeError: for samples that cannot be kept.
-        OSError: for a folder that cannot be written.
+        OSError: from `[i]`, for a sample that cannot be written.
 
     Example:
         >>> import numpy as np
@@ -68,12 +68,18 @@ class Cached:
         key: Annotated[Any, Own()] = None,
         transform: Callable[..., Any] | None = None,
     ) -> None:
+        check_dataset("Cached", dataset)
+        if key is not None and not _is_key(key):
+            raise ArgumentError(f"Cached: key is a string, a number, or a tuple of them, not a {type(key).__name__}.")
         self.dataset, self.transform = dataset, transform
-        own = {"dataset": dataset} if key is None else {"key": repr(key)}
+        own = {"dataset": dataset} if key is None else {"key": key}
         digest = fingerprint("Cached", Path(folder), **own)
         self.folder = Path(folder) / digest[:16]
         self._digest = digest.encode()
-        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except (OSError, ValueError) as error:
+            raise ArgumentError(f"Cached: folder {str(folder)!r:.200} cannot be made: {error!s:.200}.") from None
         for left in self.folder.glob("*/.*.tmp"):
             # Of a process that was ended while it wrote.
             if files.lives(left.name[1:].rpartition("-")[0]) is False:
@@ -115,6 +121,11 @@ class Cached:
         files.write(path, files.sealed(key, content))
         # As it is read from now on: of arrays of other frameworks NumPy's, and nobody else has them.
         return _unpacked(content)
+
+
+def _is_key(key: Any) -> bool:
+    """True for what tells the same of itself in any process."""
+    return all(map(_is_key, key)) if isinstance(key, tuple) else isinstance(key, (str, int, float))
 
 
 def _packed(sample: Any, index: int) -> bytes:

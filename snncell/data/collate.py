@@ -16,6 +16,15 @@ Array = np.ndarray[Any, Any]
 Numbers = (bool, int, float, complex, np.generic)
 
 
+def check_dataset(who: str, dataset: Any) -> None:
+    """Raise ArgumentError for what is no data set."""
+    if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__") or isinstance(dataset, type):
+        raise ArgumentError(
+            f"{who}: a data set has a length and samples, len(dataset) and dataset[i]; a {type(dataset).__name__} "
+            f"has not. Of what can only be gone through make a list."
+        )
+
+
 def entries(sample: Any) -> dict[Any, Any]:
     """The entries of a sample, by number or by name; what is no tuple, list or dict has one."""
     if isinstance(sample, dict):

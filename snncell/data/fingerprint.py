@@ -44,7 +44,8 @@ class _Digest:
     def add(self, thing: Any) -> None:
         """Add an object, and what it is made of."""
         if isinstance(thing, _PLAIN):
-            self.say(type(thing).__name__, repr(thing))
+            # Python writes no integers of more than some thousand digits in decimal.
+            self.say(type(thing).__name__, hex(thing) if type(thing) is int else repr(thing))
             if isinstance(thing, str):
                 self.add_file(thing)
             return

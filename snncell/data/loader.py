@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeGuard
 import numpy as np
 
 from snncell.arguments.kinds import Count, Own, Size
-from snncell.data.collate import Collate, entries, length_of, with_entry
+from snncell.data.collate import Collate, check_dataset, entries, length_of, with_entry
 from snncell.data.drawing import sample_of, takes_rng
 from snncell.data.padding import quantiles
 from snncell.data.workers import made_by_workers
@@ -90,16 +90,12 @@ class Loader:
         sequences: Annotated[Sequence[int | str] | None, Own()] = None,
         lengths: bool = True,
     ) -> None:
-        if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__") or isinstance(dataset, type):
-            raise ArgumentError(
-                f"Loader: a data set has a length and samples, len(dataset) and dataset[i]; a {type(dataset).__name__} "
-                f"has not. Of what can only be gone through make a list."
-            )
+        check_dataset("Loader", dataset)
         self.dataset, self.batch_size, self.shuffle = dataset, batch_size, shuffle
         self.transform, self.collate, self.workers, self.processes = transform, collate, workers, processes
         self.prefetch, self.seed, self.drop_last, self.lengths = prefetch, seed, drop_last, lengths
         self.buckets = _checked(buckets)
-        self.sequences = None if sequences is None else tuple(sequences)
+        self.sequences = None if sequences is None else _names(sequences)
         self._quantiles: tuple[int, ...] = ()  # buckets by the lengths of samples, once these are known
         self._place = _Place(0, 0, None)
         self._resumed = False
@@ -261,6 +257,17 @@ def _drawn() -> int:
 
 def _is_count(value: Any) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _names(sequences: Any) -> tuple[Any, ...]:
+    """The entries of a sample that are sequences, by number or by name."""
+    names = tuple(sequences) if isinstance(sequences, (list, tuple)) else (None,)
+    if not all(isinstance(name, (int, str)) and not isinstance(name, bool) for name in names):
+        raise ArgumentError(
+            f"Loader: sequences are numbers or names of entries of a sample, in a tuple, and this is a "
+            f"{type(sequences).__name__}."
+        )
+    return names
 
 
 def _checked(buckets: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from snncell.arguments.kinds import Count, Own, Size
-from snncell.data.collate import entries, with_entry
+from snncell.data.collate import check_dataset, entries, with_entry
 from snncell.errors import ArgumentError, ShapeError, TensorIndexError
 
 
@@ -56,6 +56,7 @@ class Sliced:
         overlap: Size = 0,
         last: Literal["keep", "drop"] = "keep",
     ) -> None:
+        check_dataset("Sliced", dataset)
         size = duration if steps is None else steps
         if size is None or (duration is not None and steps is not None):
             raise ArgumentError("Sliced: give one of duration (microseconds, of events) and steps (of arrays).")
