@@ -48,7 +48,9 @@ def _numbers(value: Any) -> Any:
     if isinstance(value, int):
         return value if -(2**63) <= value < 2**64 else UNFIT
     if isinstance(value, (list, tuple)):
-        return value if all(_numbers(item) not in (REFUSED, UNFIT) for item in value) else REFUSED
+        return (
+            value if all(_numbers(item) is not REFUSED and _numbers(item) is not UNFIT for item in value) else REFUSED
+        )
     if isinstance(value, np.ndarray):
         return value if value.dtype.kind in _NUMERIC or value.dtype in dtypes.BY_NUMPY else REFUSED
     if isinstance(value, type) or not any(hasattr(value, protocol) for protocol in ARRAYS):

@@ -20,6 +20,7 @@ from snncell.data.datasets import (
     EventFolder as EventFolder,
     NCaltech101 as NCaltech101,
 )
+from snncell.data.event_lists import to_event_lists as to_event_lists
 from snncell.data.events import Events as Events
 from snncell.data.formats import read_events as read_events
 from snncell.data.frames import to_frames as to_frames
@@ -44,6 +45,7 @@ from snncell.data.padding import padded as padded
 from snncell.data.shipped import digits as digits
 from snncell.data.slices import Sliced as Sliced
 from snncell.data.transforms.arrays import (
+    ToEventLists as ToEventLists,
     ToFrame as ToFrame,
     ToImage as ToImage,
     ToTimesurface as ToTimesurface,
@@ -82,6 +84,7 @@ from snncell.data.transforms.times import (
 from snncell.errors import ArgumentError, ShapeError
 from snncell.kernels.space import HOST
 from snncell.ops.random import randperm
+from snncell.tape.event_lists import EventLists as EventLists
 from snncell.tape.given import on_host
 from snncell.tape.state import settings
 from snncell.tape.tensor import Tensor

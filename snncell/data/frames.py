@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -78,11 +78,60 @@ def to_frames(
 
 def counted(who: str, events: Any, sensor_size: Any, ways: Ways, overlap: int, last: str, dtype: Any) -> Array:
     """`to_frames`, for a caller of any name."""
-    several = isinstance(events, list | tuple)
-    way, size = check_bins(who, ways, overlap)
+    kind = dtype_of_counts(who, dtype)
+    bins = bins_of(who, events, sensor_size, ways, overlap, last)
+    counts, wrong = count_events(bins.recordings, bins.begins, bins.ends, bins.sensor, bins.by_number, kind)
+    bins.refuse(who, wrong)
+    if not bins.has_rows:
+        counts = counts[:, :, :, 0]
+    frames: Array = counts if bins.several else counts[:, 0]
+    return frames
+
+
+def dtype_of_counts(who: str, dtype: Any) -> Any:
+    """The dtype in NumPy's words, if it is one for counts."""
     kind = dtypes.as_dtype(dtype).dtype
     if kind not in MOST:
         raise DTypeError(f"{who}: counts are real numbers, not {kind}.")
+    return kind
+
+
+class Bins(NamedTuple):
+    """Recordings, and the bins that their events are counted in.
+
+    Attributes:
+        recordings: as the kernels take them.
+        sensor: (W, H, P), with H = 1 for events without y.
+        begins, ends: int64 (B, T), which times are in a bin, or which numbers of events.
+        by_number: whether it is numbers of events.
+        several: whether a batch was given, and not one recording.
+    """
+
+    recordings: list[Events]
+    sensor: Sensor
+    begins: Array
+    ends: Array
+    by_number: bool
+    several: bool
+
+    @property
+    def has_rows(self) -> bool:
+        """True for events with y."""
+        return "y" in (self.recordings[0].dtype.names or ())
+
+    def refuse(self, who: str, wrong: Array) -> None:
+        """An error for events outside of the sensor: `wrong` has the number of the first of each recording, or -1."""
+        for n in np.flatnonzero(wrong >= 0)[:1]:
+            event = self.recordings[n][int(wrong[n])]
+            names = [name for name in ("x", "y", "p") if name in (event.dtype.names or ())]
+            fields = ", ".join(f"{name}={event[name]}" for name in names)
+            raise ArgumentError(f"{who}: event {wrong[n]} ({fields}) lies outside of sensor_size {self.sensor}.")
+
+
+def bins_of(who: str, events: Any, sensor_size: Any, ways: Ways, overlap: int, last: str) -> Bins:
+    """The bins of a recording, or of a list of them."""
+    several = isinstance(events, list | tuple)
+    way, size = check_bins(who, ways, overlap)
     recordings, sensor = _recordings(who, list(events) if several else [events], sensor_size)
     by_number = way == "count"
     if by_number:
@@ -93,12 +142,7 @@ def counted(who: str, events: Any, sensor_size: Any, ways: Ways, overlap: int, l
     begins, ends = (
         _evenly(lengths, starts, size) if way == "n_bins" else _in_steps(lengths, starts, size, size - overlap, last)
     )
-    counts, wrong = count_events(recordings, begins, ends, sensor, by_number, kind)
-    _refuse(who, recordings, wrong, sensor)
-    if "y" not in recordings[0].dtype.names:
-        counts = counts[:, :, :, 0]
-    frames: Array = counts if several else counts[:, 0]
-    return frames
+    return Bins(recordings, sensor, begins, ends, by_number, several)
 
 
 def check_bins(who: str, ways: Ways, overlap: int) -> tuple[str, int]:
@@ -149,11 +193,3 @@ def _in_steps(lengths: Array, starts: Array, size: int, step: int, last: str) ->
     begins = starts[:, None] + number * step
     there = number < own[:, None]
     return np.where(there, begins, NEVER), np.where(there, begins + size, NEVER)
-
-
-def _refuse(who: str, recordings: list[Events], wrong: Array, sensor: Sensor) -> None:
-    """An error for events outside of the sensor."""
-    for n in np.flatnonzero(wrong >= 0)[:1]:
-        event = recordings[n][int(wrong[n])]
-        fields = ", ".join(f"{name}={event[name]}" for name in ("x", "y", "p") if name in recordings[n].dtype.names)
-        raise ArgumentError(f"{who}: event {wrong[n]} ({fields}) lies outside of sensor_size {sensor}.")

@@ -12,8 +12,10 @@ from snncell.kernels.arrays import empty
 from snncell.kernels.build import build
 from snncell.kernels.code import source_of
 from snncell.kernels.cpu import binning
+from snncell.kernels.sharing import parts_of
 
 PARALLEL_EVENTS = 1 << 16  # from which on threads are worth it: a tenth of a millisecond
+EVENT_WORK = 16  # multiplications that take the time of listing an event
 
 # An event as the kernels read it: two words of eight bytes, with y and without.
 RECORD = np.dtype(
@@ -55,6 +57,41 @@ def count_events(
     return counts.view(dtype) if dtype == np.bool_ else counts.astype(dtype), wrong
 
 
+def list_events(
+    recordings: list[Any], firsts: Any, lasts: Any, sensor: tuple[int, int, int], dtype: Any
+) -> tuple[Any, Any, Any, Any, Any]:
+    """The pixels that had events in each bin, and how many, one bin (T, B) after the other, with gaps between them.
+
+    Bin b of recording n has the events of the numbers from `firsts[n, b]` up to `lasts[n, b]`.
+
+    Returns:
+        `places, values, begins, counts, wrong`: pixels and their counts, where in them each bin begins and how many
+        it has, int64 (T B,), and for each recording its first event outside of the sensor, or -1.
+    """
+    owners, _, kept = _addresses(recordings)
+    (batch, bins), (width, height, polarities) = firsts.shape, sensor
+    size = width * height * polarities
+    counted = np.dtype(_COUNTED.get(dtype, dtype))
+    most = np.minimum(lasts - firsts, size).T.reshape(-1)
+    begins, room = np.cumsum(most) - most, int(most.sum())
+    places, values = empty((room,), np.dtype(np.int32)), empty((room,), counted)
+    counts, wrong = np.empty((bins, batch), np.int64), np.empty((batch, bins), np.int64)
+    units = batch * bins
+    grain, parts = parts_of(units, int((lasts - firsts).sum()) * EVENT_WORK + units * (size >> 5))
+    rows, signs = int("y" in kept[0].dtype.names), int(polarities > 1)
+    words = -(-size // 32)
+    _kernel("list_events", dtypes.BY_NUMPY[counted], rows, signs)(
+        units, grain if parts > 1 else 0, grain, owners, firsts, lasts, begins.reshape(bins, batch), places,
+        values, counts, wrong, np.zeros((parts, size), np.int32), np.zeros((parts, words), np.int64),
+        np.array([polarities, height, width, MOST[dtype], bins], np.int64),
+    )  # fmt: skip
+    none = np.iinfo(np.int64).max
+    first = np.where(wrong >= 0, wrong, none).min(1, initial=none)
+    if counted != dtype:
+        values = values.astype(dtype)
+    return places, values, begins, counts.reshape(-1), np.where(first < none, first, -1)
+
+
 # The largest number up to which a dtype has every integer.
 MOST = {kind.dtype: int(np.iinfo(kind.dtype).max) for kind in dtypes.ALL if kind.dtype.kind in "iu"}
 MOST |= {dtypes.bool_.dtype: 1, dtypes.bfloat16.dtype: 1 << 8, dtypes.float16.dtype: 1 << 11}
@@ -80,11 +117,16 @@ def _kernel(name: str, dtype: Any, rows: int = 1, signs: int = 1) -> Any:
     signature = {
         "span_events": (numbers, numbers, to_spans),
         "count_events": (numbers, numbers, by_bin, by_bin, (dtype, 1, True), to_numbers, numbers),
+        "list_events": (
+            *(dtypes.int64, numbers, by_bin, by_bin, by_bin, (dtypes.int32, 1, True), (dtype, 1, True)),
+            *(to_spans, to_spans, (dtypes.int32, 2, True), to_spans, numbers),
+        ),
     }[name]
     head = (
         "from snncell.kernels.cpu.arguments import words_at\n"
         "from snncell.kernels.cpu.copies import clear\n"
         "from snncell.kernels.cpu.elements import row, tail\n"
+        "from snncell.kernels.cpu.panels import lowest, others\n"
         "from snncell.kernels.policy import called, inlined\n\n"
         f"ROWS, SIGNS = {rows}, {signs}\n\n\n"
     )

@@ -15,6 +15,7 @@ from snncell.kernels.arrays import ALIGNMENT, empty
 from snncell.kernels.build import build
 from snncell.kernels.code import source_of
 from snncell.kernels.cpu import conv_events, events
+from snncell.kernels.csr import Rows
 from snncell.kernels.planes import LANES, Shape, Sizes, flat
 from snncell.kernels.sharing import parts_of
 
@@ -108,9 +109,9 @@ def _pieces_of(sizes: Sizes) -> tuple[Any, int, int]:
 
 def pay(x: Any, shape: Shape, costs: Costs = OF_RESULTS) -> bool:
     """True if images have so few elements that are not zero that their events are less work than all of them."""
-    below = limit(shape, max(4, x.itemsize), costs) if x.size else 0.0  # bytes become floats
-    if below <= 0:
-        return False
+    below = limit(shape, max(4, x.dtype.itemsize), costs) if x.size else 0.0  # bytes become floats
+    if below <= 0 or isinstance(x, Rows):
+        return below > 0 and x.density < below
     rows = x.reshape(-1, x.shape[-1])
     some = rows[:: max(1, rows.size // SAMPLES)]
     return bool(np.count_nonzero(some) < below * some.size)
@@ -139,7 +140,7 @@ def limit(shape: Shape, itemsize: int, costs: Costs = OF_RESULTS) -> float:
 
 
 def convolve(x: Any, weight: Any, out: Any, sizes: Sizes, groups: int) -> None:
-    """Put into `out` the convolution of images, which may be of bytes, by their events."""
+    """Put into `out` the convolution of images, which may be of bytes or Rows, by their events."""
     kind = dtypes.BY_NUMPY[out.dtype]
     outputs, terms, pixels = len(weight) // groups, math.prod(weight.shape[1:]), math.prod(x.shape[2:])
     panels = empty((groups, terms * _width(outputs, out)), out.dtype)
@@ -154,15 +155,16 @@ def convolve(x: Any, weight: Any, out: Any, sizes: Sizes, groups: int) -> None:
     )
     grain, parts = parts_of(len(x) * groups)
     near = 2 * rows + terms + LANES
-    _kernel("convolve_events", kind, dtypes.BY_NUMPY[x.dtype])(
-        len(x) * groups, grain if parts > 1 else 0, grain, flat(x), panels, np.arange(pixels), pieces,
+    spikes, listed = _operands(x, out)
+    _kernel("convolve_events", kind, dtypes.BY_NUMPY[spikes[0].dtype], listed)(
+        len(x) * groups, grain if parts > 1 else 0, grain, *spikes, panels, np.arange(pixels), pieces,
         out.reshape(-1), empty((parts, 3 * room + pixels + 1 + near), np.dtype(np.int32)),
         empty((parts, 2 * room + near), out.dtype), geometry,
     )  # fmt: skip
 
 
 def convolve_weight(x: Any, dout: Any, out: Any, sizes: Sizes, groups: int) -> None:
-    """Put into `out` the gradient of the weight, by the events of the images, which may be of bytes."""
+    """Put into `out` the gradient of the weight, by the events of the images, which may be of bytes or Rows."""
     channels, outputs, terms = x.shape[1] // groups, len(out) // groups, math.prod(out.shape[1:])
     width, pixels = _width(outputs, out), math.prod(x.shape[2:])
     units = max(1, min(len(x), PARTS, MOST_PARTIAL // (groups * terms * width)))
@@ -179,14 +181,25 @@ def convolve_weight(x: Any, dout: Any, out: Any, sizes: Sizes, groups: int) -> N
     kind = dtypes.BY_NUMPY[out.dtype]
     grain, parts = parts_of(units * splits)
     partial = empty((units, groups * terms * width + LANES), out.dtype)
-    _kernel("correlate_events", kind, dtypes.BY_NUMPY[x.dtype])(
-        units * splits, grain if parts > 1 else 0, grain, flat(x), flat(dout), grid.phases, grid.bases, grid.firsts,
+    spikes, listed = _operands(x, out)
+    _kernel("correlate_events", kind, dtypes.BY_NUMPY[spikes[0].dtype], listed)(
+        units * splits, grain if parts > 1 else 0, grain, *spikes, flat(dout), grid.phases, grid.bases, grid.firsts,
         grid.offsets, grid.taps, partial, empty((parts, together * grid.size * step + LANES), out.dtype),
         empty((parts, 3 * room + split_channels * phases + 1 + LANES), np.dtype(np.int32)),
         empty((parts, 2 * room), out.dtype), geometry,
     )  # fmt: skip
     units = groups * -(-terms // _lanes(out))
     _kernel("weights_from_panels", kind)(units, int(partial.size > 1 << 18), partial, out.reshape(-1), geometry)
+
+
+_NOTHING = np.zeros(1, np.int64), np.zeros(1, np.int32)
+
+
+def _operands(x: Any, out: Any) -> tuple[tuple[Any, Any, Any], bool]:
+    """Images as the kernels take them: elements, or the values of events, where they begin and what they are of."""
+    if not isinstance(x, Rows):
+        return (flat(x), *_NOTHING), False
+    return ((x if x.dtype in dtypes.BYTES else x.astype(out.dtype)).values, x.starts, x.places), True
 
 
 def _numbers(*numbers: int) -> Any:
@@ -210,25 +223,30 @@ def _panel(out: Any) -> int:
 
 
 @functools.cache
-def _kernel(name: str, dtype: Any, spikes: Any = None) -> Any:
-    """One of the kernels of `cpu/conv_events.py`, compiled for arrays of `dtype`, and images of `spikes`."""
+def _kernel(name: str, dtype: Any, spikes: Any = None, listed: bool = False) -> Any:
+    """One of the kernels of `cpu/conv_events.py`, compiled for arrays of `dtype`, and images of `spikes`.
+
+    If `listed`, the events of the images are known.
+    """
     lanes = ALIGNMENT // dtype.itemsize
     head = (
         "from snncell.kernels.cpu.builtins import least\n"
         "from snncell.kernels.cpu.elements import row, strip, tail\n"
         "from snncell.kernels.cpu.event_lists import add_to_terms, clear_terms, events_in_window, lines_of_window\n"
-        "from snncell.kernels.cpu.event_lists import list_events, rows_of_pixels, sort_by_key\n"
+        "from snncell.kernels.cpu.event_lists import rows_of_pixels, sort_by_key\n"
+        f"from snncell.kernels.cpu.event_lists import {'take_events as ' if listed else ''}list_events\n"
         "from snncell.kernels.cpu.panels import add_rows, turn\n"
         "from snncell.kernels.cpu.copies import move, zero\n\n"
         f"LANES, WIDTH = {lanes}, {events.VECTORS * lanes}\n\n\n"
     )
     line, to_line, rows, to_rows = (dtype, 1, False), (dtype, 1, True), (dtype, 2, False), (dtype, 2, True)
-    images, numbers, to_numbers = (spikes, 1, False), (dtypes.int64, 1, False), (dtypes.int32, 2, True)
+    numbers, to_numbers = (dtypes.int64, 1, False), (dtypes.int32, 2, True)
+    images = (spikes, 1, False), numbers, (dtypes.int32, 1, False)
     signature = {
         "weights_as_panels": (line, to_rows, numbers),
-        "convolve_events": (dtypes.int64, images, rows, *[numbers] * 2, to_line, to_numbers, to_rows, numbers),
+        "convolve_events": (dtypes.int64, *images, rows, *[numbers] * 2, to_line, to_numbers, to_rows, numbers),
         "correlate_events": (
-            *(dtypes.int64, images, line, *[numbers] * 5, to_rows, to_rows, to_numbers, to_rows, numbers),
+            *(dtypes.int64, *images, line, *[numbers] * 5, to_rows, to_rows, to_numbers, to_rows, numbers),
         ),
         "weights_from_panels": (rows, to_line, numbers),
     }[name]

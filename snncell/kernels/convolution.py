@@ -15,6 +15,7 @@ from snncell.kernels.arrays import empty
 from snncell.kernels.build import build
 from snncell.kernels.code import source_of
 from snncell.kernels.cpu import convolution
+from snncell.kernels.csr import Rows, filled
 from snncell.kernels.planes import (
     CACHED,
     FILL_CYCLES,
@@ -116,15 +117,17 @@ def _correlate(x: Any, weights: Any, layout: Ints, sources: Any, out: Any, shape
 def takes(x: Any, y: Any) -> bool:
     """True if these kernels compute a convolution of two operands, and `kernels/windows.py` need not.
 
-    The first may be of bytes.
+    The first may be of bytes, or Rows.
     """
-    known = isinstance(x, np.ndarray) and (x.dtype == y.dtype or x.dtype in dtypes.BYTES)
+    known = isinstance(x, Rows) or (isinstance(x, np.ndarray) and (x.dtype == y.dtype or x.dtype in dtypes.BYTES))
     here = known and y.dtype.kind == "f" and y.dtype.itemsize >= 4
     return here and x.ndim <= 4 and compiles()
 
 
 def _floats(images: Any, dtype: Any) -> Any:
-    """Images of bytes in the dtype of the results, others as they are."""
+    """Images of bytes in the dtype of the results, Rows with their zeros, others as they are."""
+    if isinstance(images, Rows):
+        return filled(images, dtype)
     if images.dtype == dtype:
         return images
     floats = empty(images.shape, dtype)

@@ -94,7 +94,12 @@ def product_of_events(x: Any, found: Events, y: Any, *, by_columns: bool, turned
     known = found.counts.size and found.values.dtype == y.dtype
     if not known or found.counts.sum() >= limit_of(left, y, by_columns) * x.size:
         return matmul(left.astype(y.dtype, copy=False), y, turned=turned)
-    shape = len(left), y.shape[1]
+    return product_by_events(found, left.shape, y, by_columns=by_columns, turned=turned)
+
+
+def product_by_events(found: Events, sizes: tuple[int, int], y: Any, *, by_columns: bool, turned: bool) -> Any:
+    """The same from the events alone, of an `x` or `x.T` of these sizes."""
+    shape = sizes[0], y.shape[1]
     out = empty(shape[::-1] if turned else shape, y.dtype)
     _add_up(out.T if turned else out, found, y, by_columns)
     return out

@@ -10,6 +10,7 @@ from snncell.arguments.shown import came
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, ShapeError
 from snncell.tape import structure
+from snncell.tape.event_lists import EventLists
 from snncell.tape.tensor import Tensor
 
 
@@ -107,7 +108,7 @@ class TimeDistributed(Cell):
         super().__init__()
         self.cell = cell
 
-    def construct(self, x: Tensor) -> Any:
+    def construct(self, x: Tensor | EventLists) -> Any:
         if x.ndim < 2:
             raise ShapeError(f"TimeDistributed: takes (T, B, ...), the shape is {x.shape}.")
         steps, batch = x.shape[:2]

@@ -13,6 +13,7 @@ from snncell.common.initializer import Init, Uniform
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.layer import EVEN, positive, weights
 from snncell.ops.conv import padding_of, tuple_of
+from snncell.tape.event_lists import EventLists
 from snncell.tape.tensor import Tensor
 
 
@@ -59,7 +60,7 @@ class _Conv(Cell):
         """Output channels, input channels of a group, and the window."""
         return self.out_channels, self.in_channels // self.group, *self.kernel_size
 
-    def construct(self, x: Tensor) -> Tensor:
+    def construct(self, x: Tensor | EventLists) -> Tensor:
         if x.ndim != self.axes + 2 or x.shape[1] != self.in_channels:
             places = "L" if self.axes == 1 else "H, W"
             raise ShapeError(
@@ -76,7 +77,7 @@ class _Conv(Cell):
             groups=self.group,
         )
 
-    def convolved(self, x: Tensor, **options: Any) -> Tensor:
+    def convolved(self, x: Any, **options: Any) -> Tensor:
         """The operation itself."""
         return (ops.conv1d if self.axes == 1 else ops.conv2d)(x, self.weight, **options)
 
@@ -153,6 +154,6 @@ class Conv2dTranspose(_Conv):
         """Input channels, output channels of a group, and the window."""
         return self.in_channels, self.out_channels // self.group, *self.kernel_size
 
-    def convolved(self, x: Tensor, **options: Any) -> Tensor:
+    def convolved(self, x: Any, **options: Any) -> Tensor:
         """The operation itself."""
         return ops.conv_transpose2d(x, self.weight, output_padding=self.output_padding, **options)

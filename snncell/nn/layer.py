@@ -14,6 +14,7 @@ from snncell.common.initializer import HeUniform, Init, Initializer, Uniform, in
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.activation import activation_of
 from snncell.ops.indexing import lookup
+from snncell.tape.event_lists import EventLists
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor, snapshot
 
@@ -79,7 +80,7 @@ class Dense(Cell):
             self.bias = weights(bias_init, Uniform(1 / math.sqrt(in_channels)), (out_channels,), dtype)
         self.activation = activation_of(activation, "Dense")
 
-    def construct(self, x: Tensor) -> Tensor:
+    def construct(self, x: Tensor | EventLists) -> Tensor:
         if x.shape[-1:] != (self.in_channels,):
             raise ShapeError(
                 f"{self!r}: the input has shape {x.shape}; its last axis must have length in_channels = "
@@ -101,7 +102,7 @@ class Flatten(Cell):
         super().__init__()
         self.start_dim, self.end_dim = start_dim, end_dim
 
-    def construct(self, x: Tensor) -> Tensor:
+    def construct(self, x: Tensor | EventLists) -> Tensor | EventLists:
         return ops.flatten(x, self.start_dim, self.end_dim)
 
 

@@ -17,6 +17,7 @@ from snncell.errors import ArgumentError, OutsideTensorError, ShapeError
 from snncell.nn.sequences import runs_over, within_lengths
 from snncell.ops.control import run_scan
 from snncell.tape import structure
+from snncell.tape.event_lists import EventLists
 from snncell.tape.frames import machinery
 from snncell.tape.state import STATE
 from snncell.tape.tensor import Tensor
@@ -91,7 +92,12 @@ class MultiStep(Cell):
         self.return_states = return_states
         self.checkpoint_every = checkpoint_every
 
-    def construct(self, x: Tensor, *states: Tensor, lengths: Any = None) -> Any:
+    def construct(self, x: Tensor | EventLists, *states: Tensor, lengths: Any = None) -> Any:
+        if isinstance(x, EventLists):
+            raise ArgumentError(
+                "MultiStep: x is a Tensor (T, B, ...), not event lists, which layers with weights take: put one before "
+                "it, such as nn.Dense(...) or nn.TimeDistributed(nn.Conv2d(...)). x.to_dense() is a Tensor."
+            )
         if not isinstance(x, Tensor):
             raise ArgumentError(f"MultiStep: x is a Tensor (T, B, ...), not {came(x)}; snncell.Tensor(x)?")
         if x.ndim == 0 or x.shape[0] == 0:

@@ -22,6 +22,7 @@ from snncell.ops.options import (
     as_shape as as_shape,
     refuse_size as refuse_size,
 )
+from snncell.tape.event_lists import EventLists
 from snncell.tape.primitive import EVERYWHERE, Primitive
 from snncell.tape.state import STATE, wanted_dtype
 from snncell.tape.tensor import Tensor, snapshot, stale
@@ -199,6 +200,11 @@ def as_tensor(x: Any, name: str, argument: str = "x") -> Tensor:
         if STATE.trace is None and isinstance(x._data, Value):  # left over from a trace that has ended
             raise stale()
         return x
+    if isinstance(x, EventLists):
+        raise DTypeError(
+            f"{name}: {argument} is a Tensor, not event lists, which only products, convolutions and reshape take. "
+            f"x.to_dense() is a Tensor."
+        )
     if x is None or isinstance(x, (str, bytes)) or callable(x) or (type(x) is int and x.bit_length() > 64):
         raise DTypeError(
             f"{name}: {argument} is a Tensor, an array or a number, not {shown(x)}. Wrap data in snncell.Tensor(...)."

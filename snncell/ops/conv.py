@@ -10,14 +10,17 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from snncell import dtype as dtypes
 from snncell.arguments.kinds import Count
 from snncell.arguments.vocabulary import Lengths, Numbers, PadMode
 from snncell.compiler.ir.convolution import Convolution, ConvolutionBack, ConvolutionWeight
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops import shape as sh
-from snncell.ops.base import as_float, as_int, as_tensor, same_dtype
+from snncell.ops.base import as_float, as_int, as_tensor, astype, same_dtype
 from snncell.ops.elementwise import conj
+from snncell.ops.event_lists import convolve
 from snncell.ops.reduce import sum_primitive
+from snncell.tape.event_lists import EventLists
 from snncell.tape.tensor import Tensor
 
 Grads = Sequence[Any]
@@ -106,7 +109,7 @@ def padding_of(lengths: Ints, size: Ints, stride: Ints, dilation: Ints, mode: st
 
 
 def conv(
-    x: Numbers,
+    x: Numbers | EventLists,
     weight: Numbers,
     *,
     stride: Lengths = 1,
@@ -121,7 +124,7 @@ def conv(
     y[n, o, p] = sum over c, k of x[n, c, p * stride + k * dilation] * weight[o, c, k]
 
     Args:
-        x: (N, C, *S).
+        x: (N, C, *S), a Tensor or event lists with a row for each n.
         weight: (O, C // groups, *K).
         stride, dilation: an int, or one for each axis.
         pad_mode, padding: see `padding_of`.
@@ -135,7 +138,11 @@ def conv(
         ShapeError: for shapes that do not fit.
         ArgumentError: for options that do not.
     """
-    x, weight = same_dtype([as_float(x, name), as_float(weight, name)], name)
+    if isinstance(x, EventLists):
+        weight = as_float(weight, name)
+        weight = astype(weight, dtypes.promote(x.dtype if x.dtype.is_float else dtypes.float32, weight.dtype))
+    else:
+        x, weight = same_dtype([as_float(x, name), as_float(weight, name)], name)
     count = weight.ndim - 2
     if x.ndim != weight.ndim or count < 1:
         raise ShapeError(f"{name}: x {x.shape} and weight {weight.shape} need (N, C, ...) and (O, C, ...) axes.")
@@ -156,12 +163,14 @@ def conv(
     reach = [(k - 1) * d + 1 for k, d in zip(size, spread, strict=True)]
     places = tuple((n - own) // step + 1 for n, own, step in zip(lengths, reach, steps, strict=True))
     options = {"stride": steps, "before": before, "dilation": spread, "groups": parts}
+    if isinstance(x, EventLists):
+        return convolve(x, weight, name, count=places, **options)
     result: Tensor = _conv.bind(x, weight, count=places, **options)
     return result
 
 
 def conv1d(
-    x: Numbers,
+    x: Numbers | EventLists,
     weight: Numbers,
     bias: Numbers | None = None,
     stride: Lengths = 1,
@@ -177,7 +186,7 @@ def conv1d(
 
 
 def conv2d(
-    x: Numbers,
+    x: Numbers | EventLists,
     weight: Numbers,
     bias: Numbers | None = None,
     stride: Lengths = 1,
@@ -202,7 +211,7 @@ def _lengths_of(x: Tensor, what: str, name: str) -> Ints:
 
 def _with_bias(x: Any, weight: Any, bias: Any, count: int, **options: Any) -> Tensor:
     name = f"conv{count}d"
-    x, weight = as_tensor(x, name), as_tensor(weight, name)
+    x, weight = x if isinstance(x, EventLists) else as_tensor(x, name), as_tensor(weight, name)
     if weight.ndim != count + 2:
         raise ShapeError(f"{name}: the weight needs {count + 2} axes, its shape is {weight.shape}.")
     out = conv(x, weight, name=name, **options)

@@ -17,7 +17,9 @@ from snncell.kernels.threads import BLAS
 from snncell.ops import creation as new, shape as sh
 from snncell.ops.base import as_tensor, same_dtype
 from snncell.ops.elementwise import conj
+from snncell.ops.event_lists import multiply
 from snncell.ops.reduce import sum_primitive
+from snncell.tape.event_lists import EventLists
 from snncell.tape.primitive import Primitive
 from snncell.tape.tensor import Tensor, beside
 
@@ -62,15 +64,17 @@ def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     return lambda: _dot.bind(conj(y), dout), lambda: _dot.bind(conj(x), sh.transpose(dout))
 
 
-def matmul(x: Numbers, y: Numbers) -> Tensor:
+def matmul(x: Numbers | EventLists, y: Numbers) -> Tensor:
     """The matrix product over the last axis of `x` and the last but one of `y`; leading axes are a batch.
 
     Shapes `(..., n, k) @ (..., k, m) -> (..., n, m)`, batch axes broadcast; a vector counts as one row or column,
-    whose axis is dropped again.
+    whose axis is dropped again. Of event lists `x` the rows are the last axis, and `y` has one or two.
 
     Raises:
         ShapeError: if the inner lengths differ, the batch axes do not broadcast, or an operand has no axis.
     """
+    if isinstance(x, EventLists):
+        return multiply(x, y)
     x, y = same_dtype([as_tensor(x, "matmul"), as_tensor(y, "matmul", "y")], "matmul")
     if not x.ndim or not y.ndim:
         raise ShapeError(f"matmul: shapes {x.shape} and {y.shape}; a number is multiplied by *.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from snncell.arguments.vocabulary import Lengths, Numbers
 from snncell.compiler.ir.views import Broadcast, Reshape, Transpose
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops.base import as_axes, as_axis, as_int, as_ints, as_shape, as_tensor, same_dtype
+from snncell.tape.event_lists import EventLists
 from snncell.tape.primitive import EVERYWHERE, Primitive, moving
 from snncell.tape.tensor import Tensor, snapshot
 
@@ -38,12 +39,18 @@ def reshape_unchecked(x: Tensor, shape: tuple[int, ...]) -> Tensor:
     return result
 
 
-def reshape(x: Numbers, *shape: Any) -> Tensor:
-    """The same elements in the same order as another shape; one length may be -1.
+@overload
+def reshape(x: EventLists, *shape: Any) -> EventLists: ...
+@overload
+def reshape(x: Numbers, *shape: Any) -> Tensor: ...
+def reshape(x: Numbers | EventLists, *shape: Any) -> Tensor | EventLists:
+    """The same elements in the same order as another shape; one length may be -1. Event lists keep their rows.
 
     Raises:
-        ShapeError: if the number of elements differs.
+        ShapeError: if the number of elements differs, or rows of event lists would be cut or joined.
     """
+    if isinstance(x, EventLists):
+        return x.reshape(*shape)
     tensor = as_tensor(x, "reshape")
     lengths = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
     sizes = tuple(as_int(n, "reshape", "shape") for n in lengths)
@@ -57,9 +64,13 @@ def reshape(x: Numbers, *shape: Any) -> Tensor:
     return reshape_unchecked(tensor, sizes)
 
 
-def flatten(x: Numbers, start_dim: int = 1, end_dim: int = -1) -> Tensor:
+@overload
+def flatten(x: EventLists, start_dim: int = 1, end_dim: int = -1) -> EventLists: ...
+@overload
+def flatten(x: Numbers, start_dim: int = 1, end_dim: int = -1) -> Tensor: ...
+def flatten(x: Numbers | EventLists, start_dim: int = 1, end_dim: int = -1) -> Tensor | EventLists:
     """`x` with the axes from `start_dim` to `end_dim` as one; by default all but the first, the batch."""
-    tensor = as_tensor(x, "flatten")
+    tensor = x if isinstance(x, EventLists) else as_tensor(x, "flatten")
     if tensor.ndim < 2:
         return reshape(tensor, (-1,))
     first, last = as_axis(start_dim, tensor.ndim, "flatten"), as_axis(end_dim, tensor.ndim, "flatten")

@@ -11,10 +11,12 @@ import numpy as np
 from snncell import dtype as dtypes
 from snncell.arguments.kinds import Count, Positive
 from snncell.arguments.vocabulary import Dtype, FloatDtype
+from snncell.data.event_lists import listed
 from snncell.data.events import Events
 from snncell.data.frames import check_bins, counted
 from snncell.data.transforms.base import Array, Transform, check_inside, grid_of, has_rows, places_of, span
 from snncell.errors import ArgumentError
+from snncell.tape.event_lists import EventLists
 
 
 @dataclass(frozen=True)
@@ -49,12 +51,30 @@ class ToFrame:
 
     def __post_init__(self) -> None:
         """Check the bins before there are events."""
-        check_bins("ToFrame", (self.n_bins, self.window, self.count), self.overlap)
+        check_bins(type(self).__name__, (self.n_bins, self.window, self.count), self.overlap)
 
-    def __call__(self, events: Any) -> Array:
+    def __call__(self, events: Any) -> Any:
         """The frames of a recording, or of a list of them."""
         ways = self.n_bins, self.window, self.count
         return counted("ToFrame", events, self.sensor_size, ways, self.overlap, self.last, self.dtype)
+
+
+@dataclass(frozen=True)
+class ToEventLists(ToFrame):
+    """List the pixels that had events in each bin: `data.to_event_lists` as a transform, with `ToFrame`'s arguments.
+
+    A `Loader` joins the lists of samples to those of a batch, which `Dense` and `Conv2d` compute with as they are.
+
+    Example:
+        >>> events = snncell.data.Events([0, 5, 9], x=[1, 0, 1], y=[0, 0, 2], p=[1, 0, 1], sensor_size=(2, 3, 2))
+        >>> snncell.data.ToEventLists(window=4)(events).shape
+        (3, 2, 3, 2)
+    """
+
+    def __call__(self, events: Any) -> EventLists:
+        """The lists of a recording, or of a list of them."""
+        ways = self.n_bins, self.window, self.count
+        return listed("ToEventLists", events, self.sensor_size, ways, self.overlap, self.last, self.dtype)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:  # it needs Numba; the compiled source imports it
     from snncell.kernels.cpu.arguments import words_at
     from snncell.kernels.cpu.copies import clear
     from snncell.kernels.cpu.elements import row, tail
+    from snncell.kernels.cpu.panels import lowest, others
 
     ROWS, SIGNS = 1, 1  # whether events have y, and polarities that are told apart
 
@@ -120,3 +121,45 @@ def count_events(
         while cleared < bins:
             clear(tail(counts, cleared * pitch + unit * size), size)
             cleared += 1
+
+
+def list_events(
+    start: Any, stop: Any, grain: Any, owners: Any, firsts: Any, lasts: Any, begins: Any, places: Any, values: Any,
+    counts: Any, wrong: Any, frames: Any, words_of: Any, geometry: Any,
+) -> None:  # fmt: skip
+    """List the pixels that had events in each bin, in their order, with how many those were, at most `most`.
+
+    A unit is a bin of a recording. Bin b has the events of the numbers from `firsts[n, b]` up to `lasts[n, b]`; what it
+    has is listed from `begins[b, n]` on, and `counts[b, n]` gets how much that is. `wrong` (B, T) gets the number of
+    the first event that lies outside of the sensor, or -1. `frames` and `words_of` have a row of zeros for each part of
+    `grain` units: an element for each pixel, and a bit.
+    """
+    polarities, height, width, most, bins = geometry[0], geometry[1], geometry[2], geometry[3], geometry[4]
+    size = polarities * height * width
+    frame, touched = row(frames, start // grain), row(words_of, start // grain)
+    for unit in range(start, stop):
+        recording, b = unit // bins, unit % bins
+        words, begin = words_at(owners[recording]), begins[b, recording]
+        outside = -1
+        for event in range(firsts[recording, b], lasts[recording, b]):
+            cell = cell_of(words[2 * event + 1], polarities, height, width)
+            if cell >= 0:
+                held = frame[cell]
+                if held == 0:
+                    touched[cell >> 5] |= 1 << (cell & 31)
+                frame[cell] = held + 1 if held < most else held
+            elif outside < 0:
+                outside = event
+        wrong[recording, b] = outside
+        found = begin
+        for word in range((size + 31) // 32):
+            bits = touched[word]
+            if bits != 0:
+                touched[word] = 0
+                while bits != 0:
+                    cell = word * 32 + lowest(bits)
+                    places[found], values[found] = cell, frame[cell]
+                    frame[cell] = 0
+                    found += 1
+                    bits = others(bits)
+        counts[b, recording] = found - begin

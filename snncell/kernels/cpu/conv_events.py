@@ -52,11 +52,12 @@ def weights_as_panels(start: Any, stop: Any, weights: Any, panels: Any, geometry
 
 
 def convolve_events(
-    start: Any, stop: Any, grain: Any, x: Any, panels: Any, pixel_of: Any, pieces: Any, out: Any, numbers: Any,
-    values: Any, geometry: Any,
+    start: Any, stop: Any, grain: Any, x: Any, starts: Any, given: Any, panels: Any, pixel_of: Any, pieces: Any,
+    out: Any, numbers: Any, values: Any, geometry: Any,
 ) -> None:  # fmt: skip
     """Results from images and panels of weights. A unit is a group of an image.
 
+    `x` has the images, or the values of their events, and then `starts` and `given` say which they are.
     `pieces` has for each row of a window how far it is from where the stride puts the window, and the number of its
     first element; then for each part of a row in which columns follow each other, the same of the first column, and how
     many there are. `numbers` and `values` have a row for each part of `grain` units, and are overwritten.
@@ -75,8 +76,8 @@ def convolve_events(
     for unit in range(start, stop):
         zero(ends, pixels + 1)
         found = list_events(
-            tail(x, unit * elements), 1, 0, elements, pixels, pixel_of, 0, pixel_of, terms // channels, 0, keys, listed,
-            listed_values, tail(ends, 1),
+            x, starts, given, unit // groups, 1, groups * elements, unit % groups * elements, elements, pixels,
+            pixel_of, 0, pixel_of, terms // channels, 0, keys, listed, listed_values, tail(ends, 1),
         )  # fmt: skip
         graded = sort_by_key(found, keys, listed, listed_values, pixels, tail(ends, 1), places, sorted_values)
         near_values[0] = 1
@@ -102,13 +103,13 @@ def convolve_events(
 
 
 def correlate_events(
-    start: Any, stop: Any, grain: Any, x: Any, gradient: Any, phase_of: Any, place_of: Any, firsts: Any, offsets: Any,
-    taps: Any, partial: Any, slopes: Any, numbers: Any, values: Any, geometry: Any,
+    start: Any, stop: Any, grain: Any, x: Any, starts: Any, given: Any, gradient: Any, phase_of: Any, place_of: Any,
+    firsts: Any, offsets: Any, taps: Any, partial: Any, slopes: Any, numbers: Any, values: Any, geometry: Any,
 ) -> None:  # fmt: skip
     """Panels of the gradient of the weights, from images and that of results. A unit is channels of some images.
 
-    `partial` has panels of all weights for each part of the images, one group after another. `slopes`, `numbers` and
-    `values` have a row for each part of `grain` units, and are overwritten.
+    `x`, `starts` and `given` are as for `convolve_events`. `partial` has panels of all weights for each part of the
+    images, group by group. `slopes`, `numbers` and `values` have a row for each part of `grain` units, overwritten.
     """
     groups, outputs, terms, channels, panel_size = geometry[0], geometry[1], geometry[2], geometry[3], geometry[4]
     pixels, grid, pitch, corner, out_width = geometry[5], geometry[6], geometry[7], geometry[8], geometry[9]
@@ -134,7 +135,7 @@ def correlate_events(
                 rows, image = tail(row(partial, part), group * panel_size), member * groups + group
                 zero(ends, many + 1)
                 found = list_events(
-                    tail(x, (image * channels + first) * pixels), batch, groups * channels * pixels,
+                    x, starts, given, member, batch, groups * channels * pixels, (group * channels + first) * pixels,
                     (last - first) * pixels, pixels, phase_of, phases, place_of, 0, grid, keys, listed, listed_values,
                     tail(ends, 1),
                 )  # fmt: skip

@@ -14,18 +14,21 @@ from snncell.kernels.policy import called
 
 @called
 def list_events(
-    x: Any, images: int, apart: int, elements: int, pixels: int, key_of: Any, keys_apart: int, place_of: Any,
-    places_apart: int, grid: int, keys: Any, places: Any, values: Any, counts: Any,
+    x: Any, starts: Any, given: Any, first: int, images: int, size: int, offset: int, elements: int, pixels: int,
+    key_of: Any, keys_apart: int, place_of: Any, places_apart: int, grid: int, keys: Any, places: Any, values: Any,
+    counts: Any,
 ) -> int:  # fmt: skip
-    """List the events of images of so many `elements`, which are `apart`; how many there are.
+    """List the events among the elements of images from `offset` up to `offset + elements`; how many there are.
 
+    The images are those from `first` on, of `size` elements each, in `x`; `starts` and `given` are for `take_events`.
     An event has a key and a place, those of its pixel, and for each channel before its own, `keys_apart` and
     `places_apart` more; and for each image before, its place is `grid` more. `counts` counts the events of each key.
     """
     rest = strip(WORD, x)
     found = 0
     for image in range(images):
-        own, begin, end, key, place = tail(x, image * apart), 0, pixels, 0, image * grid
+        own, begin, end = tail(x, (first + image) * size + offset), 0, pixels
+        key, place = 0, image * grid
         for low in range(0, elements, WORD):
             if low + WORD <= elements:
                 bits = bits_of(own, low)
@@ -43,6 +46,39 @@ def list_events(
                 counts[of_pixel] += 1
                 found += 1
                 bits = others(bits)
+    return found
+
+
+@called
+def take_events(
+    x: Any, starts: Any, given: Any, first: int, images: int, size: int, offset: int, elements: int, pixels: int,
+    key_of: Any, keys_apart: int, place_of: Any, places_apart: int, grid: int, keys: Any, places: Any, values: Any,
+    counts: Any,
+) -> int:  # fmt: skip
+    """`list_events` of images whose events are known: `x` has their values, `given` which element of its image each is.
+
+    `starts` says where those of each image begin; they are in the order of the elements.
+    """
+    found = 0
+    for image in range(images):
+        begin, end, key, place = offset, offset + pixels, 0, image * grid
+        event, high = starts[first + image], starts[first + image + 1]
+        behind = high
+        while event < behind:  # to the first one that is not before `offset`
+            middle = (event + behind) // 2
+            if given[middle] < offset:
+                event = middle + 1
+            else:
+                behind = middle
+        while event < high and given[event] < offset + elements:
+            element = given[event]
+            while element >= end:
+                begin, end, key, place = end, end + pixels, key + keys_apart, place + places_apart
+            of_pixel = key + key_of[element - begin]
+            keys[found], places[found], values[found] = of_pixel, place + place_of[element - begin], x[event]
+            counts[of_pixel] += 1
+            found += 1
+            event += 1
     return found
 
 

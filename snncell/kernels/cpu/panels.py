@@ -40,7 +40,7 @@ def bits_of(x: Any, first: Any) -> Any:
 
 def lowest(bits: Any) -> Any:
     """The place of the lowest bit that is set; there is one."""
-    return (bits & -bits).bit_length() - 1
+    return int(bits & -bits).bit_length() - 1
 
 
 def others(bits: Any) -> Any:

@@ -1,0 +1,134 @@
+"""Events as event lists: which pixels had how many in each bin of time, and nothing of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from snncell.arguments.kinds import Count
+from snncell.arguments.vocabulary import Dtype
+from snncell.data.events import Events
+from snncell.data.frames import Bins, Ways, bins_of, dtype_of_counts
+from snncell.data.padding import grid_length
+from snncell.errors import ShapeError
+from snncell.kernels.binning import list_events
+from snncell.kernels.csr import moved
+from snncell.tape.event_lists import EventLists
+from snncell.tape.given import on_host
+from snncell.tape.tensor import Tensor
+
+Array = np.ndarray[Any, Any]
+
+
+def to_event_lists(
+    events: Any,
+    sensor_size: Sequence[int] | None = None,
+    *,
+    n_bins: Count | None = None,
+    window: Count | None = None,
+    count: Count | None = None,
+    overlap: int = 0,
+    last: Literal["keep", "drop"] = "keep",
+    dtype: Dtype = np.uint8,
+) -> EventLists:
+    """`to_frames`, as lists of the pixels that had events: what layers compute with, without an array of all pixels.
+
+    The bins, counts and errors are those of `to_frames`, and so is `to_event_lists(...).to_dense()`. A row of the lists
+    is a frame: pixel (p, y, x) is element (p H + y) W + x of its row.
+
+    The lists of indices and values are filled up with zeros to one of a few lengths (two for each doubling), so that a
+    jitted step is traced for few.
+
+    Args:
+        events: as for `to_frames`, a recording or a list of them. Fastest in order of time.
+        sensor_size: (W, H, P); by default that of the events. With P = 1 the polarities are counted together.
+        n_bins: the number of bins.
+        window: microseconds.
+        count: a number of events.
+        overlap: of a window with the one before it, in microseconds, or events.
+        last: "keep" or "drop": a last window or count that the recording does not fill.
+        dtype: of the counts.
+
+    Returns:
+        EventLists of shape (T, P, H, W), or (T, P, W) of events without y; of a batch (T, B, ...).
+
+    Raises:
+        ArgumentError: for no or several ways to say what a bin is, an overlap that no bin is longer than, events
+            outside of the sensor, and batches of several sensors.
+        DTypeError: for a complex dtype, and what is none.
+
+    Example:
+        >>> events = snncell.data.Events([0, 5, 9], x=[1, 0, 1], y=[0, 0, 2], p=[1, 0, 1], sensor_size=(2, 3, 2))
+        >>> lists = snncell.data.to_event_lists(events, n_bins=5)
+        >>> lists.shape, lists.indptr.tolist()
+        ((5, 2, 3, 2), [0, 1, 1, 2, 2, 3])
+        >>> bool((lists.to_dense().asnumpy() == snncell.data.to_frames(events, n_bins=5)).all())
+        True
+    """
+    return listed("to_event_lists", events, sensor_size, (n_bins, window, count), overlap, last, dtype)
+
+
+def listed(who: str, events: Any, sensor_size: Any, ways: Ways, overlap: int, last: str, dtype: Any) -> EventLists:
+    """`to_event_lists`, for a caller of any name."""
+    kind = dtype_of_counts(who, dtype)
+    bins = bins_of(who, events, sensor_size, ways, overlap, last)
+    recordings, orders, firsts, lasts = _numbers_of(bins)
+    places, values, begins, counts, wrong = list_events(recordings, firsts, lasts, bins.sensor, kind)
+    for n in np.flatnonzero(wrong >= 0):
+        if (order := orders[n]) is not None:
+            wrong[n] = order[wrong[n]]
+    bins.refuse(who, wrong)
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    places, values = moved(begins, starts, places, values, grid_length(int(starts[-1])))
+    width, height, polarities = bins.sensor
+    of_row = (polarities, height, width) if bins.has_rows else (polarities, width)
+    batch, steps = firsts.shape
+    shape = (steps, *((batch,) if bins.several else ()), *of_row)
+    return EventLists(Tensor(starts), Tensor(places), Tensor(values), shape)
+
+
+def _numbers_of(bins: Bins) -> tuple[list[Events], list[Array | None], Array, Array]:
+    """Recordings in the order of time, where that was not theirs their old order, and which events each bin has."""
+    recordings, orders = [], []
+    firsts, lasts = np.empty_like(bins.begins), np.empty_like(bins.ends)
+    for n, events in enumerate(bins.recordings):
+        order = None
+        if bins.by_number:
+            firsts[n], lasts[n] = (np.minimum(numbers[n], len(events)) for numbers in (bins.begins, bins.ends))
+        else:
+            times = np.ascontiguousarray(events["t"])
+            if (times[1:] < times[:-1]).any():
+                order = np.argsort(times, kind="stable")
+                events, times = events[order], times[order]
+            firsts[n], lasts[n] = np.searchsorted(times, bins.begins[n]), np.searchsorted(times, bins.ends[n])
+        recordings.append(events)
+        orders.append(order)
+    return recordings, orders, firsts, lasts
+
+
+def joined(lists: Sequence[EventLists], steps: int) -> EventLists:
+    """Event lists (T_n, ...) as a batch (T, B, ...), with empty rows behind those that have fewer steps.
+
+    Raises:
+        ShapeError: for lists that differ in more than their first axis, or have no row for each step.
+    """
+    if len({(each.shape[1:], each.dtype) for each in lists}) > 1 or any(each.rows != each.shape[0] for each in lists):
+        shapes = ", ".join(dict.fromkeys(f"{each.dtype}{each.shape}" for each in lists))
+        raise ShapeError(
+            f"Event lists of a batch are (T, ...), a row for each step, alike but for T; not {shapes:.300}."
+        )
+    counts = np.zeros((steps, len(lists)), np.int64)
+    for n, each in enumerate(lists):
+        counts[: each.rows, n] = np.diff(on_host(each.indptr))
+    starts = np.concatenate([[0], np.cumsum(counts.reshape(-1))])
+    room, begins = grid_length(int(starts[-1])), starts[:-1].reshape(steps, len(lists))
+    places = np.zeros(room, np.int32)
+    values = np.zeros(room, on_host(lists[0].values).dtype)
+    for n, each in enumerate(lists):
+        own = on_host(each.indptr)
+        to = np.repeat(begins[: each.rows, n] - own[:-1], np.diff(own)) + np.arange(own[-1])
+        places[to], values[to] = on_host(each.indices)[: own[-1]], on_host(each.values)[: own[-1]]
+    shape = (steps, len(lists), *lists[0].shape[1:])
+    return EventLists(Tensor(starts), Tensor(places), Tensor(values), shape)

@@ -1,0 +1,172 @@
+"""Rows of which only the elements that are not zero are listed (compressed sparse rows), as the first operand of sums
+of products: what is known of events need not be looked for.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from snncell import dtype as dtypes
+from snncell.errors import TensorIndexError
+from snncell.kernels import event_costs, products
+from snncell.kernels.arrays import empty
+from snncell.kernels.build import build
+from snncell.kernels.code import source_of
+from snncell.kernels.cpu import csr, events
+
+ROWS = 64  # that are a unit of work
+PARALLEL_EVENTS = 1 << 16  # from which on threads are worth it
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """An array (rows..., elements...) by its elements that are not zero.
+
+    Attributes:
+        starts: int64 (R + 1,), where the elements of each row begin.
+        places: int32 (E,), which element of its row each is, in ascending order within a row.
+        values: (E,), of any dtype.
+        shape: of the array. Its first axes are the R rows, the others the elements of a row.
+    """
+
+    starts: Any
+    places: Any
+    values: Any
+    shape: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes of the array."""
+        return len(self.shape)
+
+    @property
+    def dtype(self) -> Any:
+        """That of the elements."""
+        return self.values.dtype
+
+    @property
+    def size(self) -> int:
+        """The number of elements of the array, zeros among them."""
+        return math.prod(self.shape)
+
+    @property
+    def count(self) -> int:
+        """R."""
+        return len(self.starts) - 1
+
+    @property
+    def elements(self) -> int:
+        """The elements of a row, zeros among them."""
+        return self.size // self.count if self.count else 0
+
+    @property
+    def density(self) -> float:
+        """The part of the elements that are listed."""
+        return float(self.starts[-1] - self.starts[0]) / max(1, self.size)
+
+    def reshape(self, *shape: int) -> Rows:
+        """The same rows, as an array of another shape."""
+        return replace(self, shape=shape)
+
+    def astype(self, dtype: Any) -> Rows:
+        """The same elements in another dtype."""
+        return self if self.dtype == dtype else replace(self, values=self.values.astype(dtype))
+
+
+def check(rows: Rows, who: str) -> None:
+    """Raise TensorIndexError for rows that do not fit into each other: kernels do not look where they write."""
+    starts, places, elements = rows.starts, rows.places, rows.elements
+    units = -(-rows.count // ROWS)
+    wrong = np.empty(units, np.int64)
+    _kernel("check_rows", dtypes.uint8)(units, _grain(rows), starts, places, elements, wrong)
+    if (found := np.flatnonzero(wrong >= 0)).size:
+        number = int(wrong[found[0]])
+        raise TensorIndexError(
+            f"{who}: row {number} of event lists is none: its elements are listed from {starts[number]} up to "
+            f"{starts[number + 1]}, of {len(places)}, and their indices ascend from 0 to below {elements}."
+        )
+
+
+def filled(rows: Rows, dtype: Any) -> Any:
+    """The array, zeros among its elements."""
+    kept = dtypes.computed(dtype)
+    out = empty((rows.count, rows.elements), kept)
+    source = rows.astype(kept) if kept.kind == "c" or dtypes.only_stored(rows.dtype) else rows
+    units = -(-rows.count // ROWS)
+    kernel = _kernel("fill_rows", dtypes.BY_NUMPY[kept], dtypes.BY_NUMPY[source.dtype])
+    kernel(units, int(out.size >= PARALLEL_EVENTS), source.starts, source.places, source.values, out)
+    return out.reshape(rows.shape).astype(dtype, copy=False)
+
+
+def limit(rows: int, elements: int, n: int, dtype: Any, *, by_columns: bool) -> float:
+    """The density of rows below which their product is made of what is listed; 0 if it never is."""
+    m, k = (elements, rows) if by_columns else (rows, elements)
+    return event_costs.limit(m, k, n, np.dtype(dtype), by_columns)
+
+
+def product(rows: Rows, y: Any, *, by_columns: bool = False, turned: bool = False) -> Any:
+    """`x @ y`, or if `by_columns`, `x.T @ y`, of rows of one axis, a matrix x; if `turned`, the transpose."""
+    count, elements = rows.shape
+    if rows.density >= limit(count, elements, y.shape[1], y.dtype, by_columns=by_columns):
+        x = filled(rows, y.dtype)
+        return products.matmul(x.T if by_columns else x, y, turned=turned)
+    sizes = (elements, count) if by_columns else (count, elements)
+    return products.product_by_events(_split(rows, y.dtype), sizes, y, by_columns=by_columns, turned=turned)
+
+
+def _split(rows: Rows, dtype: Any) -> products.Events:
+    """The elements as the kernels of products take events."""
+    count, room, units = rows.count, len(rows.places), -(-rows.count // ROWS)
+    blocks = -(-rows.elements // events.DEPTH)
+    found = products.Events(
+        empty((room,), np.dtype(np.int16)),
+        empty((room,), dtype),
+        np.empty((blocks, count), np.int64),
+        np.empty((blocks, count), np.int32),
+    )
+    graded = np.empty(units, np.int32)
+    source = rows.astype(dtype) if dtypes.only_stored(rows.dtype) else rows
+    kernel = _kernel("split_rows", dtypes.BY_NUMPY[dtype], dtypes.BY_NUMPY[source.dtype])
+    kernel(units, _grain(rows), source.starts, source.places, source.values, *found, graded)
+    return found if graded.any() else found._replace(values=np.ones((1,), dtype))
+
+
+def moved(firsts: Any, starts: Any, places: Any, values: Any, room: int) -> tuple[Any, Any]:
+    """The places and values of rows that are listed from `firsts` on, moved to where `starts` has them, of `room`."""
+    bits = values.view(np.dtype(f"i{values.dtype.itemsize}"))  # of any dtype
+    to_places, to_values = np.zeros(room, np.int32), np.zeros(room, bits.dtype)
+    units = -(-len(firsts) // ROWS)
+    kernel = _kernel("move_rows", dtypes.BY_NUMPY[bits.dtype])
+    kernel(units, int(room >= PARALLEL_EVENTS), firsts, starts, places, bits, to_places, to_values)
+    return to_places, to_values.view(values.dtype)
+
+
+def _grain(rows: Rows) -> int:
+    return int(len(rows.places) >= PARALLEL_EVENTS)
+
+
+@functools.cache
+def _kernel(name: str, dtype: Any, given: Any = None) -> Any:
+    """One of the kernels of `cpu/csr.py`, compiled for results of `dtype`, and values of another one."""
+    head = (
+        "from snncell.kernels.cpu.builtins import least\n"
+        "from snncell.kernels.cpu.elements import row\n\n"
+        f"DEPTH, ROWS = {events.DEPTH}, {ROWS}\n\n\n"
+    )
+    starts, places, values = (dtypes.int64, 1, False), (dtypes.int32, 1, False), (given or dtype, 1, False)
+    numbers, by_block = (dtypes.int32, 1, True), ((dtypes.int64, 2, True), (dtypes.int32, 2, True))
+    signature = {
+        "check_rows": (starts, places, dtypes.int64, (dtypes.int64, 1, True)),
+        "split_rows": (starts, places, values, (dtypes.int16, 1, True), (dtype, 1, True), *by_block, numbers),
+        "fill_rows": (starts, places, values, (dtype, 2, True)),
+        "move_rows": (starts, starts, places, values, numbers, (dtype, 1, True)),
+    }[name]
+    return build(name, head + source_of(getattr(csr, name)), signature)

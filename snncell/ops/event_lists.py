@@ -1,0 +1,166 @@
+"""Products and convolutions of event lists: four operations, of which each is the reverse of another one.
+
+    multiply   lists, matrix   -> rows     x @ y
+    contract   lists, rows     -> matrix   x.T @ y, the gradient of the matrix
+    convolve   lists, weight   -> results
+    correlate  lists, results  -> weight   the gradient of the weight
+
+All are linear in what is not a list, so these gradients are all there are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from snncell import dtype as dtypes
+from snncell.compiler.ir.convolution import Convolution, ConvolutionWeight
+from snncell.errors import ShapeError
+from snncell.kernels import convolution, csr, products, windows
+from snncell.ops import shape as sh
+from snncell.ops.base import as_tensor, astype
+from snncell.tape.event_lists import EventLists, OfLists, refuse_gradient
+from snncell.tape.tensor import Tensor
+from snncell.words import percent
+
+Ints = tuple[int, ...]
+Grads = Sequence[Any]
+
+
+class _Product(OfLists):
+    """A product of the rows of event lists, as a matrix, with a matrix."""
+
+    by_columns = False
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, self._product, self._specs)
+
+    def _product(self, x: Any, y: Any, turned: bool = False) -> Any:
+        shape = x.shape
+        if not self.by_columns:
+            y_rows, x = y, x.reshape(math.prod(shape[:-1]), shape[-1])
+        else:
+            y_rows = y.reshape(math.prod(y.shape[:-1]), y.shape[-1])
+            x = x.reshape(len(y_rows), math.prod(shape) // max(1, len(y_rows)))
+        if isinstance(x, csr.Rows):
+            out = csr.product(x, y_rows, by_columns=self.by_columns, turned=turned)
+        else:
+            out = products.matmul(x.T if self.by_columns else x, y_rows, turned=turned)
+        return out if self.by_columns else out.reshape(*shape[:-1], y.shape[-1])
+
+    def _specs(self, shape: Ints, dtype: Any, y: Any, turned: bool = False) -> tuple[Ints, Any]:
+        if not self.by_columns:
+            return (*shape[:-1], y.shape[-1]), y.dtype
+        return ((y.shape[-1], shape[-1]) if turned else (shape[-1], y.shape[-1])), y.dtype
+
+    def choice(self, inputs: Sequence[Any], attrs: dict[str, Any]) -> list[str]:
+        """The lines about how it is computed on the CPU, for operands of these sizes."""
+        (*rows, elements), y = attrs["shape"], inputs[-1]
+        dtype = np.dtype(dtypes.computed(y.dtype))
+        below = csr.limit(math.prod(rows), elements, y.shape[-1], dtype, by_columns=self.by_columns)
+        return [f"as events below {percent(below)} of listed elements, else by BLAS" if below > 0 else "by BLAS"]
+
+
+class _Contraction(_Product):
+    by_columns = True
+
+
+_multiply, _contract = _Product("matmul"), _Contraction("contraction")
+
+
+@_multiply.def_bprop
+def _(starts: Tensor, places: Tensor, values: Tensor, y: Tensor, _out: Tensor, dout: Tensor, *, shape: Ints) -> Grads:
+    def of_matrix() -> Tensor:
+        # As the transpose: in a layer the matrix is the transpose of the weight.
+        return sh.transpose(_contract.bind(starts, places, values, dout, shape=shape, turned=True))
+
+    return None, None, refuse_gradient, of_matrix
+
+
+@_contract.def_bprop
+def _(
+    starts: Tensor, places: Tensor, values: Tensor, _y: Tensor, _out: Tensor, dout: Tensor, *, shape: Ints, turned: bool
+) -> Grads:
+    matrix = sh.transpose(dout) if turned else dout
+    return None, None, refuse_gradient, lambda: _multiply.bind(starts, places, values, matrix, shape=shape)
+
+
+def multiply(lists: EventLists, y: Any) -> Tensor:
+    """The matrix product over the last axis of the lists; `y` is (k, m) or (k,).
+
+    Raises:
+        ShapeError: for rows that are more than the last axis, or a matrix that does not fit.
+    """
+    operands = lists.operands("matmul")
+    matrix = as_tensor(y, "matmul", "y")
+    if not lists.ndim or lists.rows != math.prod(lists.shape[:-1]):
+        raise ShapeError(
+            f"matmul: event lists of shape {lists.shape} have rows of shape {lists.row_shape}, and a product is over "
+            f"one axis. Flatten them first: ops.flatten(x, {lists.ndim - len(lists.row_shape)})."
+        )
+    if matrix.ndim not in (1, 2) or matrix.shape[0] != lists.shape[-1]:
+        raise ShapeError(
+            f"matmul: event lists of shape {lists.shape} are multiplied by ({lists.shape[-1]}, m), not {matrix.shape}."
+        )
+    matrix = astype(matrix, dtypes.promote(lists.dtype, matrix.dtype))
+    if matrix.ndim == 1:
+        return sh.squeeze(_multiply.bind(*operands, sh.expand_dims(matrix, 1), shape=lists.shape), -1)
+    result: Tensor = _multiply.bind(*operands, matrix, shape=lists.shape)
+    return result
+
+
+class _Convolved(OfLists):
+    """A convolution whose images are event lists, or its gradient with respect to the weight."""
+
+    def __init__(self, name: str, like: Convolution | ConvolutionWeight, fast: Any, general: Any) -> None:
+        super().__init__(name, self._evaluated, self._specs)
+        self._like, self._fast, self._general = like, fast, general
+
+    def _evaluated(self, x: Any, y: Any, **options: Any) -> Any:
+        if isinstance(x, csr.Rows) and convolution.takes(x, y):
+            return self._fast(x, y, **options)
+        return self._general(csr.filled(x, y.dtype) if isinstance(x, csr.Rows) else x, y, **options)
+
+    def _specs(self, shape: Ints, dtype: Any, y: Any, **options: Any) -> tuple[Ints, Any]:
+        return self._like.abstract((SimpleNamespace(shape=shape, dtype=y.dtype), y), options)[0]
+
+    def choice(self, inputs: Sequence[Any], attrs: dict[str, Any]) -> list[str]:
+        """The lines about how it is computed on the CPU, for operands of these sizes."""
+        y = inputs[-1]
+        return self._like.choice((SimpleNamespace(shape=attrs["shape"], dtype=y.dtype), y), attrs)
+
+
+_convolve = _Convolved("conv", Convolution(), convolution.convolve, windows.convolve)
+_correlate = _Convolved("conv_weight", ConvolutionWeight(), convolution.convolve_weight, windows.convolve_weight)
+
+
+@_convolve.def_bprop
+def _(
+    starts: Tensor, places: Tensor, values: Tensor, weight: Tensor, _out: Tensor, dout: Tensor, *, count: Ints,
+    **options: Any,
+) -> Grads:  # fmt: skip
+    size = weight.shape[2:]
+    return None, None, refuse_gradient, lambda: _correlate.bind(starts, places, values, dout, size=size, **options)
+
+
+@_correlate.def_bprop
+def _(
+    starts: Tensor, places: Tensor, values: Tensor, y: Tensor, _out: Tensor, dout: Tensor, *, size: Ints, **options: Any
+) -> Grads:
+    count = y.shape[2:]
+    return None, None, refuse_gradient, lambda: _convolve.bind(starts, places, values, dout, count=count, **options)
+
+
+def convolve(lists: EventLists, weight: Tensor, name: str, **options: Any) -> Tensor:
+    """The convolution of images (N, C, *S), a row of the lists each, with a weight that fits."""
+    if lists.rows != lists.shape[0]:
+        raise ShapeError(
+            f"{name}: event lists are images (N, C, ...), a row each; these of shape {lists.shape} have rows of shape "
+            f"{lists.row_shape}. Time goes around it: nn.TimeDistributed(...)."
+        )
+    result: Tensor = _convolve.bind(*lists.operands(name), weight, shape=lists.shape, **options)
+    return result

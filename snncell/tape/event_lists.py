@@ -1,0 +1,184 @@
+"""EventLists: an array that is mostly zeros, by the elements that are not; and the ground of operations on it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Never
+
+import numpy as np
+
+from snncell import dtype as dtypes
+from snncell.errors import GradientError, ShapeError
+from snncell.kernels.csr import Rows, check, filled
+from snncell.kernels.cuda import csr as on_device
+from snncell.kernels.space import DEVICE
+from snncell.tape.primitive import Primitive
+from snncell.tape.tensor import Tensor
+
+Shape = tuple[int, ...]
+
+
+class OfLists(Primitive):
+    """An operation whose first three inputs are event lists: where rows begin, which elements are listed, and values.
+
+    Its attribute `shape` is that of the array which they stand for.
+
+    Args:
+        name: what it is called in errors and Programs.
+        evaluate: the forward: `evaluate(x, *others, **attrs)`, with Rows as `x`, or on the GPU an array.
+        result: shape and dtype of what it gives: `result(shape, dtype, *others, **attrs)`, of the array's.
+    """
+
+    def __init__(self, name: str, evaluate: Callable[..., Any], result: Callable[..., tuple[Shape, Any]]) -> None:
+        super().__init__(name, self._on_host)
+        self._of, self._result = evaluate, result
+
+    def _on_host(self, starts: Any, places: Any, values: Any, *others: Any, shape: Shape, **attrs: Any) -> Any:
+        starts, places, values = map(np.ascontiguousarray, (starts, places, values))
+        rows = Rows(starts, places, values, shape)
+        check(rows, self.name)
+        return self._of(rows, *others, **attrs)
+
+    def on_device(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
+        """Evaluate on the GPU: of the lists an array is made."""
+        starts, places, values, *others = DEVICE.operands(arrays, self.name)
+        own = {name: value for name, value in attrs.items() if name != "shape"}
+        x = on_device.filled(starts, places, values, attrs["shape"])
+        return self._of(x if not others else DEVICE.cast(x, others[0].dtype), *others, **own)
+
+    def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
+        _, _, values, *others = inputs
+        own = {name: value for name, value in attrs.items() if name != "shape"}
+        return [self._result(attrs["shape"], values.dtype, *others, **own)]
+
+
+def refuse_gradient() -> Never:
+    """Raise the error for a gradient with respect to the values of event lists."""
+    raise GradientError(
+        "No gradient flows into the values of event lists: of an element that is not listed there would be none. "
+        "Where it is wanted, compute with x.to_dense(), made outside of what is differentiated."
+    )
+
+
+_fill = OfLists(
+    "to_dense",
+    lambda x: filled(x, x.dtype) if isinstance(x, Rows) else x,
+    lambda shape, dtype: (shape, dtype),
+)
+
+
+@_fill.def_bprop
+def _(_starts: Tensor, _places: Tensor, _values: Tensor, _out: Tensor, _dout: Tensor, *, shape: Shape) -> Sequence[Any]:
+    return None, None, refuse_gradient
+
+
+def _products(shape: Shape) -> list[int]:
+    """The numbers of rows that the first axes may be."""
+    return [math.prod(shape[:axes]) for axes in range(len(shape) + 1)]
+
+
+class EventLists(NamedTuple):
+    """An array that is mostly zeros, by the elements that are not, row by row (compressed sparse rows).
+
+    Products with a weight take it as it is, as the first operand, and so do layers that are one: `nn.Dense`,
+    `nn.Conv1d`, `nn.Conv2d`, and `nn.TimeDistributed` of them. The work, forward and for the gradient of the weight, is
+    in proportion to what is listed, and the dense array is never made, unless so much is listed that this would be
+    slower (`snncell.explain` says from where on); results are those of the dense array. Arrays are not copied, so it
+    costs nothing to pass one around. No gradient flows into the values.
+
+    Attributes:
+        indptr: int64 (R + 1,): the elements of row r are listed from indptr[r] up to indptr[r + 1].
+        indices: int32 (E,): which element of its row each is, in ascending order within a row.
+        values: (E,): the elements. E may be more than indptr[R]: what is behind that is no element.
+        shape: of the dense array. Its first axes are the rows, such as (T, B), the others the elements of a row.
+
+    Source: the layout is that of `scipy.sparse.csr_array`, for rows and elements of any number of axes.
+
+    Example:
+        >>> events = snncell.data.Events([0, 5, 9], x=[1, 0, 1], p=[1, 0, 1], sensor_size=(3, 1, 2))
+        >>> lists = snncell.data.to_event_lists(events, n_bins=2)
+        >>> lists.shape, lists.indptr.tolist(), lists.indices.tolist()[:3]
+        ((2, 2, 3), [0, 1, 3], [4, 0, 4])
+        >>> nn.Dense(6, 4)(ops.flatten(lists)).shape
+        (2, 4)
+    """
+
+    indptr: Tensor
+    indices: Tensor
+    values: Tensor
+    shape: tuple[int, ...]
+
+    @property
+    def dtype(self) -> dtypes.DType:
+        """The element type."""
+        return self.values.dtype
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements, zeros among them."""
+        return math.prod(self.shape)
+
+    @property
+    def rows(self) -> int:
+        """R."""
+        return self.indptr.shape[0] - 1
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """The shape of a row's elements."""
+        return next(
+            (self.shape[axes:] for axes in range(1, self.ndim) if math.prod(self.shape[:axes]) == self.rows), ()
+        )
+
+    def reshape(self, *shape: Any) -> EventLists:
+        """The same lists as an array of another shape, whose first axes are as many rows; one length may be -1.
+
+        Raises:
+            ShapeError: for another number of elements, and for a shape that cuts rows, or joins them.
+        """
+        given = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
+        known = math.prod(n for n in given if n != -1)
+        lengths = tuple(self.size // known if n == -1 and known else n for n in given)
+        if math.prod(lengths) != self.size or any(n < 0 for n in lengths):
+            raise ShapeError(f"reshape: {self.size} elements of shape {self.shape} do not fill shape {given}.")
+        if self.rows not in _products(lengths):
+            raise ShapeError(
+                f"reshape: event lists of shape {self.shape} are {self.rows} rows of shape {self.row_shape}, which "
+                f"stay whole: shape {given} cuts or joins them. x.to_dense() is a Tensor."
+            )
+        return self._replace(shape=lengths)
+
+    def to_dense(self) -> Tensor:
+        """The array as a Tensor, zeros among its elements.
+
+        Raises:
+            TensorIndexError: for lists that are none: indices that do not ascend, or are no elements of a row.
+        """
+        result: Tensor = _fill.bind(*self.operands("to_dense"), shape=self.shape)
+        return result
+
+    def operands(self, who: str) -> tuple[Tensor, Tensor, Tensor]:
+        """The lists as operations take them.
+
+        Raises:
+            ShapeError: for lists and a shape that do not go together.
+        """
+        indptr, indices, values = self.indptr, self.indices, self.values
+        arrays = [x if isinstance(x, Tensor) else Tensor(x) for x in (indptr, indices, values)]
+        fits = all(x.ndim == 1 for x in arrays) and arrays[1].shape == arrays[2].shape and arrays[0].size
+        if not fits or arrays[0].size - 1 not in _products(self.shape):
+            raise ShapeError(
+                f"{who}: event lists are indptr (R + 1,), indices (E,) and values (E,) of a shape whose first axes are "
+                f"the R rows, not {', '.join(str(x.shape) for x in arrays)} of shape {self.shape}."
+            )
+        starts, places = (
+            x if x.dtype is kind else x.astype(kind)
+            for x, kind in zip(arrays, (dtypes.int64, dtypes.int32), strict=False)
+        )
+        return starts, places, arrays[2]

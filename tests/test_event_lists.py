@@ -1,0 +1,277 @@
+"""Event lists: what layers compute of them is what they compute of the dense array, whatever the dtype and the mode."""
+
+from __future__ import annotations
+
+import itertools
+import os
+
+import numpy as np
+import pytest
+
+import snncell
+from snncell import Tensor, data, nn, ops
+from snncell.data.event_lists import joined
+from snncell.errors import ArgumentError, DTypeError, GradientError, ShapeError, TensorIndexError
+from snncell.tape.event_lists import EventLists
+
+COMPILED = os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0")
+MODES = ["eager", "jit"] if COMPILED else ["eager"]
+
+
+def drawn(rng, shape, density, dtype="uint8"):
+    """Counts, mostly zeros."""
+    x = (rng.random(shape) < density) * rng.integers(1, 4, shape)
+    return (x > 0 if dtype == "bool" else x).astype(dtype)
+
+
+def lists_of(dense, axes, room=0):
+    """The lists of an array whose first axes are rows, with so many elements behind the last one that mean nothing."""
+    flat = dense.reshape(int(np.prod(dense.shape[:axes])), -1)
+    rows, places = np.nonzero(flat)
+    indptr = np.concatenate([[0], np.cumsum((flat != 0).sum(1))])
+    filler = np.full(room, 7)
+    return EventLists(
+        Tensor(indptr), Tensor(np.concatenate([places, filler]).astype(np.int32)),
+        Tensor(np.concatenate([flat[rows, places], filler.astype(dense.dtype)])), dense.shape,
+    )  # fmt: skip
+
+
+def both(f, net, dense, lists, mode):
+    """The value of a function, and the gradients of the net's Parameters: of the array, and of the lists."""
+    step = snncell.value_and_grad(f, None, net.trainable_params())
+    step = snncell.jit(step) if mode == "jit" else step
+    return [[step(x)[0], *step(x)[1]] for x in (Tensor(dense), lists)]
+
+
+def assert_alike(expected, found, exact=True):
+    for one, other in zip(expected, found, strict=True):
+        assert one.dtype == other.dtype and one.shape == other.shape
+        a, b = (np.asarray(x.astype("float64").asnumpy()) for x in (one, other))
+        if exact:
+            np.testing.assert_array_equal(a, b)
+        else:
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5 * max(1.0, np.abs(a).max()))
+
+
+# --- layers -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("dtype", ["uint8", "bool", "int16", "float32", "float64"])
+@pytest.mark.parametrize("density", [0.0, 0.02, 0.5, 1.0])
+@pytest.mark.parametrize("inner", [1, 63, 300, 2100])
+def test_a_dense_layer_computes_of_lists_what_it_does_of_the_array(mode, dtype, density, inner):
+    rng = np.random.default_rng(inner)
+    x = drawn(rng, (6, 5, inner), density, dtype)
+    net = nn.Dense(inner, 33)
+    expected, found = both(lambda x: (net(x) ** 2).sum(), net, x, lists_of(x, 2, room=3), mode)
+    assert_alike(expected, found)
+
+
+OPTIONS = [
+    {"kernel_size": size, "stride": stride, "group": group, "pad_mode": mode, "dilation": dilation}
+    for size, stride, group, mode, dilation in itertools.product((1, 3), (1, 2), (1, 2), ("same", "valid"), (1, 2))
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("axes", [1, 2])
+def test_a_convolution_computes_of_lists_what_it_does_of_the_array(axes, options):
+    rng = np.random.default_rng(3)
+    for density, dtype, mode in ((0.03, "uint8", "eager"), (0.03, "float32", MODES[-1]), (0.9, "bool", "eager")):
+        x = drawn(rng, (3, 2, 4, *(11, 9)[:axes]), density, dtype)
+        net = nn.TimeDistributed((nn.Conv1d, nn.Conv2d)[axes - 1](4, 6, has_bias=True, **options))
+        expected, found = both(lambda x, net=net: (net(x) ** 2).sum(), net, x, lists_of(x, 2, room=1), mode)
+        assert_alike(expected, found)
+
+
+@pytest.mark.parametrize("weight", ["float16", "bfloat16", "float64", "complex64"])
+@pytest.mark.parametrize("values", ["float16", "uint8", "float64"])
+def test_dtypes_are_those_of_the_array(weight, values):
+    rng = np.random.default_rng(0)
+    x = drawn(rng, (7, 40), 0.1, values)
+    w = Tensor(rng.normal(size=(40, 5)).astype(np.float32)).astype(weight)
+    assert_alike([ops.matmul(Tensor(x), w)], [ops.matmul(lists_of(x, 1), w)], exact=False)
+    if weight != "complex64":
+        images, kernel = x.reshape(7, 2, 4, 5), ops.reshape(w, (5, 40))[:, :18].reshape((5, 2, 3, 3))
+        lists = lists_of(images, 1)
+        assert_alike([ops.conv2d(Tensor(images), kernel)], [ops.conv2d(lists, kernel)], exact=False)
+
+
+def test_a_product_with_a_vector_and_of_no_rows_and_of_no_elements():
+    x = drawn(np.random.default_rng(0), (4, 3, 6), 0.5)
+    vector = Tensor(np.arange(6, dtype=np.float32))
+    assert_alike([ops.matmul(Tensor(x), vector)], [ops.matmul(lists_of(x, 2), vector)])
+    for shape in ((0, 6), (4, 0), (2, 0, 6)):
+        starts, nothing = np.zeros(int(np.prod(shape[:-1])) + 1, np.int64), np.zeros(0, np.int32)
+        none = EventLists(Tensor(starts), Tensor(nothing), Tensor(nothing), shape)
+        assert ops.matmul(none, ops.ones((shape[-1], 3))).asnumpy().tolist() == np.zeros((*shape[:-1], 3)).tolist()
+        assert none.to_dense().shape == shape
+
+
+@pytest.mark.parametrize("layer", ["dense", "conv"])
+def test_gradients_of_gradients_are_those_of_the_array(layer):
+    rng = np.random.default_rng(1)
+    x = drawn(rng, (5, 2, 6, 6) if layer == "conv" else (5, 72), 0.1)
+    w = Tensor(rng.normal(size=(3, 2, 3, 3) if layer == "conv" else (72, 4)))
+
+    def value(w, x):
+        y = ops.conv2d(x, w) if layer == "conv" else ops.matmul(x, w)
+        return (ops.tanh(y) ** 2).sum()
+
+    def norm(w, x):
+        return (snncell.grad(value)(w, x) ** 2).sum()
+
+    results = [snncell.grad(lambda w, x=x: norm(w, x))(w) for x in (Tensor(x), lists_of(x, 1))]
+    np.testing.assert_allclose(results[0].asnumpy(), results[1].asnumpy(), rtol=1e-10)
+    snncell.testing.check_grads(lambda w: value(w, lists_of(x, 1)), w)
+
+
+@pytest.mark.skipif(not COMPILED, reason="NUMBA_DISABLE_JIT=1: there is no compiler to test")
+def test_explain_says_from_where_on_events_are_used():
+    lists = lists_of(drawn(np.random.default_rng(0), (100, 700), 0.01), 1)
+    net = nn.Dense(700, 256)
+    assert "% of listed elements, else by BLAS" in str(snncell.explain(lambda x: net(x), lists))
+
+
+def test_a_net_of_lists_trains_as_one_of_the_array():
+    x = drawn(np.random.default_rng(2), (8, 4, 2, 5, 5), 0.1)
+    labels = Tensor([0, 1, 2, 1])
+
+    def trained(x):
+        snncell.set_seed(0)
+        net = nn.SequentialCell(
+            nn.TimeDistributed(nn.Conv2d(2, 3, 3)), nn.MultiStep(nn.LIFNode()), nn.TimeDistributed(nn.Flatten()),
+            nn.Dense(75, 3),
+        )  # fmt: skip
+        optimiser = nn.Adam(net.trainable_params(), 0.01)
+        loss = nn.CrossEntropyLoss()
+
+        def forward(x):
+            return loss(net(x).mean(0), labels)
+
+        step = snncell.value_and_grad(forward, None, net.trainable_params())
+        for _ in range(3):
+            optimiser(step(x)[1])
+        return [p.asnumpy() for p in net.trainable_params()]
+
+    for one, other in zip(trained(Tensor(x)), trained(lists_of(x, 2)), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+HOSTILE = {
+    "descending rows": ([0, 2, 1, 3], [0, 1, 2], (3, 4)),
+    "before the first": ([-1, 1, 1, 3], [0, 1, 2], (3, 4)),
+    "behind the last": ([0, 1, 2, 9], [0, 1, 2], (3, 4)),
+    "far behind": ([0, 1, 2, 2**62], [0, 1, 2], (3, 4)),
+    "an index below 0": ([0, 1, 2, 3], [0, -1, 2], (3, 4)),
+    "an index behind the row": ([0, 1, 2, 3], [0, 1, 4], (3, 4)),
+    "indices that descend": ([0, 0, 0, 3], [2, 1, 3], (3, 4)),
+    "an index twice": ([0, 0, 0, 3], [1, 1, 3], (3, 4)),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_lists_that_are_none_are_refused_wherever_they_go(name):
+    indptr, indices, shape = HOSTILE[name]
+    lists = EventLists(Tensor(indptr), Tensor(np.array(indices, np.int32)), Tensor(np.ones(3, np.float32)), shape)
+    images = lists.reshape(3, 1, 2, 2)
+    weight = Tensor(np.ones((4, 2), np.float32))
+    calls = [
+        lists.to_dense,
+        lambda: ops.matmul(lists, weight),
+        lambda: nn.Dense(4, 2)(lists),
+        lambda: ops.conv2d(images, ops.ones((1, 1, 2, 2))),
+    ]
+    for call in calls:
+        with pytest.raises(TensorIndexError, match=r"of event lists is none: its elements are listed"):
+            call()
+
+
+def test_what_takes_no_lists_says_what_does():
+    x = drawn(np.random.default_rng(0), (3, 2, 4, 5, 5), 0.2)
+    lists = lists_of(x, 2)
+    flat = lists.reshape(3, 2, -1)
+    for call, error, words in [
+        (lambda: ops.exp(lists), DTypeError, r"exp: x is a Tensor, not event lists.*to_dense"),
+        (lambda: ops.matmul(ops.ones((2, 3)), flat), DTypeError, r"matmul: y is a Tensor, not event lists"),
+        (lambda: nn.MultiStep(nn.LIFNode())(flat), ArgumentError, r"MultiStep: .*not event lists.*TimeDistributed"),
+        (lambda: nn.Conv2d(4, 3, 3)(lists), ShapeError, r"TimeDistributed"),
+        (lambda: ops.conv2d(lists.reshape(6, 4, 5, 5)._replace(shape=(3, 8, 5, 5)), ops.ones((1, 8, 3, 3))),
+         ShapeError, r"go together|first axes|a row each"),
+        (lambda: ops.matmul(lists, ops.ones((5, 3))), ShapeError, r"ops\.flatten\(x, 2\)"),
+        (lambda: ops.matmul(flat, ops.ones((99, 3))), ShapeError, r"multiplied by \(100, m\), not \(99, 3\)"),
+        (lambda: nn.Dense(99, 3)(flat), ShapeError, r"in_channels = 99"),
+        (lambda: lists.reshape(3, 200, -1), ShapeError, r"cuts or joins"),
+        (lambda: lists.reshape(7, -1), ShapeError, r"do not fill"),
+        (lambda: lists._replace(indices=Tensor([1])).to_dense(), ShapeError, r"event lists are indptr"),
+        (lambda: lists._replace(shape=(5, 120)).to_dense(), ShapeError, r"event lists are indptr"),
+    ]:  # fmt: skip
+        with pytest.raises(error, match=words):
+            call()
+
+
+def test_no_gradient_flows_into_values():
+    lists = lists_of(drawn(np.random.default_rng(0), (3, 8), 0.5, "float32"), 1)
+    for call in (lambda x: ops.matmul(x, ops.ones((8, 2))).sum(), lambda x: x.to_dense().sum()):
+        with pytest.raises(GradientError, match=r"No gradient flows into the values of event lists"):
+            snncell.grad(lambda v, call=call: call(lists._replace(values=v)))(lists.values)
+
+
+# --- of events --------------------------------------------------------------------------------------------------------
+
+SENSORS = [(700, 1, 1), (9, 1, 2), (6, 5, 2), (40, 33, 1), (1, 1, 1)]
+WAYS = [
+    {"n_bins": 1}, {"n_bins": 7}, {"window": 100}, {"window": 100, "overlap": 60}, {"window": 100, "last": "drop"},
+    {"count": 9}, {"count": 9, "overlap": 4}, {"count": 50, "last": "drop"},
+]  # fmt: skip
+
+
+def recording(rng, sensor, events, *, rows, ordered=True, spread=1000):
+    t = rng.integers(0, spread, events) + 10**9
+    columns = {"x": rng.integers(0, sensor[0], events), "p": rng.integers(0, sensor[2], events)}
+    if rows:
+        columns["y"] = rng.integers(0, sensor[1], events)
+    return data.Events(np.sort(t) if ordered else t, **columns, sensor_size=sensor)
+
+
+@pytest.mark.parametrize("sensor", SENSORS, ids=str)
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("dtype", ["uint8", "bool", "int16", "float16", "float32"])
+def test_lists_of_events_are_their_frames(sensor, way, dtype):
+    rng = np.random.default_rng(7)
+    rows = sensor[1] > 1
+    batch = [recording(rng, sensor, n, rows=rows, ordered=n % 2 == 0) for n in (0, 300, 41, 1, 2000)]
+    for events in (batch, batch[:1], batch[1], batch[2]):
+        frames = data.to_frames(events, dtype=dtype, **way)
+        lists = data.to_event_lists(events, dtype=dtype, **way)
+        assert lists.shape == frames.shape and lists.to_dense().dtype == Tensor(frames).dtype
+        np.testing.assert_array_equal(lists.to_dense().asnumpy(), frames)
+        listed = int(lists.indptr[-1])
+        assert listed == np.count_nonzero(frames) and len(lists.values) >= listed
+        assert not lists.values[listed:].astype("float32").asnumpy().any()
+
+
+def test_the_event_outside_of_the_sensor_is_named_by_its_number():
+    events = data.Events([5, 3, 9], x=[0, 1, 4], sensor_size=(5, 1, 1))
+    events["x"][0] = 7
+    for call in (data.to_frames, data.to_event_lists):
+        with pytest.raises(ArgumentError, match=rf"{call.__name__}: event 0 \(x=7, p=0\) lies outside"):
+            call([events[1:], events], n_bins=2)
+
+
+def test_lists_of_samples_are_joined_to_those_of_the_batch():
+    rng = np.random.default_rng(1)
+    batch = [recording(rng, (9, 4, 2), n, rows=True) for n in (30, 0, 200)]
+    transform = data.ToEventLists(window=150)
+    apart = [transform(events) for events in batch]
+    frames = data.to_frames(batch, window=150)
+    for steps in (len(frames), len(frames) + 3):
+        lists = joined(apart, steps)
+        assert lists.shape == (steps, *frames.shape[1:])
+        np.testing.assert_array_equal(lists.to_dense().asnumpy()[: len(frames)], frames)
+        assert not lists.to_dense().asnumpy()[len(frames) :].any()
+    with pytest.raises(ShapeError, match="alike but for T"):
+        joined([apart[0], data.ToEventLists(window=150, dtype="float32")(batch[1])], 9)
