@@ -159,6 +159,13 @@ def test_a_net_of_lists_trains_as_one_of_the_array():
         np.testing.assert_array_equal(one, other)
 
 
+def test_flatten_in_time_distributed_passes_lists_on():
+    x = drawn(np.random.default_rng(2), (3, 4, 2, 5), 0.3)
+    net = nn.SequentialCell(nn.TimeDistributed(nn.Flatten()), nn.Dense(10, 3))
+    assert_alike([net(Tensor(x))], [net(lists_of(x, 2))])
+    assert nn.TimeDistributed(nn.Flatten())(lists_of(x, 2)).shape == (3, 4, 10)
+
+
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 HOSTILE = {

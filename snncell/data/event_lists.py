@@ -9,15 +9,14 @@ import numpy as np
 
 from snncell.arguments.kinds import Count
 from snncell.arguments.vocabulary import Dtype
-from snncell.data.events import Events
-from snncell.data.frames import Bins, Ways, bins_of, dtype_of_counts
+from snncell.data.frames import Ways, bins_of, dtype_of_counts
 from snncell.data.padding import grid_length
 from snncell.errors import ShapeError
-from snncell.kernels.binning import list_events
+from snncell.kernels.binning import list_events, number_bins
 from snncell.kernels.csr import moved
 from snncell.tape.event_lists import EventLists
 from snncell.tape.given import on_host
-from snncell.tape.tensor import Tensor
+from snncell.tape.tensor import placed, wrap
 
 Array = np.ndarray[Any, Any]
 
@@ -74,11 +73,20 @@ def listed(who: str, events: Any, sensor_size: Any, ways: Ways, overlap: int, la
     """`to_event_lists`, for a caller of any name."""
     kind = dtype_of_counts(who, dtype)
     bins = bins_of(who, events, sensor_size, ways, overlap, last)
-    recordings, orders, firsts, lasts = _numbers_of(bins)
+    recordings, orders = list(bins.recordings), {}
+    if bins.by_number:
+        lengths = np.array(list(map(len, recordings)), np.int64)[:, None]
+        firsts, lasts = np.minimum(bins.begins, lengths), np.minimum(bins.ends, lengths)
+    else:
+        firsts, lasts, ordered = number_bins(recordings, bins.begins, bins.ends)
+        for n in np.flatnonzero(ordered == 0).tolist():
+            orders[n] = np.argsort(recordings[n]["t"], kind="stable")
+            recordings[n] = recordings[n][orders[n]]
+        if orders:
+            firsts, lasts, _ = number_bins(recordings, bins.begins, bins.ends)
     places, values, begins, counts, wrong = list_events(recordings, firsts, lasts, bins.sensor, kind)
-    for n in np.flatnonzero(wrong >= 0):
-        if (order := orders[n]) is not None:
-            wrong[n] = order[wrong[n]]
+    for n, order in orders.items():
+        wrong[n] = order[wrong[n]] if wrong[n] >= 0 else -1
     bins.refuse(who, wrong)
     starts = np.concatenate([[0], np.cumsum(counts)])
     places, values = moved(begins, starts, places, values, grid_length(int(starts[-1])))
@@ -86,26 +94,7 @@ def listed(who: str, events: Any, sensor_size: Any, ways: Ways, overlap: int, la
     of_row = (polarities, height, width) if bins.has_rows else (polarities, width)
     batch, steps = firsts.shape
     shape = (steps, *((batch,) if bins.several else ()), *of_row)
-    return EventLists(Tensor(starts), Tensor(places), Tensor(values), shape)
-
-
-def _numbers_of(bins: Bins) -> tuple[list[Events], list[Array | None], Array, Array]:
-    """Recordings in the order of time, where that was not theirs their old order, and which events each bin has."""
-    recordings, orders = [], []
-    firsts, lasts = np.empty_like(bins.begins), np.empty_like(bins.ends)
-    for n, events in enumerate(bins.recordings):
-        order = None
-        if bins.by_number:
-            firsts[n], lasts[n] = (np.minimum(numbers[n], len(events)) for numbers in (bins.begins, bins.ends))
-        else:
-            times = np.ascontiguousarray(events["t"])
-            if (times[1:] < times[:-1]).any():
-                order = np.argsort(times, kind="stable")
-                events, times = events[order], times[order]
-            firsts[n], lasts[n] = np.searchsorted(times, bins.begins[n]), np.searchsorted(times, bins.ends[n])
-        recordings.append(events)
-        orders.append(order)
-    return recordings, orders, firsts, lasts
+    return EventLists(*(wrap(placed(x)) for x in (starts, places, values)), shape)
 
 
 def joined(lists: Sequence[EventLists], steps: int) -> EventLists:
@@ -131,4 +120,4 @@ def joined(lists: Sequence[EventLists], steps: int) -> EventLists:
         to = np.repeat(begins[: each.rows, n] - own[:-1], np.diff(own)) + np.arange(own[-1])
         places[to], values[to] = on_host(each.indices)[: own[-1]], on_host(each.values)[: own[-1]]
     shape = (steps, len(lists), *lists[0].shape[1:])
-    return EventLists(Tensor(starts), Tensor(places), Tensor(values), shape)
+    return EventLists(*(wrap(placed(x)) for x in (starts, places, values)), shape)

@@ -57,6 +57,19 @@ def count_events(
     return counts.view(dtype) if dtype == np.bool_ else counts.astype(dtype), wrong
 
 
+def number_bins(recordings: list[Any], begins: Any, ends: Any) -> tuple[Any, Any, Any]:
+    """The numbers of the events that bins of time have, from the first up to behind the last, int64 (B, T) each.
+
+    They are right for recordings in order of time: the third array (B,) has 0 for others.
+    """
+    owners, lengths, kept = _addresses(recordings)
+    firsts, lasts, ordered = np.empty_like(begins), np.empty_like(begins), np.empty(len(kept), np.int64)
+    _kernel("number_bins", dtypes.int64)(
+        len(kept), _grain(lengths), owners, lengths, begins, ends, firsts, lasts, ordered
+    )
+    return firsts, lasts, ordered
+
+
 def list_events(
     recordings: list[Any], firsts: Any, lasts: Any, sensor: tuple[int, int, int], dtype: Any
 ) -> tuple[Any, Any, Any, Any, Any]:
@@ -117,6 +130,7 @@ def _kernel(name: str, dtype: Any, rows: int = 1, signs: int = 1) -> Any:
     signature = {
         "span_events": (numbers, numbers, to_spans),
         "count_events": (numbers, numbers, by_bin, by_bin, (dtype, 1, True), to_numbers, numbers),
+        "number_bins": (numbers, numbers, by_bin, by_bin, to_spans, to_spans, to_numbers),
         "list_events": (
             *(dtypes.int64, numbers, by_bin, by_bin, by_bin, (dtypes.int32, 1, True), (dtype, 1, True)),
             *(to_spans, to_spans, (dtypes.int32, 2, True), to_spans, numbers),

@@ -112,7 +112,10 @@ class TimeDistributed(Cell):
         if x.ndim < 2:
             raise ShapeError(f"TimeDistributed: takes (T, B, ...), the shape is {x.shape}.")
         steps, batch = x.shape[:2]
-        leaves, tree = structure.flatten(self.cell(x.reshape((steps * batch, *x.shape[2:]))))
+        out = self.cell(x.reshape((steps * batch, *x.shape[2:])))
+        if isinstance(out, EventLists) and out.shape[:1] == (steps * batch,):
+            return out.reshape(steps, batch, *out.shape[1:])
+        leaves, tree = structure.flatten(out)
         for leaf in leaves:
             if leaf.shape[:1] != (steps * batch,):
                 raise ShapeError(

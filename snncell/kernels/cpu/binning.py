@@ -123,6 +123,29 @@ def count_events(
             cleared += 1
 
 
+def number_bins(
+    start: Any, stop: Any, owners: Any, lengths: Any, begins: Any, ends: Any, firsts: Any, lasts: Any, ordered: Any
+) -> None:
+    """Find the number of the first event of each bin, and the one behind its last, of recordings in order of time.
+
+    Bins are those of `count_events`. `ordered` gets 0 for a recording that is not in order.
+    """
+    bins = begins.shape[1]
+    for unit in range(start, stop):
+        words, total = words_at(owners[unit]), lengths[unit]
+        of_first, of_last, begin, end = row(firsts, unit), row(lasts, unit), row(begins, unit), row(ends, unit)
+        in_order, low, high = 1, 0, 0
+        for k in range(1, total):
+            in_order &= words[2 * k - 2] <= words[2 * k]
+        for b in range(bins):
+            while low < total and words[2 * low] < begin[b]:
+                low += 1
+            while high < total and words[2 * high] < end[b]:
+                high += 1
+            of_first[b], of_last[b] = low, high
+        ordered[unit] = in_order
+
+
 def list_events(
     start: Any, stop: Any, grain: Any, owners: Any, firsts: Any, lasts: Any, begins: Any, places: Any, values: Any,
     counts: Any, wrong: Any, frames: Any, words_of: Any, geometry: Any,
