@@ -18,13 +18,11 @@ from snncell.ops.base import as_float
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 
-OVER_TIME = (3, 4, 5, 6)  # (T, B, C), and up to three more axes
-
 
 class _OverTime(BatchStatistics):
     """Batch normalisation of sequences (T, B, C, ...), which may end at different steps."""
 
-    dims = OVER_TIME
+    dims = (3, 4, 5, 6)  # (T, B, C), and up to three more axes
     kept = (2,)
 
     def construct(self, x: Tensor, lengths: Any = None) -> Tensor:
@@ -63,6 +61,32 @@ class _OverTime(BatchStatistics):
         """One number for each place on the axes `kept`, at every step, so that gradients too are sums of each first."""
         one = super().spread(statistic, x)
         return ops.broadcast_to(one, (x.shape[0], *one.shape[1:]))
+
+
+class _OfSteps(_OverTime):
+    """One that has something of its own for each of so many steps."""
+
+    steps: Count
+    things: str
+
+    def refuse_shape(self, x: Tensor) -> None:
+        """Raise a ShapeError if the input has other axes, or more steps."""
+        super().refuse_shape(x)
+        self._refuse_steps(x, x.shape[0] > self.steps)
+
+    def refuse_fewer(self, x: Tensor) -> None:
+        """Raise a ShapeError in training, which needs every step."""
+        self._refuse_steps(x, self.from_batch and x.shape[0] < self.steps)
+
+    def _refuse_steps(self, x: Tensor, wrong: bool) -> None:
+        if wrong:
+            raise ShapeError(
+                f"{self!r}: the input has {x.shape[0]} steps; there are {self.things} of {self.steps}. Training "
+                f"without lengths needs all of them, and no input has more. Make it with steps={x.shape[0]}."
+            )
+
+    def extend_repr(self) -> str:
+        return f"{super().extend_repr()}, steps={self.steps}"
 
 
 class ThresholdBatchNorm(_OverTime):
@@ -109,7 +133,7 @@ class ThresholdBatchNorm(_OverTime):
         return f"{super().extend_repr()}, v_threshold={self.v_threshold}, alpha={self.alpha}"
 
 
-class BatchNormThroughTime(_OverTime):
+class BatchNormThroughTime(_OfSteps):
     """Batch normalisation through time (BNTT): statistics and scales of their own for each step, per channel.
 
     y[t] = gamma[t] (x[t] - mean[t]) / sqrt(var[t] + eps) + beta[t]
@@ -143,6 +167,7 @@ class BatchNormThroughTime(_OverTime):
     """
 
     kept = (0, 2)
+    things = "statistics"
 
     def __init__(self, num_features: Count, steps: Count, has_beta: bool = False, **options: Any) -> None:
         Cell.__init__(self)
@@ -155,15 +180,6 @@ class BatchNormThroughTime(_OverTime):
         """(T, C)."""
         return self.steps, self.num_features
 
-    def refuse_shape(self, x: Tensor) -> None:
-        """Raise a ShapeError if the input has other axes, or more steps."""
-        super().refuse_shape(x)
-        refuse_steps(self, x, x.shape[0] > self.steps, "statistics")
-
-    def refuse_fewer(self, x: Tensor) -> None:
-        """Raise a ShapeError in training, which needs every step."""
-        refuse_steps(self, x, self.from_batch and x.shape[0] < self.steps, "statistics")
-
     def added_up(self, x: Tensor) -> Tensor:
         """The sum of each step, (T, C), nothing at those that x does not have."""
         return ops.pad(super().added_up(x), (0, 0, 0, self.steps - x.shape[0]))
@@ -172,11 +188,8 @@ class BatchNormThroughTime(_OverTime):
         """Those of the first steps, if there are fewer, with axes of length 1 for batch and places."""
         return super().spread(statistic if x.shape[0] == self.steps else statistic[: x.shape[0]], x)
 
-    def extend_repr(self) -> str:
-        return f"{super().extend_repr()}, steps={self.steps}"
 
-
-class TemporalEffectiveBatchNorm(_OverTime):
+class TemporalEffectiveBatchNorm(_OfSteps):
     """Temporal effective batch normalisation (TEBN): statistics of all steps together, and a learned scale for each.
 
     y[t] = scale[t] (gamma (x[t] - mean) / sqrt(var + eps) + beta)
@@ -206,36 +219,17 @@ class TemporalEffectiveBatchNorm(_OverTime):
         ((8, 4, 3), (8,))
     """
 
+    things = "scales"
+
     def __init__(self, num_features: Count, steps: Count, **options: Any) -> None:
         super().__init__(num_features, **options)
         self.steps = positive(steps, "TemporalEffectiveBatchNorm", "steps")
         self.scale = Parameter(initializer("ones", (self.steps,), self.gamma.dtype))
 
-    def refuse_shape(self, x: Tensor) -> None:
-        """Raise a ShapeError if the input has other axes, or more steps."""
-        super().refuse_shape(x)
-        refuse_steps(self, x, x.shape[0] > self.steps, "scales")
-
-    def refuse_fewer(self, x: Tensor) -> None:
-        """Raise a ShapeError in training, which needs every step."""
-        refuse_steps(self, x, self.from_batch and x.shape[0] < self.steps, "scales")
-
     def normalised(self, x: Tensor, mean: Tensor, var: Tensor) -> Tensor:
         """The input, by a mean and a variance, and each step by its scale."""
         scale = self.scale if x.shape[:1] == (self.steps,) else self.scale[: x.shape[0]]
         return super().normalised(x, mean, var) * scale.reshape((-1, *(1,) * (x.ndim - 1)))
-
-    def extend_repr(self) -> str:
-        return f"{super().extend_repr()}, steps={self.steps}"
-
-
-def refuse_steps(layer: Any, x: Tensor, wrong: bool, what: str) -> None:
-    """Raise a ShapeError if x has the wrong number of steps."""
-    if wrong:
-        raise ShapeError(
-            f"{layer!r}: the input has {x.shape[0]} steps; there are {what} of {layer.steps}. Training without lengths "
-            f"needs all of them, and no input has more. Make it with steps={x.shape[0]}."
-        )
 
 
 class NeuNorm(Cell):
