@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell import ops
+from snncell import dtype as dtypes, ops
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops.base import as_tensor
 from snncell.tape.tensor import Tensor
@@ -76,8 +76,10 @@ def mean_over_time(tensor: Tensor, lengths: Any, who: str) -> Tensor:
     """The mean of a sequence (T, B, ...) over the steps until it ends, (B, ...)."""
     if lengths is None:
         return tensor.mean(0)
-    total: Tensor = until_end(tensor, lengths, who).sum(0) / steps_in(tensor, lengths)
-    return total
+    # As `ops.mean` does: float16 and bfloat16 are added up in float32.
+    wide = until_end(tensor, lengths, who).astype(dtypes.computed(tensor.dtype.dtype))
+    mean: Tensor = (wide.sum(0) / steps_in(wide, lengths)).astype(tensor.dtype)
+    return mean
 
 
 def until_end(tensor: Tensor, lengths: Any, who: str) -> Tensor:
