@@ -269,3 +269,37 @@ def arguments_of(member: Any):
     if isinstance(member, type):
         return inspect.signature(getattr(member, "construct", member.__init__)).parameters
     return inspect.signature(member).parameters
+
+
+LARGE = {
+    "ThresholdBatchNorm": lambda: nn.ThresholdBatchNorm(2),
+    "BatchNormThroughTime": lambda: nn.BatchNormThroughTime(2, 50, True),
+    "TemporalEffectiveBatchNorm": lambda: nn.TemporalEffectiveBatchNorm(2, 50),
+    "L1RateSparsity": lambda: nn.L1RateSparsity(0.1),
+}
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("name", LARGE)
+def test_padding_that_makes_work_for_threads_changes_no_bit(name):
+    rng = np.random.default_rng(6)
+    x, weights = (rng.normal(size=(50, 4, 2, 40, 40)).astype(np.float32) for _ in range(2))
+    lengths = Tensor(np.array([3, 10, 7, 10]))
+    found = []
+    for steps in (10, 50):
+        layer = LARGE[name]().set_train()
+        parameters = layer.trainable_params() or None
+
+        @snncell.jit
+        def run(x, weights, lengths, layer=layer, parameters=parameters):
+            def weighted(x):
+                y = layer(x, lengths)
+                return (y * weights).sum(0).sum() if y.ndim else y, y
+
+            return ops.value_and_grad(weighted, 0, parameters, has_aux=True)(x)
+
+        (_, y), gradients = run(Tensor(x[:steps]), Tensor(weights[:steps]), lengths)
+        dx, *rest = structure.flatten(gradients)[0]
+        found.append([y[:10] if y.ndim else y, dx[:10], *rest, *layer.get_parameters()])
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one.asnumpy(), other.asnumpy())
