@@ -13,8 +13,9 @@ from snncell import nn, ops
 from snncell.arguments.kinds import Extended, Positive
 from snncell.arguments.vocabulary import Numbers
 from snncell.encode.checks import number, sequence
-from snncell.errors import ShapeError
-from snncell.nn.sequences import steps_in, within_lengths
+from snncell.errors import ArgumentError, ShapeError
+from snncell.nn.sequences import mean_over_time, within_lengths
+from snncell.nn.spike_time import times_until_end
 from snncell.ops.base import as_tensor
 from snncell.tape.tensor import Tensor, beside
 
@@ -27,8 +28,7 @@ def _there(x: Any, lengths: Any, who: str, otherwise: float = 0.0) -> Tensor:
 
 def _mean(x: Any, lengths: Any, who: str) -> Tensor:
     """The mean over the steps that a sample has; 0 if it has none."""
-    tensor = _there(x, lengths, who)
-    return tensor.mean(0) if lengths is None else tensor.sum(0) / steps_in(tensor, lengths)
+    return mean_over_time(sequence(x, who), lengths, who)
 
 
 def spike_count(spikes: Numbers, *, lengths: Numbers | None = None) -> Tensor:
@@ -65,22 +65,33 @@ def first_spike_time(spikes: Numbers, silent: Extended | None = None, *, lengths
 
     Args:
         spikes: a spike is what is above 0.
-        silent: the time of a neuron without spikes; by default the last step, T - 1.
-        lengths: of the samples; the time of a silent neuron is the padded sequence's.
+        silent: the time of a neuron without spikes; by default the last step of the sample, T - 1 without lengths.
 
     Raises:
-        ArgumentError: for a silent below T - 1.
+        ArgumentError: for a silent before the last step.
 
     Example:
         >>> snncell.encode.first_spike_time([[0.0, 0.0], [1.0, 0.0], [1.0, 0.0]]).tolist()
         [1.0, 2.0]
     """
     tensor = _there(spikes, lengths, "first_spike_time")
-    if lengths is not None:
-        # A silent neuron has its gradient at the last step: that of its sample, which takes the place of the padding's.
-        tensor = ops.concat([tensor[:-1], last_membrane(tensor, lengths=lengths).expand_dims(0)])
-    time: Tensor = nn.FirstSpikeTime(silent)(tensor)
-    return time
+    of_all = nn.FirstSpikeTime(silent)
+    if lengths is None or silent is None:
+        return times_until_end(of_all, tensor, lengths)
+    _refuse_silent(silent, as_tensor(lengths, "first_spike_time"))
+    time = times_until_end(nn.FirstSpikeTime(), tensor, lengths)
+    # The gradient stays that of the last step.
+    return ops.select(ops.any(ops.greater(tensor, 0.0), 0), time, time - ops.stop_gradient(time) + float(silent))
+
+
+def _refuse_silent(silent: float, lengths: Tensor) -> None:
+    """Raise an ArgumentError for a time of silent neurons before the last step of a sample, where that is known."""
+    counts = lengths._data
+    if isinstance(counts, np.ndarray) and counts.size and not silent >= counts.max() - 1:
+        raise ArgumentError(
+            f"first_spike_time: silent={silent!r} would be before the last of {counts.max()} steps; it is at least "
+            f"{counts.max() - 1}."
+        )
 
 
 def population_vector(spikes: Numbers, centres: Numbers, *, lengths: Numbers | None = None) -> Tensor:

@@ -78,9 +78,16 @@ class BatchStatistics(Cell):
         # With its axes kept, the mean is the one that the variance takes.
         mean, var = ops.mean(x, axes, keepdims=True), ops.var(x, axes)
         mean = mean.reshape(var.shape)
-        followed = [(self.moving_mean, mean), (self.moving_variance, var * (count / (count - 1)))]
-        assign_all([(moving, self._after(moving, value)) for moving, value in followed], type(self).__name__)
+        self.follow(mean, var * (count / (count - 1)))
         return mean, var
+
+    def follow(self, mean: Tensor, var: Tensor, where: Tensor | None = None) -> None:
+        """Write the moving mean and variance after a batch that has these, where there are any; both, or neither."""
+        followed = []
+        for moving, value in ((self.moving_mean, mean), (self.moving_variance, var)):
+            after = (moving * self.momentum + ops.stop_gradient(value) * (1.0 - self.momentum)).astype(moving.dtype)
+            followed.append((moving, after if where is None else ops.select(where, after, moving)))
+        assign_all(followed, type(self).__name__)
 
     def spread(self, statistic: Tensor, x: Tensor) -> Tensor:
         """One number for each place on the axes `kept`, with axes of length 1 for the others."""
@@ -88,15 +95,17 @@ class BatchStatistics(Cell):
 
     def construct(self, x: Tensor) -> Tensor:
         self.refuse_shape(x)
-        mean, var = self.statistics(x) if self.from_batch else (self.moving_mean.value(), self.moving_variance.value())
+        return self.normalised(x, *(self.statistics(x) if self.from_batch else self.moving()))
+
+    def moving(self) -> tuple[Tensor, Tensor]:
+        """The moving mean and variance."""
+        return self.moving_mean.value(), self.moving_variance.value()
+
+    def normalised(self, x: Tensor, mean: Tensor, var: Tensor) -> Tensor:
+        """The input, by a mean and a variance."""
         gamma: Tensor = self.gamma if self.gain == 1.0 else self.gamma * self.gain
         mean, scale, beta = (self.spread(p, x) for p in (mean, ops.rsqrt(var + self.eps) * gamma, self.beta))
         return (x - mean) * scale + beta
-
-    def _after(self, moving: Parameter, value: Tensor) -> Tensor:
-        """A moving statistic after a batch."""
-        after: Tensor = moving * self.momentum + ops.stop_gradient(value) * (1.0 - self.momentum)
-        return after.astype(moving.dtype)
 
     def extend_repr(self) -> str:
         return f"num_features={self.num_features}, eps={self.eps}, momentum={self.momentum}"

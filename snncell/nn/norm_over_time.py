@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from snncell import dtype as dtypes, ops
@@ -12,13 +13,83 @@ from snncell.errors import ShapeError
 from snncell.nn.layer import EVEN, positive, positive_number, weights
 from snncell.nn.norm import BatchStatistics
 from snncell.nn.optim import number_in
+from snncell.nn.sequences import within_lengths
+from snncell.ops.base import as_float
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 
-OVER_TIME = (3, 4, 5, 6)  # (T, B, C), and up to three more axes
+
+class _OverTime(BatchStatistics):
+    """Batch normalisation of sequences (T, B, C, ...), which may end at different steps."""
+
+    dims = (3, 4, 5, 6)  # (T, B, C), and up to three more axes
+    kept = (2,)
+
+    def construct(self, x: Tensor, lengths: Any = None) -> Tensor:
+        self.refuse_shape(x)
+        if lengths is None:
+            self.refuse_fewer(x)
+            return super().construct(x)
+        there = within_lengths(x, lengths, type(self).__name__)
+        x = ops.select(there, as_float(x, type(self).__name__), 0.0)
+        y = self.normalised(x, *(self.statistics_within(x, there) if self.from_batch else self.moving()))
+        return ops.select(there, y, 0.0)
+
+    def refuse_fewer(self, x: Tensor) -> None:
+        """Raise a ShapeError if the input, without lengths, has fewer steps than training needs."""
+
+    def statistics_within(self, x: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and variance of x, 0 where it is not there, after the moving ones have followed them."""
+        wide = x.astype(dtypes.computed(x.dtype.dtype))
+        count = self.added_up(there.astype(dtypes.int64)) * math.prod(x.shape[3:])
+        enough, count = count > 1, ops.maximum(count, 2).astype(wide.dtype)
+        mean = self.added_up(wide) / count
+        var = self.added_up(ops.square(ops.select(there, wide - self.spread(mean, x), 0.0))) / count
+        own = mean.astype(x.dtype), var.astype(x.dtype)
+        used = [ops.select(enough, a, b.astype(x.dtype)) for a, b in zip(own, self.moving(), strict=True)]
+        self.follow(own[0], own[1] * (count / (count - 1.0)).astype(x.dtype), enough)
+        return used[0], used[1]
+
+    def added_up(self, x: Tensor) -> Tensor:
+        """The sum over all axes but those kept."""
+        # Of each step first: then zeros behind the last step change no bit, as they could where a sum over several axes
+        # is taken in parts.
+        each = ops.sum(x, tuple(axis for axis in range(1, x.ndim) if axis not in self.kept))
+        return each if 0 in self.kept else ops.sum(each, 0)
+
+    def spread(self, statistic: Tensor, x: Tensor) -> Tensor:
+        """One number for each place on the axes `kept`, at every step, so that gradients too are sums of each first."""
+        one = super().spread(statistic, x)
+        return ops.broadcast_to(one, (x.shape[0], *one.shape[1:]))
 
 
-class ThresholdBatchNorm(BatchStatistics):
+class _OfSteps(_OverTime):
+    """One that has something of its own for each of so many steps."""
+
+    steps: Count
+    things: str
+
+    def refuse_shape(self, x: Tensor) -> None:
+        """Raise a ShapeError if the input has other axes, or more steps."""
+        super().refuse_shape(x)
+        self._refuse_steps(x, x.shape[0] > self.steps)
+
+    def refuse_fewer(self, x: Tensor) -> None:
+        """Raise a ShapeError in training, which needs every step."""
+        self._refuse_steps(x, self.from_batch and x.shape[0] < self.steps)
+
+    def _refuse_steps(self, x: Tensor, wrong: bool) -> None:
+        if wrong:
+            raise ShapeError(
+                f"{self!r}: the input has {x.shape[0]} steps; there are {self.things} of {self.steps}. Training "
+                f"without lengths needs all of them, and no input has more. Make it with steps={x.shape[0]}."
+            )
+
+    def extend_repr(self) -> str:
+        return f"{super().extend_repr()}, steps={self.steps}"
+
+
+class ThresholdBatchNorm(_OverTime):
     """Threshold-dependent batch normalisation (tdBN) of currents, over time and batch, per channel.
 
     y = gamma alpha v_threshold (x - mean) / sqrt(var + eps) + beta
@@ -36,9 +107,12 @@ class ThresholdBatchNorm(BatchStatistics):
 
     Inputs:
         x: (T, B, C, ...).
+        lengths: integers (B,), how many steps each sample has; left out, all T. Mean and variance are those of the
+            steps that are there, and y is 0 behind them; padding changes no bit. Of fewer than two values there is no
+            variance: the moving ones are used, and stay.
 
     Raises:
-        ArgumentError: for a threshold or alpha that is not positive.
+        ArgumentError: for a threshold or alpha that is not positive, or lengths below 0 or above T.
         ShapeError: for an input with other axes, or one value per channel.
 
     Source: Zheng, Wu, Deng, Hu and Li, "Going Deeper With Directly-Trained Larger Spiking Neural Networks", AAAI 2021.
@@ -48,9 +122,6 @@ class ThresholdBatchNorm(BatchStatistics):
         >>> layer.set_train()(ops.normal((8, 4, 3), mean=7.0)).shape  # (T, B, C)
         (8, 4, 3)
     """
-
-    dims = OVER_TIME
-    kept = (2,)
 
     def __init__(self, num_features: Count, v_threshold: float = 1.0, alpha: float = 1.0, **options: Any) -> None:
         super().__init__(num_features, **options)
@@ -62,7 +133,7 @@ class ThresholdBatchNorm(BatchStatistics):
         return f"{super().extend_repr()}, v_threshold={self.v_threshold}, alpha={self.alpha}"
 
 
-class BatchNormThroughTime(BatchStatistics):
+class BatchNormThroughTime(_OfSteps):
     """Batch normalisation through time (BNTT): statistics and scales of their own for each step, per channel.
 
     y[t] = gamma[t] (x[t] - mean[t]) / sqrt(var[t] + eps) + beta[t]
@@ -79,9 +150,12 @@ class BatchNormThroughTime(BatchStatistics):
 
     Inputs:
         x: (T, B, C, ...).
+        lengths: as for `ThresholdBatchNorm`; of each step, the samples count that have it. x may then stop early in
+            training too.
 
     Raises:
-        ShapeError: for an input with other axes, more steps than T, or fewer in training.
+        ArgumentError: for lengths below 0 or above T.
+        ShapeError: for an input with other axes, more steps than T, or fewer in training without lengths.
 
     Source: Kim and Panda, "Revisiting Batch Normalization for Training Low-Latency Deep Spiking Neural Networks From
     Scratch", Frontiers in Neuroscience 2021.
@@ -92,8 +166,8 @@ class BatchNormThroughTime(BatchStatistics):
         ((8, 4, 3), (8, 3))
     """
 
-    dims = OVER_TIME
     kept = (0, 2)
+    things = "statistics"
 
     def __init__(self, num_features: Count, steps: Count, has_beta: bool = False, **options: Any) -> None:
         Cell.__init__(self)
@@ -106,20 +180,16 @@ class BatchNormThroughTime(BatchStatistics):
         """(T, C)."""
         return self.steps, self.num_features
 
-    def refuse_shape(self, x: Tensor) -> None:
-        """Raise a ShapeError if the input has other axes, or another number of steps."""
-        super().refuse_shape(x)
-        refuse_steps(self, x, self.steps, "statistics")
+    def added_up(self, x: Tensor) -> Tensor:
+        """The sum of each step, (T, C), nothing at those that x does not have."""
+        return ops.pad(super().added_up(x), (0, 0, 0, self.steps - x.shape[0]))
 
     def spread(self, statistic: Tensor, x: Tensor) -> Tensor:
         """Those of the first steps, if there are fewer, with axes of length 1 for batch and places."""
         return super().spread(statistic if x.shape[0] == self.steps else statistic[: x.shape[0]], x)
 
-    def extend_repr(self) -> str:
-        return f"{super().extend_repr()}, steps={self.steps}"
 
-
-class TemporalEffectiveBatchNorm(BatchStatistics):
+class TemporalEffectiveBatchNorm(_OfSteps):
     """Temporal effective batch normalisation (TEBN): statistics of all steps together, and a learned scale for each.
 
     y[t] = scale[t] (gamma (x[t] - mean) / sqrt(var + eps) + beta)
@@ -134,9 +204,11 @@ class TemporalEffectiveBatchNorm(BatchStatistics):
 
     Inputs:
         x: (T, B, C, ...).
+        lengths: as for `ThresholdBatchNorm`; x may then stop early in training too.
 
     Raises:
-        ShapeError: for an input with other axes, more steps than T, or fewer in training.
+        ArgumentError: for lengths below 0 or above T.
+        ShapeError: for an input with other axes, more steps than T, or fewer in training without lengths.
 
     Source: Duan, Ding, Chen, Yu and Huang, "Temporal Effective Batch Normalization in Spiking Neural Networks",
     NeurIPS 2022; SpikingJelly, TemporalEffectiveBatchNorm1d.
@@ -147,34 +219,17 @@ class TemporalEffectiveBatchNorm(BatchStatistics):
         ((8, 4, 3), (8,))
     """
 
-    dims = OVER_TIME
-    kept = (2,)
+    things = "scales"
 
     def __init__(self, num_features: Count, steps: Count, **options: Any) -> None:
         super().__init__(num_features, **options)
         self.steps = positive(steps, "TemporalEffectiveBatchNorm", "steps")
         self.scale = Parameter(initializer("ones", (self.steps,), self.gamma.dtype))
 
-    def refuse_shape(self, x: Tensor) -> None:
-        """Raise a ShapeError if the input has other axes, or another number of steps."""
-        super().refuse_shape(x)
-        refuse_steps(self, x, self.steps, "scales")
-
-    def construct(self, x: Tensor) -> Tensor:
+    def normalised(self, x: Tensor, mean: Tensor, var: Tensor) -> Tensor:
+        """The input, by a mean and a variance, and each step by its scale."""
         scale = self.scale if x.shape[:1] == (self.steps,) else self.scale[: x.shape[0]]
-        return super().construct(x) * scale.reshape((-1, *(1,) * (x.ndim - 1)))
-
-    def extend_repr(self) -> str:
-        return f"{super().extend_repr()}, steps={self.steps}"
-
-
-def refuse_steps(layer: BatchStatistics, x: Tensor, steps: Count, what: str) -> None:
-    """Raise a ShapeError if x has more steps than a layer knows, or fewer in training."""
-    if x.shape[0] > steps or (x.shape[0] < steps and layer.from_batch):
-        raise ShapeError(
-            f"{layer!r}: the input has {x.shape[0]} steps; there are {what} of {steps}, which training "
-            f"needs all, and prediction at most. Make it with steps={x.shape[0]}."
-        )
+        return super().normalised(x, mean, var) * scale.reshape((-1, *(1,) * (x.ndim - 1)))
 
 
 class NeuNorm(Cell):
@@ -194,7 +249,7 @@ class NeuNorm(Cell):
 
     Inputs:
         x: (B, C, H, W), the spikes.
-        a: (B, 1, H, W), the state.
+        a: (B, 1, H, W), the state. `MultiStep` keeps it behind a sample's end, with `lengths`.
 
     Returns:
         (y, a).

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from snncell import ops
+from snncell import dtype as dtypes, ops
 from snncell.arguments.kinds import NotNegative
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, ShapeError
@@ -70,7 +70,7 @@ class L1RateSparsity(_Regulariser):
         super().__init__(strength)
 
     def construct(self, spikes: Tensor, lengths: Any = None) -> Tensor:
-        return self.spikes(spikes, lengths).sum() * self.strength
+        return self.spikes(spikes, lengths).sum(0).sum() * self.strength  # of large sums the order depends on the size
 
 
 class SilenceRegulariser(_Regulariser):
@@ -168,7 +168,9 @@ class TargetRateRegulariser(_Regulariser):
         if lengths is None:
             rate = counted.mean((0, 1))
         else:
-            rate = counted.sum(0).sum(0) / ops.maximum(as_tensor(lengths, "lengths").sum(), 1).astype(counted.dtype)
+            wide = counted.astype(dtypes.computed(counted.dtype.dtype))  # as a mean has it
+            steps = ops.maximum(as_tensor(lengths, "lengths").sum(), 1).astype(wide.dtype)
+            rate = (wide.sum(0).sum(0) / steps).astype(counted.dtype)
         return ops.square(rate - self.target).sum() * self.strength
 
     def extend_repr(self) -> str:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from snncell import ops
+from snncell import dtype as dtypes, ops
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops.base import as_tensor
 from snncell.tape.tensor import Tensor
+
+_BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 # --- lengths ----------------------------------------------------------------------------------------------------------
 
@@ -72,13 +76,37 @@ def mean_over_time(tensor: Tensor, lengths: Any, who: str) -> Tensor:
     """The mean of a sequence (T, B, ...) over the steps until it ends, (B, ...)."""
     if lengths is None:
         return tensor.mean(0)
-    total: Tensor = until_end(tensor, lengths, who).sum(0) / steps_in(tensor, lengths)
-    return total
+    # As `ops.mean` does: float16 and bfloat16 are added up in float32.
+    wide = until_end(tensor, lengths, who).astype(dtypes.computed(tensor.dtype.dtype))
+    mean: Tensor = (wide.sum(0) / steps_in(wide, lengths)).astype(tensor.dtype)
+    return mean
 
 
 def until_end(tensor: Tensor, lengths: Any, who: str) -> Tensor:
     """A sequence (T, B, ...) with 0 after its end, whatever the padding is."""
     return tensor if lengths is None else ops.select(within_lengths(tensor, lengths, who), tensor, 0.0)
+
+
+def lengths_given(cell: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """The argument of a call that a Cell's construct knows as `lengths`; None if it has none."""
+    place = _place_of_lengths(type(cell).construct)
+    return args[place] if place is not None and place < len(args) else kwargs.get("lengths")
+
+
+@lru_cache(1024)
+def _place_of_lengths(construct: Any) -> int | None:
+    """The position behind self of the argument `lengths`."""
+    named = [p.name for p in inspect.signature(construct).parameters.values() if p.kind in _BY_POSITION]
+    return named.index("lengths") - 1 if "lengths" in named else None
+
+
+def takes_lengths(fn: Any) -> bool:
+    """True if a function, or what a Cell's construct is, has an argument called `lengths`."""
+    try:
+        parameters = inspect.signature(getattr(fn, "construct", fn)).parameters
+    except (TypeError, ValueError):  # a built-in function
+        return False
+    return "lengths" in parameters
 
 
 # --- which axis is time -----------------------------------------------------------------------------------------------

@@ -124,7 +124,7 @@ def _times(spikes: Tensor) -> Tensor:
         return ops.arange(steps, dtype=spikes.dtype).reshape((steps, *(1,) * (spikes.ndim - 1)))
 
 
-def _until_end(spike_time: Cell, spikes: Tensor, lengths: Any) -> Tensor:
+def times_until_end(spike_time: Cell, spikes: Tensor, lengths: Any) -> Tensor:
     """Spike times within the steps of each sample; missing spikes count, and have their gradients, at its last step."""
     if lengths is None:
         times: Tensor = spike_time(spikes)
@@ -179,7 +179,7 @@ class CETemporalLoss(_CrossEntropy):
         self.first_spike_time = FirstSpikeTime()
 
     def construct(self, outputs: Tensor, labels: Tensor, lengths: Any = None) -> Tensor:
-        return self.of_times(_until_end(self.first_spike_time, self.outputs(outputs, lengths), lengths), labels)
+        return self.of_times(times_until_end(self.first_spike_time, self.outputs(outputs, lengths), lengths), labels)
 
     def of_times(self, times: Tensor, labels: Tensor, end: float | None = None) -> Tensor:
         """The loss of first-spike times (B, C), in steps or any other unit, as a neuron gives them that computes times.
@@ -259,7 +259,7 @@ class MSETemporalLoss(ClassLoss):
         self.spike_time = SpikeTimes(len(on))
 
     def construct(self, outputs: Tensor, targets: Tensor, lengths: Any = None) -> Tensor:
-        times = _until_end(self.spike_time, self.outputs(outputs, lengths), lengths)
+        times = times_until_end(self.spike_time, self.outputs(outputs, lengths), lengths)
         steps = outputs.shape[0] if lengths is None else steps_in(outputs, lengths).reshape((-1, 1))
         return self.of_times(times, targets, steps)
 

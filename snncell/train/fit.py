@@ -73,7 +73,8 @@ def fit(
         net: called with the inputs of a batch; it is compiled, so an encoder in it does not see whether its input is in
             range: look at the data before, or encode them once without it. Its Cells are in training for the steps, in
             prediction for `test`, and afterwards as they were. Each `Stateful` in it is reset before the data are gone
-            through.
+            through. The input that its construct calls `lengths`, of padded sequences, is given to loss and accuracy
+            too, if they take `lengths`.
         loss: a function (or Cell, in training and in prediction as the net is) of what `net` gives and the target: a
             number.
         optimiser: made from the Parameters to train; its learning rate may be a schedule, which counts steps.
@@ -87,7 +88,7 @@ def fit(
         batch_size: of arrays.
         accuracy: a function of what `net` gives and the target whose mean is shown as accuracy; None for none.
         firing_rate: Cells whose output is spikes (`MultiStep`, not the neuron inside): the share of elements that are
-            not 0 is shown. Without any it costs nothing.
+            not 0 is shown, without the steps behind `lengths`. Without any it costs nothing.
         clip_norm, clip_value: limits of the gradients, see `clip_by_value`, and after it `clip_by_global_norm`.
         patience: stop when `monitor` has not become better for so many epochs; the best weights are put back.
         monitor: a number of the records; by default "test_loss", or without `test` "loss".

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from types import TracebackType
@@ -16,11 +17,13 @@ from snncell.compiler.jit import jit
 from snncell.data import batches
 from snncell.errors import ArgumentError, GradientError, ShapeError
 from snncell.nn.optim import Optimizer
-from snncell.nn.sequences import refuse_batch_first, sequences
+from snncell.nn.sequences import refuse_batch_first, sequences, within_lengths
 from snncell.nn.time import MultiStep
+from snncell.ops.base import as_tensor
 from snncell.tape import structure
 from snncell.tape.given import as_data, on_host
 from snncell.tape.tensor import Tensor
+from snncell.train.lengths import Lengths, lengths_among, of_output
 from snncell.train.scores import accuracy as share_right
 from snncell.train.state import constant
 
@@ -164,18 +167,38 @@ class Spikes:
                         f"whose kernel nobody listens. Give the MultiStep."
                     )
 
-    def rate(self) -> Tensor:
+    def rate(self, lengths: Numbers | None = None) -> Tensor:
         """The share of elements that are not 0 of all that was heard since the last time.
 
+        Args:
+            lengths: integers (B,), how many steps each sample has; left out, all T. The steps behind them are no
+                elements; of what has another batch all steps count.
+
         Raises:
-            ArgumentError: if nothing was.
+            ArgumentError: if nothing was, or for lengths below 0 or above T.
         """
+        if lengths is None:
+            return self.rate_of(None)
+        return self.rate_of(Lengths(as_tensor(lengths, "Spikes", "lengths"), tuple(len(x) for x in self.heard)))
+
+    def rate_of(self, lengths: Lengths | None) -> Tensor:
+        """`rate`, in which lengths count for sequences that have one of their numbers of steps."""
         heard, self.heard = self.heard, []
         if not heard:
             raise ArgumentError("firing_rate: none of its Cells was called. Give Cells that the network calls.")
-        fired = [ops.not_equal(ops.stop_gradient(spikes), 0).astype("float32").sum() for spikes in heard]
-        total: Tensor = sum(fired[1:], fired[0]) / float(sum(spikes.size for spikes in heard))
-        return total
+        # Counted, not added up as floats, of which large sums would depend on the order.
+        fired: Any = 0
+        count: Any = 0
+        for spikes in map(ops.stop_gradient, heard):
+            if lengths is None or not lengths.are_of(spikes):
+                fired, count = fired + ops.not_equal(spikes, 0).sum(), count + spikes.size
+            else:
+                there = within_lengths(spikes, lengths.counts, "firing_rate")
+                fired = fired + ops.logical_and(there, ops.not_equal(spikes, 0)).sum()
+                count = count + there.sum() * math.prod(spikes.shape[2:])
+        total = float(count) if isinstance(count, int) else ops.maximum(count, 1).astype("float32")
+        rate: Tensor = fired.astype("float32") / total
+        return rate
 
 
 def measure(
@@ -187,7 +210,9 @@ def measure(
     """A function (*inputs, target) -> (loss, {"accuracy": ..., "firing_rate": ...}) of a batch.
 
     Args:
-        net: called with the inputs, which may be whatever `Tensor` takes, and tuples, lists and dicts of that.
+        net: called with the inputs, which may be whatever `Tensor` takes, and tuples, lists and dicts of that. The one
+            that its construct calls `lengths` is how many steps each sample has: loss and accuracy are given it if they
+            take `lengths`, and the firing rate leaves out what is behind.
         loss: of what `net` gives and the target, a number.
         accuracy: another such function, or None.
         spikes: whose firing rate, or None, which costs nothing.
@@ -206,10 +231,13 @@ def measure(
         with sequences() as shapes:
             output = net(*inputs)
         refuse_batch_first(shapes, target)
-        others = {} if score is None else {"accuracy": _given_by("accuracy", score(output, target)).mean()}
+        lengths = lengths_among(net, inputs)
+        others = {}
+        if score is not None:
+            others["accuracy"] = _given_by("accuracy", of_output(score, output, target, lengths)).mean()
         if spikes is not None:
-            others["firing_rate"] = spikes.rate()
-        value = _given_by("loss", loss(output, target))
+            others["firing_rate"] = spikes.rate_of(lengths)
+        value = _given_by("loss", of_output(loss, output, target, lengths))
         if value.size != 1:
             raise ShapeError(f'The loss is one number, not of shape {value.shape}: reduction="mean", or its .mean().')
         return value, others

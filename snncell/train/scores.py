@@ -40,15 +40,13 @@ def accuracy(output: Any, labels: Any, ignore_index: int = -100, lengths: Number
         >>> snncell.train.accuracy(Tensor([[0.1, 0.9], [0.8, 0.2]]), Tensor([1, -100])).item()
         1.0
     """
-    if isinstance(output, (tuple, list)) and not output:
-        raise ArgumentError(f"accuracy: output is a Tensor, or a tuple whose first is one, not {output!r}.")
-    scores = as_tensor(output[0] if isinstance(output, (tuple, list)) else output, "accuracy", "output")
-    target = as_tensor(labels, "accuracy", "labels")
-    by_number = target.dtype.category <= 1 and target.shape in (scores.shape[:-1], scores.shape[1:-1])
-    over_time = scores.ndim == target.ndim + (2 if by_number else 1)
-    if lengths is not None and not over_time:
+    scores, target = _scores(output), as_tensor(labels, "accuracy", "labels")
+    by_number = _by_number(scores, target)
+    summed = scores
+    if over_time(scores, target):
+        summed = until_end(scores, lengths, "accuracy").sum(0)
+    elif lengths is not None:
         raise ShapeError(f"accuracy: lengths are of outputs (T, B, C), and these have shape {scores.shape}.")
-    summed = until_end(scores, lengths, "accuracy").sum(0) if over_time else scores
     if by_number and summed.ndim > 1 and summed.shape[:-1] == target.shape:
         counts = ops.not_equal(target, ignore_index)
         right = _at_largest(summed, _at_number(ops.select(counts, target, 0), summed.shape[-1]))
@@ -56,6 +54,24 @@ def accuracy(output: Any, labels: Any, ignore_index: int = -100, lengths: Number
     if summed.ndim < 2 or summed.shape[-1] < 2 or summed.shape != target.shape:
         raise _unfit(scores, target)
     return (_at_largest(summed, hot(ops.argmax(target, -1), summed.shape[-1], -1, "")) * _of_classes(target)).mean()
+
+
+def over_time(output: Any, target: Tensor) -> bool:
+    """True of an output that is (T, B, C), by its labels (B,) or (B, C)."""
+    scores = _scores(output)
+    return scores.ndim == target.ndim + (2 if _by_number(scores, target) else 1)
+
+
+def _scores(output: Any) -> Tensor:
+    """The output, or the first of several."""
+    if isinstance(output, (tuple, list)) and not output:
+        raise ArgumentError(f"accuracy: output is a Tensor, or a tuple whose first is one, not {output!r}.")
+    return as_tensor(output[0] if isinstance(output, (tuple, list)) else output, "accuracy", "output")
+
+
+def _by_number(scores: Tensor, target: Tensor) -> bool:
+    """True of labels that are class numbers, not probabilities."""
+    return target.dtype.category <= 1 and target.shape in (scores.shape[:-1], scores.shape[1:-1])
 
 
 def _at_largest(scores: Tensor, label: Tensor) -> Tensor:

@@ -1,0 +1,54 @@
+"""The lengths among the inputs of a batch, and who is told of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from snncell.errors import ShapeError
+from snncell.nn.sequences import lengths_given, takes_lengths
+from snncell.ops.base import as_tensor
+from snncell.tape import structure
+from snncell.tape.tensor import Tensor
+from snncell.train.scores import accuracy, over_time
+
+
+class Lengths(NamedTuple):
+    """The numbers of steps that samples have, (B,), and the numbers that their padded sequences may have."""
+
+    counts: Tensor
+    steps: tuple[int, ...]
+
+    def are_of(self, x: Tensor) -> bool:
+        """True of a sequence (T, B, ...) of this batch."""
+        return x.ndim > 1 and x.shape[0] in self.steps and x.shape[1:2] == self.counts.shape
+
+
+def lengths_among(net: Any, inputs: Sequence[Any]) -> Lengths | None:
+    """The input that `net.construct` calls `lengths`; None if it has none."""
+    counts = lengths_given(net, inputs, {})
+    if counts is None:
+        return None
+    others = [leaf for x in inputs if x is not counts for leaf in structure.flatten(x)[0] if leaf.ndim > 1]
+    # Of both first axes, for there are nets that are given the samples first, and swap the axes.
+    return Lengths(as_tensor(counts, "lengths"), others[0].shape[:2] if others else ())
+
+
+def of_output(fn: Callable[..., Any], output: Any, target: Tensor, lengths: Lengths | None) -> Any:
+    """A loss or score of the net's output, told of the lengths if it takes them.
+
+    Raises:
+        ShapeError: if it does, and the output has another number of steps than the input.
+    """
+    own = getattr(fn, "func", fn)  # of a partial
+    own = getattr(own, "__wrapped__", own)
+    if lengths is None or not takes_lengths(fn) or (own is accuracy and not over_time(output, target)):
+        return fn(output, target)
+    first = next(iter(structure.flatten(output)[0]), None)
+    if first is not None and lengths.steps and first.shape[:1] and first.shape[0] not in lengths.steps:
+        raise ShapeError(
+            f"lengths: the net's input is of {' or '.join(map(str, lengths.steps))} steps, and its output, of shape "
+            f"{first.shape}, is not, so a loss or accuracy that takes lengths needs others. Let the net give them too, "
+            f"(output, lengths), and give a function of both: def loss(out, y)."
+        )
+    return fn(output, target, lengths=lengths.counts)
