@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,14 +42,23 @@ def with_entry(sample: Any, name: Any, value: Any) -> Any:
     return type(sample)(*items) if hasattr(sample, "_fields") else type(sample)(items)
 
 
+class Waiting:
+    """The first entry of a sample, to be transformed with those of the others of its batch: `Transform.batch`."""
+
+    shape: tuple[int, ...] = ()  # (T_n,), once the length is known
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
 class Collate:
     """The function by which a `Loader` makes a batch of samples by default."""
 
     def __init__(self, sequences: Sequence[Any] | None, lengths: bool, buckets: Sequence[int], beyond: bool) -> None:
         self.sequences, self.lengths, self.buckets, self.beyond = sequences, lengths, buckets, beyond
 
-    def __call__(self, samples: list[Any], indices: Sequence[int]) -> Any:
-        """The batch; `indices` are those of the samples, for words."""
+    def __call__(self, samples: list[Any], indices: Sequence[int], batch_of: Callable[..., Any] | None = None) -> Any:
+        """The batch; `indices` are those of the samples, for words, and `batch_of` transforms those that are Waiting."""
         first = samples[0]
         rows = [entries(sample) for sample in samples]
         for index, row in zip(indices, rows, strict=True):
@@ -60,11 +69,15 @@ class Collate:
                 )
         sequences = self.sequences_of(rows[0])
         batch: dict[Any, Any] = {}
-        steps = self.steps(rows, sequences, indices) if sequences else None
+        waiting = next((name for name, value in rows[0].items() if isinstance(value, Waiting)), None)
+        if waiting is not None and batch_of is not None:
+            x, steps = self.transformed(rows, waiting, sequences, indices, batch_of)
+        else:
+            x, steps = None, self.steps(rows, sequences, indices) if sequences else None
         for name in rows[0]:
             values = [row[name] for row in rows]
             if name in sequences:
-                batch[name] = padded(_arrays(values, indices), steps and steps[0])[0]
+                batch[name] = padded(_arrays(values, indices), steps and steps[0])[0] if name != waiting else x
                 if self.lengths and name == sequences[0]:
                     batch["lengths"] = steps and steps[1]
             else:
@@ -74,6 +87,25 @@ class Collate:
         return (
             tuple(batch.values()) if len(batch) > 1 or isinstance(first, (tuple, list)) else next(iter(batch.values()))
         )
+
+    def transformed(
+        self, rows: list[dict[Any, Any]], name: Any, names: list[Any], indices: Sequence[int], batch_of: Any
+    ) -> tuple[Any, tuple[int, Array]]:
+        """The entry of that name of all samples, made at once, with T and the numbers of steps."""
+        found: list[tuple[int, Array]] = []
+
+        def steps(lengths: Array) -> int:
+            for row, length in zip(rows, lengths, strict=True):
+                row[name].shape = (int(length),)
+            found.append(self.steps(rows, names, indices))
+            return found[-1][0]
+
+        x, _ = batch_of([row[name].value for row in rows], steps)
+        return x, found[-1]
+
+    def is_sequence(self, name: Any) -> bool:
+        """Whether a sample's first entry, of that name, is a sequence."""
+        return self.sequences is None or name in self.sequences
 
     def sequences_of(self, row: dict[Any, Any]) -> list[Any]:
         """The names of the entries that are sequences: by default the first."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -15,6 +15,7 @@ from snncell.errors import ArgumentError, DTypeError
 from snncell.kernels.binning import BITS, MOST, count_events, span_events
 
 Array = np.ndarray[Any, Any]
+Steps = Callable[[Array], int]  # T, of the numbers of steps (B,)
 Ways = tuple[int | None, int | None, int | None]
 
 NEVER = np.iinfo(np.int64).max  # a time, or a number of an event: behind all of them
@@ -76,8 +77,10 @@ def to_frames(
     return counted("to_frames", events, sensor_size, (n_bins, window, count), overlap, last, dtype)
 
 
-def counted(who: str, events: Any, sensor_size: Any, ways: Ways, overlap: int, last: str, dtype: Any) -> Array:
-    """`to_frames`, for a caller of any name."""
+def counted(
+    who: str, events: Any, sensor_size: Any, ways: Ways, overlap: int, last: str, dtype: Any, steps: Steps | None = None
+) -> Array:
+    """`to_frames`, for a caller of any name; of a batch with T frames, by `steps` of how many each recording has."""
     several = isinstance(events, list | tuple)
     way, size = check_bins(who, ways, overlap)
     kind = dtypes.as_dtype(dtype).dtype
@@ -93,6 +96,8 @@ def counted(who: str, events: Any, sensor_size: Any, ways: Ways, overlap: int, l
     begins, ends = (
         _evenly(lengths, starts, size) if way == "n_bins" else _in_steps(lengths, starts, size, size - overlap, last)
     )
+    if steps is not None:
+        begins, ends = _up_to(steps, begins, ends, size if way == "n_bins" else None)
     counts, wrong = count_events(recordings, begins, ends, sensor, by_number, kind)
     _refuse(who, recordings, wrong, sensor)
     if "y" not in recordings[0].dtype.names:
@@ -149,6 +154,13 @@ def _in_steps(lengths: Array, starts: Array, size: int, step: int, last: str) ->
     begins = starts[:, None] + number * step
     there = number < own[:, None]
     return np.where(there, begins, NEVER), np.where(there, begins + size, NEVER)
+
+
+def _up_to(steps: Steps, begins: Array, ends: Array, bins: int | None) -> tuple[Array, Array]:
+    """T bins, of which those behind a recording's own are empty; without `bins`, its own are those with a length."""
+    own = (begins < ends).sum(1) if bins is None else np.full(len(begins), bins)
+    more = (0, 0), (0, int(steps(own)) - begins.shape[1])
+    return np.pad(begins, more, constant_values=NEVER), np.pad(ends, more, constant_values=NEVER)
 
 
 def _refuse(who: str, recordings: list[Events], wrong: Array, sensor: Sensor) -> None:

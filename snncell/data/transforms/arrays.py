@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -55,6 +55,23 @@ class ToFrame:
         """The frames of a recording, or of a list of them."""
         ways = self.n_bins, self.window, self.count
         return counted("ToFrame", events, self.sensor_size, ways, self.overlap, self.last, self.dtype)
+
+    def batch(self, samples: list[Any], steps: Callable[[Array], int] = max) -> tuple[Array, Array]:
+        """The frames of a list of recordings, (T, B, P, H, W) or (T, B, P, W), and how many of them each has, (B,).
+
+        Args:
+            samples: recordings.
+            steps: T of these numbers, int64 (B,); empty frames come behind those of a recording.
+        """
+        found: list[Array] = []
+
+        def noted(lengths: Array) -> int:
+            found.append(lengths)
+            return steps(lengths)
+
+        ways = self.n_bins, self.window, self.count
+        x = counted("ToFrame", samples, self.sensor_size, ways, self.overlap, self.last, self.dtype, noted)
+        return x, found[0]
 
 
 @dataclass(frozen=True)
