@@ -208,11 +208,10 @@ class Wanting:
 def test_an_error_of_a_batch_names_the_sample(workers: int) -> None:
     samples = [np.array([n, n]) for n in range(8)]
     for batches in (True, False):
-        found = []
+        loader = data.Loader(samples[4:], 4, False, transform=Wanting(batches), workers=workers)
         with pytest.raises(KeyError, match="gone") as caught:
-            for x, _ in data.Loader(samples[4:], 4, False, transform=Wanting(batches), workers=workers):
-                found.append(x)
-        assert not found and caught.value.__notes__ == ["Loader: this is of sample 1 of the list."]
+            next(iter(loader))
+        assert caught.value.__notes__ == ["Loader: this is of sample 1 of the list."]
     with pytest.raises(ZeroDivisionError, match="of the batch"):  # where no sample is at fault
         list(data.Loader(samples[:4], 4, transform=Wanting(True), workers=workers))
 

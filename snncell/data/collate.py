@@ -58,7 +58,7 @@ class Collate:
         self.sequences, self.lengths, self.buckets, self.beyond = sequences, lengths, buckets, beyond
 
     def __call__(self, samples: list[Any], indices: Sequence[int], batch_of: Callable[..., Any] | None = None) -> Any:
-        """The batch; `indices` are those of the samples, for words, and `batch_of` transforms those that are Waiting."""
+        """The batch; `indices` are those of the samples, for words, and `batch_of` transforms what is Waiting."""
         first = samples[0]
         rows = [entries(sample) for sample in samples]
         for index, row in zip(indices, rows, strict=True):
