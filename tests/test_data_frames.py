@@ -134,7 +134,7 @@ def test_padding_of_records_is_not_read_as_rows() -> None:
 
 def test_records_that_numpy_has_packed_are_laid_out_again() -> None:
     events = drawn(np.random.default_rng(4), 60, (6, 3, 2), False)
-    packed = np.concatenate([events, events]).view(Events)
+    packed = np.concatenate([np.asarray(events)] * 2).view(Events)
     packed.sensor_size = events.sensor_size
     assert packed.dtype.itemsize == 14
     np.testing.assert_array_equal(data.to_frames(packed, n_bins=3), 2 * data.to_frames(events, n_bins=3))

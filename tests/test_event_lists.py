@@ -282,3 +282,60 @@ def test_lists_of_samples_are_joined_to_those_of_the_batch():
         assert not lists.to_dense().asnumpy()[len(frames) :].any()
     with pytest.raises(ShapeError, match="alike but for T"):
         joined([apart[0], data.ToEventLists(window=150, dtype="float32")(batch[1])], 9)
+
+
+@pytest.mark.parametrize("buckets", [None, [12], 2])
+@pytest.mark.parametrize("way", [{"n_bins": 7}, {"window": 150}], ids=str)
+@pytest.mark.parametrize("workers", [{"workers": 0}, {"workers": 2}, {"workers": 1, "processes": True}], ids=str)
+def test_a_loader_gives_lists_as_it_does_frames(buckets, way, workers):
+    rng = np.random.default_rng(1)
+    samples = [(recording(rng, (9, 4, 2), n, rows=True, spread=100 + n), n % 2) for n in (30, 0, 200, 800, 5)]
+    apart = data.ToEventLists(**way)
+    options = {"batch_size": 2, "shuffle": True, "seed": 3, "buckets": buckets, **workers}
+    for transform in (apart, lambda events: apart(events)):  # a batch at once, and sample by sample
+        if workers.get("processes") and transform is not apart:
+            continue  # nothing else than in a thread
+        frames = data.Loader(samples, transform=data.ToFrame(**way), **options)
+        lists = data.Loader(samples, transform=transform, **options)
+        for (x, lengths, y), (listed, own, labels) in zip(frames, lists, strict=True):
+            assert isinstance(listed, EventLists) and listed.shape == x.shape
+            assert isinstance(listed.indices, Tensor)
+            np.testing.assert_array_equal(listed.to_dense().asnumpy(), x.asnumpy())
+            assert lengths.tolist() == own.tolist() and y.tolist() == labels.tolist()
+
+
+class Net(nn.Cell):
+    """Two layers, of recordings of different lengths."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.neurons, self.last = nn.Dense(30, 16), nn.MultiStep(nn.LIFNode()), nn.Dense(16, 2)
+
+    def construct(self, x, lengths):
+        return self.last(self.neurons(self.first(ops.flatten(x, 2)), lengths=lengths))
+
+
+def test_fit_trains_with_lists_as_with_frames():
+    rng = np.random.default_rng(1)
+    samples = [(recording(rng, (30, 1, 1), 40 + 60 * (n % 2), rows=False, spread=900 + n), n % 2) for n in range(12)]
+
+    def losses(transform):
+        snncell.set_seed(0)
+        net, loader = Net(), data.Loader(samples, 4, transform=transform, seed=1)
+        optimiser = nn.Adam(net.trainable_params(), 0.01)
+        found = snncell.train.fit(net, nn.CERateLoss(), optimiser, loader, epochs=2, progress=False)
+        return [record["loss"] for record in found.history]
+
+    assert losses(data.ToEventLists(window=100)) == losses(data.ToFrame(window=100))
+
+
+def test_a_report_of_lists_is_that_of_the_array(tmp_path):
+    x = drawn(np.random.default_rng(2), (8, 4, 10), 0.3)
+    pages = []
+    for batch in (Tensor(x), lists_of(x, 2)):
+        snncell.set_seed(0)
+        net = nn.SequentialCell(nn.Dense(10, 8), nn.MultiStep(nn.LIFNode()), nn.Dense(8, 2))
+        path = tmp_path / f"{len(pages)}.html"
+        snncell.plot.report(net, (batch, Tensor([0, 1, 0, 1])), nn.CERateLoss(), path=path)
+        pages.append(path.read_text(encoding="utf-8"))
+    assert len(pages[0]) > 1000 and abs(len(pages[0]) - len(pages[1])) < 100

@@ -22,6 +22,9 @@ def shown(value: Any) -> str:
         return f"{cut(repr(value[:QUOTE]))} (of length {len(value)})"
     shape = getattr(value, "shape", None)
     if isinstance(shape, tuple) and shape and hasattr(value, "dtype"):
+        if fields := getattr(value.dtype, "names", None):
+            ours = type(value).__module__.partition(".")[0] == __name__.partition(".")[0]
+            return repr(value) if ours else cut(f"an array of shape {shape} with the fields {', '.join(fields)}")
         kind = f"dtype {value.dtype} and " if getattr(value.dtype, "kind", "f") in "OUSMm" else ""  # no numbers
         return f"a {type(value).__name__} of {kind}shape {shape}"
     try:
@@ -63,5 +66,7 @@ def brief(value: Any) -> str:
     """A value within a list of arguments: of an array its dtype and shape."""
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
     if isinstance(shape, tuple) and dtype is not None:
+        if getattr(dtype, "names", None):
+            return shown(value)
         return f"{str(dtype).lower()}{list(shape)}"
     return cut(shown(value), 60)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from snncell.data.event_lists import joined
 from snncell.data.padding import bucket_of, padded
 from snncell.errors import ArgumentError, DTypeError, ShapeError
+from snncell.tape.event_lists import EventLists
 from snncell.tape.given import is_array, on_host
 from snncell.tape.tensor import Tensor, to_array
 
@@ -42,14 +44,23 @@ def with_entry(sample: Any, name: Any, value: Any) -> Any:
     return type(sample)(*items) if hasattr(sample, "_fields") else type(sample)(items)
 
 
+class Waiting:
+    """The first entry of a sample, to be transformed with those of the others of its batch: `Transform.batch`."""
+
+    shape: tuple[int, ...] = ()  # (T_n,), once the length is known
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
 class Collate:
     """The function by which a `Loader` makes a batch of samples by default."""
 
     def __init__(self, sequences: Sequence[Any] | None, lengths: bool, buckets: Sequence[int], beyond: bool) -> None:
         self.sequences, self.lengths, self.buckets, self.beyond = sequences, lengths, buckets, beyond
 
-    def __call__(self, samples: list[Any], indices: Sequence[int]) -> Any:
-        """The batch; `indices` are those of the samples, for words."""
+    def __call__(self, samples: list[Any], indices: Sequence[int], batch_of: Callable[..., Any] | None = None) -> Any:
+        """The batch; `indices` are those of the samples, for words, and `batch_of` transforms what is Waiting."""
         first = samples[0]
         rows = [entries(sample) for sample in samples]
         for index, row in zip(indices, rows, strict=True):
@@ -60,11 +71,16 @@ class Collate:
                 )
         sequences = self.sequences_of(rows[0])
         batch: dict[Any, Any] = {}
-        steps = self.steps(rows, sequences, indices) if sequences else None
+        waiting = next((name for name, value in rows[0].items() if isinstance(value, Waiting)), None)
+        if waiting is not None and batch_of is not None:
+            x, steps = self.transformed(rows, waiting, sequences, indices, batch_of)
+            x = _as_arrays(x) if isinstance(x, EventLists) else x
+        else:
+            x, steps = None, self.steps(rows, sequences, indices) if sequences else None
         for name in rows[0]:
             values = [row[name] for row in rows]
             if name in sequences:
-                batch[name] = padded(_arrays(values, indices), steps and steps[0])[0]
+                batch[name] = x if name == waiting else _sequences(values, indices, steps[0] if steps else 1)
                 if self.lengths and name == sequences[0]:
                     batch["lengths"] = steps and steps[1]
             else:
@@ -74,6 +90,25 @@ class Collate:
         return (
             tuple(batch.values()) if len(batch) > 1 or isinstance(first, (tuple, list)) else next(iter(batch.values()))
         )
+
+    def transformed(
+        self, rows: list[dict[Any, Any]], name: Any, names: list[Any], indices: Sequence[int], batch_of: Any
+    ) -> tuple[Any, tuple[int, Array]]:
+        """The entry of that name of all samples, made at once, with T and the numbers of steps."""
+        found: list[tuple[int, Array]] = []
+
+        def steps(lengths: Array) -> int:
+            for row, length in zip(rows, lengths, strict=True):
+                row[name].shape = (int(length),)
+            found.append(self.steps(rows, names, indices))
+            return found[-1][0]
+
+        x, _ = batch_of([row[name].value for row in rows], steps)
+        return x, found[-1]
+
+    def is_sequence(self, name: Any) -> bool:
+        """Whether a sample's first entry, of that name, is a sequence."""
+        return self.sequences is None or name in self.sequences
 
     def sequences_of(self, row: dict[Any, Any]) -> list[Any]:
         """The names of the entries that are sequences: by default the first."""
@@ -96,6 +131,18 @@ class Collate:
                 f"buckets, {self.buckets[-1]}. Add a larger one, or cut the sample in transform."
             )
         return max(bucket, 1), lengths
+
+
+def _sequences(values: list[Any], indices: Sequence[int], steps: int) -> Any:
+    """Sequences (T_n, ...) as those of a batch, (T, B, ...)."""
+    if all(isinstance(value, EventLists) for value in values):
+        return _as_arrays(joined(values, steps))
+    return padded(_arrays(values, indices), steps)[0]
+
+
+def _as_arrays(lists: EventLists) -> Any:
+    """Event lists of arrays, of which the Loader makes Tensors where those are wanted."""
+    return EventLists(*map(on_host, lists[:3]), lists.shape)  # type: ignore[arg-type, call-arg]
 
 
 def length_of(row: dict[Any, Any], names: Sequence[Any], index: int) -> int:

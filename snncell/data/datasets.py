@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
+from snncell.arguments.kinds import Own
 from snncell.arguments.vocabulary import Path
 from snncell.data.events import Events, sensor_of
 from snncell.data.formats import aedat, bin, gesture, hdf5, read_events
+from snncell.data.formats.columns import layout_of
 from snncell.data.formats.reading import Array, contents, fault
 from snncell.data.samples import Recordings, Samples, Transform, part_of
 
@@ -21,6 +23,7 @@ class EventFolder(Recordings):
         folder: the folder of the classes' folders.
         sensor_size: (W, H, P). If it is not given, all recordings are read when it is first asked for, and it is the
             smallest that holds them.
+        columns, time_unit: of the recordings, if they are tables, as `read_events` takes them.
         transform: a function of the events that gives what `[i]` gives in their place.
 
     Attributes:
@@ -33,8 +36,15 @@ class EventFolder(Recordings):
     """
 
     def __init__(
-        self, folder: Path, sensor_size: Sequence[int] | None = None, *, transform: Transform | None = None
+        self,
+        folder: Path,
+        sensor_size: Sequence[int] | None = None,
+        *,
+        columns: Annotated[dict[str, str | int] | None, Own()] = None,
+        time_unit: Annotated[str | None, Own()] = None,
+        transform: Transform | None = None,
     ) -> None:
+        self._layout = layout_of("EventFolder", columns, time_unit)
         super().__init__(folder, (), None, transform)
         if sensor_size is not None:
             self.sensor_size = sensor_of("EventFolder", sensor_size)
@@ -42,9 +52,12 @@ class EventFolder(Recordings):
     def __getattr__(self, name: str) -> Any:
         if name != "sensor_size" or "paths" not in vars(self):
             raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
-        sizes = [read_events(path).sensor_size for path in self.paths]
+        sizes = [read_events(path, **self._layout._asdict()).sensor_size for path in self.paths]
         self.sensor_size = sensor_of("EventFolder", [max(each) for each in zip(*sizes, strict=True)])
         return self.sensor_size
+
+    def _events(self, number: int) -> Events:
+        return read_events(self.paths[number], self.sensor_size, **self._layout._asdict())
 
 
 class NMNIST(Recordings):

@@ -32,5 +32,5 @@ def sample_of(seed: int, epoch: int, index: int) -> Iterator[Callable[[], np.ran
     mixed = np.random.SeedSequence((seed, epoch, index))
     key = int(mixed.generate_state(1, np.uint64)[0]) >> 2
     # A thread that makes data ahead for another one does not wait for its turn: these numbers are not the other's.
-    with settings(turn=None, space=HOST), replaying(Tensor([key, 0])):
+    with settings(turn=None, space=HOST), replaying(Tensor(np.array([key, 0]))):
         yield lambda: np.random.default_rng(mixed)

@@ -9,7 +9,7 @@ import numpy as np
 
 from snncell.arguments.kinds import Count
 from snncell.arguments.vocabulary import Dtype
-from snncell.data.frames import Ways, bins_of, dtype_of_counts
+from snncell.data.frames import Steps, Ways, bins_of, dtype_of_counts
 from snncell.data.padding import grid_length
 from snncell.errors import ShapeError
 from snncell.kernels.binning import list_events, number_bins
@@ -69,10 +69,12 @@ def to_event_lists(
     return listed("to_event_lists", events, sensor_size, (n_bins, window, count), overlap, last, dtype)
 
 
-def listed(who: str, events: Any, sensor_size: Any, ways: Ways, overlap: int, last: str, dtype: Any) -> EventLists:
-    """`to_event_lists`, for a caller of any name."""
+def listed(
+    who: str, events: Any, sensor_size: Any, ways: Ways, overlap: int, last: str, dtype: Any, steps: Steps | None = None
+) -> EventLists:
+    """`to_event_lists`, for a caller of any name; of a batch with T rows each, by `steps` of how many each has."""
     kind = dtype_of_counts(who, dtype)
-    bins = bins_of(who, events, sensor_size, ways, overlap, last)
+    bins = bins_of(who, events, sensor_size, ways, overlap, last, steps)
     recordings, orders = list(bins.recordings), {}
     if bins.by_number:
         lengths = np.array(list(map(len, recordings)), np.int64)[:, None]
@@ -92,9 +94,9 @@ def listed(who: str, events: Any, sensor_size: Any, ways: Ways, overlap: int, la
     places, values = moved(begins, starts, places, values, grid_length(int(starts[-1])))
     width, height, polarities = bins.sensor
     of_row = (polarities, height, width) if bins.has_rows else (polarities, width)
-    batch, steps = firsts.shape
-    shape = (steps, *((batch,) if bins.several else ()), *of_row)
-    return EventLists(*(wrap(placed(x)) for x in (starts, places, values)), shape)
+    batch, bins_of_all = firsts.shape
+    shape = (bins_of_all, *((batch,) if bins.several else ()), *of_row)
+    return EventLists(wrap(placed(starts)), wrap(placed(places)), wrap(placed(values)), shape)
 
 
 def joined(lists: Sequence[EventLists], steps: int) -> EventLists:
@@ -120,4 +122,4 @@ def joined(lists: Sequence[EventLists], steps: int) -> EventLists:
         to = np.repeat(begins[: each.rows, n] - own[:-1], np.diff(own)) + np.arange(own[-1])
         places[to], values[to] = on_host(each.indices)[: own[-1]], on_host(each.values)[: own[-1]]
     shape = (steps, len(lists), *lists[0].shape[1:])
-    return EventLists(*(wrap(placed(x)) for x in (starts, places, values)), shape)
+    return EventLists(wrap(placed(starts)), wrap(placed(places)), wrap(placed(values)), shape)

@@ -20,7 +20,8 @@ class Events(np.ndarray[Any, Any]):
 
     `t` is int64, in microseconds; `x`, `y` and the polarity `p` are uint16, with x < W, y < H, p < P of
     `sensor_size = (W, H, P)`. A sensor with one axis, as a cochlea's channels, has no `y`, and H = 1. Everything that
-    NumPy does with structured arrays works: `events["t"]`, `events[events["p"] == 1]`; parts keep the sensor size.
+    NumPy does with structured arrays works: `events["t"]`, `events[events["p"] == 1]`; parts keep the sensor size, and
+    so does `np.concatenate([events, others])` of one sensor, whose times stay as they are.
 
     Args:
         t: times in microseconds, integers; in any order, though everything is fastest in order of time.
@@ -30,12 +31,15 @@ class Events(np.ndarray[Any, Any]):
         sensor_size: (W, H, P).
 
     Raises:
-        ArgumentError: for columns of different lengths, times that are no integers, events outside of the sensor.
+        ArgumentError: for columns of different lengths, times that are no integers, events outside of the sensor; and
+            from `np.concatenate` of events of several sensors.
 
     Example:
         >>> events = snncell.data.Events([0, 5, 9], x=[1, 0, 1], y=[0, 0, 2], p=[1, 0, 1], sensor_size=(2, 3, 2))
         >>> events[events["p"] == 1]["t"].tolist(), events.sensor_size
         ([0, 9], (2, 3, 2))
+        >>> events
+        Events(n=3, t=0..9 us, sensor_size=(2, 3, 2))
     """
 
     sensor_size: Sensor
@@ -71,6 +75,30 @@ class Events(np.ndarray[Any, Any]):
         """A column is a plain array: it has no sensor."""
         part = super().__getitem__(key)
         return part.view(np.ndarray) if isinstance(part, Events) and part.dtype.names is None else part
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """NumPy's functions as they are, but that events that are joined keep their sensor, and their layout."""
+        result = super().__array_function__(func, types, args, kwargs)
+        parts = list(args[0]) if func is np.concatenate and args else []
+        if not parts or kwargs.get("out") is not None or not all(isinstance(part, Events) for part in parts):
+            return result
+        sizes = sorted({part.sensor_size for part in parts})
+        if len(sizes) > 1:
+            raise ArgumentError(
+                f"np.concatenate: these are events of several sensors, {sizes}; make them events of one first, "
+                f'Events(part["t"], part["x"], ..., sensor_size=...).'
+            )
+        joined = result.astype(parts[0].dtype).view(Events)  # NumPy packs the records
+        joined.sensor_size = sizes[0]
+        return joined
+
+    def __repr__(self) -> str:
+        """How many, from when to when, of which sensor."""
+        if self.ndim != 1 or "t" not in (self.dtype.names or ()):
+            return super().__repr__()
+        t = self["t"]
+        times = f", t={t.min()}..{t.max()} us" if len(t) else ""
+        return f"{type(self).__name__}(n={len(t)}{times}, sensor_size={self.sensor_size})"
 
     def __reduce__(self) -> Any:
         """Pickled with the sensor size: workers send events from process to process."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ from snncell.errors import ArgumentError, DTypeError
 from snncell.kernels.binning import BITS, MOST, count_events, span_events
 
 Array = np.ndarray[Any, Any]
+Steps = Callable[[Array], int]  # T, of the numbers of steps (B,)
 Ways = tuple[int | None, int | None, int | None]
 
 NEVER = np.iinfo(np.int64).max  # a time, or a number of an event: behind all of them
@@ -76,10 +77,12 @@ def to_frames(
     return counted("to_frames", events, sensor_size, (n_bins, window, count), overlap, last, dtype)
 
 
-def counted(who: str, events: Any, sensor_size: Any, ways: Ways, overlap: int, last: str, dtype: Any) -> Array:
-    """`to_frames`, for a caller of any name."""
+def counted(
+    who: str, events: Any, sensor_size: Any, ways: Ways, overlap: int, last: str, dtype: Any, steps: Steps | None = None
+) -> Array:
+    """`to_frames`, for a caller of any name; of a batch with T frames, by `steps` of how many each recording has."""
     kind = dtype_of_counts(who, dtype)
-    bins = bins_of(who, events, sensor_size, ways, overlap, last)
+    bins = bins_of(who, events, sensor_size, ways, overlap, last, steps)
     counts, wrong = count_events(bins.recordings, bins.begins, bins.ends, bins.sensor, bins.by_number, kind)
     bins.refuse(who, wrong)
     if not bins.has_rows:
@@ -128,8 +131,10 @@ class Bins(NamedTuple):
             raise ArgumentError(f"{who}: event {wrong[n]} ({fields}) lies outside of sensor_size {self.sensor}.")
 
 
-def bins_of(who: str, events: Any, sensor_size: Any, ways: Ways, overlap: int, last: str) -> Bins:
-    """The bins of a recording, or of a list of them."""
+def bins_of(
+    who: str, events: Any, sensor_size: Any, ways: Ways, overlap: int, last: str, steps: Steps | None = None
+) -> Bins:
+    """The bins of a recording, or of a list of them: T, by `steps` of how many each has, if it is given."""
     several = isinstance(events, list | tuple)
     way, size = check_bins(who, ways, overlap)
     recordings, sensor = _recordings(who, list(events) if several else [events], sensor_size)
@@ -142,6 +147,8 @@ def bins_of(who: str, events: Any, sensor_size: Any, ways: Ways, overlap: int, l
     begins, ends = (
         _evenly(lengths, starts, size) if way == "n_bins" else _in_steps(lengths, starts, size, size - overlap, last)
     )
+    if steps is not None:
+        begins, ends = _up_to(steps, begins, ends, size if way == "n_bins" else None)
     return Bins(recordings, sensor, begins, ends, by_number, several)
 
 
@@ -193,3 +200,10 @@ def _in_steps(lengths: Array, starts: Array, size: int, step: int, last: str) ->
     begins = starts[:, None] + number * step
     there = number < own[:, None]
     return np.where(there, begins, NEVER), np.where(there, begins + size, NEVER)
+
+
+def _up_to(steps: Steps, begins: Array, ends: Array, bins: int | None) -> tuple[Array, Array]:
+    """T bins, of which those behind a recording's own are empty; without `bins`, its own are those with a length."""
+    own = (begins < ends).sum(1) if bins is None else np.full(len(begins), bins)
+    more = (0, 0), (0, int(steps(own)) - begins.shape[1])
+    return np.pad(begins, more, constant_values=NEVER), np.pad(ends, more, constant_values=NEVER)

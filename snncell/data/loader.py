@@ -9,9 +9,8 @@ from typing import Annotated, Any, TypeGuard
 import numpy as np
 
 from snncell.arguments.kinds import Count, Own, Size
-from snncell.data.collate import Collate, check_dataset, entries, length_of, with_entry
-from snncell.data.drawing import sample_of, takes_rng
-from snncell.data.padding import quantiles
+from snncell.data.collate import Collate, check_dataset
+from snncell.data.making import Maker
 from snncell.data.workers import made_by_workers
 from snncell.errors import ArgumentError
 from snncell.kernels.space import HOST
@@ -20,7 +19,6 @@ from snncell.tape.given import with_tensors
 from snncell.tape.state import settings
 
 Array = np.ndarray[Any, Any]
-LOOKED_AT = 256  # samples of which `buckets=` a number takes the lengths
 
 
 class Loader:
@@ -40,7 +38,8 @@ class Loader:
         batch_size: B; the last batch may have fewer.
         shuffle: whether each pass is in another order.
         transform: a function of a sample's first entry. One with an argument `rng` is given the sample's generator;
-            operations of snncell's draw from a sequence of the sample's own, without being told.
+            operations of snncell's draw from a sequence of the sample's own, without being told. One that has a method
+            `batch`, as `ToFrame` and a `Compose` that ends with it, transforms a batch at once, with the same result.
         collate: a function of the list of a batch's samples, in place of padding and stacking. Arrays in what it gives
             become Tensors.
         workers: threads that make batches while the caller computes; with 0 they are made when they are asked for.
@@ -112,7 +111,7 @@ class Loader:
     def __iter__(self) -> Iterator[Any]:
         place = self._begin()
         count = len(self)
-        make = _Maker(self, place)
+        make = self._maker(place)
         numbers = range(place.batch, count)
         batches: Generator[Any, None, None]
         if self.workers:
@@ -175,6 +174,19 @@ class Loader:
             "buckets": list(self.buckets) if isinstance(self.buckets, tuple) else self.buckets,
         }
 
+    def _maker(self, place: _Place) -> Maker:
+        """The function that makes the batches of a pass."""
+        assert place.seed is not None
+        beyond = not isinstance(self.buckets, tuple)
+        collate = Collate(self.sequences, self.lengths, () if beyond else self.buckets, beyond)
+        seed = place.seed, 0 if self.seed is None else place.epoch  # each pass has drawn its own
+        make = Maker(self.dataset, self.transform, self.collate or collate, self.batch_size, self.shuffle, seed)
+        if isinstance(self.buckets, int) and self.collate is None:
+            self._quantiles = self._quantiles or make.quantiles(self.buckets)
+        if beyond:
+            collate.buckets = self._quantiles
+        return make
+
     def _begin(self) -> _Place:
         """The place at which the pass that begins now begins."""
         place = self._place
@@ -194,59 +206,6 @@ class _Place:
     epoch: int
     batch: int
     seed: int | None
-
-
-class _Maker:
-    """The part of a Loader that makes a batch of its number: a function of the number alone, on any thread."""
-
-    def __init__(self, loader: Loader, place: _Place) -> None:
-        assert place.seed is not None
-        self.dataset, self.batch_size = loader.dataset, loader.batch_size
-        self.transform, self.own = loader.transform, loader.collate
-        self.draws = loader.transform is not None and takes_rng(loader.transform)
-        self.seed = place.seed, 0 if loader.seed is None else place.epoch  # each pass has drawn its own
-        count = len(loader.dataset)
-        self.order = np.random.default_rng(self.seed).permutation(count) if loader.shuffle else np.arange(count)
-        self.collate = Collate(loader.sequences, loader.lengths, (), True)
-        if isinstance(loader.buckets, int) and not loader._quantiles and loader.collate is None:
-            loader._quantiles = self.quantiles(loader.buckets)
-        if isinstance(loader.buckets, tuple):
-            self.collate.buckets, self.collate.beyond = loader.buckets, False
-        else:
-            self.collate.buckets = loader._quantiles
-
-    def __call__(self, number: int, over: list[bool]) -> Any:
-        """A batch; nothing, if nobody wants it any more."""
-        chosen = [int(index) for index in self.order[number * self.batch_size :][: self.batch_size]]
-        samples = []
-        for index in chosen:
-            if over:
-                return None
-            samples.append(self.sample(index))
-        return self.collate(samples, chosen) if self.own is None else self.own(samples)
-
-    def sample(self, index: int) -> Any:
-        """A sample, transformed."""
-        try:
-            with sample_of(*self.seed, index) as generator:
-                sample = self.dataset[index]
-                if self.transform is None:
-                    return sample
-                name, value = next(iter(entries(sample).items()), (0, None))
-                value = self.transform(value, rng=generator()) if self.draws else self.transform(value)
-                return with_entry(sample, name, value)
-        except Exception as error:
-            error.add_note(f"Loader: this is of sample {index} of the {type(self.dataset).__name__}.")
-            raise
-
-    def quantiles(self, count: int) -> tuple[int, ...]:
-        """Buckets by the lengths of some samples."""
-        if self.collate.sequences == ():
-            return ()
-        chosen = np.unique(np.linspace(0, len(self.order) - 1, LOOKED_AT).astype(int)).tolist()
-        rows = {index: entries(self.sample(index)) for index in chosen}
-        of_each = [length_of(row, self.collate.sequences_of(row), index) for index, row in rows.items()]
-        return quantiles(of_each, count)
 
 
 def _drawn() -> int:

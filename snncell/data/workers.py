@@ -28,7 +28,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
-from snncell.errors import ForkError, WorkerError
+from snncell.errors import ArgumentError, ForkError, WorkerError
 from snncell.forks import after_fork, in_child
 from snncell.interrupts import deferring
 
@@ -156,13 +156,21 @@ class _Process:
         # A process that is forked while both ends are open here would keep them open when this one has died.
         with _STARTING, warnings.catch_warnings():
             self._ours, theirs = context.Pipe()
-            inherited = self._ours if context.get_start_method() == "fork" else None
-            arguments = theirs, inherited, self._make, os.getpid()
+            forked = context.get_start_method() == "fork"
+            arguments = theirs, self._ours if forked else None, self._make, os.getpid() if forked else None
             # Python warns of every fork of a process with threads; those of ours wait until none is inside of anything.
             warnings.filterwarnings("ignore", ".*multi-threaded.*fork", DeprecationWarning)
             self._process = context.Process(target=_serve, args=arguments, name=NAME, daemon=True)
-            self._process.start()
-            theirs.close()
+            try:
+                self._process.start()
+            except (pickle.PicklingError, AttributeError, TypeError) as error:
+                raise ArgumentError(
+                    f"Loader: processes=True: processes are not forked here, so the data set, transform and collate "
+                    f"are pickled, and that fails: {error}. Functions and classes at the top of a module can be; or "
+                    f"let threads make the batches, processes=False."
+                ) from error
+            finally:
+                theirs.close()
 
     def make(self, number: int, over: list[bool]) -> Any:
         """Have it make a batch."""
@@ -195,15 +203,15 @@ def _cause(code: int | None) -> str:
     return f", killed by {signal.Signals(-code).name}{killed}"
 
 
-def _serve(connection: Any, others: Any, make: Make, parent: int) -> None:
-    """Make batches for the parent until it has gone."""
+def _serve(connection: Any, others: Any, make: Make, parent: int | None) -> None:
+    """Make batches for the parent, whose number is given where it has forked this process, until it has gone."""
     # Ctrl-C goes to all processes of a terminal; the parent ends this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if others is not None:
         others.close()
     with contextlib.suppress(EOFError, OSError):  # the parent has gone
-        while os.getppid() == parent:
+        while _lives(parent):
             # A killed parent's end of the pipe may live on, in processes that were forked later.
             if not connection.poll(_LOOK):
                 continue
@@ -215,6 +223,15 @@ def _serve(connection: Any, others: Any, make: Make, parent: int) -> None:
                 answer = None, _portable(error)
             _send(connection, answer)
             del answer
+
+
+def _lives(parent: int | None) -> bool:
+    """True while the parent is there."""
+    if parent is not None:
+        return os.getppid() == parent
+    # A server may have started this process, or a system that keeps the number of a parent that has gone.
+    own = multiprocessing.parent_process()
+    return own is not None and own.is_alive()
 
 
 def _send(connection: Any, answer: Any) -> None:

@@ -14,6 +14,7 @@ from snncell.arguments.shown import came, shown
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, CallError, SnncellError
 from snncell.nn.optim import Optimizer
+from snncell.tape.event_lists import EventLists
 from snncell.tape.given import is_array
 from snncell.tape.tensor import Tensor
 from snncell.words import cut
@@ -52,8 +53,11 @@ def parts(batch: Any) -> tuple[list[Tensor], Tensor | None]:
     """Inputs and target of a batch, as `train.fit` takes them, as Tensors; no target if it is x alone."""
     several = isinstance(batch, (tuple, list)) and all(isinstance(x, Tensor) or is_array(x) for x in batch)
     entries = list(batch) if several or isinstance(batch, tuple) else [batch]
+    entries = [batch] if isinstance(batch, EventLists) else entries
     try:
-        tensors = [x if isinstance(x, Tensor) else Tensor(x) for x in entries]
+        # A report looks at each element of its inputs: of event lists it takes the arrays that they stand for.
+        dense = [x.to_dense() if isinstance(x, EventLists) else x for x in entries]
+        tensors = [x if isinstance(x, Tensor) else Tensor(x) for x in dense]
     except (SnncellError, TypeError, ValueError) as error:
         raise ArgumentError(
             f"report: the batch is x or (x, y), arrays or Tensors, not {cut(shown(batch), 60)}."

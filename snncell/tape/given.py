@@ -8,6 +8,7 @@ import numpy as np
 
 from snncell.arguments.vocabulary import ARRAYS
 from snncell.errors import AssignError
+from snncell.tape.event_lists import EventLists
 from snncell.tape.tensor import Tensor
 
 Array = np.ndarray[Any, Any]
@@ -42,6 +43,8 @@ def as_data(tree: Any) -> Any:
     """
     if isinstance(tree, _NUMBERS) or (isinstance(tree, (tuple, list)) and tree and _of_numbers(tree)):
         return Tensor(tree)
+    if isinstance(tree, EventLists):
+        return with_tensors(tree)  # its shape is no data
     if isinstance(tree, dict):
         return {key: as_data(value) for key, value in tree.items()}
     if isinstance(tree, (tuple, list)):

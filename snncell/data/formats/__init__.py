@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from typing import Annotated
 
+from snncell.arguments.kinds import Own
 from snncell.arguments.vocabulary import Path
 from snncell.data.events import Events, sensor_of
 from snncell.data.formats import aedat, bin, hdf5, mat, numpy_files, text
+from snncell.data.formats.columns import PLAIN, Layout, layout_of
 from snncell.data.formats.reading import contents, fault
+from snncell.errors import ArgumentError
 
-MAGIC = {
+MAGIC = {b"#!AER-DAT2.0": aedat.read_2, b"#!AER-DAT3.1": aedat.read_3}
+TABLES = {  # which have a Layout
     b"\x93NUMPY": numpy_files.read_npy,
     b"PK\x03\x04": numpy_files.read_npz,
-    b"#!AER-DAT2.0": aedat.read_2,
-    b"#!AER-DAT3.1": aedat.read_3,
     b"MATLAB 5.0 MAT-file": mat.read,
 }
 REFUSED = {
@@ -24,7 +28,13 @@ REFUSED = {
 }
 
 
-def read_events(path: Path, sensor_size: Sequence[int] | None = None) -> Events:
+def read_events(
+    path: Path,
+    sensor_size: Sequence[int] | None = None,
+    *,
+    columns: Annotated[dict[str, str | int] | None, Own()] = None,
+    time_unit: Annotated[str | None, Own()] = None,
+) -> Events:
     """Read one recording from a file, of a format that its content tells, whatever its name is.
 
     | format | times in the file | sensor, if it is not given |
@@ -32,24 +42,31 @@ def read_events(path: Path, sensor_size: Sequence[int] | None = None) -> Events:
     | N-MNIST's and N-Caltech101's `.bin` | microseconds, 23 bits and marks of overflow | 34 x 34 if the events fit |
     | AEDAT 3.1: the valid polarity events | microseconds, 31 bits and a count of overflows | that of its `#Source` |
     | AEDAT 2.0 of a DVS128, addresses as they are | microseconds | 128 x 128 |
-    | `.npz` with t, x, y, p; `.npy` or `.npz` with a structured array | microseconds | |
-    | `.npy` with four columns: t x y p, or x y t p; or x y p t, as tonic keeps them | microseconds; milliseconds | |
-    | `.mat` of version 5 with ts, x, y, pol | microseconds | |
-    | CSV with a header, or columns as in `.npy` | microseconds | |
+    | `.npz` with t, x, y, p; `.npy` or `.npz` with a structured array | microseconds, or `time_unit` | |
+    | `.npy` with columns t x y p, or x y t p, or t x p | microseconds, or `time_unit` | |
+    | `.npy` with columns x y p t, or as `columns` says | `time_unit` | |
+    | `.mat` of version 5 with ts, x, y, pol | microseconds, or `time_unit` | |
+    | CSV with a header, or columns as in `.npy` | microseconds, or `time_unit` | |
     | HDF5 as of SHD with one sample; `SHD` reads all | seconds, float16 | 700 x 1 x 1 |
 
     Where the format has no sensor, it is the smallest one that holds the events, with two polarities. -1 and 1 are
-    read as 0 and 1.
+    read as 0 and 1. Which columns a table without names has, its numbers tell: where times go forth, and polarities
+    are 0 and 1. Where they do not tell, it is an error, and `columns` says it.
 
     Args:
         path: the file.
         sensor_size: (W, H, P), which all events must be inside of.
+        columns: of tables, which column is t, x, and perhaps y and p, by name or by number from 0:
+            `{"t": "time_s", "x": "unit"}`, `{"x": 0, "y": 1, "p": 2, "t": 3}`. Without p it is 0.
+        time_unit: of tables, "s", "ms", "us" or "ns"; times are rounded to whole microseconds.
 
     Returns:
         `Events`, in the order of the file.
 
     Raises:
-        FileError: for a file that is missing, damaged or of no known format; it says at which byte, line or array.
+        FileError: for a file that is missing, damaged, ambiguous or of no known format; it says at which byte, line or
+            array.
+        ArgumentError: for columns and units that are none, and for a file that is no table.
 
     Example:
         >>> import os, tempfile
@@ -62,17 +79,33 @@ def read_events(path: Path, sensor_size: Sequence[int] | None = None) -> Events:
     """
     if sensor_size is not None:
         sensor_of("read_events", sensor_size)
+    layout = layout_of("read_events", columns, time_unit)
     if hdf5.is_hdf5(contents(path, hdf5.USER_BLOCKS[-1] + 8)):
+        _refuse(path, layout)
         return hdf5.read(path, sensor_size)
     data = contents(path)
+    for begin, table in TABLES.items():
+        if data.startswith(begin):
+            return table(path, data, sensor_size, layout)
     for begin, reader in MAGIC.items():
         if data.startswith(begin):
+            _refuse(path, layout)
             return reader(path, data, sensor_size)
     for begin, reason in REFUSED.items():
         if data.startswith(begin):
             raise fault(path, "byte 0", reason)
-    if any(begin.startswith(data) for begin in (*MAGIC, hdf5.SIGNATURE)):
+    if any(begin.startswith(data) for begin in (*TABLES, *MAGIC, hdf5.SIGNATURE)):
         raise fault(path, f"byte {len(data)}", "the file ends inside of its first word")
     if text.is_text(data):
-        return text.read(path, data, sensor_size)
+        return text.read(path, data, sensor_size, layout)
+    _refuse(path, layout)
     return bin.read(path, data, sensor_size, certain=False)
+
+
+def _refuse(path: Path, layout: Layout) -> None:
+    """Refuse to be told of a file that says itself what is in it."""
+    if layout != PLAIN:
+        raise ArgumentError(
+            f"read_events: columns and time_unit are said of tables, as .npy, .npz, .mat and CSV, and "
+            f"{os.fspath(path)} is none; leave them out."
+        )

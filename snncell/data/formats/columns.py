@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from snncell.data.formats.reading import Array, fault
+from snncell.arguments.shown import shown
+from snncell.data.formats.reading import LATEST, Array, fault
+from snncell.errors import ArgumentError
 
 NAMES = {
     "t": ("t", "ts", "time", "times", "timestamp", "timestamps"),
@@ -15,45 +17,125 @@ NAMES = {
     "y": ("y", "ys"),
     "p": ("p", "ps", "pol", "polarity", "polarities"),
 }
-MILLISECOND = 1000  # microseconds
 
 
-def ours(path: Any, names: Iterable[str], place: str = "") -> dict[str, str]:
-    """Which of a file's names is t, x, y and p, whatever they are called and in whatever case.
+UNITS = {"s": (1_000_000, 1), "ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}  # microseconds, as a fraction
+ORDERS = {4: ("txyp", "xytp", "xypt"), 3: ("txp",)}  # of tables without names
+GIVE = 'columns={"t": 0, "x": 1, "y": 2, "p": 3} would say which is which'
+
+
+class Layout(NamedTuple):
+    """What the reader of a table is told of it: which column is which, by name or number, and the unit of times."""
+
+    columns: dict[str, str | int] | None = None
+    time_unit: str | None = None
+
+
+PLAIN = Layout()
+
+
+def layout_of(who: str, columns: Any, time_unit: Any) -> Layout:
+    """A layout, checked.
 
     Raises:
-        FileError: if one but y is missing.
+        ArgumentError: for columns that are no names or numbers of t, x and perhaps y and p, and for other units.
     """
+    if time_unit is not None and (not isinstance(time_unit, str) or time_unit not in UNITS):
+        units = ", ".join(map(repr, UNITS))
+        raise ArgumentError(f"{who}: time_unit is one of {units}, not {shown(time_unit)}.")
+    if columns is None:
+        return Layout(None, time_unit)
+    places = list(columns.values()) if isinstance(columns, dict) else []
+    known = isinstance(columns, dict) and {"t", "x"} <= set(columns) <= set(NAMES)
+    if not known or not all(isinstance(place, str) or _is_number(place) for place in places):
+        raise ArgumentError(
+            f"{who}: columns says which column of the file is t, x, and perhaps y and p, by name or by number from 0: "
+            f'columns={{"t": "time", "x": 1}}, not {shown(columns)}.'
+        )
+    if len(set(places)) != len(places):
+        raise ArgumentError(f"{who}: each of columns is another one, not {shown(columns)}.")
+    return Layout(dict(columns), time_unit)
+
+
+def _is_number(place: Any) -> bool:
+    return isinstance(place, int) and not isinstance(place, bool) and place >= 0
+
+
+def ours(path: Any, names: Iterable[str], layout: Layout, place: str = "") -> dict[str, str]:
+    """Which of a file's names is t, x, y and p: as the layout says, or by what they are called, in whatever case.
+
+    Raises:
+        FileError: if one is missing, but y, or p where the layout has none.
+    """
+    names = list(names)
+    if layout.columns is not None:
+        return {own: names[_found(path, names, wanted, place)] for own, wanted in layout.columns.items()}
     known = {name.strip().lower(): name for name in names}
     found = {own: next((known[one] for one in others if one in known), None) for own, others in NAMES.items()}
     missing = [own for own, name in found.items() if name is None and own != "y"]
     if missing:
         wanted = " and ".join(missing)
         raise fault(
-            path, place, f"columns t, x, p and perhaps y are expected, and of {', '.join(known)} none is {wanted}"
+            path,
+            place,
+            f"columns t, x, p and perhaps y are expected, and of {', '.join(known)} none is {wanted}; "
+            f'columns={{"t": ..., "x": ...}} would say which is which',
         )
     return {own: name for own, name in found.items() if name is not None}
 
 
-def unnamed(path: Any, table: Array, place: str = "") -> dict[str, Array]:
-    """The columns of a table (events, 4) or (events, 3), told by their numbers.
+def _found(path: Any, names: list[str], wanted: str | int, place: str) -> int:
+    """The number of a column."""
+    if isinstance(wanted, int) and wanted < len(names):
+        return wanted
+    if wanted not in names:
+        raise fault(path, place, f"there are columns {', '.join(names)}, and none is {wanted!r}, as columns has it")
+    return names.index(str(wanted))
 
-    Of four, `t x y p` and `x y t p` are in microseconds, and `x y p t` is how tonic keeps DVS128 Gesture: in
-    milliseconds. Of three, it is `t x p`. Polarities are 0 and 1 or -1 and 1, and times do not go back.
+
+def unnamed(path: Any, table: Array, layout: Layout, place: str = "") -> dict[str, Array]:
+    """The columns of a table (events, N): as the layout says, or told by their numbers.
+
+    Of four, they are `t x y p`, `x y t p` or `x y p t`, if only one of these has polarities 0 and 1 or -1 and 1, and
+    times that do not go back; of three, `t x p`. `x y p t` is kept in milliseconds by tonic, and in microseconds by
+    others, so its unit must be told.
     """
-    if table.ndim != 2 or table.shape[1] not in (3, 4):
-        raise fault(path, place, f"a table of 4 columns, or of 3, a row an event, is expected, not of {table.shape}")
-    if table.dtype.kind not in "iubf":
+    if table.dtype.kind not in "iubf" and table.ndim == 2:
         raise fault(path, place, f"numbers are expected, not {table.dtype}")
-    if table.shape[1] == 3:
-        return dict(zip("txp", table.T, strict=True))
-    for order in ("txyp", "xytp", "xypt"):
-        columns = dict(zip(order, table.T, strict=True))
-        t = columns["t"]
-        if is_polarity(columns["p"]) and bool((t[1:] >= t[:-1]).all()):
-            return milliseconds(columns) if order == "xypt" else columns
-    found = "the columns are neither t x y p nor x y t p nor x y p t: save a structured array, or CSV with a header"
-    raise fault(path, place, found)
+    if layout.columns is not None and table.ndim == 2:
+        return {own: table[:, _numbered(path, table, wanted, place)] for own, wanted in layout.columns.items()}
+    if table.ndim != 2 or table.shape[1] not in ORDERS:
+        found = f"a table of 4 columns, or of 3, a row an event, is expected, not of {table.shape}; {GIVE}"
+        raise fault(path, place, found)
+    orders = ORDERS[table.shape[1]]
+    fitting = [order for order in orders if _fits(dict(zip(order, table.T, strict=True)))]
+    if not len(table):
+        fitting = [orders[0]]
+    if len(fitting) != 1:
+        words = " or ".join(" ".join(order) for order in fitting or orders)
+        may = "can be" if fitting else "are not"
+        raise fault(path, place, f"by their numbers, the columns {may} {words}; {GIVE}")
+    if fitting[0] == "xypt" and layout.time_unit is None:
+        found = 'times of columns x y p t are milliseconds in some files and microseconds in others; time_unit="ms" or'
+        raise fault(path, place, f'{found} time_unit="us" would say which')
+    return dict(zip(fitting[0], table.T, strict=True))
+
+
+def _numbered(path: Any, table: Array, wanted: str | int, place: str) -> int:
+    """The number of a column, of those that have no names."""
+    if isinstance(wanted, str):
+        raise fault(
+            path, place, f"the columns have no names, and none is {wanted!r}; columns has their numbers, from 0"
+        )
+    if wanted >= table.shape[1]:
+        raise fault(path, place, f"there are {table.shape[1]} columns, numbered from 0, and none is {wanted}")
+    return wanted
+
+
+def _fits(columns: dict[str, Array]) -> bool:
+    """True if polarities are polarities and times do not go back."""
+    t = columns["t"]
+    return is_polarity(columns["p"]) and bool((t[1:] >= t[:-1]).all())
 
 
 def is_polarity(column: Array) -> bool:
@@ -61,6 +143,19 @@ def is_polarity(column: Array) -> bool:
     return any(bool(np.isin(column, pair).all()) for pair in ((0, 1), (-1, 1)))
 
 
-def milliseconds(columns: dict[str, Array]) -> dict[str, Array]:
-    """Columns whose times are in milliseconds, perhaps with fractions."""
-    return columns | {"t": np.rint(np.asarray(columns["t"], np.float64) * MILLISECOND)}
+def in_microseconds(columns: dict[str, Array], time_unit: str | None) -> dict[str, Array]:
+    """The columns with times rounded to whole microseconds, of a unit that was told, and with polarities.
+
+    Integers stay exact, unless they become times that no recording has.
+    """
+    whole = columns if "p" in columns else columns | {"p": np.zeros(len(columns["t"]), np.uint8)}
+    t = columns["t"]
+    if time_unit is None or t.dtype.kind not in "iubf":
+        return whole
+    many, parts = UNITS[time_unit]
+    reached = np.abs(t.astype(np.float64)).max(initial=0.0) * many / parts
+    if t.dtype.kind == "f" or not reached < LATEST:
+        return whole | {"t": np.rint(t.astype(np.float64) * many / parts)}
+    wide = t if t.dtype.kind == "u" and t.dtype.itemsize == 8 else t.astype(np.int64)
+    # Of nanoseconds since 1970 no float has the last digits.
+    return whole | {"t": (wide // parts + (wide % parts >= (parts + 1) // 2) * (parts > 1)).astype(np.int64) * many}

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from snncell.data.events import Events
 from snncell.data.formats import aedat, numpy_files
-from snncell.data.formats.columns import milliseconds
+from snncell.data.formats.columns import Layout, in_microseconds
 from snncell.data.formats.reading import Array, contents, fault
 
 CLASSES = (
@@ -49,7 +49,7 @@ def read(sample: Sample, sensor: tuple[int, int, int]) -> Events:
         return aedat.read_3(path, data, sensor, sample.begin, sample.end)
     if path.endswith(".npz"):
         return numpy_files.read_npz(path, data, sensor)
-    return numpy_files.read_npy(path, data, sensor, _tonics)
+    return numpy_files.read_npy(path, data, sensor, table=_tonics)
 
 
 def _listed(files: list[Path], train: bool | None) -> set[str] | None:
@@ -88,8 +88,8 @@ def _label_of(file: Path) -> int:
     return int(name)
 
 
-def _tonics(path: Any, table: Array) -> dict[str, Array]:
+def _tonics(path: Any, table: Array, layout: Layout) -> dict[str, Array]:
     """The columns of tonic's mirror."""
     if table.ndim != 2 or table.shape[1] != 4 or table.dtype.kind not in "iubf":
         raise fault(path, "", f"columns x, y, p and t are expected, not {table.dtype} of shape {table.shape}")
-    return milliseconds(dict(zip("xypt", table.T, strict=True)))
+    return in_microseconds(dict(zip("xypt", table.T, strict=True)), "ms")

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from snncell.data.events import Events
-from snncell.data.formats.columns import ours
+from snncell.data.formats.columns import PLAIN, Layout, in_microseconds, ours
 from snncell.data.formats.reading import PACKED, ROOM, Array, fault, recording
 
 HEADER = 128
@@ -27,7 +27,7 @@ class _Element(NamedTuple):
     place: str
 
 
-def read(path: Any, data: bytes, sensor: Any = None) -> Events:
+def read(path: Any, data: bytes, sensor: Any = None, layout: Layout = PLAIN) -> Events:
     """The arrays of events at the top of a file. Not by SciPy, whose reader makes what a damaged header announces."""
     order = {b"IM": "<", b"MI": ">"}.get(data[126:HEADER])
     if order is None:
@@ -42,7 +42,8 @@ def read(path: Any, data: bytes, sensor: Any = None) -> Events:
         for each in inner:
             if each.kind == MATRIX:
                 arrays.update(_matrix(path, each, order))
-    columns = {own: arrays[name] for own, name in ours(path, arrays).items()}
+    columns = {own: arrays[name] for own, name in ours(path, arrays, layout).items()}
+    columns = in_microseconds(columns, layout.time_unit)
     return recording(path, columns, sensor, lambda number: f"event {number}")
 
 

@@ -11,28 +11,29 @@ from typing import Any
 import numpy as np
 
 from snncell.data.events import Events
-from snncell.data.formats.columns import ours, unnamed
+from snncell.data.formats.columns import PLAIN, Layout, in_microseconds, ours, unnamed
 from snncell.data.formats.reading import Array, check_room, fault, foreign_errors, recording
 
 HEADERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
 }
-Layout = Callable[[Any, Array], dict[str, Array]]  # of tables without names
 
 
-def read_npy(path: Any, data: bytes, sensor: Any = None, table: Layout = unnamed) -> Events:
+def read_npy(
+    path: Any, data: bytes, sensor: Any = None, layout: Layout = PLAIN, table: Callable[..., Any] = unnamed
+) -> Events:
     """A structured array, or a table whose columns `table` tells."""
-    columns = _columns(path, _array(path, "", data), table)
+    columns = _columns(path, _array(path, "", data), layout, table)
     return recording(path, columns, sensor, lambda number: f"event {number}")
 
 
-def read_npz(path: Any, data: bytes, sensor: Any = None) -> Events:
+def read_npz(path: Any, data: bytes, sensor: Any = None, layout: Layout = PLAIN) -> Events:
     """Arrays t, x, y and p, as SpikingJelly keeps them, or a single array as in `.npy`."""
     with foreign_errors(path, ""), zipfile.ZipFile(io.BytesIO(data)) as archive:
         members = {each.filename.removesuffix(".npy"): each for each in archive.infolist()}
         several = len(members) > 1
-        wanted = ours(path, members) if several else {name: name for name in members}
+        wanted = ours(path, members, layout) if several else {name: name for name in members}
         if not wanted:
             raise fault(path, "", "arrays t, x, y and p are expected, and there are none")
         check_room(path, "", sum(members[name].file_size for name in wanted.values()), len(data))
@@ -41,19 +42,19 @@ def read_npz(path: Any, data: bytes, sensor: Any = None) -> Events:
             with foreign_errors(path, f"array {name}"):
                 arrays[own] = _array(path, f"array {name}, ", archive.read(members[name]))
     if several:
-        columns = {own: array.reshape(-1) for own, array in arrays.items()}
+        columns = in_microseconds({own: array.reshape(-1) for own, array in arrays.items()}, layout.time_unit)
     else:
-        columns = _columns(path, next(iter(arrays.values())), unnamed)
+        columns = _columns(path, next(iter(arrays.values())), layout, unnamed)
     return recording(path, columns, sensor, lambda number: f"event {number}")
 
 
-def _columns(path: Any, array: Array, table: Layout) -> dict[str, Array]:
+def _columns(path: Any, array: Array, layout: Layout, table: Callable[..., Any]) -> dict[str, Array]:
     names: Iterable[str] | None = array.dtype.names
     if names is None:
-        return table(path, array)
+        return in_microseconds(table(path, array, layout), layout.time_unit)
     if array.ndim != 1:
         raise fault(path, "", f"a structured array with one axis is expected, not of shape {array.shape}")
-    return {own: array[name] for own, name in ours(path, names).items()}
+    return in_microseconds({own: array[name] for own, name in ours(path, names, layout).items()}, layout.time_unit)
 
 
 def _array(path: Any, within: str, data: bytes) -> Array:

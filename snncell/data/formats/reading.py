@@ -106,7 +106,9 @@ def _integers(path: Any, name: str, column: Array, place: Place) -> Array:
         if fractions.any():
             number = int(fractions.argmax())
             unit = " of microseconds" if name == "t" else ""
-            raise fault(path, place(number), f"{name} has integers{unit}, not {column[number]}")
+            fraction = name == "t" and abs(column[number]) <= EXACT
+            mend = ', and times in another unit are read with time_unit="s", "ms" or "ns"' if fraction else ""
+            raise fault(path, place(number), f"{name} has integers{unit}, not {column[number]}{mend}")
         column = column.astype(np.int64)
     if column.dtype.kind == "b":
         column = column.astype(np.uint8)

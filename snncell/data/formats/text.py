@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from snncell.data.events import Events
-from snncell.data.formats.columns import ours, unnamed
+from snncell.data.formats.columns import PLAIN, Layout, in_microseconds, ours, unnamed
 from snncell.data.formats.reading import Array, fault, recording
 
 
@@ -24,7 +24,7 @@ def is_text(data: bytes) -> bool:
     return True
 
 
-def read(path: Any, data: bytes, sensor: Any = None) -> Events:
+def read(path: Any, data: bytes, sensor: Any = None, layout: Layout = PLAIN) -> Events:
     """A table whose header names its columns, `t x y p` in any order; without one the numbers tell (`unnamed`).
 
     Lines that begin with "#" are passed over.
@@ -38,10 +38,10 @@ def read(path: Any, data: bytes, sensor: Any = None) -> Events:
     delimiter = next((mark for mark in (",", ";", "\t") if mark in row), None)
     fields = [field.strip() for field in row.split(delimiter)]
     names = None if all(map(_is_number, fields)) else [field.strip("\"'") for field in fields]
-    chosen = ours(path, names, place) if names is not None else None
+    chosen = ours(path, names, layout, place) if names is not None else None
     table = _table(path, text, len(data) - len(text.encode()), delimiter, names is not None, len(fields))
     if names is None or chosen is None:
-        columns = unnamed(path, table, place)
+        columns = unnamed(path, table, layout, place)
     else:
         columns = {own: table[:, names.index(name)] for own, name in chosen.items()}
 
@@ -49,7 +49,7 @@ def read(path: Any, data: bytes, sensor: Any = None) -> Events:
         lines = _rows(text, len(data) - len(text.encode()))
         return next(place for at, (place, _) in enumerate(lines) if at == number + (names is not None))
 
-    return recording(path, columns, sensor, line_of)
+    return recording(path, in_microseconds(columns, layout.time_unit), sensor, line_of)
 
 
 def _rows(text: str, begin: int) -> Iterator[tuple[str, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -55,8 +55,26 @@ class ToFrame:
 
     def __call__(self, events: Any) -> Any:
         """The frames of a recording, or of a list of them."""
+        return self._binned(events)
+
+    def batch(self, samples: list[Any], steps: Callable[[Array], int] = max) -> tuple[Any, Array]:
+        """The frames of a list of recordings, (T, B, P, H, W) or (T, B, P, W), and how many of them each has, (B,).
+
+        Args:
+            samples: recordings.
+            steps: T of these numbers, int64 (B,); empty frames come behind those of a recording.
+        """
+        found: list[Array] = []
+
+        def noted(lengths: Array) -> int:
+            found.append(lengths)
+            return steps(lengths)
+
+        return self._binned(samples, noted), found[0]
+
+    def _binned(self, events: Any, steps: Callable[[Array], int] | None = None) -> Any:
         ways = self.n_bins, self.window, self.count
-        return counted("ToFrame", events, self.sensor_size, ways, self.overlap, self.last, self.dtype)
+        return counted("ToFrame", events, self.sensor_size, ways, self.overlap, self.last, self.dtype, steps)
 
 
 @dataclass(frozen=True)
@@ -71,10 +89,9 @@ class ToEventLists(ToFrame):
         (3, 2, 3, 2)
     """
 
-    def __call__(self, events: Any) -> EventLists:
-        """The lists of a recording, or of a list of them."""
+    def _binned(self, events: Any, steps: Callable[[Array], int] | None = None) -> EventLists:
         ways = self.n_bins, self.window, self.count
-        return listed("ToEventLists", events, self.sensor_size, ways, self.overlap, self.last, self.dtype)
+        return listed("ToEventLists", events, self.sensor_size, ways, self.overlap, self.last, self.dtype, steps)
 
 
 @dataclass(frozen=True)

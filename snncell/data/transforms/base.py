@@ -27,6 +27,18 @@ class Transform:
 
     It takes `Events`, or a structured array with t, x, p and perhaps y, whose `sensor_size` it is told. What it gives
     are new events: those that it was given stay as they are.
+
+    A callable of any class may also have a method that transforms all samples of a batch at once:
+
+        batch(samples, steps) -> x, lengths
+
+    `samples` is a list of what the callable takes, and `lengths` int64 (B,) the number of time steps of each. It calls
+    `T = steps(lengths)` once, as soon as it knows them, for the steps of the batch; T is no less than the largest and
+    at least 1. x is (T, B, ...), what the callable makes of each sample with zeros behind it, to the bit; or whatever
+    stands for that in a batch. It draws no random numbers. A `Loader` calls it in the place of the callable and of
+    padding, and, where it raises, the callable, sample by sample, so that an error names its sample; a `Compose` is
+    transformed so if its last part has the method. A callable with an argument `rng`, or with a `__call__` of a class
+    below the one that `batch` is of, goes sample by sample.
     """
 
     sensor_size: Any = field(default=None, kw_only=True)
@@ -91,6 +103,23 @@ class Compose:
     def __repr__(self) -> str:
         """The transforms, a line for each."""
         return "\n    ".join(["Compose([", *(f"{one!r}," for one in self.transforms)]) + "\n])"
+
+
+def by_batches(transform: Any) -> tuple[Compose | None, Any] | None:
+    """What each sample goes through first, if anything, and the transform of whole batches that is behind it.
+
+    None if there is none: see `Transform`.
+    """
+    parts = [transform]
+    while parts and type(parts[-1]) is Compose:
+        parts[-1:] = parts[-1].transforms
+    if not parts or not callable(getattr(parts[-1], "batch", None)) or takes_rng(parts[-1]):
+        return None
+    *before, last = parts
+    owners = [next((each for each in type(last).__mro__ if name in vars(each)), None) for name in ("batch", "__call__")]
+    if None in owners or not issubclass(owners[0], owners[1]):
+        return None  # a `__call__` that was written over a class that has `batch`
+    return (Compose(before) if before else None), last
 
 
 def generator(rng: Draws) -> Generator:

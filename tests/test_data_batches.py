@@ -1,0 +1,244 @@
+"""Transforms of whole batches: the same as sample by sample, to the bit, by generation; errors, draws, who has them."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from typing import Any
+
+import numpy as np
+import pytest
+
+from snncell import Tensor, data, ops
+from snncell.data.drawing import takes_rng
+from snncell.data.transforms.base import by_batches
+from snncell.errors import ArgumentError, ShapeError
+
+COUNT = 11
+Named = namedtuple("Named", "events label")
+
+
+class Alone:
+    """A transform as a plain callable, which goes sample by sample."""
+
+    def __init__(self, transform: Any) -> None:
+        self.transform = transform
+
+    def __call__(self, events: Any, rng: Any) -> Any:
+        return self.transform(events, rng=rng) if takes_rng(self.transform) else self.transform(events)
+
+
+class Counting(data.ToFrame):
+    """ToFrame that notes how many samples were framed at once, and which way."""
+
+    def __call__(self, events: Any) -> Any:
+        ONE_BY_ONE.append(1)
+        return super().__call__(events)
+
+    def batch(self, samples: Any, steps: Any = max) -> Any:
+        AT_ONCE.append(len(samples))
+        return super().batch(samples, steps)
+
+
+ONE_BY_ONE: list[int] = []
+AT_ONCE: list[int] = []
+
+
+def jittered(events: Any, rng: np.random.Generator) -> Any:
+    """Events that are left of a draw of each kind."""
+    return events[(rng.random(len(events)) < 0.8) & (ops.uniform((len(events),)).asnumpy() < 0.9)]
+
+
+def recordings(rng: np.random.Generator, flat: bool) -> list[Any]:
+    """Recordings of one sensor, some of them without events."""
+    found = []
+    for number in rng.integers(0, 60, COUNT) * (rng.random(COUNT) < 0.9):
+        t = np.sort(rng.integers(0, int(rng.integers(1, 3000)), number))
+        x, y, p = (rng.integers(0, limit, number) for limit in (5, 1 if flat else 3, 2))
+        found.append(data.Events(t, x, None if flat else y, p, sensor_size=(5, 1 if flat else 3, 2)))
+    return found
+
+
+KINDS: dict[str, Any] = {
+    "alone": lambda events, n: events,
+    "tuple": lambda events, n: (events, n),
+    "list": lambda events, n: [events, float(n), f"file {n}"],
+    "dict": lambda events, n: {"events": events, "label": n},
+    "named": lambda events, n: Named(events, n),
+}
+WAYS: list[dict[str, Any]] = [
+    {"n_bins": 7},
+    {"window": 100},
+    {"window": 130, "overlap": 40, "last": "drop"},
+    {"count": 5},
+]
+FRONT: dict[str, Any] = {
+    "nothing": lambda last: last,
+    "Compose of one": lambda last: data.Compose([last]),
+    "drawing": lambda last: data.Compose([data.DropEvent(0.3), jittered, data.CropTime(max=1500), last]),
+    "nested": lambda last: data.Compose([data.RandomFlipLR(), data.Compose([jittered, data.Compose([last])])]),
+}
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"buckets": 2},
+    {"buckets": range(1, 3001, 37)},
+    {"lengths": False},
+    {"workers": 0, "shuffle": False, "drop_last": True},
+    {"workers": 3, "buckets": [3000]},
+]
+
+
+def seen(loader: data.Loader) -> list[Any]:
+    """Two passes, as arrays with what they stand in."""
+    return [in_arrays(batch) for _ in range(2) for batch in loader]
+
+
+def in_arrays(part: Any) -> Any:
+    """A part of a batch with its types, comparable."""
+    if isinstance(part, Tensor):
+        array = part.asnumpy()
+        return str(array.dtype), array.shape, array.tobytes()
+    if isinstance(part, dict):
+        return {name: in_arrays(each) for name, each in part.items()}
+    return [type(part), *map(in_arrays, part)] if isinstance(part, (tuple, list)) else part
+
+
+@pytest.mark.parametrize("front", FRONT)
+@pytest.mark.parametrize("kind", KINDS)
+def test_batches_are_those_of_single_samples_to_the_bit(kind: str, front: str) -> None:
+    rng = np.random.default_rng([list(KINDS).index(kind), list(FRONT).index(front)])
+    for options in OPTIONS:
+        flat, way = bool(rng.integers(2)), WAYS[rng.integers(len(WAYS))]
+        dtype = str(rng.choice(["uint8", "bool", "float16", "float32"]))
+        dataset = [KINDS[kind](events, n) for n, events in enumerate(recordings(rng, flat))]
+        transform = FRONT[front](Counting(**way, dtype=dtype))
+        settings = {"batch_size": int(rng.integers(1, 5)), "seed": int(rng.integers(100)), **options}
+        expected = seen(data.Loader(dataset, transform=Alone(transform), **settings))
+        ONE_BY_ONE.clear()
+        AT_ONCE.clear()
+        found = seen(data.Loader(dataset, transform=transform, **settings))
+        assert found == expected
+        assert len(AT_ONCE) == len(found), "a call for each batch"
+        assert len(ONE_BY_ONE) == (COUNT if options.get("buckets") == 2 else 0), "but where lengths are looked at"
+
+
+def test_processes_data_sets_of_slices_and_of_the_disk(tmp_path: Any) -> None:
+    kept = [(events, n) for n, events in enumerate(recordings(np.random.default_rng(1), True))]
+    transform = data.Compose([jittered, data.ToFrame(window=100)])
+    for dataset in (kept, data.Sliced(kept, duration=700), data.Cached(kept, tmp_path, key="batches")):
+        expected = seen(data.Loader(dataset, 4, transform=Alone(transform), seed=2))
+        for workers, processes in ((2, False), (2, True)):
+            loader = data.Loader(dataset, 4, transform=transform, seed=2, workers=workers, processes=processes)
+            assert seen(loader) == expected
+
+
+def test_other_sequences_have_the_lengths_of_the_frames() -> None:
+    kept = recordings(np.random.default_rng(2), False)
+    frames = Counting(window=100)
+    steps = [len(frames(events)) for events in kept]
+    dataset = [(events, np.arange(own), own) for events, own in zip(kept, steps, strict=True)]
+    for sequences in ((0, 1), (1, 0), (0,), (1,), ()):
+        options: Any = {"batch_size": 1 if len(sequences) < 2 and sequences != (0,) else 3, "sequences": sequences}
+        if sequences == (0,):
+            dataset = [(events, own) for events, own in zip(kept, steps, strict=True)]
+        expected = seen(data.Loader(dataset, transform=Alone(frames), seed=0, **options))
+        AT_ONCE.clear()
+        assert seen(data.Loader(dataset, transform=frames, seed=0, **options)) == expected
+        assert bool(AT_ONCE) == (0 in sequences)
+        dataset = [(events, np.arange(own), own) for events, own in zip(kept, steps, strict=True)]
+    wrong = [(events, np.arange(own + 1)) for events, own in zip(kept, steps, strict=True)]
+    with pytest.raises(ShapeError, match="those of sample 0 have"):
+        list(data.Loader(wrong, 3, False, transform=frames, sequences=(0, 1)))
+
+
+class Below(data.ToFrame):
+    """Only `__call__` is written over."""
+
+    def __call__(self, events: Any) -> Any:
+        return super().__call__(events)[:1]
+
+
+class Drawing:
+    def __call__(self, x: Any, rng: Any) -> Any:
+        return x
+
+    def batch(self, samples: Any, steps: Any) -> Any:
+        raise AssertionError
+
+
+class WithANumber:
+    batch = 3
+
+    def __call__(self, x: Any) -> Any:
+        return x
+
+
+def test_who_transforms_batches() -> None:
+    frames = data.ToFrame(n_bins=2)
+    first, last = by_batches(data.Compose([jittered, data.Compose([np.flip, frames])])) or (None, None)
+    assert first is not None and first.transforms == (jittered, np.flip) and last is frames
+    for other in (Below(n_bins=3), Drawing(), WithANumber(), jittered, data.Compose([]), data.Compose([frames, len])):
+        assert by_batches(other) is None
+    kept = recordings(np.random.default_rng(3), True)
+    assert all(x.shape[0] == 1 for x, _ in data.Loader(kept, 2, transform=Below(n_bins=3)))
+    options: dict[str, Any] = {"collate": lambda samples: np.stack(samples)}
+    assert next(iter(data.Loader(kept, 2, transform=frames, **options))).shape == (2, 2, 2, 5)
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+class Wanting:
+    """Raises for what it is told to, if it is told to for a batch too."""
+
+    def __init__(self, batches: bool) -> None:
+        self.batches = batches
+
+    def __call__(self, x: Any) -> Any:
+        if x[0] == 5:
+            raise KeyError("gone")
+        return x
+
+    def batch(self, samples: Any, steps: Any) -> Any:
+        if self.batches:
+            raise ZeroDivisionError("of the batch")
+        return data.padded([self(x) for x in samples], steps(np.array([len(x) for x in samples])))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_error_of_a_batch_names_the_sample(workers: int) -> None:
+    samples = [np.array([n, n]) for n in range(8)]
+    for batches in (True, False):
+        loader = data.Loader(samples[4:], 4, False, transform=Wanting(batches), workers=workers)
+        with pytest.raises(KeyError, match="gone") as caught:
+            next(iter(loader))
+        assert caught.value.__notes__ == ["Loader: this is of sample 1 of the list."]
+    with pytest.raises(ZeroDivisionError, match="of the batch"):  # where no sample is at fault
+        list(data.Loader(samples[:4], 4, transform=Wanting(True), workers=workers))
+
+
+def test_errors_are_those_of_single_samples() -> None:
+    kept = [(events, n) for n, events in enumerate(recordings(np.random.default_rng(4), True))]
+    broken = data.Events([0, 1], [3, 4], p=[0, 1], sensor_size=(5, 1, 2))
+    broken["x"][1] = 9
+    other = data.Events([0, 1], [3, 4], p=[0, 1], sensor_size=(6, 1, 2))
+    long = data.Events([0, 10**6], [3, 4], p=[0, 1], sensor_size=(5, 1, 2))
+    for wrong in (broken, other, long, np.ones(3), None):
+        dataset = [*kept[:4], (wrong, 4), *kept[5:]]
+        words = []
+        for transform in (data.ToFrame(window=100), Alone(data.ToFrame(window=100))):
+            with pytest.raises((ArgumentError, ShapeError)) as caught:
+                list(data.Loader(dataset, 3, False, transform=transform, buckets=[100]))
+            words.append((type(caught.value), str(caught.value), getattr(caught.value, "__notes__", [])))
+        assert words[0] == words[1]
+
+
+def test_frames_of_a_list_have_the_length_that_they_are_asked_for() -> None:
+    kept = recordings(np.random.default_rng(5), False)
+    for way in WAYS:
+        frames = data.ToFrame(**way)
+        x, lengths = frames.batch(kept)
+        np.testing.assert_array_equal(x, frames(kept))
+        assert lengths.tolist() == [len(frames(each)) for each in kept] and lengths.dtype == np.int64
+        longer, again = frames.batch(kept, lambda own: int(own.max()) + 3)
+        np.testing.assert_array_equal(longer[:-3], x)
+        assert not longer[-3:].any() and again.tolist() == lengths.tolist()
