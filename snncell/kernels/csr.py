@@ -142,7 +142,8 @@ def _split(rows: Rows, dtype: Any) -> products.Events:
 def moved(firsts: Any, starts: Any, places: Any, values: Any, room: int) -> tuple[Any, Any]:
     """The places and values of rows that are listed from `firsts` on, moved to where `starts` has them, of `room`."""
     bits = values.view(np.dtype(f"i{values.dtype.itemsize}"))  # of any dtype
-    to_places, to_values = np.zeros(room, np.int32), np.zeros(room, bits.dtype)
+    to_places, to_values = empty((room,), np.dtype(np.int32)), empty((room,), bits.dtype)
+    to_places[starts[-1] :], to_values[starts[-1] :] = 0, 0
     units = -(-len(firsts) // ROWS)
     kernel = _kernel("move_rows", dtypes.BY_NUMPY[bits.dtype])
     kernel(units, int(room >= PARALLEL_EVENTS), firsts, starts, places, bits, to_places, to_values)

@@ -138,6 +138,8 @@ def number_bins(
         for k in range(1, total):
             in_order &= words[2 * k - 2] <= words[2 * k]
         for b in range(bins):
+            if b > 0 and begin[b] >= end[b - 1]:
+                low = high  # bins that do not overlap are gone through once
             while low < total and words[2 * low] < begin[b]:
                 low += 1
             while high < total and words[2 * high] < end[b]:
