@@ -69,17 +69,18 @@ class Collate:
                 )
         sequences = self.sequences_of(rows[0])
         batch: dict[Any, Any] = {}
+        x, steps = None, (0, np.zeros(0, np.int64))
         waiting = next((name for name, value in rows[0].items() if isinstance(value, Waiting)), None)
         if waiting is not None and batch_of is not None:
             x, steps = self.transformed(rows, waiting, sequences, indices, batch_of)
-        else:
-            x, steps = None, self.steps(rows, sequences, indices) if sequences else None
+        elif sequences:
+            steps = self.steps(rows, sequences, indices)
         for name in rows[0]:
             values = [row[name] for row in rows]
             if name in sequences:
-                batch[name] = padded(_arrays(values, indices), steps and steps[0])[0] if name != waiting else x
+                batch[name] = padded(_arrays(values, indices), steps[0])[0] if name != waiting else x
                 if self.lengths and name == sequences[0]:
-                    batch["lengths"] = steps and steps[1]
+                    batch["lengths"] = steps[1]
             else:
                 batch[name] = stacked(values, indices)
         if isinstance(first, dict):
@@ -104,7 +105,7 @@ class Collate:
         return x, found[-1]
 
     def is_sequence(self, name: Any) -> bool:
-        """Whether a sample's first entry, of that name, is a sequence."""
+        """True if a sample's first entry, of that name, is a sequence."""
         return self.sequences is None or name in self.sequences
 
     def sequences_of(self, row: dict[Any, Any]) -> list[Any]:

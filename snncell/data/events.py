@@ -93,7 +93,7 @@ class Events(np.ndarray[Any, Any]):
         return joined
 
     def __repr__(self) -> str:
-        """How many, from when to when, of which sensor."""
+        """Their number, the first and the last time, and the sensor."""
         if self.ndim != 1 or "t" not in (self.dtype.names or ()):
             return super().__repr__()
         t = self["t"]

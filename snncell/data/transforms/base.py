@@ -106,9 +106,9 @@ class Compose:
 
 
 def by_batches(transform: Any) -> tuple[Compose | None, Any] | None:
-    """What each sample goes through first, if anything, and the transform of whole batches that is behind it.
+    """The transforms in front, which each sample goes through, if any, and the one of whole batches behind them.
 
-    None if there is none: see `Transform`.
+    None if there is none of batches: see `Transform`.
     """
     parts = [transform]
     while parts and type(parts[-1]) is Compose:
@@ -116,9 +116,10 @@ def by_batches(transform: Any) -> tuple[Compose | None, Any] | None:
     if not parts or not callable(getattr(parts[-1], "batch", None)) or takes_rng(parts[-1]):
         return None
     *before, last = parts
-    owners = [next((each for each in type(last).__mro__ if name in vars(each)), None) for name in ("batch", "__call__")]
-    if None in owners or not issubclass(owners[0], owners[1]):
-        return None  # a `__call__` that was written over a class that has `batch`
+    family = type(last).__mro__
+    owner, called = (next((each for each in family if name in vars(each)), None) for name in ("batch", "__call__"))
+    if owner is None or called is None or not issubclass(owner, called):
+        return None  # a `__call__` that was written over that of a class with `batch`
     return (Compose(before) if before else None), last
 
 
