@@ -88,7 +88,7 @@ def main() -> None:
             shd = data.SHD(Path(folder) / "words.h5")
             rows |= {f"Loader, from a file of SHD, workers={workers}": passes(shd, workers) for workers in (0, 1, 2)}
         for name, contestants in rows.items():
-            times = in_turns(contestants, rounds=9)
+            times = in_turns(contestants, rounds=15)
             one, other = (1e3 * min(seconds) * BATCH / SAMPLES for seconds in times.values())
             lines.append(f"| {name} | {one:.1f} | {other:.1f} | {one / other:.1f} |")
     text = "\n".join(lines) + "\n"

@@ -94,14 +94,22 @@ class Collate:
     ) -> tuple[Any, tuple[int, Array]]:
         """The entry of that name of all samples, made at once, with T and the numbers of steps."""
         found: list[tuple[int, Array]] = []
+        who = getattr(batch_of, "__qualname__", "batch")
 
         def steps(lengths: Array) -> int:
+            if np.shape(lengths) != (len(rows),):
+                raise ShapeError(
+                    f"Loader: {who} calls steps with the lengths of {len(rows)} samples, not of shape "
+                    f"{np.shape(lengths)}."
+                )
             for row, length in zip(rows, lengths, strict=True):
                 row[name].shape = (int(length),)
             found.append(self.steps(rows, names, indices))
             return found[-1][0]
 
         x, _ = batch_of([row[name].value for row in rows], steps)
+        if not found:
+            raise ArgumentError(f"Loader: {who} calls steps(lengths) for the number of steps, and it did not.")
         return x, found[-1]
 
     def is_sequence(self, name: Any) -> bool:

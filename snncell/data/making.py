@@ -68,8 +68,9 @@ class Maker:
                 return self.own(samples, chosen, self.last.batch)
         except Exception as error:
             failed = error
-        # One by one again, for an error of the sample that is at fault, in the same words as without batches.
-        self.own([self._finished(index, each) for index, each in zip(chosen, samples, strict=True)], chosen)
+        # One by one again: an error of a sample alone is raised with its number, in the same words as without batches.
+        for index, each in zip(chosen, samples, strict=True):
+            self._try_alone(index, each)
         raise failed
 
     def sample(self, index: int, wait: bool) -> Any:
@@ -91,13 +92,12 @@ class Maker:
         of_each = [length_of(row, self.own.sequences_of(row), index) for index, row in rows.items()]
         return quantiles(of_each, count)
 
-    def _finished(self, index: int, sample: Any) -> Any:
-        """A sample that need not wait any more."""
-        name, value = next(iter(entries(sample).items()), (0, None))
-        if self.last is None or not isinstance(value, Waiting):
-            return sample
-        with sample_of(*self.seed, index), self._named(index):
-            return with_entry(sample, name, self.last(value.value))
+    def _try_alone(self, index: int, sample: Any) -> None:
+        """Transform a sample that waits for others alone, for its errors."""
+        waiting = next(iter(entries(sample).values()), None)
+        if isinstance(waiting, Waiting):
+            with sample_of(*self.seed, index), self._named(index):
+                self.last(waiting.value)
 
     @contextmanager
     def _named(self, index: int) -> Iterator[None]:

@@ -36,9 +36,10 @@ class Transform:
     `T = steps(lengths)` once, as soon as it knows them, for the steps of the batch; T is no less than the largest and
     at least 1. x is (T, B, ...), what the callable makes of each sample with zeros behind it, to the bit; or whatever
     stands for that in a batch. It draws no random numbers. A `Loader` calls it in the place of the callable and of
-    padding, and, where it raises, the callable, sample by sample, so that an error names its sample; a `Compose` is
-    transformed so if its last part has the method. A callable with an argument `rng`, or with a `__call__` of a class
-    below the one that `batch` is of, goes sample by sample.
+    padding, and, where it raises, the callable, sample by sample, so that an error names its sample. Of a `Compose` it
+    calls that of the last part; each sample goes through the parts in front alone, with its own random numbers. A
+    callable with an argument `rng`, or with a `__call__` of a class below the one that `batch` is of, is called sample
+    by sample.
     """
 
     sensor_size: Any = field(default=None, kw_only=True)
