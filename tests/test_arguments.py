@@ -95,8 +95,8 @@ REFUSALS = [
     (lambda: train.Batches(None), ArgumentTypeError, "Batches: arrays is a Tensor, an array, or numbers, not None"),
     (lambda: train.Batches(1), SnncellError, "Batches"),
     (lambda: Parameter(object), DTypeError, "holds no numbers"),
-    (lambda: nn.Dense(3, 4)(None), CallError, r"Dense: x is a Tensor, not None"),
-    (lambda: nn.Dense(3, 4)("abc"), CallError, r"Dense: x is a Tensor, not 'abc'"),
+    (lambda: nn.Dense(3, 4)(None), CallError, r"Dense: x is a Tensor or an EventLists, not None"),
+    (lambda: nn.Dense(3, 4)("abc"), CallError, r"Dense: x is a Tensor or an EventLists, not 'abc'"),
     (lambda: nn.Dropout()(None), CallError, r"Dropout: x is a Tensor, not None"),
     (lambda: nn.MSELoss()(Tensor([1.0]), labels="spikes"), CallError, r"MSELoss: labels is a Tensor, not 'spikes'"),
 ]  # fmt: skip
