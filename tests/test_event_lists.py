@@ -56,6 +56,7 @@ def assert_alike(expected, found, exact=True):
 # --- layers -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("dtype", ["uint8", "bool", "int16", "float32", "float64"])
 @pytest.mark.parametrize("density", [0.0, 0.02, 0.5, 1.0])
@@ -74,6 +75,7 @@ OPTIONS = [
 ]
 
 
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("axes", [1, 2])
 def test_a_convolution_computes_of_lists_what_it_does_of_the_array(axes, options):
@@ -244,6 +246,7 @@ def recording(rng, sensor, events, *, rows, ordered=True, spread=1000):
     return data.Events(np.sort(t) if ordered else t, **columns, sensor_size=sensor)
 
 
+@pytest.mark.sampled(40)
 @pytest.mark.parametrize("sensor", SENSORS, ids=str)
 @pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize("dtype", ["uint8", "bool", "int16", "float16", "float32"])
