@@ -216,13 +216,36 @@ def test_an_error_of_a_batch_names_the_sample(workers: int) -> None:
         list(data.Loader(samples[:4], 4, transform=Wanting(True), workers=workers))
 
 
+class Careless:
+    def __init__(self, lengths: Any) -> None:
+        self.lengths = lengths
+
+    def __call__(self, x: Any) -> Any:
+        return x
+
+    def batch(self, samples: Any, steps: Any) -> Any:
+        if self.lengths is not None:
+            steps(self.lengths)
+        return np.stack(samples, 1), np.full(len(samples), len(samples[0]))
+
+
+def test_transforms_that_say_no_lengths_are_refused_in_words() -> None:
+    samples = [np.ones(3)] * 4
+    with pytest.raises(ArgumentError, match=r"Careless.batch calls steps\(lengths\) .* and it did not"):
+        list(data.Loader(samples, 2, transform=Careless(None)))
+    for lengths in (3, np.array([3, 3, 3])):
+        with pytest.raises(ShapeError, match=r"Careless.batch calls steps with the lengths of 2 samples, not of shape"):
+            list(data.Loader(samples, 2, transform=Careless(lengths)))
+    assert [x.shape for x, _ in data.Loader(samples, 2, transform=Careless([3, 3]))] == [(3, 2), (3, 2)]
+
+
 def test_errors_are_those_of_single_samples() -> None:
     kept = [(events, n) for n, events in enumerate(recordings(np.random.default_rng(4), True))]
     broken = data.Events([0, 1], [3, 4], p=[0, 1], sensor_size=(5, 1, 2))
     broken["x"][1] = 9
     other = data.Events([0, 1], [3, 4], p=[0, 1], sensor_size=(6, 1, 2))
     long = data.Events([0, 10**6], [3, 4], p=[0, 1], sensor_size=(5, 1, 2))
-    for wrong in (broken, other, long, np.ones(3), None):
+    for wrong in (broken, long, np.ones(3), None):
         dataset = [*kept[:4], (wrong, 4), *kept[5:]]
         words = []
         for transform in (data.ToFrame(window=100), Alone(data.ToFrame(window=100))):
@@ -230,6 +253,8 @@ def test_errors_are_those_of_single_samples() -> None:
                 list(data.Loader(dataset, 3, False, transform=transform, buckets=[100]))
             words.append((type(caught.value), str(caught.value), getattr(caught.value, "__notes__", [])))
         assert words[0] == words[1]
+    with pytest.raises(ArgumentError, match="the recordings are of several sensors"):  # alone each can be framed
+        list(data.Loader([*kept, (other, 0)], COUNT + 1, transform=data.ToFrame(window=100)))
 
 
 def test_frames_of_a_list_have_the_length_that_they_are_asked_for() -> None:

@@ -122,6 +122,12 @@ def test_the_example_of_a_long_stream():
 
 
 @pytest.mark.compiled
+def test_the_example_of_loading(capsys):
+    assert load("loading").main(samples=160, epochs=3) > 0.6
+    assert "x (80, 32, 1, 32) Uint8" in capsys.readouterr().out
+
+
+@pytest.mark.compiled
 def test_the_example_of_event_files(capsys):
     assert load("event_files").main(samples=40, epochs=6) > 0.7
     assert capsys.readouterr().out.startswith("EventFolder: 80 samples of 2 classes, sensor_size (16, 16, 2)")

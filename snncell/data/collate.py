@@ -71,18 +71,19 @@ class Collate:
                 )
         sequences = self.sequences_of(rows[0])
         batch: dict[Any, Any] = {}
+        x, steps = None, (0, np.zeros(0, np.int64))
         waiting = next((name for name, value in rows[0].items() if isinstance(value, Waiting)), None)
         if waiting is not None and batch_of is not None:
             x, steps = self.transformed(rows, waiting, sequences, indices, batch_of)
             x = _as_arrays(x) if isinstance(x, EventLists) else x
-        else:
-            x, steps = None, self.steps(rows, sequences, indices) if sequences else None
+        elif sequences:
+            steps = self.steps(rows, sequences, indices)
         for name in rows[0]:
             values = [row[name] for row in rows]
             if name in sequences:
-                batch[name] = x if name == waiting else _sequences(values, indices, steps[0] if steps else 1)
+                batch[name] = x if name == waiting else _sequences(values, indices, steps[0])
                 if self.lengths and name == sequences[0]:
-                    batch["lengths"] = steps and steps[1]
+                    batch["lengths"] = steps[1]
             else:
                 batch[name] = stacked(values, indices)
         if isinstance(first, dict):
@@ -96,18 +97,26 @@ class Collate:
     ) -> tuple[Any, tuple[int, Array]]:
         """The entry of that name of all samples, made at once, with T and the numbers of steps."""
         found: list[tuple[int, Array]] = []
+        who = getattr(batch_of, "__qualname__", "batch")
 
         def steps(lengths: Array) -> int:
+            if np.shape(lengths) != (len(rows),):
+                raise ShapeError(
+                    f"Loader: {who} calls steps with the lengths of {len(rows)} samples, not of shape "
+                    f"{np.shape(lengths)}."
+                )
             for row, length in zip(rows, lengths, strict=True):
                 row[name].shape = (int(length),)
             found.append(self.steps(rows, names, indices))
             return found[-1][0]
 
         x, _ = batch_of([row[name].value for row in rows], steps)
+        if not found:
+            raise ArgumentError(f"Loader: {who} calls steps(lengths) for the number of steps, and it did not.")
         return x, found[-1]
 
     def is_sequence(self, name: Any) -> bool:
-        """Whether a sample's first entry, of that name, is a sequence."""
+        """True if a sample's first entry, of that name, is a sequence."""
         return self.sequences is None or name in self.sequences
 
     def sequences_of(self, row: dict[Any, Any]) -> list[Any]:

@@ -52,11 +52,7 @@ class Events(np.ndarray[Any, Any]):
         if len(set(lengths.values())) != 1 or given["t"].ndim != 1:
             raise ArgumentError(f"Events: t, x, y and p are columns of one length, not {lengths}.")
         sensor = sensor_of("Events", sensor_size)
-        records = np.zeros(len(given["t"]), RECORD if "y" in given else LINE)
-        for name, column in given.items():
-            records[name] = _whole(name, column)
-        events = records.view(cls)
-        events.sensor_size = sensor
+        events = laid_out({name: _whole(name, column) for name, column in given.items()}, sensor, cls)
         for name, limit in zip(("x", "y", "p"), sensor, strict=True):
             # Compared before the cast to 16 bits, which would wrap around.
             outside = (given[name] < 0) | (given[name] >= limit) if name in given else np.zeros(0, np.bool_)
@@ -93,7 +89,7 @@ class Events(np.ndarray[Any, Any]):
         return joined
 
     def __repr__(self) -> str:
-        """How many, from when to when, of which sensor."""
+        """Their number, the first and the last time, and the sensor."""
         if self.ndim != 1 or "t" not in (self.dtype.names or ()):
             return super().__repr__()
         t = self["t"]
@@ -110,6 +106,16 @@ class Events(np.ndarray[Any, Any]):
         """From a pickle."""
         records, self.sensor_size = state
         super().__setstate__(records)
+
+
+def laid_out(columns: dict[str, Array], sensor: Sensor, kind: type[Events] = Events) -> Events:
+    """Columns of integers, which were compared with the sensor, as Events."""
+    records = np.zeros(len(columns["t"]), RECORD if "y" in columns else LINE)
+    for name, column in columns.items():
+        records[name] = column
+    events = records.view(kind)
+    events.sensor_size = sensor
+    return events
 
 
 def sensor_of(who: str, size: Any) -> Sensor:

@@ -57,7 +57,7 @@ class Loader:
 
     Raises:
         ArgumentError: for a data set without `len` or `[i]`, settings that give no batch, buckets that are no lengths,
-            or samples longer than the largest.
+            or samples longer than the largest; and for what cannot be pickled where processes are not forked.
         ShapeError: while it is gone through, for samples that do not fit each other.
         DTypeError: for samples of which no arrays can be made.
         WorkerError: for a process that has ended.

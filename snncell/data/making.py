@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -43,8 +44,11 @@ class Maker:
         self.batch_size, self.seed = batch_size, seed
         count = len(dataset)
         self.order = np.random.default_rng(seed).permutation(count) if shuffle else np.arange(count)
-        self.parts = by_batches(transform) if isinstance(collate, Collate) and transform is not None else None
-        self.draws = [each is not None and takes_rng(each) for each in (transform, self.parts and self.parts[0])]
+        # The transform of a sample alone, or in its place one of a sample and one of a batch; with `rng` or without.
+        self.own = collate if isinstance(collate, Collate) else None
+        parts = by_batches(transform) if self.own is not None else None
+        self.last: Any = parts and parts[1]
+        self.alone, self.first = _Step(transform), _Step(parts and parts[0])
 
     def __call__(self, number: int, over: list[bool]) -> Any:
         """A batch; nothing, if nobody wants it any more."""
@@ -54,57 +58,65 @@ class Maker:
             if over:
                 return None
             samples.append(self.sample(index, wait=True))
-        if not isinstance(self.collate, Collate):
+        if self.own is None:
             return self.collate(samples)
-        if self.parts is None:
-            return self.collate(samples, chosen)
+        if self.last is None:
+            return self.own(samples, chosen)
         try:
             # Nothing is drawn here, but if something is, it is not from the numbers of the thread that reads.
             with sample_of(*self.seed, chosen[0]):
-                return self.collate(samples, chosen, self.parts[1].batch)
+                return self.own(samples, chosen, self.last.batch)
         except Exception as error:
             failed = error
-        # One by one again, for an error of the sample that is at fault, in the same words as without batches.
-        alone = [self._named(index, self._finished, each) for index, each in zip(chosen, samples, strict=True)]
-        self.collate(alone, chosen)
+        # One by one again: an error of a sample alone is raised with its number, in the same words as without batches.
+        for index, each in zip(chosen, samples, strict=True):
+            self._try_alone(index, each)
         raise failed
 
     def sample(self, index: int, wait: bool) -> Any:
-        """A sample, transformed as far as it can be before the others are there, if it is to wait for them."""
-        with sample_of(*self.seed, index) as generator:
-            return self._named(index, self._transformed, index, generator, wait)
+        """A sample, transformed; if it is to wait, as far as it can be before the others are there."""
+        with sample_of(*self.seed, index) as generator, self._named(index):
+            sample = self.dataset[index]
+            name, value = next(iter(entries(sample).items()), (0, None))
+            if wait and self.last is not None and self.own is not None and self.own.is_sequence(name):
+                return with_entry(sample, name, Waiting(self.first(value, generator)))
+            return sample if self.transform is None else with_entry(sample, name, self.alone(value, generator))
 
     def quantiles(self, count: int) -> tuple[int, ...]:
         """Buckets by the lengths of some samples."""
-        assert isinstance(self.collate, Collate)
-        if self.collate.sequences == ():
+        assert self.own is not None
+        if self.own.sequences == ():
             return ()
         chosen = np.unique(np.linspace(0, len(self.order) - 1, LOOKED_AT).astype(int)).tolist()
         rows = {index: entries(self.sample(index, wait=False)) for index in chosen}
-        of_each = [length_of(row, self.collate.sequences_of(row), index) for index, row in rows.items()]
+        of_each = [length_of(row, self.own.sequences_of(row), index) for index, row in rows.items()]
         return quantiles(of_each, count)
 
-    def _transformed(self, index: int, generator: Callable[[], np.random.Generator], wait: bool) -> Any:
-        sample = self.dataset[index]
-        name, value = next(iter(entries(sample).items()), (0, None))
-        waits = wait and self.parts is not None and self.collate.is_sequence(name)
-        transform = self.parts[0] if waits else self.transform
-        if transform is not None:
-            value = transform(value, rng=generator()) if self.draws[waits] else transform(value)
-        elif not waits:
-            return sample
-        return with_entry(sample, name, Waiting(value) if waits else value)
+    def _try_alone(self, index: int, sample: Any) -> None:
+        """Transform a sample that waits for others alone, for its errors."""
+        waiting = next(iter(entries(sample).values()), None)
+        if isinstance(waiting, Waiting):
+            with sample_of(*self.seed, index), self._named(index):
+                self.last(waiting.value)
 
-    def _finished(self, sample: Any) -> Any:
-        """A sample that need not wait any more."""
-        assert self.parts is not None
-        name, value = next(iter(entries(sample).items()), (0, None))
-        return with_entry(sample, name, self.parts[1](value.value)) if isinstance(value, Waiting) else sample
-
-    def _named(self, index: int, make: Callable[..., Any], *arguments: Any) -> Any:
-        """What is made of a sample; an error says of which."""
+    @contextmanager
+    def _named(self, index: int) -> Iterator[None]:
+        """A context whose errors say which sample they are of."""
         try:
-            return make(*arguments)
+            yield
         except Exception as error:
             error.add_note(f"Loader: this is of sample {index} of the {type(self.dataset).__name__}.")
             raise
+
+
+class _Step:
+    """A transform, with the generator of a sample if it takes one; None changes nothing."""
+
+    def __init__(self, transform: Callable[..., Any] | None) -> None:
+        self.transform = transform
+        self.draws = transform is not None and takes_rng(transform)
+
+    def __call__(self, value: Any, generator: Callable[[], np.random.Generator]) -> Any:
+        if self.transform is None:
+            return value
+        return self.transform(value, rng=generator()) if self.draws else self.transform(value)

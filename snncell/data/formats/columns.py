@@ -25,7 +25,7 @@ GIVE = 'columns={"t": 0, "x": 1, "y": 2, "p": 3} would say which is which'
 
 
 class Layout(NamedTuple):
-    """What the reader of a table is told of it: which column is which, by name or number, and the unit of times."""
+    """Words about a table for its reader: which column is which, by name or number, and the unit of times."""
 
     columns: dict[str, str | int] | None = None
     time_unit: str | None = None

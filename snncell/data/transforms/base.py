@@ -36,9 +36,10 @@ class Transform:
     `T = steps(lengths)` once, as soon as it knows them, for the steps of the batch; T is no less than the largest and
     at least 1. x is (T, B, ...), what the callable makes of each sample with zeros behind it, to the bit; or whatever
     stands for that in a batch. It draws no random numbers. A `Loader` calls it in the place of the callable and of
-    padding, and, where it raises, the callable, sample by sample, so that an error names its sample; a `Compose` is
-    transformed so if its last part has the method. A callable with an argument `rng`, or with a `__call__` of a class
-    below the one that `batch` is of, goes sample by sample.
+    padding, and, where it raises, the callable, sample by sample, so that an error names its sample. Of a `Compose` it
+    calls that of the last part; each sample goes through the parts in front alone, with its own random numbers. A
+    callable with an argument `rng`, or with a `__call__` of a class below the one that `batch` is of, is called sample
+    by sample.
     """
 
     sensor_size: Any = field(default=None, kw_only=True)
@@ -106,9 +107,9 @@ class Compose:
 
 
 def by_batches(transform: Any) -> tuple[Compose | None, Any] | None:
-    """What each sample goes through first, if anything, and the transform of whole batches that is behind it.
+    """The transforms in front, which each sample goes through, if any, and the one of whole batches behind them.
 
-    None if there is none: see `Transform`.
+    None if there is none of batches: see `Transform`.
     """
     parts = [transform]
     while parts and type(parts[-1]) is Compose:
@@ -116,9 +117,10 @@ def by_batches(transform: Any) -> tuple[Compose | None, Any] | None:
     if not parts or not callable(getattr(parts[-1], "batch", None)) or takes_rng(parts[-1]):
         return None
     *before, last = parts
-    owners = [next((each for each in type(last).__mro__ if name in vars(each)), None) for name in ("batch", "__call__")]
-    if None in owners or not issubclass(owners[0], owners[1]):
-        return None  # a `__call__` that was written over a class that has `batch`
+    family = type(last).__mro__
+    owner, called = (next((each for each in family if name in vars(each)), None) for name in ("batch", "__call__"))
+    if owner is None or called is None or not issubclass(owner, called):
+        return None  # a `__call__` that was written over that of a class with `batch`
     return (Compose(before) if before else None), last
 
 
