@@ -66,7 +66,7 @@ class ParameterGroup(Cell):
         """The gradient that the optimiser is given."""
         if not self.centralise or grad.ndim < 2:
             return grad
-        centred: Tensor = grad - grad.mean(tuple(range(1, grad.ndim)), keep_dims=True)
+        centred: Tensor = grad - grad.mean(tuple(range(1, grad.ndim)), keepdims=True)
         return centred
 
     def extend_repr(self) -> str:
@@ -88,14 +88,18 @@ def grouped(
     entries = _entries(params, who)
     if not any(isinstance(entry, dict) for entry in entries):
         parameters = _checked(entries, who)
-        return parameters, [ParameterGroup([p.name for p in parameters], rate, weight_decay, False, who)], [0] * len(
-            parameters
+        return (
+            parameters,
+            [ParameterGroup([p.name for p in parameters], rate, weight_decay, False, who)],
+            [0] * len(parameters),
         )
     groups, members, order = [], [], None
     for position, entry in enumerate(entries):
         where = f"{who}: group {position}"
         if not isinstance(entry, dict):
-            raise ParameterError(f"{where} is a {type(entry).__name__}; beside groups all are dicts: {{'params': [p]}}.")
+            raise ParameterError(
+                f"{where} is a {type(entry).__name__}; beside groups all are dicts: {{'params': [p]}}."
+            )
         if "order_params" in entry:
             if order is not None or len(entry) > 1:
                 raise ParameterError(f"{where}: order_params is there once, in a dict of its own.")
