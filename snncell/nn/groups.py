@@ -38,7 +38,7 @@ class ParameterGroup(Cell):
         centralise: whether from each gradient its mean over all axes but the first is taken off.
     """
 
-    def __init__(self, names: Sequence[str], rate: Any, weight_decay: Any, centralise: bool, who: str) -> None:
+    def __init__(self, names: Sequence[str | None], rate: Any, weight_decay: Any, centralise: bool, who: str) -> None:
         super().__init__()
         self.names = list(names)
         self.weight_decay = number_in(weight_decay, 0.0, math.inf, who, "weight_decay")

@@ -199,7 +199,7 @@ def description(cell: Cell) -> dict[str, Any]:
                     facts[path][label] = constant(np.asarray(item))
     for path, p in cell.parameters_dict().items():
         facts[f"Parameter {path}"] = f"{p.dtype.name}{list(p.shape)}"
-    groups = cell.groups if isinstance(cell, Optimizer) else ()
+    groups: list[Any] = list(cell.groups) if isinstance(cell, Optimizer) else []
     for number, group in enumerate(groups):
         if group.schedule is None:
             facts["learning_rate" + (f" of group {number}" if len(groups) > 1 else "")] = group.learning_rate.item()
