@@ -12,7 +12,6 @@ from snncell.errors import (
     CheckpointError,
     DTypeError,
     GradientError,
-    ParameterError,
     SnncellError,
     TensorIndexError,
 )
@@ -161,11 +160,6 @@ def test_weights_may_be_a_generator_but_not_a_cell():
     assert len(gradients(Tensor(X))) == len(gradients(Tensor(X))) == 2
     with pytest.raises(GradientError, match=r"net\.trainable_params\(\)\), not Dense"):
         ops.grad(net, None, net)(Tensor(X))
-
-
-def test_parameter_groups_are_said_to_be_missing():
-    with pytest.raises(ParameterError, match=r"element 0 is a dict, not a Parameter\. Groups"):
-        nn.Adam([{"params": nn.Dense(2, 2).trainable_params()}])
 
 
 def test_a_checkpoint_of_another_net_names_the_file(tmp_path):

@@ -33,6 +33,10 @@ from snncell.nn.eprop import (
     FeedbackDense as FeedbackDense,
 )
 from snncell.nn.eventprop import EventPropLIF as EventPropLIF
+from snncell.nn.groups import (
+    LearningRateSchedule as LearningRateSchedule,
+    ParameterGroup as ParameterGroup,
+)
 from snncell.nn.layer import (
     AvgPool2d as AvgPool2d,
     Dense as Dense,
@@ -68,7 +72,6 @@ from snncell.nn.optim import (
     AdamW as AdamW,
     CosineDecayLR as CosineDecayLR,
     ExponentialDecayLR as ExponentialDecayLR,
-    LearningRateSchedule as LearningRateSchedule,
     Momentum as Momentum,
     Optimizer as Optimizer,
     RMSProp as RMSProp,

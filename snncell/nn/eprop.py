@@ -12,6 +12,7 @@ from snncell.cell import Cell
 from snncell.common.held import Ranged
 from snncell.common.initializer import Init, Normal
 from snncell.common.ranges import Range
+from snncell.nn.groups import number_in
 from snncell.nn.layer import Dense, positive, positive_number, weights
 from snncell.nn.online import (
     ABOVE,
@@ -23,7 +24,6 @@ from snncell.nn.online import (
     spike_function,
     through_spikes,
 )
-from snncell.nn.optim import number_in
 from snncell.nn.sequences import runs_over
 from snncell.tape.tensor import Tensor
 

@@ -10,9 +10,9 @@ from snncell.arguments.kinds import Count
 from snncell.cell import Cell
 from snncell.common.initializer import initializer
 from snncell.errors import ShapeError
+from snncell.nn.groups import number_in
 from snncell.nn.layer import EVEN, positive, positive_number, weights
 from snncell.nn.norm import BatchStatistics
-from snncell.nn.optim import number_in
 from snncell.nn.sequences import within_lengths
 from snncell.ops.base import as_float
 from snncell.tape.parameter import Parameter

@@ -17,8 +17,8 @@ from snncell.common.held import Ranged
 from snncell.common.initializer import Init, Uniform
 from snncell.common.ranges import Range
 from snncell.errors import ArgumentError, ShapeError
+from snncell.nn.groups import number_in
 from snncell.nn.layer import EVEN, positive, positive_number, weights
-from snncell.nn.optim import number_in
 from snncell.surrogate import ATan
 from snncell.surrogate.base import firing
 from snncell.tape.tensor import Tensor

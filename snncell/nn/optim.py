@@ -15,23 +15,14 @@ from snncell.arguments.kinds import NotNegative
 from snncell.arguments.shown import shown
 from snncell.cell import Cell
 from snncell.dtype import DType
-from snncell.errors import ArgumentError, DeviceError, ParameterError, ShapeError
+from snncell.errors import ArgumentError, DeviceError, ShapeError
 from snncell.kernels.space import IN_USE
+from snncell.nn.container import CellList
+from snncell.nn.groups import LearningRateSchedule, ParameterGroup, grouped, number_in
 from snncell.tape.frames import Updating, tells
-from snncell.tape.parameter import Parameter, ParameterTuple, Undo, refuse_equal_names, together
+from snncell.tape.parameter import Parameter, Undo, together
 from snncell.tape.state import EFFECTS, STATE
 from snncell.tape.tensor import Tensor
-
-
-def number_in(value: Any, low: float, high: float, who: str, name: str) -> float:
-    """A number in [low, high)."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value < high:
-        raise ArgumentError(f"{who}: {name} is a number in [{low}, {high}), not {value!r}.")
-    return float(value)
-
-
-class LearningRateSchedule(Cell):
-    """A learning rate that depends on the step: `construct(step)` gives it, for a float64 Tensor of shape ()."""
 
 
 class ExponentialDecayLR(LearningRateSchedule):
@@ -67,42 +58,57 @@ class Optimizer(Cell):
     """The base of optimisers.
 
     Args:
-        params: Parameters, all with requires_grad.
-        learning_rate: a number, or a `LearningRateSchedule`.
-        weight_decay: is added to each gradient, times the Parameter.
+        params: Parameters, all with requires_grad; or groups of them, dicts with settings of their own:
+            {"params": [...], "lr": ..., "weight_decay": ..., "grad_centralization": ...}, of which all but the first
+            may be left out. `lr` is a number or a schedule; with grad_centralization a gradient loses its mean over
+            all axes but the first. Gradients come in the order of the groups, or of {"order_params": [...]}, which
+            stands beside the groups and has all their Parameters.
+        learning_rate: a number, or a `LearningRateSchedule`; of Parameters whose group has none.
+        weight_decay: is added to each gradient, times the Parameter; of Parameters whose group has none.
+
+    Attributes:
+        parameters: all of them, in the order of the gradients.
+        groups: a `ParameterGroup` for each group; one, if there are none.
 
     Raises:
-        ParameterError: for no Parameters, something else among them, one twice, or two of one name.
-        ArgumentError: for a rate that is negative or not finite.
+        ParameterError: for no Parameters, something else among them, one twice, or two of one name; groups without
+            any, and order_params that are not all of them.
+        ArgumentError: for a rate that is negative or not finite, and settings that a group has not.
+
+    Source: groups are written as in MindSpore; centralised gradients are of Yong, Huang, Hua and Zhang, ECCV 2020.
+
+    Example:
+        >>> net = nn.SequentialCell(nn.Dense(3, 2), nn.Dense(2, 1))
+        >>> slow, fast = net[0].trainable_params(), net[1].trainable_params()
+        >>> optimiser = nn.Adam([{"params": slow, "lr": 1e-4, "weight_decay": 0.01}, {"params": fast}], 1e-2)
+        >>> [rate.item() for rate in optimiser.rates()]
+        [0.0001, 0.01]
     """
 
     def __init__(
         self, params: Any, learning_rate: NotNegative | LearningRateSchedule, weight_decay: float = 0.0
     ) -> None:
         super().__init__()
-        who = type(self).__name__
-        self.parameters = _parameters(params, who)
-        self.weight_decay = number_in(weight_decay, 0.0, math.inf, who, "weight_decay")
+        self.parameters, groups, self._group_of = grouped(params, learning_rate, weight_decay, type(self).__name__)
+        self.groups = CellList(groups)
         self.global_step = Parameter(Tensor(0), requires_grad=False)
-        self.schedule: LearningRateSchedule | None = None
-        if isinstance(learning_rate, LearningRateSchedule):
-            self.schedule = learning_rate
-        else:
-            rate = number_in(learning_rate, 0.0, math.inf, who, "learning_rate")
-            self.learning_rate = Parameter(Tensor(rate, dtypes.float64), requires_grad=False)
 
-    def set_learning_rate(self, rate: float) -> None:
-        """Change the learning rate from the next step on."""
-        if self.schedule is not None:
-            raise ArgumentError(f"{type(self).__name__}: its learning rate follows a schedule.")
-        number = number_in(rate, 0.0, math.inf, type(self).__name__, "learning_rate")
-        self.learning_rate.set_data(Tensor(number, dtypes.float64))
+    def set_learning_rate(self, rate: float, group: int | None = None) -> None:
+        """Change the learning rate from the next step on, of a group by its number where there are several."""
+        who = type(self).__name__
+        if group is None and len(self.groups) > 1:
+            raise ArgumentError(f"{who}: its {len(self.groups)} groups have a learning rate each; say which, group=0.")
+        if group is not None and not 0 <= group < len(self.groups):
+            raise ArgumentError(f"{who}: it has groups 0 to {len(self.groups) - 1}, and no group {group}.")
+        self.groups[group or 0].set_learning_rate(rate, who)
 
     def get_lr(self) -> Tensor:
-        """The learning rate of the next step, as float64."""
-        if self.schedule is None:
-            return self.learning_rate.value()
-        return ops.cast(self.schedule(self.global_step.astype(dtypes.float64)), dtypes.float64)
+        """The learning rate of the next step, as float64; with several groups that of the first."""
+        return self.rates()[0]
+
+    def rates(self) -> list[Tensor]:
+        """The learning rates of the next step, one for each group, as float64."""
+        return [group(self.global_step) for group in self.groups]
 
     def like_parameters(self, name: str) -> list[Parameter]:
         """Zeros for each Parameter: a moment to keep, as float32 for what is only stored in fewer bits."""
@@ -115,16 +121,23 @@ class Optimizer(Cell):
     def construct(self, gradients: Any) -> bool:
         grads = self._checked(gradients)
         with EFFECTS, together(written := Undo()):  # a step is done, or it has not been
-            rate = self.get_lr()
+            rates = self.rates()
             step = self.global_step + 1
             self.global_step.assign(step)
             for index, (parameter, grad) in enumerate(zip(self.parameters, grads, strict=True)):
-                slope = grad + parameter * self.weight_decay if self.weight_decay and self.decays_gradient else grad
+                group = self.group_of(index)
+                decay = group.weight_decay if self.decays_gradient else 0.0
+                slope = group.centred(grad) + parameter * decay if decay else group.centred(grad)
                 wide = _computed(parameter)
-                here = parameter.astype(wide), slope.astype(wide), rate.astype(wide)
+                here = parameter.astype(wide), slope.astype(wide), rates[self._group_of[index]].astype(wide)
                 parameter.assign(self.updated(index, *here, step).astype(parameter.dtype))
             written.clear()
         return True
+
+    def group_of(self, index: int) -> ParameterGroup:
+        """The group that a Parameter is in, by its place in `parameters`."""
+        group: ParameterGroup = self.groups[self._group_of[index]]
+        return group
 
     decays_gradient = True
     _names_parameters = False  # it has them in a row
@@ -169,37 +182,11 @@ class Optimizer(Cell):
             )
 
     def extend_repr(self) -> str:
-        return f"{len(self.parameters)} Parameters, weight_decay={self.weight_decay}"
+        return f"{len(self.parameters)} Parameters"
 
 
 def _computed(parameter: Tensor) -> DType:
     return dtypes.as_dtype(dtypes.computed(parameter.dtype.dtype))
-
-
-def _parameters(params: Any, who: str) -> ParameterTuple:
-    if isinstance(params, Cell):
-        raise ParameterError(f"{who}: takes Parameters, not a Cell; write {who}(net.trainable_params(), ...).")
-    if not isinstance(params, Iterable):
-        raise ParameterError(f"{who}: params are Parameters, net.trainable_params(), not {shown(params)}.")
-    parameters = [params] if isinstance(params, Parameter) else list(params)
-    if not parameters:
-        raise ParameterError(f"{who}: there are no Parameters to train.")
-    seen: dict[int, int] = {}
-    for position, parameter in enumerate(parameters):
-        if not isinstance(parameter, Parameter):
-            groups = " Groups with settings of their own need an optimiser each." if isinstance(parameter, dict) else ""
-            raise ParameterError(f"{who}: element {position} is a {type(parameter).__name__}, not a Parameter.{groups}")
-        if id(parameter) in seen:
-            raise ParameterError(
-                f"{who}: Parameter {parameter.name!r} is there twice, as elements {seen[id(parameter)]} and {position}."
-            )
-        if not parameter.dtype.is_float:
-            raise ParameterError(f"{who}: Parameter {parameter.name!r} has dtype {parameter.dtype}; only floats train.")
-        if not parameter.requires_grad:
-            raise ParameterError(f"{who}: Parameter {parameter.name!r} has requires_grad=False; leave it out.")
-        seen[id(parameter)] = position
-    refuse_equal_names(parameters, who)
-    return ParameterTuple(parameters)
 
 
 class SGD(Optimizer):
@@ -325,11 +312,11 @@ class Adam(Optimizer):
         # The corrections are numbers: one for all elements.
         t = step.astype(parameter.dtype)
         correct1, correct2 = 1.0 - ops.pow(self.beta1, t), ops.sqrt(1.0 - ops.pow(self.beta2, t))
-        return self.decayed(parameter, rate) - (rate * correct2 / correct1) * moment1 / (
+        return self.decayed(index, parameter, rate) - (rate * correct2 / correct1) * moment1 / (
             ops.sqrt(moment2) + self.eps * correct2
         )
 
-    def decayed(self, parameter: Tensor, rate: Tensor) -> Tensor:
+    def decayed(self, index: int, parameter: Tensor, rate: Tensor) -> Tensor:
         """The Parameter before the step."""
         return parameter
 
@@ -353,5 +340,6 @@ class AdamW(Adam):
     ) -> None:
         super().__init__(params, learning_rate, beta1, beta2, eps, weight_decay)
 
-    def decayed(self, parameter: Tensor, rate: Tensor) -> Tensor:
-        return parameter * (1.0 - rate * self.weight_decay) if self.weight_decay else parameter
+    def decayed(self, index: int, parameter: Tensor, rate: Tensor) -> Tensor:
+        decay = self.group_of(index).weight_decay
+        return parameter * (1.0 - rate * decay) if decay else parameter

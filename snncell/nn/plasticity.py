@@ -13,8 +13,8 @@ from snncell.cell import Cell
 from snncell.common.initializer import Init, initializer
 from snncell.dtype import float32
 from snncell.errors import ArgumentError, ShapeError
+from snncell.nn.groups import number_in
 from snncell.nn.layer import positive
-from snncell.nn.optim import number_in
 from snncell.nn.time import initial_states
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor

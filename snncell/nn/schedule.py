@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from snncell import ops
 from snncell.arguments.kinds import NotNegative
 from snncell.errors import ArgumentError
-from snncell.nn.optim import LearningRateSchedule, number_in
+from snncell.nn.groups import LearningRateSchedule, number_in
 from snncell.tape.tensor import Tensor
 
 

@@ -17,7 +17,12 @@ from snncell.plot.sources import Array, as_array
 from snncell.report.validate import records_of
 
 _EVALUATED = ("test_", "val_", "valid_", "validation_", "eval_")
-_NOT_DRAWN = ("epoch", "step", "learning_rate", "seconds")
+_NOT_DRAWN = ("epoch", "step", "seconds")
+
+
+def _is_left_out(name: str) -> bool:
+    """True for what a record has beside measures; of groups of Parameters each has a learning rate."""
+    return name in _NOT_DRAWN or name.startswith("learning_rate")
 
 
 def training_curves(log: Any, ax: Any = None, title: str | None = None, best: str | None = None) -> Any:
@@ -30,7 +35,7 @@ def training_curves(log: Any, ax: Any = None, title: str | None = None, best: st
         log: what `train.fit` gave, its history, the path of its log (.csv, .jsonl), or for each name its values, one
             for each epoch. Names with "loss" in them are losses; those that begin with "test_", "val_", "valid_",
             "validation_" or "eval_" are of an evaluation. "epoch", if there, is the horizontal axis; "step",
-            "learning_rate" and "seconds" are not drawn.
+            learning rates and "seconds" are not drawn.
         ax: the Axes to draw on; a new one if it is left out. The right axis is a twin of it.
         title: above it.
         best: the name whose best value is marked; one with "accuracy" in it is best where it is highest, any other
@@ -45,7 +50,7 @@ def training_curves(log: Any, ax: Any = None, title: str | None = None, best: st
     """
     columns = _columns(records_of(log, "training_curves"))
     epochs = columns.get("epoch", np.arange(1.0, 1.0 + len(next(iter(columns.values())))))
-    curves = {name: values for name, values in columns.items() if name not in _NOT_DRAWN}
+    curves = {name: values for name, values in columns.items() if not _is_left_out(name)}
     if not curves or not len(epochs):
         raise ArgumentError(f"training_curves: there is nothing to draw; the log names {', '.join(columns)}.")
     losses = [name for name in curves if "loss" in name]

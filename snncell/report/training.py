@@ -21,7 +21,7 @@ WAITED = 5  # epochs, after which a loss that has not moved will not move by its
 # is on its way to saturation.
 RATE_GROWS, RATE_HIGH = 3.0, 0.4
 GROWING_EPOCHS = 3  # fewer are no growth
-_NO_MEASURES = ("epoch", "step", "learning_rate", "seconds")
+_NO_MEASURES = ("epoch", "step", "seconds")
 
 
 # --- not finite -------------------------------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ def far_above_chance(facts: Facts) -> Iterator[Measurement]:
 def growth(facts: Facts) -> Iterator[Measurement]:
     """Numbers of the log other than losses and accuracies that run away, or rates that die out."""
     for name in dict.fromkeys(name for record in facts.history for name in record):
-        if name in _NO_MEASURES or "loss" in name or "accuracy" in name:
+        if name in _NO_MEASURES or "learning_rate" in name or "loss" in name or "accuracy" in name:
             continue
         try:
             series = logged(facts, name)

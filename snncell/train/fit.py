@@ -33,8 +33,9 @@ Record = dict[str, Any]
 class Result:
     """The result of `fit`.
 
-    history: a record for each epoch: "epoch", "step", "learning_rate" (of the next step), "loss", then as asked for
-        "accuracy", "firing_rate", and the same with "test_" before them.
+    history: a record for each epoch: "epoch", "step", "learning_rate" (of the next step; of further groups of the
+        optimiser "learning_rate_1", ...), "loss", then as asked for "accuracy", "firing_rate", and the same with
+        "test_" before them.
     best: the record whose weights the net has in the end: the best one with `patience`, else the last.
     stopped_early: whether patience ended it.
     seconds: what this call took.
@@ -253,8 +254,8 @@ class _Run:
             tested = means("fit: test", parts, self.test_step, self.test, self.prefetch)
             averages |= {f"test_{name}": x for name, x in tested.items()}
             refuse_test_loss(averages["test_loss"], number, self.test, self.checkpoint)
-        step, rate = int(self.optimiser.global_step.item()), float(self.optimiser.get_lr())
-        record = {"epoch": number, "step": step, "learning_rate": rate, **averages}
+        rates = {f"learning_rate_{n}" if n else "learning_rate": float(x) for n, x in enumerate(self.optimiser.rates())}
+        record = {"epoch": number, "step": int(self.optimiser.global_step.item()), **rates, **averages}
         self.result.history.append(record)
         if self.stopping is not None:
             self.stopping.update(record, self.net, self.loss)

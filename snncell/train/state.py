@@ -197,12 +197,13 @@ def description(cell: Cell) -> dict[str, Any]:
             for label, item in [(name, value), *((f"{name}.{n}", item) for n, item in several)]:
                 if isinstance(item, (Tensor, np.ndarray)) and not isinstance(item, Parameter):
                     facts[path][label] = constant(np.asarray(item))
-    rates = {}
     for path, p in cell.parameters_dict().items():
         facts[f"Parameter {path}"] = f"{p.dtype.name}{list(p.shape)}"
-        if path == "learning_rate":
-            rates["learning_rate"] = p.item()
-    return {**facts, **rates}
+    groups: list[Any] = list(cell.groups) if isinstance(cell, Optimizer) else []
+    for number, group in enumerate(groups):
+        if group.schedule is None:
+            facts["learning_rate" + (f" of group {number}" if len(groups) > 1 else "")] = group.learning_rate.item()
+    return facts
 
 
 def constant(array: Any) -> list[Any]:

@@ -1,0 +1,166 @@
+"""Groups of Parameters, with a learning rate and a weight decay of their own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from snncell import dtype as dtypes, ops
+from snncell.arguments.shown import shown
+from snncell.cell import Cell
+from snncell.errors import ArgumentError, ParameterError
+from snncell.tape.parameter import Parameter, ParameterTuple, refuse_equal_names
+from snncell.tape.tensor import Tensor
+
+_KEYS = ("params", "lr", "weight_decay", "grad_centralization")
+
+
+def number_in(value: Any, low: float, high: float, who: str, name: str) -> float:
+    """A number in [low, high)."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value < high:
+        raise ArgumentError(f"{who}: {name} is a number in [{low}, {high}), not {value!r}.")
+    return float(value)
+
+
+class LearningRateSchedule(Cell):
+    """A learning rate that depends on the step: `construct(step)` gives it, for a float64 Tensor of shape ()."""
+
+
+class ParameterGroup(Cell):
+    """The settings of some of an optimiser's Parameters.
+
+    Attributes:
+        names: of the Parameters.
+        learning_rate: a Parameter, float64, unless it follows a schedule.
+        schedule: the LearningRateSchedule, or None.
+        weight_decay: is added to each gradient, times the Parameter; apart from it in AdamW.
+        centralise: whether from each gradient its mean over all axes but the first is taken off.
+    """
+
+    def __init__(self, names: Sequence[str | None], rate: Any, weight_decay: Any, centralise: bool, who: str) -> None:
+        super().__init__()
+        self.names = list(names)
+        self.weight_decay = number_in(weight_decay, 0.0, math.inf, who, "weight_decay")
+        self.centralise = centralise
+        self.schedule: LearningRateSchedule | None = None
+        if isinstance(rate, LearningRateSchedule):
+            self.schedule = rate
+        else:
+            number = number_in(rate, 0.0, math.inf, who, "learning_rate")
+            self.learning_rate = Parameter(Tensor(number, dtypes.float64), requires_grad=False)
+
+    def construct(self, step: Tensor) -> Tensor:
+        """The learning rate at a step, as float64."""
+        if self.schedule is None:
+            return self.learning_rate.value()
+        return ops.cast(self.schedule(step.astype(dtypes.float64)), dtypes.float64)
+
+    def set_learning_rate(self, rate: float, who: str) -> None:
+        """Change the learning rate from the next step on."""
+        if self.schedule is not None:
+            raise ArgumentError(f"{who}: its learning rate follows a schedule.")
+        self.learning_rate.set_data(Tensor(number_in(rate, 0.0, math.inf, who, "learning_rate"), dtypes.float64))
+
+    def centred(self, grad: Tensor) -> Tensor:
+        """The gradient that the optimiser is given."""
+        if not self.centralise or grad.ndim < 2:
+            return grad
+        centred: Tensor = grad - grad.mean(tuple(range(1, grad.ndim)), keepdims=True)
+        return centred
+
+    def extend_repr(self) -> str:
+        rate = self.schedule or f"{self.learning_rate.item():.6g}"
+        return f"{len(self.names)} Parameters, learning_rate={rate}, weight_decay={self.weight_decay:g}"
+
+
+def grouped(
+    params: Any, rate: Any, weight_decay: Any, who: str
+) -> tuple[ParameterTuple, list[ParameterGroup], list[int]]:
+    """The Parameters in their order, the groups, and the number of the group that each Parameter is in.
+
+    Args:
+        params: Parameters, or dicts: {"params": [...], "lr": ..., "weight_decay": ..., "grad_centralization": ...} for
+            a group, and at most one {"order_params": [...]}, all Parameters in the order of the gradients.
+        rate, weight_decay: of those that are told no other.
+        who: the optimiser, for errors.
+    """
+    entries = _entries(params, who)
+    if not any(isinstance(entry, dict) for entry in entries):
+        parameters = _checked(entries, who)
+        return (
+            parameters,
+            [ParameterGroup([p.name for p in parameters], rate, weight_decay, False, who)],
+            [0] * len(parameters),
+        )
+    groups, members, order = [], [], None
+    for position, entry in enumerate(entries):
+        where = f"{who}: group {position}"
+        if not isinstance(entry, dict):
+            raise ParameterError(
+                f"{where} is a {type(entry).__name__}; beside groups all are dicts: {{'params': [p]}}."
+            )
+        if "order_params" in entry:
+            if order is not None or len(entry) > 1:
+                raise ParameterError(f"{where}: order_params is there once, in a dict of its own.")
+            order = _entries(entry["order_params"], f"{where}: order_params")
+            continue
+        if unknown := [name for name in entry if name not in _KEYS]:
+            raise ArgumentError(f"{where} has no setting {unknown[0]!r}; settings are {', '.join(map(repr, _KEYS))}.")
+        if "params" not in entry:
+            raise ParameterError(f"{where} names no Parameters: give 'params'.")
+        own = _entries(entry["params"], where)
+        if not own:
+            raise ParameterError(f"{where} has no Parameters.")
+        centralise = entry.get("grad_centralization", False)
+        if not isinstance(centralise, bool):
+            raise ArgumentError(f"{where}: grad_centralization is True or False, not {centralise!r}.")
+        settings = entry.get("lr", rate), entry.get("weight_decay", weight_decay), centralise
+        members.append(own)
+        groups.append(ParameterGroup([getattr(p, "name", "") for p in own], *settings, where))
+    parameters = _checked([p for own in members for p in own], who)
+    group_of = {id(p): number for number, own in enumerate(members) for p in own}
+    if order is not None:
+        parameters = _ordered(parameters, order, who)
+    return parameters, groups, [group_of[id(p)] for p in parameters]
+
+
+def _ordered(parameters: ParameterTuple, order: list[Any], who: str) -> ParameterTuple:
+    """The Parameters of all groups in another order."""
+    ordered = _checked(order, f"{who}: order_params")
+    known, wanted = {id(p) for p in parameters}, {id(p) for p in ordered}
+    for p in (*parameters, *ordered):
+        if (id(p) in known) != (id(p) in wanted):
+            lacks = "order_params lacks it" if id(p) in known else "it is in no group"
+            raise ParameterError(f"{who}: order_params are the Parameters of all groups; {p.name!r}: {lacks}.")
+    return ordered
+
+
+def _entries(params: Any, who: str) -> list[Any]:
+    if isinstance(params, Cell):
+        raise ParameterError(f"{who}: takes Parameters, not a Cell; write {who}(net.trainable_params(), ...).")
+    if not isinstance(params, Iterable) or isinstance(params, dict):
+        hint = " A group is in a list: [{'params': ...}]." if isinstance(params, dict) else ""
+        raise ParameterError(f"{who}: params are Parameters, net.trainable_params(), not {shown(params)}.{hint}")
+    return [params] if isinstance(params, Parameter) else list(params)
+
+
+def _checked(entries: list[Any], who: str) -> ParameterTuple:
+    """Parameters that can be trained together."""
+    if not entries:
+        raise ParameterError(f"{who}: there are no Parameters to train.")
+    seen: dict[int, int] = {}
+    for position, parameter in enumerate(entries):
+        if not isinstance(parameter, Parameter):
+            raise ParameterError(f"{who}: element {position} is a {type(parameter).__name__}, not a Parameter.")
+        if id(parameter) in seen:
+            raise ParameterError(
+                f"{who}: Parameter {parameter.name!r} is there twice, as elements {seen[id(parameter)]} and {position}."
+            )
+        if not parameter.dtype.is_float:
+            raise ParameterError(f"{who}: Parameter {parameter.name!r} has dtype {parameter.dtype}; only floats train.")
+        if not parameter.requires_grad:
+            raise ParameterError(f"{who}: Parameter {parameter.name!r} has requires_grad=False; leave it out.")
+        seen[id(parameter)] = position
+    refuse_equal_names(entries, who)
+    return ParameterTuple(entries)

@@ -1,0 +1,178 @@
+"""Groups of Parameters: each is trained as by an optimiser of its own, in one step."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+import snncell
+from snncell import Parameter, Tensor, nn, ops, train
+from snncell.errors import ArgumentError, CheckpointError, ParameterError
+
+MODES = ["eager", "jit"] if os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0") else ["eager"]
+MAKES = {
+    "SGD": lambda params, rate, **own: nn.SGD(params, rate, **own),
+    "nesterov": lambda params, rate, **own: nn.SGD(params, rate, momentum=0.9, nesterov=True, **own),
+    "Momentum": lambda params, rate, **own: nn.Momentum(params, rate, 0.8, **own),
+    "RMSProp": lambda params, rate, **own: nn.RMSProp(params, rate, centered=True, **own),
+    "Adam": lambda params, rate, **own: nn.Adam(params, rate, **own),
+    "AdamW": lambda params, rate, **own: nn.AdamW(params, rate, **own),
+}
+SETTINGS = [
+    {},
+    {"lr": 0.5},
+    {"weight_decay": 0.25},
+    {"lr": nn.ExponentialDecayLR(0.5, 0.5, 2), "weight_decay": 0.0},
+    {"grad_centralization": True, "lr": 0.125},
+]
+SHAPES = [(3,), (2, 3), (2, 2, 3), ()]
+
+
+def parameters():
+    rng = np.random.default_rng(0)
+    return [Parameter(Tensor(rng.normal(size=s).astype(np.float32)), name=f"p{n}") for n, s in enumerate(SHAPES)]
+
+
+def gradients(step):
+    rng = np.random.default_rng(step + 1)
+    return [Tensor(rng.normal(size=s).astype(np.float32)) for s in SHAPES]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("make", MAKES)
+@pytest.mark.parametrize("first", range(len(SETTINGS)))
+@pytest.mark.parametrize("second", range(len(SETTINGS)))
+@pytest.mark.sampled(60)
+def test_groups_are_trained_as_by_optimisers_of_their_own(mode, make, first, second):
+    rate, decay = 0.25, 0.125
+    own = [SETTINGS[first], SETTINGS[second]]
+    together, apart = parameters(), parameters()
+    optimiser = MAKES[make](
+        [{"params": together[:2], **own[0]}, {"params": together[2:], **own[1]}], rate, weight_decay=decay
+    )
+    others = []
+    for settings, some in zip(own, (apart[:2], apart[2:]), strict=True):
+        decayed = {"weight_decay": settings.get("weight_decay", decay)}
+        others.append(MAKES[make](some, settings.get("lr", rate), **decayed))
+
+    def centred(settings, grads):
+        if not settings.get("grad_centralization"):
+            return grads
+        return [g - g.mean(tuple(range(1, g.ndim)), keepdims=True) if g.ndim > 1 else g for g in grads]
+
+    def separate(grads):
+        others[0](centred(own[0], grads[:2]))
+        others[1](centred(own[1], grads[2:]))
+
+    steps = [optimiser, separate]
+    if mode == "jit":
+        steps = [snncell.jit(lambda grads, step=step: step(grads)) for step in (optimiser, separate)]
+    for number in range(4):
+        for step in steps:
+            step(gradients(number))
+        for one, other in zip(together, apart, strict=True):
+            np.testing.assert_array_equal(one.asnumpy(), other.asnumpy())
+    for rates, other in zip(optimiser.rates(), others, strict=True):
+        assert rates.item() == other.get_lr().item()
+
+
+def test_order_params_are_the_order_of_the_gradients():
+    plain, grouped = parameters(), parameters()
+    order = [grouped[n] for n in (2, 0, 3, 1)]
+    optimiser = nn.Adam([{"params": grouped[:1], "lr": 0.5}, {"order_params": order}, {"params": grouped[1:]}], 0.25)
+    other = nn.Adam([{"params": plain[:1], "lr": 0.5}, {"params": plain[1:]}], 0.25)
+    assert [p.name for p in optimiser.parameters] == ["p2", "p0", "p3", "p1"]
+    grads = gradients(0)
+    optimiser([grads[n] for n in (2, 0, 3, 1)])
+    other(grads)
+    for one, another in zip(plain, grouped, strict=True):
+        np.testing.assert_array_equal(one.asnumpy(), another.asnumpy())
+
+
+def test_a_rate_of_a_group_is_changed_from_the_next_step_on():
+    p, q = parameters()[:2]
+    optimiser = nn.SGD([{"params": [p]}, {"params": [q], "lr": 0.5}], 0.25)
+    step = snncell.jit(lambda a, b: optimiser([a, b]))
+    for rate in (0.5, 2.0, 0.0):
+        optimiser.set_learning_rate(rate, group=1)
+        before = q.asnumpy().copy()
+        step(ops.ones(SHAPES[0]), ops.ones(SHAPES[1]))
+        np.testing.assert_allclose(q.asnumpy(), before - rate, rtol=1e-6)
+    assert [x.item() for x in optimiser.rates()] == [0.25, 0.0]
+    assert optimiser.get_lr().item() == 0.25
+
+
+def test_fit_notes_each_rate_and_resumes_groups_to_the_bit(tmp_path):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(32, 4)).astype(np.float32), rng.integers(0, 3, 32)
+
+    def made():
+        snncell.set_seed(0)
+        net = nn.SequentialCell(nn.Dense(4, 5), nn.ReLU(), nn.Dense(5, 3))
+        groups = [
+            {"params": net[0].trainable_params(), "lr": nn.ExponentialDecayLR(0.1, 0.5, 4), "weight_decay": 0.01},
+            {"params": net[2].trainable_params(), "lr": 0.05},
+        ]
+        return net, nn.Adam(groups, 0.3)
+
+    def trained(net, optimiser, epochs, **more):
+        return train.fit(
+            net, nn.CrossEntropyLoss(), optimiser, (x, y), epochs=epochs, batch_size=8, progress=False, **more
+        )
+
+    net, optimiser = made()
+    whole = trained(net, optimiser, 3)
+    assert [record["learning_rate_1"] for record in whole.history] == [0.05] * 3
+    assert whole.history[0]["learning_rate"] == pytest.approx(0.05) and whole.history[1]["learning_rate"] < 0.03
+    file = tmp_path / "state"
+    first = made()
+    trained(*first, 1, checkpoint=file)
+    second = made()
+    resumed = trained(*second, 3, checkpoint=file, resume=True)
+    assert resumed.history == whole.history
+    for one, other in zip(net.trainable_params(), second[0].trainable_params(), strict=True):
+        np.testing.assert_array_equal(one.asnumpy(), other.asnumpy())
+    changed = made()
+    changed[1].set_learning_rate(0.5, group=1)
+    with pytest.raises(CheckpointError, match=r"learning_rate of group 1 was 0\.05 and is 0\.5"):
+        trained(*changed, 3, checkpoint=file, resume=True)
+
+
+P, Q = Parameter(Tensor([1.0, 2.0]), name="p"), Parameter(Tensor([1.0]), name="q")
+
+
+@pytest.mark.parametrize(
+    ("params", "kind", "words"),
+    [
+        ([{"params": [P]}, Q], ParameterError, r"Adam: group 1 is a Parameter; beside groups all are dicts"),
+        ([{"lr": 0.1}], ParameterError, r"Adam: group 0 names no Parameters: give 'params'"),
+        ([{"params": []}], ParameterError, r"Adam: group 0 has no Parameters"),
+        ([{"params": [P], "learning_rate": 0.1}], ArgumentError, r"group 0 has no setting 'learning_rate'; .*'lr'"),
+        ([{"params": [P], "lr": -1.0}], ArgumentError, r"Adam: group 0: learning_rate is a number in \[0"),
+        ([{"params": [P], "lr": None}], ArgumentError, r"Adam: group 0: learning_rate is a number"),
+        ([{"params": [P], "weight_decay": "a"}], ArgumentError, r"Adam: group 0: weight_decay is a number"),
+        ([{"params": [P], "grad_centralization": 1}], ArgumentError, r"group 0: grad_centralization is True or False"),
+        ([{"params": [P]}, {"params": [Q, P]}], ParameterError, r"Adam: Parameter 'p' is there twice"),
+        ([{"params": [P, 3]}], ParameterError, r"Adam: element 1 is a int, not a Parameter"),
+        ({"params": [P]}, ParameterError, r"A group is in a list: \[\{'params'"),
+        ([{"order_params": [P]}], ParameterError, r"Adam: there are no Parameters to train"),
+        ([{"params": [P]}, {"order_params": [P, Q]}], ParameterError, r"'q': it is in no group"),
+        ([{"params": [P, Q]}, {"order_params": [P]}], ParameterError, r"'q': order_params lacks it"),
+        ([{"params": [P]}, {"order_params": [P], "lr": 1.0}], ParameterError, r"order_params is there once, in a dict"),
+        ([{"params": nn.Dense(1, 1)}], ParameterError, r"takes Parameters, not a Cell"),
+    ],
+)
+def test_groups_that_are_none_are_refused(params, kind, words):
+    with pytest.raises(kind, match=words):
+        nn.Adam(params, 0.1)
+
+
+def test_which_rate_is_meant_is_asked_for():
+    optimiser = nn.SGD([{"params": [P]}, {"params": [Q]}], 0.1)
+    with pytest.raises(ArgumentError, match=r"SGD: its 2 groups have a learning rate each; say which, group=0"):
+        optimiser.set_learning_rate(0.1)
+    with pytest.raises(ArgumentError, match=r"SGD: it has groups 0 to 1, and no group 2"):
+        optimiser.set_learning_rate(0.1, group=2)
+    assert "learning_rate=0.1" in repr(optimiser)
