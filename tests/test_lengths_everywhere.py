@@ -19,7 +19,7 @@ ALL = slice(None)
 
 
 class Case(NamedTuple):
-    """What takes lengths.
+    """A function or Cell that takes lengths.
 
     make: of a dtype, a function (or Cell) of (x, lengths, samples): which of the batch these are.
     alone: whether a sample's result is that of the sample alone; else it is one of the batch.
@@ -59,7 +59,7 @@ class Net(nn.Cell):
 
 
 class Measured(nn.Cell):
-    """What training measures of a batch."""
+    """The loss and scores that training measures of a batch."""
 
     def __init__(self, dtype):
         super().__init__()

@@ -23,7 +23,7 @@ class _OverTime(BatchStatistics):
     """Batch normalisation of sequences (T, B, C, ...), which may end at different steps."""
 
     dims = (3, 4, 5, 6)  # (T, B, C), and up to three more axes
-    kept = (2,)
+    kept: tuple[int, ...] = (2,)
 
     def construct(self, x: Tensor, lengths: Any = None) -> Tensor:
         self.refuse_shape(x)
