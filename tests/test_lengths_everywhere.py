@@ -19,7 +19,7 @@ ALL = slice(None)
 
 
 class Case(NamedTuple):
-    """What takes lengths.
+    """A function or Cell that takes lengths.
 
     make: of a dtype, a function (or Cell) of (x, lengths, samples): which of the batch these are.
     alone: whether a sample's result is that of the sample alone; else it is one of the batch.
@@ -59,7 +59,7 @@ class Net(nn.Cell):
 
 
 class Measured(nn.Cell):
-    """What training measures of a batch."""
+    """The loss and scores that training measures of a batch."""
 
     def __init__(self, dtype):
         super().__init__()
@@ -269,6 +269,40 @@ def arguments_of(member: Any):
     if isinstance(member, type):
         return inspect.signature(getattr(member, "construct", member.__init__)).parameters
     return inspect.signature(member).parameters
+
+
+SINGLE = {
+    "ThresholdBatchNorm": lambda: nn.ThresholdBatchNorm(1),
+    "TemporalEffectiveBatchNorm": lambda: nn.TemporalEffectiveBatchNorm(1, 400),
+    "spike_count": lambda: lambda x, lengths: encode.spike_count(x, lengths=lengths),
+    "mean_membrane": lambda: lambda x, lengths: encode.mean_membrane(x, lengths=lengths),
+    "MSEMembraneLoss": lambda: lambda x, lengths: nn.MSEMembraneLoss()(x, Tensor([0]), lengths=lengths),
+    "MSECountLoss": lambda: lambda x, lengths: nn.MSECountLoss(correct_rate=0.7)(x, Tensor([0]), lengths=lengths),
+    "L1RateSparsity": lambda: nn.L1RateSparsity(0.1),
+    "TargetRateRegulariser": lambda: nn.TargetRateRegulariser(0.1),
+}
+
+
+@pytest.mark.parametrize("name", SINGLE)
+def test_padding_of_one_long_sequence_of_one_number_changes_no_bit(name):
+    x, weights = np.random.default_rng(7).normal(size=(2, 400, 1, 1)).astype(np.float32)
+    found = []
+    for steps in (150, 153, 400):
+        layer = SINGLE[name]()
+        cell = layer.set_train() if isinstance(layer, Cell) else nn.CellList()
+
+        def weighted(x, layer=layer, weights=weights[:steps]):
+            y = layer(x, np.array([150]))
+            return (y * Tensor(weights) if y.shape[:1] == x.shape[:1] else y).sum(), y
+
+        parameters = cell.trainable_params() or None
+        (_, y), gradients = ops.value_and_grad(weighted, 0, parameters, has_aux=True)(Tensor(x[:steps]))
+        dx, *rest = structure.flatten(gradients)[0]
+        leaves = [y[:150] if y.ndim > 2 else y, dx[:150], *rest, *cell.get_parameters()]
+        found.append([leaf.asnumpy().copy() for leaf in leaves])
+    for other in found[1:]:
+        for one, expected in zip(other, found[0], strict=True):
+            np.testing.assert_array_equal(one, expected)
 
 
 LARGE = {

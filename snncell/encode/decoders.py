@@ -14,7 +14,7 @@ from snncell.arguments.kinds import Extended, Positive
 from snncell.arguments.vocabulary import Numbers
 from snncell.encode.checks import number, sequence
 from snncell.errors import ArgumentError, ShapeError
-from snncell.nn.sequences import mean_over_time, within_lengths
+from snncell.nn.sequences import mean_over_time, sum_over_time, within_lengths
 from snncell.nn.spike_time import times_until_end
 from snncell.ops.base import as_tensor
 from snncell.tape.tensor import Tensor, beside
@@ -38,7 +38,7 @@ def spike_count(spikes: Numbers, *, lengths: Numbers | None = None) -> Tensor:
         >>> snncell.encode.spike_count([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]).tolist()
         [2.0, 1.0]
     """
-    return _there(spikes, lengths, "spike_count").sum(0)
+    return sum_over_time(_there(spikes, lengths, "spike_count"))
 
 
 def firing_rate(spikes: Numbers, dt: Positive = 1.0, *, lengths: Numbers | None = None) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import AbstractContextManager
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -49,6 +50,11 @@ class Monitor:
     A neuron that is called twice, under one name, in one call of the network is one layer, joined along time: the
     second call's steps follow the first's. Give each layer a neuron of its own. `train.fit` with `test=` evaluates
     after each epoch, so its last call has no gradient; `calls=None` keeps those that have.
+
+    Lengths of padded sequences are those that the innermost Cell around a layer is called with, under the name
+    `lengths`: a MultiStep, a part of the network, or the network. Behind its end a sample's spikes are 0, and are no
+    steps of its rates; v, above and grad are what the loop made of the padding, and `costs` counts it. A layer with
+    another batch than the lengths has none.
 
     A quantity of a layer takes T B N numbers while its loop runs; what is kept beyond is what `every`, `neurons` and
     `samples` leave of it, for as many calls as `calls` says.
@@ -176,9 +182,13 @@ class Monitor:
         return gives_spikes(cell, self.spikes.get(layer), above)
 
     def rates(self, name: Any) -> np.ndarray[Any, Any]:
-        """The share of steps and samples in which each neuron of a layer fired, over all calls that are kept."""
+        """The share of steps and samples in which each neuron of a layer fired, over all calls that are kept.
+
+        Steps behind the end of a sample, where lengths are known, are no steps.
+        """
         layer = self._resolve(name)
-        arrays = [s["spikes"][layer] for s in self.calls if layer in s.get("spikes", ())]
+        kept = [call for call in self._recorder.calls if layer in call.series.get("spikes", ())]
+        arrays = [self._recorded("spikes", call)[layer] for call in kept]
         if not arrays:
             raise RecordError(f"monitor: {missing('spikes', name)} {self._why(layer, 'spikes')}")
         if not self.fires(layer):
@@ -187,7 +197,9 @@ class Monitor:
                 f"gives is its potential: m.spikes[{layer!r}]."
             )
         fired = sum((array != 0).sum((0, 1)) for array in arrays)
-        return np.asarray(fired / sum(array.shape[0] * array.shape[1] for array in arrays))
+        there = [self._recorder.there(call, layer) for call in kept]
+        steps = [math.prod(a.shape[:2]) if t is None else t.sum() for a, t in zip(arrays, there, strict=True)]
+        return np.asarray(fired / max(sum(steps), 1))
 
     def costs(self) -> dict[str, Cost]:
         """The costs of the layers with weights in the last call; where only every k-th step is recorded, an estimate.
@@ -215,7 +227,8 @@ class Monitor:
         call = call or (self._recorder.calls[-1] if self._recorder.calls else Call())
         by_name = call.series.get(kind, {})  # gradients came last layer first
         series = {name: by_name[name] for name in self._recorder.cells if name in by_name}
-        return Recorded(kind, series, self._resolve, lambda name: self._why(name, kind))
+        there = partial(self._recorder.there, call)
+        return Recorded(kind, series, self._resolve, lambda name: self._why(name, kind), there)
 
     def _resolve(self, layer: Any) -> str:
         """The name of the layer that is meant: a name, a path of the network, or a Cell."""

@@ -55,6 +55,7 @@ class Call:
     def __init__(self) -> None:
         self.series: dict[str, dict[str, Series]] = {}
         self.inputs: dict[str, list[tuple[float, Tensor]]] = {}  # of layers with weights: what each row stands for
+        self.lengths: dict[str, Tensor] = {}  # of Cells that were given some, by their path
         self.counts: dict[str, int] = {}  # how many steps each layer has made
 
     def visit(self, name: str, steps: int) -> int:
@@ -70,7 +71,7 @@ class Call:
 
     def forget(self) -> None:
         """Keep nothing; a tape may still know this call, for its gradients."""
-        self.series, self.inputs = {}, {}
+        self.series, self.inputs, self.lengths = {}, {}, {}
 
 
 def missing(kind: str, name: Any) -> str:
@@ -82,15 +83,24 @@ class Recorded(Mapping[str, Array]):
     """One quantity of each layer that it was recorded of, as arrays (T, B, ...)."""
 
     def __init__(
-        self, kind: str, series: dict[str, Series], resolve: Callable[[Any], str], why: Callable[[Any], str]
+        self,
+        kind: str,
+        series: dict[str, Series],
+        resolve: Callable[[Any], str],
+        why: Callable[[Any], str],
+        there: Callable[[str], Array | None],
     ) -> None:
-        self._kind, self._series, self._resolve, self._why = kind, series, resolve, why
+        self._kind, self._series, self._resolve, self._why, self._there = kind, series, resolve, why, there
 
     def __getitem__(self, name: Any) -> Array:
         layer = self._resolve(name)
         if layer not in self._series:
             raise RecordError(f"monitor: {missing(self._kind, name)} {self._why(layer)}")
-        return self._series[layer].array(layer)
+        array = self._series[layer].array(layer)
+        there = self._there(layer) if self._kind == "spikes" else None
+        if there is None:
+            return array
+        return np.where(there.reshape(*there.shape, *(1,) * (array.ndim - 2)), array, array.dtype.type(0))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._series)

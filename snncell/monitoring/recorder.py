@@ -19,6 +19,8 @@ from snncell.monitoring.costs import WEIGHTED
 from snncell.monitoring.layers import Calls, Neurons, number_of_v, short
 from snncell.monitoring.record import Call
 from snncell.nn.layer import positive
+from snncell.nn.sequences import lengths_given
+from snncell.ops.base import as_tensor
 from snncell.tape import structure
 from snncell.tape.state import settings
 from snncell.tape.taps import Event, Label, note, tapped
@@ -88,6 +90,9 @@ class Recorder:
         if cell is self.neurons.net:
             note(Label("call", ""))
         path = self._running.enter(cell)
+        lengths = lengths_given(cell, args, kwargs)
+        if isinstance(lengths, (Tensor, np.ndarray, list, tuple)):
+            note(Label("lengths", path, self.wishes), as_tensor(lengths, "monitor", "lengths"))
         try:
             if id(cell) in self.neurons.cells:
                 return self._around_neuron(cell, short(path, cell), run, args, kwargs)
@@ -143,6 +148,24 @@ class Recorder:
             x = ops.gather(x.reshape((*x.shape[: batch + 1], -1)), Tensor(places), batch + 1)
         return x
 
+    def there(self, call: Call, name: str) -> np.ndarray[Any, Any] | None:
+        """Where the samples of a layer's spikes have not ended, (T, B), by the lengths of the innermost Cell around it.
+
+        None where it has no lengths, or they are of another batch.
+        """
+        around = [path for path in call.lengths if not path or f"{name}.".startswith(f"{path}.")]
+        series = call.series["spikes"][name]
+        if not around:
+            return None
+        counts = call.lengths[max(around, key=len)].asnumpy()
+        if counts.ndim != 1 or counts.dtype.kind not in "iu":
+            return None
+        counts = counts[: self._samples]
+        if series.array(name).shape[1:2] != counts.shape:
+            return None
+        found: np.ndarray[Any, Any] = series.steps()[:, None] < counts
+        return found
+
     def numbers(self, name: str, count: int) -> np.ndarray[Any, Any]:
         """Which of a layer's neurons the `count` are that were recorded."""
         neurons: np.ndarray[Any, Any] = self._in_layer(self._sizes[name]) if name in self._sizes else np.arange(count)
@@ -183,6 +206,10 @@ class Recorder:
                 self._keep(label, x)
 
     def _keep(self, label: Label, x: Tensor) -> None:
+        if label.kind == "lengths":
+            if not label.steps:  # else of each step of a loop, which is no sequence
+                self.calls[-1].lengths[label.name] = x
+            return
         if label.event is None:  # of a layer that is called for all steps at once, or for one: it does not tell
             share = label.steps[-1] / -(-label.steps[-1] // self.every) if label.steps else 1
             self.calls[-1].inputs.setdefault(label.name, []).append((share, x))

@@ -13,7 +13,7 @@ from snncell.errors import ShapeError
 from snncell.nn.groups import number_in
 from snncell.nn.layer import EVEN, positive, positive_number, weights
 from snncell.nn.norm import BatchStatistics
-from snncell.nn.sequences import within_lengths
+from snncell.nn.sequences import sum_over_time, within_lengths
 from snncell.ops.base import as_float
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
@@ -23,7 +23,7 @@ class _OverTime(BatchStatistics):
     """Batch normalisation of sequences (T, B, C, ...), which may end at different steps."""
 
     dims = (3, 4, 5, 6)  # (T, B, C), and up to three more axes
-    kept = (2,)
+    kept: tuple[int, ...] = (2,)
 
     def construct(self, x: Tensor, lengths: Any = None) -> Tensor:
         self.refuse_shape(x)
@@ -52,14 +52,16 @@ class _OverTime(BatchStatistics):
 
     def added_up(self, x: Tensor) -> Tensor:
         """The sum over all axes but those kept."""
-        # Of each step first: then zeros behind the last step change no bit, as they could where a sum over several axes
-        # is taken in parts.
+        # Of each step first: a sum over several axes may be taken in parts, which zeros behind the last step move.
         each = ops.sum(x, tuple(axis for axis in range(1, x.ndim) if axis not in self.kept))
-        return each if 0 in self.kept else ops.sum(each, 0)
+        return each if 0 in self.kept else sum_over_time(each)
 
     def spread(self, statistic: Tensor, x: Tensor) -> Tensor:
         """One number for each place on the axes `kept`, at every step, so that gradients too are sums of each first."""
         one = super().spread(statistic, x)
+        if one.size == 1:  # as two columns: see `sum_over_time`
+            two = ops.broadcast_to(one, (1, 2, *one.shape[2:]))
+            return ops.broadcast_to(two, (x.shape[0], *two.shape[1:]))[:, :1]
         return ops.broadcast_to(one, (x.shape[0], *one.shape[1:]))
 
 

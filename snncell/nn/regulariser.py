@@ -12,7 +12,7 @@ from snncell import dtype as dtypes, ops
 from snncell.arguments.kinds import NotNegative
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, ShapeError
-from snncell.nn.sequences import until_end
+from snncell.nn.sequences import sum_over_time, until_end
 from snncell.ops.base import as_float, as_tensor
 from snncell.tape.tensor import Tensor
 
@@ -70,7 +70,7 @@ class L1RateSparsity(_Regulariser):
         super().__init__(strength)
 
     def construct(self, spikes: Tensor, lengths: Any = None) -> Tensor:
-        return self.spikes(spikes, lengths).sum(0).sum() * self.strength  # of large sums the order depends on the size
+        return sum_over_time(self.spikes(spikes, lengths)).sum() * self.strength
 
 
 class SilenceRegulariser(_Regulariser):
@@ -96,7 +96,7 @@ class SilenceRegulariser(_Regulariser):
         self.minimum = _amount(minimum, type(self).__name__, "minimum")
 
     def construct(self, spikes: Tensor, lengths: Any = None) -> Tensor:
-        lacking = ops.relu(self.minimum - self.spikes(spikes, lengths).sum(0).mean(0))
+        lacking = ops.relu(self.minimum - sum_over_time(self.spikes(spikes, lengths)).mean(0))
         return ops.square(lacking).sum() * self.strength
 
     def extend_repr(self) -> str:
@@ -131,7 +131,7 @@ class SparsityRegulariser(_Regulariser):
         self.maximum = _amount(maximum, type(self).__name__, "maximum")
 
     def construct(self, spikes: Tensor, lengths: Any = None) -> Tensor:
-        counts = self.spikes(spikes, lengths).sum(0)
+        counts = sum_over_time(self.spikes(spikes, lengths))
         excess = ops.relu(counts.reshape((counts.shape[0], -1)).mean(1) - self.maximum)
         square = ops.minimum(excess, 1.0)
         return (0.5 * ops.square(square) + (excess - square)).sum() * self.strength
@@ -170,7 +170,7 @@ class TargetRateRegulariser(_Regulariser):
         else:
             wide = counted.astype(dtypes.computed(counted.dtype.dtype))  # as a mean has it
             steps = ops.maximum(as_tensor(lengths, "lengths").sum(), 1).astype(wide.dtype)
-            rate = (wide.sum(0).sum(0) / steps).astype(counted.dtype)
+            rate = (sum_over_time(wide).sum(0) / steps).astype(counted.dtype)
         return ops.square(rate - self.target).sum() * self.strength
 
     def extend_repr(self) -> str:
@@ -201,7 +201,7 @@ class CountBoundRegulariser(_Regulariser):
         self.lower = _amount(lower, type(self).__name__, "lower")
 
     def construct(self, spikes: Tensor, lengths: Any = None) -> Tensor:
-        beyond = self.spikes(spikes, lengths).sum(0).mean(0) - self.target
+        beyond = sum_over_time(self.spikes(spikes, lengths)).mean(0) - self.target
         above, below = ops.relu(beyond), ops.relu(-beyond)
         return (ops.square(above) * self.strength + ops.square(below) * self.lower).sum() * 0.5
 

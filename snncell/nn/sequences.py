@@ -78,8 +78,16 @@ def mean_over_time(tensor: Tensor, lengths: Any, who: str) -> Tensor:
         return tensor.mean(0)
     # As `ops.mean` does: float16 and bfloat16 are added up in float32.
     wide = until_end(tensor, lengths, who).astype(dtypes.computed(tensor.dtype.dtype))
-    mean: Tensor = (wide.sum(0) / steps_in(wide, lengths)).astype(tensor.dtype)
+    mean: Tensor = (sum_over_time(wide) / steps_in(wide, lengths)).astype(tensor.dtype)
     return mean
+
+
+def sum_over_time(tensor: Tensor) -> Tensor:
+    """The sum of a sequence (T, B, ...) over time, one step after the other, so that zeros behind it change no bit."""
+    # NumPy adds up a single column in parts that depend on its length; several columns it adds row by row.
+    alone = math.prod(tensor.shape[1:]) == 1
+    total: Tensor = ops.cumsum(tensor, 0)[-1] if alone and tensor.shape[0] else ops.sum(tensor, 0)
+    return total
 
 
 def until_end(tensor: Tensor, lengths: Any, who: str) -> Tensor:

@@ -17,7 +17,7 @@ from snncell import ops
 from snncell.arguments.vocabulary import Numbers, Reduction, Share
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.nn.loss import _Loss
-from snncell.nn.sequences import highest, mean_over_time, until_end
+from snncell.nn.sequences import highest, mean_over_time, sum_over_time, until_end
 from snncell.ops.base import as_tensor
 from snncell.ops.indexing import hot, label_words
 from snncell.tape.tensor import Tensor
@@ -214,7 +214,7 @@ class CECountLoss(_CrossEntropy):
     """
 
     def construct(self, outputs: Tensor, labels: Tensor, lengths: Any = None) -> Tensor:
-        return self.likelihood(ops.log_softmax(self.outputs(outputs, lengths).sum(0), 1), labels)
+        return self.likelihood(ops.log_softmax(sum_over_time(self.outputs(outputs, lengths)), 1), labels)
 
 
 class CEMaxMembraneLoss(_CrossEntropy):

@@ -7,7 +7,7 @@ from typing import Any
 from snncell import ops
 from snncell.arguments.vocabulary import Reduction
 from snncell.errors import ArgumentError, ShapeError
-from snncell.nn.sequences import mean_over_time, steps_in, until_end
+from snncell.nn.sequences import mean_over_time, steps_in, sum_over_time, until_end
 from snncell.nn.spike_loss import ClassLoss
 from snncell.ops.base import as_tensor
 from snncell.tape.tensor import Tensor
@@ -58,7 +58,7 @@ class MSECountLoss(_ToRates):
     """
 
     def construct(self, outputs: Tensor, labels: Tensor, lengths: Any = None) -> Tensor:
-        count = self.outputs(outputs, lengths).sum(0)
+        count = sum_over_time(self.outputs(outputs, lengths))
         steps = None if lengths is None else steps_in(outputs, lengths).reshape((-1, 1))
         on, off = (self._wanted(outputs, steps, rate) for rate in (self.correct_rate, self.incorrect_rate))
         far = ops.square(count - (self.one_hot(labels, count) * (on - off) + off))
