@@ -59,11 +59,9 @@ class _OverTime(BatchStatistics):
     def spread(self, statistic: Tensor, x: Tensor) -> Tensor:
         """One number for each place on the axes `kept`, at every step, so that gradients too are sums of each first."""
         one = super().spread(statistic, x)
-        if one.size == 1:  # as two columns: see `sum_over_time`
-            return ops.broadcast_to(ops.broadcast_to(one, (1, 2, *one.shape[2:])), (x.shape[0], 2, *one.shape[2:]))[
-                :, :1
-            ]
-        return ops.broadcast_to(one, (x.shape[0], *one.shape[1:]))
+        columns = one if one.size > 1 else ops.broadcast_to(one, (1, 2, *one.shape[2:]))  # see `sum_over_time`
+        spread = ops.broadcast_to(columns, (x.shape[0], *columns.shape[1:]))
+        return spread if columns is one else spread[:, :1]
 
 
 class _OfSteps(_OverTime):
