@@ -32,8 +32,8 @@ class _OverTime(BatchStatistics):
             return super().construct(x)
         there = within_lengths(x, lengths, type(self).__name__)
         x = ops.select(there, as_float(x, type(self).__name__), 0.0)
-        y = self.normalised(x, *(self.statistics_within(x, there) if self.from_batch else self.moving()))
-        return ops.select(there, y, 0.0)
+        mean, var = self.statistics_within(x, there) if self.from_batch else self.moving()
+        return ops.select(there, self.normalised(x, mean, var), 0.0)
 
     def refuse_fewer(self, x: Tensor) -> None:
         """Raise a ShapeError if the input, without lengths, has fewer steps than training needs."""
@@ -59,10 +59,9 @@ class _OverTime(BatchStatistics):
     def spread(self, statistic: Tensor, x: Tensor) -> Tensor:
         """One number for each place on the axes `kept`, at every step, so that gradients too are sums of each first."""
         one = super().spread(statistic, x)
-        if one.size == 1:  # as two columns: see `sum_over_time`
-            two = ops.broadcast_to(one, (1, 2, *one.shape[2:]))
-            return ops.broadcast_to(two, (x.shape[0], *two.shape[1:]))[:, :1]
-        return ops.broadcast_to(one, (x.shape[0], *one.shape[1:]))
+        columns = one if one.size > 1 else ops.broadcast_to(one, (1, 2, *one.shape[2:]))  # see `sum_over_time`
+        spread = ops.broadcast_to(columns, (x.shape[0], *columns.shape[1:]))
+        return spread if columns is one else spread[:, :1]
 
 
 class _OfSteps(_OverTime):
