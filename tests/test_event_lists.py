@@ -326,8 +326,10 @@ def test_fit_trains_with_lists_as_with_frames():
         snncell.set_seed(0)
         net, loader = Net(), data.Loader(samples, 4, transform=transform, seed=1)
         optimiser = nn.Adam(net.trainable_params(), 0.01)
-        found = snncell.train.fit(net, nn.CERateLoss(), optimiser, loader, epochs=2, progress=False)
-        return [record["loss"] for record in found.history]
+        found = snncell.train.fit(
+            net, nn.CERateLoss(), optimiser, loader, epochs=2, progress=False, firing_rate=net.neurons
+        )
+        return [(record["loss"], record["accuracy"], record["firing_rate"]) for record in found.history]
 
     assert losses(data.ToEventLists(window=100)) == losses(data.ToFrame(window=100))
 

@@ -9,6 +9,7 @@ from snncell.errors import ShapeError
 from snncell.nn.sequences import lengths_given, takes_lengths
 from snncell.ops.base import as_tensor
 from snncell.tape import structure
+from snncell.tape.event_lists import EventLists
 from snncell.tape.tensor import Tensor
 from snncell.train.scores import accuracy, over_time
 
@@ -29,9 +30,14 @@ def lengths_among(net: Any, inputs: Sequence[Any]) -> Lengths | None:
     counts = lengths_given(net, inputs, {})
     if counts is None:
         return None
-    others = [leaf for x in inputs if x is not counts for leaf in structure.flatten(x)[0] if leaf.ndim > 1]
+    shapes = [shape for x in inputs if x is not counts for shape in _shapes(x) if len(shape) > 1]
     # Of both first axes, for there are nets that are given the samples first, and swap the axes.
-    return Lengths(as_tensor(counts, "lengths"), others[0].shape[:2] if others else ())
+    return Lengths(as_tensor(counts, "lengths"), shapes[0][:2] if shapes else ())
+
+
+def _shapes(x: Any) -> list[tuple[int, ...]]:
+    """The shapes of what an input has in it."""
+    return [tuple(x.shape)] if isinstance(x, EventLists) else [leaf.shape for leaf in structure.flatten(x)[0]]
 
 
 def of_output(fn: Callable[..., Any], output: Any, target: Tensor, lengths: Lengths | None) -> Any:
