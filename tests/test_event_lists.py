@@ -344,3 +344,16 @@ def test_a_report_of_lists_is_that_of_the_array(tmp_path):
         snncell.plot.report(net, (batch, Tensor([0, 1, 0, 1])), nn.CERateLoss(), path=path)
         pages.append(path.read_text(encoding="utf-8"))
     assert len(pages[0]) > 1000 and abs(len(pages[0]) - len(pages[1])) < 100
+
+
+@pytest.mark.parametrize("layer", ["dense", "conv"])
+def test_a_monitor_counts_the_costs_of_lists_as_those_of_the_array(layer):
+    x = drawn(np.random.default_rng(2), (8, 4, 2, 5, 5), 0.3)
+    first = nn.Conv2d(2, 3, 3) if layer == "conv" else nn.SequentialCell(nn.Flatten(), nn.Dense(50, 3))
+    net = nn.SequentialCell(nn.TimeDistributed(first), nn.MultiStep(nn.LIFNode()))
+    costs = []
+    for batch in (Tensor(x), lists_of(x, 2)):
+        with snncell.monitor(net, inputs=True) as m:
+            net(batch)
+        costs.append(m.costs())
+    assert costs[0] == costs[1] and len(costs[0]) == 1

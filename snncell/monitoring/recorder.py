@@ -22,6 +22,7 @@ from snncell.nn.layer import positive
 from snncell.nn.sequences import lengths_given
 from snncell.ops.base import as_tensor
 from snncell.tape import structure
+from snncell.tape.event_lists import EventLists
 from snncell.tape.state import settings
 from snncell.tape.taps import Event, Label, note, tapped
 from snncell.tape.tensor import Tensor, wrap
@@ -249,8 +250,9 @@ def _places(neurons: Any) -> int | tuple[int, ...] | None:
 
 
 def _first(cell: Cell, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The first input of a Cell, by position or by name."""
-    return args[0] if args else kwargs.get(_name_of_first(cell))
+    """The first input of a Cell, by position or by name; of event lists the array, whose elements are counted."""
+    x = args[0] if args else kwargs.get(_name_of_first(cell))
+    return x.to_dense() if isinstance(x, EventLists) else x
 
 
 def _with_first(cell: Cell, x: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
