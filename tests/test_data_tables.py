@@ -106,12 +106,8 @@ def test_units_of_integers_are_exact(tmp_path: Path, dtype: str) -> None:
 
 
 AMBIGUOUS = [
-    ("1,1,0,1\n2,2,1,0\n", r"can be t x y p or x y t p; columns=\{\"t\": 0"),
-    ("1,1,0,1\n", "can be t x y p or x y t p"),
-    ("3,1,0,0\n2,1,1,1\n", "can be x y t p or x y p t"),
+    ("3,1,0,0\n2,1,1,1\n", r"can be x y t p or x y p t; columns=\{\"t\": 0"),
     ("3,5,9,2\n1,1,2,1\n", "are not t x y p or x y t p or x y p t; columns="),
-    ("5,2,1,3\n1,3,0,4\n", "times of columns x y p t are milliseconds in some files"),
-    ("5,2,1,0.25\n1,3,0,0.5\n", "times of columns x y p t are milliseconds in some files"),
     ("5,2,1\n1,3,0\n", "are not t x p; columns="),
     ("0.5,2,3,1\n0.7,1,0,1\n", r'not 0.5, and times in another unit are read with time_unit="s"'),
     ("time,where,p\n1,2,0\n", r'of time, where, p none is x; columns=\{"t": ..., "x": ...\} would say'),
@@ -125,9 +121,27 @@ def test_what_is_ambiguous_is_no_guess(tmp_path: Path, content: str, words: str)
     with pytest.raises(FileError, match=words):
         read_events(path)
     width = len(content.split("\n")[0].split(","))
-    order = "xypt" if "0.25" in content else "txyp" if width == 4 else "txp"
+    order = "txyp" if width == 4 else "txp"
     columns = {name: number for number, name in enumerate(order)}
     assert len(read_events(path, columns=columns, time_unit="s")) > 0
+
+
+@pytest.mark.parametrize("content", ["1,1,0,1\n2,2,1,0\n", "1,1,0,1\n", "0,3,3,0\n0,3,4,0\n"])
+def test_the_usual_order_wins_where_the_numbers_allow_it(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "file.csv"
+    path.write_text(content, encoding="utf-8")
+    rows = [tuple(map(int, line.split(","))) for line in content.splitlines()]
+    assert [tuple(event) for event in read_events(path)[["t", "x", "y", "p"]].tolist()] == rows
+
+
+@pytest.mark.parametrize("content", ["5,2,1,3\n1,3,0,4\n", "5,2,1,0.25\n1,3,0,0.5\n"])
+def test_tonics_order_is_in_milliseconds_and_says_so(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "file.csv"
+    path.write_text(content, encoding="utf-8")
+    with pytest.warns(RuntimeWarning, match=r'file\.csv: its columns are x y p t, .*Say time_unit="ms", or "us"'):
+        found = read_events(path)
+    assert found["t"].tolist() == [1000 * float(line.split(",")[3]) for line in content.splitlines()]
+    np.testing.assert_array_equal(found, read_events(path, time_unit="ms"))
 
 
 def test_no_events_are_not_ambiguous(tmp_path: Path) -> None:

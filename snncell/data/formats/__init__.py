@@ -44,14 +44,14 @@ def read_events(
     | AEDAT 2.0 of a DVS128, addresses as they are | microseconds | 128 x 128 |
     | `.npz` with t, x, y, p; `.npy` or `.npz` with a structured array | microseconds, or `time_unit` | |
     | `.npy` with columns t x y p, or x y t p, or t x p | microseconds, or `time_unit` | |
-    | `.npy` with columns x y p t, or as `columns` says | `time_unit` | |
+    | `.npy` with columns x y p t, as tonic keeps DVS128 Gesture | milliseconds, with a warning, or `time_unit` | |
     | `.mat` of version 5 with ts, x, y, pol | microseconds, or `time_unit` | |
     | CSV with a header, or columns as in `.npy` | microseconds, or `time_unit` | |
     | HDF5 as of SHD with one sample; `SHD` reads all | seconds, float16 | 700 x 1 x 1 |
 
     Where the format has no sensor, it is the smallest one that holds the events, with two polarities. -1 and 1 are
-    read as 0 and 1. Which columns a table without names has, its numbers tell: where times go forth, and polarities
-    are 0 and 1. Where they do not tell, it is an error, and `columns` says it.
+    read as 0 and 1. A table without names is t x y p wherever its numbers allow that: where times go forth, and
+    polarities are 0 and 1; else x y t p or x y p t. Where they do not tell, it is an error, and `columns` says it.
 
     Args:
         path: the file.

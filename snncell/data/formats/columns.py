@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import warnings
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -96,9 +98,9 @@ def _found(path: Any, names: list[str], wanted: str | int, place: str) -> int:
 def unnamed(path: Any, table: Array, layout: Layout, place: str = "") -> dict[str, Array]:
     """The columns of a table (events, N): as the layout says, or told by their numbers.
 
-    Of four, they are `t x y p`, `x y t p` or `x y p t`, if only one of these has polarities 0 and 1 or -1 and 1, and
-    times that do not go back; of three, `t x p`. `x y p t` is kept in milliseconds by tonic, and in microseconds by
-    others, so its unit must be told.
+    Of four, they are `t x y p` wherever that has polarities 0 and 1 or -1 and 1, and times that do not go back; else
+    `x y t p` or `x y p t`, if only one of these has; of three, `t x p`. `x y p t` is kept in milliseconds by tonic, of
+    DVS128 Gesture, and in microseconds by others: untold, it is read as tonic's, with a warning.
     """
     if table.dtype.kind not in "iubf" and table.ndim == 2:
         raise fault(path, place, f"numbers are expected, not {table.dtype}")
@@ -109,16 +111,22 @@ def unnamed(path: Any, table: Array, layout: Layout, place: str = "") -> dict[st
         raise fault(path, place, found)
     orders = ORDERS[table.shape[1]]
     fitting = [order for order in orders if _fits(dict(zip(order, table.T, strict=True)))]
-    if not len(table):
+    if not len(table) or orders[0] in fitting:
         fitting = [orders[0]]
     if len(fitting) != 1:
         words = " or ".join(" ".join(order) for order in fitting or orders)
         may = "can be" if fitting else "are not"
         raise fault(path, place, f"by their numbers, the columns {may} {words}; {GIVE}")
-    if fitting[0] == "xypt" and layout.time_unit is None:
-        found = 'times of columns x y p t are milliseconds in some files and microseconds in others; time_unit="ms" or'
-        raise fault(path, place, f'{found} time_unit="us" would say which')
-    return dict(zip(fitting[0], table.T, strict=True))
+    columns = dict(zip(fitting[0], table.T, strict=True))
+    if fitting[0] != "xypt" or layout.time_unit is not None:
+        return columns
+    warnings.warn(
+        f"{os.fspath(path)}: its columns are x y p t, and the times are taken for milliseconds, as tonic keeps DVS128 "
+        f'Gesture. Say time_unit="ms", or "us" if they are microseconds.',
+        RuntimeWarning,
+        stacklevel=2,
+    )
+    return in_microseconds(columns, "ms")
 
 
 def _numbered(path: Any, table: Array, wanted: str | int, place: str) -> int:
