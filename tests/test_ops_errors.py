@@ -97,7 +97,7 @@ DTYPES: list[tuple[Any, str]] = [
     (lambda: ops.add(X, None), r"add: y is a Tensor, an array or a number, not None"),
     (lambda: ops.exp("x"), r"exp: x is a Tensor, an array or a number, not 'x'. Wrap data in snncell.Tensor"),
     (lambda: ops.sum(None), r"sum: x is a Tensor, an array, or numbers, not None"),
-    (lambda: ops.reshape("ab", (2,)), r"reshape: x is a Tensor, an array, or numbers, not 'ab'"),
+    (lambda: ops.reshape("ab", (2,)), r"reshape: x is a Tensor, an array, or numbers or an EventLists, not 'ab'"),
     (lambda: ops.matmul(X, "y"), r"matmul: y is a Tensor, an array, or numbers, not 'y'"),
     (lambda: ops.concat([X, None]), r"concat: tensors\[1\] is a Tensor, an array or a number, not None"),
     (lambda: ops.where(X > 0, X, None), r"where: y is a Tensor, an array or a number, not None"),

@@ -638,6 +638,7 @@ MADE: dict[str, dict[str, Any]] = {
     "MaxPool2d": {},
     "SumPool2d": {},
     "ToFrame": {"n_bins": 2},
+    "ToEventLists": {"n_bins": 2},
     "DropPixel": {"coordinates": [(0, 0)]},
 }
 # Right values for what has a default, where that alone does not do.
@@ -646,6 +647,8 @@ WITH: dict[str, dict[str, Callable[[], Any]]] = {
     "latency": {"steps": lambda: 8},
     "clip": {"min": lambda: 0.0},
     "to_frames": {"n_bins": lambda: 2},
+    "to_event_lists": {"n_bins": lambda: 2},
+    "ToEventLists": {"n_bins": lambda: 2},
     "Sliced": {"steps": lambda: 2},
     "randman": {"classes": lambda: 2, "units": lambda: 3, "samples": lambda: 2},
     "ToFrame": {"n_bins": lambda: 2},
@@ -658,7 +661,7 @@ WITH: dict[str, dict[str, Callable[[], Any]]] = {
 # What is handed out, not made by users; and what has its own way to say what is missing.
 LEFT_OUT = {
     "Row", "Checked", "Cost", "Finding", "Report", "Result", "Facts", "compare_reverse", "smooth", "unfused",
-    "LearningRateSchedule", "CellList()", "Initializer", "Log", "settings", "DType", "fans", "Array", "HOST",
+    "LearningRateSchedule", "ParameterGroup", "ParameterGroup()", "CellList()", "Initializer", "Log", "settings", "DType", "fans", "Array", "HOST",
 }  # fmt: skip
 # A subject is found by one of these words in a message.
 ALSO = {"Parameter": "Tensor", "fill": "full", "value_and_grad": "grad", "cast": "astype"}
