@@ -339,3 +339,28 @@ def test_a_report_of_lists_is_that_of_the_array(tmp_path):
         snncell.plot.report(net, (batch, Tensor([0, 1, 0, 1])), nn.CERateLoss(), path=path)
         pages.append(path.read_text(encoding="utf-8"))
     assert len(pages[0]) > 1000 and abs(len(pages[0]) - len(pages[1])) < 100
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("shape", [(0, 5), (0, 3, 5), (3, 0, 5)])
+def test_gradient_of_a_product_without_rows_is_zeros(shape, mode):
+    x, weight = lists_of(np.zeros((1, 5), "float32"), 1), Tensor(np.ones((5, 2), "float32"))
+    lists = x._replace(indptr=Tensor(np.zeros(1, np.int64)), shape=shape)
+    gradient = snncell.grad(lambda w: ops.matmul(lists, w).sum())
+    found = (snncell.jit(gradient) if mode == "jit" else gradient)(weight)
+    np.testing.assert_array_equal(found.asnumpy(), np.zeros((5, 2), "float32"))
+
+
+@pytest.mark.parametrize("before", [0, 1, 4])
+def test_lists_that_begin_behind_other_elements_are_joined(before):
+    rng = np.random.default_rng(before)
+    dense = [drawn(rng, (steps, 6), 0.5) for steps in (2, 5, 3)]
+    lists = []
+    for each in dense:
+        x = lists_of(each, 1, room=2)
+        ahead = np.full(before, 3)
+        indices = Tensor(np.concatenate([ahead, x.indices.asnumpy()]).astype(np.int32))
+        values = Tensor(np.concatenate([ahead, x.values.asnumpy()]).astype(each.dtype))
+        lists.append(EventLists(Tensor(x.indptr.asnumpy() + before), indices, values, x.shape))
+    expected = np.stack([np.pad(each, ((0, 5 - len(each)), (0, 0))) for each in dense], 1)
+    np.testing.assert_array_equal(joined(lists, 5).to_dense().asnumpy(), expected)

@@ -119,7 +119,8 @@ def joined(lists: Sequence[EventLists], steps: int) -> EventLists:
     values = np.zeros(room, on_host(lists[0].values).dtype)
     for n, each in enumerate(lists):
         own = on_host(each.indptr)
-        to = np.repeat(begins[: each.rows, n] - own[:-1], np.diff(own)) + np.arange(own[-1])
-        places[to], values[to] = on_host(each.indices)[: own[-1]], on_host(each.values)[: own[-1]]
+        to = np.repeat(begins[: each.rows, n] - own[:-1], np.diff(own)) + np.arange(own[0], own[-1])
+        listed_here = slice(own[0], own[-1])
+        places[to], values[to] = on_host(each.indices)[listed_here], on_host(each.values)[listed_here]
     shape = (steps, len(lists), *lists[0].shape[1:])
     return EventLists(wrap(placed(starts)), wrap(placed(places)), wrap(placed(values)), shape)
