@@ -203,3 +203,12 @@ def test_the_same_bits_on_one_thread_and_on_several() -> None:
     }
     assert len(found) == 1
     assert len(next(iter(found))) > 100
+
+
+@pytest.mark.parametrize("make", [data.to_frames, data.to_event_lists])
+@pytest.mark.parametrize("way", [{"n_bins": 2}, {"window": 1000}])
+@pytest.mark.parametrize("first", [-1, -(2**62), -(2**63)])
+def test_recordings_whose_span_is_no_int64_are_refused(make, way, first):
+    events = data.Events([first, 2**63 - 1], x=[0, 0], p=[0, 1], sensor_size=(1, 1, 2))
+    with pytest.raises(ArgumentError, match="span"):
+        make(events, **way)

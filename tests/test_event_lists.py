@@ -179,17 +179,21 @@ HOSTILE = {
     "an index behind the row": ([0, 1, 2, 3], [0, 1, 4], (3, 4)),
     "indices that descend": ([0, 0, 0, 3], [2, 1, 3], (3, 4)),
     "an index twice": ([0, 0, 0, 3], [1, 1, 3], (3, 4)),
+    "an index of more than 32 bits": ([0, 1, 2, 3], [0, 2**32 + 1, 2], (3, 4)),
+    "an index of the largest of 32 bits": ([0, 1, 2, 3], [0, 2**31 - 1, 2], (3, 4)),
+    "an index far below 0": ([0, 1, 2, 3], [0, -(2**32), 2], (3, 4)),
 }
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_lists_that_are_none_are_refused_wherever_they_go(name):
     indptr, indices, shape = HOSTILE[name]
-    lists = EventLists(Tensor(indptr), Tensor(np.array(indices, np.int32)), Tensor(np.ones(3, np.float32)), shape)
+    lists = EventLists(Tensor(indptr), Tensor(np.array(indices)), Tensor(np.ones(3, np.float32)), shape)
     images = lists.reshape(3, 1, 2, 2)
     weight = Tensor(np.ones((4, 2), np.float32))
     calls = [
         lists.to_dense,
+        lambda: joined([lists, lists], 3),
         lambda: ops.matmul(lists, weight),
         lambda: nn.Dense(4, 2)(lists),
         lambda: ops.conv2d(images, ops.ones((1, 1, 2, 2))),
@@ -216,6 +220,8 @@ def test_what_takes_no_lists_says_what_does():
         (lambda: lists.reshape(3, 200, -1), ShapeError, r"cuts or joins"),
         (lambda: lists.reshape(7, -1), ShapeError, r"do not fill"),
         (lambda: lists._replace(indices=Tensor([1])).to_dense(), ShapeError, r"event lists are indptr"),
+        (lambda: lists._replace(indptr=lists.indptr.astype("float32")).to_dense(), DTypeError, "integers, not Float32"),
+        (lambda: lists._replace(indices=lists.indices > 0).to_dense(), DTypeError, "integers, not Int64 and Bool"),
         (lambda: lists._replace(shape=(5, 120)).to_dense(), ShapeError, r"event lists are indptr"),
     ]:  # fmt: skip
         with pytest.raises(error, match=words):
@@ -357,3 +363,28 @@ def test_a_monitor_counts_the_costs_of_lists_as_those_of_the_array(layer):
             net(batch)
         costs.append(m.costs())
     assert costs[0] == costs[1] and len(costs[0]) == 1
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("shape", [(0, 5), (0, 3, 5), (3, 0, 5)])
+def test_gradient_of_a_product_without_rows_is_zeros(shape, mode):
+    x, weight = lists_of(np.zeros((1, 5), "float32"), 1), Tensor(np.ones((5, 2), "float32"))
+    lists = x._replace(indptr=Tensor(np.zeros(1, np.int64)), shape=shape)
+    gradient = snncell.grad(lambda w: ops.matmul(lists, w).sum())
+    found = (snncell.jit(gradient) if mode == "jit" else gradient)(weight)
+    np.testing.assert_array_equal(found.asnumpy(), np.zeros((5, 2), "float32"))
+
+
+@pytest.mark.parametrize("before", [0, 1, 4])
+def test_lists_that_begin_behind_other_elements_are_joined(before):
+    rng = np.random.default_rng(before)
+    dense = [drawn(rng, (steps, 6), 0.5) for steps in (2, 5, 3)]
+    lists = []
+    for each in dense:
+        x = lists_of(each, 1, room=2)
+        ahead = np.full(before, 3)
+        indices = Tensor(np.concatenate([ahead, x.indices.asnumpy()]).astype(np.int32))
+        values = Tensor(np.concatenate([ahead, x.values.asnumpy()]).astype(each.dtype))
+        lists.append(EventLists(Tensor(x.indptr.asnumpy() + before), indices, values, x.shape))
+    expected = np.stack([np.pad(each, ((0, 5 - len(each)), (0, 0))) for each in dense], 1)
+    np.testing.assert_array_equal(joined(lists, 5).to_dense().asnumpy(), expected)

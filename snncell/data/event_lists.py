@@ -13,7 +13,7 @@ from snncell.data.frames import Steps, Ways, bins_of, dtype_of_counts
 from snncell.data.padding import grid_length
 from snncell.errors import ShapeError
 from snncell.kernels.binning import list_events, number_bins
-from snncell.kernels.csr import moved
+from snncell.kernels.csr import Rows, check, moved
 from snncell.tape.event_lists import EventLists
 from snncell.tape.given import on_host
 from snncell.tape.tensor import placed, wrap
@@ -110,6 +110,9 @@ def joined(lists: Sequence[EventLists], steps: int) -> EventLists:
         raise ShapeError(
             f"Event lists of a batch are (T, ...), a row for each step, alike but for T; not {shapes:.300}."
         )
+    for each in lists:
+        starts, places, values = map(on_host, each.operands("Loader"))
+        check(Rows(starts, places, values, each.shape), "Loader")
     counts = np.zeros((steps, len(lists)), np.int64)
     for n, each in enumerate(lists):
         counts[: each.rows, n] = np.diff(on_host(each.indptr))
@@ -119,7 +122,8 @@ def joined(lists: Sequence[EventLists], steps: int) -> EventLists:
     values = np.zeros(room, on_host(lists[0].values).dtype)
     for n, each in enumerate(lists):
         own = on_host(each.indptr)
-        to = np.repeat(begins[: each.rows, n] - own[:-1], np.diff(own)) + np.arange(own[-1])
-        places[to], values[to] = on_host(each.indices)[: own[-1]], on_host(each.values)[: own[-1]]
+        to = np.repeat(begins[: each.rows, n] - own[:-1], np.diff(own)) + np.arange(own[0], own[-1])
+        listed_here = slice(own[0], own[-1])
+        places[to], values[to] = on_host(each.indices)[listed_here], on_host(each.values)[listed_here]
     shape = (steps, len(lists), *lists[0].shape[1:])
     return EventLists(wrap(placed(starts)), wrap(placed(places)), wrap(placed(values)), shape)

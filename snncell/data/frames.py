@@ -144,6 +144,8 @@ def bins_of(
     else:
         spans = span_events(recordings)
         lengths, starts = spans[:, 1] - spans[:, 0] + 1, spans[:, 0]
+        if ((spans[:, 1] >= spans[:, 0]) & (lengths <= 0)).any():
+            raise ArgumentError(f"{who}: the times of a recording span 2**63 microseconds or more.")
     begins, ends = (
         _evenly(lengths, starts, size) if way == "n_bins" else _in_steps(lengths, starts, size, size - overlap, last)
     )

@@ -41,11 +41,8 @@ class _Product(OfLists):
 
     def _product(self, x: Any, y: Any, turned: bool = False) -> Any:
         shape = x.shape
-        if not self.by_columns:
-            y_rows, x = y, x.reshape(math.prod(shape[:-1]), shape[-1])
-        else:
-            y_rows = y.reshape(math.prod(y.shape[:-1]), y.shape[-1])
-            x = x.reshape(len(y_rows), math.prod(shape) // max(1, len(y_rows)))
+        x = x.reshape(math.prod(shape[:-1]), shape[-1])
+        y_rows = y.reshape(math.prod(y.shape[:-1]), y.shape[-1]) if self.by_columns else y
         if isinstance(x, csr.Rows):
             out = csr.product(x, y_rows, by_columns=self.by_columns, turned=turned)
         else:

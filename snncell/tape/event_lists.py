@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Never
 import numpy as np
 
 from snncell import dtype as dtypes
-from snncell.errors import GradientError, ShapeError
+from snncell.errors import DTypeError, GradientError, ShapeError
 from snncell.kernels.csr import Rows, check, filled
 from snncell.kernels.cuda import csr as on_device
 from snncell.kernels.space import DEVICE
@@ -168,6 +168,7 @@ class EventLists(NamedTuple):
 
         Raises:
             ShapeError: for lists and a shape that do not go together.
+            DTypeError: for indptr or indices that are no integers.
         """
         indptr, indices, values = self.indptr, self.indices, self.values
         arrays = [x if isinstance(x, Tensor) else Tensor(x) for x in (indptr, indices, values)]
@@ -177,8 +178,11 @@ class EventLists(NamedTuple):
                 f"{who}: event lists are indptr (R + 1,), indices (E,) and values (E,) of a shape whose first axes are "
                 f"the R rows, not {', '.join(str(x.shape) for x in arrays)} of shape {self.shape}."
             )
-        starts, places = (
-            x if x.dtype is kind else x.astype(kind)
-            for x, kind in zip(arrays, (dtypes.int64, dtypes.int32), strict=False)
-        )
-        return starts, places, arrays[2]
+        if any(x.dtype.category != 1 for x in arrays[:2]):
+            raise DTypeError(f"{who}: indptr and indices are integers, not {arrays[0].dtype} and {arrays[1].dtype}.")
+        starts, places, values = arrays
+        if places.dtype is not dtypes.int32:
+            # One that 32 bits do not hold stays out of range, and is refused where the lists are looked at.
+            wide = places.astype(dtypes.int64)
+            places = wide.clip(-1, np.iinfo(np.int32).max).astype(dtypes.int32)
+        return starts if starts.dtype is dtypes.int64 else starts.astype(dtypes.int64), places, values
