@@ -228,6 +228,15 @@ def test_what_takes_no_lists_says_what_does():
             call()
 
 
+@pytest.mark.parametrize("sign", ["+", "-", "*", "/", "@", "**", "<", ">="])
+def test_operators_are_refused_instead_of_those_of_tuples(sign):
+    lists = lists_of(drawn(np.random.default_rng(0), (3, 8), 0.5, "float32"), 1)
+    for other in (2, 0.5, Tensor([1.0]), np.ones(3), lists):
+        for text in (f"lists {sign} other", f"other {sign} lists"):
+            with pytest.raises(DTypeError, match=r"vent lists"):
+                eval(text, {"lists": lists, "other": other})
+
+
 def test_no_gradient_flows_into_values():
     lists = lists_of(drawn(np.random.default_rng(0), (3, 8), 0.5, "float32"), 1)
     for call in (lambda x: ops.matmul(x, ops.ones((8, 2))).sum(), lambda x: x.to_dense().sum()):

@@ -73,6 +73,14 @@ def _(_starts: Tensor, _places: Tensor, _values: Tensor, _out: Tensor, _dout: Te
     return None, None, refuse_gradient
 
 
+def _refuse_arithmetic(*_: Any) -> Never:
+    """Raise the error for an operator on event lists: as tuples they would be joined, or repeated."""
+    raise DTypeError(
+        "Event lists have no operators: they are the first operand of ops.matmul(x, w), of convolutions and layers. "
+        "x.to_dense() is a Tensor."
+    )
+
+
 def _products(shape: Shape) -> list[int]:
     """The numbers of rows that the first axes may be."""
     return [math.prod(shape[:axes]) for axes in range(len(shape) + 1)]
@@ -186,3 +194,9 @@ class EventLists(NamedTuple):
             wide = places.astype(dtypes.int64)
             places = wide.clip(-1, np.iinfo(np.int32).max).astype(dtypes.int32)
         return starts if starts.dtype is dtypes.int64 else starts.astype(dtypes.int64), places, values
+
+
+_OPERATORS = "add radd sub rsub mul rmul truediv rtruediv matmul rmatmul pow rpow neg lt le gt ge"
+_REFUSED = {f"__{name}__": _refuse_arithmetic for name in _OPERATORS.split()}
+for _name, _refusal in (_REFUSED | {"__array_ufunc__": None}).items():  # None: NumPy's arrays leave it to the above
+    setattr(EventLists, _name, _refusal)
