@@ -169,6 +169,16 @@ def test_groups_that_are_none_are_refused(params, kind, words):
         nn.Adam(params, 0.1)
 
 
+def test_the_rate_of_an_optimiser_is_a_parameter():
+    optimiser = nn.SGD([P, Q], 0.25, weight_decay=0.5)
+    optimiser.learning_rate.set_data(np.float32(0.5))
+    assert optimiser.get_lr().item() == optimiser.learning_rate.item() == 0.5 and optimiser.weight_decay == 0.5
+    with pytest.raises(AttributeError, match="learning_rate"):
+        _ = nn.SGD([P], nn.ExponentialDecayLR(0.5, 0.5, 2)).learning_rate
+    with pytest.raises(AttributeError, match="learning_rate"):
+        optimiser.learning_rate = 0.1
+
+
 def test_which_rate_is_meant_is_asked_for():
     optimiser = nn.SGD([{"params": [P]}, {"params": [Q]}], 0.1)
     with pytest.raises(ArgumentError, match=r"SGD: its 2 groups have a learning rate each; say which, group=0"):

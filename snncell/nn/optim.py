@@ -93,6 +93,18 @@ class Optimizer(Cell):
         self.groups = CellList(groups)
         self.global_step = Parameter(Tensor(0), requires_grad=False)
 
+    @property
+    def learning_rate(self) -> Parameter:
+        """The learning rate of the first group, if it follows no schedule: a Parameter, float64."""
+        rate: Parameter = self.groups[0].learning_rate
+        return rate
+
+    @property
+    def weight_decay(self) -> float:
+        """The weight decay of the first group."""
+        decay: float = self.groups[0].weight_decay
+        return decay
+
     def set_learning_rate(self, rate: float, group: int | None = None) -> None:
         """Change the learning rate from the next step on, of a group by its number where there are several."""
         who = type(self).__name__
