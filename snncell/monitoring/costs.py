@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from snncell import ops
+from snncell.monitoring.record import Array, Call, Inputs
 from snncell.nn.conv import Conv1d, Conv2d, Conv2dTranspose
 from snncell.nn.layer import Dense
 from snncell.tape.state import settings
@@ -18,6 +20,8 @@ WEIGHTED = (Dense, Conv1d, Conv2d, Conv2dTranspose)
 
 class Cost(NamedTuple):
     """The work of a layer with weights in a call, summed over its steps and samples.
+
+    Steps behind the end of a sample, where lengths are known, are no steps.
 
     Attributes:
         macs: multiply-accumulates of its dense product, those with padding left out.
@@ -34,31 +38,143 @@ class Cost(NamedTuple):
     density: float
     spikes: bool
 
+    @property
+    def acs(self) -> int:
+        """Synaptic operations that are additions: all of them behind spikes, else none."""
+        return self.synops if self.spikes else 0
 
-def cost_of(cell: Any, inputs: np.ndarray[Any, Any], scale: float = 1) -> Cost:
-    """The cost of a layer for the inputs that it got, (..., *features), of which each stands for `scale`."""
+
+@dataclass
+class Tally:
+    """The counts of a layer with weights over a call, from which its costs are made.
+
+    Attributes:
+        macs, synops, inputs, events, outputs: multiply-accumulates; those whose input is not 0; inputs; those that are
+            not 0; results. All of them until each sample's end.
+        passes: the products, one for each step of each sample; several places in one product are one pass.
+        steps: over how many steps the layer ran.
+        whole: the passes when each sample is as long as the longest.
+        features, results: the inputs and the results of one pass.
+        lowest, highest: of the inputs that are not 0.
+    """
+
+    macs: float = 0.0
+    synops: float = 0.0
+    inputs: float = 0.0
+    events: float = 0.0
+    outputs: float = 0.0
+    passes: float = 0.0
+    steps: float = 0.0
+    whole: float = 0.0
+    features: float = 0.0
+    results: float = 0.0
+    lowest: float = math.inf
+    highest: float = -math.inf
+
+    @property
+    def spikes(self) -> bool:
+        """True if all inputs that are not 0 are equal."""
+        return bool(self.events) and self.lowest == self.highest
+
+    def cost(self) -> Cost:
+        """What `Monitor.costs` says of it."""
+        density = self.events / self.inputs if self.inputs else math.nan
+        return Cost(round(self.macs), round(self.synops), density, self.spikes)
+
+
+def tally_of(cell: Any, name: str, call: Call) -> Tally:
+    """The counts of a layer for all the inputs that it got in a call."""
+    tally, (samples, most) = Tally(), extent_of(call)
+    lengths, begun = call.lengths_of(name), 0
+    for piece in call.inputs[name]:
+        steps, there = _there(piece, _leading(cell, piece), samples, most, begun, lengths)
+        _add(tally, cell, piece, steps, there, samples)
+        begun = (begun + steps) % max(most, 1)  # a layer that is called twice begins again
+    return tally
+
+
+def extent_of(call: Call) -> tuple[int, int]:
+    """Samples and steps of a call, by its neurons: the fewest samples, and the most steps."""
+    shapes = [(update.inputs[0][0][update.sequence :], count) for update, count in call.updates.values()]
+    samples = min((shape[0] if shape else 1 for shape, _ in shapes), default=1)
+    return samples, max((count for _, count in shapes), default=1)
+
+
+def _leading(cell: Any, piece: Inputs) -> tuple[int, ...]:
+    """The axes of a layer's inputs before those of its features."""
     axes = 1 if isinstance(cell, Dense) else cell.weight.ndim - 1
-    features = inputs.shape[inputs.ndim - axes :]
-    rows = inputs.reshape(-1, *features)
-    fan_out = _fan_out(cell, features)
+    return tuple(piece.x.shape[: piece.x.ndim - axes])
+
+
+def _there(
+    piece: Inputs, leading: tuple[int, ...], samples: int, most: int, begun: int, lengths: Array | None
+) -> tuple[int, Array | None]:
+    """How many steps a piece is of, and which of its rows are before their sample's end; None where all are."""
+    steps, inside = _as_steps(leading, len(piece.steps), samples, most)
+    if not inside:
+        return max(steps, 1), None
+    ran = math.prod(piece.steps) if piece.steps else steps
+    if lengths is None or len(lengths) != samples:
+        return ran, None
+    numbers = np.arange(ran)
+    if piece.steps:
+        numbers = numbers.reshape(piece.steps)[..., :: piece.every].ravel()
+    there = (begun + numbers)[:, None] < lengths
+    places = math.prod(leading) // max(there.size, 1)
+    return ran, np.repeat(there.ravel(), places) if places else there.ravel()
+
+
+def _as_steps(leading: tuple[int, ...], loops: int, samples: int, most: int) -> tuple[int, bool]:
+    """How many steps the leading axes of inputs hold, and whether steps and samples come first in them."""
+    if loops:
+        return math.prod(leading[:loops]), leading[loops : loops + 1] == (samples,)
+    if len(leading) > 1 and leading[1] == samples and leading[0] <= most:  # (T, B, ...)
+        return leading[0], True
+    if not leading or not samples or leading[0] % samples or leading[0] // samples > most:
+        return 1, False
+    return leading[0] // samples, True  # (T B, ...), or (B, ...) of one step
+
+
+def _add(tally: Tally, cell: Any, piece: Inputs, steps: int, there: Array | None, samples: int) -> None:
+    """Add the counts of one call of a layer."""
+    leading = _leading(cell, piece)
+    x = piece.x.asnumpy()
+    rows = x.reshape(math.prod(leading), *x.shape[len(leading) :])
+    fan_out, results = _fan_out(cell, rows.shape[1:])
     fired = np.asarray(rows != 0)
-    synops = float((fired.sum(0) * fan_out).sum())
+    if there is not None:
+        fired &= there.reshape(-1, *(1,) * (fired.ndim - 1))
+    live = len(rows) if there is None else int(there.sum())
+    places = max(len(rows) * piece.share / max(steps * samples, 1), 1.0)  # in a product of one step and sample
+    tally.macs += piece.share * live * float(fan_out.sum())
+    tally.synops += piece.share * float((fired.sum(0) * fan_out).sum())
+    tally.inputs += piece.share * live * fan_out.size
+    tally.events += piece.share * float(fired.sum())
+    tally.outputs += piece.share * live * results
+    tally.passes += piece.share * live / places
+    tally.whole += piece.share * len(rows) / places
+    tally.steps += steps
+    tally.features, tally.results = fan_out.size * places, results * places
     values = rows[fired]
-    return Cost(
-        macs=round(scale * len(rows) * float(fan_out.sum())),
-        synops=round(scale * synops),
-        density=float(fired.mean()) if fired.size else math.nan,
-        spikes=bool(values.size) and bool((values == values[0]).all()),
-    )
+    if values.size:
+        tally.lowest = min(tally.lowest, float(values.min()))
+        tally.highest = max(tally.highest, float(values.max()))
 
 
-def _fan_out(cell: Any, features: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    """The number of outputs that each input goes to: the gradient of their sum where all weights are 1."""
+def _fan_out(cell: Any, features: tuple[int, ...]) -> tuple[Array, int]:
+    """The number of outputs that each input goes to, the gradient of their sum where all weights are 1; and of all."""
     # A layer like it, not made by `__init__`, which would draw new weights and so move the random numbers on.
     ones: Any = object.__new__(type(cell))
     vars(ones).update(vars(cell))
     vars(ones).update(weight=ops.ones(cell.weight.shape), has_bias=False, activation=None)
+    sizes = []
+
+    def total(x: Any) -> Any:
+        out = ones.construct(x)
+        sizes.append(math.prod(out.shape[1:]))
+        return out.sum()
+
     with settings(watch=None, trace=None, tape=None, smooth=False):
-        counts = grad(lambda x: ones.construct(x).sum())(ops.zeros((1, *features)))
-    array: np.ndarray[Any, Any] = counts.asnumpy()[0].astype(np.float64)
-    return array
+        counts = grad(total)(ops.zeros((1, *features)))
+    array: Array = counts.asnumpy()[0].astype(np.float64)
+    return array, sizes[0]

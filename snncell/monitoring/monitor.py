@@ -12,7 +12,7 @@ import numpy as np
 
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, RecordError
-from snncell.monitoring.costs import Cost, cost_of
+from snncell.monitoring.costs import Cost, tally_of
 from snncell.monitoring.layers import Neurons, gives_spikes, spike_function_of, spike_functions
 from snncell.monitoring.record import Call, Recorded, missing
 from snncell.monitoring.recorder import KINDS, Recorder
@@ -53,8 +53,8 @@ class Monitor:
 
     Lengths of padded sequences are those that the innermost Cell around a layer is called with, under the name
     `lengths`: a MultiStep, a part of the network, or the network. Behind its end a sample's spikes are 0, and are no
-    steps of its rates; v, above and grad are what the loop made of the padding, and `costs` counts it. A layer with
-    another batch than the lengths has none.
+    steps of its rates and costs; v, above and grad are what the loop made of the padding. A layer with another batch
+    than the lengths has none.
 
     A quantity of a layer takes T B N numbers while its loop runs; what is kept beyond is what `every`, `neurons` and
     `samples` leave of it, for as many calls as `calls` says.
@@ -207,21 +207,16 @@ class Monitor:
         Raises:
             RecordError: if their inputs were not recorded.
         """
-        inputs = self._recorder.calls[-1].inputs if self._recorder.calls else {}
-        if not inputs:
+        call, cells = self._counted(), self._recorder.neurons.paths
+        return {name: tally_of(cells[name], name, call).cost() for name in call.inputs}
+
+    def _counted(self) -> Call:
+        """The last call, of which inputs were recorded."""
+        call = self._recorder.calls[-1] if self._recorder.calls else Call()
+        if not call.inputs:
             mend = "monitor(net, inputs=True)" if not self._recorder.inputs else "Call the network within the monitor"
             raise RecordError(f"monitor: no inputs of Dense or Conv layers were recorded. {mend}.")
-        costs: dict[str, Cost] = {}
-        for name, pieces in inputs.items():
-            parts = [cost_of(self._recorder.neurons.paths[name], x.asnumpy(), scale) for scale, x in pieces]
-            sizes = np.array([part.macs for part in parts], float)
-            costs[name] = Cost(
-                sum(part.macs for part in parts),
-                sum(part.synops for part in parts),
-                float(np.average([part.density for part in parts], weights=sizes)),
-                all(part.spikes or not part.synops for part in parts),
-            )
-        return costs
+        return call
 
     def _recorded(self, kind: str, call: Call | None = None) -> Recorded:
         call = call or (self._recorder.calls[-1] if self._recorder.calls else Call())

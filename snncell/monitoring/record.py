@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -49,12 +49,48 @@ class Series:
         return np.concatenate([steps for steps, _ in self._in_order()])
 
 
+class Inputs(NamedTuple):
+    """Inputs of a layer with weights, in one of its calls.
+
+    Attributes:
+        share: how many each of its rows stands for, where not every step is recorded.
+        x: the inputs, (*steps, ..., *features).
+        steps: the lengths of the loops over time that it was called in.
+        every: which of the steps of the innermost loop were recorded.
+    """
+
+    share: float
+    x: Tensor
+    steps: tuple[int, ...]
+    every: int = 1
+
+
+class Update(NamedTuple):
+    """Shapes and dtypes of a neuron's step.
+
+    Attributes:
+        cell: the neuron.
+        steps: how many steps each of its calls is of: 1, or as many as the whole sequences have.
+        sequence: whether it takes whole sequences, whose first axis is time.
+        inputs: shape and dtype of each argument: the current, (B, ...), and the states.
+        states: shape and dtype of each state that it returns.
+    """
+
+    cell: Any
+    steps: int
+    sequence: bool
+    inputs: tuple[tuple[tuple[int, ...], Any], ...]
+    states: tuple[tuple[tuple[int, ...], Any], ...]
+
+
 class Call:
     """One call of the network: kind -> layer -> what was recorded."""
 
     def __init__(self) -> None:
         self.series: dict[str, dict[str, Series]] = {}
-        self.inputs: dict[str, list[tuple[float, Tensor]]] = {}  # of layers with weights: what each row stands for
+        self.inputs: dict[str, list[Inputs]] = {}  # of layers with weights
+        self.updates: dict[str, tuple[Update, int]] = {}  # of neurons: the last of their calls, and all their steps
+        self.order: dict[str, None] = {}  # the names of both, as they were called
         self.lengths: dict[str, Tensor] = {}  # of Cells that were given some, by their path
         self.counts: dict[str, int] = {}  # how many steps each layer has made
 
@@ -69,9 +105,17 @@ class Call:
         series = self.series.setdefault(kind, {}).setdefault(name, Series())
         (series.add_backwards if kind == "grad" else series.add)(begun, steps, x)
 
+    def lengths_of(self, name: str) -> Array | None:
+        """How many steps each sample of a layer has, (B,), by the innermost Cell around it that was given lengths."""
+        around = [path for path in self.lengths if not path or f"{name}.".startswith(f"{path}.")]
+        if not around:
+            return None
+        counts = self.lengths[max(around, key=len)].asnumpy()
+        return counts if counts.ndim == 1 and counts.dtype.kind in "iu" else None
+
     def forget(self) -> None:
         """Keep nothing; a tape may still know this call, for its gradients."""
-        self.series, self.inputs, self.lengths = {}, {}, {}
+        self.series, self.inputs, self.lengths, self.updates, self.order = {}, {}, {}, {}, {}
 
 
 def missing(kind: str, name: Any) -> str:

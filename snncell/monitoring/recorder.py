@@ -17,7 +17,7 @@ from snncell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.monitoring.costs import WEIGHTED
 from snncell.monitoring.layers import Calls, Neurons, number_of_v, short
-from snncell.monitoring.record import Call
+from snncell.monitoring.record import Call, Inputs, Update
 from snncell.nn.layer import positive
 from snncell.nn.sequences import lengths_given
 from snncell.ops.base import as_tensor
@@ -110,6 +110,8 @@ class Recorder:
 
     def _around_neuron(self, cell: Any, name: str, run: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         records = {kind: id(cell) in self.chosen_ids[kind] for kind in KINDS}
+        if self.inputs:
+            run = self._counting(cell, name, run)
         if not any(records.values()):
             return run(args, kwargs)
         current = _first(cell, args, kwargs)
@@ -134,6 +136,20 @@ class Recorder:
                 note(visit._replace(kind="v"), state)
         return result
 
+    def _counting(self, cell: Any, name: str, run: Any) -> Any:
+        """The call of a neuron, after which the shapes of its step are noted."""
+
+        def counted(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            result = run(args, kwargs)
+            given = inspect.signature(cell.construct).bind(*args, **kwargs).arguments.values()
+            after = result[1:] if isinstance(result, tuple) else ()
+            sequence = bool(getattr(cell, "whole_sequences", False))
+            steps = len(next(iter(given))) if sequence else 1
+            note(Label("update", name, Update(cell, steps, sequence, _specs(tuple(given)), _specs(after))))
+            return result
+
+        return counted
+
     def chosen(self, label: Label, x: Tensor) -> Tensor:
         """The wanted part of a Tensor (T, B, ...): every k-th step, the first samples, some neurons."""
         batch = len(label.steps)  # its axis
@@ -154,12 +170,8 @@ class Recorder:
 
         None where it has no lengths, or they are of another batch.
         """
-        around = [path for path in call.lengths if not path or f"{name}.".startswith(f"{path}.")]
-        series = call.series["spikes"][name]
-        if not around:
-            return None
-        counts = call.lengths[max(around, key=len)].asnumpy()
-        if counts.ndim != 1 or counts.dtype.kind not in "iu":
+        counts, series = call.lengths_of(name), call.series["spikes"][name]
+        if counts is None:
             return None
         counts = counts[: self._samples]
         if series.array(name).shape[1:2] != counts.shape:
@@ -198,6 +210,13 @@ class Recorder:
             if len(self.calls) == self.calls.maxlen:
                 self.calls[0].forget()
             self.calls.append(Call())
+        if label.kind == "update":
+            call, update = self.calls[-1], label.wishes
+            assert isinstance(update, Update)
+            before = call.updates.get(label.name, (update, 0))[1]
+            call.updates[label.name] = update, before + math.prod(label.steps) * update.steps
+            call.order[label.name] = None
+            return
         if label.kind == "visit":
             assert label.event is not None  # that is what it notes
             self.cells[label.name] = label.event.subject
@@ -213,7 +232,9 @@ class Recorder:
             return
         if label.event is None:  # of a layer that is called for all steps at once, or for one: it does not tell
             share = label.steps[-1] / -(-label.steps[-1] // self.every) if label.steps else 1
-            self.calls[-1].inputs.setdefault(label.name, []).append((share, x))
+            inputs = Inputs(share, x, label.steps, self.every if label.steps else 1)
+            self.calls[-1].inputs.setdefault(label.name, []).append(inputs)
+            self.calls[-1].order[label.name] = None
             return
         call, begun = label.event.record or (None, 0)
         if call is None or not any(call is known for known in self.calls):
@@ -253,6 +274,11 @@ def _first(cell: Cell, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The first input of a Cell, by position or by name; of event lists the array, whose elements are counted."""
     x = args[0] if args else kwargs.get(_name_of_first(cell))
     return x.to_dense() if isinstance(x, EventLists) else x
+
+
+def _specs(values: tuple[Any, ...]) -> tuple[tuple[tuple[int, ...], Any], ...]:
+    """Shape and dtype of each Tensor in them."""
+    return tuple((tuple(x.shape), x._data.dtype) for x in structure.flatten(values)[0])
 
 
 def _with_first(cell: Cell, x: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -1,0 +1,222 @@
+"""Published energies of operations and memory accesses, and the hardware that an energy is estimated for."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from snncell.arguments.shown import shown
+from snncell.errors import ArgumentError
+
+# --- what has been published ------------------------------------------------------------------------------------------
+
+
+class Price(NamedTuple):
+    """A published energy.
+
+    Attributes:
+        operation: such as "add" or "read 64 bits, 8 kB SRAM".
+        precision: of its operands; "" where the source names none.
+        picojoules: for one operation.
+        node: the technology.
+        source: where it was published.
+    """
+
+    operation: str
+    precision: str
+    picojoules: float
+    node: str
+    source: str
+
+
+_HOROWITZ = "M. Horowitz, Computing's energy problem (and what we can do about it), ISSCC 2014, figure 1.1.9"
+_DAVIES = "M. Davies et al., Loihi: a neuromorphic manycore processor with on-chip learning, IEEE Micro 38(1), 2018"
+_MEROLLA = "P. Merolla et al., A million spiking-neuron integrated circuit, Science 345, 2014"
+_FRENKEL = (
+    "C. Frenkel et al., A 0.086-mm2 12.7-pJ/SOP 64k-synapse 256-neuron online-learning digital spiking neuromorphic "
+    "processor in 28-nm CMOS, IEEE TBioCAS 13(1), 2019"
+)
+
+
+def _rows(node: str, source: str, rows: Iterable[tuple[str, str, float]]) -> list[Price]:
+    return [Price(operation, precision, energy, node, source) for operation, precision, energy in rows]
+
+
+PRICES: tuple[Price, ...] = (
+    *_rows(
+        "45 nm, 0.9 V",
+        _HOROWITZ,
+        (
+            ("add", "int8", 0.03),
+            ("add", "int32", 0.1),
+            ("add", "float16", 0.4),
+            ("add", "float32", 0.9),
+            ("multiply", "int8", 0.2),
+            ("multiply", "int32", 3.1),
+            ("multiply", "float16", 1.1),
+            ("multiply", "float32", 3.7),
+            ("access 64 bits, 8 kB SRAM", "", 10.0),
+            ("access 64 bits, 32 kB SRAM", "", 20.0),
+            ("access 64 bits, 1 MB SRAM", "", 100.0),
+            ("access 64 bits, DRAM, at least", "", 1300.0),
+            ("access 64 bits, DRAM, at most", "", 2600.0),
+        ),
+    ),
+    *_rows(
+        "14 nm, 0.75 V",
+        _DAVIES,
+        (
+            ("synaptic operation, at least", "", 23.6),
+            ("neuron update, active", "", 81.0),
+            ("neuron update, inactive", "", 52.0),
+        ),
+    ),
+    *_rows("28 nm, 0.775 V", _MEROLLA, (("synaptic event, with all that the chip does", "", 26.0),)),
+    *_rows("28 nm, 0.55 V", _FRENKEL, (("synaptic operation, with the update of its neuron", "", 12.7),)),
+)
+
+
+def _published(operation: str, precision: str = "") -> float:
+    (found,) = [row.picojoules for row in PRICES if (row.operation, row.precision) == (operation, precision)]
+    return found
+
+
+# --- hardware ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """Energies of a machine, in pJ: what `energy` multiplies its counts by.
+
+    Args:
+        name: what it is called.
+        mac: of a multiply-accumulate of a product.
+        ac: of an accumulate: a weight that a spike adds.
+        multiplication, addition: of a neuron's equations; a comparison is an addition.
+        update: of a neuron's whole step, in place of its multiplications and additions.
+        memories: how many bytes each memory holds, ascending, and the energy of a byte read or written. An array lies
+            in the smallest that holds it, or in the last. Without any, the figures above have their accesses in them.
+        weight_bytes, state_bytes, value_bytes: of a weight, of a state or a sum, of an activation that is no spike.
+        event_bytes: of the address of a spike.
+        source: where the figures are from.
+
+    Raises:
+        ArgumentError: for an energy or a size that is no number of at least 0, or memories that do not ascend.
+
+    Example:
+        >>> mine = monitoring.Hardware("mine", mac=1.2, ac=0.3, multiplication=1.0, addition=0.2, weight_bytes=1)
+        >>> mine.access(10_000)  # without memories, no access has a price of its own
+        0.0
+    """
+
+    name: str
+    mac: float
+    ac: float
+    multiplication: float = 0.0
+    addition: float = 0.0
+    update: float | None = None
+    memories: tuple[tuple[float, float], ...] = ()
+    weight_bytes: float = 4
+    state_bytes: float = 4
+    value_bytes: float = 4
+    event_bytes: float = 4
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        numbers = ("mac", "ac", "multiplication", "addition", "weight_bytes", "state_bytes", "value_bytes")
+        for name in (*numbers, "event_bytes", *(("update",) if self.update is not None else ())):
+            _number(name, getattr(self, name))
+        _memories(self.memories)
+
+    def access(self, size: float) -> float:
+        """The energy, in pJ, of a byte read from or written to an array of `size` bytes."""
+        fitting = (energy for holds, energy in self.memories if size <= holds)
+        return next(fitting, self.memories[-1][1] if self.memories else 0.0)
+
+
+def _number(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 <= value < math.inf:
+        raise ArgumentError(f"Hardware: {name} is a number of at least 0, not {shown(value)}.")
+
+
+def _memories(value: Any) -> None:
+    pairs = isinstance(value, (tuple, list)) and all(isinstance(row, (tuple, list)) and len(row) == 2 for row in value)
+    if not pairs:
+        raise ArgumentError(
+            f"Hardware: memories are pairs (bytes that it holds, pJ for a byte), such as ((8192, 1.25),), not "
+            f"{shown(value)}."
+        )
+    for holds, energy in value:
+        _number("the energy of a memory", energy)
+        if isinstance(holds, bool) or not isinstance(holds, (int, float)) or not holds > 0.0:
+            raise ArgumentError(f"Hardware: a memory holds a number of bytes above 0, not {shown(holds)}.")
+    if [row[0] for row in value] != sorted(row[0] for row in value):
+        raise ArgumentError(f"Hardware: memories ascend, the smallest first, and not {shown(value)}.")
+
+
+_MEMORIES = (
+    (8 * 1024, _published("access 64 bits, 8 kB SRAM") / 8),
+    (32 * 1024, _published("access 64 bits, 32 kB SRAM") / 8),
+    (1024 * 1024, _published("access 64 bits, 1 MB SRAM") / 8),
+    (math.inf, _published("access 64 bits, DRAM, at least") / 8),
+)
+
+
+def _digital(name: str, precision: str, sums: str, weight_bytes: int, state_bytes: int) -> Hardware:
+    """An arithmetic unit of the 45 nm table with its memories: products of one precision, sums of another."""
+    add = _published("add", sums)
+    return Hardware(
+        name,
+        mac=_published("multiply", precision) + add,
+        ac=add,
+        multiplication=_published("multiply", sums),
+        addition=add,
+        memories=_MEMORIES,
+        weight_bytes=weight_bytes,
+        state_bytes=state_bytes,
+        value_bytes=weight_bytes,
+        source=_HOROWITZ,
+    )
+
+
+def _chip(name: str, operation: str, source: str, update: float = 0.0) -> Hardware:
+    """A chip whose synaptic operations have one price, memory included."""
+    energy = _published(operation)
+    return Hardware(name, mac=energy, ac=energy, update=update, source=source)
+
+
+HARDWARE: Mapping[str, Hardware] = MappingProxyType(
+    {
+        each.name: each
+        for each in (
+            _digital("45nm", "float32", "float32", 4, 4),
+            _digital("45nm-float16", "float16", "float16", 2, 2),
+            _digital("45nm-int8", "int8", "int32", 1, 4),
+            _chip("loihi", "synaptic operation, at least", _DAVIES, _published("neuron update, active")),
+            _chip("truenorth", "synaptic event, with all that the chip does", _MEROLLA),
+            _chip("odin", "synaptic operation, with the update of its neuron", _FRENKEL),
+        )
+    }
+)
+
+
+def hardware_of(given: Any, who: str, name: str = "hardware") -> Hardware:
+    """The hardware that is meant: itself, or one of `HARDWARE` by its name."""
+    if isinstance(given, Hardware):
+        return given
+    if not isinstance(given, str):
+        raise ArgumentError(f"{who}: {name} is a name ({', '.join(HARDWARE)}) or a Hardware, not {shown(given)}.")
+    if given in HARDWARE:
+        return HARDWARE[given]
+    plain = {one.replace("-", ""): one for one in HARDWARE}
+    key = given.lower().replace(" ", "").replace("_", "").replace("-", "")
+    near = difflib.get_close_matches(key[:100], plain, 1, 0.6)
+    meant = f" Did you mean {plain[near[0]]!r}?" if near else ""
+    raise ArgumentError(
+        f"{who}: there is no {name} {given!r}.{meant} There are {', '.join(HARDWARE)}; or give your own, "
+        f"monitoring.Hardware(...)."
+    )
