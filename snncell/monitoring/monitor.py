@@ -12,7 +12,9 @@ import numpy as np
 
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, RecordError
-from snncell.monitoring.costs import Cost, tally_of
+from snncell.monitoring.costs import Cost, extent_of, tally_of
+from snncell.monitoring.energy import Energy, estimated
+from snncell.monitoring.hardware import hardware_of
 from snncell.monitoring.layers import Neurons, gives_spikes, spike_function_of, spike_functions
 from snncell.monitoring.record import Call, Recorded, missing
 from snncell.monitoring.recorder import KINDS, Recorder
@@ -209,6 +211,34 @@ class Monitor:
         """
         call, cells = self._counted(), self._recorder.neurons.paths
         return {name: tally_of(cells[name], name, call).cost() for name in call.inputs}
+
+    def synops(self) -> float:
+        """The synaptic operations of the last call per sample, of all layers with weights.
+
+        Raises:
+            RecordError: if inputs were not recorded.
+        """
+        call, cells = self._counted(), self._recorder.neurons.paths
+        return sum(tally_of(cells[name], name, call).synops for name in call.inputs) / extent_of(call)[0]
+
+    def energy(self, hardware: Any = "45nm", baseline: Any = None, reuse: bool = True) -> Energy:
+        """Estimate the energy of the last call per sample, beside the same net without spikes.
+
+        It needs `inputs=True`, and the spikes of all layers. Where every k-th step, some neurons or samples alone are
+        recorded, the outputs of neurons are an estimate from those.
+
+        Args:
+            hardware, baseline, reuse: as for `monitoring.energy`.
+
+        Raises:
+            ArgumentError: for unknown hardware.
+            RecordError: if inputs, or the spikes of a layer, were not recorded.
+        """
+        chosen = hardware_of(hardware, "monitor.energy")
+        beside = chosen if baseline is None else hardware_of(baseline, "monitor.energy", "baseline")
+        call, neurons = self._counted(), self._recorder.neurons
+        there = partial(self._recorder.there, call)
+        return estimated(neurons.net, neurons.paths, call, self.spikes, there, chosen, beside, bool(reuse))
 
     def _counted(self) -> Call:
         """The last call, of which inputs were recorded."""

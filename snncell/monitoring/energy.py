@@ -1,0 +1,254 @@
+"""Energy: what a net's operations and memory accesses would cost, beside the same net without spikes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from snncell.arguments.shown import shown
+from snncell.errors import ArgumentError, RecordError
+from snncell.monitoring.costs import extent_of, tally_of
+from snncell.monitoring.hardware import Hardware
+from snncell.monitoring.record import Array, Call, Recorded
+from snncell.monitoring.work import Counts, Work, of_neurons, of_weights, uncounted
+
+Execution = Literal["spiking", "dense", "one_pass"]
+EXECUTIONS = ("spiking", "dense", "one_pass")
+KINDS = ("MACs", "ACs", "neurons", "weights", "states", "inputs and outputs")
+_PICO = 1e-12
+
+
+def joules_of(counts: Counts, work: Work, hardware: Hardware) -> dict[str, float]:
+    """The energy, in J, of the counts of a layer by kind."""
+    equations = counts.multiplications * hardware.multiplication + counts.additions * hardware.addition
+    events = hardware.event_bytes * (
+        counts.events_read * hardware.access(work.inputs * hardware.event_bytes)
+        + counts.events_written * hardware.access(work.outputs * hardware.event_bytes)
+    )
+    values = hardware.value_bytes * (
+        counts.values_read * hardware.access(work.inputs * hardware.value_bytes)
+        + counts.values_written * hardware.access(work.outputs * hardware.value_bytes)
+    )
+    states = (counts.states_read + counts.states_written) * hardware.state_bytes
+    energies = (
+        counts.macs * hardware.mac,
+        counts.acs * hardware.ac,
+        equations if hardware.update is None else counts.updates * hardware.update,
+        counts.weights_read * hardware.weight_bytes * hardware.access(work.weights * hardware.weight_bytes),
+        states * hardware.access(work.states * hardware.state_bytes),
+        events + values,
+    )
+    return {kind: energy * _PICO for kind, energy in zip(KINDS, energies, strict=True)}
+
+
+def bytes_of(counts: Counts, hardware: Hardware) -> dict[str, float]:
+    """The bytes that the counts of a layer read and write, by what they are."""
+    return {
+        "weights": counts.weights_read * hardware.weight_bytes,
+        "states": (counts.states_read + counts.states_written) * hardware.state_bytes,
+        "inputs and outputs": (counts.events_read + counts.events_written) * hardware.event_bytes
+        + (counts.values_read + counts.values_written) * hardware.value_bytes,
+    }
+
+
+@dataclass(frozen=True)
+class LayerEnergy:
+    """The energy of a layer, in J per sample, by kind.
+
+    Attributes:
+        work: the operations and accesses that it is made of.
+        spiking: of the net as it is, event-driven.
+        dense: of the same steps with all products.
+        one_pass: of an ANN of the same layers in one pass.
+    """
+
+    work: Work
+    spiking: Mapping[str, float]
+    dense: Mapping[str, float]
+    one_pass: Mapping[str, float]
+
+
+@dataclass(frozen=True, repr=False)
+class Energy:
+    """An estimate of the energy that a net takes for a sample, beside the same net without spikes.
+
+    E = sum over kinds of operations and accesses of (how many) (energy of one), from counts of a call of the net and
+    the table of a `Hardware`. Three executions are told apart:
+
+    spiking: event-driven; an input of 0 costs nothing, a spike reads its weights and adds them to sums.
+    dense: the same steps with all products, as a machine that does not look for spikes makes them.
+    one_pass: an ANN of the same layers without time: all products once, an activation function for each neuron.
+
+    It is an estimate of arithmetic and accesses: docs/energy.md says what it leaves out.
+
+    Attributes:
+        hardware: of the spiking net.
+        baseline: of the other two.
+        samples, steps: of the call that was counted.
+        reuse: whether dense products keep what they have read.
+        layers: by path, weights and neurons in the order in which they were called.
+        uncounted: Parameters with several axes that are in no counted layer: their accesses and spikes are not counted.
+        untraced: neurons whose equations could not be traced, and so cost no arithmetic here.
+    """
+
+    hardware: Hardware
+    baseline: Hardware
+    samples: int
+    steps: int
+    reuse: bool
+    layers: Mapping[str, LayerEnergy]
+    uncounted: tuple[str, ...] = ()
+    untraced: tuple[str, ...] = ()
+
+    @property
+    def joules(self) -> float:
+        """Of the spiking net, in J per sample."""
+        return sum(self.by_kind().values())
+
+    @property
+    def dense(self) -> float:
+        """Of the same steps with all products, in J per sample."""
+        return sum(self.by_kind("dense").values())
+
+    @property
+    def one_pass(self) -> float:
+        """Of an ANN of the same layers in one pass, in J per sample."""
+        return sum(self.by_kind("one_pass").values())
+
+    @property
+    def synops(self) -> float:
+        """Synaptic operations per sample: products whose input is not 0."""
+        return sum(layer.work.spiking.macs + layer.work.spiking.acs for layer in self.layers.values())
+
+    def by_kind(self, execution: Execution = "spiking") -> dict[str, float]:
+        """The energy of all layers, in J per sample: "MACs", "ACs", "neurons", "weights", "states", ...
+
+        Raises:
+            ArgumentError: for another execution than "spiking", "dense" and "one_pass".
+        """
+        _refuse(execution)
+        parts = [getattr(layer, execution) for layer in self.layers.values()]
+        return {kind: sum(part[kind] for part in parts) for kind in KINDS}
+
+    def bytes(self, execution: Execution = "spiking") -> dict[str, float]:
+        """The bytes per sample that all layers read and write, of "weights", "states" and "inputs and outputs".
+
+        Raises:
+            ArgumentError: for another execution than "spiking", "dense" and "one_pass".
+        """
+        _refuse(execution)
+        hardware = self.hardware if execution == "spiking" else self.baseline
+        parts = [bytes_of(getattr(layer.work, execution), hardware) for layer in self.layers.values()]
+        return {kind: sum(part[kind] for part in parts) for kind in ("weights", "states", "inputs and outputs")}
+
+    def counts(self, execution: Execution = "spiking") -> Counts:
+        """The operations and accesses of all layers, per sample.
+
+        Raises:
+            ArgumentError: for another execution than "spiking", "dense" and "one_pass".
+        """
+        _refuse(execution)
+        return sum((getattr(layer.work, execution) for layer in self.layers.values()), Counts())
+
+    def __repr__(self) -> str:
+        return "\n".join([self._head(), *_table(self), *self._totals()])
+
+    def _head(self) -> str:
+        return (
+            f"Energy per sample on {self.hardware.name}, an estimate: {in_units(self.joules)}; {self.samples} "
+            f"sample{'' if self.samples == 1 else 's'} of {self.steps} step{'' if self.steps == 1 else 's'}"
+        )
+
+    def _totals(self) -> Iterable[str]:
+        beside = "" if self.baseline is self.hardware else f" on {self.baseline.name}"
+        yield f"without spikes{beside}, {self.steps} passes: {in_units(self.dense)}, {_ratio(self.dense, self.joules)}"
+        yield f"without spikes{beside}, one pass: {in_units(self.one_pass)}, {_ratio(self.one_pass, self.joules)}"
+        if self.uncounted:
+            yield f"weights not followed: {', '.join(self.uncounted)}"
+        if self.untraced:
+            yield f"equations not counted: {', '.join(self.untraced)}"
+
+
+def _refuse(execution: Any) -> None:
+    if execution not in EXECUTIONS:
+        raise ArgumentError(f"Energy: execution is one of {', '.join(map(repr, EXECUTIONS))}, not {shown(execution)}.")
+
+
+# --- in words ---------------------------------------------------------------------------------------------------------
+
+
+def in_units(joules: float) -> str:
+    """An energy with a unit: "12.3 nJ"."""
+    for power, unit in ((1.0, "J"), (1e-3, "mJ"), (1e-6, "µJ"), (1e-9, "nJ")):
+        if joules >= 0.9995 * power:
+            return f"{joules / power:.3g} {unit}"
+    return f"{joules / _PICO:.3g} pJ"
+
+
+def _ratio(other: float, own: float) -> str:
+    return f"{other / own:.3g} times as much" if own > 0 else "the spiking net takes nothing"
+
+
+def _table(energy: Energy) -> list[str]:
+    head = ["layer", "MACs", "ACs", "updates", "bytes moved", "spiking", "dense", "one pass"]
+    rows = [head]
+    for name, layer in energy.layers.items():
+        counts = layer.work.spiking
+        moved = sum(bytes_of(counts, energy.hardware).values())
+        numbers = [f"{number:,.0f}" for number in (counts.macs, counts.acs, counts.updates, moved)]
+        energies = [in_units(sum(part.values())) for part in (layer.spiking, layer.dense, layer.one_pass)]
+        rows.append([f"{name} ({type(layer.work.cell).__name__})", *numbers, *energies])
+    wide = [max(len(row[n]) for row in rows) for n in range(len(head))]
+    return ["  ".join([row[0].ljust(wide[0]), *(x.rjust(w) for x, w in zip(row[1:], wide[1:], strict=True))]) for row in rows]
+
+
+# --- of a call --------------------------------------------------------------------------------------------------------
+
+
+def estimated(
+    net: Any,
+    cells: Mapping[str, Any],
+    call: Call,
+    spikes: Recorded,
+    there: Callable[[str], Array | None],
+    hardware: Hardware,
+    baseline: Hardware,
+    reuse: bool,
+) -> Energy:
+    """The energy of a recorded call.
+
+    Args:
+        net: the network.
+        cells: the layers with weights by path.
+        call: what was recorded.
+        spikes: of the layers of neurons.
+        there: where the samples of a layer have not ended.
+        hardware, baseline, reuse: as for `Monitor.energy`.
+    """
+    works, untraced = [], []
+    for name in call.order:
+        if name in call.inputs:
+            works.append(of_weights(name, cells[name], tally_of(cells[name], name, call), call, reuse))
+            continue
+        if name not in call.series.get("spikes", ()):
+            raise RecordError(
+                f"monitor: energy needs the spikes of every layer, and those of {name!r} were not recorded: "
+                f"monitor(net, inputs=True), which records spikes too unless it is told not to."
+            )
+        cell = call.updates[name][0].cell
+        work, traced = of_neurons(name, cell, call, spikes[name], there(name))
+        works.append(work)
+        untraced += [] if traced else [name]
+    samples, steps = extent_of(call)
+    layers = {
+        work.name: LayerEnergy(
+            work,
+            joules_of(work.spiking, work, hardware),
+            joules_of(work.dense, work, baseline),
+            joules_of(work.one_pass, work, baseline),
+        )
+        for work in works
+    }
+    weighted = [cells[name] for name in call.inputs]
+    return Energy(hardware, baseline, samples, steps, reuse, layers, uncounted(net, weighted), tuple(untraced))
