@@ -10,6 +10,7 @@ from snncell.arguments.shown import shown
 from snncell.errors import ArgumentError, RecordError
 from snncell.monitoring.costs import extent_of, tally_of
 from snncell.monitoring.hardware import Hardware
+from snncell.monitoring.layers import Neurons
 from snncell.monitoring.record import Array, Call, Recorded
 from snncell.monitoring.work import Counts, Work, of_neurons, of_weights, uncounted
 
@@ -195,20 +196,20 @@ def _table(energy: Energy) -> list[str]:
     rows = [head]
     for name, layer in energy.layers.items():
         counts = layer.work.spiking
-        moved = sum(bytes_of(counts, energy.hardware).values())
-        numbers = [f"{number:,.0f}" for number in (counts.macs, counts.acs, counts.updates, moved)]
+        moved = f"{sum(bytes_of(counts, energy.hardware).values()):,.0f}" if energy.hardware.memories else "-"
+        numbers = [*(f"{number:,.0f}" for number in (counts.macs, counts.acs, counts.updates)), moved]
         energies = [in_units(sum(part.values())) for part in (layer.spiking, layer.dense, layer.one_pass)]
         rows.append([f"{name} ({type(layer.work.cell).__name__})", *numbers, *energies])
     wide = [max(len(row[n]) for row in rows) for n in range(len(head))]
-    return ["  ".join([row[0].ljust(wide[0]), *(x.rjust(w) for x, w in zip(row[1:], wide[1:], strict=True))]) for row in rows]
+    parts = ([row[0].ljust(wide[0]), *(x.rjust(w) for x, w in zip(row[1:], wide[1:], strict=True))] for row in rows)
+    return ["  ".join(part) for part in parts]
 
 
 # --- of a call --------------------------------------------------------------------------------------------------------
 
 
 def estimated(
-    net: Any,
-    cells: Mapping[str, Any],
+    neurons: Neurons,
     call: Call,
     spikes: Recorded,
     there: Callable[[str], Array | None],
@@ -219,14 +220,13 @@ def estimated(
     """The energy of a recorded call.
 
     Args:
-        net: the network.
-        cells: the layers with weights by path.
+        neurons: of the network.
         call: what was recorded.
         spikes: of the layers of neurons.
         there: where the samples of a layer have not ended.
         hardware, baseline, reuse: as for `Monitor.energy`.
     """
-    works, untraced = [], []
+    works, untraced, cells = [], [], neurons.paths
     for name in call.order:
         if name in call.inputs:
             works.append(of_weights(name, cells[name], tally_of(cells[name], name, call), call, reuse))
@@ -251,4 +251,4 @@ def estimated(
         for work in works
     }
     weighted = [cells[name] for name in call.inputs]
-    return Energy(hardware, baseline, samples, steps, reuse, layers, uncounted(net, weighted), tuple(untraced))
+    return Energy(hardware, baseline, samples, steps, reuse, layers, uncounted(neurons.net, weighted), tuple(untraced))

@@ -108,7 +108,7 @@ class Hardware:
         ArgumentError: for an energy or a size that is no number of at least 0, or memories that do not ascend.
 
     Example:
-        >>> mine = monitoring.Hardware("mine", mac=1.2, ac=0.3, multiplication=1.0, addition=0.2, weight_bytes=1)
+        >>> mine = snncell.monitoring.Hardware("mine", mac=1.2, ac=0.3, update=4.0, weight_bytes=1)
         >>> mine.access(10_000)  # without memories, no access has a price of its own
         0.0
     """

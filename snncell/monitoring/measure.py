@@ -38,8 +38,8 @@ def energy(
 
     Example:
         >>> net = nn.SequentialCell(nn.Dense(4, 3, weight_init=0.5, has_bias=False), nn.MultiStep(nn.IFNode()))
-        >>> x = Tensor(np.eye(4, dtype="float32")).reshape((4, 1, 4))  # (T, B, N), a spike at each step
-        >>> found = monitoring.energy(net, x, hardware="loihi")
+        >>> spikes = ops.eye(4).reshape((4, 1, 4))  # (T, B, N), one at each step
+        >>> found = snncell.monitoring.energy(net, spikes, hardware="loihi")
         >>> found.synops, round(found.joules * 1e12, 1)  # 12 of 23.6 pJ, and 12 updates of 81 pJ
         (12.0, 1255.2)
     """
@@ -66,7 +66,7 @@ def synops(net: Cell, *inputs: Any, **options: Any) -> float:
 
     Example:
         >>> net = nn.SequentialCell(nn.Dense(4, 3), nn.MultiStep(nn.IFNode()))
-        >>> monitoring.synops(net, Tensor(np.eye(4, dtype="float32")).reshape((4, 1, 4)))  # four spikes to 3 neurons
+        >>> snncell.monitoring.synops(net, ops.eye(4).reshape((4, 1, 4)))  # four spikes, each to 3 neurons
         12.0
     """
     if not isinstance(net, Cell):

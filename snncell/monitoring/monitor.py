@@ -234,11 +234,10 @@ class Monitor:
             ArgumentError: for unknown hardware.
             RecordError: if inputs, or the spikes of a layer, were not recorded.
         """
-        chosen = hardware_of(hardware, "monitor.energy")
-        beside = chosen if baseline is None else hardware_of(baseline, "monitor.energy", "baseline")
-        call, neurons = self._counted(), self._recorder.neurons
-        there = partial(self._recorder.there, call)
-        return estimated(neurons.net, neurons.paths, call, self.spikes, there, chosen, beside, bool(reuse))
+        own = hardware_of(hardware, "monitor.energy")
+        other = hardware_of(baseline or own, "monitor.energy", "baseline")
+        there = partial(self._recorder.there, call := self._counted())
+        return estimated(self._recorder.neurons, call, self.spikes, there, own, other, reuse)
 
     def _counted(self) -> Call:
         """The last call, of which inputs were recorded."""
@@ -295,9 +294,5 @@ class Monitor:
 
     def __repr__(self) -> str:
         parts = [f"  {name} ({type(cell).__name__})" for name, cell in self._recorder.cells.items()]
-        return "\n".join(
-            [
-                f"Monitor of {type(self._recorder.neurons.net).__name__}: {len(self._recorder.calls)} call(s) kept",
-                *parts,
-            ]
-        )
+        net = type(self._recorder.neurons.net).__name__
+        return "\n".join([f"Monitor of {net}: {len(self._recorder.calls)} call(s) kept", *parts])

@@ -177,5 +177,3 @@ def uncounted(net: Any, counted: list[Any]) -> tuple[str, ...]:
     inside = {id(parameter) for cell in counted for parameter in cell.get_parameters()}
     found = net.parameters_and_names()
     return tuple(name for name, parameter in found if len(parameter.shape) > 1 and id(parameter) not in inside)
-
-
