@@ -14,26 +14,31 @@ compiled = pytest.mark.compiled
 # --- a count of its own -----------------------------------------------------------------------------------------------
 
 
-def before(length, kernel, stride, dilation, layer):
+def one(value, axis):
+    return value if isinstance(value, int) else value[axis]
+
+
+def before(length, kernel, stride, dilation, layer, axis):
     """The padding before an axis, and the length of the result."""
     span = (kernel - 1) * dilation + 1
     if layer.pad_mode == "valid":
         return 0, (length - span) // stride + 1
     if layer.pad_mode == "pad":
-        return layer.padding, (length + 2 * layer.padding - span) // stride + 1
+        pad = one(layer.padding, axis)
+        return pad, (length + 2 * pad - span) // stride + 1
     results = -(-length // stride)
     return max((results - 1) * stride + span - length, 0) // 2, results
 
 
 def taps(place, length, axis, layer):
     """How many results of one axis an input at `place` reaches."""
-    kernel, stride, dilation = layer.kernel_size[axis], layer.stride, layer.dilation
+    kernel, stride, dilation = layer.kernel_size[axis], one(layer.stride, axis), one(layer.dilation, axis)
     if isinstance(layer, nn.Conv2dTranspose):  # the inputs are the results of a convolution of what it gives
         assert layer.pad_mode == "same"
         results = length * stride
-        pad, _ = before(results, kernel, stride, dilation, layer)
+        pad, _ = before(results, kernel, stride, dilation, layer, axis)
         return sum(0 <= place * stride + k * dilation - pad < results for k in range(kernel))
-    pad, results = before(length, kernel, stride, dilation, layer)
+    pad, results = before(length, kernel, stride, dilation, layer, axis)
     return sum(result * stride - pad + k * dilation == place for result in range(results) for k in range(kernel))
 
 
@@ -67,7 +72,11 @@ class Stack(nn.Cell):
 
     def __init__(self, parts, way):
         super().__init__()
-        self.weights, self.neurons, self.way = nn.CellList([w for w, _ in parts]), nn.CellList([n for _, n in parts]), way
+        self.weights, self.neurons, self.way = (
+            nn.CellList([w for w, _ in parts]),
+            nn.CellList([n for _, n in parts]),
+            way,
+        )
 
     def construct(self, x, lengths=None):
         options = {} if lengths is None else {"lengths": lengths}
@@ -171,3 +180,348 @@ def test_synaptic_operations_are_those_of_a_loop_over_every_spike_and_synapse(se
     assert energy.counts().updates == pytest.approx(ran * neurons)
     fired = sum(np.count_nonzero(m.spikes[name]) for name in m.layers)
     assert energy.counts().events_written == pytest.approx(fired / samples)
+
+
+# --- where nets come from, and how they run ---------------------------------------------------------------------------
+
+
+def spikes_of(rng, *shape, density=0.3):
+    return Tensor((rng.random(shape) < density).astype(np.float32))
+
+
+def plain(wide=5, **options):
+    return nn.SequentialCell(
+        nn.Dense(6, wide, **options), nn.MultiStep(nn.LIFNode(2.0, 0.2)), nn.Dense(wide, 3, **options),
+        nn.MultiStep(nn.LINode(3.0)),
+    )  # fmt: skip
+
+
+@compiled
+@pytest.mark.parametrize("kind", ["dense", "conv"])
+def test_a_net_from_nir_costs_what_its_spikes_cost(kind):
+    nir = pytest.importorskip("nir", reason="the extra 'nir' brings nir, and it is not installed")
+    rng = np.random.default_rng(3)
+    ones = np.ones
+    neurons = lambda *shape: nir.LIF(  # noqa: E731
+        tau=0.02 * ones(shape), r=4.0 * ones(shape), v_leak=0 * ones(shape), v_threshold=0.2 * ones(shape),
+        v_reset=0 * ones(shape),
+    )  # fmt: skip
+    if kind == "dense":
+        shape, first = (8,), [nir.Affine(rng.normal(0, 0.8, (20, 8)), np.zeros(20)), neurons(20)]
+        last = nir.Linear(rng.normal(0, 1.0, (2, 20)))
+    else:
+        shape, weight = (2, 6, 5), rng.normal(0, 1.0, (3, 2, 3, 3))
+        first = [nir.Conv2d((6, 5), weight, 1, 1, 1, 1, np.zeros(3)), neurons(3, 6, 5), nir.Flatten((3, 6, 5), 0, -1)]
+        last = nir.Linear(rng.normal(0, 1.0, (2, 90)))
+    graph = nir.NIRGraph.from_list(*first, last, nir.LI(*(np.full(2, c) for c in (0.05, 1.0, 0.0))))
+    net = snncell.nir.from_nir(graph, dt=1e-3)
+    x = spikes_of(rng, 12, 2, *shape, density=0.4)
+    with snncell.monitor(net, inputs=True) as m:
+        net(x)
+    costs = m.costs()
+    layers = {name: cell for name, cell in net.cells_and_names() if name in costs}
+    fired = m.spikes[m.layers[0]]
+    assert fired.any()
+    got = [x.asnumpy(), fired.reshape(*fired.shape[:2], -1)]
+    expected = [counted(layer, inputs) for layer, inputs in zip(layers.values(), got, strict=True)]
+    assert [(cost.synops, cost.macs) for cost in costs.values()] == expected
+    assert m.energy().synops == pytest.approx(sum(synops for synops, _ in expected) / 2)
+
+
+@compiled
+def test_event_lists_cost_what_their_array_costs():
+    events = data.Events([0, 5, 9, 9, 13], x=[1, 0, 1, 2, 1], p=[1, 0, 1, 0, 0], sensor_size=(3, 1, 2))
+    net = nn.SequentialCell(nn.Flatten(2), plain())
+    lists = data.to_event_lists([events, events], n_bins=4)
+    found = monitoring.energy(net, lists)
+    assert found.synops > 0
+    assert repr(found) == repr(monitoring.energy(net, lists.to_dense()))
+
+
+class Stepped(nn.Cell):
+    """One step of a whole net, which something else runs over time."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense1, self.lif1, self.dense2, self.lif2 = (
+            nn.Dense(6, 5),
+            nn.LIFNode(2.0, 0.2),
+            nn.Dense(5, 3),
+            nn.IFNode(),
+        )
+
+    def construct(self, x, v1, v2):
+        s1, v1 = self.lif1(self.dense1(x), v1)
+        s2, v2 = self.lif2(self.dense2(s1), v2)
+        return s2, v1, v2
+
+    def init_state(self, x):
+        return ops.zeros((len(x), 5)), ops.zeros((len(x), 3))
+
+
+class Looped(nn.Cell):
+    """The same, in a loop of Python."""
+
+    def __init__(self):
+        super().__init__()
+        self.steps = Stepped()
+
+    def construct(self, x, lengths=None):
+        states, out = self.steps.init_state(x[0]), []
+        for now in x:
+            y, *states = self.steps(now, *states)
+            out.append(y)
+        return ops.stack(out)
+
+
+@compiled
+@pytest.mark.parametrize("padded", [False, True])
+def test_a_loop_of_python_a_scan_and_layers_over_time_cost_the_same(padded):
+    rng = np.random.default_rng(2)
+    x, looped = spikes_of(rng, 7, 3, 6), Looped()
+    steps = looped.steps
+    layers = nn.SequentialCell(steps.dense1, nn.MultiStep(steps.lif1), steps.dense2, nn.MultiStep(steps.lif2))
+
+    class Layers(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.layers = layers
+
+        def construct(self, x, lengths=None):
+            return self.layers(x)
+
+    options = {"lengths": Tensor([7, 2, 0])} if padded else {}
+    nets = [looped, snncell.jit(looped), Layers()] + ([] if padded else [nn.MultiStep(steps)])
+    found = []
+    for net in nets:
+        cell = looped if net is nets[1] else net
+        with snncell.monitor(cell, inputs=True) as m:
+            net(x, **options)
+        found.append(m.energy())
+    for other in found[1:]:
+        for execution in ("spiking", "dense", "one_pass"):
+            assert dataclasses.astuple(other.counts(execution)) == pytest.approx(
+                dataclasses.astuple(found[0].counts(execution))
+            )
+    assert (found[0].samples, found[0].steps) == (3, 7)
+
+
+@compiled
+def test_a_layer_that_is_called_once_for_a_sample_has_one_pass():
+    class Mean(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.dense, self.run, self.read = nn.Dense(6, 5), nn.MultiStep(nn.LIFNode(2.0, 0.1)), nn.Dense(5, 3)
+
+        def construct(self, x):
+            return self.read(self.run(self.dense(x)).mean(0))
+
+    found = monitoring.energy(Mean(), spikes_of(np.random.default_rng(0), 8, 4, 6))
+    assert found.layers["read"].work.dense.macs == found.layers["read"].work.one_pass.macs == 15
+    assert found.layers["dense"].work.dense.macs == 8 * found.layers["dense"].work.one_pass.macs == 8 * 30
+
+
+@compiled
+def test_values_that_are_no_spikes_are_multiplied():
+    net = nn.SequentialCell(nn.Dense(4, 3, has_bias=False), nn.MultiStep(nn.IFNode(fire=False)))
+    x = Tensor([[[0.0, 0.5, 0.0, 2.0]]])
+    counts, spikes = (
+        monitoring.energy(net, x).counts(),
+        monitoring.energy(net, Tensor([[[0.0, 2.0, 0.0, 2.0]]])).counts(),
+    )
+    assert (counts.macs, counts.acs, counts.values_read, counts.events_read) == (6, 0, 2, 2)
+    assert (spikes.macs, spikes.acs, spikes.values_read, spikes.events_read) == (0, 6, 0, 2)
+
+
+@compiled
+def test_a_share_of_steps_neurons_and_samples_gives_an_estimate():
+    net, x = plain(40), spikes_of(np.random.default_rng(0), 60, 8, 6)
+    whole = monitoring.energy(net, x)
+    for options, close in (({"samples": 3}, 0.2), ({"neurons": 30}, 0.2), ({"every": 2}, 0.2)):
+        with snncell.monitor(net, inputs=True, **options) as m:
+            net(x)
+        found = m.energy()
+        assert found.synops == pytest.approx(whole.synops)  # inputs of layers are recorded whole here
+        assert found.counts().updates == whole.counts().updates
+        assert found.counts().events_written == pytest.approx(whole.counts().events_written, rel=close)
+
+
+# --- operations of a neuron -------------------------------------------------------------------------------------------
+
+
+class Branching(nn.Cell):
+    """A neuron that looks at its values, as only a loop of Python can run it."""
+
+    def construct(self, x, v):
+        v = v + x
+        return (v > 1.0).astype(snncell.float32) if float(v.sum()) > 0.5 else ops.zeros_like(v), v
+
+    def init_state(self, x):
+        return (ops.zeros_like(x),)
+
+
+class OfSteps(nn.Cell):
+    def __init__(self, cell):
+        super().__init__()
+        self.dense, self.cell = nn.Dense(6, 5), cell
+
+    def construct(self, x):
+        (v,), out = self.cell.init_state(ops.zeros((x.shape[1], 5))), []
+        for now in x:
+            y, v = self.cell(self.dense(now), v)
+            out.append(y)
+        return ops.stack(out)
+
+
+# Multiplications, additions (with comparisons) and states of a step, by the equations in each neuron's docstring.
+NEURONS = {
+    "v + x, h - 1, > 0, h - s": (nn.IFNode(), 0, 4, 1),
+    "a spike of its size, s v_threshold": (nn.IFNode(v_threshold=0.5), 1, 4, 1),
+    "v + (x - v) / tau": (nn.LIFNode(2.0), 1, 5, 1),
+    "it does not fire": (nn.LINode(3.0), 1, 2, 1),
+    "two states": (nn.CubaLIFNode(0.5, 0.9), 2, 5, 2),
+}
+
+
+@compiled
+@pytest.mark.parametrize("name", NEURONS)
+def test_operations_and_states_of_a_neurons_step(name):
+    cell, multiplications, additions, states = NEURONS[name]
+    net = nn.SequentialCell(nn.Dense(6, 5, has_bias=False), nn.MultiStep(cell))
+    counts = monitoring.energy(net, spikes_of(np.random.default_rng(0), 4, 2, 6)).counts()
+    assert counts.updates == 20
+    assert counts.multiplications == pytest.approx(20 * multiplications)
+    assert counts.additions == pytest.approx(20 * additions)
+    assert counts.states_read - counts.acs == 20 * (states + 1)  # with the sum of its inputs
+    assert counts.states_written - counts.acs == 20 * states
+
+
+def test_a_neuron_that_cannot_be_traced_is_named():
+    found = monitoring.energy(OfSteps(Branching()), spikes_of(np.random.default_rng(0), 4, 2, 6))
+    assert found.untraced == ("Branching",) and repr(found).endswith("equations not counted: Branching")
+    assert found.counts().updates == 20
+
+
+@compiled
+def test_weights_in_neurons_are_products_of_theirs_and_are_named():
+    net = nn.SequentialCell(nn.Dense(6, 5), nn.PSN(4))
+    found = monitoring.energy(net, spikes_of(np.random.default_rng(0), 4, 2, 6))
+    assert found.uncounted == ("1.weight", "1.bias") and "weights not followed: 1.weight" in repr(found)
+    assert found.counts().multiplications == 20 * 4  # each step sees all four
+
+
+# --- prices -----------------------------------------------------------------------------------------------------------
+
+
+def test_every_price_has_a_source_and_none_is_listed_twice():
+    assert all(row.source and row.node and row.picojoules > 0 for row in monitoring.PRICES)
+    names = [(row.operation, row.precision, row.node) for row in monitoring.PRICES]
+    assert len(set(names)) == len(names)
+    assert all(each.source in {row.source for row in monitoring.PRICES} for each in monitoring.HARDWARE.values())
+
+
+@compiled
+def test_the_energy_of_one_spike_by_hand():
+    net = nn.SequentialCell(nn.Dense(10, 20, weight_init=2.0, has_bias=False), nn.MultiStep(nn.IFNode()))
+    x = np.zeros((1, 1, 10), np.float32)
+    x[0, 0, 3] = 1.0
+    found = monitoring.energy(net, Tensor(x))
+    word = 4 * 10.0 / 8  # 4 bytes from 8 kB, of which 64 bits take 10 pJ
+    by_hand = {
+        "MACs": 0.0,
+        "ACs": 20 * 0.9,
+        "neurons": 20 * 4 * 0.9,
+        "weights": 20 * word,
+        "states": (2 * 20 + 3 * 20) * word,  # a sum is read and written; the sum and the potential read, one written
+        "inputs and outputs": (1 + 20) * word,
+    }
+    assert found.by_kind() == pytest.approx({kind: pico * 1e-12 for kind, pico in by_hand.items()})
+    assert found.joules == pytest.approx(sum(by_hand.values()) * 1e-12)
+    one_pass = 200 * 4.6 + 20 * 0.9 + 200 * word + (10 + 20) * word
+    assert found.one_pass == pytest.approx(one_pass * 1e-12)
+    assert found.bytes() == {"weights": 80, "states": 400, "inputs and outputs": 84}
+    loihi = monitoring.energy(net, Tensor(x), hardware="loihi")
+    assert loihi.joules == pytest.approx((20 * 23.6 + 20 * 81) * 1e-12)
+    assert loihi.one_pass == pytest.approx((200 * 23.6 + 20 * 81) * 1e-12)
+
+
+@compiled
+def test_products_that_keep_nothing_read_a_weight_and_an_input_for_each_mac():
+    net = nn.SequentialCell(nn.TimeDistributed(nn.Conv2d(2, 3, 3, has_bias=True)), nn.MultiStep(nn.LIFNode()))
+    x = spikes_of(np.random.default_rng(0), 4, 2, 2, 6, 5)
+    kept, read = (monitoring.energy(net, x, reuse=reuse).counts("dense") for reuse in (True, False))
+    outputs = 4 * 3 * 6 * 5
+    assert read.macs == kept.macs == 4 * counted(net[0].cell, np.zeros((1, 1, 2, 6, 5)))[1]
+    assert (read.weights_read, kept.weights_read) == (read.macs + outputs, 4 * (3 * 2 * 9 + 3))
+    assert read.values_read - kept.values_read == read.macs - 4 * 2 * 6 * 5
+
+
+def test_an_array_lies_in_the_smallest_memory_that_holds_it():
+    hardware = monitoring.HARDWARE["45nm"]
+    sizes = (1, 8192, 8193, 32768, 32769, 2**20, 2**20 + 1, 1e12)
+    assert [8 * hardware.access(size) for size in sizes] == [10, 10, 20, 20, 100, 100, 1300, 1300]
+    assert monitoring.HARDWARE["loihi"].access(1e9) == 0
+    bounded = dataclasses.replace(hardware, memories=((100, 1.0), (200, 2.0)))
+    assert [bounded.access(size) for size in (100, 101, 1e9)] == [1.0, 2.0, 2.0]
+
+
+@compiled
+def test_hardware_of_ones_own_and_another_baseline():
+    net, x = plain(), spikes_of(np.random.default_rng(0), 5, 2, 6)
+    mine = monitoring.Hardware("mine", mac=2.0, ac=1.0, update=10.0)
+    found = monitoring.energy(net, x, hardware=mine, baseline="45nm-int8")
+    assert found.joules == pytest.approx((found.synops + 10 * found.counts().updates) * 1e-12)
+    assert found.one_pass == monitoring.energy(net, x, hardware="45nm-int8").one_pass
+    assert "per sample on mine" in repr(found) and "without spikes on 45nm-int8, one pass" in repr(found)
+
+
+# --- words ------------------------------------------------------------------------------------------------------------
+
+
+@compiled
+def test_a_table_in_words():
+    lines = repr(monitoring.energy(plain(), spikes_of(np.random.default_rng(0), 5, 2, 6))).splitlines()
+    assert lines[0].startswith("Energy per sample on 45nm, an estimate: ") and lines[0].endswith("2 samples of 5 steps")
+    assert lines[1].split()[:4] == ["layer", "MACs", "ACs", "updates"]
+    assert [line.split()[0] for line in lines[2:6]] == ["0", "1", "2", "3"]
+    assert lines[6].startswith("without spikes, 5 passes: ") and lines[7].startswith("without spikes, one pass: ")
+    assert len(lines) == 8
+
+
+REFUSALS = {
+    "there is no hardware 'Loihi'. Did you mean 'loihi'": lambda net, x: monitoring.energy(net, x, hardware="Loihi"),
+    "There are 45nm, 45nm-float16": lambda net, x: monitoring.energy(net, x, hardware="abacus"),
+    "there is no baseline '45 nm'. Did you mean '45nm'": lambda net, x: monitoring.energy(net, x, baseline="45 nm"),
+    "hardware is a name .* or a Hardware, not 45": lambda net, x: monitoring.energy(net, x, hardware=45),
+    "energy: net is a Cell": lambda net, x: monitoring.energy(x, net),
+    "synops: net is a Cell": lambda net, x: monitoring.synops(x, net),
+    "Hardware: mac is a finite number of at least 0": lambda net, x: monitoring.Hardware("x", mac=-1, ac=0),
+    "Hardware: update is a finite number": lambda net, x: monitoring.Hardware("x", mac=1, ac=0, update=math.nan),
+    "Hardware: memories is a list, of": lambda net, x: monitoring.Hardware("x", mac=1, ac=0, memories=(8192, 1.0)),
+    "memories are pairs .* the smallest first": lambda net, x: monitoring.Hardware(
+        "x", mac=1, ac=0, memories=((2, 1.0), (1, 1.0))
+    ),
+    r"memories are pairs .* not \(\(0, ": lambda net, x: monitoring.Hardware("x", mac=1, ac=0, memories=((0, 1.0),)),
+    "execution is one of 'spiking', 'dense'": lambda net, x: monitoring.energy(net, x).by_kind("sparse"),
+}
+
+
+@compiled
+@pytest.mark.parametrize("message", REFUSALS)
+def test_what_makes_no_sense_is_refused(message):
+    with pytest.raises(errors.ArgumentError, match=message):
+        REFUSALS[message](plain(), spikes_of(np.random.default_rng(0), 5, 2, 6))
+
+
+@compiled
+def test_energy_needs_inputs_and_spikes():
+    net, x = plain(), spikes_of(np.random.default_rng(0), 5, 2, 6)
+    with snncell.monitor(net) as m:
+        net(x)
+    with pytest.raises(errors.RecordError, match=r"no inputs of Dense or Conv layers.*inputs=True"):
+        m.energy()
+    with snncell.monitor(net, spikes="1", inputs=True) as m:
+        net(x)
+    with pytest.raises(errors.RecordError, match="energy needs the spikes of every layer, and those of '3'"):
+        m.energy()
+    assert m.synops() == monitoring.synops(net, x)

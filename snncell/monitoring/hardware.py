@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from snncell.arguments.kinds import Extended, NotNegative
 from snncell.arguments.shown import shown
 from snncell.errors import ArgumentError
 
@@ -105,7 +106,7 @@ class Hardware:
         source: where the figures are from.
 
     Raises:
-        ArgumentError: for an energy or a size that is no number of at least 0, or memories that do not ascend.
+        ArgumentError: for an energy or a size below 0, or memories that do not ascend.
 
     Example:
         >>> mine = snncell.monitoring.Hardware("mine", mac=1.2, ac=0.3, update=4.0, weight_bytes=1)
@@ -114,48 +115,30 @@ class Hardware:
     """
 
     name: str
-    mac: float
-    ac: float
-    multiplication: float = 0.0
-    addition: float = 0.0
-    update: float | None = None
-    memories: tuple[tuple[float, float], ...] = ()
-    weight_bytes: float = 4
-    state_bytes: float = 4
-    value_bytes: float = 4
-    event_bytes: float = 4
+    mac: NotNegative
+    ac: NotNegative
+    multiplication: NotNegative = 0.0
+    addition: NotNegative = 0.0
+    update: NotNegative | None = None
+    memories: tuple[tuple[Extended, NotNegative], ...] = ()
+    weight_bytes: NotNegative = 4
+    state_bytes: NotNegative = 4
+    value_bytes: NotNegative = 4
+    event_bytes: NotNegative = 4
     source: str = ""
 
     def __post_init__(self) -> None:
-        numbers = ("mac", "ac", "multiplication", "addition", "weight_bytes", "state_bytes", "value_bytes")
-        for name in (*numbers, "event_bytes", *(("update",) if self.update is not None else ())):
-            _number(name, getattr(self, name))
-        _memories(self.memories)
+        sizes = [holds for holds, _ in self.memories]
+        if any(size <= 0.0 for size in sizes) or sizes != sorted(sizes):
+            raise ArgumentError(
+                f"Hardware: memories are pairs (bytes that it holds, pJ for a byte), the smallest first, such as "
+                f"((8192, 1.25), (math.inf, 160.0)), not {shown(self.memories)}."
+            )
 
     def access(self, size: float) -> float:
         """The energy, in pJ, of a byte read from or written to an array of `size` bytes."""
         fitting = (energy for holds, energy in self.memories if size <= holds)
         return next(fitting, self.memories[-1][1] if self.memories else 0.0)
-
-
-def _number(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 <= value < math.inf:
-        raise ArgumentError(f"Hardware: {name} is a number of at least 0, not {shown(value)}.")
-
-
-def _memories(value: Any) -> None:
-    pairs = isinstance(value, (tuple, list)) and all(isinstance(row, (tuple, list)) and len(row) == 2 for row in value)
-    if not pairs:
-        raise ArgumentError(
-            f"Hardware: memories are pairs (bytes that it holds, pJ for a byte), such as ((8192, 1.25),), not "
-            f"{shown(value)}."
-        )
-    for holds, energy in value:
-        _number("the energy of a memory", energy)
-        if isinstance(holds, bool) or not isinstance(holds, (int, float)) or not holds > 0.0:
-            raise ArgumentError(f"Hardware: a memory holds a number of bytes above 0, not {shown(holds)}.")
-    if [row[0] for row in value] != sorted(row[0] for row in value):
-        raise ArgumentError(f"Hardware: memories ascend, the smallest first, and not {shown(value)}.")
 
 
 _MEMORIES = (

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from snncell.arguments.shown import came
 from snncell.cell import Cell
-from snncell.errors import ArgumentError
 from snncell.monitoring.energy import Energy
 from snncell.monitoring.hardware import hardware_of
 from snncell.monitoring.monitor import Monitor
@@ -43,8 +41,6 @@ def energy(
         >>> found.synops, round(found.joules * 1e12, 1)  # 12 of 23.6 pJ, and 12 updates of 81 pJ
         (12.0, 1255.2)
     """
-    if not isinstance(net, Cell):
-        raise ArgumentError(f"energy: net is a network, a Cell, not {came(net)}.")
     chosen = hardware_of(hardware, "energy")
     beside = chosen if baseline is None else hardware_of(baseline, "energy", "baseline")
     with recording_on(None), Monitor(net, inputs=True) as monitor:
@@ -69,8 +65,6 @@ def synops(net: Cell, *inputs: Any, **options: Any) -> float:
         >>> snncell.monitoring.synops(net, ops.eye(4).reshape((4, 1, 4)))  # four spikes, each to 3 neurons
         12.0
     """
-    if not isinstance(net, Cell):
-        raise ArgumentError(f"synops: net is a network, a Cell, not {came(net)}.")
     with recording_on(None), Monitor(net, spikes=False, inputs=True) as monitor:
         net(*inputs, **options)
     return monitor.synops()
