@@ -31,7 +31,7 @@ def before(length, kernel, stride, dilation, layer, axis):
 
 
 def taps(place, length, axis, layer):
-    """How many results of one axis an input at `place` reaches."""
+    """The number of results along one axis that an input at `place` reaches."""
     kernel, stride, dilation = layer.kernel_size[axis], one(layer.stride, axis), one(layer.dilation, axis)
     if isinstance(layer, nn.Conv2dTranspose):  # the inputs are the results of a convolution of what it gives
         assert layer.pad_mode == "same"
@@ -43,7 +43,7 @@ def taps(place, length, axis, layer):
 
 
 def synapses(layer, place, shape):
-    """How many weights an input of a layer goes through: those that are not on padding."""
+    """The number of weights that an input of a layer goes through: those that are not on padding."""
     if isinstance(layer, nn.Dense):
         return sum(1 for _ in range(layer.out_channels))
     reached = math.prod(taps(place[1 + n], shape[1 + n], n, layer) for n in range(layer.axes))

@@ -2,7 +2,7 @@
 
 from snncell.arguments.guard import guard as _guard
 from snncell.monitoring.costs import Cost as Cost
-from snncell.monitoring.energy import Energy as Energy, LayerEnergy as LayerEnergy
+from snncell.monitoring.estimate import Energy as Energy, LayerEnergy as LayerEnergy
 from snncell.monitoring.hardware import (
     HARDWARE as HARDWARE,
     PRICES as PRICES,

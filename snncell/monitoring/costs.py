@@ -109,7 +109,7 @@ def _leading(cell: Any, piece: Inputs) -> tuple[int, ...]:
 def _there(
     piece: Inputs, leading: tuple[int, ...], samples: int, most: int, begun: int, lengths: Array | None
 ) -> tuple[int, Array | None]:
-    """How many steps a piece is of, and which of its rows are before their sample's end; None where all are."""
+    """The number of steps of a piece, and which of its rows are before their sample's end; None where all are."""
     steps, inside = _as_steps(leading, len(piece.steps), samples, most)
     if not inside:
         return max(steps, 1), None
@@ -125,7 +125,7 @@ def _there(
 
 
 def _as_steps(leading: tuple[int, ...], loops: int, samples: int, most: int) -> tuple[int, bool]:
-    """How many steps the leading axes of inputs hold, and whether steps and samples come first in them."""
+    """The number of steps that the leading axes of inputs hold, and whether steps and samples come first in them."""
     if loops:
         return math.prod(leading[:loops]), leading[loops : loops + 1] == (samples,)
     if len(leading) > 1 and leading[1] == samples and leading[0] <= most:  # (T, B, ...)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from snncell.cell import Cell
-from snncell.monitoring.energy import Energy
+from snncell.monitoring.estimate import Energy
 from snncell.monitoring.hardware import hardware_of
 from snncell.monitoring.monitor import Monitor
 from snncell.tape.state import recording_on

@@ -13,7 +13,7 @@ import numpy as np
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, RecordError
 from snncell.monitoring.costs import Cost, extent_of, tally_of
-from snncell.monitoring.energy import Energy, estimated
+from snncell.monitoring.estimate import Energy, estimated
 from snncell.monitoring.hardware import hardware_of
 from snncell.monitoring.layers import Neurons, gives_spikes, spike_function_of, spike_functions
 from snncell.monitoring.record import Call, Recorded, missing

@@ -106,7 +106,7 @@ class Call:
         (series.add_backwards if kind == "grad" else series.add)(begun, steps, x)
 
     def lengths_of(self, name: str) -> Array | None:
-        """How many steps each sample of a layer has, (B,), by the innermost Cell around it that was given lengths."""
+        """The number of steps of each sample of a layer, (B,), by the innermost Cell around it that has some."""
         around = [path for path in self.lengths if not path or f"{name}.".startswith(f"{path}.")]
         if not around:
             return None
