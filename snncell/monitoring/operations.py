@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from snncell.compiler.ir.formula import Elementwise, Reduction
 from snncell.compiler.ir.product import Dot, Product
@@ -38,7 +38,7 @@ class Operations(NamedTuple):
 def operations_of(update: Update) -> Operations | None:
     """The operations of a step; None where it cannot be traced, as it branches on values."""
     trace = Trace(taped=False)
-    quiet = {"watch": None, "tape": None, "smooth": False, "notes": []}
+    quiet: dict[str, Any] = {"watch": None, "tape": None, "smooth": False, "notes": []}
     try:
         with settings(trace=trace, **quiet):
             stand_ins = [trace.new_input(shape, dtype) for shape, dtype in update.inputs]
