@@ -549,7 +549,11 @@ XY = (np.ones((5, FEATURES), np.float32), np.zeros(5, np.int64))
 REFUSED = [
     (lambda n, o: train.fit(n, LOSS, o, XY, -1), ArgumentError, "epochs is an integer of at least 0, not -1"),
     (lambda n, o: train.fit(n, LOSS, o, XY, 1, resume=True), ArgumentError, "resume=True goes on from the file"),
-    (lambda n, o: train.fit(n, LOSS, o, XY, 1, monitor="loss"), ArgumentError, "monitor='loss' is what patience"),
+    (
+        lambda n, o: train.fit(n, LOSS, o, XY, 1, monitor="test_loss"),
+        ArgumentError,
+        "monitor='test_loss' is measured on",
+    ),
     (lambda n, o: train.fit(n, LOSS, o, XY, 1, patience=0), ArgumentError, "patience is an integer of at least 1"),
     (
         lambda n, o: train.fit(n, LOSS, o, XY, 1, patience=1, monitor="f1", progress=False),

@@ -96,7 +96,7 @@ class Loader:
         self.buckets = _checked(buckets)
         self.sequences = None if sequences is None else _names(sequences)
         self._quantiles: tuple[int, ...] = ()  # buckets by the lengths of samples, once these are known
-        self._place = _Place(0, 0, None)
+        self._place = self._begun = _Place(0, 0, None)
         self._resumed = False
         if not len(self):
             raise ArgumentError(
@@ -127,12 +127,27 @@ class Loader:
         finally:
             batches.close()
 
-    def state(self) -> dict[str, Any]:
+    def state(self, given: Size | None = None) -> dict[str, Any]:
         """The place in the data: what `resume` goes on from, behind the batch that was given last.
 
         It can be written as JSON.
+
+        Args:
+            given: behind so many batches of the present pass, for whoever has asked for more than it has used.
+
+        Raises:
+            ArgumentError: for more than the pass has.
         """
         place = self._place
+        if given is not None:
+            batch = self._begun.batch + given
+            if batch > len(self):
+                raise ArgumentError(
+                    f"Loader: state: given is at most the {len(self) - self._begun.batch} batches of the pass, not "
+                    f"{given}."
+                )
+            over = batch == len(self)
+            place = _Place(self._begun.epoch + 1, 0, None) if over else replace(self._begun, batch=batch)
         kept = {"epoch": place.epoch, "batch": place.batch, "seed": place.seed}
         return {**kept, "quantiles": list(self._quantiles), **self._fixed()}
 
@@ -195,7 +210,7 @@ class Loader:
         self._resumed = False
         if place.seed is None:
             place = replace(place, seed=_drawn() if self.seed is None else self.seed)
-        self._place = place
+        self._place = self._begun = place
         return place
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
@@ -12,12 +12,20 @@ from snncell import ops
 from snncell.arguments.kinds import Own
 from snncell.arguments.shown import came
 from snncell.cell import Cell
-from snncell.errors import ArgumentError, ShapeError
+from snncell.errors import ArgumentError, ShapeError, SnncellError
 from snncell.kernels.space import moved, space_of
 from snncell.nn.time import MultiStep, initial_states
 from snncell.tape.parameter import Parameter, assign_all, commit
 from snncell.tape.state import STATE, settings
 from snncell.tape.tensor import Tensor
+
+
+class Kept(NamedTuple):
+    """States between two calls: the shape and dtype of the inputs of one step, and the states' arrays."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    states: list[Any]
 
 
 class Stateful(Cell):
@@ -96,6 +104,37 @@ class Stateful(Cell):
             self._kept.update(before)
             pairs = zip(self._parameters(), values, strict=True)
             assign_all([(state, Tensor(value)) for state, value in pairs], "Stateful.aside")
+
+    def kept(self) -> Kept | None:
+        """The states as they are, for a checkpoint; None before the first call."""
+        if not self._kept:
+            return None
+        shape, dtype = self._kept["x"]
+        return Kept(tuple(shape), dtype.name, [np.array(state.asnumpy()) for state in self._parameters()])
+
+    def fitting(self, given: Any, states: list[Any]) -> Kept:
+        """States that were kept, from a file, once it is clear that they are such.
+
+        Raises:
+            ArgumentError: if they are not.
+        """
+        try:
+            shape, dtype = tuple(given[0]), str(given[1])
+            with settings(trace=None, tape=None):
+                own = [(one.shape, one.dtype.name) for one in self._initial(shape, dtype)]
+        except (TypeError, ValueError, IndexError, SnncellError, MemoryError):
+            own = None
+        if own != [(x.shape, x.dtype.name) for x in states]:
+            raise ArgumentError(f"the states of a {type(self).__name__} are no such of inputs {str(given)[:100]}.")
+        return Kept(shape, dtype, states)
+
+    def put(self, kept: Kept | None) -> None:
+        """Go on from states that were kept."""
+        if kept is None:
+            return
+        self._fit(kept.shape, ops.zeros(kept.shape, kept.dtype))
+        pairs = zip(self._parameters(), kept.states, strict=True)
+        assign_all([(state, Tensor(value)) for state, value in pairs], "Stateful.put")
 
     def construct(self, x: Tensor) -> Any:
         if not isinstance(x, Tensor) or x.ndim == 0:

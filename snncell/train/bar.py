@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from types import TracebackType
-from typing import Any
+from typing import Any, ClassVar
 
 from tqdm import tqdm
 
 from snncell.kernels.progress import Listener, telling
+from snncell.train.callbacks import Callback, Training
+
+_PAUSE = 0.2  # seconds: to read a number, a step that a card is still busy with must be waited for
 
 
 class Bar:
@@ -50,3 +54,47 @@ class Bar:
         bar.initial += bar.n - bar.last_print_n  # nor do the steps of that time
         bar.last_print_n = bar.n
         bar.refresh()
+
+
+class Progress(Callback):
+    """Shows a training as a bar, with the numbers of its batches and epochs."""
+
+    order: ClassVar[int] = 4
+
+    def __init__(self, shown: bool) -> None:
+        self.shown = shown
+        self.last = 0.0
+        self.bar: Bar | None = None
+
+    def on_fit_begin(self, training: Training) -> None:
+        per_epoch = training.batches
+        done = (per_epoch or 0) * len(training.history) + training.batch
+        self.bar = Bar(None if per_epoch is None else training.epochs * per_epoch, done, self.shown)
+        self.bar.__enter__()
+
+    def on_step_end(self, training: Training) -> None:
+        assert self.bar is not None
+        if self.shown and time.perf_counter() - self.last > _PAUSE:
+            self._show(training.epoch, training.measured)
+            self.last = time.perf_counter()
+        self.bar.step()
+
+    def on_epoch_end(self, training: Training) -> None:
+        told = {name: x for name, x in training.record.items() if name not in ("epoch", "step")}
+        self._show(training.epoch, {name: x for name, x in told.items() if "learning_rate" not in name}, True)
+
+    def _show(self, epoch: int, numbers: dict[str, Any], refresh: bool = False) -> None:
+        assert self.bar is not None
+        single = {name: x for name, x in numbers.items() if not getattr(x, "ndim", isinstance(x, list))}
+        self.bar.show({"epoch": epoch, **{name: f"{float(x):.4f}" for name, x in single.items()}}, refresh)
+
+    def on_fit_end(self, training: Training) -> None:
+        self._close()
+
+    def on_error(self, training: Training, error: BaseException) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        if self.bar is not None:
+            self.bar.__exit__(None, None, None)
+            self.bar = None

@@ -17,10 +17,11 @@ from snncell.nn.stateful import Stateful
 from snncell.tape.given import as_data
 from snncell.tape.tensor import Tensor
 from snncell.train.ahead import made_ahead
+from snncell.train.metrics import named
 from snncell.train.pieces import Batches, Spikes, cells_of as spiking_cells, measure
 from snncell.train.scores import accuracy as share_right
 
-Means = dict[str, float]
+Means = dict[str, Any]  # numbers, and nested lists of those that have axes
 
 
 def evaluate(
@@ -30,19 +31,20 @@ def evaluate(
     *,
     batch_size: Count = 64,
     accuracy: Callable[..., Tensor] | None = share_right,
+    metrics: Annotated[Any, Own()] = (),
     firing_rate: Annotated[Cell | Iterable[Cell], Own()] = (),
     prefetch: bool | None = None,
 ) -> Means:
-    """Means over data, in prediction: "loss", and as asked for "accuracy" and "firing_rate".
+    """Means over data, in prediction: "loss", and as asked for "accuracy", "firing_rate" and metrics.
 
     Net and loss (if it is a Cell) are in prediction, and each `Stateful` of theirs begins at rest; afterwards they are
     in training, or not, as they were, and have the states that they had.
 
     Args:
-        net, loss, data, batch_size, accuracy, firing_rate, prefetch: as for `fit`; arrays are not shuffled.
+        net, loss, data, batch_size, accuracy, metrics, firing_rate, prefetch: as for `fit`; arrays are not shuffled.
 
     Returns:
-        Numbers by name. A batch counts by the length of its target.
+        Numbers by name, and nested lists of those that have axes. A batch counts by the length of its target.
 
     Raises:
         ArgumentError: for data without a batch.
@@ -58,7 +60,7 @@ def evaluate(
         for stateful in statefuls(net, loss):
             stack.enter_context(stateful.aside())
         spikes.refuse_inner(net)
-        of_batch = measured(net, loss, accuracy, spikes if spikes.cells else None)
+        of_batch = measured(net, loss, accuracy, spikes if spikes.cells else None, named(metrics, "evaluate"))
         batches = batches_of(data, batch_size, False, "evaluate: data")
         return means("evaluate: data", (net, loss), of_batch, batches, prefetch)
 
@@ -120,9 +122,11 @@ def phases(*parts: Any) -> Iterator[None]:
             cell.training = training
 
 
-def measured(net: Cell, loss: Any, accuracy: Any, spikes: Spikes | None) -> Callable[..., dict[str, Tensor]]:
+def measured(
+    net: Cell, loss: Any, accuracy: Any, spikes: Spikes | None, metrics: dict[str, Any]
+) -> Callable[..., dict[str, Tensor]]:
     """`measure`, jitted, with the loss among the rest."""
-    of_one = measure(net, loss, accuracy, spikes)
+    of_one = measure(net, loss, accuracy, spikes, metrics)
 
     def of_batch(*batch: Tensor) -> dict[str, Tensor]:
         value, others = of_one(*batch)
@@ -138,22 +142,67 @@ def means(
     of_batch: Any,
     source: Any,
     prefetch: bool | None,
-    training: bool = False,
-    seen: Any = lambda _: None,
 ) -> Means:
-    """Go through the data once; the means of what is measured. `seen` is told of each batch."""
+    """Go through the data once, in prediction; the means of what is measured."""
     for cell in cells_of(*parts):
-        cell.training = training
+        cell.training = False
     for stateful in statefuls(*parts):
         stateful.reset()
-    measurements: list[dict[str, Tensor]] = []
-    counts: list[int] = []
+    measurements = Measurements()
     with made_ahead(source, lambda batch: parts_of(batch, who), prefetch) as batches:
         for *inputs, target in batches:
-            measurements.append(of_batch(*inputs, target))
-            counts.append(len(target))
-            seen(measurements[-1])
-    if not measurements:
-        raise ArgumentError(f"{who} give no batch. An iterator gives its batches once; give a list, or Batches.")
-    shares = np.array(counts, np.float64) / sum(counts)
-    return {name: float(shares @ [float(each[name]) for each in measurements]) for name in measurements[0]}
+            measurements.add(of_batch(*inputs, target), len(target))
+    return measurements.means(who)
+
+
+class Measurements:
+    """Numbers of batches, and their means, to which a batch counts by its samples."""
+
+    def __init__(self) -> None:
+        self.numbers: list[dict[str, Any]] = []
+        self.counts: list[int] = []
+
+    def add(self, numbers: dict[str, Any], count: int) -> None:
+        """Note the numbers of a batch of so many samples."""
+        self.numbers.append(numbers)
+        self.counts.append(count)
+
+    def names(self) -> list[str]:
+        """The names of the numbers."""
+        return list(self.numbers[0]) if self.numbers else []
+
+    def arrays(self) -> dict[str, Any]:
+        """All of it as arrays, float64, with an entry for each batch, and their counts."""
+        columns = {name: np.array([_wide(each[name]) for each in self.numbers]) for name in self.names()}
+        return {"counts": np.array(self.counts, np.int64), **{f"number {name}": x for name, x in columns.items()}}
+
+    def take(self, names: list[Any], arrays: dict[str, Any], batches: int) -> None:
+        """Have what `arrays` gave.
+
+        Raises:
+            ArgumentError: for anything else.
+        """
+        counts = arrays.get("counts", np.zeros(0))
+        columns = {name: arrays.get(f"number {name}", counts) for name in names}
+        right = len(arrays) == len(columns) + 1 and counts.dtype == np.int64 and counts.shape == (batches,)
+        if not right or any(x.dtype != np.float64 or x.shape[:1] != (batches,) for x in columns.values()):
+            raise ArgumentError(f"what was measured of {batches} batches is not in it.")
+        self.counts = counts.tolist()
+        self.numbers = [{name: columns[name][n] for name in names} for n in range(batches)]
+
+    def means(self, who: str) -> Means:
+        """The means of the numbers: a float each, or a nested list of those that are arrays.
+
+        Raises:
+            ArgumentError: if there was no batch.
+        """
+        if not self.numbers:
+            raise ArgumentError(f"{who} give no batch. An iterator gives its batches once; give a list, or Batches.")
+        shares = np.array(self.counts, np.float64) / sum(self.counts)
+        columns = {name: np.array([_wide(each[name]) for each in self.numbers]) for name in self.names()}
+        return {name: np.tensordot(shares, values, 1).tolist() for name, values in columns.items()}
+
+
+def _wide(number: Any) -> Any:
+    """A number, or an array of them, in float64."""
+    return np.asarray(number.asnumpy() if isinstance(number, Tensor) else number, np.float64)

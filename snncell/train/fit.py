@@ -1,11 +1,8 @@
-"""The whole training: epochs, evaluation, progress, early stopping, checkpoints, a log."""
+"""The whole training: what a user asks for, as a run and its callbacks."""
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any
 
 from snncell.arguments.kinds import Count, Own, Positive, Size
@@ -15,36 +12,17 @@ from snncell.errors import ArgumentError
 from snncell.io.checkpoint import path_to_write
 from snncell.nn.optim import Optimizer
 from snncell.tape.tensor import Tensor
-from snncell.train.bar import Bar
-from snncell.train.clipping import clip_by_global_norm, clip_by_value
-from snncell.train.evaluation import Means, batches_of, means, measured, phases
-from snncell.train.finite import refuse_loss, refuse_test_loss, refuse_weights, warn_of_nan
+from snncell.train.bar import Progress
+from snncell.train.callbacks import Callback, Result, Training, in_order
+from snncell.train.checkpoints import Checkpoint
+from snncell.train.evaluation import batches_of, phases
 from snncell.train.log import Log
-from snncell.train.pieces import Spikes, cells_of, training_step
-from snncell.train.resume import places, refuse_notes, take_places, told
+from snncell.train.metrics import named
+from snncell.train.pieces import Spikes, cells_of
+from snncell.train.run import Run
 from snncell.train.scores import accuracy as share_right
-from snncell.train.state import File, read_state, save_state
+from snncell.train.state import File
 from snncell.train.stopping import EarlyStopping
-
-Record = dict[str, Any]
-
-
-@dataclass
-class Result:
-    """The result of `fit`.
-
-    history: a record for each epoch: "epoch", "step", "learning_rate" (of the next step; of further groups of the
-        optimiser "learning_rate_1", ...), "loss", then as asked for "accuracy", "firing_rate", and the same with
-        "test_" before them.
-    best: the record whose weights the net has in the end: the best one with `patience`, else the last.
-    stopped_early: whether patience ended it.
-    seconds: what this call took.
-    """
-
-    history: list[Record] = field(default_factory=list)
-    best: Record = field(default_factory=dict)
-    stopped_early: bool = False
-    seconds: float = 0.0
 
 
 def fit(
@@ -57,13 +35,16 @@ def fit(
     test: Any = None,
     batch_size: Count = 64,
     accuracy: Callable[..., Tensor] | None = share_right,
+    metrics: Annotated[Any, Own()] = (),
     firing_rate: Annotated[Cell | Iterable[Cell], Own()] = (),
+    accumulate: Count = 1,
     clip_norm: Positive | None = None,
     clip_value: Positive | None = None,
     patience: Count | None = None,
     monitor: str | None = None,
+    callbacks: Annotated[Sequence[Callback], Own()] = (),
     checkpoint: File | None = None,
-    resume: bool = False,
+    resume: Annotated[bool | File, Own()] = False,
     log: File | None = None,
     progress: bool = True,
     prefetch: bool | None = None,
@@ -88,13 +69,22 @@ def fit(
         test: other data, on which it is evaluated after each epoch.
         batch_size: of arrays.
         accuracy: a function of what `net` gives and the target whose mean is shown as accuracy; None for none.
+        metrics: more of them: a list of names ("top5", "confusion", ...; see `train.metric`) and functions, which are
+            shown by their names, or a dict of either by the name to show.
         firing_rate: Cells whose output is spikes (`MultiStep`, not the neuron inside): the share of elements that are
             not 0 is shown, without the steps behind `lengths`. Without any it costs nothing.
+        accumulate: the optimiser takes a step for so many batches, by the mean of their gradients over all samples, and
+            at the end of an epoch one for those that are left: for batches that do not fit into memory at once.
         clip_norm, clip_value: limits of the gradients, see `clip_by_value`, and after it `clip_by_global_norm`.
-        patience: stop when `monitor` has not become better for so many epochs; the best weights are put back.
-        monitor: a number of the records; by default "test_loss", or without `test` "loss".
-        checkpoint: a file that is written, whole, after each epoch.
-        resume: go on from that file. It continues to the bit: weights, moments, step, order of the samples, log.
+        monitor: a number of the records; in the end the net gets the weights of the epoch in which it was best.
+        patience: stop when `monitor` has not become better for so many epochs; without one, of "test_loss", or without
+            `test` of "loss".
+        callbacks: are told of the training, in this order: see `train.Callback`.
+        checkpoint: a file that is written, whole, after each epoch; for more see `train.Checkpoint`. With one, Ctrl-C
+            ends the training after the step, writes the file and returns, and so does SIGTERM, which goes on then; a
+            second one acts at once. Without, Ctrl-C raises KeyboardInterrupt as ever.
+        resume: go on from that file, or from another one that is given. It continues to the bit, within an epoch too:
+            weights, moments, step, order of the samples, log.
         log: a file, .csv or .jsonl, with a line for each epoch.
         progress: whether a bar is shown.
         prefetch: whether a thread makes the next batch of `data` and `test` while a step runs: one ahead, so that one
@@ -127,25 +117,32 @@ def fit(
     """
     if isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 0:
         raise ArgumentError(f"fit: epochs is a number of epochs, not {epochs!r}.")
-    if resume and checkpoint is None:
+    if resume is True and checkpoint is None:
         raise ArgumentError("fit: resume=True goes on from the file that checkpoint names; give checkpoint too.")
     if checkpoint is not None:
         path_to_write(checkpoint, "fit")  # said now, not after an epoch
     _fit_together(net, loss, optimiser)
-    run = _Run(
-        net,
-        loss,
-        optimiser,
-        batches_of(data, batch_size, True, "fit: data"),
-        batches_of(test, batch_size, False, "fit: test"),
-    )
-    run.stop_by(patience, monitor)
-    run.limits = {"clip_norm": clip_norm, "clip_value": clip_value}
-    run.checkpoint, run.prefetch = checkpoint, prefetch
+    own, monitor = in_order(callbacks), _monitor(monitor, patience, test)
+    made = [*own, Progress(progress), *([] if log is None else [Log(log)])]
+    made += [] if monitor is None else [EarlyStopping(patience, monitor)]
+    made += [] if checkpoint is None else [Checkpoint(checkpoint)]
+    batches = batches_of(data, batch_size, True, "fit: data"), batches_of(test, batch_size, False, "fit: test")
+    run = Run(Training(net, loss, optimiser, *batches, epochs), prefetch)
+    run.checkpoint = checkpoint
     with Spikes(cells_of(firing_rate, "fit: firing_rate")) as spikes, phases(net, loss):
         spikes.refuse_inner(net)
-        run.compile(accuracy, spikes if spikes.cells else None)
-        return run(epochs, resume, log, progress)
+        limits = {"clip_norm": clip_norm, "clip_value": clip_value}
+        run.compile(accuracy, named(metrics, "fit"), spikes if spikes.cells else None, limits, accumulate)
+        return run(made, checkpoint if resume is True else resume or None, monitor)
+
+
+def _monitor(monitor: str | None, patience: int | None, test: Any) -> str | None:
+    """The number that tells which weights are the best, if they are to be kept."""
+    if monitor is not None and monitor.startswith("test_") and test is None:
+        raise ArgumentError(f"fit: monitor={monitor!r} is measured on test data; give test=(inputs, target) too.")
+    if monitor is None and patience is not None:
+        return "loss" if test is None else "test_loss"
+    return monitor
 
 
 def _fit_together(net: Any, loss: Any, optimiser: Any) -> None:
@@ -164,134 +161,3 @@ def _fit_together(net: Any, loss: Any, optimiser: Any) -> None:
                 f"fit: the optimiser trains Parameter {parameter.name!r} of shape {parameter.shape}, which is not in "
                 f"the {type(net).__name__}. Make the optimiser from this one: net.trainable_params()."
             )
-
-
-class _Run:
-    """One call of `fit`."""
-
-    limits: dict[str, Any]
-    checkpoint: File | None
-    prefetch: bool | None
-    step: Callable[..., dict[str, Tensor]]
-    test_step: Callable[..., dict[str, Tensor]]
-
-    def __init__(self, net: Cell, loss: Any, optimiser: Optimizer, data: Any, test: Any) -> None:
-        if data is None:
-            raise ArgumentError("fit: there are no data to train on.")
-        self.net, self.loss, self.optimiser, self.data, self.test = net, loss, optimiser, data, test
-        self.result = Result()
-
-    def stop_by(self, patience: int | None, monitor: str | None) -> None:
-        """Set what ends the training early."""
-        if monitor is not None and patience is None:
-            raise ArgumentError(f"fit: monitor={monitor!r} is what patience looks at; give patience too.")
-        if monitor is not None and monitor.startswith("test_") and self.test is None:
-            raise ArgumentError(f"fit: monitor={monitor!r} is measured on test data; give test=(inputs, target) too.")
-        monitor = monitor or ("loss" if self.test is None else "test_loss")
-        self.stopping = None if patience is None else EarlyStopping(patience, monitor)
-
-    def compile(self, accuracy: Any, spikes: Spikes | None) -> None:
-        """Make the jitted functions."""
-        norm, value = self.limits["clip_norm"], self.limits["clip_value"]
-        self.asked = {
-            "accuracy": accuracy and getattr(accuracy, "__qualname__", ""),
-            "firing_rate": 0 if spikes is None else len(spikes.cells),
-        }
-
-        def clip(gradients: Any) -> Any:
-            limited = gradients if value is None else clip_by_value(gradients, value)
-            return limited if norm is None else clip_by_global_norm(limited, norm)
-
-        self.step = training_step(self.net, self.loss, self.optimiser, clip, accuracy, spikes)
-        self.test_step = measured(self.net, self.loss, accuracy, spikes)
-
-    def settings(self) -> dict[str, Any]:
-        """The settings that a resume must find as they were, beside net and optimiser."""
-        loss = "" if isinstance(self.loss, Cell) else getattr(self.loss, "__qualname__", "")
-        monitor = self.stopping and self.stopping.monitor
-        settings = {"loss": loss, "monitor": monitor, **self.asked, **self.limits}
-        return {"data": told(self.data), "test data": told(self.test), "setting": settings}
-
-    def __call__(self, epochs: Size, resume: bool, log: File | None, progress: bool) -> Result:
-        begun = time.perf_counter()
-        # Once, for it hashes all the data.
-        self.notes = {} if self.checkpoint is None else self.settings()
-        if resume:
-            self.take_up()
-        lines = None if log is None else Log(log, self.result.history)
-        warn_of_nan(self.test)
-        done = len(self.result.history)
-        steps = len(self.data) if hasattr(self.data, "__len__") else None
-        total = None if steps is None else epochs * steps
-        with Bar(total, done * (steps or 0), progress) as bar:
-            while len(self.result.history) < epochs and not (self.stopping and self.stopping.stopped):
-                record = self.epoch(bar)
-                if lines is not None:
-                    lines.add(record)
-                self.save()
-        self.finish()
-        self.result.seconds = time.perf_counter() - begun
-        return self.result
-
-    def epoch(self, bar: Bar) -> Record:
-        """One time through the data, and through the test data."""
-        number = len(self.result.history) + 1
-        shown = 0.0
-
-        def seen(batch: dict[str, Tensor]) -> None:
-            nonlocal shown
-            # Some times a second: to read a number, a step that a card is still busy with must be waited for.
-            if bar.shown and time.perf_counter() - shown > 0.2:
-                bar.show(_shown(number, {name: float(x) for name, x in batch.items()}))
-                shown = time.perf_counter()
-            bar.step()
-
-        parts = (self.net, self.loss)
-        averages = means("fit: data", parts, self.step, self.data, self.prefetch, True, seen)
-        refuse_loss(averages["loss"], number, self.limits["clip_norm"] is not None, self.data, self.checkpoint)
-        refuse_weights(self.net, self.loss, self.optimiser.parameters, number, self.data, self.checkpoint)
-        if self.test is not None:
-            tested = means("fit: test", parts, self.test_step, self.test, self.prefetch)
-            averages |= {f"test_{name}": x for name, x in tested.items()}
-            refuse_test_loss(averages["test_loss"], number, self.test, self.checkpoint)
-        rates = {f"learning_rate_{n}" if n else "learning_rate": float(x) for n, x in enumerate(self.optimiser.rates())}
-        record = {"epoch": number, "step": int(self.optimiser.global_step.item()), **rates, **averages}
-        self.result.history.append(record)
-        if self.stopping is not None:
-            self.stopping.update(record, self.net, self.loss)
-        bar.show(_shown(number, averages), refresh=True)
-        return record
-
-    def save(self) -> None:
-        """Write the checkpoint."""
-        if self.checkpoint is not None:
-            notes = {**self.notes, **places(self.data, self.test), "history": self.result.history}
-            notes["stopping"] = self.stopping and self.stopping.notes()
-            weights = self.stopping.weights if self.stopping else {}
-            save_state(self.checkpoint, self.net, self.optimiser, notes, weights, self.loss)
-
-    def take_up(self) -> None:
-        """Go on from the checkpoint."""
-        assert self.checkpoint is not None
-        # All of the file is looked at before any of it is taken: one that does not fit changes nothing.
-        stored = read_state(self.checkpoint, self.net, self.optimiser, self.notes, self.loss)
-        who = f"fit: {os.fspath(self.checkpoint)}"
-        refuse_notes(stored, self.stopping is not None, self.net, self.loss, who)
-        take_places(self.data, self.test, stored.notes, who)
-        stored.load()
-        self.result.history = stored.notes["history"]
-        if self.stopping is not None:
-            self.stopping.take(stored.notes["stopping"], stored.arrays)
-
-    def finish(self) -> None:
-        """Put the best weights back, if they are kept."""
-        history = self.result.history
-        self.result.best = history[-1] if history else {}
-        if self.stopping is not None and self.stopping.weights:
-            self.stopping.restore(self.net, self.loss)
-            self.result.best = history[self.stopping.best_epoch - 1]
-            self.result.stopped_early = self.stopping.stopped
-
-
-def _shown(epoch: int, averages: Means) -> dict[str, Any]:
-    return {"epoch": epoch, **{name: f"{x:.4f}" for name, x in averages.items()}}

@@ -1,4 +1,4 @@
-"""The pieces of a training step: batches, what is measured, clipping, the jitted step."""
+"""The pieces of a training step: batches, and what is measured of them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ from snncell.arguments.kinds import Own
 from snncell.arguments.shown import came, instance_meant, shown
 from snncell.arguments.vocabulary import Numbers
 from snncell.cell import Cell, HookHandle
-from snncell.compiler.jit import jit
 from snncell.data import batches
-from snncell.errors import ArgumentError, GradientError, ShapeError
-from snncell.nn.optim import Optimizer
+from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.sequences import refuse_batch_first, sequences, within_lengths
 from snncell.nn.time import MultiStep
 from snncell.ops.base import as_tensor
@@ -206,6 +204,7 @@ def measure(
     loss: Callable[..., Tensor],
     accuracy: Callable[..., Tensor] | None = share_right,
     spikes: Spikes | None = None,
+    metrics: dict[str, Callable[..., Tensor]] | None = None,
 ) -> Callable[..., Measured]:
     """A function (*inputs, target) -> (loss, {"accuracy": ..., "firing_rate": ...}) of a batch.
 
@@ -216,6 +215,8 @@ def measure(
         loss: of what `net` gives and the target, a number.
         accuracy: another such function, or None.
         spikes: whose firing rate, or None, which costs nothing.
+        metrics: more functions as accuracy is, by name, which give a number, or an array that is averaged over its
+            first axis.
     """
 
     score = accuracy
@@ -235,6 +236,9 @@ def measure(
         others = {}
         if score is not None:
             others["accuracy"] = _given_by("accuracy", of_output(score, output, target, lengths)).mean()
+        for name, metric in (metrics or {}).items():
+            found = _given_by(name, of_output(metric, output, target, lengths))
+            others[name] = found.mean(0) if found.ndim else found
         if spikes is not None:
             others["firing_rate"] = spikes.rate_of(lengths)
         value = _given_by("loss", of_output(loss, output, target, lengths))
@@ -250,48 +254,3 @@ def _given_by(name: str, value: Any) -> Tensor:
     if not isinstance(value, Tensor):
         raise ArgumentError(f"{name} is a function of (output, target) that gives a Tensor; it gave {came(value)}.")
     return value
-
-
-# --- the step ---------------------------------------------------------------------------------------------------------
-
-
-def training_step(
-    net: Cell,
-    loss: Callable[..., Tensor],
-    optimiser: Optimizer,
-    clip: Callable[[Any], Any] | None = None,
-    accuracy: Callable[..., Tensor] | None = None,
-    spikes: Spikes | None = None,
-) -> Callable[..., dict[str, Tensor]]:
-    """A jitted function (*inputs, target) -> {"loss": ..., ...} that takes one step: forward, backward, optimiser.
-
-    Args:
-        net, loss, accuracy, spikes: as for `measure`.
-        optimiser: called with the gradients of its Parameters.
-        clip: a function of the tuple of gradients that gives such a tuple, or None.
-
-    Raises:
-        GradientError: if one of the optimiser's Parameters has lost its requires_grad.
-
-    Example:
-        >>> net = nn.Dense(2, 1)
-        >>> step = snncell.train.training_step(net, nn.MSELoss(), nn.SGD(net.trainable_params(), 0.1))
-        >>> losses = [step(ops.ones((4, 2)), ops.zeros((4, 1)))["loss"].item() for _ in range(9)]
-        >>> losses[-1] < 0.1 * losses[0]
-        True
-    """
-    for parameter in optimiser.parameters:
-        if not parameter.requires_grad:
-            raise GradientError(
-                f"The optimiser was made with Parameter {parameter.name!r}, which has requires_grad=False by now: make "
-                f"the optimiser anew, of net.trainable_params(), or set requires_grad to True again."
-            )
-    gradients = ops.value_and_grad(measure(net, loss, accuracy, spikes), None, optimiser.parameters, has_aux=True)
-
-    def step(*batch: Tensor) -> dict[str, Tensor]:
-        (value, others), grads = gradients(*batch)
-        optimiser(grads if clip is None else clip(grads))
-        return {"loss": value, **others}
-
-    jitted: Callable[..., dict[str, Tensor]] = jit(step)
-    return jitted

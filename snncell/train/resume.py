@@ -2,27 +2,59 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-from snncell.cell import Cell
+import numpy as np
+
 from snncell.data import Loader
 from snncell.errors import ArgumentError, CheckpointError
+from snncell.train.callbacks import Callback, Training
 from snncell.train.pieces import Batches
-from snncell.train.state import Stored, refuse_misfit, weights_of
+from snncell.train.state import Stored, is_count, is_number
 
 
-def refuse_notes(stored: Stored, stopping: bool, net: Cell, loss: Any, who: str) -> None:
-    """Raise a CheckpointError if notes are not as `fit` writes them; `stopping` is whether there are some of it."""
-    history, notes = stored.notes.get("history"), stored.notes.get("stopping")
+def refuse_notes(stored: Stored, who: str) -> None:
+    """Raise a CheckpointError if notes are not as `fit` writes them."""
+    history, kept = stored.notes.get("history"), stored.notes.get("callbacks")
     if not isinstance(history, list) or not all(_is_record(record, n) for n, record in enumerate(history, 1)):
         raise CheckpointError(f"{who} is damaged: its history is no list with a record of numbers for each epoch.")
-    if not stopping:
-        return
-    if not _is_of_stopping(notes, len(history)):
-        raise CheckpointError(f"{who} is damaged: what it says of early stopping is {str(notes)[:200]}.")
-    own = weights_of(net, loss) if stored.notes["stopping"]["best_epoch"] else {}
-    refuse_misfit(own, stored.arrays, who)
+    named = isinstance(kept, list) and all(isinstance(one, list) and [*map(type, one)] == [str, dict] for one in kept)
+    if not named:
+        raise CheckpointError(f"{who} is damaged: what it says of callbacks is {str(kept)[:200]}.")
+
+
+def noted_of(callbacks: list[Callback]) -> tuple[list[Any], dict[str, Any]]:
+    """What callbacks keep, as notes and as arrays; of those that keep nothing, nothing."""
+    notes: list[Any] = []
+    arrays: dict[str, Any] = {}
+    for name, state in [(type(callback).__name__, callback.state()) for callback in callbacks]:
+        if state:
+            of_this = {key: value for key, value in state.items() if isinstance(value, np.ndarray)}
+            arrays |= {f"callback {len(notes)} {key}": value for key, value in of_this.items()}
+            notes.append([name, {key: value for key, value in state.items() if key not in of_this}])
+    return notes, arrays
+
+
+def resume_callbacks(callbacks: list[Callback], training: Training, stored: Stored, who: str) -> None:
+    """Give callbacks what they have kept.
+
+    Raises:
+        CheckpointError: if others have, or one does not take it.
+    """
+    keeping = [callback for callback in callbacks if callback.state()]
+    names, before = [type(one).__name__ for one in keeping], [name for name, _ in stored.notes["callbacks"]]
+    if names != before:
+        raise CheckpointError(
+            f"{who} was written with callbacks that keep something: {', '.join(before) or 'none'}; now there are "
+            f"{', '.join(names) or 'none'}. Give the same ones, in the same order."
+        )
+    for n, (callback, (name, notes)) in enumerate(zip(keeping, stored.notes["callbacks"], strict=True)):
+        before_name = f"callback {n} "
+        arrays = {key.removeprefix(before_name): x for key, x in stored.arrays.items() if key.startswith(before_name)}
+        try:
+            callback.resume({**notes, **arrays}, training)
+        except (ArgumentError, TypeError, ValueError, KeyError, AttributeError) as error:
+            raise CheckpointError(f"{who} is damaged: the state of {name} is none that it takes: {error}") from error
 
 
 def told(data: Any) -> Any:
@@ -32,9 +64,9 @@ def told(data: Any) -> Any:
     return None if data is None else [type(data).__name__, len(data) if hasattr(data, "__len__") else None]
 
 
-def places(data: Any, test: Any) -> dict[str, Any]:
-    """The places in those of the data that know where they are, as notes."""
-    return {name: loader.state() for name, loader in _loaders(data, test)}
+def places(data: Any, test: Any, given: int | None) -> dict[str, Any]:
+    """The places in those of the data that know where they are, as notes; `given` as for `Loader.state`."""
+    return {name: loader.state(given if loader is data else None) for name, loader in _loaders(data, test)}
 
 
 def take_places(data: Any, test: Any, notes: dict[str, Any], who: str) -> None:
@@ -55,21 +87,9 @@ def _is_record(record: Any, epoch: int) -> bool:
     """True if it is what `fit` writes of an epoch."""
     if not isinstance(record, dict) or not {"step", "learning_rate", "loss"} <= record.keys():
         return False
-    return record.get("epoch") == epoch and _is_count(record["step"]) and all(map(_is_number, record.values()))
+    return record.get("epoch") == epoch and is_count(record["step"]) and all(map(_are_numbers, record.values()))
 
 
-def _is_of_stopping(notes: Any, epochs: int) -> bool:
-    """True if it is what `EarlyStopping.notes` gives after so many epochs."""
-    if not isinstance(notes, dict) or notes.keys() != {"best", "best_epoch", "waited"}:
-        return False
-    best, epoch, waited = notes["best"], notes["best_epoch"], notes["waited"]
-    counts = _is_count(epoch) and _is_count(waited) and epoch <= epochs and waited <= epochs
-    return counts and _is_number(best) and not math.isnan(best)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, float) or (isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63)
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and _is_number(value) and value >= 0
+def _are_numbers(value: Any) -> bool:
+    """True of a number, and of a nested list of them."""
+    return all(map(_are_numbers, value)) if isinstance(value, list) else is_number(value)

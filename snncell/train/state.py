@@ -237,3 +237,13 @@ def _flat(tree: Any, path: str = "") -> dict[str, str]:
     if not isinstance(tree, dict):
         return {path: json.dumps(tree)}
     return {where: text for key, value in tree.items() for where, text in _flat(value, f"{path}.{key}").items()}
+
+
+def is_number(value: Any) -> bool:
+    """True of a number as JSON gives it."""
+    return isinstance(value, float) or (isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63)
+
+
+def is_count(value: Any) -> bool:
+    """True of an integer from 0 on."""
+    return isinstance(value, int) and is_number(value) and value >= 0

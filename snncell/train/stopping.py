@@ -1,26 +1,31 @@
-"""Early stopping."""
+"""The best weights of a training, and its end when they are long ago."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from snncell.cell import Cell
-from snncell.errors import ArgumentError, TrainingError
+from snncell.errors import ArgumentError, CheckpointError, TrainingError
 from snncell.tape.parameter import assign_all
 from snncell.tape.tensor import Tensor
-from snncell.train.state import weights_of
+from snncell.train.callbacks import Callback, Training
+from snncell.train.state import is_count, is_number, refuse_misfit, weights_of
 
 
-class EarlyStopping:
-    """Says when a measure has not become better for `patience` epochs, and keeps the weights of its best one.
+class EarlyStopping(Callback):
+    """Keeps the weights of the epoch whose measure is best, and stops when it has not become better for long.
+
+    `fit(monitor=..., patience=...)` has one. In a loop of one's own, call `update` after each epoch and `restore` at
+    the end.
 
     Args:
-        patience: how many epochs without a better one there may be.
+        patience: how many epochs without a better one there may be; with None it never stops.
         monitor: which number of a record; one with "accuracy" in its name is better higher, any other one lower.
         min_delta: by how much it must be better to count.
+        higher_is_better: of a number that the rule of its name is wrong for.
 
     Raises:
         ArgumentError: for a patience below 1, or a record without the number.
@@ -36,13 +41,47 @@ class EarlyStopping:
         1
     """
 
-    def __init__(self, patience: int, monitor: str = "test_loss", min_delta: float = 0.0) -> None:
-        if isinstance(patience, bool) or not isinstance(patience, int) or patience < 1:
+    order: ClassVar[int] = 1  # it knows what others have added to a record, and puts the best weights back after EMA
+
+    def __init__(
+        self,
+        patience: int | None,
+        monitor: str = "test_loss",
+        min_delta: float = 0.0,
+        higher_is_better: bool | None = None,
+    ) -> None:
+        counts = isinstance(patience, int) and not isinstance(patience, bool) and patience >= 1
+        if patience is not None and not counts:
             raise ArgumentError(f"EarlyStopping: patience is a number of epochs of at least 1, not {patience!r}.")
         self.patience, self.monitor, self.min_delta = patience, monitor, min_delta
+        self.higher_is_better = is_better_higher(monitor) if higher_is_better is None else higher_is_better
         self.best = math.inf
         self.best_epoch, self.waited = 0, 0
         self.weights: dict[str, Any] = {}
+
+    def on_fit_begin(self, training: Training) -> None:
+        if self.stopped:
+            self._stop(training)
+
+    def on_evaluation_end(self, training: Training) -> None:
+        self._look(training)
+
+    def on_epoch_end(self, training: Training) -> None:
+        if training.test is None:
+            self._look(training)
+
+    def _look(self, training: Training) -> None:
+        if self.update(training.record, training.net, training.loss):
+            self._stop(training)
+
+    def _stop(self, training: Training) -> None:
+        training.stop(f"{self.monitor} was no better than in epoch {self.best_epoch} for {self.waited} epochs")
+
+    def on_fit_end(self, training: Training) -> None:
+        if self.weights:
+            self.restore(training.net, training.loss)
+            training.result.best = training.history[self.best_epoch - 1]
+            training.result.stopped_early = self.stopped
 
     def update(self, record: dict[str, Any], net: Cell, loss: Any = None) -> bool:
         """Look at the record of an epoch; whether to stop. A loss that is a Cell has weights to keep as well."""
@@ -53,7 +92,7 @@ class EarlyStopping:
                 f"EarlyStopping: {self.monitor} of epoch {record['epoch']} is nan, which is neither better nor worse "
                 f"than another; look at what it is measured on, or let monitor be another number."
             )
-        value = -record[self.monitor] if "accuracy" in self.monitor else record[self.monitor]
+        value = -record[self.monitor] if self.higher_is_better else record[self.monitor]
         if value < self.best - self.min_delta:
             self.best, self.best_epoch, self.waited = value, record["epoch"], 0
             self.weights = {path: np.array(p.asnumpy()) for path, p in weights_of(net, loss).items()}
@@ -64,7 +103,7 @@ class EarlyStopping:
     @property
     def stopped(self) -> bool:
         """True if its patience is at an end."""
-        return self.waited >= self.patience
+        return self.patience is not None and self.waited >= self.patience
 
     def restore(self, net: Cell, loss: Any = None) -> None:
         """Put the best weights back, into those that `update` was given."""
@@ -73,11 +112,33 @@ class EarlyStopping:
             [(own[path], Tensor(value)) for path, value in self.weights.items()], "EarlyStopping.restore", in_range=True
         )
 
-    def notes(self) -> dict[str, Any]:
-        """The notes that a checkpoint keeps of it, beside the weights."""
-        return {"best": self.best, "best_epoch": self.best_epoch, "waited": self.waited}
+    def state(self) -> dict[str, Any]:
+        notes = {"best": self.best, "best_epoch": self.best_epoch, "waited": self.waited}
+        return notes | {f"weights/{path}": value for path, value in self.weights.items()}
 
-    def take(self, notes: dict[str, Any], weights: dict[str, Any]) -> None:
-        """Go on from what a checkpoint kept, which `refuse_notes` has looked at."""
+    def resume(self, state: dict[str, Any], training: Training) -> None:
+        notes = {name: value for name, value in state.items() if not isinstance(value, np.ndarray)}
+        weights = {name.removeprefix("weights/"): value for name, value in state.items() if name not in notes}
+        if not _is_of(notes, len(training.history)):
+            raise ArgumentError(f"EarlyStopping: the state is {str(notes)[:200]}, which it never is.")
+        try:
+            own = weights_of(training.net, training.loss) if notes["best_epoch"] else {}
+            refuse_misfit(own, weights, "EarlyStopping: the state")
+        except CheckpointError as error:
+            raise ArgumentError(str(error)) from None
         self.best, self.best_epoch, self.waited = notes["best"], notes["best_epoch"], notes["waited"]
         self.weights = weights
+
+
+def is_better_higher(monitor: str) -> bool:
+    """True of a number that is better higher, by its name."""
+    return "accuracy" in monitor or monitor.removeprefix("test_").startswith("top")
+
+
+def _is_of(notes: dict[str, Any], epochs: int) -> bool:
+    """True if it is what `EarlyStopping.state` says after so many epochs, beside weights."""
+    if notes.keys() != {"best", "best_epoch", "waited"}:
+        return False
+    best, epoch, waited = notes["best"], notes["best_epoch"], notes["waited"]
+    counts = is_count(epoch) and is_count(waited) and epoch <= epochs and waited <= epochs
+    return counts and is_number(best) and not math.isnan(best)

@@ -1,0 +1,187 @@
+"""Callbacks: what `fit` tells of a training, to whom, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from snncell.arguments.shown import came, instance_meant
+from snncell.cell import Cell
+from snncell.errors import ArgumentError
+from snncell.nn.optim import Optimizer
+from snncell.tape.tensor import Tensor
+
+Record = dict[str, Any]
+
+
+@dataclass
+class Result:
+    """The result of `fit`.
+
+    history: a record for each epoch: "epoch", "step", "learning_rate" (of the next step; of further groups of the
+        optimiser "learning_rate_1", ...), "loss", then as asked for "accuracy", "firing_rate" and metrics by their
+        names, and the same with "test_" before them; and what callbacks add.
+    best: the record whose weights the net has in the end: the best one with `monitor` or `patience`, else the last.
+    stopped: why it ended before its last epoch, in words; "" if it did not.
+    stopped_early: whether patience ended it.
+    seconds: what this call took.
+    """
+
+    history: list[Record] = field(default_factory=list)
+    best: Record = field(default_factory=dict)
+    stopped: str = ""
+    stopped_early: bool = False
+    seconds: float = 0.0
+
+
+@dataclass
+class Training:
+    """A training as its callbacks see it. `fit` makes one and keeps it up to date.
+
+    Attributes:
+        net, loss, optimiser: what is trained, and how.
+        data, test: the batches that it is trained on and evaluated on; test is None where there are none.
+        epochs: how many `fit` was asked for.
+        epoch: the number of the present epoch, from 1.
+        batch: how many batches of the epoch have been trained on.
+        batches: how many an epoch has, or None where the data do not tell.
+        updated: whether the optimiser took a step at the last batch; with `accumulate=n` at every n-th.
+        measured: the numbers of the last batch by name, Tensors. To read one waits for the step, on a GPU too.
+        record: the numbers of the epoch, once it is evaluated. A callback may add numbers, which go into the history,
+            the log, and checkpoints.
+        result: what `fit` will return; its history holds the records of the epochs that are done.
+    """
+
+    net: Cell
+    loss: Callable[..., Any]
+    optimiser: Optimizer
+    data: Any
+    test: Any
+    epochs: int
+    epoch: int = 0
+    batch: int = 0
+    batches: int | None = None
+    updated: bool = False
+    measured: dict[str, Tensor] = field(default_factory=dict)
+    record: Record = field(default_factory=dict)
+    result: Result = field(default_factory=Result)
+    writer: Callable[[Any], None] | None = field(default=None, repr=False)
+
+    @property
+    def step(self) -> int:
+        """How many steps the optimiser has taken, in all."""
+        return int(self.optimiser.global_step.item())
+
+    @property
+    def history(self) -> list[Record]:
+        """The records of the epochs that are done."""
+        return self.result.history
+
+    @property
+    def stopped(self) -> str:
+        """Why the training ends, or "" while it goes on."""
+        return self.result.stopped
+
+    def stop(self, why: str = "stopped by a callback") -> None:
+        """End the training once the present step, or evaluation, is done. An epoch that it cuts has no record."""
+        self.result.stopped = self.result.stopped or why
+
+    def save(self, file: Any) -> None:
+        """Write the training to a file, from which `fit(resume=...)` goes on to the bit, within an epoch too.
+
+        Raises:
+            CheckpointError: if the file cannot be written.
+        """
+        assert self.writer is not None
+        self.writer(file)
+
+
+class Callback:
+    """Is told by `fit` how a training goes; made for subclasses, each of whose methods may be left out.
+
+    Every method is given the `Training`. In an epoch they are called in this order:
+
+        on_epoch_begin, (on_step_begin, on_step_end) for each batch, on_evaluation_begin, on_evaluation_end (with test
+        data only), on_epoch_end
+
+    with on_fit_begin before the first epoch and on_fit_end after the last, or on_error in its place. With
+    `accumulate=n` the optimiser takes a step at every n-th on_step_end. At on_step_end the loss may still be on its way
+    on a GPU: only what reads it waits. From on_evaluation_end on `training.record` has the numbers of the epoch.
+
+    Attributes:
+        order: callbacks of a smaller order are told first, those of the same in the order in which they were given; of
+            the end of the training in reverse, as contexts are left.
+
+    Example:
+        >>> class Threshold(snncell.train.Callback):
+        ...     def on_epoch_end(self, training):
+        ...         if training.record["loss"] < 0.1:
+        ...             training.stop("the loss is below 0.1")
+        >>> net = nn.Dense(2, 1)
+        >>> sgd, data = nn.SGD(net.trainable_params(), 0.1), (ops.ones((8, 2)), ops.zeros((8, 1)))
+        >>> options = {"accuracy": None, "progress": False, "callbacks": [Threshold()]}
+        >>> snncell.train.fit(net, nn.MSELoss(), sgd, data, 99, **options).stopped
+        'the loss is below 0.1'
+    """
+
+    order: ClassVar[int] = 0
+
+    def on_fit_begin(self, training: Training) -> None:
+        """Before the first epoch, when a training that is resumed has been read."""
+
+    def on_epoch_begin(self, training: Training) -> None:
+        """Before the first batch of an epoch."""
+
+    def on_step_begin(self, training: Training) -> None:
+        """Before a batch."""
+
+    def on_step_end(self, training: Training) -> None:
+        """After a batch: `training.measured` is of it."""
+
+    def on_evaluation_begin(self, training: Training) -> None:
+        """Before the net is evaluated on the test data."""
+
+    def on_evaluation_end(self, training: Training) -> None:
+        """After that; the net still has the weights that were evaluated."""
+
+    def on_epoch_end(self, training: Training) -> None:
+        """When the record of an epoch is in the history."""
+
+    def on_fit_end(self, training: Training) -> None:
+        """At the end of a training, also of one that was stopped or interrupted."""
+
+    def on_error(self, training: Training, error: BaseException) -> None:
+        """When the training ends by an error, which `fit` raises afterwards."""
+
+    def state(self) -> dict[str, Any]:
+        """The state to keep in checkpoints: NumPy arrays, and whatever JSON can say, by name; {} for none, ever."""
+        return {}
+
+    def resume(self, state: dict[str, Any], training: Training) -> None:
+        """Go on from a state that was kept.
+
+        Raises:
+            ArgumentError: for one that is not as `state` gives it.
+        """
+
+
+def in_order(callbacks: Any) -> list[Callback]:
+    """Callbacks in the order in which they are told.
+
+    Raises:
+        ArgumentError: for something that is none, naming it.
+    """
+    given = [callbacks] if isinstance(callbacks, Callback) else callbacks
+    if not isinstance(given, (list, tuple)):
+        raise ArgumentError(f"fit: callbacks are a list of train.Callback, not {came(given)}{instance_meant(given)}.")
+    for callback in given:
+        if not isinstance(callback, Callback):
+            raise ArgumentError(
+                f"fit: callbacks are train.Callback, and there is {came(callback)} among them"
+                f"{instance_meant(callback)}. A function f is one as the method of a class: class Own(train.Callback): "
+                f"def on_epoch_end(self, training): f(training)."
+            )
+    if len({id(callback) for callback in given}) < len(given):
+        raise ArgumentError("fit: one of the callbacks is there twice.")
+    return sorted(given, key=lambda callback: callback.order)

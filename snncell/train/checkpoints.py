@@ -1,0 +1,125 @@
+"""Checkpoints of a training: the last, the best, one every so many epochs or steps."""
+
+from __future__ import annotations
+
+import math
+import os
+import string
+from pathlib import Path
+from typing import Any, ClassVar
+
+from snncell.arguments.kinds import Count
+from snncell.errors import ArgumentError
+from snncell.io.checkpoint import path_to_write
+from snncell.train.callbacks import Callback, Training
+from snncell.train.stopping import is_better_higher
+
+File = str | os.PathLike[str]
+
+
+class Checkpoint(Callback):
+    """Writes the training to files, from each of which `fit(resume=file)` goes on to the bit.
+
+    Each is written whole, in the place of the one before or not at all. `fit(checkpoint=file)` has one, of the last
+    epoch, which is written at an interruption too.
+
+    Args:
+        file: the path. Words in braces stand for numbers: "run-{epoch:03d}.ckpt", "best-{test_loss:.3f}.ckpt"; there
+            are "epoch", "step", and where it is written after an epoch those of its record.
+        every: write after every so many epochs.
+        steps: write after every so many steps of the optimiser instead.
+        best: write only when this number of the record, such as "test_loss", is better than ever; one with "accuracy"
+            in its name is better higher, any other one lower.
+        keep: how many files of changing names are kept; older ones that this has written are deleted. By default all.
+
+    Raises:
+        ArgumentError: for settings that exclude each other, and words in braces that no record has.
+        CheckpointError: if a file cannot be written.
+
+    Example:
+        >>> import tempfile, pathlib
+        >>> folder, net = pathlib.Path(tempfile.mkdtemp()), nn.Dense(2, 1)
+        >>> sgd, data = nn.SGD(net.trainable_params(), 0.1), (ops.ones((8, 2)), ops.zeros((8, 1)))
+        >>> each = snncell.train.Checkpoint(folder / "run-{epoch}.ckpt", keep=2)
+        >>> options = {"accuracy": None, "progress": False, "callbacks": [each]}
+        >>> _ = snncell.train.fit(net, nn.MSELoss(), sgd, data, 4, **options)
+        >>> sorted(path.name for path in folder.iterdir())
+        ['run-3.ckpt', 'run-4.ckpt']
+    """
+
+    order: ClassVar[int] = 5  # after all that may still change a record, or keep something of the epoch
+
+    def __init__(
+        self,
+        file: File,
+        every: Count | None = None,
+        steps: Count | None = None,
+        best: str | None = None,
+        keep: Count | None = None,
+    ) -> None:
+        if steps is not None and (every is not None or best is not None):
+            other = "every" if every is not None else "best"
+            raise ArgumentError(
+                f"Checkpoint: steps is written within epochs, {other} after them; make two Checkpoints."
+            )
+        path_to_write(file, "Checkpoint")  # said now, not after an epoch
+        self.file, self.every, self.steps, self.best = os.fspath(file), every or 1, steps, best
+        self.names = {name for _, name, _, _ in string.Formatter().parse(self.file) if name is not None}
+        if keep is not None and not self.names:
+            raise ArgumentError(
+                f"Checkpoint: keep={keep} is of files of changing names, and {self.file!r} is always the same; write "
+                f'"{Path(self.file).stem}-{{epoch}}{Path(self.file).suffix}".'
+            )
+        self.keep = keep
+        self.value = math.inf  # of the best, made so that lower is better
+        self.written: list[str] = []
+        self.last_step: int | None = None  # of the file that was written last
+
+    def on_fit_begin(self, training: Training) -> None:
+        self.last_step = training.step
+
+    def on_step_end(self, training: Training) -> None:
+        if self.steps is not None and training.updated and training.step % self.steps == 0:
+            self.write(training)
+
+    def on_epoch_end(self, training: Training) -> None:
+        if self.steps is None and training.epoch % self.every == 0 and self._is_best(training):
+            self.write(training)
+
+    def on_fit_end(self, training: Training) -> None:
+        if training.stopped and self.best is None and training.step != self.last_step:
+            self.write(training)
+
+    def _is_best(self, training: Training) -> bool:
+        if self.best is None:
+            return True
+        if self.best not in training.record:
+            raise ArgumentError(f"Checkpoint: best is one of {', '.join(training.record)}; there is no {self.best!r}.")
+        value = -training.record[self.best] if is_better_higher(self.best) else training.record[self.best]
+        better = bool(value < self.value)
+        self.value = min(self.value, value)
+        return better
+
+    def write(self, training: Training) -> None:
+        """Write a file now."""
+        numbers = {"epoch": training.epoch, "step": training.step}
+        numbers |= {} if training.batch else training.record
+        if missing := self.names - numbers.keys():
+            raise ArgumentError(
+                f"Checkpoint: {self.file!r} asks for {missing.pop()!r}, and there are {', '.join(numbers)}."
+            )
+        file = self.file.format(**numbers) if self.names else self.file
+        training.save(file)
+        self.last_step = training.step
+        if file not in self.written:
+            self.written.append(file)
+        while self.keep is not None and len(self.written) > self.keep:
+            Path(self.written.pop(0)).unlink(missing_ok=True)
+
+    def state(self) -> dict[str, Any]:
+        return {} if self.best is None else {"value": self.value}
+
+    def resume(self, state: dict[str, Any], training: Training) -> None:
+        if state.keys() != {"value"} or not isinstance(state["value"], (int, float)) or math.isnan(state["value"]):
+            raise ArgumentError(f"Checkpoint: the state is {str(state)[:200]}, which it never is.")
+        self.value = state["value"]

@@ -1,0 +1,205 @@
+"""One call of `fit`: what is compiled, the order of epochs and callbacks, and the checkpoint it goes on from."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import cached_property
+from typing import Any
+
+from snncell.cell import Cell
+from snncell.errors import ArgumentError, CheckpointError
+from snncell.tape.tensor import Tensor
+from snncell.train.callbacks import Callback, Record, Result, Training, in_order
+from snncell.train.clipping import clip_by_global_norm, clip_by_value
+from snncell.train.evaluation import means, measured
+from snncell.train.finite import refuse_loss, refuse_test_loss, refuse_weights, warn_of_nan
+from snncell.train.interruption import noted
+from snncell.train.passes import Pass
+from snncell.train.pieces import Spikes, measure
+from snncell.train.resume import noted_of, places, refuse_notes, resume_callbacks, take_places, told
+from snncell.train.state import File, read_state, save_state
+from snncell.train.steps import Accumulated, EachBatch, Step, fused_step, step_in_two
+
+_PASS = "pass "  # of the names of what a pass keeps in a checkpoint
+
+
+class Run:
+    """A training, and how it goes on."""
+
+    step: Step
+    test_step: Callable[..., dict[str, Tensor]]
+
+    def __init__(self, training: Training, prefetch: bool | None) -> None:
+        if training.data is None:
+            raise ArgumentError("fit: there are no data to train on.")
+        self.training, self.prefetch = training, prefetch
+        self.parts = (training.net, training.loss)
+        self.callbacks: list[Callback] = []
+        self.checkpoint: File | None = None  # the file that errors name
+        self.pass_: Pass | None = None  # the epoch that is under way
+        training.batches = len(training.data) if hasattr(training.data, "__len__") else None
+        training.writer = self.save
+
+    def compile(
+        self,
+        accuracy: Any,
+        metrics: dict[str, Any],
+        spikes: Spikes | None,
+        limits: dict[str, float | None],
+        accumulate: int,
+    ) -> None:
+        """Make the jitted functions."""
+        norm, value = limits["clip_norm"], limits["clip_value"]
+        self.clipped = norm is not None
+        self.asked = {
+            "accuracy": accuracy and getattr(accuracy, "__qualname__", ""),
+            "firing_rate": 0 if spikes is None else len(spikes.cells),
+            "metrics": sorted(metrics),
+            **limits,
+            "accumulate": accumulate,
+        }
+
+        def clip(gradients: Any) -> Any:
+            limited = gradients if value is None else clip_by_value(gradients, value)
+            return limited if norm is None else clip_by_global_norm(limited, norm)
+
+        net, loss, optimiser = self.training.net, self.training.loss, self.training.optimiser
+        of_batch = measure(net, loss, accuracy, spikes, metrics)
+        if accumulate == 1:
+            self.step = EachBatch(fused_step(of_batch, optimiser, clip))
+        else:
+            self.step = Accumulated(*step_in_two(of_batch, optimiser, clip), accumulate)
+        self.test_step = measured(net, loss, accuracy, spikes, metrics)
+
+    def __call__(self, callbacks: list[Callback], resume: File | None, monitor: str | None) -> Result:
+        """Train to the last epoch, or until somebody stops it."""
+        begun = time.perf_counter()
+        training, self.callbacks, self.monitor = self.training, in_order(callbacks), monitor
+        if resume is not None:
+            self.take_up(resume)
+        warn_of_nan(training.test)
+        with nullcontext() if self.checkpoint is None else noted(training.stop):
+            try:
+                self.tell("on_fit_begin")
+                while len(training.history) < training.epochs and not training.stopped:
+                    self.epoch()
+            except BaseException as error:
+                for callback in reversed(self.callbacks):
+                    callback.on_error(training, error)
+                raise
+            training.result.best = training.history[-1] if training.history else {}
+            for callback in reversed(self.callbacks):
+                callback.on_fit_end(training)
+        training.result.seconds = time.perf_counter() - begun
+        return training.result
+
+    def tell(self, name: str) -> None:
+        """Call a method of each callback."""
+        for callback in self.callbacks:
+            getattr(callback, name)(self.training)
+
+    # --- an epoch -----------------------------------------------------------------------------------------------------
+
+    def epoch(self) -> None:
+        """One time through the data, and through the test data."""
+        training = self.training
+        training.epoch, training.record = len(training.history) + 1, {}
+        if self.pass_ is None:
+            self.pass_ = Pass(self.parts, training.data)
+            training.batch = 0
+            self.tell("on_epoch_begin")
+        whole = self.pass_.run(self.step, self.prefetch, lambda: self.tell("on_step_begin"), self.after_batch)
+        if not whole:
+            return
+        averages = self.pass_.means()
+        self.refuse(averages)
+        self.pass_, training.batch = None, 0
+        optimiser = training.optimiser
+        rates = {f"learning_rate_{n}" if n else "learning_rate": float(x) for n, x in enumerate(optimiser.rates())}
+        training.record = {"epoch": training.epoch, "step": training.step, **rates, **averages}
+        if training.test is not None:
+            self.evaluate()
+        _refuse_record(training.record)
+        training.history.append(training.record)
+        self.tell("on_epoch_end")
+
+    def after_batch(self, numbers: dict[str, Tensor]) -> bool:
+        """Tell of a batch; whether to leave the epoch, which is possible between two steps of the optimiser."""
+        training = self.training
+        assert self.pass_ is not None
+        training.batch, training.measured, training.updated = self.pass_.batch, numbers, self.step.updated
+        self.tell("on_step_end")
+        return bool(training.stopped) and self.step.updated
+
+    def evaluate(self) -> None:
+        """Measure on the test data, and put the numbers into the record."""
+        training = self.training
+        self.tell("on_evaluation_begin")
+        tested = means("fit: test", self.parts, self.test_step, training.test, self.prefetch)
+        refuse_test_loss(tested["loss"], training.epoch, training.test, self.checkpoint)
+        training.record |= {f"test_{name}": x for name, x in tested.items()}
+        self.tell("on_evaluation_end")
+
+    def refuse(self, averages: Record) -> None:
+        """Raise a TrainingError for an epoch after which a training cannot go on."""
+        training, number = self.training, self.training.epoch
+        refuse_loss(averages["loss"], number, self.clipped, training.data, self.checkpoint)
+        trained = training.optimiser.parameters
+        refuse_weights(training.net, self.training.loss, trained, number, training.data, self.checkpoint)
+
+    # --- checkpoints --------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """The settings that a resume must find as they were, beside net and optimiser. It hashes all the data."""
+        training = self.training
+        loss = "" if isinstance(training.loss, Cell) else getattr(training.loss, "__qualname__", "")
+        settings = {"loss": loss, "monitor": self.monitor, **self.asked}
+        return {"data": told(training.data), "test data": told(training.test), "setting": settings}
+
+    def save(self, file: File) -> None:
+        """Write the training."""
+        training, under_way = self.training, self.pass_
+        if under_way is not None and not self.step.updated:
+            raise CheckpointError(
+                "fit: a checkpoint is written between two steps of the optimiser, and gradients are being accumulated; "
+                "save where training.updated is true."
+            )
+        kept, arrays = noted_of(self.callbacks)
+        notes = {**self.settings, "history": training.history, "callbacks": kept}
+        notes |= places(training.data, training.test, None if under_way is None else under_way.batch)
+        if under_way is not None:
+            notes["pass"] = under_way.notes()
+            arrays |= {_PASS + name: value for name, value in under_way.arrays().items()}
+        save_state(file, training.net, training.optimiser, notes, arrays, training.loss)
+
+    def take_up(self, file: File) -> None:
+        """Go on from a checkpoint."""
+        training, who = self.training, f"fit: {os.fspath(file)}"
+        # All of the file is looked at before any of it is taken: one that does not fit changes nothing.
+        stored = read_state(file, training.net, training.optimiser, self.settings, training.loss)
+        refuse_notes(stored, who)
+        training.result.history = stored.notes["history"]
+        training.epoch = len(training.history)
+        resume_callbacks(self.callbacks, training, stored, who)
+        if "pass" in stored.notes:
+            self.pass_ = Pass(self.parts, training.data)
+            own = {name.removeprefix(_PASS): x for name, x in stored.arrays.items() if name.startswith(_PASS)}
+            self.pass_.take(stored.notes["pass"], own, who)
+            training.epoch, training.batch = training.epoch + 1, self.pass_.batch
+        take_places(training.data, training.test, stored.notes, who)
+        stored.load()
+
+
+def _refuse_record(record: Record) -> None:
+    """Raise an ArgumentError for what a callback has put into a record and is no number."""
+    for name, value in record.items():
+        if isinstance(value, (int, float, list)):
+            continue
+        raise ArgumentError(
+            f"fit: a record holds numbers, and a callback has put a {type(value).__name__} at {name!r} into it: "
+            f"float(x) of a Tensor, or x.tolist() of an array."
+        )

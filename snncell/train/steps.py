@@ -1,0 +1,171 @@
+"""The step of a training: of one batch at a time, or of gradients that are accumulated over several."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from snncell import ops
+from snncell.cell import Cell
+from snncell.compiler.jit import jit
+from snncell.errors import GradientError
+from snncell.nn.optim import Optimizer
+from snncell.tape.tensor import Tensor
+from snncell.train.pieces import Spikes, measure
+
+Numbers = dict[str, Tensor]
+Clip = Callable[[Any], Any]
+
+
+class Step(Protocol):
+    """A step as `fit` takes it.
+
+    updated: whether the last call has changed the Parameters.
+    """
+
+    updated: bool
+
+    def __call__(self, *batch: Any) -> Numbers:
+        """Train on a batch; the numbers that were measured of it."""
+
+    def finish(self) -> None:
+        """Take the step that is due at the end of an epoch, of batches that wait for others."""
+
+
+def training_step(
+    net: Cell,
+    loss: Callable[..., Tensor],
+    optimiser: Optimizer,
+    clip: Clip | None = None,
+    accuracy: Callable[..., Tensor] | None = None,
+    spikes: Spikes | None = None,
+) -> Callable[..., Numbers]:
+    """A jitted function (*inputs, target) -> {"loss": ..., ...} that takes one step: forward, backward, optimiser.
+
+    Args:
+        net, loss, accuracy, spikes: as for `measure`.
+        optimiser: called with the gradients of its Parameters.
+        clip: a function of the tuple of gradients that gives such a tuple, or None.
+
+    Raises:
+        GradientError: if one of the optimiser's Parameters has lost its requires_grad.
+
+    Example:
+        >>> net = nn.Dense(2, 1)
+        >>> step = snncell.train.training_step(net, nn.MSELoss(), nn.SGD(net.trainable_params(), 0.1))
+        >>> losses = [step(ops.ones((4, 2)), ops.zeros((4, 1)))["loss"].item() for _ in range(9)]
+        >>> losses[-1] < 0.1 * losses[0]
+        True
+    """
+    return fused_step(measure(net, loss, accuracy, spikes), optimiser, clip)
+
+
+def fused_step(measured: Callable[..., Any], optimiser: Optimizer, clip: Clip | None) -> Callable[..., Numbers]:
+    """`training_step` of what `measure` gives."""
+    gradients = _gradients(measured, optimiser)
+
+    def step(*batch: Tensor) -> Numbers:
+        numbers: Numbers
+        numbers, grads = gradients(*batch)
+        optimiser(grads if clip is None else clip(grads))
+        return numbers
+
+    jitted: Callable[..., Numbers] = jit(step)
+    return jitted
+
+
+def step_in_two(
+    measured: Callable[..., Any], optimiser: Optimizer, clip: Clip | None
+) -> tuple[Callable[..., tuple[Numbers, tuple[Tensor, ...]]], Callable[..., None]]:
+    """The step as two jitted functions: batch -> (numbers, gradients), and gradients -> None, which updates."""
+
+    def update(*wide: Tensor) -> None:
+        grads = tuple(g.astype(p.dtype) for g, p in zip(wide, optimiser.parameters, strict=True))
+        optimiser(grads if clip is None else clip(grads))
+
+    return jit(_gradients(measured, optimiser)), jit(update)
+
+
+def _gradients(measured: Callable[..., Any], optimiser: Optimizer) -> Callable[..., Any]:
+    """A function batch -> (numbers, gradients of the optimiser's Parameters)."""
+    for parameter in optimiser.parameters:
+        if not parameter.requires_grad:
+            raise GradientError(
+                f"The optimiser was made with Parameter {parameter.name!r}, which has requires_grad=False by now: make "
+                f"the optimiser anew, of net.trainable_params(), or set requires_grad to True again."
+            )
+    of_loss = ops.value_and_grad(measured, None, optimiser.parameters, has_aux=True)
+
+    def gradients(*batch: Tensor) -> Any:
+        (value, others), grads = of_loss(*batch)
+        return {"loss": value, **others}, grads
+
+    return gradients
+
+
+class EachBatch:
+    """A step for each batch."""
+
+    updated = True
+
+    def __init__(self, step: Callable[..., Numbers]) -> None:
+        self.step = step
+
+    def __call__(self, *batch: Any) -> Numbers:
+        return self.step(*batch)
+
+    def finish(self) -> None:
+        """Nothing waits."""
+
+
+class Accumulated:
+    """A step for every `count` batches, by the mean of their gradients.
+
+    G = sum_i n_i g_i / sum_i n_i, added in the order of the batches, n_i the samples of batch i: of a loss that is a
+    mean over samples it is the gradient of all these samples at once.
+    """
+
+    updated = False
+
+    def __init__(self, gradients: Callable[..., Any], update: Callable[..., None], count: int) -> None:
+        self.gradients, self.update, self.count = gradients, update, count
+        self.waiting = 0
+        self.samples = 0
+        self.total: tuple[Tensor, ...] = ()
+
+    def __call__(self, *batch: Any) -> Numbers:
+        numbers: Numbers
+        numbers, grads = self.gradients(*batch)
+        count = Tensor(float(len(batch[-1])))
+        self.total = _added(count, *self.total, *grads) if self.waiting else _weighted(count, *grads)
+        self.samples += len(batch[-1])
+        self.waiting += 1
+        self.updated = self.waiting == self.count
+        if self.updated:
+            self.finish()
+        return numbers
+
+    def finish(self) -> None:
+        if self.waiting:
+            self.update(*_weighted(Tensor(1.0 / self.samples), *self.total))
+            self.waiting, self.samples, self.total = 0, 0, ()
+
+
+@jit
+def _weighted(weight: Tensor, *grads: Tensor) -> tuple[Tensor, ...]:
+    """Each gradient times a number."""
+    return tuple(_times(g, weight) for g in grads)
+
+
+@jit
+def _added(weight: Tensor, *totals_and_grads: Tensor) -> tuple[Tensor, ...]:
+    """Each total plus a number times its gradient."""
+    half = len(totals_and_grads) // 2
+    totals, grads = totals_and_grads[:half], totals_and_grads[half:]
+    return tuple(total + _times(g, weight) for total, g in zip(totals, grads, strict=True))
+
+
+def _times(g: Tensor, weight: Tensor) -> Tensor:
+    """A gradient times a number, in float32 at least: sums of float16 would overflow."""
+    wide = g.astype("float32") if g.dtype.itemsize < 4 else g
+    return wide * weight.astype(wide.dtype)

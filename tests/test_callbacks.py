@@ -1,0 +1,450 @@
+"""Callbacks, metrics, accumulated gradients and average weights, and trainings that are left anywhere and resumed."""
+
+import itertools
+import json
+import math
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+import snncell
+from snncell import Tensor, data, nn, ops, train
+from snncell.errors import ArgumentError, CheckpointError
+
+FEATURES, CLASSES, SAMPLES, BATCH = 6, 3, 22, 4
+LOSS = nn.CrossEntropyLoss()
+
+
+def samples(n=SAMPLES, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, FEATURES)).astype(np.float32)
+    return x, x[:, :CLASSES].argmax(1).astype(np.int64)
+
+
+class Net(nn.Cell):
+    """Something that draws random numbers, and something with statistics of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm, self.drop, self.last = (
+            nn.Dense(FEATURES, 8),
+            nn.BatchNorm1d(8),
+            nn.Dropout(p=0.2),
+            nn.Dense(8, CLASSES),
+        )
+
+    def construct(self, x):
+        return self.last(self.drop(ops.relu(self.norm(self.first(x)))))
+
+
+class Stream(nn.Cell):
+    """A net that goes on from one batch to the next."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.stream, self.last = nn.Dense(FEATURES, 8), nn.Stateful(nn.LIFNode()), nn.Dense(8, CLASSES)
+
+    def construct(self, x):
+        return self.last(self.stream(self.first(x)))
+
+
+class Drawing:
+    """Data that draw from snncell's random numbers, batch by batch."""
+
+    def __iter__(self):
+        x, y = samples()
+        for _ in range(5):
+            chosen = ops.randint(0, len(x), (BATCH,)).asnumpy()
+            yield x[chosen], y[chosen]
+
+
+class Pairs:
+    """A data set of single steps."""
+
+    def __len__(self):
+        return SAMPLES
+
+    def __getitem__(self, index):
+        x, y = samples()
+        return x[index], y[index]
+
+
+def loader(**options):
+    return data.Loader(Pairs(), BATCH, sequences=(), **options)
+
+
+DATA = {
+    "arrays": samples,
+    "Batches": lambda: train.Batches(*samples(), batch_size=BATCH),
+    "a list": lambda: [tuple(a[i : i + BATCH] for a in samples()) for i in range(0, 20, BATCH)],
+    "drawing": Drawing,
+    "Loader": loader,
+    "seeded Loader": lambda: loader(seed=5, workers=0),
+}
+OPTIMISERS = {
+    "Adam": lambda net: nn.Adam(net.trainable_params(), 0.02),
+    "groups": lambda net: nn.SGD(
+        [{"params": net.first.trainable_params(), "lr": 0.3}, {"params": net.last.trainable_params()}], 0.1, 0.9
+    ),
+    "schedule": lambda net: nn.AdamW(net.trainable_params(), nn.CosineDecayLR(0.0, 0.1, 9)),
+}
+CALLBACKS = {
+    "none": lambda folder: [],
+    "average": lambda folder: [train.EMA(0.8)],
+    "best": lambda folder: [train.Checkpoint(folder / "best", best="test_loss"), train.EMA(0.5)],
+    "stopping": lambda folder: [train.EarlyStopping(1, "loss")],
+}
+SETTINGS = {
+    "net": [Net, Stream],
+    "data": list(DATA),
+    "optimiser": list(OPTIMISERS),
+    "callbacks": list(CALLBACKS),
+    "accumulate": [1, 2, 3],
+    "prefetch": [None, True],
+    "monitor": [None, "test_loss", "accuracy"],
+    "metrics": [(), ["top2", "confusion"]],
+    "stop": [(1, 1), (1, 3), (1, 5), (2, 1), (2, 4), (2, 6), (3, 2)],
+}
+
+
+class StopAt(train.Callback):
+    """Stops within an epoch."""
+
+    def __init__(self, place):
+        self.place = place
+
+    def on_step_end(self, training):
+        if (training.epoch, training.batch) >= self.place:
+            training.stop("it is enough")
+
+
+def trained(chosen, seed, folder, *more, **options):
+    snncell.set_seed(seed)
+    net = chosen["net"]()
+    optimiser = OPTIMISERS[chosen["optimiser"]](net)
+    # All batches of a stream have one size.
+    size = 11 if chosen["net"] is Stream else BATCH
+    given = samples() if chosen["net"] is Stream else DATA[chosen["data"]]()
+    test = samples(size if chosen["net"] is Stream else 9, 1)
+    names = {name: chosen[name] for name in ("accumulate", "prefetch", "monitor", "metrics")}
+    callbacks = [*CALLBACKS[chosen["callbacks"]](folder), *more]
+    made = {"batch_size": size, "test": test, "callbacks": callbacks, "progress": False, **names, **options}
+    result = train.fit(net, LOSS, optimiser, given, 3, **made)
+    bits = [p.asnumpy().tobytes() for p in (*net.get_parameters(), *optimiser.get_parameters())]
+    return result, bits, ops.uniform(3).asnumpy().tolist()
+
+
+def choices(count):
+    """Settings, so drawn that each value of each meets many of the others."""
+    chance = random.Random(19)
+    return [{name: chance.choice(values) for name, values in SETTINGS.items()} for _ in range(count)]
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize(
+    "chosen", choices(36), ids=lambda c: "-".join(str(getattr(x, "__name__", x)) for x in c.values())
+)
+def test_a_training_that_is_left_anywhere_goes_on_to_the_bit(chosen, tmp_path):
+    expected, weights, after = trained(chosen, 3, tmp_path)
+    first, *_ = trained(chosen, 3, tmp_path, StopAt(chosen["stop"]), checkpoint=tmp_path / "run")
+    assert first.stopped
+    found, again, drawn = trained(chosen, 99, tmp_path, checkpoint=tmp_path / "run", resume=True)
+    assert found.history == expected.history and found.best == expected.best
+    assert again == weights and drawn == after
+
+
+# --- what callbacks are told ------------------------------------------------------------------------------------------
+
+
+class Heard(train.Callback):
+    """Notes what it is told."""
+
+    def __init__(self, name="", order=0, calls=None):
+        self.name, self.calls = name, [] if calls is None else calls
+        self.__class__ = type("Heard", (Heard,), {"order": order})
+
+    def __getattribute__(self, name):
+        found = super().__getattribute__(name)
+        if not name.startswith("on_"):
+            return found
+
+        def told(training, *error):
+            self.calls.append((self.name + name, training.epoch, training.batch))
+
+        return told
+
+
+def simple(epochs=2, n=8, **options):
+    net = nn.Dense(FEATURES, CLASSES)
+    return net, train.fit(
+        net, LOSS, nn.SGD(net.trainable_params(), 0.1), samples(n), epochs, batch_size=4, progress=False, **options
+    )
+
+
+@pytest.mark.parametrize("test", [None, samples(4, 1)])
+def test_callbacks_are_told_in_order(test):
+    heard = Heard()
+    simple(test=test, callbacks=[heard])
+    evaluation = [("on_evaluation_begin", 1, 0), ("on_evaluation_end", 1, 0)] if test else []
+    steps = [(f"on_step_{when}", 1, n) for n in (1, 2) for when in ("begin", "end")]
+    steps = [(name, epoch, n - (name == "on_step_begin")) for name, epoch, n in steps]
+    epoch = [("on_epoch_begin", 1, 0), *steps, *evaluation, ("on_epoch_end", 1, 0)]
+    again = [(name, 2, batch) for name, _, batch in epoch]
+    assert heard.calls == [("on_fit_begin", 0, 0), *epoch, *again, ("on_fit_end", 2, 0)]
+
+
+def test_several_are_told_by_order_and_of_the_end_in_reverse():
+    calls = []
+    simple(1, 4, callbacks=[Heard("late ", 1, calls), Heard("a ", 0, calls), Heard("b ", 0, calls)])
+    begun = [name for name, *_ in calls if "fit_begin" in name]
+    ended = [name for name, *_ in calls if "fit_end" in name]
+    assert begun == ["a on_fit_begin", "b on_fit_begin", "late on_fit_begin"]
+    assert ended == ["late on_fit_end", "b on_fit_end", "a on_fit_end"]
+
+
+def test_an_error_is_told_once_and_comes_out():
+    class Broken(train.Callback):
+        def on_step_end(self, training):
+            raise KeyError("mine")
+
+    heard = Heard()
+    with pytest.raises(KeyError, match="mine"):
+        simple(callbacks=[heard, Broken()])
+    assert heard.calls[-1][0] == "on_error" and "on_fit_end" not in [name for name, *_ in heard.calls]
+
+
+def test_a_callback_reads_numbers_and_adds_some_to_history_log_and_best(tmp_path):
+    class Own(train.Callback):
+        def on_fit_begin(self, training):
+            assert (training.epochs, training.batches, training.step) == (2, 2, 0) and training.test is not None
+
+        def on_step_end(self, training):
+            assert training.updated and math.isfinite(training.measured["loss"].item())
+
+        def on_evaluation_end(self, training):
+            training.record["gap"] = training.record["test_loss"] - training.record["loss"]
+
+    _, result = simple(test=samples(4, 1), callbacks=[Own()], log=tmp_path / "log.jsonl", monitor="gap")
+    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert lines == result.history and result.best == min(result.history, key=lambda record: record["gap"])
+    assert all(r["gap"] == r["test_loss"] - r["loss"] for r in lines)
+
+
+WRONG = [
+    ([3], r"callbacks are train\.Callback, and there is an? int among them"),
+    ("Log", r"callbacks are a list of train\.Callback, not a str"),
+    (train.EarlyStopping, "an instance is meant"),
+    ([print], r"A function f is one as the method of a class"),
+    ([train.EMA], "an instance is meant"),
+]
+
+
+@pytest.mark.parametrize(("given", "words"), WRONG, ids=[row[1][:30] for row in WRONG])
+def test_what_is_no_callback_is_named(given, words):
+    with pytest.raises(ArgumentError, match=words):
+        simple(callbacks=given)
+    twice = Heard()
+    with pytest.raises(ArgumentError, match="there twice"):
+        simple(callbacks=[twice, twice])
+
+    class Own(train.Callback):
+        def on_evaluation_end(self, training):
+            training.record["x"] = ops.ones(2)
+
+    with pytest.raises(ArgumentError, match=r"put a Tensor at 'x' into it: float\(x\)"):
+        simple(test=samples(4, 1), callbacks=[Own()])
+
+
+# --- best weights, averages, accumulation -----------------------------------------------------------------------------
+
+
+def test_monitor_alone_keeps_the_best_weights_and_goes_on_to_the_end():
+    snncell.set_seed(1)
+    net = nn.Dense(FEATURES, CLASSES)
+    sgd, test = nn.SGD(net.trainable_params(), 30.0), samples(20, 1)
+    result = train.fit(net, LOSS, sgd, samples(), 9, test=test, monitor="test_loss", progress=False)
+    losses = [record["test_loss"] for record in result.history]
+    assert len(losses) == 9 and result.best["test_loss"] == min(losses) != losses[-1]
+    assert not result.stopped and not result.stopped_early
+    assert train.evaluate(net, LOSS, test)["loss"] == min(losses)
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.5, 0.9])
+def test_the_average_is_that_of_the_formula_and_the_steps_go_on_from_the_weights(decay):
+    def run(*callbacks):
+        snncell.set_seed(2)
+        net = nn.Dense(FEATURES, CLASSES)
+        seen = [net.weight.asnumpy()]
+
+        class Look(train.Callback):
+            def on_step_end(self, training):
+                seen.append(net.weight.asnumpy())
+
+        adam = nn.Adam(net.trainable_params(), 0.1)
+        train.fit(net, LOSS, adam, samples(), 2, batch_size=8, callbacks=[Look(), *callbacks], progress=False)
+        return net.weight.asnumpy(), seen
+
+    (_, plain), (averaged, seen) = run(), run(train.EMA(decay))
+    np.testing.assert_array_equal(plain, seen)
+    expected = seen[0].astype(np.float64)
+    for weight in seen[1:]:
+        expected = decay * expected + (1 - decay) * weight
+    np.testing.assert_allclose(averaged, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("accumulate", [1, 2, 3, 6, 7])
+@pytest.mark.parametrize("clip", [None, 0.01])
+def test_accumulated_steps_are_those_of_larger_batches(accumulate, clip):
+    def run(batch_size, accumulate):
+        snncell.set_seed(4)
+        net = nn.Dense(FEATURES, CLASSES)
+        batches = train.Batches(*samples(), batch_size=batch_size, shuffle=False)
+        adam = nn.Adam(net.trainable_params(), 0.1)
+        options = {"accumulate": accumulate, "clip_norm": clip, "progress": False}
+        return net, train.fit(net, LOSS, adam, batches, 2, **options)
+
+    (small, found), (large, expected) = run(4, accumulate), run(4 * accumulate, 1)
+    for a, b in zip(small.get_parameters(), large.get_parameters(), strict=True):
+        np.testing.assert_allclose(a.asnumpy(), b.asnumpy(), rtol=2e-4, atol=2e-6)
+    for ours, theirs in zip(found.history, expected.history, strict=True):
+        assert ours["step"] == theirs["step"]
+
+
+# --- checkpoints ------------------------------------------------------------------------------------------------------
+
+
+def test_checkpoints_by_epoch_step_and_the_best(tmp_path):
+    best = train.Checkpoint(tmp_path / "best-{epoch}-{test_loss:.2f}", best="test_loss", keep=1)
+    each = train.Checkpoint(tmp_path / "each-{epoch:03d}", every=2)
+    steps = train.Checkpoint(tmp_path / "at-{step}", steps=5, keep=2)
+    _, result = simple(5, 16, test=samples(8, 1), callbacks=[best, each, steps])
+    least = min(result.history, key=lambda record: record["test_loss"])
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["at-15", "at-20", f"best-{least['epoch']}-{least['test_loss']:.2f}", "each-002", "each-004"]
+
+
+def test_any_of_them_can_be_resumed(tmp_path):
+    def run(seed, epochs, **options):
+        snncell.set_seed(seed)
+        return simple(epochs, 16, callbacks=[train.Checkpoint(tmp_path / "at-{step}", steps=3)], **options)
+
+    net, expected = run(1, 3)
+    for step in (3, 6, 9, 12):
+        again, found = run(7, 3, resume=tmp_path / f"at-{step}")
+        assert found.history == expected.history
+        assert again.weight.asnumpy().tobytes() == net.weight.asnumpy().tobytes()
+
+
+REFUSED = [
+    (lambda folder: train.Checkpoint(folder / "a", every=1, steps=2), "steps is written within epochs, every after"),
+    (lambda folder: train.Checkpoint(folder / "a", steps=2, best="loss"), "steps is written within epochs, best after"),
+    (lambda folder: train.Checkpoint(folder / "a", keep=2), r'always the same; write "a-\{epoch\}"'),
+    (lambda folder: simple(callbacks=[train.Checkpoint(folder / "{f1}")]), "asks for 'f1', and there are epoch, step"),
+    (lambda folder: simple(callbacks=[train.Checkpoint(folder / "a", best="f1")]), "there is no 'f1'"),
+    (lambda folder: simple(metrics=["top"]), "there is no metric 'top'.*'top5' is meant"),
+    (lambda folder: simple(metrics=[lambda out, y: out.mean()]), "a lambda among metrics has no name; give a dict"),
+    (lambda folder: simple(metrics=["top2", "top2"]), "two metrics are called 'top2'"),
+    (lambda folder: simple(metrics={"loss": "top2"}), "'loss' is no name for a metric"),
+    (lambda folder: simple(metrics=[3]), "metrics are names and functions"),
+    (lambda folder: train.EMA(1.0), r"decay is .* in \[0, 1\)"),
+]
+
+
+@pytest.mark.parametrize(("call", "words"), REFUSED, ids=[row[1][:40] for row in REFUSED])
+def test_settings_that_make_no_sense_are_refused(call, words, tmp_path):
+    with pytest.raises(ArgumentError, match=words):
+        call(tmp_path)
+
+
+def test_a_resume_with_other_callbacks_is_refused_and_changes_nothing(tmp_path):
+    def run(*callbacks, **options):
+        net = nn.Dense(FEATURES, CLASSES)
+        before = net.weight.asnumpy()
+        sgd, options = nn.SGD(net.trainable_params(), 0.1), {"progress": False, "callbacks": callbacks, **options}
+        try:
+            train.fit(net, LOSS, sgd, samples(), 2, checkpoint=tmp_path / "run", **options)
+        except CheckpointError as error:
+            np.testing.assert_array_equal(net.weight.asnumpy(), before)
+            return str(error)
+        return ""
+
+    assert run(train.EMA(0.9)) == ""
+    assert "written with callbacks that keep something: EMA; now there are none" in run(resume=True)
+    assert "decay was 0.9 and is 0.5" in run(train.EMA(0.5), resume=True)
+    assert "now there are EarlyStopping, EMA" in run(train.EMA(0.9), train.EarlyStopping(2, "loss"), resume=True)
+
+
+SCRIPT = """
+    import os, signal, sys, time
+    import numpy as np, snncell
+    from snncell import nn, train
+
+    class Send(train.Callback):
+        def on_step_end(self, training):
+            if (training.epoch, training.batch) == (2, 2) and len(sys.argv) > 3:
+                os.kill(os.getpid(), int(sys.argv[3]))
+
+    snncell.set_seed(int(sys.argv[2]))
+    net = nn.Dense(3, 2)
+    x, y = np.random.default_rng(0).normal(size=(20, 3)).astype("float32"), np.arange(20) % 2
+    options = {"checkpoint": sys.argv[1], "resume": os.path.exists(sys.argv[1]), "progress": False}
+    result = train.fit(net, nn.CrossEntropyLoss(), nn.Adam(net.trainable_params(), 0.1), (x, y), 3, batch_size=4,
+                       callbacks=[Send()], **options)
+    print(repr(result.stopped), net.weight.asnumpy().tobytes().hex())
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "a scheduler's"])
+def test_an_interruption_writes_the_checkpoint_and_ends_cleanly(number, tmp_path):
+    def run(*args):
+        command = [sys.executable, "-c", textwrap.dedent(SCRIPT), *map(str, args)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=300)
+
+    whole = run(tmp_path / "whole", 1).stdout
+    left = run(tmp_path / "run", 1, int(number))
+    if number == signal.SIGINT:
+        assert left.returncode == 0 and left.stdout.startswith("'interrupted'"), left.stderr
+    else:
+        assert left.returncode == -number and not left.stdout, left.stderr
+    assert run(tmp_path / "run", 2).stdout == whole
+
+
+# --- metrics ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 9])
+@pytest.mark.parametrize("over_time", [False, True])
+@pytest.mark.parametrize("ignored", [False, True])
+def test_metrics_are_those_of_numpy(k, over_time, ignored, rng, run):
+    scores = rng.normal(size=(5, 11, 4) if over_time else (11, 4)).astype(np.float32)
+    labels = rng.integers(0, 4, 11)
+    labels[rng.integers(0, 11, 3)] = -100 if ignored else 0
+    summed, there = scores.sum(0) if over_time else scores, labels >= 0
+    order = np.argsort(-summed, 1)[:, :k]
+    expected = np.mean([label in row for label, row in zip(labels[there], order[there], strict=True)])
+    found = run(train.top_k(k))(Tensor(scores), Tensor(labels))
+    assert found.item() == pytest.approx(expected)
+    matrix = np.zeros((4, 4))
+    np.add.at(matrix, (labels[there], summed.argmax(1)[there]), 1 / there.sum())
+    np.testing.assert_allclose(run(train.confusion)(Tensor(scores), Tensor(labels)).asnumpy()[0], matrix, rtol=1e-5)
+    if k == 1:
+        assert np.trace(matrix) == pytest.approx(found.item())
+
+
+def test_metrics_of_a_training_have_names_and_means_over_all_samples():
+    def worst(output, labels):
+        return ops.abs(output).max()
+
+    own = {"mine": worst, "second": "top2", "matrix": "confusion"}
+    net, result = simple(1, 10, test=samples(7, 1), metrics=own)
+    record, again = result.best, train.evaluate(net, LOSS, samples(7, 1), batch_size=4, metrics=own)
+    assert {name: record[f"test_{name}"] for name in again} == again
+    assert np.shape(record["matrix"]) == (CLASSES, CLASSES)
+    assert np.sum(record["matrix"]) == pytest.approx(1.0)
+    names = [*itertools.takewhile(lambda name: not name.startswith("test_"), record)]
+    assert names == ["epoch", "step", "learning_rate", "loss", "accuracy", *own]
