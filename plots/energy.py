@@ -36,8 +36,8 @@ def main() -> Figure:
     adam = nn.Adam(net.trainable_params(), 2e-3)
     snncell.train.fit(net, nn.CrossEntropyLoss(), adam, batches, 4, progress=False)
     figure, (left, right) = plt.subplots(1, 2, figsize=(7, 2.9), layout="constrained")
-    plot.energy(monitoring.energy(net, Tensor(x), lengths), left, beside="dense")
-    plot.energy(monitoring.energy(trained().net, images(100)[0]), right)
+    plot.energy_by_layer(monitoring.energy(net, Tensor(x), lengths), left, beside="dense")
+    plot.energy_by_layer(monitoring.energy(trained().net, images(100)[0]), right)
     return figure
 
 

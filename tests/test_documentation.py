@@ -103,6 +103,17 @@ def test_the_example_of_jitted_training():
 
 
 @pytest.mark.compiled
+def test_the_example_of_an_energy(tmp_path, capsys):
+    found = load("energy").main(epochs=5, folder=str(tmp_path))
+    assert min(right for right, _ in found.values()) > 0.75
+    currents, rate, latency = (energy for _, energy in found.values())
+    assert latency.joules < 0.5 * rate.joules < 0.5 * currents.joules
+    assert latency.joules < latency.dense / 5 and rate.joules > rate.one_pass
+    assert [line for line in capsys.readouterr().out.splitlines() if line.endswith(" right")]
+    assert (tmp_path / "energy.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.compiled
 def test_the_example_of_a_temporal_task(tmp_path):
     assert load("pulse_order").main(steps=150, picture=str(tmp_path / "potentials.png")) > 0.7
     assert (tmp_path / "potentials.png").read_bytes().startswith(b"\x89PNG")

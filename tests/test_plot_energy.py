@@ -62,11 +62,11 @@ DEEP = [
 ]
 
 PICTURES = {
-    "energy": lambda **o: plot.energy(energy_of(NET), **o),
-    "energy_both": lambda **o: plot.energy(energy_of(NET), beside="both", title="spoken digits", **o),
-    "energy_alone": lambda **o: plot.energy(energy_of(NET, "45nm-int8"), beside=None, **o),
-    "energy_chip": lambda **o: plot.energy(energy_of(NET, "loihi", "45nm-int8"), **o),
-    "energy_deep": lambda **o: plot.energy(energy_of(DEEP), **o),
+    "energy": lambda **o: plot.energy_by_layer(energy_of(NET), **o),
+    "energy_both": lambda **o: plot.energy_by_layer(energy_of(NET), beside="both", title="spoken digits", **o),
+    "energy_alone": lambda **o: plot.energy_by_layer(energy_of(NET, "45nm-int8"), beside=None, **o),
+    "energy_chip": lambda **o: plot.energy_by_layer(energy_of(NET, "loihi", "45nm-int8"), **o),
+    "energy_deep": lambda **o: plot.energy_by_layer(energy_of(DEEP), **o),
 }
 
 
@@ -93,7 +93,7 @@ def test_pictures_are_drawn_on_the_axes_they_are_given(name):
 @pytest.mark.parametrize("beside", ["one_pass", "dense", "both", None])
 def test_bars_are_as_long_as_the_energies_of_weights_and_their_neurons(beside):
     energy = energy_of(NET)
-    axes = plot.energy(energy, beside=beside)
+    axes = plot.energy_by_layer(energy, beside=beside)
     shown = {"both": ("spiking", "dense", "one_pass"), None: ("spiking",)}.get(beside, ("spiking", beside))
     groups = [("dense1", "layer1.cell.feedback", "layer1"), ("dense2", "layer2"), ("readout",)]
     expected = [
@@ -112,21 +112,23 @@ def test_bars_are_as_long_as_the_energies_of_weights_and_their_neurons(beside):
 
 def test_the_title_has_the_sums_and_both_machines():
     energy = energy_of(NET, "loihi", "45nm")
-    spiking, one_pass = plot.energy(energy).get_title().split("\n")
+    spiking, one_pass = plot.energy_by_layer(energy).get_title().split("\n")
     assert spiking.startswith("loihi, spiking: ") and one_pass.startswith("45nm, ANN, one pass: ")
-    assert plot.energy(energy, beside=None).get_title() == spiking
-    assert plot.energy(energy, title="mine").get_title() == "mine"
+    assert plot.energy_by_layer(energy, beside=None).get_title() == spiking
+    assert plot.energy_by_layer(energy, title="mine").get_title() == "mine"
 
 
 def test_kinds_that_cost_nothing_are_not_in_the_key():
-    texts = {text.get_text() for text in plot.energy(energy_of(NET, "loihi"), beside=None).get_legend().get_texts()}
+    texts = {
+        text.get_text() for text in plot.energy_by_layer(energy_of(NET, "loihi"), beside=None).get_legend().get_texts()
+    }
     assert texts == {"ACs", "neurons"}
 
 
 def test_what_is_no_energy_is_refused():
-    with pytest.raises(errors.ArgumentError, match="energy: energy is an Energy, not"):
-        plot.energy(np.ones(3))
-    with pytest.raises(errors.ArgumentError, match="energy: there are no layers to draw"):
-        plot.energy(dataclasses.replace(energy_of(NET), layers={}))
-    with pytest.raises(errors.ArgumentError, match='energy: beside is "one_pass", "dense" or "both"'):
-        plot.energy(energy_of(NET), beside="ann")
+    with pytest.raises(errors.ArgumentError, match="energy_by_layer: energy is an Energy, not"):
+        plot.energy_by_layer(np.ones(3))
+    with pytest.raises(errors.ArgumentError, match="energy_by_layer: there are no layers to draw"):
+        plot.energy_by_layer(dataclasses.replace(energy_of(NET), layers={}))
+    with pytest.raises(errors.ArgumentError, match='energy_by_layer: beside is "one_pass", "dense" or "both"'):
+        plot.energy_by_layer(energy_of(NET), beside="ann")

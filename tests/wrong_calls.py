@@ -186,6 +186,16 @@ def optimiser(net: Any) -> nn.Optimizer:
 NET = nn.Dense(3, 2)
 
 
+def spiking() -> nn.Cell:
+    """A net of weights and neurons, for sequences (T, B, 3)."""
+    return nn.SequentialCell(nn.Dense(3, 2), nn.MultiStep(nn.IFNode()))
+
+
+def steps() -> Tensor:
+    """Two steps of two samples."""
+    return ops.ones((2, 2, 3))
+
+
 def saved(kind: str) -> str:
     """A file that was written."""
     path = os.path.join(tempfile.mkdtemp(), kind)
@@ -504,6 +514,8 @@ OWN: dict[str, tuple[str, Callable[[], Any]]] = {
     "VanRossumLoss().outputs": ("numbers", train43),
     "Monitor.cell": ("cell", lambda: nn.LIFNode()),
     "Monitor.neurons": ("structure", lambda: None),
+    "energy_by_layer.energy": ("recording", lambda: snncell.monitoring.energy(spiking(), steps())),
+    "energy_by_layer.beside": ("choice", lambda: "dense"),
     "padded.sequences": ("operands", lambda: [np.ones((3, 2), np.float32), np.ones((4, 2), np.float32)]),
     "NeuNorm.height": ("whole", lambda: 2),
     "NeuNorm.width": ("whole", lambda: 3),
@@ -571,6 +583,14 @@ own(
 )
 own("numbers", lambda: Tensor([1, 2]), "bitwise_and bitwise_or bitwise_xor", "x y")
 own("flag", lambda: True, "Monitor", "spikes v above grad inputs")
+own("cell", lambda: spiking(), "energy synops", "net")
+own("structure", lambda: steps(), "energy synops", "inputs")
+own("text", lambda: "45nm", "energy", "hardware baseline")
+own("flag", lambda: True, "energy", "reuse")
+own("text", lambda: "mine", "Hardware", "name source")
+own("number", lambda: 0.5, "Hardware", """
+    mac ac multiplication addition update weight_bytes state_bytes value_bytes event_bytes""")  # fmt: skip
+own("structure", lambda: ((8192, 1.25),), "Hardware", "memories")
 own("constant", lambda: 2.0, "LIFNode KLIFNode CLIFNode EIFNode QIFNode AdExNode SynapseFilter", "tau")
 own("constant", lambda: 0.5, """
     ALIFNode AlphaNode CubaLIFNode GLIFNode IzhikevichNode ResonateNode AdExNode AdaptiveQIFNode KLIFNode
@@ -661,7 +681,8 @@ WITH: dict[str, dict[str, Callable[[], Any]]] = {
 # What is handed out, not made by users; and what has its own way to say what is missing.
 LEFT_OUT = {
     "ParameterGroup", "ParameterGroup()",
-    "Row", "Checked", "Cost", "Finding", "Report", "Result", "Facts", "compare_reverse", "smooth", "unfused",
+    "Row", "Checked", "Cost", "Energy", "LayerEnergy", "Work", "Counts",
+    "Finding", "Report", "Result", "Facts", "compare_reverse", "smooth", "unfused",
     "LearningRateSchedule", "CellList()", "Initializer", "Log", "settings", "DType", "fans", "Array", "HOST",
 }  # fmt: skip
 # A subject is found by one of these words in a message.

@@ -77,7 +77,7 @@ class Tally:
         return bool(self.events) and self.lowest == self.highest
 
     def cost(self) -> Cost:
-        """What `Monitor.costs` says of it."""
+        """The cost that `Monitor.costs` gives."""
         density = self.events / self.inputs if self.inputs else math.nan
         return Cost(round(self.macs), round(self.synops), density, self.spikes)
 

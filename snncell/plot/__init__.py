@@ -11,7 +11,7 @@ update_ratios                             the numbers that gradient_to_weight sh
 surrogate, surrogate_and_membrane         a spike function with its reverse; over the potentials that it meets
 share_outside                             the share of potentials that a spike function gives no gradient
 training_curves, confusion_matrix         loss and accuracy by epoch; what was taken for what
-energy                                    what each layer costs, with and without spikes
+energy_by_layer                           what each layer costs, with and without spikes
 report, Report, Finding                   a page about a network, with what is wrong with it
 
 Each takes arrays or Tensors, (T, N) or (T, B, ...), or what `snncell.monitor` has recorded, and an Axes `ax=`.
@@ -19,7 +19,7 @@ Each takes arrays or Tensors, (T, N) or (T, B, ...), or what `snncell.monitor` h
 
 from snncell.arguments.guard import guard as _guard
 from snncell.plot.animation import animate as animate
-from snncell.plot.energies import energy as energy
+from snncell.plot.energies import energy_by_layer as energy_by_layer
 from snncell.plot.gradients import gradient_flow as gradient_flow, gradient_norms as gradient_norms
 from snncell.plot.membranes import membrane as membrane
 from snncell.plot.rates import dead_and_saturated as dead_and_saturated, firing_rates as firing_rates, psth as psth

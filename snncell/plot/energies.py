@@ -30,7 +30,7 @@ _THICK = 0.8  # of a row
 _APART = 0.5  # rows between layers
 
 
-def energy(
+def energy_by_layer(
     energy: Energy,
     ax: Any = None,
     title: str | None = None,
@@ -53,7 +53,7 @@ def energy(
         ArgumentError: for what is no Energy, or another `beside`.
     """
     if not energy.layers:
-        raise ArgumentError("energy: there are no layers to draw: energy.layers is empty.")
+        raise ArgumentError("energy_by_layer: there are no layers to draw: energy.layers is empty.")
     executions = ("spiking", *_BESIDE[beside])
     names = {"dense": f"{energy.steps} steps, dense", "one_pass": "ANN, one pass"}
     layers = _layers(energy)
