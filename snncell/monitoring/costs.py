@@ -86,18 +86,21 @@ def tally_of(cell: Any, name: str, call: Call) -> Tally:
     """The counts of a layer for all the inputs that it got in a call."""
     tally, (samples, most) = Tally(), extent_of(call)
     lengths, begun = call.lengths_of(name), 0
+    known: dict[tuple[int, ...], tuple[Array, int]] = {}  # a loop of Python has a piece for each step
     for piece in call.inputs[name]:
-        steps, there = _there(piece, _leading(cell, piece), samples, most, begun, lengths)
-        _add(tally, cell, piece, steps, there, samples)
+        leading = _leading(cell, piece)
+        features = tuple(piece.x.shape[len(leading) :])
+        known[features] = fan_out = known.get(features) or _fan_out(cell, features)
+        steps, there = _there(piece, leading, samples, most, begun, lengths)
+        _add(tally, piece, fan_out, steps, there, samples)
         begun = (begun + steps) % max(most, 1)  # a layer that is called twice begins again
     return tally
 
 
 def extent_of(call: Call) -> tuple[int, int]:
     """Samples and steps of a call, by its neurons: the fewest samples, and the most steps."""
-    shapes = [(update.inputs[0][0][update.sequence :], count) for update, count in call.updates.values()]
-    samples = min((shape[0] if shape else 1 for shape, _ in shapes), default=1)
-    return samples, max((count for _, count in shapes), default=1)
+    samples = min((update.samples for update, _ in call.updates.values()), default=1)
+    return samples, max((steps for _, steps in call.updates.values()), default=1)
 
 
 def _leading(cell: Any, piece: Inputs) -> tuple[int, ...]:
@@ -135,12 +138,13 @@ def _as_steps(leading: tuple[int, ...], loops: int, samples: int, most: int) -> 
     return leading[0] // samples, True  # (T B, ...), or (B, ...) of one step
 
 
-def _add(tally: Tally, cell: Any, piece: Inputs, steps: int, there: Array | None, samples: int) -> None:
-    """Add the counts of one call of a layer."""
-    leading = _leading(cell, piece)
+def _add(
+    tally: Tally, piece: Inputs, reached: tuple[Array, int], steps: int, there: Array | None, samples: int
+) -> None:
+    """Add the counts of one call of a layer, whose inputs go to so many outputs each."""
+    fan_out, results = reached
     x = piece.x.asnumpy()
-    rows = x.reshape(math.prod(leading), *x.shape[len(leading) :])
-    fan_out, results = _fan_out(cell, rows.shape[1:])
+    rows = x.reshape(math.prod(x.shape[: x.ndim - fan_out.ndim]), *fan_out.shape)
     fired = np.asarray(rows != 0)
     if there is not None:
         fired &= there.reshape(-1, *(1,) * (fired.ndim - 1))

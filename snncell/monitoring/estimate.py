@@ -89,7 +89,7 @@ class Energy:
         samples, steps: of the call that was counted.
         reuse: whether dense products keep what they have read.
         layers: by path, weights and neurons in the order in which they were called.
-        uncounted: Parameters with several axes that are in no counted layer: their accesses and spikes are not counted.
+        uncounted: weights that no layer counted here holds: neither accesses to them nor their spikes are counted.
         untraced: neurons whose equations could not be traced, and so cost no arithmetic here.
     """
 

@@ -51,7 +51,7 @@ def operations_of(update: Update) -> Operations | None:
         of_step = _in_step(step)
         multiplications += of_step[0]
         additions += of_step[1]
-    elements = max(math.prod(update.inputs[0][0]), 1)
+    elements = max(update.neurons * update.steps, 1)
     return Operations(multiplications / elements, additions / elements)
 
 

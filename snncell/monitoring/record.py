@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ from snncell.errors import RecordError, ShapeError
 from snncell.tape.tensor import Tensor
 
 Array = np.ndarray[Any, Any]
+Spec = tuple[tuple[int, ...], Any]  # shape and dtype
 
 
 class Series:
@@ -73,14 +75,29 @@ class Update(NamedTuple):
         steps: how many steps each of its calls is of: 1, or as many as the whole sequences have.
         sequence: whether it takes whole sequences, whose first axis is time.
         inputs: shape and dtype of each argument: the current, (B, ...), and the states.
+        output: shape and dtype of what it gives.
         states: shape and dtype of each state that it returns.
     """
 
     cell: Any
     steps: int
     sequence: bool
-    inputs: tuple[tuple[tuple[int, ...], Any], ...]
-    states: tuple[tuple[tuple[int, ...], Any], ...]
+    inputs: tuple[Spec, ...]
+    output: tuple[Spec, ...]
+    states: tuple[Spec, ...]
+
+    @property
+    def samples(self) -> int:
+        """The samples of a step."""
+        shape = self.inputs[0][0][self.sequence :]
+        return shape[0] if shape else 1
+
+    @property
+    def neurons(self) -> int:
+        """The neurons that a step updates, of all samples: as many as it has outputs, or else inputs."""
+        given = self.inputs[0][0][self.sequence :]
+        made = self.output[0][0][self.sequence :] if self.output else given
+        return math.prod(made if made[:1] == given[:1] else given)
 
 
 class Call:

@@ -17,7 +17,7 @@ from snncell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.monitoring.costs import WEIGHTED
 from snncell.monitoring.layers import Calls, Neurons, number_of_v, short
-from snncell.monitoring.record import Call, Inputs, Update
+from snncell.monitoring.record import Call, Inputs, Spec, Update
 from snncell.nn.layer import positive
 from snncell.nn.sequences import lengths_given
 from snncell.ops.base import as_tensor
@@ -142,10 +142,11 @@ class Recorder:
         def counted(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             result = run(args, kwargs)
             given = inspect.signature(cell.construct).bind(*args, **kwargs).arguments.values()
-            after = result[1:] if isinstance(result, tuple) else ()
+            out, after = (result[:1], result[1:]) if isinstance(result, tuple) else ((result,), ())
             sequence = bool(getattr(cell, "whole_sequences", False))
             steps = len(next(iter(given))) if sequence else 1
-            note(Label("update", name, Update(cell, steps, sequence, _specs(tuple(given)), _specs(after))))
+            shapes = _specs(tuple(given)), _specs(out)[:1], _specs(after)
+            note(Label("update", name, Update(cell, steps, sequence, *shapes)))
             return result
 
         return counted
@@ -276,7 +277,7 @@ def _first(cell: Cell, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return x.to_dense() if isinstance(x, EventLists) else x
 
 
-def _specs(values: tuple[Any, ...]) -> tuple[tuple[tuple[int, ...], Any], ...]:
+def _specs(values: tuple[Any, ...]) -> tuple[Spec, ...]:
     """Shape and dtype of each Tensor in them."""
     return tuple((tuple(x.shape), x._data.dtype) for x in structure.flatten(values)[0])
 

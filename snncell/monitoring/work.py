@@ -11,6 +11,8 @@ import numpy as np
 from snncell.monitoring.costs import Tally, extent_of
 from snncell.monitoring.operations import Operations, operations_of
 from snncell.monitoring.record import Array, Call
+from snncell.nn.norm import BatchStatistics, LayerNorm
+from snncell.nn.norm_over_time import NeuNorm
 
 
 @dataclass(frozen=True)
@@ -138,13 +140,11 @@ def of_neurons(name: str, cell: Any, call: Call, spikes: Array, there: Array | N
     """
     samples, _ = extent_of(call)
     update, steps = call.updates[name]
-    shape = update.inputs[0][0][update.sequence :]
-    everywhere = math.prod(shape) * steps
-    ran = steps if there is None else _mean_steps(call.lengths_of(name), steps)
-    updates = math.prod(shape) * ran / samples
+    neurons = update.neurons / samples
+    updates = neurons * (steps if there is None else _mean_steps(call.lengths_of(name), steps))
     found = operations_of(update)
     each = found or Operations(0.0, 0.0)
-    held = sum(math.prod(state) for state, _ in update.states) / max(math.prod(shape), 1)
+    held = sum(math.prod(state) for state, _ in update.states) / max(update.neurons, 1)
     kept = spikes if there is None else spikes[there]
     fired = float(np.count_nonzero(kept)) / max(kept.size, 1)
     step = Counts(
@@ -154,7 +154,6 @@ def of_neurons(name: str, cell: Any, call: Call, spikes: Array, there: Array | N
         states_read=updates * held,
         states_written=updates * held,
     )
-    neurons = everywhere / max(steps, 1) / samples
     return Work(
         name,
         cell,
@@ -173,7 +172,8 @@ def _mean_steps(lengths: Array | None, steps: int) -> float:
 
 
 def uncounted(net: Any, counted: list[Any]) -> tuple[str, ...]:
-    """The Parameters with several axes whose weights are followed neither to memory nor to spikes, by their paths."""
-    inside = {id(parameter) for cell in counted for parameter in cell.get_parameters()}
-    found = net.parameters_and_names()
-    return tuple(name for name, parameter in found if len(parameter.shape) > 1 and id(parameter) not in inside)
+    """The weights that are followed neither to memory nor to spikes, by their paths; those of norms can be folded."""
+    norms = [cell for _, cell in net.cells_and_names() if isinstance(cell, (BatchStatistics, LayerNorm, NeuNorm))]
+    known = {id(parameter) for cell in [*counted, *norms] for parameter in cell.get_parameters()}
+    found = [(name, p) for name, p in net.parameters_and_names() if len(p.shape) > 1 and id(p) not in known]
+    return tuple(name for name, _ in found if not name.endswith("bias"))
