@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from neuron_table import NEURONS as NEURON_TABLE
 
 import snncell
 from snncell import Tensor, data, errors, monitoring, nn, ops
@@ -373,7 +374,7 @@ class OfSteps(nn.Cell):
         return ops.stack(out)
 
 
-# Multiplications, additions (with comparisons) and states of a step, by the equations in each neuron's docstring.
+# Multiplications, additions with comparisons, and states of a step, by the equations in each neuron's docstring.
 NEURONS = {
     "v + x, h - 1, > 0, h - s": (nn.IFNode(), 0, 4, 1),
     "a spike of its size, s v_threshold": (nn.IFNode(v_threshold=0.5), 1, 4, 1),
@@ -525,3 +526,103 @@ def test_energy_needs_inputs_and_spikes():
     with pytest.raises(errors.RecordError, match="energy needs the spikes of every layer, and those of '3'"):
         m.energy()
     assert m.synops() == monitoring.synops(net, x)
+
+
+# --- every neuron, and layers around them -----------------------------------------------------------------------------
+
+
+@compiled
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize("name", NEURON_TABLE)
+def test_every_neuron_of_the_library_is_counted(name):
+    entry = NEURON_TABLE[name]
+    _, states = entry.drawn(steps=5, neurons=7)
+    net = nn.SequentialCell(nn.Dense(6, 7, has_bias=False), nn.MultiStep(entry.make(entry.resets[0])))
+    found = monitoring.energy(net, spikes_of(np.random.default_rng(0), 5, 3, 6))
+    (work,) = (layer.work for name, layer in found.layers.items() if name != "0")
+    assert not found.untraced and not found.uncounted
+    assert work.spiking.updates == 5 * 7 and work.states == 7 * len(states)
+    assert work.spiking.additions >= work.spiking.updates  # its input is added to something
+    fired = found.layers["0"].work
+    assert work.spiking.states_read == 35 * (len(states) + 1) and fired.spiking.states_read == fired.spiking.acs
+
+
+class WithWeights(nn.Cell):
+    """A neuron of one's own, which holds the weights of its input."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = nn.Dense(6, 5, has_bias=False)
+
+    def construct(self, x, v):
+        v = 0.5 * v + self.dense(x)
+        spike = (v > 0.2).astype(snncell.float32)
+        return spike, v - spike
+
+    def init_state(self, x):
+        return (ops.zeros((len(x), 5)),)
+
+
+@compiled
+def test_weights_inside_a_neuron_of_ones_own_are_counted_once():
+    x = spikes_of(np.random.default_rng(0), 5, 3, 6)
+    net = nn.MultiStep(WithWeights())
+    found = monitoring.energy(net, x)
+    assert list(found.layers) == ["cell.dense", "WithWeights"]
+    counts = found.counts()
+    assert counts.acs == pytest.approx(counted(net.cell.dense, x.asnumpy())[0] / 3)
+    assert (counts.updates, counts.multiplications, counts.additions) == (25, 25, 75)
+    assert not found.uncounted
+
+
+def over_time(cell):
+    return nn.MultiStep(cell)
+
+
+# Layers between spikes and a Dense(5, 2), and the weights that are not followed.
+BETWEEN = {
+    "SynapseFilter": (lambda: over_time(nn.SynapseFilter()), ()),
+    "AxonalDelay": (lambda: nn.AxonalDelay(5, 3), ()),
+    "WinnerTakeAll": (nn.WinnerTakeAll, ()),
+    "Dropout": (lambda: nn.Dropout(p=0.5), ()),
+    "BatchNormThroughTime": (lambda: nn.BatchNormThroughTime(5, 6), ()),
+    "LayerNorm": (lambda: nn.LayerNorm((5,)), ()),
+    "Truncated": (lambda: over_time(nn.Truncated(nn.LIFNode(2.0, 0.1), 2)), ()),
+    "SEWBlock": (lambda: nn.SEWBlock(nn.SequentialCell(nn.Dense(5, 5), over_time(nn.LIFNode(2.0, 0.1)))), ()),
+    "SlidingPSN": (lambda: nn.SlidingPSN(3), ()),
+    "PSN": (lambda: nn.PSN(6), ("2.weight",)),
+    "OTTTDense": (lambda: over_time(nn.OTTTDense(5, 5)), ("2.cell.weight",)),
+    "EProp": (lambda: nn.EProp(5, 5), ("2.weight", "2.recurrent")),
+}
+
+
+@compiled
+@pytest.mark.parametrize("name", BETWEEN)
+def test_layers_between_are_passed_and_what_is_not_followed_is_named(name):
+    make, unfollowed = BETWEEN[name]
+    before = nn.SequentialCell(nn.Dense(6, 5), over_time(nn.LIFNode(2.0, 0.05)))
+    between, last = make(), nn.FeedbackDense(5, 2)
+    net = nn.SequentialCell(*before, between, last, over_time(nn.LINode(2.0)))
+    net.set_train(False)
+    x = spikes_of(np.random.default_rng(0), 6, 3, 6, density=0.5)
+    got = between(before(x))
+    found = monitoring.energy(net, x)
+    assert found.layers["3"].work.spiking.acs + found.layers["3"].work.spiking.macs == pytest.approx(
+        counted(last, got.asnumpy())[0] / 3
+    )
+    assert set(found.uncounted) == set(unfollowed)
+    assert (found.samples, found.steps) == (3, 6)
+
+
+@compiled
+def test_every_kth_step_of_padded_samples_is_an_estimate_from_steps_that_are_there():
+    net = nn.MultiStep(nn.Recurrent(nn.IFNode(v_threshold=0.3), nn.Dense(5, 5, has_bias=False)))
+    x, lengths = spikes_of(np.random.default_rng(4), 9, 3, 5, density=0.6), np.array([9, 4, 2])
+    fed_back = np.concatenate([np.zeros((1, 3, 5), np.float32), net(x, lengths=Tensor(lengths)).asnumpy()[:-1]])
+    with snncell.monitor(net, inputs=True, every=2) as m:
+        net(x, lengths=Tensor(lengths))
+    there = np.arange(0, 9, 2)[:, None] < lengths
+    (cost,) = m.costs().values()
+    assert cost.synops == round(9 / 5 * 5 * np.count_nonzero(fed_back[::2][there]))
+    assert cost.macs == round(9 / 5 * 25 * there.sum())
+    assert cost.density == pytest.approx((fed_back[::2][there] != 0).mean())

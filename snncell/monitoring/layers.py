@@ -44,6 +44,23 @@ class Neurons:
             short(path, cell): cell for path, cell in reversed(list(self.paths.items())) if id(cell) in self.cells
         }
 
+    def updated_by(self, weighted: tuple[type, ...]) -> dict[int, Cell]:
+        """For each neuron the Cell whose step is its update: the outermost around it with states, with that neuron.
+
+        What is around it has no layers of these kinds and no other neurons inside, as a synapse with its current.
+        """
+        found: dict[int, Cell] = {}
+        taken: set[int] = set()
+        for cell in self.paths.values():  # those around others come before them
+            inside = [below for _, below in cell.cells_and_names()]
+            neurons = [below for below in inside if id(below) in self.cells]
+            alone = len(neurons) == 1 and not any(isinstance(below, weighted) for below in inside)
+            outer = alone and hasattr(cell, "init_state") and id(neurons[0]) not in taken
+            if outer or (id(cell) in self.cells and id(cell) not in taken):
+                found[id(cell)] = neurons[0]
+                taken.add(id(neurons[0]))
+        return found
+
     def changed(self) -> bool:
         """True if the network has other Cells now, or other names for them."""
         return self.structure != _structure(dict(_all_paths(self.net, "")))

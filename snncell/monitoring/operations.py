@@ -35,8 +35,12 @@ class Operations(NamedTuple):
     additions: float
 
 
-def operations_of(update: Update) -> Operations | None:
-    """The operations of a step; None where it cannot be traced, as it branches on values."""
+def operations_of(update: Update, weighted: tuple[type, ...] = ()) -> Operations | None:
+    """The operations of a step, its products too; None where it cannot be traced, as it branches on values.
+
+    Where a neuron holds layers of the kinds `weighted`, products are counted with those.
+    """
+    apart = any(isinstance(below, weighted) for _, below in update.cell.cells_and_names())
     trace = Trace(taped=False)
     quiet: dict[str, Any] = {"watch": None, "tape": None, "smooth": False, "notes": []}
     try:
@@ -48,6 +52,8 @@ def operations_of(update: Update) -> Operations | None:
         return None
     multiplications, additions = 0.0, 0.0
     for step in from_trace(trace, outputs).steps:
+        if apart and isinstance(step.op, (Dot, Product)):
+            continue
         of_step = _in_step(step)
         multiplications += of_step[0]
         additions += of_step[1]

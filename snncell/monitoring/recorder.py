@@ -68,6 +68,7 @@ class Recorder:
         self.neurons = neurons
         self.chosen_ids = {kind: neurons.chosen(one, kind) for kind, one in self._requests.items()}
         self._running = Calls(neurons.paths)
+        self._updates = neurons.updated_by(WEIGHTED) if self.inputs else {}
         token = _NETS.setdefault(neurons.net, {}).setdefault(neurons.structure, object())
         self._key = (token, tuple(self.chosen_ids[kind] for kind in KINDS), bool(self.inputs), self.wishes)
 
@@ -94,6 +95,8 @@ class Recorder:
         lengths = lengths_given(cell, args, kwargs)
         if isinstance(lengths, (Tensor, np.ndarray, list, tuple)):
             note(Label("lengths", path, self.wishes), as_tensor(lengths, "monitor", "lengths"))
+        if self.inputs and id(cell) in self._updates:
+            run = self._counting(cell, path, run)
         try:
             if id(cell) in self.neurons.cells:
                 return self._around_neuron(cell, short(path, cell), run, args, kwargs)
@@ -110,8 +113,6 @@ class Recorder:
 
     def _around_neuron(self, cell: Any, name: str, run: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         records = {kind: id(cell) in self.chosen_ids[kind] for kind in KINDS}
-        if self.inputs:
-            run = self._counting(cell, name, run)
         if not any(records.values()):
             return run(args, kwargs)
         current = _first(cell, args, kwargs)
@@ -136,8 +137,11 @@ class Recorder:
                 note(visit._replace(kind="v"), state)
         return result
 
-    def _counting(self, cell: Any, name: str, run: Any) -> Any:
-        """The call of a neuron, after which the shapes of its step are noted."""
+    def _counting(self, cell: Any, path: str, run: Any) -> Any:
+        """The call of a neuron, with what is around it, after which the shapes of its step are noted."""
+        neuron = self._updates[id(cell)]
+        inner = next(name for name, below in cell.cells_and_names() if below is neuron)
+        name = short(f"{path}.{inner}" if path and inner else path or inner, neuron)
 
         def counted(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             result = run(args, kwargs)

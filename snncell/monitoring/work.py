@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.monitoring.costs import Tally, extent_of
+from snncell.monitoring.costs import WEIGHTED, Tally, extent_of
 from snncell.monitoring.operations import Operations, operations_of
 from snncell.monitoring.record import Array, Call
 from snncell.nn.norm import BatchStatistics, LayerNorm
@@ -142,7 +142,7 @@ def of_neurons(name: str, cell: Any, call: Call, spikes: Array, there: Array | N
     update, steps = call.updates[name]
     neurons = update.neurons / samples
     updates = neurons * (steps if there is None else _mean_steps(call.lengths_of(name), steps))
-    found = operations_of(update)
+    found = operations_of(update, WEIGHTED)
     each = found or Operations(0.0, 0.0)
     held = sum(math.prod(state) for state, _ in update.states) / max(update.neurons, 1)
     kept = spikes if there is None else spikes[there]
