@@ -323,6 +323,21 @@ def test_a_layer_that_is_called_once_for_a_sample_has_one_pass():
 
 
 @compiled
+def test_a_layer_that_is_called_twice_a_step_has_two_products_in_one_pass():
+    class Twice(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.dense, self.run = nn.Dense(6, 6, has_bias=False), nn.MultiStep(nn.LIFNode(2.0, 0.1))
+
+        def construct(self, x):
+            return self.run(self.dense(x) + self.dense(1.0 - x))
+
+    found = monitoring.energy(Twice(), spikes_of(np.random.default_rng(0), 5, 3, 6))
+    work = found.layers["dense"].work
+    assert (work.spiking.acs, work.dense.macs, work.one_pass.macs) == (5 * 36, 5 * 72, 72)
+
+
+@compiled
 def test_values_that_are_no_spikes_are_multiplied():
     net = nn.SequentialCell(nn.Dense(4, 3, has_bias=False), nn.MultiStep(nn.IFNode(fire=False)))
     x = Tensor([[[0.0, 0.5, 0.0, 2.0]]])
@@ -447,6 +462,15 @@ def test_the_energy_of_one_spike_by_hand():
 
 
 @compiled
+def test_larger_weights_lie_in_a_larger_memory_by_their_bytes():
+    net = nn.SequentialCell(nn.Dense(50, 50, has_bias=False), nn.MultiStep(nn.IFNode()))  # 10,000 bytes of float32
+    x = spikes_of(np.random.default_rng(0), 3, 2, 50)
+    found, narrow = (monitoring.energy(net, x, hardware=name) for name in ("45nm", "45nm-int8"))
+    assert found.by_kind()["weights"] == pytest.approx(found.synops * 4 * 20 / 8 * 1e-12)
+    assert narrow.by_kind()["weights"] == pytest.approx(found.synops * 1 * 10 / 8 * 1e-12)
+
+
+@compiled
 def test_products_that_keep_nothing_read_a_weight_and_an_input_for_each_mac():
     net = nn.SequentialCell(nn.TimeDistributed(nn.Conv2d(2, 3, 3, has_bias=True)), nn.MultiStep(nn.LIFNode()))
     x = spikes_of(np.random.default_rng(0), 4, 2, 2, 6, 5)
@@ -472,7 +496,9 @@ def test_hardware_of_ones_own_and_another_baseline():
     mine = monitoring.Hardware("mine", mac=2.0, ac=1.0, update=10.0)
     found = monitoring.energy(net, x, hardware=mine, baseline="45nm-int8")
     assert found.joules == pytest.approx((found.synops + 10 * found.counts().updates) * 1e-12)
-    assert found.one_pass == monitoring.energy(net, x, hardware="45nm-int8").one_pass
+    other = monitoring.energy(net, x, hardware="45nm-int8")
+    assert (found.dense, found.one_pass) == (other.dense, other.one_pass)
+    assert found.bytes("dense") == other.bytes("dense") != monitoring.energy(net, x).bytes("dense")
     assert "per sample on mine" in repr(found) and "without spikes on 45nm-int8, one pass" in repr(found)
 
 
