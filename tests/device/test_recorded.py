@@ -26,3 +26,4 @@ def test_records_are_those_of_the_cpu(jitted):
             found, wanted = getattr(m, quantity)[name], getattr(expected, quantity)[name]
             np.testing.assert_allclose(found, wanted[::2], rtol=1e-4, atol=1e-6)
     assert m.costs()["dense1"] == expected.costs()["dense1"]
+    assert m.energy().dense == pytest.approx(expected.energy().dense)  # as often as it ran, whatever fired
