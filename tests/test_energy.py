@@ -541,6 +541,14 @@ def test_what_makes_no_sense_is_refused(message):
 
 
 @compiled
+def test_neurons_without_weights_cost_their_updates():
+    net, x = nn.MultiStep(nn.IFNode()), spikes_of(np.random.default_rng(0), 5, 2, 6)
+    assert monitoring.energy(net, x, hardware="loihi").joules == pytest.approx(30 * 81e-12)
+    with pytest.raises(errors.RecordError, match=r"no inputs of Dense or Conv layers were recorded\. None of them ran"):
+        monitoring.synops(net, x)
+
+
+@compiled
 def test_energy_needs_inputs_and_spikes():
     net, x = plain(), spikes_of(np.random.default_rng(0), 5, 2, 6)
     with snncell.monitor(net) as m:

@@ -1,4 +1,11 @@
-"""Recording of a network while it runs: spikes, potentials, gradients, and what its products cost."""
+"""Recording of a network while it runs: spikes, potentials, gradients, and what its operations cost.
+
+monitor, Monitor                   what neurons do, recorded in a context
+energy, synops                     joules and synaptic operations for a sample of data
+Energy, LayerEnergy, Work, Counts  an estimate by layer, and the counts that it is made of
+Hardware, HARDWARE, Price, PRICES  the energies that counts are multiplied by, as they were published
+Cost                               the operations of a layer with weights
+"""
 
 from snncell.arguments.guard import guard as _guard
 from snncell.monitoring.costs import Cost as Cost

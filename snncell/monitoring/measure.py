@@ -32,7 +32,7 @@ def energy(
 
     Raises:
         ArgumentError: for unknown hardware, a net that is no Cell or has no neurons, or within a monitor.
-        RecordError: an ArgumentError, if no layer with weights ran.
+        RecordError: an ArgumentError, if no layer ran.
 
     Example:
         >>> net = nn.SequentialCell(nn.Dense(4, 3, weight_init=0.5, has_bias=False), nn.MultiStep(nn.IFNode()))

@@ -42,7 +42,8 @@ class Monitor:
         grad: the gradient, of whatever is differentiated in the context, with respect to the current that comes into
             the neuron at each step, through all later steps. A gradient that is taken again takes the place of the one
             before.
-        inputs: of the Dense and Conv layers, from which `costs` counts operations; of all neurons and samples.
+        inputs: of the Dense and Conv layers, and the steps of neurons, from which `costs`, `synops` and `energy` count
+            operations; of all neurons and samples.
         every: record each `every`-th step only.
         neurons: how many neurons of each layer, evenly spread over it, or a list of their indices (in a layer of
             images, counted over channels, rows and columns together); then records are (T, B, neurons).
@@ -236,14 +237,15 @@ class Monitor:
         """
         own = hardware_of(hardware, "monitor.energy")
         other = hardware_of(baseline or own, "monitor.energy", "baseline")
-        there = partial(self._recorder.there, call := self._counted())
+        there = partial(self._recorder.there, call := self._counted(weights=False))
         return estimated(self._recorder.neurons, call, self.spikes, there, own, other, reuse)
 
-    def _counted(self) -> Call:
-        """The last call, of which inputs were recorded."""
+    def _counted(self, weights: bool = True) -> Call:
+        """The last call, of which inputs of layers with weights, or the steps of neurons, were recorded."""
         call = self._recorder.calls[-1] if self._recorder.calls else Call()
-        if not call.inputs:
-            mend = "monitor(net, inputs=True)" if not self._recorder.inputs else "Call the network within the monitor"
+        if not (call.inputs if weights else call.order):
+            mend = "None of them ran" if call.order else "Call the network within the monitor"
+            mend = mend if self._recorder.inputs else "monitor(net, inputs=True)"
             raise RecordError(f"monitor: no inputs of Dense or Conv layers were recorded. {mend}.")
         return call
 
