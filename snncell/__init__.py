@@ -5,6 +5,7 @@ nn                                   Cell, layers, neurons (IFNode, LIFNode, Mul
 ops                                  the differentiable operations
 surrogate                            spike functions, and `surrogate.smooth()`
 grad, value_and_grad, ops.vjp        gradients
+amp                                  products in float16 or bfloat16, and loss scales
 jit, explain, explain_passes         compilation; empty_pool gives back memory
 testing                              check_grads, check_bprop, check_through_time
 monitor                              records what the neurons do: spikes, potentials, gradients, operations
@@ -16,7 +17,7 @@ train                                fit, evaluate, and the pieces that they are
 import importlib as _importlib
 from typing import Any as _Any
 
-from snncell import common as common, dtype as dtype, nn as nn, ops as ops, surrogate as surrogate
+from snncell import amp as amp, common as common, dtype as dtype, nn as nn, ops as ops, surrogate as surrogate
 from snncell.arguments.guard import guard as _guard
 from snncell.arguments.names import missing_from as _missing_from
 from snncell.compiler.jit import explain as explain, explain_passes as explain_passes, jit as jit
@@ -62,6 +63,7 @@ __all__ = [
     "Parameter",
     "ParameterTuple",
     "Tensor",
+    "amp",
     "bfloat16",
     "bool_",
     "common",

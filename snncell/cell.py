@@ -13,6 +13,7 @@ from snncell.calls import HookHandle as HookHandle, innermost_call, refuse_argum
 from snncell.compiler.jit import Jitted
 from snncell.errors import SnncellError
 from snncell.kernels.space import DEVICE, IN_USE
+from snncell.mixed import run_mixed
 from snncell.reverse import run_with_bprop
 from snncell.tape.frames import Running, machinery, tells
 from snncell.tape.given import TENSORS, refuse_for_parameter
@@ -52,6 +53,7 @@ class Cell:
     _pre_hooks: dict[int, Callable[..., Any]]
     _hooks: dict[int, Callable[..., Any]]
     _checked_counts: set[int]
+    compute_dtype: str | None = None  # what its products are computed in, if not as its Parameters are: `snncell.amp`
     _graph: Jitted | None = None
     _loop: Jitted | None = None
     _over_time = False  # whether it runs its `cell` at each time step
@@ -60,10 +62,8 @@ class Cell:
     def __init__(self, **flags: Any) -> None:
         state = self.__dict__
         state["version"] = 0  # another one after every change of an attribute: traces know when they are out of date
-        state["training"] = False
-        state["bprop_debug"] = False
-        state["_pre_hooks"], state["_hooks"] = {}, {}
-        state["_checked_counts"] = set()
+        state["training"] = state["bprop_debug"] = False
+        state["_pre_hooks"], state["_hooks"], state["_checked_counts"] = {}, {}, set()
         if flags and type(self) is not Cell and ours(type(self)):
             refuse_name(type(self).__name__, next(iter(flags)), ())
         for name, value in flags.items():
@@ -227,8 +227,7 @@ class Cell:
         if STATE.trace is not None:  # which is out of date once one of these Cells has changed
             STATE.trace.cells.update((cell, None) for _, cell in self.cells_and_names())
         elif config.get_context("mode") == config.GRAPH_MODE:
-            graph = self._graph or Jitted(self._run, type(self).__name__)
-            self.__dict__["_graph"] = graph
+            graph = self.__dict__["_graph"] = self._graph or Jitted(self._run, type(self).__name__)
             return graph(*args, **kwargs)
         return self._run(*args, **kwargs)
 
@@ -258,7 +257,8 @@ class Cell:
             if STATE.smooth and (primitive := getattr(self, "primitive", None)) is not None:
                 out = primitive(*args, **kwargs)
             elif self.bprop is None:
-                out = self.construct(*args, **kwargs)
+                plain = self.compute_dtype is None
+                out = self.construct(*args, **kwargs) if plain else run_mixed(self, args, kwargs)
             else:
                 out = run_with_bprop(self, args, kwargs)
         except (TypeError, ValueError, IndexError) as error:  # the built-in classes that errors of operations refine

@@ -114,6 +114,13 @@ def test_the_example_of_an_energy(tmp_path, capsys):
 
 
 @pytest.mark.compiled
+def test_the_example_of_mixed_precision(capsys):
+    found = load("mixed_precision").main(epochs=3)
+    assert found["float16"] > 0.9 and abs(found["float16"] - found["float32"]) < 0.04
+    assert "steps not taken by epoch: [" in capsys.readouterr().out
+
+
+@pytest.mark.compiled
 def test_the_example_of_a_temporal_task(tmp_path):
     assert load("pulse_order").main(steps=150, picture=str(tmp_path / "potentials.png")) > 0.7
     assert (tmp_path / "potentials.png").read_bytes().startswith(b"\x89PNG")

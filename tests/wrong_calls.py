@@ -45,7 +45,7 @@ from snncell.errors import SnncellError
 
 FACES = (
     "snncell", "snncell.nn", "snncell.ops", "snncell.surrogate", "snncell.encode", "snncell.data", "snncell.train",
-    "snncell.plot", "snncell.io", "snncell.testing", "snncell.monitoring", "snncell.common.initializer",
+    "snncell.plot", "snncell.io", "snncell.testing", "snncell.monitoring", "snncell.common.initializer", "snncell.amp",
 )  # fmt: skip
 OWN_FACES = ("snncell.data", "snncell.common.initializer")  # what they have from elsewhere is for themselves
 SECONDS = 20  # for one call
@@ -224,6 +224,12 @@ def recorded(name: str) -> str:
     return str(folder if name != "a.bin" else path)
 
 
+def searched() -> train.RateSearch:
+    """A search for a learning rate."""
+    losses = np.array([2.0, 1.0, 3.0])
+    return train.RateSearch(np.array([0.1, 1.0, 10.0]), losses, losses, 0.5, False)
+
+
 # By the name of an argument, or of callable and argument: its kind, and a right value where it has no default.
 ARGUMENTS: dict[str, tuple[str, Callable[[], Any]]] = {}
 
@@ -281,6 +287,7 @@ entries("mapping", dict, "parameter_dict expected")
 entries("operands", lambda: [x23(), x23()], "tensors operands")
 entries("names", lambda: ["a", "b"], "names")
 entries("names", lambda: (), "learnable")
+entries("number", lambda: 8.0, "loss_scale")
 entries("structure", labelled, "data test batch")
 entries("recording", recording, "events")
 entries("generator", lambda: np.random.default_rng(0), "rng")
@@ -394,6 +401,31 @@ OWN: dict[str, tuple[str, Callable[[], Any]]] = {
     "CIFAR10DVS.folder": ("path", lambda: recorded("cat/a.aedat")),
     "ASLDVS.folder": ("path", lambda: recorded("a/a.mat")),
     "DVSGesture.folder": ("path", lambda: recorded("3/a.npz")),
+    "find_learning_rate.net": ("cell", lambda: NET),
+    "find_learning_rate.loss": ("loss", lambda: lambda y, target: (y * y).mean()),
+    "find_learning_rate.optimiser": ("cell", lambda: optimiser(NET)),
+    "find_learning_rate.lowest": ("number", lambda: 1e-6),
+    "find_learning_rate.highest": ("number", lambda: 1.0),
+    "find_learning_rate.steps": ("whole", lambda: 4),
+    "find_learning_rate.smoothing": ("number", lambda: 0.5),
+    "learning_rate_search.search": ("structure", searched),
+    "RateSearch.rates": ("numbers", lambda: np.ones(3)),
+    "RateSearch.losses": ("numbers", lambda: np.ones(3)),
+    "RateSearch.smoothed": ("numbers", lambda: np.ones(3)),
+    "RateSearch.suggestion": ("number", lambda: 0.5),
+    "RateSearch.diverged": ("flag", lambda: True),
+    "auto_mixed_precision.net": ("cell", lambda: nn.Dense(3, 2)),
+    "auto_mixed_precision.amp_level": ("choice", lambda: "O1"),
+    "auto_mixed_precision.dtype": ("dtype", lambda: snncell.float16),
+    "StaticLossScaler.scale_value": ("number", lambda: 8.0),
+    "DynamicLossScaler.scale_value": ("number", lambda: 8.0),
+    "LossScaler.scale_value": ("number", lambda: 8.0),
+    "DynamicLossScaler.scale_factor": ("number", lambda: 2.0),
+    "DynamicLossScaler.scale_window": ("whole", lambda: 2),
+    "all_finite.inputs": ("numbers", x23),
+    "step_if.finite": ("numbers", lambda: Tensor(True)),
+    "step_if.optimiser": ("cell", lambda: optimiser(NET)),
+    "step_if.gradients": ("numbers", lambda: [ops.zeros_like(p) for p in NET.trainable_params()]),
     "check_bprop.cell": ("cell", lambda: surrogate.ATan()),
     "check_bprop.inputs": ("numbers", x23),
     "check_grads.fn": ("function", lambda: lambda x: (x * x).sum()),

@@ -113,6 +113,13 @@ ENCODE = {
     "repeat": "encode.current",
 }
 TRAIN = {"DataLoader": "train.Batches", "Trainer": "train.fit", "clip_grad_norm_": "train.clip_by_global_norm"}
+AMP = {
+    "GradScaler": "amp.DynamicLossScaler",
+    "autocast": 'amp.auto_mixed_precision(net, "O1")',
+    "FixedLossScaleManager": "amp.StaticLossScaler",
+    "DynamicLossScaleManager": "amp.DynamicLossScaler",
+    "custom_mixed_precision": 'amp.auto_mixed_precision(net, "O1", white_list=[...])',
+}
 DATA = {
     "DataLoader": "data.Loader",
     "Dataset": "A data set is anything with len(dataset) and dataset[i], and snncell.data.Loader goes through it.",
@@ -139,6 +146,7 @@ MODULES = {
     "snncell.surrogate": SURROGATE,
     "snncell.encode": ENCODE,
     "snncell.train": TRAIN,
+    "snncell.amp": AMP,
     "snncell.data": DATA,
     "snncell.plot": PLOT,
 }

@@ -13,8 +13,11 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
+from functools import partial
 from itertools import product
 from typing import Any
+
+import numpy as np
 
 from snncell.forks import RUNNING, after_fork, let_fork
 from snncell.interrupts import imported
@@ -135,7 +138,9 @@ class _Workers:
     def _executor(self) -> ThreadPoolExecutor:
         with self._lock:
             if self._pool is None:
-                self._pool = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="snncell")
+                # Each thread begins with NumPy's warnings on, and inf and NaN are values here.
+                quiet = partial(np.seterr, all="ignore")
+                self._pool = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="snncell", initializer=quiet)
             return self._pool
 
 

@@ -12,6 +12,7 @@ surrogate, surrogate_and_membrane         a spike function with its reverse; ove
 share_outside                             the share of potentials that a spike function gives no gradient
 training_curves, confusion_matrix         loss and accuracy by epoch; what was taken for what
 energy_by_layer                           what each layer costs, with and without spikes
+learning_rate_search                      what train.find_learning_rate went through
 report, Report, Finding                   a page about a network, with what is wrong with it
 
 Each takes arrays or Tensors, (T, N) or (T, B, ...), or what `snncell.monitor` has recorded, and an Axes `ax=`.
@@ -24,6 +25,7 @@ from snncell.plot.gradients import gradient_flow as gradient_flow, gradient_norm
 from snncell.plot.membranes import membrane as membrane
 from snncell.plot.rates import dead_and_saturated as dead_and_saturated, firing_rates as firing_rates, psth as psth
 from snncell.plot.reports import Report as Report, report as report
+from snncell.plot.search import learning_rate_search as learning_rate_search
 from snncell.plot.spikes import raster as raster
 from snncell.plot.surrogates import (
     share_outside as share_outside,

@@ -2,6 +2,7 @@
 
 fit, Result                          the whole training
 evaluate                             loss, accuracy, firing rate and metrics on data
+find_learning_rate, RateSearch       a learning rate to begin with, from steps with one that rises
 Callback, Training                   what `fit` tells of a training, and of what
 Checkpoint, EarlyStopping, EMA, Log  callbacks: files to go on from, best weights, average weights, a log
 training_step, measure               a jitted step; what is measured of a batch
@@ -22,6 +23,7 @@ from snncell.train.fit import fit as fit
 from snncell.train.log import Log as Log
 from snncell.train.metrics import confusion as confusion, metric as metric, top_k as top_k
 from snncell.train.pieces import Batches as Batches, Spikes as Spikes, measure as measure
+from snncell.train.rate_finder import RateSearch as RateSearch, find_learning_rate as find_learning_rate
 from snncell.train.scores import accuracy as accuracy
 from snncell.train.state import load_state as load_state, save_state as save_state
 from snncell.train.steps import training_step as training_step

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from snncell import ops
 from snncell.nn.layer import positive_number
@@ -57,3 +58,13 @@ def clip_by_value(gradients: Iterable[Tensor], limit: float) -> tuple[Tensor, ..
     """
     positive_number(limit, "clip_by_value", "limit")
     return tuple(ops.clip(g, -float(limit), float(limit)) for g in gradients)
+
+
+def clip_by_both(max_norm: float | None, limit: float | None) -> Callable[[Any], Any]:
+    """A function that limits each element, and then the common norm, each if there is a limit."""
+
+    def clip(gradients: Any) -> Any:
+        limited = gradients if limit is None else clip_by_value(gradients, limit)
+        return limited if max_norm is None else clip_by_global_norm(limited, max_norm)
+
+    return clip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any
 
+from snncell.amp import LossScaler
 from snncell.arguments.kinds import Count, Own, Positive, Size
 from snncell.arguments.shown import came
 from snncell.cell import Cell
@@ -17,6 +18,7 @@ from snncell.train.callbacks import Callback, Result, Training, in_order
 from snncell.train.checkpoints import Checkpoint
 from snncell.train.evaluation import batches_of, phases
 from snncell.train.log import Log
+from snncell.train.loss_scale import ScaledLoss, scaler_of
 from snncell.train.metrics import named
 from snncell.train.pieces import Spikes, cells_of
 from snncell.train.run import Run
@@ -40,6 +42,7 @@ def fit(
     accumulate: Count = 1,
     clip_norm: Positive | None = None,
     clip_value: Positive | None = None,
+    loss_scale: Annotated[LossScaler | float | None, Own()] = None,
     patience: Count | None = None,
     monitor: str | None = None,
     callbacks: Annotated[Sequence[Callback], Own()] = (),
@@ -76,6 +79,9 @@ def fit(
         accumulate: the optimiser takes a step for so many batches, by the mean of their gradients over all samples, and
             at the end of an epoch one for those that are left: for batches that do not fit into memory at once.
         clip_norm, clip_value: limits of the gradients, see `clip_by_value`, and after it `clip_by_global_norm`.
+        loss_scale: an `amp.DynamicLossScaler`, for gradients of float16 that would vanish; or a number, for a scale
+            that does not change. A step whose gradients are not all finite is not taken, see `training_step`. Records
+            then have "loss_scale", of the next step, and "skipped", the number of such steps in the epoch.
         monitor: a number of the records; in the end the net gets the weights of the epoch in which it was best.
         patience: stop when `monitor` has not become better for so many epochs; without one, of "test_loss", or without
             `test` of "loss".
@@ -101,7 +107,9 @@ def fit(
         ArgumentError: for settings that make no sense, or data without a batch.
         TrainingError: if the loss of an epoch is not finite, its test loss (or what `monitor` names) is NaN, or after
             it a Parameter that is trained is not finite, which is named: a spike of NaN is 0, so the loss need not
-            tell. It says where the data hold NaN. The checkpoint of the epoch before stays.
+            tell. With loss_scale also if a step with the smallest scale there is, or every step of an epoch with the
+            same one, has gradients that are not finite. It says where the data hold NaN. The checkpoint of the epoch
+            before stays.
 
         CheckpointError: for a resume from a file that is not there, or was written with another net, optimiser or loss,
             other data or other settings, naming what differs.
@@ -121,9 +129,14 @@ def fit(
         raise ArgumentError("fit: resume=True goes on from the file that checkpoint names; give checkpoint too.")
     if checkpoint is not None:
         path_to_write(checkpoint, "fit")  # said now, not after an epoch
-    _fit_together(net, loss, optimiser)
-    own, monitor = in_order(callbacks), _monitor(monitor, patience, test)
-    made = [*own, Progress(progress), *([] if log is None else [Log(log)])]
+    fits_together(net, loss, optimiser, "fit")
+    own, monitor, scaler = in_order(callbacks), _monitor(monitor, patience, test), scaler_of(loss_scale, "fit")
+    made = [
+        *([] if scaler is None else [ScaledLoss(scaler, checkpoint)]),
+        *own,
+        Progress(progress),
+        *([] if log is None else [Log(log)]),
+    ]
     made += [] if monitor is None else [EarlyStopping(patience, monitor)]
     made += [] if checkpoint is None else [Checkpoint(checkpoint)]
     batches = batches_of(data, batch_size, True, "fit: data"), batches_of(test, batch_size, False, "fit: test")
@@ -132,7 +145,7 @@ def fit(
     with Spikes(cells_of(firing_rate, "fit: firing_rate")) as spikes, phases(net, loss):
         spikes.refuse_inner(net)
         limits = {"clip_norm": clip_norm, "clip_value": clip_value}
-        run.compile(accuracy, named(metrics, "fit"), spikes if spikes.cells else None, limits, accumulate)
+        run.compile(accuracy, named(metrics, "fit"), spikes if spikes.cells else None, limits, accumulate, scaler)
         return run(made, checkpoint if resume is True else resume or None, monitor)
 
 
@@ -145,19 +158,19 @@ def _monitor(monitor: str | None, patience: int | None, test: Any) -> str | None
     return monitor
 
 
-def _fit_together(net: Any, loss: Any, optimiser: Any) -> None:
+def fits_together(net: Any, loss: Any, optimiser: Any, who: str) -> None:
     """Raise an ArgumentError for an optimiser that is none, or that trains something else."""
     if isinstance(loss, Optimizer) and not isinstance(optimiser, Optimizer):
-        raise ArgumentError("fit: loss and optimiser are swapped: fit(net, loss, optimiser, data, epochs).")
+        raise ArgumentError(f"{who}: loss and optimiser are swapped: {who}(net, loss, optimiser, data, ...).")
     if not isinstance(net, Cell) or not isinstance(optimiser, Optimizer):
         raise ArgumentError(
-            f"fit: takes a Cell, a loss and an optimiser, such as nn.Adam(net.trainable_params()), not "
+            f"{who}: takes a Cell, a loss and an optimiser, such as nn.Adam(net.trainable_params()), not "
             f"{came(net)} and {came(optimiser)}."
         )
     known = {id(p) for cell in (net, loss) if isinstance(cell, Cell) for p in cell.get_parameters()}
     for parameter in optimiser.parameters:
         if id(parameter) not in known:
             raise ArgumentError(
-                f"fit: the optimiser trains Parameter {parameter.name!r} of shape {parameter.shape}, which is not in "
+                f"{who}: the optimiser trains Parameter {parameter.name!r} of shape {parameter.shape}, which is not in "
                 f"the {type(net).__name__}. Make the optimiser from this one: net.trainable_params()."
             )

@@ -9,18 +9,20 @@ from contextlib import nullcontext
 from functools import cached_property
 from typing import Any
 
+from snncell.amp import LossScaler
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, CheckpointError
 from snncell.tape.tensor import Tensor
 from snncell.train.callbacks import Callback, Record, Result, Training, in_order
-from snncell.train.clipping import clip_by_global_norm, clip_by_value
+from snncell.train.clipping import clip_by_both
 from snncell.train.evaluation import means, measured
 from snncell.train.finite import refuse_loss, refuse_test_loss, refuse_weights, warn_of_nan
 from snncell.train.interruption import noted
+from snncell.train.loss_scale import Scaling
 from snncell.train.passes import Pass
 from snncell.train.pieces import Spikes, measure
 from snncell.train.resume import noted_of, places, refuse_notes, resume_callbacks, take_places, told
-from snncell.train.state import File, read_state, save_state
+from snncell.train.state import File, description, read_state, save_state
 from snncell.train.steps import Accumulated, EachBatch, Step, fused_step, step_in_two
 
 _PASS = "pass "  # of the names of what a pass keeps in a checkpoint
@@ -50,6 +52,7 @@ class Run:
         spikes: Spikes | None,
         limits: dict[str, float | None],
         accumulate: int,
+        scaler: LossScaler | None,
     ) -> None:
         """Make the jitted functions."""
         norm, value = limits["clip_norm"], limits["clip_value"]
@@ -60,18 +63,17 @@ class Run:
             "metrics": sorted(metrics),
             **limits,
             "accumulate": accumulate,
+            "loss_scale": None if scaler is None else description(scaler)[""],
         }
 
-        def clip(gradients: Any) -> Any:
-            limited = gradients if value is None else clip_by_value(gradients, value)
-            return limited if norm is None else clip_by_global_norm(limited, norm)
-
+        clip = clip_by_both(norm, value)
         net, loss, optimiser = self.training.net, self.training.loss, self.training.optimiser
         of_batch = measure(net, loss, accuracy, spikes, metrics)
+        scaling = None if scaler is None else Scaling(scaler, net, loss, optimiser)
         if accumulate == 1:
-            self.step = EachBatch(fused_step(of_batch, optimiser, clip))
+            self.step = EachBatch(fused_step(of_batch, optimiser, clip, scaling))
         else:
-            self.step = Accumulated(*step_in_two(of_batch, optimiser, clip), accumulate)
+            self.step = Accumulated(*step_in_two(of_batch, optimiser, clip, scaling), accumulate)
         self.test_step = measured(net, loss, accuracy, spikes, metrics)
 
     def __call__(self, callbacks: list[Callback], resume: File | None, monitor: str | None) -> Result:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 from snncell import ops
+from snncell.amp import LossScaler
+from snncell.arguments.kinds import Own
 from snncell.cell import Cell
 from snncell.compiler.jit import jit
 from snncell.errors import GradientError
 from snncell.nn.optim import Optimizer
 from snncell.tape.tensor import Tensor
+from snncell.train.loss_scale import Scaling, scaler_of
 from snncell.train.pieces import Spikes, measure
 
 Numbers = dict[str, Tensor]
@@ -39,6 +42,7 @@ def training_step(
     clip: Clip | None = None,
     accuracy: Callable[..., Tensor] | None = None,
     spikes: Spikes | None = None,
+    loss_scale: Annotated[LossScaler | float | None, Own()] = None,
 ) -> Callable[..., Numbers]:
     """A jitted function (*inputs, target) -> {"loss": ..., ...} that takes one step: forward, backward, optimiser.
 
@@ -46,6 +50,9 @@ def training_step(
         net, loss, accuracy, spikes: as for `measure`.
         optimiser: called with the gradients of its Parameters.
         clip: a function of the tuple of gradients that gives such a tuple, or None.
+        loss_scale: an `amp.LossScaler`, or a number for one that does not change: the gradients are those of the loss
+            times the scale, divided by it before they are clipped. A step whose gradients are not all finite is not
+            taken: Parameters, statistics, moments and the step stay as they are, to the bit.
 
     Raises:
         GradientError: if one of the optimiser's Parameters has lost its requires_grad.
@@ -57,17 +64,21 @@ def training_step(
         >>> losses[-1] < 0.1 * losses[0]
         True
     """
-    return fused_step(measure(net, loss, accuracy, spikes), optimiser, clip)
+    scaler = scaler_of(loss_scale, "training_step")
+    scaling = None if scaler is None else Scaling(scaler, net, loss, optimiser)
+    return fused_step(measure(net, loss, accuracy, spikes), optimiser, clip, scaling)
 
 
-def fused_step(measured: Callable[..., Any], optimiser: Optimizer, clip: Clip | None) -> Callable[..., Numbers]:
+def fused_step(
+    measured: Callable[..., Any], optimiser: Optimizer, clip: Clip | None, scaling: Scaling | None = None
+) -> Callable[..., Numbers]:
     """`training_step` of what `measure` gives."""
-    gradients = _gradients(measured, optimiser)
+    gradients = _gradients(measured, optimiser, scaling)
 
     def step(*batch: Tensor) -> Numbers:
         numbers: Numbers
         numbers, grads = gradients(*batch)
-        optimiser(grads if clip is None else clip(grads))
+        _update(optimiser, grads, clip, scaling)
         return numbers
 
     jitted: Callable[..., Numbers] = jit(step)
@@ -75,18 +86,27 @@ def fused_step(measured: Callable[..., Any], optimiser: Optimizer, clip: Clip | 
 
 
 def step_in_two(
-    measured: Callable[..., Any], optimiser: Optimizer, clip: Clip | None
+    measured: Callable[..., Any], optimiser: Optimizer, clip: Clip | None, scaling: Scaling | None = None
 ) -> tuple[Callable[..., tuple[Numbers, tuple[Tensor, ...]]], Callable[..., None]]:
     """The step as two jitted functions: batch -> (numbers, gradients), and gradients -> None, which updates."""
 
     def update(*wide: Tensor) -> None:
-        grads = tuple(g.astype(p.dtype) for g, p in zip(wide, optimiser.parameters, strict=True))
+        # What is unscaled stays as wide as it is: in float16 it could vanish again.
+        pairs = zip(wide, optimiser.parameters, strict=True)
+        _update(optimiser, wide if scaling else tuple(g.astype(p.dtype) for g, p in pairs), clip, scaling)
+
+    return jit(_gradients(measured, optimiser, scaling)), jit(update)
+
+
+def _update(optimiser: Optimizer, grads: Any, clip: Clip | None, scaling: Scaling | None) -> None:
+    """Take a step of the optimiser, if it may be taken."""
+    if scaling is not None:
+        scaling.update(grads, clip)
+    else:
         optimiser(grads if clip is None else clip(grads))
 
-    return jit(_gradients(measured, optimiser)), jit(update)
 
-
-def _gradients(measured: Callable[..., Any], optimiser: Optimizer) -> Callable[..., Any]:
+def _gradients(measured: Callable[..., Any], optimiser: Optimizer, scaling: Scaling | None) -> Callable[..., Any]:
     """A function batch -> (numbers, gradients of the optimiser's Parameters)."""
     for parameter in optimiser.parameters:
         if not parameter.requires_grad:
@@ -94,9 +114,12 @@ def _gradients(measured: Callable[..., Any], optimiser: Optimizer) -> Callable[.
                 f"The optimiser was made with Parameter {parameter.name!r}, which has requires_grad=False by now: make "
                 f"the optimiser anew, of net.trainable_params(), or set requires_grad to True again."
             )
-    of_loss = ops.value_and_grad(measured, None, optimiser.parameters, has_aux=True)
+    differentiated = measured if scaling is None else scaling.scaled(measured)
+    of_loss = ops.value_and_grad(differentiated, None, optimiser.parameters, has_aux=True)
 
     def gradients(*batch: Tensor) -> Any:
+        if scaling is not None:
+            return scaling.gradients(of_loss, batch)
         (value, others), grads = of_loss(*batch)
         return {"loss": value, **others}, grads
 

@@ -1,0 +1,229 @@
+"""Loss scales: gradients of float16 lifted over its smallest number, and steps that are not taken."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+import numpy as np
+
+from snncell import dtype as dtypes, ops
+from snncell.arguments.kinds import Count, Own, Positive, Within
+from snncell.arguments.shown import came
+from snncell.cell import Cell
+from snncell.errors import ArgumentError
+from snncell.nn.optim import Optimizer
+from snncell.tape.parameter import Parameter, assign_all
+from snncell.tape.tensor import Tensor
+
+Values = list[tuple[Parameter, Tensor]]
+FLOOR = 1.0  # a dynamic scale does not sink below it, as in MindSpore
+
+
+def all_finite(inputs: Annotated[Iterable[Tensor], Own()]) -> Tensor:
+    """A bool Tensor (): True if no element of these Tensors is NaN or infinite.
+
+    Example:
+        >>> print(snncell.amp.all_finite([Tensor([1.0]), Tensor([0.0, float("inf")])]))
+        False
+    """
+    tensors = _tensors(inputs, "all_finite", "inputs")
+    each = [ops.isfinite(x).all() for x in tensors if x.size and x.dtype.is_float]
+    return functools.reduce(ops.logical_and, each) if each else Tensor(True)
+
+
+def values_of(parameters: Iterable[Parameter]) -> Values:
+    """Parameters with the values that they have now."""
+    return [(parameter, parameter.value()) for parameter in parameters]
+
+
+def put_back_unless(finite: Tensor, before: Values) -> None:
+    """Let Parameters that were written to since `before` keep that where `finite` holds; else every bit comes back."""
+    after = [(parameter, parameter.value(), value) for parameter, value in before]
+    # Both are values that the Parameters had together, so none is brought into its range anew.
+    written = [(p, ops.select(finite, new, old)) for p, new, old in after if new._data is not old._data]
+    assign_all(written, "step_if", in_range=True)
+
+
+def step_if(finite: Tensor, optimiser: Optimizer, gradients: Annotated[Iterable[Tensor], Own()]) -> None:
+    """Call the optimiser where `finite` holds; else Parameters, moments and the step stay as they are, to the bit.
+
+    A Python `if` in other words, which a jitted function cannot have: both are computed, and one is kept.
+
+    Args:
+        finite: what `all_finite` gave.
+        optimiser, gradients: as in `optimiser(gradients)`.
+
+    Example:
+        >>> net = nn.Dense(1, 1, weight_init="ones")
+        >>> sgd, bad = nn.SGD(net.trainable_params(), 0.1), [Tensor([[float("inf")]]), Tensor([1.0])]
+        >>> snncell.amp.step_if(snncell.amp.all_finite(bad), sgd, bad)
+        >>> net.weight.asnumpy().item(), sgd.global_step.item()
+        (1.0, 0)
+    """
+    condition, grads = as_condition(finite, "step_if", "finite"), _tensors(gradients, "step_if", "gradients")
+    before = values_of(optimiser.get_parameters())
+    optimiser(grads)
+    put_back_unless(condition, before)
+
+
+class LossScaler(Cell):
+    """The base of loss scalers: the scale, and the number of steps that were taken with it.
+
+    loss' = scale loss,   g = g' / scale   with g' the gradient of loss'
+
+    A step in a jitted function is this, and `train.fit(loss_scale=...)` and `train.training_step` have it inside:
+
+        grads = scaler.unscale(grads)  # of scaler.scale(loss)
+        finite = amp.all_finite(grads)
+        amp.step_if(finite, optimiser, grads)
+        scaler.adjust(finite)
+
+    With a power of two nothing is rounded on the way in float32.
+
+    Attributes:
+        scale_value: the scale, a Parameter, float32.
+        taken, skipped: how many steps were taken, and how many were not, Parameters.
+        lost: how many of these not with the smallest scale that there is, a Parameter.
+    """
+
+    def __init__(self, scale_value: Positive) -> None:
+        super().__init__()
+        largest = float(np.finfo(np.float32).max)
+        if isinstance(scale_value, bool) or not 0.0 < scale_value <= largest:
+            raise ArgumentError(f"{type(self).__name__}: scale_value is a number above 0, not {scale_value!r}.")
+        self.first = float(scale_value)
+        self.scale_value = Parameter(Tensor(self.first), requires_grad=False)
+        self.taken, self.skipped, self.lost = (Parameter(Tensor(0), requires_grad=False) for _ in range(3))
+
+    def scale(self, inputs: Any) -> Any:
+        """The loss, or a tuple of losses, times the scale; in float32 at least."""
+        if isinstance(inputs, (tuple, list)):
+            return tuple(map(self.scale, inputs))
+        wide = _wide(_tensors([inputs], f"{type(self).__name__}.scale", "inputs")[0])
+        return wide * self.scale_value.astype(wide.dtype)
+
+    def unscale(self, inputs: Annotated[Iterable[Tensor], Own()]) -> tuple[Tensor, ...]:
+        """Gradients divided by the scale; in float32 at least, so that they do not vanish again."""
+        wide = map(_wide, _tensors(inputs, f"{type(self).__name__}.unscale", "inputs"))
+        return tuple(g / self.scale_value.astype(g.dtype) for g in wide)
+
+    def adjust(self, grads_finite: Tensor) -> None:
+        """Count a step, and change the scale."""
+        finite = as_condition(grads_finite, f"{type(self).__name__}.adjust", "grads_finite")
+        assign_all(self.adjusted(finite), "adjust")
+
+    def adjusted(self, finite: Tensor) -> Values:
+        """New values of the Parameters after a step."""
+        one = finite.astype(dtypes.int64)
+        return [(self.taken, self.taken + one), (self.skipped, self.skipped + (1 - one))]
+
+    def construct(self, inputs: Any) -> Any:
+        return self.scale(inputs)
+
+    def extend_repr(self) -> str:
+        return f"scale_value={self.scale_value.item():g}"
+
+
+class StaticLossScaler(LossScaler):
+    """A loss scale that does not change.
+
+    Args:
+        scale_value: the scale, above 0; a power of two, so that nothing is rounded by it.
+
+    Raises:
+        ArgumentError: for another scale.
+
+    Example:
+        >>> scaler = snncell.amp.StaticLossScaler(1024.0)
+        >>> print(scaler.scale(Tensor(0.5)), scaler.unscale([Tensor([1024.0])])[0])
+        512.0 [1.]
+    """
+
+
+class DynamicLossScaler(LossScaler):
+    """A loss scale as large as float16 can bear: smaller after a step that overflows, larger after a row of good ones.
+
+    scale <- max(scale / scale_factor, 1)  after a step whose gradients are not all finite, which is not taken
+    scale <- scale scale_factor            after scale_window steps in a row that are
+
+    Args:
+        scale_value: the scale to begin with, above 0.
+        scale_factor: above 1; 2 keeps the scale a power of two.
+        scale_window: how many steps in a row.
+
+    Attributes:
+        counter: the steps of the present row, a Parameter.
+
+    Raises:
+        ArgumentError: for other numbers.
+
+    Source: Micikevicius et al., "Mixed precision training", ICLR 2018; arguments as in `mindspore.amp`.
+
+    Example:
+        >>> scaler = snncell.amp.DynamicLossScaler(1024.0, scale_factor=2, scale_window=2)
+        >>> for finite in (False, True, True):
+        ...     scaler.adjust(Tensor(finite))
+        ...     print(scaler.scale_value.item())
+        512.0
+        512.0
+        1024.0
+    """
+
+    def __init__(
+        self,
+        scale_value: Positive = 2.0**16,
+        scale_factor: Annotated[float, Within(1.0, open_low=True)] = 2.0,
+        scale_window: Count = 2000,
+    ) -> None:
+        super().__init__(scale_value)
+        if isinstance(scale_factor, bool) or not scale_factor > 1.0:
+            raise ArgumentError(f"DynamicLossScaler: scale_factor is a number above 1, not {scale_factor!r}.")
+        if isinstance(scale_window, bool) or not isinstance(scale_window, int) or scale_window < 1:
+            raise ArgumentError(f"DynamicLossScaler: scale_window is a number of steps, not {scale_window!r}.")
+        self.scale_factor, self.scale_window = float(scale_factor), scale_window
+        self.counter = Parameter(Tensor(0), requires_grad=False)
+
+    def adjusted(self, finite: Tensor) -> Values:
+        """New values of the Parameters after a step: the scale and the row of good steps too."""
+        scale = self.scale_value.value()
+        full = self.counter + 1 >= self.scale_window
+        larger = scale * self.scale_factor
+        larger = ops.select(ops.logical_and(full, ops.isfinite(larger)), larger, scale)
+        smaller = ops.minimum(ops.maximum(scale / self.scale_factor, FLOOR), scale)
+        counter = ops.select(ops.logical_or(full, ops.logical_not(finite)), 0, self.counter + 1)
+        lost = ops.logical_and(ops.logical_not(finite), smaller >= scale)
+        return [
+            *super().adjusted(finite),
+            (self.scale_value, ops.select(finite, larger, smaller)),
+            (self.counter, counter),
+            (self.lost, self.lost + lost.astype(dtypes.int64)),
+        ]
+
+    def extend_repr(self) -> str:
+        return f"{super().extend_repr()}, scale_factor={self.scale_factor:g}, scale_window={self.scale_window}"
+
+
+def as_condition(finite: Any, who: str, name: str) -> Tensor:
+    """A bool Tensor ()."""
+    taken = finite if isinstance(finite, Tensor) else Tensor(finite) if isinstance(finite, bool) else None
+    if taken is None or taken.size != 1 or taken.dtype is not dtypes.bool_:
+        raise ArgumentError(f"{who}: {name} is what amp.all_finite gives, a bool Tensor, not {came(finite)}.")
+    return taken.reshape(())
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x.astype(dtypes.float32) if x.dtype.is_float and x.dtype.itemsize < 4 else x
+
+
+def _tensors(given: Any, who: str, name: str) -> list[Tensor]:
+    """Several Tensors, or one, as a list."""
+    several = [given] if isinstance(given, Tensor) else given
+    if not isinstance(several, Iterable) or isinstance(several, (str, bytes, dict)):
+        raise ArgumentError(f"{who}: {name} are Tensors, such as gradients, not {came(given)}.")
+    found = list(several)
+    for x in found:
+        if not isinstance(x, Tensor):
+            raise ArgumentError(f"{who}: {name} are Tensors, and {came(x)} is none.")
+    return found

@@ -1,0 +1,225 @@
+"""Search for a learning rate: one that rises from step to step, until the loss diverges."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+
+from snncell import dtype as dtypes
+from snncell.amp import LossScaler
+from snncell.arguments.kinds import Count, Own, Positive
+from snncell.cell import Cell
+from snncell.data import Loader
+from snncell.errors import ArgumentError
+from snncell.nn.container import CellList
+from snncell.nn.optim import Optimizer
+from snncell.ops.seeds import go_on_from, own_key
+from snncell.tape.parameter import Parameter, assign_all
+from snncell.tape.tensor import Tensor
+from snncell.train.clipping import clip_by_both
+from snncell.train.evaluation import batches_of, cells_of, parts_of, phases, statefuls
+from snncell.train.fit import fits_together
+from snncell.train.loss_scale import scaler_of
+from snncell.train.steps import training_step
+
+Array = np.ndarray[Any, Any]
+DIVERGED = 4.0  # times the least loss
+
+
+@dataclass(frozen=True)
+class RateSearch:
+    """The result of `find_learning_rate`; `plot.learning_rate_search` draws it.
+
+    rates: the learning rate of each step, (n,), of the first group; n is less than `steps` if the loss diverged.
+    losses: the loss of each step's batch, before the step, (n,).
+    smoothed: the losses without their noise, (n,).
+    suggestion: the rate at which the loss falls most steeply; None if it falls nowhere.
+    diverged: whether the loss became four times as large as it had been, or not finite, before the last step.
+    """
+
+    rates: Array
+    losses: Array
+    smoothed: Array
+    suggestion: float | None
+    diverged: bool
+
+
+def find_learning_rate(
+    net: Cell,
+    loss: Callable[..., Tensor],
+    optimiser: Annotated[Optimizer, Own()],
+    data: Any,
+    lowest: Positive = 1e-6,
+    highest: Positive = 1.0,
+    steps: Count = 100,
+    *,
+    batch_size: Count = 64,
+    clip_norm: Positive | None = None,
+    clip_value: Positive | None = None,
+    loss_scale: Annotated[LossScaler | float | None, Own()] = None,
+    smoothing: Positive = 3.0,
+) -> RateSearch:
+    """Take training steps with a learning rate that rises exponentially, and see where the loss falls most steeply.
+
+    rate_i = lowest (highest / lowest)^(i / (steps - 1))
+
+    smoothed_i = sum_j k(i - j) loss_j / sum_j k(i - j),   k(n) = e^(-n^2 / (2 smoothing^2))
+
+    Smoothed is over both sides, so that it does not lag behind: a lag of n steps would be a factor of the rate. The
+    suggestion is where its derivative by the logarithm of the rate is least, between the plateau of the beginning,
+    which ends where a tenth of the fall is done for good, and the least loss. The search ends when an average of the
+    last losses is four times the least there was. It is a place to begin: where the curve falls little, look at the
+    picture.
+
+    Afterwards all is as it was, to the bit: weights, statistics, moments, step and rate, what a `Stateful` keeps,
+    training or prediction, snncell's random numbers, and the place of a `data.Loader`. What else data draw is theirs.
+
+    Args:
+        net, loss, optimiser, data, batch_size, clip_norm, clip_value, loss_scale: as for `fit`. Data are gone through
+            again until there are enough steps. Other groups of the optimiser than the first have rates in the same
+            proportion to its as they have now; a schedule counts with its present rate.
+        lowest, highest: the rates of the first and of the last step.
+        steps: how many at most, three at least.
+        smoothing: the width of the window, in steps.
+
+    Returns:
+        A `RateSearch`.
+
+    Raises:
+        ArgumentError: for bounds in the wrong order, fewer than three steps, a first group whose rate is 0 where
+            another's is not, and as `fit`.
+
+    Source: Smith, "Cyclical learning rates for training neural networks", WACV 2017.
+
+    Example:
+        >>> snncell.set_seed(0)
+        >>> x = ops.uniform((512, 2))
+        >>> net, data = nn.Dense(2, 1), (x, x.sum(1, keepdims=True))
+        >>> sgd = nn.SGD(net.trainable_params(), 0.1)
+        >>> found = snncell.train.find_learning_rate(net, nn.MSELoss(), sgd, data, highest=10.0)
+        >>> 0.01 < found.suggestion < 2.0, found.diverged, sgd.global_step.item()
+        (True, True, 0)
+    """
+    if not lowest < highest:
+        raise ArgumentError(f"find_learning_rate: lowest is below highest; they are {lowest!r} and {highest!r}.")
+    if steps < 3:
+        raise ArgumentError(f"find_learning_rate: steps is at least 3, not {steps!r}.")
+    fits_together(net, loss, optimiser, "find_learning_rate")
+    batches = batches_of(data, batch_size, True, "find_learning_rate: data")
+    if batches is None:
+        raise ArgumentError("find_learning_rate: there are no data to train on.")
+    probe, shares = _with_rates_to_set(optimiser)
+    scaler = copy.deepcopy(scaler_of(loss_scale, "find_learning_rate"))  # the scale is not to move either
+    step = training_step(net, loss, probe, clip_by_both(clip_norm, clip_value), None, loss_scale=scaler)
+    rates = lowest * (highest / lowest) ** (np.arange(steps) / (steps - 1))
+    losses: list[float] = []
+    average, least = _Average(), math.inf
+    with _as_before(net, loss, optimiser, batches):
+        for rate, batch in zip(rates, _endless(batches, (net, loss)), strict=False):
+            for number, share in enumerate(shares):
+                probe.groups[number].set_learning_rate(float(rate * share), "find_learning_rate")
+            losses.append(float(step(*batch)["loss"]))
+            smooth = average(losses[-1])
+            if not smooth <= DIVERGED * least:  # a NaN neither
+                break
+            least = min(least, smooth)
+    return _result(rates, np.array(losses), steps, smoothing)
+
+
+# --- the search -------------------------------------------------------------------------------------------------------
+
+
+def _with_rates_to_set(optimiser: Optimizer) -> tuple[Optimizer, list[float]]:
+    """An optimiser of the same Parameters and moments whose rates are numbers of its own; its rates beside the first's.
+
+    The one that was given keeps its schedules, and functions that were traced with it stay good.
+    """
+    now = [float(rate) for rate in optimiser.rates()]
+    if now[0] == 0.0 and any(now):
+        raise ArgumentError(
+            f"find_learning_rate: the learning rate of the optimiser's first group is 0, and the others, {now[1:]}, "
+            f"have no proportion to it. Put a group that learns first."
+        )
+    probe, groups = copy.copy(optimiser), [copy.copy(group) for group in optimiser.groups]
+    for group in groups:
+        group.schedule = None
+        group.learning_rate = Parameter(Tensor(0.0, dtypes.float64), requires_grad=False)
+    probe.groups = CellList(groups)
+    return probe, [rate / now[0] if now[0] else 1.0 for rate in now]
+
+
+def _endless(batches: Any, parts: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    """Batches, from the beginning again at the end."""
+    while True:
+        for cell in cells_of(*parts):
+            cell.training = True
+        for stateful in statefuls(*parts):
+            stateful.reset()
+        empty = True
+        for batch in batches:
+            empty = False
+            yield parts_of(batch, "find_learning_rate: data")
+        if empty:
+            raise ArgumentError("find_learning_rate: data give no batch.")
+
+
+@contextmanager
+def _as_before(net: Cell, loss: Any, optimiser: Optimizer, batches: Any) -> Iterator[None]:
+    """Whatever is trained within, afterwards it is as it was."""
+    cells = [part for part in (net, loss, optimiser) if isinstance(part, Cell)]
+    parameters = dict.fromkeys(p for cell in cells for p in cell.get_parameters())
+    values = [(p, Tensor(np.array(p.asnumpy()))) for p in parameters]
+    key, place = np.array(own_key()), batches.state() if isinstance(batches, Loader) else None
+    with phases(net, loss), ExitStack() as stack:
+        for stateful in statefuls(net, loss):
+            stack.enter_context(stateful.aside())
+        try:
+            yield
+        finally:
+            assign_all(values, "find_learning_rate", in_range=True)
+            go_on_from(key)
+            if place is not None:
+                batches.resume(place)
+
+
+# --- what is made of the losses ---------------------------------------------------------------------------------------
+
+
+class _Average:
+    """An exponential average, without the weight of its beginning at 0."""
+
+    def __init__(self) -> None:
+        self.total = self.weight = 0.0
+
+    def __call__(self, value: float) -> float:
+        self.total, self.weight = 0.9 * self.total + value, 0.9 * self.weight + 1.0
+        return self.total / self.weight
+
+
+def _smoothed(losses: Array, width: float) -> Array:
+    """The mean of all losses around each, by weights that fall to both sides."""
+    number = np.arange(len(losses))
+    weights = np.exp(-0.5 * ((number[:, None] - number) / width) ** 2)
+    smooth: Array = weights @ losses / weights.sum(1)
+    return smooth
+
+
+def _result(rates: Array, losses: Array, steps: int, smoothing: float) -> RateSearch:
+    finite = len(losses) if np.isfinite(losses).all() else int(np.argmin(np.isfinite(losses)))
+    smoothed = np.full(len(losses), np.nan)
+    smoothed[:finite] = _smoothed(losses[:finite], smoothing)
+    rates, suggestion = rates[: len(losses)], None
+    low = int(np.argmin(smoothed[:finite])) if finite else 0
+    if low > 0:
+        fall = smoothed[: low + 1]
+        # Noise of the batches has slopes too, on the plateau before the fall.
+        plateau = fall >= fall[-1] + 0.9 * (fall.max() - fall[-1])
+        first = int(np.flatnonzero(plateau)[-1])
+        suggestion = float(rates[first + int(np.argmin(np.gradient(fall, np.log(rates[: low + 1]))[first:]))])
+    return RateSearch(rates, losses, smoothed, suggestion, len(losses) < steps or finite < len(losses))
