@@ -70,7 +70,7 @@ class Training:
 
     @property
     def step(self) -> int:
-        """How many steps the optimiser has taken, in all."""
+        """The number of steps that the optimiser has taken, in all."""
         return int(self.optimiser.global_step.item())
 
     @property

@@ -33,7 +33,7 @@ class Pass:
 
     @property
     def batch(self) -> int:
-        """How many batches have been trained on."""
+        """The number of batches that have been trained on."""
         return len(self.measurements.counts)
 
     def run(self, step: Step, prefetch: bool | None, begin: Callable[[], None], end: Callable[..., bool]) -> bool:
@@ -113,7 +113,7 @@ class Pass:
         self.key, self.over = notes["key"], notes["over"]
 
     def _states(self, inputs: list[Any], arrays: dict[str, Any]) -> list[Any]:
-        """What each `Stateful` is to be given, taken out of the arrays."""
+        """The states of each `Stateful`, taken out of the arrays."""
         own = statefuls(*self.parts)
         if len(inputs) != len(own):
             raise ArgumentError(f"it has states of {len(inputs)} Statefuls, and there are {len(own)}")

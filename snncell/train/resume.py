@@ -24,7 +24,7 @@ def refuse_notes(stored: Stored, who: str) -> None:
 
 
 def noted_of(callbacks: list[Callback]) -> tuple[list[Any], dict[str, Any]]:
-    """What callbacks keep, as notes and as arrays; of those that keep nothing, nothing."""
+    """The states of callbacks, as notes and as arrays; of those that keep nothing, nothing."""
     notes: list[Any] = []
     arrays: dict[str, Any] = {}
     for name, state in [(type(callback).__name__, callback.state()) for callback in callbacks]:
