@@ -65,7 +65,7 @@ FLOOR = {room: number for number, floor in enumerate(FLOORS) for room in floor}
 # Imports inside functions, each for a reason. They are arrows like any others, but for circles at import time.
 LOCAL: dict[tuple[str, str], str] = {
     ("__main__", "demo"): "`snncell info` must not import what the demo needs",
-    ("plot.training", "plot.cells"): "its classes are Matplotlib's, which is imported when something is drawn",
+    ("plot.confusion", "plot.cells"): "its classes are Matplotlib's, which is imported when something is drawn",
     ("demo", "plot"): "matplotlib is needed when the training is over, if at all",
 }
 

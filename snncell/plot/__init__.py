@@ -20,6 +20,7 @@ Each takes arrays or Tensors, (T, N) or (T, B, ...), or what `snncell.monitor` h
 
 from snncell.arguments.guard import guard as _guard
 from snncell.plot.animation import animate as animate
+from snncell.plot.confusion import confusion_matrix as confusion_matrix
 from snncell.plot.energies import energy_by_layer as energy_by_layer
 from snncell.plot.gradients import gradient_flow as gradient_flow, gradient_norms as gradient_norms
 from snncell.plot.membranes import membrane as membrane
@@ -33,7 +34,7 @@ from snncell.plot.surrogates import (
     surrogate_and_membrane as surrogate_and_membrane,
 )
 from snncell.plot.timing import spike_time_differences as spike_time_differences
-from snncell.plot.training import confusion_matrix as confusion_matrix, training_curves as training_curves
+from snncell.plot.training import training_curves as training_curves
 from snncell.plot.weights import (
     gradient_to_weight as gradient_to_weight,
     update_ratios as update_ratios,

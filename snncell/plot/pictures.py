@@ -10,13 +10,14 @@ import numpy as np
 
 from snncell.errors import SnncellError
 from snncell.plot.axes import COLOURS, COLUMN, LARGE, SMALL, axes_or_new, titled
+from snncell.plot.confusion import confusion_matrix
 from snncell.plot.gradients import gradient_flow, gradient_norms
 from snncell.plot.keys import legend
 from snncell.plot.membranes import before_reset, membrane
 from snncell.plot.rates import dead_and_saturated, firing_rates
 from snncell.plot.spikes import raster
 from snncell.plot.surrogates import surrogate_and_membrane
-from snncell.plot.training import confusion_matrix, training_curves
+from snncell.plot.training import training_curves
 from snncell.plot.weights import weight_histograms
 from snncell.report.activity import STUCK
 from snncell.report.baseline import predictions

@@ -11,7 +11,7 @@ from snncell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.nn.optim import Optimizer
 from snncell.plot.page import about, summary, write_html, write_pdf
-from snncell.plot.pictures import sections
+from snncell.plot.pictures import Section, sections
 from snncell.report.diagnose import diagnose
 from snncell.report.facts import Facts
 from snncell.report.findings import Finding
@@ -27,11 +27,14 @@ class Report(Sequence[Finding]):
         path: the page that was written.
         title: of the page.
         facts: what the findings were made from, as arrays.
+        sections: the parts of the page; each has a `title`, a `text`, and `pictures` with `caption` and `figure`.
     """
 
-    def __init__(self, findings: Sequence[Finding], facts: Facts, title: str, path: Path) -> None:
+    def __init__(
+        self, findings: Sequence[Finding], facts: Facts, sections: Sequence[Section], title: str, path: Path
+    ) -> None:
         self._findings = tuple(findings)
-        self.facts, self.title, self.path = facts, title, path
+        self.facts, self.sections, self.title, self.path = facts, tuple(sections), title, path
 
     @overload
     def __getitem__(self, index: int) -> Finding: ...
@@ -107,8 +110,9 @@ def report(
     findings = diagnose(facts)
     name = title or f"Report on {type(net).__name__}"
     write = write_pdf if place.suffix.lower() == ".pdf" else write_html
-    write(place, name, findings, facts, sections(facts, monitor))
-    return Report(findings, facts, name, place)
+    shown = sections(facts, monitor)
+    write(place, name, findings, facts, shown)
+    return Report(findings, facts, shown, name, place)
 
 
 def _path_to_write(path: Any) -> Path:

@@ -1,31 +1,38 @@
-"""Trainings: curves over the epochs, and what a classifier takes for what."""
+"""Curves of a training over its epochs."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
+from snncell.arguments.kinds import Own
 from snncell.arguments.shown import shown
-from snncell.errors import ArgumentError, DTypeError, ShapeError
-from snncell.plot.axes import COLOURS, SMALL, axes_or_new, extent, label_axis, room, titled, whole
+from snncell.errors import ArgumentError, ShapeError
+from snncell.plot.axes import COLOURS, axes_or_new, label_axis, titled, whole
 from snncell.plot.keys import legend
 from snncell.plot.marks import marked, second_axis
-from snncell.plot.sources import Array, as_array
+from snncell.plot.sources import Array
 from snncell.report.validate import records_of
 
 _EVALUATED = ("test_", "val_", "valid_", "validation_", "eval_")
-_NOT_DRAWN = ("epoch", "step", "seconds")
+_NO_MEASURES = ("epoch", "step", "seconds", "loss_scale", "skipped")
+_WITH_UNITS = ("spikes", "synops", "energy")  # beside which shares would be a line at 0
 
 
 def _is_left_out(name: str) -> bool:
-    """True for what a record has beside measures; of groups of Parameters each has a learning rate."""
-    return name in _NOT_DRAWN or name.startswith("learning_rate")
+    """True for what is drawn when it is asked for alone; of groups of Parameters each has a learning rate."""
+    return name in _NO_MEASURES or name.startswith("learning_rate") or _plain(name) in _WITH_UNITS
 
 
-def training_curves(log: Any, ax: Any = None, title: str | None = None, best: str | None = None) -> Any:
+def training_curves(
+    log: Any,
+    ax: Any = None,
+    title: str | None = None,
+    best: str | None = None,
+    names: Annotated[Sequence[str] | None, Own()] = None,
+) -> Any:
     """Loss over the epochs on the left axis; accuracy and whatever else was measured on the right one.
 
     Training is drawn with solid lines and full markers, evaluation with dashed lines and hollow ones. A dotted line is
@@ -34,90 +41,37 @@ def training_curves(log: Any, ax: Any = None, title: str | None = None, best: st
     Args:
         log: what `train.fit` gave, its history, the path of its log (.csv, .jsonl), or for each name its values, one
             for each epoch. Names with "loss" in them are losses; those that begin with "test_", "val_", "valid_",
-            "validation_" or "eval_" are of an evaluation. "epoch", if there, is the horizontal axis; "step",
-            learning rates and "seconds" are not drawn.
+            "validation_" or "eval_" are of an evaluation. "epoch", if there, is the horizontal axis. What has
+            more than one number for an epoch, such as a confusion matrix, is not drawn.
         ax: the Axes to draw on; a new one if it is left out. The right axis is a twin of it.
         title: above it.
         best: the name whose best value is marked; one with "accuracy" in it is best where it is highest, any other
             where it is lowest. By default the loss of the evaluation, or else of the training, if there is one.
+        names: which curves are drawn; "energy" means that of training and evaluation both. Left out all but "step",
+            "seconds", learning rates, loss scales, and "spikes", "synops" and "energy", which have scales of their own.
 
     Returns:
         The left Axes.
 
     Raises:
-        ArgumentError: if there is no epoch, no such file, or no such name as `best`.
+        ArgumentError: if there is no epoch, no such file, or no such name as `best` or among `names`.
         ShapeError: for values of different lengths.
     """
     columns = _columns(records_of(log, "training_curves"))
     epochs = columns.get("epoch", np.arange(1.0, 1.0 + len(next(iter(columns.values())))))
-    curves = {name: values for name, values in columns.items() if not _is_left_out(name)}
+    curves = _chosen(columns, names)
     if not curves or not len(epochs):
         raise ArgumentError(f"training_curves: there is nothing to draw; the log names {', '.join(columns)}.")
-    losses = [name for name in curves if "loss" in name]
-    others = [name for name in curves if "loss" not in name]
     axes = axes_or_new(ax, height=2.6)
-    right = second_axis(axes, _together(others)) if losses and others else axes
-    looks = {plain: number for number, plain in enumerate(dict.fromkeys(map(_plain, [*losses, *others])))}
-    lines = [
-        place.plot(epochs, curves[name], label=_said(name), **_style(name, looks[_plain(name)], len(epochs)))[0]
-        for place, names in ((axes, losses), (right, others))
-        for name in names
-    ]
+    right, lines = _drawn(axes, epochs, curves)
     lines += _best_marked(axes, right, epochs, curves, best)
     whole(axes.xaxis)
     label_axis(axes.xaxis, "epoch")
-    label_axis(axes.yaxis, _together(losses or others))
+    label_axis(axes.yaxis, _together([name for name in curves if _is_loss(name)] or [*curves]))
     axes.set_zorder(right.get_zorder() + 1)  # the legend lies above the lines of both
     axes.patch.set_visible(False)
     legend(axes, lines)
     titled(axes, title)
-    return axes
-
-
-def confusion_matrix(
-    predicted: Any,
-    labels: Any,
-    names: Sequence[str] | None = None,
-    normalise: bool = True,
-    ax: Any = None,
-    title: str | None = None,
-) -> Any:
-    """Draw the classes that a classifier confuses: rows are the true classes, columns the predicted ones.
-
-    The colour is the share of the row, or with normalise=False the count; the numbers in the cells are counts, where
-    they are not 0 and fit. Without a `title` it says how many are right.
-
-    Args:
-        predicted: classes as integers (N,), or scores (N, C), of which the largest counts.
-        labels: the true classes, integers (N,) from 0.
-        names: of the classes; numbers if left out.
-        normalise: whether colours are shares of the true class. The row of a class without samples stays empty.
-        ax: the Axes to draw on; a new one if it is left out. The colour bar takes room from it.
-        title: above it; left out, how many are right.
-
-    Raises:
-        DTypeError: for labels or classes that are no integers.
-        ShapeError: if predicted and labels do not fit.
-        ArgumentError: for no samples, scores that are NaN, or a class below 0 or beyond the names or scores.
-    """
-    counts = _counted(predicted, labels, names)
-    total = counts.sum(1, keepdims=True)
-    shown = counts / np.maximum(total, 1) if normalise else counts
-    from snncell.plot.cells import as_high_as, number_cells
-
-    axes = axes_or_new(ax, height=2.8)
-    image = axes.imshow(shown, cmap="Blues", vmin=0.0, vmax=1.0 if normalise else max(int(counts.max()), 1))
-    colours = axes.figure.colorbar(image, ax=axes, pad=0.02)
-    as_high_as(axes, colours.ax)
-    label_axis(colours.ax.yaxis, *(("share of the true class", "share") if normalise else ("samples",)))
-    colours.ax.tick_params(labelsize=SMALL)
-    _ticks(axes, names, len(counts))
-    number_cells(axes, counts, shown / image.get_clim()[1])
-    label_axis(axes.xaxis, "predicted class", "predicted")
-    label_axis(axes.yaxis, "true class", "true")
-    right, every = int(np.trace(counts)), int(counts.sum())
-    said = f"{right} of {every} right ({100.0 * right / every:.1f} %)"
-    titled(axes, title, said)
     return axes
 
 
@@ -134,6 +88,7 @@ def _columns(records: Any) -> dict[str, Array]:
             )
         names = dict.fromkeys(name for record in records for name in record)
         records = {name: [_number(record.get(name)) for record in records] for name in names}
+        records = {name: values for name, values in records.items() if not any(map(_is_array, values))}
     columns = {str(name): _numbers(str(name), values) for name, values in records.items()}
     if len({values.shape for values in columns.values()}) > 1 or any(v.ndim > 1 for v in columns.values()):
         sizes = ", ".join(f"{name!r}: {values.shape}" for name, values in columns.items())
@@ -144,6 +99,26 @@ def _columns(records: Any) -> dict[str, Array]:
 def _number(x: Any) -> Any:
     """An entry of a record, which may not be there."""
     return float("nan") if x is None or (isinstance(x, str) and not x) else x
+
+
+def _is_array(x: Any) -> bool:
+    """True for an entry with axes, such as a confusion matrix; in a CSV it stands as JSON."""
+    return x.startswith("[") if isinstance(x, str) else bool(np.ndim(x))
+
+
+def _chosen(columns: dict[str, Array], names: Sequence[str] | None) -> dict[str, Array]:
+    """The curves that are asked for."""
+    if names is None:
+        return {name: values for name, values in columns.items() if not _is_left_out(name)}
+    wanted = [names] if isinstance(names, str) else [*names]
+    for name in wanted:
+        if name not in columns and name not in map(_plain_name, columns):
+            raise ArgumentError(f"training_curves: names are of {', '.join(columns)}; there is no {shown(name)}.")
+    return {name: values for name, values in columns.items() if name in wanted or _plain_name(name) in wanted}
+
+
+def _is_loss(name: str) -> bool:
+    return "loss" in name and name != "loss_scale"
 
 
 def _numbers(name: str, values: Any) -> Array:
@@ -170,10 +145,14 @@ def _is_evaluated(name: str) -> bool:
 
 
 def _plain(name: str) -> str:
-    """The name without what says on which data."""
+    """The name without what says on which data, in words."""
+    return _plain_name(name).replace("_", " ")
+
+
+def _plain_name(name: str) -> str:
     for prefix in (*_EVALUATED, "train_", "training_"):
         name = name.removeprefix(prefix)
-    return name.replace("_", " ")
+    return name
 
 
 def _said(name: str) -> str:
@@ -181,6 +160,19 @@ def _said(name: str) -> str:
 
 
 # --- looks of curves --------------------------------------------------------------------------------------------------
+
+
+def _drawn(axes: Any, epochs: Array, curves: dict[str, Array]) -> tuple[Any, list[Any]]:
+    """The right axis, where there is one, and the lines."""
+    losses = [name for name in curves if _is_loss(name)]
+    others = [name for name in curves if not _is_loss(name)]
+    right = second_axis(axes, _together(others)) if losses and others else axes
+    looks = {plain: number for number, plain in enumerate(dict.fromkeys(map(_plain, [*losses, *others])))}
+    return right, [
+        place.plot(epochs, curves[name], label=_said(name), **_style(name, looks[_plain(name)], len(epochs)))[0]
+        for place, several in ((axes, losses), (right, others))
+        for name in several
+    ]
 
 
 def _style(name: str, number: int, points: int) -> dict[str, Any]:
@@ -194,7 +186,7 @@ def _together(names: list[str]) -> str:
 
 def _best_marked(axes: Any, right: Any, epochs: Array, curves: dict[str, Array], best: str | None) -> list[Any]:
     """A star at the best value, if there is one that is finite."""
-    losses = sorted((name for name in curves if "loss" in name), key=lambda name: not _is_evaluated(name))
+    losses = sorted((name for name in curves if _is_loss(name)), key=lambda name: not _is_evaluated(name))
     name = best if best is not None else next(iter(losses), None)
     if name is None:
         return []
@@ -205,63 +197,8 @@ def _best_marked(axes: Any, right: Any, epochs: Array, curves: dict[str, Array],
         return []
     at = int(np.argmin(np.where(np.isfinite(values), values, np.inf)))
     axes.axvline(epochs[at], color="0.4", linestyle=":", linewidth=1.0, label="_best")
-    place = axes if "loss" in name else right
+    place = axes if _is_loss(name) else right
     look = {"marker": "*", "markersize": 9, "color": COLOURS[5], "markeredgecolor": "black", "markeredgewidth": 0.6}
     label = f"best {_plain(name)}: epoch {epochs[at]:g}"
     star: list[Any] = place.plot(epochs[at], curves[name][at], linestyle="", zorder=5, label=label, **look)
     return star
-
-
-# --- classes ----------------------------------------------------------------------------------------------------------
-
-
-def _counted(predicted: Any, labels: Any, names: Sequence[str] | None) -> Array:
-    """The number of times that each true class (row) is taken for each class (column)."""
-    guesses, truth = (
-        as_array(predicted, "confusion_matrix", "predicted"),
-        as_array(labels, "confusion_matrix", "labels"),
-    )
-    if truth.ndim != 1 or guesses.ndim not in (1, 2) or len(guesses) != len(truth):
-        raise ShapeError(
-            f"confusion_matrix: predicted is (N,) or (N, C) and labels (N,), not {guesses.shape} and {truth.shape}."
-        )
-    if not truth.size:
-        raise ArgumentError("confusion_matrix: labels are empty: there are no samples.")
-    scored = guesses.shape[1] if guesses.ndim == 2 else None
-    if scored is not None:
-        if names is not None and len(names) != scored:
-            raise ArgumentError(f"confusion_matrix: there are {len(names)} names, but scores of {scored} classes.")
-        if np.isnan(guesses).any():
-            raise ArgumentError(f"confusion_matrix: the scores of sample {np.isnan(guesses).any(1).argmax()} are NaN.")
-        guesses = guesses.argmax(1)
-    columns = {"predicted": guesses, "labels": truth}
-    for what, values in columns.items():
-        if values.dtype.kind not in "iub":
-            raise DTypeError(f"confusion_matrix: {what} are integers, not {values.dtype}; convert them: x.astype(int).")
-    known = scored if names is None else len(names)
-    classes = max(int(guesses.max()), int(truth.max())) + 1 if known is None else known
-    for what, values in columns.items():
-        _within(what, values, classes)
-    counts = np.zeros((classes, classes), np.int64)
-    np.add.at(counts, (truth.astype(np.int64), guesses.astype(np.int64)), 1)
-    return counts
-
-
-def _within(what: str, values: Array, classes: int) -> None:
-    wrong = (values < 0) | (values >= classes)
-    if wrong.any():
-        at = int(wrong.argmax())
-        raise ArgumentError(
-            f"confusion_matrix: {what} has class {values[at]} at {at}; with {classes} classes they are 0 to "
-            f"{classes - 1}."
-        )
-
-
-def _ticks(axes: Any, names: Sequence[str] | None, classes: int) -> None:
-    every = math.ceil(7.5 * classes / min(room(axes)))  # more do not fit
-    said = [str(name) for name in (range(classes) if names is None else names)][::every]
-    places = range(0, classes, every)
-    upright = 0.62 * SMALL * len(said) * max(map(len, said)) > 0.65 * extent(axes)[0]
-    axes.set_xticks(places, said, rotation=90 if upright else 0)
-    axes.set_yticks(places, said)
-    axes.tick_params(length=2)

@@ -4,9 +4,11 @@ fit, Result                          the whole training
 evaluate                             loss, accuracy, firing rate and metrics on data
 find_learning_rate, RateSearch       a learning rate to begin with, from steps with one that rises
 Callback, Training                   what `fit` tells of a training, and of what
-Checkpoint, EarlyStopping, EMA, Log  callbacks: files to go on from, best weights, average weights, a log
+Checkpoint, EarlyStopping, EMA       callbacks: files to go on from, best weights, average weights
+Log, TensorBoard                     callbacks: a line of a file for each epoch; numbers and pictures for TensorBoard
 training_step, measure               a jitted step; what is measured of a batch
 accuracy, top_k, confusion, metric   metrics, as functions and by name
+Monitored                            metrics of what a monitor records: spikes, synaptic operations, energy
 Spikes                               the firing rate of some Cells
 clip_by_global_norm, clip_by_value   of gradients
 Batches                              arrays, a batch at a time, as often as they are gone through
@@ -22,11 +24,13 @@ from snncell.train.evaluation import evaluate as evaluate
 from snncell.train.fit import fit as fit
 from snncell.train.log import Log as Log
 from snncell.train.metrics import confusion as confusion, metric as metric, top_k as top_k
+from snncell.train.monitored import Monitored as Monitored
 from snncell.train.pieces import Batches as Batches, Spikes as Spikes, measure as measure
 from snncell.train.rate_finder import RateSearch as RateSearch, find_learning_rate as find_learning_rate
 from snncell.train.scores import accuracy as accuracy
 from snncell.train.state import load_state as load_state, save_state as save_state
 from snncell.train.steps import training_step as training_step
 from snncell.train.stopping import EarlyStopping as EarlyStopping
+from snncell.train.tensorboard import TensorBoard as TensorBoard
 
 _guard(globals())

@@ -18,6 +18,7 @@ from snncell.tape.given import as_data
 from snncell.tape.tensor import Tensor
 from snncell.train.ahead import made_ahead
 from snncell.train.metrics import named
+from snncell.train.monitored import Monitored, watching
 from snncell.train.pieces import Batches, Spikes, cells_of as spiking_cells, measure
 from snncell.train.scores import accuracy as share_right
 
@@ -60,9 +61,10 @@ def evaluate(
         for stateful in statefuls(net, loss):
             stack.enter_context(stateful.aside())
         spikes.refuse_inner(net)
-        of_batch = measured(net, loss, accuracy, spikes if spikes.cells else None, named(metrics, "evaluate"))
+        functions, heard = named(metrics, "evaluate")
+        of_batch = measured(net, loss, accuracy, spikes if spikes.cells else None, functions)
         batches = batches_of(data, batch_size, False, "evaluate: data")
-        return means("evaluate: data", (net, loss), of_batch, batches, prefetch)
+        return means("evaluate: data", (net, loss), of_batch, batches, prefetch, heard)
 
 
 def batches_of(data: Any, batch_size: int, shuffle: bool, who: str) -> Any:
@@ -142,16 +144,18 @@ def means(
     of_batch: Any,
     source: Any,
     prefetch: bool | None,
+    heard: dict[str, Monitored],
 ) -> Means:
-    """Go through the data once, in prediction; the means of what is measured."""
+    """Go through the data once, in prediction; the means of what is measured, also by a monitor."""
     for cell in cells_of(*parts):
         cell.training = False
     for stateful in statefuls(*parts):
         stateful.reset()
     measurements = Measurements()
-    with made_ahead(source, lambda batch: parts_of(batch, who), prefetch) as batches:
+    ahead = made_ahead(source, lambda batch: parts_of(batch, who), prefetch)
+    with watching(parts[0], heard) as recorded, ahead as batches:
         for *inputs, target in batches:
-            measurements.add(of_batch(*inputs, target), len(target))
+            measurements.add({**of_batch(*inputs, target), **recorded()}, len(target))
     return measurements.means(who)
 
 

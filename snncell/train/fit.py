@@ -20,6 +20,7 @@ from snncell.train.evaluation import batches_of, phases
 from snncell.train.log import Log
 from snncell.train.loss_scale import ScaledLoss, scaler_of
 from snncell.train.metrics import named
+from snncell.train.monitored import watching
 from snncell.train.pieces import Spikes, cells_of
 from snncell.train.run import Run
 from snncell.train.scores import accuracy as share_right
@@ -73,7 +74,8 @@ def fit(
         batch_size: of arrays.
         accuracy: a function of what `net` gives and the target whose mean is shown as accuracy; None for none.
         metrics: more of them: a list of names ("top5", "confusion", ...; see `train.metric`) and functions, which are
-            shown by their names, or a dict of either by the name to show.
+            shown by their names, or a dict of either by the name to show. "spikes", "synops", "energy" and other
+            `Monitored` are measured on `test` alone.
         firing_rate: Cells whose output is spikes (`MultiStep`, not the neuron inside): the share of elements that are
             not 0 is shown, without the steps behind `lengths`. Without any it costs nothing.
         accumulate: the optimiser takes a step for so many batches, by the mean of their gradients over all samples, and
@@ -145,7 +147,12 @@ def fit(
     with Spikes(cells_of(firing_rate, "fit: firing_rate")) as spikes, phases(net, loss):
         spikes.refuse_inner(net)
         limits = {"clip_norm": clip_norm, "clip_value": clip_value}
-        run.compile(accuracy, named(metrics, "fit"), spikes if spikes.cells else None, limits, accumulate, scaler)
+        functions, heard = named(metrics, "fit")
+        if heard and test is None:
+            raise ArgumentError(f"fit: the metric {min(heard)!r} is measured on test data; give test=(inputs, target).")
+        with watching(net, heard):  # what cannot be watched is said now, not after an epoch
+            pass
+        run.compile(accuracy, functions, heard, spikes if spikes.cells else None, limits, accumulate, scaler)
         return run(made, checkpoint if resume is True else resume or None, monitor)
 
 

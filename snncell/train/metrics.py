@@ -16,6 +16,7 @@ from snncell.nn.sequences import until_end
 from snncell.ops.base import as_tensor
 from snncell.ops.indexing import hot, label_words
 from snncell.tape.tensor import Tensor
+from snncell.train.monitored import BY_NAME, Monitored
 from snncell.train.scores import accuracy, over_time
 
 Metric = Callable[..., Tensor]
@@ -94,11 +95,14 @@ def _classes(output: Any, labels: Any, lengths: Any, who: str) -> tuple[Tensor, 
 
 # --- by name ----------------------------------------------------------------------------------------------------------
 
-NAMED: dict[str, Metric] = {"accuracy": accuracy, "confusion": confusion}
+NAMED: dict[str, Metric | Monitored] = {"accuracy": accuracy, "confusion": confusion, **BY_NAME}
 
 
-def metric(name: str) -> Metric:
-    """The metric of a name: "accuracy", "confusion", or "top5" and the like.
+def metric(name: str) -> Metric | Monitored:
+    """The metric of a name: "accuracy", "confusion", "top5" and the like, or "spikes", "synops", "energy".
+
+    The first ones are functions of (output, target). The last ones are `Monitored`, per sample: spikes of all layers,
+    synaptic operations, and joules as `monitoring.energy` estimates them.
 
     Raises:
         ArgumentError: for another name, saying what there is.
@@ -119,8 +123,8 @@ def metric(name: str) -> Metric:
     return NAMED[name]
 
 
-def named(metrics: Any, who: str) -> dict[str, Metric]:
-    """Metrics by the names that records have them by.
+def named(metrics: Any, who: str) -> tuple[dict[str, Metric], dict[str, Monitored]]:
+    """Metrics by the names that records have them by: functions of (output, target), and of a monitor.
 
     Raises:
         ArgumentError: for what is none, and for a name that a record has already.
@@ -128,7 +132,7 @@ def named(metrics: Any, who: str) -> dict[str, Metric]:
     several = isinstance(metrics, Iterable) and not isinstance(metrics, str)
     given = dict(metrics) if isinstance(metrics, dict) else [*metrics] if several else [metrics]
     pairs = [*given.items()] if isinstance(given, dict) else [(_name_of(one, who), one) for one in given]
-    found: dict[str, Metric] = {}
+    found: dict[str, Metric | Monitored] = {}
     for name, one in pairs:
         if not isinstance(name, str) or name in RESERVED or name.startswith("test_"):
             raise ArgumentError(
@@ -137,10 +141,11 @@ def named(metrics: Any, who: str) -> dict[str, Metric]:
             )
         if name in found:
             raise ArgumentError(f"{who}: two metrics are called {name!r}; give a dict: metrics={{name: function}}.")
-        if not isinstance(one, str) and not callable(one):
+        if not isinstance(one, (str, Monitored)) and not callable(one):
             raise ArgumentError(f"{who}: metrics are names and functions of (output, target), not {came(one)}.")
         found[name] = metric(one) if isinstance(one, str) else one
-    return found
+    heard = {name: one for name, one in found.items() if isinstance(one, Monitored)}
+    return {name: one for name, one in found.items() if not isinstance(one, Monitored)}, heard
 
 
 def _name_of(one: Any, who: str) -> str:

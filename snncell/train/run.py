@@ -19,6 +19,7 @@ from snncell.train.evaluation import means, measured
 from snncell.train.finite import refuse_loss, refuse_test_loss, refuse_weights, warn_of_nan
 from snncell.train.interruption import noted
 from snncell.train.loss_scale import Scaling
+from snncell.train.monitored import Monitored
 from snncell.train.passes import Pass
 from snncell.train.pieces import Spikes, measure
 from snncell.train.resume import noted_of, places, refuse_notes, resume_callbacks, take_places, told
@@ -49,6 +50,7 @@ class Run:
         self,
         accuracy: Any,
         metrics: dict[str, Any],
+        heard: dict[str, Monitored],
         spikes: Spikes | None,
         limits: dict[str, float | None],
         accumulate: int,
@@ -60,7 +62,7 @@ class Run:
         self.asked = {
             "accuracy": accuracy and getattr(accuracy, "__qualname__", ""),
             "firing_rate": 0 if spikes is None else len(spikes.cells),
-            "metrics": sorted(metrics),
+            "metrics": sorted([*metrics, *heard]),
             **limits,
             "accumulate": accumulate,
             "loss_scale": None if scaler is None else description(scaler)[""],
@@ -74,6 +76,7 @@ class Run:
             self.step = EachBatch(fused_step(of_batch, optimiser, clip, scaling))
         else:
             self.step = Accumulated(*step_in_two(of_batch, optimiser, clip, scaling), accumulate)
+        self.heard = heard
         self.test_step = measured(net, loss, accuracy, spikes, metrics)
 
     def __call__(self, callbacks: list[Callback], resume: File | None, monitor: str | None) -> Result:
@@ -140,7 +143,7 @@ class Run:
         """Measure on the test data, and put the numbers into the record."""
         training = self.training
         self.tell("on_evaluation_begin")
-        tested = means("fit: test", self.parts, self.test_step, training.test, self.prefetch)
+        tested = means("fit: test", self.parts, self.test_step, training.test, self.prefetch, self.heard)
         refuse_test_loss(tested["loss"], training.epoch, training.test, self.checkpoint)
         training.record |= {f"test_{name}": x for name, x in tested.items()}
         self.tell("on_evaluation_end")

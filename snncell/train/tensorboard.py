@@ -1,0 +1,190 @@
+"""A training for TensorBoard: numbers, distributions of weights, spikes and reports as pictures."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+
+from snncell.arguments.kinds import Count, Own
+from snncell.errors import ArgumentError
+from snncell.interrupts import imported
+from snncell.monitoring import Monitor
+from snncell.plot import confusion_matrix, raster, report as report_on
+from snncell.plot.page import png
+from snncell.plot.pictures import drawn
+from snncell.report.probe import untouched
+from snncell.report.validate import parts
+from snncell.train.callbacks import Callback, Training
+from snncell.train.evaluation import phases
+from snncell.train.state import weights_of
+
+_LEFT_OUT = ("epoch", "step")
+
+
+class TensorBoard(Callback):
+    """Writes a training into a folder that `tensorboard --logdir` shows.
+
+    After each epoch the numbers of its record, by the steps of the optimiser: "loss" and "test_loss", metrics, the
+    learning rate of each group; a confusion matrix is drawn. Where one goes on with a training, or begins it anew in
+    the same folder, later numbers that the folder has are hidden by the new ones.
+
+    It changes no bit of the training: what it runs the net for begins at rest, and is put back.
+
+    Args:
+        folder: is made where it is not there.
+        steps: write the numbers of a batch after every so many batches too, as "batch/loss". Each waits for its step.
+        every: draw histograms and pictures after every so many epochs, and before the first one.
+        histograms: whether the distribution of each Parameter is written, as "weights/" and its name.
+        batch: (inputs, ..., target), or inputs alone, of which pictures are made: a raster for each layer that fires,
+            of its first sample.
+        report: whether `plot.report` looks at the batch: its page is written into the folder, its findings and
+            pictures are shown.
+
+    Raises:
+        ArgumentError: without the package tensorboardX, or for a folder that cannot be written, a report without a
+            batch, or a batch that does not fit the net, before the first step.
+
+    Example:
+        >>> import tempfile, pathlib
+        >>> folder, net = pathlib.Path(tempfile.mkdtemp()), nn.Dense(2, 1)
+        >>> sgd, data = nn.SGD(net.trainable_params(), 0.1), (ops.ones((8, 2)), ops.zeros((8, 1)))
+        >>> board = snncell.train.TensorBoard(folder)
+        >>> options = {"accuracy": None, "progress": False, "callbacks": [board]}
+        >>> _ = snncell.train.fit(net, nn.MSELoss(), sgd, data, 2, **options)
+        >>> len([*folder.glob("events.out.tfevents.*")])
+        1
+    """
+
+    order: ClassVar[int] = 3  # it writes what other callbacks have added
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        steps: Count | None = None,
+        every: Count = 1,
+        histograms: bool = True,
+        batch: Annotated[Any, Own()] = None,
+        report: bool = False,
+    ) -> None:
+        if report and batch is None:
+            raise ArgumentError("TensorBoard: report=True looks at a batch; give batch=(inputs, target) too.")
+        self.folder, self.steps, self.every = Path(folder), steps, every
+        self.histograms, self.report = histograms, report
+        self.batch = None if batch is None else parts(batch)
+        self._package = _tensorboardx()
+        self._writer: Any = None
+
+    def on_fit_begin(self, training: Training) -> None:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            # What follows the step that a training goes on from was written by another one.
+            self._writer = self._package.SummaryWriter(str(self.folder), purge_step=training.step + 1)
+        except OSError as error:
+            raise ArgumentError(f"TensorBoard: cannot write into the folder {str(self.folder)!r}: {error}.") from None
+        if not training.history and not training.batch:
+            self._look(training, report=False)
+
+    def on_step_end(self, training: Training) -> None:
+        if self.steps is not None and training.batch % self.steps == 0:
+            for name, value in training.measured.items():
+                self._number(f"batch/{name}", value.asnumpy(), training.step)
+
+    def on_epoch_end(self, training: Training) -> None:
+        for name, value in training.record.items():
+            if name not in _LEFT_OUT:
+                self._number(name, value, training.step)
+        if training.epoch % self.every == 0:
+            self._look(training, report=self.report)
+        self._writer.flush()
+
+    def on_fit_end(self, training: Training) -> None:
+        self._close()
+
+    def on_error(self, training: Training, error: BaseException) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    # --- what is written ----------------------------------------------------------------------------------------------
+
+    def _number(self, name: str, value: Any, step: int) -> None:
+        """A number; of an array the picture, if it is a confusion matrix."""
+        array = np.asarray(value, np.float64)
+        if array.size == 1:
+            self._writer.add_scalar(name, array.item(), step)
+        elif array.ndim > 1:  # where it is no matrix of shares nothing is drawn
+            self._picture(name, drawn("", lambda ax: confusion_matrix(array, ax=ax), 2.8).figure, step)
+
+    def _look(self, training: Training, report: bool) -> None:
+        """Histograms and pictures of the net as it is."""
+        step = training.step
+        if self.histograms:
+            for path, parameter in weights_of(training.net, training.loss).items():
+                value = parameter.asnumpy()
+                values = (np.abs(value) if np.iscomplexobj(value) else value).astype(np.float64).ravel()
+                if values.size and np.isfinite(values).all():
+                    self._writer.add_histogram(f"weights/{path}", values, step)
+        if self.batch is not None:
+            for name, figure in self._rasters(training):
+                self._picture(f"spikes/{name}", figure, step)
+        if report:
+            self._report(training)
+
+    def _rasters(self, training: Training) -> Iterator[tuple[str, Any]]:
+        """A figure of each layer that fires."""
+        assert self.batch is not None
+        net = training.net
+        with phases(net), untouched(net), Monitor(net, samples=1) as monitor:
+            net.set_train(False)
+            net(*self.batch[0])
+        for name in monitor.layers:
+            if monitor.fires(name):
+                yield name, drawn("", partial(raster, monitor, layer=name)).figure
+
+    def _report(self, training: Training) -> None:
+        assert self.batch is not None
+        inputs, target = self.batch
+        page = self.folder / f"report-{training.epoch}.html"
+        batch = (*inputs, *([] if target is None else [target]))
+        with phases(training.net, training.loss):
+            found = report_on(
+                training.net,
+                batch,
+                None if target is None else training.loss,
+                None if target is None else training.optimiser,
+                training.result,
+                page,
+            )
+        self._writer.add_text("report", str(found).replace("\n", "  \n"), training.step)
+        for section in found.sections:
+            for number, picture in enumerate(section.pictures):
+                if picture.figure is not None:
+                    self._picture(f"report/{section.title}/{number}", picture.figure, training.step)
+
+    def _picture(self, name: str, figure: Any, step: int) -> None:
+        if figure is not None:
+            self._writer.add_image(name, _pixels(figure), step, dataformats="HWC")
+
+
+def _pixels(figure: Any) -> np.ndarray[Any, Any]:
+    """A figure as (H, W, 3), 8 bits."""
+    image = imported("PIL.Image").open(io.BytesIO(png(figure)))  # Matplotlib brings Pillow
+    return np.asarray(image.convert("RGB"))
+
+
+def _tensorboardx() -> Any:
+    try:
+        return imported("tensorboardX")
+    except ImportError as error:
+        raise ArgumentError(
+            f'TensorBoard: needs the package tensorboardX: pip install "snncell[tensorboard]" brings it ({error}).'
+        ) from None
