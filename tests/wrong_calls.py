@@ -468,6 +468,14 @@ OWN: dict[str, tuple[str, Callable[[], Any]]] = {
     "ThresholdBatchNorm.v_threshold": ("number", lambda: 1.0),
     "Readout.tau": ("number", lambda: 2.0),
     "VanRossumLoss.tau": ("number", lambda: 2.0),
+    "EMA.decay": ("number", lambda: 0.5),
+    "Checkpoint.file": ("path", lambda: "a.ckpt"),
+    "Checkpoint.best": ("text", lambda: "loss"),
+    "TensorBoard.folder": ("path", lambda: "runs"),
+    "Monitored.of": ("function", lambda: lambda monitor: 0.5),
+    "confusion.output": ("numbers", x23),
+    "confusion.labels": ("indices", lambda: Tensor([0, 1])),
+    "fit.resume": ("path", lambda: False),
     "fit.net": ("cell", lambda: NET),
     "fit.epochs": ("whole", lambda: 1),
     "fit.optimiser": ("cell", lambda: optimiser(NET)),
@@ -706,6 +714,7 @@ WITH: dict[str, dict[str, Callable[[], Any]]] = {
     "ToFrame": {"n_bins": lambda: 2},
     "DropPixel": {"coordinates": lambda: [(0, 0)]},
     "membrane": {"sample": lambda: 0},
+    "confusion_matrix": {"labels": lambda: [0, 1]},
     "raster": {"sample": lambda: 0},
     "gradient_to_weight": {"ratios": lambda: {"a": np.ones(3)}},
     "surrogate_and_membrane": {"surrogate_function": lambda: surrogate.ATan()},
@@ -714,7 +723,7 @@ WITH: dict[str, dict[str, Callable[[], Any]]] = {
 LEFT_OUT = {
     "ParameterGroup", "ParameterGroup()",
     "Row", "Checked", "Cost", "Energy", "LayerEnergy", "Work", "Counts",
-    "Finding", "Report", "Result", "Facts", "compare_reverse", "smooth", "unfused",
+    "Finding", "Report", "Result", "Training", "Facts", "compare_reverse", "smooth", "unfused",
     "LearningRateSchedule", "CellList()", "Initializer", "Log", "settings", "DType", "fans", "Array", "HOST",
 }  # fmt: skip
 # A subject is found by one of these words in a message.

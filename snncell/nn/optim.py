@@ -118,6 +118,10 @@ class Optimizer(Cell):
         """The learning rate of the next step, as float64; with several groups that of the first."""
         return self.rates()[0]
 
+    def group_numbers(self) -> dict[int, int]:
+        """The number of each Parameter's group, by its id()."""
+        return {id(p): number for p, number in zip(self.parameters, self._group_of, strict=True)}
+
     def rates(self) -> list[Tensor]:
         """The learning rates of the next step, one for each group, as float64."""
         return [group(self.global_step) for group in self.groups]

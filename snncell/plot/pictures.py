@@ -206,7 +206,8 @@ def _sizes(facts: Facts, ax: Any) -> None:
         low, high = np.log10(ax.get_xlim())
         ax.set_xlim(10.0 ** np.floor(low), 10.0 ** np.ceil(high))
         ax.xaxis.set_minor_formatter("")
-    ax.set_yticks(rows, [weight.name for weight in weights], fontsize=SMALL)
+    names = [w.name if w.group is None else f"{w.name} (group {w.group})" for w in weights]
+    ax.set_yticks(rows, names, fontsize=SMALL)
     ax.set_ylim(len(weights) - 0.5, -0.5)
     ax.set_xlabel("parts of the weight's norm", fontsize=LARGE)
     titled(ax, "how large, beside the weight")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 
-from snncell.arguments.kinds import Own
 from snncell.arguments.shown import shown
 from snncell.errors import ArgumentError, ShapeError
 from snncell.plot.axes import COLOURS, axes_or_new, label_axis, titled, whole
@@ -31,7 +30,7 @@ def training_curves(
     ax: Any = None,
     title: str | None = None,
     best: str | None = None,
-    names: Annotated[Sequence[str] | None, Own()] = None,
+    names: str | Sequence[str] | None = None,
 ) -> Any:
     """Loss over the epochs on the left axis; accuracy and whatever else was measured on the right one.
 
@@ -106,7 +105,7 @@ def _is_array(x: Any) -> bool:
     return x.startswith("[") if isinstance(x, str) else bool(np.ndim(x))
 
 
-def _chosen(columns: dict[str, Array], names: Sequence[str] | None) -> dict[str, Array]:
+def _chosen(columns: dict[str, Array], names: str | Sequence[str] | None) -> dict[str, Array]:
     """The curves that are asked for."""
     if names is None:
         return {name: values for name, values in columns.items() if not _is_left_out(name)}

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
+from snncell.arguments.kinds import Own
 from snncell.arguments.shown import came, shown
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.layer import positive
+from snncell.nn.optim import Optimizer
 from snncell.plot.axes import COLOURS, SMALL, axes_or_new, label_axis, titled, whole
 from snncell.plot.keys import legend, name_rows
 from snncell.plot.marks import positive_line
@@ -20,7 +22,7 @@ from snncell.tape.parameter import Parameter
 _HEIGHT = 0.8  # of a histogram, the rows being 1 apart
 
 
-def update_ratios(before: Any, after: Any) -> dict[str, float]:
+def update_ratios(before: Any, after: Any, optimiser: Annotated[Optimizer | None, Own()] = None) -> dict[str, float]:
     """The size of each weight's move, in parts of its size: ||after - before||_2 / ||before||_2.
 
     A weight that did not move has the ratio 0, one that was all 0 and moved has infinity.
@@ -29,9 +31,11 @@ def update_ratios(before: Any, after: Any) -> dict[str, float]:
         before: for each name the weights before the update, any shape; copies, since a Parameter changes. With
             gradients, `update_ratios(weights, {name: w + gradient})`, it is the size of the gradient instead.
         after: those after it, or the net, of which the Parameters with requires_grad count, by their paths.
+        optimiser: whose groups of Parameters are each taken as one vector, as "group 0", "group 1", ...; `after` is
+            the net then.
 
     Returns:
-        The ratio by name, in the order of `after`.
+        The ratio by name, in the order of `after`, or of each group.
 
     Raises:
         ArgumentError: if the names differ, or `before` and `after` are the same Parameters.
@@ -43,6 +47,9 @@ def update_ratios(before: Any, after: Any) -> dict[str, float]:
         >>> _ = net.weight.set_data(net.weight * 1.01)
         >>> {name: round(ratio, 4) for name, ratio in snncell.plot.update_ratios(before, net).items()}
         {'weight': 0.01}
+        >>> sgd = nn.SGD([{"params": net.trainable_params()}], 0.1)
+        >>> {name: round(ratio, 4) for name, ratio in snncell.plot.update_ratios(before, net, sgd).items()}
+        {'group 0': 0.01}
     """
     old, new = (_parameters(x, "update_ratios", n, True) for n, x in (("before", before), ("after", after)))
     if old.keys() != new.keys():
@@ -54,7 +61,31 @@ def update_ratios(before: Any, after: Any) -> dict[str, float]:
                 f"update_ratios: {name!r} before and after are one Parameter. Keep a copy of it before the update: "
                 f"p.asnumpy().copy()."
             )
-    return {name: _ratio(name, _numbers(old[name]), _numbers(value)) for name, value in new.items()}
+    pairs = {name: (_numbers(old[name]), _numbers(value)) for name, value in new.items()}
+    for name, (one, other) in pairs.items():
+        if one.shape != other.shape:
+            raise ShapeError(
+                f"update_ratios: {name!r} has shape {one.shape} before the update, {other.shape} after it."
+            )
+    pairs = pairs if optimiser is None else _by_group(pairs, new, optimiser)
+    return {name: _ratio(*pair) for name, pair in pairs.items()}
+
+
+def _by_group(pairs: dict[str, tuple[Array, Array]], new: dict[str, Any], optimiser: Any) -> dict[str, Any]:
+    """The weights of each group in a row, before and after."""
+    if not isinstance(optimiser, Optimizer):
+        raise ArgumentError(f"update_ratios: optimiser is one of snncell.nn, such as nn.Adam, not {came(optimiser)}.")
+    numbers = optimiser.group_numbers()
+    groups: dict[str, Any] = {f"group {n}": ([], []) for n in range(len(optimiser.groups))}
+    for name, pair in pairs.items():
+        if id(new[name]) not in numbers:
+            raise ArgumentError(
+                f"update_ratios: {name!r} is not in the optimiser; give the net that it was made of as after, and in "
+                f"before the Parameters that it trains."
+            )
+        for several, array in zip(groups[f"group {numbers[id(new[name])]}"], pair, strict=True):
+            several.append(array.ravel())
+    return {name: tuple(map(np.concatenate, two)) for name, two in groups.items() if two[0]}
 
 
 def gradient_to_weight(
@@ -162,9 +193,7 @@ def _numbers(x: Any) -> Array:
     return np.asarray(x.asnumpy() if hasattr(x, "asnumpy") else x, dtype=np.float64)
 
 
-def _ratio(name: str, old: Array, new: Array) -> float:
-    if old.shape != new.shape:
-        raise ShapeError(f"update_ratios: {name!r} has shape {old.shape} before the update, {new.shape} after it.")
+def _ratio(old: Array, new: Array) -> float:
     moved, size = float(np.linalg.norm(new - old)), float(np.linalg.norm(old))
     if moved == 0.0:
         return 0.0

@@ -144,6 +144,7 @@ class Weight:
     """A trainable Parameter by path: its value, its gradient and what one update changed it by, where known.
 
     left_out: whether there is an optimiser, and this is not one of its Parameters.
+    group: the number of its group, where the optimiser has several.
     """
 
     name: str
@@ -151,6 +152,7 @@ class Weight:
     grad: Array | None = None
     update: Array | None = None
     left_out: bool = False
+    group: int | None = None
 
     @property
     def size(self) -> float:

@@ -203,7 +203,8 @@ class _Trial:
         """The trained Parameters of the net, and of the loss."""
         cells = [cell for cell in (self.net, self.loss) if isinstance(cell, Cell)]
         names = {id(p): path for cell in reversed(cells) for path, p in cell.parameters_and_names()}
-        held = None if self.optimiser is None else {id(p) for p in self.optimiser.parameters}
+        held = None if self.optimiser is None else self.optimiser.group_numbers()
+        several = self.optimiser is not None and len(self.optimiser.groups) > 1
         return [
             Weight(
                 names.get(id(p), str(p.name)),
@@ -211,6 +212,7 @@ class _Trial:
                 self.gradients[id(p)].asnumpy() if id(p) in self.gradients else None,
                 self.updates.get(id(p)),
                 held is not None and id(p) not in held,
+                held.get(id(p)) if held is not None and several else None,
             )
             for p in self.parameters
         ]

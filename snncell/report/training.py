@@ -130,6 +130,8 @@ def size_of_updates(facts: Facts) -> Iterator[Measurement]:
         many = sum(ratio > limit for ratio in ratios.values())
         numbers = {"largest": largest, "limit": limit, "lower": max(10.0, largest / 1e-2)}
         change = f"{many} of {counted(len(ratios), 'Parameter')} change{'s' if many == 1 else ''}"
+        group = next(weight.group for weight in facts.weights if weight.name == worst)
+        change = change if group is None else f"it is in group {group} of the optimiser, and {change}"
         yield measured("learning rate: large updates", worst, usual=LARGE_UPDATE, change=change, **numbers)
     elif largest > 0:
         stands = ", and the loss stands" if hardly_falls(logged(facts, "loss")) else ""

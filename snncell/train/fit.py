@@ -48,7 +48,7 @@ def fit(
     monitor: str | None = None,
     callbacks: Annotated[Sequence[Callback], Own()] = (),
     checkpoint: File | None = None,
-    resume: Annotated[bool | File, Own()] = False,
+    resume: bool | File = False,
     log: File | None = None,
     progress: bool = True,
     prefetch: bool | None = None,

@@ -9,7 +9,7 @@ from typing import Any
 
 from snncell import ops
 from snncell.arguments.kinds import Count
-from snncell.arguments.shown import came, shown
+from snncell.arguments.shown import came, instance_meant, shown
 from snncell.arguments.vocabulary import Numbers
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.sequences import until_end
@@ -111,14 +111,19 @@ def metric(name: str) -> Metric | Monitored:
         >>> snncell.train.metric("top1")(Tensor([[0.1, 0.9]]), Tensor([1])).item()
         1.0
     """
+    return _of_name(name, "metric: name")
+
+
+def _of_name(name: str, who: str) -> Metric | Monitored:
     if found := _TOP.fullmatch(name):
         return top_k(int(found[1]))
     if name not in NAMED:
         near = difflib.get_close_matches(name, [*NAMED, "top5"], 1)
         meant = f" {near[0]!r} is meant?" if near else ""
+        there = f"{', '.join(map(repr, NAMED))} and 'top5' (any number)"
         raise ArgumentError(
-            f"metric: there is no metric {name!r}, but {', '.join(map(repr, NAMED))} and 'top5' (any number).{meant} "
-            f"Of one's own it is a function of (output, target) that gives a Tensor."
+            f"{who}: there is no metric {shown(name)}, but {there}.{meant} Of one's own it is a function of (output, "
+            f"target) that gives a Tensor."
         )
     return NAMED[name]
 
@@ -141,9 +146,11 @@ def named(metrics: Any, who: str) -> tuple[dict[str, Metric], dict[str, Monitore
             )
         if name in found:
             raise ArgumentError(f"{who}: two metrics are called {name!r}; give a dict: metrics={{name: function}}.")
-        if not isinstance(one, (str, Monitored)) and not callable(one):
-            raise ArgumentError(f"{who}: metrics are names and functions of (output, target), not {came(one)}.")
-        found[name] = metric(one) if isinstance(one, str) else one
+        if not isinstance(one, (str, Monitored)) and (isinstance(one, type) or not callable(one)):
+            raise ArgumentError(
+                f"{who}: metrics are names and functions of (output, target), not {came(one)}{instance_meant(one)}."
+            )
+        found[name] = _of_name(one, f"{who}: metrics") if isinstance(one, str) else one
     heard = {name: one for name, one in found.items() if isinstance(one, Monitored)}
     return {name: one for name, one in found.items() if not isinstance(one, Monitored)}, heard
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -83,8 +84,10 @@ class TensorBoard(Callback):
     def on_fit_begin(self, training: Training) -> None:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            # What follows the step that a training goes on from was written by another one.
-            self._writer = self._package.SummaryWriter(str(self.folder), purge_step=training.step + 1)
+            # What follows the step that a training goes on from was written by another one. A name has the second in
+            # it alone, and two trainings may begin within one.
+            own = {"purge_step": training.step + 1, "filename_suffix": f".{time.time_ns()}"}
+            self._writer = self._package.SummaryWriter(str(self.folder), **own)
         except OSError as error:
             raise ArgumentError(f"TensorBoard: cannot write into the folder {str(self.folder)!r}: {error}.") from None
         if not training.history and not training.batch:
