@@ -114,6 +114,15 @@ def test_the_example_of_an_energy(tmp_path, capsys):
 
 
 @pytest.mark.compiled
+def test_the_example_of_callbacks(tmp_path, capsys):
+    history = load("callbacks").main(epochs=6, folder=str(tmp_path))
+    assert "seen enough" in capsys.readouterr().out and len(history) == 6
+    assert history[-1]["test_accuracy"] > 0.85 and history[-1]["test_energy"] > 0.0
+    assert {"best.ckpt", "last.ckpt", "callbacks.png", "runs"} <= {path.name for path in tmp_path.iterdir()}
+    assert (tmp_path / "runs" / "report-5.html").is_file()
+
+
+@pytest.mark.compiled
 def test_the_example_of_mixed_precision(capsys):
     found = load("mixed_precision").main(epochs=3)
     assert found["float16"] > 0.9 and abs(found["float16"] - found["float32"]) < 0.04

@@ -1,7 +1,9 @@
 """A training as it is followed: metrics of what a net does inside, and what is written for TensorBoard."""
 
+import re
 import struct
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -148,7 +150,7 @@ def test_what_cannot_be_watched_is_said_before_the_first_step():
 
 
 def written(folder):
-    """What the files of a folder hold: (step, tag) -> kind or number, and the steps behind which others are hidden."""
+    """The contents of the files of a folder: (step, tag) -> kind or number, and the steps behind which others are hidden."""
     from tensorboardX.proto import event_pb2
 
     values, hidden = {}, []
@@ -245,6 +247,62 @@ def test_tensorboard_is_closed_when_a_training_fails(tmp_path):
     with pytest.raises(RuntimeError, match="own"):
         trained(Sequences("dense"), callbacks=[board, Fails()])
     assert board._writer is None and (0, "weights/first.weight") in written(tmp_path)[0]
+
+
+# --- others that take numbers ---------------------------------------------------------------------------------------
+
+
+class WandbRun:
+    """The calls of a run of Weights & Biases that the page makes, with the arguments that its own takes."""
+
+    def __init__(self, **settings):
+        self.settings, self.numbers, self.finished = settings, {}, False
+
+    def log(self, data, step=None, commit=None):
+        assert not self.finished and all(isinstance(x, (int, float)) for x in data.values())
+        self.numbers[step] = data
+
+    def finish(self, exit_code=None, quiet=None):
+        self.finished = True
+
+
+class Mlflow:
+    """The same of MLflow."""
+
+    def __init__(self):
+        self.numbers, self.active = {}, False
+
+    def start_run(self, run_id=None, experiment_id=None, run_name=None):
+        self.active = True
+
+    def log_metrics(self, metrics, step=None, synchronous=None, run_id=None):
+        assert self.active and all(isinstance(x, (int, float)) for x in metrics.values())
+        self.numbers[step] = metrics
+
+    def end_run(self, status="FINISHED"):
+        self.active = False
+
+
+def test_the_callbacks_of_the_page_tell_weights_and_biases_and_mlflow(monkeypatch):
+    runs, mlflow = [], Mlflow()
+
+    class Wandb:
+        @staticmethod
+        def init(project=None, config=None, name=None):
+            runs.append(WandbRun(project=project))
+            return runs[0]
+
+    monkeypatch.setitem(sys.modules, "wandb", Wandb)
+    monkeypatch.setitem(sys.modules, "mlflow", mlflow)
+    text = (Path(__file__).parent.parent / "docs" / "training.md").read_text(encoding="utf-8")
+    (block,) = [code for code in re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S) if "import wandb" in code]
+    names = {"train": train}
+    exec(block, names)
+    callbacks = [names["WeightsAndBiases"](project="words"), names["MLflow"]()]
+    result = trained(Sequences("dense"), test=batches(), metrics=["confusion"], callbacks=callbacks)
+    kept = {r["step"]: {k: x for k, x in r.items() if not isinstance(x, list)} for r in result.history}
+    assert runs[0].numbers == mlflow.numbers == kept and len(kept) == 2
+    assert runs[0].finished and not mlflow.active and runs[0].settings == {"project": "words"}
 
 
 # --- pictures of what is in a record ----------------------------------------------------------------------------------

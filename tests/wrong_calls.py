@@ -469,6 +469,7 @@ OWN: dict[str, tuple[str, Callable[[], Any]]] = {
     "Readout.tau": ("number", lambda: 2.0),
     "VanRossumLoss.tau": ("number", lambda: 2.0),
     "EMA.decay": ("number", lambda: 0.5),
+    "metric.name": ("choice", lambda: "top5"),
     "Checkpoint.file": ("path", lambda: "a.ckpt"),
     "Checkpoint.best": ("text", lambda: "loss"),
     "TensorBoard.folder": ("path", lambda: "runs"),

@@ -47,5 +47,6 @@ def second_axis(axes: Any, name: str) -> Any:
     right = axes.twinx()
     right.spines[["top", "left"]].set_visible(False)
     right.tick_params(labelsize=SMALL)
+    right.yaxis.get_offset_text().set_fontsize(SMALL)
     label_axis(right.yaxis, name)
     return right

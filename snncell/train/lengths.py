@@ -11,7 +11,7 @@ from snncell.ops.base import as_tensor
 from snncell.tape import structure
 from snncell.tape.event_lists import EventLists
 from snncell.tape.tensor import Tensor
-from snncell.train.scores import accuracy, over_time
+from snncell.train.scores import over_time
 
 
 class Lengths(NamedTuple):
@@ -46,9 +46,8 @@ def of_output(fn: Callable[..., Any], output: Any, target: Tensor, lengths: Leng
     Raises:
         ShapeError: if it does, and the output has another number of steps than the input.
     """
-    own = getattr(fn, "func", fn)  # of a partial
-    own = getattr(own, "__wrapped__", own)
-    if lengths is None or not takes_lengths(fn) or (own is accuracy and not over_time(output, target)):
+    score = hasattr(getattr(fn, "func", fn), "of_classes")  # of a partial, too
+    if lengths is None or not takes_lengths(fn) or (score and not over_time(output, target)):
         return fn(output, target)
     first = next(iter(structure.flatten(output)[0]), None)
     if first is not None and lengths.steps and first.shape[:1] and first.shape[0] not in lengths.steps:

@@ -17,7 +17,7 @@ from snncell.ops.base import as_tensor
 from snncell.ops.indexing import hot, label_words
 from snncell.tape.tensor import Tensor
 from snncell.train.monitored import BY_NAME, Monitored
-from snncell.train.scores import accuracy, over_time
+from snncell.train.scores import accuracy, of_classes, over_time
 
 Metric = Callable[..., Tensor]
 RESERVED = ("epoch", "step", "learning_rate", "loss", "firing_rate")
@@ -42,6 +42,7 @@ def top_k(k: Count) -> Metric:
         0.5
     """
 
+    @of_classes
     def top(output: Any, labels: Any, lengths: Numbers | None = None) -> Tensor:
         scores, label, counts = _classes(output, labels, lengths, f"top{k}")
         own = ops.select(ops.equal(label, 1.0), scores, 0.0).sum(-1, keepdims=True)
@@ -52,6 +53,7 @@ def top_k(k: Count) -> Metric:
     return top
 
 
+@of_classes
 def confusion(output: Any, labels: Any, lengths: Numbers | None = None) -> Tensor:
     """The confusion matrix, as shares of the samples: at [i, j] those of class i whose largest output is j's.
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from snncell import ops
 from snncell.arguments.vocabulary import Numbers
@@ -12,7 +13,16 @@ from snncell.ops.base import as_tensor
 from snncell.ops.indexing import hot, label_words
 from snncell.tape.tensor import Tensor
 
+Score = TypeVar("Score", bound=Callable[..., Tensor])
 
+
+def of_classes(score: Score) -> Score:
+    """Mark a score of (output, labels, lengths), whose lengths are of outputs (T, B, C) and not of (B, C)."""
+    vars(score)["of_classes"] = True
+    return score
+
+
+@of_classes
 def accuracy(output: Any, labels: Any, ignore_index: int = -100, lengths: Numbers | None = None) -> Tensor:
     """The share of samples whose largest output is at their label; NaN if an output is, as a loss would be.
 
