@@ -53,7 +53,17 @@ from snncell.tape.tensor import Tensor as Tensor
 
 __version__ = "0.1.0"
 
-_LAZY = ("data", "encode", "io", "monitoring", "nir", "plot", "testing", "train")  # imported when they are first used
+_LAZY = (
+    "data",
+    "distributed",
+    "encode",
+    "io",
+    "monitoring",
+    "nir",
+    "plot",
+    "testing",
+    "train",
+)  # imported when they are first used
 
 _guard(globals())
 
@@ -70,6 +80,7 @@ __all__ = [
     "complex64",
     "complex128",
     "data",
+    "distributed",
     "dtype",
     "empty_pool",
     "encode",

@@ -149,6 +149,10 @@ class WorkerError(SnncellError, RuntimeError):
     """A process that made batches, and ended before they were made."""
 
 
+class RankError(SnncellError, RuntimeError):
+    """A rank of a job on several processes that differs from the others, or has left them."""
+
+
 class JitPickleError(SnncellError, pickle.PicklingError, TypeError):
     """A jitted function that cannot be pickled, for Python finds the function itself by no name."""
 

@@ -150,7 +150,7 @@ def test_what_cannot_be_watched_is_said_before_the_first_step():
 
 
 def written(folder):
-    """The contents of the files of a folder: (step, tag) -> kind or number, and the steps behind which others are hidden."""
+    """The contents of the files of a folder: (step, tag) -> kind or number, and the steps that hide others."""
     from tensorboardX.proto import event_pb2
 
     values, hidden = {}, []

@@ -55,6 +55,7 @@ FLOORS: list[set[str]] = [
     {"monitoring", "amp"},
     {"report"},
     {"io", "data", "encode", "nir", "plot"},
+    {"distributed"},
     {"train"},  # writes checkpoints, draws batches
     {""},  # the face
     {"demo"},  # a program like a user's

@@ -41,6 +41,7 @@ from snncell.data.made.pulses import (
 from snncell.data.made.shd_like import SHDLike as SHDLike, write_shd_like as write_shd_like
 from snncell.data.made.yin_yang import yin_yang as yin_yang
 from snncell.data.manifolds import randman as randman
+from snncell.data.order import in_turn as _in_turn
 from snncell.data.padding import padded as padded
 from snncell.data.shipped import digits as digits
 from snncell.data.slices import Sliced as Sliced
@@ -82,11 +83,8 @@ from snncell.data.transforms.times import (
     TimeSkew as TimeSkew,
 )
 from snncell.errors import ArgumentError, ShapeError
-from snncell.kernels.space import HOST
-from snncell.ops.random import randperm
 from snncell.tape.event_lists import EventLists as EventLists
 from snncell.tape.given import on_host
-from snncell.tape.state import settings
 from snncell.tape.tensor import Tensor
 
 Array = np.ndarray[Any, Any]
@@ -114,13 +112,7 @@ def batches(
     if len(lengths) != 1:
         raise ShapeError(f"batches: the arrays have different lengths {sorted(lengths)}.")
     (length,) = lengths
-    # On the host wherever the network is: it indexes arrays of NumPy.
-    with settings(space=HOST):
-        order = randperm(length).asnumpy() if shuffle else np.arange(length)
-    for start in range(0, length, batch_size):
-        chosen = order[start : start + batch_size]
-        if drop_last and len(chosen) < batch_size:
-            return
+    for chosen in _in_turn(length, batch_size, shuffle, drop_last):
         yield tuple(Tensor(source[chosen]) for source in sources)
 
 

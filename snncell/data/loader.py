@@ -109,9 +109,20 @@ class Loader:
         return full + (rest > 0 and not self.drop_last)
 
     def __iter__(self) -> Iterator[Any]:
+        return self._batches(None)
+
+    def in_parts(self, cut: Callable[[int], dict[int, slice]]) -> Iterator[tuple[int, dict[int, Any]]]:
+        """The same batches in parts: how many samples a batch has, and by number those parts of it that `cut` gives.
+
+        Each part is a batch of its own, padded for itself. Samples of other parts are not read.
+        """
+        return self._batches(cut)
+
+    def _batches(self, cut: Callable[[int], dict[int, slice]] | None) -> Iterator[Any]:
+        """A pass over the data."""
         place = self._begin()
         count = len(self)
-        make = self._maker(place)
+        make = self._maker(place, cut)
         numbers = range(place.batch, count)
         batches: Generator[Any, None, None]
         if self.workers:
@@ -189,13 +200,13 @@ class Loader:
             "buckets": list(self.buckets) if isinstance(self.buckets, tuple) else self.buckets,
         }
 
-    def _maker(self, place: _Place) -> Maker:
+    def _maker(self, place: _Place, cut: Callable[[int], dict[int, slice]] | None) -> Maker:
         """The function that makes the batches of a pass."""
         assert place.seed is not None
         beyond = not isinstance(self.buckets, tuple)
         collate = Collate(self.sequences, self.lengths, () if beyond else self.buckets, beyond)
         seed = place.seed, 0 if self.seed is None else place.epoch  # each pass has drawn its own
-        make = Maker(self.dataset, self.transform, self.collate or collate, self.batch_size, self.shuffle, seed)
+        make = Maker(self.dataset, self.transform, self.collate or collate, self.batch_size, self.shuffle, seed, cut)
         if isinstance(self.buckets, int) and self.collate is None:
             self._quantiles = self._quantiles or make.quantiles(self.buckets)
         if beyond:

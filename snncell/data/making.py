@@ -29,6 +29,8 @@ class Maker:
         batch_size: how many samples a batch has.
         shuffle: whether they are in an order that `seed` decides.
         seed: two integers, of the order and the transforms.
+        cut: a function of how many samples a batch has that gives, by number, the parts of it to be made, each as a
+            batch of its own; without it a batch is whole.
     """
 
     def __init__(
@@ -39,7 +41,9 @@ class Maker:
         batch_size: int,
         shuffle: bool,
         seed: tuple[int, int],
+        cut: Callable[[int], dict[int, slice]] | None = None,
     ) -> None:
+        self.cut = cut
         self.dataset, self.transform, self.collate = dataset, transform, collate
         self.batch_size, self.seed = batch_size, seed
         count = len(dataset)
@@ -51,8 +55,14 @@ class Maker:
         self.alone, self.first = _Step(transform), _Step(parts and parts[0])
 
     def __call__(self, number: int, over: list[bool]) -> Any:
-        """A batch; nothing, if nobody wants it any more."""
+        """A batch, or its parts; nothing, if nobody wants it any more."""
         chosen = [int(index) for index in self.order[number * self.batch_size :][: self.batch_size]]
+        if self.cut is None:
+            return self._of(chosen, over)
+        return len(chosen), {part: self._of(chosen[own], over) for part, own in self.cut(len(chosen)).items()}
+
+    def _of(self, chosen: list[int], over: list[bool]) -> Any:
+        """The batch of some samples."""
         samples = []
         for index in chosen:
             if over:

@@ -159,6 +159,13 @@ def number_of_threads() -> int:
     return number
 
 
+def set_number_of_threads(number: int) -> None:
+    """Let parallel kernels that this thread starts run on so many threads, or on all there are if those are fewer."""
+    number_of_threads()  # they must have been started
+    numba = imported("numba")
+    numba.set_num_threads(min(number, numba.config.NUMBA_NUM_THREADS))
+
+
 def _start_threads() -> None:
     _load_tbb()  # before Numba looks for a layer, which it does once
     imported("numba").get_num_threads()  # asking for the number starts them

@@ -37,19 +37,20 @@ _END: Any = object()
 
 
 def made_ahead(
-    source: Iterable[Any], convert: Callable[[Any], Any], prefetch: bool | None
+    source: Iterable[Any], convert: Callable[[Any], Any], prefetch: bool
 ) -> AbstractContextManager[Iterable[Any]]:
-    """Each item of `source`, converted, in its order: made ahead if `prefetch`, or for None if that is safe and pays.
+    """Each item of `source`, converted, in its order: made ahead if `prefetch`.
 
-    Only `Batches` are known to depend on nothing that a step changes but the random numbers. Where a GPU is in use
-    nothing is made ahead: its steps run beside the host as it is.
+    Where a GPU is in use nothing is made ahead: its steps run beside the host as it is.
     """
-    wanted = _pays(source) if prefetch is None else prefetch
-    return _Ahead(source, convert) if wanted and not IN_USE else nullcontext(map(convert, source))
+    return _Ahead(source, convert) if prefetch and not IN_USE else nullcontext(map(convert, source))
 
 
-def _pays(source: Any) -> bool:
-    """True for Batches of a size at which a thread pays."""
+def pays(source: Any) -> bool:
+    """True for data of which to make batches ahead is safe and pays: Batches of a size at which a thread does.
+
+    Only they are known to depend on nothing that a step changes but the random numbers.
+    """
     if getattr(type(source), "__iter__", None) is not Batches.__iter__:
         return False
     size = sum(array.nbytes for array in source.arrays)

@@ -112,6 +112,8 @@ class Callback:
     Attributes:
         order: callbacks of a smaller order are told first, those of the same in the order in which they were given; of
             the end of the training in reverse, as contexts are left.
+        first_rank_only: whether rank 0 alone tells it, of a training on several: for one that writes files. Random
+            numbers that it draws are not those of the training then.
 
     Example:
         >>> class Threshold(snncell.train.Callback):
@@ -126,6 +128,7 @@ class Callback:
     """
 
     order: ClassVar[int] = 0
+    first_rank_only: ClassVar[bool] = False
 
     def on_fit_begin(self, training: Training) -> None:
         """Before the first epoch, when a training that is resumed has been read."""

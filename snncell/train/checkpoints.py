@@ -48,6 +48,7 @@ class Checkpoint(Callback):
     """
 
     order: ClassVar[int] = 5  # after all that may still change a record, or keep something of the epoch
+    first_rank_only: ClassVar[bool] = True
 
     def __init__(
         self,

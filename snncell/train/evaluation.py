@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Annotated, Any
 
 import numpy as np
@@ -16,10 +16,11 @@ from snncell.errors import ArgumentError
 from snncell.nn.stateful import Stateful
 from snncell.tape.given import as_data
 from snncell.tape.tensor import Tensor
-from snncell.train.ahead import made_ahead
+from snncell.train.ahead import made_ahead, pays
 from snncell.train.metrics import named
 from snncell.train.monitored import Monitored, watching
 from snncell.train.pieces import Batches, Spikes, cells_of as spiking_cells, measure
+from snncell.train.processes import OneProcess
 from snncell.train.scores import accuracy as share_right
 
 Means = dict[str, Any]  # numbers, and nested lists of those that have axes
@@ -64,7 +65,7 @@ def evaluate(
         functions, heard = named(metrics, "evaluate")
         of_batch = measured(net, loss, accuracy, spikes if spikes.cells else None, functions)
         batches = batches_of(data, batch_size, False, "evaluate: data")
-        return means("evaluate: data", (net, loss), of_batch, batches, prefetch, heard)
+        return means("evaluate: data", (net, loss), of_batch, batches, prefetch, heard, OneProcess())
 
 
 def batches_of(data: Any, batch_size: int, shuffle: bool, who: str) -> Any:
@@ -145,6 +146,7 @@ def means(
     source: Any,
     prefetch: bool | None,
     heard: dict[str, Monitored],
+    processes: OneProcess,
 ) -> Means:
     """Go through the data once, in prediction; the means of what is measured, also by a monitor."""
     for cell in cells_of(*parts):
@@ -152,11 +154,19 @@ def means(
     for stateful in statefuls(*parts):
         stateful.reset()
     measurements = Measurements()
-    ahead = made_ahead(source, lambda batch: parts_of(batch, who), prefetch)
-    with watching(parts[0], heard) as recorded, ahead as batches:
-        for *inputs, target in batches:
-            measurements.add({**of_batch(*inputs, target), **recorded()}, len(target))
+    with watching(parts[0], heard) as recorded, counted_batches(source, who, processes, prefetch) as batches:
+        numbers_of = processes.measured(lambda *batch: {**of_batch(*batch), **recorded()})
+        for samples, batch in batches:
+            measurements.add(numbers_of(batch), samples)
     return measurements.means(who)
+
+
+def counted_batches(
+    source: Any, who: str, processes: OneProcess, prefetch: bool | None
+) -> AbstractContextManager[Iterable[Any]]:
+    """The batches of data, each behind the number of its samples, made ahead where that is safe and pays."""
+    counted = processes.counted(source, lambda batch: parts_of(batch, who))
+    return made_ahead(processes.batches(source), counted, pays(source) if prefetch is None else prefetch)
 
 
 class Measurements:

@@ -22,6 +22,7 @@ from snncell.train.loss_scale import ScaledLoss, scaler_of
 from snncell.train.metrics import named
 from snncell.train.monitored import watching
 from snncell.train.pieces import Spikes, cells_of
+from snncell.train.processes import processes
 from snncell.train.run import Run
 from snncell.train.scores import accuracy as share_right
 from snncell.train.state import File
@@ -52,6 +53,7 @@ def fit(
     log: File | None = None,
     progress: bool = True,
     prefetch: bool | None = None,
+    distributed: bool = False,
 ) -> Result:
     """Train a network: jitted steps over all data, epoch after epoch.
 
@@ -101,6 +103,11 @@ def fit(
             through on that thread from beginning to end, and what they raise comes out of `fit`. Random numbers of
             snncell's are those drawn without it, to the bit: where data draw some, they wait for the step. Without a
             GPU alone, whose steps run beside the host anyway.
+        distributed: train on all ranks of the job that `snncell.distributed.init()` has joined, which all call this in
+            the same way, with all of the data. Each batch is cut into shards, of which each rank computes its own;
+            gradients, numbers and BatchNorm's statistics are means over the samples of all of them, in one order, so
+            that the same bits come out on any number of ranks. A mean that loss or a metric takes is one of a shard.
+            Rank 0 writes checkpoint, log and bar; a stop, and an interruption, of one rank ends the training on all.
 
     Returns:
         A `Result`, with the history.
@@ -115,6 +122,8 @@ def fit(
 
         CheckpointError: for a resume from a file that is not there, or was written with another net, optimiser or loss,
             other data or other settings, naming what differs.
+        RankError: with distributed, if no job was joined, if ranks call it with other nets, data or settings, or if one
+            has ended.
 
     Arrays and lists of batches in `test` that hold NaN are warned of at the beginning (RuntimeWarning).
 
@@ -132,17 +141,18 @@ def fit(
     if checkpoint is not None:
         path_to_write(checkpoint, "fit")  # said now, not after an epoch
     fits_together(net, loss, optimiser, "fit")
+    ranks = processes(distributed)
     own, monitor, scaler = in_order(callbacks), _monitor(monitor, patience, test), scaler_of(loss_scale, "fit")
     made = [
         *([] if scaler is None else [ScaledLoss(scaler, checkpoint)]),
         *own,
-        Progress(progress),
+        Progress(progress and ranks.first),
         *([] if log is None else [Log(log)]),
     ]
     made += [] if monitor is None else [EarlyStopping(patience, monitor)]
     made += [] if checkpoint is None else [Checkpoint(checkpoint)]
     batches = batches_of(data, batch_size, True, "fit: data"), batches_of(test, batch_size, False, "fit: test")
-    run = Run(Training(net, loss, optimiser, *batches, epochs), prefetch)
+    run = Run(Training(net, loss, optimiser, *batches, epochs), prefetch, ranks)
     run.checkpoint = checkpoint
     with Spikes(cells_of(firing_rate, "fit: firing_rate")) as spikes, phases(net, loss):
         spikes.refuse_inner(net)

@@ -34,6 +34,7 @@ class Log(Callback):
     """
 
     order: ClassVar[int] = 3  # it writes what other callbacks have added
+    first_rank_only: ClassVar[bool] = True
 
     def __init__(self, file: str | os.PathLike[str], records: list[Record] | None = None) -> None:
         self.path = Path(file)

@@ -10,8 +10,8 @@ import numpy as np
 from snncell.data import Loader
 from snncell.errors import ArgumentError, CheckpointError
 from snncell.ops.seeds import go_on_from, own_key, present_key
-from snncell.train.ahead import made_ahead
-from snncell.train.evaluation import Means, Measurements, cells_of, parts_of, statefuls
+from snncell.train.evaluation import Means, Measurements, cells_of, counted_batches, statefuls
+from snncell.train.processes import OneProcess
 from snncell.train.state import is_count
 from snncell.train.steps import Step
 
@@ -24,8 +24,8 @@ class Pass:
     they are gone through once more up to there.
     """
 
-    def __init__(self, parts: tuple[Any, ...], data: Any) -> None:
-        self.parts, self.data = parts, data
+    def __init__(self, parts: tuple[Any, ...], data: Any, processes: OneProcess) -> None:
+        self.parts, self.data, self.processes = parts, data, processes
         self.measurements = Measurements()
         self.key: Any = None  # of the random numbers at its beginning
         self.states: list[Any] = []  # of Statefuls, to begin with
@@ -48,17 +48,17 @@ class Pass:
         if skipped:
             go_on_from(np.array(self.key))
         source = () if self.over else self.data
-        with made_ahead(source, lambda batch: parts_of(batch, "fit: data"), prefetch) as batches:
+        with counted_batches(source, "fit: data", self.processes, prefetch) as batches:
             left = iter(batches)
             self._skip(left, skipped)
             if skipped:
                 go_on_from(key)
             for stateful, kept in zip(statefuls(*self.parts), self.states, strict=False):
                 stateful.put(kept)
-            for *inputs, target in left:
+            for samples, batch in left:
                 begin()
-                numbers = step(*inputs, target)
-                self.measurements.add(numbers, len(target))
+                numbers = step(batch)
+                self.measurements.add(numbers, samples)
                 if end(numbers):
                     return False
         step.finish()

@@ -13,7 +13,7 @@ from snncell.arguments.kinds import Own
 from snncell.arguments.shown import came, instance_meant, shown
 from snncell.arguments.vocabulary import Numbers
 from snncell.cell import Cell, HookHandle
-from snncell.data import batches
+from snncell.data.order import in_turn
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.sequences import refuse_batch_first, sequences, within_lengths
 from snncell.nn.time import MultiStep
@@ -89,11 +89,20 @@ class Batches:
         return full + (rest > 0 and not self.drop_last)
 
     def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
-        for batch in batches(*self.arrays, batch_size=self.batch_size, shuffle=self.shuffle, drop_last=self.drop_last):
-            if self.time_first:
-                yield (*(x.swapaxes(0, 1) if x.ndim > 1 else x for x in batch[:-1]), batch[-1])
-            else:
-                yield batch
+        for chosen in in_turn(len(self.arrays[0]), self.batch_size, self.shuffle, self.drop_last):
+            yield self._of(chosen)
+
+    def in_parts(self, cut: Callable[[int], dict[int, slice]]) -> Iterator[tuple[int, dict[int, tuple[Tensor, ...]]]]:
+        """The same batches in parts: how many samples a batch has, and by number those parts of it that `cut` gives."""
+        for chosen in in_turn(len(self.arrays[0]), self.batch_size, self.shuffle, self.drop_last):
+            yield len(chosen), {number: self._of(chosen[part]) for number, part in cut(len(chosen)).items()}
+
+    def _of(self, chosen: Any) -> tuple[Tensor, ...]:
+        """The batch of some samples."""
+        batch = tuple(Tensor(array[chosen]) for array in self.arrays)
+        if not self.time_first:
+            return batch
+        return (*(x.swapaxes(0, 1) if x.ndim > 1 else x for x in batch[:-1]), batch[-1])
 
     def description(self) -> dict[str, Any]:
         """A description that tells these data from others: shapes, dtypes, a hash of the elements, and their order."""

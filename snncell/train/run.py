@@ -22,9 +22,10 @@ from snncell.train.loss_scale import Scaling
 from snncell.train.monitored import Monitored
 from snncell.train.passes import Pass
 from snncell.train.pieces import Spikes, measure
+from snncell.train.processes import OneProcess
 from snncell.train.resume import noted_of, places, refuse_notes, resume_callbacks, take_places, told
 from snncell.train.state import File, description, read_state, save_state
-from snncell.train.steps import Accumulated, EachBatch, Step, fused_step, step_in_two
+from snncell.train.steps import Step
 
 _PASS = "pass "  # of the names of what a pass keeps in a checkpoint
 
@@ -35,10 +36,10 @@ class Run:
     step: Step
     test_step: Callable[..., dict[str, Tensor]]
 
-    def __init__(self, training: Training, prefetch: bool | None) -> None:
+    def __init__(self, training: Training, prefetch: bool | None, processes: OneProcess) -> None:
         if training.data is None:
             raise ArgumentError("fit: there are no data to train on.")
-        self.training, self.prefetch = training, prefetch
+        self.training, self.prefetch, self.processes = training, prefetch, processes
         self.parts = (training.net, training.loss)
         self.callbacks: list[Callback] = []
         self.checkpoint: File | None = None  # the file that errors name
@@ -72,10 +73,7 @@ class Run:
         net, loss, optimiser = self.training.net, self.training.loss, self.training.optimiser
         of_batch = measure(net, loss, accuracy, spikes, metrics)
         scaling = None if scaler is None else Scaling(scaler, net, loss, optimiser)
-        if accumulate == 1:
-            self.step = EachBatch(fused_step(of_batch, optimiser, clip, scaling))
-        else:
-            self.step = Accumulated(*step_in_two(of_batch, optimiser, clip, scaling), accumulate)
+        self.step = self.processes.step(self.parts, of_batch, optimiser, clip, scaling, accumulate)
         self.heard = heard
         self.test_step = measured(net, loss, accuracy, spikes, metrics)
 
@@ -85,26 +83,40 @@ class Run:
         training, self.callbacks, self.monitor = self.training, in_order(callbacks), monitor
         if resume is not None:
             self.take_up(resume)
-        warn_of_nan(training.test)
+        self.processes.refuse(self.parts, training.optimiser, lambda: self.settings)
+        if self.processes.first:
+            warn_of_nan(training.test)
         with nullcontext() if self.checkpoint is None else noted(training.stop):
             try:
                 self.tell("on_fit_begin")
-                while len(training.history) < training.epochs and not training.stopped:
+                while len(training.history) < training.epochs and not self.stopped():
                     self.epoch()
             except BaseException as error:
-                for callback in reversed(self.callbacks):
+                for callback in reversed(self.told()):
                     callback.on_error(training, error)
                 raise
             training.result.best = training.history[-1] if training.history else {}
-            for callback in reversed(self.callbacks):
-                callback.on_fit_end(training)
+            self.tell("on_fit_end", reverse=True)
+            self.stopped()  # all have come here: files that one has written are there for the others
         training.result.seconds = time.perf_counter() - begun
         return training.result
 
-    def tell(self, name: str) -> None:
-        """Call a method of each callback."""
-        for callback in self.callbacks:
-            getattr(callback, name)(self.training)
+    def tell(self, name: str, reverse: bool = False) -> None:
+        """Call a method of each callback that is told on this process."""
+        for callback in reversed(self.told()) if reverse else self.told():
+            with self.processes.apart(callback.first_rank_only):
+                getattr(callback, name)(self.training)
+
+    def told(self) -> list[Callback]:
+        """The callbacks that are told on this process."""
+        return [callback for callback in self.callbacks if self.processes.first or not callback.first_rank_only]
+
+    def stopped(self) -> bool:
+        """True if the training is to end, because anybody has stopped it on any process: all of them ask together."""
+        if not self.processes.any(bool(self.training.stopped)):
+            return False
+        self.training.stop("stopped on another rank")
+        return True
 
     # --- an epoch -----------------------------------------------------------------------------------------------------
 
@@ -113,7 +125,7 @@ class Run:
         training = self.training
         training.epoch, training.record = len(training.history) + 1, {}
         if self.pass_ is None:
-            self.pass_ = Pass(self.parts, training.data)
+            self.pass_ = Pass(self.parts, training.data, self.processes)
             training.batch = 0
             self.tell("on_epoch_begin")
         whole = self.pass_.run(self.step, self.prefetch, lambda: self.tell("on_step_begin"), self.after_batch)
@@ -137,13 +149,15 @@ class Run:
         assert self.pass_ is not None
         training.batch, training.measured, training.updated = self.pass_.batch, numbers, self.step.updated
         self.tell("on_step_end")
-        return bool(training.stopped) and self.step.updated
+        return self.step.updated and self.stopped()
 
     def evaluate(self) -> None:
         """Measure on the test data, and put the numbers into the record."""
         training = self.training
         self.tell("on_evaluation_begin")
-        tested = means("fit: test", self.parts, self.test_step, training.test, self.prefetch, self.heard)
+        tested = means(
+            "fit: test", self.parts, self.test_step, training.test, self.prefetch, self.heard, self.processes
+        )
         refuse_test_loss(tested["loss"], training.epoch, training.test, self.checkpoint)
         training.record |= {f"test_{name}": x for name, x in tested.items()}
         self.tell("on_evaluation_end")
@@ -166,7 +180,9 @@ class Run:
         return {"data": told(training.data), "test data": told(training.test), "setting": settings}
 
     def save(self, file: File) -> None:
-        """Write the training."""
+        """Write the training; of several processes the first one does."""
+        if not self.processes.first:
+            return
         training, under_way = self.training, self.pass_
         if under_way is not None and not self.step.updated:
             raise CheckpointError(
@@ -191,7 +207,7 @@ class Run:
         training.epoch = len(training.history)
         resume_callbacks(self.callbacks, training, stored, who)
         if "pass" in stored.notes:
-            self.pass_ = Pass(self.parts, training.data)
+            self.pass_ = Pass(self.parts, training.data, self.processes)
             own = {name.removeprefix(_PASS): x for name, x in stored.arrays.items() if name.startswith(_PASS)}
             self.pass_.take(stored.notes["pass"], own, who)
             training.epoch, training.batch = training.epoch + 1, self.pass_.batch

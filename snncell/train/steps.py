@@ -28,8 +28,8 @@ class Step(Protocol):
 
     updated: bool
 
-    def __call__(self, *batch: Any) -> Numbers:
-        """Train on a batch; the numbers that were measured of it."""
+    def __call__(self, batch: Any) -> Numbers:
+        """Train on a batch, as the processes of a training count it; the numbers that were measured of it."""
 
     def finish(self) -> None:
         """Take the step that is due at the end of an epoch, of batches that wait for others."""
@@ -134,7 +134,7 @@ class EachBatch:
     def __init__(self, step: Callable[..., Numbers]) -> None:
         self.step = step
 
-    def __call__(self, *batch: Any) -> Numbers:
+    def __call__(self, batch: tuple[Any, ...]) -> Numbers:
         return self.step(*batch)
 
     def finish(self) -> None:
@@ -156,7 +156,7 @@ class Accumulated:
         self.samples = 0
         self.total: tuple[Tensor, ...] = ()
 
-    def __call__(self, *batch: Any) -> Numbers:
+    def __call__(self, batch: tuple[Any, ...]) -> Numbers:
         numbers: Numbers
         numbers, grads = self.gradients(*batch)
         count = Tensor(float(len(batch[-1])))

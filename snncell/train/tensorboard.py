@@ -63,6 +63,7 @@ class TensorBoard(Callback):
     """
 
     order: ClassVar[int] = 3  # it writes what other callbacks have added
+    first_rank_only: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -1,0 +1,126 @@
+"""Cutting a batch into shards, and the order in which what was computed of them is added."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from snncell.errors import ArgumentError
+from snncell.tape.event_lists import EventLists
+from snncell.tape.structure import flatten, unflatten
+from snncell.tape.tensor import Tensor
+
+Node = tuple[int, int]  # the shards from one number up to another one, without that
+
+
+def slices(samples: int, shards: int) -> list[slice]:
+    """The samples of each shard, as even as can be; of few samples the first shards have two or three, others none.
+
+    None has a single one unless the batch has: of one sample a batch normalisation has no variance.
+
+    >>> [[(one.start, one.stop) for one in slices(samples, 4)] for samples in (10, 5)]
+    [[(0, 3), (3, 6), (6, 8), (8, 10)], [(0, 3), (3, 5), (5, 5), (5, 5)]]
+    """
+    used = min(shards, max(1, samples // 2))
+    size, more = divmod(samples, used)
+    ends = [size * (n + 1) + min(n + 1, more) for n in range(used)]
+    ends += [samples] * (shards - used)
+    return [slice(begin, end) for begin, end in zip([0, *ends], ends, strict=False)]
+
+
+def pieces(batch: tuple[Any, ...], cuts: Iterable[slice]) -> Iterator[tuple[Any, ...]]:
+    """Parts of a batch (inputs, ..., target), by samples.
+
+    The target, an array, has an entry for each sample. Of inputs that is the first axis, (B, ...), or after time the
+    second one, (T, B, ...); numbers are the same for all.
+
+    Raises:
+        ArgumentError: for inputs with neither, or as many steps as samples.
+    """
+    samples = len(batch[-1])
+    leaves, structure = flatten(batch[:-1])
+    refuse_lists(batch)
+    axes = [_axis(leaf, samples) for leaf in leaves]
+    for cut in cuts:
+        chosen = [_cut(leaf, axis, cut) for leaf, axis in zip(leaves, axes, strict=True)]
+        yield (*unflatten(structure, chosen), batch[-1][cut])
+
+
+def refuse_lists(tree: Any) -> None:
+    """Raise an ArgumentError for EventLists, which have no axis to cut."""
+    if isinstance(tree, EventLists):
+        raise ArgumentError(
+            "distributed: a batch of EventLists is not cut into shards. Give arrays (events.to_dense()), or a "
+            "data.Loader, which makes the shards one by one."
+        )
+    if isinstance(tree, (tuple, list)):
+        for item in tree:
+            refuse_lists(item)
+    if isinstance(tree, dict):
+        refuse_lists(tuple(tree.values()))
+
+
+def _axis(x: Tensor, samples: int) -> int | None:
+    """The axis of the samples, or None of a number."""
+    found = [axis for axis in (0, 1) if x.ndim > axis and x.shape[axis] == samples]
+    if len(found) == 1 or not x.ndim:
+        return found[0] if found else None
+    if found:
+        raise ArgumentError(
+            f"distributed: an input of shape {x.shape} in a batch of {samples} samples may be (B, ...) or (T, B, ...), "
+            f"since it has as many steps as samples. Give train.Batches(..., time_first=True or False) or a "
+            f"data.Loader, or another batch size."
+        )
+    raise ArgumentError(
+        f"distributed: an input of shape {x.shape} has no axis for the {samples} samples of its target; inputs are "
+        f"(B, ...) or (T, B, ...)."
+    )
+
+
+def _cut(x: Tensor, axis: int | None, cut: slice) -> Tensor:
+    return x if axis is None else x[cut] if axis == 0 else x[:, cut]
+
+
+# --- the order of additions -------------------------------------------------------------------------------------------
+
+
+def nodes(shards: int, ranks: int) -> list[list[Node]]:
+    """For each rank the largest nodes of the tree that lie within its shards.
+
+    The sum of all shards is that of the first half and that of the second, and so on down to single ones: what a rank
+    adds by itself is part of the same sum on any number of ranks.
+
+    >>> nodes(4, 2), nodes(4, 3)
+    ([[(0, 2)], [(2, 4)]], [[(0, 2)], [(2, 3)], [(3, 4)]])
+    """
+    owner = [shard * ranks // shards for shard in range(shards)]
+    found: list[list[Node]] = [[] for _ in range(ranks)]
+
+    def within(low: int, high: int) -> None:
+        if owner[low] == owner[high - 1]:
+            found[owner[low]].append((low, high))
+            return
+        middle = (low + high) // 2
+        within(low, middle)
+        within(middle, high)
+
+    within(0, shards)
+    return found
+
+
+def added(node: Node, known: dict[Node, Any]) -> Any:
+    """The sum of a node, of arrays that are known of some below; None where there is nothing to add.
+
+    Arrays are added in place, so they belong to nobody else afterwards.
+    """
+    if node in known:
+        return known[node]
+    low, high = node
+    if high - low == 1:
+        return None
+    middle = (low + high) // 2
+    first, second = added((low, middle), known), added((middle, high), known)
+    if first is None or second is None:
+        return second if first is None else first
+    first += second
+    return first

@@ -1,0 +1,146 @@
+"""The ranks of a job: processes that one `mpiexec` has started, and what they tell each other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from snncell.distributed.cuts import Node, added, nodes
+from snncell.distributed.ending import Ending
+
+Array = np.ndarray[Any, Any]
+
+LARGE = 1 << 16  # bytes from which on a sum is shared among the ranks: each adds a part of the elements
+BUCKET = 1 << 22  # bytes that are on their way at once in fast mode
+
+
+class Ranks:
+    """All ranks of a job, as one of them sees them.
+
+    What is exchanged waits by asking again and again: Ctrl-C is heard meanwhile, ranks that share a core let each other
+    go on, and one that has left is noticed.
+
+    Attributes:
+        rank: the number of this one.
+        size: how many there are.
+        shards: into how many shards each batch is cut.
+        fast: whether sums are MPI's, in whatever order.
+    """
+
+    def __init__(self, mpi: Any, shards: int, fast: bool) -> None:
+        self.mpi, self.comm = mpi, mpi.COMM_WORLD.Dup()
+        self.rank, self.size = int(self.comm.rank), int(self.comm.size)
+        self.shards, self.fast = shards, fast
+        self.nodes = nodes(shards, self.size)
+        self.own = [shard for shard in range(shards) if shard * self.size // shards == self.rank]
+        self.ending = Ending(mpi, mpi.COMM_WORLD.Dup())
+
+    def wait(self, requests: Iterable[Any]) -> None:
+        """Wait until exchanges are done.
+
+        Raises:
+            RankError: if another rank has ended its program.
+        """
+        for request in requests:
+            begun, asked = time.monotonic(), 0
+            while not request.Test():
+                asked += 1
+                time.sleep(0 if asked < 200 else 5e-5)
+                if not asked % 200 and time.monotonic() - begun > 1.0:
+                    self.ending.refuse_left()
+
+    def gathered(self, own: Array) -> list[Array]:
+        """The array of every rank; they have one shape."""
+        own = np.asarray(own, order="C")
+        found = np.empty((self.size, *own.shape), own.dtype)
+        self.wait([self.comm.Iallgather(_bytes(own), _bytes(found))])
+        return list(found)
+
+    def texts(self, own: bytes) -> list[bytes]:
+        """The bytes of every rank, of any length."""
+        lengths = [int(n) for n in self.gathered(np.array(len(own)))]
+        padded = np.zeros(max(lengths), np.uint8)
+        padded[: len(own)] = np.frombuffer(own, np.uint8)
+        return [part[:length].tobytes() for part, length in zip(self.gathered(padded), lengths, strict=True)]
+
+    def any(self, flag: bool) -> bool:
+        """True if it is on one of the ranks."""
+        return (self.size > 1 and any(map(bool, self.gathered(np.array(flag))))) or flag
+
+    def first(self, own: Array) -> Array:
+        """The array of rank 0."""
+        return self.gathered(own)[0]
+
+    # --- sums ---------------------------------------------------------------------------------------------------------
+
+    def summed(self, own: dict[int, Array], like: Array) -> Array:
+        """The sum over all shards, of vectors.
+
+        Added in the order of a tree over the shards, see `nodes`, so to the same bits on any number of ranks.
+
+        Args:
+            own: the vectors of this rank's shards, those that there are; they are added to.
+            like: a vector of that length and dtype.
+        """
+        there = np.zeros(self.shards, bool)
+        there[list(own)] = True
+        if self.fast:
+            return self._reduced(own, like)
+        known: dict[Node, Any] = {(shard, shard + 1): vector for shard, vector in own.items()}
+        mine = [added(node, known) for node in self.nodes[self.rank]]
+        if self.size == 1:
+            return mine[0] if mine[0] is not None else np.zeros_like(like)
+        there = np.logical_or.reduce(self.gathered(there))
+        parts = [np.zeros_like(like) if part is None else part for part in mine]
+        if like.nbytes < LARGE:
+            return self._tree(self._from_all(parts, like.size, like.dtype), there)
+        width = -(-like.size // self.size)
+        rows = self._exchanged(parts, width, like)
+        total = np.empty(width * self.size, like.dtype)
+        self.wait([self.comm.Iallgather(_bytes(self._tree(rows, there)), _bytes(total))])
+        return total[: like.size]
+
+    def _from_all(self, parts: list[Array], width: int, dtype: Any) -> list[Array]:
+        """Of every rank the vectors of its nodes, in their order."""
+        found = np.empty((sum(map(len, self.nodes)), width), dtype)
+        counts = [len(own) * width * found.itemsize for own in self.nodes]
+        self.wait([self.comm.Iallgatherv(_bytes(np.concatenate(parts)), [_bytes(found), counts])])
+        return list(found)
+
+    def _exchanged(self, parts: list[Array], width: int, like: Array) -> list[Array]:
+        """Of every rank the part of its nodes' vectors that this one adds, in their order."""
+        sent = np.zeros((self.size, len(parts), width), like.dtype)
+        for number, part in enumerate(parts):
+            for rank in range(self.size):
+                piece = part[rank * width : (rank + 1) * width]
+                sent[rank, number, : len(piece)] = piece
+        found = np.empty((sum(map(len, self.nodes)), width), like.dtype)
+        bytes_of = width * like.itemsize
+        counts = [len(own) * bytes_of for own in self.nodes]
+        self.wait([self.comm.Ialltoallv([_bytes(sent), [len(parts) * bytes_of] * self.size], [_bytes(found), counts])])
+        return list(found)
+
+    def _tree(self, rows: list[Array], there: Array) -> Array:
+        """The sum of the nodes of all ranks, of which those without a shard that is there are none."""
+        numbered = [node for own in self.nodes for node in own]
+        known = {node: row if there[slice(*node)].any() else None for node, row in zip(numbered, rows, strict=True)}
+        total = added((0, self.shards), known)
+        return np.zeros_like(rows[0]) if total is None else total
+
+    def _reduced(self, own: dict[int, Array], like: Array) -> Array:
+        """The sum by MPI, a few megabytes at a time: one bucket is reduced while the next is on its way."""
+        total = np.zeros_like(like)
+        for vector in own.values():
+            total += vector
+        width = max(1, BUCKET // like.itemsize)
+        buckets = [total[begin : begin + width] for begin in range(0, len(total), width)]
+        self.wait([self.comm.Iallreduce(self.mpi.IN_PLACE, bucket, self.mpi.SUM) for bucket in buckets])
+        return total
+
+
+def _bytes(array: Array) -> Array:
+    """An array as the bytes that MPI is given, whatever its dtype."""
+    return array.reshape(-1).view(np.uint8)

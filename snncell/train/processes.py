@@ -1,0 +1,195 @@
+"""The processes that a training runs on: this one alone, or the ranks of a job, each with its shards of every batch."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import numpy as np
+
+from snncell.cell import Cell
+from snncell.distributed.draws import aside, draw_for_shard
+from snncell.distributed.job import joined
+from snncell.distributed.ranks import Ranks
+from snncell.errors import ArgumentError, RankError
+from snncell.nn.optim import Optimizer
+from snncell.nn.stateful import Stateful
+from snncell.ops.seeds import present_key, replaying
+from snncell.train.loss_scale import Scaling
+from snncell.train.sharded import Means, Numbers, Sharded, Shards, Shares
+from snncell.train.state import description, difference, weights_of
+from snncell.train.steps import Accumulated, Clip, EachBatch, Step, fused_step, step_in_two
+
+Counted = tuple[int, Any]  # the samples of a batch, and the batch
+
+
+class OneProcess:
+    """A training on this process alone."""
+
+    first = True  # whether this is the process that writes files
+
+    def batches(self, source: Any) -> Any:
+        """The batches of data, to be `counted`."""
+        return source
+
+    def counted(self, source: Any, parts_of: Callable[[Any], tuple[Any, ...]]) -> Callable[[Any], Counted]:
+        """A function that makes a batch of what `batches` gives, and counts its samples."""
+
+        def of_batch(batch: Any) -> Counted:
+            parts = parts_of(batch)
+            return len(parts[-1]), parts
+
+        return of_batch
+
+    def step(
+        self,
+        parts: tuple[Any, ...],
+        of_batch: Callable[..., Any],
+        optimiser: Optimizer,
+        clip: Clip,
+        scaling: Scaling | None,
+        accumulate: int,
+    ) -> Step:
+        """The step of a training, of batches that are counted."""
+        if accumulate == 1:
+            return EachBatch(fused_step(of_batch, optimiser, clip, scaling))
+        return Accumulated(*step_in_two(of_batch, optimiser, clip, scaling), accumulate)
+
+    def measured(self, of_batch: Callable[..., Numbers]) -> Callable[[Any], Numbers]:
+        """A function of a counted batch that measures it."""
+        return lambda batch: of_batch(*batch)
+
+    def any(self, flag: bool) -> bool:
+        """True if it is on any process."""
+        return flag
+
+    def apart(self, alone: bool) -> AbstractContextManager[Any]:
+        """A context of what this process does alone, or all do: what one draws is not of the training."""
+        return nullcontext()
+
+    def refuse(self, parts: tuple[Any, ...], optimiser: Optimizer, settings: Callable[[], dict[str, Any]]) -> None:
+        """Raise an error for what does not go together."""
+
+
+class AllRanks(OneProcess):
+    """A training on all ranks of a job."""
+
+    def __init__(self, ranks: Ranks) -> None:
+        self.ranks = ranks
+        self.first = ranks.rank == 0
+
+    def batches(self, source: Any) -> Any:
+        """This rank's shards of them."""
+        return Shares(source, self.ranks)
+
+    def counted(self, source: Any, parts_of: Callable[[Any], tuple[Any, ...]]) -> Callable[[Any], Counted]:
+        """The same for shards."""
+        shares = Shares(source, self.ranks)
+
+        def of_item(item: Any) -> Counted:
+            samples, own = shares.converted(item, parts_of)
+            return samples, (samples, own)
+
+        return of_item
+
+    def step(
+        self,
+        parts: tuple[Any, ...],
+        of_batch: Any,
+        optimiser: Optimizer,
+        clip: Clip,
+        scaling: Scaling | None,
+        accumulate: int,
+    ) -> Step:
+        """A step of the mean over all shards."""
+        functions = step_in_two(of_batch, optimiser, clip, scaling)
+        trained = {id(p) for p in optimiser.parameters}
+        statistics = {path: p for path, p in weights_of(*parts).items() if id(p) not in trained}
+        return Sharded(self.ranks, functions, optimiser, statistics, accumulate, scaling is not None)
+
+    def measured(self, of_batch: Callable[..., Numbers]) -> Callable[[Any], Numbers]:
+        """The means over all shards."""
+        means = Means(self.ranks)
+
+        def of_all(batch: tuple[int, Shards]) -> Numbers:
+            found = {}
+            with aside() as key:
+                for shard, part in batch[1].items():
+                    draw_for_shard(key, shard)
+                    found[shard] = len(part[-1]), of_batch(*part)
+            return means.of(found)
+
+        return of_all
+
+    def apart(self, alone: bool) -> AbstractContextManager[Any]:
+        """What one rank does alone draws nothing that the others do not."""
+        return replaying(present_key()) if alone else nullcontext()
+
+    def any(self, flag: bool) -> bool:
+        """True if it is on any rank.
+
+        Raises:
+            RankError: if the ranks have drawn different numbers of random numbers.
+        """
+        own = np.array([flag, *present_key().asnumpy()], np.int64)
+        rows = self.ranks.gathered(own)
+        for rank, row in enumerate(rows):
+            if (row[1:] != own[1:]).any():
+                raise RankError(
+                    f"fit: rank {self.ranks.rank} and rank {rank} have drawn different numbers of random numbers. A "
+                    f"callback or the data draw on some ranks alone; let them draw on all, or from a generator of "
+                    f"their own."
+                )
+        return any(bool(row[0]) for row in rows)
+
+    def refuse(self, parts: tuple[Any, ...], optimiser: Optimizer, settings: Callable[[], dict[str, Any]]) -> None:
+        """Raise an error for what has no shards, and for ranks that differ."""
+        for cell in (cell for part in parts if isinstance(part, Cell) for _, cell in part.cells_and_names()):
+            if isinstance(cell, Stateful):
+                raise ArgumentError(
+                    "fit: a Stateful keeps states from batch to batch, and with distributed=True a rank has other "
+                    "samples than that. Give whole sequences to a MultiStep, or train in one process."
+                )
+        self._refuse_settings({**settings(), "optimiser": description(optimiser)})
+        named = {f"Parameter {path!r}": p for path, p in weights_of(parts[0], parts[1]).items()}
+        trained = {id(p) for p in optimiser.parameters}
+        named |= {
+            f"the optimiser's {path!r}": p for path, p in optimiser.parameters_dict().items() if id(p) not in trained
+        }
+        own = [hashlib.blake2b(p.asnumpy().tobytes(), digest_size=16).digest() for p in named.values()]
+        for rank, of_other in enumerate(self.ranks.texts(b"".join(own))):
+            theirs = [of_other[n : n + 16] for n in range(0, len(of_other), 16)]
+            for name, mine, other in zip(named, own, theirs, strict=True):
+                if mine != other:
+                    raise RankError(
+                        f"fit: {name} differs between rank {rank} and rank {self.ranks.rank} before the first step. "
+                        f"Make net and optimiser after distributed.init(), in the same way on all ranks."
+                    )
+
+    def _refuse_settings(self, own: dict[str, Any]) -> None:
+        """Raise a RankError for a call of `fit` that differs between ranks."""
+        for rank, text in enumerate(self.ranks.texts(json.dumps(own, default=str).encode())):
+            theirs = json.loads(text)
+            for name, mine in json.loads(json.dumps(own, default=str)).items():
+                if (change := difference(theirs.get(name), mine)) is not None:
+                    mend = " Every rank is given all of the data, and takes its shards of each batch." * (
+                        "data" in name
+                    )
+                    raise RankError(
+                        f"fit: rank {rank} and rank {self.ranks.rank} were given another {name}: of rank "
+                        f"{self.ranks.rank}, {change}.{mend}"
+                    )
+
+
+def processes(distributed: bool) -> OneProcess:
+    """The processes that `fit` is asked to train on.
+
+    Raises:
+        RankError: for those of a job that was not joined.
+    """
+    if not distributed:
+        return OneProcess()
+    return AllRanks(joined("fit: distributed=True"))

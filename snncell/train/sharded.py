@@ -1,0 +1,190 @@
+"""The step of a training of which every rank has shards of each batch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from snncell.distributed.cuts import pieces, slices
+from snncell.distributed.draws import aside, draw_for_shard
+from snncell.distributed.gradients import Layout, Vectors, summed
+from snncell.distributed.ranks import Array, Ranks
+from snncell.errors import ArgumentError
+from snncell.nn.optim import Optimizer
+from snncell.tape.parameter import Parameter, assign_all
+from snncell.tape.tensor import Tensor
+
+Numbers = dict[str, Any]
+Shards = dict[int, tuple[Any, ...]]  # those of a batch that a rank has, by number
+
+_WIDE = np.dtype(np.float64)
+
+
+class Shares:
+    """Batches of data as this rank's shards of them: (samples of the batch, its shards), or (0, a batch) to be cut.
+
+    Data that have a method `in_parts` make the shards of a rank alone: `Batches` and `Loader`.
+    """
+
+    def __init__(self, source: Any, ranks: Ranks) -> None:
+        self.source, self.ranks = source, ranks
+
+    def __iter__(self) -> Iterator[tuple[int, Any]]:
+        if hasattr(self.source, "in_parts"):
+            yield from self.source.in_parts(self.of)
+        else:
+            yield from ((0, batch) for batch in self.source)
+
+    def of(self, samples: int) -> dict[int, slice]:
+        """The samples of each of this rank's shards."""
+        cuts = slices(samples, self.ranks.shards)
+        return {shard: cuts[shard] for shard in self.ranks.own if cuts[shard].stop > cuts[shard].start}
+
+    def converted(self, item: tuple[int, Any], parts_of: Callable[[Any], tuple[Any, ...]]) -> tuple[int, Shards]:
+        """Samples and shards of what this has given."""
+        samples, found = item
+        if samples:
+            return samples, {shard: parts_of(part) for shard, part in found.items()}
+        parts = parts_of(found)
+        cuts = self.of(len(parts[-1]))
+        return len(parts[-1]), dict(zip(cuts, pieces(parts, cuts.values()), strict=True))
+
+
+class Means:
+    """Means of numbers over the samples of all shards.
+
+    A rank may have no shard of the first batch: it is told names and shapes by the others.
+    """
+
+    def __init__(self, ranks: Ranks) -> None:
+        self.ranks = ranks
+        self.names: list[str] = []
+        self.layout: Layout | None = None
+
+    def of(self, found: dict[int, tuple[int, Numbers]]) -> Numbers:
+        """The means of numbers, given with their samples by shard."""
+        layout = self.layout or self._told(next((numbers for _, numbers in found.values()), None))
+        own: Vectors = {}
+        for shard, (count, numbers) in found.items():
+            arrays = [np.ones(()), *(_array(numbers[name]) for name in self.names)]
+            own[shard] = layout.vectors(arrays, float(count))
+        samples, *sums = summed(self.ranks, layout, own)
+        return {name: Tensor(np.asarray(x / samples)) for name, x in zip(self.names, sums, strict=True)}
+
+    def _told(self, numbers: Numbers | None) -> Layout:
+        own = None if numbers is None else [[name, _array(x).shape] for name, x in numbers.items()]
+        texts = [json.loads(text) for text in self.ranks.texts(json.dumps(own).encode())]
+        rows = next(text for text in texts if text is not None)
+        self.names = [name for name, _ in rows]
+        self.layout = Layout([(), *(tuple(shape) for _, shape in rows)], [_WIDE] * (len(rows) + 1))
+        return self.layout
+
+
+class Sharded:
+    """A step of the mean of the gradients of all shards, of one batch or of several.
+
+    G = sum n g / sum n over the shards of all batches, n the samples of a shard: the batches of a shard in their order,
+    then the shards in the order of `Ranks.summed`. Each shard of a batch begins with the statistics (BatchNorm's moving
+    ones) that the batch began with; behind it they are the mean over all samples.
+    """
+
+    updated = False
+
+    def __init__(
+        self,
+        ranks: Ranks,
+        functions: tuple[Callable[..., Any], Callable[..., None]],
+        optimiser: Optimizer,
+        statistics: dict[str, Parameter],
+        accumulate: int,
+        scaled: bool,
+    ) -> None:
+        self.ranks, self.accumulate, self.scaled = ranks, accumulate, scaled
+        self.gradients, self.update = functions
+        self.statistics = statistics
+        self.layout = Layout.of(optimiser.parameters)
+        self.numbers = Means(ranks)
+        self.waiting = 0
+        self.samples = 0
+        self.totals: Vectors = {}
+
+    def __call__(self, batch: tuple[int, Shards]) -> Numbers:
+        samples, own = batch
+        before = [(p, p.value()) for p in self.statistics.values()]
+        found: dict[int, tuple[int, Numbers]] = {}
+        after: dict[int, tuple[int, list[Array]]] = {}
+        with aside() as key:
+            for shard, part in own.items():
+                draw_for_shard(key, shard)
+                _put(before)
+                count = len(part[-1])
+                numbers, grads = self.gradients(*part)
+                finite = self._add(shard, count, grads)
+                changed = [float(p._data is not value._data) for p, value in before]
+                found[shard] = count, {**numbers, _FINITE: finite, _CHANGED: np.array(changed)}
+                after[shard] = count, [p.asnumpy() for p in self.statistics.values()]
+        numbers = self.numbers.of(found)
+        finite, changed = numbers.pop(_FINITE).item() == 1.0, numbers.pop(_CHANGED).asnumpy() > 0
+        _put(before)
+        if finite and changed.any():
+            self._combine([p for p, one in zip(self.statistics.items(), changed, strict=True) if one], changed, after)
+        self.samples += samples
+        self.waiting += 1
+        self.updated = self.waiting == self.accumulate
+        if self.updated:
+            self.finish()
+        return numbers
+
+    def _add(self, shard: int, count: int, grads: tuple[Tensor, ...]) -> float:
+        """Add a shard's gradients to those that wait; 1 if they are finite, where anybody asks."""
+        vectors = self.layout.vectors([g.asnumpy() for g in grads], float(count))
+        finite = not self.scaled or all(np.isfinite(x).all() for x in vectors.values())
+        if shard in self.totals:
+            for dtype, total in self.totals[shard].items():
+                total += vectors[dtype]
+        else:
+            self.totals[shard] = vectors
+        return float(finite)
+
+    def _combine(
+        self, named: list[tuple[str, Parameter]], changed: Array, after: dict[int, tuple[int, list[Array]]]
+    ) -> None:
+        """Give the statistics that a batch has changed their mean over its shards."""
+        layout = Layout([(), *(p.shape for _, p in named)], [_WIDE] * (len(named) + 1))
+        values = {
+            shard: (count, [x for x, one in zip(all_of, changed, strict=True) if one])
+            for shard, (count, all_of) in after.items()
+        }
+        own = {shard: layout.vectors([np.ones(()), *few], float(count)) for shard, (count, few) in values.items()}
+        samples, *sums = summed(self.ranks, layout, own)
+        means = [(x / samples).astype(p.dtype.dtype) for x, (_, p) in zip(sums, named, strict=True)]
+        for _, few in values.values():
+            for (path, p), mean, one in zip(named, means, few, strict=True):
+                if not p.dtype.is_float and (mean != one).any():
+                    raise ArgumentError(
+                        f"fit: Parameter {path!r}, {p.dtype.name}, is not trained, and shards of a batch give it "
+                        f"different values, of which there is no mean. Make it float, or train in one process."
+                    )
+        _put([(p, Tensor(mean)) for (_, p), mean in zip(named, means, strict=True)])
+
+    def finish(self) -> None:
+        if not self.waiting:
+            return
+        sums = summed(self.ranks, self.layout, self.totals)
+        self.update(*(Tensor(x * x.dtype.type(1.0 / self.samples)) for x in sums))
+        self.waiting, self.samples, self.totals = 0, 0, {}
+
+
+# Beside the numbers that are shown: no metric has a name like these.
+_FINITE, _CHANGED = " finite", " changed"
+
+
+def _put(values: list[tuple[Parameter, Tensor]]) -> None:
+    assign_all(values, "fit", in_range=True)
+
+
+def _array(number: Any) -> Array:
+    return np.asarray(number.asnumpy() if isinstance(number, Tensor) else number, np.float64)
