@@ -28,22 +28,52 @@ def slices(samples: int, shards: int) -> list[slice]:
     return [slice(begin, end) for begin, end in zip([0, *ends], ends, strict=False)]
 
 
-def pieces(batch: tuple[Any, ...], cuts: Iterable[slice]) -> Iterator[tuple[Any, ...]]:
-    """Parts of a batch (inputs, ..., target), by samples.
+class Cutter:
+    """Cuts batches (inputs, ..., target) by samples.
 
-    The target, an array, has an entry for each sample. Of inputs that is the first axis, (B, ...), or after time the
-    second one, (T, B, ...); numbers are the same for all.
-
-    Raises:
-        ArgumentError: for inputs with neither, or as many steps as samples.
+    The target, an array, has an entry for each sample. Of inputs that is the first axis, (B, ...), or behind time the
+    second one, (T, B, ...); numbers are the same for all. Where both are as long, an input of two axes is (B, ...), and
+    others are as in the batches before.
     """
-    samples = len(batch[-1])
-    leaves, structure = flatten(batch[:-1])
-    refuse_lists(batch)
-    axes = [_axis(leaf, samples) for leaf in leaves]
-    for cut in cuts:
-        chosen = [_cut(leaf, axis, cut) for leaf, axis in zip(leaves, axes, strict=True)]
-        yield (*unflatten(structure, chosen), batch[-1][cut])
+
+    def __init__(self) -> None:
+        self.axes: dict[int, int] = {}  # of inputs that left no doubt
+
+    def pieces(self, batch: tuple[Any, ...], cuts: Iterable[slice]) -> Iterator[tuple[Any, ...]]:
+        """Parts of a batch.
+
+        Raises:
+            ArgumentError: for inputs that no axis of samples is found of.
+        """
+        samples = len(batch[-1])
+        refuse_lists(batch)
+        leaves, structure = flatten(batch[:-1])
+        axes = [self._axis(number, leaf, samples) for number, leaf in enumerate(leaves)]
+        for cut in cuts:
+            chosen = [_cut(leaf, axis, cut) for leaf, axis in zip(leaves, axes, strict=True)]
+            yield (*unflatten(structure, chosen), batch[-1][cut])
+
+    def _axis(self, number: int, x: Tensor, samples: int) -> int | None:
+        """The axis of the samples, or None of a number."""
+        if not x.ndim:
+            return None
+        found = [axis for axis in (0, 1) if x.ndim > axis and x.shape[axis] == samples]
+        if len(found) == 1:
+            self.axes[number] = found[0]
+        elif found and (x.ndim == 2 or number in self.axes):
+            return self.axes.get(number, 0)
+        elif found:
+            raise ArgumentError(
+                f"distributed: an input of shape {x.shape} in a batch of {samples} samples may be (B, ...) or "
+                f"(T, B, ...), since both axes have that length. Give train.Batches(..., time_first=True or False) or "
+                f"a data.Loader, or another batch size."
+            )
+        else:
+            raise ArgumentError(
+                f"distributed: an input of shape {x.shape} has no axis for the {samples} samples of its target; inputs "
+                f"are (B, ...) or (T, B, ...)."
+            )
+        return found[0]
 
 
 def refuse_lists(tree: Any) -> None:
@@ -58,23 +88,6 @@ def refuse_lists(tree: Any) -> None:
             refuse_lists(item)
     if isinstance(tree, dict):
         refuse_lists(tuple(tree.values()))
-
-
-def _axis(x: Tensor, samples: int) -> int | None:
-    """The axis of the samples, or None of a number."""
-    found = [axis for axis in (0, 1) if x.ndim > axis and x.shape[axis] == samples]
-    if len(found) == 1 or not x.ndim:
-        return found[0] if found else None
-    if found:
-        raise ArgumentError(
-            f"distributed: an input of shape {x.shape} in a batch of {samples} samples may be (B, ...) or (T, B, ...), "
-            f"since it has as many steps as samples. Give train.Batches(..., time_first=True or False) or a "
-            f"data.Loader, or another batch size."
-        )
-    raise ArgumentError(
-        f"distributed: an input of shape {x.shape} has no axis for the {samples} samples of its target; inputs are "
-        f"(B, ...) or (T, B, ...)."
-    )
 
 
 def _cut(x: Tensor, axis: int | None, cut: slice) -> Tensor:

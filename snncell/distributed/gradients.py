@@ -11,7 +11,7 @@ import numpy as np
 from snncell import dtype as dtypes
 from snncell.arguments.kinds import Own
 from snncell.arguments.shown import came
-from snncell.distributed.cuts import pieces, slices
+from snncell.distributed.cuts import Cutter, slices
 from snncell.distributed.draws import aside, draw_for_shard
 from snncell.distributed.job import joined
 from snncell.distributed.ranks import Array, Ranks
@@ -102,7 +102,7 @@ def shards(*batch: Annotated[Any, Own()]) -> Iterator[tuple[Any, ...]]:
     cuts = slices(len(parts[-1]), ranks.shards)
     own = [shard for shard in ranks.own if cuts[shard].stop > cuts[shard].start]
     with aside() as key:
-        for shard, part in zip(own, pieces(parts, [cuts[shard] for shard in own]), strict=True):
+        for shard, part in zip(own, Cutter().pieces(parts, [cuts[shard] for shard in own]), strict=True):
             draw_for_shard(key, shard)
             yield part
 

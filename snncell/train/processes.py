@@ -125,7 +125,7 @@ class AllRanks(OneProcess):
         return of_all
 
     def apart(self, alone: bool) -> AbstractContextManager[Any]:
-        """What one rank does alone draws nothing that the others do not."""
+        """A context in which one that acts alone draws nothing of the training."""
         return replaying(present_key()) if alone else nullcontext()
 
     def any(self, flag: bool) -> bool:

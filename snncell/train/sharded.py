@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.distributed.cuts import pieces, slices
+from snncell.distributed.cuts import Cutter, slices
 from snncell.distributed.draws import aside, draw_for_shard
 from snncell.distributed.gradients import Layout, Vectors, summed
 from snncell.distributed.ranks import Array, Ranks
@@ -31,6 +31,7 @@ class Shares:
 
     def __init__(self, source: Any, ranks: Ranks) -> None:
         self.source, self.ranks = source, ranks
+        self.cutter = Cutter()
 
     def __iter__(self) -> Iterator[tuple[int, Any]]:
         if hasattr(self.source, "in_parts"):
@@ -50,7 +51,7 @@ class Shares:
             return samples, {shard: parts_of(part) for shard, part in found.items()}
         parts = parts_of(found)
         cuts = self.of(len(parts[-1]))
-        return len(parts[-1]), dict(zip(cuts, pieces(parts, cuts.values()), strict=True))
+        return len(parts[-1]), dict(zip(cuts, self.cutter.pieces(parts, cuts.values()), strict=True))
 
 
 class Means:

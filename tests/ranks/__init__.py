@@ -1,0 +1,1 @@
+"""Programs that run as ranks of a job, and what starts them."""

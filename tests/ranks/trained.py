@@ -1,0 +1,117 @@
+"""A rank that trains as it is told, and says what came out: python -m ranks.trained SETTINGS FILE.
+
+SETTINGS are a JSON list of dicts, one for each training. FILE gets, from rank 0, a JSON list with a digest of all
+Parameters and of the optimiser, the history, and the next random number, of each training.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import snncell
+from snncell import Tensor, data, distributed, nn, ops, train
+
+
+class Net(nn.Cell):
+    """Dense, a normalisation, dropout, neurons, Dense; over time, or of one step that is repeated."""
+
+    def __init__(self, norm: bool, dropout: bool, sequences: bool) -> None:
+        super().__init__()
+        self.first = nn.Dense(6, 10)
+        norms = nn.ThresholdBatchNorm(10) if sequences else nn.BatchNorm1d(10)
+        self.norm = norms if norm else None
+        self.dropout = nn.Dropout(keep_prob=0.7) if dropout else None
+        self.neurons = nn.MultiStep(nn.LIFNode(tau=2.0))
+        self.last = nn.Dense(10, 3)
+        self.sequences = sequences
+
+    def construct(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
+        h = self.first(x)
+        if self.norm is not None:
+            h = self.norm(h)
+        if self.dropout is not None:
+            h = self.dropout(h)
+        spikes = self.neurons(h if self.sequences else ops.stack([h] * 3))
+        return self.last(spikes.mean(0))
+
+
+class Recordings:
+    """Samples of different lengths, to be loaded one by one."""
+
+    def __init__(self, count: int) -> None:
+        rng = np.random.default_rng(3)
+        self.rows = [rng.normal(size=(int(rng.integers(2, 6)), 6)).astype(np.float32) for _ in range(count)]
+        self.labels = rng.integers(0, 3, count)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.rows[index], self.labels[index]
+
+
+def source(kind: str, samples: int, batch_size: int) -> Any:
+    """Data of a kind: arrays, sequences time first, batches in a list, or a Loader of sequences."""
+    rng = np.random.default_rng(samples)
+    x, labels = rng.normal(size=(samples, 6)).astype(np.float32), rng.integers(0, 3, samples)
+    if kind == "arrays":
+        return x, labels
+    if kind == "time first":
+        steps = rng.normal(size=(4, samples, 6)).astype(np.float32)
+        return train.Batches(steps, labels, batch_size=batch_size, time_first=True)
+    if kind == "list":
+        return [(x[n : n + batch_size], labels[n : n + batch_size]) for n in range(0, samples, batch_size)]
+    assert kind == "loader"
+    return data.Loader(Recordings(samples), batch_size=batch_size, seed=7)
+
+
+def trained(settings: dict[str, Any]) -> dict[str, Any]:
+    """One training, and what came out."""
+    snncell.set_seed(settings.get("seed", 1))
+    kind = settings.get("data", "arrays")
+    net = Net(settings.get("norm", False), settings.get("dropout", False), kind in ("time first", "loader"))
+    rule = {"adam": nn.Adam, "momentum": nn.Momentum, "sgd": nn.SGD}[settings.get("optimiser", "adam")]
+    rest = (0.9,) if rule is nn.Momentum else ()
+    optimiser = rule(net.trainable_params(), 0.02, *rest)
+    samples, batch_size = settings.get("samples", 37), settings.get("batch_size", 10)
+    test = source(kind, 11, batch_size) if settings.get("test") else None
+    result = train.fit(
+        net,
+        nn.CrossEntropyLoss(),
+        optimiser,
+        source(kind, samples, batch_size),
+        settings.get("epochs", 2),
+        test=test,
+        batch_size=batch_size,
+        metrics=settings.get("metrics", []),
+        progress=False,
+        distributed=settings.get("distributed", True),
+        **settings.get("more", {}),
+    )
+    values = [p.asnumpy() for cell in (net, optimiser) for p in cell.get_parameters()]
+    return {
+        "digest": hashlib.blake2b(b"".join(x.tobytes() for x in values)).hexdigest(),
+        "history": result.history,
+        "weights": {name: p.asnumpy().tolist() for name, p in net.parameters_dict().items()},
+        "drawn": ops.uniform(()).item(),
+        "stopped": result.stopped,
+    }
+
+
+def main() -> None:
+    """Train as the command line says."""
+    asked, file = json.loads(sys.argv[1]), Path(sys.argv[2])
+    distributed.init(**(json.loads(sys.argv[3]) if len(sys.argv) > 3 else {}))
+    found = [trained(settings) for settings in asked]
+    if distributed.rank() == 0:
+        file.write_text(json.dumps(found), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
