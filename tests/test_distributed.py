@@ -56,9 +56,7 @@ def test_a_sum_is_the_same_bits_however_many_ranks_add_parts_of_it(shards: int) 
 
 @pytest.mark.parametrize("call", [distributed.rank, distributed.size, lambda: list(distributed.shards([1.0]))])
 def test_a_job_is_joined_first(call: Any) -> None:
-    with pytest.raises(
-        RankError, match=r"has joined no job: call snncell.distributed.init\(\), before"
-    ):
+    with pytest.raises(RankError, match=r"has joined no job: call snncell.distributed.init\(\), before"):
         call()
 
 

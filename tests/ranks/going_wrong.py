@@ -1,0 +1,219 @@
+"""A rank in a job in which something goes wrong, or is stopped: python -m ranks.going_wrong NAME FOLDER.
+
+Each function below is such a job. What it prints is looked at by test_distributed_ends.py.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import snncell
+from snncell import Tensor, distributed, nn, ops, train
+
+RNG = np.random.default_rng(0)
+X, Y = RNG.normal(size=(24, 5)).astype(np.float32), RNG.integers(0, 3, 24)
+
+
+class Counting(nn.Cell):
+    """A layer with an integer that depends on its input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen = snncell.Parameter(Tensor(0), requires_grad=False)
+
+    def construct(self, x: Tensor) -> Tensor:
+        self.seen.assign(ops.argmax(x.sum(0), -1).astype("int64"))
+        return x
+
+
+def fit(net: Any = None, data: Any = (X, Y), epochs: int = 2, **options: Any) -> Any:
+    """A training of a small net."""
+    net = nn.Dense(5, 3) if net is None else net
+    adam = nn.Adam(net.trainable_params(), options.pop("rate", 0.01))
+    options = {"batch_size": 8, "progress": False, "distributed": True, **options}
+    return train.fit(net, nn.CrossEntropyLoss(), adam, data, epochs, **options)
+
+
+class At(train.Callback):
+    """Does something on one rank, when a number of steps is done."""
+
+    def __init__(self, step: int, rank: int, action: Any) -> None:
+        self.step, self.rank, self.action = step, rank, action
+
+    def on_step_end(self, training: Any) -> None:
+        if training.step == self.step and distributed.rank() == self.rank:
+            self.action(training)
+
+
+def rank() -> int:
+    """The number of this rank."""
+    return distributed.rank()
+
+
+# --- the jobs ---------------------------------------------------------------------------------------------------------
+
+
+def killed(folder: Path) -> None:
+    """One is killed in the middle of an epoch."""
+    fit(callbacks=[At(4, 1, lambda _: os.kill(os.getpid(), signal.SIGKILL))])
+
+
+def raising(folder: Path) -> None:
+    """A callback raises an error on one."""
+
+    def fail(_: Any) -> None:
+        raise ValueError("the disk of rank 1 is full")
+
+    fit(callbacks=[At(4, 1, fail)])
+
+
+def all_raising(folder: Path) -> None:
+    """All raise the same."""
+    raise ValueError("on every rank")
+
+
+def leaving(folder: Path) -> None:
+    """One ends its program, and the others go on to train."""
+    if rank() == 1:
+        sys.exit(0)
+    fit()
+
+
+def later(folder: Path) -> None:
+    """One has something to do when the others are done."""
+    fit()
+    if rank() == 0:
+        time.sleep(2.5)
+        print("rank 0 is done")
+
+
+def unseeded(folder: Path) -> None:
+    """The nets were made of seeds of their own."""
+    snncell.set_seed(rank())
+    fit()
+
+
+def other_data(folder: Path) -> None:
+    """Each rank gives data of its own."""
+    fit(data=(X[rank() :: 2], Y[rank() :: 2]))
+
+
+def other_settings(folder: Path) -> None:
+    """The ranks clip differently."""
+    fit(clip_norm=1.0 + rank())
+
+
+def other_rate(folder: Path) -> None:
+    """The learning rates differ."""
+    fit(rate=0.01 * (1 + rank()))
+
+
+def drawing(folder: Path) -> None:
+    """A callback draws on one rank."""
+    fit(callbacks=[At(2, 1, lambda _: ops.uniform((3,)))])
+
+
+def stateful(folder: Path) -> None:
+    """A net that keeps states between batches."""
+    fit(net=nn.SequentialCell(nn.Dense(5, 3), nn.Stateful(nn.IFNode())))
+
+
+def counting(folder: Path) -> None:
+    """A Parameter of integers to which shards give different values."""
+    fit(net=nn.SequentialCell(Counting(), nn.Dense(5, 3)))
+
+
+def too_few(folder: Path) -> None:
+    """Fewer shards than ranks."""
+    distributed.init(shards=1)
+
+
+def again(folder: Path) -> None:
+    """Joined again, with something else."""
+    distributed.init(shards=8)
+
+
+def different(folder: Path) -> None:
+    """Ranks that ask for different shards. It is called before any other `init`."""
+    distributed.init(shards=4 + int(os.environ.get("PMI_RANK", os.environ.get("OMPI_COMM_WORLD_RANK", "0"))))
+
+
+def traced(folder: Path) -> None:
+    """The mean of gradients in a jitted function."""
+    snncell.jit(lambda x: distributed.mean_gradients((x,))[0])(ops.ones(3))
+
+
+def shapes(folder: Path) -> None:
+    """Gradients of different shapes."""
+    distributed.mean_gradients((ops.ones(3 + rank()),))
+
+
+def ambiguous(folder: Path) -> None:
+    """An input with as many steps as samples."""
+    list(distributed.shards(ops.ones((4, 4, 2)), ops.ones(4)))
+
+
+def no_samples(folder: Path) -> None:
+    """An input without an axis of samples."""
+    fit(data=[(X[:8].reshape(4, 2, 5)[:, :1], Y[:8])])
+
+
+def lists(folder: Path) -> None:
+    """A batch of event lists."""
+    events = snncell.data.EventLists.from_dense(ops.ones((2, 8, 3)))
+    fit(data=[(events, Y[:8])])
+
+
+def infinite(folder: Path) -> None:
+    """A loss that is not finite, on all ranks alike."""
+    fit(data=(np.where(X > 2, np.inf, X), Y))
+
+
+def stopping(folder: Path) -> None:
+    """One rank stops."""
+    result = fit(epochs=5, callbacks=[At(4, 1, lambda training: training.stop("rank 1 has seen enough"))])
+    print(f"rank {rank()}: {len(result.history)} epochs, {result.stopped}", flush=True)
+
+
+def files(folder: Path) -> None:
+    """Files are written by one rank."""
+    writer = train.Checkpoint(folder / "best.ckpt", best="loss")
+    fit(checkpoint=folder / "last.ckpt", log=folder / "log.jsonl", callbacks=[writer])
+    assert (folder / "last.ckpt").exists()  # for every rank, once `fit` is over
+
+
+def interrupted(folder: Path) -> None:
+    """Goes on for long, with a checkpoint, until it is interrupted."""
+
+    class Told(train.Callback):
+        def on_step_end(self, training: Any) -> None:
+            if training.step == 20 and rank() == 0:
+                (folder / "begun").touch()
+            time.sleep(0.01)
+
+    result = fit(epochs=2000, checkpoint=folder / "run.ckpt", callbacks=[Told()])
+    print(f"rank {rank()}: {result.stopped}", flush=True)
+
+
+def threads(folder: Path) -> None:
+    """Cores are shared."""
+    import numba
+
+    cores = len(os.sched_getaffinity(0))
+    assert numba.get_num_threads() == max(1, cores // distributed.size()), numba.get_num_threads()
+    distributed.init(threads=1)
+    assert numba.get_num_threads() == 1
+
+
+if __name__ == "__main__":
+    name = sys.argv[1]
+    if name not in ("too_few", "different"):
+        distributed.init()
+    globals()[name](Path(sys.argv[2]))
