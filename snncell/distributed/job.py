@@ -70,7 +70,7 @@ def _joined(shards: int | None, fast: bool) -> Ranks:
     ranks = Ranks(mpi, number, fast)
     ranks.ending.watch()
     _JOB.append(ranks)
-    asked = [tuple(row) for row in ranks.gathered(np.array([number, fast]))]
+    asked = [tuple(row.tolist()) for row in ranks.gathered(np.array([number, int(fast)]))]
     if len(set(asked)) > 1:
         raise RankError(f"distributed.init: the ranks ask for different (shards, fast): {sorted(set(asked))}.")
     return ranks

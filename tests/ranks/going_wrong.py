@@ -167,7 +167,9 @@ def no_samples(folder: Path) -> None:
 
 def lists(folder: Path) -> None:
     """A batch of event lists."""
-    events = snncell.data.EventLists.from_dense(ops.ones((2, 8, 3)))
+    events = snncell.data.EventLists(
+        Tensor(np.arange(17)), Tensor(np.zeros(16, np.int32)), Tensor(np.ones(16, np.float32)), (2, 8, 5)
+    )
     fit(data=[(events, Y[:8])])
 
 

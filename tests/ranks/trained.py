@@ -71,6 +71,17 @@ def source(kind: str, samples: int, batch_size: int) -> Any:
     return data.Loader(Recordings(samples), batch_size=batch_size, seed=7)
 
 
+class StopAt(train.Callback):
+    """Stops after so many steps, as an interruption would."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_step_end(self, training: train.Training) -> None:
+        if training.step == self.step:
+            training.stop("enough")
+
+
 def trained(settings: dict[str, Any]) -> dict[str, Any]:
     """One training, and what came out."""
     snncell.set_seed(settings.get("seed", 1))
@@ -81,6 +92,12 @@ def trained(settings: dict[str, Any]) -> dict[str, Any]:
     optimiser = rule(net.trainable_params(), 0.02, *rest)
     samples, batch_size = settings.get("samples", 37), settings.get("batch_size", 10)
     test = source(kind, 11, batch_size) if settings.get("test") else None
+    more = dict(settings.get("more", {}))
+    if more.get("loss_scale") == "dynamic":  # of which the first steps overflow, and are not taken
+        more["loss_scale"] = snncell.amp.DynamicLossScaler(2.0**126, scale_window=2)
+    more["callbacks"] = [train.EMA(0.5)] if settings.get("ema") else []
+    if settings.get("stop"):
+        more["callbacks"].append(StopAt(settings["stop"]))
     result = train.fit(
         net,
         nn.CrossEntropyLoss(),
@@ -92,7 +109,7 @@ def trained(settings: dict[str, Any]) -> dict[str, Any]:
         metrics=settings.get("metrics", []),
         progress=False,
         distributed=settings.get("distributed", True),
-        **settings.get("more", {}),
+        **more,
     )
     values = [p.asnumpy() for cell in (net, optimiser) for p in cell.get_parameters()]
     return {
