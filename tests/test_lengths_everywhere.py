@@ -152,6 +152,7 @@ CASES = {
     "TargetRateRegulariser": of_batch(nn.TargetRateRegulariser(0.2)),
     "CountBoundRegulariser": of_batch(nn.CountBoundRegulariser(1.5, 1.0, 0.5)),
     "accuracy": of_batch(lambda x, lengths: train.accuracy(x, Tensor(LABELS), lengths=lengths)),
+    "confusion": of_batch(lambda x, lengths: train.confusion(x, Tensor(LABELS), lengths=lengths)),
     "measure": Case(Measured, alone=False),
 }
 

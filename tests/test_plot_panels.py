@@ -13,7 +13,7 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 
-from snncell import nn, plot, surrogate
+from snncell import monitoring, nn, plot, surrogate, train
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
@@ -34,6 +34,11 @@ RATIOS = {f"layer{n}.weight": 10 ** RNG.normal(-3, 0.3, 50) for n in range(4)}
 CLASSES = np.array(["left", "right", "left", "up", "right", "up"])
 SHAPES = [surrogate.ATan(), surrogate.Sigmoid(), surrogate.Triangle()]
 GUESSES = RNG.integers(0, 10, (2, 500))
+RATES = np.logspace(-5, 0, 60)
+SMOOTHED = 2.3 - 1.5 / (1 + (3e-3 / RATES) ** 2) + 4.0 * RATES**2
+SEARCH = train.RateSearch(RATES, SMOOTHED * RNG.normal(1.0, 0.05, 60), SMOOTHED, 2e-3, False)
+SPIKING = nn.SequentialCell(nn.Dense(4, 5), nn.MultiStep(nn.LIFNode()), nn.Dense(5, 3), nn.MultiStep(nn.LIFNode()))
+ENERGY = monitoring.energy(SPIKING, RNG.random((6, 2, 4)).astype(np.float32))
 
 
 def animated(**options):
@@ -68,6 +73,9 @@ PLOTS = {
     "training_curves, loss": lambda **o: plot.training_curves({"loss": EPOCHS}, **o),
     "confusion_matrix": lambda **o: plot.confusion_matrix(*GUESSES, **o),
     "confusion_matrix, names": lambda **o: plot.confusion_matrix(*GUESSES % 4, ["left", "right", "up", "down"], **o),
+    "learning_rate_search": lambda **o: plot.learning_rate_search(SEARCH, **o),
+    "energy_by_layer": lambda **o: plot.energy_by_layer(ENERGY, **o),
+    "energy_by_layer, both": lambda **o: plot.energy_by_layer(ENERGY, beside="both", **o),
     "animate": animated,
 }
 LAYOUTS = ("constrained", "tight", None)

@@ -25,7 +25,7 @@ from snncell.kernels.build import build
 from snncell.ops.seeds import present_key
 from snncell.tape.state import STATE
 from snncell.train import ahead
-from snncell.train.ahead import made_ahead
+from snncell.train.ahead import made_ahead, pays
 
 PATIENCE = 60.0  # seconds, for what takes none
 FEATURES, CLASSES, COUNT = 5, 3, 24
@@ -224,7 +224,8 @@ def test_by_default_arrays_of_some_size_are(monkeypatch: pytest.MonkeyPatch) -> 
             yield from super().__iter__()
 
     def ahead_of(data: Any, prefetch: bool | None = None) -> bool:
-        return isinstance(made_ahead(data, lambda x: x, prefetch), ahead._Ahead)
+        chosen = pays(data) if prefetch is None else prefetch
+        return isinstance(made_ahead(data, lambda x: x, chosen), ahead._Ahead)
 
     small = {kind: kind(*samples(), batch_size=8) for kind in (train.Batches, Subclass, Other)}
     assert not any(ahead_of(data) for data in small.values())
