@@ -69,51 +69,50 @@ def test_settings_are_looked_at_before_mpi_is_asked() -> None:
 # --- the same bits ----------------------------------------------------------------------------------------------------
 
 CHOICES: dict[str, list[Any]] = {
-    "data": ["arrays", "time first", "list", "loader"],
+    "data": ["arrays", "time first", "list", "loader", "workers", "buckets", "own"],
     "norm": [False, True],
     "dropout": [False, True],
     "samples": [38, 50, 20],
     "batch_size": [10, 3, 16],
-    "optimiser": ["adam", "momentum", "sgd"],
+    "optimiser": ["adam", "momentum", "sgd", "schedule", "groups"],
     "test": [False, True],
-    "metrics": [[], ["top2", "confusion"]],
+    "metrics": [[], ["top2", "confusion"], ["spikes", "energy"]],
+    "firing_rate": [False, True],
+    "ema": [False, True],
     "accumulate": [1, 3],
     "clip_norm": [None, 0.5],
     "loss_scale": [None, 1024.0, "dynamic"],
     "prefetch": [False, True],
-    "ema": [False, True],
+    "patience": [None, 1],
 }
+IN_FIT = ("accumulate", "clip_norm", "loss_scale", "prefetch", "patience")
+EACH = 6  # trainings of a group, which are run by one job for each number of ranks
 
 
 def drawn(seed: int) -> dict[str, Any]:
     """A training of chance."""
     rng = random.Random(seed)
     chosen = {name: rng.choice(values) for name, values in CHOICES.items()}
-    more = {name: chosen.pop(name) for name in ("accumulate", "clip_norm", "loss_scale", "prefetch")}
+    more = {name: chosen.pop(name) for name in IN_FIT}
     return {**chosen, "seed": seed, "more": {name: value for name, value in more.items() if value is not None}}
 
 
-@pytest.fixture(scope="module")
-def trainings(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[str, Any]]]:
-    """Trainings of chance, on each number of ranks."""
-    asked = json.dumps([drawn(seed) for seed in range(24)])
-    found = {}
+@pytest.mark.parametrize("group", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 8))])
+def test_a_training_gives_the_same_bits_on_any_number_of_ranks(group: int, tmp_path: Path) -> None:
+    seeds = range(group * EACH, (group + 1) * EACH)
+    results = {}
     for ranks in (1, 2, 3, 4):
-        file = tmp_path_factory.mktemp("ranks") / "found.json"
-        run(ranks, "-m", "ranks.trained", asked, str(file))
-        found[ranks] = json.loads(file.read_text())
-    return found
-
-
-@pytest.mark.parametrize("seed", range(24))
-def test_a_training_gives_the_same_bits_on_any_number_of_ranks(trainings: Any, seed: int) -> None:
-    first = trainings[1][seed]
-    assert len(first["history"]) == 2
-    for ranks in (2, 3, 4):
-        again = trainings[ranks][seed]
-        assert again["history"] == first["history"], drawn(seed)
-        assert again["digest"] == first["digest"]
-        assert again["drawn"] == first["drawn"]
+        file = tmp_path / f"{ranks}.json"
+        run(ranks, "-m", "ranks.trained", json.dumps([drawn(seed) for seed in seeds]), str(file))
+        results[ranks] = json.loads(file.read_text())
+    for number, seed in enumerate(seeds):
+        first = results[1][number]
+        assert first["history"]
+        for ranks in (2, 3, 4):
+            again = results[ranks][number]
+            assert again["history"] == first["history"], drawn(seed)
+            assert again["digest"] == first["digest"], drawn(seed)
+            assert again["drawn"] == first["drawn"], drawn(seed)
 
 
 def found(tmp_path: Path, ranks: int, asked: dict[str, Any], options: dict[str, Any] | None = None) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -15,59 +15,11 @@ from snncell.distributed.cuts import Cutter, slices
 from snncell.distributed.draws import aside, draw_for_shard
 from snncell.distributed.job import joined
 from snncell.distributed.ranks import Array, Ranks
-from snncell.dtype import computed
+from snncell.distributed.sums import Layout, sums_of
 from snncell.errors import ArgumentError, ShapeError
 from snncell.tape.given import as_data
 from snncell.tape.state import STATE
 from snncell.tape.tensor import Tensor
-
-
-class Layout(NamedTuple):
-    """Arrays as vectors, one of each dtype that they are computed in."""
-
-    shapes: list[tuple[int, ...]]
-    dtypes: list[np.dtype[Any]]
-
-    @classmethod
-    def of(cls, arrays: Sequence[Any]) -> Layout:
-        """The layout of arrays; of float16 and bfloat16 sums are float32, in which they do not overflow."""
-        return cls([tuple(x.shape) for x in arrays], [np.dtype(computed(np.dtype(x.dtype))) for x in arrays])
-
-    def vectors(self, arrays: Sequence[Array], factor: float = 1.0) -> dict[Any, Array]:
-        """The arrays, each times a number, as vectors that are nobody else's."""
-        found = {}
-        for dtype in dict.fromkeys(self.dtypes):
-            parts = [np.ravel(x).astype(dtype) for x, own in zip(arrays, self.dtypes, strict=True) if own == dtype]
-            found[dtype] = np.concatenate(parts)
-            found[dtype] *= dtype.type(factor)
-        return found
-
-    def empty(self) -> dict[Any, Array]:
-        """Vectors of these lengths and dtypes."""
-        sizes = dict.fromkeys(self.dtypes, 0)
-        for shape, dtype in zip(self.shapes, self.dtypes, strict=True):
-            sizes[dtype] += int(np.prod(shape))
-        return {dtype: np.zeros(size, dtype) for dtype, size in sizes.items()}
-
-    def arrays(self, vectors: dict[Any, Array]) -> list[Array]:
-        """The arrays that vectors are of."""
-        places, found = dict.fromkeys(self.dtypes, 0), []
-        for shape, dtype in zip(self.shapes, self.dtypes, strict=True):
-            begin = places[dtype]
-            places[dtype] = begin + int(np.prod(shape))
-            found.append(vectors[dtype][begin : places[dtype]].reshape(shape))
-        return found
-
-
-Vectors = dict[int, dict[Any, Array]]  # by shard, and by dtype
-
-
-def summed(ranks: Ranks, layout: Layout, own: Vectors) -> list[Array]:
-    """The sums over all shards of arrays that are given as vectors, which are added to."""
-    like = layout.empty()
-    return layout.arrays(
-        {dtype: ranks.summed({s: one[dtype] for s, one in own.items()}, like[dtype]) for dtype in like}
-    )
 
 
 def shards(*batch: Annotated[Any, Own()]) -> Iterator[tuple[Any, ...]]:
@@ -146,9 +98,12 @@ def mean_gradients(
     if not kinds or not total:
         raise ArgumentError("distributed.mean_gradients: no rank has gradients of any sample.")
     layout = Layout.of([np.empty(shape, dtype) for shape, dtype in kinds])
-    sums = summed(ranks, layout, {shard: layout.vectors(one, counts[shard]) for shard, one in found.items()})
+    sums = sums_of(ranks, layout)
+    for shard, arrays in found.items():
+        sums.add(shard, counts[shard], arrays)
+    sums.begin()
     return tuple(
-        Tensor((x * x.dtype.type(1.0 / total)).astype(dtype)) for x, (_, dtype) in zip(sums, kinds, strict=True)
+        Tensor((x * x.dtype.type(1.0 / total)).astype(dtype)) for x, (_, dtype) in zip(sums.end(), kinds, strict=True)
     )
 
 

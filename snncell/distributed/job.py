@@ -69,10 +69,10 @@ def _joined(shards: int | None, fast: bool) -> Ranks:
         return _JOB[0]
     ranks = Ranks(mpi, number, fast)
     ranks.ending.watch()
+    asked = {(int(row[0]), bool(row[1])) for row in ranks.gathered(np.array([number, int(fast)]))}
+    if len(asked) > 1:
+        raise RankError(f"distributed.init: the ranks ask for different (shards, fast): {sorted(asked)}.")
     _JOB.append(ranks)
-    asked = [tuple(row.tolist()) for row in ranks.gathered(np.array([number, int(fast)]))]
-    if len(set(asked)) > 1:
-        raise RankError(f"distributed.init: the ranks ask for different (shards, fast): {sorted(set(asked))}.")
     return ranks
 
 
