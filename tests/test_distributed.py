@@ -13,10 +13,11 @@ import pytest
 from ranks.started import run
 
 from snncell import distributed
+from snncell.distributed import job
 from snncell.distributed.cuts import added, nodes, slices
 from snncell.errors import ArgumentError, RankError
 
-pytestmark = pytest.mark.compiled  # each rank is a process of its own, which would interpret every kernel
+COMPILED = pytest.mark.compiled  # each rank is a process of its own, which would interpret every kernel
 
 # --- cuts and the order of additions ----------------------------------------------------------------------------------
 
@@ -56,7 +57,8 @@ def test_a_sum_is_the_same_bits_however_many_ranks_add_parts_of_it(shards: int) 
 
 
 @pytest.mark.parametrize("call", [distributed.rank, distributed.size, lambda: list(distributed.shards([1.0]))])
-def test_a_job_is_joined_first(call: Any) -> None:
+def test_a_job_is_joined_first(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job, "_JOB", [])  # that examples in docstrings may have joined here
     with pytest.raises(RankError, match=r"has joined no job: call snncell.distributed.init\(\), before"):
         call()
 
@@ -97,6 +99,7 @@ def drawn(seed: int) -> dict[str, Any]:
     return {**chosen, "seed": seed, "more": {name: value for name, value in more.items() if value is not None}}
 
 
+@COMPILED
 @pytest.mark.parametrize("group", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 8))])
 def test_a_training_gives_the_same_bits_on_any_number_of_ranks(group: int, tmp_path: Path) -> None:
     seeds = range(group * EACH, (group + 1) * EACH)
@@ -127,7 +130,8 @@ def close(some: Any, others: Any, tolerance: float) -> bool:
     return all(np.allclose(value, others[name], rtol=0, atol=tolerance) for name, value in some.items())
 
 
-@pytest.mark.parametrize("accumulate", [1, 2])
+@COMPILED
+@pytest.mark.parametrize("accumulate", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_training_on_ranks_is_that_of_one_process_to_rounding(tmp_path: Path, accumulate: int) -> None:
     # Without what depends on the batch that it sees, and by plain steps: Adam makes rounding of tiny gradients large.
     # In the order of the data: a job's steps draw random numbers, so the next epoch is shuffled otherwise than alone.
@@ -141,12 +145,15 @@ def test_a_training_on_ranks_is_that_of_one_process_to_rounding(tmp_path: Path, 
         assert all(np.allclose(mine[name], other[name], atol=1e-6) for name in mine)
 
 
+@COMPILED
 def test_fast_sums_are_the_same_on_all_ranks_and_close_to_the_others(tmp_path: Path) -> None:
     asked = {"optimiser": "sgd", "norm": False, "samples": 40}
     fast, slow = found(tmp_path, 4, asked, {"fast": True}), found(tmp_path, 1, asked)
     assert close(fast["weights"], slow["weights"], 1e-6)
 
 
+@COMPILED
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["arrays", "loader"])
 @pytest.mark.parametrize("steps", [None, 3])
 def test_a_training_goes_on_with_another_number_of_ranks(tmp_path: Path, kind: str, steps: int | None) -> None:
@@ -162,6 +169,7 @@ def test_a_training_goes_on_with_another_number_of_ranks(tmp_path: Path, kind: s
     assert (rest["digest"], rest["history"], rest["drawn"]) == (whole["digest"], whole["history"], whole["drawn"])
 
 
+@COMPILED
 def test_a_loop_of_ones_own_has_the_same_bits_and_the_gradient_of_the_whole_batch(tmp_path: Path) -> None:
     results = []
     for ranks in (1, 2, 3, 4):

@@ -31,7 +31,7 @@ REFUSED = {
     "counting": r"ArgumentError: fit: Parameter '\w+.seen', int64, is not trained, and shards of a batch give it diff",
     "too_few": r"ArgumentError: distributed.init: 1 shards leave 1 of 2 ranks without work. Give more: .*shards=2",
     "again": r"RankError: distributed.init: this process has joined its job with shards=4, fast=False; that stays",
-    "traced": r"ArgumentError: distributed.mean_gradients: a jitted function exchanges nothing with other ranks",
+    "traced": r"ArgumentError: distributed.shards: a jitted function is traced once, and shards are other ones at each",
     "shapes": r"ShapeError: distributed.mean_gradients: the gradients of one shard are .*3.*, and of another .*4",
     "ambiguous": r"ArgumentError: distributed: an input of shape \(4, 4, 2\) in a batch of 4 samples may be",
     "no_samples": r"ArgumentError: distributed: an input of shape \(4, 1, 5\) has no axis for the 8 samples",

@@ -125,14 +125,24 @@ def rank() -> int:
 
     Raises:
         RankError: before `init`.
+
+    Example:
+        >>> snncell.distributed.init()
+        >>> snncell.distributed.rank() in range(snncell.distributed.size())
+        True
     """
     return joined("distributed.rank").rank
 
 
 def size() -> int:
-    """The number of processes in the job.
+    """The number of processes in the job; 1 without `mpiexec`.
 
     Raises:
         RankError: before `init`.
+
+    Example:
+        >>> snncell.distributed.init()
+        >>> snncell.distributed.size() >= 1
+        True
     """
     return joined("distributed.size").size

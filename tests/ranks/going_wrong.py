@@ -264,8 +264,8 @@ def different(folder: Path) -> None:
 
 
 def traced(folder: Path) -> None:
-    """The mean of gradients in a jitted function."""
-    snncell.jit(lambda x: distributed.mean_gradients((x,))[0])(ops.ones(3))
+    """Shards in a jitted function."""
+    snncell.jit(lambda x: next(distributed.shards(x, x))[0])(ops.ones(8))
 
 
 def shapes(folder: Path) -> None:
