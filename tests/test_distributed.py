@@ -88,7 +88,7 @@ CHOICES: dict[str, list[Any]] = {
     "patience": [None, 1],
 }
 IN_FIT = ("accumulate", "clip_norm", "loss_scale", "prefetch", "patience")
-EACH = 6  # trainings of a group, which are run by one job for each number of ranks
+EACH = 4  # trainings of a group, which are run by one job for each number of ranks
 
 
 def drawn(seed: int) -> dict[str, Any]:
@@ -100,18 +100,19 @@ def drawn(seed: int) -> dict[str, Any]:
 
 
 @COMPILED
-@pytest.mark.parametrize("group", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 8))])
+@pytest.mark.parametrize("group", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 12))])
 def test_a_training_gives_the_same_bits_on_any_number_of_ranks(group: int, tmp_path: Path) -> None:
     seeds = range(group * EACH, (group + 1) * EACH)
+    numbers = (1, 2, 3, 4) if group else (1, 2, 4)
     results = {}
-    for ranks in (1, 2, 3, 4):
+    for ranks in numbers:
         file = tmp_path / f"{ranks}.json"
         run(ranks, "-m", "ranks.trained", json.dumps([drawn(seed) for seed in seeds]), str(file))
         results[ranks] = json.loads(file.read_text())
     for number, seed in enumerate(seeds):
         first = results[1][number]
         assert first["history"]
-        for ranks in (2, 3, 4):
+        for ranks in numbers[1:]:
             again = results[ranks][number]
             assert again["history"] == first["history"], drawn(seed)
             assert again["digest"] == first["digest"], drawn(seed)
@@ -153,16 +154,16 @@ def test_fast_sums_are_the_same_on_all_ranks_and_close_to_the_others(tmp_path: P
 
 
 @COMPILED
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", ["arrays", "loader"])
 @pytest.mark.parametrize("steps", [None, 3])
 def test_a_training_goes_on_with_another_number_of_ranks(tmp_path: Path, kind: str, steps: int | None) -> None:
-    asked: dict[str, Any] = {"data": kind, "norm": True, "dropout": True, "test": True, "epochs": 4}
+    asked: dict[str, Any] = {"data": kind, "norm": True, "dropout": True, "test": True, "epochs": 3}
     whole = found(tmp_path, 2, asked)
     file = str(tmp_path / "run.ckpt")
     more = {"checkpoint": file}
     # Stopped within an epoch, or after two of them.
-    first = {**asked, "stop": steps, "epochs": 4 if steps else 2, "more": more}
+    first = {**asked, "stop": steps, "epochs": 3 if steps else 2, "more": more}
     part = found(tmp_path, 4, first)
     assert bool(part["stopped"]) == bool(steps)
     rest = found(tmp_path, 1, {**asked, "more": {**more, "resume": True}})
@@ -172,7 +173,7 @@ def test_a_training_goes_on_with_another_number_of_ranks(tmp_path: Path, kind: s
 @COMPILED
 def test_a_loop_of_ones_own_has_the_same_bits_and_the_gradient_of_the_whole_batch(tmp_path: Path) -> None:
     results = []
-    for ranks in (1, 2, 3, 4):
+    for ranks in (1, 2, 4):
         file = tmp_path / f"{ranks}.json"
         run(ranks, "-m", "ranks.own_loop", str(file))
         results.append(json.loads(file.read_text()))

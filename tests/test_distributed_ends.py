@@ -61,7 +61,12 @@ ENDED = {
 }
 
 
-@pytest.mark.parametrize("name", ENDED)
+QUICK = ("raising", "leaving")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in ENDED]
+)
 def test_an_error_that_nobody_catches_ends_the_job_in_words(name: str, tmp_path: Path) -> None:
     code, _, errors = ended(begun(2, "-m", "ranks.going_wrong", name, str(tmp_path)))
     assert code != 0
