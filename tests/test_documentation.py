@@ -5,10 +5,13 @@ import importlib
 import importlib.util
 import pkgutil
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from ranks.started import run as run_on_ranks
 
 import snncell
 
@@ -21,6 +24,8 @@ NAMES = {
     )
 } | {"snncell": snncell, "GradOperation": snncell.ops.GradOperation}
 MODULES = sorted(m.name for m in pkgutil.walk_packages(snncell.__path__, "snncell.") if not m.name.endswith("__main__"))
+
+JOBS = {"snncell.distributed", "snncell.distributed.gradients", "snncell.distributed.job"}  # examples that join one
 
 
 def examples(module: str) -> list[doctest.DocTest]:
@@ -35,6 +40,8 @@ def test_there_are_examples_in_docstrings():
 @pytest.mark.compiled
 @pytest.mark.parametrize("module", [module for module in MODULES if examples(module)])
 def test_examples_in_docstrings_print_what_they_say(module):
+    if module in JOBS:
+        pytest.importorskip("mpi4py", reason="the extra 'mpi' brings mpi4py, and it is not installed")
     for test in examples(module):
         report: list[str] = []
         doctest.DocTestRunner(verbose=False).run(test, out=report.append)
@@ -120,6 +127,16 @@ def test_the_example_of_callbacks(tmp_path, capsys):
     assert history[-1]["test_accuracy"] > 0.85 and history[-1]["test_energy"] > 0.0
     assert {"best.ckpt", "last.ckpt", "callbacks.png", "runs"} <= {path.name for path in tmp_path.iterdir()}
     assert (tmp_path / "runs" / "report-5.html").is_file()
+
+
+@pytest.mark.compiled
+def test_the_example_of_distributed_training(tmp_path):
+    file = ROOT / "examples" / "distributed.py"
+    alone = subprocess.run([sys.executable, file], capture_output=True, text=True, cwd=tmp_path)
+    words, digest = alone.stdout.rsplit(", ", 1)
+    assert alone.returncode == 0 and words.startswith("1 rank: test accuracy 0.9"), alone.stderr
+    found = run_on_ranks(2, str(file), cwd=tmp_path)
+    assert found.startswith("2 ranks: ") and found.endswith(digest)
 
 
 @pytest.mark.compiled

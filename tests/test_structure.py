@@ -116,6 +116,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"rules"},
         {"diagnose"},
     ],
+    "distributed": [{"cuts", "draws", "ending"}, {"ranks"}, {"job", "sums"}, {"gradients"}],
     "compiler.runtime": [{"launches"}, {"eager_cuda", "graphs", "segments"}, {"plan"}, {"plans", "stepwise"}],
 }
 

@@ -18,6 +18,7 @@ def slices(samples: int, shards: int) -> list[slice]:
 
     None has a single one unless the batch has: of one sample a batch normalisation has no variance.
 
+    >>> from snncell.distributed.cuts import slices
     >>> [[(one.start, one.stop) for one in slices(samples, 4)] for samples in (10, 5)]
     [[(0, 3), (3, 6), (6, 8), (8, 10)], [(0, 3), (3, 5), (5, 5), (5, 5)]]
     """
@@ -103,6 +104,7 @@ def nodes(shards: int, ranks: int) -> list[list[Node]]:
     The sum of all shards is that of the first half and that of the second, and so on down to single ones: what a rank
     adds by itself is part of the same sum on any number of ranks.
 
+    >>> from snncell.distributed.cuts import nodes
     >>> nodes(4, 2), nodes(4, 3)
     ([[(0, 2)], [(2, 4)]], [[(0, 2)], [(2, 3)], [(3, 4)]])
     """

@@ -14,8 +14,8 @@ import numpy as np
 
 from snncell.errors import RankError
 
-_LEFT = 1  # the tag of the message by which a rank says that its program has ended
-FIRST = 1.0  # seconds for which the others let rank 0 speak, of an error that all may have
+_LEFT, _FAILED = 1, 2  # tags of messages: a rank's program is over; it has left `fit` by an error
+FIRST = 3.0  # seconds for which the others let rank 0 speak, of an error that all may have
 
 
 class Ending:
@@ -23,10 +23,20 @@ class Ending:
 
     MPI itself knows of no errors of Python's: the others would wait forever for one that has raised an exception, or
     has left by `sys.exit`.
+
+    Attributes:
+        part: the number of the present part of the job: another one begins where a call of `fit` has failed.
+        taken: the number of exchanges of this part that this rank has taken part in.
+        failed: whether this rank has left the part by an error.
     """
 
     def __init__(self, mpi: Any, comm: Any) -> None:
         self.mpi, self.comm = mpi, comm
+        self.others = [rank for rank in range(comm.size) if rank != comm.rank]
+        self.part, self.taken, self.failed = 0, 0, False
+        self.left: dict[int, tuple[int, int]] = {}  # those whose program is over: their part, and its exchanges
+        self.caused: BaseException | None = None  # the error that another rank's has led to here
+        self.sent: list[Any] = []
         self.before = sys.excepthook
         self.process = os.getpid()  # a child that is forked is no rank
 
@@ -40,8 +50,9 @@ class Ending:
         if os.getpid() != self.process:
             self.before(kind, error, trace)
             return
-        if self.comm.rank:
-            time.sleep(FIRST)  # an error that all of them have is told once: by then the job is over
+        # An error that all of them have is told once, and one that another has caused not before its own: by then the
+        # job is over.
+        time.sleep(FIRST * (2 if error is self.caused else 1 if self.comm.rank else 0))
         sys.stdout.flush()
         text = "".join(traceback.format_exception(kind, error, trace))
         sys.stderr.write(
@@ -55,19 +66,50 @@ class Ending:
         """Tell the others that this rank's program is over, and wait until theirs are."""
         if os.getpid() != self.process:
             return
-        others = [rank for rank in range(self.comm.size) if rank != self.comm.rank]
-        word, heard = np.zeros(1, np.uint8), np.zeros((len(others), 1), np.uint8)
-        requests = [self.comm.Isend(word, rank, _LEFT) for rank in others]
-        requests += [self.comm.Irecv(place, rank, _LEFT) for place, rank in zip(heard, others, strict=True)]
-        while not self.mpi.Request.Testall(requests):
+        self._tell(_LEFT)
+        left = [rank for rank in self.others if rank not in self.left]
+        words = np.zeros((len(left), 2), np.int64)
+        self.sent += [self.comm.Irecv(word, rank, _LEFT) for word, rank in zip(words, left, strict=True)]
+        while not self.mpi.Request.Testall(self.sent):
             time.sleep(1e-3)
 
-    def refuse_left(self) -> None:
-        """Raise a RankError if a rank has ended its program, for whom this one would wait forever."""
-        status = self.mpi.Status()
-        if self.comm.Iprobe(self.mpi.ANY_SOURCE, _LEFT, status):
-            raise RankError(
-                f"distributed: rank {status.source} has ended its program, and rank {self.comm.rank} waits for it. "
-                f"All ranks go through the same calls of snncell.distributed and fit(distributed=True): see what only "
-                f"some of them do (if rank() == 0: ...; sys.exit())."
-            )
+    def failed_here(self) -> None:
+        """Tell the others that this rank goes on elsewhere, by an error."""
+        self.failed = True
+        self._tell(_FAILED)
+
+    def _tell(self, what: int) -> None:
+        """Send the others how far this rank has come."""
+        word = np.array([self.part, self.taken], np.int64)
+        self.sent += [self.comm.Isend(word, rank, what) for rank in self.others]
+
+    def _heard(self, rank: int, what: int) -> tuple[int, int] | None:
+        """How far a rank had come when it told that, if it has."""
+        word = np.zeros(2, np.int64)
+        if not self.comm.Iprobe(rank, what):
+            return None
+        self.comm.Recv(word, rank, what)
+        return int(word[0]), int(word[1])
+
+    def refuse_waiting(self) -> None:
+        """Raise a RankError if this rank would wait forever for another one.
+
+        That is one whose program has ended, or that has left `fit` by an error, before the exchange that this one waits
+        in. One that took part in it may have ended since.
+        """
+        for rank in self.others:
+            while word := self._heard(rank, _FAILED):
+                if word[0] == self.part:  # not of a call that has failed here too
+                    self.caused = RankError(
+                        f"fit: rank {rank} has left it by an error, and rank {self.comm.rank} waits for it. See what "
+                        f"rank {rank} says of it."
+                    )
+                    raise self.caused
+            if rank not in self.left and (word := self._heard(rank, _LEFT)):
+                self.left[rank] = word
+            if rank in self.left and self.left[rank] <= (self.part, self.taken):
+                raise RankError(
+                    f"distributed: rank {rank} has ended its program, and rank {self.comm.rank} waits for it. All "
+                    f"ranks go through the same calls of snncell.distributed and fit(distributed=True): see what only "
+                    f"some of them do (if rank() == 0: ...; sys.exit())."
+                )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -15,59 +15,12 @@ from snncell.distributed.cuts import Cutter, slices
 from snncell.distributed.draws import aside, draw_for_shard
 from snncell.distributed.job import joined
 from snncell.distributed.ranks import Array, Ranks
-from snncell.dtype import computed
-from snncell.errors import ArgumentError, ShapeError
+from snncell.distributed.sums import Layout, sums_of
+from snncell.errors import ArgumentError, DeviceError, ShapeError
 from snncell.tape.given import as_data
+from snncell.tape.primitive import EVERYWHERE, Primitive
 from snncell.tape.state import STATE
 from snncell.tape.tensor import Tensor
-
-
-class Layout(NamedTuple):
-    """Arrays as vectors, one of each dtype that they are computed in."""
-
-    shapes: list[tuple[int, ...]]
-    dtypes: list[np.dtype[Any]]
-
-    @classmethod
-    def of(cls, arrays: Sequence[Any]) -> Layout:
-        """The layout of arrays; of float16 and bfloat16 sums are float32, in which they do not overflow."""
-        return cls([tuple(x.shape) for x in arrays], [np.dtype(computed(np.dtype(x.dtype))) for x in arrays])
-
-    def vectors(self, arrays: Sequence[Array], factor: float = 1.0) -> dict[Any, Array]:
-        """The arrays, each times a number, as vectors that are nobody else's."""
-        found = {}
-        for dtype in dict.fromkeys(self.dtypes):
-            parts = [np.ravel(x).astype(dtype) for x, own in zip(arrays, self.dtypes, strict=True) if own == dtype]
-            found[dtype] = np.concatenate(parts)
-            found[dtype] *= dtype.type(factor)
-        return found
-
-    def empty(self) -> dict[Any, Array]:
-        """Vectors of these lengths and dtypes."""
-        sizes = dict.fromkeys(self.dtypes, 0)
-        for shape, dtype in zip(self.shapes, self.dtypes, strict=True):
-            sizes[dtype] += int(np.prod(shape))
-        return {dtype: np.zeros(size, dtype) for dtype, size in sizes.items()}
-
-    def arrays(self, vectors: dict[Any, Array]) -> list[Array]:
-        """The arrays that vectors are of."""
-        places, found = dict.fromkeys(self.dtypes, 0), []
-        for shape, dtype in zip(self.shapes, self.dtypes, strict=True):
-            begin = places[dtype]
-            places[dtype] = begin + int(np.prod(shape))
-            found.append(vectors[dtype][begin : places[dtype]].reshape(shape))
-        return found
-
-
-Vectors = dict[int, dict[Any, Array]]  # by shard, and by dtype
-
-
-def summed(ranks: Ranks, layout: Layout, own: Vectors) -> list[Array]:
-    """The sums over all shards of arrays that are given as vectors, which are added to."""
-    like = layout.empty()
-    return layout.arrays(
-        {dtype: ranks.summed({s: one[dtype] for s, one in own.items()}, like[dtype]) for dtype in like}
-    )
 
 
 def shards(*batch: Annotated[Any, Own()]) -> Iterator[tuple[Any, ...]]:
@@ -80,20 +33,30 @@ def shards(*batch: Annotated[Any, Own()]) -> Iterator[tuple[Any, ...]]:
         batch: inputs (B, ...) or (T, B, ...), and last the target, with an entry for each of B samples.
 
     Raises:
-        ArgumentError: for inputs with no axis for the samples, or with two.
+        ArgumentError: for inputs with no axis for the samples, or with two; in a jitted function.
         RankError: before `init`.
 
     Example:
-        Gradients of the whole batch, the same bits on 1, 2 and 4 ranks:
+        The gradient of a whole batch, the same bits on 1, 2 and 4 ranks:
 
-            found, counts = [], []
-            for x_part, y_part in distributed.shards(x, y):
-                loss, grads = gradients(x_part, y_part)
-                found.append(grads)
-                counts.append(len(y_part))
-            optimiser(distributed.mean_gradients(found, counts))
+        >>> snncell.distributed.init()
+        >>> net, x, y = nn.Dense(3, 2), ops.uniform((10, 3)), ops.zeros((10, 2))
+        >>> adam, loss = nn.Adam(net.trainable_params()), nn.MSELoss()
+        >>> gradient = snncell.jit(snncell.grad(lambda x, y: loss(net(x), y), None, adam.parameters))
+        >>> found, counts = [], []
+        >>> for x_part, y_part in snncell.distributed.shards(x, y):
+        ...     found.append(gradient(x_part, y_part))
+        ...     counts.append(len(y_part))
+        >>> _ = adam(snncell.distributed.mean_gradients(found, counts))
+        >>> counts  # on one rank, which has all four
+        [3, 3, 2, 2]
     """
     ranks = joined("distributed.shards")
+    if STATE.trace is not None:
+        raise ArgumentError(
+            "distributed.shards: a jitted function is traced once, and shards are other ones at each call. Give the "
+            "jitted function a shard: for x_part, y_part in distributed.shards(x, y): gradients(x_part, y_part)."
+        )
     parts = tuple(as_data(part) for part in batch)
     if not parts or not isinstance(parts[-1], Tensor) or not parts[-1].ndim:
         raise ArgumentError(
@@ -117,43 +80,86 @@ def mean_gradients(
 
     Args:
         grads: the gradients of this rank, a tuple of Tensors; or a list of such tuples, one for each of its `shards`.
+            In a jitted function this is a step like others, which waits for the other ranks at each call; let there be
+            one of it.
         samples: how many samples they are of, n_i: a number, or a list of them; left out, all count the same.
 
     Returns:
         Tensors of the shapes and dtypes of the gradients.
 
     Raises:
-        ArgumentError: in a jitted function, which exchanges nothing with other ranks; for no gradients at all, or
-            another number of samples than of gradients.
+        ArgumentError: for no gradients at all, or another number of samples than of gradients.
         ShapeError: for gradients of different shapes or dtypes.
+        DeviceError: in a function that is jitted for the GPU.
         RankError: before `init`.
 
     Example:
-        Of data that each rank has for itself:
+        A step of data that each rank has for itself:
 
-            loss, grads = gradients(x, y)
-            optimiser(distributed.mean_gradients(grads, len(y)))
+        >>> snncell.distributed.init()
+        >>> net, x, y = nn.Dense(3, 2), ops.uniform((10, 3)), ops.zeros((10, 2))
+        >>> adam, loss = nn.Adam(net.trainable_params(), 0.1), nn.MSELoss()
+        >>> gradients = snncell.value_and_grad(lambda x, y: loss(net(x), y), None, adam.parameters)
+        >>> @snncell.jit
+        ... def step(x, y):
+        ...     value, grads = gradients(x, y)
+        ...     adam(snncell.distributed.mean_gradients(grads, len(y)))
+        ...     return value
+        >>> losses = [step(x, y).item() for _ in range(9)]
+        >>> losses[-1] < losses[0]
+        True
     """
     ranks = joined("distributed.mean_gradients")
-    if STATE.trace is not None:
-        raise ArgumentError(
-            "distributed.mean_gradients: a jitted function exchanges nothing with other ranks. Compute gradients in "
-            "one jitted function, call mean_gradients, and give what it returns to the optimiser."
-        )
-    found, counts = _by_shard(ranks, grads, samples)
-    kinds = _agreed(ranks, list(found.values()))
-    total = ranks.summed({shard: np.array([float(n)]) for shard, n in counts.items()}, np.zeros(1))[0]
+    tuples, counts = _by_shard(ranks, grads, samples)
+    if STATE.trace is None:
+        return tuple(map(Tensor, _mean([g.asnumpy() for one in tuples for g in one], counts)))
+    if not tuples or not tuples[0]:
+        raise ArgumentError("distributed.mean_gradients: in a jitted function a rank has gradients at each call.")
+    means: tuple[Tensor, ...] = _MEAN.bind(*(g for one in tuples for g in one), counts=tuple(counts))
+    return means
+
+
+def _mean(arrays: Sequence[Array], counts: Sequence[int]) -> list[Array]:
+    """The means of gradients over all ranks, given one tuple after another, for each of which there is a count."""
+    ranks = joined("distributed.mean_gradients")
+    each = len(arrays) // max(1, len(counts))
+    found = {
+        shard: (n, [np.asarray(x) for x in arrays[number * each : (number + 1) * each]])
+        for number, (shard, n) in enumerate(zip(ranks.own, counts, strict=False))
+        if n
+    }
+    kinds = _agreed(ranks, [one for _, one in found.values()])
+    total = ranks.summed({shard: np.array([float(n)]) for shard, (n, _) in found.items()}, np.zeros(1))[0]
     if not kinds or not total:
         raise ArgumentError("distributed.mean_gradients: no rank has gradients of any sample.")
-    layout = Layout.of([np.empty(shape, dtype) for shape, dtype in kinds])
-    sums = summed(ranks, layout, {shard: layout.vectors(one, counts[shard]) for shard, one in found.items()})
-    return tuple(
-        Tensor((x * x.dtype.type(1.0 / total)).astype(dtype)) for x, (_, dtype) in zip(sums, kinds, strict=True)
-    )
+    sums = sums_of(ranks, Layout.of([np.empty(shape, dtype) for shape, dtype in kinds]))
+    for shard, (n, one) in found.items():
+        sums.add(shard, n, one)
+    sums.begin()
+    return [(x * x.dtype.type(1.0 / total)).astype(dtype) for x, (_, dtype) in zip(sums.end(), kinds, strict=True)]
 
 
-def _by_shard(ranks: Ranks, grads: Any, samples: Any) -> tuple[dict[int, list[Array]], dict[int, int]]:
-    """Gradients and numbers of samples by shard, of those with samples."""
+class _Mean(Primitive):
+    """`mean_gradients` in a traced function."""
+
+    as_stored = EVERYWHERE
+
+    def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
+        # Without an exchange: a trace is this rank's own affair.
+        return [(x.shape, x.dtype) for x in inputs[: len(inputs) // len(attrs["counts"])]]
+
+    def on_device(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
+        raise DeviceError(
+            "distributed.mean_gradients: a function that is jitted for the GPU exchanges nothing with other ranks. "
+            "Compute gradients in one jitted function, call mean_gradients, and give what it returns to the optimiser."
+        )
+
+
+_MEAN = _Mean("mean_gradients", lambda *arrays, counts: tuple(_mean(arrays, counts)), multiple=True).no_gradient()
+
+
+def _by_shard(ranks: Ranks, grads: Any, samples: Any) -> tuple[list[Sequence[Tensor]], list[int]]:
+    """The gradients of each shard, and its number of samples."""
     several = isinstance(grads, list) and all(isinstance(one, (tuple, list)) for one in grads)
     tuples = grads if several else [grads]
     if not all(isinstance(one, (tuple, list)) and all(isinstance(g, Tensor) for g in one) for one in tuples):
@@ -172,8 +178,11 @@ def _by_shard(ranks: Ranks, grads: Any, samples: Any) -> tuple[dict[int, list[Ar
             f"distributed.mean_gradients: there are gradients of {len(tuples)} shards, and this rank has "
             f"{len(ranks.own)}. Call it once for each batch."
         )
-    kept = [(shard, one, int(n)) for shard, one, n in zip(ranks.own, tuples, numbers, strict=False) if n]
-    return {shard: [g.asnumpy() for g in one] for shard, one, _ in kept}, {shard: n for shard, _, n in kept}
+    if any(len(one) != len(tuples[0]) for one in tuples):
+        raise ShapeError(
+            f"distributed.mean_gradients: the shards have different numbers of gradients, {[*map(len, tuples)]}."
+        )
+    return list(tuples), [int(n) for n in numbers]
 
 
 def _agreed(ranks: Ranks, found: list[list[Array]]) -> list[tuple[tuple[int, ...], Any]]:

@@ -69,10 +69,10 @@ def _joined(shards: int | None, fast: bool) -> Ranks:
         return _JOB[0]
     ranks = Ranks(mpi, number, fast)
     ranks.ending.watch()
+    asked = {(int(row[0]), bool(row[1])) for row in ranks.gathered(np.array([number, int(fast)]))}
+    if len(asked) > 1:
+        raise RankError(f"distributed.init: the ranks ask for different (shards, fast): {sorted(asked)}.")
     _JOB.append(ranks)
-    asked = [tuple(row.tolist()) for row in ranks.gathered(np.array([number, int(fast)]))]
-    if len(set(asked)) > 1:
-        raise RankError(f"distributed.init: the ranks ask for different (shards, fast): {sorted(set(asked))}.")
     return ranks
 
 
@@ -125,14 +125,24 @@ def rank() -> int:
 
     Raises:
         RankError: before `init`.
+
+    Example:
+        >>> snncell.distributed.init()
+        >>> snncell.distributed.rank() in range(snncell.distributed.size())
+        True
     """
     return joined("distributed.rank").rank
 
 
 def size() -> int:
-    """The number of processes in the job.
+    """The number of processes in the job; 1 without `mpiexec`.
 
     Raises:
         RankError: before `init`.
+
+    Example:
+        >>> snncell.distributed.init()
+        >>> snncell.distributed.size() >= 1
+        True
     """
     return joined("distributed.size").size

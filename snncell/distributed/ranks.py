@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,9 @@ class Ranks:
     """
 
     def __init__(self, mpi: Any, shards: int, fast: bool) -> None:
-        self.mpi, self.comm = mpi, mpi.COMM_WORLD.Dup()
+        self.mpi, self.base = mpi, mpi.COMM_WORLD.Dup()
+        self.comm = self.base.Dup()
+        self.left: list[Any] = []  # exchanges that an error has come between
         self.rank, self.size = int(self.comm.rank), int(self.comm.size)
         self.shards, self.fast = shards, fast
         self.nodes = nodes(shards, self.size)
@@ -42,15 +45,38 @@ class Ranks:
         """Wait until exchanges are done.
 
         Raises:
-            RankError: if another rank has ended its program.
+            RankError: if another rank has ended its program, or has left `fit` by an error.
         """
-        for request in requests:
-            begun, asked = time.monotonic(), 0
-            while not request.Test():
-                asked += 1
-                time.sleep(0 if asked < 200 else 5e-5)
-                if not asked % 200 and time.monotonic() - begun > 1.0:
-                    self.ending.refuse_left()
+        under_way = [*requests]
+        try:
+            for request in under_way:
+                begun, asked = time.monotonic(), 0
+                while not request.Test():
+                    asked += 1
+                    time.sleep(0 if asked < 200 else 5e-5)
+                    if not asked % 200 and time.monotonic() - begun > 1.0:
+                        self.ending.refuse_waiting()
+                self.ending.taken += 1
+        except BaseException:
+            self.left += under_way  # which hold their arrays: MPI may write to them still
+            raise
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """A context of what all ranks do: an error by which one leaves it reaches those that wait for it there.
+
+        Where one has failed before, all have; what some of them may still have waited in is over then.
+        """
+        ending = self.ending
+        try:
+            if ending.failed:
+                self.comm, request = self.base.Idup()  # the one before stays: nobody knows what is under way in it
+                ending.part, ending.taken, ending.failed = ending.part + 1, 0, False
+                self.wait([request])
+            yield
+        except BaseException:
+            ending.failed_here()
+            raise
 
     def gathered(self, own: Array) -> list[Array]:
         """The array of every rank; they have one shape."""
@@ -85,10 +111,10 @@ class Ranks:
             own: the vectors of this rank's shards, those that there are; they are added to.
             like: a vector of that length and dtype.
         """
-        there = np.zeros(self.shards, bool)
-        there[list(own)] = True
         if self.fast:
             return self._reduced(own, like)
+        there = np.zeros(self.shards, bool)
+        there[list(own)] = True
         known: dict[Node, Any] = {(shard, shard + 1): vector for shard, vector in own.items()}
         mine = [added(node, known) for node in self.nodes[self.rank]]
         if self.size == 1:
@@ -131,13 +157,11 @@ class Ranks:
         return np.zeros_like(rows[0]) if total is None else total
 
     def _reduced(self, own: dict[int, Array], like: Array) -> Array:
-        """The sum by MPI, a few megabytes at a time: one bucket is reduced while the next is on its way."""
+        """The sum by MPI."""
         total = np.zeros_like(like)
         for vector in own.values():
             total += vector
-        width = max(1, BUCKET // like.itemsize)
-        buckets = [total[begin : begin + width] for begin in range(0, len(total), width)]
-        self.wait([self.comm.Iallreduce(self.mpi.IN_PLACE, bucket, self.mpi.SUM) for bucket in buckets])
+        self.wait([self.comm.Iallreduce(self.mpi.IN_PLACE, total, self.mpi.SUM)])
         return total
 
 

@@ -154,7 +154,7 @@ def fit(
     batches = batches_of(data, batch_size, True, "fit: data"), batches_of(test, batch_size, False, "fit: test")
     run = Run(Training(net, loss, optimiser, *batches, epochs), prefetch, ranks)
     run.checkpoint = checkpoint
-    with Spikes(cells_of(firing_rate, "fit: firing_rate")) as spikes, phases(net, loss):
+    with ranks.together(), Spikes(cells_of(firing_rate, "fit: firing_rate")) as spikes, phases(net, loss):
         spikes.refuse_inner(net)
         limits = {"clip_norm": clip_norm, "clip_value": clip_value}
         functions, heard = named(metrics, "fit")

@@ -19,7 +19,7 @@ from snncell.nn.optim import Optimizer
 from snncell.nn.stateful import Stateful
 from snncell.ops.seeds import present_key, replaying
 from snncell.train.loss_scale import Scaling
-from snncell.train.sharded import Means, Numbers, Sharded, Shards, Shares
+from snncell.train.sharded import Means, Numbers, Sharded, Share, Shares
 from snncell.train.state import description, difference, weights_of
 from snncell.train.steps import Accumulated, Clip, EachBatch, Step, fused_step, step_in_two
 
@@ -70,6 +70,14 @@ class OneProcess:
         """A context of what this process does alone, or all do: what one draws is not of the training."""
         return nullcontext()
 
+    def together(self) -> AbstractContextManager[Any]:
+        """A context of all that the processes do together."""
+        return nullcontext()
+
+    def asked(self) -> dict[str, Any]:
+        """The settings of the processes that a resume must find as they were."""
+        return {}
+
     def refuse(self, parts: tuple[Any, ...], optimiser: Optimizer, settings: Callable[[], dict[str, Any]]) -> None:
         """Raise an error for what does not go together."""
 
@@ -90,8 +98,8 @@ class AllRanks(OneProcess):
         shares = Shares(source, self.ranks)
 
         def of_item(item: Any) -> Counted:
-            samples, own = shares.converted(item, parts_of)
-            return samples, (samples, own)
+            share = shares.converted(item, parts_of)
+            return share.samples, share
 
         return of_item
 
@@ -114,19 +122,27 @@ class AllRanks(OneProcess):
         """The means over all shards."""
         means = Means(self.ranks)
 
-        def of_all(batch: tuple[int, Shards]) -> Numbers:
+        def of_all(batch: Share) -> Numbers:
             found = {}
             with aside() as key:
-                for shard, part in batch[1].items():
+                for shard, part in batch.shards.items():
                     draw_for_shard(key, shard)
                     found[shard] = len(part[-1]), of_batch(*part)
-            return means.of(found)
+            return means.of(found, batch)
 
         return of_all
 
     def apart(self, alone: bool) -> AbstractContextManager[Any]:
         """A context in which one that acts alone draws nothing of the training."""
         return replaying(present_key()) if alone else nullcontext()
+
+    def together(self) -> AbstractContextManager[Any]:
+        """A context that tells the others of an error here."""
+        return self.ranks.together()
+
+    def asked(self) -> dict[str, Any]:
+        """The number of shards, on which the bits depend; with fast sums they depend on the number of ranks anyway."""
+        return {"shards": None if self.ranks.fast else self.ranks.shards}
 
     def any(self, flag: bool) -> bool:
         """True if it is on any rank.
@@ -153,7 +169,9 @@ class AllRanks(OneProcess):
                     "fit: a Stateful keeps states from batch to batch, and with distributed=True a rank has other "
                     "samples than that. Give whole sequences to a MultiStep, or train in one process."
                 )
-        self._refuse_settings({**settings(), "optimiser": description(optimiser)})
+        makes = {"net": parts[0], "loss": parts[1], "optimiser": optimiser}
+        descriptions = {name: description(cell) for name, cell in makes.items() if isinstance(cell, Cell)}
+        self._refuse_settings({**settings(), **descriptions})
         named = {f"Parameter {path!r}": p for path, p in weights_of(parts[0], parts[1]).items()}
         trained = {id(p) for p in optimiser.parameters}
         named |= {

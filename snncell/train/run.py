@@ -67,6 +67,7 @@ class Run:
             **limits,
             "accumulate": accumulate,
             "loss_scale": None if scaler is None else description(scaler)[""],
+            **self.processes.asked(),
         }
 
         clip = clip_by_both(norm, value)

@@ -3,22 +3,38 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from snncell.distributed.cuts import Cutter, slices
 from snncell.distributed.draws import aside, draw_for_shard
-from snncell.distributed.gradients import Layout, Vectors, summed
 from snncell.distributed.ranks import Array, Ranks
-from snncell.errors import ArgumentError
+from snncell.distributed.sums import Layout, Vectors, summed, sums_of
+from snncell.errors import ArgumentError, RankError
 from snncell.nn.optim import Optimizer
 from snncell.tape.parameter import Parameter, assign_all
+from snncell.tape.structure import flatten
 from snncell.tape.tensor import Tensor
 
 Numbers = dict[str, Any]
 Shards = dict[int, tuple[Any, ...]]  # those of a batch that a rank has, by number
+
+
+class Share(NamedTuple):
+    """A rank's share of a batch.
+
+    samples: how many the whole batch has.
+    shards: those of this rank.
+    digest: a number that tells the whole batch from others, of data that each rank has made in its own way.
+    """
+
+    samples: int
+    shards: Shards
+    digest: int = 0
+
 
 _WIDE = np.dtype(np.float64)
 
@@ -44,14 +60,18 @@ class Shares:
         cuts = slices(samples, self.ranks.shards)
         return {shard: cuts[shard] for shard in self.ranks.own if cuts[shard].stop > cuts[shard].start}
 
-    def converted(self, item: tuple[int, Any], parts_of: Callable[[Any], tuple[Any, ...]]) -> tuple[int, Shards]:
-        """Samples and shards of what this has given."""
+    def converted(self, item: tuple[int, Any], parts_of: Callable[[Any], tuple[Any, ...]]) -> Share:
+        """The share that an item of these is."""
         samples, found = item
         if samples:
-            return samples, {shard: parts_of(part) for shard, part in found.items()}
+            return Share(samples, {shard: parts_of(part) for shard, part in found.items()})
         parts = parts_of(found)
         cuts = self.of(len(parts[-1]))
-        return len(parts[-1]), dict(zip(cuts, self.cutter.pieces(parts, cuts.values()), strict=True))
+        pieces = dict(zip(cuts, self.cutter.pieces(parts, cuts.values()), strict=True))
+        digest = 0
+        for leaf in flatten(parts)[0]:
+            digest = zlib.crc32(np.ascontiguousarray(leaf.asnumpy()).reshape(-1).view(np.uint8).data, digest)
+        return Share(len(parts[-1]), pieces, digest)
 
 
 class Means:
@@ -65,14 +85,24 @@ class Means:
         self.names: list[str] = []
         self.layout: Layout | None = None
 
-    def of(self, found: dict[int, tuple[int, Numbers]]) -> Numbers:
-        """The means of numbers, given with their samples by shard."""
+    def of(self, found: dict[int, tuple[int, Numbers]], share: Share) -> Numbers:
+        """The means of numbers, given with their samples by shard.
+
+        Raises:
+            RankError: if other ranks have another batch.
+        """
         layout = self.layout or self._told(next((numbers for _, numbers in found.values()), None))
         own: Vectors = {}
         for shard, (count, numbers) in found.items():
-            arrays = [np.ones(()), *(_array(numbers[name]) for name in self.names)]
+            arrays = [np.ones(()), np.array(float(share.digest)), *(_array(numbers[name]) for name in self.names)]
             own[shard] = layout.vectors(arrays, float(count))
-        samples, *sums = summed(self.ranks, layout, own)
+        samples, digests, *sums = summed(self.ranks, layout, own)
+        if samples != share.samples or digests != samples * share.digest:  # integers, and exact
+            raise RankError(
+                f"fit: rank {self.ranks.rank} has another batch than others. All ranks go through the same batches in "
+                f"the same order, and take their shards of each: let whoever shuffles draw from snncell's random "
+                f"numbers (data.Loader, train.Batches), or seed it alike on all ranks (torch.manual_seed)."
+            )
         return {name: Tensor(np.asarray(x / samples)) for name, x in zip(self.names, sums, strict=True)}
 
     def _told(self, numbers: Numbers | None) -> Layout:
@@ -80,7 +110,7 @@ class Means:
         texts = [json.loads(text) for text in self.ranks.texts(json.dumps(own).encode())]
         rows = next(text for text in texts if text is not None)
         self.names = [name for name, _ in rows]
-        self.layout = Layout([(), *(tuple(shape) for _, shape in rows)], [_WIDE] * (len(rows) + 1))
+        self.layout = Layout([(), (), *(tuple(shape) for _, shape in rows)], [_WIDE] * (len(rows) + 2))
         return self.layout
 
 
@@ -106,49 +136,40 @@ class Sharded:
         self.ranks, self.accumulate, self.scaled = ranks, accumulate, scaled
         self.gradients, self.update = functions
         self.statistics = statistics
-        self.layout = Layout.of(optimiser.parameters)
+        self.sums = sums_of(ranks, Layout.of(optimiser.parameters))
         self.numbers = Means(ranks)
         self.waiting = 0
         self.samples = 0
-        self.totals: Vectors = {}
 
-    def __call__(self, batch: tuple[int, Shards]) -> Numbers:
-        samples, own = batch
+    def __call__(self, batch: Share) -> Numbers:
         before = [(p, p.value()) for p in self.statistics.values()]
         found: dict[int, tuple[int, Numbers]] = {}
         after: dict[int, tuple[int, list[Array]]] = {}
         with aside() as key:
-            for shard, part in own.items():
+            for shard, part in batch.shards.items():
                 draw_for_shard(key, shard)
                 _put(before)
                 count = len(part[-1])
                 numbers, grads = self.gradients(*part)
-                finite = self._add(shard, count, grads)
+                arrays = [g.asnumpy() for g in grads]
+                finite = float(not self.scaled or all(np.isfinite(x).all() for x in arrays))
+                self.sums.add(shard, count, arrays)
                 changed = [float(p._data is not value._data) for p, value in before]
                 found[shard] = count, {**numbers, _FINITE: finite, _CHANGED: np.array(changed)}
                 after[shard] = count, [p.asnumpy() for p in self.statistics.values()]
-        numbers = self.numbers.of(found)
+        self.samples += batch.samples
+        self.waiting += 1
+        self.updated = self.waiting == self.accumulate
+        if self.updated:
+            self.sums.begin()
+        numbers = self.numbers.of(found, batch)
         finite, changed = numbers.pop(_FINITE).item() == 1.0, numbers.pop(_CHANGED).asnumpy() > 0
         _put(before)
         if finite and changed.any():
             self._combine([p for p, one in zip(self.statistics.items(), changed, strict=True) if one], changed, after)
-        self.samples += samples
-        self.waiting += 1
-        self.updated = self.waiting == self.accumulate
         if self.updated:
-            self.finish()
+            self._update()
         return numbers
-
-    def _add(self, shard: int, count: int, grads: tuple[Tensor, ...]) -> float:
-        """Add a shard's gradients to those that wait; 1 if they are finite, where anybody asks."""
-        vectors = self.layout.vectors([g.asnumpy() for g in grads], float(count))
-        finite = not self.scaled or all(np.isfinite(x).all() for x in vectors.values())
-        if shard in self.totals:
-            for dtype, total in self.totals[shard].items():
-                total += vectors[dtype]
-        else:
-            self.totals[shard] = vectors
-        return float(finite)
 
     def _combine(
         self, named: list[tuple[str, Parameter]], changed: Array, after: dict[int, tuple[int, list[Array]]]
@@ -172,11 +193,13 @@ class Sharded:
         _put([(p, Tensor(mean)) for (_, p), mean in zip(named, means, strict=True)])
 
     def finish(self) -> None:
-        if not self.waiting:
-            return
-        sums = summed(self.ranks, self.layout, self.totals)
-        self.update(*(Tensor(x * x.dtype.type(1.0 / self.samples)) for x in sums))
-        self.waiting, self.samples, self.totals = 0, 0, {}
+        if self.waiting:
+            self.sums.begin()
+            self._update()
+
+    def _update(self) -> None:
+        self.update(*(Tensor(x * x.dtype.type(1.0 / self.samples)) for x in self.sums.end()))
+        self.waiting, self.samples = 0, 0
 
 
 # Beside the numbers that are shown: no metric has a name like these.

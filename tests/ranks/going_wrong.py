@@ -1,6 +1,7 @@
 """A rank in a job in which something goes wrong, or is stopped: python -m ranks.going_wrong NAME FOLDER.
 
-Each function below is such a job. What it prints is looked at by test_distributed_ends.py.
+Each function below is such a job, but for those of `REFUSED`, which one job goes through. What they print is looked at
+by test_distributed_ends.py.
 """
 
 from __future__ import annotations
@@ -60,9 +61,51 @@ def rank() -> int:
 # --- the jobs ---------------------------------------------------------------------------------------------------------
 
 
-def killed(folder: Path) -> None:
+def kill(_: Any = None) -> None:
+    """End this process as nobody can notice."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def killed_in_a_step(folder: Path) -> None:
     """One is killed in the middle of an epoch."""
-    fit(callbacks=[At(4, 1, lambda _: os.kill(os.getpid(), signal.SIGKILL))])
+    fit(callbacks=[At(4, 1, kill)])
+
+
+def killed_in_the_evaluation(folder: Path) -> None:
+    """One is killed while the others measure."""
+
+    class Killed(train.Callback):
+        def on_evaluation_begin(self, training: Any) -> None:
+            if rank() == 1:
+                kill()
+
+    fit(test=(X, Y), callbacks=[Killed()])
+
+
+def killed_in_the_checkpoint(folder: Path) -> None:
+    """The first rank is killed as it writes a second file in the place of the first."""
+    if distributed.size() > 1:
+        replace = os.replace
+        times: list[Any] = []
+
+        def killing(*paths: Any) -> None:
+            times.extend(path for path in paths[1:] if str(path).endswith("run.ckpt"))
+            if len(times) == 2:
+                kill()
+            replace(*paths)
+
+        os.replace = killing
+    going_on(folder)
+
+
+def going_on(folder: Path) -> None:
+    """Train, from the checkpoint if there is one; what came out is printed."""
+    file = folder / "run.ckpt"
+    snncell.set_seed(5)
+    net = nn.SequentialCell(nn.Dense(5, 6), nn.BatchNorm1d(6), nn.Dropout(keep_prob=0.8), nn.Dense(6, 3))
+    result = fit(net, epochs=4, checkpoint=file, resume=file.exists())
+    if rank() == 0:
+        print(result.history, [p.asnumpy().tolist() for p in net.get_parameters()], flush=True)
 
 
 def raising(folder: Path) -> None:
@@ -72,6 +115,33 @@ def raising(folder: Path) -> None:
         raise ValueError("the disk of rank 1 is full")
 
     fit(callbacks=[At(4, 1, fail)])
+
+
+def caught(folder: Path) -> None:
+    """One leaves `fit` by an error that its program catches, and the others hear of it; then all train once more."""
+
+    def fail(_: Any) -> None:
+        raise ValueError("the disk of rank 1 is full")
+
+    for attempt in range(2):
+        try:
+            fit(callbacks=[At(2, 1, fail)])
+        except (ValueError, snncell.errors.RankError) as error:
+            print(f"rank {rank()}, attempt {attempt}: {type(error).__name__}: {error}", flush=True)
+    snncell.set_seed(0)
+    print(f"rank {rank()}: {len(fit().history)} epochs", flush=True)
+
+
+def refused(folder: Path) -> None:
+    """All ranks are refused what `REFUSED` has, each in turn, and train in the end."""
+    for name in REFUSED:
+        snncell.set_seed(0)
+        try:
+            globals()[name](folder)
+        except snncell.errors.SnncellError as error:
+            print(f"{name}, rank {rank()}: {type(error).__name__}: {error}", flush=True)
+    snncell.set_seed(0)
+    print(f"rank {rank()}: {len(fit().history)} epochs", flush=True)
 
 
 def all_raising(folder: Path) -> None:
@@ -120,6 +190,54 @@ def drawing(folder: Path) -> None:
     fit(callbacks=[At(2, 1, lambda _: ops.uniform((3,)))])
 
 
+def other_net(folder: Path) -> None:
+    """The nets differ."""
+    fit(net=nn.SequentialCell(nn.Dense(5, 4), *[nn.ReLU()] * rank(), nn.Dense(4, 3)))
+
+
+def other_order(folder: Path) -> None:
+    """Whoever makes the batches shuffles on each rank in its own way, as PyTorch's DataLoader does."""
+    order = np.random.default_rng(rank()).permutation(24)
+    fit(data=[(X[order[n : n + 8]], Y[order[n : n + 8]]) for n in range(0, 24, 8)])
+
+
+def other_shards(folder: Path) -> None:
+    """A training that was begun with another number of shards."""
+    file = folder / "other.ckpt"
+    fit(epochs=1, checkpoint=file)
+    if rank() == 0:
+        content = file.read_bytes()
+        assert content.count(b'shards\\": 4') == 1
+        file.write_bytes(content.replace(b'shards\\": 4', b'shards\\": 8'))
+    distributed.mean_gradients((ops.ones(1),))  # behind it the file is there for all
+    fit(epochs=2, checkpoint=file, resume=True)
+
+
+def wrong_counts(folder: Path) -> None:
+    """Another number of samples than of gradients."""
+    distributed.mean_gradients((ops.ones(3),), [1, 2])
+
+
+def too_many(folder: Path) -> None:
+    """Gradients of more shards than a rank has."""
+    distributed.mean_gradients([(ops.ones(3),)] * 3)
+
+
+def no_tensors(folder: Path) -> None:
+    """Gradients that are none."""
+    distributed.mean_gradients([1.0, 2.0])
+
+
+def none_at_all(folder: Path) -> None:
+    """No rank has gradients."""
+    distributed.mean_gradients([], [])
+
+
+def no_target(folder: Path) -> None:
+    """A batch without a target."""
+    list(distributed.shards(1.0))
+
+
 def stateful(folder: Path) -> None:
     """A net that keeps states between batches."""
     fit(net=nn.SequentialCell(nn.Dense(5, 3), nn.Stateful(nn.IFNode())))
@@ -146,8 +264,8 @@ def different(folder: Path) -> None:
 
 
 def traced(folder: Path) -> None:
-    """The mean of gradients in a jitted function."""
-    snncell.jit(lambda x: distributed.mean_gradients((x,))[0])(ops.ones(3))
+    """Shards in a jitted function."""
+    snncell.jit(lambda x: next(distributed.shards(x, x))[0])(ops.ones(8))
 
 
 def shapes(folder: Path) -> None:
@@ -192,7 +310,7 @@ def files(folder: Path) -> None:
 
 
 def interrupted(folder: Path) -> None:
-    """Goes on for long, with a checkpoint, until it is interrupted."""
+    """Goes on for long in one epoch, so that there is a checkpoint only when it is interrupted."""
 
     class Told(train.Callback):
         def on_step_end(self, training: Any) -> None:
@@ -200,7 +318,8 @@ def interrupted(folder: Path) -> None:
                 (folder / "begun").touch()
             time.sleep(0.01)
 
-    result = fit(epochs=2000, checkpoint=folder / "run.ckpt", callbacks=[Told()])
+    data = [(X[:8], Y[:8])] * 5000
+    result = fit(data=data, epochs=1, checkpoint=folder / "run.ckpt", callbacks=[Told()])
     print(f"rank {rank()}: {result.stopped}", flush=True)
 
 
@@ -213,6 +332,12 @@ def threads(folder: Path) -> None:
     distributed.init(threads=1)
     assert numba.get_num_threads() == 1
 
+
+REFUSED = (
+    *("unseeded", "other_data", "other_settings", "other_rate", "other_net", "other_order", "other_shards", "drawing"),
+    *("stateful", "counting", "too_few", "again", "traced", "shapes", "ambiguous", "no_samples", "lists", "infinite"),
+    *("wrong_counts", "too_many", "no_tensors", "none_at_all", "no_target"),
+)
 
 if __name__ == "__main__":
     name = sys.argv[1]

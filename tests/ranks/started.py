@@ -32,9 +32,10 @@ def launcher() -> str:
 
 
 def begun(ranks: int, *arguments: str, **options: Any) -> subprocess.Popen[str]:
-    """A job of so many ranks of `python arguments`, in a group of its own."""
-    environment = {**os.environ, **MORE_THAN_CORES, "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])}
-    environment |= options.pop("env", {})
+    """A job of so many ranks of `python arguments`, in a group of its own; variables of `env` that are None are not."""
+    paths = os.pathsep.join([str(TESTS), *sys.path])
+    variables = {**os.environ, **MORE_THAN_CORES, "PYTHONPATH": paths, **options.pop("env", {})}
+    environment = {name: value for name, value in variables.items() if value is not None}
     command = [launcher(), "-n", str(ranks), sys.executable, "-X", "faulthandler", *arguments]
     return subprocess.Popen(
         command,
@@ -47,7 +48,7 @@ def begun(ranks: int, *arguments: str, **options: Any) -> subprocess.Popen[str]:
     )
 
 
-def ended(job: subprocess.Popen[str], patience: float = 180.0) -> tuple[int, str, str]:
+def ended(job: subprocess.Popen[str], patience: float = 300.0) -> tuple[int, str, str]:
     """Exit code, output and errors of a job; one that does not end is killed, with an error."""
     try:
         out, errors = job.communicate(timeout=patience)

@@ -37,8 +37,9 @@ class Net(nn.Cell):
             h = self.norm(h)
         if self.dropout is not None:
             h = self.dropout(h)
-        spikes = self.neurons(h if self.sequences else ops.stack([h] * 3))
-        return self.last(spikes.mean(0))
+        if lengths is not None:
+            return self.last(self.neurons(h, lengths=lengths).sum(0) / lengths.astype("float32").reshape(-1, 1))
+        return self.last(self.neurons(h if self.sequences else ops.stack([h] * 3)).mean(0))
 
 
 class Recordings:
@@ -67,8 +68,42 @@ def source(kind: str, samples: int, batch_size: int) -> Any:
         return train.Batches(steps, labels, batch_size=batch_size, time_first=True)
     if kind == "list":
         return [(x[n : n + batch_size], labels[n : n + batch_size]) for n in range(0, samples, batch_size)]
-    assert kind == "loader"
-    return data.Loader(Recordings(samples), batch_size=batch_size, seed=7)
+    if kind == "own":
+        return Own(x, labels, batch_size)
+    assert kind in ("loader", "workers", "buckets")
+    more = {"workers": {"workers": 1}, "buckets": {"buckets": 2}}.get(kind, {})
+    return data.Loader(Recordings(samples), batch_size=batch_size, seed=None if more else 7, **more)
+
+
+class Own:
+    """Data of a user's own, shuffled by snncell's random numbers, with noise."""
+
+    def __init__(self, x: Any, labels: Any, batch_size: int) -> None:
+        self.x, self.labels, self.batch_size = x, labels, batch_size
+
+    def __iter__(self) -> Any:
+        order = ops.randperm(len(self.x)).asnumpy()
+        for n in range(0, len(order), self.batch_size):
+            chosen = order[n : n + self.batch_size]
+            yield ops.uniform((len(chosen), 6)) + Tensor(self.x[chosen]), self.labels[chosen]
+
+
+SEQUENCES = ("time first", "loader", "workers", "buckets")
+OPTIMISERS: dict[str, Any] = {
+    "adam": lambda net: nn.Adam(net.trainable_params(), 0.02),
+    "momentum": lambda net: nn.Momentum(net.trainable_params(), 0.02, 0.9),
+    "sgd": lambda net: nn.SGD(net.trainable_params(), 0.02),
+    "schedule": lambda net: nn.SGD(net.trainable_params(), nn.CosineDecayLR(0.0, 0.05, 6)),
+    "groups": lambda net: nn.AdamW(
+        [{"params": net.first.trainable_params(), "lr": 0.05, "weight_decay": 0.1}, {"params": rest_of(net)}], 0.01
+    ),
+}
+
+
+def rest_of(net: Net) -> list[Any]:
+    """All Parameters but those of the first layer."""
+    first = {id(p) for p in net.first.trainable_params()}
+    return [p for p in net.trainable_params() if id(p) not in first]
 
 
 class StopAt(train.Callback):
@@ -86,13 +121,15 @@ def trained(settings: dict[str, Any]) -> dict[str, Any]:
     """One training, and what came out."""
     snncell.set_seed(settings.get("seed", 1))
     kind = settings.get("data", "arrays")
-    net = Net(settings.get("norm", False), settings.get("dropout", False), kind in ("time first", "loader"))
-    rule = {"adam": nn.Adam, "momentum": nn.Momentum, "sgd": nn.SGD}[settings.get("optimiser", "adam")]
-    rest = (0.9,) if rule is nn.Momentum else ()
-    optimiser = rule(net.trainable_params(), 0.02, *rest)
+    net = Net(settings.get("norm", False), settings.get("dropout", False), kind in SEQUENCES)
+    optimiser = OPTIMISERS[settings.get("optimiser", "adam")](net)
     samples, batch_size = settings.get("samples", 37), settings.get("batch_size", 10)
     test = source(kind, 11, batch_size) if settings.get("test") else None
     more = dict(settings.get("more", {}))
+    if not settings.get("test"):
+        more.pop("patience", None)
+    if settings.get("firing_rate"):
+        more["firing_rate"] = net.neurons
     if more.get("loss_scale") == "dynamic":  # of which the first steps overflow, and are not taken
         more["loss_scale"] = snncell.amp.DynamicLossScaler(2.0**126, scale_window=2)
     more["callbacks"] = [train.EMA(0.5)] if settings.get("ema") else []
@@ -106,7 +143,7 @@ def trained(settings: dict[str, Any]) -> dict[str, Any]:
         settings.get("epochs", 2),
         test=test,
         batch_size=batch_size,
-        metrics=settings.get("metrics", []),
+        metrics=[m for m in settings.get("metrics", []) if test is not None or m not in ("spikes", "energy")],
         progress=False,
         distributed=settings.get("distributed", True),
         **more,

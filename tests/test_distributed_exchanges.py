@@ -1,0 +1,294 @@
+"""What ranks exchange, by ranks that are threads here; and a job of one rank, without the compiler too."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from ranks import trained
+from ranks.pretended import Done, Mpi, on_ranks
+
+import snncell
+from snncell import Tensor, distributed, nn, ops, train
+from snncell.distributed import ending, job, ranks as ranks_module, sums
+from snncell.distributed.cuts import Cutter, slices
+from snncell.distributed.ranks import Ranks
+from snncell.errors import ArgumentError, RankError, ShapeError
+
+# --- sums -------------------------------------------------------------------------------------------------------------
+
+
+def vectors_of(seed: int) -> tuple[int, int, Any, dict[int, Any]]:
+    """Shards, the length and dtype of vectors, and those of the shards that there are."""
+    rng, chance = np.random.default_rng(seed), random.Random(seed)
+    shards, dtype = chance.randint(1, 9), chance.choice([np.float32, np.float64])
+    size = chance.choice([1, 7, 1000, 30_000])  # around where each rank adds a part of the elements
+    there = [n for n in range(shards) if chance.random() < 0.8]
+    return shards, size, dtype, {n: (rng.normal(size=size) * 10.0 ** rng.integers(-6, 6)).astype(dtype) for n in there}
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_a_sum_over_shards_has_the_same_bits_on_all_ranks_and_on_any_number_of_them(seed: int) -> None:
+    shards, size, dtype, there = vectors_of(seed)
+    exact = sum((vector.astype(np.longdouble) for vector in there.values()), np.zeros(size, np.longdouble))
+    first = None
+    for number in range(1, shards + 1):
+
+        def of(mpi: Any) -> bytes:
+            ranks = Ranks(mpi, shards, False)
+            own = {n: there[n].copy() for n in ranks.own if n in there}
+            return ranks.summed(own, np.empty(size, dtype)).tobytes()
+
+        found = on_ranks(number, of)
+        first = first or found[0]
+        assert set(found) == {first}
+    scale = sum((abs(vector) for vector in there.values()), np.zeros(size))
+    assert (abs(np.frombuffer(first, dtype) - exact) <= shards * np.finfo(dtype).eps * scale).all()
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("fast", [False, True])
+def test_sums_are_of_all_that_was_added(seed: int, fast: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sums, "BUCKET", 64)  # bytes: several to each array, and several arrays to one
+    chance = random.Random(seed)
+    shapes = [tuple(chance.randint(0, 5) for _ in range(chance.randint(0, 2))) for _ in range(chance.randint(1, 9))]
+    dtypes = [chance.choice([np.float16, np.float32, np.float64]) for _ in shapes]
+    size, steps = chance.randint(1, 4), chance.randint(1, 3)
+
+    def arrays(rank: int, step: int, batch: int) -> list[Any]:
+        rng = np.random.default_rng([seed, rank, step, batch])
+        return [np.asarray(rng.integers(-8, 8, shape), dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
+
+    def of(mpi: Any) -> list[list[Any]]:
+        ranks = Ranks(mpi, mpi.COMM_WORLD.size, fast)
+        own, found = sums.sums_of(ranks, sums.Layout.of(arrays(0, 0, 0))), []
+        for step in range(steps):
+            for batch in range(2):
+                if not (ranks.rank == 1 and step == 0):  # which has no shard of these batches
+                    own.add(ranks.rank, batch + 1, arrays(ranks.rank, step, batch))
+            own.begin()
+            found.append([x.copy() for x in own.end()])
+        return found
+
+    for rank_found in on_ranks(size, of):
+        for step, found in enumerate(rank_found):
+            for number, x in enumerate(found):
+                parts = [
+                    (batch + 1) * arrays(rank, step, batch)[number].astype(np.float64)
+                    for rank in range(size)
+                    for batch in range(2)
+                    if not (rank == 1 and step == 0)
+                ]
+                assert x.shape == shapes[number]
+                assert x.dtype == (np.float64 if dtypes[number] == np.float64 else np.float32)
+                assert np.array_equal(x, sum(parts, np.zeros(shapes[number])))  # of small integers, so exact
+
+
+def test_texts_of_any_length() -> None:
+    texts = [b"", b"one", bytes(range(256)) * 9]
+    assert on_ranks(3, lambda mpi: Ranks(mpi, 3, False).texts(texts[mpi.COMM_WORLD.rank])) == [texts] * 3
+    assert on_ranks(2, lambda mpi: Ranks(mpi, 2, False).texts(b"")) == [[b"", b""]] * 2
+
+
+# --- ranks that have left ---------------------------------------------------------------------------------------------
+
+
+class Never(Done):
+    """An exchange that is never done."""
+
+    def Test(self) -> bool:  # noqa: N802 - mpi4py's name
+        return False
+
+
+class Later(Done):
+    """An exchange that is done when it is asked for the thousandth time."""
+
+    asked = 0
+
+    def Test(self) -> bool:  # noqa: N802 - mpi4py's name
+        self.asked += 1
+        return self.asked > 1000
+
+
+@pytest.fixture
+def pair(monkeypatch: pytest.MonkeyPatch) -> tuple[Ranks, Ranks]:
+    """Two ranks, whose waiting takes no time."""
+    clock = iter(range(10**9))
+    monkeypatch.setattr(ranks_module.time, "monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr(ranks_module.time, "sleep", lambda _: None)
+    first, second = on_ranks(2, lambda mpi: Ranks(mpi, 4, False))
+    return first, second
+
+
+def test_a_rank_that_has_ended_is_not_waited_for(pair: Any) -> None:
+    pair[1].ending._tell(ending._LEFT)
+    with pytest.raises(RankError, match="rank 1 has ended its program, and rank 0 waits for it"):
+        pair[0].wait([Never()])
+    assert pair[0].left  # whose arrays MPI may still write to
+
+
+def test_a_rank_may_end_when_it_has_taken_part(pair: Any) -> None:
+    pair[1].wait([Done()])
+    pair[1].ending._tell(ending._LEFT)
+    pair[0].wait([Later()])
+    with pytest.raises(RankError, match="rank 1 has ended its program"):
+        pair[0].wait([Never()])
+
+
+def test_a_rank_that_leaves_by_an_error_is_not_waited_for_but_after_another_beginning(pair: Any) -> None:
+    with pytest.raises(ValueError, match=r"^full$"), pair[1].together():
+        raise ValueError("full")
+    words = "fit: rank 1 has left it by an error, and rank 0 waits for it"
+    with pytest.raises(RankError, match=words), pair[0].together():
+        pair[0].wait([Never()])
+
+    def both(mpi: Any) -> int:
+        ranks = pair[mpi.COMM_WORLD.rank]
+        with ranks.together():
+            ranks.wait([Later()])  # what was told of the first part is not heard in the second
+        return int(ranks.gathered(np.array(ranks.rank))[1])
+
+    assert on_ranks(2, both) == [1, 1]
+
+
+def test_all_may_fail_alike(pair: Any) -> None:
+    for ranks in pair:
+        with pytest.raises(ValueError, match=r"^the loss is nan$"), ranks.together():
+            raise ValueError("the loss is nan")
+    assert [ranks.ending.part for ranks in pair] == [0, 0]
+
+    def both(mpi: Any) -> int:
+        with pair[mpi.COMM_WORLD.rank].together():
+            pair[mpi.COMM_WORLD.rank].wait([Later()])
+        return int(pair[mpi.COMM_WORLD.rank].ending.part)
+
+    assert on_ranks(2, both) == [1, 1]
+
+
+# --- cutting ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_batch_is_cut_along_its_samples(seed: int) -> None:
+    chance, rng = random.Random(seed), np.random.default_rng(seed)
+    samples, shards = chance.randint(1, 12), chance.randint(1, 5)
+    inputs: list[Any] = []
+    for _ in range(chance.randint(1, 3)):
+        kind = chance.choice(["number", "first", "over time", "tuple"])
+        steps = chance.choice([n for n in range(1, 14) if n != samples])
+        first = Tensor(rng.normal(size=(samples, steps)))
+        inputs.append(
+            {
+                "number": Tensor(3.0),
+                "first": first,
+                "over time": Tensor(rng.normal(size=(steps, samples, 2))),
+                "tuple": (first, {"a": Tensor(rng.normal(size=(steps, samples)))}),
+            }[kind]
+        )
+    cutter, target = Cutter(), Tensor(np.arange(samples))
+    parts = list(cutter.pieces((*inputs, target), slices(samples, shards)))
+    assert np.array_equal(np.concatenate([part[-1].asnumpy() for part in parts]), np.arange(samples))
+    for number, whole in enumerate(inputs):
+        pairs = [(whole, [part[number] for part in parts])]
+        if isinstance(whole, tuple):
+            pairs = [
+                (whole[0], [part[number][0] for part in parts]),
+                (whole[1]["a"], [part[number][1]["a"] for part in parts]),
+            ]
+        for x, cut in pairs:
+            axis = None if not x.ndim else 0 if x.shape[0] == samples else 1
+            again = cut[0].asnumpy() if axis is None else np.concatenate([one.asnumpy() for one in cut], axis)
+            assert np.array_equal(again, x.asnumpy())
+
+
+# --- a job of one rank ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=[False, True], ids=["in order", "fast"])
+def alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job of this process alone, which knows no other MPI."""
+    monkeypatch.setattr(job, "_JOB", [])
+    monkeypatch.setattr(job, "_mpi", lambda: Mpi())
+    monkeypatch.setattr(ending.Ending, "watch", lambda _: None)
+    monkeypatch.setenv("NUMBA_NUM_THREADS", "2")  # so that it stays at that
+    snncell.set_seed(0)
+    distributed.init(fast=request.param)
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_job_of_one_rank_trains() -> None:
+    assert (distributed.rank(), distributed.size()) == (0, 1)
+    asked = {"norm": True, "dropout": True, "test": True, "metrics": ["confusion"], "samples": 10, "batch_size": 4}
+    asked |= {"epochs": 1, "more": {"accumulate": 2, "loss_scale": 64.0}}
+    once = trained.trained(asked)
+    assert once == trained.trained(asked)
+    assert len(once["history"]) == 1
+
+
+class Centred(nn.Cell):
+    """Keeps the mean of what it is given, moved by half towards that of each batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mean = snncell.Parameter(ops.zeros(3), requires_grad=False)
+        self.unused = snncell.Parameter(ops.ones(2), requires_grad=False)
+        self.scale = snncell.Parameter(ops.ones(3))
+
+    def construct(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.mean.assign(0.5 * self.mean + 0.5 * x.mean(0))
+        return x * self.scale
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("samples", [8, 7, 3])
+def test_statistics_are_means_over_all_samples_and_gradients_those_of_the_batch(samples: int) -> None:
+    x = np.random.default_rng(0).normal(size=(samples, 3)).astype(np.float32)
+    net = Centred()
+    sgd = nn.SGD(net.trainable_params(), 0.1)
+    batch = [(x, np.zeros((samples, 3), np.float32))]
+    options = {"accuracy": None, "progress": False, "distributed": True}
+    result = train.fit(net, nn.MSELoss(), sgd, batch, 1, **options)
+    assert np.allclose(net.mean.asnumpy(), 0.5 * x.mean(0), atol=1e-6)
+    assert np.array_equal(net.unused.asnumpy(), np.ones(2))
+    assert np.allclose(net.scale.asnumpy(), 1.0 - 0.1 * 2.0 * (x**2).mean(0) / 3.0, atol=1e-6)
+    assert abs(result.history[0]["loss"] - (x**2).mean()) < 1e-6
+
+
+@pytest.mark.usefixtures("alone")
+def test_gradients_of_shards_are_weighted_by_their_samples() -> None:
+    x, y = np.random.default_rng(1).normal(size=(7, 3)).astype(np.float32), np.zeros((7, 1), np.float32)
+    w = snncell.Parameter(np.ones((3, 1), np.float32))
+    gradient = ops.grad(lambda a, b: ((ops.matmul(a, w) - b) ** 2).mean(), None, (w,))
+    parts = list(distributed.shards(x, y))
+    mean = distributed.mean_gradients([gradient(*part) for part in parts], [len(part[1]) for part in parts])
+    assert np.allclose(mean[0].asnumpy(), gradient(Tensor(x), Tensor(y))[0].asnumpy(), atol=1e-6)
+    single = distributed.mean_gradients(gradient(Tensor(x), Tensor(y)), 7)
+    assert np.allclose(single[0].asnumpy(), mean[0].asnumpy(), atol=1e-6)
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize(
+    ("grads", "samples", "error", "words"),
+    [
+        ([], None, ArgumentError, "no rank has gradients of any sample"),
+        ([(ops.ones(3),)], [0], ArgumentError, "no rank has gradients of any sample"),
+        ((ops.ones(3),), [1, 2], ArgumentError, r"samples are a number for each of 1 gradients, not \[1, 2\]"),
+        ((ops.ones(3),), -1, ArgumentError, "samples are a number for each of 1 gradients, not -1"),
+        ((ops.ones(3),), True, ArgumentError, "samples are a number for each of 1 gradients, not True"),
+        ([(ops.ones(3),)] * 9, None, ArgumentError, "gradients of 9 shards, and this rank has"),
+        (3.0, None, ArgumentError, "takes a tuple of Tensors, or a list of such tuples, not"),
+    ],
+)
+def test_what_gradients_are_not(grads: Any, samples: Any, error: Any, words: str) -> None:
+    with pytest.raises(error, match=words):
+        distributed.mean_gradients(grads, samples)
+
+
+@pytest.mark.usefixtures("alone")
+def test_gradients_of_shards_are_of_one_shape() -> None:
+    if job.joined("a test").shards > 1:
+        with pytest.raises(ShapeError, match=r"the gradients of one shard are .* and of another"):
+            distributed.mean_gradients([(ops.ones(3),), (ops.ones(4),)])
