@@ -215,10 +215,8 @@ class Cell:
         return ""
 
     def __repr__(self) -> str:
-        lines = []
-        for name, child in self._members():
-            if isinstance(child, Cell):
-                lines.append(f"  ({name}): " + repr(child).replace("\n", "\n  "))
+        children = [(name, child) for name, child in self._members() if isinstance(child, Cell)]
+        lines = [f"  ({name}): " + repr(child).replace("\n", "\n  ") for name, child in children]
         head = f"{type(self).__name__}<{self.extend_repr()}"
         return head + ("\n" + "\n".join(lines) + "\n" if lines else "") + ">"
 

@@ -3,40 +3,27 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from snncell import nn
+from snncell import nn, ops
 from snncell.arguments.kinds import Count
 from snncell.arguments.shown import came
 from snncell.cell import Cell
 from snncell.dtype import float64
 from snncell.errors import ArgumentError
-from snncell.quantise import integer
+from snncell.nn.norm import BatchStatistics
+from snncell.quantise import integer, steps
 from snncell.quantise.grids import StateGrids, WeightGrids
-from snncell.quantise.linear import bits_behind_point, whole
+from snncell.quantise.linear import bits_behind_point
 from snncell.quantise.net import IntegerNet
 from snncell.quantise.neurons import integer_neuron
 from snncell.quantise.problem import Place, refuse
-from snncell.quantise.uniform import FixedPoint, Uniform
-from snncell.quantise.winograd import growth
+from snncell.quantise.products import Signal, product_of, several
+from snncell.quantise.uniform import Uniform
 
 SKIPPED = (nn.Dropout,)
-
-
-@dataclass(frozen=True)
-class Signal:
-    """What is known of the values between two layers: whole numbers n 2^exponent with |n| up to `bound`.
-
-    Attributes:
-        real: whether they are the network's inputs, which may be any numbers until a quantiser has them.
-    """
-
-    exponent: int
-    bound: float
-    real: bool = False
 
 
 class _Exporter:
@@ -80,8 +67,6 @@ class _Exporter:
             self._unknown(cell, place)
 
     def _unknown(self, cell: Cell, place: Place) -> None:
-        from snncell.nn.norm import BatchStatistics
-
         if isinstance(cell, BatchStatistics):
             refuse(
                 place,
@@ -100,7 +85,9 @@ class _Exporter:
     def _product(self, cell: Any, place: Place) -> None:
         grids = cell.quantisers
         if not isinstance(grids, WeightGrids) or grids.weight is None:
-            refuse(place, "its weights are not quantised", "quantise.prepare(net, weights=quantise.Uniform(8)), train on")
+            refuse(
+                place, "its weights are not quantised", "quantise.prepare(net, weights=quantise.Uniform(8)), train on"
+            )
         if grids.activation is not None:
             self._requantise(grids.activation, place)
         layer, bound = product_of(cell, self.signal, place, self.limit)
@@ -108,32 +95,36 @@ class _Exporter:
 
     def _requantise(self, quantiser: Any, place: Place) -> None:
         """The quantiser of a layer's input."""
-        step = quantiser.step(_ZERO(quantiser)) if isinstance(quantiser, Uniform) else None
-        if step is None or not quantiser.symmetric or (not isinstance(quantiser, FixedPoint) and quantiser.scale in ("max", "mse", "percentile")):
+        if not isinstance(quantiser, Uniform) or not (
+            quantiser.scale == "moving" or isinstance(quantiser.scale, float)
+        ):
             refuse(
                 place,
                 f"the grid of its inputs, {quantiser!r}, depends on the inputs",
                 'take activations=quantise.FixedPoint(8, 6), or quantise.Uniform(8, "moving")',
             )
-        unit = float(step if isinstance(step, float) else step.asnumpy().item())
-        bits = bits_behind_point(unit)
+        if quantiser.scale == "moving" and not quantiser.maximum.asnumpy().any():
+            refuse(place, "its moving scale has seen no inputs", "call the network in training, net.set_train()(x)")
+        step = quantiser.step(ops.zeros(()))
+        unit = step if isinstance(step, float) else step.item()
+        most = float(max(-quantiser.low, quantiser.high))
         if self.signal.real:
-            high = float(max(-quantiser.low, quantiser.high))
+            bits = bits_behind_point(unit)
             multiplier = int(math.ldexp(unit, bits))
             encode = integer.Encode(-bits, unit, float(quantiser.low), float(quantiser.high), multiplier)
-            self.layers.append(encode)
-            self.signal = Signal(-bits, high * multiplier)
+            self.add(encode, Signal(-bits, most * multiplier), Place(place.path, place.cell))
             return
         if math.frexp(unit)[0] != 0.5:
             refuse(
                 place,
-                f"its inputs are whole numbers already, and rounded to another grid, of step {unit:g}, which is no shift",
-                "take activations=quantise.FixedPoint(8, 6), whose step is a power of two",
+                f"its inputs are whole numbers, and rounded to a grid whose step, {unit:g}, is no power of two",
+                "take activations=quantise.FixedPoint(8, 6)",
             )
         exponent = math.frexp(unit)[1] - 1
-        layer = integer.Requantise(exponent, exponent - self.signal.exponent, quantiser.low, quantiser.high)
-        self.layers.append(layer)
-        self.signal = Signal(exponent, min(float(max(-quantiser.low, quantiser.high)), math.ldexp(self.signal.bound + 1, self.signal.exponent - exponent)))
+        before = self.signal
+        bound = min(most, math.ldexp(before.bound, before.exponent - exponent) + 1.0)
+        layer = integer.Requantise(exponent, exponent - before.exponent, quantiser.low, quantiser.high)
+        self.add(layer, Signal(exponent, bound), Place(place.path, place.cell))
 
     # --- steps --------------------------------------------------------------------------------------------------------
 
@@ -153,18 +144,23 @@ class _Exporter:
             )
         if feedback is None:
             neuron, signal = self._neuron(inner, self.signal, inside)
-            self.add(integer.Steps(signal.exponent, neuron), signal, place)
+            self.add(steps.Steps(signal.exponent, neuron), signal, place)
         else:
             self._recurrent(inner, feedback, inside, place)
 
-    def _neuron(self, cell: Any, signal: Signal, place: Place) -> tuple[integer.Neuron, Signal]:
+    def _neuron(self, cell: Any, signal: Signal, place: Place) -> tuple[steps.Neuron, Signal]:
         neuron, exponent, bound = integer_neuron(cell, signal.exponent, signal.bound, place, self.limit)
         return neuron, Signal(exponent, bound)
 
     def _recurrent(self, cell: Any, feedback: Any, inside: Place, place: Place) -> None:
         at = Place(f"{place.path}.cell.feedback" if place.path else "cell.feedback", feedback)
-        if type(feedback) is not nn.Dense or not isinstance(feedback.quantisers, WeightGrids) or feedback.quantisers.weight is None or feedback.quantisers.activation is not None:
-            refuse(at, "only a Dense with quantised weights, and without activations, comes back to a neuron", "take nn.Dense, and prepare it with weights=")
+        grids = feedback.quantisers if type(feedback) is nn.Dense else None
+        if not isinstance(grids, WeightGrids) or grids.weight is None or grids.activation is not None:
+            refuse(
+                at,
+                "what comes back to a neuron goes through a Dense with quantised weights, and without activations",
+                "take nn.Dense, and prepare it with weights=quantise.Uniform(8)",
+            )
         _, out = self._neuron(cell, self.signal, inside)  # of its output nothing but its own bounds matters
         product, bound = product_of(feedback, out, at, self.limit)
         exponent = min(self.signal.exponent, product.exponent)
@@ -173,14 +169,16 @@ class _Exporter:
         if both.bound > self.limit:
             refuse(inside, f"its inputs and what comes back reach {both.bound:.3g} units", place.fewer)
         neuron, signal = self._neuron(cell, both, inside)
-        self.add(integer.Steps(signal.exponent, neuron, product, *shifts), signal, place)
+        self.add(steps.Steps(signal.exponent, neuron, product, *shifts), signal, place)
 
     # --- the others ---------------------------------------------------------------------------------------------------
 
     def _pool(self, cell: Any, place: Place) -> None:
-        size, stride = _pair(cell.kernel_size), _pair(cell.stride)
+        size, stride = several(cell.kernel_size, 2), several(cell.stride, 2)
         options = {name: value for name, value in cell.options.items() if name not in ("pad_mode", "count_include_pad")}
-        if cell.options["pad_mode"] != "valid" or any(value not in (0, 1, (0, 0), (1, 1)) for value in options.values()):
+        if cell.options["pad_mode"] != "valid" or any(
+            value not in (0, 1, (0, 0), (1, 1)) for value in options.values()
+        ):
             refuse(place, "it pads or dilates its input", 'use pad_mode="valid", without dilation')
         count, signal = size[0] * size[1], self.signal
         if isinstance(cell, nn.MaxPool2d):
@@ -209,71 +207,6 @@ class _Exporter:
         if cell.how not in ("last", "max", "sum"):
             refuse(place, f"{cell.how!r} is no sum of whole numbers", 'use nn.Readout("sum"), "max" or "last"')
         self.add(integer.Readout(self.signal.exponent, cell.how, self.signal.bound), self.signal, place)
-
-
-def _ZERO(quantiser: Any) -> Any:  # noqa: N802
-    from snncell import ops
-
-    return ops.zeros(())
-
-
-def product_of(cell: Any, signal: Signal, place: Place, limit: float) -> tuple[integer.Product, float]:
-    """The integer layer of a Dense or a convolution, and the largest magnitude of its results."""
-    levels, step = cell.quantisers.weight.integers(cell.weight)
-    if not np.all(np.isfinite(step)):
-        refuse(place, "its weights are not finite", "train it again, with a smaller learning rate")
-    steps = step.reshape(-1) if step.size > 1 else step.reshape(())
-    if step.size > 1 and step.shape[0] != levels.shape[0]:
-        refuse(place, "its scales lie along another axis than its outputs", "prepare it with axis=0")
-    bias = None
-    if cell.has_bias:
-        on_grid = np.rint(cell.bias.asnumpy().astype(np.float32) / steps.astype(np.float32)).astype(np.int64)
-        bias = on_grid << -signal.exponent
-    bits = bits_behind_point(steps)
-    fits = bits < 64 and np.all(np.ldexp(steps, bits) < 2.0**31)
-    multiplier = np.asarray(np.ldexp(steps, bits), np.int64) if fits else None
-    over = tuple(range(1, levels.ndim))
-    units = np.abs(levels).sum(over) * signal.bound + (0 if bias is None else np.abs(bias))
-    own = np.ldexp(steps, np.vectorize(bits_behind_point)(steps)) if fits else steps
-    largest = float(np.max(units * own)) * growth(cell)
-    if not fits or largest > limit:
-        refuse(
-            place,
-            f"its sums reach {largest:.3g} units, and are exact in {'float32' if limit < 2**30 else 'int32'} up to "
-            f"{limit:.3g}",
-            place.fewer,
-        )
-    assert multiplier is not None
-    kind = np.int8 if np.abs(levels).max(initial=0) <= 127 else np.int16 if np.abs(levels).max() <= 32767 else np.int32
-    options: dict[str, Any] = {}
-    if not isinstance(cell, nn.Dense):
-        axes = cell.axes
-        options = {
-            "stride": _several(cell.stride, axes),
-            "dilation": _several(cell.dilation, axes),
-            "pad_mode": cell.pad_mode,
-            "padding": cell.padding,
-            "groups": cell.group,
-        }
-    elif cell.activation is not None:
-        refuse(place, "its activation is no whole number", "leave the activation out; spikes come from a neuron behind it")
-    layer = integer.Product(
-        signal.exponent - bits,
-        "dense" if isinstance(cell, nn.Dense) else "conv",
-        levels.astype(kind),
-        None if bias is None else bias.astype(np.int32),
-        multiplier.astype(np.int32),
-        **options,
-    )
-    return layer, float(np.max(units * multiplier))
-
-
-def _several(value: Any, count: int) -> tuple[int, ...]:
-    return tuple(int(n) for n in value) if isinstance(value, (list, tuple)) else (int(value),) * count
-
-
-def _pair(value: Any) -> tuple[int, ...]:
-    return _several(value, 2)
 
 
 def export(net: Cell, *, largest_input: Count = 1) -> IntegerNet:

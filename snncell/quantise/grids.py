@@ -1,4 +1,4 @@
-"""The quantisers of one Cell: what its weights, constants, inputs and states are rounded by, beside it in the net."""
+"""The quantisers of one Cell: of its weights and inputs, or of its states and constants."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class OnStep(Cell):
         step: a number for each, or one.
     """
 
-    def construct(self, bias: Tensor, step: Any) -> Tensor:
+    def construct(self, bias: Tensor, step: Any) -> Any:
         return ops.round(bias / step) * step
 
     def bprop(self, bias: Tensor, step: Any, out: Tensor, dout: Tensor) -> tuple[Tensor, None]:
         return dout, None
 
-    def primitive(self, bias: Tensor, step: Any) -> Tensor:
+    def primitive(self, bias: Tensor, step: Any) -> Any:
         return bias * 1.0
 
 
@@ -146,9 +146,3 @@ def _constant(grid: FixedPoint, value: Any) -> Any:
     if isinstance(value, Tensor):
         return grid(value.value() if isinstance(value, Parameter) and not value.requires_grad else value)
     return grid.number(float(value))
-
-
-def grids_of(cell: Cell) -> Any:
-    """The quantisers of a Cell, or None."""
-    return cell.__dict__.get("quantisers")
-

@@ -68,7 +68,7 @@ class Ternary(_PerChannel):
         count = ops.maximum(_sum(over_it, self._axis), 1.0)
         return short(positive_or_one(_sum(size * over_it, self._axis) / count), self.scale_bits), edge
 
-    def rounded(self, x: Tensor, *grid: Any) -> Tensor:
+    def rounded(self, x: Tensor, *grid: Any) -> Any:
         step, edge = grid
         return ops.sign(x) * ops.gt(ops.abs(x), edge).astype(x.dtype) * step
 
@@ -98,11 +98,11 @@ class Binary(_PerChannel):
     def grid(self, x: Tensor) -> Grid:
         return (short(positive_or_one(_mean(ops.abs(x), self._axis)), self.scale_bits),)
 
-    def rounded(self, x: Tensor, *grid: Any) -> Tensor:
+    def rounded(self, x: Tensor, *grid: Any) -> Any:
         (step,) = grid
         return (ops.ge(x, 0.0).astype(x.dtype) * 2.0 - 1.0) * step
 
-    def smooth(self, x: Tensor, *grid: Any) -> Tensor:
+    def smooth(self, x: Tensor, *grid: Any) -> Any:
         return ops.clip(x, -self.limit, self.limit)
 
     def passes(self, x: Tensor, *grid: Any) -> Any:
@@ -120,7 +120,8 @@ class PowerOfTwo(_PerChannel):
         bits: from 2 to 5: one for the sign, the others name a power or 0.
         per_channel, axis: as for `Uniform`.
 
-    Source: Zhou et al., "Incremental Network Quantization: Towards Lossless CNNs with Low-Precision Weights", ICLR 2017.
+    Source: Zhou et al., "Incremental Network Quantization: Towards Lossless CNNs with Low-Precision Weights", ICLR
+    2017.
 
     Example:
         >>> print(snncell.quantise.PowerOfTwo(3)(Tensor([-1.0, 0.3, 0.1, 0.4])))  # 1, 1/2, 1/4 and 0
@@ -136,7 +137,7 @@ class PowerOfTwo(_PerChannel):
         lowest = 2.0 ** (2 - 2 ** (self.bits - 1))  # of the powers, of the largest
         return short(top, 1) * lowest, short(top, 1)
 
-    def rounded(self, x: Tensor, *grid: Any) -> Tensor:
+    def rounded(self, x: Tensor, *grid: Any) -> Any:
         step, top = grid
         size = ops.abs(x)
         power = ops.minimum(short(ops.maximum(size, step), 1), top)

@@ -15,7 +15,7 @@ MOST_BITS = 80  # behind the point; a coefficient that needs more is no short on
 
 
 class Unit(NamedTuple):
-    """What is known of a variable: it is a whole number times 2^exponent, and no larger than `bound`."""
+    """A variable that is a whole number times 2^exponent, and no larger than `bound`."""
 
     exponent: int
     bound: float

@@ -13,9 +13,14 @@ from snncell.arguments.vocabulary import Path
 from snncell.errors import ArgumentError, CheckpointError
 from snncell.interrupts import imported
 from snncell.io.checkpoint import read_arrays, write_whole
-from snncell.quantise import integer
+from snncell.quantise import integer, steps
 
 FORMAT = "snncell integer network, 1"
+_OF_LAYERS = ("Encode", "Requantise", "Product", "Pool", "Flatten", "Delay", "Readout", "OverTime")
+KINDS: dict[str, Any] = {name: getattr(integer, name) for name in _OF_LAYERS} | {
+    "Neuron": steps.Neuron,
+    "Steps": steps.Steps,
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +145,7 @@ def _described(layer: Any, path: str, arrays: dict[str, Any]) -> dict[str, Any]:
 def _made(described: Any, arrays: dict[str, Any]) -> Any:
     """The layer that was described."""
     fields = {name: _value(value, arrays) for name, value in described["fields"].items()}
-    return integer.KINDS[described["kind"]](**fields)
+    return KINDS[described["kind"]](**fields)
 
 
 def _value(value: Any, arrays: dict[str, Any]) -> Any:

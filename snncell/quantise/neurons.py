@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from snncell.cell import Cell
 from snncell.nn.neurons.base import Neuron
+from snncell.nn.neurons.constants import from_rest
 from snncell.nn.neurons.current import CubaLIFNode, synapse
 from snncell.nn.neurons.firing import Counting, Thresholded
 from snncell.nn.neurons.integrate import IFNode
 from snncell.nn.neurons.readout import LINode
-from snncell.nn.neurons.constants import from_rest
-from snncell.quantise import integer
-from snncell.quantise.linear import Linear, Unit, bits_behind_point, whole
+from snncell.quantise import steps
+from snncell.quantise.linear import Linear, Unit, whole
 from snncell.quantise.problem import Place, refuse
 from snncell.surrogate import Inclusive, Scaled, Surrogate, relusigmoid
 from snncell.tape.tensor import Tensor
@@ -23,10 +24,16 @@ from snncell.tape.tensor import Tensor
 KNOWN = "nn.IFNode, LIFNode, LeakyNode, CubaLIFNode, LINode, or a subclass of nn.Neuron with a linear charge(x, v)"
 
 
-def integer_neuron(
-    cell: Any, exponent: int, bound: float, place: Place, limit: float
-) -> tuple[integer.Neuron, int, float]:
-    """A neuron's step in whole numbers, and exponent and bound of its output.
+class Reached(NamedTuple):
+    """A neuron in whole numbers, and what comes out of it: n 2^exponent, up to `bound`."""
+
+    neuron: steps.Neuron
+    exponent: int
+    bound: float
+
+
+def integer_neuron(cell: Any, exponent: int, bound: float, place: Place, limit: float) -> Reached:
+    """A neuron's step in whole numbers.
 
     Args:
         cell: the neuron, prepared.
@@ -34,59 +41,71 @@ def integer_neuron(
         place: for errors.
         limit: up to how many units are exact.
     """
-    grids = cell.quantisers
-    states = grids.states
-    fraction, low, high = states.fraction, states.low, states.high
     _refuse_others(cell, place)
-    inner = _constants(cell, place)
+    inner, grid = _constants(cell, place), cell.quantisers.states
+    h, current = _equations(inner, cell, exponent, bound, _checked(grid, place, limit), place)
+    fraction, low, high = grid.fraction, grid.low, grid.high
+    given = {
+        **_coefficients(h, fraction, exponent, ("v", "x", "1")),
+        **({} if current is None else _coefficients(h, fraction, exponent, ("i",))),
+        **({} if current is None else _coefficients(current, fraction, exponent, ("i", "x"), "i")),
+        "low": low,
+        "high": high,
+        "start": _on_grid(inner, "v_rest" if isinstance(cell, LINode) else cell.starts, fraction),
+    }
+    if isinstance(cell, LINode) or (isinstance(cell, IFNode) and not cell.fire):
+        return Reached(steps.Neuron(-fraction, **given), -fraction, float(-low))
+    threshold = _on_grid(inner, "v_threshold", fraction)
+    worth = threshold if isinstance(cell, IFNode) else None
+    firing = {
+        "threshold": threshold,
+        "reset_to": _on_grid(inner, "v_reset", fraction),
+        "reset": cell.reset,
+        "delay": cell.delay,
+        "inclusive": cell.compare == ">=",
+        "most": cell.max_spikes,
+        "worth": worth,
+    }
+    if np.any(threshold <= 0) and (cell.reset != "value" or cell.max_spikes != 1):
+        refuse(
+            place,
+            f"on the grid of its states its threshold is {math.ldexp(float(np.min(threshold)), -fraction):g}",
+            f"take states with more bits behind the point than {fraction}",
+        )
+    out = -fraction if worth is not None else 0
+    most = float(np.max(high / threshold)) if cell.max_spikes is None else float(cell.max_spikes)
+    reached = most * (1.0 if worth is None else float(np.max(worth)))
+    return Reached(steps.Neuron(out, **given, **firing), out, reached)
+
+
+def _checked(grid: Any, place: Place, limit: float) -> Callable[[Linear], None]:
+    """A check of each operation: its result must be exact in float32, and so before it is rounded."""
 
     def checked(term: Linear) -> None:
         units = math.ldexp(term.bound, term.bits)
         if units > limit:
             refuse(
                 place,
-                f"its potential needs {math.log2(units):.1f} bits before it is rounded, and "
-                f"{'float32' if limit < 2**30 else 'int32'} has {math.log2(limit):.0f}",
-                f"take states of fewer bits, states=quantise.FixedPoint({max(states.bits - 4, 4)}, {fraction}), fewer "
-                f"decay_bits, or weights whose scales have fewer, scale_bits=4 or 1",
+                f"its potential needs {math.log2(units):.1f} bits before it is rounded, of {math.log2(limit):.0f}",
+                f"take states of fewer bits, states=quantise.FixedPoint({max(grid.bits - 4, 4)}, {grid.fraction}), "
+                f"fewer decay_bits, or weights whose scales have fewer, scale_bits=4 or 1",
             )
 
-    state = Unit(-fraction, math.ldexp(float(-low), -fraction))
+    return checked
+
+
+def _equations(
+    inner: Any, cell: Any, exponent: int, bound: float, checked: Callable[[Linear], None], place: Place
+) -> tuple[Linear, Linear | None]:
+    """The potential before it is rounded, and the current, if there is one, as linear expressions."""
+    grid = cell.quantisers.states
+    state = Unit(-grid.fraction, math.ldexp(float(-grid.low), -grid.fraction))
     units = {"v": state, "i": state, "x": Unit(exponent, math.ldexp(bound, exponent)), "1": Unit(0, 1.0)}
     x, v, i = (Linear({name: 1.0}, units, checked) for name in ("x", "v", "i"))
     try:
-        h, current = _charged(inner, cell, x, v, i)
+        return _charged(inner, cell, x, v, i)
     except (TypeError, AttributeError):
         refuse(place, "its equation of h is not linear in its input and its states", f"use {KNOWN}")
-    threshold = _on_grid(inner, "v_threshold", fraction)
-    given = {
-        **_coefficients(h, fraction, exponent, ("v", "x", "1")),
-        "low": low,
-        "high": high,
-        "start": _start(inner, cell, fraction),
-    }
-    if current is not None:
-        parts = _coefficients(h, fraction, exponent, ("i",))
-        own = _coefficients(current, fraction, exponent, ("i", "x"), "i")
-        given |= {"v_from_i": parts["v_from_i"], **own}
-    if isinstance(cell, LINode) or (isinstance(cell, IFNode) and not cell.fire):
-        return integer.Neuron(-fraction, **given), -fraction, float(-low)
-    worth = threshold if isinstance(cell, IFNode) else None
-    out = -fraction if worth is not None else 0
-    most = 1 if cell.max_spikes == 1 else cell.max_spikes
-    neuron = integer.Neuron(
-        out,
-        threshold=threshold,
-        reset_to=_on_grid(inner, "v_reset", fraction),
-        reset=cell.reset,
-        delay=cell.delay,
-        inclusive=cell.compare == ">=",
-        most=most,
-        worth=worth,
-        **given,
-    )
-    reached = float(most) if most is not None else float(np.max(high / threshold))
-    return neuron, out, reached * (1.0 if worth is None else float(np.max(worth)))
 
 
 # --- what can be exported ---------------------------------------------------------------------------------------------
@@ -170,11 +189,3 @@ def _coefficients(h: Linear, fraction: int, exponent: int, names: tuple[str, ...
 
 def _on_grid(inner: Any, name: str, fraction: int) -> np.ndarray[Any, Any]:
     return whole(np.asarray(inner.__dict__.get(name, 0.0), np.float64), fraction)
-
-
-def _start(inner: Any, cell: Any, fraction: int) -> np.ndarray[Any, Any]:
-    """The potential before the first step."""
-    name = "v_rest" if isinstance(cell, LINode) else cell.starts
-    value = np.asarray(inner.__dict__[name], np.float64)
-    assert bits_behind_point(value) <= fraction
-    return whole(value, fraction)

@@ -53,8 +53,8 @@ def prepare(
         ArgumentError: for a network in which there is nothing to round, that is prepared already, or that computes in
             float16 (`snncell.amp`), and for a Cell with a `bprop`, which knows its Parameters as they are.
 
-    Source: Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference",
-    CVPR 2018; states: Davies et al., "Loihi", IEEE Micro 38(1), 2018.
+    Source: Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only
+    Inference", CVPR 2018; states: Davies et al., "Loihi", IEEE Micro 38(1), 2018.
 
     Example:
         >>> net = nn.SequentialCell(nn.Dense(3, 4), nn.MultiStep(nn.LeakyNode(0.9)))
@@ -64,7 +64,9 @@ def prepare(
     """
     if weights is states is activations is None:
         raise ArgumentError("prepare: give weights, states or activations, such as weights=quantise.Uniform(4).")
-    found = [(path, cell) for path, cell in _reached(net, _skipped(net, skip)) if _wanted(cell, weights, states, activations)]
+    found = [
+        (path, cell) for path, cell in _reached(net, _skipped(net, skip)) if _wanted(cell, weights, states, activations)
+    ]
     if not found:
         raise ArgumentError(
             f"prepare: {type(net).__name__} has nothing to round: layers with weights ({_names(LAYERS)}) for weights "
@@ -92,7 +94,7 @@ def restore(net: Cell) -> Cell:
     return net
 
 
-def _grids(cell: Cell, weights: Any, states: Any, activations: Any, decay_bits: int) -> Cell:
+def _grids(cell: Any, weights: Any, states: Any, activations: Any, decay_bits: int) -> Cell:
     """Quantisers of its own for a Cell."""
     if isinstance(cell, Membrane):
         return StateGrids(copy.deepcopy(states), FixedPoint(16, decay_bits))

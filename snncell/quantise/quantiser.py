@@ -15,7 +15,7 @@ from snncell.tape.tensor import Tensor, snapshot
 Grid = tuple[Any, ...]
 
 
-def short(scale: Tensor, bits: int, *, up: bool = False) -> Tensor:
+def short(scale: Tensor, bits: int, *, up: bool = False) -> Any:
     """A positive scale rounded to so many significant bits; the gradient passes.
 
     With few of them a multiple of the scale, and a sum of multiples, are exact in float32: 8 bits of a scale and 7 of
@@ -34,7 +34,7 @@ def short(scale: Tensor, bits: int, *, up: bool = False) -> Tensor:
         return scale
     value, factor = ops.stop_gradient(scale), 2.0 ** (digits - bits) + 1.0
 
-    def nearest(x: Tensor) -> Tensor:
+    def nearest(x: Tensor) -> Any:
         large = x * factor
         return large - (large - x)
 
@@ -87,11 +87,11 @@ class Quantiser(Ranged, Cell):
         """The step of the grid, a number or a Tensor that broadcasts to x, and what else it is made of."""
         raise NotImplementedError(f"{type(self).__name__} has no method grid(self, x), which gives (step, ...).")
 
-    def rounded(self, x: Tensor, *grid: Any) -> Tensor:
+    def rounded(self, x: Tensor, *grid: Any) -> Any:
         """The values of x on the grid."""
         raise NotImplementedError(f"{type(self).__name__} has no method rounded(self, x, *grid), its values.")
 
-    def smooth(self, x: Tensor, *grid: Any) -> Tensor:
+    def smooth(self, x: Tensor, *grid: Any) -> Any:
         """The function whose derivative the reverse has; x itself, unless a subclass limits it."""
         return snapshot(x)
 
@@ -107,14 +107,14 @@ class Quantiser(Ranged, Cell):
         """The distance of neighbouring values of the grid, a number or a Tensor that broadcasts to x."""
         return self.grid(wide(ops.stop_gradient(x)))[0]
 
-    def construct(self, x: Tensor) -> Tensor:
+    def construct(self, x: Tensor) -> Any:
         refuse_integers(x, self)
         if x.size == 0:
             return snapshot(x)
         values = wide(x)
         return self.rounded(values, *self.grid(ops.stop_gradient(values))).astype(x.dtype)
 
-    def primitive(self, x: Tensor) -> Tensor:
+    def primitive(self, x: Tensor) -> Any:
         refuse_integers(x, self)
         values = wide(x)
         return self.smooth(values, *self.grid(ops.stop_gradient(values))).astype(x.dtype) if x.size else snapshot(x)

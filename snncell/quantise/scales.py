@@ -41,7 +41,7 @@ def percentile_of(x: Tensor, axis: int | None, percent: float) -> Tensor:
     return found.reshape(tuple(1 if a in axes else n for a, n in enumerate(x.shape)))
 
 
-def least_error(x: Tensor, axis: int | None, rounded: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+def least_error(x: Tensor, axis: int | None, rounded: Callable[[Tensor, Tensor], Any]) -> Any:
     """Of shares of the maximum the one with the least squared error: `rounded(x, magnitude)` is what x becomes."""
     axes, top = over(x, axis), largest(x, axis)
     best: Any = None

@@ -38,8 +38,9 @@ class Uniform(Quantiser):
                   2 mean |x| / sqrt(high)
     a number      that number
 
-    and has `scale_bits` significant bits (rounded up for "max", so that nothing is clipped): values on the grid and sums
-    of them are then exact in float32, which `quantise.export` needs. With scale_bits=1 it is a power of two, a shift.
+    and has `scale_bits` significant bits (rounded up for "max", so that nothing is clipped): values on the grid and
+    sums of them are then exact in float32, which `quantise.export` needs. With scale_bits=1 it is a power of two, a
+    shift.
 
     Args:
         bits: from 2 to 16.
@@ -56,9 +57,9 @@ class Uniform(Quantiser):
     Raises:
         ArgumentError: for options that do not go together, and in a call for a scale that has not begun.
 
-    Source: Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference",
-    CVPR 2018; Esser et al., "Learned Step Size Quantization", ICLR 2020; Gupta et al., "Deep Learning with Limited
-    Numerical Precision", ICML 2015 (stochastic rounding).
+    Source: Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only
+    Inference", CVPR 2018; Esser et al., "Learned Step Size Quantization", ICLR 2020; Gupta et al., "Deep Learning with
+    Limited Numerical Precision", ICML 2015 (stochastic rounding).
 
     Example:
         >>> print(snncell.quantise.Uniform(3, scale=0.25)(Tensor([-2.0, -0.3, 0.125, 0.4])))
@@ -151,19 +152,19 @@ class Uniform(Quantiser):
             )
         return getattr(self, name)
 
-    def _magnitude(self, x: Tensor) -> Tensor:
+    def _magnitude(self, x: Tensor) -> Any:
         if self.scale == "percentile":
             return percentile_of(x, self._axis, self.percent)
         if self.scale == "mse":
             return least_error(x, self._axis, self._as_by)
         return self._followed(x) if self.scale == "moving" else largest(x, self._axis)
 
-    def _as_by(self, x: Tensor, magnitude: Tensor) -> Tensor:
+    def _as_by(self, x: Tensor, magnitude: Tensor) -> Any:
         """The values on the grid whose largest is `magnitude`."""
         step = short(positive_or_one(magnitude / float(self.high)), self.scale_bits)
         return ops.round(ops.clip(x / step, float(self.low), float(self.high))) * step
 
-    def _followed(self, x: Tensor) -> Tensor:
+    def _followed(self, x: Tensor) -> Any:
         """The moving maximum; in training after it has followed these values."""
         moving = self._begun("maximum")
         if not self.training:
@@ -175,14 +176,14 @@ class Uniform(Quantiser):
 
     # --- forward and reverse ------------------------------------------------------------------------------------------
 
-    def rounded(self, x: Tensor, *grid: Any) -> Tensor:
+    def rounded(self, x: Tensor, *grid: Any) -> Any:
         step, low, high = grid
         if self.rounding == "stochastic" and self.training:
             levels = ops.floor(x / step + ops.uniform(x.shape, 0.0, 1.0, x.dtype))
             return ops.clip(levels, low, high) * step
         return ops.round(ops.clip(x / step, low, high)) * step
 
-    def smooth(self, x: Tensor, *grid: Any) -> Tensor:
+    def smooth(self, x: Tensor, *grid: Any) -> Any:
         step, low, high = grid
         if self.scale != "learned":
             return ops.clip(x / step, low, high) * step
@@ -215,7 +216,7 @@ class Uniform(Quantiser):
         slope = ops.round(levels) - ops.select(inside, levels, 0.0)
         return gradients, {self.step_size: dout.astype(values.dtype) * slope * self._slowed(x)}
 
-    def construct(self, x: Tensor) -> Tensor:
+    def construct(self, x: Tensor) -> Any:
         if self.scale != "moving" or not x.size:
             return super().construct(x)
         refuse_integers(x, self)

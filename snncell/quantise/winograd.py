@@ -1,4 +1,4 @@
-"""Sums of convolutions that are computed by tiles: how much larger they become on the way, and where they are not exact."""
+"""Sums of convolutions that are computed by tiles: how much larger they become, and where they are not exact."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from snncell.quantise.linear import bits_behind_point
 
 
 def growth(cell: Any) -> float:
-    """How many times the units of its sums a convolution may need on the way: 1, or more by Winograd's tiles.
+    """The factor by which sums of a convolution may grow on the way: 1, or more by Winograd's tiles.
 
     Windows of up to three elements have transforms of halves; longer ones have thirds, which are not exact: infinity.
     """
