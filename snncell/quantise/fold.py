@@ -25,7 +25,7 @@ def fold(net: Cell) -> Cell:
     with the normalisation first, fold, and go on: `prepare` it then, for weights are rounded after this product.
 
     Args:
-        net: its `SequentialCell`s, in which a BatchNorm1d, BatchNorm2d, BatchNormOverTime or what is made from them
+        net: its `SequentialCell`s, in which a BatchNorm1d, BatchNorm2d, ThresholdBatchNorm or what is made from them
             follows a Dense, Conv1d or Conv2d directly, both in a `TimeDistributed` or not.
 
     Raises:
@@ -104,7 +104,7 @@ def _refuse(norm: Any, layer: Any, where: str, uses: dict[int, int]) -> None:
     if norm.use_batch_statistics:
         raise ArgumentError(f"{who} takes the statistics of each batch: use_batch_statistics=None, and train it again.")
     if len(norm.kept) != 1 or norm.moving_mean.ndim != 1:
-        raise ArgumentError(f"{who} has statistics for each step; weights are the same at all. Use BatchNormOverTime.")
+        raise ArgumentError(f"{who} has statistics for each step; weights are the same at all. Use ThresholdBatchNorm.")
     if norm.num_features != layer.out_channels:
         raise ArgumentError(f"{who} has {norm.num_features} channels, the layer before it {layer.out_channels}.")
     if uses.get(id(layer), 0) > 1 or uses.get(id(layer.weight), 0) > 1:

@@ -96,11 +96,12 @@ class Binary(_PerChannel):
         self.limit = limit
 
     def grid(self, x: Tensor) -> Grid:
-        return (short(positive_or_one(_mean(ops.abs(x), self._axis)), self.scale_bits),)
+        mean = short(_mean(ops.abs(x), self._axis), self.scale_bits)
+        return positive_or_one(mean), mean
 
     def rounded(self, x: Tensor, *grid: Any) -> Any:
-        (step,) = grid
-        return (ops.ge(x, 0.0).astype(x.dtype) * 2.0 - 1.0) * step
+        _, mean = grid
+        return ops.select(ops.lt(x, 0.0), -mean, mean)
 
     def smooth(self, x: Tensor, *grid: Any) -> Any:
         return ops.clip(x, -self.limit, self.limit)
