@@ -143,7 +143,7 @@ def test_values_are_those_of_plain_loops(name: str, axis: int | None) -> None:
     np.testing.assert_array_equal(np.moveaxis(found if axis is not None else found[None], axis or 0, 0), expected)
 
 
-@pytest.mark.parametrize("scale_bits", [1, 2, 8, 24])
+@pytest.mark.parametrize("scale_bits", [1, 2, 8, 16])
 @NAMES
 def test_values_are_whole_steps_of_few_bits_to_the_bit(name: str, scale_bits: int) -> None:
     own = {} if name in ("fixed", "power of two", "percentile") else {"scale_bits": scale_bits}
@@ -184,7 +184,7 @@ def test_other_dtypes_come_back(name: str, dtype: str) -> None:
         np.testing.assert_array_equal(out.asnumpy(), again(x.astype("float32")).astype(dtype).asnumpy())
 
 
-@pytest.mark.parametrize("bits", [1, 2, 5, 8, 23])
+@pytest.mark.parametrize("bits", [1, 2, 5, 8, 16])
 def test_short_scales_are_the_nearest_and_the_next_above(bits: int) -> None:
     values = np.exp(RNG.uniform(-20, 20, 500)).astype(np.float32)
     near, above = short(Tensor(values), bits).asnumpy(), short(Tensor(values), bits, up=True).asnumpy()
@@ -198,10 +198,10 @@ def test_short_scales_are_the_nearest_and_the_next_above(bits: int) -> None:
 def test_every_number_of_bits_has_its_levels() -> None:
     x = Tensor(np.linspace(-1, 1, 200001, dtype=np.float32))
     for bits in (2, 3, 8, 12, 16):
-        levels = Q.Uniform(bits).integers(x)[0]
+        levels = Q.Uniform(bits, scale_bits=None).integers(x)[0]
         assert (levels.min(), levels.max()) == (-(2 ** (bits - 1)) + 1, 2 ** (bits - 1) - 1)
         assert len(np.unique(levels)) == 2**bits - 1
-        both = Q.Uniform(bits, symmetric=False).integers(x)[0]
+        both = Q.Uniform(bits, symmetric=False, scale_bits=None).integers(x + 1.0)[0]
         assert both.max() - both.min() == 2**bits - 1
         wide = Q.FixedPoint(bits, 0).integers(x * 1e6)[0]
         assert (wide.min(), wide.max()) == (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
@@ -224,7 +224,7 @@ def test_the_bprop_is_the_derivative_of_the_primitive(name: str, options: dict[s
 def test_a_smooth_quantiser_passes_finite_differences(quantiser: Any) -> None:
     x = Tensor(W.astype(np.float64))
     with surrogate.smooth():
-        testing.check_grads(lambda x: ops.square(quantiser(x)), [x])
+        testing.check_grads(lambda x: ops.square(quantiser(x)), x)
 
 
 @NAMES
@@ -241,7 +241,7 @@ def test_second_order_goes_straight_through_too(name: str) -> None:
 
 
 def test_the_learned_step_has_the_gradient_of_lsq() -> None:
-    quantiser = Q.Uniform(3, "learned", scale_bits=24).begin(Tensor(W))
+    quantiser = Q.Uniform(3, "learned", scale_bits=None).begin(Tensor(W))
     quantiser.step_size.set_data(quantiser.step_size * 0.5)  # some are clipped
     (found,) = ms.grad(lambda x: ops.sum(quantiser(x)), None, [quantiser.step_size])(Tensor(W))
     step, expected = quantiser.step_size.item(), 0.0

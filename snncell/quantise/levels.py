@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from snncell import ops
-from snncell.arguments.kinds import Count, Positive, Within
-from snncell.quantise.quantiser import Grid, Quantiser, positive_or_one, short
+from snncell.arguments.kinds import Positive, Within
+from snncell.quantise.quantiser import Grid, Quantiser, ScaleBits, positive_or_one, short
 from snncell.quantise.scales import largest, over
 from snncell.tape.tensor import Tensor
 
@@ -26,7 +26,7 @@ def _sum(x: Tensor, axis: int | None) -> Tensor:
 class _PerChannel(Quantiser):
     """A quantiser with one step, or one for each place along an axis."""
 
-    def __init__(self, per_channel: bool, axis: int, scale_bits: int) -> None:
+    def __init__(self, per_channel: bool, axis: int, scale_bits: int | None) -> None:
         super().__init__()
         self.per_channel, self.axis, self.scale_bits = per_channel, axis, scale_bits
 
@@ -56,7 +56,7 @@ class Ternary(_PerChannel):
     """
 
     def __init__(
-        self, threshold: Positive = 0.7, *, per_channel: bool = False, axis: int = 0, scale_bits: Count = 8
+        self, threshold: Positive = 0.7, *, per_channel: bool = False, axis: int = 0, scale_bits: ScaleBits = 8
     ) -> None:
         super().__init__(per_channel, axis, scale_bits)
         self.threshold = threshold
@@ -90,7 +90,7 @@ class Binary(_PerChannel):
     """
 
     def __init__(
-        self, limit: Positive = 1.0, *, per_channel: bool = False, axis: int = 0, scale_bits: Count = 8
+        self, limit: Positive = 1.0, *, per_channel: bool = False, axis: int = 0, scale_bits: ScaleBits = 8
     ) -> None:
         super().__init__(per_channel, axis, scale_bits)
         self.limit = limit
@@ -142,7 +142,7 @@ class PowerOfTwo(_PerChannel):
         step, top = grid
         size = ops.abs(x)
         power = ops.minimum(short(ops.maximum(size, step), 1), top)
-        return ops.sign(x) * ops.select(ops.gt(size, step * 0.5), power, 0.0)
+        return ops.sign(x) * ops.select(ops.le(size, step * 0.5), 0.0, power)
 
     def extend_repr(self) -> str:
         return f"bits={self.bits}" + (f", per_channel=True, axis={self.axis}" if self.per_channel else "")

@@ -43,7 +43,7 @@ def integer_neuron(cell: Any, exponent: int, bound: float, place: Place, limit: 
     """
     _refuse_others(cell, place)
     inner, grid = _constants(cell, place), cell.quantisers.states
-    h, current = _equations(inner, cell, exponent, bound, _checked(grid, place, limit), place)
+    h, current = _equations(inner, cell, exponent, bound, _checked(place, limit), place)
     fraction, low, high = grid.fraction, grid.low, grid.high
     given = {
         **_coefficients(h, fraction, exponent, ("v", "x", "1")),
@@ -78,7 +78,7 @@ def integer_neuron(cell: Any, exponent: int, bound: float, place: Place, limit: 
     return Reached(steps.Neuron(out, **given, **firing), out, reached)
 
 
-def _checked(grid: Any, place: Place, limit: float) -> Callable[[Linear], None]:
+def _checked(place: Place, limit: float) -> Callable[[Linear], None]:
     """A check of each operation: its result must be exact in float32, and so before it is rounded."""
 
     def checked(term: Linear) -> None:
@@ -87,8 +87,8 @@ def _checked(grid: Any, place: Place, limit: float) -> Callable[[Linear], None]:
             refuse(
                 place,
                 f"its potential needs {math.log2(units):.1f} bits before it is rounded, of {math.log2(limit):.0f}",
-                f"take states of fewer bits, states=quantise.FixedPoint({max(grid.bits - 4, 4)}, {grid.fraction}), "
-                f"fewer decay_bits, or weights whose scales have fewer, scale_bits=4 or 1",
+                "take states of fewer bits, states=quantise.FixedPoint(8, 4), fewer decay_bits, or weights whose scales "
+                "have fewer, scale_bits=4 or 1",
             )
 
     return checked

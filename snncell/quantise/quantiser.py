@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from snncell import dtype as dtypes, ops
+from snncell.arguments.kinds import Within
 from snncell.cell import Cell
 from snncell.common.held import Ranged
 from snncell.errors import DTypeError
 from snncell.tape.tensor import Tensor, snapshot
 
 Grid = tuple[Any, ...]
+ScaleBits = Annotated[int, Within(1, 16)] | None
 
 
-def short(scale: Tensor, bits: int, *, up: bool = False) -> Any:
+def short(scale: Tensor, bits: int | None, *, up: bool = False) -> Any:
     """A positive scale rounded to so many significant bits; the gradient passes.
 
     With few of them a multiple of the scale, and a sum of multiples, are exact in float32: 8 bits of a scale and 7 of
@@ -23,15 +25,15 @@ def short(scale: Tensor, bits: int, *, up: bool = False) -> Any:
 
     Args:
         scale: positive values.
-        bits: from 1 on; at least those that its dtype has leave it as it is.
+        bits: from 1 to 16; None leaves it as it is.
         up: whether to round away from 0, so that the largest value still has a place.
 
     Source: Veltkamp's splitting; T. J. Dekker, "A floating-point technique for extending the available precision",
     Numerische Mathematik 18, 1971.
     """
-    digits = 53 if scale.dtype is dtypes.float64 else 24
-    if bits >= digits:
+    if bits is None:
         return scale
+    digits = 53 if scale.dtype is dtypes.float64 else 24
     value, factor = ops.stop_gradient(scale), 2.0 ** (digits - bits) + 1.0
 
     def nearest(x: Tensor) -> Any:

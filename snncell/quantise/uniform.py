@@ -6,11 +6,11 @@ import math
 from typing import Annotated, Any, ClassVar, Literal
 
 from snncell import ops
-from snncell.arguments.kinds import Count, Own, Within
+from snncell.arguments.kinds import Own, Within
 from snncell.arguments.shown import came
 from snncell.common.ranges import Range
 from snncell.errors import ArgumentError
-from snncell.quantise.quantiser import Grid, Quantiser, positive_or_one, refuse_integers, short, wide
+from snncell.quantise.quantiser import Grid, Quantiser, ScaleBits, positive_or_one, refuse_integers, short, wide
 from snncell.quantise.scales import ends, largest, least_error, over, percentile_of
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
@@ -38,7 +38,7 @@ class Uniform(Quantiser):
                   2 mean |x| / sqrt(high)
     a number      that number
 
-    and has `scale_bits` significant bits (rounded up for "max", so that nothing is clipped): values on the grid and
+    and has `scale_bits` significant bits (rounded up for "max" and "moving", so that nothing is clipped): values on the grid and
     sums of them are then exact in float32, which `quantise.export` needs. With scale_bits=1 it is a power of two, a
     shift.
 
@@ -48,7 +48,7 @@ class Uniform(Quantiser):
         symmetric: whether zero lies in the middle. "mse", "percentile", "moving", "learned" and numbers are.
         per_channel: whether each place along `axis` has a step of its own.
         axis: the channels'.
-        scale_bits: significant bits of the step; 24 leave a float32 as it is.
+        scale_bits: significant bits of the step, from 1 to 16; None leaves it as it is.
         percent: of "percentile".
         momentum: of "moving": how much of the average stays at each step.
         rounding: "nearest", or "stochastic" in training: floor(x / s + u), with u in [0, 1) from the generator that
@@ -77,7 +77,7 @@ class Uniform(Quantiser):
         symmetric: bool = True,
         per_channel: bool = False,
         axis: int = 0,
-        scale_bits: Count = 8,
+        scale_bits: ScaleBits = 8,
         percent: Annotated[float, Within(0.0, 100.0, open_low=True)] = 99.9,
         momentum: Annotated[float, Within(0.0, 1.0)] = 0.9,
         rounding: Literal["nearest", "stochastic"] = "nearest",
@@ -97,6 +97,8 @@ class Uniform(Quantiser):
         if isinstance(scale, bool) or not isinstance(scale, (int, float)) or not 0.0 < scale < math.inf:
             known = ", ".join(f'"{one}"' for one in SCALES)
             raise ArgumentError(f"{type(self).__name__}: scale is {known} or a number above 0, not {came(scale)}.")
+        if self.scale_bits is None:
+            return float(scale)
         digits, exponent = math.frexp(scale)
         return math.ldexp(round(math.ldexp(digits, self.scale_bits)), exponent - self.scale_bits)
 
@@ -135,7 +137,7 @@ class Uniform(Quantiser):
         if self.scale == "learned":
             return short(self._begun("step_size").astype(x.dtype), self.scale_bits), float(self.low), float(self.high)
         step = positive_or_one(self._magnitude(x) / float(self.high))
-        return short(step, self.scale_bits, up=self.scale == "max"), float(self.low), float(self.high)
+        return short(step, self.scale_bits, up=self.scale in ("max", "moving")), float(self.low), float(self.high)
 
     def _affine(self, x: Tensor) -> Grid:
         least, most = ends(x, self._axis)
@@ -169,7 +171,7 @@ class Uniform(Quantiser):
         moving = self._begun("maximum")
         if not self.training:
             return moving.value().astype(x.dtype)
-        now = largest(x, self._axis).astype(moving.dtype)
+        now = largest(x, self._axis).astype(moving.dtype).reshape(moving.shape)
         after = ops.select(ops.gt(moving, 0.0), moving * self.momentum + now * (1.0 - self.momentum), now)
         ops.assign(moving, after)
         return after.astype(x.dtype)
@@ -200,7 +202,7 @@ class Uniform(Quantiser):
 
     def _slowed(self, x: Tensor) -> float:
         count = x.size / (x.shape[self.axis] if self.per_channel else 1)
-        return 1.0 / math.sqrt(self.high * count)
+        return 1.0 / math.sqrt(self.high * max(count, 1))
 
     def bprop(self, x: Tensor, out: Tensor, dout: Tensor) -> Any:
         if self.scale == "moving":  # which may have followed other inputs since
