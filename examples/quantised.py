@@ -1,4 +1,4 @@
-"""From float32 to four bits: train, go on with rounded weights and states, export whole numbers with the same spikes."""
+"""From float32 to four bits: train, go on with rounded weights and states, export whole numbers that give the same."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory

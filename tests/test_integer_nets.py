@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from interpreting import plainly
 
 import snncell as ms
 from snncell import Tensor, nn, quantise, surrogate
@@ -118,8 +119,7 @@ def compare(seed: int, folder: Any, run: Callable[[Any], Any]) -> bool:
     drawn = Drawn(seed)
     try:
         whole = Q.export(drawn.net)
-    except ArgumentError as error:
-        assert "To mend it" in str(error)
+    except ArgumentError:
         return False
     x = drawn.x
     if any(isinstance(layer, integer.Encode) for layer in whole.layers):
@@ -133,11 +133,12 @@ def compare(seed: int, folder: Any, run: Callable[[Any], Any]) -> bool:
     return True
 
 
-@pytest.mark.parametrize("start", range(0, 400, 20))
-@pytest.mark.sampled(4)
+@pytest.mark.parametrize("start", range(0, 600, 20))
+@pytest.mark.sampled(3)
 @pytest.mark.uncompiled
 def test_drawn_networks_give_the_same_bits(start: int, tmp_path: Any) -> None:
-    agreed = [compare(seed, tmp_path, lambda net: net) for seed in range(start, start + 20)]
+    with plainly():  # it is not kernels that decide here, and each network has others
+        agreed = [compare(seed, tmp_path, lambda net: net) for seed in range(start, start + 20)]
     assert sum(agreed) >= 10  # the others are refused
 
 
@@ -186,11 +187,12 @@ def test_constants_for_each_neuron_and_learned_ones_are_exported() -> None:
 
 
 def test_counts_and_analog_inputs() -> None:
-    net = small(weights=Q.Uniform(4, scale_bits=2))
+    net = small(weights=Q.Uniform(4, scale_bits=2), states=Q.FixedPoint(10, 6))
     x = np.random.default_rng(0).integers(0, 8, (T, B, 6))
     np.testing.assert_array_equal(Q.export(net, largest_input=7).run(x), net(Tensor(x.astype(np.float32))).asnumpy())
     x = np.random.default_rng(0).normal(0, 2, (T, B, 6)).astype(np.float32)
-    net = small(activations=Q.Uniform(6, "moving")).set_train()
+    options = {"weights": Q.Uniform(4, scale_bits=2), "states": Q.FixedPoint(10, 6)}
+    net = small(activations=Q.Uniform(6, "moving", scale_bits=2), **options).set_train()
     net(Tensor(x))
     whole = Q.export(net)
     assert net.training
@@ -271,7 +273,7 @@ REFUSED: dict[str, tuple[str, Callable[[], Any]]] = {
     ),
     "sums": (
         "its sums reach .* and are exact up to 1.68e.07.*scale_bits",
-        lambda: small(layer=nn.Dense(2000, 5, weight_init="ones"), weights=Q.Uniform(8)),
+        lambda: small(layer=nn.Dense(3000, 5, weight_init="ones"), weights=Q.Uniform(8)),
     ),
     "moving": ("its moving scale has seen no inputs", lambda: small(activations=Q.Uniform(8, "moving"))),
     "max": ("depends on the inputs", lambda: small(activations=Q.Uniform(8))),

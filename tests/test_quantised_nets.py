@@ -152,6 +152,7 @@ def test_time_constants_are_multipliers_that_are_not_zero(tau: float) -> None:
 
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.sampled(5)
 def test_loops_jit_and_steps_give_the_same(kind: str, training: bool, run: str) -> None:
     x, nets = spikes(T, B, 6), [Q.prepare(network(), **KINDS[kind]).set_train(training) for _ in range(2)]
     with testing.unfused():

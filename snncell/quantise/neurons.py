@@ -87,8 +87,8 @@ def _checked(place: Place, limit: float) -> Callable[[Linear], None]:
             refuse(
                 place,
                 f"its potential needs {math.log2(units):.1f} bits before it is rounded, of {math.log2(limit):.0f}",
-                "take states of fewer bits, states=quantise.FixedPoint(8, 4), fewer decay_bits, or weights whose scales "
-                "have fewer, scale_bits=4 or 1",
+                "take states of fewer bits, states=quantise.FixedPoint(8, 4), fewer decay_bits, or weights whose "
+                "scales have fewer, scale_bits=4 or 1",
             )
 
     return checked

@@ -89,7 +89,7 @@ def _narrowest(levels: Array) -> Any:
 
 
 def _options(cell: Any) -> dict[str, Any]:
-    """How a convolution goes over its input."""
+    """Stride, dilation, padding and groups of a convolution."""
     return {
         "stride": several(cell.stride, cell.axes),
         "dilation": several(cell.dilation, cell.axes),

@@ -38,9 +38,9 @@ class Uniform(Quantiser):
                   2 mean |x| / sqrt(high)
     a number      that number
 
-    and has `scale_bits` significant bits (rounded up for "max" and "moving", so that nothing is clipped): values on the grid and
-    sums of them are then exact in float32, which `quantise.export` needs. With scale_bits=1 it is a power of two, a
-    shift.
+    and has `scale_bits` significant bits (rounded up for "max" and "moving", so that nothing is clipped): values on the
+    grid and sums of them are then exact in float32, which `quantise.export` needs. With scale_bits=1 it is a power of
+    two, a shift.
 
     Args:
         bits: from 2 to 16.
