@@ -6,6 +6,7 @@ ops                                  the differentiable operations
 surrogate                            spike functions, and `surrogate.smooth()`
 grad, value_and_grad, ops.vjp        gradients
 amp                                  products in float16 or bfloat16, and loss scales
+quantise                             weights and states of few bits, trained and exported as whole numbers
 jit, explain, explain_passes         compilation; empty_pool gives back memory
 testing                              check_grads, check_bprop, check_through_time
 monitor                              records what the neurons do: spikes, potentials, gradients, operations
@@ -61,6 +62,7 @@ _LAZY = (
     "monitoring",
     "nir",
     "plot",
+    "quantise",
     "testing",
     "train",
 )  # imported when they are first used
@@ -106,6 +108,7 @@ __all__ = [
     "nn",
     "ops",
     "plot",
+    "quantise",
     "save_checkpoint",
     "set_context",
     "set_seed",

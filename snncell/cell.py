@@ -13,7 +13,7 @@ from snncell.calls import HookHandle as HookHandle, innermost_call, refuse_argum
 from snncell.compiler.jit import Jitted
 from snncell.errors import SnncellError
 from snncell.kernels.space import DEVICE, IN_USE
-from snncell.mixed import run_mixed
+from snncell.mixed import run_with_others
 from snncell.reverse import run_with_bprop
 from snncell.tape.frames import Running, machinery, tells
 from snncell.tape.given import TENSORS, refuse_for_parameter
@@ -54,6 +54,7 @@ class Cell:
     _hooks: dict[int, Callable[..., Any]]
     _checked_counts: set[int]
     compute_dtype: str | None = None  # what its products are computed in, if not as its Parameters are: `snncell.amp`
+    quantisers: Any = None  # a Cell that rounds what it computes with to grids: `snncell.quantise`
     _graph: Jitted | None = None
     _loop: Jitted | None = None
     _over_time = False  # whether it runs its `cell` at each time step
@@ -214,10 +215,8 @@ class Cell:
         return ""
 
     def __repr__(self) -> str:
-        lines = []
-        for name, child in self._members():
-            if isinstance(child, Cell):
-                lines.append(f"  ({name}): " + repr(child).replace("\n", "\n  "))
+        children = [(name, child) for name, child in self._members() if isinstance(child, Cell)]
+        lines = [f"  ({name}): " + repr(child).replace("\n", "\n  ") for name, child in children]
         head = f"{type(self).__name__}<{self.extend_repr()}"
         return head + ("\n" + "\n".join(lines) + "\n" if lines else "") + ">"
 
@@ -257,8 +256,8 @@ class Cell:
             if STATE.smooth and (primitive := getattr(self, "primitive", None)) is not None:
                 out = primitive(*args, **kwargs)
             elif self.bprop is None:
-                plain = self.compute_dtype is None
-                out = self.construct(*args, **kwargs) if plain else run_mixed(self, args, kwargs)
+                plain = self.compute_dtype is None and self.quantisers is None
+                out = self.construct(*args, **kwargs) if plain else run_with_others(self, args, kwargs)
             else:
                 out = run_with_bprop(self, args, kwargs)
         except (TypeError, ValueError, IndexError) as error:  # the built-in classes that errors of operations refine

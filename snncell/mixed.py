@@ -1,4 +1,4 @@
-"""Running a Cell in fewer bits than its Parameters have."""
+"""Running a Cell with other numbers than its Parameters hold: in fewer bits, or rounded to a grid."""
 
 from __future__ import annotations
 
@@ -10,32 +10,56 @@ from snncell.tape import structure
 from snncell.tape.parameter import Parameter
 
 
-def run_mixed(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call `cell.construct` with its float32 inputs and own Parameters as `cell.compute_dtype`; give float32.
+def run_with_others(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call `cell.construct` with other Tensors in the places of its Parameters, its inputs and its results.
 
-    The Parameters stay what they are: casts are operations, so a gradient comes back through them as float32.
+    With `cell.quantisers` they are on the grids that it gives; with `cell.compute_dtype` float32 is that dtype on the
+    way in, and float32 again on the way out. The Parameters stay what they are: what is put in their places is computed
+    from them by operations, so a gradient comes back to them.
 
     Raises:
-        ArgumentError: if construct sets an attribute, which nobody would find again.
+        ArgumentError: if construct sets an attribute, which nobody would find again, and for a Cell with both.
     """
-    narrow = dtypes.as_dtype(cell.compute_dtype)
     inner = object.__new__(type(cell))  # the Cell with Tensors in the places of its Parameters
     inner.__dict__.update(cell.__dict__)
-    for name, value in vars(cell).items():
+    if cell.quantisers is None:
+        narrow = dtypes.as_dtype(cell.compute_dtype)
+        args, kwargs = _narrowed(inner, args, kwargs, narrow)
+        out = _constructed(cell, inner, args, kwargs)
+        leaves, tree = structure.flatten(out)
+        return structure.unflatten(tree, [x.astype(dtypes.float32) if x.dtype is narrow else x for x in leaves])
+    if cell.compute_dtype is not None:
+        raise ArgumentError(
+            f"{type(cell).__name__}: its weights are quantised, and its products are in {cell.compute_dtype}, which "
+            f'rounds them once more. Keep one of the two: amp.auto_mixed_precision(net, "O0") undoes the other.'
+        )
+    inner.__dict__.update(cell.quantisers.in_place(cell))
+    out = _constructed(cell, inner, cell.quantisers.inputs(args), kwargs)
+    return cell.quantisers.results(cell, out)
+
+
+def _narrowed(inner: Any, args: tuple[Any, ...], kwargs: dict[str, Any], narrow: dtypes.DType) -> Any:
+    """Put casts in the places of the Parameters; the inputs, cast."""
+    for name, value in vars(inner).items():
         if isinstance(value, Parameter):
             inner.__dict__[name] = _as(narrow, value)
         elif isinstance(value, (list, tuple)) and any(isinstance(item, Parameter) for item in value):
             inner.__dict__[name] = [_as(narrow, item) if isinstance(item, Parameter) else item for item in value]
     leaves, tree = structure.flatten((args, kwargs))
-    args, kwargs = structure.unflatten(tree, [_as(narrow, x) for x in leaves])
+    return structure.unflatten(tree, [_as(narrow, x) for x in leaves])
+
+
+def _constructed(cell: Any, inner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The result of the copy, which nothing may have been kept on."""
     out = inner.construct(*args, **kwargs)
-    if inner.__dict__["version"] != cell.version:
-        raise ArgumentError(
-            f"{type(cell).__name__}: construct sets an attribute, which is lost in mixed precision. Leave it in "
-            f"float32: amp.auto_mixed_precision(net, ..., black_list=[{type(cell).__name__}])."
-        )
-    leaves, tree = structure.flatten(out)
-    return structure.unflatten(tree, [x.astype(dtypes.float32) if x.dtype is narrow else x for x in leaves])
+    if inner.__dict__["version"] == cell.version:
+        return out
+    name = type(cell).__name__
+    if cell.quantisers is None:
+        where = "mixed precision. Leave it in float32: amp.auto_mixed_precision(net, ..., black_list=[{}])."
+    else:
+        where = "a quantised Cell. Leave it as it is: quantise.prepare(net, ..., skip=[{}])."
+    raise ArgumentError(f"{name}: construct sets an attribute, which is lost in {where.format(name)}")
 
 
 def _as(narrow: dtypes.DType, x: Any) -> Any:

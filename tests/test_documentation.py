@@ -147,6 +147,13 @@ def test_the_example_of_mixed_precision(capsys):
 
 
 @pytest.mark.compiled
+def test_the_example_of_whole_numbers(capsys):
+    found = load("quantised").main(epochs=3, tuning=1)
+    assert found["float32"] > 0.9 and found["whole numbers"] == found["int4, trained on"] > 0.9
+    assert "the same potentials to the bit: True" in capsys.readouterr().out
+
+
+@pytest.mark.compiled
 def test_the_example_of_a_temporal_task(tmp_path):
     assert load("pulse_order").main(steps=150, picture=str(tmp_path / "potentials.png")) > 0.7
     assert (tmp_path / "potentials.png").read_bytes().startswith(b"\x89PNG")

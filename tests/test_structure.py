@@ -55,7 +55,7 @@ FLOORS: list[set[str]] = [
     {"monitoring", "amp"},
     {"report"},
     {"io", "data", "encode", "nir", "plot"},
-    {"distributed"},
+    {"distributed", "quantise"},
     {"train"},  # writes checkpoints, draws batches
     {""},  # the face
     {"demo"},  # a program like a user's
@@ -117,6 +117,13 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"diagnose"},
     ],
     "distributed": [{"cuts", "draws", "ending"}, {"ranks"}, {"job", "sums"}, {"gradients"}],
+    "quantise": [
+        {"quantiser", "scales", "linear", "integer", "problem"},
+        {"uniform", "levels", "winograd", "steps"},
+        {"grids"},
+        {"prepare", "neurons", "net", "products"},
+        {"export", "fold"},
+    ],
     "compiler.runtime": [{"launches"}, {"eager_cuda", "graphs", "segments"}, {"plan"}, {"plans", "stepwise"}],
 }
 
@@ -279,8 +286,10 @@ def test_all_of_it_can_be_imported_by_a_star() -> None:
 # --- documentation ----------------------------------------------------------------------------------------------------
 
 # What subclasses override says nothing new in each of them.
-# Methods that a class of the project calls and documents: Cell and neurons; callbacks of a training; its steps.
+# Methods that a class of the project calls and documents: Cell and neurons; quantisers; callbacks of a training; its
+# steps.
 EXEMPT = {"construct", "charge", "bprop", "primitive", "abstract", "updated", "decayed", "extend_repr"}
+EXEMPT |= {"grid", "rounded", "smooth", "passes"}
 EXEMPT |= {name for name in dir(Callback) if name.startswith("on_")} | {"state", "resume", "finish"}
 
 
@@ -366,6 +375,7 @@ LONG_FUNCTIONS = {
     "encode.timing.latency": "two thirds of it say what each argument means, in two conventions",
     "testing.gradients.check_grads": "two thirds of it say what is compared, and what each argument means",
     "testing.through_time.check_through_time": "two thirds of it say what is compared, and what each argument means",
+    "quantise.prepare.prepare": "three quarters of it say what is rounded, and what each argument means",
     "nir.reading.from_nir": "two thirds of it say what each argument means",
     "nir.writing.to_nir": "half of it says what each argument means",
     "train.rate_finder.find_learning_rate": "two thirds of it say what is searched, and what each argument means",

@@ -31,7 +31,8 @@ def initial_states(cell: Cell, x: Tensor) -> tuple[Tensor, ...]:
     init_state = getattr(cell, "init_state", None)
     if init_state is not None:
         states = init_state(x)
-        return tuple(states) if isinstance(states, (tuple, list)) else (states,)
+        states = tuple(states) if isinstance(states, (tuple, list)) else (states,)
+        return states if cell.quantisers is None else cell.quantisers.first(states)
     dtype = x.dtype if x.dtype.is_float else float32
     return tuple(ops.zeros_like(x, dtype) for _ in range(state_count(cell)))
 

@@ -96,6 +96,14 @@ class Membrane(Ranged, Cell):
                     f"for each element of the input. Another batch begins with states of its own, init_state(x)."
                 )
 
+    def on_grid(self, name: str, value: Any) -> Any:
+        """A state of that name, rounded where `snncell.quantise` has states on a grid."""
+        return value if self.quantisers is None else self.quantisers.state(name, value)
+
+    def per_step(self, x: Any, tau: Any) -> Any:
+        """x / tau, for an Euler step of length 1; on a grid, x times a multiplier in fixed point."""
+        return x / tau if self.quantisers is None else self.quantisers.divided(x, tau)
+
     def filled(self, x: Tensor, value: Any) -> Tensor:
         """A state for the input `x` with one value, or one for each neuron."""
         dtype = x.dtype if x.dtype.is_float else float32

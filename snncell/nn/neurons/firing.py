@@ -218,6 +218,7 @@ class Thresholded(Membrane):
 
     def fired(self, h: Tensor, late: Tensor | None, threshold: Any = None, drop: Any = None) -> tuple[Tensor, Tensor]:
         """At the end of a step: the spikes, and the potential to carry on, from the charged one."""
+        h = self.on_grid("v", h)
         if late is None:
             spike = self.spikes(h, threshold)
             return spike, self.after_reset(h, spike, drop)

@@ -67,7 +67,7 @@ class IFNode(Neuron):
 
     def construct(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         if not self.fire:
-            h = self.charge(x, self.recall(v)[0])
+            h = self.on_grid("v", self.charge(x, self.recall(v)[0]))
             return h, h
         s, v = super().construct(x, v)
         return s * self.v_threshold, v
@@ -97,7 +97,7 @@ class EulerLeak(Neuron):
 
     def charge(self, x: Tensor, v: Tensor) -> Any:
         x, leak = self.gained(x), from_rest(v, self.v_rest)
-        return v + (x - leak) / self.tau if self.decay_input else v - leak / self.tau + x
+        return v + self.per_step(x - leak, self.tau) if self.decay_input else v - self.per_step(leak, self.tau) + x
 
     def extend_repr(self) -> str:
         return f"{super().extend_repr()}, decay_input={self.decay_input}"

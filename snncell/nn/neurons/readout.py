@@ -65,7 +65,8 @@ class LINode(Membrane):
     def construct(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         x = x if not isinstance(self.input_gain, Tensor) and self.input_gain == 1.0 else x * self.input_gain
         leak = from_rest(v, self.v_rest)
-        v = v + (x - leak) / self.tau if self.decay_input else v - leak / self.tau + x
+        v = v + self.per_step(x - leak, self.tau) if self.decay_input else v - self.per_step(leak, self.tau) + x
+        v = self.on_grid("v", v)
         return v, v
 
     def init_state(self, x: Tensor) -> Tensor:

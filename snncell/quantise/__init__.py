@@ -1,0 +1,26 @@
+"""Quantisation-aware training, and networks of whole numbers.
+
+prepare, restore            which layers and neurons compute with rounded weights, states and inputs
+fold                        batch normalisation as part of the weights before it
+Uniform, FixedPoint         grids of whole multiples of a step, by scale: from the maximum, the error, moving, learned
+Ternary, Binary, PowerOfTwo grids of few levels
+Quantiser                   their base: a grid of one's own
+export, IntegerNet          the network in int8 and int32, with the same spikes to the bit; run, save, load
+
+    net = quantise.fold(net)                        # trained in float32, with BatchNorm
+    quantise.prepare(net, quantise.Uniform(4), quantise.FixedPoint(12, 8))
+    train.fit(net, ...)                             # as before, with a smaller learning rate
+    whole = quantise.export(net)
+    whole.save("net.safetensors")
+"""
+
+from snncell.arguments.guard import guard as _guard
+from snncell.quantise.export import export as export
+from snncell.quantise.fold import fold as fold
+from snncell.quantise.levels import Binary as Binary, PowerOfTwo as PowerOfTwo, Ternary as Ternary
+from snncell.quantise.net import IntegerNet as IntegerNet
+from snncell.quantise.prepare import prepare as prepare, restore as restore
+from snncell.quantise.quantiser import Quantiser as Quantiser
+from snncell.quantise.uniform import FixedPoint as FixedPoint, Uniform as Uniform
+
+_guard(globals())

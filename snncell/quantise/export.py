@@ -1,0 +1,247 @@
+"""From a network that was trained with quantisers to one of whole numbers, whose spikes are the same to the bit."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from snncell import nn, ops
+from snncell.arguments.kinds import Count
+from snncell.arguments.shown import came
+from snncell.cell import Cell
+from snncell.dtype import float64
+from snncell.errors import ArgumentError
+from snncell.nn.norm import BatchStatistics
+from snncell.quantise import integer, steps
+from snncell.quantise.grids import StateGrids, WeightGrids
+from snncell.quantise.linear import bits_behind_point
+from snncell.quantise.net import IntegerNet
+from snncell.quantise.neurons import integer_neuron
+from snncell.quantise.problem import Place, refuse
+from snncell.quantise.products import Signal, product_of, several
+from snncell.quantise.uniform import Uniform
+
+SKIPPED = (nn.Dropout,)
+
+
+class _Exporter:
+    """The layers of a network, one after the other."""
+
+    def __init__(self, net: Cell, largest_input: int) -> None:
+        wide = any(p.dtype is float64 for p in net.get_parameters())
+        self.limit = 2.0 ** (30 if wide else 24)  # in float64 it is int32 that ends first
+        self.layers: list[integer.Layer] = []
+        self.signal = Signal(0, float(largest_input), True)
+
+    def add(self, layer: Any, signal: Signal, place: Place) -> None:
+        """Put a layer behind the others."""
+        if signal.bound >= 2.0**31:
+            refuse(place, f"its sums reach {signal.bound:.3g}, more than int32 holds", place.fewer)
+        self.layers.append(integer.OverTime(layer.exponent, layer) if place.over_time else layer)
+        self.signal = signal
+
+    def walk(self, cell: Cell, path: str, over_time: bool = False) -> None:
+        """A Cell and those in it."""
+        place = Place(path, cell, over_time)
+        if isinstance(cell, nn.SequentialCell):
+            for name, child in cell.name_cells().items():
+                self.walk(child, f"{path}.{name}" if path else name, over_time)
+        elif isinstance(cell, nn.TimeDistributed):
+            self.walk(cell.cell, f"{path}.cell" if path else "cell", True)
+        elif isinstance(cell, nn.MultiStep):
+            self._steps(cell, place)
+        elif isinstance(cell, (nn.Dense, nn.Conv1d, nn.Conv2d)):
+            self._product(cell, place)
+        elif isinstance(cell, (nn.MaxPool2d, nn.AvgPool2d, nn.SumPool2d)):
+            self._pool(cell, place)
+        elif isinstance(cell, nn.Flatten):
+            layer = integer.Flatten(self.signal.exponent, cell.start_dim, cell.end_dim)
+            self.add(layer, self.signal, place)
+        elif isinstance(cell, nn.AxonalDelay):
+            self._delay(cell, place)
+        elif isinstance(cell, nn.Readout):
+            self._readout(cell, place)
+        elif not isinstance(cell, SKIPPED):
+            self._unknown(cell, place)
+
+    def _unknown(self, cell: Cell, place: Place) -> None:
+        if isinstance(cell, BatchStatistics):
+            refuse(
+                place,
+                "it multiplies by numbers on no grid",
+                "fold it into the layer before it, net = quantise.fold(net), train that on, and export it",
+            )
+        refuse(
+            place,
+            "there is no integer layer for it",
+            "make the network of nn.SequentialCell, Dense, Conv1d, Conv2d, pools, Flatten, Dropout, AxonalDelay, "
+            "TimeDistributed, MultiStep and Readout, and export the part that is",
+        )
+
+    # --- products -----------------------------------------------------------------------------------------------------
+
+    def _product(self, cell: Any, place: Place) -> None:
+        grids = cell.quantisers
+        if not isinstance(grids, WeightGrids) or grids.weight is None:
+            refuse(
+                place, "its weights are not quantised", "quantise.prepare(net, weights=quantise.Uniform(8)), train on"
+            )
+        if grids.activation is not None:
+            self._requantise(grids.activation, place)
+        layer, bound = product_of(cell, self.signal, place, self.limit)
+        self.add(layer, Signal(layer.exponent, bound), place)
+
+    def _requantise(self, quantiser: Any, place: Place) -> None:
+        """The quantiser of a layer's input."""
+        if not isinstance(quantiser, Uniform) or not (
+            quantiser.scale == "moving" or isinstance(quantiser.scale, float)
+        ):
+            refuse(
+                place,
+                f"the grid of its inputs, {quantiser!r}, depends on the inputs",
+                'take activations=quantise.FixedPoint(8, 6), or quantise.Uniform(8, "moving")',
+            )
+        if quantiser.scale == "moving" and not quantiser.maximum.asnumpy().any():
+            refuse(place, "its moving scale has seen no inputs", "call the network in training, net.set_train()(x)")
+        step = quantiser.step(ops.zeros(()))
+        unit = step if isinstance(step, float) else step.item()
+        most = float(max(-quantiser.low, quantiser.high))
+        if self.signal.real:
+            bits = bits_behind_point(unit)
+            multiplier = int(math.ldexp(unit, bits))
+            encode = integer.Encode(-bits, unit, float(quantiser.low), float(quantiser.high), multiplier)
+            self.add(encode, Signal(-bits, most * multiplier), Place(place.path, place.cell))
+            return
+        if math.frexp(unit)[0] != 0.5:
+            refuse(
+                place,
+                f"its inputs are whole numbers, and rounded to a grid whose step, {unit:g}, is no power of two",
+                "take activations=quantise.FixedPoint(8, 6)",
+            )
+        exponent = math.frexp(unit)[1] - 1
+        before = self.signal
+        bound = min(most, math.ldexp(before.bound, before.exponent - exponent) + 1.0)
+        layer = integer.Requantise(exponent, exponent - before.exponent, quantiser.low, quantiser.high)
+        self.add(layer, Signal(exponent, bound), Place(place.path, place.cell))
+
+    # --- steps --------------------------------------------------------------------------------------------------------
+
+    def _steps(self, cell: Any, place: Place) -> None:
+        inner, path = cell.cell, f"{place.path}.cell" if place.path else "cell"
+        if cell.return_states:
+            refuse(place, "it gives its states too", "set return_states=False")
+        feedback: Any = None
+        if isinstance(inner, nn.Recurrent):
+            feedback, inner, path = inner.feedback, inner.cell, f"{path}.cell"
+        inside = Place(path, inner)
+        if not isinstance(inner.quantisers, StateGrids):
+            refuse(
+                inside,
+                "its states are not quantised",
+                "quantise.prepare(net, ..., states=quantise.FixedPoint(12, 8)), train on",
+            )
+        if feedback is None:
+            neuron, signal = self._neuron(inner, self.signal, inside)
+            self.add(steps.Steps(signal.exponent, neuron), signal, place)
+        else:
+            self._recurrent(inner, feedback, inside, place)
+
+    def _neuron(self, cell: Any, signal: Signal, place: Place) -> tuple[steps.Neuron, Signal]:
+        neuron, exponent, bound = integer_neuron(cell, signal.exponent, signal.bound, place, self.limit)
+        return neuron, Signal(exponent, bound)
+
+    def _recurrent(self, cell: Any, feedback: Any, inside: Place, place: Place) -> None:
+        at = Place(f"{place.path}.cell.feedback" if place.path else "cell.feedback", feedback)
+        grids = feedback.quantisers if type(feedback) is nn.Dense else None
+        if not isinstance(grids, WeightGrids) or grids.weight is None or grids.activation is not None:
+            refuse(
+                at,
+                "what comes back to a neuron goes through a Dense with quantised weights, and without activations",
+                "take nn.Dense, and prepare it with weights=quantise.Uniform(8)",
+            )
+        _, out = self._neuron(cell, self.signal, inside)  # of its output nothing but its own bounds matters
+        product, bound = product_of(feedback, out, at, self.limit)
+        exponent = min(self.signal.exponent, product.exponent)
+        shifts = self.signal.exponent - exponent, product.exponent - exponent
+        both = Signal(exponent, math.ldexp(self.signal.bound, shifts[0]) + math.ldexp(bound, shifts[1]))
+        if both.bound > self.limit:
+            refuse(inside, f"its inputs and what comes back reach {both.bound:.3g} units", place.fewer)
+        neuron, signal = self._neuron(cell, both, inside)
+        self.add(steps.Steps(signal.exponent, neuron, product, *shifts), signal, place)
+
+    # --- the others ---------------------------------------------------------------------------------------------------
+
+    def _pool(self, cell: Any, place: Place) -> None:
+        size, stride = several(cell.kernel_size, 2), several(cell.stride, 2)
+        options = {name: value for name, value in cell.options.items() if name not in ("pad_mode", "count_include_pad")}
+        if cell.options["pad_mode"] != "valid" or any(
+            value not in (0, 1, (0, 0), (1, 1)) for value in options.values()
+        ):
+            refuse(place, "it pads or dilates its input", 'use pad_mode="valid", without dilation')
+        count, signal = size[0] * size[1], self.signal
+        if isinstance(cell, nn.MaxPool2d):
+            self.add(integer.Pool(signal.exponent, "max", size, stride), signal, place)
+            return
+        exponent = signal.exponent
+        if isinstance(cell, nn.AvgPool2d):
+            if count & (count - 1):
+                refuse(place, f"a mean of {count} is no shift", "use windows of 2 x 2 or 4 x 4, or nn.SumPool2d")
+            exponent -= count.bit_length() - 1
+        if signal.bound * count > self.limit:
+            refuse(place, f"its sums reach {signal.bound * count:.3g} units", place.fewer)
+        self.add(integer.Pool(exponent, "sum", size, stride), Signal(exponent, signal.bound * count), place)
+
+    def _delay(self, cell: Any, place: Place) -> None:
+        delay = np.clip(cell.delay.asnumpy(), 0.0, float(cell.max_delay))
+        if np.any(delay != np.rint(delay)):
+            refuse(
+                place,
+                "its delays lie between steps",
+                "round them, cell.delay.set_data(ops.round(cell.delay)), and train the others on",
+            )
+        self.add(integer.Delay(self.signal.exponent, delay.astype(np.int32)), self.signal, place)
+
+    def _readout(self, cell: Any, place: Place) -> None:
+        if cell.how not in ("last", "max", "sum"):
+            refuse(place, f"{cell.how!r} is no sum of whole numbers", 'use nn.Readout("sum"), "max" or "last"')
+        self.add(integer.Readout(self.signal.exponent, cell.how, self.signal.bound), self.signal, place)
+
+
+def export(net: Cell, *, largest_input: Count = 1) -> IntegerNet:
+    """A network of whole numbers that gives what a prepared one gives in prediction, to the bit.
+
+    Weights are int8 or int16, sums and states int32; scales are short multipliers, decays multipliers and shifts,
+    thresholds and resets whole numbers. Values are exact in float32 as long as they are whole multiples of their unit
+    and fewer than 2^24 of them; it is computed how many there can be of each, and where that bound does not hold, or a
+    layer has no integer form, the network is refused. So the two agree for all inputs, not for those that were tried.
+
+    Args:
+        net: made of SequentialCell, TimeDistributed, Dense, Conv1d, Conv2d, pools, Flatten, Dropout, AxonalDelay with
+            whole delays, Readout ("last", "max", "sum"), and MultiStep of a neuron, or of a Recurrent with a Dense. Of
+            neurons those whose equation of h is linear: IFNode, LIFNode, LeakyNode, CubaLIFNode, LINode, and subclasses
+            of nn.Neuron with a `charge` that is. All layers with weights and all neurons have been prepared.
+        largest_input: the inputs are whole numbers from -largest_input to largest_input, 1 for spikes; not counted
+            where the first layer quantises its inputs.
+
+    Raises:
+        ArgumentError: naming the layer, what is wrong with it, and the mend.
+
+    Example:
+        >>> net = nn.SequentialCell(nn.Dense(3, 4), nn.MultiStep(nn.LeakyNode(0.9)))
+        >>> net = snncell.quantise.prepare(net, snncell.quantise.Uniform(4), snncell.quantise.FixedPoint(12, 8))
+        >>> whole, x = snncell.quantise.export(net), ops.ones((5, 2, 3))
+        >>> bool((whole.run(x.asnumpy()) == net(x).asnumpy()).all()), whole.layers[0].weight.dtype
+        (True, dtype('int8'))
+    """
+    if not isinstance(net, Cell):
+        raise ArgumentError(f"export: net is a Cell, not {came(net)}.")
+    training = net.training
+    net.set_train(False)
+    try:
+        exporter = _Exporter(net, largest_input)
+        exporter.walk(net, "")
+    finally:
+        net.set_train(training)
+    return IntegerNet(tuple(exporter.layers))

@@ -1,0 +1,177 @@
+"""Quantisation-aware training: which layers and neurons of a network are rounded, and by what."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any
+
+from snncell import ops
+from snncell.arguments.kinds import Own, Within
+from snncell.arguments.shown import came
+from snncell.cell import Cell
+from snncell.errors import ArgumentError
+from snncell.nn import Conv1d, Conv2d, Conv2dTranspose, Dense, Membrane
+from snncell.quantise.grids import StateGrids, WeightGrids
+from snncell.quantise.quantiser import Quantiser
+from snncell.quantise.uniform import FixedPoint
+
+LAYERS: tuple[type[Cell], ...] = (Dense, Conv1d, Conv2d, Conv2dTranspose)
+
+
+def prepare(
+    net: Cell,
+    weights: Quantiser | None = None,
+    states: FixedPoint | None = None,
+    activations: Quantiser | None = None,
+    *,
+    decay_bits: Annotated[int, Within(1, 14)] = 8,
+    skip: Annotated[Sequence[str | type[Cell]], Own()] = (),
+) -> Cell:
+    """Have a network compute with rounded weights, states and inputs, to be trained on; the network itself is returned.
+
+    A layer's y = f(x, W, b) becomes y = f(Qa(x), Qw(W), Qb(b)), with the bias on the grid of the sums that it is added
+    to. A neuron's potential is rounded and saturated once it is charged, before it is compared with the threshold, and
+    its other states at the end of the step; decays, gains and 1 / tau are multipliers in fixed point, threshold, reset
+    and rest are on the grid of the potential. A loop over time stays one kernel each way.
+
+    Parameters stay as they are, in full precision, and the reverse goes straight through the rounding. Learned and
+    moving scales become Parameters of the network, which optimisers, checkpoints and copies find under `quantisers`;
+    so prepare the network before the optimiser is made.
+
+    Args:
+        net: its `Dense`, `Conv1d`, `Conv2d`, `Conv2dTranspose`, and its neurons (`nn.Neuron`, `nn.LINode`, and what is
+            made from them).
+        weights: the quantiser of weights, of which each layer gets a copy; None leaves them. With per_channel, an axis
+            of 0 is that of the outputs.
+        states: the grid of potentials and currents; None leaves them.
+        activations: the quantiser of each layer's input; booleans and integers are on a grid already.
+        decay_bits: bits behind the point of decays, gains and 1 / tau; 1 / tau = 2^-n is a shift.
+        skip: paths of Cells, as `cells_and_names` gives them, or classes, that are left as they are, with all below.
+
+    Raises:
+        ArgumentError: for a network in which there is nothing to round, that is prepared already, or that computes in
+            float16 (`snncell.amp`), and for a Cell with a `bprop`, which knows its Parameters as they are.
+
+    Source: Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only
+    Inference", CVPR 2018; states: Davies et al., "Loihi", IEEE Micro 38(1), 2018.
+
+    Example:
+        >>> net = nn.SequentialCell(nn.Dense(3, 4), nn.MultiStep(nn.LeakyNode(0.9)))
+        >>> net = snncell.quantise.prepare(net, snncell.quantise.Uniform(4), snncell.quantise.FixedPoint(12, 8))
+        >>> net[0].quantisers.weight
+        Uniform<bits=4, scale='max', scale_bits=8>
+    """
+    if weights is states is activations is None:
+        raise ArgumentError("prepare: give weights, states or activations, such as weights=quantise.Uniform(4).")
+    found = [
+        (path, cell) for path, cell in _reached(net, _skipped(net, skip)) if _wanted(cell, weights, states, activations)
+    ]
+    if not found:
+        raise ArgumentError(
+            f"prepare: {type(net).__name__} has nothing to round: layers with weights ({_names(LAYERS)}) for weights "
+            f"and activations, neurons (nn.Neuron, nn.LINode) for states."
+        )
+    for path, cell in found:
+        _refuse(path, cell)
+    for _, cell in found:
+        cell.quantisers = _grids(cell, weights, states, activations, decay_bits)
+        cell.quantisers.set_train(cell.training)
+    return net
+
+
+def restore(net: Cell) -> Cell:
+    """Have a network that was prepared compute with its Parameters as they are; the network itself is returned.
+
+    Example:
+        >>> net = snncell.quantise.prepare(nn.Dense(2, 2), snncell.quantise.Binary())
+        >>> snncell.quantise.restore(net).quantisers is None
+        True
+    """
+    for cell in [cell for _, cell in net.cells_and_names()]:
+        if "quantisers" in cell.__dict__:
+            del cell.quantisers  # as if it had never been set
+    return net
+
+
+def _grids(cell: Any, weights: Any, states: Any, activations: Any, decay_bits: int) -> Cell:
+    """Quantisers of its own for a Cell."""
+    if isinstance(cell, Membrane):
+        return StateGrids(copy.deepcopy(states), FixedPoint(16, decay_bits))
+    weight = None
+    if weights is not None:
+        weight = copy.deepcopy(weights)
+        if isinstance(cell, Conv2dTranspose) and getattr(weight, "per_channel", False):
+            raise ArgumentError(
+                "prepare: Conv2dTranspose has its outputs on axis 1, divided into groups, so its scales are not per "
+                "channel; leave per_channel out, or skip=[nn.Conv2dTranspose]."
+            )
+        weight.begin(cell.weight)
+    return WeightGrids(weight, None if activations is None else _begun(activations))
+
+
+def _begun(activations: Quantiser) -> Quantiser:
+    """A quantiser of inputs, of which nothing is known yet but that they share a scale."""
+    if getattr(activations, "per_channel", False) or getattr(activations, "scale", None) == "learned":
+        raise ArgumentError(
+            f"prepare: activations share one scale that is not learned, such as quantise.FixedPoint(8, 6) or "
+            f'quantise.Uniform(8, "moving"), not {activations!r}.'
+        )
+    return copy.deepcopy(activations).begin(ops.zeros(()))
+
+
+def _wanted(cell: Cell, weights: Any, states: Any, activations: Any) -> bool:
+    if isinstance(cell, Membrane):
+        return states is not None
+    return isinstance(cell, LAYERS) and not (weights is activations is None)
+
+
+def _refuse(path: str, cell: Cell) -> None:
+    """Raise for a Cell that cannot be rounded."""
+    who = f"{path} ({type(cell).__name__})" if path else type(cell).__name__
+    if cell.bprop is not None:
+        raise ArgumentError(
+            f"prepare: {who} has a bprop, which knows its Parameters as they are: round in its construct and bprop "
+            f"what is to be rounded, and leave it out here: skip=[{path!r}]."
+        )
+    if cell.quantisers is not None:
+        raise ArgumentError(f"prepare: {who} is prepared already; quantise.restore(net) undoes that.")
+    if cell.compute_dtype is not None:
+        raise ArgumentError(
+            f"prepare: {who} computes in {cell.compute_dtype}, which has fewer bits than the sums of a grid need. "
+            f'Undo that first: amp.auto_mixed_precision(net, "O0").'
+        )
+
+
+def _reached(net: Cell, skipped: set[int]) -> Iterator[tuple[str, Cell]]:
+    """The Cells of a net with their paths, without those that are left as they are, and all below them."""
+    left: set[int] = set()
+    for path, cell in net.cells_and_names():
+        if id(cell) in skipped:
+            left |= {id(below) for _, below in cell.cells_and_names()}
+        if id(cell) not in left:
+            yield path, cell
+
+
+def _skipped(net: Cell, skip: Any) -> set[int]:
+    """The Cells that `skip` names."""
+    several = skip if isinstance(skip, (list, tuple, set)) else [skip]
+    cells, found = list(net.cells_and_names()), set()
+    for one in several:
+        by_class = isinstance(one, type) and issubclass(one, Cell)
+        if not by_class and not isinstance(one, str):
+            raise ArgumentError(f"prepare: skip is a list of paths and of classes of Cells; {came(one)} is neither.")
+        named = {id(cell) for path, cell in cells if (isinstance(cell, one) if by_class else path == one)}
+        if not named and not by_class:
+            raise ArgumentError(f"prepare: skip={one!r}: there is no such Cell; there are {_paths(cells)}.")
+        found |= named
+    return found
+
+
+def _paths(cells: list[tuple[str, Cell]]) -> str:
+    paths = [path for path, cell in cells if path and isinstance(cell, (*LAYERS, Membrane))]
+    return ", ".join(paths[:20]) or "none"
+
+
+def _names(kinds: Sequence[type]) -> str:
+    return ", ".join(kind.__name__ for kind in kinds)

@@ -1,0 +1,32 @@
+"""Refusals of an export: which layer, why, and the mend."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from snncell.errors import ArgumentError
+
+
+@dataclass(frozen=True)
+class Place:
+    """A Cell of the network that is exported.
+
+    Attributes:
+        path: as `cells_and_names` gives it.
+        cell: the Cell itself.
+        over_time: whether it stands in a TimeDistributed.
+    """
+
+    path: str
+    cell: Any
+    over_time: bool = False
+
+    fewer = "take fewer bits, of weights (Uniform(4)), of their scales (scale_bits=4, or 1) or of states"
+
+
+def refuse(place: Place, why: str, mend: str) -> NoReturn:
+    """Raise the ArgumentError of a layer that has no integer form with the same results."""
+    name = type(place.cell).__name__
+    where = f"{place.path} ({name})" if place.path else name
+    raise ArgumentError(f"export: {where}: {why}. To mend it: {mend}.")

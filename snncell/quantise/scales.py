@@ -1,0 +1,56 @@
+"""Scales of a uniform grid, from the values that are to be rounded: their maximum, a percentile, the least error."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from snncell import ops
+from snncell.tape.tensor import Tensor
+
+SHARES = tuple(0.2 + 0.025 * i for i in range(33))  # of the maximum, that the search for the least error tries
+
+
+def over(x: Tensor, axis: int | None) -> tuple[int, ...]:
+    """The axes that share a scale: all, or all but one."""
+    return tuple(a for a in range(x.ndim) if axis is None or a != axis % x.ndim)
+
+
+def largest(x: Tensor, axis: int | None) -> Tensor:
+    """The largest magnitude, with axes of length 1 where it was taken over them."""
+    axes = over(x, axis)
+    return ops.max(ops.abs(x), axes, keepdims=True) if axes else ops.abs(x)
+
+
+def ends(x: Tensor, axis: int | None) -> tuple[Tensor, Tensor]:
+    """The smallest and the largest value, with 0 between them."""
+    axes = over(x, axis)
+    low, high = (ops.min(x, axes, keepdims=True), ops.max(x, axes, keepdims=True)) if axes else (x, x)
+    return ops.minimum(low, 0.0), ops.maximum(high, 0.0)
+
+
+def percentile_of(x: Tensor, axis: int | None, percent: float) -> Tensor:
+    """The magnitude that so many percent of the values do not exceed (the nearest of them, from above)."""
+    axes = over(x, axis)
+    kept = [a for a in range(x.ndim) if a not in axes]
+    rows = ops.transpose(ops.abs(x), (*kept, *axes)).reshape((-1, math.prod(x.shape[a] for a in axes)))
+    count = rows.shape[1]
+    place = min(max(math.ceil(percent / 100.0 * count) - 1, 0), count - 1)
+    found: Tensor = ops.sort(rows, axis=1)[:, place]
+    return found.reshape(tuple(1 if a in axes else n for a, n in enumerate(x.shape)))
+
+
+def least_error(x: Tensor, axis: int | None, rounded: Callable[[Tensor, Tensor], Any]) -> Any:
+    """Of shares of the maximum the one with the least squared error: `rounded(x, magnitude)` is what x becomes."""
+    axes, top = over(x, axis), largest(x, axis)
+    best: Any = None
+    least: Any = None
+    for share in SHARES[::-1]:  # of equal ones the largest, which clips nothing
+        error = ops.sum(ops.square(rounded(x, top * share) - x), axes, keepdims=True)
+        if best is None:
+            best, least = top * share, error
+            continue
+        better = ops.lt(error, least)
+        best, least = ops.select(better, top * share, best), ops.select(better, error, least)
+    return best
