@@ -14,6 +14,7 @@ from types import FunctionType, SimpleNamespace
 from typing import Any, TypeVar
 
 from snncell import dtype as dtypes
+from snncell.errors import ArgumentError
 from snncell.forks import BUILDING, let_fork
 from snncell.interrupts import deferring, imported
 from snncell.kernels.native import Code, Linked
@@ -131,12 +132,14 @@ def intrinsic(function: Callable[..., Any]) -> Any:
 
 
 def _load_tbb() -> None:
-    """Make TBB loadable where its wheel is installed, unless the user has chosen a layer of threads."""
+    """Make TBB loadable where its wheel is installed, unless the user has chosen another layer of threads."""
     # GNU OpenMP, Numba's other choice on Linux, kills a process that forks after its first parallel kernel, and its
     # threads spin while they wait. The wheel puts the library where the loader does not look, so it is loaded here.
-    if "NUMBA_THREADING_LAYER" in os.environ or not sys.platform.startswith("linux"):
+    chosen = os.environ.get("NUMBA_THREADING_LAYER")
+    if chosen not in (None, "tbb") or not sys.platform.startswith("linux"):
         return
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # in case OpenMP is what Numba ends up with
+    if chosen is None:
+        os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # in case OpenMP is what Numba ends up with
     try:
         files = importlib.metadata.files("tbb") or []
     except importlib.metadata.PackageNotFoundError:
@@ -168,7 +171,21 @@ def set_number_of_threads(number: int) -> None:
 
 def _start_threads() -> None:
     _load_tbb()  # before Numba looks for a layer, which it does once
-    imported("numba").get_num_threads()  # asking for the number starts them
+    numba = imported("numba")
+    try:
+        numba.get_num_threads()  # asking for the number starts them
+    except ValueError as error:
+        chosen = os.environ.get("NUMBA_THREADING_LAYER", "default")
+        raise ArgumentError(
+            f"NUMBA_THREADING_LAYER={chosen}: Numba cannot load this threading layer here "
+            f"({' '.join(str(error).split())}). Leave the variable unset, or set it to workqueue, which Numba brings."
+        ) from error
+
+
+def ends_in_children() -> bool:
+    """True if the threads of this process end one that is forked from it at its first parallel kernel."""
+    pool: Any = sys.modules.get("numba.np.ufunc.omppool")
+    return pool is not None and pool.openmp_vendor == "GNU" and threading_layer() == "omp"
 
 
 def threading_layer() -> str:

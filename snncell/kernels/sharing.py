@@ -1,14 +1,17 @@
 """Sharing the units of a kernel among threads: Numba's, with TBB where it is installed.
 
 A fork waits for what runs on threads, and a child that was not waited for is told so. Numba's own layer, "workqueue",
-ends the process if two Python threads are in its kernels at once: there, they take turns.
+ends the process if two Python threads are in its kernels at once: there, they take turns. GNU's OpenMP, Numba's choice
+on Linux where there is no TBB, ends a child that is forked after its threads have begun: there, a child has one thread.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import math
 import threading
+import warnings
 from typing import Any
 
 import numpy as np
@@ -25,6 +28,7 @@ PARTS = 256  # at most so many parts: threads that are done take what is left
 
 _TURNS: Any = threading.RLock()
 after_fork(lambda: in_child(_TURNS))
+_KERNEL = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 2, ctypes.c_void_p)
 _launcher: tuple[Any, Any] | None = None  # what shares units, compiled, and what one thread at a time holds
 
 
@@ -58,6 +62,36 @@ def share(address: int, slots: int, units: int, grain: int) -> int:
     with RUNNING.lock, turns:
         launch(1, 0, address, slots, units, grain, failed)
     return int(failed[0])
+
+
+def _in_child() -> None:
+    """Give a child a launcher of one thread, where another one would end it."""
+    global _launcher
+    if policy.ends_in_children():
+        _launcher = _launch_alone, contextlib.nullcontext()
+
+
+after_fork(_in_child)
+_warned = False
+
+
+def _launch_alone(start: int, stop: int, address: int, slots: int, units: int, grain: int, failed: Any) -> None:
+    """`launch` on this thread alone, part by part as there: to the same bits."""
+    global _warned
+    if not _warned:
+        _warned = True
+        warnings.warn(
+            "snncell: this process was forked after parallel kernels had run on GNU OpenMP, which cannot be forked: "
+            "its kernels run on one thread here. Set NUMBA_THREADING_LAYER=workqueue before Python starts, or start "
+            'processes anew: multiprocessing.get_context("spawn").',
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    kernel, places = _KERNEL(address), (ctypes.c_void_p * 2)()  # where it puts what it returns and raises
+    returned, raised = ctypes.addressof(places), ctypes.addressof(places) + ctypes.sizeof(ctypes.c_void_p)
+    for first in range(0, units, grain):
+        if kernel(returned, raised, first, min(first + grain, units), slots):
+            failed[0] = 1
 
 
 def _made() -> tuple[Any, Any]:
