@@ -57,6 +57,7 @@ FLOORS: list[set[str]] = [
     {"io", "data", "encode", "nir", "plot"},
     {"distributed"},
     {"train"},  # writes checkpoints, draws batches
+    {"sklearn"},
     {""},  # the face
     {"demo"},  # a program like a user's
     {"__main__"},
@@ -116,6 +117,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"rules"},
         {"diagnose"},
     ],
+    "sklearn": [{"network"}, {"estimator"}, {"classifier", "regressor"}],
     "compiler.runtime": [{"launches"}, {"eager_cuda", "graphs", "segments"}, {"plan"}, {"plans", "stepwise"}],
 }
 
@@ -238,7 +240,7 @@ def test_numba_is_never_imported_at_the_top_of_a_module() -> None:
 LIGHT = """
 import sys
 import snncell
-heavy = {"numba", "matplotlib", "scipy", "tqdm", "safetensors", "torch", "jax", "llvmlite"}
+heavy = {"numba", "matplotlib", "scipy", "tqdm", "safetensors", "torch", "jax", "llvmlite", "sklearn"}
 print(*sorted(heavy & {name.split(".")[0] for name in sys.modules}))
 """
 
