@@ -347,6 +347,12 @@ def test_what_is_predicted_for_lies_in_range_too():
         model.predict(2 * UNIT)
 
 
+def test_latencies_fit_into_any_number_of_steps():
+    x = np.concatenate([UNIT, np.geomspace(1e-6, 1.0, 30).reshape(-1, 3)])  # the smallest would fire last
+    spikes = small(encoder="latency", steps=5).fit(x, [*Y, *[0] * 10]).net_.encoded(Tensor(x.astype(np.float32)))
+    assert np.array_equal(np.unique(spikes.asnumpy().sum(0)), [1.0])
+
+
 def test_one_class_is_none():
     with pytest.raises(ArgumentError, match=r"at least two classes .* y has one class, \[7\]"):
         small().fit(X, np.full(60, 7))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -22,7 +23,7 @@ from snncell.tape.tensor import Tensor
 # Encoders by name, (x, steps) -> (T, B, F); all but "current" take values in [0, 1].
 ENCODERS: dict[str, Callable[..., Tensor]] = {
     "current": encode.current,
-    "latency": encode.latency,
+    "latency": functools.partial(encode.latency, normalize=True),  # the last spikes come in the last step
     "phase": encode.phase,
     "rate": encode.rate,
 }
