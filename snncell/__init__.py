@@ -13,6 +13,7 @@ monitor                              records what the neurons do: spikes, potent
 encode                               values to spikes over time (rate, latency, delta, phase, population, ...), and back
 data, plot, io                       the digits, random manifolds, batches; pictures; checkpoints
 train                                fit, evaluate, and the pieces that they are made of
+sklearn                              SNNClassifier and SNNRegressor, with scikit-learn: `import snncell.sklearn`
 """
 
 import importlib as _importlib
@@ -66,6 +67,7 @@ _LAZY = (
     "testing",
     "train",
 )  # imported when they are first used
+_APART = ("sklearn",)  # the same, of a package that may not be there: none that `import *` asks for
 
 _guard(globals())
 
@@ -125,7 +127,7 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> _Any:
-    if name in _LAZY:
+    if name in (*_LAZY, *_APART):
         return _importlib.import_module(f"snncell.{name}")
     if name == "monitor":
         return _importlib.import_module("snncell.monitoring").monitor

@@ -11,6 +11,7 @@ from snncell.arguments.guard import ours, refuse_name
 from snncell.arguments.names import missing_of_cell
 from snncell.calls import HookHandle as HookHandle, innermost_call, refuse_arguments, taken, tell_call, warn_of_change
 from snncell.compiler.jit import Jitted
+from snncell.display import as_html, as_text
 from snncell.errors import SnncellError
 from snncell.kernels.space import DEVICE, IN_USE
 from snncell.mixed import run_with_others
@@ -215,10 +216,10 @@ class Cell:
         return ""
 
     def __repr__(self) -> str:
-        children = [(name, child) for name, child in self._members() if isinstance(child, Cell)]
-        lines = [f"  ({name}): " + repr(child).replace("\n", "\n  ") for name, child in children]
-        head = f"{type(self).__name__}<{self.extend_repr()}"
-        return head + ("\n" + "\n".join(lines) + "\n" if lines else "") + ">"
+        return as_text(self)
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
 
     # --- calls --------------------------------------------------------------------------------------------------------
 

@@ -57,6 +57,10 @@ class MissingNameError(SnncellError, AttributeError):
         return MissingNameError, (str(self),)
 
 
+class PackageError(SnncellError, ImportError):
+    """A part of snncell that needs a package which is not installed."""
+
+
 class TensorIndexError(SnncellError, IndexError):
     """An index that the Tensor, or the data set, does not have, or of a kind that is not supported."""
 

@@ -140,6 +140,39 @@ def test_the_example_of_distributed_training(tmp_path):
 
 
 @pytest.mark.compiled
+def test_the_example_of_scikit_learn(tmp_path, capsys):
+    pytest.importorskip("sklearn", reason="the extra 'sklearn' brings scikit-learn, and it is not installed")
+    search = load("scikit_learn").main(epochs=6, samples=300, folder=str(tmp_path), n_jobs=1)
+    assert search.best_score_ > 0.75
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("  ")[0] for line in lines] == ["no spikes", "currents", "first spikes", "recurrent"]
+    assert (tmp_path / "scikit_learn.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.compiled
+def test_the_example_of_a_sweep_with_joblib(tmp_path, capsys):
+    pytest.importorskip("joblib", reason="joblib comes with the extra 'sklearn', and it is not installed")
+    table = load("joblib_sweep").main(epochs=3, seeds=1, folder=str(tmp_path), alphas=(2.0, 32.0), rates=(1e-2,))
+    assert table.shape == (2, 1, 1) and table[0, 0, 0] > 0.85 > table[1, 0, 0]  # too narrow a surrogate learns nothing
+    assert capsys.readouterr().out.startswith("learning rate 0.01: {2.0: 0.")
+    assert (tmp_path / "joblib_sweep.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+@pytest.mark.compiled
+def test_the_example_of_a_sweep_with_optuna(tmp_path, capsys):
+    pytest.importorskip("sklearn", reason="the extra 'sklearn' brings scikit-learn, and it is not installed")
+    pytest.importorskip("optuna", reason="Optuna is not installed: pip install optuna")
+    joblib = pytest.importorskip("joblib")
+    joblib.externals.loky.get_reusable_executor().shutdown()  # processes of other tests have kernels in memory
+    counts, study = load("optuna_sweep").main(trials=6, folder=str(tmp_path))
+    assert len(study.trials) == 7 and study.best_value < 1.5
+    assert counts[0] > 5 and counts == [counts[0]] * 3  # of kernels: what comes later compiles nothing
+    assert "kernels after the first trial" in capsys.readouterr().out
+    assert (tmp_path / "optuna_sweep.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.compiled
 def test_the_example_of_mixed_precision(capsys):
     found = load("mixed_precision").main(epochs=3)
     assert found["float16"] > 0.9 and abs(found["float16"] - found["float32"]) < 0.04

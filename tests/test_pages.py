@@ -111,7 +111,9 @@ def test_pages_that_wait_are_there():
 
 # --- reference --------------------------------------------------------------------------------------------------------
 
-LATER = [importlib.import_module(f"snncell.{name}") for name in snncell._LAZY]  # data, plot, train, ...
+LATER = [
+    importlib.import_module(f"snncell.{name}") for name in (*snncell._LAZY, *snncell._APART)
+]  # data, plot, train, ...
 MODULES = [snncell, nn, nn.neurons, surrogate, ops, errors, *LATER]
 DIRECTIVES = [found for page in REFERENCE for found in re.findall(r"^::: (\S+)$", page.read_text("utf-8"), re.M)]
 ROWS = re.compile(r"^\| `(\w+)` \||^(`\w+`(?: ·)?(?: `\w+`(?: ·)?)*)$", re.M)  # of tables, and lines of names alone

@@ -11,8 +11,10 @@ from snncell.arguments.shown import shown
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, ParameterError
 from snncell.tape.parameter import Parameter, ParameterTuple, refuse_equal_names
+from snncell.tape.state import STATE
 from snncell.tape.tensor import Tensor
 
+_OF_EVERY_CELL = vars(Cell())
 _KEYS = ("params", "lr", "weight_decay", "grad_centralization")
 
 
@@ -25,6 +27,11 @@ def number_in(value: Any, low: float, high: float, who: str, name: str) -> float
 
 class LearningRateSchedule(Cell):
     """A learning rate that depends on the step: `construct(step)` gives it, for a float64 Tensor of shape ()."""
+
+    def extend_repr(self) -> str:
+        own = {name: value for name, value in vars(self).items() if name not in _OF_EVERY_CELL}
+        plain = (bool, int, float, str, list, tuple)
+        return ", ".join(f"{name}={value!r}" for name, value in own.items() if isinstance(value, plain))
 
 
 class ParameterGroup(Cell):
@@ -70,8 +77,10 @@ class ParameterGroup(Cell):
         return centred
 
     def extend_repr(self) -> str:
-        rate = self.schedule or f"{self.learning_rate.item():.6g}"
-        return f"{len(self.names)} Parameters, learning_rate={rate}, weight_decay={self.weight_decay:g}"
+        rate = "" if self.schedule is None else f", learning_rate={type(self.schedule).__name__}"
+        if self.schedule is None and STATE.trace is None:  # in a trace it is no number yet
+            rate = f", learning_rate={self.learning_rate.item():.6g}"
+        return f"{len(self.names)} Parameters{rate}, weight_decay={self.weight_decay:g}"
 
 
 def grouped(

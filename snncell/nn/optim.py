@@ -17,12 +17,14 @@ from snncell.cell import Cell
 from snncell.dtype import DType
 from snncell.errors import ArgumentError, DeviceError, ShapeError
 from snncell.kernels.space import IN_USE
+from snncell.markup import element, joined, table
 from snncell.nn.container import CellList
 from snncell.nn.groups import LearningRateSchedule, ParameterGroup, grouped, number_in
 from snncell.tape.frames import Updating, tells
 from snncell.tape.parameter import Parameter, Undo, together
 from snncell.tape.state import EFFECTS, STATE
 from snncell.tape.tensor import Tensor
+from snncell.words import cut
 
 
 class ExponentialDecayLR(LearningRateSchedule):
@@ -198,7 +200,25 @@ class Optimizer(Cell):
             )
 
     def extend_repr(self) -> str:
-        return f"{len(self.parameters)} Parameters"
+        words = f"{len(self.parameters)} Parameters"
+        if STATE.trace is not None:  # what a step is traced with is no number yet
+            return words
+        rates = [f"{rate.item():.6g}" for rate in self.rates()]
+        now = rates[0] if len(rates) == 1 else f"[{', '.join(rates)}]"
+        return f"{words}, step={self.global_step.item()}, learning_rate={now}"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: a table of the groups, with the learning rate of the next step."""
+        rows = []
+        groups: Iterable[Any] = self.groups
+        for number, group in enumerate(groups):
+            names = cut(", ".join(map(str, group.names)), 400)
+            rate = "" if STATE.trace is not None else f"{self.rates()[number].item():.6g}"
+            by = "" if group.schedule is None else repr(group.schedule)
+            rows.append((str(number), names, by, rate, f"{group.weight_decay:g}"))
+        head = ("group", "Parameters", "schedule", "learning rate", "weight decay")
+        title = joined([element("b", type(self).__name__), f" {self.extend_repr()}"])
+        return element("div", title, table(head, rows, numbers=2))
 
 
 def _computed(parameter: Tensor) -> DType:

@@ -172,6 +172,9 @@ class Parameter(Tensor):
 
     __str__ = __repr__
 
+    def _facts(self) -> dict[str, str]:
+        return {"name": str(self.name), **super()._facts()} | ({} if self.requires_grad else {"without": "gradient"})
+
     def __reduce__(self) -> tuple[Any, ...]:
         return Parameter, (moved(self._data, HOST), self.name, self.requires_grad)
 

@@ -19,6 +19,7 @@ from snncell.errors import ArgumentError, AssignError, DTypeError, ShapeError, S
 from snncell.kernels.cuda import exchange
 from snncell.kernels.cuda.arrays import DeviceArray
 from snncell.kernels.space import DEVICE, HOST, IN_USE, moved, space_of
+from snncell.markup import array
 from snncell.tape.state import STATE, here, settings
 from snncell.words import cut
 
@@ -208,6 +209,22 @@ class Tensor:
         dims = ", ".join(map(str, self.shape))
         gap = "\n" if self.ndim > 1 else " "
         return f"Tensor(shape=[{dims}], dtype={self.dtype!r}, value={gap}{self._text(scientific=True)})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: dtype, shape, device, range and some values."""
+        with np.printoptions(threshold=60, precision=4):
+            return array(type(self).__name__, self._facts(), self._text(scientific=False))
+
+    def _facts(self) -> dict[str, str]:
+        """For notebooks: what there is to say beside values, by name."""
+        facts = {"": self.dtype.name, "shape": str(self.shape), "on the": self.device.upper()}
+        if not isinstance(self._data, (np.ndarray, DeviceArray)) or self.dtype.category > 2 or not self.size:
+            return facts
+        values = self.asnumpy().astype(np.float64)
+        finite = values[np.isfinite(values)]
+        if finite.size:
+            facts["from"] = f"{finite.min():.4g} to {finite.max():.4g}, mean {finite.mean():.4g}"
+        return facts | ({"not finite:": str(values.size - finite.size)} if finite.size < values.size else {})
 
     def __str__(self) -> str:
         return self._text(scientific=False)

@@ -1,0 +1,79 @@
+"""Settings searched by Optuna, in two processes that share one file of trials and one folder of compiled kernels.
+
+The first trial compiles them; the others, of other sizes, rates and time constants, in either process, compile nothing.
+Needs `pip install "snncell[sklearn]" optuna`.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import joblib
+import matplotlib.pyplot as plt
+import optuna
+from optuna.storages import JournalStorage, journal
+
+from snncell import nn, train
+from snncell.data import digits
+from snncell.sklearn import SNNClassifier
+
+
+class Prune(train.Callback):
+    """Tell a trial the test loss of each epoch, and end the training where Optuna gives it up."""
+
+    def __init__(self, trial):
+        self.trial = trial
+
+    def on_evaluation_end(self, training):
+        self.trial.report(training.record["test_loss"], training.epoch)
+        if self.trial.should_prune():
+            training.stop("given up")
+
+
+def objective(trial):
+    (x, y), _ = digits()
+    fixed = {"epochs": 8, "early_stopping": True, "callbacks": [Prune(trial)], "random_state": 0}
+    model = SNNClassifier(
+        hidden=trial.suggest_int("hidden", 16, 96),
+        neuron=nn.LIFNode(trial.suggest_float("tau", 1.2, 8.0)),
+        learning_rate=trial.suggest_float("learning_rate", 1e-4, 0.1, log=True),
+        steps=trial.suggest_int("steps", 4, 12),
+        **fixed,
+    ).fit(x.reshape(len(x), -1) * 4.0 - 1.0, y)
+    if model.n_iter_ < 8:
+        raise optuna.TrialPruned
+    return min(record["test_loss"] for record in model.history_)
+
+
+def study_of(folder):
+    """The study that all processes work on."""
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    storage = JournalStorage(journal.JournalFileBackend(str(folder / "trials.log")))
+    return optuna.create_study(study_name="digits", storage=storage, load_if_exists=True)
+
+
+def work(folder, trials):
+    """In a process of its own: carry out some trials; how many kernels there are in the folder then."""
+    os.environ["SNNCELL_CACHE_DIR"] = str(folder / "kernels")
+    study_of(folder).optimize(objective, n_trials=trials)
+    return len([*(folder / "kernels").glob("*.nbc")])
+
+
+def main(trials=10, folder="."):
+    folder = Path(folder).resolve()
+    with joblib.Parallel(n_jobs=2) as parallel:
+        counts = parallel([joblib.delayed(work)(folder, 1)])  # so that the two do not wait for each other's compilers
+        counts += parallel([joblib.delayed(work)(folder, trials // 2)] * 2)
+    study = study_of(folder)
+    print(f"kernels after the first trial: {counts[0]}, after {len(study.trials)}: {max(counts)}; {study.best_params}")
+    told = [(t.params["learning_rate"], t.value, t.params["tau"]) for t in study.trials if t.value is not None]
+    rates, losses, taus = zip(*told, strict=True)
+    figure, axes = plt.subplots(figsize=(4.6, 3.2), layout="constrained")
+    figure.colorbar(axes.scatter(rates, losses, c=taus, cmap="cividis"), label="time constant")
+    axes.set(xscale="log", yscale="log", xlabel="learning rate", ylabel="loss of samples set apart")
+    figure.savefig(folder / "optuna_sweep.png")
+    return counts, study
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))
