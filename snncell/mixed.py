@@ -13,6 +13,8 @@ from snncell.tape.parameter import Parameter
 def run_mixed(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call `cell.construct` with its float32 inputs and own Parameters as `cell.compute_dtype`; give float32.
 
+    With `cell.narrow_out`, the results stay as they are.
+
     The Parameters stay what they are: casts are operations, so a gradient comes back through them as float32.
 
     Raises:
@@ -34,6 +36,8 @@ def run_mixed(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             f"{type(cell).__name__}: construct sets an attribute, which is lost in mixed precision. Leave it in "
             f"float32: amp.auto_mixed_precision(net, ..., black_list=[{type(cell).__name__}])."
         )
+    if cell.narrow_out:
+        return out
     leaves, tree = structure.flatten(out)
     return structure.unflatten(tree, [x.astype(dtypes.float32) if x.dtype is narrow else x for x in leaves])
 

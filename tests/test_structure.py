@@ -49,6 +49,7 @@ FLOORS: list[set[str]] = [
     {"testing", "common"},
     {"calls"},
     {"reverse", "mixed"},
+    {"cells"},
     {"cell"},
     {"surrogate"},
     {"nn"},
@@ -108,6 +109,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"cuda_groups", "gathered", "scattered", "tile"},
         {"cpu_loop", "cuda_loop"},
     ],
+    "cells": [{"names"}, {"tree", "hooks", "recompute"}, {"modes", "state"}],
     "report": [
         {"slopes", "findings", "validate"},
         {"facts"},

@@ -18,7 +18,8 @@ from snncell.arguments.shown import came, shown
 from snncell.cell import Cell
 from snncell.errors import CheckpointError, DTypeError
 from snncell.interrupts import imported
-from snncell.tape.parameter import Parameter, assign_all, fits, refuse_equal_names
+from snncell.tape.names import refuse_equal_names
+from snncell.tape.parameter import Parameter, assign_all, fits
 from snncell.tape.tensor import Tensor
 
 
@@ -114,7 +115,7 @@ def load_checkpoint(
     source = _path(ckpt_file_name, "load_checkpoint")
     arrays, _ = read_arrays(source, "load_checkpoint")
     try:
-        parameters = {path: Parameter(array, name=path.rpartition(".")[2]) for path, array in arrays.items()}
+        parameters = {path: Parameter(array, name=path) for path, array in arrays.items()}
     except DTypeError as error:
         raise CheckpointError(f"load_checkpoint: {source}: {error}") from None
     if net is not None:

@@ -10,7 +10,8 @@ from snncell import dtype as dtypes, ops
 from snncell.arguments.shown import shown
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, ParameterError
-from snncell.tape.parameter import Parameter, ParameterTuple, refuse_equal_names
+from snncell.tape.names import refuse_equal_names
+from snncell.tape.parameter import Parameter, ParameterTuple
 from snncell.tape.tensor import Tensor
 
 _KEYS = ("params", "lr", "weight_decay", "grad_centralization")
