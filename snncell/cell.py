@@ -58,7 +58,7 @@ class Cell(Hooked, Modes, Stateful):
     _checked_counts: set[int]
     _graph: Jitted | None = None
     _loop: Jitted | None = None
-    _inputs: tuple[Any, ...] | None = None
+    _inputs_set: tuple[Any, ...] | None = None
 
     def __init__(self, auto_prefix: bool = True, flags: dict[str, Any] | None = None, **attributes: Any) -> None:
         """Begin a Cell.
@@ -72,14 +72,14 @@ class Cell(Hooked, Modes, Stateful):
         state = self.__dict__
         state["version"] = 0  # another one after every change of an attribute: traces know when they are out of date
         state["training"] = state["bprop_debug"] = False
-        state["_checked_counts"], state["_place"] = set(), Place(auto_prefix)
+        state["_checked_counts"], state["_naming"] = set(), Place(auto_prefix)
         if attributes and type(self) is not Cell and ours(type(self)):
             refuse_name(type(self).__name__, next(iter(attributes)), ())
         for name, value in attributes.items():
             setattr(self, name, value)
         self.add_flags(**(flags or {}))
 
-    # --- repr ------------------------------------------------------------------------------------------------------------
+    # --- repr -----------------------------------------------------------------------------------------------------------
 
     def extend_repr(self) -> str:
         """The settings that `repr` shows; subclasses override it."""
@@ -127,9 +127,9 @@ class Cell(Hooked, Modes, Stateful):
             args, kwargs = passage.enter(args, kwargs)
         try:
             if self._recomputed and not self._over_time and STATE.tape is not None and STATE.trace is None:
-                out = run_recomputed(self, self._compute, args, kwargs)
+                out = run_recomputed(self, self._run_construct, args, kwargs)
             else:
-                out = self._compute(args, kwargs)
+                out = self._run_construct(args, kwargs)
         except (TypeError, ValueError, IndexError) as error:  # the built-in classes that errors of operations refine
             after_failure(self, args, kwargs)
             if isinstance(error, TypeError):
@@ -143,7 +143,7 @@ class Cell(Hooked, Modes, Stateful):
             out = after_call(self, args, kwargs, out)
         return out if passage is None else passage.leave(out)
 
-    def _compute(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _run_construct(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the primitive, if spikes are smooth, or construct, with its reverse and in its precision."""
         if STATE.smooth and (primitive := getattr(self, "primitive", None)) is not None:
             return primitive(*args, **kwargs)
@@ -164,7 +164,7 @@ class Cell(Hooked, Modes, Stateful):
             args, kwargs: inputs as they will come; left out, those of `set_inputs`.
         """
         if not args and not kwargs:
-            args = self._inputs or ()
+            args = self._inputs_set or ()
         self._in_graph().lookup(args, kwargs)
 
     @property
@@ -183,11 +183,11 @@ class Cell(Hooked, Modes, Stateful):
         """
         if inputs and kwargs:
             raise ArgumentError("set_inputs: give inputs by place or by name, not both.")
-        self.__dict__["_inputs"] = tuple(named_inputs(self.construct, inputs, kwargs)[1])
+        self.__dict__["_inputs_set"] = tuple(named_inputs(self.construct, inputs, kwargs)[1])
 
     def get_inputs(self) -> tuple[Any, ...] | None:
         """The inputs that `set_inputs` was given, in the order of construct, or None."""
-        return self._inputs
+        return self._inputs_set
 
     def set_jit_config(self, jit_config: Any) -> None:
         """Accept a configuration of MindSpore's compiler: of its settings none changes anything here.

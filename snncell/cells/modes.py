@@ -148,7 +148,7 @@ class Modes(Tree):
         for name, value in flags.items():
             setattr(self, name, value)
         if flags:
-            self.__dict__["_flags"] = {**self.__dict__.get("_flags", {}), **flags}
+            self.__dict__["_flags_set"] = {**self.__dict__.get("_flags_set", {}), **flags}
         return self
 
     def add_flags_recursive(self, **flags: Any) -> Self:
@@ -159,4 +159,4 @@ class Modes(Tree):
 
     def get_flags(self) -> dict[str, Any]:
         """The attributes that `add_flags` set, with the values that they were given."""
-        return dict(self.__dict__.get("_flags", {}))
+        return dict(self.__dict__.get("_flags_set", {}))

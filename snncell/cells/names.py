@@ -40,9 +40,9 @@ def take(cell: Any, key: str, member: Any) -> None:
     """Name a Parameter, or a Cell and all below it, that has become an attribute of a Cell."""
     if isinstance(member, Parameter):
         _take_parameter(cell, key, member)
-    elif cell._place.names_children and _is_free(member, cell, key) and not _is_above(member, cell):
-        member._place.home = weakref.ref(cell), key
-        name_below(member, f"{cell._place.prefix}{key}.")
+    elif cell._naming.names_children and _is_free(member, cell, key) and not _is_above(member, cell):
+        member._naming.home = weakref.ref(cell), key
+        name_below(member, f"{cell._naming.prefix}{key}.")
 
 
 def link(cell: Any) -> None:
@@ -50,13 +50,13 @@ def link(cell: Any) -> None:
     for key, member in cell._members():
         if isinstance(member, Parameter):
             _own(cell, key, member)
-        elif cell._place.names_children and member._place.home is None:
-            member._place.home = weakref.ref(cell), key
+        elif cell._naming.names_children and member._naming.home is None:
+            member._naming.home = weakref.ref(cell), key
 
 
 def name_below(cell: Any, prefix: str) -> None:
     """Give a Cell a prefix, and what it and the Cells below it name the names that follow."""
-    cell._place.prefix = prefix
+    cell._naming.prefix = prefix
     for key, member in cell._members():
         if isinstance(member, Parameter):
             if _own(cell, key, member):
@@ -66,11 +66,11 @@ def name_below(cell: Any, prefix: str) -> None:
 
 
 def _take_parameter(cell: Any, key: str, parameter: Parameter) -> None:
-    if not cell._place.names_children:
+    if not cell._naming.names_children:
         if parameter.anonymous and "." not in key:  # what is in a list of an optimiser's, a network has still to name
             parameter.name = key
-    elif _own(cell, key, parameter) and (parameter.anonymous or cell._place.prefix):
-        parameter.name = cell._place.prefix + key
+    elif _own(cell, key, parameter) and (parameter.anonymous or cell._naming.prefix):
+        parameter.name = cell._naming.prefix + key
 
 
 def _own(cell: Any, key: str, parameter: Parameter) -> bool:
@@ -79,23 +79,24 @@ def _own(cell: Any, key: str, parameter: Parameter) -> bool:
     held = None if owner is None else owner.cell()
     if owner is not None and held is not None and member_at(held, owner.key) is parameter:
         return held is cell and owner.key == key
-    if cell._place.names_children:
+    if cell._naming.names_children:
         parameter.owner = Owner(weakref.ref(cell), f"{type(cell).__name__}.{key}", key)
-    return cell._place.names_children
+    names: bool = cell._naming.names_children
+    return names
 
 
 def _is_free(child: Any, cell: Any, key: str) -> bool:
     """True if no other Cell, and no other attribute of this one, holds a Cell that it has named."""
-    if child._place.home is None:
+    if child._naming.home is None:
         return True
-    home, known = child._place.home[0](), child._place.home[1]
+    home, known = child._naming.home[0](), child._naming.home[1]
     return home is None or (home is cell and known == key) or member_at(home, known) is not child
 
 
 def _is_above(child: Any, cell: Any) -> bool:
     """True if a Cell is named by way of `child`: one that holds what it is part of has no path by that."""
     while cell is not None and cell is not child:
-        cell = None if cell._place.home is None else cell._place.home[0]()
+        cell = None if cell._naming.home is None else cell._naming.home[0]()
     return cell is not None
 
 

@@ -69,6 +69,6 @@ class _Again:
             for parent in entry.parents:
                 if parent is not None and id(parent) not in known:
                     raise GradientError(
-                        f"{type(self.cell).__name__}.recompute: construct uses a Tensor with a gradient that is neither "
-                        f"an input nor a Parameter of the Cell, and would get none. Make it one of them."
+                        f"{type(self.cell).__name__}.recompute: construct uses a Tensor with a gradient that is no "
+                        f"input and no Parameter of the Cell, and would get none. Make it one of them."
                     )

@@ -165,7 +165,7 @@ class Stateful(Tree):
         for prefix, cell in cells:
             for hook in cell._load_pre_hooks.values():
                 hook.function(cell, given, prefix, {}, strict, *keys, faults)
-        parameters, buffers, extras = self._places(given, keys)
+        parameters, buffers, extras = self._state_places(given, keys)
         values = [(p, _fitting(path, given[path], p, faults)) for path, p in parameters]
         replaced = [
             (cell, name, _fitting(path, given[path], cell.__dict__[name], faults)) for path, cell, name in buffers
@@ -189,7 +189,7 @@ class Stateful(Tree):
             cell.set_extra_state(given[path])
         return keys
 
-    def _places(self, given: dict[str, Any], keys: IncompatibleKeys) -> tuple[Any, Any, Any]:
+    def _state_places(self, given: dict[str, Any], keys: IncompatibleKeys) -> tuple[Any, Any, Any]:
         """The places that the paths of a state lead to, after noting those that are on one side alone."""
         parameters = [(path, p) for path, p in self.parameters_and_names() if path in given]
         found = {path for path, _ in parameters}

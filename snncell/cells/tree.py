@@ -26,7 +26,7 @@ class Tree:
     """Parameters and Cells as attributes: the part of a Cell that knows them by name."""
 
     version: int
-    _place: Place
+    _naming: Place
     _buffers: Any = MappingProxyType({})  # names of Tensors that belong to the state, and whether they are kept
 
     # --- attributes ---------------------------------------------------------------------------------------------------
@@ -65,12 +65,12 @@ class Tree:
     def __getstate__(self) -> dict[str, Any]:
         """The state for a copy or a pickle: everything but compiled code."""
         state = {name: value for name, value in self.__dict__.items() if name not in _COMPILED}
-        place = state["_place"]
-        return state | {"_place": Place(place.names_children, place.prefix)}
+        place = state["_naming"]
+        return state | {"_naming": Place(place.names_children, place.prefix)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Become a copy: the Cells and Parameters that came along belong to it, under the names that they have."""
-        self.__dict__.update({"_place": Place()} | state)
+        self.__dict__.update({"_naming": Place()} | state)
         link(self)
 
     def _members(self) -> Iterator[tuple[str, Any]]:
@@ -169,7 +169,7 @@ class Tree:
             child = dict(cell._members()).get(name)
             if not isinstance(child, Tree):
                 raise MissingNameError(f"get_sub_cell: {type(self).__name__} has no Cell {target!r}.")
-            cell = child  # type: ignore[assignment]
+            cell = child
         return cell
 
     def apply(self, fn: Callable[[Any], Any]) -> Self:
@@ -224,12 +224,12 @@ class Tree:
     @property
     def param_prefix(self) -> str:
         """The path by which the names of its own Parameters begin: "mid.first", or "" if it is nobody's child."""
-        return self._place.prefix.removesuffix(".")
+        return self._naming.prefix.removesuffix(".")
 
     def update_cell_prefix(self) -> None:
         """Set the `param_prefix` of this Cell and all below to their paths from this one; names stay as they are."""
         for path, cell in self.cells_and_names():
-            cell._place.prefix = f"{path}." if path else ""
+            cell._naming.prefix = f"{path}." if path else ""
 
     def update_parameters_name(self, prefix: str = "", recurse: bool = True) -> None:
         """Name every Parameter by its path from this Cell, with `prefix` before it.
@@ -240,7 +240,7 @@ class Tree:
         """
         if recurse:
             for path, cell in self.cells_and_names():
-                cell._place.prefix = f"{prefix}{path}." if path else prefix
+                cell._naming.prefix = f"{prefix}{path}." if path else prefix
         for path, parameter in self.parameters_and_names(expand=recurse):
             parameter.name = prefix + path
 

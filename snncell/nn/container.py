@@ -106,7 +106,7 @@ class _Sequence(_Container):
         who, count = type(self).__name__, len(self)
         if isinstance(index, bool) or not hasattr(index, "__index__"):
             raise ArgumentTypeError(f"{who}: an index is an int or a slice, not {came(index)}.")
-        place = index.__index__()
+        place: int = index.__index__()
         if not -count <= place < count + (last is not None):
             raise TensorIndexError(f"{who}: there are {count} Cells, and none at index {place}.")
         return place + count if place < 0 else place

@@ -33,6 +33,8 @@ class Parameter(Tensor):
     """
 
     __slots__ = ("__dict__", "_name", "born_in", "owner")
+    _name: str | None
+    _number = 0  # of one without a name, once it has been asked for
     follows = False  # whether its value moves to where Programs that read it run, as the state of random numbers does
 
     def __init__(self, default_input: Any, name: str | None = None, requires_grad: bool = True) -> None:
@@ -47,24 +49,21 @@ class Parameter(Tensor):
     @property
     def name(self) -> str:
         """Its name: its path in the network, or what it was given, or "Parameter#1" as long as it has none."""
-        if isinstance(self._name, int):
-            self._name = self._name or next_number()
-            return f"Parameter#{self._name}"
+        if self._name is None:
+            self._number = self._number or next_number()
+            return f"Parameter#{self._number}"
         return self._name
 
     @name.setter
     def name(self, name: str | None) -> None:
         if name is not None and (not isinstance(name, str) or not name.strip()):
             raise ParameterError(f"Parameter: name is a str that is not empty, or None, not {name!r}.")
-        self._name: str | int = 0 if name is None else name.strip()
+        self._name = None if name is None else name.strip()
 
     @property
     def anonymous(self) -> bool:
         """True if nobody has named it: `Parameter#1` is no name."""
-        return isinstance(self._name, int)
-
-    def _given_name(self) -> str | None:
-        return None if self.anonymous else self.name
+        return self._name is None
 
     @property
     def requires_grad(self) -> bool:
@@ -188,11 +187,11 @@ class Parameter(Tensor):
     __str__ = __repr__
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Parameter, (moved(self._data, HOST), self._given_name(), self.requires_grad)
+        return Parameter, (moved(self._data, HOST), self._name, self.requires_grad)
 
     def __deepcopy__(self, memo: Any) -> Parameter:
         with beside(self):
-            return Parameter(self._data, self._given_name(), self.requires_grad)
+            return Parameter(self._data, self._name, self.requires_grad)
 
 
 class ParameterTuple(tuple[Parameter, ...]):

@@ -69,7 +69,7 @@ class Place(str):
 
     def _parameter(self, parameter: Parameter) -> str:
         for cell, _ in reversed(self.cells):
-            if cell._place.names_children:
+            if cell._naming.names_children:
                 for path, own in cell.parameters_and_names():
                     if own is parameter:
                         return f"Parameter {path!r}"
