@@ -79,7 +79,7 @@ class Cell(Hooked, Modes, Stateful):
             setattr(self, name, value)
         self.add_flags(**(flags or {}))
 
-    # --- repr -----------------------------------------------------------------------------------------------------------
+    # --- repr ---------------------------------------------------------------------------------------------------------
 
     def extend_repr(self) -> str:
         """The settings that `repr` shows; subclasses override it."""

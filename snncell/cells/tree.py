@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from snncell.arguments.names import missing_of_cell
 from snncell.arguments.shown import came
 from snncell.calls import warn_of_change
-from snncell.cells.names import Place, link, take
+from snncell.cells.names import Place, let_go, link, take
 from snncell.errors import ArgumentTypeError, MissingNameError, NameClashError, SnncellError
 from snncell.tape.given import refuse_for_parameter
 from snncell.tape.names import refuse_same_names
@@ -48,17 +48,17 @@ class Tree:
         object.__setattr__(self, name, value)
         # Back in training, or in prediction, it is as it was there: what was traced in either is good again.
         state["version"] += bool(value) - bool(old) if name == "training" else 2
-        if isinstance(value, (Parameter, Tree)):
-            take(self, name, value)
-        elif isinstance(value, (list, tuple)) and name != "internal_params":
-            for key, item in _items(name, value):
-                take(self, key, item)
+        for key, member in _members_in(name, value):
+            take(self, key, member)
+        let_go(self, [member for _, member in _members_in(name, old)])
 
     def _not_begun(self) -> SnncellError:
         return SnncellError(f"{type(self).__name__}.__init__ must call super().__init__() before anything else.")
 
     def __delattr__(self, name: str) -> None:
+        old = self.__dict__.get(name)
         object.__delattr__(self, name)
+        let_go(self, [member for _, member in _members_in(name, old)])
         self.__dict__.get("_buffers", {}).pop(name, None)
         self.__dict__["version"] += 2
 
@@ -76,10 +76,8 @@ class Tree:
     def _members(self) -> Iterator[tuple[str, Any]]:
         """Own Parameters and Cells with their attribute names, in the order they were set."""
         for name, value in self.__dict__.items():
-            if isinstance(value, (Parameter, Tree)):
-                yield name, value
-            elif isinstance(value, (list, tuple)) and name != "internal_params":  # which names attributes once more
-                yield from _items(name, value)
+            if isinstance(value, (Parameter, Tree, list, tuple)):
+                yield from _members_in(name, value)
 
     if not TYPE_CHECKING:
         __getattr__ = missing_of_cell
@@ -255,8 +253,11 @@ class Tree:
             self.update_parameters_name()
 
 
-def _items(name: str, values: list[Any] | tuple[Any, ...]) -> Iterator[tuple[str, Any]]:
-    """The Cells and Parameters in a list that is an attribute."""
-    for position, item in enumerate(values):
-        if isinstance(item, (Parameter, Tree)):
-            yield f"{name}.{position}", item
+def _members_in(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """The Cells and Parameters in the value of an attribute, with their names."""
+    if isinstance(value, (Parameter, Tree)):
+        yield name, value
+    elif isinstance(value, (list, tuple)) and name != "internal_params":  # which names attributes once more
+        for position, item in enumerate(value):
+            if isinstance(item, (Parameter, Tree)):
+                yield f"{name}.{position}", item

@@ -16,11 +16,25 @@ next_number = itertools.count(1).__next__  # of the next Parameter that has no n
 
 
 class Owner(NamedTuple):
-    """The Cell that a Parameter is named by, and where it has it."""
+    """An attribute of a Cell that holds a Parameter or a Cell."""
 
     cell: weakref.ref[Any]
     label: str  # for errors: Dense.weight
     key: str  # the attribute; of an item of a list, with its position behind a dot
+
+
+class Home:
+    """The attributes that hold a Parameter or a Cell, in the order in which they came to, and the one that names it."""
+
+    __slots__ = ("holders", "owner")
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Be held by nobody."""
+        self.holders: list[Owner] = []
+        self.owner: Owner | None = None
 
 
 def refuse_equal_names(parameters: Iterable[Parameter], what: str) -> None:

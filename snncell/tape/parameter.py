@@ -13,7 +13,7 @@ from snncell.arguments.shown import shown
 from snncell.errors import AssignError, DTypeError, ParameterError, ShapeError, TensorIndexError
 from snncell.interrupts import Write, attributes_held, undoing, write
 from snncell.kernels.space import HOST, Space, moved, space_called, space_of
-from snncell.tape.names import Owner, next_number
+from snncell.tape.names import Home, Owner, next_number
 from snncell.tape.state import STATE
 from snncell.tape.tape import Entry
 from snncell.tape.tensor import Tensor, beside, snapshot, to_array, wrap
@@ -32,7 +32,7 @@ class Parameter(Tensor):
     keep it, so a write never reaches into results that were handed out before.
     """
 
-    __slots__ = ("__dict__", "_name", "born_in", "owner")
+    __slots__ = ("__dict__", "_name", "born_in", "home")
     _name: str | None
     _number = 0  # of one without a name, once it has been asked for
     follows = False  # whether its value moves to where Programs that read it run, as the state of random numbers does
@@ -41,7 +41,7 @@ class Parameter(Tensor):
         super().__init__(default_input)
         self.born_in = STATE.trace
         self.name = name
-        self.owner: Owner | None = None
+        self.home = Home()
         # What brings a value that is written into a range: functions (parameter, value) -> value.
         self.limits: tuple[Callable[[Parameter, Tensor], Tensor], ...] = ()
         self.requires_grad = requires_grad
@@ -59,6 +59,11 @@ class Parameter(Tensor):
         if name is not None and (not isinstance(name, str) or not name.strip()):
             raise ParameterError(f"Parameter: name is a str that is not empty, or None, not {name!r}.")
         self._name = None if name is None else name.strip()
+
+    @property
+    def owner(self) -> Owner | None:
+        """The attribute of a Cell that it is named by, if there is one."""
+        return self.home.owner
 
     @property
     def anonymous(self) -> bool:
