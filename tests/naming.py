@@ -93,8 +93,8 @@ class C:
         for one in inside:
             one.holders, one.home = [], None
         twin = copy.deepcopy(self)
-        for one, one.holders, one.home in before:
-            pass
+        for one, holders, home in before:
+            one.holders, one.home = holders, home
         for cell in twin.cells():
             for key, member in cell.members():
                 held(cell, key, member)

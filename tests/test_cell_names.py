@@ -232,11 +232,10 @@ def test_what_cannot_be_inserted(name, what, kind, match):
 
     net = Holder(taken=3)
     net.child = Leaf()
+    insert = net.insert_child_to_cell if what in ("child", None) else net.insert_param_to_cell
+    value = {"child": Leaf(), "param": Parameter(Tensor([1.0]))}.get(what)
     with pytest.raises(kind, match=match.replace("Cell has", "Holder has")):
-        if what in ("child", None):
-            net.insert_child_to_cell(name, Leaf() if what else None)
-        else:
-            net.insert_param_to_cell(name, Parameter(Tensor([1.0])) if what == "param" else None)
+        insert(name, value)
     assert issubclass(NameClashError, KeyError)
 
 

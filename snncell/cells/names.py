@@ -51,6 +51,16 @@ def let_go(cell: Any, members: list[Any]) -> None:
             _elect(member)
 
 
+def rearrange(cell: Any, before: list[Any], now: dict[str, Any]) -> None:
+    """Name the Cells of a container anew, which has put them into other places: they have never been let go of."""
+    for key, member in now.items():
+        home = _home(member)
+        moved = Owner(weakref.ref(cell), f"{type(cell).__name__}.{key}", key)
+        home.holders = [moved if o.cell() is cell and not _holds(o, member) else o for o in home.holders]
+        take(cell, key, member)
+    let_go(cell, before)
+
+
 def link(root: Any) -> None:
     """Make copied Cells the homes of what came along in them, under the names that all have."""
     # One that is still being copied, as those that hold each other are, has nothing yet: it links all when it has.
@@ -119,13 +129,11 @@ def _holds(owner: Owner, member: Any) -> bool:
     """True if an attribute still holds something; in a list, at its place."""
     name, _, position = owner.key.rpartition(".")
     cell = owner.cell()
-    attributes = {} if cell is None else vars(cell)
-    value = attributes.get(owner.key)
-    if value is None and name:
-        several = attributes.get(name)
-        there = isinstance(several, (list, tuple)) and position.isdigit() and int(position) < len(several)
-        value = several[int(position)] if there else None
-    return value is member
+    attributes: dict[str, Any] = {} if cell is None else vars(cell)
+    several = attributes.get(name)
+    if owner.key in attributes or not isinstance(several, (list, tuple)):
+        return attributes.get(owner.key) is member
+    return int(position) < len(several) and several[int(position)] is member
 
 
 def _is_above(member: Any, cell: Any) -> bool:

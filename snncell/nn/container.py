@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from snncell.arguments.shown import came
 from snncell.cell import Cell
+from snncell.cells.names import rearrange
 from snncell.errors import ArgumentError, ArgumentTypeError, NameClashError, ShapeError, TensorIndexError
 from snncell.tape import structure
 from snncell.tape.event_lists import EventLists
@@ -117,15 +118,12 @@ class _Sequence(_Container):
             name if name is not None and not name.isdigit() else str(place): cell
             for place, (name, cell) in enumerate(items)
         }
-        for name in self._named_children:
-            if self.__dict__[name] is not named.get(name):
-                delattr(self, name)
-        behind = False  # the first that is new, and all that follow, for attributes are in the order they were set
-        for name, cell in named.items():
-            behind = behind or name not in self.__dict__
-            if behind and name in self.__dict__:
-                delattr(self, name)
-            setattr(self, name, cell)
+        before, state = self._named_children, self.__dict__
+        for name in before:
+            del state[name]
+        state |= named
+        state["version"] += 2
+        rearrange(self, list(before.values()), named)
 
 
 class SequentialCell(_Sequence):
