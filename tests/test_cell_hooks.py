@@ -5,7 +5,7 @@ import pytest
 from cells import Leaf, Spy
 
 import snncell
-from snncell import Tensor, nn, ops
+from snncell import Tensor, nn
 from snncell.errors import ArgumentTypeError, GradientError, ShapeError
 
 X = Tensor([1.0, 2.0])

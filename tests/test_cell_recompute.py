@@ -200,7 +200,6 @@ def test_a_multistep_keeps_states_at_intervals():
     again = snncell.grad(lambda x: net(x).sum())(x)
     assert np.array_equal(plain.asnumpy(), again.asnumpy())
     text = snncell.explain(lambda x: snncell.grad(lambda x: net(x).sum())(x), x)
-    print(text)
     assert "every 3" in text
 
 

@@ -135,7 +135,7 @@ def test_a_state_dict_has_the_cells_own_objects_by_path():
     assert list(state) == ["0.w", "0.mean", "0._extra_state", "1.w", "1.b"]
     assert state["0.w"] is net[0].w and state["0.mean"] is net[0].mean and state["0._extra_state"] == "as made"
     into = {}
-    assert net.state_dict(destination=into, prefix="net.") is into and list(into)[0] == "net.0.w"
+    assert net.state_dict(destination=into, prefix="net.") is into and next(iter(into)) == "net.0.w"
 
 
 def test_a_state_loads_into_another():

@@ -70,7 +70,8 @@ class _Again:
             args, kwargs = structure.unflatten(self.tree, list(leaves))
             return self.compute(args, kwargs)
 
-        with together(Undo()), replaying(self.key), settings(watch=None):  # never committed: all writes are undone
+        # Never committed, so all writes are undone; where the random numbers stand comes back last, for it is one.
+        with replaying(self.key), together(Undo()), settings(watch=None):
             commit(self.before)
             recording = Recording(call, inputs, floats, (), {}, self.name)
             recording.sources += self.used
