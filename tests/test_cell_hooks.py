@@ -1,4 +1,4 @@
-"""Hooks of Cells, forward and backward: eagerly, jitted, in loops over time, beside custom reverses, to second order."""
+"""Hooks of Cells, forward and backward: eager, jitted, in loops over time, with custom reverses, to second order."""
 
 import numpy as np
 import pytest
