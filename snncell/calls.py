@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import itertools
 import threading
 import warnings
 import weakref
@@ -154,23 +153,6 @@ def named_inputs(
             names.append(name)
             values.append(value)
     return names, values
-
-
-_hook_numbers = itertools.count()
-
-
-class HookHandle:
-    """A registered hook; `remove()` takes it off again."""
-
-    def __init__(self, cell: Any, hooks: dict[int, Any], hook: Callable[..., Any]) -> None:
-        self._cell, self._hooks, self._number = cell, hooks, next(_hook_numbers)
-        hooks[self._number] = hook
-        cell.__dict__["version"] += 2  # a trace without the hook is out of date
-
-    def remove(self) -> None:
-        """Take the hook off."""
-        if self._hooks.pop(self._number, None) is not None:
-            self._cell.__dict__["version"] += 2
 
 
 def warn_of_change(cell: Any, name: str) -> None:

@@ -1,33 +1,41 @@
-"""Cell: parameters, children, the call protocol, custom reverses, training state."""
+"""Cell: what it is made of, the call protocol, custom reverses, compilation."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from snncell import config
 from snncell.arguments.guard import ours, refuse_name
-from snncell.arguments.names import missing_of_cell
-from snncell.calls import HookHandle as HookHandle, innermost_call, refuse_arguments, taken, tell_call, warn_of_change
+from snncell.arguments.shown import came
+from snncell.calls import innermost_call, named_inputs, refuse_arguments, taken, tell_call
+from snncell.cells.hooks import (
+    Hooked,
+    HookHandle as HookHandle,
+    Passage,
+    after_call,
+    after_failure,
+    before_call,
+)
+from snncell.cells.modes import Modes
+from snncell.cells.names import Place
+from snncell.cells.recompute import run_recomputed
+from snncell.cells.state import Stateful
 from snncell.compiler.jit import Jitted
 from snncell.display import as_html, as_text
-from snncell.errors import SnncellError
+from snncell.errors import ArgumentError, ArgumentTypeError, SnncellError
 from snncell.kernels.space import DEVICE, IN_USE
 from snncell.mixed import run_with_others
 from snncell.reverse import run_with_bprop
 from snncell.tape.frames import Running, machinery, tells
-from snncell.tape.given import TENSORS, refuse_for_parameter
-from snncell.tape.parameter import Parameter, commit
+from snncell.tape.given import TENSORS
 from snncell.tape.state import STATE, settings
 from snncell.tape.tensor import Tensor
 
 machinery(__file__)
 
-_SIMPLE = (bool, int, float, str, bytes, type(None))
 
-
-class Cell:
+class Cell(Hooked, Modes, Stateful):
     """A piece of a network: Parameters, other Cells, and the function of them that `construct` is.
 
     Subclasses define `construct(self, *inputs)`. Where its true derivative is useless they also define
@@ -46,170 +54,33 @@ class Cell:
     one that it had in the forward.
     """
 
-    version: int
-    training: bool
     bprop_debug: bool
     construct: Callable[..., Any]
-    bprop: Callable[..., Any] | None = None
-    _pre_hooks: dict[int, Callable[..., Any]]
-    _hooks: dict[int, Callable[..., Any]]
     _checked_counts: set[int]
-    compute_dtype: str | None = None  # what its products are computed in, if not as its Parameters are: `snncell.amp`
-    quantisers: Any = None  # a Cell that rounds what it computes with to grids: `snncell.quantise`
     _graph: Jitted | None = None
     _loop: Jitted | None = None
-    _over_time = False  # whether it runs its `cell` at each time step
-    _names_parameters = True  # whether errors call Parameters by their paths in it
+    _inputs_set: tuple[Any, ...] | None = None
 
-    def __init__(self, **flags: Any) -> None:
+    def __init__(self, auto_prefix: bool = True, flags: dict[str, Any] | None = None, **attributes: Any) -> None:
+        """Begin a Cell.
+
+        Args:
+            auto_prefix: False for a Cell that leaves the names of the Parameters of what it is given as they are, as
+                one does that trains a network.
+            flags: attributes that `get_flags` tells of.
+            attributes: others.
+        """
         state = self.__dict__
         state["version"] = 0  # another one after every change of an attribute: traces know when they are out of date
         state["training"] = state["bprop_debug"] = False
-        state["_pre_hooks"], state["_hooks"], state["_checked_counts"] = {}, {}, set()
-        if flags and type(self) is not Cell and ours(type(self)):
-            refuse_name(type(self).__name__, next(iter(flags)), ())
-        for name, value in flags.items():
+        state["_checked_counts"], state["_naming"] = set(), Place(auto_prefix)
+        if attributes and type(self) is not Cell and ours(type(self)):
+            refuse_name(type(self).__name__, next(iter(attributes)), ())
+        for name, value in attributes.items():
             setattr(self, name, value)
+        self.add_flags(**(flags or {}))
 
-    # --- attributes ---------------------------------------------------------------------------------------------------
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        state = self.__dict__
-        if "version" not in state:
-            raise self._not_begun()
-        old = state.get(name, _SIMPLE)
-        # By repr: 0.0 and -0.0 are equal and compute otherwise, NaN and NaN are not and compute the same.
-        if old is value or (type(old) is type(value) and isinstance(value, _SIMPLE) and repr(old) == repr(value)):
-            return
-        if STATE.trace is not None and type(old) in (bool, int, float) and isinstance(value, (bool, int, float)):
-            warn_of_change(self, name)
-        if isinstance(old, Parameter) and not isinstance(value, Parameter):
-            refuse_for_parameter(self, name, value)
-        if isinstance(value, Parameter):
-            value.belong_to(self, name)
-        elif isinstance(value, (list, tuple)):
-            for position, item in enumerate(value):
-                if isinstance(item, Parameter):
-                    item.belong_to(self, f"{name}.{position}")
-        object.__setattr__(self, name, value)
-        # Back in training, or in prediction, it is as it was there: what was traced in either is good again.
-        state["version"] += bool(value) - bool(old) if name == "training" else 2
-
-    def _not_begun(self) -> SnncellError:
-        return SnncellError(f"{type(self).__name__}.__init__ must call super().__init__() before anything else.")
-
-    def __delattr__(self, name: str) -> None:
-        object.__delattr__(self, name)
-        self.__dict__["version"] += 2
-
-    def __getstate__(self) -> dict[str, Any]:
-        """The state for a copy or a pickle: everything but compiled code."""
-        return {name: value for name, value in self.__dict__.items() if name not in _COMPILED}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Become a copy: the Parameters that came along belong to it."""
-        self.__dict__.update(state)
-        for name, member in self._members():
-            if isinstance(member, Parameter):
-                member.belong_to(self, name)
-
-    def _members(self) -> Iterator[tuple[str, Any]]:
-        """Own Parameters and Cells with their attribute names, in the order they were set."""
-        for name, value in self.__dict__.items():
-            if isinstance(value, (Parameter, Cell)):
-                yield name, value
-            elif isinstance(value, (list, tuple)) and name != "internal_params":  # which names attributes once more
-                for position, item in enumerate(value):
-                    if isinstance(item, (Parameter, Cell)):
-                        yield f"{name}.{position}", item
-
-    if not TYPE_CHECKING:
-        __getattr__ = missing_of_cell
-
-    # --- parameters and children --------------------------------------------------------------------------------------
-
-    def cells_and_names(self, name_prefix: str = "") -> Iterator[tuple[str, Cell]]:
-        """This Cell and all below it, depth first, with their attribute paths; a shared one once."""
-        yield from self._walk(name_prefix, set())
-
-    def _walk(self, path: str, seen: set[int]) -> Iterator[tuple[str, Cell]]:
-        if id(self) in seen:
-            return
-        seen.add(id(self))
-        yield path, self
-        for name, child in self._members():
-            if isinstance(child, Cell):
-                yield from child._walk(f"{path}.{name}" if path else name, seen)
-
-    def cells(self) -> list[Cell]:
-        """The Cells directly below this one."""
-        return list(dict.fromkeys(child for _, child in self._members() if isinstance(child, Cell)))
-
-    def name_cells(self) -> dict[str, Cell]:
-        """The Cells directly below this one, by attribute name."""
-        return {name: child for name, child in self._members() if isinstance(child, Cell)}
-
-    def parameters_and_names(self, name_prefix: str = "", expand: bool = True) -> Iterator[tuple[str, Parameter]]:
-        """All Parameters with their attribute paths, own ones first, then those of the children, depth first.
-
-        A Parameter in several places comes once, under the first of its paths.
-        """
-        seen: set[int] = set()
-        for path, cell in self.cells_and_names(name_prefix) if expand else [(name_prefix, self)]:
-            for name, parameter in cell._members():
-                if isinstance(parameter, Parameter) and id(parameter) not in seen:
-                    seen.add(id(parameter))
-                    yield (f"{path}.{name}" if path else name), parameter
-
-    def get_parameters(self, expand: bool = True) -> Iterator[Parameter]:
-        """All Parameters, as an iterator."""
-        for _, parameter in self.parameters_and_names(expand=expand):
-            yield parameter
-
-    def trainable_params(self, recurse: bool = True) -> list[Parameter]:
-        """The Parameters that gradients are taken with respect to."""
-        return [parameter for parameter in self.get_parameters(recurse) if parameter.requires_grad]
-
-    def untrainable_params(self, recurse: bool = True) -> list[Parameter]:
-        """The Parameters without gradient: statistics and frozen weights."""
-        return [parameter for parameter in self.get_parameters(recurse) if not parameter.requires_grad]
-
-    def parameters_dict(self, recurse: bool = True) -> OrderedDict[str, Parameter]:
-        """All Parameters by attribute path."""
-        return OrderedDict(self.parameters_and_names(expand=recurse))
-
-    def update_parameters_name(self, prefix: str = "", recurse: bool = True) -> None:
-        """Put `prefix` before the name of every Parameter."""
-        for parameter in self.get_parameters(recurse):
-            parameter.name = f"{prefix}{parameter.name}"
-
-    # --- state --------------------------------------------------------------------------------------------------------
-
-    @property
-    def phase(self) -> str:
-        """ "train" or "predict"."""
-        return "train" if self.training else "predict"
-
-    def set_train(self, mode: bool = True) -> Cell:
-        """Switch this Cell and all below it to training, or to prediction."""
-        for _, cell in self.cells_and_names():
-            cell.training = bool(mode)
-        return self
-
-    def set_grad(self, requires_grad: bool = True) -> Cell:
-        """Switch gradients of all Parameters on or off."""
-        for parameter in self.get_parameters():
-            parameter.requires_grad = bool(requires_grad)
-        return self
-
-    def to(self, device: str) -> Cell:
-        """This Cell with its Parameters on `device`, "cpu" or "gpu".
-
-        Raises:
-            DeviceError: for another name, or where there is no GPU, saying what is missing.
-        """
-        commit([parameter.moving(device) for parameter in self.get_parameters()])
-        return self
+    # --- repr ---------------------------------------------------------------------------------------------------------
 
     def extend_repr(self) -> str:
         """The settings that `repr` shows; subclasses override it."""
@@ -227,8 +98,7 @@ class Cell:
         if STATE.trace is not None:  # which is out of date once one of these Cells has changed
             STATE.trace.cells.update((cell, None) for _, cell in self.cells_and_names())
         elif config.get_context("mode") == config.GRAPH_MODE:
-            graph = self.__dict__["_graph"] = self._graph or Jitted(self._run, type(self).__name__)
-            return graph(*args, **kwargs)
+            return self._in_graph()(*args, **kwargs)
         return self._run(*args, **kwargs)
 
     @tells(Running, lambda local: Running(local["self"], local["args"]))
@@ -246,38 +116,87 @@ class Cell:
 
     def _answer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the hooks, and between them what the Cell is in this moment: its primitive, or its construct."""
-        for hook in self._pre_hooks.values():
-            changed = hook(self, args)
-            if changed is not None:
-                args = changed if isinstance(changed, tuple) else (changed,)
+        if self._pre_hooks:
+            args, kwargs = before_call(self, args, kwargs)
         if getattr(self, "construct", None) is None:
             mend = " It has forward, PyTorch's name for it: rename that." * hasattr(type(self), "forward")
             raise SnncellError(f"{type(self).__name__} has no method construct(self, ...) to be called by.{mend}")
+        passage = Passage.of(self) if self._backward_hooks or self._backward_pre_hooks else None
+        if passage is not None:
+            args, kwargs = passage.enter(args, kwargs)
         try:
-            if STATE.smooth and (primitive := getattr(self, "primitive", None)) is not None:
-                out = primitive(*args, **kwargs)
-            elif self.bprop is None:
-                plain = self.compute_dtype is None and self.quantisers is None
-                out = self.construct(*args, **kwargs) if plain else run_with_others(self, args, kwargs)
+            if self._recomputed and not self._over_time and STATE.tape is not None and STATE.trace is None:
+                out = run_recomputed(self, self._run_construct, args, kwargs)
             else:
-                out = run_with_bprop(self, args, kwargs)
+                out = self._run_construct(args, kwargs)
         except (TypeError, ValueError, IndexError) as error:  # the built-in classes that errors of operations refine
+            after_failure(self, args, kwargs)
             if isinstance(error, TypeError):
                 refuse_arguments(self, args, kwargs)
             tell_call(self, error, args, kwargs)
             raise
-        for hook in self._hooks.values():
-            changed = hook(self, args, out)
-            out = out if changed is None else changed
-        return out
+        except BaseException:
+            after_failure(self, args, kwargs)
+            raise
+        if self._hooks:
+            out = after_call(self, args, kwargs, out)
+        return out if passage is None else passage.leave(out)
 
-    def register_forward_pre_hook(self, hook: Callable[[Cell, Any], Any]) -> HookHandle:
-        """Call `hook(cell, inputs)` before each `construct`; what it returns, if not None, replaces the inputs."""
-        return HookHandle(self, self._pre_hooks, hook)
+    def _run_construct(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run the primitive, if spikes are smooth, or construct, with its reverse and in its precision."""
+        if STATE.smooth and (primitive := getattr(self, "primitive", None)) is not None:
+            return primitive(*args, **kwargs)
+        if self.bprop is not None:
+            return run_with_bprop(self, args, kwargs)
+        plain = self.compute_dtype is None and self.quantisers is None
+        return self.construct(*args, **kwargs) if plain else run_with_others(self, args, kwargs)
 
-    def register_forward_hook(self, hook: Callable[[Cell, Any, Any], Any]) -> HookHandle:
-        """Call `hook(cell, inputs, out)` after each call; what it returns, if not None, replaces the output."""
-        return HookHandle(self, self._hooks, hook)
+    # --- compilation --------------------------------------------------------------------------------------------------
+
+    def _in_graph(self) -> Jitted:
+        graph = self.__dict__["_graph"] = self._graph or Jitted(self._run, type(self).__name__)
+        return graph
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Trace and compile the Cell for these inputs, as its first call in GRAPH_MODE would.
+
+        Args:
+            args, kwargs: inputs as they will come; left out, those of `set_inputs`.
+        """
+        if not args and not kwargs:
+            args = self._inputs_set or ()
+        self._in_graph().lookup(args, kwargs)
+
+    @property
+    def compiled(self) -> bool:
+        """True if it has been compiled, by `compile` or a call in GRAPH_MODE."""
+        return self._graph is not None and bool(self._graph.compiled)
+
+    def set_inputs(self, *inputs: Any, **kwargs: Any) -> None:
+        """Note inputs, as examples of what will come, for `compile()` and `get_inputs()`.
+
+        Nothing is fixed by it: a Cell is compiled for each shape that it is called with.
+
+        Raises:
+            ArgumentError: for inputs by place and by name at once.
+            CallError: for inputs that construct does not take.
+        """
+        if inputs and kwargs:
+            raise ArgumentError("set_inputs: give inputs by place or by name, not both.")
+        self.__dict__["_inputs_set"] = tuple(named_inputs(self.construct, inputs, kwargs)[1])
+
+    def get_inputs(self) -> tuple[Any, ...] | None:
+        """The inputs that `set_inputs` was given, in the order of construct, or None."""
+        return self._inputs_set
+
+    def set_jit_config(self, jit_config: Any) -> None:
+        """Accept a configuration of MindSpore's compiler: of its settings none changes anything here.
+
+        Raises:
+            ArgumentTypeError: for what is neither a dict nor has a `jit_config_dict`.
+        """
+        if not isinstance(jit_config, dict) and not hasattr(jit_config, "jit_config_dict"):
+            raise ArgumentTypeError(f"set_jit_config: jit_config is a JitConfig or a dict, not {came(jit_config)}.")
 
     # --- custom reverse -----------------------------------------------------------------------------------------------
 
@@ -295,6 +214,3 @@ class Cell:
         """In `bprop`: what `construct` kept by `save_for_bprop` in the call that is being reversed."""
         call = innermost_call(self, backward=True)
         return () if call is None else tuple(call.saved)
-
-
-_COMPILED = ("_graph", "_loop")  # functions compiled from a Cell, which a copy compiles for itself

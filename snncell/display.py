@@ -14,11 +14,13 @@ _DEEP = 40  # tables inside tables: a notebook shows no more
 
 
 def as_text(cell: Any) -> str:
-    """The class of a Cell, its settings, and its children in lines of their own."""
-    children = [(name, child) for name, child in cell._members() if not isinstance(child, Parameter)]
-    lines = [f"  ({name}): " + repr(child).replace("\n", "\n  ") for name, child in children]
-    head = f"{type(cell).__name__}<{cell.extend_repr()}"
-    return head + ("\n" + "\n".join(lines) + "\n" if lines else "") + ">"
+    """The class of a Cell, its settings, and its children in lines of their own, as MindSpore prints it."""
+    settings = [line for line in cell.extend_repr().split("\n") if line]
+    children = [f"({name}): {child!r}" for name, child in _children(cell)]
+    if len(settings) <= 1 and not children:
+        return f"{type(cell).__name__}({''.join(settings)})"
+    lines = "\n".join([*settings, *children]).replace("\n", "\n  ")
+    return f"{type(cell).__name__}(\n  {lines}\n)"
 
 
 def as_html(cell: Any) -> Markup:

@@ -175,3 +175,9 @@ class RecordError(ArgumentError, KeyError):
 
     def __str__(self) -> str:
         return str(self.args[0])  # KeyError's would be its repr
+
+
+class NameClashError(ArgumentError, KeyError):
+    """A name for something of a Cell that it cannot have, or that something else has."""
+
+    __str__ = RecordError.__str__

@@ -14,8 +14,8 @@ def run_with_others(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     """Call `cell.construct` with other Tensors in the places of its Parameters, its inputs and its results.
 
     With `cell.quantisers` they are on the grids that it gives; with `cell.compute_dtype` float32 is that dtype on the
-    way in, and float32 again on the way out. The Parameters stay what they are: what is put in their places is computed
-    from them by operations, so a gradient comes back to them.
+    way in, and float32 again on the way out, unless the Cell has `narrow_out`. The Parameters stay what they are: what
+    is put in their places is computed from them by operations, so a gradient comes back to them.
 
     Raises:
         ArgumentError: if construct sets an attribute, which nobody would find again, and for a Cell with both.
@@ -26,6 +26,8 @@ def run_with_others(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         narrow = dtypes.as_dtype(cell.compute_dtype)
         args, kwargs = _narrowed(inner, args, kwargs, narrow)
         out = _constructed(cell, inner, args, kwargs)
+        if cell.narrow_out:
+            return out
         leaves, tree = structure.flatten(out)
         return structure.unflatten(tree, [x.astype(dtypes.float32) if x.dtype is narrow else x for x in leaves])
     if cell.compute_dtype is not None:

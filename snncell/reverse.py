@@ -148,12 +148,16 @@ class _Reverse:
             if parameter not in of_parameters:
                 raise self.error(
                     f"returned no gradient for Parameter {parameter.name!r} of self.internal_params; return "
-                    f"(gradients, {{self.{parameter.name}: gradient, ...}})"
+                    f"(gradients, {{self.{self._path_of(parameter)}: gradient, ...}})"
                 )
             of_parameters[parameter] = self._fitted(
                 of_parameters[parameter], parameter, f"Parameter {parameter.name!r}"
             )
         return returned, of_parameters
+
+    def _path_of(self, parameter: Parameter) -> str:
+        paths = (path for path, p in self.cell.parameters_and_names() if p is parameter)
+        return next(paths, parameter.name)
 
     def _is_pair(self, returned: Any) -> bool:
         """True if it is (gradients, {parameter: gradient}), not two gradients of which the second is a dict's."""

@@ -82,16 +82,19 @@ def test_an_attribute_gives_its_name_to_a_parameter_without_one():
     assert leaf.other.name == "mine" and "other" in leaf.parameters_dict()
 
 
-def test_wrapping_does_not_rename():
+def test_wrapping_renames():
     leaf = Leaf()
     net = nn.SequentialCell(nn.SequentialCell(leaf), nn.Dense(2, 2))
-    assert leaf.w.name == "w" and net.parameters_dict()["0.0.w"] is leaf.w
+    assert leaf.w.name == "0.0.w" and net.parameters_dict()["0.0.w"] is leaf.w
 
 
-def test_update_parameters_name_is_the_one_way_to_rename():
+def test_update_parameters_name_names_by_path():
     net = Branch()
     net.update_parameters_name("left.")
-    assert [p.name for p in net.get_parameters()] == ["left.own", "left.w", "left.b", "left.w", "left.b"]
+    names = ["left.own", "left.first.w", "left.first.b", "left.second.w", "left.second.b"]
+    assert [p.name for p in net.get_parameters()] == names
+    net.update_parameters_name("right_", recurse=False)
+    assert [p.name for p in net.get_parameters()] == ["right_own", *names[1:]]
 
 
 @pytest.mark.parametrize("container", [list, tuple])

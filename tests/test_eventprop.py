@@ -438,7 +438,7 @@ def test_new_layers_spike(rng):
 
 
 def test_a_layer_says_what_it_is():
-    text = "EventPropLIF<in_channels=2, out_channels=3, tau_mem=20.0, tau_syn=5.0, v_threshold=1.0, spikes=1, t_max=inf"
+    text = "EventPropLIF(input_channels=2, output_channels=3, tau_mem=20.0, tau_syn=5.0, v_threshold=1.0, spikes=1"
     assert text in repr(nn.EventPropLIF(2, 3))
 
 

@@ -386,7 +386,7 @@ class Bad(Initializer):
 
 X = ops.ones((T, B, C))
 REFUSED = [
-    (lambda: nn.ThresholdBatchNorm(C)(ops.ones((B, C))), ShapeError, r"ThresholdBatchNorm<num_f.*\(4, 3\).*axis 2"),
+    (lambda: nn.ThresholdBatchNorm(C)(ops.ones((B, C))), ShapeError, r"ThresholdBatchNorm\(num_f.*\(4, 3\).*axis 2"),
     (lambda: nn.ThresholdBatchNorm(2)(X), ShapeError, "2 channels on axis 2"),
     (lambda: nn.ThresholdBatchNorm(C, 0.0), ArgumentError, "v_threshold is a number above 0, not 0.0"),
     (lambda: nn.ThresholdBatchNorm(C, alpha=-1), ArgumentError, "alpha is a number above 0, not -1"),

@@ -203,13 +203,13 @@ def test_copies_of_a_parameter_and_a_tensor(p):
 def test_the_repr_shows_the_tree_and_the_settings():
     net = nn.SequentialCell(nn.Dense(3, 4), nn.SequentialCell(nn.Dropout(p=0.25), nn.ReLU()))
     assert repr(net) == (
-        "SequentialCell<\n"
-        "  (0): Dense<in_channels=3, out_channels=4, has_bias=True>\n"
-        "  (1): SequentialCell<\n"
-        "    (0): Dropout<p=0.25>\n"
-        "    (1): ReLU<>\n"
-        "  >\n"
-        ">"
+        "SequentialCell(\n"
+        "  (0): Dense(input_channels=3, output_channels=4, has_bias=True)\n"
+        "  (1): SequentialCell(\n"
+        "    (0): Dropout(p=0.25)\n"
+        "    (1): ReLU()\n"
+        "  )\n"
+        ")"
     )
 
 

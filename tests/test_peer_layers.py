@@ -175,7 +175,7 @@ WRONG = [
     (
         lambda: nn.NeuNorm(2, 2, 2)(ops.zeros((1, 3, 2, 2)), ops.zeros((1, 1, 2, 2))),
         ShapeError,
-        r"NeuNorm<.*one step is \(B, C, H, W\), its shape is \(1, 3, 2, 2\)",
+        r"NeuNorm\(.*one step is \(B, C, H, W\), its shape is \(1, 3, 2, 2\)",
     ),
     (lambda: nn.TemporalEffectiveBatchNorm(3, 0), ArgumentError, "steps is an integer of at least 1, not 0"),
     (

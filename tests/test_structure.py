@@ -49,6 +49,7 @@ FLOORS: list[set[str]] = [
     {"testing", "common"},
     {"calls", "display"},
     {"reverse", "mixed"},
+    {"cells"},
     {"cell"},
     {"surrogate"},
     {"nn"},
@@ -109,6 +110,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"cuda_groups", "gathered", "scattered", "tile"},
         {"cpu_loop", "cuda_loop"},
     ],
+    "cells": [{"names"}, {"tree", "hooks", "recompute"}, {"modes", "state"}],
     "report": [
         {"slopes", "findings", "validate"},
         {"facts"},

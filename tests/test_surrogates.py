@@ -470,9 +470,10 @@ def test_another_number_builds_no_other_kernel(kind, monkeypatch):
 
 
 def test_repr_shows_the_constants():
-    assert repr(surrogate.Triangle(0.3, 2)) == "Triangle<height=0.3, width=2>"
+    assert repr(surrogate.Triangle(0.3, 2)) == "Triangle(height=0.3, width=2)"
     assert (
-        repr(surrogate.Scaled(surrogate.ATan(), 0.3)) == "Scaled<scale=0.3\n  (surrogate_function): ATan<alpha=2.0>\n>"
+        repr(surrogate.Scaled(surrogate.ATan(), 0.3))
+        == "Scaled(\n  scale=0.3\n  (surrogate_function): ATan(alpha=2.0)\n)"
     )
 
 

@@ -78,7 +78,7 @@ def containers(cells: Iterable[Any]) -> list[Any]:
     return list(mutable.values())
 
 
-_INTERNAL = ("_pre_hooks", "_hooks", "_checked_counts")  # of a Cell itself
+_INTERNAL = ("_pre_hooks", "_hooks", "_backward_hooks", "_backward_pre_hooks", "_checked_counts")  # of a Cell itself
 
 
 def items(container: Any) -> list[Any]:

@@ -18,7 +18,8 @@ from snncell.arguments.shown import came, shown
 from snncell.cell import Cell
 from snncell.errors import CheckpointError, DTypeError
 from snncell.interrupts import imported
-from snncell.tape.parameter import Parameter, assign_all, fits, refuse_equal_names
+from snncell.tape.names import refuse_equal_names
+from snncell.tape.parameter import Parameter, assign_all, fits
 from snncell.tape.tensor import Tensor
 
 
@@ -33,11 +34,16 @@ def _path(file: Any, who: str) -> Path:
     return Path(file)
 
 
-def save_checkpoint(save_obj: Annotated[Cell, Own()], ckpt_file_name: Annotated[str | os.PathLike[str], Own()]) -> None:
+def save_checkpoint(
+    save_obj: Annotated[Cell | dict[str, Tensor], Own()], ckpt_file_name: Annotated[str | os.PathLike[str], Own()]
+) -> None:
     """Write all Parameters of a Cell to a file, so that it is either the old one or the new one, never half.
 
+    They are keyed by their paths from the Cell that is saved: wrapped in another one it still fits. Buffers that are
+    persistent are written too.
+
     Args:
-        save_obj: the Cell.
+        save_obj: the Cell, or the dict that its `state_dict` gives.
         ckpt_file_name: the path; it is written as it is given.
 
     Raises:
@@ -45,12 +51,25 @@ def save_checkpoint(save_obj: Annotated[Cell, Own()], ckpt_file_name: Annotated[
         CheckpointError: if the file cannot be written.
     """
     save: Any = imported("safetensors.numpy").save
-    if not isinstance(save_obj, Cell):
-        raise CheckpointError(f"save_checkpoint: save_obj is a Cell, not {came(save_obj)}.")
-    parameters = save_obj.parameters_dict()
-    refuse_equal_names(parameters.values(), "save_checkpoint")
-    content = save({path: np.array(p.asnumpy(), order="C") for path, p in parameters.items()}, {"writer": "snncell"})
+    if isinstance(save_obj, Cell):
+        refuse_equal_names(save_obj.get_parameters(), "save_checkpoint")
+        tensors: dict[str, Tensor] = save_obj.parameters_dict() | {
+            path: vars(cell)[name] for path, (cell, name) in save_obj.kept_buffers().items()
+        }
+    else:
+        tensors = _as_tensors(save_obj)
+    content = save({path: np.array(x.asnumpy(), order="C") for path, x in tensors.items()}, {"writer": "snncell"})
     write_whole(ckpt_file_name, content, "save_checkpoint")
+
+
+def _as_tensors(save_obj: Any) -> dict[str, Tensor]:
+    """The Tensors of a dict by their paths."""
+    if not isinstance(save_obj, dict):
+        raise CheckpointError(f"save_checkpoint: save_obj is a Cell, or the dict of one, not {came(save_obj)}.")
+    for path, value in save_obj.items():
+        if not isinstance(path, str) or not isinstance(value, Tensor):
+            raise CheckpointError(f"save_checkpoint: {path!r} of save_obj is {came(value)}; a checkpoint has Tensors.")
+    return save_obj
 
 
 def path_to_write(file: str | os.PathLike[str], who: str) -> Path:
@@ -114,7 +133,7 @@ def load_checkpoint(
     source = _path(ckpt_file_name, "load_checkpoint")
     arrays, _ = read_arrays(source, "load_checkpoint")
     try:
-        parameters = {path: Parameter(array, name=path.rpartition(".")[2]) for path, array in arrays.items()}
+        parameters = {path: Parameter(array, name=path) for path, array in arrays.items()}
     except DTypeError as error:
         raise CheckpointError(f"load_checkpoint: {source}: {error}") from None
     if net is not None:
@@ -167,7 +186,8 @@ def load_param_into_net(
             f"load_param_into_net: takes a Cell and the dict that load_checkpoint gives, not a {type(net).__name__} "
             f"and a {type(parameter_dict).__name__}."
         )
-    own = net.parameters_dict()
+    buffers = net.kept_buffers()
+    own: dict[str, Tensor] = net.parameters_dict() | {path: vars(cell)[name] for path, (cell, name) in buffers.items()}
     missing = [path for path in own if path not in parameter_dict]
     unused = [path for path in parameter_dict if path not in own]
     if strict_load and (missing or unused):
@@ -185,5 +205,9 @@ def load_param_into_net(
                 f"load_param_into_net: {path!r} is {have.dtype}{list(have.shape)} in the checkpoint and "
                 f"{want.dtype}{list(want.shape)} in {type(net).__name__}."
             )
-    assign_all([(own[path], parameter_dict[path]) for path in shared], "load_param_into_net")
+    pairs = [(p, parameter_dict[path]) for path in shared if isinstance(p := own[path], Parameter)]
+    assign_all(pairs, "load_param_into_net")
+    for path in shared:
+        if path in buffers:
+            setattr(*buffers[path], parameter_dict[path].astype(own[path].dtype))
     return missing, unused

@@ -144,7 +144,7 @@ class Loop(Cell):
         return results
 
     def _looked_into(self) -> bool:
-        return any(cell._hooks or cell._pre_hooks or cell.bprop_debug for _, cell in self.cells_and_names())
+        return any(cell.is_hooked or cell.bprop_debug for _, cell in self.cells_and_names())
 
     def _run_steps(self, *sums: Tensor) -> dict[str, Tensor]:
         outer = dict(zip([name for name in self.stage if self.outer[name]], sums, strict=True))

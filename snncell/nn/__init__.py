@@ -23,6 +23,7 @@ from snncell.nn.activation import (
     Tanh as Tanh,
 )
 from snncell.nn.container import (
+    CellDict as CellDict,
     CellList as CellList,
     SequentialCell as SequentialCell,
     TimeDistributed as TimeDistributed,

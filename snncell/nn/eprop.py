@@ -174,7 +174,7 @@ class EProp(Ranged, Cell):
 
     def extend_repr(self) -> str:
         return (
-            f"in_channels={self.in_channels}, out_channels={self.out_channels}, decay={self.decay}, "
+            f"input_channels={self.in_channels}, output_channels={self.out_channels}, decay={self.decay}, "
             f"adaptation={self.adaptation}"
         )
 

@@ -178,6 +178,6 @@ class EventPropLIF(Cell):
 
     def extend_repr(self) -> str:
         return (
-            f"in_channels={self.in_channels}, out_channels={self.out_channels}, tau_mem={self.tau_mem}, "
+            f"input_channels={self.in_channels}, output_channels={self.out_channels}, tau_mem={self.tau_mem}, "
             f"tau_syn={self.tau_syn}, v_threshold={self.v_threshold}, spikes={self.spikes}, t_max={self.t_max}"
         )

@@ -10,7 +10,8 @@ from snncell import dtype as dtypes, ops
 from snncell.arguments.shown import shown
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, ParameterError
-from snncell.tape.parameter import Parameter, ParameterTuple, refuse_equal_names
+from snncell.tape.names import refuse_equal_names
+from snncell.tape.parameter import Parameter, ParameterTuple
 from snncell.tape.state import STATE
 from snncell.tape.tensor import Tensor
 
@@ -45,9 +46,9 @@ class ParameterGroup(Cell):
         centralise: whether from each gradient its mean over all axes but the first is taken off.
     """
 
-    def __init__(self, names: Sequence[str | None], rate: Any, weight_decay: Any, centralise: bool, who: str) -> None:
+    def __init__(self, params: Sequence[Any], rate: Any, weight_decay: Any, centralise: bool, who: str) -> None:
         super().__init__()
-        self.names = list(names)
+        self.names = [p.name if isinstance(p, Parameter) and not p.anonymous else None for p in params]
         self.weight_decay = number_in(weight_decay, 0.0, math.inf, who, "weight_decay")
         self.centralise = centralise
         self.schedule: LearningRateSchedule | None = None
@@ -99,7 +100,7 @@ def grouped(
         parameters = _checked(entries, who)
         return (
             parameters,
-            [ParameterGroup([p.name for p in parameters], rate, weight_decay, False, who)],
+            [ParameterGroup(parameters, rate, weight_decay, False, who)],
             [0] * len(parameters),
         )
     groups, members, order = [], [], None
@@ -126,7 +127,7 @@ def grouped(
             raise ArgumentError(f"{where}: grad_centralization is True or False, not {centralise!r}.")
         settings = entry.get("lr", rate), entry.get("weight_decay", weight_decay), centralise
         members.append(own)
-        groups.append(ParameterGroup([getattr(p, "name", "") for p in own], *settings, where))
+        groups.append(ParameterGroup(own, *settings, where))
     parameters = _checked([p for own in members for p in own], who)
     group_of = {id(p): number for number, own in enumerate(members) for p in own}
     if order is not None:

@@ -92,7 +92,10 @@ class Dense(Cell):
         return out if self.activation is None else self.activation(out)
 
     def extend_repr(self) -> str:
-        return f"in_channels={self.in_channels}, out_channels={self.out_channels}, has_bias={self.has_bias}"
+        return (
+            f"input_channels={self.in_channels}, output_channels={self.out_channels}"
+            + ", has_bias=True" * self.has_bias
+        )
 
 
 class Flatten(Cell):

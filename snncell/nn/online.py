@@ -178,4 +178,4 @@ class OTTTDense(Ranged, Cell):
         return rest, ops.zeros((x.shape[0], self.in_channels), self.weight.dtype), rest
 
     def extend_repr(self) -> str:
-        return f"in_channels={self.in_channels}, out_channels={self.out_channels}, decay={self.decay}"
+        return f"input_channels={self.in_channels}, output_channels={self.out_channels}, decay={self.decay}"

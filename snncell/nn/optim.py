@@ -90,7 +90,7 @@ class Optimizer(Cell):
     def __init__(
         self, params: Any, learning_rate: NotNegative | LearningRateSchedule, weight_decay: float = 0.0
     ) -> None:
-        super().__init__()
+        super().__init__(auto_prefix=False)
         self.parameters, groups, self._group_of = grouped(params, learning_rate, weight_decay, type(self).__name__)
         self.groups = CellList(groups)
         self.global_step = Parameter(Tensor(0), requires_grad=False)
@@ -131,8 +131,8 @@ class Optimizer(Cell):
     def like_parameters(self, name: str) -> list[Parameter]:
         """Zeros for each Parameter: a moment to keep, as float32 for what is only stored in fewer bits."""
         return [
-            Parameter(ops.zeros_like(p, _computed(p)), name=f"{name}.{i}", requires_grad=False)
-            for i, p in enumerate(self.parameters)
+            Parameter(ops.zeros_like(p, _computed(p)), name=f"{name}.{p.name}", requires_grad=False)
+            for p in self.parameters
         ]
 
     @tells(Updating, lambda local: Updating(local["parameter"]) if "parameter" in local else None)
@@ -158,7 +158,6 @@ class Optimizer(Cell):
         return group
 
     decays_gradient = True
-    _names_parameters = False  # it has them in a row
 
     def updated(self, index: int, parameter: Tensor, grad: Tensor, rate: Tensor, step: Tensor) -> Tensor:
         """The new value of a Parameter; moments are written on the way. What is only stored comes as float32."""

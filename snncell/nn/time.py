@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import warnings
 from typing import Any
 
@@ -126,7 +127,7 @@ class MultiStep(Cell):
 
     def _looked_into(self) -> bool:
         """True if somebody wants to see every step: by a hook, or by bprop_debug."""
-        return any(cell._hooks or cell._pre_hooks or cell.bprop_debug for _, cell in self.cell.cells_and_names())
+        return any(cell.is_hooked or cell.bprop_debug for _, cell in self.cell.cells_and_names())
 
     def _run_steps(self, x: Tensor, there: Tensor | None, *states: Tensor) -> Any:
         name = type(self.cell).__name__
@@ -168,7 +169,7 @@ class MultiStep(Cell):
             step if there is None else until_end,
             first,
             x if there is None else (x, there),
-            checkpoint_every=self.checkpoint_every,
+            checkpoint_every=self.checkpoint_every or (math.isqrt(x.shape[0]) if self._recomputed else None),
             who=f"MultiStep({name})",
             names=names,
             one_by_one=STATE.trace is None and self._looked_into(),

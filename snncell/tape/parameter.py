@@ -13,6 +13,7 @@ from snncell.arguments.shown import shown
 from snncell.errors import AssignError, DTypeError, ParameterError, ShapeError, TensorIndexError
 from snncell.interrupts import Write, attributes_held, undoing, write
 from snncell.kernels.space import HOST, Space, moved, space_called, space_of
+from snncell.tape.names import Home, Owner, next_number
 from snncell.tape.state import STATE
 from snncell.tape.tape import Entry
 from snncell.tape.tensor import Tensor, beside, snapshot, to_array, wrap
@@ -23,33 +24,51 @@ class Parameter(Tensor):
 
     Args:
         default_input: the initial value: whatever `Tensor` takes.
-        name: what it is called; the attribute's name if it is left out when a Cell takes it.
+        name: what it is called, until a Cell that it belongs to becomes part of another one: then it is its path,
+            `fc1.weight`. Without a name it takes that of the attribute which it becomes first.
         requires_grad: whether gradients may be taken with respect to it.
 
     A write (`p[0] = 1.`, `set_data`, `ops.assign`) puts a new array in its place. Tensors computed from the old value
     keep it, so a write never reaches into results that were handed out before.
     """
 
-    __slots__ = ("__dict__", "born_in", "name", "owner")
+    __slots__ = ("__dict__", "_name", "born_in", "home")
+    _name: str | None
+    _number = 0  # of one without a name, once it has been asked for
     follows = False  # whether its value moves to where Programs that read it run, as the state of random numbers does
 
     def __init__(self, default_input: Any, name: str | None = None, requires_grad: bool = True) -> None:
         super().__init__(default_input)
         self.born_in = STATE.trace
-        if name is not None and not isinstance(name, str):
-            raise ParameterError(f"Parameter: name is a str, not {name!r}.")
         self.name = name
-        self.owner: tuple[int, str] | None = None
+        self.home = Home()
         # What brings a value that is written into a range: functions (parameter, value) -> value.
         self.limits: tuple[Callable[[Parameter, Tensor], Tensor], ...] = ()
         self.requires_grad = requires_grad
 
-    def belong_to(self, cell: Any, attribute: str) -> None:
-        """Note the first Cell that took this Parameter; a Parameter without a name is called as the attribute."""
-        if self.owner is None:
-            self.owner = (id(cell), f"{type(cell).__name__}.{attribute}")
-        if self.name is None:
-            self.name = attribute
+    @property
+    def name(self) -> str:
+        """Its name: its path in the network, or what it was given, or "Parameter#1" as long as it has none."""
+        if self._name is None:
+            self._number = self._number or next_number()
+            return f"Parameter#{self._number}"
+        return self._name
+
+    @name.setter
+    def name(self, name: str | None) -> None:
+        if name is not None and (not isinstance(name, str) or not name.strip()):
+            raise ParameterError(f"Parameter: name is a str that is not empty, or None, not {name!r}.")
+        self._name = None if name is None else name.strip()
+
+    @property
+    def owner(self) -> Owner | None:
+        """The attribute of a Cell that it is named by, if there is one."""
+        return self.home.owner
+
+    @property
+    def anonymous(self) -> bool:
+        """True if nobody has named it: `Parameter#1` is no name."""
+        return self._name is None
 
     @property
     def requires_grad(self) -> bool:
@@ -176,11 +195,11 @@ class Parameter(Tensor):
         return {"name": str(self.name), **super()._facts()} | ({} if self.requires_grad else {"without": "gradient"})
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Parameter, (moved(self._data, HOST), self.name, self.requires_grad)
+        return Parameter, (moved(self._data, HOST), self._name, self.requires_grad)
 
     def __deepcopy__(self, memo: Any) -> Parameter:
         with beside(self):
-            return Parameter(self._data, self.name, self.requires_grad)
+            return Parameter(self._data, self._name, self.requires_grad)
 
 
 class ParameterTuple(tuple[Parameter, ...]):
@@ -275,21 +294,3 @@ def fits(source: dtypes.DType, target: dtypes.DType) -> bool:
     if source.category == target.category:
         return bool(np.can_cast(source.dtype, target.dtype))
     return source.category < target.category
-
-
-def refuse_equal_names(parameters: Iterable[Parameter], what: str) -> None:
-    """Check that no two Parameters of one Cell, and no two outside of Cells, share a name.
-
-    Raises:
-        ParameterError: naming where both are.
-    """
-    seen: dict[Any, tuple[int, Parameter]] = {}
-    for position, parameter in enumerate(parameters):
-        cell = None if parameter.owner is None else parameter.owner[0]
-        first, other = seen.setdefault((cell, parameter.name), (position, parameter))
-        if other is not parameter and parameter.name is not None:
-            homes = [p.owner[1] if p.owner else f"element {i}" for i, p in ((first, other), (position, parameter))]
-            raise ParameterError(
-                f"{what}: {homes[0]} and {homes[1]} are different Parameters with one name, {parameter.name!r}. "
-                f"Give each a name of its own, or none."
-            )

@@ -69,7 +69,7 @@ class Place(str):
 
     def _parameter(self, parameter: Parameter) -> str:
         for cell, _ in reversed(self.cells):
-            if cell._names_parameters:
+            if cell._naming.names_children:
                 for path, own in cell.parameters_and_names():
                     if own is parameter:
                         return f"Parameter {path!r}"
@@ -77,7 +77,7 @@ class Place(str):
 
 
 def _owner(parameter: Parameter) -> str:
-    return "" if parameter.owner is None else f" ({parameter.owner[1]})"
+    return "" if parameter.owner is None else f" ({parameter.owner.label})"
 
 
 def _layer(cells: list[Any], paths: dict[int, str]) -> tuple[str, str]:

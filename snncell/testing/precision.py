@@ -15,7 +15,7 @@ from snncell.tape.tape import Entry
 from snncell.tape.tensor import Tensor
 
 _VERSIONS = itertools.count(-(10**15), 10**9)  # of Cells that are checked: no other state of theirs has such a number
-_TRANSIENT = {"version", "_loop", "_graph", "_hooks", "_pre_hooks", "_checked_counts"}
+_TRANSIENT = {"version", "_loop", "_graph", "_hooks", "_pre_hooks", "_checked_counts", "_naming"}
 
 
 def real(x: Any) -> bool:

@@ -85,6 +85,18 @@ def load_state(
     return stored.notes, stored.arrays
 
 
+def _by_last_names(make: Any) -> Any:
+    """The make of an optimiser with the last parts of the names in its groups: older files have those alone."""
+    if not isinstance(make, dict):
+        return make
+    return {
+        path: {**facts, "names": [str(name or "").rpartition(".")[2] for name in facts["names"]]}
+        if isinstance(facts, dict) and isinstance(facts.get("names"), list)
+        else facts
+        for path, facts in make.items()
+    }
+
+
 class Stored(NamedTuple):
     """A training as a file has it, of which all fits what it is for."""
 
@@ -117,7 +129,7 @@ def read_state(
     makes, notes = (from_json(text[name], f"load_state: {where}: {name}") for name in ("made", "notes"))
     now = {**_made(net, optimiser, loss), **(expected or {})}
     for what, present in now.items():
-        change = difference({**notes, **makes}.get(what), present)
+        change = difference(_by_last_names({**notes, **makes}.get(what)), _by_last_names(present))
         if change is not None:
             raise CheckpointError(
                 f"load_state: {where} was written with another {what}: {change}. Make it as it was, or begin a "

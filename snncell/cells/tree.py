@@ -1,0 +1,263 @@
+"""The tree of a Cell: attributes, the Parameters and Cells among them, walks over all of them."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Self
+
+from snncell.arguments.names import missing_of_cell
+from snncell.arguments.shown import came
+from snncell.calls import warn_of_change
+from snncell.cells.names import Place, let_go, link, take
+from snncell.errors import ArgumentTypeError, MissingNameError, NameClashError, SnncellError
+from snncell.tape.given import refuse_for_parameter
+from snncell.tape.names import refuse_same_names
+from snncell.tape.parameter import Parameter
+from snncell.tape.state import STATE
+from snncell.tape.tensor import Tensor
+
+_SIMPLE = (bool, int, float, str, bytes, type(None))
+_COMPILED = ("_graph", "_loop")  # functions compiled from a Cell, which a copy compiles for itself
+
+
+class Tree:
+    """Parameters and Cells as attributes: the part of a Cell that knows them by name."""
+
+    version: int
+    _naming: Place
+    _buffers: Any = MappingProxyType({})  # names of Tensors that belong to the state, and whether they are kept
+
+    # --- attributes ---------------------------------------------------------------------------------------------------
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        state = self.__dict__
+        if "version" not in state:
+            raise self._not_begun()
+        old = state.get(name, _SIMPLE)
+        # By repr: 0.0 and -0.0 are equal and compute otherwise, NaN and NaN are not and compute the same.
+        if old is value or (type(old) is type(value) and isinstance(value, _SIMPLE) and repr(old) == repr(value)):
+            return
+        if STATE.trace is not None and type(old) in (bool, int, float) and isinstance(value, (bool, int, float)):
+            warn_of_change(self, name)
+        if isinstance(old, Parameter) and not isinstance(value, Parameter):
+            refuse_for_parameter(self, name, value)
+        if name in self._buffers and not (value is None or isinstance(value, Tensor)):
+            raise ArgumentTypeError(f"{type(self).__name__}.{name} is a buffer: a Tensor or None, not {came(value)}.")
+        object.__setattr__(self, name, value)
+        # Back in training, or in prediction, it is as it was there: what was traced in either is good again.
+        state["version"] += bool(value) - bool(old) if name == "training" else 2
+        for key, member in _members_in(name, value):
+            take(self, key, member)
+        let_go(self, [member for _, member in _members_in(name, old)])
+
+    def _not_begun(self) -> SnncellError:
+        return SnncellError(f"{type(self).__name__}.__init__ must call super().__init__() before anything else.")
+
+    def __delattr__(self, name: str) -> None:
+        old = self.__dict__.get(name)
+        object.__delattr__(self, name)
+        let_go(self, [member for _, member in _members_in(name, old)])
+        self.__dict__.get("_buffers", {}).pop(name, None)
+        self.__dict__["version"] += 2
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The state for a copy or a pickle: everything but compiled code."""
+        state = {name: value for name, value in self.__dict__.items() if name not in _COMPILED}
+        place = state["_naming"]
+        return state | {"_naming": Place(place.names_children, place.prefix)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Become a copy: the Cells and Parameters that came along belong to it, under the names that they have."""
+        self.__dict__.update({"_naming": Place()} | state)
+        link(self)
+
+    def _members(self) -> Iterator[tuple[str, Any]]:
+        """Own Parameters and Cells with their attribute names, in the order they were set."""
+        for name, value in self.__dict__.items():
+            if isinstance(value, (Parameter, Tree, list, tuple)):
+                yield from _members_in(name, value)
+
+    if not TYPE_CHECKING:
+        __getattr__ = missing_of_cell
+
+    def insert_param_to_cell(self, param_name: str, param: Parameter, check_name_contain_dot: bool = True) -> None:
+        """Set a Parameter as an attribute, of a name that is free or a Parameter's.
+
+        Raises:
+            NameClashError: for a name that is empty, contains a dot, or is something else's.
+            ArgumentTypeError: for what is no Parameter.
+        """
+        who = "insert_param_to_cell"
+        if not isinstance(param, Parameter):
+            raise ArgumentTypeError(f"{who}: param is a Parameter, not {came(param)}.")
+        self._refuse_name(param_name, Parameter, who, "param_name", check_name_contain_dot)
+        setattr(self, param_name, param)
+
+    def insert_child_to_cell(self, child_name: str, child_cell: Any) -> None:
+        """Set a Cell as an attribute, of a name that is free or a Cell's.
+
+        Raises:
+            NameClashError: for a name that is empty, contains a dot, or is something else's.
+            ArgumentTypeError: for what is no Cell.
+        """
+        who = "insert_child_to_cell"
+        if not isinstance(child_cell, Tree):
+            raise ArgumentTypeError(f"{who}: child_cell is a Cell, not {came(child_cell)}.")
+        self._refuse_name(child_name, Tree, who, "child_name")
+        setattr(self, child_name, child_cell)
+
+    def _refuse_name(self, name: Any, kind: type, who: str, argument: str, dots: bool = True) -> None:
+        """Raise if a name cannot be the attribute of something of this kind."""
+        if not isinstance(name, str):
+            raise ArgumentTypeError(f"{who}: {argument} is a str, not {came(name)}.")
+        if not name or (dots and "." in name):
+            raise NameClashError(f"{who}: {argument} is the name of an attribute, without dots, not {name!r}.")
+        there = self.__dict__.get(name)
+        if (there is not None and not isinstance(there, kind)) or hasattr(type(self), name):
+            raise NameClashError(
+                f"{who}: {type(self).__name__} has an attribute {name!r} already, which is no "
+                f"{'Cell' if kind is Tree else kind.__name__}; choose another name, or delete it first."
+            )
+
+    # --- walks --------------------------------------------------------------------------------------------------------
+
+    def cells_and_names(self, cells: set[Any] | None = None, name_prefix: str = "") -> Iterator[tuple[str, Self]]:
+        """This Cell and all below it, depth first, with their attribute paths; a shared one once.
+
+        Args:
+            cells: Cells to leave out, with what is below them alone; those that are met are added.
+            name_prefix: a path to put before all others.
+        """
+        yield from self._walk(name_prefix, set() if cells is None else cells)
+
+    def _walk(self, path: str, seen: set[Any]) -> Iterator[tuple[str, Any]]:
+        if self in seen:
+            return
+        seen.add(self)
+        yield path, self
+        for name, child in self._members():
+            if isinstance(child, Tree):
+                yield from child._walk(f"{path}.{name}" if path else name, seen)
+
+    def cells(self) -> list[Any]:
+        """The Cells directly below this one."""
+        return list(self.name_cells().values())
+
+    def name_cells(self) -> OrderedDict[str, Any]:
+        """The Cells directly below this one, by attribute name; one that is there twice under its first."""
+        named: OrderedDict[str, Any] = OrderedDict()
+        for name, child in self._members():
+            if isinstance(child, Tree) and child not in named.values():
+                named[name] = child
+        return named
+
+    def get_sub_cell(self, target: str) -> Any:
+        """The Cell at a path below this one, such as "mid.first"; this one for "".
+
+        Raises:
+            MissingNameError: if there is none.
+        """
+        cell = self
+        for path, found in self.cells_and_names():
+            if path == target:
+                return found
+        for name in target.split("."):  # a path that leads to a shared Cell by another way
+            child = dict(cell._members()).get(name)
+            if not isinstance(child, Tree):
+                raise MissingNameError(f"get_sub_cell: {type(self).__name__} has no Cell {target!r}.")
+            cell = child
+        return cell
+
+    def apply(self, fn: Callable[[Any], Any]) -> Self:
+        """Call `fn(cell)` for each Cell below this one, children before what they are in, and for this one at last."""
+        done: set[Any] = set()
+
+        def visit(cell: Any) -> None:
+            done.add(cell)
+            for child in cell.cells():
+                if child not in done:
+                    visit(child)
+            fn(cell)
+
+        visit(self)
+        return self
+
+    def parameters_and_names(self, name_prefix: str = "", expand: bool = True) -> Iterator[tuple[str, Parameter]]:
+        """All Parameters with their attribute paths, own ones first, then those of the children, depth first.
+
+        A Parameter in several places comes once, under the first of its paths.
+        """
+        seen: set[int] = set()
+        for path, cell in self.cells_and_names(name_prefix=name_prefix) if expand else [(name_prefix, self)]:
+            for name, parameter in cell._members():
+                if isinstance(parameter, Parameter) and id(parameter) not in seen:
+                    seen.add(id(parameter))
+                    yield (f"{path}.{name}" if path else name), parameter
+
+    def get_parameters(self, expand: bool = True) -> Iterator[Parameter]:
+        """All Parameters, as an iterator, in the order of `parameters_and_names`."""
+        for _, parameter in self.parameters_and_names(expand=expand):
+            yield parameter
+
+    def trainable_params(self, recurse: bool = True) -> list[Parameter]:
+        """The Parameters that gradients are taken with respect to."""
+        return [parameter for parameter in self.get_parameters(recurse) if parameter.requires_grad]
+
+    def untrainable_params(self, recurse: bool = True) -> list[Parameter]:
+        """The Parameters without gradient: statistics and frozen weights."""
+        return [parameter for parameter in self.get_parameters(recurse) if not parameter.requires_grad]
+
+    def parameters_dict(self, recurse: bool = True) -> OrderedDict[str, Parameter]:
+        """All Parameters by attribute path, from this Cell on."""
+        return OrderedDict(self.parameters_and_names(expand=recurse))
+
+    def init_parameters_data(self) -> dict[Parameter, Parameter]:
+        """Each Parameter with the one that has its value, which is itself: values are made with the Parameters."""
+        return {parameter: parameter for parameter in self.get_parameters()}
+
+    # --- names --------------------------------------------------------------------------------------------------------
+
+    @property
+    def param_prefix(self) -> str:
+        """The path by which the names of its own Parameters begin: "mid.first", or "" if it is nobody's child."""
+        return self._naming.prefix.removesuffix(".")
+
+    def update_cell_prefix(self) -> None:
+        """Set the `param_prefix` of this Cell and all below to their paths from this one; names stay as they are."""
+        for path, cell in self.cells_and_names():
+            cell._naming.prefix = f"{path}." if path else ""
+
+    def update_parameters_name(self, prefix: str = "", recurse: bool = True) -> None:
+        """Name every Parameter by its path from this Cell, with `prefix` before it.
+
+        Args:
+            prefix: is put before the path as it is, so it mostly ends with a dot.
+            recurse: False for the Cell's own Parameters alone.
+        """
+        if recurse:
+            for path, cell in self.cells_and_names():
+                cell._naming.prefix = f"{prefix}{path}." if path else prefix
+        for path, parameter in self.parameters_and_names(expand=recurse):
+            parameter.name = prefix + path
+
+    def check_names(self) -> None:
+        """Raise a ParameterError if two Parameters have one name, with both paths."""
+        refuse_same_names(self.parameters_and_names(), "check_names")
+
+    def check_names_and_refresh_name(self) -> None:
+        """Name all Parameters by their paths if two of them have one name."""
+        names = [parameter.name for parameter in self.get_parameters()]
+        if len(set(names)) < len(names):
+            self.update_parameters_name()
+
+
+def _members_in(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """The Cells and Parameters in the value of an attribute, with their names."""
+    if isinstance(value, (Parameter, Tree)):
+        yield name, value
+    elif isinstance(value, (list, tuple)) and name != "internal_params":  # which names attributes once more
+        for position, item in enumerate(value):
+            if isinstance(item, (Parameter, Tree)):
+                yield f"{name}.{position}", item

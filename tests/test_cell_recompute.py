@@ -1,0 +1,217 @@
+"""Recomputation of Cells: gradients to the bit, in less memory, with random numbers and statistics as without it."""
+
+import copy
+import gc
+import weakref
+
+import numpy as np
+import pytest
+from cells import Leaf
+
+import snncell
+from snncell import Parameter, Tensor, nn, ops
+from snncell.errors import ArgumentError
+
+
+class Block(nn.Cell):
+    """A layer with random numbers, statistics, two outputs, and inputs by name."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = nn.Dense(3, 4)
+        self.drop = nn.Dropout(p=0.5)
+        self.norm = nn.BatchNorm1d(4)
+
+    def construct(self, x, scale=None):
+        y = self.drop(self.norm(self.dense(x)))
+        return {"y": ops.tanh(y) if scale is None else ops.tanh(y) * scale, "x": x * x}
+
+
+class Smooth(nn.Cell):
+    """With a reverse of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = Parameter(Tensor([2.0]))
+        self.internal_params = [self.w]
+
+    def construct(self, x):
+        return x * self.w
+
+    def bprop(self, x, out, dout):
+        return (dout * self.w * 7.0,), {self.w: (dout * x).sum().reshape((1,))}
+
+
+def made(kind, dtype="float32"):
+    snncell.set_seed(5)
+    net = {
+        "block": lambda: Block(),
+        "custom reverse": lambda: nn.SequentialCell(nn.Dense(3, 3), Smooth()),
+        "inside": lambda: nn.SequentialCell(nn.Dense(3, 3), nn.SequentialCell(Smooth(), Smooth()), nn.Tanh()),
+        "spikes": lambda: nn.SequentialCell(nn.TimeDistributed(nn.Dense(1, 2)), nn.MultiStep(nn.LIFNode())),
+    }[kind]()
+    for p in net.get_parameters():
+        p.requires_grad, keep = False, p.requires_grad
+        p._data = p.value().astype(dtype)._data
+        p.requires_grad = keep
+    return net.set_train()
+
+
+def summed(out):
+    return sum((leaf * leaf).sum() for leaf in (out.values() if isinstance(out, dict) else [out]))
+
+
+def results(net, x):
+    snncell.set_seed(11)
+    loss = lambda x: summed(net(x))  # noqa: E731
+    value, (dx, weights) = snncell.value_and_grad(loss, 0, net.trainable_params())(x)
+    after = [p.asnumpy() for p in net.get_parameters()]
+    first = [np.asarray(one) for one in (value, dx, *weights, *after, ops.uniform((2,)))]
+    second = snncell.grad(lambda x: (snncell.grad(loss)(x) ** 2.0).sum(), 0, net.trainable_params())(x)
+    return first, [np.asarray(one) for one in (second[0], *second[1])]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("kind", ["block", "custom reverse", "inside", "spikes"])
+def test_results_are_the_same_to_the_bit(kind, dtype):
+    net = made(kind, dtype)
+    twin = copy.deepcopy(net)
+    (twin if kind != "inside" else twin[1]).recompute()
+    shape = (6, 4, 1) if kind == "spikes" else (5, 3)
+    x = Tensor(np.random.default_rng(0).normal(size=shape).astype(dtype))
+    (first, second), (first_without, second_without) = results(twin, x), results(net, x)
+    for with_it, without in zip(first, first_without, strict=True):
+        assert with_it.dtype == without.dtype and np.array_equal(with_it, without)
+    size = max(np.abs(one).max() for one in second_without)
+    for with_it, without in zip(second, second_without, strict=True):  # whose parts are added in another order
+        np.testing.assert_allclose(with_it, without, rtol=0, atol=size * (1e-5 if dtype == "float32" else 1e-13))
+
+
+@pytest.mark.parametrize("recomputed", [True, False])
+def test_nothing_is_kept_of_what_was_computed_on_the_way(recomputed):
+    alive, at_the_end = [], []
+
+    class Noted(nn.Cell):
+        def construct(self, x):
+            inner = ops.exp(x) + 1.0
+            alive.append(weakref.ref(inner._entry))
+            return ops.exp(inner)
+
+    cell = Noted()
+    if recomputed:
+        cell.recompute()
+
+    def loss(x):
+        out = cell(x)
+        gc.collect()
+        at_the_end.append(sum(entry() is not None for entry in alive))
+        return out.sum()
+
+    snncell.grad(loss)(Tensor([1.0]))
+    assert at_the_end == [0 if recomputed else 1] and len(alive) == 1 + recomputed
+
+
+def test_inputs_that_are_no_floats_and_by_name():
+    class Picks(nn.Cell):
+        def construct(self, x, index, scale=1.0, by=None):
+            return x[index] * scale * by
+
+    cell = Picks()
+    grads = []
+    for _ in range(2):
+        loss = lambda x, by: cell(x, Tensor([1, 0]), 2.0, by=by).sum()  # noqa: E731
+        found = snncell.grad(loss, (0, 1))(Tensor([1.0, 2.0]), Tensor([3.0, 4.0]))
+        grads.append([g.asnumpy().tolist() for g in found])
+        cell.recompute()
+    assert grads[0] == grads[1] == [[8.0, 6.0], [4.0, 2.0]]
+
+
+def test_what_a_cell_uses_beside_its_inputs_gets_its_gradient():
+    class Uses(nn.Cell):
+        def construct(self, x):
+            return x * self.w * self.outside[0]
+
+    shared = Parameter(Tensor([5.0]))
+
+    def loss(w, x):
+        cell = Uses().recompute()
+        cell.w = w
+        cell.outside = (shared,)
+        return cell(x).sum() + cell(w).sum()
+
+    x, w = Tensor([2.0]), Tensor([3.0])
+    (dw, dx), of_shared = snncell.grad(loss, (0, 1), shared)(w, x)
+    assert (dw.item(), dx.item(), of_shared.item()) == (5.0 * 2.0 + 5.0 * 6.0, 15.0, 6.0 + 9.0)
+
+
+def test_the_reverse_sees_the_parameters_as_they_were():
+    leaf = Leaf()
+    leaf.recompute()
+    out, pull = ops.vjp(lambda x: leaf(x), Tensor([1.0, 1.0]), weights=leaf.w)
+    leaf.w.set_data(Tensor([50.0, 60.0]))
+    dx, _ = pull(Tensor([1.0, 1.0]))
+    assert dx.asnumpy().tolist() == [1.0, 2.0] and leaf.w.asnumpy().tolist() == [50.0, 60.0]
+    assert out.asnumpy().tolist() == [1.0, 2.0]
+
+
+def test_an_error_in_the_reverse_leaves_parameters_and_random_numbers_alone():
+    class Once(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.count = Parameter(Tensor([0.0]), requires_grad=False)
+
+        def construct(self, x):
+            ops.assign(self.count, self.count + 1.0)
+            if self.count.item() < 1.0 or self.fails:
+                raise ValueError("again")
+            return x * ops.uniform((1,))
+
+    cell = Once()
+    cell.fails = False
+    cell.recompute()
+
+    def loss(x):
+        out = cell(x)
+        cell.fails = True
+        return out.sum()
+
+    snncell.set_seed(1)
+    with pytest.raises(ValueError, match="again"):
+        snncell.grad(loss)(Tensor([1.0]))
+    after = ops.uniform((1,)).item()
+    snncell.set_seed(1)
+    ops.uniform((1,))
+    assert ops.uniform((1,)).item() == after and cell.count.item() == 1.0
+
+
+@pytest.mark.compiled
+def test_in_a_jitted_function_it_says_nothing():
+    net = made("inside")
+    x = ops.ones((2, 3))
+    before = snncell.jit(snncell.grad(lambda x: summed(net(x))))(x)
+    net.recompute()
+    assert np.array_equal(snncell.jit(snncell.grad(lambda x: summed(net(x))))(x).asnumpy(), before.asnumpy())
+
+
+def test_a_multistep_keeps_states_at_intervals():
+    net, x = nn.MultiStep(nn.LIFNode()), ops.full((9, 2, 3), 0.7)
+    plain = snncell.grad(lambda x: net(x).sum())(x)
+    net.recompute()
+    again = snncell.grad(lambda x: net(x).sum())(x)
+    assert np.array_equal(plain.asnumpy(), again.asnumpy())
+    text = snncell.explain(lambda x: snncell.grad(lambda x: net(x).sum())(x), x)
+    assert "every 3" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        ({"output_recompute": True}, "output_recompute=True and context_fn are not there"),
+        ({"context_fn": len}, "context_fn"),
+        ({"offload": True}, "takes no 'offload'"),
+    ],
+)
+def test_what_recompute_does_not_take(arguments, match):
+    with pytest.raises((ArgumentError, TypeError), match=match):
+        Leaf().recompute(**arguments)
+    assert Leaf().recompute(use_reentrant=False, early_stop=False, mp_comm_recompute=True).cls_name == "Leaf"

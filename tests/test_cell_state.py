@@ -1,0 +1,331 @@
+"""State of Cells: buffers, state dicts and their hooks, extra state, flags, inputs, compilation, precision."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+from cells import Leaf
+
+import snncell
+from snncell import Parameter, Tensor, nn, ops
+from snncell.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    CheckpointError,
+    MissingNameError,
+    NameClashError,
+)
+
+
+class Counted(nn.Cell):
+    """Has a buffer, one that is not kept, and extra state."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = Parameter(Tensor([1.0, 2.0]))
+        self.register_buffer("mean", Tensor([4, 5, 6]))
+        self.register_buffer("cache", Tensor([0.0]), persistent=False)
+        self.register_buffer("later", None)
+        self.note = "as made"
+
+    def get_extra_state(self):
+        return self.note
+
+    def set_extra_state(self, state):
+        self.note = state
+
+
+def shown(state):
+    return {path: value.asnumpy().tolist() if isinstance(value, Tensor) else value for path, value in state.items()}
+
+
+# --- buffers ----------------------------------------------------------------------------------------------------------
+
+
+def test_buffers_are_tensors_and_no_parameters():
+    net = nn.SequentialCell(Counted())
+    assert type(net[0].mean) is Tensor and net[0].mean.asnumpy().tolist() == [4, 5, 6]
+    assert [path for path, _ in net.named_buffers()] == ["0.mean", "0.cache"]
+    assert [path for path, _ in net.named_buffers("net", recurse=False)] == []
+    assert [path for path, _ in net[0].named_buffers("net")] == ["net.mean", "net.cache"]
+    assert [b.shape for b in net.buffers()] == [(3,), (1,)] and list(net.buffers(recurse=False)) == []
+    assert [path for path, _ in net.parameters_and_names()] == ["0.w"]
+    assert net.get_buffer("0.mean") is net[0].mean
+    for path in ("0.w", "0.no", "1.mean"):
+        with pytest.raises(MissingNameError):
+            net.get_buffer(path)
+
+
+def test_a_buffer_is_replaced_by_tensors_and_deleted():
+    cell = Counted()
+    cell.mean = Tensor([7])
+    cell.register_buffer("mean", Tensor([8]))
+    assert cell.get_buffer("mean").asnumpy().tolist() == [8]
+    with pytest.raises(ArgumentTypeError, match=r"Counted\.mean is a buffer: a Tensor or None, not"):
+        cell.mean = 3.0
+    cell.mean = None
+    assert [path for path, _ in cell.named_buffers()] == ["cache"]
+    del cell.mean
+    cell.mean = 3.0
+    assert "mean" not in cell.state_dict()
+
+
+def test_one_tensor_in_two_buffers():
+    cell, x = nn.Cell(), Tensor([1.0])
+    cell.register_buffer("a", x)
+    cell.register_buffer("b", x)
+    assert [path for path, _ in cell.named_buffers()] == ["a"]
+    assert [path for path, _ in cell.named_buffers(remove_duplicate=False)] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor", "kind", "match"),
+    [
+        ("", Tensor([1.0]), NameClashError, "name is the name of an attribute"),
+        ("a.b", Tensor([1.0]), NameClashError, "without dots"),
+        ("w", Tensor([1.0]), NameClashError, "has an attribute 'w' already"),
+        ("construct", Tensor([1.0]), NameClashError, "has an attribute 'construct' already"),
+        (3, Tensor([1.0]), ArgumentTypeError, "name is a str"),
+        ("x", 3.0, ArgumentTypeError, "tensor is a Tensor or None"),
+        ("x", Parameter(Tensor([1.0])), ArgumentTypeError, "tensor is a Tensor or None"),
+    ],
+)
+def test_what_is_no_buffer(name, tensor, kind, match):
+    with pytest.raises(kind, match=match):
+        Leaf().register_buffer(name, tensor)
+
+
+@pytest.mark.compiled
+def test_a_jitted_cell_sees_a_new_buffer():
+    class Shift(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("by", Tensor([1.0]))
+
+        def construct(self, x):
+            return x + self.by
+
+    cell = Shift()
+    jitted = snncell.jit(cell)
+    assert jitted(Tensor([1.0])).item() == 2.0
+    cell.by = Tensor([5.0])
+    assert jitted(Tensor([1.0])).item() == 6.0
+
+
+def test_copies_and_checkpoints_have_buffers(tmp_path):
+    net = nn.SequentialCell(Counted())
+    net[0].mean = Tensor([1, 2, 3])
+    assert pickle.loads(pickle.dumps(net))[0].get_buffer("mean").asnumpy().tolist() == [1, 2, 3]
+    twin = copy.deepcopy(net)
+    twin[0].mean = Tensor([0, 0, 0])
+    assert net[0].mean.asnumpy().tolist() == [1, 2, 3]
+    snncell.save_checkpoint(net, tmp_path / "net")
+    assert sorted(snncell.load_checkpoint(tmp_path / "net", twin)) == ["0.mean", "0.w"]
+    assert twin[0].mean.asnumpy().tolist() == [1, 2, 3] and type(twin[0].mean) is Tensor
+    assert net.to("cpu") is net and net[0].mean.asnumpy().tolist() == [1, 2, 3]
+
+
+# --- state dicts ------------------------------------------------------------------------------------------------------
+
+
+def test_a_state_dict_has_the_cells_own_objects_by_path():
+    net = nn.SequentialCell(Counted(), Leaf())
+    state = net.state_dict()
+    assert list(state) == ["0.w", "0.mean", "0._extra_state", "1.w", "1.b"]
+    assert state["0.w"] is net[0].w and state["0.mean"] is net[0].mean and state["0._extra_state"] == "as made"
+    into = {}
+    assert net.state_dict(destination=into, prefix="net.") is into and next(iter(into)) == "net.0.w"
+
+
+def test_a_state_loads_into_another():
+    net, twin = nn.SequentialCell(Counted(), Leaf()), nn.SequentialCell(Counted(), Leaf())
+    net[0].w.set_data(Tensor([8.0, 9.0]))
+    net[0].mean, net[0].note = Tensor([0, 0, 1]), "changed"
+    found = twin.load_state_dict(net.state_dict())
+    assert found == ([], []) and found.missing_keys == found.unexpected_keys == []
+    assert shown(twin.state_dict()) == shown(net.state_dict()) and twin[0].w is not net[0].w
+
+
+def test_a_state_in_a_file(tmp_path):
+    net, twin = nn.SequentialCell(nn.Dense(2, 3)), nn.SequentialCell(nn.Dense(2, 3))
+    snncell.save_checkpoint(net.state_dict(), tmp_path / "net")
+    twin.load_state_dict(snncell.load_checkpoint(tmp_path / "net"))
+    assert shown(twin.state_dict()) == shown(net.state_dict())
+    with pytest.raises(CheckpointError, match="'a' of save_obj is"):
+        snncell.save_checkpoint({"a": 3}, tmp_path / "other")
+
+
+def test_what_is_shared_is_saved_once_and_found_by_any_of_its_paths():
+    net = nn.SequentialCell(Leaf(), Leaf())
+    net[1].w = net[0].w
+    assert list(net.state_dict()) == ["0.w", "0.b", "1.b"]
+    state = {"1.w": np.array([5.0, 6.0], np.float32), "0.b": Tensor([1.0]), "1.b": Tensor([2.0])}
+    assert net.load_state_dict(state) == ([], [])
+    assert net[0].w.asnumpy().tolist() == [5.0, 6.0]
+
+
+def test_strict_names_what_is_on_one_side_alone_and_loads_nothing():
+    net = nn.SequentialCell(Leaf(), Counted())
+    state = {"0.w": Tensor([7.0, 7.0]), "2.w": Tensor([1.0])}
+    with pytest.raises(
+        CheckpointError, match=r"Not in the state: \['0\.b', '1\.w', '1\.mean', '1\._extra_state'\]; not"
+    ):
+        net.load_state_dict(state)
+    assert net[0].w.asnumpy().tolist() == [1.0, 2.0]
+    found = net.load_state_dict(state, strict=False)
+    assert found == (["0.b", "1.w", "1.mean", "1._extra_state"], ["2.w"])
+    assert net[0].w.asnumpy().tolist() == [7.0, 7.0]
+
+
+@pytest.mark.parametrize(
+    ("value", "match"),
+    [
+        (Tensor([1.0]), r"'0\.w' is Float32\[1\] in the state and Float32\[2\] in the Cell"),
+        (np.array([1.0, 2.0]), "'0.w' is Float64"),
+        ("text", "'0.w' is .*, not a Tensor"),
+    ],
+)
+def test_a_state_that_does_not_fit(value, match):
+    net = nn.SequentialCell(Leaf())
+    with pytest.raises(CheckpointError, match=match):
+        net.load_state_dict({"0.w": value, "0.b": Tensor([9.0])})
+    assert net[0].b.item() == 0.0
+    with pytest.raises(ArgumentTypeError, match="state_dict is a dict"):
+        net.load_state_dict([("0.w", 3)])
+
+
+def test_hooks_of_saving():
+    net = nn.SequentialCell(Leaf())
+    told = []
+    handles = [
+        net[0].register_state_dict_pre_hook(lambda cell, prefix, keep: told.append((cell, prefix, keep))),
+        net[0].register_state_dict_post_hook(lambda cell, state, prefix, meta: state.update({f"{prefix}more": 1})),
+    ]
+    assert list(net.state_dict()) == ["0.w", "0.b", "0.more"] and told == [(net[0], "0.", False)]
+    for handle in handles:
+        handle.remove()
+    assert list(net.state_dict()) == ["0.w", "0.b"]
+
+
+def test_hooks_of_loading():
+    net = nn.SequentialCell(Leaf())
+
+    def rename(cell, state, prefix, meta, strict, missing, unexpected, errors):
+        state[f"{prefix}w"] = state.pop("0.old")
+
+    net[0].register_load_state_dict_pre_hook(rename)
+    net.register_load_state_dict_post_hook(lambda cell, keys: keys.missing_keys.remove("0.b"))
+    given = {"0.old": Tensor([3.0, 4.0])}
+    assert net.load_state_dict(given) == ([], []) and list(given) == ["0.old"]
+    assert net[0].w.asnumpy().tolist() == [3.0, 4.0]
+    net.register_load_state_dict_post_hook(lambda cell, keys: keys.unexpected_keys.append("mine"))
+    with pytest.raises(CheckpointError, match="not in the Cell: \\['mine'\\]"):
+        net.load_state_dict({"0.old": Tensor([0.0, 0.0])})
+    assert net[0].w.asnumpy().tolist() == [3.0, 4.0]
+    net[0].register_load_state_dict_pre_hook(lambda *args: args[-1].append("It is too old."))
+    with pytest.raises(CheckpointError, match="SequentialCell: It is too old"):
+        net.load_state_dict({"0.old": Tensor([0.0, 0.0])})
+
+
+def test_without_extra_state_there_is_none():
+    with pytest.raises(MissingNameError, match="Leaf keeps no extra state"):
+        Leaf().get_extra_state()
+    with pytest.raises(MissingNameError, match="Leaf takes no extra state"):
+        Leaf().set_extra_state(3)
+
+
+# --- flags, inputs, compilation ---------------------------------------------------------------------------------------
+
+
+def test_flags():
+    net = nn.SequentialCell(Leaf())
+    assert net.get_flags() == {} and net.add_flags(sink_mode=True) is net
+    assert net.sink_mode is True and net.get_flags() == {"sink_mode": True} and net[0].get_flags() == {}
+    assert net.add_flags_recursive(fast=1) is net and net[0].fast == 1
+    assert nn.Cell(flags={"a": 2}).a == 2 and nn.Cell(flags={"a": 2}).get_flags() == {"a": 2}
+    assert nn.Cell(auto_prefix=False, b=3).b == 3
+    assert net.cls_name == "SequentialCell"
+
+
+def test_set_grad_is_told():
+    net = nn.SequentialCell(Leaf())
+    assert net.requires_grad is False and net[0].b.requires_grad is False
+    assert net.set_grad() is net and net.requires_grad is net[0].requires_grad is True and net[0].b.requires_grad
+    net.set_grad(False)
+    assert net.requires_grad is False and net.trainable_params() == []
+
+
+def test_inputs_are_noted():
+    class Two(nn.Cell):
+        def construct(self, x, y=None):
+            return x if y is None else x + y
+
+    cell, x = Two(), Tensor([1.0])
+    assert cell.get_inputs() is None
+    cell.set_inputs(x)
+    assert cell.get_inputs() == (x, None)
+    cell.set_inputs(y=x, x=x)
+    assert cell.get_inputs() == (x, x)
+    with pytest.raises(ArgumentError, match="by place or by name, not both"):
+        cell.set_inputs(x, y=x)
+    with pytest.raises(snncell.errors.CallError, match=r"Two\.construct takes"):
+        cell.set_inputs(x, x, x)
+    cell.set_jit_config({"jit_level": "O1"})
+    with pytest.raises(ArgumentTypeError, match="jit_config is a JitConfig or a dict"):
+        cell.set_jit_config(3)
+
+
+@pytest.mark.compiled
+def test_compile_comes_before_the_first_call():
+    traced = []
+
+    class Told(Leaf):
+        def construct(self, x):
+            traced.append(x.shape)
+            return super().construct(x)
+
+    cell, x = Told(), Tensor([1.0, 2.0])
+    assert not cell.compiled
+    cell.compile(x)
+    assert cell.compiled and traced == [(2,)]
+    snncell.set_context(mode=snncell.GRAPH_MODE)
+    try:
+        assert cell(x).asnumpy().tolist() == [1.0, 4.0] and traced == [(2,)]
+    finally:
+        snncell.set_context(mode=snncell.PYNATIVE_MODE)
+    cell.set_inputs(Tensor([[1.0, 2.0]]))
+    cell.compile()
+    assert traced == [(2,), (1, 2)]
+
+
+# --- precision --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [snncell.float16, snncell.bfloat16])
+def test_to_float_computes_and_gives_few_bits(kind):
+    net, x = nn.SequentialCell(nn.Dense(8, 4), nn.ReLU()), ops.full((2, 8), 0.3)
+    plain = net(x)
+    assert net.to_float(kind) is net
+    out = net(x)
+    assert out.dtype is kind and net[0].weight.dtype is snncell.float32
+    gradient = snncell.grad(lambda x: net(x).astype(snncell.float32).sum(), None, net[0].weight)(x)
+    assert gradient.dtype is snncell.float32
+    assert not np.array_equal(out.asnumpy().astype(np.float32), plain.asnumpy())
+    np.testing.assert_allclose(out.asnumpy().astype(np.float32), plain.asnumpy(), atol=0.05)
+    net.to_float(snncell.float32)
+    assert np.array_equal(net(x).asnumpy(), plain.asnumpy())
+
+
+def test_to_float_and_loops_over_time_and_custom_reverses():
+    net = nn.SequentialCell(nn.Dense(3, 4), nn.MultiStep(nn.LIFNode())).to_float("float16")
+    assert net[1].compute_dtype is None and net(ops.ones((5, 2, 3))).shape == (5, 2, 4)
+
+    class Own(Leaf):
+        def bprop(self, x, out, dout):
+            return (dout,)
+
+    with pytest.raises(ArgumentError, match="to_float: Own has a bprop, which knows its Parameters"):
+        nn.SequentialCell(Own()).to_float(snncell.float16)
+    with pytest.raises(ArgumentError, match="dst_type is float16, bfloat16 or float32"):
+        net.to_float(snncell.float64)

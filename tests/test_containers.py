@@ -1,0 +1,152 @@
+"""Containers of Cells: lists, sequences and dicts, against Python's own, with the names of what is in them."""
+
+import random
+from collections import OrderedDict
+
+import pytest
+from cells import Leaf
+
+from snncell import Tensor, nn
+from snncell.errors import ArgumentError, ArgumentTypeError, NameClashError, TensorIndexError
+
+LISTS = [nn.SequentialCell, nn.CellList]
+
+
+def names(cell):
+    return [p.name for p in cell.get_parameters()]
+
+
+def leaves(count):
+    return [Leaf() for _ in range(count)]
+
+
+def same(cells, wanted):
+    return len(cells) == len(wanted) and all(a is b for a, b in zip(cells, wanted, strict=True))
+
+
+@pytest.mark.parametrize("kind", LISTS)
+def test_what_they_are_made_of(kind):
+    cells = leaves(3)
+    for made in (kind(*cells), kind(cells), kind(tuple(cells)), kind(iter(cells))):
+        assert same(made, cells) and made[-1] is cells[2] and cells[1] in made and Leaf() not in made
+    assert len(kind()) == 0 and bool(kind())
+    named = kind(OrderedDict(first=cells[0], second=cells[1]))
+    assert [path for path, _ in named.cells_and_names()] == ["", "first", "second"]
+
+
+@pytest.mark.parametrize("kind", LISTS)
+@pytest.mark.parametrize("seed", range(10))
+def test_they_change_as_lists_do_and_all_names_are_paths(kind, seed):
+    draw = random.Random(seed)
+    wanted = leaves(2)
+    outer = nn.Cell()
+    outer.net = kind(wanted)
+    net = outer.net
+    for _ in range(25):
+        step, new = draw.randrange(7), Leaf()
+        index = draw.randrange(-len(wanted), len(wanted)) if wanted else 0
+        cut = slice(*draw.choice([(1, None), (None, -1), (0, 2), (None, None, 2), (2, 1)]))
+        if step == 0:
+            assert net.append(new) is net
+            wanted.append(new)
+        elif step == 1:
+            assert net.insert(index, new) is net
+            wanted.insert(index, new)
+        elif step == 2:
+            more = leaves(draw.randrange(3))
+            assert net.extend(more) is net
+            wanted.extend(more)
+        elif step == 3 and wanted:
+            del net[index]
+            del wanted[index]
+        elif step == 4:
+            del net[cut]
+            del wanted[cut]
+        elif step == 5 and wanted:
+            net[index] = wanted[index] = new
+        else:
+            part = net[cut]
+            assert type(part) is kind and same(part, wanted[cut])
+        assert same(net, wanted)
+        assert names(outer) == [path for path, _ in outer.parameters_and_names()]
+        assert [path for path, _ in net.parameters_and_names()] == [f"{n}.{w}" for n in range(len(net)) for w in "wb"]
+
+
+def test_names_of_an_ordered_dict_stay_where_they_are():
+    net = nn.SequentialCell(OrderedDict(a=Leaf(), b=Leaf()))
+    net.insert(1, Leaf()).append(Leaf())
+    assert [path for path, _ in net.cells_and_names()][1:] == ["a", "1", "b", "3"]
+    del net[0]
+    assert [path for path, _ in net.cells_and_names()][1:] == ["0", "b", "2"]
+    assert names(net) == [path for path, _ in net.parameters_and_names()]
+
+
+def test_a_sequence_calls_what_is_in_it_now():
+    net, x = nn.SequentialCell(Leaf()), Tensor([1.0, 1.0])
+    leaf = net[0]
+    assert net.append(leaf)(x).asnumpy().tolist() == [1.0, 4.0]
+    assert net.insert(0, Leaf())(x).asnumpy().tolist() == [1.0, 8.0]
+    assert nn.SequentialCell()(x) is x
+
+
+@pytest.mark.parametrize("kind", LISTS)
+def test_wrong_places_and_things(kind):
+    net = kind(leaves(2))
+    for index in (2, -3, 100):
+        with pytest.raises(TensorIndexError, match=f"{kind.__name__}: there are 2 Cells, and none at index {index}"):
+            net[index]
+        with pytest.raises(TensorIndexError):
+            del net[index]
+        with pytest.raises(TensorIndexError):
+            net[index] = Leaf()
+    with pytest.raises(TensorIndexError):
+        net.insert(3, Leaf())
+    for index in ("0", 1.0, True):
+        with pytest.raises(ArgumentTypeError, match="an index is an int or a slice"):
+            net[index]
+    for change in (lambda: net.append(3), lambda: net.insert(0, "x"), lambda: net.extend([Leaf(), 3])):
+        with pytest.raises(ArgumentError, match=f"{kind.__name__}: element . of cells is a Cell"):
+            change()
+    with pytest.raises(ArgumentError, match="element 0 of cells is a Cell"):
+        net[0] = len
+    assert len(net) == 2
+
+
+# --- dicts ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_dict_of_cells():
+    a, b, c = leaves(3)
+    net = nn.CellDict({"a": a, "b": b})
+    assert list(net) == list(net.keys()) == ["a", "b"] and list(net.values()) == [a, b]
+    assert list(net.items()) == [("a", a), ("b", b)] and len(net) == 2 and net["a"] is a and "a" in net
+    net["c"] = c
+    net.update([("a", b)])
+    assert list(net.items()) == [("a", b), ("b", b), ("c", c)] and net.pop("c") is c and "c" not in net
+    net.update(nn.CellDict({"d": c}))
+    del net["a"]
+    assert names(net) == ["b.w", "b.b", "d.w", "d.b"]
+    net.clear()
+    assert len(net) == 0 and bool(net) and list(net.get_parameters()) == []
+    assert [path for path, _ in nn.CellDict([("x", a)]).parameters_and_names()] == ["x.w", "x.b"]
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "match"),
+    [
+        (lambda net: net["no"], NameClashError, "CellDict: has no Cell 'no'; there are a"),
+        (lambda net: net.pop("no"), NameClashError, "has no Cell 'no'"),
+        (lambda net: net.__delitem__("no"), NameClashError, "has no Cell 'no'"),
+        (lambda net: net.update({"keys": Leaf()}), NameClashError, "has an attribute 'keys' already"),
+        (lambda net: net.update({"a.b": Leaf()}), NameClashError, "without dots"),
+        (lambda net: net.update({3: Leaf()}), ArgumentTypeError, "child_name is a str"),
+        (lambda net: net.update({"x": 3}), ArgumentError, "element 'x' of cells is a Cell"),
+        (lambda net: net.update(3), ArgumentError, "cells is a dict, or pairs"),
+    ],
+)
+def test_what_a_dict_refuses(change, kind, match):
+    net = nn.CellDict({"a": Leaf()})
+    with pytest.raises(kind, match=match):
+        change(net)
+    assert list(net) == ["a"]
+    assert issubclass(NameClashError, KeyError)
