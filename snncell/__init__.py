@@ -4,7 +4,7 @@ Tensor, Parameter, ParameterTuple    what networks compute with
 nn                                   Cell, layers, neurons (IFNode, LIFNode, MultiStep, Recurrent), losses, optimisers
 ops                                  the differentiable operations
 surrogate                            spike functions, and `surrogate.smooth()`
-grad, value_and_grad, ops.vjp        gradients
+grad, value_and_grad, vjp, jvp       gradients
 amp                                  products in float16 or bfloat16, and loss scales
 jit, explain, explain_passes         compilation; empty_pool gives back memory
 testing                              check_grads, check_bprop, check_through_time
@@ -47,7 +47,18 @@ from snncell.io.checkpoint import (
     save_checkpoint as save_checkpoint,
 )
 from snncell.kernels.arrays import empty_pool as empty_pool
-from snncell.ops import grad as grad, set_seed as set_seed, value_and_grad as value_and_grad
+from snncell.ops import (
+    get_grad as get_grad,
+    grad as grad,
+    jacfwd as jacfwd,
+    jacrev as jacrev,
+    jvp as jvp,
+    recompute as recompute,
+    set_seed as set_seed,
+    value_and_grad as value_and_grad,
+    vjp as vjp,
+    vmap as vmap,
+)
 from snncell.tape.parameter import Parameter as Parameter, ParameterTuple as ParameterTuple
 from snncell.tape.tensor import Tensor as Tensor
 
@@ -91,13 +102,17 @@ __all__ = [
     "float32",
     "float64",
     "get_context",
+    "get_grad",
     "grad",
     "int8",
     "int16",
     "int32",
     "int64",
     "io",
+    "jacfwd",
+    "jacrev",
     "jit",
+    "jvp",
     "load_checkpoint",
     "load_param_into_net",
     "monitor",
@@ -106,6 +121,7 @@ __all__ = [
     "nn",
     "ops",
     "plot",
+    "recompute",
     "save_checkpoint",
     "set_context",
     "set_seed",
@@ -114,6 +130,8 @@ __all__ = [
     "train",
     "uint8",
     "value_and_grad",
+    "vjp",
+    "vmap",
 ]
 
 
