@@ -17,15 +17,26 @@ train                                fit, evaluate, and the pieces that they are
 import importlib as _importlib
 from typing import Any as _Any
 
-from snncell import amp as amp, common as common, dtype as dtype, nn as nn, ops as ops, surrogate as surrogate
+from snncell import (
+    amp as amp,
+    common as common,
+    context as context,
+    dtype as dtype,
+    nn as nn,
+    ops as ops,
+    surrogate as surrogate,
+)
 from snncell.arguments.guard import guard as _guard
 from snncell.arguments.names import missing_from as _missing_from
 from snncell.compiler.jit import explain as explain, explain_passes as explain_passes, jit as jit
+from snncell.compiler.jit_options import JitConfig as JitConfig
 from snncell.config import (
     GRAPH_MODE as GRAPH_MODE,
     PYNATIVE_MODE as PYNATIVE_MODE,
     get_context as get_context,
     set_context as set_context,
+    set_deterministic as set_deterministic,
+    set_device as set_device,
 )
 from snncell.dtype import (
     bfloat16 as bfloat16,
@@ -49,6 +60,7 @@ from snncell.io.checkpoint import (
 from snncell.kernels.arrays import empty_pool as empty_pool
 from snncell.ops import (
     get_grad as get_grad,
+    get_seed as get_seed,
     grad as grad,
     jacfwd as jacfwd,
     jacrev as jacrev,
@@ -81,6 +93,7 @@ _guard(globals())
 __all__ = [
     "GRAPH_MODE",
     "PYNATIVE_MODE",
+    "JitConfig",
     "Parameter",
     "ParameterTuple",
     "Tensor",
@@ -90,6 +103,7 @@ __all__ = [
     "common",
     "complex64",
     "complex128",
+    "context",
     "data",
     "distributed",
     "dtype",
@@ -103,6 +117,7 @@ __all__ = [
     "float64",
     "get_context",
     "get_grad",
+    "get_seed",
     "grad",
     "int8",
     "int16",
@@ -124,6 +139,8 @@ __all__ = [
     "recompute",
     "save_checkpoint",
     "set_context",
+    "set_deterministic",
+    "set_device",
     "set_seed",
     "surrogate",
     "testing",

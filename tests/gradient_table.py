@@ -582,4 +582,5 @@ NOT_A_ROW = {
     **dict.fromkeys(["assign", "assign_add"], "writes to a Parameter, for which a gradient is refused"),
     "get_grad": "finds a gradient among others",
     "set_seed": "no Tensors",
+    "get_seed": "no Tensors",
 }

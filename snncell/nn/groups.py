@@ -53,7 +53,7 @@ class ListedLR(LearningRateSchedule):
 Rate = Annotated[float | Sequence[float] | Tensor | Cell, Own()]
 
 
-def schedule_of(rate: Any, who: str) -> Cell | float:
+def schedule_of(rate: Any, who: str, number_words: str = "a finite number of at least 0") -> Cell | float:
     """The learning rate as a number, or as the schedule that it follows."""
     if isinstance(rate, Cell):
         return rate
@@ -65,8 +65,8 @@ def schedule_of(rate: Any, who: str) -> Cell | float:
     fits = isinstance(number, (int, float)) and not isinstance(number, bool)
     if not fits or not 0.0 <= number < math.inf:
         raise (ArgumentError if fits else ArgumentTypeError)(
-            f"{who}: learning_rate is a finite number of at least 0 or a LearningRateSchedule, or a list of a number for "
-            f"each step, not {shown(rate)}{instance_meant(rate)}."
+            f"{who}: learning_rate is {number_words} or a LearningRateSchedule, or a list of a number for each step, "
+            f"not {shown(rate)}{instance_meant(rate)}."
         )
     return float(number)
 
@@ -159,7 +159,8 @@ def grouped(
         centralise = entry.get("grad_centralization", False)
         if not isinstance(centralise, bool):
             raise ArgumentError(f"{where}: grad_centralization is True or False, not {centralise!r}.")
-        settings = schedule_of(entry.get("lr", rate), where), entry.get("weight_decay", weight_decay), centralise
+        own_rate = schedule_of(entry.get("lr", rate), where, "a number in [0.0, inf)")
+        settings = own_rate, entry.get("weight_decay", weight_decay), centralise
         members.append(own)
         groups.append(ParameterGroup([getattr(p, "name", "") for p in own], *settings, where))
     parameters = _checked([p for own in members for p in own], who)

@@ -216,7 +216,7 @@ from snncell.ops.reduce import (
     sum as sum,
     var as var,
 )
-from snncell.ops.seeds import set_seed as set_seed
+from snncell.ops.seeds import get_seed as get_seed, set_seed as set_seed
 from snncell.ops.shape import (
     broadcast_to as broadcast_to,
     concat as concat,

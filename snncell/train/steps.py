@@ -110,7 +110,7 @@ def _gradients(measured: Callable[..., Any], optimiser: Optimizer, scaling: Scal
     """A function batch -> (numbers, gradients of the optimiser's Parameters)."""
     if optimiser.loss_scale != 1.0:
         raise ArgumentError(
-            f"The {type(optimiser).__name__} was made with loss_scale={optimiser.loss_scale:g}, by which it divides the "
+            f"The {type(optimiser).__name__} was made with loss_scale={optimiser.loss_scale:g}, by which it divides "
             f"gradients, and these are of the loss as it is. Leave it out there, and give it here: "
             f"loss_scale={optimiser.loss_scale:g}."
         )
