@@ -88,6 +88,20 @@ _LAZY = (
     "train",
 )  # imported when they are first used
 
+_OF_TRAIN = (
+    "Callback",
+    "CheckpointConfig",
+    "EarlyStopping",
+    "History",
+    "LambdaCallback",
+    "LossMonitor",
+    "Model",
+    "ModelCheckpoint",
+    "ReduceLROnPlateau",
+    "RunContext",
+    "TimeMonitor",
+)  # MindSpore has them here too
+
 _guard(globals())
 
 __all__ = [
@@ -153,12 +167,14 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    return [*__all__, *(name for name in globals() if name.startswith("__"))]
+    return [*__all__, *_OF_TRAIN, *(name for name in globals() if name.startswith("__"))]
 
 
 def __getattr__(name: str) -> _Any:
     if name in _LAZY:
         return _importlib.import_module(f"snncell.{name}")
+    if name in _OF_TRAIN:
+        return getattr(_importlib.import_module("snncell.train"), name)
     if name == "monitor":
         return _importlib.import_module("snncell.monitoring").monitor
     return _missing_from(__name__)(name)
