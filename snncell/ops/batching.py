@@ -37,7 +37,7 @@ def vmap(fn: Annotated[Callable[..., Any], Own()], in_axes: Any = 0, out_axes: A
         ShapeError: for arguments with different numbers of slices.
 
     Example:
-        >>> vmap(lambda row, w: (row * w).sum(), in_axes=(0, None))(ops.ones((2, 3)), Tensor([1.0, 2.0, 3.0]))
+        >>> snncell.vmap(lambda row, w: (row * w).sum(), in_axes=(0, None))(ops.ones((2, 3)), Tensor([1.0, 2.0, 3.0]))
         Tensor(shape=[2], dtype=Float32, value= [ 6.00000000e+00,  6.00000000e+00])
     """
     if not callable(fn) or isinstance(fn, type):

@@ -38,7 +38,7 @@ def jacrev(
         GradientError: as for `grad`, and for outputs that are no floats.
 
     Example:
-        >>> jacrev(lambda x: x * x)(Tensor([1.0, 2.0])).asnumpy().tolist()
+        >>> snncell.jacrev(lambda x: x * x)(Tensor([1.0, 2.0])).asnumpy().tolist()
         [[2.0, 0.0], [0.0, 4.0]]
     """
     positions = _positions(fn, grad_position, "jacrev")
@@ -74,7 +74,7 @@ def jacfwd(
         GradientError: as for `jacrev`.
 
     Example:
-        >>> jacfwd(lambda x: x * x)(Tensor([1.0, 2.0])).asnumpy().tolist()
+        >>> snncell.jacfwd(lambda x: x * x)(Tensor([1.0, 2.0])).asnumpy().tolist()
         [[2.0, 0.0], [0.0, 4.0]]
     """
     positions = _positions(fn, grad_position, "jacfwd")

@@ -90,7 +90,7 @@ def jvp(fn: Annotated[Callable[..., Any], Own()], inputs: Any, v: Any, has_aux: 
     Source: the trick is J. Townsend's, "A new trick for calculating Jacobian vector products", 2017.
 
     Example:
-        >>> jvp(lambda x, y: x * y, (Tensor(2.0), Tensor(3.0)), (Tensor(1.0), Tensor(10.0)))
+        >>> snncell.jvp(lambda x, y: x * y, (Tensor(2.0), Tensor(3.0)), (Tensor(1.0), Tensor(10.0)))
         (Tensor(shape=[], dtype=Float32, value= 6), Tensor(shape=[], dtype=Float32, value= 23))
     """
     args = _arguments(fn, inputs, "jvp")

@@ -41,7 +41,7 @@ def recompute(block: Annotated[Callable[..., Any], Own()], *args: Any, **kwargs:
     Source: Chen, Xu, Zhang and Guestrin, "Training deep nets with sublinear memory cost", 2016.
 
     Example:
-        >>> ops.grad(lambda x: recompute(lambda a: ops.exp(ops.sin(a)), x))(Tensor(0.0))
+        >>> ops.grad(lambda x: snncell.recompute(lambda a: ops.exp(ops.sin(a)), x))(Tensor(0.0))
         Tensor(shape=[], dtype=Float32, value= 1)
     """
     if not callable(block) or isinstance(block, type):

@@ -155,7 +155,7 @@ def get_grad(gradients: Any, identifier: int | str | Parameter) -> Any:
 
     Example:
         >>> both = grad(lambda x, y: x * y, (0, 1), return_ids=True)(Tensor(2.0), Tensor(3.0))
-        >>> get_grad(both, 1)
+        >>> snncell.get_grad(both, 1)
         Tensor(shape=[], dtype=Float32, value= 2)
     """
     wanted = identifier.name if isinstance(identifier, Parameter) else identifier
@@ -202,7 +202,7 @@ def vjp(
         DTypeError: for a gradient of another dtype than the output.
 
     Example:
-        >>> out, pull = vjp(lambda x, y: x * y, Tensor(2.0), Tensor(3.0))
+        >>> out, pull = snncell.vjp(lambda x, y: x * y, Tensor(2.0), Tensor(3.0))
         >>> pull(Tensor(1.0))
         (Tensor(shape=[], dtype=Float32, value= 3), Tensor(shape=[], dtype=Float32, value= 2))
     """

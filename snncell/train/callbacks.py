@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
+from snncell.arguments.kinds import Own
 from snncell.arguments.shown import came, instance_meant
 from snncell.cell import Cell
 from snncell.errors import ArgumentError
@@ -57,7 +58,7 @@ class Training:
 
     net: Cell
     loss: Callable[..., Any]
-    optimiser: Optimizer
+    optimiser: Annotated[Optimizer, Own()]
     data: Any
     test: Any
     epochs: int

@@ -67,7 +67,7 @@ class ModelCheckpoint(Callback):
         CheckpointError: if a file cannot be written.
 
     Example:
-        >>> import tempfile
+        >>> import os, tempfile
         >>> net, folder = nn.Dense(1, 1), tempfile.mkdtemp()
         >>> model = snncell.train.Model(net, nn.MSELoss(), nn.SGD(net.trainable_params(), 0.25))
         >>> _ = model.train(3, [(ops.ones((4, 1)), ops.ones((4, 1)))], snncell.train.ModelCheckpoint("own", folder))
