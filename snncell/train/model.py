@@ -19,6 +19,7 @@ from snncell.train.evaluation import evaluated, phases, told_of
 from snncell.train.fit import fit
 from snncell.train.model_data import columns_of
 from snncell.train.model_metrics import Loss, Metric, metrics_of
+from snncell.train.model_parts import First, Part, itself, measured_by
 
 
 class Model:
@@ -166,11 +167,11 @@ class Model:
                 "call model.eval in a callback, or leave it out."
             )
         given = [*in_order(() if callbacks is None else callbacks)]
-        metrics = {name: _function(one) for name, one in self.metrics.items() if not isinstance(one, Loss)}
+        metrics = {name: measured_by(one) for name, one in self.metrics.items() if not isinstance(one, Loss)}
         with_own_loss = self.loss_fn is None
         return fit(
             self.network,
-            _itself if self.loss_fn is None else self.loss_fn,
+            itself if self.loss_fn is None else self.loss_fn,
             self.optimizer,
             columns_of(data, with_own_loss, f"Model.{who}: train_dataset"),
             epoch - initial,
@@ -179,7 +180,7 @@ class Model:
             accuracy=None,
             metrics={} if test is None else metrics,
             loss_scale=self.loss_scale,
-            callbacks=[_First(self, given, initial), *given],
+            callbacks=[First(self, given, initial), *given],
             progress=False,
         )
 
@@ -214,22 +215,10 @@ class Model:
         """
         if not self.metrics:
             raise ArgumentError('Model.eval: there are no metrics: Model(..., metrics={"accuracy", "loss"}).')
-        net, loss = self.network, self.loss_fn
-        whole = self.eval_network is not None or loss is None
-        metrics = {name: _function(one) for name, one in self.metrics.items() if not isinstance(one, Loss)}
-        if self.eval_network is not None:
-            net, loss = self.eval_network, _Part(self.eval_indexes[0])
-            metrics = {name: self._of_parts(one) for name, one in metrics.items()}
-        elif loss is None:
-            loss = _itself
-            if metrics:
-                raise ArgumentError(
-                    f"Model.eval: the network gives the loss alone, so that {min(metrics)!r} has no output to measure. "
-                    f"Give network and loss_fn apart, or an eval_network."
-                )
+        net, loss, metrics, whole = self._evaluated()
         told = in_order(() if callbacks is None else callbacks)
         training = Training(net, loss, cast(Any, self.optimizer), None, valid_dataset, 0, evaluating=True)
-        _First(self, told, 0).on_fit_begin(training)
+        First(self, told, 0).on_fit_begin(training)
         for callback in told:
             callback.on_evaluation_begin(training)
         found = evaluated(
@@ -250,6 +239,23 @@ class Model:
             callback.on_evaluation_end(training)
         return results
 
+    def _evaluated(self) -> tuple[Cell, Any, dict[str, Any], bool]:
+        """The parts of an evaluation: network, loss, metrics, and whether the network takes all columns of a batch."""
+        net, loss = self.network, self.loss_fn
+        whole = self.eval_network is not None or loss is None
+        metrics = {name: measured_by(one) for name, one in self.metrics.items() if not isinstance(one, Loss)}
+        if self.eval_network is not None:
+            net, loss = self.eval_network, Part(self.eval_indexes[0])
+            metrics = {name: self._of_parts(one) for name, one in metrics.items()}
+        elif loss is None:
+            loss = itself
+            if metrics:
+                raise ArgumentError(
+                    f"Model.eval: the network gives the loss alone, so that {min(metrics)!r} has no output to measure. "
+                    f"Give network and loss_fn apart, or an eval_network."
+                )
+        return net, loss, metrics, whole
+
     def _of_parts(self, function: Any) -> Any:
         """A metric of the output and label that eval_network gives."""
         _, output, label = self.eval_indexes
@@ -268,48 +274,3 @@ class Model:
         with phases(self.network):
             self.network.set_train(False)
             return self._predict(*(as_data(x) for x in predict_data))
-
-
-def _itself(output: Any, _target: Any) -> Any:
-    """The loss, of a network that gives it."""
-    return output
-
-
-class _Part:
-    """A loss that is part of what the network gives."""
-
-    def __init__(self, place: int) -> None:
-        self.place = place
-
-    def __call__(self, outs: Any, _target: Any) -> Any:
-        if not isinstance(outs, (tuple, list)) or not -len(outs) <= self.place < len(outs):
-            raise ArgumentError(
-                f"Model.eval: eval_network gives a tuple, its loss at {self.place} (eval_indexes), not {came(outs)}."
-            )
-        return outs[self.place]
-
-
-def _function(one: Any) -> Any:
-    """A metric as `train.fit` takes it."""
-    return one.measured if isinstance(one, Metric) else one
-
-
-class _First(Callback):
-    """Is told before the others: gives the run context what the model knows, and finishes the metrics of a record."""
-
-    order = -1_000_000
-
-    def __init__(self, model: Model, given: Sequence[Callback], initial: int) -> None:
-        self.model, self.given, self.initial = model, given, initial
-
-    def on_fit_begin(self, training: Training) -> None:
-        args = training.run_context.original_args()
-        args.network, args.loss_fn, args.metrics = self.model.network, self.model.loss_fn, self.model.metrics or None
-        args.list_callback, args.initial_epoch = list(self.given), self.initial
-
-    def on_evaluation_end(self, training: Training) -> None:
-        self.model.finish(training.record)
-
-    def on_epoch_end(self, training: Training) -> None:
-        if "test_loss" not in training.record:
-            self.model.finish(training.record)

@@ -78,6 +78,7 @@ class Accuracy(Metric):
     """The share of samples whose largest output is at their label, as `train.accuracy`."""
 
     def measured(self, output: Any, target: Any) -> Tensor:
+        """The share of a batch."""
         return accuracy(output, target)
 
 
@@ -111,6 +112,7 @@ class MAE(Metric):
     """The mean absolute error: mean |output - target|."""
 
     def measured(self, output: Any, target: Any) -> Tensor:
+        """The mean over a batch."""
         mean: Tensor = ops.abs(_difference(output, target, "MAE")).mean()
         return mean
 
@@ -119,6 +121,7 @@ class MSE(Metric):
     """The mean squared error: mean (output - target)^2."""
 
     def measured(self, output: Any, target: Any) -> Tensor:
+        """The mean over a batch."""
         mean: Tensor = ops.square(_difference(output, target, "MSE")).mean()
         return mean
 
@@ -144,9 +147,11 @@ class _OfClasses(Metric):
         self.average = average
 
     def measured(self, output: Any, target: Any) -> Tensor:
+        """The confusion matrix, as shares."""
         return confusion(output, target)
 
     def result(self, mean: Any) -> Any:
+        """The numbers of the classes, of the mean confusion matrix."""
         shares = np.asarray(mean)
         right, of_class, said = np.diag(shares), shares.sum(1), shares.sum(0)
         above, below = self.parts(right, of_class, said)
@@ -162,6 +167,7 @@ class Precision(_OfClasses):
     """Of the samples that are said to be of a class, the share that is: for each class, or with `average` the mean."""
 
     def parts(self, right: Any, of_class: Any, said: Any) -> tuple[Any, Any]:
+        """Right, among those said to be of the class."""
         return right, said
 
 
@@ -169,6 +175,7 @@ class Recall(_OfClasses):
     """Of the samples of a class, the share that is said to be: for each class, or with `average` the mean."""
 
     def parts(self, right: Any, of_class: Any, said: Any) -> tuple[Any, Any]:
+        """Right, among those of the class."""
         return right, of_class
 
 
@@ -176,6 +183,7 @@ class F1(_OfClasses):
     """2 precision recall / (precision + recall): for each class, or with `average` the mean."""
 
     def parts(self, right: Any, of_class: Any, said: Any) -> tuple[Any, Any]:
+        """Twice right, among both."""
         return 2.0 * right, of_class + said
 
 
@@ -183,6 +191,7 @@ class Loss(Metric):
     """The mean of the loss over samples; among the metrics of a `Model`, its loss function's."""
 
     def measured(self, output: Any, target: Any) -> Tensor:
+        """The loss itself."""
         loss: Tensor = output
         return loss
 
