@@ -4,7 +4,7 @@ Tensor, Parameter, ParameterTuple    what networks compute with
 nn                                   Cell, layers, neurons (IFNode, LIFNode, MultiStep, Recurrent), losses, optimisers
 ops                                  the differentiable operations
 surrogate                            spike functions, and `surrogate.smooth()`
-grad, value_and_grad, ops.vjp        gradients
+grad, value_and_grad, vjp, jvp       gradients
 amp                                  products in float16 or bfloat16, and loss scales
 quantise                             weights and states of few bits, trained and exported as whole numbers
 jit, explain, explain_passes         compilation; empty_pool gives back memory
@@ -19,15 +19,26 @@ sklearn                              SNNClassifier and SNNRegressor, with scikit
 import importlib as _importlib
 from typing import Any as _Any
 
-from snncell import amp as amp, common as common, dtype as dtype, nn as nn, ops as ops, surrogate as surrogate
+from snncell import (
+    amp as amp,
+    common as common,
+    context as context,
+    dtype as dtype,
+    nn as nn,
+    ops as ops,
+    surrogate as surrogate,
+)
 from snncell.arguments.guard import guard as _guard
 from snncell.arguments.names import missing_from as _missing_from
 from snncell.compiler.jit import explain as explain, explain_passes as explain_passes, jit as jit
+from snncell.compiler.jit_options import JitConfig as JitConfig
 from snncell.config import (
     GRAPH_MODE as GRAPH_MODE,
     PYNATIVE_MODE as PYNATIVE_MODE,
     get_context as get_context,
     set_context as set_context,
+    set_deterministic as set_deterministic,
+    set_device as set_device,
 )
 from snncell.dtype import (
     bfloat16 as bfloat16,
@@ -49,7 +60,19 @@ from snncell.io.checkpoint import (
     save_checkpoint as save_checkpoint,
 )
 from snncell.kernels.arrays import empty_pool as empty_pool
-from snncell.ops import grad as grad, set_seed as set_seed, value_and_grad as value_and_grad
+from snncell.ops import (
+    get_grad as get_grad,
+    get_seed as get_seed,
+    grad as grad,
+    jacfwd as jacfwd,
+    jacrev as jacrev,
+    jvp as jvp,
+    recompute as recompute,
+    set_seed as set_seed,
+    value_and_grad as value_and_grad,
+    vjp as vjp,
+    vmap as vmap,
+)
 from snncell.tape.parameter import Parameter as Parameter, ParameterTuple as ParameterTuple
 from snncell.tape.tensor import Tensor as Tensor
 
@@ -69,11 +92,26 @@ _LAZY = (
 )  # imported when they are first used
 _APART = ("sklearn",)  # the same, of a package that may not be there: none that `import *` asks for
 
+_OF_TRAIN = (
+    "Callback",
+    "CheckpointConfig",
+    "EarlyStopping",
+    "History",
+    "LambdaCallback",
+    "LossMonitor",
+    "Model",
+    "ModelCheckpoint",
+    "ReduceLROnPlateau",
+    "RunContext",
+    "TimeMonitor",
+)  # MindSpore has them here too
+
 _guard(globals())
 
 __all__ = [
     "GRAPH_MODE",
     "PYNATIVE_MODE",
+    "JitConfig",
     "Parameter",
     "ParameterTuple",
     "Tensor",
@@ -83,6 +121,7 @@ __all__ = [
     "common",
     "complex64",
     "complex128",
+    "context",
     "data",
     "distributed",
     "dtype",
@@ -95,13 +134,18 @@ __all__ = [
     "float32",
     "float64",
     "get_context",
+    "get_grad",
+    "get_seed",
     "grad",
     "int8",
     "int16",
     "int32",
     "int64",
     "io",
+    "jacfwd",
+    "jacrev",
     "jit",
+    "jvp",
     "load_checkpoint",
     "load_param_into_net",
     "monitor",
@@ -111,24 +155,31 @@ __all__ = [
     "ops",
     "plot",
     "quantise",
+    "recompute",
     "save_checkpoint",
     "set_context",
+    "set_deterministic",
+    "set_device",
     "set_seed",
     "surrogate",
     "testing",
     "train",
     "uint8",
     "value_and_grad",
+    "vjp",
+    "vmap",
 ]
 
 
 def __dir__() -> list[str]:
-    return [*__all__, *(name for name in globals() if name.startswith("__"))]
+    return [*__all__, *_OF_TRAIN, *(name for name in globals() if name.startswith("__"))]
 
 
 def __getattr__(name: str) -> _Any:
     if name in (*_LAZY, *_APART):
         return _importlib.import_module(f"snncell.{name}")
+    if name in _OF_TRAIN:
+        return getattr(_importlib.import_module("snncell.train"), name)
     if name == "monitor":
         return _importlib.import_module("snncell.monitoring").monitor
     return _missing_from(__name__)(name)

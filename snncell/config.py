@@ -19,6 +19,7 @@ _context: dict[str, Any] = {
     "device_target": "CPU",
     "pool_limit": 1 << 31,
     "check_finite": False,
+    "device_id": 0,
 }
 
 
@@ -28,6 +29,7 @@ def set_context(
     device_target: Any = None,
     pool_limit: Any = None,
     check_finite: bool | None = None,
+    device_id: Any = None,
 ) -> None:
     """Choose how Cells run.
 
@@ -47,6 +49,8 @@ def set_context(
             not found. Functions of `snncell.jit` and GRAPH_MODE run operation by operation, as without them; results
             are those of PYNATIVE_MODE, to the bit but for what a MultiStep computes once for all steps, which may be
             rounded otherwise. Training takes a few times as long.
+        device_id: 0, the number of the one device that a process computes on; which card that is,
+            `CUDA_VISIBLE_DEVICES` says.
 
     Raises:
         ArgumentError: for an unknown mode or target, a limit that is no number of bytes, or a check_finite that is no
@@ -74,6 +78,11 @@ def set_context(
             for check in CHECKS:
                 check()
         _context["device_target"] = device_target
+    if device_id is not None and (type(device_id) is not int or device_id != 0):
+        raise ArgumentError(
+            f"set_context: device_id is 0, for a process has one device, not {_quoted(device_id)}. Say which card that "
+            f"is before it starts: CUDA_VISIBLE_DEVICES={device_id if type(device_id) is int else 1}."
+        )
     if pool_limit is not None:
         if isinstance(pool_limit, bool) or not isinstance(pool_limit, int) or not 0 <= pool_limit < 2**63:
             raise ArgumentError(f"set_context: pool_limit is a number of bytes, 0 or more, not {_quoted(pool_limit)}.")
@@ -93,7 +102,34 @@ def _quoted(value: Any) -> str:
 
 
 def get_context(key: str) -> Any:
-    """The current value of a setting: "mode", "device_target", "pool_limit" or "check_finite"."""
+    """The current value of a setting: "mode", "device_target", "device_id", "pool_limit" or "check_finite"."""
     if key not in _context:
         raise ArgumentError(f"get_context: key: no setting {key!r}; there are {sorted(_context)}.")
     return _context[key]
+
+
+def set_device(device_target: Any, device_id: Any = None) -> None:
+    """Choose where Tensors and Parameters are made from then on: `set_context(device_target=...)`.
+
+    Args:
+        device_target: "CPU" or "GPU".
+        device_id: 0, as for `set_context`.
+
+    Raises:
+        ArgumentError: for another target or number.
+        DeviceError: for "GPU" where there is none.
+
+    Example:
+        >>> snncell.set_device("CPU")
+    """
+    set_context(device_target=device_target, device_id=device_id)
+
+
+def set_deterministic(deterministic: bool) -> None:
+    """Ask for results that are the same bits each time, which they are in any case.
+
+    Neither the number of threads nor the order in which they work changes a bit, on either device.
+
+    Args:
+        deterministic: True; False is taken too, and changes nothing.
+    """

@@ -24,7 +24,7 @@ def assert_like(torch, cell, module, x, names):
     theirs_out.backward(torch.tensor(dout))
     weights = [getattr(cell, ours) for ours in names.values()]
     out, pull = ops.vjp(cell, Tensor(x), weights=weights)
-    of_x, of_weights = pull(Tensor(dout))
+    (of_x,), of_weights = pull(Tensor(dout))
     np.testing.assert_allclose(out.asnumpy(), theirs_out.detach().numpy(), rtol=1e-10, atol=1e-11)
     np.testing.assert_allclose(of_x.asnumpy(), theirs_x.grad.numpy(), rtol=1e-9, atol=1e-10)
     for theirs, found in zip(names, of_weights, strict=True):

@@ -575,7 +575,12 @@ NOT_A_ROW = {
     **dict.fromkeys(
         ["randint", "randperm", "one_hot", "sequence_mask", "bitwise_and", "bitwise_or", "bitwise_xor"], "integers"
     ),
-    **dict.fromkeys(["grad", "value_and_grad", "vjp"], "a transformation of functions"),
+    **dict.fromkeys(
+        ["grad", "value_and_grad", "vjp", "jvp", "jacfwd", "jacrev", "vmap", "recompute"],
+        "a transformation of functions",
+    ),
     **dict.fromkeys(["assign", "assign_add"], "writes to a Parameter, for which a gradient is refused"),
+    "get_grad": "finds a gradient among others",
     "set_seed": "no Tensors",
+    "get_seed": "no Tensors",
 }

@@ -173,6 +173,15 @@ def test_the_example_of_a_sweep_with_optuna(tmp_path, capsys):
 
 
 @pytest.mark.compiled
+def test_the_example_of_a_script_for_mindspores_model(capsys):
+    assert load("mindspore_model").main(epochs=4) > 0.9
+    printed = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"epoch: 1 step: 23, loss is \d\.\d+", printed[0])
+    assert printed[2].startswith("Eval result: epoch 1, metrics: {'accuracy': 0.")
+    assert re.fullmatch(r"Train epoch time: \d+\.\d{3} ms, per step time: \d+\.\d{3} ms", printed[3])
+
+
+@pytest.mark.compiled
 def test_the_example_of_mixed_precision(capsys):
     found = load("mixed_precision").main(epochs=3)
     assert found["float16"] > 0.9 and abs(found["float16"] - found["float32"]) < 0.04

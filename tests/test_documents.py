@@ -212,7 +212,7 @@ def test_channel_dropout_with_its_reverse_checked(keep_prob, dtype):
     assert (kept == kept[:, :, :1, :1]).all()  # whole channels
     scale = 1 / keep_prob if keep_prob else 0.0
     np.testing.assert_allclose(out.asnumpy(), x.asnumpy() * kept * scale, rtol=1e-6)
-    found = pull(ops.ones(x.shape, dtype), mask)
+    (found,) = pull(ops.ones(x.shape, dtype), mask)
     assert found.dtype == dtype
     np.testing.assert_allclose(found.asnumpy(), kept * scale, rtol=1e-6)
     assert kept[:, :, 0, 0].mean() == pytest.approx(keep_prob, abs=4 * np.sqrt(0.25 / 128))

@@ -87,7 +87,7 @@ def itself(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
 
 def correlated(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
     s = spikes_of(x)
-    return s @ w, ops.vjp(lambda w: s @ w, w)[1](s)
+    return s @ w, ops.vjp(lambda w: s @ w, w)[1](s)[0]
 
 
 def transposed(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:

@@ -42,6 +42,7 @@ FLOORS: list[set[str]] = [
     {"forks"},
     {"dtype", "config"},
     {"arguments"},
+    {"context"},
     {"kernels"},
     {"tape"},
     {"compiler"},
@@ -84,8 +85,9 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"higher_orders", "replayed_steps"},
         {"linearise", "lower", "nan_replay"},
         {"scan"},
-        {"cuda_kernels", "explain", "dependencies", "copies"},
+        {"cuda_kernels", "explain", "dependencies", "copies", "jit_options"},
         {"vjp"},
+        {"compiled"},
         {"jit"},
     ],
     "compiler.ir": [{"program", "views"}, {"body", "formula"}, {"convolution", "loop", "product"}],
@@ -365,6 +367,7 @@ LONG_MODULES = {
     "kernels.cpu.mathematics": "the scalar functions that do not vectorise elsewhere, in both precisions",
 }
 LONG_FUNCTIONS = {
+    "compiler.jit.jit": "most of it says what each argument means",
     "config.set_context": "two thirds of it say what each setting means",
     "ops.conv.conv": "a third of it says what each argument means",
     "kernels.cpu.events.add_events": "half of it names its arguments, and says what each means",

@@ -148,7 +148,7 @@ def chain(length):
 def test_ten_thousand_operations_neither_overflow_nor_recurse():
     assert ops.grad(chain(10_000))(f64(1.0)).item() == 1.0
     out, pull = ops.vjp(chain(10_000), f64(1.0))
-    assert pull(f64(1.0)).item() == 1.0
+    assert pull(f64(1.0))[0].item() == 1.0
     del out, pull  # taking a graph of ten thousand apart must not recurse either
 
 

@@ -295,7 +295,7 @@ def test_recurrent_gradients_equal_hand_written_bptt(recurrent):
     d_spikes = np.random.default_rng(5).standard_normal(spikes.shape)
     expected = naive.recurrent_backward(spikes, hs, weight, d_spikes, naive.atan_slope)
     _, pull = ops.vjp(net, x, weights=[feedback.weight, feedback.bias])
-    of_x, (of_weight, of_bias) = pull(Tensor(d_spikes[:, None]))
+    (of_x,), (of_weight, of_bias) = pull(Tensor(d_spikes[:, None]))
     for mine, theirs in zip((of_x[:, 0], of_weight, of_bias), expected, strict=True):
         np.testing.assert_allclose(mine.asnumpy(), theirs, rtol=1e-10, atol=1e-12)
 

@@ -143,7 +143,10 @@ def refuse_name(who: str, name: str, known: Sequence[str]) -> Never:
 def _runs_code(hint: Any) -> bool:
     """True if an argument brings code of the user's along, whose errors are left as they are."""
     parts = (hint, *typing.get_args(hint))
-    return any(part is Callable or typing.get_origin(part) is Callable or hasattr(part, "construct") for part in parts)
+    callbacks = any(hasattr(one, "on_fit_begin") for part in parts for one in typing.get_args(part))
+    return callbacks or any(
+        part is Callable or typing.get_origin(part) is Callable or hasattr(part, "construct") for part in parts
+    )
 
 
 def _unpacked(hint: Any) -> Iterator[tuple[str, Kind]]:

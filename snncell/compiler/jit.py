@@ -5,102 +5,27 @@ from __future__ import annotations
 import copy
 import functools
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable
 from types import MethodType
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from snncell.arguments.kinds import Own
 from snncell.arguments.shown import came
+from snncell.compiler.compiled import Compiled
 from snncell.compiler.copies import reduced
-from snncell.compiler.dependencies import Dependencies, cells_in, refuse_leaks
 from snncell.compiler.explain import difference, report, report_on_passes
-from snncell.compiler.passes.canonicalise import from_trace
+from snncell.compiler.jit_options import JitConfig, Level, as_signature, refuse_options, refuse_other_arguments
 from snncell.compiler.pipeline import stages
-from snncell.compiler.runtime.plan import Plan
-from snncell.compiler.runtime.plans import Plans
-from snncell.compiler.vjp import TracedVjp
 from snncell.config import FINITE
 from snncell.errors import ArgumentError, TraceError
 from snncell.tape import structure
 from snncell.tape.given import TENSORS, with_tensors
-from snncell.tape.state import STATE, recording_on, tracing_to
-from snncell.tape.tape import Entry, Tape, watched
-from snncell.tape.taps import Events, Note, NotedResults, noting
-from snncell.tape.tensor import Tensor, snapshot, stale, wrap
-from snncell.tape.tracing import Trace, Value
+from snncell.tape.state import STATE, recording_on
+from snncell.tape.tensor import Tensor, snapshot, stale
+from snncell.tape.tracing import Value
 
+Signature = tuple[Tensor | None, ...] | None
 STORM = 8  # from so many traces of one function on, something is probably wrong
-
-
-class Compiled:
-    """A function compiled for one signature: shapes, dtypes, Python arguments, and the state of the Cells in it.
-
-    Args:
-        name: for errors.
-        fn: the function.
-        leaves: the Tensors among the arguments.
-        arguments: the structure of (args, kwargs).
-        taped: whether gradients are to be taken through it from outside.
-        entries: for each of `leaves` the tape entry of the Parameter that it is, if that is to be told apart.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        fn: Callable[..., Any],
-        leaves: Sequence[Tensor],
-        arguments: Any,
-        taped: bool,
-        entries: Sequence[Entry | None],
-    ) -> None:
-        trace, tape, notes = Trace(taped=taped), Tape(), list[Note]()
-        with tracing_to(trace), recording_on(None), tape.active() if taped else nullcontext(), noting(notes):
-            stand_ins = [trace.new_input(leaf.shape, leaf._data.dtype) for leaf in leaves]
-            if taped:
-                stand_ins = [watched(x) for x in stand_ins]
-            pairs = zip(stand_ins, entries, strict=True)
-            stand_ins = [x if entry is None else wrap(x._data, entry) for x, entry in pairs]
-            trace.cells.update(cells_in(arguments, fn))  # fn may read attributes of Cells without calling them
-            args, kwargs = structure.unflatten(arguments, stand_ins)
-            outs, self.structure_of_out = structure.flatten(fn(*args, **kwargs))
-            self.noted = NotedResults(notes, outs)
-            outs += self.noted.extra
-            outputs = [trace.lift(out) for out in outs]
-            refuse_leaks(trace)
-            # Taken after the trace: what construct itself sets on a Cell belongs to the state it leaves behind.
-            self.dependencies = Dependencies(trace)
-            self.gradient_targets = trace.gradient_targets
-            self.vjp = self.plans = None
-            if taped:
-                self.vjp = TracedVjp(f"jit({name})", trace, tape.live(), stand_ins, outs, self.up_to_date)
-        if not taped:
-            self.plans = Plans(from_trace(trace, outputs))
-            self.plans.of([leaf._data for leaf in leaves])  # so that errors of compilation come at once
-
-    def up_to_date(self) -> bool:
-        """True if nothing that was traced, forward or reverse, has been changed since."""
-        return self.dependencies.unchanged() and (self.vjp is None or self.vjp.unchanged())
-
-    def changed(self) -> str:
-        """The change that makes this trace out of date."""
-        if self.vjp is not None and self.dependencies.unchanged():
-            return self.vjp.changed()
-        return self.dependencies.changed()
-
-    def plan(self, arrays: Sequence[Any]) -> Plan:
-        """The plan to replay for these arguments; on a tape there is none."""
-        assert self.plans is not None  # the caller's choice
-        return self.plans.of(arrays)
-
-    def __call__(self, leaves: Sequence[Tensor]) -> Any:
-        events: Events = {}
-        if self.vjp is not None:
-            results = self.vjp(leaves, events)
-        else:
-            arrays = [leaf._data for leaf in leaves]
-            results = tuple([wrap(array) for array in self.plan(arrays).replay(arrays)])
-        return structure.unflatten(self.structure_of_out, self.noted.pass_on(results, events))
 
 
 class Jitted:
@@ -110,17 +35,24 @@ class Jitted:
         fn: the function.
         name: what it is called in errors.
         limit: how many signatures are kept; beyond it, the oldest goes.
+        signature: Tensors like the arguments, if it is for no others.
     """
 
-    def __init__(self, fn: Callable[..., Any], name: str | None = None, limit: int | None = None) -> None:
+    def __init__(
+        self, fn: Callable[..., Any], name: str | None = None, limit: int | None = None, signature: Signature = None
+    ) -> None:
         self.fn = fn
         self.limit = limit
+        self.signature = signature
         self.name = str(name or getattr(fn, "__name__", type(fn).__name__))
         self.compiled: dict[Any, Compiled] = {}
         self.stale = 0  # how often a trace was out of date
         self.reported = False  # whether its user was warned of tracing again and again
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.signature is not None:
+            args = with_tensors(args)
+            refuse_other_arguments(self.signature, args, self.name)
         if STATE.trace is not None:
             return self.fn(*args, **kwargs)  # part of the Program that is being traced
         if FINITE or STATE.unfused:  # operation by operation, each of which is looked at
@@ -132,10 +64,10 @@ class Jitted:
         return reduced(self, _jitted)
 
     def __copy__(self) -> Jitted:
-        return _jitted(self.fn, self.name, self.limit)
+        return _jitted(self.fn, self.name, self.limit, self.signature)
 
     def __deepcopy__(self, memo: Any) -> Jitted:
-        return _jitted(copy.deepcopy(self.fn, memo), self.name, self.limit)
+        return _jitted(copy.deepcopy(self.fn, memo), self.name, self.limit, self.signature)
 
     def __get__(self, instance: Any, owner: type) -> Any:
         return self if instance is None else MethodType(self, instance)  # a decorated method
@@ -209,7 +141,19 @@ class Jitted:
         return report_on_passes(stages(compiled.plans.program, compiled.plan([x._data for x in leaves]).space))
 
 
-def jit(fn: Annotated[Callable[..., Any] | None, Own()] = None) -> Any:
+def jit(
+    fn: Annotated[Callable[..., Any] | None, Own()] = None,
+    *,
+    input_signature: Annotated[Any, Own()] = None,
+    jit_config: Annotated[JitConfig | None, Own()] = None,
+    capture_mode: Literal["ast", "bytecode", "trace"] = "trace",
+    jit_level: Level = "O0",
+    fullgraph: bool = True,
+    dynamic: Annotated[int, Own()] = 0,
+    compile_once: Annotated[bool, Own()] = False,
+    hash_args: Annotated[Any, Own()] = None,
+    **options: Any,
+) -> Any:
     """Compile a function of Tensors: it is traced once for each signature and replayed as a list of kernels.
 
     The signature is made of the Tensors' shapes and dtypes and of all other arguments as they are. Gradients,
@@ -222,6 +166,13 @@ def jit(fn: Annotated[Callable[..., Any] | None, Own()] = None) -> Any:
 
     Args:
         fn: a function or Cell. Python code in it runs while it is traced, so a branch on a Tensor's value is an error.
+            Left out, it gives a decorator.
+        input_signature: a Tensor like each argument, or a tuple of them (None for an argument that may be anything):
+            arguments of other shapes or dtypes are refused, so that nothing is traced again for them.
+        jit_config, capture_mode, jit_level, fullgraph: MindSpore's; there is one way to compile, which traces and falls
+            back to nothing, whatever they are.
+        dynamic, compile_once, hash_args, options: MindSpore's too; what would ask for something else is refused, with
+            what to do instead.
 
     Returns:
         A callable with the same arguments and results.
@@ -234,15 +185,19 @@ def jit(fn: Annotated[Callable[..., Any] | None, Own()] = None) -> Any:
         >>> jit(lambda x: x * 2 + 1)(Tensor([1.0, 2.0]))
         Tensor(shape=[2], dtype=Float32, value= [ 3.00000000e+00,  5.00000000e+00])
     """
+    refuse_options(jit_config, dynamic, compile_once, hash_args, options)
+    signature = as_signature(input_signature)
     if fn is None:
-        return jit
+        return functools.partial(jit, input_signature=input_signature)
     if not callable(fn) or isinstance(fn, type):
         raise TraceError(f"jit: fn is a function or a Cell, not {came(fn)}.")
-    return _jitted(fn)
+    return _jitted(fn, signature=signature)
 
 
-def _jitted(fn: Callable[..., Any], name: str | None = None, limit: int | None = None) -> Jitted:
-    jitted = Jitted(fn, name, limit)
+def _jitted(
+    fn: Callable[..., Any], name: str | None = None, limit: int | None = None, signature: Signature = None
+) -> Jitted:
+    jitted = Jitted(fn, name, limit, signature)
     if hasattr(fn, "__name__"):
         functools.update_wrapper(jitted, fn, updated=())
     return jitted

@@ -264,7 +264,7 @@ class Scan(LoopOperation):
 
         outs, pull = vjp(whole, *(entry.inputs[n] for n in live))[:2]
         grads = pull(*(_seed(dout, (out.shape, out._data.dtype)) for dout, out in zip(douts, outs, strict=True)))
-        spread = dict(zip(live, grads if isinstance(grads, tuple) else (grads,), strict=True))
+        spread = dict(zip(live, grads, strict=True))
         return [spread.get(n) for n in range(len(entry.inputs))]
 
 

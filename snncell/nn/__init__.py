@@ -124,6 +124,15 @@ from snncell.nn.temporal import (
     TimeFixedDropout2d as TimeFixedDropout2d,
 )
 from snncell.nn.time import MultiStep as MultiStep
+from snncell.nn.training import (
+    ForwardValueAndGrad as ForwardValueAndGrad,
+    GradAccumulationCell as GradAccumulationCell,
+    ParameterUpdate as ParameterUpdate,
+    TrainOneStepCell as TrainOneStepCell,
+    WithEvalCell as WithEvalCell,
+    WithGradCell as WithGradCell,
+    WithLossCell as WithLossCell,
+)
 from snncell.nn.truncated import Truncated as Truncated
 from snncell.surrogate import (
     relusigmoid as relusigmoid,

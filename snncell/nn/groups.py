@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Annotated, Any
+
+import numpy as np
 
 from snncell import dtype as dtypes, ops
-from snncell.arguments.shown import shown
+from snncell.arguments.kinds import Own
+from snncell.arguments.shown import instance_meant, shown
 from snncell.cell import Cell
-from snncell.errors import ArgumentError, ParameterError
+from snncell.errors import ArgumentError, ArgumentTypeError, ParameterError
 from snncell.tape.names import refuse_equal_names
 from snncell.tape.parameter import Parameter, ParameterTuple
 from snncell.tape.state import STATE
@@ -35,13 +38,54 @@ class LearningRateSchedule(Cell):
         return ", ".join(f"{name}={value!r}" for name, value in own.items() if isinstance(value, plain))
 
 
+class ListedLR(LearningRateSchedule):
+    """The learning rates of a list, one for each step, and the last one from there on."""
+
+    def __init__(self, rates: Iterable[Any], who: str) -> None:
+        super().__init__()
+        each = [number_in(rate, 0.0, math.inf, who, f"learning_rate[{n}]") for n, rate in enumerate(rates)]
+        if not each:
+            raise ArgumentError(f"{who}: learning_rate is a list without a rate.")
+        self.rates = Tensor(each, dtypes.float64)
+
+    def construct(self, step: Tensor) -> Tensor:
+        place = ops.minimum(step, float(self.rates.size - 1)).astype(dtypes.int64)
+        rate: Tensor = ops.gather(self.rates, place, 0)
+        return rate
+
+    def extend_repr(self) -> str:
+        return f"{self.rates.size} rates"
+
+
+# A number; a list, an array or a Tensor of one for each step; or a Cell that gives it for a step.
+Rate = Annotated[float | Sequence[float] | Tensor | Cell, Own()]
+
+
+def schedule_of(rate: Any, who: str, number_words: str = "a finite number of at least 0") -> Cell | float:
+    """The learning rate as a number, or as the schedule that it follows."""
+    if isinstance(rate, Cell):
+        return rate
+    if isinstance(rate, (Tensor, np.ndarray)):
+        rate = rate.tolist() if rate.ndim else rate.item()
+    if isinstance(rate, Iterable) and not isinstance(rate, (str, bytes, dict)):
+        return ListedLR(rate, who)
+    number = rate.item() if isinstance(rate, np.number) else rate
+    fits = isinstance(number, (int, float)) and not isinstance(number, bool)
+    if not fits or not 0.0 <= number < math.inf:
+        raise (ArgumentError if fits else ArgumentTypeError)(
+            f"{who}: learning_rate is {number_words} or a LearningRateSchedule, or a list of a number for each step, "
+            f"not {shown(rate)}{instance_meant(rate)}."
+        )
+    return float(number)
+
+
 class ParameterGroup(Cell):
     """The settings of some of an optimiser's Parameters.
 
     Attributes:
         names: of the Parameters.
         learning_rate: a Parameter, float64, unless it follows a schedule.
-        schedule: the LearningRateSchedule, or None.
+        schedule: the Cell that gives the learning rate for a step, or None.
         weight_decay: is added to each gradient, times the Parameter; apart from it in AdamW.
         centralise: whether from each gradient its mean over all axes but the first is taken off.
     """
@@ -51,12 +95,12 @@ class ParameterGroup(Cell):
         self.names = [p.name if isinstance(p, Parameter) and not p.anonymous else None for p in params]
         self.weight_decay = number_in(weight_decay, 0.0, math.inf, who, "weight_decay")
         self.centralise = centralise
-        self.schedule: LearningRateSchedule | None = None
-        if isinstance(rate, LearningRateSchedule):
-            self.schedule = rate
+        self.schedule: Cell | None = None
+        chosen = schedule_of(rate, who)
+        if isinstance(chosen, Cell):
+            self.schedule = chosen
         else:
-            number = number_in(rate, 0.0, math.inf, who, "learning_rate")
-            self.learning_rate = Parameter(Tensor(number, dtypes.float64), requires_grad=False)
+            self.learning_rate = Parameter(Tensor(chosen, dtypes.float64), requires_grad=False)
 
     def construct(self, step: Tensor) -> Tensor:
         """The learning rate at a step, as float64."""
@@ -95,7 +139,7 @@ def grouped(
         rate, weight_decay: of those that are told no other.
         who: the optimiser, for errors.
     """
-    entries = _entries(params, who)
+    entries, rate = _entries(params, who), schedule_of(rate, who)
     if not any(isinstance(entry, dict) for entry in entries):
         parameters = _checked(entries, who)
         return (
@@ -125,7 +169,8 @@ def grouped(
         centralise = entry.get("grad_centralization", False)
         if not isinstance(centralise, bool):
             raise ArgumentError(f"{where}: grad_centralization is True or False, not {centralise!r}.")
-        settings = entry.get("lr", rate), entry.get("weight_decay", weight_decay), centralise
+        own_rate = schedule_of(entry.get("lr", rate), where, "a number in [0.0, inf)")
+        settings = own_rate, entry.get("weight_decay", weight_decay), centralise
         members.append(own)
         groups.append(ParameterGroup(own, *settings, where))
     parameters = _checked([p for own in members for p in own], who)

@@ -46,7 +46,8 @@ def fires(surrogate: Any, distance: Tensor) -> Tensor:
 def through_spikes(surrogate: Any, distance: Tensor, dout: Tensor) -> Tensor:
     """The gradient of `distance` where `dout` is that of its spikes: psi dout, by the surrogate's reverse."""
     _, pull = ops.vjp(lambda x: fires(surrogate, x), distance)
-    gradient: Tensor = pull(dout)
+    gradient: Tensor
+    (gradient,) = pull(dout)
     return gradient
 
 

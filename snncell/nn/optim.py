@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from snncell import dtype as dtypes, ops
-from snncell.arguments.kinds import NotNegative
+from snncell.arguments.kinds import NotNegative, Positive
 from snncell.arguments.shown import shown
 from snncell.cell import Cell
 from snncell.dtype import DType
@@ -19,7 +19,7 @@ from snncell.errors import ArgumentError, DeviceError, ShapeError
 from snncell.kernels.space import IN_USE
 from snncell.markup import element, joined, table
 from snncell.nn.container import CellList
-from snncell.nn.groups import LearningRateSchedule, ParameterGroup, grouped, number_in
+from snncell.nn.groups import LearningRateSchedule, ParameterGroup, Rate, grouped, number_in
 from snncell.tape.frames import Updating, tells
 from snncell.tape.parameter import Parameter, Undo, together
 from snncell.tape.state import EFFECTS, STATE
@@ -65,8 +65,11 @@ class Optimizer(Cell):
             may be left out. `lr` is a number or a schedule; with grad_centralization a gradient loses its mean over
             all axes but the first. Gradients come in the order of the groups, or of {"order_params": [...]}, which
             stands beside the groups and has all their Parameters.
-        learning_rate: a number, or a `LearningRateSchedule`; of Parameters whose group has none.
+        learning_rate: a number; a list, an array or a Tensor of one for each step, of which the last one holds on; or a
+            Cell that gives it for a step, such as a `LearningRateSchedule`. Of Parameters whose group has none.
         weight_decay: is added to each gradient, times the Parameter; of Parameters whose group has none.
+        loss_scale: the gradients are those of the loss times this number, and are divided by it first. For a scale that
+            follows the gradients see `train.fit(loss_scale=...)`.
 
     Attributes:
         parameters: all of them, in the order of the gradients.
@@ -87,12 +90,11 @@ class Optimizer(Cell):
         [0.0001, 0.01]
     """
 
-    def __init__(
-        self, params: Any, learning_rate: NotNegative | LearningRateSchedule, weight_decay: float = 0.0
-    ) -> None:
+    def __init__(self, params: Any, learning_rate: Rate, weight_decay: float = 0.0, loss_scale: Positive = 1.0) -> None:
         super().__init__(auto_prefix=False)
         self.parameters, groups, self._group_of = grouped(params, learning_rate, weight_decay, type(self).__name__)
         self.groups = CellList(groups)
+        self.loss_scale = number_in(loss_scale, math.ulp(0.0), math.inf, type(self).__name__, "loss_scale")
         self.global_step = Parameter(Tensor(0), requires_grad=False)
 
     @property
@@ -144,9 +146,11 @@ class Optimizer(Cell):
             self.global_step.assign(step)
             for index, (parameter, grad) in enumerate(zip(self.parameters, grads, strict=True)):
                 group = self.group_of(index)
+                wide = _computed(parameter)
+                if self.loss_scale != 1.0:
+                    grad = grad.astype(wide) * (1.0 / self.loss_scale)
                 decay = group.weight_decay if self.decays_gradient else 0.0
                 slope = group.centred(grad) + parameter * decay if decay else group.centred(grad)
-                wide = _computed(parameter)
                 here = parameter.astype(wide), slope.astype(wide), rates[self._group_of[index]].astype(wide)
                 parameter.assign(self.updated(index, *here, step).astype(parameter.dtype))
             written.clear()
@@ -233,13 +237,14 @@ class SGD(Optimizer):
     def __init__(
         self,
         params: Any,
-        learning_rate: NotNegative | LearningRateSchedule = 0.1,
+        learning_rate: Rate = 0.1,
         momentum: float = 0.0,
         dampening: float = 0.0,
         weight_decay: float = 0.0,
         nesterov: bool = False,
+        loss_scale: Positive = 1.0,
     ) -> None:
-        super().__init__(params, learning_rate, weight_decay)
+        super().__init__(params, learning_rate, weight_decay, loss_scale)
         who = type(self).__name__
         self.momentum = number_in(momentum, 0.0, math.inf, who, "momentum")
         self.dampening = number_in(dampening, 0.0, math.inf, who, "dampening")
@@ -266,12 +271,13 @@ class Momentum(SGD):
     def __init__(
         self,
         params: Any,
-        learning_rate: NotNegative | LearningRateSchedule,
+        learning_rate: Rate,
         momentum: float,
         weight_decay: float = 0.0,
         use_nesterov: bool = False,
+        loss_scale: Positive = 1.0,
     ) -> None:
-        super().__init__(params, learning_rate, momentum, 0.0, weight_decay, use_nesterov)
+        super().__init__(params, learning_rate, momentum, 0.0, weight_decay, use_nesterov, loss_scale)
 
 
 class RMSProp(Optimizer):
@@ -285,14 +291,15 @@ class RMSProp(Optimizer):
     def __init__(
         self,
         params: Any,
-        learning_rate: NotNegative | LearningRateSchedule = 0.1,
+        learning_rate: Rate = 0.1,
         decay: float = 0.9,
         momentum: float = 0.0,
         epsilon: NotNegative = 1e-10,
         centered: bool = False,
         weight_decay: float = 0.0,
+        loss_scale: Positive = 1.0,
     ) -> None:
-        super().__init__(params, learning_rate, weight_decay)
+        super().__init__(params, learning_rate, weight_decay, loss_scale)
         self.decay = number_in(decay, 0.0, 1.0, "RMSProp", "decay")
         self.momentum = number_in(momentum, 0.0, math.inf, "RMSProp", "momentum")
         self.epsilon = number_in(epsilon, 0.0, math.inf, "RMSProp", "epsilon")
@@ -325,13 +332,14 @@ class Adam(Optimizer):
     def __init__(
         self,
         params: Any,
-        learning_rate: NotNegative | LearningRateSchedule = 1e-3,
+        learning_rate: Rate = 1e-3,
         beta1: float = 0.9,
         beta2: float = 0.999,
         eps: NotNegative = 1e-8,
         weight_decay: float = 0.0,
+        loss_scale: Positive = 1.0,
     ) -> None:
-        super().__init__(params, learning_rate, weight_decay)
+        super().__init__(params, learning_rate, weight_decay, loss_scale)
         who = type(self).__name__
         self.beta1 = number_in(beta1, 0.0, 1.0, who, "beta1")
         self.beta2 = number_in(beta2, 0.0, 1.0, who, "beta2")
@@ -367,13 +375,14 @@ class AdamW(Adam):
     def __init__(
         self,
         params: Any,
-        learning_rate: NotNegative | LearningRateSchedule = 1e-3,
+        learning_rate: Rate = 1e-3,
         beta1: float = 0.9,
         beta2: float = 0.999,
         eps: NotNegative = 1e-8,
         weight_decay: float = 0.01,
+        loss_scale: Positive = 1.0,
     ) -> None:
-        super().__init__(params, learning_rate, beta1, beta2, eps, weight_decay)
+        super().__init__(params, learning_rate, beta1, beta2, eps, weight_decay, loss_scale)
 
     def decayed(self, index: int, parameter: Tensor, rate: Tensor) -> Tensor:
         decay = self.group_of(index).weight_decay

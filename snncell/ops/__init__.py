@@ -10,6 +10,7 @@ from snncell.ops.activation import (
     sigmoid as sigmoid,
     softplus as softplus,
 )
+from snncell.ops.batching import vmap as vmap
 from snncell.ops.control import (
     assign as assign,
     assign_add as assign_add,
@@ -78,6 +79,7 @@ from snncell.ops.indexing import (
     gather as gather,
     one_hot as one_hot,
 )
+from snncell.ops.jacobians import jacfwd as jacfwd, jacrev as jacrev
 from snncell.ops.linalg import (
     bmm as bmm,
     einsum as einsum,
@@ -108,6 +110,7 @@ from snncell.ops.logic import (
     select as select,
     where as where,
 )
+from snncell.ops.maps import HyperMap as HyperMap, Map as Map
 from snncell.ops.masks import sequence_mask as sequence_mask
 from snncell.ops.pool import (
     avg_pool1d as avg_pool1d,
@@ -213,7 +216,7 @@ from snncell.ops.reduce import (
     sum as sum,
     var as var,
 )
-from snncell.ops.seeds import set_seed as set_seed
+from snncell.ops.seeds import get_seed as get_seed, set_seed as set_seed
 from snncell.ops.shape import (
     broadcast_to as broadcast_to,
     concat as concat,
@@ -234,9 +237,13 @@ from snncell.ops.sorting import (
     argsort as argsort,
     sort as sort,
 )
+from snncell.tape.forward import jvp as jvp
 from snncell.tape.frames import machinery as _machinery
 from snncell.tape.grad_operation import GradOperation as GradOperation
+from snncell.tape.hook_backward import HookBackward as HookBackward
+from snncell.tape.recompute import recompute as recompute
 from snncell.tape.transforms import (
+    get_grad as get_grad,
     grad as grad,
     stop_gradient as stop_gradient,
     value_and_grad as value_and_grad,

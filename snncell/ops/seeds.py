@@ -85,6 +85,17 @@ def set_seed(seed: Annotated[int, Own()], calls: Annotated[int, Own()] = 0) -> N
         _Sequences.begun = as_int(seed, "set_seed", "seed"), itertools.count(1)
 
 
+def get_seed() -> int:
+    """The seed of this thread's sequence of random numbers, which `set_seed` begins anew.
+
+    Example:
+        >>> snncell.set_seed(7)
+        >>> snncell.get_seed()
+        7
+    """
+    return int(present_key().asnumpy()[0])
+
+
 def seeded(seed: Any, calls: Any) -> tuple[Parameter, Tensor]:
     """The key of this thread, and the value that `set_seed` gives it, to be assigned with others.
 

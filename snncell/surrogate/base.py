@@ -124,7 +124,7 @@ class Surrogate(Ranged, Cell):
         # A constant for each element: their gradients are summed last of all, which a loop over time does by itself.
         out, pull = ops.vjp(smooth, *[ops.broadcast_to(value, x.shape) for value in learned])
         slopes = pull(dout.astype(out.dtype))
-        return (dx,), dict(zip(learned, slopes if isinstance(slopes, tuple) else (slopes,), strict=True))
+        return (dx,), dict(zip(learned, slopes, strict=True))
 
     def _with(self, values: dict[Parameter, Tensor]) -> Surrogate:
         """This spike function with Tensors in the place of its Parameters."""

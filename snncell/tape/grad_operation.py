@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from snncell.errors import GradientError
+from snncell.tape.recording import Recording, listed_weights, wraps
 from snncell.tape.tensor import Tensor
-from snncell.tape.transforms import Recording, listed_weights, wraps
+from snncell.tape.transforms import taken_sens
 
 
 class GradOperation:
@@ -17,7 +18,11 @@ class GradOperation:
         get_all: gradients of all Tensor arguments as a tuple, instead of the first one's, bare.
         get_by_list: gradients of the Parameters given beside the function, as a tuple; with `get_all` a pair of
             tuples.
-        sens_param: the gradient function takes, as its last argument, the gradient to start from.
+        sens_param: the gradient function takes, as its last argument, the gradient to start from, of the value's shape
+            and dtype.
+
+    Raises:
+        ArgumentTypeError: for flags that are not True or False.
 
     Example:
         >>> GradOperation(get_all=True)(lambda x, y: x * y)(Tensor(2.0), Tensor(3.0))
@@ -30,19 +35,17 @@ class GradOperation:
         self.sens_param = sens_param
 
     def __call__(self, fn: Callable[..., Any], weights: Any = None) -> Callable[..., Any]:
+        both = self.with_value(fn, weights)
+        return wraps(fn, lambda *args, **kwargs: both(*args, **kwargs)[1])
+
+    def with_value(self, fn: Callable[..., Any], weights: Any = None) -> Callable[..., Any]:
+        """A function that gives `(value, gradients)`, of one run of `fn`."""
         listed_weights(weights, "GradOperation")
         if self.get_by_list and weights is None:
             raise GradientError("GradOperation(get_by_list=True)(fn, weights): the weights are missing.")
 
         def gradients(*args: Any, **kwargs: Any) -> Any:
-            sens = None
-            if self.sens_param:
-                sens = kwargs.pop("sens", None)
-                if sens is None:
-                    if not args:
-                        raise GradientError("GradOperation(sens_param=True): the last argument is the gradient.")
-                    *head, sens = args
-                    args = tuple(head)
+            args, sens = taken_sens(args, kwargs, "GradOperation") if self.sens_param else (args, None)
             positions: Sequence[int] = () if self.get_by_list and not self.get_all else (0,)
             if self.get_all:
                 positions = [i for i, x in enumerate(args) if isinstance(x, Tensor) and x.dtype.is_float]
@@ -52,7 +55,8 @@ class GradOperation:
             recording = Recording(fn, args, positions, chosen, kwargs, "GradOperation")
             of_arguments, of_weights = recording.pull(recording.out, sens, release=True)
             if of_weights is None:
-                return tuple(of_arguments) if self.get_all else of_arguments[0]
-            return (tuple(of_arguments), tuple(of_weights)) if self.get_all else tuple(of_weights)
+                return recording.out, tuple(of_arguments) if self.get_all else of_arguments[0]
+            own = tuple(of_weights)
+            return recording.out, (tuple(of_arguments), own) if self.get_all else own
 
         return wraps(fn, gradients)

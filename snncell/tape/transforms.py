@@ -1,159 +1,18 @@
-"""Gradients of functions: `grad`, `value_and_grad`, `vjp`, `stop_gradient`."""
+"""Gradients of functions: `grad`, `value_and_grad`, `get_grad`, `vjp`, `stop_gradient`."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any
 
-import numpy as np
-
 from snncell.arguments.kinds import Own
 from snncell.arguments.shown import came, shown
-from snncell.errors import GradientError, ShapeError
-from snncell.kernels.space import DEVICE, moved
+from snncell.errors import GradientError
 from snncell.tape import structure
-from snncell.tape.custom import alias, as_read
 from snncell.tape.parameter import Parameter
+from snncell.tape.recording import Recording, has_float, listed_weights, without_aux, wraps
 from snncell.tape.state import STATE
-from snncell.tape.tape import Entry, Tape, pullback, zeros_of
-from snncell.tape.tensor import Tensor, in_trace, snapshot, wrap
-from snncell.words import cut
-
-
-class Recording:
-    """A function that has been run under a tape, ready to be pulled back."""
-
-    def __init__(
-        self,
-        fn: Callable[..., Any],
-        args: Sequence[Any],
-        positions: Sequence[int],
-        weights: Any,
-        kwargs: dict[str, Any],
-        who: str,
-    ) -> None:
-        self.who = who
-        self.arguments: list[tuple[list[Tensor], Any]] = []
-        if len({position % len(args) for position in positions if args}) != len(positions) and args:
-            raise GradientError(f"{who}: grad_position {tuple(positions)} names an argument twice.")
-        call_args = list(args)
-        for position in positions:
-            if not -len(args) <= position < len(args):
-                raise GradientError(f"{who}: grad_position {position}, but the function got {len(args)} argument(s).")
-            leaves, tree = structure.flatten(call_args[position])
-            watched = [_watch(leaf) for leaf in _differentiable(leaves, call_args[position], position, who)]
-            self.arguments.append((watched, tree))
-            call_args[position] = structure.unflatten(tree, watched)
-        self.weights = _weights(weights, who)
-        watched = [source for sources, _ in self.arguments for source in sources]
-        # Tensors of their own, for a Parameter may be frozen, or replaced, before the gradient is pulled.
-        self.sources = [*watched, *(wrap(p._data, p._entry) for p in self.weights or ())]
-        if STATE.trace is not None:
-            STATE.trace.gradient_targets.update(p._entry for p in self.weights or () if p._entry is not None)
-        self.tape = Tape()
-        with self.tape.active():
-            # As read: where fn returns a Parameter, the result is the value that it has now.
-            self.out = as_read(fn(*call_args, **kwargs))
-
-    def pull(self, out: Any, sens: Any, release: bool) -> tuple[list[Any], list[Tensor] | None]:
-        """Gradients for each watched argument, and for the weights."""
-        leaves, _ = structure.flatten(out)
-        seeds = _seeds(leaves, sens, self.who)
-        release = release and STATE.tape is None  # an outer tape's sweep goes through the same entries
-        pulled = pullback(self.tape.live(), leaves, seeds, self.sources, release=release)
-        grads = iter([_or_zeros(grad, source) for grad, source in zip(pulled, self.sources, strict=True)])
-        of_arguments = [structure.unflatten(tree, [next(grads) for _ in watched]) for watched, tree in self.arguments]
-        return of_arguments, None if self.weights is None else list(grads)
-
-
-def _watch(x: Tensor) -> Tensor:
-    """The same value in a place of its own, so that other uses of `x` do not count; an outer tape sees through it."""
-    if STATE.tape is not None and x._entry is not None:
-        watched: Tensor = alias.bind(x)
-        return watched
-    # In a trace the source has to be a Value of it: an array with an entry of its own would pass for a Tensor from
-    # outside that another gradient is taken through.
-    data = in_trace(x)
-    return wrap(data, Entry.source(data))
-
-
-def _or_zeros(grad: Tensor | None, source: Tensor) -> Tensor:
-    grad = zeros_of((source.shape, source._data.dtype)) if grad is None else grad
-    # Zeros, and gradients made of numbers alone, are made on the host.
-    return grad if STATE.trace is not None or grad.device == source.device else grad.to(source.device)
-
-
-def _differentiable(leaves: list[Tensor], argument: Any, position: int, who: str) -> list[Tensor]:
-    if not leaves:
-        raise GradientError(
-            f"{who}: argument {position} is a {type(argument).__name__}; gradients are taken with respect to Tensors. "
-            f"Pass snncell.Tensor(...), or choose others by grad_position."
-        )
-    for leaf in leaves:
-        if not leaf.dtype.is_float:
-            raise GradientError(
-                f"{who}: argument {position} has dtype {leaf.dtype}; there is no gradient with respect to integers or "
-                f"booleans. Convert it (x.astype('float32')) or choose other arguments by grad_position."
-            )
-    return leaves
-
-
-def listed_weights(weights: Any, who: str) -> tuple[Parameter, ...] | None:
-    """The Parameters that a gradient is asked for, if any.
-
-    Raises:
-        GradientError: for what is none, or holds something else.
-    """
-    if weights is None:
-        return None
-    if not isinstance(weights, (Parameter, tuple, list)):
-        raise GradientError(
-            f"{who}: weights is a Parameter, or a tuple or list of them (net.trainable_params()), not "
-            f"{cut(shown(weights), 60)}."
-        )
-    parameters = (weights,) if isinstance(weights, Parameter) else tuple(weights)
-    for weight in parameters:
-        if not isinstance(weight, Parameter):
-            raise GradientError(f"{who}: weights holds a {type(weight).__name__}; only Parameters can be weights.")
-    return parameters
-
-
-def _weights(weights: Any, who: str) -> tuple[Parameter, ...] | None:
-    parameters = listed_weights(weights, who)
-    for weight in parameters or ():
-        if not weight.requires_grad:
-            raise GradientError(
-                f"{who}: Parameter {weight.name!r} has requires_grad=False. Set it to True or leave it out of weights."
-            )
-        if not weight.dtype.is_float:
-            raise GradientError(f"{who}: Parameter {weight.name!r} has dtype {weight.dtype}, which has no gradient.")
-    return parameters
-
-
-def _seeds(leaves: list[Tensor], sens: Any, who: str) -> list[Tensor | None]:
-    """The gradients that go in at the outputs: `sens`, or ones for each output that can carry a gradient."""
-    if not leaves:
-        raise GradientError(f"{who}: the function returned no Tensor, so there is nothing to differentiate.")
-    if not any(leaf.dtype.is_float for leaf in leaves):
-        kinds = ", ".join(repr(leaf.dtype) for leaf in leaves)
-        raise GradientError(f"{who}: the function returned {kinds}, which has no gradient. Return floats.")
-    if sens is None:
-        return [_ones(leaf) if leaf.dtype.is_float else None for leaf in leaves]
-    seeds, _ = structure.flatten(sens)
-    if len(seeds) != len(leaves):
-        raise GradientError(f"{who}: {len(seeds)} gradient(s) for {len(leaves)} output(s); give one for each.")
-    for number, (seed, leaf) in enumerate(zip(seeds, leaves, strict=True)):
-        if seed.shape != leaf.shape:
-            raise ShapeError(
-                f"{who}: the gradient for output {number} has shape {seed.shape}, the output itself {leaf.shape}."
-            )
-    return list(seeds)
-
-
-def _ones(leaf: Tensor) -> Tensor:
-    ones = np.broadcast_to(np.ones((), leaf._data.dtype), leaf.shape)
-    return wrap(moved(ones, DEVICE) if leaf.device == "gpu" else ones)
+from snncell.tape.tensor import snapshot, wrap
 
 
 def value_and_grad(
@@ -161,6 +20,8 @@ def value_and_grad(
     grad_position: int | tuple[int, ...] | None = 0,
     weights: Any = None,
     has_aux: bool = False,
+    return_ids: bool = False,
+    sens_param: bool = False,
 ) -> Callable[..., Any]:
     """A function that gives the value of `fn` and its gradients.
 
@@ -175,6 +36,10 @@ def value_and_grad(
         weights: a Parameter (bare gradient) or several (a tuple), beside or instead of the arguments. With both, the
             gradients are a pair.
         has_aux: `fn` returns `(loss, *aux)`, and only `loss` is differentiated.
+        return_ids: each gradient comes as a pair `(position, gradient)`, or `(name, gradient)` of a Parameter, among
+            which `get_grad` finds one.
+        sens_param: the function takes the gradient to start from, of the value's shape and dtype, as its last argument,
+            or by the name `sens`.
 
     Returns:
         A function with `fn`'s arguments that returns `(value, gradients)`.
@@ -182,12 +47,15 @@ def value_and_grad(
     Raises:
         GradientError: for an argument that is no float Tensor, a weight that is no Parameter, or an output without a
             gradient.
+        DTypeError: for a `sens` of another dtype than the value.
 
     Example:
         >>> value_and_grad(lambda x: x * x)(Tensor(3.0))
         (Tensor(shape=[], dtype=Float32, value= 9), Tensor(shape=[], dtype=Float32, value= 6))
     """
-    return _gradient_function(fn, grad_position, weights, has_aux, True, "value_and_grad")
+    return _gradient_function(
+        fn, grad_position, weights, "value_and_grad", has_aux=has_aux, ids=return_ids, sens=sens_param, value=True
+    )
 
 
 def grad(
@@ -195,6 +63,8 @@ def grad(
     grad_position: int | tuple[int, ...] | None = 0,
     weights: Any = None,
     has_aux: bool = False,
+    return_ids: bool = False,
+    sens_param: bool = False,
 ) -> Callable[..., Any]:
     """A function that gives the gradients of `fn`; its arguments are those of `value_and_grad`.
 
@@ -205,11 +75,21 @@ def grad(
         >>> grad(grad(lambda x: x * x * x))(Tensor(2.0))
         Tensor(shape=[], dtype=Float32, value= 12)
     """
-    return _gradient_function(fn, grad_position, weights, has_aux, False, "grad")
+    return _gradient_function(
+        fn, grad_position, weights, "grad", has_aux=has_aux, ids=return_ids, sens=sens_param, value=False
+    )
 
 
 def _gradient_function(
-    fn: Callable[..., Any], grad_position: Any, weights: Any, has_aux: bool, with_value: bool, who: str
+    fn: Callable[..., Any],
+    grad_position: Any,
+    weights: Any,
+    who: str,
+    *,
+    has_aux: bool,
+    ids: bool,
+    sens: bool,
+    value: bool,
 ) -> Callable[..., Any]:
     if not callable(fn) or isinstance(fn, type):
         raise GradientError(f"{who}: fn is a function or a Cell, not {came(fn)}.")
@@ -221,33 +101,89 @@ def _gradient_function(
         raise GradientError(f"{who}: nothing to differentiate with respect to; give grad_position or weights.")
 
     def gradients(*args: Any, **kwargs: Any) -> Any:
+        args, seed = taken_sens(args, kwargs, who) if sens else (args, None)
         recording = Recording(fn, args, positions, weights, kwargs, who)
         out = recording.out
-        value, aux = _without_aux(out, who) if has_aux else (out, ())
-        of_arguments, of_weights = recording.pull(value, None, release=True)
+        differentiated, aux = without_aux(out, who) if has_aux else (out, ())
+        of_arguments, of_weights = recording.pull(differentiated, seed, release=True)
+        if ids:
+            of_arguments = list(zip(positions, of_arguments, strict=True))
+            of_weights = None if of_weights is None else _named(of_weights, recording.weights or (), who)
         parts: list[Any] = [of_arguments[0] if len(of_arguments) == 1 else tuple(of_arguments)] if of_arguments else []
         if of_weights is not None:
             parts.append(of_weights[0] if isinstance(weights, Parameter) else tuple(of_weights))
         result = parts[0] if len(parts) == 1 else tuple(parts)
-        if with_value:
+        if value:
             return out, result
         return (result, aux) if has_aux else result
 
     return wraps(fn, gradients)
 
 
-def _without_aux(out: Any, who: str) -> tuple[Any, tuple[Any, ...]]:
-    if not isinstance(out, tuple) or not out:
-        raise GradientError(f"{who}: with has_aux the function returns (loss, *aux), not a {type(out).__name__}.")
-    return out[0], out[1:]
+def taken_sens(args: tuple[Any, ...], kwargs: dict[str, Any], who: str) -> tuple[tuple[Any, ...], Any]:
+    """The arguments of the function, and the gradient to start from: the last one, or `sens` by name."""
+    sens = kwargs.pop("sens", None)
+    if sens is not None:
+        return args, sens
+    if not args:
+        raise GradientError(f"{who}: with sens_param the last argument is the gradient to start from; there is none.")
+    return args[:-1], args[-1]
 
 
-def wraps(fn: Callable[..., Any], wrapper: Callable[..., Any]) -> Callable[..., Any]:
-    """Carry over the name and documentation of a function; a Cell's attributes are its own."""
-    return functools.wraps(fn, updated=())(wrapper) if hasattr(fn, "__name__") else wrapper
+def _named(grads: Sequence[Any], weights: Sequence[Parameter], who: str) -> list[Any]:
+    """Each gradient behind the name of its Parameter."""
+    names = [weight.name for weight in weights]
+    for position, name in enumerate(names):
+        if name is None or names.index(name) != position:
+            what = "has no name" if name is None else f"has the name {name!r}, as another one has"
+            raise GradientError(
+                f"{who}: with return_ids each of the weights is known by its name, and element {position} {what}. Give "
+                f"it one of its own: Parameter(..., name=...)."
+            )
+    return list(zip(names, grads, strict=True))
 
 
-def vjp(fn: Callable[..., Any], *inputs: Any, weights: Any = None, has_aux: bool = False) -> tuple[Any, ...]:
+def get_grad(gradients: Any, identifier: int | str | Parameter) -> Any:
+    """Find one gradient among those that `grad(..., return_ids=True)` gives.
+
+    Args:
+        gradients: they, as they come.
+        identifier: the position of an argument, or a Parameter or its name.
+
+    Raises:
+        GradientError: if there is none of it, saying what there is.
+
+    Example:
+        >>> both = grad(lambda x, y: x * y, (0, 1), return_ids=True)(Tensor(2.0), Tensor(3.0))
+        >>> snncell.get_grad(both, 1)
+        Tensor(shape=[], dtype=Float32, value= 2)
+    """
+    wanted = identifier.name if isinstance(identifier, Parameter) else identifier
+    pairs = list(_identified(gradients))
+    for known, gradient in pairs:
+        if known == wanted:
+            return gradient
+    there = ", ".join(repr(known) for known, _ in pairs)
+    raise GradientError(
+        f"get_grad: there is no gradient of {shown(wanted)}; "
+        + (f"there are those of {there}." if pairs else "gradients are those of grad(..., return_ids=True).")
+    )
+
+
+def _identified(gradients: Any) -> Iterator[tuple[int | str, Any]]:
+    """The pairs of identifier and gradient in what a gradient function gives."""
+    if not isinstance(gradients, tuple):
+        return
+    if len(gradients) == 2 and isinstance(gradients[0], (int, str)):
+        yield gradients
+        return
+    for part in gradients:
+        yield from _identified(part)
+
+
+def vjp(
+    fn: Annotated[Callable[..., Any], Own()], *inputs: Any, weights: Any = None, has_aux: bool = False
+) -> tuple[Any, ...]:
     """Run `fn` and give, beside its value, the function that pulls a gradient of the value back to the inputs.
 
     Args:
@@ -258,27 +194,33 @@ def vjp(fn: Callable[..., Any], *inputs: Any, weights: Any = None, has_aux: bool
 
     Returns:
         `(out, pull)`, or `(out, pull, aux)` with `has_aux`. `pull(dout, ...)` takes a gradient for each output and
-        returns one for each input: bare if there is one, else a tuple; with weights a pair. It may be called often.
+        returns a tuple with one for each input, None for one that holds no floats. With weights it returns a pair: that
+        tuple, and the gradients of the weights: a tuple, or of a single Parameter a bare one. It may be called often.
+
+    Raises:
+        GradientError: as for `value_and_grad`.
+        DTypeError: for a gradient of another dtype than the output.
+
+    Example:
+        >>> out, pull = snncell.vjp(lambda x, y: x * y, Tensor(2.0), Tensor(3.0))
+        >>> pull(Tensor(1.0))
+        (Tensor(shape=[], dtype=Float32, value= 3), Tensor(shape=[], dtype=Float32, value= 2))
     """
-    positions = [i for i, x in enumerate(inputs) if _has_float(x)]
+    if not callable(fn) or isinstance(fn, type):
+        raise GradientError(f"vjp: fn is a function or a Cell, not {came(fn)}.")
+    positions = [i for i, x in enumerate(inputs) if has_float(x)]
     recording = Recording(fn, inputs, positions, weights, {}, "vjp")
-    out, aux = _without_aux(recording.out, "vjp") if has_aux else (recording.out, None)
+    out, aux = without_aux(recording.out, "vjp") if has_aux else (recording.out, None)
 
     def pull(*douts: Any) -> Any:
         of_arguments, of_weights = recording.pull(out, douts, release=False)
         by_position = dict(zip(positions, of_arguments, strict=True))
         grads = tuple(by_position.get(i) for i in range(len(inputs)))
-        result = grads[0] if len(grads) == 1 else grads
         if of_weights is None:
-            return result
-        return result, of_weights[0] if isinstance(weights, Parameter) else tuple(of_weights)
+            return grads
+        return grads, of_weights[0] if isinstance(weights, Parameter) else tuple(of_weights)
 
     return (out, pull, aux) if has_aux else (out, pull)
-
-
-def _has_float(x: Any) -> bool:
-    leaves, _ = structure.flatten(x)
-    return bool(leaves) and all(leaf.dtype.is_float for leaf in leaves)
 
 
 def stop_gradient(x: Any) -> Any:

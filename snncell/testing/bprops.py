@@ -17,7 +17,7 @@ from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 from snncell.tape.transforms import vjp
 from snncell.testing.calls import chosen_weights
-from snncell.testing.compare import as_tuple, compare_reverse, drawn_for, projected
+from snncell.testing.compare import compare_reverse, drawn_for, projected
 from snncell.testing.precision import InFloat64, doubled
 from snncell.testing.result import Checked
 
@@ -62,7 +62,7 @@ def check_bprop(cell: Any, *inputs: Any, rtol: NotNegative = 1e-4, atol: NotNega
             out, pull = vjp(cell, *doubles, weights=weights)
         douts = drawn_for(structure.flatten(out)[0], rng)
         of_inputs, of_weights = pull(*douts)
-        gradients = [*as_tuple(of_inputs, doubles), *of_weights]
+        gradients = [*of_inputs, *of_weights]
         with replaying(key):
             rows = compare_reverse(cell, doubles, douts, gradients, weights, rtol, atol)
         for name, parameter in chosen_weights([("", cell)], None):

@@ -45,7 +45,7 @@ def compare_reverse(
     try:
         _, pull = vjp(function, *inputs, weights=tuple(weights))
         of_inputs, of_weights = pull(*douts)
-        expected = [*as_tuple(of_inputs, inputs), *of_weights]
+        expected = [*of_inputs, *of_weights]
         source = "its primitive" if primitive else "the tape's gradient of construct"
     except GradientError:
         expected = [*differences(function, inputs, douts), *(None for _ in weights)]
@@ -154,8 +154,3 @@ def drawn_for(outs: Sequence[Tensor], rng: np.random.Generator) -> list[Tensor]:
 def floats(out: Any) -> list[Tensor]:
     """The float Tensors in a structure."""
     return [leaf for leaf in structure.flatten(out)[0] if leaf.dtype.is_float]
-
-
-def as_tuple(grads: Any, inputs: Sequence[Any]) -> tuple[Any, ...]:
-    """The result of `vjp` for these inputs, as a tuple also where there is one."""
-    return grads if len(inputs) != 1 else (grads,)

@@ -15,7 +15,7 @@ from snncell.tape.parameter import Parameter
 from snncell.tape.state import settings
 from snncell.tape.tensor import Tensor
 from snncell.tape.transforms import grad, vjp
-from snncell.testing.compare import as_tuple, drawn_for, floats
+from snncell.testing.compare import drawn_for, floats
 from snncell.testing.precision import InFloat64, doubled, real
 from snncell.testing.stops import Noted, Replayed
 
@@ -163,8 +163,7 @@ class Problem:
             args = self.arguments(tensors[: len(self.positions)])
             out, pull = vjp(self.fn, *args, weights=tuple(self.weights))
             leaves = structure.flatten(out)[0]
-            grads, of_weights = pull(*drawn_for(leaves, rng))
-        of_inputs = as_tuple(grads, args)
+            of_inputs, of_weights = pull(*drawn_for(leaves, rng))
         gradients = [of_inputs[i] for i in self.positions] + list(of_weights)
         return [x.asnumpy() for x in leaves], [g.asnumpy() for g in gradients]
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from functools import cached_property
+from typing import Annotated, Any, ClassVar
 
+from snncell.arguments.kinds import Own
 from snncell.arguments.shown import came, instance_meant
 from snncell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.nn.optim import Optimizer
 from snncell.tape.tensor import Tensor
+from snncell.train.run_context import RunContext
 
 Record = dict[str, Any]
 
@@ -55,7 +58,7 @@ class Training:
 
     net: Cell
     loss: Callable[..., Any]
-    optimiser: Optimizer
+    optimiser: Annotated[Optimizer, Own()]
     data: Any
     test: Any
     epochs: int
@@ -67,6 +70,15 @@ class Training:
     record: Record = field(default_factory=dict)
     result: Result = field(default_factory=Result)
     writer: Callable[[Any], None] | None = field(default=None, repr=False)
+    begun: int = 0  # batches of the epoch, the present one counted
+    earlier: int = 0  # batches of the epochs before
+    evaluating: bool = False
+    evaluated: int = 0  # batches of an evaluation, the present one counted
+
+    @cached_property
+    def run_context(self) -> RunContext:
+        """The same for methods of callbacks that have MindSpore's names."""
+        return RunContext(self)
 
     @property
     def step(self) -> int:
@@ -109,6 +121,11 @@ class Callback:
     `accumulate=n` the optimiser takes a step at every n-th on_step_end. At on_step_end the loss may still be on its way
     on a GPU: only what reads it waits. From on_evaluation_end on `training.record` has the numbers of the epoch.
 
+    Methods by MindSpore's names are told of the same, and given a `RunContext`: on_train_begin, on_train_epoch_begin,
+    on_train_step_begin, on_train_step_end, on_train_epoch_end, on_train_end, and with "eval" in the place of "train" of
+    an evaluation; or, of both, the older begin, epoch_begin, step_begin, step_end, epoch_end, end. A class has the ones
+    or the others: a method that is given the training is told instead of those of its event.
+
     Attributes:
         order: callbacks of a smaller order are told first, those of the same in the order in which they were given; of
             the end of the training in reverse, as contexts are left.
@@ -132,27 +149,37 @@ class Callback:
 
     def on_fit_begin(self, training: Training) -> None:
         """Before the first epoch, when a training that is resumed has been read."""
+        self.on_train_begin(training.run_context)
 
     def on_epoch_begin(self, training: Training) -> None:
         """Before the first batch of an epoch."""
+        self.on_train_epoch_begin(training.run_context)
 
     def on_step_begin(self, training: Training) -> None:
         """Before a batch."""
+        self.on_train_step_begin(training.run_context)
 
     def on_step_end(self, training: Training) -> None:
         """After a batch: `training.measured` is of it."""
+        self.on_train_step_end(training.run_context)
 
     def on_evaluation_begin(self, training: Training) -> None:
         """Before the net is evaluated on the test data."""
+        self.on_eval_begin(training.run_context)
+        self.on_eval_epoch_begin(training.run_context)
 
     def on_evaluation_end(self, training: Training) -> None:
-        """After that; the net still has the weights that were evaluated."""
+        """After the evaluation; the net still has the weights that were evaluated."""
+        self.on_eval_epoch_end(training.run_context)
+        self.on_eval_end(training.run_context)
 
     def on_epoch_end(self, training: Training) -> None:
         """When the record of an epoch is in the history."""
+        self.on_train_epoch_end(training.run_context)
 
     def on_fit_end(self, training: Training) -> None:
         """At the end of a training, also of one that was stopped or interrupted."""
+        self.on_train_end(training.run_context)
 
     def on_error(self, training: Training, error: BaseException) -> None:
         """When the training ends by an error, which `fit` raises afterwards."""
@@ -167,6 +194,82 @@ class Callback:
         Raises:
             ArgumentError: for one that is not as `state` gives it.
         """
+
+    # --- by MindSpore's names -----------------------------------------------------------------------------------------
+
+    def on_train_begin(self, run_context: RunContext) -> None:
+        """At the beginning of a training."""
+        self.begin(run_context)
+
+    def on_train_epoch_begin(self, run_context: RunContext) -> None:
+        """Before the first batch of an epoch."""
+        self.epoch_begin(run_context)
+
+    def on_train_step_begin(self, run_context: RunContext) -> None:
+        """Before a batch of a training."""
+        self.step_begin(run_context)
+
+    def on_train_step_end(self, run_context: RunContext) -> None:
+        """After a batch of a training."""
+        self.step_end(run_context)
+
+    def on_train_epoch_end(self, run_context: RunContext) -> None:
+        """After the last batch of an epoch, and its evaluation."""
+        self.epoch_end(run_context)
+
+    def on_train_end(self, run_context: RunContext) -> None:
+        """At the end of a training."""
+        self.end(run_context)
+
+    def on_eval_begin(self, run_context: RunContext) -> None:
+        """At the beginning of an evaluation."""
+        self.begin(run_context)
+
+    def on_eval_epoch_begin(self, run_context: RunContext) -> None:
+        """Before the first batch of an evaluation."""
+        self.epoch_begin(run_context)
+
+    def on_eval_step_begin(self, run_context: RunContext) -> None:
+        """Before a batch of an evaluation."""
+        self.step_begin(run_context)
+
+    def on_eval_step_end(self, run_context: RunContext) -> None:
+        """After a batch of an evaluation."""
+        self.step_end(run_context)
+
+    def on_eval_epoch_end(self, run_context: RunContext) -> None:
+        """After the last batch of an evaluation."""
+        self.epoch_end(run_context)
+
+    def on_eval_end(self, run_context: RunContext) -> None:
+        """At the end of an evaluation."""
+        self.end(run_context)
+
+    def begin(self, run_context: RunContext) -> None:
+        """At the beginning of a training, or an evaluation."""
+
+    def epoch_begin(self, run_context: RunContext) -> None:
+        """Before the first batch of an epoch, or an evaluation."""
+
+    def step_begin(self, run_context: RunContext) -> None:
+        """Before a batch."""
+
+    def step_end(self, run_context: RunContext) -> None:
+        """After a batch."""
+
+    def epoch_end(self, run_context: RunContext) -> None:
+        """After the last batch of an epoch, or an evaluation."""
+
+    def end(self, run_context: RunContext) -> None:
+        """At the end of a training, or an evaluation."""
+
+
+def tell_step_of_evaluation(callbacks: Iterable[Callback], when: str, run_context: RunContext) -> None:
+    """Tell those callbacks that have a method for it of a batch of an evaluation; `when` is "begin" or "end"."""
+    for callback in callbacks:
+        names = (f"on_eval_step_{when}", f"step_{when}")
+        if any(getattr(type(callback), name) is not getattr(Callback, name) for name in names):
+            getattr(callback, names[0])(run_context)
 
 
 def in_order(callbacks: Any) -> list[Callback]:

@@ -94,6 +94,8 @@ class Checkpoint(Callback):
     def _is_best(self, training: Training) -> bool:
         if self.best is None:
             return True
+        if self.best.startswith("test_") and training.test is not None and "test_loss" not in training.record:
+            return False  # there was no evaluation after this epoch
         if self.best not in training.record:
             raise ArgumentError(f"Checkpoint: best is one of {', '.join(training.record)}; there is no {self.best!r}.")
         value = -training.record[self.best] if is_better_higher(self.best) else training.record[self.best]

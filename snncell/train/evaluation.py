@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Annotated, Any
 
@@ -17,12 +17,14 @@ from snncell.nn.stateful import Stateful
 from snncell.tape.given import as_data
 from snncell.tape.tensor import Tensor
 from snncell.train.ahead import made_ahead, pays
+from snncell.train.callbacks import Callback, Training, tell_step_of_evaluation
 from snncell.train.metrics import named
 from snncell.train.monitored import Monitored, watching
 from snncell.train.pieces import Batches, Spikes, cells_of as spiking_cells, measure
 from snncell.train.processes import OneProcess
 from snncell.train.scores import accuracy as share_right
 
+Step = Callable[[Any], dict[str, Any]]  # batch -> numbers
 Means = dict[str, Any]  # numbers, and nested lists of those that have axes
 
 
@@ -56,6 +58,21 @@ def evaluate(
         >>> sorted(snncell.train.evaluate(net, nn.CrossEntropyLoss(), (ops.ones((9, 2)), ops.zeros(9, "int64"))))
         ['accuracy', 'loss']
     """
+    return evaluated(net, loss, data, batch_size, accuracy, metrics, firing_rate, prefetch)
+
+
+def evaluated(
+    net: Cell,
+    loss: Callable[..., Tensor],
+    data: Any,
+    batch_size: int,
+    accuracy: Any,
+    metrics: Any,
+    firing_rate: Any,
+    prefetch: bool | None,
+    around: Callable[[Step], Step] = lambda step: step,
+) -> Means:
+    """`evaluate`, with somebody around its steps, as for `means`."""
     if data is None:
         raise ArgumentError("evaluate: data are a tuple of arrays, or batches; there are none.")
     with Spikes(spiking_cells(firing_rate, "evaluate: firing_rate")) as spikes, phases(net, loss), ExitStack() as stack:
@@ -65,7 +82,20 @@ def evaluate(
         functions, heard = named(metrics, "evaluate")
         of_batch = measured(net, loss, accuracy, spikes if spikes.cells else None, functions)
         batches = batches_of(data, batch_size, False, "evaluate: data")
-        return means("evaluate: data", (net, loss), of_batch, batches, prefetch, heard, OneProcess())
+        return means("evaluate: data", (net, loss), of_batch, batches, prefetch, heard, OneProcess(), around)
+
+
+def told_of(step: Step, training: Training, callbacks: Sequence[Callback]) -> Step:
+    """A step of an evaluation of which callbacks are told."""
+
+    def told(batch: Any) -> dict[str, Any]:
+        training.evaluated += 1
+        tell_step_of_evaluation(callbacks, "begin", training.run_context)
+        training.measured = step(batch)
+        tell_step_of_evaluation(callbacks, "end", training.run_context)
+        return training.measured
+
+    return told
 
 
 def batches_of(data: Any, batch_size: int, shuffle: bool, who: str) -> Any:
@@ -147,15 +177,19 @@ def means(
     prefetch: bool | None,
     heard: dict[str, Monitored],
     processes: OneProcess,
+    around: Callable[[Step], Step] = lambda step: step,
 ) -> Means:
-    """Go through the data once, in prediction; the means of what is measured, also by a monitor."""
+    """Go through the data once, in prediction; the means of what is measured, also by a monitor.
+
+    `around` makes of a step, batch -> numbers, one around which others are told.
+    """
     for cell in cells_of(*parts):
         cell.training = False
     for stateful in statefuls(*parts):
         stateful.reset()
     measurements = Measurements()
     with watching(parts[0], heard) as recorded, counted_batches(source, who, processes, prefetch) as batches:
-        numbers_of = processes.measured(lambda *batch: {**of_batch(*batch), **recorded()})
+        numbers_of = around(processes.measured(lambda *batch: {**of_batch(*batch), **recorded()}))
         for samples, batch in batches:
             measurements.add(numbers_of(batch), samples)
     return measurements.means(who)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any
 
 from snncell.amp import LossScaler
 from snncell.arguments.kinds import Count, Own, Positive, Size
-from snncell.arguments.shown import came
+from snncell.arguments.shown import came, shown
 from snncell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.io.checkpoint import path_to_write
@@ -37,6 +38,7 @@ def fit(
     epochs: Size,
     *,
     test: Any = None,
+    test_every: Annotated[Count | Sequence[int], Own()] = 1,
     batch_size: Count = 64,
     accuracy: Callable[..., Tensor] | None = share_right,
     metrics: Annotated[Any, Own()] = (),
@@ -73,6 +75,7 @@ def fit(
             so that a resume finds the same; of such data it compares the class and the number of batches alone.
         epochs: how many in all, those of a training that is resumed included.
         test: other data, on which it is evaluated after each epoch.
+        test_every: evaluate after every so many epochs instead; or after those of a list of numbers of epochs.
         batch_size: of arrays.
         accuracy: a function of what `net` gives and the target whose mean is shown as accuracy; None for none.
         metrics: more of them: a list of names ("top5", "confusion", ...; see `train.metric`) and functions, which are
@@ -153,7 +156,7 @@ def fit(
     made += [] if checkpoint is None else [Checkpoint(checkpoint)]
     batches = batches_of(data, batch_size, True, "fit: data"), batches_of(test, batch_size, False, "fit: test")
     run = Run(Training(net, loss, optimiser, *batches, epochs), prefetch, ranks)
-    run.checkpoint = checkpoint
+    run.checkpoint, run.evaluates = checkpoint, _evaluated_epochs(test_every, log)
     with ranks.together(), Spikes(cells_of(firing_rate, "fit: firing_rate")) as spikes, phases(net, loss):
         spikes.refuse_inner(net)
         limits = {"clip_norm": clip_norm, "clip_value": clip_value}
@@ -173,6 +176,21 @@ def _monitor(monitor: str | None, patience: int | None, test: Any) -> str | None
     if monitor is None and patience is not None:
         return "loss" if test is None else "test_loss"
     return monitor
+
+
+def _evaluated_epochs(test_every: Any, log: Any) -> Callable[[int], bool]:
+    """A function that says of an epoch, by its number, whether there is an evaluation after it."""
+    several = isinstance(test_every, (list, tuple, set, frozenset))
+    counts = [*test_every] if several else [test_every]
+    if not counts or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in counts):
+        raise ArgumentError(
+            f"fit: test_every is a number of epochs of at least 1, or a list of such numbers, not {shown(test_every)}."
+        )
+    if log is not None and test_every != 1 and os.fspath(log).endswith(".csv"):
+        raise ArgumentError(
+            "fit: with test_every records differ, and a .csv has one set of columns; log into a .jsonl."
+        )
+    return (lambda epoch: epoch in counts) if several else (lambda epoch: epoch % test_every == 0)
 
 
 def fits_together(net: Any, loss: Any, optimiser: Any, who: str) -> None:

@@ -15,7 +15,7 @@ from snncell.errors import ArgumentError, CheckpointError
 from snncell.tape.tensor import Tensor
 from snncell.train.callbacks import Callback, Record, Result, Training, in_order
 from snncell.train.clipping import clip_by_both
-from snncell.train.evaluation import means, measured
+from snncell.train.evaluation import means, measured, told_of
 from snncell.train.finite import refuse_loss, refuse_test_loss, refuse_weights, warn_of_nan
 from snncell.train.interruption import noted
 from snncell.train.loss_scale import Scaling
@@ -44,6 +44,7 @@ class Run:
         self.callbacks: list[Callback] = []
         self.checkpoint: File | None = None  # the file that errors name
         self.pass_: Pass | None = None  # the epoch that is under way
+        self.evaluates: Callable[[int], bool] = lambda epoch: True  # whether there is an evaluation after it
         training.batches = len(training.data) if hasattr(training.data, "__len__") else None
         training.writer = self.save
 
@@ -127,9 +128,9 @@ class Run:
         training.epoch, training.record = len(training.history) + 1, {}
         if self.pass_ is None:
             self.pass_ = Pass(self.parts, training.data, self.processes)
-            training.batch = 0
+            training.batch, training.begun, training.earlier = 0, 0, training.earlier + training.begun
             self.tell("on_epoch_begin")
-        whole = self.pass_.run(self.step, self.prefetch, lambda: self.tell("on_step_begin"), self.after_batch)
+        whole = self.pass_.run(self.step, self.prefetch, self.before_batch, self.after_batch)
         if not whole:
             return
         averages = self.pass_.means()
@@ -138,11 +139,16 @@ class Run:
         optimiser = training.optimiser
         rates = {f"learning_rate_{n}" if n else "learning_rate": float(x) for n, x in enumerate(optimiser.rates())}
         training.record = {"epoch": training.epoch, "step": training.step, **rates, **averages}
-        if training.test is not None:
+        if training.test is not None and self.evaluates(training.epoch):
             self.evaluate()
         _refuse_record(training.record)
         training.history.append(training.record)
         self.tell("on_epoch_end")
+
+    def before_batch(self) -> None:
+        """Tell that a batch begins."""
+        self.training.begun += 1
+        self.tell("on_step_begin")
 
     def after_batch(self, numbers: dict[str, Tensor]) -> bool:
         """Tell of a batch; whether to leave the epoch, which is possible between two steps of the optimiser."""
@@ -155,13 +161,24 @@ class Run:
     def evaluate(self) -> None:
         """Measure on the test data, and put the numbers into the record."""
         training = self.training
+        training.evaluating, training.evaluated = True, 0
         self.tell("on_evaluation_begin")
+        of_training = training.measured
         tested = means(
-            "fit: test", self.parts, self.test_step, training.test, self.prefetch, self.heard, self.processes
+            "fit: test",
+            self.parts,
+            self.test_step,
+            training.test,
+            self.prefetch,
+            self.heard,
+            self.processes,
+            lambda step: told_of(step, training, self.told()),
         )
+        training.measured = of_training
         refuse_test_loss(tested["loss"], training.epoch, training.test, self.checkpoint)
         training.record |= {f"test_{name}": x for name, x in tested.items()}
         self.tell("on_evaluation_end")
+        training.evaluating = False
 
     def refuse(self, averages: Record) -> None:
         """Raise a TrainingError for an epoch after which a training cannot go on."""
@@ -207,11 +224,13 @@ class Run:
         training.result.history = stored.notes["history"]
         training.epoch = len(training.history)
         resume_callbacks(self.callbacks, training, stored, who)
+        training.earlier = training.epoch * (training.batches or 0)
         if "pass" in stored.notes:
             self.pass_ = Pass(self.parts, training.data, self.processes)
             own = {name.removeprefix(_PASS): x for name, x in stored.arrays.items() if name.startswith(_PASS)}
             self.pass_.take(stored.notes["pass"], own, who)
             training.epoch, training.batch = training.epoch + 1, self.pass_.batch
+            training.begun = training.batch
         take_places(training.data, training.test, stored.notes, who)
         stored.load()
 

@@ -10,7 +10,7 @@ from snncell.amp import LossScaler
 from snncell.arguments.kinds import Own
 from snncell.cell import Cell
 from snncell.compiler.jit import jit
-from snncell.errors import GradientError
+from snncell.errors import ArgumentError, GradientError
 from snncell.nn.optim import Optimizer
 from snncell.tape.tensor import Tensor
 from snncell.train.loss_scale import Scaling, scaler_of
@@ -108,6 +108,12 @@ def _update(optimiser: Optimizer, grads: Any, clip: Clip | None, scaling: Scalin
 
 def _gradients(measured: Callable[..., Any], optimiser: Optimizer, scaling: Scaling | None) -> Callable[..., Any]:
     """A function batch -> (numbers, gradients of the optimiser's Parameters)."""
+    if optimiser.loss_scale != 1.0:
+        raise ArgumentError(
+            f"The {type(optimiser).__name__} was made with loss_scale={optimiser.loss_scale:g}, by which it divides "
+            f"gradients, and these are of the loss as it is. Leave it out there, and give it here: "
+            f"loss_scale={optimiser.loss_scale:g}."
+        )
     for parameter in optimiser.parameters:
         if not parameter.requires_grad:
             raise GradientError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -24,8 +24,11 @@ class EarlyStopping(Callback):
     Args:
         patience: how many epochs without a better one there may be; with None it never stops.
         monitor: which number of a record; one with "accuracy" in its name is better higher, any other one lower.
+            MindSpore's "eval_" may stand for "test_".
         min_delta: by how much it must be better to count.
         higher_is_better: of a number that the rule of its name is wrong for.
+        mode: the same in MindSpore's words: "min", "max", or "auto" for the rule.
+        restore_best_weights: whether the weights of the best epoch are put back in the end.
 
     Raises:
         ArgumentError: for a patience below 1, or a record without the number.
@@ -49,12 +52,18 @@ class EarlyStopping(Callback):
         monitor: str = "test_loss",
         min_delta: float = 0.0,
         higher_is_better: bool | None = None,
+        mode: Literal["auto", "min", "max"] = "auto",
+        restore_best_weights: bool = True,
     ) -> None:
         counts = isinstance(patience, int) and not isinstance(patience, bool) and patience >= 1
         if patience is not None and not counts:
             raise ArgumentError(f"EarlyStopping: patience is a number of epochs of at least 1, not {patience!r}.")
-        self.patience, self.monitor, self.min_delta = patience, monitor, min_delta
+        self.patience, self.min_delta = patience, min_delta
+        self.monitor = "test_" + monitor.removeprefix("eval_") if monitor.startswith("eval_") else monitor
+        if mode != "auto":
+            higher_is_better = mode == "max"
         self.higher_is_better = is_better_higher(monitor) if higher_is_better is None else higher_is_better
+        self.restore_best_weights = restore_best_weights
         self.best = math.inf
         self.best_epoch, self.waited = 0, 0
         self.weights: dict[str, Any] = {}
@@ -79,7 +88,8 @@ class EarlyStopping(Callback):
 
     def on_fit_end(self, training: Training) -> None:
         if self.weights:
-            self.restore(training.net, training.loss)
+            if self.restore_best_weights:
+                self.restore(training.net, training.loss)
             training.result.best = training.history[self.best_epoch - 1]
             training.result.stopped_early = self.stopped
 
@@ -128,6 +138,20 @@ class EarlyStopping(Callback):
             raise ArgumentError(str(error)) from None
         self.best, self.best_epoch, self.waited = notes["best"], notes["best_epoch"], notes["waited"]
         self.weights = weights
+
+
+def monitored(training: Training, monitor: str, who: str) -> float | None:
+    """A number of the record of an epoch; None of an evaluation that there was not after this one.
+
+    Raises:
+        ArgumentError: for a name that no record has.
+    """
+    name = "test_" + monitor.removeprefix("eval_") if monitor.startswith("eval_") else monitor
+    if name in training.record:
+        return float(training.record[name])
+    if name.startswith("test_") and training.test is not None and "test_loss" not in training.record:
+        return None
+    raise ArgumentError(f"{who}: monitor is one of {', '.join(training.record)}; there is no {monitor!r}.")
 
 
 def is_better_higher(monitor: str) -> bool:

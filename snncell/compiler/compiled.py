@@ -1,0 +1,89 @@
+"""A function that is compiled for one signature."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+from snncell.compiler.dependencies import Dependencies, cells_in, refuse_leaks
+from snncell.compiler.passes.canonicalise import from_trace
+from snncell.compiler.runtime.plan import Plan
+from snncell.compiler.runtime.plans import Plans
+from snncell.compiler.vjp import TracedVjp
+from snncell.tape import structure
+from snncell.tape.state import recording_on, tracing_to
+from snncell.tape.tape import Entry, Tape, watched
+from snncell.tape.taps import Events, Note, NotedResults, noting
+from snncell.tape.tensor import Tensor, wrap
+from snncell.tape.tracing import Trace
+
+
+class Compiled:
+    """A function compiled for one signature: shapes, dtypes, Python arguments, and the state of the Cells in it.
+
+    Args:
+        name: for errors.
+        fn: the function.
+        leaves: the Tensors among the arguments.
+        arguments: the structure of (args, kwargs).
+        taped: whether gradients are to be taken through it from outside.
+        entries: for each of `leaves` the tape entry of the Parameter that it is, if that is to be told apart.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        leaves: Sequence[Tensor],
+        arguments: Any,
+        taped: bool,
+        entries: Sequence[Entry | None],
+    ) -> None:
+        trace, tape, notes = Trace(taped=taped), Tape(), list[Note]()
+        with tracing_to(trace), recording_on(None), tape.active() if taped else nullcontext(), noting(notes):
+            stand_ins = [trace.new_input(leaf.shape, leaf._data.dtype) for leaf in leaves]
+            if taped:
+                stand_ins = [watched(x) for x in stand_ins]
+            pairs = zip(stand_ins, entries, strict=True)
+            stand_ins = [x if entry is None else wrap(x._data, entry) for x, entry in pairs]
+            trace.cells.update(cells_in(arguments, fn))  # fn may read attributes of Cells without calling them
+            args, kwargs = structure.unflatten(arguments, stand_ins)
+            outs, self.structure_of_out = structure.flatten(fn(*args, **kwargs))
+            self.noted = NotedResults(notes, outs)
+            outs += self.noted.extra
+            outputs = [trace.lift(out) for out in outs]
+            refuse_leaks(trace)
+            # Taken after the trace: what construct itself sets on a Cell belongs to the state it leaves behind.
+            self.dependencies = Dependencies(trace)
+            self.gradient_targets = trace.gradient_targets
+            self.vjp = self.plans = None
+            if taped:
+                self.vjp = TracedVjp(f"jit({name})", trace, tape.live(), stand_ins, outs, self.up_to_date)
+        if not taped:
+            self.plans = Plans(from_trace(trace, outputs))
+            self.plans.of([leaf._data for leaf in leaves])  # so that errors of compilation come at once
+
+    def up_to_date(self) -> bool:
+        """True if nothing that was traced, forward or reverse, has been changed since."""
+        return self.dependencies.unchanged() and (self.vjp is None or self.vjp.unchanged())
+
+    def changed(self) -> str:
+        """The change that makes this trace out of date."""
+        if self.vjp is not None and self.dependencies.unchanged():
+            return self.vjp.changed()
+        return self.dependencies.changed()
+
+    def plan(self, arrays: Sequence[Any]) -> Plan:
+        """The plan to replay for these arguments; on a tape there is none."""
+        assert self.plans is not None  # the caller's choice
+        return self.plans.of(arrays)
+
+    def __call__(self, leaves: Sequence[Tensor]) -> Any:
+        events: Events = {}
+        if self.vjp is not None:
+            results = self.vjp(leaves, events)
+        else:
+            arrays = [leaf._data for leaf in leaves]
+            results = tuple([wrap(array) for array in self.plan(arrays).replay(arrays)])
+        return structure.unflatten(self.structure_of_out, self.noted.pass_on(results, events))

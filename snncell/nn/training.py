@@ -1,0 +1,297 @@
+"""Networks beside their loss, their gradients and their optimiser, as Cells: the pieces of a training in MindSpore."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+from snncell import ops
+from snncell.arguments.kinds import Count, Own, Positive
+from snncell.arguments.shown import came, instance_meant
+from snncell.cell import Cell
+from snncell.errors import ArgumentError, ParameterError, ShapeError
+from snncell.nn.optim import Optimizer
+from snncell.tape import structure
+from snncell.tape.parameter import Parameter
+from snncell.tape.tensor import Tensor
+
+
+class WithLossCell(Cell):
+    """A network with its loss: loss_fn(backbone(data), label).
+
+    Args:
+        backbone: the network.
+        loss_fn: a function or Cell of what it gives and the label.
+
+    Example:
+        >>> nn.WithLossCell(nn.ReLU(), nn.MSELoss())(Tensor([2.0]), Tensor([0.0])).item()
+        4.0
+    """
+
+    def __init__(self, backbone: Cell, loss_fn: Callable[..., Any]) -> None:
+        super().__init__()
+        self.backbone, self.loss_fn = backbone, loss_fn
+
+    def construct(self, data: Any, label: Any) -> Any:
+        return self.loss_fn(self.backbone(data), label)
+
+    @property
+    def backbone_network(self) -> Cell:
+        """The network without its loss."""
+        return self.backbone
+
+
+class WithEvalCell(Cell):
+    """A network for evaluation: (loss_fn(y, label), y, label) with y = network(data).
+
+    Args:
+        network, loss_fn: as for `WithLossCell`.
+        add_cast_fp32: whether loss and label are computed with y as float32.
+
+    Example:
+        >>> loss, y, label = nn.WithEvalCell(nn.ReLU(), nn.MSELoss())(Tensor([2.0]), Tensor([0.0]))
+        >>> loss.item(), y.item(), label.item()
+        (4.0, 2.0, 0.0)
+    """
+
+    def __init__(self, network: Cell, loss_fn: Callable[..., Any], add_cast_fp32: bool = False) -> None:
+        super().__init__()
+        self.network, self.loss_fn, self.add_cast_fp32 = network, loss_fn, add_cast_fp32
+
+    def construct(self, data: Any, label: Any) -> Any:
+        y = self.network(data)
+        if self.add_cast_fp32:
+            y, label = structure.mapped(_as_float32, y), structure.mapped(_as_float32, label)
+        return self.loss_fn(y, label), y, label
+
+
+def _as_float32(x: Tensor) -> Tensor:
+    return x.astype("float32") if x.dtype.is_float else x
+
+
+class WithGradCell(Cell):
+    """The gradients of a network's trainable Parameters, as a tuple, of `loss_fn(network(data), label)`.
+
+    Args:
+        network: a Cell.
+        loss_fn: as for `WithLossCell`; left out, what the network gives is the loss.
+        sens: the gradient to start from; left out, ones.
+
+    Example:
+        >>> net = nn.Dense(1, 1, weight_init="ones")
+        >>> nn.WithGradCell(net, nn.MSELoss())(Tensor([[2.0]]), Tensor([[0.0]]))[0].shape
+        (1, 1)
+    """
+
+    def __init__(
+        self,
+        network: Cell,
+        loss_fn: Callable[..., Any] | None = None,
+        sens: Annotated[Tensor | float | None, Own()] = None,
+    ) -> None:
+        super().__init__()
+        self.network = network if loss_fn is None else WithLossCell(network, loss_fn)
+        self.sens = sens
+        _trained(self.network, None, "WithGradCell")
+
+    def construct(self, *inputs: Any) -> Any:
+        weights = _trained(self.network, None, "WithGradCell")
+        return _of_scaled(self.network, weights, self.sens, "WithGradCell")(*inputs)[1]
+
+
+class ForwardValueAndGrad(Cell):
+    """A network's value beside its gradients, of one run: (value, gradients), the latter as `ops.GradOperation`'s.
+
+    Args:
+        network: a function or Cell of Tensors.
+        weights: Parameters, for `get_by_list`.
+        get_all, get_by_list, sens_param: as for `ops.GradOperation`.
+
+    Example:
+        >>> value, gradient = nn.ForwardValueAndGrad(lambda x: x * x)(Tensor(3.0))
+        >>> value.item(), gradient.item()
+        (9.0, 6.0)
+    """
+
+    def __init__(
+        self,
+        network: Annotated[Callable[..., Any], Own()],
+        weights: Any = None,
+        get_all: bool = False,
+        get_by_list: bool = False,
+        sens_param: bool = False,
+    ) -> None:
+        super().__init__()
+        if not callable(network) or isinstance(network, type):
+            raise ArgumentError(f"ForwardValueAndGrad: network is a function or a Cell, not {came(network)}.")
+        self.network = network
+        self._of = ops.GradOperation(get_all, get_by_list, sens_param).with_value(network, weights)
+
+    def construct(self, *inputs: Any) -> Any:
+        return self._of(*inputs)
+
+
+class TrainOneStepCell(Cell):
+    """A step of a training as a Cell: forward, backward, optimiser; it gives the loss.
+
+    Under `jit`, and in GRAPH_MODE, the whole of it is one compiled Program, as `train.training_step` is.
+
+    Args:
+        network: gives the loss of a batch, such as a `WithLossCell`.
+        optimizer: made from Parameters of the network.
+        sens: a factor of the gradients, beside the optimiser's `loss_scale`, which divides them; left out, 1.
+        return_grad: whether it gives `(loss, {name: gradient})`.
+
+    Raises:
+        ArgumentError: for an optimiser that is none, or trains Parameters that the network has not.
+
+    Example:
+        >>> net = nn.Dense(2, 1)
+        >>> loss = nn.WithLossCell(net, nn.MSELoss())
+        >>> step = jit(nn.TrainOneStepCell(loss, nn.SGD(net.trainable_params(), 0.1)))
+        >>> losses = [step(ops.ones((4, 2)), ops.zeros((4, 1))).item() for _ in range(9)]
+        >>> losses[-1] < 0.1 * losses[0]
+        True
+    """
+
+    def __init__(
+        self,
+        network: Cell,
+        optimizer: Annotated[Optimizer, Own()],
+        sens: Positive | None = None,
+        return_grad: bool = False,
+    ) -> None:
+        super().__init__()
+        if not isinstance(optimizer, Optimizer):
+            raise ArgumentError(
+                f"TrainOneStepCell: optimizer is an optimiser, such as nn.Adam(network.trainable_params()), not "
+                f"{came(optimizer)}{instance_meant(optimizer)}."
+            )
+        self.network, self.optimizer = network, optimizer
+        self.sens, self.return_grad = sens, return_grad
+        _trained(network, optimizer, "TrainOneStepCell")
+
+    def construct(self, *inputs: Any) -> Any:
+        weights = self.optimizer.parameters
+        loss, grads = _of_scaled(self.network, weights, self.sens, "TrainOneStepCell")(*inputs)
+        self.optimizer(grads)
+        if not self.return_grad:
+            return loss
+        paths = {id(parameter): path for path, parameter in self.network.parameters_and_names()}
+        names = [parameter.name or paths[id(parameter)] for parameter in weights]
+        if len(set(names)) < len(names):  # of one name in several layers: by their paths
+            names = [paths[id(parameter)] for parameter in weights]
+        return loss, dict(zip(names, grads, strict=True))
+
+
+def _trained(network: Any, optimiser: Optimizer | None, who: str) -> Sequence[Parameter]:
+    """The Parameters that gradients are taken of."""
+    if not isinstance(network, Cell):
+        raise ArgumentError(f"{who}: network is a Cell, not {came(network)}{instance_meant(network)}.")
+    own = {id(parameter) for parameter in network.get_parameters()}
+    if optimiser is None:
+        trainable = network.trainable_params()
+        if not trainable:
+            raise ParameterError(f"{who}: the {type(network).__name__} has no Parameters to train.")
+        return trainable
+    for parameter in optimiser.parameters:
+        if id(parameter) not in own:
+            raise ArgumentError(
+                f"{who}: the optimiser trains Parameter {parameter.name!r} of shape {parameter.shape}, which is not in "
+                f"the {type(network).__name__}. Make the optimiser from this one: network.trainable_params()."
+            )
+    return optimiser.parameters
+
+
+def _of_scaled(network: Cell, weights: Sequence[Parameter], sens: Any, who: str) -> Callable[..., Any]:
+    """A function that gives the value of a network and the gradients of Parameters, from `sens` if there is one."""
+    if sens is None:
+        return ops.value_and_grad(network, None, tuple(weights))
+    of_seed = ops.value_and_grad(_scaled(network, sens, who), None, tuple(weights), has_aux=True)
+
+    def run(*inputs: Any) -> Any:
+        (_, value), grads = of_seed(*inputs)
+        return value, grads
+
+    return run
+
+
+def _scaled(network: Cell, sens: Any, who: str) -> Callable[..., Any]:
+    """A function whose gradient is that of the network from `sens`: the sum of value times sens."""
+
+    def scaled(*inputs: Any) -> Any:
+        value = network(*inputs)
+        if not isinstance(value, Tensor):
+            raise ArgumentError(f"{who}: with sens the network gives one Tensor, not {came(value)}.")
+        factor = sens if isinstance(sens, Tensor) else ops.full(value.shape, float(sens), value.dtype)
+        if factor.shape not in ((), value.shape):
+            raise ShapeError(f"{who}: sens has shape {factor.shape}, what the network gives {value.shape}.")
+        return value * ops.stop_gradient(factor).astype(value.dtype), value
+
+    return scaled
+
+
+class ParameterUpdate(Cell):
+    """Replaces a Parameter's value, as a Cell: `construct(x)` is `ops.assign(param, x)`, and gives the Parameter.
+
+    Args:
+        param: the Parameter.
+
+    Raises:
+        ParameterError: for something else.
+
+    Example:
+        >>> p = Parameter(Tensor([1.0]), name="p")
+        >>> nn.ParameterUpdate(p)(Tensor([5.0])).item(), p.item()
+        (5.0, 5.0)
+    """
+
+    def __init__(self, param: Annotated[Parameter, Own()]) -> None:
+        super().__init__()
+        if not isinstance(param, Parameter):
+            raise ParameterError(f"ParameterUpdate: param is a Parameter, not {came(param)}.")
+        self.param = param
+
+    def construct(self, x: Tensor) -> Tensor:
+        return ops.assign(self.param, x).value()
+
+
+class GradAccumulationCell(Cell):
+    """A network over a batch in equal parts, one after the other, whose results are added up.
+
+    out = sum_i network(part i). Of a loss that is a mean over samples, the sum is `micro_size` times that of the batch.
+    A training with batches that do not fit into memory is `train.fit(accumulate=...)`.
+
+    Args:
+        network: gives a Tensor, such as a loss.
+        micro_size: how many parts.
+
+    Raises:
+        ShapeError: for a batch that cannot be cut into so many.
+
+    Example:
+        >>> loss = nn.WithLossCell(nn.ReLU(), nn.MSELoss())
+        >>> nn.GradAccumulationCell(loss, 2)(ops.ones((4, 1)), ops.zeros((4, 1))).item()
+        2.0
+    """
+
+    def __init__(self, network: Cell, micro_size: Count) -> None:
+        super().__init__()
+        self.network, self.micro_size = network, micro_size
+
+    def construct(self, *inputs: Any) -> Any:
+        parts = [self._parts(x) for x in inputs]
+        total: Any = None
+        for own in zip(*parts, strict=True):
+            out = self.network(*own)
+            total = out if total is None else total + out
+        return total
+
+    def _parts(self, x: Tensor) -> Sequence[Tensor]:
+        if not x.ndim or x.shape[0] % self.micro_size:
+            raise ShapeError(
+                f"GradAccumulationCell: an input of shape {x.shape} cannot be cut into {self.micro_size} equal parts "
+                f"along its first axis."
+            )
+        size = x.shape[0] // self.micro_size
+        return [x[n * size : (n + 1) * size] for n in range(self.micro_size)]

@@ -1,0 +1,112 @@
+"""`vmap`: a function of single samples as a function of batches of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from snncell.arguments.kinds import Own
+from snncell.arguments.shown import came
+from snncell.errors import ArgumentError, ShapeError
+from snncell.ops.control import scan
+from snncell.ops.shape import transpose
+from snncell.tape import structure
+from snncell.tape.recording import wraps
+from snncell.tape.tensor import Tensor
+
+
+def vmap(fn: Annotated[Callable[..., Any], Own()], in_axes: Any = 0, out_axes: Any = 0) -> Callable[..., Any]:
+    """A function that applies `fn` to each slice of its arguments along an axis, and stacks the results.
+
+    It is `ops.scan` without a carry: `fn` is traced once, and run slice after slice, in a compiled loop. So it means
+    the same for every function, with custom reverses, random numbers (each slice draws its own) and gradients inside
+    and outside; but it is a loop: a layer that takes a batch as it is, as those of `nn` do, is faster.
+
+    Args:
+        fn: a function or Cell of Tensors, which gives Tensors.
+        in_axes: the axis of each argument that is gone along; None for an argument that all slices share. An int stands
+            for all arguments, a tuple has one for each.
+        out_axes: the axis of each result that the slices are stacked along; None for one that does not depend on the
+            slice.
+
+    Returns:
+        A function with `fn`'s arguments, each with one axis more.
+
+    Raises:
+        ArgumentError: for axes that do not fit the arguments, or results that are no Tensors.
+        ShapeError: for arguments with different numbers of slices.
+
+    Example:
+        >>> snncell.vmap(lambda row, w: (row * w).sum(), in_axes=(0, None))(ops.ones((2, 3)), Tensor([1.0, 2.0, 3.0]))
+        Tensor(shape=[2], dtype=Float32, value= [ 6.00000000e+00,  6.00000000e+00])
+    """
+    if not callable(fn) or isinstance(fn, type):
+        raise ArgumentError(f"vmap: fn is a function or a Cell, not {came(fn)}.")
+
+    def mapped(*args: Any) -> Any:
+        axes = _axes(in_axes, len(args), "in_axes", "argument")
+        mapped_args = [n for n, axis in enumerate(axes) if axis is not None]
+        if not mapped_args:
+            raise ArgumentError("vmap: in_axes are all None: there is no axis to go along.")
+        xs = tuple(_first(args[n], axes[n], f"in_axes: argument {n}") for n in mapped_args)
+        if len({x.shape[0] for x in structure.flatten(xs)[0]}) != 1:
+            sizes = [x.shape[0] for x in structure.flatten(xs)[0]]
+            raise ShapeError(f"vmap: the arguments have {sizes} slices along in_axes; they need one number of them.")
+
+        def one(carry: Any, slices: Any) -> Any:
+            own = dict(zip(mapped_args, slices, strict=True))
+            return carry, fn(*[own.get(n, x) for n, x in enumerate(args)])
+
+        _, ys = scan(one, (), xs)
+        several = isinstance(ys, tuple)
+        outs = ys if several else (ys,)
+        moved = [_last(y, axis) for y, axis in zip(outs, _axes(out_axes, len(outs), "out_axes", "result"), strict=True)]
+        return tuple(moved) if several else moved[0]
+
+    return wraps(fn, mapped)
+
+
+def _axes(given: Any, count: int, name: str, what: str) -> list[int | None]:
+    axes = list(given) if isinstance(given, (tuple, list)) else [given] * count
+    if len(axes) != count:
+        raise ArgumentError(f"vmap: {name} has {len(axes)} axes for {count} {what}(s).")
+    for axis in axes:
+        if axis is not None and (isinstance(axis, bool) or not isinstance(axis, int)):
+            raise ArgumentError(f"vmap: {name} is an axis, None, or a tuple of one for each {what}, not {came(axis)}.")
+    return axes
+
+
+def _first(tree: Any, axis: int | None, name: str) -> Any:
+    """Each Tensor with that axis in front."""
+
+    def moved(x: Tensor) -> Tensor:
+        assert axis is not None
+        if not -x.ndim <= axis < x.ndim:
+            raise ArgumentError(f"vmap: {name} of shape {x.shape} has no axis {axis}.")
+        return _moved(x, axis % x.ndim, 0)
+
+    if axis is None or not structure.flatten(tree)[0]:
+        raise ArgumentError(f"vmap: {name} is {came(tree)}, which has no slices; its axis is None.")
+    return structure.mapped(moved, tree)
+
+
+def _last(tree: Any, axis: int | None) -> Any:
+    """Each Tensor with its first axis at another place; with None the first slice."""
+
+    def moved(y: Tensor) -> Tensor:
+        if axis is None:
+            return y[0]
+        if not -y.ndim <= axis < y.ndim:
+            raise ArgumentError(
+                f"vmap: out_axes: a result of shape {y.shape[1:]} has no place {axis} for an axis more."
+            )
+        return _moved(y, 0, axis % y.ndim)
+
+    return structure.mapped(moved, tree)
+
+
+def _moved(x: Tensor, source: int, target: int) -> Tensor:
+    order = [n for n in range(x.ndim) if n != source]
+    order.insert(target, source)
+    moved: Tensor = x if source == target else transpose(x, tuple(order))
+    return moved

@@ -1,0 +1,136 @@
+"""Values that are computed again for the reverse, instead of being kept for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+import numpy as np
+
+from snncell.arguments.kinds import Own
+from snncell.arguments.shown import came
+from snncell.errors import GradientError
+from snncell.interrupts import Write
+from snncell.tape import structure
+from snncell.tape.parameter import Undo, commit, together
+from snncell.tape.primitive import tracked
+from snncell.tape.recording import Recording
+from snncell.tape.state import STATE, settings
+from snncell.tape.tape import Entry, Tape, watched, zeros_of
+from snncell.tape.tensor import Tensor, snapshot, wrap
+
+
+def recompute(block: Annotated[Callable[..., Any], Own()], *args: Any, **kwargs: Any) -> Any:
+    """Call `block`, of which a gradient keeps the inputs alone: the reverse computes what is inside once more.
+
+    It takes the time of one forward more, and the memory of what is inside of one block at a time. What it draws at
+    random it draws again, and a Parameter that it writes, such as a statistic, is written once. Gradients are those
+    without it, to the bit, of any order, also of the Parameters and other Tensors that `block` finds outside of its
+    arguments, which have to be as they were when the gradient is taken.
+
+    In a jitted function, and in the step of a loop over time, it is the call: there the compiler decides what is kept
+    and what is computed again (`nn.MultiStep(checkpoint_every=...)`).
+
+    Args:
+        block: a function or Cell of Tensors.
+        args, kwargs: its arguments.
+
+    Raises:
+        GradientError: if what `block` gives differs in shape when it is called again.
+
+    Source: Chen, Xu, Zhang and Guestrin, "Training deep nets with sublinear memory cost", 2016.
+
+    Example:
+        >>> ops.grad(lambda x: snncell.recompute(lambda a: ops.exp(ops.sin(a)), x))(Tensor(0.0))
+        Tensor(shape=[], dtype=Float32, value= 1)
+    """
+    if not callable(block) or isinstance(block, type):
+        raise GradientError(f"recompute: block is a function or a Cell, not {came(block)}.")
+    tape = STATE.tape
+    if tape is None or STATE.trace is not None:
+        return block(*args, **kwargs)
+    leaves, tree = structure.flatten((args, kwargs))
+    again = _Again(block, tree)
+    outs, shape_of_out, outside = again.first(leaves)
+    inputs = [*(snapshot(leaf) for leaf in leaves), *outside]
+    if all(x._entry is None for x in inputs):
+        return structure.unflatten(shape_of_out, outs)
+    entry = Entry(
+        again,
+        None,
+        [x._entry for x in inputs],
+        [x._index for x in inputs],
+        inputs,
+        None,
+        [(out.shape, out._data.dtype) for out in outs],
+    )
+    tape.add(entry)
+    return structure.unflatten(shape_of_out, tracked(entry, [out._data for out in outs]))
+
+
+class _Again:
+    """A call, as an operation of the tape whose reverse carries it out once more."""
+
+    name = "recompute"
+
+    def __init__(self, block: Callable[..., Any], arguments: Any) -> None:
+        self.block, self.arguments = block, arguments
+        self.before: list[Write] = []  # the values of Parameters that it wrote
+        self.shapes: list[Any] = []
+        self.count = 0  # of the Tensors among its arguments
+
+    def first(self, leaves: Sequence[Tensor]) -> tuple[list[Tensor], Any, list[Tensor]]:
+        """The results off the tape, the structure around them, and the places on it that the block looks at itself."""
+        tape, written, self.count = Tape(), Undo(), len(leaves)
+        sources = [watched(snapshot(leaf)) for leaf in leaves]
+        with together(written), tape.active():
+            args, kwargs = structure.unflatten(self.arguments, sources)
+            results, tree = structure.flatten(self.block(*args, **kwargs))
+            outs = [snapshot(result) for result in results]
+            self.before = list(written)
+            written.clear()
+        self.shapes = _shapes(outs)
+        entries = tape.live()
+        own = {*entries, *(source._entry for source in sources)}
+        parents = [pair for entry in entries for pair in zip(entry.parents, entry.indices, strict=True)]
+        parents += [(out._entry, out._index) for out in outs]  # handed through
+        outside = {(e, n): _at(e, n) for e, n in parents if e is not None and e not in own}
+        return [wrap(out._data) for out in outs], tree, list(outside.values())
+
+    def pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
+        """The gradients, of a forward with the random numbers and Parameters that it had."""
+        leaves, outside = entry.inputs[: self.count], entry.inputs[self.count :]
+        floats = [n for n, leaf in enumerate(leaves) if leaf.dtype.is_float]
+
+        def block(*sources: Tensor) -> Any:
+            given = dict(zip(floats, sources, strict=True))
+            own = [given.get(n, leaf) for n, leaf in enumerate(leaves)]
+            args, kwargs = structure.unflatten(self.arguments, own)
+            return self.block(*args, **kwargs)
+
+        with together(Undo()), settings(watch=None):  # not cleared: what it writes is put back
+            commit(self.before)
+            recording = Recording(block, [leaves[n] for n in floats], range(len(floats)), None, {}, self.name)
+        outs = structure.flatten(recording.out)[0]
+        if (shapes := _shapes(outs)) != self.shapes:
+            who = getattr(self.block, "__name__", type(self.block).__name__)
+            raise GradientError(
+                f"recompute: {who} gave Tensors of {self.shapes} at first, and of {shapes} for the reverse. What it "
+                f"looks at outside of its arguments has to be as it was."
+            )
+        recording.weights = ()  # further places, behind the arguments
+        recording.sources += outside
+        seeds = [zeros_of(spec, douts) if dout is None else dout for dout, spec in zip(douts, entry.specs, strict=True)]
+        of_floats, of_outside = recording.pull(outs, seeds, release=True)
+        spread = dict(zip(floats, of_floats, strict=True))
+        return [*(spread.get(n) for n in range(len(leaves))), *(of_outside or ())]
+
+
+def _shapes(outs: Sequence[Tensor]) -> list[Any]:
+    return [(out.shape, out._data.dtype.name) for out in outs]
+
+
+def _at(entry: Entry, index: int) -> Tensor:
+    """A Tensor that stands for a place on the tape, and holds no elements."""
+    shape, dtype = entry.specs[index]
+    return wrap(np.broadcast_to(np.zeros((), dtype), shape), entry, index)

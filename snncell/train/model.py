@@ -1,0 +1,276 @@
+"""MindSpore's Model: a network with its loss, optimiser and metrics, to train, evaluate and predict with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Literal, cast
+
+from snncell.amp import LossScaler, auto_mixed_precision
+from snncell.arguments.kinds import Count, Own, Size
+from snncell.arguments.shown import came, instance_meant
+from snncell.cell import Cell
+from snncell.compiler.jit import jit
+from snncell.errors import ArgumentError
+from snncell.nn.optim import Optimizer
+from snncell.nn.training import TrainOneStepCell
+from snncell.tape.given import as_data
+from snncell.train.callbacks import Callback, Result, Training, in_order
+from snncell.train.evaluation import evaluated, phases, told_of
+from snncell.train.fit import fit
+from snncell.train.model_data import columns_of
+from snncell.train.model_metrics import Loss, Metric, metrics_of
+from snncell.train.model_parts import First, Part, itself, measured_by
+
+
+class Model:
+    """A network with what it is trained and measured by: `train.fit` and `train.evaluate`, in MindSpore's words.
+
+    A step is one compiled Program, and gives the bits of `train.fit`.
+
+    Args:
+        network: a Cell. Without loss_fn it is called with all columns of a batch, and gives the loss itself; a
+            `nn.TrainOneStepCell` brings loss and optimiser.
+        loss_fn: a function or Cell of what the network gives and the last column.
+        optimizer: made from Parameters of the network; needed to train.
+        metrics: names, such as {"accuracy", "loss"}, or a dict of metrics by name: names, `train.Metric`, functions of
+            (output, target), `train.Monitored`. They are measured when it is evaluated.
+        eval_network: what is evaluated in the place of network and loss_fn: called with all columns of a batch, such as
+            a `nn.WithEvalCell`.
+        eval_indexes: where the result of eval_network has loss, output and label; without it at 0, 1 and 2.
+        amp_level: "O0", or "O1" for products in float16: `amp.auto_mixed_precision`.
+        loss_scale: as for `train.fit`.
+
+    Raises:
+        ArgumentError: for parts that do not fit together.
+
+    Example:
+        >>> x = ops.uniform((64, 2))
+        >>> net, y = nn.Dense(2, 2), (x[:, 0] > x[:, 1]).astype("int64")
+        >>> adam = nn.Adam(net.trainable_params(), 0.1)
+        >>> model = snncell.train.Model(net, nn.CrossEntropyLoss(), adam, metrics={"accuracy"})
+        >>> _ = model.train(20, snncell.train.Batches(x, y, batch_size=16))
+        >>> model.eval(snncell.train.Batches(x, y))["accuracy"] > 0.9
+        True
+    """
+
+    def __init__(
+        self,
+        network: Annotated[Cell, Own()],
+        loss_fn: Annotated[Callable[..., Any] | None, Own()] = None,
+        optimizer: Annotated[Optimizer | None, Own()] = None,
+        metrics: Annotated[Any, Own()] = None,
+        eval_network: Annotated[Cell | None, Own()] = None,
+        eval_indexes: tuple[int, int, int] | None = None,
+        amp_level: Literal["O0", "O1"] = "O0",
+        *,
+        loss_scale: Annotated[LossScaler | float | None, Own()] = None,
+    ) -> None:
+        for name, cell in (("network", network), ("eval_network", eval_network)):
+            if not isinstance(cell, Cell) and not (cell is None and name == "eval_network"):
+                raise ArgumentError(f"Model: {name} is a Cell, not {came(cell)}{instance_meant(cell)}.")
+        if isinstance(loss_fn, Optimizer) or (optimizer is not None and not isinstance(optimizer, Optimizer)):
+            raise ArgumentError(
+                f"Model: takes a Cell, a loss and an optimiser, Model(network, loss_fn, optimizer), not "
+                f"{came(loss_fn)} and {came(optimizer)}{instance_meant(optimizer)}."
+            )
+        if loss_fn is not None and (not callable(loss_fn) or isinstance(loss_fn, type)):
+            raise ArgumentError(f"Model: loss_fn is a function or a Cell, not {came(loss_fn)}.")
+        if isinstance(network, TrainOneStepCell):
+            if loss_fn is not None or optimizer is not None:
+                raise ArgumentError("Model: a TrainOneStepCell has loss and optimiser; give none beside it.")
+            network, optimizer = network.network, cast(Any, network).optimizer
+        self.network, self.loss_fn, self.optimizer = network, loss_fn, optimizer
+        self.metrics = metrics_of(metrics)
+        self.eval_network, self.eval_indexes = eval_network, eval_indexes or (0, 1, 2)
+        self.loss_scale = loss_scale
+        if amp_level != "O0":
+            auto_mixed_precision(network, amp_level)
+        self._predict = jit(network)
+
+    @property
+    def train_network(self) -> Cell:
+        """The network that is trained."""
+        return self.network
+
+    @property
+    def predict_network(self) -> Cell:
+        """The network that predicts."""
+        return self.network
+
+    # --- training -----------------------------------------------------------------------------------------------------
+
+    def train(
+        self,
+        epoch: Size,
+        train_dataset: Annotated[Any, Own()],
+        callbacks: Annotated[Callback | Sequence[Callback] | None, Own()] = None,
+        dataset_sink_mode: bool = False,
+        sink_size: int = -1,
+        initial_epoch: Size = 0,
+    ) -> Result:
+        """Train the network: epochs over all data.
+
+        Args:
+            epoch: the number of the last epoch.
+            train_dataset: whatever `train.fit` takes (batches that are tuples of columns, the target last; a tuple of
+                arrays, which are shuffled), or a data set that has create_tuple_iterator() and get_dataset_size().
+            callbacks: one or several, which are told in order.
+            dataset_sink_mode, sink_size: MindSpore's; there is no queue on a device, and callbacks are told of each
+                step in any case.
+            initial_epoch: how many epochs there were before, which are counted.
+
+        Returns:
+            The `Result` of `train.fit`.
+
+        Raises:
+            ArgumentError: without an optimiser, and as for `train.fit`.
+            TrainingError: as for `train.fit`.
+        """
+        return self._fit("train", epoch, train_dataset, None, 1, callbacks, initial_epoch)
+
+    def fit(
+        self,
+        epoch: Size,
+        train_dataset: Annotated[Any, Own()],
+        valid_dataset: Annotated[Any, Own()] = None,
+        valid_frequency: Annotated[Count | Sequence[int], Own()] = 1,
+        callbacks: Annotated[Callback | Sequence[Callback] | None, Own()] = None,
+        dataset_sink_mode: bool = False,
+        valid_dataset_sink_mode: bool = False,
+        sink_size: int = -1,
+        initial_epoch: Size = 0,
+    ) -> Result:
+        """Train the network, and evaluate it in between, by loss and metrics.
+
+        Args:
+            epoch, train_dataset, callbacks, initial_epoch: as for `train`.
+            valid_dataset: other data to evaluate on.
+            valid_frequency: after every so many epochs; or a list of epochs after which it is done.
+            dataset_sink_mode, valid_dataset_sink_mode, sink_size: as for `train`.
+
+        Returns:
+            The `Result` of `train.fit`: "test_" stands before the numbers of an evaluation.
+
+        Raises:
+            ArgumentError: as for `train`.
+        """
+        return self._fit("fit", epoch, train_dataset, valid_dataset, valid_frequency, callbacks, initial_epoch)
+
+    def _fit(self, who: str, epoch: int, data: Any, test: Any, every: Any, callbacks: Any, initial: int) -> Result:
+        if self.optimizer is None:
+            raise ArgumentError(f"Model.{who}: there is no optimiser: Model(network, loss_fn, optimizer).")
+        if initial > epoch:
+            raise ArgumentError(f"Model.{who}: initial_epoch is {initial}, and the last epoch {epoch}.")
+        if test is not None and self.eval_network is not None:
+            raise ArgumentError(
+                "Model.fit: valid_dataset is evaluated with the network and loss_fn that are trained; with another one "
+                "call model.eval in a callback, or leave it out."
+            )
+        given = [*in_order(() if callbacks is None else callbacks)]
+        metrics = {name: measured_by(one) for name, one in self.metrics.items() if not isinstance(one, Loss)}
+        with_own_loss = self.loss_fn is None
+        return fit(
+            self.network,
+            itself if self.loss_fn is None else self.loss_fn,
+            self.optimizer,
+            columns_of(data, with_own_loss, f"Model.{who}: train_dataset"),
+            epoch - initial,
+            test=None if test is None else columns_of(test, with_own_loss, "Model.fit: valid_dataset"),
+            test_every=every,
+            accuracy=None,
+            metrics={} if test is None else metrics,
+            loss_scale=self.loss_scale,
+            callbacks=[First(self, given, initial), *given],
+            progress=False,
+        )
+
+    def finish(self, record: dict[str, Any]) -> dict[str, Any]:
+        """Put what the metrics make of their means into a record of these; it is returned."""
+        for before in ("", "test_"):
+            for name, one in self.metrics.items():
+                if isinstance(one, Metric) and before + name in record:
+                    record[before + name] = one.result(record[before + name])
+        return record
+
+    # --- evaluation ---------------------------------------------------------------------------------------------------
+
+    def eval(
+        self,
+        valid_dataset: Annotated[Any, Own()],
+        callbacks: Annotated[Callback | Sequence[Callback] | None, Own()] = None,
+        dataset_sink_mode: bool = False,
+    ) -> dict[str, Any]:
+        """Measure the metrics on data, in prediction.
+
+        Args:
+            valid_dataset: as for `train`; arrays are not shuffled.
+            callbacks: are told of the evaluation.
+            dataset_sink_mode: as for `train`.
+
+        Returns:
+            The metrics by name.
+
+        Raises:
+            ArgumentError: without metrics, or a loss for them.
+        """
+        if not self.metrics:
+            raise ArgumentError('Model.eval: there are no metrics: Model(..., metrics={"accuracy", "loss"}).')
+        net, loss, metrics, whole = self._evaluated()
+        told = in_order(() if callbacks is None else callbacks)
+        training = Training(net, loss, cast(Any, self.optimizer), None, valid_dataset, 0, evaluating=True)
+        First(self, told, 0).on_fit_begin(training)
+        for callback in told:
+            callback.on_evaluation_begin(training)
+        found = evaluated(
+            net,
+            loss,
+            columns_of(valid_dataset, whole, "Model.eval: valid_dataset"),
+            64,
+            None,
+            metrics,
+            (),
+            None,
+            lambda step: told_of(step, training, told),
+        )
+        names = {name: "loss" if isinstance(one, Loss) else name for name, one in self.metrics.items()}
+        results = self.finish({name: found[measured] for name, measured in names.items()})
+        training.record = {f"test_{name}": value for name, value in results.items()}
+        for callback in told:
+            callback.on_evaluation_end(training)
+        return results
+
+    def _evaluated(self) -> tuple[Cell, Any, dict[str, Any], bool]:
+        """The parts of an evaluation: network, loss, metrics, and whether the network takes all columns of a batch."""
+        net, loss = self.network, self.loss_fn
+        whole = self.eval_network is not None or loss is None
+        metrics = {name: measured_by(one) for name, one in self.metrics.items() if not isinstance(one, Loss)}
+        if self.eval_network is not None:
+            net, loss = self.eval_network, Part(self.eval_indexes[0])
+            metrics = {name: self._of_parts(one) for name, one in metrics.items()}
+        elif loss is None:
+            loss = itself
+            if metrics:
+                raise ArgumentError(
+                    f"Model.eval: the network gives the loss alone, so that {min(metrics)!r} has no output to measure. "
+                    f"Give network and loss_fn apart, or an eval_network."
+                )
+        return net, loss, metrics, whole
+
+    def _of_parts(self, function: Any) -> Any:
+        """A metric of the output and label that eval_network gives."""
+        _, output, label = self.eval_indexes
+        return lambda outs, _target: function(outs[output], outs[label])
+
+    def predict(self, *predict_data: Any) -> Any:
+        """The output of the network for a batch, in prediction, compiled.
+
+        Args:
+            predict_data: its inputs.
+
+        Example:
+            >>> snncell.train.Model(nn.ReLU()).predict(Tensor([-1.0, 2.0]))
+            Tensor(shape=[2], dtype=Float32, value= [ 0.00000000e+00,  2.00000000e+00])
+        """
+        with phases(self.network):
+            self.network.set_train(False)
+            return self._predict(*(as_data(x) for x in predict_data))

@@ -1,0 +1,257 @@
+"""Metrics as objects by MindSpore's names: measured batch by batch, and asked for in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from snncell import ops
+from snncell.arguments.kinds import Count
+from snncell.arguments.shown import came, instance_meant, shown
+from snncell.errors import ArgumentError, ShapeError
+from snncell.ops.base import as_tensor
+from snncell.tape.tensor import Tensor
+from snncell.train.metrics import NAMED, confusion, top_k
+from snncell.train.scores import accuracy
+
+
+class Metric:
+    """The base of metrics: a mean over samples, and what is made of it.
+
+    Subclasses give `measured(output, target)`, a Tensor whose mean over all batches is taken, a batch counting by its
+    samples; and, if the metric is something else than that mean, `result(mean)`. As `Model` evaluates, `measured` is
+    part of the compiled step. In a loop of one's own: `clear`, `update` for each batch, `eval`.
+
+    Example:
+        >>> class Mean(snncell.train.Metric):
+        ...     def measured(self, output, target):
+        ...         return output.mean()
+        >>> mean = Mean()
+        >>> mean.update(Tensor([1.0, 3.0]), Tensor([0.0, 0.0]))
+        >>> mean.eval()
+        2.0
+    """
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def measured(self, output: Any, target: Any) -> Tensor:
+        """The mean over a batch: a number, or an array whose first axis is averaged over."""
+        raise NotImplementedError
+
+    def result(self, mean: Any) -> Any:
+        """The metric, of the mean over all samples: a number, or a nested list of them."""
+        return mean
+
+    def clear(self) -> None:
+        """Forget all batches."""
+        self._total: Any = 0.0
+        self._count = 0
+
+    def update(self, *inputs: Any) -> None:
+        """Measure a batch: what the network gave, and the target.
+
+        Raises:
+            ArgumentError: for another number of arguments.
+        """
+        if len(inputs) != 2:
+            raise ArgumentError(f"{type(self).__name__}: update takes output and target, not {len(inputs)} of them.")
+        output, target = (as_tensor(x, type(self).__name__) for x in inputs)
+        found = self.measured(output, target)
+        value = np.asarray((found.mean(0) if found.ndim else found).asnumpy(), np.float64)
+        self._total, self._count = self._total + value * len(target), self._count + len(target)
+
+    def eval(self) -> Any:
+        """The metric of all batches since `clear`.
+
+        Raises:
+            ArgumentError: if there was none.
+        """
+        if not self._count:
+            raise ArgumentError(f"{type(self).__name__}: there was no batch to measure; update(output, target) first.")
+        return self.result((self._total / self._count).tolist())
+
+
+class Accuracy(Metric):
+    """The share of samples whose largest output is at their label, as `train.accuracy`."""
+
+    def measured(self, output: Any, target: Any) -> Tensor:
+        """The share of a batch."""
+        return accuracy(output, target)
+
+
+class TopKCategoricalAccuracy(Metric):
+    """The share of samples whose label is among the k classes of the largest outputs.
+
+    Args:
+        k: how many.
+    """
+
+    def __init__(self, k: Count) -> None:
+        super().__init__()
+        self.measured = top_k(k)  # type: ignore[method-assign]
+
+
+class Top1CategoricalAccuracy(TopKCategoricalAccuracy):
+    """`TopKCategoricalAccuracy` with k = 1."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+
+
+class Top5CategoricalAccuracy(TopKCategoricalAccuracy):
+    """`TopKCategoricalAccuracy` with k = 5."""
+
+    def __init__(self) -> None:
+        super().__init__(5)
+
+
+class MAE(Metric):
+    """The mean absolute error: mean |output - target|."""
+
+    def measured(self, output: Any, target: Any) -> Tensor:
+        """The mean over a batch."""
+        mean: Tensor = ops.abs(_difference(output, target, "MAE")).mean()
+        return mean
+
+
+class MSE(Metric):
+    """The mean squared error: mean (output - target)^2."""
+
+    def measured(self, output: Any, target: Any) -> Tensor:
+        """The mean over a batch."""
+        mean: Tensor = ops.square(_difference(output, target, "MSE")).mean()
+        return mean
+
+
+def _difference(output: Tensor, target: Tensor, who: str) -> Tensor:
+    if output.shape != target.shape:
+        raise ShapeError(f"{who}: the output has shape {output.shape}, the target {target.shape}.")
+    difference: Tensor = output - target
+    return difference
+
+
+class _OfClasses(Metric):
+    """A number for each class, of the confusion matrix; with `average` their mean.
+
+    A class that has no sample in the denominator counts 0.
+
+    Args:
+        average: whether the mean over classes is given, in place of a list of them.
+    """
+
+    def __init__(self, average: bool = False) -> None:
+        super().__init__()
+        self.average = average
+
+    def measured(self, output: Any, target: Any) -> Tensor:
+        """The confusion matrix, as shares."""
+        return confusion(output, target)
+
+    def result(self, mean: Any) -> Any:
+        """The numbers of the classes, of the mean confusion matrix."""
+        shares = np.asarray(mean)
+        right, of_class, said = np.diag(shares), shares.sum(1), shares.sum(0)
+        above, below = self.parts(right, of_class, said)
+        each = np.divide(above, below, out=np.zeros_like(above), where=below > 0)
+        return float(each.mean()) if self.average else each.tolist()
+
+    def parts(self, right: Any, of_class: Any, said: Any) -> tuple[Any, Any]:
+        """Numerator and denominator, of the shares of samples that are right, are of a class, and are said to be."""
+        raise NotImplementedError
+
+
+class Precision(_OfClasses):
+    """Of the samples that are said to be of a class, the share that is: for each class, or with `average` the mean."""
+
+    def parts(self, right: Any, of_class: Any, said: Any) -> tuple[Any, Any]:
+        """Right, among those said to be of the class."""
+        return right, said
+
+
+class Recall(_OfClasses):
+    """Of the samples of a class, the share that is said to be: for each class, or with `average` the mean."""
+
+    def parts(self, right: Any, of_class: Any, said: Any) -> tuple[Any, Any]:
+        """Right, among those of the class."""
+        return right, of_class
+
+
+class F1(_OfClasses):
+    """2 precision recall / (precision + recall): for each class, or with `average` the mean."""
+
+    def parts(self, right: Any, of_class: Any, said: Any) -> tuple[Any, Any]:
+        """Twice right, among both."""
+        return 2.0 * right, of_class + said
+
+
+class Loss(Metric):
+    """The mean of the loss over samples; among the metrics of a `Model`, its loss function's."""
+
+    def measured(self, output: Any, target: Any) -> Tensor:
+        """The loss itself."""
+        loss: Tensor = output
+        return loss
+
+    def update(self, *inputs: Any) -> None:
+        """Take the loss of a batch, which counts as one sample."""
+        if len(inputs) != 1:
+            raise ArgumentError(f"Loss: update takes the loss of a batch alone, not {len(inputs)} arguments.")
+        (loss,) = inputs
+        super().update(loss, ops.zeros(1))
+
+
+NAMES: dict[str, Callable[[], Metric]] = {
+    "accuracy": Accuracy,
+    "acc": Accuracy,
+    "loss": Loss,
+    "mae": MAE,
+    "mse": MSE,
+    "top_1_accuracy": Top1CategoricalAccuracy,
+    "top_5_accuracy": Top5CategoricalAccuracy,
+    "precision": Precision,
+    "recall": Recall,
+    "F1": F1,
+    "f1": F1,
+}
+
+
+def metrics_of(given: Any) -> dict[str, Any]:
+    """The metrics of a `Model` by name: a `Metric`, or what `train.fit` takes (a function, a name, `Monitored`).
+
+    Raises:
+        ArgumentError: for what is none.
+    """
+    if given is None:
+        return {}
+    if isinstance(given, dict):
+        pairs = list(given.items())
+    elif isinstance(given, (set, frozenset, list, tuple)):
+        pairs = [(name, name) for name in (sorted(given, key=str) if isinstance(given, (set, frozenset)) else given)]
+    else:
+        raise ArgumentError(f"Model: metrics are names, {{'accuracy'}}, or a dict of them by name, not {came(given)}.")
+    found: dict[str, Any] = {}
+    for name, one in pairs:
+        if not isinstance(name, str):
+            raise ArgumentError(f"Model: metrics: {shown(name)} is no name; give a dict: metrics={{name: metric}}.")
+        if isinstance(one, str) and one in NAMES:
+            one = NAMES[one]()
+        elif isinstance(one, str) and one not in NAMED and not one.startswith("top"):
+            raise ArgumentError(
+                f"Model: there is no metric {shown(one)}, but {', '.join(map(repr, NAMES))}; of one's own it is a "
+                f"Metric, or a function of (output, target)."
+            )
+        if isinstance(one, type) or not (callable(one) or isinstance(one, (str, Metric)) or hasattr(one, "records")):
+            raise ArgumentError(
+                f"Model: metrics: {name!r} is a Metric, a function of (output, target) or a name, not {came(one)}"
+                f"{instance_meant(one)}."
+            )
+        if isinstance(one, Metric) and type(one).measured is Metric.measured and "measured" not in vars(one):
+            raise ArgumentError(
+                f"Model: metrics: {type(one).__name__} has no method measured(self, output, target), which gives the "
+                f"mean over a batch; update and eval are made of it."
+            )
+        found[name] = one
+    return found
