@@ -1,0 +1,306 @@
+"""More arithmetic, element by element: parts and signs of numbers, logarithms to other bases, what joins two or three.
+
+Functions whose derivative is made of themselves have a formula and a reverse; the others are made of operations.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from snncell import dtype as dtypes
+from snncell.arguments.kinds import NotNegative
+from snncell.arguments.vocabulary import Numbers, Share
+from snncell.interrupts import imported
+from snncell.ops.activation import sigmoid
+from snncell.ops.base import as_float, as_tensor, astype, elementwise, number_or_tensor, primitive
+from snncell.ops.elementwise import (
+    abs,
+    ceil,
+    clip,
+    div,
+    exp,
+    floor,
+    log,
+    log1p,
+    maximum,
+    minimum,
+    mul,
+    pow,
+    sign,
+    square,
+)
+from snncell.ops.logic import equal, isnan, less_equal, logical_and, logical_not, logical_or, where
+from snncell.tape.tensor import Tensor
+
+Grads = Sequence[Any]
+
+# --- parts of a number, remainders ------------------------------------------------------------------------------------
+
+
+@elementwise("whole")
+def trunc(x: Any) -> Any:
+    """The integer next to x towards 0; no gradient."""
+    return where(x < 0, ceil(x), floor(x))
+
+
+@trunc.def_bprop
+def _(_x: Tensor, _out: Tensor, _dout: Tensor) -> Grads:
+    return (None,)  # constant between its jumps
+
+
+def frac(x: Numbers) -> Tensor:
+    """The part of x behind the point, x - trunc(x), with the sign of x; of integers 0."""
+    tensor = as_tensor(x, "frac")
+    rest: Tensor = tensor - trunc(tensor)
+    return rest
+
+
+@elementwise("same")
+def fmod(x: Any, y: Any) -> Any:
+    """x - y * trunc(x / y): the remainder has the sign of x; `mod` has that of y."""
+    return where(x < 0, -(-x % abs(y)), x % abs(y))
+
+
+# The derivatives between the jumps, at which there are none.
+@fmod.def_bprop
+def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return dout, lambda: -dout * trunc(x / y)
+
+
+def reciprocal(x: Numbers) -> Tensor:
+    """1 / x."""
+    quotient: Tensor = div(1, as_tensor(x, "reciprocal"))
+    return quotient
+
+
+# --- signs ------------------------------------------------------------------------------------------------------------
+
+
+@elementwise("test")
+def signbit(x: Any) -> Any:
+    """True where x is below 0, or the zero with a minus, -0.0."""
+    return (x < 0) | (1.0 / x < 0)
+
+
+signbit.no_gradient()
+
+
+@elementwise("float")
+def copysign(x: Any, y: Any) -> Any:
+    """|x| with the sign of y, that of -0.0 too."""
+    return where((y < 0) | (1.0 / y < 0), -abs(x), abs(x))
+
+
+@copysign.def_bprop
+def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return dout * where(signbit(y), -1.0, 1.0) * sign(x), None
+
+
+def sgn(x: Numbers) -> Tensor:
+    """The sign of x; of a complex number its direction, x / |x|, and 0 of 0."""
+    tensor = as_tensor(x, "sgn")
+    if tensor.dtype.category != 3:
+        signs: Tensor = sign(tensor)
+        return signs
+    length = abs(tensor)
+    direction: Tensor = tensor / where(equal(length, 0.0), 1.0, length)
+    return direction
+
+
+@elementwise("same")
+def heaviside(x: Any, values: Any) -> Any:
+    """0 where x < 0, 1 where x > 0, and `values` where it is 0."""
+    return where(x > 0, x * 0 + 1, where(x == 0, values, where(x < 0, x * 0, x)))
+
+
+@heaviside.def_bprop
+def _(x: Tensor, _values: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return None, lambda: where(equal(x, 0), dout, 0.0)  # constant on both sides of its jump
+
+
+@elementwise("test")
+def isinf(x: Any) -> Any:
+    """True where x is infinite, of either sign."""
+    return (x == x) & (x - x != 0)
+
+
+isinf.no_gradient()
+
+# --- exponentials and logarithms --------------------------------------------------------------------------------------
+
+
+@elementwise("float")
+def exp2(x: Any) -> Any:
+    """2 ** x."""
+    return 2.0**x
+
+
+@exp2.def_bprop
+def _(_x: Tensor, out: Tensor, dout: Tensor) -> Grads:
+    return (dout * out * math.log(2.0),)
+
+
+@elementwise("float")
+def log2(x: Any) -> Any:
+    """The logarithm to the base 2."""
+    return log(x) / 0.6931471805599453
+
+
+@elementwise("float")
+def log10(x: Any) -> Any:
+    """The logarithm to the base 10."""
+    return log(x) / 2.302585092994046
+
+
+@log2.def_bprop
+def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return (dout / (x * math.log(2.0)),)
+
+
+@log10.def_bprop
+def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return (dout / (x * math.log(10.0)),)
+
+
+@elementwise("float")
+def _logit(x: Any) -> Any:
+    return log(x) - log1p(-x)
+
+
+@_logit.def_bprop
+def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return (dout / (x * (1.0 - x)),)
+
+
+def logit(x: Numbers, eps: Share | None = None) -> Tensor:
+    """log(x / (1 - x)), the inverse of `sigmoid`.
+
+    Args:
+        x: numbers in (0, 1).
+        eps: if it is given, x is brought into [eps, 1 - eps] first.
+    """
+    tensor = as_float(x, "logit")
+    if eps is not None:
+        tensor = clip(tensor, eps, 1.0 - eps)
+    result: Tensor = _logit(tensor)
+    return result
+
+
+# Where both are infinite and equal, their difference would be NaN.
+@elementwise("float")
+def logaddexp(x: Any, y: Any) -> Any:
+    """log(exp(x) + exp(y)), without overflow."""
+    return where(x == y, x + 0.6931471805599453, maximum(x, y) + log1p(exp(-abs(x - y))))
+
+
+@logaddexp.def_bprop
+def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    share = where(equal(x, y), 0.5, sigmoid(where(equal(x, y), 0.0, x - y)))
+    return lambda: dout * share, lambda: dout * (1.0 - share)
+
+
+def float_power(x: Numbers, exponent: Numbers) -> Tensor:
+    """x ** exponent, computed and given in float64."""
+    return pow(_double(x, "x"), _double(exponent, "exponent"))
+
+
+def _double(x: Any, argument: str) -> Any:
+    given = number_or_tensor(x, "float_power", argument)
+    return astype(given, dtypes.float64)
+
+
+# --- the error function's complement and inverse ----------------------------------------------------------------------
+
+
+def _special(name: str, x: Any) -> Any:
+    result = getattr(imported("scipy.special"), name)(x)  # on first use: importing it takes a tenth of a second
+    return result.astype(x.dtype, copy=False)
+
+
+@primitive
+def _erfc(x: Any) -> Any:
+    return _special("erfc", x)
+
+
+@_erfc.def_bprop
+def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return (dout * exp(-square(x)) * (-2.0 / math.sqrt(math.pi)),)
+
+
+def erfc(x: Numbers) -> Tensor:
+    """1 - erf(x), exact where erf is close to 1. It runs on the CPU alone."""
+    result: Tensor = _erfc.bind(as_float(x, "erfc"))
+    return result
+
+
+@primitive
+def _erfinv(x: Any) -> Any:
+    return _special("erfinv", x)
+
+
+@_erfinv.def_bprop
+def _(_x: Tensor, out: Tensor, dout: Tensor) -> Grads:
+    return (dout * exp(square(out)) * (math.sqrt(math.pi) / 2.0),)
+
+
+def erfinv(x: Numbers) -> Tensor:
+    """The inverse of erf on (-1, 1); infinite at its ends, NaN beyond. It runs on the CPU alone."""
+    result: Tensor = _erfinv.bind(as_float(x, "erfinv"))
+    return result
+
+
+# --- of two and three -------------------------------------------------------------------------------------------------
+
+
+def fmax(x: Numbers, y: Numbers) -> Tensor:
+    """The larger of x and y; beside NaN, the other one. A tie's gradient is split in halves."""
+    return _without_nan(maximum, x, y, "fmax")
+
+
+def fmin(x: Numbers, y: Numbers) -> Tensor:
+    """The smaller of x and y; beside NaN, the other one. A tie's gradient is split in halves."""
+    return _without_nan(minimum, x, y, "fmin")
+
+
+def _without_nan(function: Any, x: Any, y: Any, name: str) -> Tensor:
+    a, b = as_tensor(x, name), as_tensor(y, name, "y")
+    result: Tensor = where(isnan(a), b, where(isnan(b), a, function(a, b)))
+    return result
+
+
+def lerp(x: Numbers, end: Numbers, weight: Numbers) -> Tensor:
+    """x + weight * (end - x): from x, at weight 0, to `end`, at 1."""
+    start = as_float(x, "lerp")
+    result: Tensor = start + (as_tensor(end, "lerp", "end") - start) * number_or_tensor(weight, "lerp", "weight")
+    return result
+
+
+def addcmul(x: Numbers, tensor1: Numbers, tensor2: Numbers, value: Numbers = 1) -> Tensor:
+    """x + value * tensor1 * tensor2."""
+    product = mul(as_tensor(tensor1, "addcmul", "tensor1"), tensor2)
+    result: Tensor = as_tensor(x, "addcmul") + (product if _is_one(value) else product * value)
+    return result
+
+
+def addcdiv(x: Numbers, tensor1: Numbers, tensor2: Numbers, value: Numbers = 1) -> Tensor:
+    """x + value * tensor1 / tensor2."""
+    quotient = div(as_tensor(tensor1, "addcdiv", "tensor1"), tensor2)
+    result: Tensor = as_tensor(x, "addcdiv") + (quotient if _is_one(value) else quotient * value)
+    return result
+
+
+def _is_one(value: Any) -> bool:
+    return type(value) in (int, float) and value == 1
+
+
+def isclose(
+    x: Numbers, x2: Numbers, rtol: NotNegative = 1e-05, atol: NotNegative = 1e-08, equal_nan: bool = False
+) -> Tensor:
+    """True where |x - x2| <= atol + rtol |x2|, or both are one infinity, or with `equal_nan` both NaN."""
+    a, b = as_float(x, "isclose"), as_float(x2, "isclose")
+    finite = logical_not(logical_or(isinf(a), isinf(b)))
+    near = logical_and(less_equal(abs(a - b), abs(b) * rtol + atol), finite)
+    result: Tensor = logical_or(equal(a, b), near)
+    return logical_or(result, logical_and(isnan(a), isnan(b))) if equal_nan else result
