@@ -88,12 +88,11 @@ signbit.no_gradient()
 
 
 @elementwise("float")
-def copysign(x: Any, y: Any) -> Any:
-    """|x| with the sign of y, that of -0.0 too."""
+def _copysign(x: Any, y: Any) -> Any:
     return where((y < 0) | (1.0 / y < 0), -abs(x), abs(x))
 
 
-@copysign.def_bprop
+@_copysign.def_bprop
 def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     return dout * where(signbit(y), -1.0, 1.0) * sign(x), None
 
@@ -109,15 +108,33 @@ def sgn(x: Numbers) -> Tensor:
     return direction
 
 
+def copysign(x: Numbers, y: Numbers) -> Tensor:
+    """|x| with the sign of y, that of -0.0 too."""
+    result: Tensor = _copysign(_as_precise(x, y, "copysign"), y)
+    return result
+
+
 @elementwise("same")
-def heaviside(x: Any, values: Any) -> Any:
-    """0 where x < 0, 1 where x > 0, and `values` where it is 0."""
-    return where(x > 0, x * 0 + 1, where(x == 0, values, where(x < 0, x * 0, x)))
+def _heaviside(x: Any, values: Any) -> Any:
+    return where(x > 0, 1, where(x == 0, values, where(x < 0, 0, x)))
 
 
-@heaviside.def_bprop
+@_heaviside.def_bprop
 def _(x: Tensor, _values: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     return None, lambda: where(equal(x, 0), dout, 0.0)  # constant on both sides of its jump
+
+
+def heaviside(x: Numbers, values: Numbers) -> Tensor:
+    """0 where x < 0, 1 where x > 0, and `values` where it is 0."""
+    result: Tensor = _heaviside(_as_precise(x, values, "heaviside"), values)
+    return result
+
+
+def _as_precise(x: Any, beside: Any, name: str) -> Tensor:
+    """`x` as a Tensor, a number in the dtype of the other operand."""
+    if type(x) is float and isinstance(beside, Tensor) and beside.dtype.is_float:
+        return Tensor(x, beside.dtype)
+    return as_tensor(x, name)
 
 
 @elementwise("test")

@@ -6,6 +6,7 @@ element by element, and keeps the shape.
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 import numpy as np
@@ -31,11 +32,9 @@ def nonzero(x: Numbers, *, as_tuple: bool = False) -> Tensor | tuple[Tensor, ...
         TraceError: inside of a traced function, for the number of positions depends on values.
     """
     tensor = as_tensor(x, "nonzero")
-    found = np.nonzero(tensor._concrete("nonzero()"))
+    found = np.argwhere(tensor._concrete("nonzero()"))
     with beside(tensor):
-        if as_tuple:
-            return tuple(Tensor(places) for places in found)
-        return Tensor(np.stack(found, -1) if found else np.zeros((int(tensor.item() != 0), 0), np.int64))
+        return tuple(Tensor(places) for places in found.T) if as_tuple else Tensor(found)
 
 
 def argwhere(x: Numbers) -> Tensor:
@@ -87,7 +86,7 @@ def unique_consecutive(
     flat = ravel(tensor) if dim is None else tensor
     axis = as_axis(0 if dim is None else dim, flat.ndim, "unique_consecutive", "dim")
     rows = np.moveaxis(flat._concrete("unique_consecutive()"), axis, 0)
-    rows = rows.reshape(len(rows), -1)
+    rows = rows.reshape(len(rows), math.prod(rows.shape[1:]))
     begins = np.ones(len(rows), bool)
     begins[1:] = (rows[1:] != rows[:-1]).any(1)
     firsts = np.flatnonzero(begins)

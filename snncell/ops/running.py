@@ -1,4 +1,4 @@
-"""What is joined along an axis, step by step. By doubling: after k rounds each element has the 2^k up to it joined.
+"""Running results along an axis. By doubling: after k rounds each element has the 2^k elements up to it joined.
 
 So the reverse is that of the operation that joins two, to any order, and nothing is divided by what may be 0.
 """

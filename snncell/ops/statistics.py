@@ -162,7 +162,7 @@ def quantile(x: Numbers, q: Any, axis: int | None = None, keepdims: bool = False
         ArgumentError: for a share outside of [0, 1].
         ShapeError: if there is nothing.
     """
-    tensor, shares = as_float(x, "quantile"), np.asarray(as_tensor(q, "quantile", "q").asnumpy(), np.float64)
+    tensor, shares = as_float(x, "quantile"), np.asarray(q, np.float64)  # a share of Python is exact to float64
     if shares.ndim > 1 or not ((shares >= 0) & (shares <= 1)).all():
         raise ArgumentError(f"quantile: q is a number in [0, 1], or a list of them, not {q}.")
     line, number = (ravel(tensor), 0) if axis is None else (tensor, as_axis(axis, tensor.ndim, "quantile"))

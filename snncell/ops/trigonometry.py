@@ -76,7 +76,7 @@ def atan2(y: Any, x: Any) -> Any:
             where(y < 0.0, atan(y / x) - 3.141592653589793, atan(y / x) + 3.141592653589793),
             where(y == 0.0, y, atan(y / x)),
         ),
-        sign(y) * 1.5707963267948966 - atan(x / y),
+        where(y < 0.0, -1.5707963267948966 - atan(x / y), 1.5707963267948966 - atan(x / y)),
     )
 
 
