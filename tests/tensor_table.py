@@ -550,24 +550,18 @@ row("zeros_like", WHOLE, expect=np.zeros_like, exact=True)
 row("ones_like", WHOLE, dtype="float32", expect=lambda x: np.ones_like(x, np.float32), exact=True)
 
 # Methods whose results are no arrays, or are tested where there is more to say of them.
+MEMORY = """
+    numpy numel nelement dim ndimension stride is_contiguous is_complex is_floating_point from_numpy asnumpy item tolist
+"""
+OLDER = """
+    abs sign square sqrt rsqrt exp log log1p expm1 pow sin cos tanh clip floor ceil round minimum add sub mul div neg
+    sigmoid relu sum mean max min prod var std argmax argmin any all cumsum logsumexp softmax log_softmax reshape
+    transpose swapaxes expand_dims squeeze broadcast_to flip split tile unstack gather matmul astype flatten
+"""
 ELSEWHERE = {
-    **dict.fromkeys(
-        (
-            "numpy numel nelement dim ndimension stride is_contiguous is_complex is_floating_point from_numpy asnumpy "
-            "item tolist"
-        ).split(),
-        "test_tensor_methods: sizes and memory",
-    ),
+    **dict.fromkeys(MEMORY.split(), "test_tensor_methods: sizes and memory"),
     **dict.fromkeys(["assign_value", "register_hook"], "test_parameter_clones, test_tensor_hooks"),
     **dict.fromkeys(["bernoulli", "uniform", "normal", "multinomial"], "test_tensor_methods: drawn"),
     "bfloat16": "test_bfloat16",
-    **dict.fromkeys(
-        (
-            "abs sign square sqrt rsqrt exp log log1p expm1 pow sin cos tanh clip floor ceil round minimum add sub mul "
-            "div neg sigmoid relu sum mean max min prod var std argmax argmin any all cumsum logsumexp softmax "
-            "log_softmax reshape transpose swapaxes expand_dims squeeze broadcast_to flip split tile unstack gather "
-            "matmul astype flatten"
-        ).split(),
-        "test_ops_values, test_ops_arrays",
-    ),
+    **dict.fromkeys(OLDER.split(), "test_ops_values, test_ops_arrays"),
 }
