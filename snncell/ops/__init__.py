@@ -14,9 +14,6 @@ from snncell.ops.arithmetic import (
     addcdiv as addcdiv,
     addcmul as addcmul,
     copysign as copysign,
-    erfc as erfc,
-    erfinv as erfinv,
-    exp2 as exp2,
     float_power as float_power,
     fmax as fmax,
     fmin as fmin,
@@ -26,10 +23,6 @@ from snncell.ops.arithmetic import (
     isclose as isclose,
     isinf as isinf,
     lerp as lerp,
-    log2 as log2,
-    log10 as log10,
-    logaddexp as logaddexp,
-    logit as logit,
     reciprocal as reciprocal,
     sgn as sgn,
     signbit as signbit,
@@ -124,6 +117,15 @@ from snncell.ops.linalg import (
     einsum as einsum,
     matmul as matmul,
 )
+from snncell.ops.logarithms import (
+    erfc as erfc,
+    erfinv as erfinv,
+    exp2 as exp2,
+    log2 as log2,
+    log10 as log10,
+    logaddexp as logaddexp,
+    logit as logit,
+)
 from snncell.ops.logic import (
     bitwise_and as bitwise_and,
     bitwise_not as bitwise_not,
@@ -150,7 +152,11 @@ from snncell.ops.logic import (
     select as select,
     where as where,
 )
-from snncell.ops.masks import sequence_mask as sequence_mask
+from snncell.ops.masks import (
+    masked_fill as masked_fill,
+    masked_scatter as masked_scatter,
+    sequence_mask as sequence_mask,
+)
 from snncell.ops.matrices import (
     addbmm as addbmm,
     addmm as addmm,
@@ -193,8 +199,6 @@ from snncell.ops.positions import (
     index_fill as index_fill,
     index_put as index_put,
     index_select as index_select,
-    masked_fill as masked_fill,
-    masked_scatter as masked_scatter,
     scatter as scatter,
     scatter_add as scatter_add,
     tensor_scatter_add as tensor_scatter_add,

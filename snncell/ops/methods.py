@@ -20,7 +20,9 @@ from snncell.ops import (
     elementwise as el,
     indexing,
     linalg,
+    logarithms,
     logic,
+    masks,
     matrices,
     norms,
     patches,
@@ -190,8 +192,9 @@ def _respelled(method: Any) -> Any:
 _METHODS: dict[Any, str] = {
     el: "abs sign square sqrt rsqrt exp log log1p expm1 pow sin cos atan arctan tanh erf clip clamp floor ceil round "
     "maximum minimum add sub mul div subtract multiply divide true_divide floor_divide remainder neg negative conj",
-    arithmetic: "addcdiv addcmul copysign erfc erfinv exp2 float_power fmax fmin fmod frac heaviside isclose isinf "
-    "lerp log10 log2 logaddexp logit reciprocal sgn signbit trunc",
+    arithmetic: "addcdiv addcmul copysign float_power fmax fmin fmod frac heaviside isclose isinf lerp reciprocal sgn "
+    "signbit trunc",
+    logarithms: "erfc erfinv exp2 log10 log2 logaddexp logit",
     trigonometry: "acos acosh arccos arccosh arcsin arcsinh arctan2 arctanh asin asinh atan2 atanh cosh deg2rad hypot "
     "rad2deg sinh tan",
     activation: "sigmoid relu",
@@ -206,7 +209,8 @@ _METHODS: dict[Any, str] = {
     matrices: "addbmm addmm addmv baddbmm diag diagonal dot inner matrix_power mm mv outer trace tril triu",
     linalg: "matmul bmm",
     indexing: "gather",
-    positions: "gather_elements gather_nd index_fill index_put index_select masked_fill masked_scatter scatter",
+    positions: "gather_elements gather_nd index_fill index_put index_select scatter",
+    masks: "masked_fill masked_scatter",
     chosen: "argwhere masked_select nonzero searchsorted unique_consecutive",
     sorting: "sort argsort",
     sampling: "multinomial",

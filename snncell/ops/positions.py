@@ -15,13 +15,13 @@ import numpy as np
 from snncell import dtype as dtypes
 from snncell.arguments.vocabulary import Numbers
 from snncell.errors import ArgumentError, DTypeError, ShapeError, TensorIndexError
-from snncell.ops import creation as new, elementwise as el, logic as lg, shape as sh
+from snncell.ops import creation as new, logic as lg, shape as sh
 from snncell.ops.base import as_axis, as_tensor, astype, same_dtype
 from snncell.ops.indexing import gather, scatter_add_primitive
+from snncell.ops.masks import masked_fill
 from snncell.ops.rearrange import ravel
-from snncell.ops.reduce import cumsum
 from snncell.tape.primitive import moving
-from snncell.tape.tensor import Tensor, beside, snapshot
+from snncell.tape.tensor import Tensor, beside
 from snncell.tape.tracing import Value
 
 Grads = Sequence[Any]
@@ -273,43 +273,3 @@ def index_fill(x: Numbers, axis: int, index: Numbers, value: Numbers) -> Tensor:
     hits = scatter_add_primitive.bind(new.ones_like(counted), counted, axis=0, shape=(length,))
     filled = sh.reshape(hits > 0, tuple(length if a == number else 1 for a in range(tensor.ndim)))
     return masked_fill(tensor, filled, value)
-
-
-# --- masks ------------------------------------------------------------------------------------------------------------
-
-
-def masked_fill(x: Numbers, mask: Numbers, value: Numbers) -> Tensor:
-    """`value` where the mask is true, else x.
-
-    Raises:
-        DTypeError: for a mask that is not of booleans.
-    """
-    tensor = as_tensor(x, "masked_fill")
-    result: Tensor = lg.where(_mask(mask, "masked_fill"), value, tensor)
-    return result
-
-
-def masked_scatter(x: Numbers, mask: Numbers, source: Numbers) -> Tensor:
-    """`x` with the elements of `source`, one after the other, where the mask, stretched to its shape, is true.
-
-    Raises:
-        DTypeError: for a mask that is not of booleans.
-        ShapeError: if it does not broadcast to the shape of x, or `source` has fewer elements than it has true ones.
-    """
-    tensor, taken = as_tensor(x, "masked_scatter"), ravel(as_tensor(source, "masked_scatter", "source"))
-    chosen = sh.broadcast_to(_mask(mask, "masked_scatter"), tensor.shape)
-    wanted = int(chosen._data.sum()) if isinstance(chosen._data, np.ndarray) else 0
-    if wanted > taken.size:
-        raise ShapeError(f"masked_scatter: source has {taken.size} element(s), the mask {wanted} true ones.")
-    if not taken.size:
-        return snapshot(tensor)
-    numbers = sh.reshape(cumsum(ravel(chosen), 0) - 1, tensor.shape)
-    result: Tensor = lg.where(chosen, gather(taken, el.clip(numbers, 0, taken.size - 1)), tensor)
-    return result
-
-
-def _mask(mask: Any, name: str) -> Tensor:
-    tensor = as_tensor(mask, name, "mask")
-    if tensor.dtype.category:
-        raise DTypeError(f"{name}: mask is of booleans, not {tensor.dtype}; compare first: mask > 0.")
-    return tensor

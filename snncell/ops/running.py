@@ -13,8 +13,8 @@ import numpy as np
 from snncell.arguments.vocabulary import Numbers
 from snncell.errors import DTypeError
 from snncell.ops import elementwise as el, shape as sh
-from snncell.ops.arithmetic import logaddexp
 from snncell.ops.base import as_axis, as_float, as_tensor, primitive
+from snncell.ops.logarithms import logaddexp
 from snncell.ops.positions import gather_elements
 from snncell.ops.reduce import not_narrow
 from snncell.tape.tensor import Tensor, snapshot
