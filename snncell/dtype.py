@@ -35,7 +35,7 @@ class DType:
         return self.dtype.itemsize
 
     def __repr__(self) -> str:
-        return self.name.rstrip("_").capitalize()
+        return {"uint8": "UInt8", "bfloat16": "BFloat16"}.get(self.name, self.name.capitalize())
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, DType):

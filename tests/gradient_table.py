@@ -248,7 +248,20 @@ for name in ("argmax", "argmin"):
         case="axis",
     )
 for axis in (0, -1):
-    row("sort", lambda x, a=axis: ops.sort(x, a), KINKED, torch=lambda t, x, a=axis: x.sort(a)[0], case=f"axis={axis}")
+    row(
+        "sort",
+        lambda x, a=axis: ops.sort(x, a)[0],
+        KINKED,
+        torch=lambda t, x, a=axis: x.sort(a)[0],
+        case=f"axis={axis}",
+    )
+    row(
+        "sort",
+        lambda x, a=axis: ops.sort(x, a, True)[0],
+        KINKED,
+        torch=lambda t, x, a=axis: x.sort(a, True)[0],
+        case=f"descending axis={axis}",
+    )
     row(
         "argsort",
         lambda x, a=axis: ops.argsort(x, a),
@@ -544,6 +557,248 @@ row("real", lambda a, b: ops.real(joined(a, b) * joined(b, a)), M, M, torch=lamb
 row("imag", lambda a, b: ops.imag(joined(a, b) * joined(a, b)), M, M, torch=lambda t, a, b: 2 * a * b)
 row("conj", lambda a, b: parts(ops.conj(joined(a, b))), M, M, torch=lambda t, a, b: (a, -b))
 
+# --- more of arithmetic, trigonometry ---------------------------------------------------------------------------------
+
+UNIT = apart(-0.93, 0.92, *M)  # inside of the domains of arc functions
+for name in ("tan", "asin", "acos", "sinh", "cosh", "asinh", "atanh", "erfinv"):
+    row(name, getattr(ops, name), UNIT, torch=lambda t, x, f=name: getattr(t, f)(x), order=3)
+row("acosh", ops.acosh, between(1.2, 3.0, *M), torch=lambda t, x: x.acosh(), order=3)
+for name in ("exp2", "erfc", "deg2rad", "rad2deg"):
+    row(name, getattr(ops, name), M, torch=lambda t, x, f=name: getattr(t, f)(x))
+for name in ("log2", "log10", "reciprocal"):
+    row(name, getattr(ops, name), POSITIVE, torch=lambda t, x, f=name: getattr(t, f)(x), order=3)
+row("logit", ops.logit, between(0.1, 0.9, *M), torch=lambda t, x: x.logit(), order=3)
+row("logit", lambda x: ops.logit(x, 0.3), apart(0.05, 0.97, *M), torch=lambda t, x: x.logit(0.3), case="eps")
+for name in ("atan2", "hypot", "logaddexp"):
+    row(name, getattr(ops, name), KINKED, apart(-1.9, 2.2, *M), torch=lambda t, x, y, f=name: getattr(t, f)(x, y))
+    row(
+        name,
+        getattr(ops, name),
+        KINKED,
+        between(0.5, 2.0, 4),
+        torch=lambda t, x, y, f=name: getattr(t, f)(x, y),
+        case="broadcast",
+    )
+row("fmod", ops.fmod, KINKED, between(0.7, 0.75, *M), torch=lambda t, x, y: x.fmod(y))
+row("copysign", ops.copysign, KINKED, apart(-1.9, 2.2, *M), torch=lambda t, x, y: x.copysign(y))
+row("heaviside", lambda x: ops.heaviside(x, 0.5), KINKED, order=0)
+row("heaviside", lambda v: ops.heaviside(ms.Tensor([-1.0, 0.0, 2.0, 0.0], "float64"), v), M, case="values")
+for name in ("fmax", "fmin"):
+    row(name, getattr(ops, name), KINKED, apart(-1.9, 2.2, *M), torch=lambda t, x, y, f=name: getattr(t, f)(x, y))
+for name in ("trunc", "signbit", "isinf"):
+    row(name, getattr(ops, name), KINKED, torch=lambda t, x, f=name: getattr(t, f)(x), order=0)
+row("frac", ops.frac, KINKED, torch=lambda t, x: x.frac())
+row("sgn", ops.sgn, KINKED, order=0)
+row("sgn", lambda a, b: parts(ops.sgn(joined(a, b))), M, M, case="complex")
+row("isclose", ops.isclose, KINKED, KINKED, torch=lambda t, x, y: t.isclose(x, y), order=0)
+row("float_power", lambda x: ops.float_power(x, 1.5), POSITIVE, torch=lambda t, x: x.float_power(1.5))
+row("lerp", ops.lerp, M, M, between(0.1, 0.9, *M), torch=lambda t, x, y, w: x.lerp(y, w))
+row(
+    "addcmul",
+    lambda x, y, z: ops.addcmul(x, y, z, 0.5),
+    M,
+    M,
+    M,
+    torch=lambda t, x, y, z: t.addcmul(x, y, z, value=0.5),
+)
+row(
+    "addcdiv",
+    lambda x, y, z: ops.addcdiv(x, y, z, 2),
+    M,
+    M,
+    POSITIVE,
+    torch=lambda t, x, y, z: t.addcdiv(x, y, z, value=2),
+)
+
+# --- more of axes -----------------------------------------------------------------------------------------------------
+
+row("ravel", ops.ravel, CUBE, torch=lambda t, x: x.ravel())
+row("permute", lambda x: ops.permute(x, 2, 0, 1), CUBE, torch=lambda t, x: x.permute(2, 0, 1))
+row("moveaxis", lambda x: ops.moveaxis(x, (0, 1), (2, 0)), CUBE, torch=lambda t, x: x.moveaxis((0, 1), (2, 0)))
+row("expand", lambda x: ops.expand(x, 2, -1, 4), (3, 1), torch=lambda t, x: x.expand(2, -1, 4))
+row("repeat_interleave", lambda x: ops.repeat_interleave(x, 2, 1), M, torch=lambda t, x: x.repeat_interleave(2, 1))
+row("roll", lambda x: ops.roll(x, (1, -1), (0, 2)), CUBE, torch=lambda t, x: x.roll((1, -1), (0, 2)))
+row("roll", lambda x: ops.roll(x, 3), M, torch=lambda t, x: x.roll(3), case="flat")
+row("narrow", lambda x: ops.narrow(x, 1, 1, 2), M, torch=lambda t, x: x.narrow(1, 1, 2))
+row("chunk", lambda x: ops.chunk(x, 2, 1), M, torch=lambda t, x: x.chunk(2, 1))
+row("diff", lambda x: ops.diff(x, 2), M, torch=lambda t, x: x.diff(2))
+row("meshgrid", lambda x, y: ops.meshgrid(x, y), (3,), (2,), torch=lambda t, x, y: t.meshgrid(x, y, indexing="xy"))
+row("hstack", lambda x, y: ops.hstack([x, y]), M, (3, 2), torch=lambda t, x, y: t.hstack([x, y]))
+row("vstack", lambda x, y: ops.vstack([x, y]), M, (4,), torch=lambda t, x, y: t.vstack([x, y]))
+row("diagonal", lambda x: ops.diagonal(x, 1, 1, 2), CUBE, torch=lambda t, x: x.diagonal(1, 1, 2))
+row("diag", lambda x: ops.diag(x, -1), (4,), torch=lambda t, x: t.diag(x, -1))
+row("trace", ops.trace, M, torch=lambda t, x: x.trace())
+row("tril", ops.tril, M, torch=lambda t, x: x.tril())
+row("triu", lambda x: ops.triu(x, 1), CUBE, torch=lambda t, x: x.triu(1))
+row("mT", ops.mT, CUBE, torch=lambda t, x: x.mT)
+row("outer", ops.outer, (3,), (4,), torch=lambda t, x, y: t.outer(x, y))
+row("inner", ops.inner, M, CUBE, torch=lambda t, x, y: t.inner(x, y))
+row("dot", ops.dot, M, (4,), torch=lambda t, x, y: x @ y)
+row("mm", ops.mm, M, (4, 2), torch=lambda t, x, y: t.mm(x, y))
+row("mv", ops.mv, M, (4,), torch=lambda t, x, y: t.mv(x, y))
+row(
+    "addmm",
+    lambda x, y, z: ops.addmm(x, y, z, beta=0.5, alpha=2),
+    (3, 2),
+    M,
+    (4, 2),
+    torch=lambda t, x, y, z: t.addmm(x, y, z, beta=0.5, alpha=2),
+)
+row("addmv", ops.addmv, (3,), M, (4,), torch=lambda t, x, y, z: t.addmv(x, y, z))
+row("baddbmm", ops.baddbmm, (2, 3, 2), CUBE, (2, 4, 2), torch=lambda t, x, y, z: t.baddbmm(x, y, z))
+row("addbmm", ops.addbmm, (3, 2), CUBE, (2, 4, 2), torch=lambda t, x, y, z: t.addbmm(x, y, z))
+row("matrix_power", lambda x: ops.matrix_power(x, 3), (2, 3, 3), torch=lambda t, x: x.matrix_power(3))
+for name in ("amax", "amin"):
+    row(name, lambda x, f=name: getattr(ops, f)(x, 1), CUBE_APART, torch=lambda t, x, f=name: getattr(t, f)(x, 1))
+for name, theirs in {"argmax_with_value": "max", "argmin_with_value": "min"}.items():
+    row(
+        name,
+        lambda x, f=name: getattr(ops, f)(x, 1)[1],
+        CUBE_APART,
+        torch=lambda t, x, f=theirs: getattr(x, f)(1)[0],
+    )
+HOLES = np.array([[1.0, np.nan, 3.0, 0.5], [0.2, 0.7, np.nan, 2.0]])
+for name in ("nansum", "nanmean"):
+    row(
+        name,
+        lambda x, f=name: getattr(ops, f)(ops.where(ms.Tensor(np.isnan(HOLES)), np.nan, x), 1),
+        (2, 4),
+        torch=lambda t, x, f=name: getattr(t, f)(t.where(t.tensor(np.isnan(HOLES)), t.nan, x), 1),
+    )
+row("count_nonzero", ops.count_nonzero, KINKED, torch=lambda t, x: x.count_nonzero(), order=0)
+row("median", lambda x: ops.median(x, 1)[0], CUBE_APART, torch=lambda t, x: x.median(1)[0])
+row("median", ops.median, CUBE_APART, torch=lambda t, x: x.median(), case="all")
+row(
+    "quantile",
+    lambda x: ops.quantile(x, [0.3, 0.8], 1),
+    KINKED,
+    torch=lambda t, x: x.quantile(t.tensor([0.3, 0.8], dtype=t.float64), 1),
+)
+for name in ("topk", "top_k"):
+    row(name, lambda x, f=name: getattr(ops, f)(x, 2)[0], KINKED, torch=lambda t, x: x.topk(2)[0])
+for name in ("cummax", "cummin"):
+    row(name, lambda x, f=name: getattr(ops, f)(x, 1)[0], KINKED, torch=lambda t, x, f=name: getattr(x, f)(1)[0])
+row("cumprod", lambda x: ops.cumprod(x, 1), M, torch=lambda t, x: x.cumprod(1), order=3)
+row("cumprod", lambda x: ops.cumprod(x, 1), ZEROS, torch=lambda t, x: x.cumprod(1), case="zeros")
+row("logcumsumexp", lambda x: ops.logcumsumexp(x, 1), M, torch=lambda t, x: x.logcumsumexp(1))
+for p in (1, 2, 3, 1.5, -2, float("inf")):
+    row(
+        "norm",
+        lambda x, p=p: ops.norm(x, p, 1),
+        KINKED,
+        torch=lambda t, x, p=p: t.linalg.vector_norm(x, p, 1),
+        case=f"{p}",
+    )
+row("norm", lambda x: ops.norm(x, "fro", (0, 1)), M, torch=lambda t, x: t.linalg.matrix_norm(x), case="fro")
+row("norm", lambda x: ops.norm(x, 1, (0, 1)), KINKED, torch=lambda t, x: t.linalg.matrix_norm(x, 1), case="matrix")
+row("clip_by_value", lambda x: ops.clip_by_value(x, -1.0, 1.2), KINKED, torch=lambda t, x: x.clip(-1.0, 1.2))
+row("clip_by_norm", lambda x: ops.clip_by_norm(x, 0.5), M, torch=lambda t, x: x * (0.5 / t.linalg.vector_norm(x)))
+row(
+    "clip_by_global_norm",
+    lambda x, y: ops.clip_by_global_norm([x, y], 0.5),
+    M,
+    (4,),
+    torch=lambda t, x, y: [z * (0.5 / (x.square().sum() + y.square().sum()).sqrt()) for z in (x, y)],
+)
+
+# --- positions, masks, patches ----------------------------------------------------------------------------------------
+
+ALONG = [[0, 2, -1, 1], [1, 1, 0, -3]]
+THEIR_ALONG = [[0, 2, 2, 1], [1, 1, 0, 0]]
+row(
+    "gather_elements",
+    lambda x: ops.gather_elements(x, 0, ms.Tensor(ALONG)),
+    M,
+    torch=lambda t, x: x.gather(0, t.tensor(THEIR_ALONG)),
+)
+row("gather_nd", lambda x: ops.gather_nd(x, [[0, 1], [1, 2], [0, 1]]), CUBE, torch=lambda t, x: x[[0, 1, 0], [1, 2, 1]])
+row("index_select", lambda x: ops.index_select(x, 1, [2, 0, 2]), M, torch=lambda t, x: x[:, [2, 0, 2]])
+row(
+    "scatter",
+    lambda x, y: ops.scatter(x, 0, [[0, 2, 2, 1]], y),
+    M,
+    (1, 4),
+    torch=lambda t, x, y: x.scatter(0, t.tensor([[0, 2, 2, 1]]), y),
+)
+row(
+    "scatter",
+    lambda x, y: ops.scatter(x, 0, [1, 1, 0], y),
+    (3,),
+    (3,),
+    torch=lambda t, x, y: t.stack([y[2], y[1], x[2]]),
+    case="twice in one place",
+)
+row(
+    "tensor_scatter_elements",
+    lambda x, y: ops.tensor_scatter_elements(x, [[0, 2, 2, 1]], y),
+    M,
+    (1, 4),
+    torch=lambda t, x, y: x.scatter(0, t.tensor([[0, 2, 2, 1]]), y),
+)
+row(
+    "scatter_add",
+    lambda x, y: ops.scatter_add(x, 0, ms.Tensor(ALONG), y),
+    M,
+    (2, 4),
+    torch=lambda t, x, y: x.scatter_add(0, t.tensor(THEIR_ALONG), y),
+)
+row(
+    "tensor_scatter_add",
+    lambda x, y: ops.tensor_scatter_add(x, [[0], [1], [0]], y),
+    M,
+    (3, 4),
+    torch=lambda t, x, y: x.index_add(0, t.tensor([0, 1, 0]), y),
+)
+row(
+    "index_put",
+    lambda x, y: ops.index_put(x, (ms.Tensor([0, 1]), ms.Tensor([2, 0])), y),
+    CUBE,
+    (2, 4),
+    torch=lambda t, x, y: x.index_put((t.tensor([0, 1]), t.tensor([2, 0])), y),
+)
+row(
+    "index_fill",
+    lambda x: ops.index_fill(x, 1, [0, 2], 0.5),
+    M,
+    torch=lambda t, x: x.index_fill(1, t.tensor([0, 2]), 0.5),
+)
+CHOSEN = [True, False, True, True]
+row("masked_fill", lambda x: ops.masked_fill(x, x > 0.0, 0.5), KINKED, torch=lambda t, x: x.masked_fill(x > 0, 0.5))
+row(
+    "masked_scatter",
+    lambda x, y: ops.masked_scatter(x, ms.Tensor(CHOSEN), y),
+    M,
+    (10,),
+    torch=lambda t, x, y: x.masked_scatter(t.tensor(CHOSEN).expand(3, 4), y),
+)
+row("masked_select", lambda x: ops.masked_select(x, ms.Tensor(CHOSEN)), M, torch=lambda t, x: x[:, CHOSEN].reshape(-1))
+row("unique_consecutive", lambda x: ops.unique_consecutive(x), M, torch=lambda t, x: x.reshape(-1), jit=False)
+row("searchsorted", lambda v: ops.searchsorted(ms.Tensor([-1.0, 0.0, 1.0]), v), KINKED, order=0)
+row("__getitem__", lambda x: x[ms.Tensor(CHOSEN[:3])], M, torch=lambda t, x: x[CHOSEN[:3]], case="mask")
+row("__getitem__", lambda x: x[:, ms.Tensor(CHOSEN)], M, torch=lambda t, x: x[:, CHOSEN], case="mask behind a slice")
+row(
+    "__getitem__",
+    lambda x: x[[0, 1, 0], :, [1, 2, 1]],
+    CUBE,
+    torch=lambda t, x: x[[0, 1, 0], :, [1, 2, 1]],
+    case="around",
+)
+row(
+    "__getitem__", lambda x: x[[0, 1, 0], [1, 2, 1]], CUBE, torch=lambda t, x: x[[0, 1, 0], [1, 2, 1]], case="two lists"
+)
+row(
+    "unfold",
+    lambda x: ops.unfold(x, (2, 3), 1, 1, 2),
+    IMAGE,
+    torch=lambda t, x: t.nn.functional.unfold(x, (2, 3), 1, 1, 2),
+)
+row(
+    "fold",
+    lambda x: ops.fold(x, (4, 5), 2, 1, 0, 1),
+    (2, 8, 12),
+    torch=lambda t, x: t.nn.functional.fold(x, (4, 5), 2, 1, 0, 1),
+)
+
 # --- random numbers, loops --------------------------------------------------------------------------------------------
 
 
@@ -572,14 +827,17 @@ row("scan", lambda v, x: ops.scan(_leaky, v, x, reverse=True), (3,), (4, 3), cas
 # Public functions that have no float input to differentiate by, and where they are tested instead.
 NOT_A_ROW = {
     **dict.fromkeys(["zeros", "ones", "full", "fill", "arange", "eye", "zeros_like", "ones_like"], "makes constants"),
+    **dict.fromkeys(["full_like", "linspace", "rand", "randn", "rand_like", "randn_like"], "makes constants"),
+    **dict.fromkeys(["nonzero", "argwhere", "multinomial"], "gives positions: tests/test_tensor_methods.py"),
     **dict.fromkeys(
-        ["randint", "randperm", "one_hot", "sequence_mask", "bitwise_and", "bitwise_or", "bitwise_xor"], "integers"
+        ["randint", "randperm", "one_hot", "sequence_mask", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not"],
+        "integers",
     ),
     **dict.fromkeys(
         ["grad", "value_and_grad", "vjp", "jvp", "jacfwd", "jacrev", "vmap", "recompute"],
         "a transformation of functions",
     ),
-    **dict.fromkeys(["assign", "assign_add"], "writes to a Parameter, for which a gradient is refused"),
+    **dict.fromkeys(["assign", "assign_add", "assign_sub"], "writes to a Parameter, for which a gradient is refused"),
     "get_grad": "finds a gradient among others",
     "set_seed": "no Tensors",
     "get_seed": "no Tensors",

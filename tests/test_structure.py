@@ -358,6 +358,9 @@ def test_a_docstring_that_opens_with_a_question_is_found() -> None:
 # --- size -------------------------------------------------------------------------------------------------------------
 
 LONG_MODULES = {
+    "common.initializer": "a table of rules, each a class of a few lines",
+    "ops": "a list of names",
+    "tape.parameter": "one class, and the writes to it, which come all or none",
     "ops.elementwise": "one place for each operation: formula and reverse, and there are many",
     "ops.reduce": "one family: an operation and its reverse after the other",
     "ops.shape": "a table of operations like ops.elementwise",

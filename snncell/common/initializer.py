@@ -9,12 +9,13 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.arguments.guard import guard as _guard
-from snncell.arguments.kinds import UNFIT, Kind, NotNegative, Size, kind_of
-from snncell.arguments.vocabulary import Dtype, Lengths
+from snncell.arguments.kinds import UNFIT, Count, Kind, NotNegative, Positive, Size, kind_of
+from snncell.arguments.vocabulary import Dtype, Lengths, Share
 from snncell.errors import ArgumentError, ShapeError
 from snncell.kernels.space import HOST
 from snncell.ops import random
 from snncell.ops.base import as_shape
+from snncell.tape.parameter import Parameter
 from snncell.tape.state import settings
 from snncell.tape.tensor import Tensor
 
@@ -79,11 +80,21 @@ class Normal(Initializer):
 
 
 class TruncatedNormal(Normal):
-    """Normal, drawn again where it lies more than two deviations from the mean."""
+    """Normal, drawn again where it lies below a or above b, in deviations from the mean.
+
+    Raises:
+        ArgumentError: if a is not below b, or the interval is so far out that nearly all would be drawn again.
+    """
+
+    def __init__(self, sigma: NotNegative = 0.01, mean: float = 0.0, a: float = -2.0, b: float = 2.0) -> None:
+        super().__init__(sigma, mean)
+        if not a < b or (math.erf(b / math.sqrt(2)) - math.erf(a / math.sqrt(2))) / 2 < 1e-3:
+            raise ArgumentError(f"TruncatedNormal: a={a} and b={b} leave a thousandth of the distribution, or less.")
+        self.a, self.b = a, b
 
     def __call__(self, shape: tuple[Size, ...]) -> Any:
         values = np.array(_normal(shape, 1.0))
-        while (far := np.abs(values) > 2).any():
+        while (far := (values < self.a) | (values > self.b)).any():
             values[far] = _normal((int(far.sum()),), 1.0)
         return values * self.sigma + self.mean
 
@@ -178,6 +189,82 @@ class Orthogonal(Initializer):
         return self.gain * (q if rows >= columns else q.T).reshape(shape)
 
 
+class Dirac(Initializer):
+    """A 1 that hands each channel on, at the middle of a kernel (out, in, *kernel) of three to five axes; 0 elsewhere.
+
+    Args:
+        groups: of a convolution in groups; out must be a multiple of it.
+    """
+
+    def __init__(self, groups: Count = 1) -> None:
+        self.groups = groups
+
+    def __call__(self, shape: tuple[Size, ...]) -> Any:
+        if len(shape) not in (3, 4, 5) or shape[0] % self.groups:
+            raise ShapeError(
+                f"initializer 'dirac' needs a kernel of 3 to 5 axes, of which the first is a multiple of "
+                f"{self.groups}, not shape {shape}."
+            )
+        values, of_group = np.zeros(shape), shape[0] // self.groups
+        middle: Any = tuple(n // 2 for n in shape[2:])
+        for channel in range(min(of_group, shape[1])):
+            of_groups: Any = (slice(channel, None, of_group), channel, *middle)
+            values[of_groups] = 1.0
+        return values
+
+
+class Sparse(Initializer):
+    """Normal numbers in a matrix, of which a share is 0, at random rows of each column.
+
+    Args:
+        sparsity: the share, of each column, rounded up to whole rows.
+        sigma: the deviation of the others.
+    """
+
+    def __init__(self, sparsity: Share, sigma: NotNegative = 0.01) -> None:
+        self.sparsity, self.sigma = sparsity, sigma
+
+    def __call__(self, shape: tuple[Size, ...]) -> Any:
+        if len(shape) != 2:
+            raise ShapeError(f"initializer 'sparse' needs a matrix, not shape {shape}.")
+        values = np.array(_normal(shape, self.sigma))
+        count = math.ceil(self.sparsity * shape[0])
+        ranks = np.argsort(random.uniform(shape, dtype=dtypes.float64).asnumpy(), axis=0, kind="stable")
+        np.put_along_axis(values, ranks[:count], 0.0, axis=0)
+        return values
+
+
+class VarianceScaling(Initializer):
+    """Numbers whose variance is scale / fan.
+
+    Args:
+        scale: above 0.
+        mode: "fan_in", "fan_out", or "fan_avg", the mean of both.
+        distribution: "truncated_normal" (at two deviations, corrected for what is cut off), "untruncated_normal", or
+            "uniform".
+    """
+
+    def __init__(
+        self,
+        scale: Positive = 1.0,
+        mode: Literal["fan_in", "fan_out", "fan_avg"] = "fan_in",
+        distribution: Literal["uniform", "truncated_normal", "untruncated_normal"] = "truncated_normal",
+    ) -> None:
+        self.scale, self.mode, self.distribution = scale, mode, distribution
+
+    def __call__(self, shape: tuple[Size, ...]) -> Any:
+        into, out = fans(shape)
+        fan = {"fan_in": into, "fan_out": out, "fan_avg": (into + out) / 2}[self.mode]
+        deviation = math.sqrt(self.scale / max(fan, 1))
+        if self.distribution == "uniform":
+            return _uniform(shape, math.sqrt(3) * deviation)
+        if self.distribution == "untruncated_normal":
+            return _normal(shape, deviation)
+        return TruncatedNormal(deviation / _CUT)(shape)
+
+
+_CUT = 0.87962566103423978  # the deviation of the standard normal distribution that is cut off at two
+
 _BY_NAME: dict[str, type[Initializer]] = {
     "zeros": Zero,
     "zero": Zero,
@@ -193,6 +280,13 @@ _BY_NAME: dict[str, type[Initializer]] = {
     "truncated_normal": TruncatedNormal,
     "identity": Identity,
     "orthogonal": Orthogonal,
+    "dirac": Dirac,
+    "variancescaling": VarianceScaling,
+    "variance_scaling": VarianceScaling,
+    "xavieruniform": XavierUniform,
+    "xaviernormal": XavierNormal,
+    "heuniform": HeUniform,
+    "henormal": HeNormal,
 }
 
 
@@ -213,8 +307,8 @@ def initializer(init: Init, shape: Lengths | None = None, dtype: Dtype = dtypes.
 
     Args:
         init: a name ("zeros", "ones", "normal", "uniform", "xavier_uniform", "xavier_normal", "he_uniform",
-            "he_normal", "truncatedNormal", "identity", "orthogonal"), an `Initializer`, a number, or a Tensor, which
-            must have the shape.
+            "he_normal", "truncatedNormal", "identity", "orthogonal", "dirac", "variance_scaling"), an `Initializer`, a
+            number, or a Tensor, which must have the shape.
         shape: of the result.
         dtype: of the result.
 
@@ -241,3 +335,4 @@ def initializer(init: Init, shape: Lengths | None = None, dtype: Dtype = dtypes.
 
 
 _guard(globals(), own=True)
+Parameter.initial_values = staticmethod(initializer)

@@ -11,6 +11,7 @@ from typing import Any
 
 from snncell.errors import TraceError
 from snncell.tape import structure
+from snncell.tape.hooks import numbers
 from snncell.tape.tensor import Tensor
 from snncell.tape.tracing import Trace, Value
 
@@ -21,15 +22,15 @@ class Dependencies:
     def __init__(self, trace: Trace) -> None:
         self.versions = [(cell, cell.version) for cell in trace.cells]
         self.containers = [(x, list(map(id, items(x))), items(x)) for x in containers(trace.cells)]
-        self.parameters = [(parameter, parameter.requires_grad, parameter.limits) for parameter in trace.parameters]
+        self.parameters = [(p, p.requires_grad, p.limits, numbers(p._entry)) for p in trace.parameters]
 
     def unchanged(self) -> bool:
         """True if no Cell, no list or dict that one holds, and no setting of a Parameter has been changed since."""
         for cell, version in self.versions:  # at each call of what was traced: loops, which cost less than generators
             if cell.version != version:
                 return False
-        for parameter, trained, limits in self.parameters:
-            if parameter.requires_grad != trained or parameter.limits != limits:
+        for parameter, trained, limits, hooks in self.parameters:
+            if parameter.requires_grad != trained or parameter.limits != limits or hooks != numbers(parameter._entry):
                 return False
         return not self.containers or all(list(map(id, items(x))) == ids for x, ids, _ in self.containers)
 
@@ -38,9 +39,11 @@ class Dependencies:
         for cell, version in self.versions:
             if cell.version != version:
                 return f"an attribute of {type(cell).__name__}"
-        for parameter, trained, limits in self.parameters:
+        for parameter, trained, limits, hooks in self.parameters:
             if parameter.requires_grad != trained:
                 return f"requires_grad of Parameter {parameter.name!r}"
+            if hooks != numbers(parameter._entry):
+                return f"a hook on Parameter {parameter.name!r}"
             if parameter.limits != limits:
                 return f"the range of Parameter {parameter.name!r}"
         return "a list or dict of a Cell"

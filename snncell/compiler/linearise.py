@@ -143,7 +143,9 @@ def linearise(body: Body, has_dout: Sequence[bool]) -> Reverse:
         inputs = [*body.carry, *body.xs, *body.consts]
         notes: list[Note] = []
         with noting(notes):
-            grads = pullback(tape.live(), [body.outs[n] for n in seeds], list(seeds.values()), inputs, once=True)
+            own = len(body.carry) + len(body.xs)
+            outs = [body.outs[n] for n in seeds]
+            grads = pullback(tape.live(), outs, list(seeds.values()), inputs, once=True, own=own)
         _refuse_writes(body, trace)
         first, last = len(body.carry), len(body.carry) + len(body.xs)
         after = [_or_zeros(grads[n], inputs[n]) for n in float_states]

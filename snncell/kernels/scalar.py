@@ -32,8 +32,9 @@ def _sigmoid(x: Any) -> Any:
 # What a formula's names mean on NumPy arrays: NumPy's functions, most of them by the same name.
 NUMPY: dict[str, Any] = {
     **{name: getattr(np, name) for name in ("exp", "expm1", "log", "log1p", "sqrt", "sin", "cos", "tanh")},
-    **{name: getattr(np, name) for name in ("floor", "ceil", "round", "abs", "sign", "minimum", "maximum")},
+    **{name: getattr(np, name) for name in ("floor", "ceil", "round", "sign", "minimum", "maximum")},
     **{name: getattr(np, name) for name in ("where", "logical_not")},
+    "abs": abs,  # of a number a number: NumPy's would be a float64, which no longer takes the precision of arrays
     "atan": np.arctan,
     "conj": np.conjugate,
     "erf": _erf,

@@ -10,10 +10,36 @@ from snncell.ops.activation import (
     sigmoid as sigmoid,
     softplus as softplus,
 )
+from snncell.ops.arithmetic import (
+    addcdiv as addcdiv,
+    addcmul as addcmul,
+    copysign as copysign,
+    float_power as float_power,
+    fmax as fmax,
+    fmin as fmin,
+    fmod as fmod,
+    frac as frac,
+    heaviside as heaviside,
+    isclose as isclose,
+    isinf as isinf,
+    lerp as lerp,
+    reciprocal as reciprocal,
+    sgn as sgn,
+    signbit as signbit,
+    trunc as trunc,
+)
 from snncell.ops.batching import vmap as vmap
+from snncell.ops.chosen import (
+    argwhere as argwhere,
+    masked_select as masked_select,
+    nonzero as nonzero,
+    searchsorted as searchsorted,
+    unique_consecutive as unique_consecutive,
+)
 from snncell.ops.control import (
     assign as assign,
     assign_add as assign_add,
+    assign_sub as assign_sub,
     scan as scan,
 )
 from snncell.ops.conv import (
@@ -27,6 +53,8 @@ from snncell.ops.creation import (
     eye as eye,
     fill as fill,
     full as full,
+    full_like as full_like,
+    linspace as linspace,
     ones as ones,
     ones_like as ones_like,
     zeros as zeros,
@@ -35,9 +63,11 @@ from snncell.ops.creation import (
 from snncell.ops.elementwise import (
     abs as abs,
     add as add,
+    arctan as arctan,
     atan as atan,
     cast as cast,
     ceil as ceil,
+    clamp as clamp,
     clip as clip,
     conj as conj,
     cos as cos,
@@ -48,6 +78,7 @@ from snncell.ops.elementwise import (
     expm1 as expm1,
     floor as floor,
     floor_div as floor_div,
+    floor_divide as floor_divide,
     log as log,
     log1p as log1p,
     maximum as maximum,
@@ -56,7 +87,9 @@ from snncell.ops.elementwise import (
     mul as mul,
     multiply as multiply,
     neg as neg,
+    negative as negative,
     pow as pow,
+    remainder as remainder,
     round as round,
     rsqrt as rsqrt,
     sign as sign,
@@ -66,6 +99,7 @@ from snncell.ops.elementwise import (
     sub as sub,
     subtract as subtract,
     tanh as tanh,
+    true_divide as true_divide,
 )
 from snncell.ops.fft import (
     fft as fft,
@@ -85,8 +119,18 @@ from snncell.ops.linalg import (
     einsum as einsum,
     matmul as matmul,
 )
+from snncell.ops.logarithms import (
+    erfc as erfc,
+    erfinv as erfinv,
+    exp2 as exp2,
+    log2 as log2,
+    log10 as log10,
+    logaddexp as logaddexp,
+    logit as logit,
+)
 from snncell.ops.logic import (
     bitwise_and as bitwise_and,
+    bitwise_not as bitwise_not,
     bitwise_or as bitwise_or,
     bitwise_xor as bitwise_xor,
     eq as eq,
@@ -111,7 +155,39 @@ from snncell.ops.logic import (
     where as where,
 )
 from snncell.ops.maps import HyperMap as HyperMap, Map as Map
-from snncell.ops.masks import sequence_mask as sequence_mask
+from snncell.ops.masks import (
+    masked_fill as masked_fill,
+    masked_scatter as masked_scatter,
+    sequence_mask as sequence_mask,
+)
+from snncell.ops.matrices import (
+    addbmm as addbmm,
+    addmm as addmm,
+    addmv as addmv,
+    baddbmm as baddbmm,
+    diag as diag,
+    diagonal as diagonal,
+    dot as dot,
+    inner as inner,
+    matrix_power as matrix_power,
+    mm as mm,
+    mT as mT,
+    mv as mv,
+    outer as outer,
+    trace as trace,
+    tril as tril,
+    triu as triu,
+)
+from snncell.ops.norms import (
+    clip_by_global_norm as clip_by_global_norm,
+    clip_by_norm as clip_by_norm,
+    clip_by_value as clip_by_value,
+    norm as norm,
+)
+from snncell.ops.patches import (
+    fold as fold,
+    unfold as unfold,
+)
 from snncell.ops.pool import (
     avg_pool1d as avg_pool1d,
     avg_pool2d as avg_pool2d,
@@ -119,6 +195,17 @@ from snncell.ops.pool import (
     max_pool2d as max_pool2d,
     sum_pool1d as sum_pool1d,
     sum_pool2d as sum_pool2d,
+)
+from snncell.ops.positions import (
+    gather_elements as gather_elements,
+    gather_nd as gather_nd,
+    index_fill as index_fill,
+    index_put as index_put,
+    index_select as index_select,
+    scatter as scatter,
+    scatter_add as scatter_add,
+    tensor_scatter_add as tensor_scatter_add,
+    tensor_scatter_elements as tensor_scatter_elements,
 )
 from snncell.ops.primitives import (
     Abs as Abs,
@@ -195,9 +282,28 @@ from snncell.ops.random import (
     dropout as dropout,
     dropout2d as dropout2d,
     normal as normal,
+    rand as rand,
+    rand_like as rand_like,
     randint as randint,
+    randn as randn,
+    randn_like as randn_like,
     randperm as randperm,
     uniform as uniform,
+)
+from snncell.ops.rearrange import (
+    chunk as chunk,
+    diff as diff,
+    expand as expand,
+    hstack as hstack,
+    meshgrid as meshgrid,
+    moveaxis as moveaxis,
+    movedim as movedim,
+    narrow as narrow,
+    permute as permute,
+    ravel as ravel,
+    repeat_interleave as repeat_interleave,
+    roll as roll,
+    vstack as vstack,
 )
 from snncell.ops.reduce import (
     all as all,
@@ -216,9 +322,19 @@ from snncell.ops.reduce import (
     sum as sum,
     var as var,
 )
+from snncell.ops.running import (
+    cummax as cummax,
+    cummin as cummin,
+    cumprod as cumprod,
+    logcumsumexp as logcumsumexp,
+)
+from snncell.ops.sampling import (
+    multinomial as multinomial,
+)
 from snncell.ops.seeds import get_seed as get_seed, set_seed as set_seed
 from snncell.ops.shape import (
     broadcast_to as broadcast_to,
+    cat as cat,
     concat as concat,
     expand_dims as expand_dims,
     flatten as flatten,
@@ -229,13 +345,48 @@ from snncell.ops.shape import (
     squeeze as squeeze,
     stack as stack,
     swapaxes as swapaxes,
+    swapdims as swapdims,
     tile as tile,
     transpose as transpose,
+    unbind as unbind,
     unstack as unstack,
 )
 from snncell.ops.sorting import (
     argsort as argsort,
     sort as sort,
+)
+from snncell.ops.statistics import (
+    amax as amax,
+    amin as amin,
+    argmax_with_value as argmax_with_value,
+    argmin_with_value as argmin_with_value,
+    count_nonzero as count_nonzero,
+    median as median,
+    nanmean as nanmean,
+    nansum as nansum,
+    quantile as quantile,
+    top_k as top_k,
+    topk as topk,
+)
+from snncell.ops.trigonometry import (
+    acos as acos,
+    acosh as acosh,
+    arccos as arccos,
+    arccosh as arccosh,
+    arcsin as arcsin,
+    arcsinh as arcsinh,
+    arctan2 as arctan2,
+    arctanh as arctanh,
+    asin as asin,
+    asinh as asinh,
+    atan2 as atan2,
+    atanh as atanh,
+    cosh as cosh,
+    deg2rad as deg2rad,
+    hypot as hypot,
+    rad2deg as rad2deg,
+    sinh as sinh,
+    tan as tan,
 )
 from snncell.tape.forward import jvp as jvp
 from snncell.tape.frames import machinery as _machinery

@@ -222,3 +222,10 @@ def assign_add(variable: Annotated[Parameter, Own()], value: Numbers) -> Paramet
     if not isinstance(variable, Parameter):
         raise DTypeError(f"assign_add: variable is a Parameter, not {came(variable)}.")
     return assign(variable, astype(variable + value, variable.dtype))
+
+
+def assign_sub(variable: Annotated[Parameter, Own()], value: Numbers) -> Parameter:
+    """Subtract from a Parameter's value."""
+    if not isinstance(variable, Parameter):
+        raise DTypeError(f"assign_sub: variable is a Parameter, not {came(variable)}.")
+    return assign(variable, astype(variable - value, variable.dtype))

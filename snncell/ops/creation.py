@@ -50,6 +50,20 @@ def ones_like(x: Numbers, dtype: Dtype | None = None) -> Tensor:
         return ones(tensor.shape, tensor.dtype if dtype is None else dtype)
 
 
+def full_like(x: Numbers, fill_value: Numbers, dtype: Dtype | None = None) -> Tensor:
+    """A number everywhere in the shape of `x`, where it is, in its dtype unless another is given."""
+    tensor = as_tensor(x, "full_like")
+    with beside(tensor):
+        return full(tensor.shape, fill_value, tensor.dtype if dtype is None else dtype)
+
+
+def linspace(start: float, end: float, steps: Size) -> Tensor:
+    """`steps` numbers at equal distances from `start` to `end`, both of them included, as float32."""
+    first, last = (as_number(n, "linspace", of) for n, of in ((start, "start"), (end, "end")))
+    refuse_size((as_int(steps, "linspace", "steps"),), "linspace")
+    return Tensor(np.linspace(first, last, steps), dtypes.float32)
+
+
 def arange(start: float, stop: float | None = None, step: float = 1, dtype: Dtype | None = None) -> Tensor:
     """Numbers from `start` (0 if it is left out) up to but without `stop`."""
     first, last = (as_number(n, "arange", "a bound") for n in ((0, start) if stop is None else (start, stop)))

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
+from snncell.dtype import ALL, DType
 from snncell.kernels.space import HOST, moved, space_called, space_of
-from snncell.ops.base import as_tensor
+from snncell.ops.base import as_tensor, astype
 from snncell.tape.primitive import EVERYWHERE, Primitive
 from snncell.tape.state import STATE
 from snncell.tape.tensor import Tensor, snapshot
 from snncell.tape.tracing import Value
 
 Grads = Sequence[Any]
+NAMES = tuple(dtype.name for dtype in ALL)
 
 
 class _To(Primitive):
@@ -32,15 +36,21 @@ def _(_x: Tensor, _out: Tensor, dout: Tensor, *, source: str, target: str) -> Gr
     return (to(dout, source),)
 
 
-def to(x: Any, device: str) -> Tensor:
-    """`x` on "cpu" or "gpu": itself if it is there, else a copy, through which gradients flow.
+def to(x: Any, target: Any) -> Tensor:
+    """`x` on "cpu" or "gpu", or converted to a dtype: itself if it is so already. Gradients flow through it.
+
+    Args:
+        x: any shape.
+        target: "cpu", "gpu", or a dtype.
 
     Raises:
         DeviceError: for another name, or where there is no GPU, saying what is missing.
-        TraceError: inside a traced function, which runs where its arguments are.
+        TraceError: for a device inside a traced function, which runs where its arguments are.
     """
     tensor = as_tensor(x, "to")
-    space = space_called(device, "Tensor.to")
+    if isinstance(target, (DType, np.dtype, type)) or (isinstance(target, str) and target in NAMES):
+        return astype(tensor, target)
+    space = space_called(target, "Tensor.to")
     if isinstance(tensor._data, Value):
         assert STATE.trace is not None  # else `as_tensor` has refused it
         raise STATE.trace.needs_value("to()")

@@ -451,6 +451,7 @@ def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
 
 
 subtract, multiply, divide = sub, mul, div
+true_divide, floor_divide, remainder, negative, arctan, clamp = div, floor_div, mod, neg, atan, clip
 
 
 def cast(x: Numbers, dtype: Dtype) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,7 +15,7 @@ from snncell.kernels.cuda.arrays import DeviceArray
 from snncell.kernels.space import DEVICE, IN_USE
 from snncell.ops.base import as_axis, as_int, as_tensor, primitive
 from snncell.tape.primitive import EVERYWHERE, Primitive, moving
-from snncell.tape.tensor import Tensor, beside
+from snncell.tape.tensor import Tensor
 
 Grads = Sequence[Any]
 
@@ -26,6 +25,9 @@ def _getitem(x: Any, index: Any) -> Any:
     return x[index]
 
 
+getitem_primitive = _getitem
+
+
 @moving
 def _put(x: Any, index: Any, shape: tuple[int, ...]) -> Any:
     """Zeros of `shape` with `x` at `index`."""
@@ -33,6 +35,9 @@ def _put(x: Any, index: Any, shape: tuple[int, ...]) -> Any:
     out = np.zeros(shape, x.dtype)
     out[index] = x
     return out
+
+
+put_primitive = _put
 
 
 @_put.def_there
@@ -50,46 +55,6 @@ def _(_x: Tensor, _out: Tensor, dout: Tensor, *, index: Any) -> Grads:
 @_put.def_bprop
 def _(_x: Tensor, _out: Tensor, dout: Tensor, *, index: Any, shape: Any) -> Grads:
     return (_getitem.bind(dout, index=index),)
-
-
-def getitem(x: Tensor, index: Any) -> Tensor:
-    """`x[index]` by NumPy's basic rules (integers, slices, None, ...), or with one list or Tensor of integers.
-
-    Raises:
-        TensorIndexError: for an index out of range, a mask, or a mixture that is not supported.
-    """
-    if isinstance(index, (list, np.ndarray)) or (isinstance(index, Tensor) and index.ndim > 0):
-        if not isinstance(index, Tensor):
-            with beside(x):
-                index = Tensor(index, "int64" if np.size(index) == 0 else None)
-        return gather(x, _no_mask(index), 0)
-    parts = index if isinstance(index, tuple) else (index,)
-    plain = tuple([_basic(part) for part in parts])
-    result: Tensor = _getitem.bind(x, index=plain)
-    return result
-
-
-def _basic(part: Any) -> Any:
-    if part is None or part is Ellipsis:
-        return part
-    if isinstance(part, slice):
-        bounds = [None if bound is None else _position(bound) for bound in (part.start, part.stop, part.step)]
-        if bounds[2] == 0:
-            raise TensorIndexError("A slice of a Tensor has step 0.")
-        return slice(*bounds)
-    return _position(part)
-
-
-def _position(part: Any) -> int:
-    try:
-        if not isinstance(part, (bool, np.bool_)):  # integers to operator.index, but masks to NumPy
-            return operator.index(part)
-    except TypeError:
-        pass
-    raise TensorIndexError(
-        f"A Tensor index is made of integers, slices, None and ..., not {part!r}. Use ops.gather for lists of "
-        f"positions, and ops.select(mask, x, 0) instead of a mask."
-    )
 
 
 def _no_mask(index: Tensor) -> Tensor:
@@ -177,6 +142,9 @@ def _scatter_add(x: Any, indices: Any, axis: int, shape: tuple[int, ...]) -> Any
     # Not `out[...] += x`, which adds once where an index comes several times.
     np.add.at(out, (*(slice(None),) * axis, indices), x)
     return out
+
+
+scatter_add_primitive = _scatter_add
 
 
 @_scatter_add.def_there

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from snncell.ops.base import Function, elementwise
+from snncell.arguments.vocabulary import Numbers
+from snncell.dtype import DType, uint8
+from snncell.errors import DTypeError
+from snncell.ops.base import Function, as_tensor, elementwise
 from snncell.tape.tensor import Tensor
 
 
@@ -108,6 +111,20 @@ def bitwise_or(x: Any, y: Any) -> Any:
 def bitwise_xor(x: Any, y: Any) -> Any:
     """The bits that exactly one has."""
     return x ^ y
+
+
+def _ones(dtype: DType) -> int:
+    """The integer of which all bits are 1."""
+    return 255 if dtype is uint8 else -1
+
+
+def bitwise_not(x: Numbers) -> Tensor:
+    """The bits turned over; of booleans logical not."""
+    tensor = as_tensor(x, "bitwise_not")
+    if tensor.dtype.category > 1:
+        raise DTypeError(f"bitwise_not: takes integers or booleans, not {tensor.dtype}. Compare first: x > 0.")
+    turned: Tensor = bitwise_xor(tensor, True if tensor.dtype.category == 0 else _ones(tensor.dtype))
+    return turned
 
 
 @elementwise("select", complex_numbers=True)

@@ -3,25 +3,43 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from typing import Any
 
 from snncell.arguments.guard import checked
 from snncell.arguments.names import missing_of_tensor
-from snncell.errors import DTypeError
+from snncell.errors import DTypeError, ShapeError
 from snncell.ops import (
     activation,
+    arithmetic,
     base,
+    chosen,
+    conversions,
+    creation,
     device,
     elementwise as el,
     indexing,
     linalg,
+    logarithms,
     logic,
+    masks,
+    matrices,
+    norms,
+    patches,
+    positions,
+    rearrange,
     reduce,
+    running,
+    sampling,
     shape as sh,
     sorting,
+    statistics,
+    subscripts,
+    trigonometry,
 )
 from snncell.tape import structure
 from snncell.tape.frames import user_line
+from snncell.tape.hooks import register_hook
 from snncell.tape.state import STATE
 from snncell.tape.tensor import Tensor, snapshot
 from snncell.tape.tracing import Value
@@ -76,17 +94,22 @@ def _hang_in() -> None:
         setattr(Tensor, f"__{name}__", _operator(function))
     for name, function in {"neg": el.neg, "pos": snapshot, "abs": el.abs, "invert": _invert}.items():
         setattr(Tensor, f"__{name}__", _method(function))
-    setattr(Tensor, "__getitem__", indexing.getitem)
+    setattr(Tensor, "__getitem__", subscripts.getitem)
     setattr(Tensor, "flatten", _method(_flatten, "flatten"))
     setattr(Tensor, "__array_ufunc__", _array_ufunc)
     setattr(Tensor, "__array_function__", _array_function)
     setattr(Tensor, "__getattr__", missing_of_tensor)
     setattr(Tensor, "T", property(sh.transpose, doc="The axes in reverse order."))
-    for module in (el, activation, logic, reduce, sh, indexing, sorting):
-        for name in _METHODS[module.__name__.rpartition(".")[2]].split():
-            setattr(Tensor, name, _method(getattr(module, name)))
-    for function in (base.astype, linalg.matmul, device.to):
-        setattr(Tensor, function.__name__, _method(function))
+    setattr(Tensor, "mT", property(matrices.mT, doc="Matrices transposed: the last two axes exchanged."))
+    setattr(Tensor, "H", property(_adjoint, doc="The conjugate transpose of a matrix."))
+    for module, names in _METHODS.items():
+        for name in names.split():
+            setattr(Tensor, name, _method(getattr(module, name), name))
+    for name in conversions.DTYPES:
+        setattr(Tensor, name, _method(conversions.as_named(name), name))
+    for name, other in _SAME.items():
+        setattr(Tensor, name, getattr(Tensor, other))
+    setattr(Tensor, "register_hook", register_hook)
 
 
 def _array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
@@ -115,6 +138,14 @@ def _takes_arrays(name: str) -> DTypeError:
     )
 
 
+def _adjoint(x: Tensor) -> Tensor:
+    """The conjugate transpose of a matrix."""
+    if x.ndim != 2:
+        raise ShapeError(f"H: the conjugate transpose is that of a matrix (N, M), the shape is {x.shape}.")
+    adjoint: Tensor = el.conj(sh.transpose(x))
+    return adjoint
+
+
 def _invert(x: Tensor) -> Tensor:
     """Logical not of booleans, the bits turned over of integers."""
     return logic.logical_not(x) if x.dtype.category == 0 else -x - 1
@@ -128,7 +159,7 @@ def _flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
 def _method(function: Any, name: str = "") -> Any:
     """A function as a method that checks its arguments but the Tensor itself."""
     if not isinstance(function, base.Function):
-        return checked(function, Tensor.__module__, name or function.__name__, 1)
+        return _respelled(checked(function, Tensor.__module__, name or function.__name__, 1))
 
     # Elementwise operations check theirs themselves; they are objects, which a class does not bind.
     def method(self: Tensor, *args: Any, **options: Any) -> Any:
@@ -137,15 +168,61 @@ def _method(function: Any, name: str = "") -> Any:
     return functools.wraps(function, updated=())(method)
 
 
-_METHODS = {
-    "elementwise": "abs sign square sqrt rsqrt exp log log1p expm1 pow sin cos tanh clip floor ceil round "
-    "maximum minimum add sub mul div",
-    "activation": "sigmoid relu",
-    "logic": "isnan isfinite",
-    "reduce": "sum mean max min prod var std argmax argmin any all cumsum logsumexp softmax log_softmax",
-    "shape": "reshape transpose swapaxes expand_dims squeeze broadcast_to flip split tile unstack",
-    "indexing": "gather",
-    "sorting": "sort argsort",
+# NumPy's and PyTorch's words for one argument, of which a method takes any.
+_SPELLINGS = (("axis", "dim", "dims"), ("keepdims", "keepdim", "keep_dims"))
+
+
+def _respelled(method: Any) -> Any:
+    """A method whose arguments may be given by either of their names."""
+    known = inspect.signature(method).parameters
+    renamed = {other: name for names in _SPELLINGS for name in names if name in known for other in names}
+    renamed = {other: name for other, name in renamed.items() if other not in known}
+    if not renamed:
+        return method
+
+    @functools.wraps(method)
+    def call(*args: Any, **options: Any) -> Any:
+        if options:
+            options = {renamed.get(name, name): value for name, value in options.items()}
+        return method(*args, **options)
+
+    return call
+
+
+_METHODS: dict[Any, str] = {
+    el: "abs sign square sqrt rsqrt exp log log1p expm1 pow sin cos atan arctan tanh erf clip clamp floor ceil round "
+    "maximum minimum add sub mul div subtract multiply divide true_divide floor_divide remainder neg negative conj",
+    arithmetic: "addcdiv addcmul copysign float_power fmax fmin fmod frac heaviside isclose isinf lerp reciprocal sgn "
+    "signbit trunc",
+    logarithms: "erfc erfinv exp2 log10 log2 logaddexp logit",
+    trigonometry: "acos acosh arccos arccosh arcsin arcsinh arctan2 arctanh asin asinh atan2 atanh cosh deg2rad hypot "
+    "rad2deg sinh tan",
+    activation: "sigmoid relu",
+    logic: "isnan isfinite equal not_equal eq ne lt le gt ge less less_equal greater greater_equal logical_and "
+    "logical_or logical_xor logical_not bitwise_and bitwise_or bitwise_xor bitwise_not",
+    reduce: "sum mean max min prod var std argmax argmin any all cumsum logsumexp softmax log_softmax",
+    statistics: "amax amin argmax_with_value argmin_with_value count_nonzero median nanmean nansum quantile top_k topk",
+    running: "cummax cummin cumprod logcumsumexp",
+    norms: "norm",
+    sh: "reshape transpose swapaxes swapdims expand_dims squeeze broadcast_to flip split tile unstack unbind",
+    rearrange: "chunk diff expand moveaxis movedim narrow permute ravel repeat_interleave roll",
+    matrices: "addbmm addmm addmv baddbmm diag diagonal dot inner matrix_power mm mv outer trace tril triu",
+    linalg: "matmul bmm",
+    indexing: "gather",
+    positions: "gather_elements gather_nd index_fill index_put index_select scatter",
+    masks: "masked_fill masked_scatter",
+    chosen: "argwhere masked_select nonzero searchsorted unique_consecutive",
+    sorting: "sort argsort",
+    sampling: "multinomial",
+    patches: "unfold fold",
+    creation: "zeros_like ones_like full_like",
+    conversions: "assign_value bernoulli contiguous copy dim expand_as init_data is_complex is_contiguous "
+    "is_floating_point new_full new_ones new_zeros normal numel numpy repeat scatter_add select stride type type_as "
+    "uniform value view view_as where",
+    base: "astype",
+    device: "to",
 }
+# Other names for a method.
+_SAME = {"nelement": "numel", "ndimension": "dim", "reshape_as": "view_as", "unsqueeze": "expand_dims"}
 
 _hang_in()

@@ -175,6 +175,33 @@ def randperm(n: Size) -> Tensor:
     return drawn
 
 
+def rand(*size: Any, dtype: Dtype = dtypes.float32) -> Tensor:
+    """Numbers spread evenly over [0, 1), of the shape that the arguments name: `rand(2, 3)`."""
+    return uniform(size[0] if len(size) == 1 else size, dtype=dtype)
+
+
+def randn(*size: Any, dtype: Dtype = dtypes.float32) -> Tensor:
+    """Numbers of the normal distribution with mean 0 and deviation 1: `randn(2, 3)`."""
+    return normal(size[0] if len(size) == 1 else size, dtype=dtype)
+
+
+def rand_like(x: Numbers) -> Tensor:
+    """Numbers spread evenly over [0, 1), of the shape of `x`, float64 if it is of that, else float32."""
+    return _like(uniform, x, "rand_like")
+
+
+def randn_like(x: Numbers) -> Tensor:
+    """Numbers of the standard normal distribution, of the shape of `x`, float64 if it is of that, else float32."""
+    return _like(normal, x, "randn_like")
+
+
+def _like(draw: Any, x: Numbers, name: str) -> Tensor:
+    tensor = as_float(x, name)
+    with beside(tensor):
+        drawn: Tensor = draw(tensor.shape, dtype=dtypes.float64 if tensor.dtype is dtypes.float64 else dtypes.float32)
+    return drawn
+
+
 # --- dropout ----------------------------------------------------------------------------------------------------------
 
 

@@ -92,10 +92,10 @@ def _reduce(reduction: Reduction, x: Any, axis: Axis, keepdims: bool) -> Tensor:
 
 def sum(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """The sum. Booleans and narrow integers are added as int64."""
-    return _reduce(_sum, _not_narrow(x, "sum"), axis, keepdims)
+    return _reduce(_sum, not_narrow(x, "sum"), axis, keepdims)
 
 
-def _not_narrow(x: Any, name: str) -> Tensor:
+def not_narrow(x: Any, name: str) -> Tensor:
     """`x` as a Tensor, booleans and integers as int64, in which sums and products of them seldom overflow."""
     tensor = as_tensor(x, name)
     return tensor if tensor.dtype.is_float else astype(tensor, dtypes.int64)
@@ -123,7 +123,7 @@ def all(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
 
 def prod(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """The product, by halves: its gradient is exact to every order, where elements are zero too."""
-    tensor = _not_narrow(x, "prod")
+    tensor = not_narrow(x, "prod")
     axes = as_axes(axis, tensor.ndim, "prod")
     if not axes:
         return snapshot(tensor)
@@ -251,7 +251,7 @@ def _(_x: Tensor, _out: Tensor, dout: Tensor, *, axis: int) -> Grads:
 
 def cumsum(x: Numbers, axis: int) -> Tensor:
     """Running sums along `axis`."""
-    tensor = _not_narrow(x, "cumsum")
+    tensor = not_narrow(x, "cumsum")
     result: Tensor = _cumsum.bind(tensor, axis=as_axis(axis, tensor.ndim, "cumsum"))
     return result
 

@@ -370,3 +370,6 @@ def tile(x: Numbers, reps: Lengths) -> Tensor:
     single = tuple(n for length in own for n in (1, length))
     total = tuple(c * n for c, n in zip(counts, own, strict=True))
     return reshape(broadcast_to(reshape(tensor, single), spread), total)
+
+
+cat, swapdims, unbind = concat, swapaxes, unstack

@@ -11,7 +11,7 @@ from snncell.arguments.vocabulary import Numbers
 from snncell.errors import DTypeError
 from snncell.kernels.cuda import sort as rows
 from snncell.ops.base import as_axis, as_tensor, primitive
-from snncell.ops.shape import swapaxes
+from snncell.ops.shape import flip, swapaxes
 from snncell.tape.tensor import Tensor
 
 Grads = Sequence[Any]
@@ -65,27 +65,46 @@ def _(_x: Tensor, order: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     return _along.bind(dout, order), None
 
 
-def argsort(x: Numbers, axis: int = -1) -> Tensor:
-    """The positions along `axis` that put the elements into ascending order, as int64.
+def _order(turned: Tensor, descending: bool) -> Tensor:
+    """The positions that sort each row; equal elements keep their order, in both directions."""
+    if not descending:
+        ascending: Tensor = _argsort.bind(turned)
+        return ascending
+    # The order of the rows read backwards, itself read backwards.
+    backwards: Tensor = flip(_argsort.bind(flip(turned, -1)), -1)
+    return (turned.shape[-1] - 1) - backwards
 
-    Equal elements keep their order, -0.0 and 0.0 are equal, NaN comes last. No gradient flows through positions.
+
+def argsort(x: Numbers, axis: int = -1, descending: bool = False) -> Tensor:
+    """The positions along `axis` that put the elements into ascending order, or descending, as int64.
+
+    Equal elements keep their order, -0.0 and 0.0 are equal, NaN counts as the largest. No gradient flows through
+    positions.
 
     Raises:
         DTypeError: for complex numbers.
     """
     tensor, number = _sortable(x, axis, "argsort")
-    return swapaxes(_argsort.bind(swapaxes(tensor, number, -1)), number, -1)
+    return swapaxes(_order(swapaxes(tensor, number, -1), descending), number, -1)
 
 
-def sort(x: Numbers, axis: int = -1) -> Tensor:
-    """The elements along `axis` in ascending order, NaN last; each gets the gradient of the place it went to.
+def sort(x: Numbers, axis: int = -1, descending: bool = False) -> tuple[Tensor, Tensor]:
+    """The elements along `axis` in ascending order, or descending, and the positions that they come from.
+
+    Equal elements keep their order, NaN counts as the largest; each element gets the gradient of the place it went to.
 
     Raises:
         DTypeError: for complex numbers.
+
+    Example:
+        >>> values, positions = ops.sort(Tensor([3.0, 1.0, 2.0]))
+        >>> values.tolist(), positions.tolist()
+        ([1.0, 2.0, 3.0], [1, 2, 0])
     """
     tensor, number = _sortable(x, axis, "sort")
     turned = swapaxes(tensor, number, -1)
-    return swapaxes(permuted(turned, _argsort.bind(turned)), number, -1)
+    order = _order(turned, descending)
+    return swapaxes(permuted(turned, order), number, -1), swapaxes(order, number, -1)
 
 
 def permuted(x: Tensor, order: Tensor) -> Tensor:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.arguments.shown import shown
-from snncell.errors import AssignError, DTypeError, ParameterError, ShapeError, TensorIndexError
+from snncell.errors import ArgumentError, AssignError, DTypeError, ParameterError, ShapeError, TensorIndexError
 from snncell.interrupts import Write, attributes_held, undoing, write
 from snncell.kernels.space import HOST, Space, moved, space_called, space_of
 from snncell.tape.names import Home, Owner, next_number
-from snncell.tape.state import STATE
+from snncell.tape.state import STATE, settings
 from snncell.tape.tape import Entry
 from snncell.tape.tensor import Tensor, beside, snapshot, to_array, wrap
+
+_KEPT = ("layerwise_parallel", "parallel_optimizer", "storage_format")  # by a clone
 
 
 class Parameter(Tensor):
@@ -27,6 +29,9 @@ class Parameter(Tensor):
         name: what it is called, until a Cell that it belongs to becomes part of another one: then it is its path,
             `fc1.weight`. Without a name it takes that of the attribute which it becomes first.
         requires_grad: whether gradients may be taken with respect to it.
+        layerwise_parallel, parallel_optimizer, storage_format: MindSpore's, for its ways to share Parameters among
+            machines; kept as attributes, and without effect.
+        device: "CPU" or "GPU", where to keep it; by default where `set_context` says.
 
     A write (`p[0] = 1.`, `set_data`, `ops.assign`) puts a new array in its place. Tensors computed from the old value
     keep it, so a write never reaches into results that were handed out before.
@@ -37,8 +42,21 @@ class Parameter(Tensor):
     _number = 0  # of one without a name, once it has been asked for
     follows = False  # whether its value moves to where Programs that read it run, as the state of random numbers does
 
-    def __init__(self, default_input: Any, name: str | None = None, requires_grad: bool = True) -> None:
-        super().__init__(default_input)
+    def __init__(
+        self,
+        default_input: Any,
+        name: str | None = None,
+        requires_grad: bool = True,
+        layerwise_parallel: bool = False,
+        parallel_optimizer: bool = True,
+        storage_format: str = "",
+        device: str | None = None,
+    ) -> None:
+        with settings(space=space_called(device.lower(), "Parameter")) if device else nullcontext():
+            super().__init__(default_input)
+        self.layerwise_parallel, self.parallel_optimizer = layerwise_parallel, parallel_optimizer
+        self.storage_format = storage_format
+        self.hooks: Any = {}  # on its gradient; they stay while it is frozen
         self.born_in = STATE.trace
         self.name = name
         self.home = Home()
@@ -79,6 +97,11 @@ class Parameter(Tensor):
     def requires_grad(self, value: bool) -> None:
         if bool(value) != self.requires_grad:  # a gradient that is under way knows the Parameter by its entry
             self._entry = Entry.source(self._data) if value else None
+            if self._entry is not None:
+                self._entry.hooks = self.hooks
+
+    def _hooks_on(self) -> Any:
+        return self.hooks
 
     def value(self) -> Tensor:
         """The present value, as a Tensor that later writes leave alone and that gradients flow through."""
@@ -87,16 +110,33 @@ class Parameter(Tensor):
 
     data = property(value)
 
-    def set_data(self, data: Any) -> Parameter:
+    def set_data(self, data: Any, slice_shape: bool = False) -> Parameter:
         """Replace the value by a copy of `data`, of the same shape.
 
+        Args:
+            data: what `Tensor` takes.
+            slice_shape: MindSpore's, for a part of a shared Parameter, of another shape, which there is not here.
+
         Raises:
+            ArgumentError: for slice_shape=True.
             ShapeError: if the shape differs.
             DTypeError: if the conversion would lose values (float64 into float32, float into int).
             AssignError: while a gradient with respect to this Parameter is being recorded.
         """
+        if slice_shape:
+            raise ArgumentError("set_data: slice_shape=True is for parts of a Parameter, of which there are none here.")
         value = data if isinstance(data, Tensor) else Tensor(data, None if hasattr(data, "dtype") else self.dtype)
         self.assign(value, "set_data")
+        return self
+
+    assign_value = set_data
+
+    def init_data(self, layout: Any = None, set_sliced: bool = False) -> Parameter:
+        """The Parameter itself: `initializer` draws its values when it is called, so that nothing is left to be done.
+
+        Args:
+            layout, set_sliced: MindSpore's, for Parameters shared among machines.
+        """
         return self
 
     def value_in(self, space: Space) -> Any:
@@ -170,18 +210,41 @@ class Parameter(Tensor):
             )
         try:
             new = self._data.copy()
-            new[index] = array
+            new[_as_arrays(index)] = array
         except IndexError as error:
             raise TensorIndexError(f"Parameter {self.name!r} of shape {self.shape}: {error}.") from None
         except ValueError as error:
             raise ShapeError(f"Parameter {self.name!r} of shape {self.shape}, p[{index!r}] = value: {error}.") from None
         commit([self.write_of(self._limited(wrap(new))._data if self.limits else new)])
 
-    def clone(self, prefix: str = "") -> Parameter:
-        """A copy with a value of its own, named `prefix.name`."""
-        name = f"{prefix}.{self.name}" if prefix else self.name
+    # Makes initial values of a rule, a shape and a dtype: `initializer`, which stands above and puts itself here.
+    initial_values: Callable[..., Tensor]
+
+    def clone(self, init: Any = "same") -> Parameter:
+        """A Parameter of its own with the same name and settings.
+
+        Args:
+            init: "same" for the same value; else what its values are made of: the name of an initialiser, an
+                Initializer, a number, or a Tensor of the same shape.
+
+        Raises:
+            ArgumentError: for an unknown name.
+            ShapeError: for a Tensor of another shape.
+
+        Example:
+            >>> Parameter([1.0, 2.0], name="w").clone("zeros").tolist()
+            [0.0, 0.0]
+        """
         with beside(self):
-            return Parameter(self._data, name=name, requires_grad=self.requires_grad)
+            value = self._data if isinstance(init, str) and init == "same" else self._made_of(init)
+            copied = type(self)(value, self.name, self.requires_grad)
+        copied.__dict__.update({name: getattr(self, name) for name in _KEPT})
+        return copied
+
+    def _made_of(self, init: Any) -> Tensor:
+        return Parameter.initial_values(init, self.shape, self.dtype)
+
+    copy = clone
 
     def __repr__(self) -> str:
         return (
@@ -220,9 +283,29 @@ class ParameterTuple(tuple[Parameter, ...]):
                 )
         return super().__new__(cls, members)
 
-    def clone(self, prefix: str) -> ParameterTuple:
-        """Copies of all Parameters, named `prefix.name`."""
-        return ParameterTuple(parameter.clone(prefix) for parameter in self)
+    def clone(self, prefix: str, init: Any = "same") -> ParameterTuple:
+        """Copies of all Parameters, named `prefix.name`.
+
+        Args:
+            prefix: not empty.
+            init: their values, as in `Parameter.clone`.
+
+        Raises:
+            ParameterError: for a prefix that is no str, or empty.
+        """
+        if not isinstance(prefix, str) or not prefix:
+            raise ParameterError(f"ParameterTuple.clone: prefix is a str that is not empty, not {shown(prefix)}.")
+        copies = [parameter.clone(init) for parameter in self]
+        for copied in copies:
+            copied.name = f"{prefix}.{copied.name}"
+        return ParameterTuple(copies)
+
+
+def _as_arrays(index: Any) -> Any:
+    """An index with the elements of the Tensors in it, masks and positions, as NumPy takes it."""
+    if isinstance(index, tuple):
+        return tuple(_as_arrays(part) for part in index)
+    return index.asnumpy() if isinstance(index, Tensor) else index
 
 
 class Undo(list[Write]):

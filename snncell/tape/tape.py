@@ -23,6 +23,7 @@ from snncell.errors import GradientError, ShapeError
 from snncell.interrupts import attributes_held
 from snncell.kernels.space import DEVICE, IN_USE, moved
 from snncell.tape.frames import Reversing, tells
+from snncell.tape.hooks import Hooks, hooked
 from snncell.tape.state import STATE, settings
 from snncell.tape.tensor import Tensor, wrap
 
@@ -42,7 +43,9 @@ class Operation(Protocol):
 class Entry:
     """One operation that was carried out: its parents, and the values that its reverse asked for."""
 
-    __slots__ = ("__weakref__", "attrs", "indices", "inputs", "line", "op", "outputs", "parents", "released", "specs")
+    __slots__ = (
+        "__weakref__", "attrs", "hooks", "indices", "inputs", "line", "op", "outputs", "parents", "released", "specs",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -62,6 +65,7 @@ class Entry:
         self.outputs = outputs  # the output arrays if the reverse asked for them, else None
         self.released = False  # cleared by a sweep: to be told from an entry without parents
         self.line = ""  # where the user asked for it, if it was traced
+        self.hooks: Hooks | None = None  # functions that get the gradients of its outputs
         self.specs = specs  # shape and dtype of each output
 
     @classmethod
@@ -143,7 +147,8 @@ def sweep(
         entry = entries.pop()  # off the list, so that its memory is free once it has been pulled
         douts = None if entry in sources else cotangents.pop(entry, None)
         if douts is not None and entry in dependent and entry.op is not None:
-            for parent, index, grad in zip(entry.parents, entry.indices, entry.op.pull(entry, douts), strict=True):
+            grads = entry.op.pull(entry, hooked(entry, douts) if entry.hooks else douts)
+            for parent, index, grad in zip(entry.parents, entry.indices, grads, strict=True):
                 if grad is not None and parent in dependent:
                     deposit(cotangents, parent, index, grad() if callable(grad) else grad)
         if release:
@@ -160,6 +165,7 @@ def pullback(
     beside: Collection[Entry] = (),
     once: bool = False,
     release: bool = False,
+    own: int | None = None,
 ) -> list[Tensor | None]:
     """The gradients of `inputs` from those of `outs`: a vector-Jacobian product. None where no gradient arrives.
 
@@ -170,12 +176,17 @@ def pullback(
         beside: other entries where it ends.
         once: whether of several inputs in one place the first alone gets the gradient, so that a sum of them is right.
         release: whether the entries are needed no more.
+        own: so many of the inputs, the first ones, have here all of their gradient, so that the hooks on them are
+            called; all of them by default. Of the others a sweep further out has the rest, and calls them.
     """
     cotangents: dict[Entry, list[Tensor | None]] = {}
     for out, dout in zip(outs, douts, strict=True):
         if dout is not None and out._entry is not None:
             deposit(cotangents, out._entry, out._index, dout)
     sweep(entries, cotangents, {x._entry for x in inputs if x._entry is not None}.union(beside), release)
+    for entry in {x._entry for x in inputs[:own] if x._entry is not None and x._entry.hooks}:
+        if entry in cotangents:
+            cotangents[entry] = hooked(entry, cotangents[entry])
     grads: list[Tensor | None] = []
     served: set[tuple[Entry, int]] = set()
     for x in inputs:

@@ -93,6 +93,36 @@ class Tensor:
         """The device that the elements are on: "cpu" or "gpu"."""
         return "gpu" if isinstance(self._data, DeviceArray) else "cpu"
 
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Bytes from one element to the next along each axis; of a traced Tensor those of a new array."""
+        found: tuple[int, ...] | None = getattr(self._data, "strides", None)
+        if found is not None:
+            return found
+        steps = [self.itemsize]
+        for length in self.shape[:0:-1]:
+            steps.append(steps[-1] * length)
+        return tuple(steps[::-1][: self.ndim])
+
+    @staticmethod
+    def from_numpy(array: Any) -> Tensor:
+        """A Tensor with the elements of a NumPy array, copied, so that later writes to the array do not reach it."""
+        if not isinstance(array, np.ndarray):
+            raise DTypeError(
+                f"Tensor.from_numpy: array is an array of NumPy, not {shown(array)}; Tensor(data) takes it."
+            )
+        return Tensor(array)
+
     def asnumpy(self) -> np.ndarray[Any, Any]:
         """The elements as a read-only NumPy array, without a copy; `np.array(t)` makes one that can be written."""
         array = self._concrete("asnumpy()")
@@ -126,6 +156,14 @@ class Tensor:
         if isinstance(self._data, np.ndarray) and (STATE.trace is None or type(self) is Tensor):
             return self._data  # but not a Parameter's in a trace: it may have another value when the Program runs
         raise STATE.trace.needs_value(what) if STATE.trace is not None else stale()
+
+    def _hooks_on(self) -> Any:
+        """The hooks on its gradient, to which others are added; of a Tensor without a gradient nobody looks at them."""
+        if self._entry is None:
+            return {}
+        if self._entry.hooks is None:
+            self._entry.hooks = {}
+        return self._entry.hooks
 
     def _copied(self, dtype: DType, device: str, what: str) -> Any:
         """A new array of these elements, of another dtype or in another place if need be."""
@@ -207,7 +245,7 @@ class Tensor:
 
     def __repr__(self) -> str:
         dims = ", ".join(map(str, self.shape))
-        gap = "\n" if self.ndim > 1 else " "
+        gap = "\n" if self.ndim > 1 and self.size else " "
         return f"Tensor(shape=[{dims}], dtype={self.dtype!r}, value={gap}{self._text(scientific=True)})"
 
     def _repr_html_(self) -> str:
@@ -241,7 +279,10 @@ class Tensor:
             return str(self._data)
         if not self._data.ndim:
             return f"{self._data.item():g}" if dtypes.is_float(self._data.dtype) else str(self._data)
-        styles: Any = {"float_kind": lambda x: f"{x:15.8e}"}
+        if not self.size:
+            return ""
+        form = "11.4e" if self.dtype is dtypes.float16 else "15.8e"
+        styles: Any = {"float_kind": lambda x: format(float(x), form)}
         # NumPy has no style for bfloat16.
         return np.array2string(HOST.widened(self._data), separator=", ", formatter=styles)
 
@@ -252,6 +293,13 @@ class Tensor:
         born_in: Any
 
         def __getattr__(self, name: str) -> Callable[..., Tensor]: ...
+        def nonzero(self, *, as_tuple: bool = False) -> Any: ...
+        def sort(self, axis: int = -1, descending: bool = False) -> tuple[Tensor, Tensor]: ...
+        def register_hook(self, hook: Callable[[Tensor], Any]) -> Any: ...
+        @property
+        def mT(self) -> Tensor: ...  # noqa: N802 (NumPy's name)
+        @property
+        def H(self) -> Tensor: ...  # noqa: N802 (NumPy's name)
         @property
         def T(self) -> Tensor: ...  # noqa: N802 (NumPy's name)
         def split(self, split_size_or_sections: Any, axis: int = 0) -> tuple[Tensor, ...]: ...

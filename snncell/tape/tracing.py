@@ -25,6 +25,12 @@ _MENDS = {
     "if/while/bool() on a Tensor": "Choose element by element with ops.select(condition, a, b) instead of if (with "
     "ops.stop_gradient where none is to flow); make what is fixed a static argument, a Python number or bool; or "
     "take this part out of the traced function.",
+    **dict.fromkeys(
+        ("x[mask]", "masked_select()", "nonzero()", "unique_consecutive()"),
+        "How many elements it gives depends on their values, and a Program has fixed shapes. Keep the shape: "
+        "ops.where(mask, x, 0) chooses, (mask * x).sum() adds up what is chosen. Or take this part out of the traced "
+        "function.",
+    ),
     "": "Compute with Tensors: ops.select(condition, a, b) chooses, ops.stop_gradient makes a constant. To look at a "
     "value, return it (a neuron may return ((spike, v), *states)). Make what is fixed a static argument, a Python "
     "number; or take this part out of the traced function.",

@@ -70,6 +70,26 @@ row("unary", "stop", "ops.stop_gradient({0})", "{0}.detach().clone()", lambda b,
 row("unary", "softmax", "ops.softmax({0}, {axis})", "torch.softmax({0}, {axis})", lambda b, n: 1.0)
 row("unary", "cumsum", "ops.cumsum({0}, {axis})", "torch.cumsum({0}, {axis})", lambda b, n: 6 * b)
 row("unary", "flip", "ops.flip({0}, {axis})", "torch.flip({0}, [{axis}])", lambda b, n: b)
+row("unary", "tan", "ops.tan(ops.tanh({0}))", "torch.tan(torch.tanh({0}))", lambda b, n: 1.6)
+row("unary", "asin", "ops.asin(ops.tanh({0}) * 0.9)", "torch.asin(torch.tanh({0}) * 0.9)", lambda b, n: 1.2)
+row("unary", "acos", "ops.acos(ops.tanh({0}) * 0.9)", "torch.acos(torch.tanh({0}) * 0.9)", lambda b, n: 2.7)
+row("unary", "sinh", "ops.sinh(ops.tanh({0}))", "torch.sinh(torch.tanh({0}))", lambda b, n: 1.2)
+row("unary", "cosh", "ops.cosh(ops.tanh({0}))", "torch.cosh(torch.tanh({0}))", lambda b, n: 1.6)
+row("unary", "asinh", "ops.asinh({0})", "torch.asinh({0})", lambda b, n: b)
+row("unary", "acosh", "ops.acosh({0} * {0} + 1.5)", "torch.acosh({0} * {0} + 1.5)", lambda b, n: b + 2.0)
+row("unary", "atanh", "ops.atanh(ops.tanh({0}) * 0.9)", "torch.atanh(torch.tanh({0}) * 0.9)", lambda b, n: 1.5)
+row("unary", "exp2", "ops.exp2(-({0} * {0}))", "torch.exp2(-({0} * {0}))", lambda b, n: 1.0)
+row("unary", "log2", "ops.log2({0} * {0} + 1.5)", "torch.log2({0} * {0} + 1.5)", lambda b, n: b + 1.0)
+row("unary", "log10", "ops.log10({0} * {0} + 1.5)", "torch.log10({0} * {0} + 1.5)", lambda b, n: b + 1.0)
+row("unary", "reciprocal", "ops.reciprocal({0} * {0} + 1.0)", "torch.reciprocal({0} * {0} + 1.0)", lambda b, n: 1.0)
+row(
+    "unary",
+    "logit",
+    "ops.logit(ops.sigmoid({0}) * 0.9 + 0.05)",
+    "torch.logit(torch.sigmoid({0}) * 0.9 + 0.05)",
+    lambda b, n: 3.0,
+)
+row("unary", "trunc", "ops.trunc({0} * 2.0 - {n})", "torch.trunc({0} * 2.0 - {n})", lambda b, n: 2 * b + abs(n) + 1)
 
 # 0 at 0, whatever the settings: what a reverse may do to what arrives. A reverse that gave something where nothing
 # arrives would be called or not as it happens to be reached, and frameworks differ in that.
@@ -85,6 +105,15 @@ row("binary", "div", "{0} / ({1} * {1} + 1.0)", "{0} / ({1} * {1} + 1.0)", lambd
 row("binary", "larger", "ops.maximum({0}, {1} + {n})", "torch.maximum({0}, {1} + {n})", lambda a, b, n: a + b + abs(n))
 row("binary", "smaller", "ops.minimum({0}, {1} + {n})", "torch.minimum({0}, {1} + {n})", lambda a, b, n: a + b + abs(n))
 row("binary", "mix", "{0} * {n} + {1}", "{0} * {n} + {1}", lambda a, b, n: a * abs(n) + b)
+row("binary", "angle", "ops.atan2({0}, {1} * {1} + 1.0)", "torch.atan2({0}, {1} * {1} + 1.0)", lambda a, b, n: 1.6)
+row(
+    "binary",
+    "length",
+    "ops.hypot({0}, {1} * {1} + 1.0)",
+    "torch.hypot({0}, {1} * {1} + 1.0)",
+    lambda a, b, n: a + b * b + 1.0,
+)
+row("binary", "log of sum", "ops.logaddexp({0}, {1})", "torch.logaddexp({0}, {1})", lambda a, b, n: a + b + 0.7)
 row(
     "binary",
     "power",

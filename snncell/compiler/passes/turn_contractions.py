@@ -31,7 +31,7 @@ def turn_contractions(program: Program) -> Program:
     for step in program.steps:
         if id(step) in dropped:
             continue
-        transpose = transposes.get(step.outputs[0])
+        transpose = transposes.get(step.outputs[0]) if step.outputs else None  # a loop may give nothing
         if transpose is not None and isinstance(step.op, Contraction):
             step = Step(step.op.other, step.inputs, step.attrs, step.line)
             step.outputs = transpose.outputs

@@ -1,0 +1,218 @@
+"""Tensors seen in other words: the dtypes by their names, sizes and strides, what else is there for readers of NumPy
+and PyTorch. Methods of Tensor, without functions of their own.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from snncell import dtype as dtypes
+from snncell.arguments.kinds import Extended, NotNegative
+from snncell.arguments.shown import shown
+from snncell.arguments.vocabulary import Dtype, Lengths, Numbers
+from snncell.errors import AssignError, CallError, ShapeError
+from snncell.ops import creation as new, logic, positions, random, rearrange, shape as sh
+from snncell.ops.base import as_axis, as_int, as_tensor, astype
+from snncell.tape.tensor import Tensor, beside, snapshot
+
+# --- dtypes -----------------------------------------------------------------------------------------------------------
+
+DTYPES = {
+    "bool": dtypes.bool_,
+    "byte": dtypes.uint8,
+    "short": dtypes.int16,
+    "int": dtypes.int32,
+    "long": dtypes.int64,
+    "half": dtypes.float16,
+    "bfloat16": dtypes.bfloat16,
+    "float": dtypes.float32,
+    "double": dtypes.float64,
+}
+
+
+def as_named(name: str) -> Any:
+    """The method that converts to the dtype that a name stands for."""
+    target = DTYPES[name]
+
+    def convert(x: Tensor) -> Tensor:
+        return astype(x, target)
+
+    convert.__name__ = name
+    convert.__doc__ = f"The elements as {target.name}; the gradient is converted back."
+    return convert
+
+
+def type(x: Tensor, dtype: Dtype | None = None) -> Any:
+    """The name of the dtype, "Float32"; with a dtype, the elements converted to it."""
+    return str(x.dtype) if dtype is None else astype(x, dtype)
+
+
+def type_as(x: Tensor, other: Numbers) -> Tensor:
+    """The elements in the dtype of another Tensor."""
+    return astype(x, as_tensor(other, "type_as", "other").dtype)
+
+
+def is_floating_point(x: Tensor) -> bool:
+    """True for float16, bfloat16, float32 and float64."""
+    return x.dtype.category == 2
+
+
+def is_complex(x: Tensor) -> bool:
+    """True for complex64 and complex128."""
+    return x.dtype.category == 3
+
+
+# --- sizes, memory ----------------------------------------------------------------------------------------------------
+
+
+def numpy(x: Tensor) -> Any:
+    """The elements as a read-only NumPy array, `asnumpy()` under its other name."""
+    return x.asnumpy()
+
+
+def numel(x: Tensor) -> int:
+    """The number of elements."""
+    return x.size
+
+
+def dim(x: Tensor) -> int:
+    """The number of axes."""
+    return x.ndim
+
+
+def stride(x: Tensor, dim: int | None = None) -> Any:
+    """Elements from one to the next along each axis, a tuple; or along one of them."""
+    steps = tuple(n // x.itemsize for n in x.strides)
+    return steps if dim is None else steps[as_axis(dim, x.ndim, "stride", "dim")]
+
+
+def is_contiguous(x: Tensor) -> bool:
+    """True if the elements lie in memory in their order."""
+    expected = [x.itemsize * math.prod(x.shape[a + 1 :]) for a in range(x.ndim)]
+    return x.size < 2 or all(n == 1 or s == e for n, s, e in zip(x.shape, x.strides, expected, strict=True))
+
+
+def contiguous(x: Tensor) -> Tensor:
+    """The Tensor itself: operations lay their operands out as they need them."""
+    return snapshot(x)
+
+
+def copy(x: Tensor) -> Tensor:
+    """A Tensor of the same values, through which gradients flow. It shares the memory, to which nobody writes."""
+    return snapshot(x)
+
+
+def value(x: Tensor) -> Tensor:
+    """The Tensor itself; of a Parameter its present value."""
+    return snapshot(x)
+
+
+def init_data(x: Tensor) -> Tensor:
+    """The Tensor itself: `initializer` draws the values when it is called."""
+    return snapshot(x)
+
+
+def assign_value(x: Tensor, value: Any) -> Tensor:
+    """A write, which is for Parameters alone.
+
+    Raises:
+        AssignError: for any other Tensor.
+    """
+    raise AssignError(
+        f"assign_value: a Tensor of shape {x.shape} does not change. Make it a Parameter, snncell.Parameter(x), to "
+        f"which assign_value and set_data write; or use the new value in its place."
+    )
+
+
+# --- shapes -----------------------------------------------------------------------------------------------------------
+
+
+def view(x: Tensor, *shape: Any) -> Tensor:
+    """The same elements in the same order as another shape, `reshape` under its other name."""
+    return sh.reshape(x, *shape)
+
+
+def view_as(x: Tensor, other: Numbers) -> Tensor:
+    """The same elements in the shape of another Tensor."""
+    return sh.reshape(x, as_tensor(other, "view_as", "other").shape)
+
+
+def expand_as(x: Tensor, other: Numbers) -> Tensor:
+    """The elements stretched to the shape of another Tensor."""
+    return sh.broadcast_to(x, as_tensor(other, "expand_as", "other").shape)
+
+
+def repeat(x: Tensor, *repeats: Any) -> Tensor:
+    """The Tensor side by side with itself so often along each axis, as `tile`; NumPy's repeat is `repeat_interleave`.
+
+    Raises:
+        ShapeError: for fewer numbers than there are axes.
+    """
+    counts = rearrange.spread(repeats)
+    if len(counts) < x.ndim:
+        raise ShapeError(f"repeat: {len(counts)} number(s) for a Tensor of shape {x.shape}; give one for each axis.")
+    return sh.tile(x, tuple(counts))
+
+
+def select(x: Tensor, dim: int, index: int) -> Tensor:
+    """The slice at a position along an axis, without it."""
+    axis = as_axis(dim, x.ndim, "select", "dim")
+    part: Tensor = x[(slice(None),) * axis + (as_int(index, "select", "index"),)]
+    return part
+
+
+def where(x: Tensor, condition: Numbers, y: Numbers) -> Tensor:
+    """The elements where a condition holds, else those of y."""
+    chosen: Tensor = logic.where(condition, x, y)
+    return chosen
+
+
+def scatter_add(x: Tensor, *given: Any) -> Tensor:
+    """`tensor_scatter_add(indices, updates)`, or with three arguments `ops.scatter_add(dim, index, src)`."""
+    if len(given) == 2:
+        return positions.tensor_scatter_add(x, *given)
+    if len(given) != 3:
+        raise CallError(f"scatter_add: takes (indices, updates) or (dim, index, src), not {shown(given)}.")
+    return positions.scatter_add(x, *given)
+
+
+# --- others like it ---------------------------------------------------------------------------------------------------
+
+
+def new_zeros(x: Tensor, *size: Any, dtype: Dtype | None = None) -> Tensor:
+    """Zeros of a shape, where this Tensor is, in its dtype unless another is given."""
+    return new_full(x, rearrange.spread(size), 0, dtype)
+
+
+def new_ones(x: Tensor, *size: Any, dtype: Dtype | None = None) -> Tensor:
+    """Ones of a shape, where this Tensor is, in its dtype unless another is given."""
+    return new_full(x, rearrange.spread(size), 1, dtype)
+
+
+def new_full(x: Tensor, size: Lengths, fill_value: Numbers, dtype: Dtype | None = None) -> Tensor:
+    """A number in each place of a shape, where this Tensor is, in its dtype unless another is given."""
+    with beside(x):
+        return new.full(size, fill_value, x.dtype if dtype is None else dtype)
+
+
+def uniform(x: Tensor, low: Extended = 0.0, high: Extended = 1.0) -> Tensor:
+    """Numbers spread evenly over [low, high), of the shape and dtype of this Tensor."""
+    return _drawn(random.uniform, x, low, high)
+
+
+def normal(x: Tensor, mean: float = 0.0, stddev: NotNegative = 1.0) -> Tensor:
+    """Numbers of the normal distribution, of the shape and dtype of this Tensor."""
+    return _drawn(random.normal, x, mean, stddev)
+
+
+def _drawn(draw: Any, x: Tensor, *settings: float) -> Tensor:
+    drawn_as = dtypes.float64 if x.dtype is dtypes.float64 else dtypes.float32
+    with beside(x):
+        return astype(draw(x.shape, *settings, drawn_as), x.dtype if x.dtype.is_float else drawn_as)
+
+
+def bernoulli(x: Tensor, p: Numbers = 0.5) -> Tensor:
+    """1 with probability p, else 0, in the shape and dtype of this Tensor; p is a number, or a Tensor of them."""
+    chances = sh.broadcast_to(astype(as_tensor(p, "bernoulli", "p"), dtypes.float32), x.shape)
+    return astype(random.bernoulli(chances), x.dtype)

@@ -1,0 +1,129 @@
+"""Exponentials and logarithms to other bases and of sums, and the error function's complement and inverse."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from snncell.arguments.vocabulary import Numbers, Share
+from snncell.interrupts import imported
+from snncell.ops.activation import sigmoid
+from snncell.ops.base import as_float, elementwise, primitive
+from snncell.ops.elementwise import abs, clip, exp, log, log1p, maximum, square
+from snncell.ops.logic import equal, where
+from snncell.tape.tensor import Tensor
+
+Grads = Sequence[Any]
+
+# --- exponentials and logarithms --------------------------------------------------------------------------------------
+
+
+@elementwise("float")
+def exp2(x: Any) -> Any:
+    """2 ** x."""
+    return 2.0**x
+
+
+@exp2.def_bprop
+def _(_x: Tensor, out: Tensor, dout: Tensor) -> Grads:
+    return (dout * out * math.log(2.0),)
+
+
+@elementwise("float")
+def log2(x: Any) -> Any:
+    """The logarithm to the base 2."""
+    return log(x) / 0.6931471805599453
+
+
+@elementwise("float")
+def log10(x: Any) -> Any:
+    """The logarithm to the base 10."""
+    return log(x) / 2.302585092994046
+
+
+@log2.def_bprop
+def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return (dout / (x * math.log(2.0)),)
+
+
+@log10.def_bprop
+def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return (dout / (x * math.log(10.0)),)
+
+
+@elementwise("float")
+def _logit(x: Any) -> Any:
+    return log(x) - log1p(-x)
+
+
+@_logit.def_bprop
+def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return (dout / (x * (1.0 - x)),)
+
+
+def logit(x: Numbers, eps: Share | None = None) -> Tensor:
+    """log(x / (1 - x)), the inverse of `sigmoid`.
+
+    Args:
+        x: numbers in (0, 1).
+        eps: if it is given, x is brought into [eps, 1 - eps] first.
+    """
+    tensor = as_float(x, "logit")
+    if eps is not None:
+        tensor = clip(tensor, eps, 1.0 - eps)
+    result: Tensor = _logit(tensor)
+    return result
+
+
+# Where both are infinite and equal, their difference would be NaN.
+@elementwise("float")
+def logaddexp(x: Any, y: Any) -> Any:
+    """log(exp(x) + exp(y)), without overflow."""
+    return where(x == y, x + 0.6931471805599453, maximum(x, y) + log1p(exp(-abs(x - y))))
+
+
+@logaddexp.def_bprop
+def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    share = where(equal(x, y), 0.5, sigmoid(where(equal(x, y), 0.0, x - y)))
+    return lambda: dout * share, lambda: dout * (1.0 - share)
+
+
+# --- the error function's complement and inverse ----------------------------------------------------------------------
+
+
+def _special(name: str, x: Any) -> Any:
+    result = getattr(imported("scipy.special"), name)(x)  # on first use: importing it takes a tenth of a second
+    return result.astype(x.dtype, copy=False)
+
+
+@primitive
+def _erfc(x: Any) -> Any:
+    return _special("erfc", x)
+
+
+@_erfc.def_bprop
+def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return (dout * exp(-square(x)) * (-2.0 / math.sqrt(math.pi)),)
+
+
+def erfc(x: Numbers) -> Tensor:
+    """1 - erf(x), exact where erf is close to 1. It runs on the CPU alone."""
+    result: Tensor = _erfc.bind(as_float(x, "erfc"))
+    return result
+
+
+@primitive
+def _erfinv(x: Any) -> Any:
+    return _special("erfinv", x)
+
+
+@_erfinv.def_bprop
+def _(_x: Tensor, out: Tensor, dout: Tensor) -> Grads:
+    return (dout * exp(square(out)) * (math.sqrt(math.pi) / 2.0),)
+
+
+def erfinv(x: Numbers) -> Tensor:
+    """The inverse of erf on (-1, 1); infinite at its ends, NaN beyond. It runs on the CPU alone."""
+    result: Tensor = _erfinv.bind(as_float(x, "erfinv"))
+    return result

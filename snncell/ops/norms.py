@@ -1,0 +1,149 @@
+"""Lengths of vectors, and gradients brought to a length."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+from snncell.arguments.kinds import Extended, Positive
+from snncell.arguments.vocabulary import Numbers
+from snncell.errors import ArgumentError, ShapeError
+from snncell.ops import elementwise as el, logic as lg, reduce, shape as sh
+from snncell.ops.base import as_axes, as_float, as_tensor, astype
+from snncell.ops.statistics import count_nonzero
+from snncell.tape.tensor import Tensor
+from snncell.tape.transforms import stop_gradient
+
+Axis = int | tuple[int, ...] | None
+
+
+def norm(
+    A: Numbers,  # noqa: N803 (MindSpore's name)
+    ord: Extended | Literal["fro", "nuc"] | None = None,
+    dim: Axis = None,
+    keepdim: bool = False,
+) -> Tensor:
+    """The length of vectors, (sum |x|^p)^(1/p), or with two axes and an `ord` a norm of matrices.
+
+    Args:
+        A: any shape; integers count as float32.
+        ord: p; None for 2, of all the elements along `dim`. Infinities give the largest and the smallest |x|, 0 the
+            number of elements that are not 0. Of matrices, along two axes: "fro" (the root of the sum of squares), 1
+            and infinity (the largest sum along columns, along rows; negative: the smallest).
+        dim: the axis, or axes; without it all.
+        keepdim: leave them with length 1.
+
+    Raises:
+        ArgumentError: for norms of matrices that need their singular values (2, -2, "nuc").
+        ShapeError: for three axes and an `ord`.
+
+    Note:
+        Where all elements are 0, the gradient is 0, one of the subgradients, as that of `abs` at 0.
+    """
+    tensor = as_float(A, "norm")
+    axes = as_axes(dim, tensor.ndim, "norm")
+    if isinstance(ord, str) and (ord != "fro" or len(axes) > 2):
+        raise ArgumentError(f'norm: ord is a number or "fro", of one axis or two, not {ord!r}; ' + _SINGULAR)
+    if ord is None or ord == "fro" or (ord == 2 and len(axes) < 2):
+        return el.root(reduce.sum(el.square(el.abs(tensor)), axes or None, keepdim)) if axes else el.abs(tensor)
+    if dim is None and tensor.ndim > 1:
+        raise ShapeError(f"norm: ord={ord} of a Tensor of shape {tensor.shape}; name the axis by dim, or flatten it.")
+    if len(axes) == 2:
+        return _of_matrices(tensor, ord, dim, keepdim)
+    if len(axes) > 2:
+        raise ShapeError(f"norm: ord={ord} along one axis or two, not along {len(axes)}.")
+    return _of_vectors(tensor, ord, axes, keepdim)
+
+
+_SINGULAR = "norms by singular values are NumPy's: np.linalg.norm(x.asnumpy(), ord)."
+
+
+def _of_matrices(x: Tensor, ord: Any, dim: Any, keepdim: bool) -> Tensor:
+    rows, columns = (axis % x.ndim for axis in dim)
+    if ord not in (1, -1, math.inf, -math.inf):
+        raise ArgumentError(f'norm: of matrices, ord is "fro", 1, -1 or an infinity, not {ord}; {_SINGULAR}')
+    added, kept = (rows, columns) if abs(ord) == 1 else (columns, rows)
+    sums = reduce.sum(el.abs(x), added, keepdims=True)
+    result = (reduce.max if ord > 0 else reduce.min)(sums, kept, keepdims=True)
+    return result if keepdim else sh.squeeze(result, tuple(sorted((rows, columns))))
+
+
+def _of_vectors(x: Tensor, p: float, axes: tuple[int, ...], keepdim: bool) -> Tensor:
+    sizes: Tensor = el.abs(x)
+    if p == 0:
+        return count_nonzero(x, axes, keepdim, x.dtype)
+    if abs(p) == math.inf:
+        return (reduce.max if p > 0 else reduce.min)(sizes, axes, keepdim)
+    if p == 1:
+        return reduce.sum(sizes, axes, keepdim)
+    # In units of the largest one, nothing overflows. The norm does not depend on the unit, nor does its gradient.
+    unit = stop_gradient(reduce.max(sizes, axes, keepdims=True))
+    unit = lg.where(lg.equal(unit, 0.0), 1.0, unit)
+    nothing = lg.equal(sizes, 0.0)
+    total = reduce.sum(lg.where(nothing, 0.0 if p > 0 else math.inf, _power(sizes / unit, nothing, p)), axes, True)
+    some = lg.logical_and(total > 0.0, lg.not_equal(total, math.inf))
+    result = lg.where(some, el.pow(lg.where(some, total, 1.0), 1.0 / p) * unit, 0.0)
+    return result if keepdim else sh.squeeze(result, axes)
+
+
+def _power(x: Tensor, nothing: Tensor, p: float) -> Tensor:
+    return el.pow(lg.where(nothing, 1.0, x), p)
+
+
+# --- limits -----------------------------------------------------------------------------------------------------------
+
+
+def clip_by_value(x: Any, clip_value_min: Numbers | None = None, clip_value_max: Numbers | None = None) -> Any:
+    """Every Tensor of `x`, one or several in a tuple or list, limited to [clip_value_min, clip_value_max].
+
+    Raises:
+        ArgumentError: without a bound, or where the lower one is above.
+    """
+    if not isinstance(x, (tuple, list)):
+        return el.clip(x, clip_value_min, clip_value_max)
+    return tuple(clip_by_value(part, clip_value_min, clip_value_max) for part in x)
+
+
+def clip_by_norm(x: Numbers, max_norm: Positive, norm_type: Extended = 2.0) -> Tensor:
+    """`x`, or if it is longer than `max_norm`, scaled down to that length."""
+    return clip_by_global_norm([as_tensor(x, "clip_by_norm")], max_norm, norm_type=norm_type)[0]
+
+
+def clip_by_global_norm(
+    x: Any, clip_norm: Positive = 1.0, use_norm: Numbers | None = None, *, norm_type: Extended = 2.0
+) -> tuple[Tensor, ...]:
+    """Several Tensors, as the gradients of a network, scaled down together if they are longer than `clip_norm`.
+
+    x_i * clip_norm / max(norm, clip_norm), where norm is that of all elements of all Tensors.
+
+    Args:
+        x: a tuple or list of Tensors.
+        clip_norm: the length.
+        use_norm: the norm, if it is known.
+        norm_type: its p.
+
+    Raises:
+        ArgumentError: for no Tensors.
+
+    Example:
+        >>> (clipped,) = ops.clip_by_global_norm([Tensor([3.0, 4.0])], 1.0)
+        >>> clipped
+        Tensor(shape=[2], dtype=Float32, value= [ 6.00000024e-01,  8.00000012e-01])
+    """
+    if not isinstance(x, (tuple, list)) or not x:
+        raise ArgumentError("clip_by_global_norm: x is a tuple or list of at least one Tensor.")
+    tensors = [
+        as_float(
+            part,
+            "clip_by_global_norm",
+        )
+        for part in x
+    ]
+    if use_norm is None:
+        p: Any = None if norm_type == 2 else norm_type
+        lengths = [norm(sh.reshape(part, (part.size,)), p, 0) for part in tensors if part.size]
+        length = norm(sh.stack(lengths), p, 0) if lengths else as_float(0.0, "clip_by_global_norm")
+    else:
+        length = as_float(use_norm, "clip_by_global_norm")
+    scale = clip_norm / el.maximum(length, clip_norm)
+    return tuple(astype(part * scale, part.dtype) for part in tensors)

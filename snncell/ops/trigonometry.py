@@ -1,0 +1,179 @@
+"""Angles and hyperbolic functions, made of the scalar functions that there are: each formula, then its reverse."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from snncell.arguments.vocabulary import Numbers
+from snncell.ops.base import as_float, elementwise
+from snncell.ops.elementwise import (
+    abs,
+    atan,
+    cos,
+    exp,
+    expm1,
+    log,
+    log1p,
+    maximum,
+    minimum,
+    mul,
+    rsqrt,
+    sign,
+    sin,
+    sqrt,
+    square,
+)
+from snncell.ops.logic import equal, where
+from snncell.tape.tensor import Tensor
+
+Grads = Sequence[Any]
+
+# --- angles -----------------------------------------------------------------------------------------------------------
+
+
+@elementwise("float")
+def tan(x: Any) -> Any:
+    """The tangent of an angle in radians."""
+    return sin(x) / cos(x)
+
+
+@tan.def_bprop
+def _(_x: Tensor, out: Tensor, dout: Tensor) -> Grads:
+    return (dout * (square(out) + 1.0),)
+
+
+@elementwise("float")
+def asin(x: Any) -> Any:
+    """The arc sine in radians, in [-pi/2, pi/2]; NaN outside of [-1, 1]."""
+    return atan(x / sqrt((1.0 - x) * (1.0 + x)))
+
+
+@asin.def_bprop
+def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return (dout * rsqrt((1.0 - x) * (x + 1.0)),)
+
+
+@elementwise("float")
+def acos(x: Any) -> Any:
+    """The arc cosine in radians, in [0, pi]; NaN outside of [-1, 1]."""
+    return 2.0 * atan(sqrt((1.0 - x) / (1.0 + x)))
+
+
+@acos.def_bprop
+def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return (-dout * rsqrt((1.0 - x) * (x + 1.0)),)
+
+
+# The quotient of the smaller by the larger does not overflow; from there on to the right part of the circle.
+@elementwise("float")
+def atan2(y: Any, x: Any) -> Any:
+    """The angle in radians of the point (x, y), in [-pi, pi]; at the origin 0, and so is the gradient."""
+    return where(
+        abs(x) >= abs(y),
+        where(
+            x < 0.0,
+            where(y < 0.0, atan(y / x) - 3.141592653589793, atan(y / x) + 3.141592653589793),
+            where(y == 0.0, y, atan(y / x)),
+        ),
+        where(y < 0.0, -1.5707963267948966 - atan(x / y), 1.5707963267948966 - atan(x / y)),
+    )
+
+
+@atan2.def_bprop
+def _(y: Tensor, x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    longest = maximum(abs(x), abs(y))  # x^2 + y^2 would overflow
+    scale = where(equal(longest, 0.0), 1.0, longest)
+    across, along = y / scale, x / scale
+    share = dout / (scale * where(equal(longest, 0.0), 1.0, square(along) + square(across)))
+    return lambda: share * along, lambda: -share * across
+
+
+@elementwise("float")
+def hypot(x: Any, y: Any) -> Any:
+    """The length of the vector (x, y), sqrt(x^2 + y^2), without overflow; its gradient at (0, 0) is 0."""
+    return where(
+        minimum(abs(x), abs(y)) == 0.0,
+        maximum(abs(x), abs(y)),
+        maximum(abs(x), abs(y)) * sqrt(1.0 + (minimum(abs(x), abs(y)) / maximum(abs(x), abs(y))) ** 2),
+    )
+
+
+@hypot.def_bprop
+def _(x: Tensor, y: Tensor, out: Tensor, dout: Tensor) -> Grads:
+    length = where(equal(out, 0.0), 1.0, out)
+    return lambda: dout * (x / length), lambda: dout * (y / length)
+
+
+def deg2rad(x: Numbers) -> Tensor:
+    """Degrees as radians: x pi / 180."""
+    return mul(as_float(x, "deg2rad"), 0.017453292519943295)
+
+
+def rad2deg(x: Numbers) -> Tensor:
+    """Radians as degrees: x 180 / pi."""
+    return mul(as_float(x, "rad2deg"), 57.29577951308232)
+
+
+# --- hyperbolic functions ---------------------------------------------------------------------------------------------
+
+
+@elementwise("float")
+def sinh(x: Any) -> Any:
+    """The hyperbolic sine, (e^x - e^-x) / 2, exact near 0."""
+    return 0.5 * (expm1(x) - expm1(-x))
+
+
+@sinh.def_bprop
+def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return (dout * cosh(x),)
+
+
+@elementwise("float")
+def cosh(x: Any) -> Any:
+    """The hyperbolic cosine, (e^x + e^-x) / 2."""
+    return 0.5 * (exp(x) + exp(-x))
+
+
+@cosh.def_bprop
+def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return (dout * sinh(x),)
+
+
+# From 10^9 on x^2 + 1 is x^2, and would overflow further on.
+@elementwise("float")
+def asinh(x: Any) -> Any:
+    """The inverse of sinh, log(x + sqrt(x^2 + 1)), exact near 0."""
+    return sign(x) * where(
+        abs(x) > 1e9, log(abs(x)) + 0.6931471805599453, log1p(abs(x) + x * x / (1.0 + sqrt(x * x + 1.0)))
+    )
+
+
+@asinh.def_bprop
+def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return (dout / hypot(x, 1.0),)
+
+
+@elementwise("float")
+def acosh(x: Any) -> Any:
+    """The inverse of cosh, log(x + sqrt(x^2 - 1)), exact near 1; NaN below 1."""
+    return where(x > 1e9, log(x) + 0.6931471805599453, log1p(x - 1.0 + sqrt((x - 1.0) * (x + 1.0))))
+
+
+@acosh.def_bprop
+def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return (dout * rsqrt(x - 1.0) * rsqrt(x + 1.0),)
+
+
+@elementwise("float")
+def atanh(x: Any) -> Any:
+    """The inverse of tanh, log((1 + x) / (1 - x)) / 2, exact near 0; NaN outside of [-1, 1]."""
+    return sign(x) * 0.5 * log1p(2.0 * abs(x) / (1.0 - abs(x)))
+
+
+@atanh.def_bprop
+def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return (dout / ((1.0 - x) * (x + 1.0)),)
+
+
+arccos, arcsin, arccosh, arcsinh, arctanh, arctan2 = acos, asin, acosh, asinh, atanh, atan2

@@ -1,0 +1,205 @@
+"""Hooks on Tensors and Parameters: called with the whole gradient, in every way a gradient is taken."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import snncell as ms
+from snncell import Parameter, Tensor, nn, ops, testing
+from snncell.errors import GradientError
+
+
+class Seen(list[Any]):
+    """A hook that notes what it gets, and gives it times a factor, or nothing."""
+
+    def __init__(self, factor: float | None = None) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def __call__(self, gradient: Tensor) -> Tensor | None:
+        self.append(gradient)
+        return None if self.factor is None else gradient * self.factor
+
+
+X = Tensor([1.0, 2.0, 3.0])
+
+
+@pytest.mark.parametrize("factor", [None, 2.0, 0.0])
+def test_a_hook_gets_the_sum_over_all_uses_and_may_replace_it(factor):
+    seen = Seen(factor)
+
+    def fn(x: Tensor) -> Tensor:
+        y = x * x
+        y.register_hook(seen)
+        return (y * 3.0 + y * y).sum() + x.sum()
+
+    found = ms.grad(fn)(X)
+    whole = 3.0 + 2 * X * X
+    np.testing.assert_array_equal(seen[0].asnumpy(), whole.asnumpy())
+    assert len(seen) == 1
+    expected = whole * (1.0 if factor is None else factor) * 2 * X + 1.0
+    np.testing.assert_allclose(found.asnumpy(), expected.asnumpy(), rtol=1e-6)
+
+
+def test_mindspores_example():
+    def fn(x, y):
+        z = x * y
+        z.register_hook(lambda gradient: gradient * 2)
+        z = z * y
+        return z
+
+    dx, dy = ms.grad(fn, (0, 1))(Tensor(1.0), Tensor(2.0))
+    assert (dx.item(), dy.item()) == (8.0, 6.0)
+
+
+@pytest.mark.parametrize("way", ["eager", "jit", "of jit"])
+def test_a_hook_on_an_argument_and_on_a_result(way):
+    def fn(x: Tensor) -> Tensor:
+        x.register_hook(lambda g: g * 10.0)
+        y = ops.sin(x)
+        y.register_hook(lambda g: g + 1.0)
+        return y
+
+    take = {"eager": ms.grad(fn), "jit": ms.jit(ms.grad(fn)), "of jit": ms.grad(ms.jit(fn))}[way]
+    for _ in range(2):
+        np.testing.assert_allclose(take(X).asnumpy(), 20 * np.cos(X.asnumpy()), rtol=1e-5)
+
+
+def test_several_hooks_are_called_in_order_and_each_is_removed_by_itself():
+    p = Parameter(X, name="p")
+    first = p.register_hook(lambda g: g + 1.0)
+    second = p.register_hook(lambda g: g * 10.0)
+    take = ms.grad(lambda: (p * 2.0).sum(), None, p)
+    assert take().tolist() == [30.0] * 3
+    first.remove()
+    first.remove()
+    assert take().tolist() == [20.0] * 3
+    second.remove()
+    assert take().tolist() == [2.0] * 3
+
+
+@pytest.mark.parametrize("jitted", [False, True])
+def test_hooks_on_parameters_come_and_go_under_jit(jitted):
+    p, q = Parameter(X, name="p"), Parameter(X, name="q")
+    take = ms.grad(lambda x: (p * q * x).sum(), None, [p, q])
+    take = ms.jit(take) if jitted else take
+    plain = [g.tolist() for g in take(X)]
+    handle = p.register_hook(lambda g: g * 0.0)
+    assert [g.tolist() for g in take(X)] == [[0.0] * 3, plain[1]]
+    p.requires_grad = False
+    p.requires_grad = True  # they stay
+    assert [g.tolist() for g in take(X)] == [[0.0] * 3, plain[1]]
+    handle.remove()
+    assert [g.tolist() for g in take(X)] == plain
+
+
+@pytest.mark.parametrize("unfused", [False, True])
+def test_a_hook_in_a_loop_over_time_is_called_at_each_step(unfused):
+    w = Parameter(Tensor(0.5), name="w")
+
+    def step(v: Tensor, x: Tensor) -> Any:
+        v = v * w + x
+        v.register_hook(lambda g: ops.clip(g, -1.2, 1.2))
+        return v, v
+
+    def run(x: Tensor) -> Tensor:
+        return ops.scan(step, Tensor(0.0), x)[1].sum()
+
+    if unfused:
+        with testing.unfused():
+            dx, dw = ms.grad(run, 0, w)(X)
+    else:
+        dx, dw = ms.grad(run, 0, w)(X)
+    assert dx.tolist() == pytest.approx([1.2, 1.2, 1.0])
+    assert dw.item() == pytest.approx(1.2 * 1.0 + 1.0 * 2.5)
+
+
+@pytest.mark.parametrize("unfused", [False, True])
+def test_a_hook_on_what_a_loop_captures_gets_the_sum_over_time_once(unfused):
+    w, seen = Parameter(Tensor(2.0), name="w"), Seen(3.0)
+    w.register_hook(seen)
+
+    def run(x: Tensor) -> Tensor:
+        return ops.scan(lambda v, xt: (v + w * xt, v), Tensor(0.0), x)[0]
+
+    take = ms.grad(run, None, w)
+    if unfused:
+        with testing.unfused():
+            found = take(X)
+    else:
+        found = take(X)
+    assert found.item() == 18.0 and [g.item() for g in seen] == [6.0]
+
+
+def test_second_order_goes_through_the_hook():
+    def fn(x: Tensor) -> Tensor:
+        y = x * x * x
+        y.register_hook(lambda g: g * 2.0)
+        return y
+
+    # The hook is called in both sweeps: d/dx (2 * 3 x^2), whose own y gets no gradient.
+    assert ms.grad(ms.grad(fn))(Tensor(2.0)).item() == pytest.approx(24.0)
+
+
+def test_a_hook_on_an_output_of_a_cell_with_a_custom_reverse():
+    class Twice(nn.Cell):
+        def construct(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            return x * 2.0, x * 3.0
+
+        def bprop(self, x: Tensor, out: Any, dout: Any) -> Any:
+            return (dout[0] * 2.0 + dout[1] * 3.0,)
+
+    cell = Twice()
+
+    def fn(x: Tensor) -> Tensor:
+        a, b = cell(x)
+        b.register_hook(lambda g: g * 100.0)
+        return (a + b).sum()
+
+    assert ms.grad(fn)(X).tolist() == [302.0] * 3
+
+
+def test_a_hook_is_called_where_a_gradient_arrives_and_nowhere_else():
+    seen = Seen()
+
+    def fn(x: Tensor) -> Tensor:
+        unused = x * 2.0
+        unused.register_hook(seen)
+        stopped = ops.stop_gradient(x) * 2.0
+        stopped.register_hook(seen)
+        return (x * stopped).sum()
+
+    fn(X)  # without a gradient, there is nothing to call it
+    ms.grad(fn)(X)
+    assert seen == []
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: X.register_hook(3), "hook is a function of the gradient, not 3"),
+        (lambda: Tensor([1]).register_hook(lambda g: g), "dtype Int64 has no gradient"),
+        (lambda: hooked_with(lambda g: 3.0), "returns a gradient, a Tensor, or None, not a float"),
+        (lambda: hooked_with(lambda g: g.sum()), r"of shape \(3,\) returned a gradient of shape \(\)"),
+        (lambda: hooked_with(lambda g: g.int()), r"dtype Int32; it has the shape of the Tensor, and is of floats"),
+    ],
+)
+def test_hooks_that_make_no_sense_are_refused(call, text):
+    with pytest.raises(GradientError, match=text):
+        call()
+
+
+def hooked_with(hook: Any) -> Tensor:
+    def fn(x: Tensor) -> Tensor:
+        y = x * 1.0
+        y.register_hook(hook)
+        return y
+
+    return ms.grad(fn)(X)
+
+
+def test_a_hook_may_give_a_wider_float():
+    assert hooked_with(lambda g: g.double() * 2).dtype == "float32"
