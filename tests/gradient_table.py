@@ -154,12 +154,56 @@ for name in ("sqrt", "rsqrt", "log", "log1p"):
 for name in ("exp", "expm1", "sin", "cos", "atan", "tanh", "erf", "sigmoid"):
     row(name, getattr(ops, name), M, torch=lambda t, x, f=name: getattr(t, f)(x), order=3)
 row("softplus", ops.softplus, M, torch=lambda t, x: t.nn.functional.softplus(x), order=3)
-row("gelu", ops.gelu, M, torch=lambda t, x: t.nn.functional.gelu(x, approximate="tanh"))
-row("gelu", lambda x: ops.gelu(x, "none"), M, torch=lambda t, x: t.nn.functional.gelu(x), case="exact")
+row("gelu", ops.gelu, M, torch=lambda t, x: t.nn.functional.gelu(x))
+row(
+    "gelu",
+    lambda x: ops.gelu(x, "tanh"),
+    M,
+    torch=lambda t, x: t.nn.functional.gelu(x, approximate="tanh"),
+    case="tanh",
+)
+row(
+    "softplus",
+    lambda x: ops.softplus(x, 3.0, 1.5),
+    KINKED,
+    torch=lambda t, x: t.nn.functional.softplus(x, 3.0, 1.5),
+    case="sharper, then x",
+)
+for name in ("silu", "mish", "logsigmoid", "softsign", "tanhshrink"):
+    row(name, getattr(ops, name), M, torch=lambda t, x, f=name: getattr(t.nn.functional, f)(x), order=3)
 row("relu", ops.relu, KINKED, torch=lambda t, x: x.relu())
 row("relu6", ops.relu6, apart(-3.0, 9.1, *M), torch=lambda t, x: t.nn.functional.relu6(x))
 row("leaky_relu", ops.leaky_relu, KINKED, torch=lambda t, x: t.nn.functional.leaky_relu(x, 0.2))
 row("leaky_relu", ops.leaky_relu, KINKED, (4,), torch=lambda t, x, a: t.where(x > 0, x, a * x), case="tensor slope")
+
+FAR = apart(-4.1, 4.2, *M)  # beyond -3 and 3 on both sides
+for name in ("elu", "selu", "celu", "hardtanh", "hardshrink", "softshrink"):
+    row(name, getattr(ops, name), KINKED, torch=lambda t, x, f=name: getattr(t.nn.functional, f)(x))
+row("hardswish", ops.hardswish, FAR, torch=lambda t, x: t.nn.functional.hardswish(x))
+row(
+    "hardsigmoid", ops.hardsigmoid, FAR, torch=lambda t, x: t.clamp(x / 6 + 0.5, 0, 1)
+)  # its own has a sixth in float32
+row("elu", lambda x: ops.elu(x, 1.7), KINKED, torch=lambda t, x: t.nn.functional.elu(x, 1.7), case="alpha")
+row("elu", ops.elu, KINKED, (4,), torch=lambda t, x, a: t.where(x > 0, x, a * x.expm1()), case="tensor alpha")
+row("celu", lambda x: ops.celu(x, 0.5), KINKED, torch=lambda t, x: t.nn.functional.celu(x, 0.5), case="alpha")
+row("celu", lambda x: ops.celu(x, -2.0), KINKED, torch=lambda t, x: t.nn.functional.celu(x, -2.0), case="negative")
+row(
+    "hardtanh",
+    lambda x: ops.hardtanh(x, -0.7, 1.6),
+    KINKED,
+    torch=lambda t, x: t.nn.functional.hardtanh(x, -0.7, 1.6),
+    case="bounds",
+)
+row("hardshrink", lambda x: ops.hardshrink(x, 0.8), KINKED, torch=lambda t, x: t.nn.functional.hardshrink(x, 0.8))
+TABLE[-1] = TABLE[-1]._replace(case="lambd")
+row("softshrink", lambda x: ops.softshrink(x, 0.8), KINKED, torch=lambda t, x: t.nn.functional.softshrink(x, 0.8))
+TABLE[-1] = TABLE[-1]._replace(case="lambd")
+row("prelu", ops.prelu, KINKED, (1,), torch=lambda t, x, w: t.nn.functional.prelu(x, w))
+row("prelu", ops.prelu, apart(-2.0, 2.4, 2, 3, 4), (3,), torch=lambda t, x, w: t.nn.functional.prelu(x, w), case="each")
+for axis in (0, -1):
+    row("glu", lambda x, a=axis: ops.glu(x, a), (4, 6), torch=lambda t, x, a=axis: t.nn.functional.glu(x, a))
+    TABLE[-1] = TABLE[-1]._replace(case=f"axis={axis}")
+row("softmin", ops.softmin, M, torch=lambda t, x: t.nn.functional.softmin(x, -1))
 
 # --- comparison, logic, selection -------------------------------------------------------------------------------------
 

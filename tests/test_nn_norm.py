@@ -144,7 +144,7 @@ def test_dropout(p):
 
 
 def test_dropout_takes_the_probability_of_keeping_too():
-    assert nn.Dropout(0.9).p == pytest.approx(0.1) and nn.Dropout(keep_prob=0.9, p=0.3).p == 0.3
+    assert nn.Dropout(keep_prob=0.9).p == pytest.approx(0.1) and nn.Dropout(keep_prob=0.9, p=0.3).p == 0.3
     for wrong in (-0.1, 1.1, float("nan")):
         with pytest.raises(ArgumentError, match=r"Dropout: p is a finite number in \[0, 1\]"):
             nn.Dropout(p=wrong)

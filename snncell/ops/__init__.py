@@ -4,12 +4,26 @@ from snncell.arguments.guard import guard as _guard
 from snncell.ops import methods as methods
 from snncell.ops.activation import (
     gelu as gelu,
+    glu as glu,
     leaky_relu as leaky_relu,
+    logsigmoid as logsigmoid,
+    mish as mish,
     relu as relu,
     relu6 as relu6,
     sigmoid as sigmoid,
+    silu as silu,
+    softmin as softmin,
     softplus as softplus,
+    softsign as softsign,
+    tanhshrink as tanhshrink,
 )
+from snncell.ops.adaptive_pool import (
+    adaptive_avg_pool1d as adaptive_avg_pool1d,
+    adaptive_avg_pool2d as adaptive_avg_pool2d,
+    adaptive_max_pool1d as adaptive_max_pool1d,
+    adaptive_max_pool2d as adaptive_max_pool2d,
+)
+from snncell.ops.class_loss import cross_entropy as cross_entropy, nll_loss as nll_loss
 from snncell.ops.control import (
     assign as assign,
     assign_add as assign_add,
@@ -108,7 +122,24 @@ from snncell.ops.logic import (
     select as select,
     where as where,
 )
+from snncell.ops.loss import (
+    binary_cross_entropy as binary_cross_entropy,
+    binary_cross_entropy_with_logits as binary_cross_entropy_with_logits,
+    cosine_embedding_loss as cosine_embedding_loss,
+    gaussian_nll_loss as gaussian_nll_loss,
+    hinge_embedding_loss as hinge_embedding_loss,
+    huber_loss as huber_loss,
+    kl_div as kl_div,
+    l1_loss as l1_loss,
+    margin_ranking_loss as margin_ranking_loss,
+    mse_loss as mse_loss,
+    poisson_nll_loss as poisson_nll_loss,
+    smooth_l1_loss as smooth_l1_loss,
+    soft_margin_loss as soft_margin_loss,
+    triplet_margin_loss as triplet_margin_loss,
+)
 from snncell.ops.masks import sequence_mask as sequence_mask
+from snncell.ops.padding import pad as pad
 from snncell.ops.pool import (
     avg_pool1d as avg_pool1d,
     avg_pool2d as avg_pool2d,
@@ -196,6 +227,17 @@ from snncell.ops.random import (
     randperm as randperm,
     uniform as uniform,
 )
+from snncell.ops.rectifiers import (
+    celu as celu,
+    elu as elu,
+    hardshrink as hardshrink,
+    hardsigmoid as hardsigmoid,
+    hardswish as hardswish,
+    hardtanh as hardtanh,
+    prelu as prelu,
+    selu as selu,
+    softshrink as softshrink,
+)
 from snncell.ops.reduce import (
     all as all,
     any as any,
@@ -213,6 +255,11 @@ from snncell.ops.reduce import (
     sum as sum,
     var as var,
 )
+from snncell.ops.resample import (
+    interpolate as interpolate,
+    pixel_shuffle as pixel_shuffle,
+    pixel_unshuffle as pixel_unshuffle,
+)
 from snncell.ops.seeds import set_seed as set_seed
 from snncell.ops.shape import (
     broadcast_to as broadcast_to,
@@ -220,7 +267,6 @@ from snncell.ops.shape import (
     expand_dims as expand_dims,
     flatten as flatten,
     flip as flip,
-    pad as pad,
     reshape as reshape,
     split as split,
     squeeze as squeeze,

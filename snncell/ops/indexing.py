@@ -205,6 +205,13 @@ def gather(x: Numbers, indices: Numbers, axis: int = 0) -> Tensor:
     return result
 
 
+def taken(x: Tensor, places: Any, axis: int) -> Tensor:
+    """The slices of `x` at places along an axis that are known, integers in an array of NumPy."""
+    with beside(x):
+        result: Tensor = _gather.bind(x, Tensor(np.asarray(places, np.int64)), axis=axis, only_within=None)
+    return result
+
+
 def lookup(table: Tensor, indices: Any, name: str) -> Tensor:
     """Rows of `table` at `indices`, none negative; `name` is what errors call an index out of range.
 
