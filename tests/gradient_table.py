@@ -336,6 +336,58 @@ row(
     torch=lambda t, x: t.nn.functional.pad(x, (0, 1, 2, 0), value=1.5),
     case="two axes",
 )
+for mode, theirs in {"reflect": "reflect", "replicate": "replicate", "circular": "circular"}.items():
+    row(
+        "pad",
+        lambda x, m=mode: ops.pad(x, (2, 1), m),
+        CUBE,
+        torch=lambda t, x, m=theirs: t.nn.functional.pad(x, (2, 1), m),
+        case=mode,
+    )
+    row(
+        "pad",
+        lambda x, m=mode: ops.pad(x, (2, 1, 1, 2), m),
+        (2, 1, 3, 4),
+        torch=lambda t, x, m=theirs: t.nn.functional.pad(x, (2, 1, 1, 2), m),
+        case=f"{mode}, two axes",
+    )
+row(
+    "pad",
+    lambda x: ops.pad(x, (3, 2), "symmetric"),
+    M,
+    torch=lambda t, x: x[:, [2, 1, 0, 0, 1, 2, 3, 3, 2]],
+    case="symmetric",
+)
+for options in [
+    {"size": 7},
+    {"size": 2},
+    {"scale_factor": 1.7},
+    {"scale_factor": 2, "mode": "linear"},
+    {"size": 9, "mode": "linear", "align_corners": True},
+    {"size": 1, "mode": "linear", "align_corners": True},
+]:
+    row(
+        "interpolate",
+        lambda x, o=options: ops.interpolate(x, **o),
+        (2, 3, 4),
+        torch=lambda t, x, o=options: t.nn.functional.interpolate(x, **o),
+        case=" ".join(f"{k}={v}" for k, v in options.items()),
+    )
+for options in [
+    {"size": (5, 2)},
+    {"scale_factor": 1.5, "mode": "bilinear"},
+    {"size": (2, 7), "mode": "bilinear"},
+    {"size": (4, 5), "mode": "bilinear", "align_corners": True},
+]:
+    row(
+        "interpolate",
+        lambda x, o=options: ops.interpolate(x, **o),
+        (1, 2, 3, 4),
+        torch=lambda t, x, o=options: t.nn.functional.interpolate(x, **o),
+        case="image " + " ".join(f"{k}={v}" for k, v in options.items()),
+    )
+row("pixel_shuffle", lambda x: ops.pixel_shuffle(x, 2), (2, 8, 2, 3), torch=lambda t, x: t.pixel_shuffle(x, 2))
+row("pixel_unshuffle", lambda x: ops.pixel_unshuffle(x, 2), (2, 4, 6), torch=lambda t, x: t.pixel_unshuffle(x, 2))
 row("tile", lambda x: ops.tile(x, (2, 3)), M, torch=lambda t, x: x.tile(2, 3))
 row("tile", lambda x: ops.tile(x, (2, 1, 3)), (4,), torch=lambda t, x: x.tile(2, 1, 3), case="new axes")
 POSITIONS = [[0, 2], [2, -1]]  # a repeated one: its gradients add up
@@ -614,6 +666,142 @@ row("scan", lambda v, x: ops.scan(_leaky, v, x), (3,), (4, 3))
 row("scan", lambda v, x: ops.scan(_leaky, v, x, reverse=True), (3,), (4, 3), case="reverse")
 
 # Public functions that have no float input to differentiate by, and where they are tested instead.
+for kind in ("avg", "max"):
+    for size in (1, 2, 3):
+        row(
+            f"adaptive_{kind}_pool1d",
+            lambda x, k=kind, s=size: getattr(ops, f"adaptive_{k}_pool1d")(x, s),
+            apart(-2.0, 2.1, 2, 2, 5),
+            torch=lambda t, x, k=kind, s=size: getattr(t.nn.functional, f"adaptive_{k}_pool1d")(x, s),
+            case=f"to {size}",
+        )
+    for sizes in (1, (2, None), (3, 2)):
+        row(
+            f"adaptive_{kind}_pool2d",
+            lambda x, k=kind, s=sizes: getattr(ops, f"adaptive_{k}_pool2d")(x, s),
+            apart(-2.0, 2.1, 1, 2, 4, 5),
+            torch=lambda t, x, k=kind, s=sizes: getattr(t.nn.functional, f"adaptive_{k}_pool2d")(x, s),
+            case=f"to {sizes}",
+        )
+
+# --- losses -----------------------------------------------------------------------------------------------------------
+
+SHARES = between(0.05, 0.95, *M)
+WEIGHTS = np.array([0.5, 1.0, 2.0, 0.7])
+SIGNS = np.array([1.0, -1.0, 1.0])
+
+
+def loss_row(name: str, *inputs: Any, case: str = "", **options: Any) -> None:
+    """A loss with each of its reductions, under torch's name."""
+    for reduction in ("mean", "sum", "none"):
+
+        def torchs(t: Any, *xs: Any, r: str = reduction) -> Any:
+            found = getattr(t.nn.functional, name)(*xs, reduction="none" if r == "mean" else r, **options)
+            return found.mean() if r == "mean" else found  # torch warns of kl_div's own mean
+
+        row(
+            name,
+            lambda *xs, r=reduction: getattr(ops, name)(*xs, reduction=r, **options),
+            *inputs,
+            torch=torchs,
+            case=f"{case} {reduction}".strip(),
+        )
+
+
+loss_row("mse_loss", M, M)
+loss_row("l1_loss", KINKED, apart(-1.9, 2.2, *M))
+loss_row("huber_loss", KINKED, apart(-4.9, 4.2, *M), delta=0.8)
+loss_row("smooth_l1_loss", KINKED, apart(-4.9, 4.2, *M), beta=0.8)
+loss_row("binary_cross_entropy", SHARES, between(0.0, 1.0, *M))
+loss_row("binary_cross_entropy_with_logits", M, SHARES)
+loss_row("kl_div", M, SHARES)
+row("kl_div", lambda x, y: ops.kl_div(x, y, "batchmean"), M, SHARES, case="batchmean")
+TABLE[-1] = TABLE[-1]._replace(torch=lambda t, x, y: t.nn.functional.kl_div(x, y, reduction="batchmean"))
+loss_row("poisson_nll_loss", M, between(0.2, 3.0, *M))
+loss_row("poisson_nll_loss", POSITIVE, between(1.2, 3.0, *M), case="rate", log_input=False, full=True)
+for reduction in ("mean", "sum", "none"):
+    row(
+        "gaussian_nll_loss",
+        lambda x, y, v, r=reduction: ops.gaussian_nll_loss(x, y, v, True, reduction=r),
+        M,
+        M,
+        POSITIVE,
+        torch=lambda t, x, y, v, r=reduction: t.nn.functional.gaussian_nll_loss(x, y, v, True, reduction=r),
+        case=reduction,
+    )
+    row(
+        "soft_margin_loss",
+        lambda x, r=reduction: ops.soft_margin_loss(x, np.sign(KINKED.draw(0)), reduction=r),
+        M,
+        torch=lambda t, x, r=reduction: t.nn.functional.soft_margin_loss(
+            x, t.tensor(np.sign(KINKED.draw(0))), reduction=r
+        ),
+        case=reduction,
+    )
+    row(
+        "hinge_embedding_loss",
+        lambda x, r=reduction: ops.hinge_embedding_loss(x, SIGNS[:, None] * np.ones(M), 0.8, r),
+        KINKED,
+        torch=lambda t, x, r=reduction: t.nn.functional.hinge_embedding_loss(
+            x, t.tensor(SIGNS[:, None] * np.ones(M)), 0.8, reduction=r
+        ),
+        case=reduction,
+    )
+    row(
+        "margin_ranking_loss",
+        lambda x, y, r=reduction: ops.margin_ranking_loss(x, y, SIGNS, 0.3, r),
+        apart(-2.0, 2.0, 3),
+        apart(-1.3, 1.8, 3),
+        torch=lambda t, x, y, r=reduction: t.nn.functional.margin_ranking_loss(x, y, t.tensor(SIGNS), 0.3, reduction=r),
+        case=reduction,
+    )
+    row(
+        "cosine_embedding_loss",
+        lambda x, y, r=reduction: ops.cosine_embedding_loss(x, y, SIGNS, -0.9, r),
+        M,
+        M,
+        torch=lambda t, x, y, r=reduction: t.nn.functional.cosine_embedding_loss(
+            x, y, t.tensor(SIGNS), -0.9, reduction=r
+        ),
+        case=reduction,
+    )
+    row(
+        "triplet_margin_loss",
+        lambda a, b, c, r=reduction: ops.triplet_margin_loss(a, b, c, 2.5, eps=0.01, swap=True, reduction=r),
+        M,
+        M,
+        M,
+        torch=lambda t, a, b, c, r=reduction: t.nn.functional.triplet_margin_loss(
+            a, b, c, 2.5, eps=0.01, swap=True, reduction=r
+        ),
+        case=reduction,
+    )
+    for name, theirs in {"cross_entropy": "cross_entropy", "nll_loss": "nll_loss"}.items():
+        row(
+            name,
+            lambda x, r=reduction, f=name: getattr(ops, f)(x, np.array([0, 3, 1]), WEIGHTS, 3, r),
+            M,
+            torch=lambda t, x, r=reduction, f=theirs: getattr(t.nn.functional, f)(
+                x, t.tensor([0, 3, 1]), t.tensor(WEIGHTS), ignore_index=3, reduction=r
+            ),
+            case=reduction,
+        )
+
+
+def cubic(x: Any, y: Any) -> Any:
+    return ((x - y + 0.01).abs() ** 3).sum(-1) ** (1 / 3)
+
+
+row(
+    "triplet_margin_loss",
+    lambda a, b, c: ops.triplet_margin_loss(a, b, c, 2.5, 3.0, 0.01, reduction="none"),
+    M,
+    M,
+    M,
+    torch=lambda t, a, b, c: t.relu(cubic(a, b) - cubic(a, c) + 2.5),
+    case="of order 3",
+)
+
 NOT_A_ROW = {
     **dict.fromkeys(["zeros", "ones", "full", "fill", "arange", "eye", "zeros_like", "ones_like"], "makes constants"),
     **dict.fromkeys(

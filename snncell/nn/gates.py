@@ -98,8 +98,8 @@ class _RecurrentCell(Cell):
         of_x, of_h = ops.matmul(x, self.weight_ih.T), ops.matmul(states[0], self.weight_hh.T)
         if self.has_bias:
             of_x, of_h = of_x + self.bias_ih, of_h + self.bias_hh
-        parts = (ops.split(one, self.hidden_size, 1) for one in (of_x, of_h))
-        return self.equations.step(*parts, states)
+        by_gate, feedback = (ops.split(one, self.hidden_size, 1) for one in (of_x, of_h))
+        return self.equations.step(by_gate, feedback, states)
 
     def extend_repr(self) -> str:
         return f"input_size={self.input_size}, hidden_size={self.hidden_size}, has_bias={self.has_bias}"

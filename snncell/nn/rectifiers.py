@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from snncell import dtype as dtypes, ops
 from snncell.arguments.kinds import Count, NotNegative
-from snncell.arguments.vocabulary import Constant
+from snncell.arguments.vocabulary import Constant, FloatDtype
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, ShapeError
 from snncell.tape.parameter import Parameter
@@ -103,6 +103,7 @@ class PReLU(Cell):
     Args:
         channel: the number of weights, 1 or C.
         w: what they begin at: a number, or one for each.
+        dtype: of the Parameter.
 
     Inputs:
         x: any shape; (N, C, ...) with several weights.
@@ -117,9 +118,9 @@ class PReLU(Cell):
         [-1.0, 2.0]
     """
 
-    def __init__(self, channel: Count = 1, w: Constant = 0.25) -> None:
+    def __init__(self, channel: Count = 1, w: Constant = 0.25, dtype: FloatDtype = dtypes.float32) -> None:
         super().__init__()
-        begin = Tensor(w, dtypes.float32) if not isinstance(w, Tensor) else w.astype(dtypes.float32)
+        begin = ops.cast(w, dtype)
         if begin.size != 1 and begin.shape != (channel,):
             raise ShapeError(f"PReLU: w has shape {begin.shape}; it is one number, or channel={channel} of them.")
         self.channel = channel

@@ -9,10 +9,14 @@ from snncell import ops
 from snncell.arguments.kinds import Count, Extended, Positive, Size
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, ShapeError
+from snncell.ops.padding import Mode
 from snncell.ops.resample import Interpolation
 from snncell.tape.tensor import Tensor, snapshot
 
 # --- padding ----------------------------------------------------------------------------------------------------------
+
+
+_MODES: dict[str, Mode] = {"CONSTANT": "constant", "REFLECT": "reflect", "SYMMETRIC": "symmetric"}
 
 
 class Pad(Cell):
@@ -42,7 +46,7 @@ class Pad(Cell):
     def construct(self, x: Tensor) -> Tensor:
         if x.ndim != len(self.paddings):
             raise ShapeError(f"{self!r}: the input has shape {x.shape}; paddings are for {len(self.paddings)} axes.")
-        return ops.pad(x, self.paddings, self.mode.lower())
+        return ops.pad(x, self.paddings, _MODES[self.mode])
 
     def extend_repr(self) -> str:
         return f"paddings={self.paddings}, mode={self.mode!r}"
@@ -52,7 +56,7 @@ class _PadLast(Cell):
     """The base of padding of the last axes."""
 
     axes: int
-    mode: str = "constant"
+    mode: Mode = "constant"
     value: float = 0.0
 
     def __init__(self, padding: Size | Sequence[Size]) -> None:

@@ -42,7 +42,7 @@ class _OverTime(Cell):
         long, even = self.equations.gates * hidden_size, Uniform(1 / math.sqrt(hidden_size))
         for layer, _, suffix in self._passes():
             width = input_size if layer == 0 else hidden_size * (1 + bidirectional)
-            shapes = {"weight_ih": (long, width), "weight_hh": (long, hidden_size)}
+            shapes: dict[str, tuple[int, ...]] = {"weight_ih": (long, width), "weight_hh": (long, hidden_size)}
             if has_bias:
                 shapes |= {"bias_ih": (long,), "bias_hh": (long,)}
             for name, shape in shapes.items():
@@ -111,7 +111,7 @@ class _OverTime(Cell):
         count = self.equations.states
         shape = (self.num_layers * (1 + self.bidirectional), x.shape[1], self.hidden_size)
         if hx is None:
-            dtype = dtypes.promote(x.dtype, self.weight_hh_l0.dtype)
+            dtype = dtypes.promote(x.dtype, next(iter(self.get_parameters())).dtype)
             return (ops.zeros(shape, dtype),) * count
         given = tuple(hx) if isinstance(hx, (tuple, list)) else (hx,)
         if len(given) != count or any(state.shape != shape for state in given):

@@ -11,7 +11,7 @@ from snncell.arguments.vocabulary import Numbers, Reduction
 from snncell.errors import ShapeError
 from snncell.ops.activation import _softplus, relu
 from snncell.ops.base import as_float, elementwise
-from snncell.ops.elementwise import abs, div, exp, log, log1p, maximum, minimum, mul, pow, rsqrt, square, sub
+from snncell.ops.elementwise import abs, exp, log, log1p, maximum, minimum, mul, pow, rsqrt, square, sub
 from snncell.ops.logic import equal, where
 from snncell.ops.reduce import mean, sum
 from snncell.tape.tensor import Tensor
@@ -268,7 +268,7 @@ def triplet_margin_loss(
     a, near, far = of_one_shape("triplet_margin_loss", anchor=anchor, positive=positive, negative=negative)
 
     def distance(x: Tensor, y: Tensor) -> Tensor:
-        return pow(sum(pow(abs(x - y + eps), p), -1), div(1.0, p))
+        return pow(sum(pow(abs(x - y + eps), p), -1), 1.0 / p)
 
     apart = distance(a, far)
     if swap:

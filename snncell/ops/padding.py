@@ -18,6 +18,7 @@ from snncell.tape.primitive import moving
 from snncell.tape.tensor import Tensor, snapshot
 
 Grads = Sequence[Any]
+Mode = Literal["constant", "reflect", "symmetric", "replicate", "circular"]
 # NumPy's name, and how many of an axis' elements cannot be put on a side; None where they are repeated at will.
 _FROM_X: dict[str, tuple[Any, int | None]] = {
     "reflect": ("reflect", 1),
@@ -41,7 +42,7 @@ def _(_x: Tensor, _out: Tensor, dout: Tensor, *, widths: tuple[tuple[int, int], 
 def pad(
     x: Numbers,
     padding: Sequence[int | Sequence[int]],
-    mode: Literal["constant", "reflect", "symmetric", "replicate", "circular"] = "constant",
+    mode: Mode = "constant",
     value: Extended | bool = 0,
 ) -> Tensor:
     """`x` with elements put around it: `value`, or its own.
