@@ -154,6 +154,7 @@ def test_one_call_is_two_calls_with_the_states_handed_on(kind, rng):
     np.testing.assert_allclose(net(x)[0].asnumpy(), ops.concat([first, second]).asnumpy(), rtol=1e-12)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("both", [False, True], ids=["one way", "both ways"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_with_lengths_each_sample_is_as_if_alone(kind, both, rng):
@@ -180,6 +181,7 @@ def test_with_lengths_each_sample_is_as_if_alone(kind, both, rng):
         np.testing.assert_allclose(gradient.asnumpy()[:length, sample], of_alone.asnumpy()[:, 0], rtol=1e-10)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_gradients_are_true_to_the_second_order(kind, rng):
     net = made(kind, rng)
