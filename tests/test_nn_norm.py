@@ -158,12 +158,12 @@ def test_a_number_in_the_first_place_of_dropout_is_asked_about():
         layer = nn.Dropout(0.2)
     assert layer.p == pytest.approx(0.8) and seen[0].filename == __file__
     assert isinstance(seen[0].message, SnncellError) and isinstance(seen[0].message, UserWarning)
+
+    class Mine(nn.Dropout):
+        def __init__(self):
+            super().__init__(0.9)
+
     with pytest.warns(ArgumentWarning):
-
-        class Mine(nn.Dropout):
-            def __init__(self):
-                super().__init__(0.9)
-
         Mine()
 
 
