@@ -40,6 +40,12 @@ class ArgumentTypeError(ArgumentError, TypeError):
     """An argument of another type than the callable takes (a str where a number belongs)."""
 
 
+class ArgumentWarning(SnncellError, UserWarning):  # noqa: N818 (it is a warning)
+    """An argument that is right, and may mean something else than it was written for (a share that is kept, given
+    where others have the share that is dropped); warned of once for each line, and raised where warnings are errors.
+    """
+
+
 class MissingNameError(SnncellError, AttributeError):
     """A name that a module, a Tensor or a Cell does not have; the message says which of its names was meant.
 

@@ -154,12 +154,56 @@ for name in ("sqrt", "rsqrt", "log", "log1p"):
 for name in ("exp", "expm1", "sin", "cos", "atan", "tanh", "erf", "sigmoid"):
     row(name, getattr(ops, name), M, torch=lambda t, x, f=name: getattr(t, f)(x), order=3)
 row("softplus", ops.softplus, M, torch=lambda t, x: t.nn.functional.softplus(x), order=3)
-row("gelu", ops.gelu, M, torch=lambda t, x: t.nn.functional.gelu(x, approximate="tanh"))
-row("gelu", lambda x: ops.gelu(x, "none"), M, torch=lambda t, x: t.nn.functional.gelu(x), case="exact")
+row("gelu", ops.gelu, M, torch=lambda t, x: t.nn.functional.gelu(x))
+row(
+    "gelu",
+    lambda x: ops.gelu(x, "tanh"),
+    M,
+    torch=lambda t, x: t.nn.functional.gelu(x, approximate="tanh"),
+    case="tanh",
+)
+row(
+    "softplus",
+    lambda x: ops.softplus(x, 3.0, 1.5),
+    KINKED,
+    torch=lambda t, x: t.nn.functional.softplus(x, 3.0, 1.5),
+    case="sharper, then x",
+)
+for name in ("silu", "mish", "logsigmoid", "softsign", "tanhshrink"):
+    row(name, getattr(ops, name), M, torch=lambda t, x, f=name: getattr(t.nn.functional, f)(x), order=3)
 row("relu", ops.relu, KINKED, torch=lambda t, x: x.relu())
 row("relu6", ops.relu6, apart(-3.0, 9.1, *M), torch=lambda t, x: t.nn.functional.relu6(x))
 row("leaky_relu", ops.leaky_relu, KINKED, torch=lambda t, x: t.nn.functional.leaky_relu(x, 0.2))
 row("leaky_relu", ops.leaky_relu, KINKED, (4,), torch=lambda t, x, a: t.where(x > 0, x, a * x), case="tensor slope")
+
+FAR = apart(-4.1, 4.2, *M)  # beyond -3 and 3 on both sides
+for name in ("elu", "selu", "celu", "hardtanh", "hardshrink", "softshrink"):
+    row(name, getattr(ops, name), KINKED, torch=lambda t, x, f=name: getattr(t.nn.functional, f)(x))
+row("hardswish", ops.hardswish, FAR, torch=lambda t, x: t.nn.functional.hardswish(x))
+row(
+    "hardsigmoid", ops.hardsigmoid, FAR, torch=lambda t, x: t.clamp(x / 6 + 0.5, 0, 1)
+)  # its own has a sixth in float32
+row("elu", lambda x: ops.elu(x, 1.7), KINKED, torch=lambda t, x: t.nn.functional.elu(x, 1.7), case="alpha")
+row("elu", ops.elu, KINKED, (4,), torch=lambda t, x, a: t.where(x > 0, x, a * x.expm1()), case="tensor alpha")
+row("celu", lambda x: ops.celu(x, 0.5), KINKED, torch=lambda t, x: t.nn.functional.celu(x, 0.5), case="alpha")
+row("celu", lambda x: ops.celu(x, -2.0), KINKED, torch=lambda t, x: t.nn.functional.celu(x, -2.0), case="negative")
+row(
+    "hardtanh",
+    lambda x: ops.hardtanh(x, -0.7, 1.6),
+    KINKED,
+    torch=lambda t, x: t.nn.functional.hardtanh(x, -0.7, 1.6),
+    case="bounds",
+)
+row("hardshrink", lambda x: ops.hardshrink(x, 0.8), KINKED, torch=lambda t, x: t.nn.functional.hardshrink(x, 0.8))
+TABLE[-1] = TABLE[-1]._replace(case="lambd")
+row("softshrink", lambda x: ops.softshrink(x, 0.8), KINKED, torch=lambda t, x: t.nn.functional.softshrink(x, 0.8))
+TABLE[-1] = TABLE[-1]._replace(case="lambd")
+row("prelu", ops.prelu, KINKED, (1,), torch=lambda t, x, w: t.nn.functional.prelu(x, w))
+row("prelu", ops.prelu, apart(-2.0, 2.4, 2, 3, 4), (3,), torch=lambda t, x, w: t.nn.functional.prelu(x, w), case="each")
+for axis in (0, -1):
+    row("glu", lambda x, a=axis: ops.glu(x, a), (4, 6), torch=lambda t, x, a=axis: t.nn.functional.glu(x, a))
+    TABLE[-1] = TABLE[-1]._replace(case=f"axis={axis}")
+row("softmin", ops.softmin, M, torch=lambda t, x: t.nn.functional.softmin(x, -1))
 
 # --- comparison, logic, selection -------------------------------------------------------------------------------------
 
@@ -305,6 +349,58 @@ row(
     torch=lambda t, x: t.nn.functional.pad(x, (0, 1, 2, 0), value=1.5),
     case="two axes",
 )
+for mode, theirs in {"reflect": "reflect", "replicate": "replicate", "circular": "circular"}.items():
+    row(
+        "pad",
+        lambda x, m=mode: ops.pad(x, (2, 1), m),
+        CUBE,
+        torch=lambda t, x, m=theirs: t.nn.functional.pad(x, (2, 1), m),
+        case=mode,
+    )
+    row(
+        "pad",
+        lambda x, m=mode: ops.pad(x, (2, 1, 1, 2), m),
+        (2, 1, 3, 4),
+        torch=lambda t, x, m=theirs: t.nn.functional.pad(x, (2, 1, 1, 2), m),
+        case=f"{mode}, two axes",
+    )
+row(
+    "pad",
+    lambda x: ops.pad(x, (3, 2), "symmetric"),
+    M,
+    torch=lambda t, x: x[:, [2, 1, 0, 0, 1, 2, 3, 3, 2]],
+    case="symmetric",
+)
+for options in [
+    {"size": 7},
+    {"size": 2},
+    {"scale_factor": 1.7},
+    {"scale_factor": 2, "mode": "linear"},
+    {"size": 9, "mode": "linear", "align_corners": True},
+    {"size": 1, "mode": "linear", "align_corners": True},
+]:
+    row(
+        "interpolate",
+        lambda x, o=options: ops.interpolate(x, **o),
+        (2, 3, 4),
+        torch=lambda t, x, o=options: t.nn.functional.interpolate(x, **o),
+        case=" ".join(f"{k}={v}" for k, v in options.items()),
+    )
+for options in [
+    {"size": (5, 2)},
+    {"scale_factor": 1.5, "mode": "bilinear"},
+    {"size": (2, 7), "mode": "bilinear"},
+    {"size": (4, 5), "mode": "bilinear", "align_corners": True},
+]:
+    row(
+        "interpolate",
+        lambda x, o=options: ops.interpolate(x, **o),
+        (1, 2, 3, 4),
+        torch=lambda t, x, o=options: t.nn.functional.interpolate(x, **o),
+        case="image " + " ".join(f"{k}={v}" for k, v in options.items()),
+    )
+row("pixel_shuffle", lambda x: ops.pixel_shuffle(x, 2), (2, 8, 2, 3), torch=lambda t, x: t.pixel_shuffle(x, 2))
+row("pixel_unshuffle", lambda x: ops.pixel_unshuffle(x, 2), (2, 4, 6), torch=lambda t, x: t.pixel_unshuffle(x, 2))
 row("tile", lambda x: ops.tile(x, (2, 3)), M, torch=lambda t, x: x.tile(2, 3))
 row("tile", lambda x: ops.tile(x, (2, 1, 3)), (4,), torch=lambda t, x: x.tile(2, 1, 3), case="new axes")
 POSITIONS = [[0, 2], [2, -1]]  # a repeated one: its gradients add up
@@ -825,6 +921,142 @@ row("scan", lambda v, x: ops.scan(_leaky, v, x), (3,), (4, 3))
 row("scan", lambda v, x: ops.scan(_leaky, v, x, reverse=True), (3,), (4, 3), case="reverse")
 
 # Public functions that have no float input to differentiate by, and where they are tested instead.
+for kind in ("avg", "max"):
+    for size in (1, 2, 3):
+        row(
+            f"adaptive_{kind}_pool1d",
+            lambda x, k=kind, s=size: getattr(ops, f"adaptive_{k}_pool1d")(x, s),
+            apart(-2.0, 2.1, 2, 2, 5),
+            torch=lambda t, x, k=kind, s=size: getattr(t.nn.functional, f"adaptive_{k}_pool1d")(x, s),
+            case=f"to {size}",
+        )
+    for sizes in (1, (2, None), (3, 2)):
+        row(
+            f"adaptive_{kind}_pool2d",
+            lambda x, k=kind, s=sizes: getattr(ops, f"adaptive_{k}_pool2d")(x, s),
+            apart(-2.0, 2.1, 1, 2, 4, 5),
+            torch=lambda t, x, k=kind, s=sizes: getattr(t.nn.functional, f"adaptive_{k}_pool2d")(x, s),
+            case=f"to {sizes}",
+        )
+
+# --- losses -----------------------------------------------------------------------------------------------------------
+
+SHARES = between(0.05, 0.95, *M)
+WEIGHTS = np.array([0.5, 1.0, 2.0, 0.7])
+SIGNS = np.array([1.0, -1.0, 1.0])
+
+
+def loss_row(name: str, *inputs: Any, case: str = "", **options: Any) -> None:
+    """A loss with each of its reductions, under torch's name."""
+    for reduction in ("mean", "sum", "none"):
+
+        def torchs(t: Any, *xs: Any, r: str = reduction) -> Any:
+            found = getattr(t.nn.functional, name)(*xs, reduction="none" if r == "mean" else r, **options)
+            return found.mean() if r == "mean" else found  # torch warns of kl_div's own mean
+
+        row(
+            name,
+            lambda *xs, r=reduction: getattr(ops, name)(*xs, reduction=r, **options),
+            *inputs,
+            torch=torchs,
+            case=f"{case} {reduction}".strip(),
+        )
+
+
+loss_row("mse_loss", M, M)
+loss_row("l1_loss", KINKED, apart(-1.9, 2.2, *M))
+loss_row("huber_loss", KINKED, apart(-4.9, 4.2, *M), delta=0.8)
+loss_row("smooth_l1_loss", KINKED, apart(-4.9, 4.2, *M), beta=0.8)
+loss_row("binary_cross_entropy", SHARES, between(0.0, 1.0, *M))
+loss_row("binary_cross_entropy_with_logits", M, SHARES)
+loss_row("kl_div", M, SHARES)
+row("kl_div", lambda x, y: ops.kl_div(x, y, "batchmean"), M, SHARES, case="batchmean")
+TABLE[-1] = TABLE[-1]._replace(torch=lambda t, x, y: t.nn.functional.kl_div(x, y, reduction="batchmean"))
+loss_row("poisson_nll_loss", M, between(0.2, 3.0, *M))
+loss_row("poisson_nll_loss", POSITIVE, between(1.2, 3.0, *M), case="rate", log_input=False, full=True)
+for reduction in ("mean", "sum", "none"):
+    row(
+        "gaussian_nll_loss",
+        lambda x, y, v, r=reduction: ops.gaussian_nll_loss(x, y, v, True, reduction=r),
+        M,
+        M,
+        POSITIVE,
+        torch=lambda t, x, y, v, r=reduction: t.nn.functional.gaussian_nll_loss(x, y, v, True, reduction=r),
+        case=reduction,
+    )
+    row(
+        "soft_margin_loss",
+        lambda x, r=reduction: ops.soft_margin_loss(x, np.sign(KINKED.draw(0)), reduction=r),
+        M,
+        torch=lambda t, x, r=reduction: t.nn.functional.soft_margin_loss(
+            x, t.tensor(np.sign(KINKED.draw(0))), reduction=r
+        ),
+        case=reduction,
+    )
+    row(
+        "hinge_embedding_loss",
+        lambda x, r=reduction: ops.hinge_embedding_loss(x, SIGNS[:, None] * np.ones(M), 0.8, r),
+        KINKED,
+        torch=lambda t, x, r=reduction: t.nn.functional.hinge_embedding_loss(
+            x, t.tensor(SIGNS[:, None] * np.ones(M)), 0.8, reduction=r
+        ),
+        case=reduction,
+    )
+    row(
+        "margin_ranking_loss",
+        lambda x, y, r=reduction: ops.margin_ranking_loss(x, y, SIGNS, 0.3, r),
+        apart(-2.0, 2.0, 3),
+        apart(-1.3, 1.8, 3),
+        torch=lambda t, x, y, r=reduction: t.nn.functional.margin_ranking_loss(x, y, t.tensor(SIGNS), 0.3, reduction=r),
+        case=reduction,
+    )
+    row(
+        "cosine_embedding_loss",
+        lambda x, y, r=reduction: ops.cosine_embedding_loss(x, y, SIGNS, -0.9, r),
+        M,
+        M,
+        torch=lambda t, x, y, r=reduction: t.nn.functional.cosine_embedding_loss(
+            x, y, t.tensor(SIGNS), -0.9, reduction=r
+        ),
+        case=reduction,
+    )
+    row(
+        "triplet_margin_loss",
+        lambda a, b, c, r=reduction: ops.triplet_margin_loss(a, b, c, 2.5, eps=0.01, swap=True, reduction=r),
+        M,
+        M,
+        M,
+        torch=lambda t, a, b, c, r=reduction: t.nn.functional.triplet_margin_loss(
+            a, b, c, 2.5, eps=0.01, swap=True, reduction=r
+        ),
+        case=reduction,
+    )
+    for name, theirs in {"cross_entropy": "cross_entropy", "nll_loss": "nll_loss"}.items():
+        row(
+            name,
+            lambda x, r=reduction, f=name: getattr(ops, f)(x, np.array([0, 3, 1]), WEIGHTS, 3, r),
+            M,
+            torch=lambda t, x, r=reduction, f=theirs: getattr(t.nn.functional, f)(
+                x, t.tensor([0, 3, 1]), t.tensor(WEIGHTS), ignore_index=3, reduction=r
+            ),
+            case=reduction,
+        )
+
+
+def cubic(x: Any, y: Any) -> Any:
+    return ((x - y + 0.01).abs() ** 3).sum(-1) ** (1 / 3)
+
+
+row(
+    "triplet_margin_loss",
+    lambda a, b, c: ops.triplet_margin_loss(a, b, c, 2.5, 3.0, 0.01, reduction="none"),
+    M,
+    M,
+    M,
+    torch=lambda t, a, b, c: t.relu(cubic(a, b) - cubic(a, c) + 2.5),
+    case="of order 3",
+)
+
 NOT_A_ROW = {
     **dict.fromkeys(["zeros", "ones", "full", "fill", "arange", "eye", "zeros_like", "ones_like"], "makes constants"),
     **dict.fromkeys(["full_like", "linspace", "rand", "randn", "rand_like", "randn_like"], "makes constants"),

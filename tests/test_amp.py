@@ -347,6 +347,7 @@ def test_gradients_that_vanish_in_float16_learn_with_a_scale(scale: Any, run: st
 def test_gradients_of_float16_parameters_are_unscaled_in_float32() -> None:
     scaler = amp.StaticLossScaler(2.0**20)
     assert scaler.unscale([Tensor(np.float16([2.0**-10]))])[0].item() == 2.0**-30
+    assert scaler.unscale(Tensor(2.0**20)).item() == 1.0  # a loss by itself
     assert scaler.scale(Tensor(np.float16(1.0))).item() == 2.0**20
 
 

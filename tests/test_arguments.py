@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import importlib
+import importlib.util
 import inspect
 import math
 import pickle
+import re
 import typing
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
@@ -238,18 +240,18 @@ def test_values_are_shown_whatever_they_are():
 # --- names ------------------------------------------------------------------------------------------------------------
 
 NAMES = [
-    (lambda: nn.Linear, r"module 'snncell\.nn' has no attribute 'Linear'; here it is nn\.Dense\."),
-    (lambda: nn.LSTM, r"no attribute 'LSTM'\. Recurrent layers are neurons here: nn\.MultiStep"),
+    (lambda: nn.ModuleList, r"module 'snncell\.nn' has no attribute 'ModuleList'; here it is nn\.CellList\."),
+    (lambda: nn.Conv3d, r"no attribute 'Conv3d'\. Layers are over one or two axes, .*nn\.TimeDistributed\."),
     (lambda: nn.Dens, r"Did you mean nn\.Dense\?"),
     (lambda: nn.relu, r"Did you mean nn\.ReLU\?"),
     (lambda: nn.matmul, r"it is ops\.matmul\."),
-    (lambda: ops.cat, r"here it is ops\.concat\."),
+    (lambda: ops.concatenate, r"here it is ops\.concat\."),
     (lambda: surrogate.fast_sigmoid, r"Did you mean surrogate\.FastSigmoid\?"),
     (lambda: snncell.LIFNode, r"it is nn\.LIFNode\."),
     (lambda: snncell.tensor, r"here it is snncell\.Tensor\."),
     (lambda: encode.poisson, r"here it is encode\.rate\."),
     (lambda: train.DataLoader, r"here it is train\.Batches\."),
-    (lambda: Tensor(1.0).view, r"Tensor has no attribute 'view'; here it is x\.reshape"),
+    (lambda: Tensor(1.0).detach, r"Tensor has no attribute 'detach'; here it is ops\.stop_gradient"),
     (lambda: Parameter(1.0).backward, r"Parameter has no attribute 'backward'\. Gradients are taken of functions"),
     (lambda: Parameter(1.0).unknown, r"Parameter has no attribute 'unknown'\."),
     (lambda: nn.Dense(3, 4).parameters(), r"Dense has no attribute 'parameters'; here it is cell\.trainable_params"),
@@ -265,22 +267,67 @@ def test_a_name_that_is_not_there_says_which_was_meant(get, text):
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
-def test_names_of_elsewhere_are_not_ours_and_lead_somewhere():
-    tables = [(vars(importlib.import_module(name)), table) for name, table in elsewhere.MODULES.items()]
-    tables += [(dict.fromkeys(dir(Parameter)), elsewhere.TENSOR), (dict.fromkeys(dir(nn.Cell)), elsewhere.CELL)]
-    for own, table in tables:
-        for name, here in table.items():
-            assert name not in own or name in ("requires_grad", "clone"), f"{name} is there"
-            head, _, rest = here.partition("(")[0].partition(".")
-            if (
-                head in ("nn", "ops", "surrogate", "encode", "train", "data", "plot")
-                and rest.split(",")[0].isidentifier()
-            ):
-                assert rest.split(",")[0] in vars(importlib.import_module(f"snncell.{head}")), here
+def elsewheres() -> dict[str, tuple[set[str], dict[str, str]]]:
+    """Each table of names, with those that are there."""
+    tables = {name: (set(vars(importlib.import_module(name))), table) for name, table in elsewhere.MODULES.items()}
+    tables["snncell"][0].update(snncell.__dir__())
+    here = set(dir(Parameter)) - {"requires_grad", "clone"}  # a Parameter has these, a Tensor has not
+    return tables | {"Tensor": (here, elsewhere.TENSOR), "Cell": (set(dir(nn.Cell)), elsewhere.CELL)}
+
+
+# What an answer may begin with, in which the rest is looked for.
+ROOTS: dict[str, Any] = {
+    **dict.fromkeys(["nn", "ops", "surrogate", "encode", "train", "data", "plot", "amp", "snncell"]),
+    "x": Tensor(1.0),
+    "p": Parameter(1.0),
+    "cell": nn.Cell(),
+}
+CODE = re.compile(rf"(?<![\w.])({'|'.join(ROOTS)})\.([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)")
+
+
+def is_there(root: str, path: str) -> bool:
+    """True if the code of an answer names something."""
+    found = ROOTS[root]
+    if found is None:
+        found = snncell if root == "snncell" else importlib.import_module(f"snncell.{root}")
+    for part in path.split("."):
+        module = f"{getattr(found, '__name__', '')}.{part}"
+        if not hasattr(found, part) and (not inspect.ismodule(found) or not importlib.util.find_spec(module)):
+            return False
+        found = getattr(found, part, None) or importlib.import_module(module)
+    return True
+
+
+def test_no_name_of_elsewhere_is_ours():
+    there = {place: sorted(own & table.keys()) for place, (own, table) in elsewheres().items()}
+    assert not any(there.values()), f"these are there now, and go from arguments/elsewhere.py: {there}"
+
+
+def test_every_answer_names_what_is_there():
+    for place, (_, table) in elsewheres().items():
+        for name, answer in table.items():
+            code = CODE.findall(answer)
+            assert code, f"{place} {name}: {answer!r} names nothing"
+            wrong = [f"{root}.{path}" for root, path in code if not is_there(root, path)]
+            assert not wrong, f"{place} {name}: {wrong} is not there"
+
+
+def test_every_name_of_elsewhere_is_answered_by_its_answer():
+    modules = {name: importlib.import_module(name) for name in elsewhere.MODULES}
+    for place, (_, table) in elsewheres().items():
+        owner = {"Tensor": Tensor(1.0), "Cell": nn.ReLU()}.get(place) or modules[place]
+        for name, answer in table.items():
+            with pytest.raises(MissingNameError) as caught:
+                getattr(owner, name)
+            assert str(caught.value).endswith(answer if answer.endswith(".") else f"; here it is {answer}.")
+
+
+def test_there_are_hundreds_of_names_of_elsewhere():
+    assert sum(len(table) for _, table in elsewheres().values()) > 500
 
 
 def test_asking_whether_a_name_is_there_stays_possible():
-    assert not hasattr(nn, "Linear") and not hasattr(Tensor(1.0), "view") and not hasattr(nn.ReLU(), "eval")
+    assert not hasattr(nn, "Module") and not hasattr(Tensor(1.0), "detach") and not hasattr(nn.ReLU(), "eval")
     assert getattr(nn.ReLU(), "bprop", None) is None
 
 

@@ -1,12 +1,14 @@
 """Normalisation, dropout, embeddings, activations and containers, against NumPy and PyTorch."""
 
+import warnings
+
 import numpy as np
 import pytest
 from against_torch import assert_like, filled
 
 import snncell
 from snncell import Tensor, nn, ops, testing
-from snncell.errors import ArgumentError, ShapeError, TensorIndexError
+from snncell.errors import ArgumentError, ArgumentWarning, ShapeError, SnncellError, TensorIndexError
 
 # --- normalisation ---------------------------------------------------------------------------------------------------
 
@@ -144,10 +146,51 @@ def test_dropout(p):
 
 
 def test_dropout_takes_the_probability_of_keeping_too():
-    assert nn.Dropout(0.9).p == pytest.approx(0.1) and nn.Dropout(keep_prob=0.9, p=0.3).p == 0.3
+    assert nn.Dropout(keep_prob=0.9).p == pytest.approx(0.1) and nn.Dropout(keep_prob=0.9, p=0.3).p == 0.3
     for wrong in (-0.1, 1.1, float("nan")):
         with pytest.raises(ArgumentError, match=r"Dropout: p is a finite number in \[0, 1\]"):
             nn.Dropout(p=wrong)
+
+
+def test_a_number_in_the_first_place_of_dropout_is_asked_about():
+    words = r"Dropout\(0\.2\) drops 0\.8 .* Write Dropout\(p=0\.8\) .* Dropout\(p=0\.2\)"
+    with pytest.warns(ArgumentWarning, match=words) as seen:
+        layer = nn.Dropout(0.2)
+    assert layer.p == pytest.approx(0.8) and seen[0].filename == __file__
+    assert isinstance(seen[0].message, SnncellError) and isinstance(seen[0].message, UserWarning)
+
+    class Mine(nn.Dropout):
+        def __init__(self):
+            super().__init__(0.9)
+
+    with pytest.warns(ArgumentWarning):
+        Mine()
+
+
+def test_dropout_by_name_and_in_half_is_not_asked_about():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for layer in (nn.Dropout(), nn.Dropout(0.5), nn.Dropout(keep_prob=0.2), nn.Dropout(p=0.2), nn.Dropout2d(0.2)):
+            assert 0.0 < layer.p < 1.0
+        assert nn.TimeFixedDropout(0.2).p == 0.2 and nn.TimeFixedDropout2d(0.2).p == 0.2
+
+
+def test_it_is_asked_about_once_for_each_line():
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("default")
+        for _ in range(3):
+            nn.Dropout(0.2)
+        nn.Dropout(0.2)
+    assert len(seen) == 2
+
+
+@pytest.mark.parametrize("make", [nn.Conv1d, nn.Conv2d])
+def test_padding_without_its_mode_says_what_to_write(make):
+    words = r'padding=1 needs pad_mode="pad"; with \'same\' it must be 0. Write pad_mode="pad", padding=1'
+    with pytest.raises(ArgumentError, match=words):
+        make(1, 8, 3, padding=1)
+    x = ops.ones((1, 1, 8, 8)[: 2 + make.axes])
+    assert make(1, 8, 3, pad_mode="pad", padding=1)(x).shape == make(1, 8, 3)(x).shape
 
 
 def test_dropout2d_drops_channels():

@@ -366,6 +366,7 @@ LONG_MODULES = {
     "ops.shape": "a table of operations like ops.elementwise",
     "tape.tensor": "one class, with a method for each way to look at an array",
     "nn.optim": "a table of optimisers and schedules",
+    "arguments.elsewhere": "the table of names of other frameworks: data",
     "report.rules": "the table of all that a report may say: data, of which half is words",
     "kernels.cpu.mathematics": "the scalar functions that do not vectorise elsewhere, in both precisions",
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from typing import Annotated, Any
+from typing import Annotated, Any, overload
 
 import numpy as np
 
@@ -104,10 +104,15 @@ class LossScaler(Cell):
         wide = _wide(_tensors([inputs], f"{type(self).__name__}.scale", "inputs")[0])
         return wide * self.scale_value.astype(wide.dtype)
 
-    def unscale(self, inputs: Annotated[Iterable[Tensor], Own()]) -> tuple[Tensor, ...]:
-        """Gradients divided by the scale; in float32 at least, so that they do not vanish again."""
+    @overload  # a Tensor can be gone through, too
+    def unscale(self, inputs: Tensor) -> Tensor: ...  # type: ignore[overload-overlap]
+    @overload
+    def unscale(self, inputs: Iterable[Tensor]) -> tuple[Tensor, ...]: ...
+    def unscale(self, inputs: Annotated[Any, Own()]) -> Tensor | tuple[Tensor, ...]:
+        """A loss or gradients divided by the scale; in float32 at least, so that they do not vanish again."""
         wide = map(_wide, _tensors(inputs, f"{type(self).__name__}.unscale", "inputs"))
-        return tuple(g / self.scale_value.astype(g.dtype) for g in wide)
+        found = tuple(g / self.scale_value.astype(g.dtype) for g in wide)
+        return found[0] if isinstance(inputs, Tensor) else found
 
     def adjust(self, grads_finite: Tensor) -> None:
         """Count a step, and change the scale."""

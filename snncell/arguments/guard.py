@@ -19,7 +19,7 @@ import numpy as np
 
 from snncell.arguments.elsewhere import ARGUMENTS
 from snncell.arguments.kinds import REFUSED, UNFIT, Kind, kind_of, refusal
-from snncell.arguments.misplaced import misplaced
+from snncell.arguments.misplaced import marked_by_name, misplaced, warn_of_places
 from snncell.arguments.names import missing_from
 from snncell.arguments.shown import brief
 from snncell.errors import (
@@ -49,6 +49,7 @@ class Plan:
         self.signature = inspect.signature(function)
         self.open = False  # whether it takes arguments of any name
         self.defaults: dict[str, Any] = {}
+        self.by_name = marked_by_name(hints)
         runs_code = any(_runs_code(hint) for name, hint in hints.items() if name != "return")
         self.closed = not runs_code or function.__name__.startswith("__")  # what is made runs nothing yet
         for p in self.signature.parameters.values():
@@ -75,6 +76,8 @@ class Plan:
                 new = self.one(who, name, kind, value, args)
                 if new is not value:
                     args = (*args[:i], new, *args[i + 1 :])
+        if self.by_name:
+            warn_of_places(self.places, self.by_name, args)
         for name, value in kwargs.items():
             kind = self.names.get(name)
             if kind is None and not self.open:

@@ -1,12 +1,19 @@
-"""Arguments in the place of others: several values given as one, and two that are swapped."""
+"""Arguments in the place of others: several values given as one, two that are swapped, and those that may be meant for
+another argument."""
 
 from __future__ import annotations
 
+import sys
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from snncell.arguments.kinds import REFUSED, UNFIT, Kind
+from snncell.errors import ArgumentWarning
 
 Place = tuple[str, Kind]
+_PACKAGE = __name__.partition(".")[0]
 
 
 def misplaced(places: list[Place], rest: Place | None, who: str, name: str, value: Any, args: tuple[Any, ...]) -> str:
@@ -29,3 +36,33 @@ def _fits(kind: Kind, value: Any) -> bool:
         return True
     taken = kind.take(value)
     return taken is not REFUSED and taken is not UNFIT
+
+
+@dataclass(frozen=True)
+class ByName:
+    """For `Annotated[float, ByName(warning)]`: by place it may be meant for another argument, of which `warning`, given
+    the value, has the words; none for a value that means the same either way.
+    """
+
+    warning: Callable[[Any], str]
+
+
+def marked_by_name(hints: Mapping[str, Any]) -> dict[str, ByName]:
+    """The arguments whose annotations say that they are to be given by name."""
+    marks = [(name, mark) for name, hint in hints.items() for mark in getattr(hint, "__metadata__", ())]
+    return {name: mark for name, mark in marks if isinstance(mark, ByName)}
+
+
+def warn_of_places(places: list[Place], by_name: dict[str, ByName], args: tuple[Any, ...]) -> None:
+    """Warn of arguments that are given by place and should be by name."""
+    for (name, _), value in zip(places, args, strict=False):
+        if name in by_name and (words := by_name[name].warning(value)):
+            warnings.warn(words, ArgumentWarning, stacklevel=_depth())
+
+
+def _depth() -> int:
+    """The `stacklevel`, for whoever calls this, of the innermost line outside of the package."""
+    frame, depth = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
+        frame, depth = frame.f_back, depth + 1
+    return depth

@@ -13,14 +13,21 @@ from snncell.common.held import Constant as Constant
 from snncell.common.ranges import Range as Range
 from snncell.nn.activation import (
     GELU as GELU,
+    GLU as GLU,
     LeakyReLU as LeakyReLU,
+    LogSigmoid as LogSigmoid,
     LogSoftmax as LogSoftmax,
+    Mish as Mish,
     ReLU as ReLU,
     ReLU6 as ReLU6,
     Sigmoid as Sigmoid,
+    SiLU as SiLU,
     Softmax as Softmax,
+    Softmin as Softmin,
     Softplus as Softplus,
+    Softsign as Softsign,
     Tanh as Tanh,
+    Tanhshrink as Tanhshrink,
 )
 from snncell.nn.container import (
     CellDict as CellDict,
@@ -29,36 +36,41 @@ from snncell.nn.container import (
     TimeDistributed as TimeDistributed,
 )
 from snncell.nn.conv import Conv1d as Conv1d, Conv2d as Conv2d, Conv2dTranspose as Conv2dTranspose
+from snncell.nn.dropout import Dropout as Dropout, Dropout1d as Dropout1d, Dropout2d as Dropout2d
 from snncell.nn.eprop import (
     EProp as EProp,
     FeedbackDense as FeedbackDense,
 )
 from snncell.nn.eventprop import EventPropLIF as EventPropLIF
+from snncell.nn.gates import GRUCell as GRUCell, LSTMCell as LSTMCell, RNNCell as RNNCell
 from snncell.nn.groups import (
     LearningRateSchedule as LearningRateSchedule,
     ParameterGroup as ParameterGroup,
 )
 from snncell.nn.layer import (
-    AvgPool2d as AvgPool2d,
     Dense as Dense,
-    Dropout as Dropout,
-    Dropout2d as Dropout2d,
     Embedding as Embedding,
     Flatten as Flatten,
-    MaxPool2d as MaxPool2d,
-    SumPool2d as SumPool2d,
     Threshold as Threshold,
 )
+from snncell.nn.linear import BiDense as BiDense, Bilinear as Bilinear, Linear as Linear
 from snncell.nn.loss import (
     CrossEntropyLoss as CrossEntropyLoss,
     L1Loss as L1Loss,
     MSELoss as MSELoss,
+    NLLLoss as NLLLoss,
+    SoftmaxCrossEntropyWithLogits as SoftmaxCrossEntropyWithLogits,
 )
 from snncell.nn.neurons import *  # noqa: F403 (its imports are the list of them)
 from snncell.nn.norm import (
     BatchNorm1d as BatchNorm1d,
     BatchNorm2d as BatchNorm2d,
     LayerNorm as LayerNorm,
+)
+from snncell.nn.norm_groups import (
+    GroupNorm as GroupNorm,
+    InstanceNorm1d as InstanceNorm1d,
+    InstanceNorm2d as InstanceNorm2d,
 )
 from snncell.nn.norm_over_time import (
     BatchNormThroughTime as BatchNormThroughTime,
@@ -81,6 +93,28 @@ from snncell.nn.plasticity import (
     STDP as STDP,
     PlasticDense as PlasticDense,
 )
+from snncell.nn.pooling import (
+    AdaptiveAvgPool1d as AdaptiveAvgPool1d,
+    AdaptiveAvgPool2d as AdaptiveAvgPool2d,
+    AdaptiveMaxPool1d as AdaptiveMaxPool1d,
+    AdaptiveMaxPool2d as AdaptiveMaxPool2d,
+    AvgPool1d as AvgPool1d,
+    AvgPool2d as AvgPool2d,
+    MaxPool1d as MaxPool1d,
+    MaxPool2d as MaxPool2d,
+    SumPool2d as SumPool2d,
+)
+from snncell.nn.rectifiers import (
+    CELU as CELU,
+    ELU as ELU,
+    Hardtanh as Hardtanh,
+    HShrink as HShrink,
+    HSigmoid as HSigmoid,
+    HSwish as HSwish,
+    PReLU as PReLU,
+    SeLU as SeLU,
+    SoftShrink as SoftShrink,
+)
 from snncell.nn.recurrent import Recurrent as Recurrent
 from snncell.nn.regulariser import (
     CountBoundRegulariser as CountBoundRegulariser,
@@ -89,6 +123,22 @@ from snncell.nn.regulariser import (
     SparsityRegulariser as SparsityRegulariser,
     TargetRateRegulariser as TargetRateRegulariser,
 )
+from snncell.nn.reshaping import (
+    ConstantPad1d as ConstantPad1d,
+    ConstantPad2d as ConstantPad2d,
+    Identity as Identity,
+    Pad as Pad,
+    PixelShuffle as PixelShuffle,
+    PixelUnshuffle as PixelUnshuffle,
+    ReflectionPad1d as ReflectionPad1d,
+    ReflectionPad2d as ReflectionPad2d,
+    ReplicationPad1d as ReplicationPad1d,
+    ReplicationPad2d as ReplicationPad2d,
+    Unflatten as Unflatten,
+    Upsample as Upsample,
+    ZeroPad2d as ZeroPad2d,
+)
+from snncell.nn.rnn import GRU as GRU, LSTM as LSTM, RNN as RNN
 from snncell.nn.schedule import (
     PiecewiseConstantLR as PiecewiseConstantLR,
     PolynomialDecayLR as PolynomialDecayLR,
@@ -134,6 +184,20 @@ from snncell.nn.training import (
     WithLossCell as WithLossCell,
 )
 from snncell.nn.truncated import Truncated as Truncated
+from snncell.nn.value_loss import (
+    BCELoss as BCELoss,
+    BCEWithLogitsLoss as BCEWithLogitsLoss,
+    CosineEmbeddingLoss as CosineEmbeddingLoss,
+    GaussianNLLLoss as GaussianNLLLoss,
+    HingeEmbeddingLoss as HingeEmbeddingLoss,
+    HuberLoss as HuberLoss,
+    KLDivLoss as KLDivLoss,
+    MarginRankingLoss as MarginRankingLoss,
+    PoissonNLLLoss as PoissonNLLLoss,
+    SmoothL1Loss as SmoothL1Loss,
+    SoftMarginLoss as SoftMarginLoss,
+    TripletMarginLoss as TripletMarginLoss,
+)
 from snncell.surrogate import (
     relusigmoid as relusigmoid,
 )

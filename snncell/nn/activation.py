@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from snncell import ops
+from snncell.arguments.kinds import Positive
 from snncell.cell import Cell
-from snncell.errors import ArgumentError
 from snncell.tape.tensor import Tensor
 
 
@@ -64,10 +62,66 @@ class Tanh(Cell):
 
 
 class Softplus(Cell):
-    """log(1 + exp(x))."""
+    """log(1 + exp(beta x)) / beta; x where beta x is above a threshold, if there is one. See `ops.softplus`."""
+
+    def __init__(self, beta: Positive = 1.0, threshold: float | None = None) -> None:
+        super().__init__()
+        self.beta, self.threshold = beta, threshold
 
     def construct(self, x: Tensor) -> Tensor:
-        return ops.softplus(x)
+        return ops.softplus(x, self.beta, self.threshold)
+
+    def extend_repr(self) -> str:
+        return "" if (self.beta, self.threshold) == (1.0, None) else f"beta={self.beta}, threshold={self.threshold}"
+
+
+class SiLU(Cell):
+    """x / (1 + exp(-x)), also known as swish."""
+
+    def construct(self, x: Tensor) -> Tensor:
+        return ops.silu(x)
+
+
+class Mish(Cell):
+    """x tanh(log(1 + exp(x)))."""
+
+    def construct(self, x: Tensor) -> Tensor:
+        return ops.mish(x)
+
+
+class Softsign(Cell):
+    """x / (1 + |x|)."""
+
+    def construct(self, x: Tensor) -> Tensor:
+        return ops.softsign(x)
+
+
+class LogSigmoid(Cell):
+    """log(1 / (1 + exp(-x)))."""
+
+    def construct(self, x: Tensor) -> Tensor:
+        return ops.logsigmoid(x)
+
+
+class Tanhshrink(Cell):
+    """x - tanh(x)."""
+
+    def construct(self, x: Tensor) -> Tensor:
+        return ops.tanhshrink(x)
+
+
+class GLU(Cell):
+    """a / (1 + exp(-b)), where a and b are the halves of x along an axis."""
+
+    def __init__(self, axis: int = -1) -> None:
+        super().__init__()
+        self.axis = axis
+
+    def construct(self, x: Tensor) -> Tensor:
+        return ops.glu(x, self.axis)
+
+    def extend_repr(self) -> str:
+        return f"axis={self.axis}"
 
 
 class Softmax(Cell):
@@ -88,23 +142,8 @@ class LogSoftmax(Softmax):
         return ops.log_softmax(x, self.axis)
 
 
-_BY_NAME: dict[str, Any] = {
-    "relu": ReLU,
-    "relu6": ReLU6,
-    "leakyrelu": LeakyReLU,
-    "gelu": GELU,
-    "sigmoid": Sigmoid,
-    "tanh": Tanh,
-    "softplus": Softplus,
-    "softmax": Softmax,
-    "logsoftmax": LogSoftmax,
-}
+class Softmin(Softmax):
+    """exp(-x) / sum(exp(-x)) along an axis."""
 
-
-def activation_of(activation: Any, who: str) -> Any:
-    """An activation by name, or as it is."""
-    if not isinstance(activation, str):
-        return activation
-    if activation not in _BY_NAME:
-        raise ArgumentError(f"{who}: no activation {activation!r}; there are {', '.join(sorted(_BY_NAME))}.")
-    return _BY_NAME[activation]()
+    def construct(self, x: Tensor) -> Tensor:
+        return ops.softmin(x, self.axis)

@@ -7,16 +7,16 @@ from collections.abc import Callable
 from typing import Any
 
 from snncell import dtype as dtypes, ops
-from snncell.arguments.kinds import Count, Extended, Probability
-from snncell.arguments.vocabulary import FloatDtype, Lengths, PadMode
+from snncell.arguments.kinds import Count, Extended
+from snncell.arguments.vocabulary import FloatDtype
 from snncell.cell import Cell
 from snncell.common.initializer import HeUniform, Init, Initializer, Uniform, initializer
 from snncell.errors import ArgumentError, ShapeError
-from snncell.nn.activation import activation_of
+from snncell.nn.activation_names import activation_of
 from snncell.ops.indexing import lookup
 from snncell.tape.event_lists import EventLists
 from snncell.tape.parameter import Parameter
-from snncell.tape.tensor import Tensor, snapshot
+from snncell.tape.tensor import Tensor
 
 
 def positive(value: Any, who: str, name: str) -> int:
@@ -107,123 +107,6 @@ class Flatten(Cell):
 
     def construct(self, x: Tensor | EventLists) -> Tensor | EventLists:
         return ops.flatten(x, self.start_dim, self.end_dim)
-
-
-class _Pool(Cell):
-    """The base of pools over (N, C, H, W): an operation, its window, how far that moves, and what else it takes."""
-
-    operation: Callable[..., Tensor]
-
-    def __init__(self, kernel_size: Lengths, stride: Lengths, **options: Any) -> None:
-        super().__init__()
-        self.kernel_size, self.stride, self.options = kernel_size, stride, options
-
-    def construct(self, x: Tensor) -> Tensor:
-        return self.operation(x, self.kernel_size, self.stride, **self.options)
-
-    def extend_repr(self) -> str:
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, pad_mode={self.options['pad_mode']}"
-
-
-class MaxPool2d(_Pool):
-    """The largest element of each window of (N, C, H, W); see `ops.max_pool2d`. stride is 1 by default, as in
-    MindSpore."""
-
-    operation = staticmethod(ops.max_pool2d)
-
-    def __init__(
-        self,
-        kernel_size: Lengths = 1,
-        stride: Lengths = 1,
-        pad_mode: PadMode = "valid",
-        padding: Lengths = 0,
-        dilation: Lengths = 1,
-    ) -> None:
-        super().__init__(kernel_size, stride, pad_mode=pad_mode, padding=padding, dilation=dilation)
-
-
-class AvgPool2d(_Pool):
-    """The mean of each window of (N, C, H, W); see `ops.avg_pool2d`. stride is 1 by default, as in MindSpore."""
-
-    operation = staticmethod(ops.avg_pool2d)
-
-    def __init__(
-        self,
-        kernel_size: Lengths = 1,
-        stride: Lengths = 1,
-        pad_mode: PadMode = "valid",
-        padding: Lengths = 0,
-        count_include_pad: bool = True,
-    ) -> None:
-        super().__init__(kernel_size, stride, pad_mode=pad_mode, padding=padding, count_include_pad=count_include_pad)
-
-
-class SumPool2d(_Pool):
-    """The sum of each window of (N, C, H, W): it counts the spikes in it. stride is 1 by default, as of `AvgPool2d`.
-
-    Padding adds nothing, in either of its modes. Spikes over time, (T, B, C, H, W), go through `TimeDistributed`.
-
-    Args:
-        kernel_size, stride, pad_mode, padding: as for `AvgPool2d`.
-
-    Raises:
-        ShapeError: for an input that is not (N, C, H, W).
-
-    Source: the pooling of event cameras' tools, where it merges pixels without losing events (sinabs, NIR's SumPool2d).
-
-    Example:
-        >>> nn.SumPool2d(2, 2)(ops.ones((1, 1, 4, 4))).asnumpy().tolist()
-        [[[[4.0, 4.0], [4.0, 4.0]]]]
-    """
-
-    operation = staticmethod(ops.sum_pool2d)
-
-    def __init__(
-        self,
-        kernel_size: Lengths = 1,
-        stride: Lengths = 1,
-        pad_mode: PadMode = "valid",
-        padding: Lengths = 0,
-    ) -> None:
-        super().__init__(kernel_size, stride, pad_mode=pad_mode, padding=padding)
-
-
-class Dropout(Cell):
-    """In training, each element is 0 with probability p, and the others are divided by 1 - p; else nothing.
-
-    Args:
-        keep_prob: 1 - p, MindSpore's older way to say it.
-        p: the probability of dropping; if given, `keep_prob` does not count.
-    """
-
-    def __init__(self, keep_prob: Probability = 0.5, p: Probability | None = None) -> None:
-        super().__init__()
-        self.p = 1.0 - keep_prob if p is None else p
-        if not 0.0 <= self.p <= 1.0:
-            raise ArgumentError(f"{type(self).__name__}: the probability of dropping lies in [0, 1], not {self.p!r}.")
-
-    def construct(self, x: Tensor) -> Tensor:
-        if not self.training:
-            return snapshot(x)
-        return ops.dropout(x, float(self.p), self.shared_axes(x))
-
-    def shared_axes(self, x: Tensor) -> tuple[int, ...]:
-        """The axes along which elements are dropped together."""
-        return ()
-
-    def extend_repr(self) -> str:
-        return f"p={self.p}"
-
-
-class Dropout2d(Dropout):
-    """In training, each channel of (N, C, H, W) is 0 with probability p, the others are divided by 1 - p."""
-
-    def __init__(self, p: Probability = 0.5) -> None:
-        super().__init__(p=p)
-
-    def shared_axes(self, x: Tensor) -> tuple[int, ...]:
-        """All after the channels."""
-        return tuple(range(2, x.ndim))
 
 
 class Threshold(Cell):

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from snncell import ops
 from snncell.arguments.vocabulary import Numbers, Reduction, Share
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.ops.base import as_tensor
-from snncell.ops.indexing import hot, label_words
+from snncell.ops.class_loss import of_classes, refuse_shapes
+from snncell.ops.loss import reduced
 from snncell.tape.tensor import Tensor
 
 
@@ -24,7 +23,7 @@ class _Loss(Cell):
 
     def reduced(self, each: Tensor) -> Tensor:
         """All elements' losses as one number, or as they are."""
-        return each if self.reduction == "none" else each.mean() if self.reduction == "mean" else each.sum()
+        return reduced(each, self.reduction)
 
     def tensors(self, logits: Any, labels: Any) -> tuple[Tensor, Tensor]:
         """Both as Tensors."""
@@ -46,7 +45,7 @@ class MSELoss(_Loss):
 
     def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
         logits, labels = self.of_one_shape(logits, labels)
-        return self.reduced(ops.square(logits - labels))
+        return ops.mse_loss(logits, labels, self.reduction)
 
 
 class L1Loss(_Loss):
@@ -54,7 +53,7 @@ class L1Loss(_Loss):
 
     def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
         logits, labels = self.of_one_shape(logits, labels)
-        return self.reduced(ops.abs(logits - labels))
+        return ops.l1_loss(logits, labels, self.reduction)
 
 
 class CrossEntropyLoss(_Loss):
@@ -92,50 +91,79 @@ class CrossEntropyLoss(_Loss):
 
     def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
         logits, labels = self.tensors(logits, labels)
-        if logits.ndim < 2:
-            raise ShapeError(f"CrossEntropyLoss: logits are (N, C, ...), not {logits.shape}.")
-        classes = logits.shape[1]
-        if self.weight is not None and tuple(np.shape(self.weight)) != (classes,):
-            raise ShapeError(
-                f"CrossEntropyLoss: weight has shape {tuple(np.shape(self.weight))}; logits of shape {logits.shape} "
-                f"have {classes} classes."
-            )
-        log_p = ops.log_softmax(logits, 1)
-        if labels.dtype.is_float:
-            if labels.shape != logits.shape:
-                raise DTypeError(
-                    f"CrossEntropyLoss: float labels are probabilities of the logits' shape {logits.shape}, these have "
-                    f"shape {labels.shape}. For class numbers use integers: labels.astype('int64')."
-                )
-            target, counts = labels, None
-        else:
-            if labels.shape != (logits.shape[0], *logits.shape[2:]):
-                raise ShapeError(
-                    f"CrossEntropyLoss: logits of shape {logits.shape} need labels of shape "
-                    f"{(logits.shape[0], *logits.shape[2:])}, not {labels.shape}. Of the logits' shape they are "
-                    f"probabilities: labels.astype('float32')."
-                )
-            counts = ops.not_equal(labels, self.ignore_index)
-            who = label_words("CrossEntropyLoss", classes, True)
-            target = hot(ops.select(counts, labels, 0), classes, 1, who).astype(log_p.dtype)
-        if self.label_smoothing:
-            target = target * (1.0 - self.label_smoothing) + self.label_smoothing / classes
-        if self.weight is not None:
-            shape = (1, -1, *(1,) * (logits.ndim - 2))
-            target = target * (self.weight if isinstance(self.weight, Tensor) else Tensor(self.weight)).reshape(shape)
-        if counts is not None:  # a class that is masked by -inf does not count, unless it is the label
-            log_p = ops.select(ops.equal(target, 0.0), 0.0, log_p)
-        each = -(log_p * target).sum(1)
-        if counts is None:
-            return self.reduced(each)
-        each = ops.select(counts, each, 0.0)
-        if self.reduction != "mean":
-            return self.reduced(each)
-        return each.sum() / self._total(counts, labels, logits)
+        refuse_shapes("CrossEntropyLoss", logits, labels)
+        return of_classes(
+            "CrossEntropyLoss",
+            ops.log_softmax(logits, 1),
+            labels,
+            self.weight,
+            self.ignore_index,
+            self.reduction,
+            self.label_smoothing,
+        )
 
-    def _total(self, counts: Tensor, labels: Tensor, logits: Tensor) -> Tensor:
-        """The total that the mean is taken over: the labels that count, by their weights."""
-        if self.weight is None:
-            return counts.astype(logits.dtype).sum()
-        weight = self.weight if isinstance(self.weight, Tensor) else Tensor(self.weight)
-        return ops.select(counts, ops.gather(weight, ops.select(counts, labels, 0), 0), 0.0).sum()
+
+class NLLLoss(_Loss):
+    """-logits[label] for logarithms of probabilities, weighted by class; see `ops.nll_loss`.
+
+    Args:
+        weight: (C,), a weight for each class; the mean is then over the sum of weights.
+        ignore_index: a label that does not count.
+        reduction: "mean", "sum" or "none".
+
+    Inputs:
+        logits: (N, C) or (N, C, ...), as `LogSoftmax(1)` gives them.
+        labels: integers (N,) or (N, ...) in [0, C).
+
+    Raises:
+        ArgumentError: for a label out of range.
+        ShapeError: for shapes that do not fit.
+        DTypeError: for labels that are no integers.
+    """
+
+    def __init__(self, weight: Numbers | None = None, ignore_index: int = -100, reduction: Reduction = "mean") -> None:
+        super().__init__(reduction)
+        self.weight, self.ignore_index = weight, ignore_index
+
+    def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return ops.nll_loss(logits, labels, self.weight, self.ignore_index, self.reduction)
+
+
+class SoftmaxCrossEntropyWithLogits(_Loss):
+    """-sum over classes of y log softmax(logits), not reduced by default, as in MindSpore.
+
+    Args:
+        sparse: True for class numbers, integers (N,); False for probabilities (N, C).
+        reduction: "none", "mean" or "sum".
+
+    Inputs:
+        logits: (N, C).
+        labels: (N,) or (N, C).
+
+    Raises:
+        ShapeError, DTypeError: for labels of the other kind.
+
+    Example:
+        >>> nn.SoftmaxCrossEntropyWithLogits(sparse=True)(ops.zeros((2, 4)), Tensor([0, 3])).shape
+        (2,)
+    """
+
+    def __init__(self, sparse: bool = False, reduction: Reduction = "none") -> None:
+        super().__init__(reduction)
+        self.sparse = sparse
+
+    def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
+        logits, labels = self.tensors(logits, labels)
+        if logits.ndim != 2 or labels.shape != (logits.shape if not self.sparse else logits.shape[:1]):
+            raise ShapeError(
+                f"SoftmaxCrossEntropyWithLogits: with sparse={self.sparse} logits are (N, C) and labels "
+                f"{'(N,)' if self.sparse else '(N, C)'}; they have shapes {logits.shape} and {labels.shape}. Write "
+                f"sparse={not self.sparse} for labels {'(N, C)' if self.sparse else '(N,)'}."
+            )
+        if self.sparse and labels.dtype.is_float:
+            raise DTypeError(
+                "SoftmaxCrossEntropyWithLogits: with sparse=True labels are class numbers: labels.astype('int64')."
+            )
+        wanted = labels if self.sparse else labels.astype(logits.dtype)
+        log_p = ops.log_softmax(logits, 1)
+        return of_classes("SoftmaxCrossEntropyWithLogits", log_p, wanted, None, -100, self.reduction, 0.0)

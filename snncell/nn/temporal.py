@@ -8,7 +8,8 @@ from snncell.arguments.vocabulary import FloatDtype
 from snncell.cell import Cell
 from snncell.common.initializer import Init, initializer
 from snncell.errors import ArgumentError, ShapeError
-from snncell.nn.layer import Dropout, positive
+from snncell.nn.dropout import Dropout
+from snncell.nn.layer import positive
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 
@@ -22,8 +23,7 @@ class TimeFixedDropout(Dropout):
     is x. A mask that changes from step to step would average out over time instead.
 
     Args:
-        keep_prob: 1 - p, as for `Dropout`.
-        p: the probability of dropping; if given, `keep_prob` does not count.
+        p: the probability of dropping.
 
     Inputs:
         x: (T, B, ...).
@@ -42,6 +42,9 @@ class TimeFixedDropout(Dropout):
     """
 
     least = 2
+
+    def __init__(self, p: Probability = 0.5) -> None:
+        super().__init__(p=p)
 
     def shared_axes(self, x: Tensor) -> tuple[int, ...]:
         """Time, and what is dropped together with it."""
@@ -67,9 +70,6 @@ class TimeFixedDropout2d(TimeFixedDropout):
     """
 
     least = 3
-
-    def __init__(self, p: Probability = 0.5) -> None:
-        super().__init__(p=p)
 
     def shared_axes(self, x: Tensor) -> tuple[int, ...]:
         """Time, and all after the channels."""

@@ -1,14 +1,31 @@
 """The differentiable operations, by family; `Tensor` gets its operators and methods when this package is imported."""
 
-from snncell.arguments.guard import guard as _guard
-from snncell.ops import methods as methods
+from snncell.arguments.guard import (
+    guard as _guard,
+)
+from snncell.ops import (
+    methods as methods,
+)
 from snncell.ops.activation import (
     gelu as gelu,
+    glu as glu,
     leaky_relu as leaky_relu,
+    logsigmoid as logsigmoid,
+    mish as mish,
     relu as relu,
     relu6 as relu6,
     sigmoid as sigmoid,
+    silu as silu,
+    softmin as softmin,
     softplus as softplus,
+    softsign as softsign,
+    tanhshrink as tanhshrink,
+)
+from snncell.ops.adaptive_pool import (
+    adaptive_avg_pool1d as adaptive_avg_pool1d,
+    adaptive_avg_pool2d as adaptive_avg_pool2d,
+    adaptive_max_pool1d as adaptive_max_pool1d,
+    adaptive_max_pool2d as adaptive_max_pool2d,
 )
 from snncell.ops.arithmetic import (
     addcdiv as addcdiv,
@@ -28,13 +45,19 @@ from snncell.ops.arithmetic import (
     signbit as signbit,
     trunc as trunc,
 )
-from snncell.ops.batching import vmap as vmap
+from snncell.ops.batching import (
+    vmap as vmap,
+)
 from snncell.ops.chosen import (
     argwhere as argwhere,
     masked_select as masked_select,
     nonzero as nonzero,
     searchsorted as searchsorted,
     unique_consecutive as unique_consecutive,
+)
+from snncell.ops.class_loss import (
+    cross_entropy as cross_entropy,
+    nll_loss as nll_loss,
 )
 from snncell.ops.control import (
     assign as assign,
@@ -113,7 +136,10 @@ from snncell.ops.indexing import (
     gather as gather,
     one_hot as one_hot,
 )
-from snncell.ops.jacobians import jacfwd as jacfwd, jacrev as jacrev
+from snncell.ops.jacobians import (
+    jacfwd as jacfwd,
+    jacrev as jacrev,
+)
 from snncell.ops.linalg import (
     bmm as bmm,
     einsum as einsum,
@@ -154,7 +180,26 @@ from snncell.ops.logic import (
     select as select,
     where as where,
 )
-from snncell.ops.maps import HyperMap as HyperMap, Map as Map
+from snncell.ops.loss import (
+    binary_cross_entropy as binary_cross_entropy,
+    binary_cross_entropy_with_logits as binary_cross_entropy_with_logits,
+    cosine_embedding_loss as cosine_embedding_loss,
+    gaussian_nll_loss as gaussian_nll_loss,
+    hinge_embedding_loss as hinge_embedding_loss,
+    huber_loss as huber_loss,
+    kl_div as kl_div,
+    l1_loss as l1_loss,
+    margin_ranking_loss as margin_ranking_loss,
+    mse_loss as mse_loss,
+    poisson_nll_loss as poisson_nll_loss,
+    smooth_l1_loss as smooth_l1_loss,
+    soft_margin_loss as soft_margin_loss,
+    triplet_margin_loss as triplet_margin_loss,
+)
+from snncell.ops.maps import (
+    HyperMap as HyperMap,
+    Map as Map,
+)
 from snncell.ops.masks import (
     masked_fill as masked_fill,
     masked_scatter as masked_scatter,
@@ -183,6 +228,9 @@ from snncell.ops.norms import (
     clip_by_norm as clip_by_norm,
     clip_by_value as clip_by_value,
     norm as norm,
+)
+from snncell.ops.padding import (
+    pad as pad,
 )
 from snncell.ops.patches import (
     fold as fold,
@@ -305,6 +353,17 @@ from snncell.ops.rearrange import (
     roll as roll,
     vstack as vstack,
 )
+from snncell.ops.rectifiers import (
+    celu as celu,
+    elu as elu,
+    hardshrink as hardshrink,
+    hardsigmoid as hardsigmoid,
+    hardswish as hardswish,
+    hardtanh as hardtanh,
+    prelu as prelu,
+    selu as selu,
+    softshrink as softshrink,
+)
 from snncell.ops.reduce import (
     all as all,
     any as any,
@@ -322,6 +381,11 @@ from snncell.ops.reduce import (
     sum as sum,
     var as var,
 )
+from snncell.ops.resample import (
+    interpolate as interpolate,
+    pixel_shuffle as pixel_shuffle,
+    pixel_unshuffle as pixel_unshuffle,
+)
 from snncell.ops.running import (
     cummax as cummax,
     cummin as cummin,
@@ -331,7 +395,10 @@ from snncell.ops.running import (
 from snncell.ops.sampling import (
     multinomial as multinomial,
 )
-from snncell.ops.seeds import get_seed as get_seed, set_seed as set_seed
+from snncell.ops.seeds import (
+    get_seed as get_seed,
+    set_seed as set_seed,
+)
 from snncell.ops.shape import (
     broadcast_to as broadcast_to,
     cat as cat,
@@ -339,7 +406,6 @@ from snncell.ops.shape import (
     expand_dims as expand_dims,
     flatten as flatten,
     flip as flip,
-    pad as pad,
     reshape as reshape,
     split as split,
     squeeze as squeeze,
@@ -388,11 +454,21 @@ from snncell.ops.trigonometry import (
     sinh as sinh,
     tan as tan,
 )
-from snncell.tape.forward import jvp as jvp
-from snncell.tape.frames import machinery as _machinery
-from snncell.tape.grad_operation import GradOperation as GradOperation
-from snncell.tape.hook_backward import HookBackward as HookBackward
-from snncell.tape.recompute import recompute as recompute
+from snncell.tape.forward import (
+    jvp as jvp,
+)
+from snncell.tape.frames import (
+    machinery as _machinery,
+)
+from snncell.tape.grad_operation import (
+    GradOperation as GradOperation,
+)
+from snncell.tape.hook_backward import (
+    HookBackward as HookBackward,
+)
+from snncell.tape.recompute import (
+    recompute as recompute,
+)
 from snncell.tape.transforms import (
     get_grad as get_grad,
     grad as grad,

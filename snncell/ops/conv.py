@@ -91,7 +91,10 @@ def padding_of(lengths: Ints, size: Ints, stride: Ints, dilation: Ints, mode: st
     if mode not in ("same", "valid", "pad"):
         raise ArgumentError(f'{name}: pad_mode is "same", "valid" or "pad", not {mode!r}.')
     if mode != "pad" and padding not in (0, (0,) * count, (0,) * 2 * count):
-        raise ArgumentError(f'{name}: padding={padding!r} needs pad_mode="pad"; with {mode!r} it must be 0.')
+        raise ArgumentError(
+            f'{name}: padding={padding!r} needs pad_mode="pad"; with {mode!r} it must be 0. Write pad_mode="pad", '
+            f'padding={padding!r}; "same" itself pads so that the output has length ceil(S / stride).'
+        )
     pairs = [(0, 0)] * count
     if mode == "same":
         for axis, (length, k, s, d) in enumerate(zip(lengths, size, stride, dilation, strict=True)):

@@ -15,7 +15,7 @@ from snncell.kernels.cuda.arrays import DeviceArray
 from snncell.kernels.space import DEVICE, IN_USE
 from snncell.ops.base import as_axis, as_int, as_tensor, primitive
 from snncell.tape.primitive import EVERYWHERE, Primitive, moving
-from snncell.tape.tensor import Tensor
+from snncell.tape.tensor import Tensor, beside
 
 Grads = Sequence[Any]
 
@@ -170,6 +170,13 @@ def gather(x: Numbers, indices: Numbers, axis: int = 0) -> Tensor:
     """
     tensor, where = as_tensor(x, "gather"), _no_mask(as_tensor(indices, "gather", "indices"))
     result: Tensor = _gather.bind(tensor, where, axis=as_axis(axis, tensor.ndim, "gather"), only_within=None)
+    return result
+
+
+def taken(x: Tensor, places: Any, axis: int) -> Tensor:
+    """The slices of `x` at places along an axis that are known, integers in an array of NumPy."""
+    with beside(x):
+        result: Tensor = _gather.bind(x, Tensor(np.asarray(places, np.int64)), axis=axis, only_within=None)
     return result
 
 

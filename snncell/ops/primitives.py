@@ -75,7 +75,6 @@ ExpandDims = _without_options("ExpandDims", sh.expand_dims)
 Fill = _without_options("Fill", new.fill)
 Floor = _without_options("Floor", el.floor)
 Gather = _without_options("Gather", indexing.gather)
-GeLU = _without_options("GeLU", act.gelu)
 Greater = _without_options("Greater", lg.greater)
 GreaterEqual = _without_options("GreaterEqual", lg.greater_equal)
 Less = _without_options("Less", lg.less)
@@ -204,6 +203,15 @@ class Squeeze(PrimitiveClass):
 class _LastAxis(PrimitiveClass):
     def __init__(self, axis: int = -1) -> None:
         super().__init__(axis=axis)
+
+
+class GeLU(_Plain):
+    """`ops.gelu` by tanh, as MindSpore's primitive has it."""
+
+    @staticmethod
+    def function(x: Numbers) -> Tensor:
+        """The operation."""
+        return act.gelu(x, "tanh")
 
 
 class Softmax(_LastAxis):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, overload
+from typing import Any, overload
 
 import numpy as np
 
-from snncell.arguments.kinds import Extended
 from snncell.arguments.shown import shown
 from snncell.arguments.vocabulary import Lengths, Numbers
 from snncell.compiler.ir.views import Broadcast, Reshape, Transpose
@@ -298,65 +297,6 @@ def unstack(x: Numbers, axis: int = 0) -> tuple[Tensor, ...]:
     if not tensor.shape[number]:
         return ()
     return tuple(squeeze(part, number) for part in _split(tensor, (1,) * tensor.shape[number], number))
-
-
-@moving
-def _pad(x: Any, widths: tuple[tuple[int, int], ...], value: float) -> Any:
-    return np.pad(x, widths, constant_values=value)
-
-
-@_pad.def_bprop
-def _(_x: Tensor, _out: Tensor, dout: Tensor, *, widths: tuple[tuple[int, int], ...], value: float) -> Grads:
-    inner = zip(widths, dout.shape, strict=True)
-    return (dout[tuple(slice(low, n - high) for (low, high), n in inner)],)
-
-
-def pad(
-    x: Numbers,
-    padding: Sequence[int | Sequence[int]],
-    mode: Literal["constant"] = "constant",
-    value: Extended | bool = 0,
-) -> Tensor:
-    """`x` with elements of `value` put around it.
-
-    Args:
-        x: any shape.
-        padding: before and after, of the last axis, then of the last but one, and so on: PyTorch's order, (1, 2, 0, 1);
-            or pairs (before, after), one for each axis from the first on, or one for all: NumPy's, ((0, 1), (1, 2)).
-        mode: "constant", the only one there is.
-        value: what to put there.
-
-    Raises:
-        ShapeError: for another number of them, or one that is negative.
-    """
-    tensor = as_tensor(x, "pad")
-    if padding and all(isinstance(pair, (tuple, list)) for pair in padding):
-        padding = _from_the_last(padding, tensor)
-    amounts = as_ints(padding, "pad", "padding")
-    if mode != "constant":
-        raise ArgumentError(f'pad: mode is "constant", not {mode!r}.')
-    if len(amounts) % 2 or len(amounts) > 2 * tensor.ndim or min(amounts, default=0) < 0:
-        raise ShapeError(
-            f"pad: padding {amounts} for a Tensor with {tensor.ndim} axes; give pairs, before and after "
-            f"the last axis, the last but one, ..., none negative; or ((before, after), ...) from the first axis on."
-        )
-    pairs = [(amounts[i], amounts[i + 1]) for i in range(0, len(amounts), 2)][::-1]
-    widths = ((0, 0),) * (tensor.ndim - len(pairs)) + tuple(pairs)
-    if not any(map(any, widths)):
-        return snapshot(tensor)
-    result: Tensor = _pad.bind(tensor, widths=widths, value=value)
-    return result
-
-
-def _from_the_last(pairs: Sequence[Any], tensor: Tensor) -> list[int]:
-    """NumPy's padding as PyTorch's."""
-    if any(len(pair) != 2 for pair in pairs) or len(pairs) not in (1, tensor.ndim):
-        raise ShapeError(
-            f"pad: padding {shown(pairs)} for a Tensor with {tensor.ndim} axes; give a pair (before, after) for each "
-            f"of them, or one for all."
-        )
-    each = list(pairs) * tensor.ndim if len(pairs) == 1 else pairs
-    return [number for pair in each[::-1] for number in pair]
 
 
 def tile(x: Numbers, reps: Lengths) -> Tensor:

@@ -53,6 +53,37 @@ row("unary", "sigmoid", "ops.sigmoid({0})", "torch.sigmoid({0})", lambda b, n: 1
 row("unary", "atan", "ops.atan({0})", "torch.atan({0})", lambda b, n: 1.6)
 row("unary", "erf", "ops.erf({0})", "torch.erf({0})", lambda b, n: 1.0)
 row("unary", "softplus", "ops.softplus({0})", "torch.nn.functional.softplus({0})", lambda b, n: b + 1.0)
+row("unary", "silu", "ops.silu({0})", "torch.nn.functional.silu({0})", lambda b, n: b)
+row("unary", "mish", "ops.mish({0})", "torch.nn.functional.mish({0})", lambda b, n: b)
+row("unary", "softsign", "ops.softsign({0})", "torch.nn.functional.softsign({0})", lambda b, n: 1.0)
+row("unary", "logsigmoid", "ops.logsigmoid({0})", "torch.nn.functional.logsigmoid({0})", lambda b, n: b + 1.0)
+row("unary", "gelu", "ops.gelu({0})", "torch.nn.functional.gelu({0})", lambda b, n: b)
+row("unary", "elu", "ops.elu({0} - {n})", "torch.nn.functional.elu({0} - {n})", lambda b, n: b + abs(n))
+row("unary", "celu", "ops.celu({0} - {n}, 0.5)", "torch.nn.functional.celu({0} - {n}, 0.5)", lambda b, n: b + abs(n))
+row("unary", "selu", "ops.selu({0} - {n})", "torch.nn.functional.selu({0} - {n})", lambda b, n: 2 * (b + abs(n)))
+row("unary", "hardtanh", "ops.hardtanh({0} - {n})", "torch.nn.functional.hardtanh({0} - {n})", lambda b, n: 1.0)
+row("unary", "hardsigmoid", "ops.hardsigmoid({0} - {n})", "torch.clamp(({0} - {n}) / 6 + 0.5, 0, 1)", lambda b, n: 1.0)
+row(
+    "unary",
+    "hardswish",
+    "ops.hardswish({0} - {n})",
+    "torch.nn.functional.hardswish({0} - {n})",
+    lambda b, n: b + abs(n),
+)
+row(
+    "unary",
+    "hardshrink",
+    "ops.hardshrink({0} - {n})",
+    "torch.nn.functional.hardshrink({0} - {n})",
+    lambda b, n: b + abs(n),
+)
+row(
+    "unary",
+    "softshrink",
+    "ops.softshrink({0} - {n})",
+    "torch.nn.functional.softshrink({0} - {n})",
+    lambda b, n: b + abs(n),
+)
 row("unary", "square", "ops.square({0})", "torch.square({0})", lambda b, n: b * b)
 row("unary", "cube", "{0} ** 3", "{0} ** 3", lambda b, n: b**3)
 row("unary", "root", "ops.sqrt({0} * {0} + 1.0)", "torch.sqrt({0} * {0} + 1.0)", lambda b, n: b + 1.0)
@@ -94,7 +125,7 @@ row("unary", "trunc", "ops.trunc({0} * 2.0 - {n})", "torch.trunc({0} * 2.0 - {n}
 # 0 at 0, whatever the settings: what a reverse may do to what arrives. A reverse that gave something where nothing
 # arrives would be called or not as it happens to be reached, and frameworks differ in that.
 LINEAR = ("neg", "scaled", "by number")
-ODD = (*LINEAR, "sin", "tanh", "atan", "erf", "square", "cube")
+ODD = (*LINEAR, "sin", "silu", "mish", "softsign", "gelu", "tanh", "atan", "erf", "square", "cube")
 
 # --- of two floats, with broadcasting ---------------------------------------------------------------------------------
 

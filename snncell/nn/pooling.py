@@ -1,0 +1,187 @@
+"""Pooling layers. Names and defaults are MindSpore's; they are over (N, C, L) and (N, C, H, W)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from snncell import ops
+from snncell.arguments.kinds import Count
+from snncell.arguments.vocabulary import Lengths, PadMode
+from snncell.cell import Cell
+from snncell.ops.adaptive_pool import Sizes
+from snncell.tape.tensor import Tensor
+
+
+class _Pool(Cell):
+    """The base of pools over (N, C, H, W): an operation, its window, how far that moves, and what else it takes."""
+
+    operation: Callable[..., Tensor]
+
+    def __init__(self, kernel_size: Lengths, stride: Lengths, **options: Any) -> None:
+        super().__init__()
+        self.kernel_size, self.stride, self.options = kernel_size, stride, options
+
+    def construct(self, x: Tensor) -> Tensor:
+        return self.operation(x, self.kernel_size, self.stride, **self.options)
+
+    def extend_repr(self) -> str:
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, pad_mode={self.options['pad_mode']}"
+
+
+class MaxPool2d(_Pool):
+    """The largest element of each window of (N, C, H, W); see `ops.max_pool2d`. stride is 1 by default, as in
+    MindSpore."""
+
+    operation = staticmethod(ops.max_pool2d)
+
+    def __init__(
+        self,
+        kernel_size: Lengths = 1,
+        stride: Lengths = 1,
+        pad_mode: PadMode = "valid",
+        padding: Lengths = 0,
+        dilation: Lengths = 1,
+    ) -> None:
+        super().__init__(kernel_size, stride, pad_mode=pad_mode, padding=padding, dilation=dilation)
+
+
+class AvgPool2d(_Pool):
+    """The mean of each window of (N, C, H, W); see `ops.avg_pool2d`. stride is 1 by default, as in MindSpore."""
+
+    operation = staticmethod(ops.avg_pool2d)
+
+    def __init__(
+        self,
+        kernel_size: Lengths = 1,
+        stride: Lengths = 1,
+        pad_mode: PadMode = "valid",
+        padding: Lengths = 0,
+        count_include_pad: bool = True,
+    ) -> None:
+        super().__init__(kernel_size, stride, pad_mode=pad_mode, padding=padding, count_include_pad=count_include_pad)
+
+
+class SumPool2d(_Pool):
+    """The sum of each window of (N, C, H, W): it counts the spikes in it. stride is 1 by default, as of `AvgPool2d`.
+
+    Padding adds nothing, in either of its modes. Spikes over time, (T, B, C, H, W), go through `TimeDistributed`.
+
+    Args:
+        kernel_size, stride, pad_mode, padding: as for `AvgPool2d`.
+
+    Raises:
+        ShapeError: for an input that is not (N, C, H, W).
+
+    Source: the pooling of event cameras' tools, where it merges pixels without losing events (sinabs, NIR's SumPool2d).
+
+    Example:
+        >>> nn.SumPool2d(2, 2)(ops.ones((1, 1, 4, 4))).asnumpy().tolist()
+        [[[[4.0, 4.0], [4.0, 4.0]]]]
+    """
+
+    operation = staticmethod(ops.sum_pool2d)
+
+    def __init__(
+        self,
+        kernel_size: Lengths = 1,
+        stride: Lengths = 1,
+        pad_mode: PadMode = "valid",
+        padding: Lengths = 0,
+    ) -> None:
+        super().__init__(kernel_size, stride, pad_mode=pad_mode, padding=padding)
+
+
+class MaxPool1d(_Pool):
+    """The largest element of each window of (N, C, L); see `ops.max_pool1d`. stride is 1 by default."""
+
+    operation = staticmethod(ops.max_pool1d)
+
+    def __init__(
+        self,
+        kernel_size: Lengths = 1,
+        stride: Lengths = 1,
+        pad_mode: PadMode = "valid",
+        padding: Lengths = 0,
+        dilation: Lengths = 1,
+    ) -> None:
+        super().__init__(kernel_size, stride, pad_mode=pad_mode, padding=padding, dilation=dilation)
+
+
+class AvgPool1d(_Pool):
+    """The mean of each window of (N, C, L); see `ops.avg_pool1d`. stride is 1 by default."""
+
+    operation = staticmethod(ops.avg_pool1d)
+
+    def __init__(
+        self,
+        kernel_size: Lengths = 1,
+        stride: Lengths = 1,
+        pad_mode: PadMode = "valid",
+        padding: Lengths = 0,
+        count_include_pad: bool = True,
+    ) -> None:
+        super().__init__(kernel_size, stride, pad_mode=pad_mode, padding=padding, count_include_pad=count_include_pad)
+
+
+# --- to a given size --------------------------------------------------------------------------------------------------
+
+
+class _AdaptivePool(Cell):
+    """The base of pools whose output has a given size."""
+
+    operation: Callable[..., Tensor]
+
+    def __init__(self, output_size: Any) -> None:
+        super().__init__()
+        self.output_size = output_size
+
+    def construct(self, x: Tensor) -> Tensor:
+        return self.operation(x, self.output_size)
+
+    def extend_repr(self) -> str:
+        return f"output_size={self.output_size}"
+
+
+class AdaptiveAvgPool1d(_AdaptivePool):
+    """The means of `output_size` windows that cover (N, C, L) evenly; see `ops.adaptive_avg_pool1d`."""
+
+    operation = staticmethod(ops.adaptive_avg_pool1d)
+
+    def __init__(self, output_size: Count) -> None:
+        super().__init__(output_size)
+
+
+class AdaptiveAvgPool2d(_AdaptivePool):
+    """The means of windows that cover (N, C, H, W) evenly; see `ops.adaptive_avg_pool2d`.
+
+    Args:
+        output_size: an int or a pair; None in it leaves an axis as it is.
+
+    Example:
+        >>> nn.AdaptiveAvgPool2d(1)(ops.ones((2, 3, 5, 7))).shape
+        (2, 3, 1, 1)
+    """
+
+    operation = staticmethod(ops.adaptive_avg_pool2d)
+
+    def __init__(self, output_size: Sizes | None) -> None:
+        super().__init__(output_size)
+
+
+class AdaptiveMaxPool1d(_AdaptivePool):
+    """The largest elements of `output_size` windows that cover (N, C, L) evenly; see `ops.adaptive_max_pool1d`."""
+
+    operation = staticmethod(ops.adaptive_max_pool1d)
+
+    def __init__(self, output_size: Count) -> None:
+        super().__init__(output_size)
+
+
+class AdaptiveMaxPool2d(_AdaptivePool):
+    """The largest elements of windows that cover (N, C, H, W) evenly; its argument is that of `AdaptiveAvgPool2d`."""
+
+    operation = staticmethod(ops.adaptive_max_pool2d)
+
+    def __init__(self, output_size: Sizes | None) -> None:
+        super().__init__(output_size)

@@ -1,0 +1,276 @@
+"""Losses of values, element by element, and their reduction to one number; those of classes are in `class_loss`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from snncell.arguments.kinds import NotNegative, Positive
+from snncell.arguments.vocabulary import Numbers, Reduction
+from snncell.errors import ShapeError
+from snncell.ops.activation import _softplus, relu
+from snncell.ops.base import as_float, elementwise
+from snncell.ops.elementwise import abs, exp, log, log1p, maximum, minimum, mul, pow, rsqrt, square, sub
+from snncell.ops.logic import equal, where
+from snncell.ops.reduce import mean, sum
+from snncell.tape.tensor import Tensor
+
+Grads = Sequence[Any]
+
+# --- what they share --------------------------------------------------------------------------------------------------
+
+
+def reduced(each: Tensor, reduction: Reduction) -> Tensor:
+    """The losses of all elements as their mean or sum, or as they are."""
+    return each if reduction == "none" else mean(each) if reduction == "mean" else sum(each)
+
+
+def of_one_shape(who: str, **given: Any) -> list[Tensor]:
+    """Float Tensors; a ShapeError unless they have one shape."""
+    tensors = [as_float(value, who) for value in given.values()]
+    if any(tensor.shape != tensors[0].shape for tensor in tensors):
+        shapes = " and ".join(f"{name} of shape {tensor.shape}" for name, tensor in zip(given, tensors, strict=True))
+        raise ShapeError(f"{who}: {shapes} must have one shape.")
+    return tensors
+
+
+def _weighted(each: Tensor, weight: Any, who: str) -> Tensor:
+    """Losses times weights that broadcast to them."""
+    if weight is None:
+        return each
+    factor = as_float(weight, who)
+    if factor.ndim > each.ndim or any(n not in (1, m) for n, m in zip(factor.shape[::-1], each.shape[::-1])):  # noqa: B905
+        raise ShapeError(f"{who}: weight of shape {factor.shape} does not broadcast to the losses' shape {each.shape}.")
+    return each * factor
+
+
+# --- differences ------------------------------------------------------------------------------------------------------
+
+
+def mse_loss(x: Numbers, target: Numbers, reduction: Reduction = "mean") -> Tensor:
+    """(x - target)^2."""
+    values, targets = of_one_shape("mse_loss", x=x, target=target)
+    return reduced(square(values - targets), reduction)
+
+
+def l1_loss(x: Numbers, target: Numbers, reduction: Reduction = "mean") -> Tensor:
+    """|x - target|."""
+    values, targets = of_one_shape("l1_loss", x=x, target=target)
+    return reduced(abs(values - targets), reduction)
+
+
+def _huber(x: Tensor, target: Tensor, delta: float) -> Tensor:
+    distance = abs(x - target)
+    near = minimum(distance, delta)
+    return mul(near, distance - near * 0.5)
+
+
+def huber_loss(x: Numbers, target: Numbers, reduction: Reduction = "mean", delta: Positive = 1.0) -> Tensor:
+    """d^2 / 2 where d = |x - target| is at most delta, else delta (d - delta / 2).
+
+    Source: Huber, "Robust Estimation of a Location Parameter", 1964.
+    """
+    values, targets = of_one_shape("huber_loss", x=x, target=target)
+    return reduced(_huber(values, targets, delta), reduction)
+
+
+def smooth_l1_loss(x: Numbers, target: Numbers, beta: NotNegative = 1.0, reduction: Reduction = "none") -> Tensor:
+    """d^2 / (2 beta) where d = |x - target| is at most beta, else d - beta / 2; not reduced by default.
+
+    Source: Girshick, "Fast R-CNN", ICCV 2015.
+    """
+    values, targets = of_one_shape("smooth_l1_loss", x=x, target=target)
+    return reduced(_huber(values, targets, beta) / beta if beta else abs(values - targets), reduction)
+
+
+def gaussian_nll_loss(
+    x: Numbers,
+    target: Numbers,
+    var: Numbers,
+    full: bool = False,
+    eps: Positive = 1e-6,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """(log v + (x - target)^2 / v) / 2 with v = max(var, eps), and log(2 pi) / 2 more if `full`."""
+    values, targets, spread = of_one_shape("gaussian_nll_loss", x=x, target=target, var=var)
+    v = maximum(spread, eps)
+    each = (log(v) + square(values - targets) / v) * 0.5
+    return reduced(each + 0.5 * math.log(2.0 * math.pi) if full else each, reduction)
+
+
+# --- probabilities ----------------------------------------------------------------------------------------------------
+
+
+@elementwise("float")
+def _binary(p: Any, y: Any) -> Any:
+    return -(y * maximum(log(p), -100) + (1 - y) * maximum(log1p(-p), -100))
+
+
+# By p (1 - p) of at least 1e-12, for at 0 and 1 the slope is not finite; y's is that of the formula.
+@_binary.def_bprop
+def _(p: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
+    return (
+        lambda: dout * ((p - y) / maximum(p * (1.0 - p), 1e-12)),
+        lambda: dout * (maximum(log1p(-p), -100.0) - maximum(log(p), -100.0)),
+    )
+
+
+def binary_cross_entropy(
+    x: Numbers, target: Numbers, weight: Numbers | None = None, reduction: Reduction = "mean"
+) -> Tensor:
+    """-(y log p + (1 - y) log(1 - p)) for probabilities p = `x` and targets y, with logarithms of at least -100.
+
+    Args:
+        x: probabilities in [0, 1], of any shape; outside, the loss is NaN.
+        target: in [0, 1], of the same shape.
+        weight: of each element; what broadcasts to x.
+        reduction: "mean", "sum" or "none".
+
+    Raises:
+        ShapeError: for shapes that do not fit.
+    """
+    p, y = of_one_shape("binary_cross_entropy", x=x, target=target)
+    return reduced(_weighted(_binary(p, y), weight, "binary_cross_entropy"), reduction)
+
+
+def binary_cross_entropy_with_logits(
+    x: Numbers,
+    target: Numbers,
+    weight: Numbers | None = None,
+    pos_weight: Numbers | None = None,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """-(w y log p + (1 - y) log(1 - p)) with p = 1 / (1 + exp(-x)), exact where p is 0 or 1 to rounding.
+
+    Args:
+        x: logits, of any shape.
+        target: y in [0, 1], of the same shape.
+        weight: of each element; what broadcasts to x.
+        pos_weight: w, of the positive part; what broadcasts to x.
+        reduction: "mean", "sum" or "none".
+
+    Raises:
+        ShapeError: for shapes that do not fit.
+    """
+    who = "binary_cross_entropy_with_logits"
+    logits, y = of_one_shape(who, x=x, target=target)
+    positive = _weighted(y * _softplus(-logits), pos_weight, who)
+    return reduced(_weighted(positive + (1.0 - y) * _softplus(logits), weight, who), reduction)
+
+
+def kl_div(x: Numbers, target: Numbers, reduction: Literal["mean", "sum", "none", "batchmean"] = "mean") -> Tensor:
+    """target (log target - x), for logarithms of probabilities `x`; 0 where target is 0.
+
+    With the reduction "batchmean" it is the sum over the first axis' length, which is the divergence of distributions;
+    "mean" is over all elements.
+    """
+    log_q, p = of_one_shape("kl_div", x=x, target=target)
+    there = p > 0.0
+    each = where(there, p * (log(where(there, p, 1.0)) - log_q), 0.0)
+    if reduction == "batchmean":
+        return sum(each) / max(each.shape[0] if each.ndim else 1, 1)
+    return reduced(each, reduction)
+
+
+def poisson_nll_loss(
+    x: Numbers,
+    target: Numbers,
+    log_input: bool = True,
+    full: bool = False,
+    eps: Positive = 1e-8,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """exp(x) - target x for the logarithm of a rate; without `log_input` x - target log(x + eps) for the rate itself.
+
+    `full` adds Stirling's formula for log(target!), where target is above 1.
+    """
+    values, counts = of_one_shape("poisson_nll_loss", x=x, target=target)
+    each = exp(values) - counts * values if log_input else values - counts * log(values + eps)
+    if full:
+        many = counts > 1.0
+        count = where(many, counts, 1.0)
+        each = each + where(many, count * log(count) - count + log(count * (2.0 * math.pi)) * 0.5, 0.0)
+    return reduced(each, reduction)
+
+
+# --- margins ----------------------------------------------------------------------------------------------------------
+
+
+def soft_margin_loss(x: Numbers, target: Numbers, reduction: Reduction = "mean") -> Tensor:
+    """log(1 + exp(-target x)), for targets of 1 and -1."""
+    values, signs = of_one_shape("soft_margin_loss", x=x, target=target)
+    return reduced(_softplus(-(values * signs)), reduction)
+
+
+def hinge_embedding_loss(x: Numbers, target: Numbers, margin: float = 1.0, reduction: Reduction = "mean") -> Tensor:
+    """x where target is 1, and max(0, margin - x) where it is -1."""
+    values, signs = of_one_shape("hinge_embedding_loss", x=x, target=target)
+    return reduced(where(equal(signs, 1.0), values, relu(sub(margin, values))), reduction)
+
+
+def margin_ranking_loss(
+    input1: Numbers, input2: Numbers, target: Numbers, margin: float = 0.0, reduction: Reduction = "mean"
+) -> Tensor:
+    """max(0, -target (input1 - input2) + margin): the first is to be larger where target is 1, smaller where -1."""
+    first, second, signs = of_one_shape("margin_ranking_loss", input1=input1, input2=input2, target=target)
+    return reduced(relu(signs * (second - first) + margin), reduction)
+
+
+def cosine_embedding_loss(
+    input1: Numbers, input2: Numbers, target: Numbers, margin: float = 0.0, reduction: Reduction = "mean"
+) -> Tensor:
+    """1 - c where target is 1, and max(0, c - margin) where it is -1, with c the cosine of the angle between vectors.
+
+    Args:
+        input1, input2: vectors (N, D), or one each, (D,).
+        target: 1 or -1, (N,) or a number.
+        margin: how similar vectors may be that should not be.
+        reduction: "mean", "sum" or "none".
+
+    Raises:
+        ShapeError: for shapes that do not fit.
+    """
+    who = "cosine_embedding_loss"
+    first, second = of_one_shape(who, input1=input1, input2=input2)
+    signs = as_float(target, who)
+    if first.ndim not in (1, 2) or signs.shape != first.shape[:-1]:
+        raise ShapeError(
+            f"{who}: input1 and input2 are (N, D) and target (N,), or (D,) and a number; not {first.shape} and "
+            f"{signs.shape}."
+        )
+    tiny = 1e-12  # for vectors that are 0
+    lengths = (sum(square(first), -1) + tiny) * (sum(square(second), -1) + tiny)
+    cosine = sum(first * second, -1) * rsqrt(lengths)
+    return reduced(where(equal(signs, 1.0), 1.0 - cosine, relu(cosine - margin)), reduction)
+
+
+def triplet_margin_loss(
+    anchor: Numbers,
+    positive: Numbers,
+    negative: Numbers,
+    margin: float = 1.0,
+    p: Positive = 2.0,
+    eps: NotNegative = 1e-6,
+    swap: bool = False,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """max(0, d(anchor, positive) - d(anchor, negative) + margin), with d the distance of order p along the last axis.
+
+    Args:
+        anchor, positive, negative: vectors (..., D) of one shape.
+        margin: how much nearer the positive is to be.
+        p: the order of the distance, (sum |a - b + eps|^p)^(1 / p).
+        eps: keeps the distance of equal vectors off 0, where it has no derivative.
+        swap: take d(positive, negative) where that is smaller than d(anchor, negative).
+        reduction: "mean", "sum" or "none".
+    """
+    a, near, far = of_one_shape("triplet_margin_loss", anchor=anchor, positive=positive, negative=negative)
+
+    def distance(x: Tensor, y: Tensor) -> Tensor:
+        return pow(sum(pow(abs(x - y + eps), p), -1), 1.0 / p)
+
+    apart = distance(a, far)
+    if swap:
+        apart = minimum(apart, distance(near, far))
+    return reduced(relu(distance(a, near) - apart + margin), reduction)
