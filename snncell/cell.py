@@ -19,7 +19,6 @@ from snncell.cells.hooks import (
 )
 from snncell.cells.modes import Modes
 from snncell.cells.names import Place
-from snncell.cells.recompute import run_recomputed
 from snncell.cells.state import Stateful
 from snncell.compiler.jit import Jitted
 from snncell.display import as_html, as_text
@@ -29,6 +28,7 @@ from snncell.mixed import run_with_others
 from snncell.reverse import run_with_bprop
 from snncell.tape.frames import Running, machinery, tells
 from snncell.tape.given import TENSORS
+from snncell.tape.recompute import recompute
 from snncell.tape.state import STATE, settings
 from snncell.tape.tensor import Tensor
 
@@ -125,10 +125,10 @@ class Cell(Hooked, Modes, Stateful):
         if passage is not None:
             args, kwargs = passage.enter(args, kwargs)
         try:
-            if self._recomputed and not self._over_time and STATE.tape is not None and STATE.trace is None:
-                out = run_recomputed(self, self._run_construct, args, kwargs)
+            if self._recomputed and not self._over_time:
+                out = recompute(self._run_construct, *args, **kwargs)
             else:
-                out = self._run_construct(args, kwargs)
+                out = self._run_construct(*args, **kwargs)
         except (TypeError, ValueError, IndexError) as error:  # the built-in classes that errors of operations refine
             after_failure(self, args, kwargs)
             if isinstance(error, TypeError):
@@ -142,7 +142,7 @@ class Cell(Hooked, Modes, Stateful):
             out = after_call(self, args, kwargs, out)
         return out if passage is None else passage.leave(out)
 
-    def _run_construct(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _run_construct(self, *args: Any, **kwargs: Any) -> Any:
         """Run the primitive, if spikes are smooth, or construct, with its reverse and in its precision."""
         if STATE.smooth and (primitive := getattr(self, "primitive", None)) is not None:
             return primitive(*args, **kwargs)

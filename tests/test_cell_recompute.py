@@ -149,7 +149,7 @@ def test_the_reverse_sees_the_parameters_as_they_were():
     leaf.recompute()
     out, pull = ops.vjp(lambda x: leaf(x), Tensor([1.0, 1.0]), weights=leaf.w)
     leaf.w.set_data(Tensor([50.0, 60.0]))
-    dx, _ = pull(Tensor([1.0, 1.0]))
+    (dx,), _ = pull(Tensor([1.0, 1.0]))
     assert dx.asnumpy().tolist() == [1.0, 2.0] and leaf.w.asnumpy().tolist() == [50.0, 60.0]
     assert out.asnumpy().tolist() == [1.0, 2.0]
 

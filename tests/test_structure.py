@@ -112,7 +112,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"cuda_groups", "gathered", "scattered", "tile"},
         {"cpu_loop", "cuda_loop"},
     ],
-    "cells": [{"names"}, {"tree", "hooks", "recompute"}, {"modes", "state"}],
+    "cells": [{"names"}, {"tree", "hooks"}, {"modes", "state"}],
     "report": [
         {"slopes", "findings", "validate"},
         {"facts"},

@@ -11,6 +11,7 @@ from snncell.errors import ArgumentError, ShapeError
 from snncell.ops import linalg, reduce, shape as sh
 from snncell.ops.base import as_axis, as_int, as_tensor, number_or_tensor, same_dtype
 from snncell.ops.logic import where
+from snncell.ops.padding import pad
 from snncell.ops.rearrange import moveaxis
 from snncell.tape.tensor import Tensor, beside, snapshot
 
@@ -68,7 +69,7 @@ def diag(x: Numbers, diagonal: int = 0) -> Tensor:
     if tensor.ndim != 1:
         raise ShapeError(f"diag: takes (N,) or (N, M), the shape is {tensor.shape}.")
     n = tensor.size + abs(shift)
-    padded = sh.pad(tensor, (abs(shift), 0)) if shift else tensor
+    padded = pad(tensor, (abs(shift), 0)) if shift else tensor
     # Selected, not multiplied by 0 and 1: infinities stay where they are.
     line = sh.reshape(padded, (1, n) if shift >= 0 else (n, 1))
     result: Tensor = where(_beside(np.eye(n, k=shift, dtype=bool), tensor), line, _zero(tensor))

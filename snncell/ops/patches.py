@@ -8,6 +8,7 @@ from snncell.errors import ArgumentError, ShapeError
 from snncell.ops import shape as sh
 from snncell.ops.base import as_ints, as_tensor
 from snncell.ops.indexing import put_primitive
+from snncell.ops.padding import pad
 from snncell.tape.tensor import Tensor
 
 Pair = Count | tuple[Count, Count]
@@ -63,7 +64,7 @@ def unfold(x: Numbers, kernel_size: Pair, dilation: Pair = 1, padding: Padding =
         raise ShapeError(f"unfold: takes images (N, C, H, W), the shape is {tensor.shape}.")
     places = _Places("unfold", tensor.shape[2:], kernel_size, dilation, padding, stride)
     (above, left), (n, channels) = places.padding, tensor.shape[:2]
-    padded = sh.pad(tensor, (left, left, above, above))
+    padded = pad(tensor, (left, left, above, above))
     windows = sh.stack([padded[:, :, rows, columns] for rows, columns in places.slices], 2)
     size, count = len(places.slices), places.windows[0] * places.windows[1]
     return sh.reshape(windows, (n, channels * size, count))

@@ -37,7 +37,7 @@ def percentile_of(x: Tensor, axis: int | None, percent: float) -> Tensor:
     rows = ops.transpose(ops.abs(x), (*kept, *axes)).reshape((-1, math.prod(x.shape[a] for a in axes)))
     count = rows.shape[1]
     place = min(max(math.ceil(percent / 100.0 * count) - 1, 0), count - 1)
-    found: Tensor = ops.sort(rows, axis=1)[:, place]
+    found: Tensor = ops.sort(rows, axis=1)[0][:, place]
     return found.reshape(tuple(1 if a in axes else n for a, n in enumerate(x.shape)))
 
 

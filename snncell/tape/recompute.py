@@ -26,7 +26,7 @@ def recompute(block: Annotated[Callable[..., Any], Own()], *args: Any, **kwargs:
     It takes the time of one forward more, and the memory of what is inside of one block at a time. What it draws at
     random it draws again, and a Parameter that it writes, such as a statistic, is written once. Gradients are those
     without it, to the bit, of any order, also of the Parameters and other Tensors that `block` finds outside of its
-    arguments, which have to be as they were when the gradient is taken.
+    arguments. Those have to be as they were when the gradient is taken; of a Cell the Parameters' values are kept.
 
     In a jitted function, and in the step of a loop over time, it is the call: there the compiler decides what is kept
     and what is computed again (`nn.MultiStep(checkpoint_every=...)`).
@@ -75,7 +75,8 @@ class _Again:
 
     def __init__(self, block: Callable[..., Any], arguments: Any) -> None:
         self.block, self.arguments = block, arguments
-        self.before: list[Write] = []  # the values of Parameters that it wrote
+        self.owner = getattr(block, "__self__", block)  # of a Cell's method the Cell
+        self.before: list[Write] = []  # the values of Parameters of a Cell, and of those that it wrote
         self.shapes: list[Any] = []
         self.count = 0  # of the Tensors among its arguments
 
@@ -83,11 +84,13 @@ class _Again:
         """The results off the tape, the structure around them, and the places on it that the block looks at itself."""
         tape, written, self.count = Tape(), Undo(), len(leaves)
         sources = [watched(snapshot(leaf)) for leaf in leaves]
+        parameters = getattr(self.owner, "get_parameters", tuple)()  # of a Cell, which may be written before the reverse
+        held = [parameter.write_of(parameter._data) for parameter in parameters]
         with together(written), tape.active():
             args, kwargs = structure.unflatten(self.arguments, sources)
             results, tree = structure.flatten(self.block(*args, **kwargs))
             outs = [snapshot(result) for result in results]
-            self.before = list(written)
+            self.before = [*held, *written]
             written.clear()
         self.shapes = _shapes(outs)
         entries = tape.live()
@@ -113,7 +116,7 @@ class _Again:
             recording = Recording(block, [leaves[n] for n in floats], range(len(floats)), None, {}, self.name)
         outs = structure.flatten(recording.out)[0]
         if (shapes := _shapes(outs)) != self.shapes:
-            who = getattr(self.block, "__name__", type(self.block).__name__)
+            who = getattr(self.owner, "__name__", type(self.owner).__name__)
             raise GradientError(
                 f"recompute: {who} gave Tensors of {self.shapes} at first, and of {shapes} for the reverse. What it "
                 f"looks at outside of its arguments has to be as it was."
