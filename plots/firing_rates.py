@@ -1,4 +1,4 @@
-"""Firing rates of the neurons of two layers over 100 images: half of them fire at less than every eighth step, a few of
+"""Firing rates of the neurons of two layers over 100 images: half of them fire at less than every sixth step, a few of
 the first layer at nearly every step.
 """
 
