@@ -83,17 +83,6 @@ class Comm:
         place[:] = np.concatenate(parts)
         return Done()
 
-    def Ialltoallv(self, own: list[Any], found: list[Any]) -> Done:
-        sent, counts = own
-        ends = np.cumsum(counts)
-        assert ends[-1] == len(sent)
-        rows = self._all([sent[end - count : end].copy() for end, count in zip(ends, counts, strict=True)])
-        place, wanted = found
-        parts = [row[self.rank] for row in rows]
-        assert [len(part) for part in parts] == wanted
-        place[:] = np.concatenate(parts)
-        return Done()
-
     def Iallreduce(self, own: Any, found: Any, operation: str) -> Done:
         found[:] = sum(self._all((found if own is None else own).copy()))
         return Done()
