@@ -1,6 +1,6 @@
-"""The share of each rank's time that is spent on its samples, 64 on each rank, by a model of latency and bandwidth: of a
-step that was measured on one rank, and networks that are assumed. Sums in the order of the shards are the same bits on
-any number of ranks; those of MPI (fast) are not.
+"""The share of each rank's time that is spent on its samples, 64 on each rank, by a model of latency and bandwidth; the
+step was measured on one rank, the networks are assumed. Sums in the order of the shards are the same bits on any number
+of ranks, those of MPI (fast) are not.
 """
 
 import re
