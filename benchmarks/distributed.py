@@ -145,7 +145,7 @@ def on_rank(fast: bool, file: Path) -> None:
 
 
 def job(ranks: int, fast: bool) -> dict[str, float]:
-    """What a job of so many ranks measures."""
+    """The figures of a job of so many ranks."""
     beside = Path(sys.executable).with_name("mpiexec")
     launcher = str(beside) if beside.exists() else shutil.which("mpiexec") or sys.exit("There is no mpiexec.")
     file = Path.cwd() / f".distributed-{os.getpid()}.json"

@@ -1,4 +1,4 @@
-"""What ranks exchange, by ranks that are threads here; and a job of one rank, without the compiler too."""
+"""Exchanges between ranks that are threads here; and a job of one rank, without the compiler too."""
 
 from __future__ import annotations
 

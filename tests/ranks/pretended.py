@@ -37,7 +37,7 @@ class Heard:
 
 
 class World:
-    """What all ranks of a communicator share."""
+    """The part of a communicator that its ranks share."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -121,7 +121,7 @@ class Mpi:
 
 
 def on_ranks(size: int, function: Callable[[Mpi], Any]) -> list[Any]:
-    """What a function of MPI gives on each of so many ranks."""
+    """The results of a function of MPI on each of so many ranks."""
     world, found = World(size), [None] * size
     errors: list[BaseException] = []
 
