@@ -68,20 +68,21 @@ class Ranks:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """A context of what all ranks do: an error by which one leaves it reaches those that wait for it there.
-
-        Where one has failed before, all have; what some of them may still have waited in is over then.
-        """
-        ending = self.ending
+        """A context of what all ranks do: an error by which one leaves it reaches those that wait for it there."""
         try:
-            if ending.failed:
-                self.comm, request = self.base.Idup()  # the one before stays: nobody knows what is under way in it
-                ending.part, ending.taken, ending.failed = ending.part + 1, 0, False
-                self.wait([request])
+            self.begin_anew()
             yield
         except BaseException:
-            ending.failed_here()
+            self.ending.failed_here()
             raise
+
+    def begin_anew(self) -> None:
+        """Where a call of `fit` has failed, it has on all ranks: what some may have waited in is over from now on."""
+        ending = self.ending
+        if ending.failed:
+            self.comm, request = self.base.Idup()  # the one before stays: nobody knows what is under way in it
+            ending.part, ending.taken, ending.failed = ending.part + 1, 0, False
+            self.wait([request])
 
     def gathered(self, own: Array) -> list[Array]:
         """The array of every rank; they have one shape."""
