@@ -145,7 +145,7 @@ def on_rank(fast: bool, file: Path) -> None:
 
 
 def job(ranks: int, fast: bool) -> dict[str, float]:
-    """What a job of so many ranks measures."""
+    """The figures of a job of so many ranks."""
     beside = Path(sys.executable).with_name("mpiexec")
     launcher = str(beside) if beside.exists() else shutil.which("mpiexec") or sys.exit("There is no mpiexec.")
     file = Path.cwd() / f".distributed-{os.getpid()}.json"
@@ -160,11 +160,12 @@ def job(ranks: int, fast: bool) -> dict[str, float]:
 
 def page() -> list[str]:
     """Measure, and write it down."""
-    cores = len(os.sched_getaffinity(0))
+    cores, load = len(os.sched_getaffinity(0)), os.getloadavg()[0]
     found = {(ranks, fast): job(ranks, fast) for ranks in (1, 2, 4) for fast in (False, True)}
     alone = found[1, False]["alone"]
     lines = ["# Training on several processes", "", "- command: python benchmarks/distributed.py --markdown FILE"]
     lines.append(f"- {cores} cores; Python {platform.python_version()}, snncell {snncell.__version__}, MPICH's wheel")
+    lines.append(f"- load average {load:.0f}: beside other programs, where that is more than the cores")
     lines.append(f"- a step of {BATCH} samples in all, 700-256-256-20, LIF, {STEPS} time steps: the least milliseconds")
     lines.append(f"- one process without distributed=True: {alone:.1f}")
     lines += ["", "| ranks | threads each | step, in order | step, fast |", "| --- | --- | --- | --- |"]

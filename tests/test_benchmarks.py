@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -106,3 +108,22 @@ def test_the_readme_has_a_place_for_the_table() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert BEGIN in text and END in text
     assert BEGIN in (ROOT / "docs/cost-model.md").read_text(encoding="utf-8")
+
+
+def test_the_model_of_distributed_training() -> None:
+    model = importlib.import_module("benchmarks.distributed")
+    for way in (model.in_order, model.by_mpi, model.small):
+        assert way(1, 1e6, 1e-6, 1e9) == 0.0
+        times = [way(ranks, 1e6, 1e-6, 1e9) for ranks in range(1, 65)]
+        assert times == sorted(times)
+    # Two messages of half a gradient each way, whichever algorithm.
+    assert model.in_order(2, 1e6, 1e-6, 1e9) == model.by_mpi(2, 1e6, 1e-6, 1e9) == pytest.approx(2e-6 + 1e-3)
+    page = (ROOT / "benchmarks" / "results" / "distributed.md").read_text(encoding="utf-8")
+    step, size = (float(x) for x in re.search(r"step ([\d.]+) ms, gradient ([\d.]+) MB", page).groups())
+    for ranks, *shares in re.findall(r"^\| (\d+) \|" + r" ([\d.]+) % \|" * 4 + "$", page, re.M):
+        expected = [
+            100 * model.efficiency(1e-3 * step, int(ranks), network, way, 1e6 * size)
+            for network in model.NETWORKS
+            for way in (model.in_order, model.by_mpi)
+        ]
+        assert [float(share) for share in shares] == pytest.approx(expected, abs=0.3)

@@ -178,5 +178,9 @@ def test_a_loop_of_ones_own_has_the_same_bits_and_the_gradient_of_the_whole_batc
         run(ranks, "-m", "ranks.own_loop", str(file))
         results.append(json.loads(file.read_text()))
     assert all(result == results[0] for result in results)
+    file = tmp_path / "fast.json"
+    run(2, "-m", "ranks.own_loop", str(file), "fast")
+    fast = json.loads(file.read_text())
+    assert all(np.allclose(a, b, atol=1e-6) for a, b in zip(fast["first"], results[0]["first"], strict=True))
     pairs = zip(results[0]["first"], results[0]["whole"], strict=True)
     assert all(np.allclose(mine, whole, atol=1e-6) for mine, whole in pairs)

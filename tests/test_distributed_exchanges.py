@@ -1,8 +1,11 @@
-"""What ranks exchange, by ranks that are threads here; and a job of one rank, without the compiler too."""
+"""Exchanges between ranks that are threads here; and a job of one rank, without the compiler too."""
 
 from __future__ import annotations
 
+import atexit
 import random
+import sys
+import threading
 from typing import Any
 
 import numpy as np
@@ -160,8 +163,8 @@ def test_all_may_fail_alike(pair: Any) -> None:
     assert [ranks.ending.part for ranks in pair] == [0, 0]
 
     def both(mpi: Any) -> int:
-        with pair[mpi.COMM_WORLD.rank].together():
-            pair[mpi.COMM_WORLD.rank].wait([Later()])
+        pair[mpi.COMM_WORLD.rank].begin_anew()  # as in a loop of one's own
+        pair[mpi.COMM_WORLD.rank].wait([Later()])
         return int(pair[mpi.COMM_WORLD.rank].ending.part)
 
     assert on_ranks(2, both) == [1, 1]
@@ -292,3 +295,64 @@ def test_gradients_of_shards_are_of_one_shape() -> None:
     if job.joined("a test").shards > 1:
         with pytest.raises(ShapeError, match=r"the gradients of one shard are .* and of another"):
             distributed.mean_gradients([(ops.ones(3),), (ops.ones(4),)])
+
+
+# --- joining ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (ImportError("No module named 'mpi4py'", name="mpi4py"), r'pip install "snncell\[mpi\]" brings both'),
+        (RuntimeError("cannot load MPI library"), r"mpi4py has found no MPI \(cannot load MPI library\): pip install"),
+    ],
+)
+def test_without_an_mpi_it_is_said_how_to_have_one(error: Any, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: str) -> Any:
+        raise error
+
+    monkeypatch.setattr(job, "imported", fail)
+    with pytest.raises(RankError, match=words):
+        job._mpi.__wrapped__()
+
+
+@pytest.mark.parametrize(("size", "bound", "threads"), [(1, False, 8), (2, False, 4), (4, False, 2), (4, True, 8)])
+def test_ranks_of_a_machine_share_its_cores(
+    size: int, bound: bool, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[int] = []
+    monkeypatch.delenv("NUMBA_NUM_THREADS", raising=False)
+    monkeypatch.setattr(job, "set_number_of_threads", given.append)
+    monkeypatch.setattr(job.os, "cpu_count", lambda: 32)
+    local = threading.local()
+    cores = lambda _: set(range(8 * local.rank, 8 * local.rank + 8) if bound else range(8))  # noqa: E731
+    monkeypatch.setattr(job.os, "sched_getaffinity", cores, raising=False)
+
+    def of(mpi: Any) -> None:
+        local.rank = mpi.COMM_WORLD.rank
+        job._share_cores(Ranks(mpi, 4, False), None)
+
+    on_ranks(size, of)
+    assert given == [threads] * size
+
+
+def test_an_error_is_told_with_the_rank_that_has_it(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    mpi, ended, slept = Mpi(), [], []
+    monkeypatch.setattr(ending.time, "sleep", slept.append)
+    mpi.COMM_WORLD.Abort = ended.append  # type: ignore[attr-defined]
+    ranks = Ranks(mpi, 4, False)
+    hook = sys.excepthook
+    try:
+        ranks.ending.watch()
+        for rank in (0, 3):
+            ranks.ending.comm.rank = rank
+            error = ValueError("the disk is full")
+            sys.excepthook(ValueError, error, None)
+    finally:
+        sys.excepthook = hook
+        atexit.unregister(ranks.ending._done)
+    said = capsys.readouterr().err
+    assert ended == [1, 1] and slept == [0.0, ending.FIRST]
+    assert said.count("ValueError: the disk is full") == 2
+    assert "rank 3 of 1 has ended by ValueError; this ends the job" in said
+    ranks.ending._done()  # of one rank there is nobody to wait for

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ranks.started import run as run_on_ranks
+from ranks.started import launcher, run as run_on_ranks
 
 import snncell
 
@@ -131,6 +131,7 @@ def test_the_example_of_callbacks(tmp_path, capsys):
 
 @pytest.mark.compiled
 def test_the_example_of_distributed_training(tmp_path):
+    launcher()  # or skip
     file = ROOT / "examples" / "distributed.py"
     alone = subprocess.run([sys.executable, file], capture_output=True, text=True, cwd=tmp_path)
     words, digest = alone.stdout.rsplit(", ", 1)

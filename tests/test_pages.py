@@ -31,6 +31,7 @@ PAGES = sorted(page for page in DOCS.rglob("*.md") if page not in REFERENCE and 
 
 # Pages that show what this version does not have yet. Their code is not run: take them out when it is there.
 WAITS: tuple[str, ...] = ()
+JOBS = ("distributed.md",)  # pages whose code joins a job, of one rank
 
 FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.M | re.S)
 PRINTS = re.compile(r"^ *# prints ?(.*)$", re.M)
@@ -88,6 +89,8 @@ def run(page: Path, number: int, text: str, names: dict[str, Any], capsys: Any) 
 def test_the_code_of_a_page_runs_and_prints_what_it_says(page, tmp_path, monkeypatch, capsys):
     if name_of(page) in WAITS:
         pytest.skip(f"{name_of(page)} is in WAITS: what it shows is not there yet")
+    if name_of(page) in JOBS:
+        pytest.importorskip("mpi4py", reason="the extra 'mpi' brings mpi4py, and it is not installed")
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"__name__": "page"}
     try:

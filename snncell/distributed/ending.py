@@ -84,7 +84,7 @@ class Ending:
         self.sent += [self.comm.Isend(word, rank, what) for rank in self.others]
 
     def _heard(self, rank: int, what: int) -> tuple[int, int] | None:
-        """How far a rank had come when it told that, if it has."""
+        """The part and the exchanges that a rank had come to when it told that, if it has."""
         word = np.zeros(2, np.int64)
         if not self.comm.Iprobe(rank, what):
             return None

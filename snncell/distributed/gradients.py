@@ -122,6 +122,7 @@ def mean_gradients(
 def _mean(arrays: Sequence[Array], counts: Sequence[int]) -> list[Array]:
     """The means of gradients over all ranks, given one tuple after another, for each of which there is a count."""
     ranks = joined("distributed.mean_gradients")
+    ranks.begin_anew()
     each = len(arrays) // max(1, len(counts))
     found = {
         shard: (n, [np.asarray(x) for x in arrays[number * each : (number + 1) * each]])

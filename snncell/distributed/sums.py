@@ -80,6 +80,7 @@ class InOrder:
         self.totals: Vectors = {}
 
     def add(self, shard: int, count: int, arrays: list[Array]) -> None:
+        """Add arrays, times a number."""
         vectors = self.layout.vectors(arrays, float(count))
         for dtype, total in self.totals.setdefault(shard, {}).items():
             total += vectors.pop(dtype)
@@ -89,6 +90,7 @@ class InOrder:
         """Nothing: what comes first in the order is not what is there first."""
 
     def end(self) -> list[Array]:
+        """The sums."""
         sums, self.totals = summed(self.ranks, self.layout, self.totals), {}
         return sums
 
@@ -106,10 +108,12 @@ class InBuckets:
         self.requests: list[Any] = []
 
     def add(self, shard: int, count: int, arrays: list[Array]) -> None:
+        """Add arrays, times a number."""
         self._fill(dict.fromkeys(self.vectors))
         self.last = count, arrays
 
     def begin(self) -> None:
+        """Send all that was added; what came last is added meanwhile."""
         self._fill(dict.fromkeys(self.vectors, 0))
 
     def _fill(self, sent: dict[Any, int | None]) -> None:
@@ -139,6 +143,7 @@ class InBuckets:
             self.requests[0].Test()
 
     def end(self) -> list[Array]:
+        """The sums."""
         self.ranks.wait(self.requests)
         sums, self.requests, self.vectors = self.layout.arrays(self.vectors), [], self.layout.empty()
         return sums

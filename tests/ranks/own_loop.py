@@ -1,7 +1,8 @@
-"""A rank that trains by a loop of its own: python -m ranks.own_loop FILE."""
+"""A rank that trains by a loop of its own: python -m ranks.own_loop FILE [fast]."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 from pathlib import Path
@@ -16,7 +17,7 @@ from snncell import Tensor, distributed, nn, ops
 def main() -> None:
     """Train, and write the first gradient, that of the whole batch, and the losses."""
     snncell.set_seed(3)
-    distributed.init()
+    distributed.init(fast=len(sys.argv) > 2)
     rng = np.random.default_rng(0)
     x, y = Tensor(rng.normal(size=(5, 22, 6)).astype(np.float32)), Tensor(rng.integers(0, 3, 22))
     net = nn.SequentialCell(nn.Dense(6, 8), nn.MultiStep(nn.LIFNode(tau=2.0)), nn.Dense(8, 3))
@@ -38,6 +39,14 @@ def main() -> None:
         "whole": listed(gradients(x, y)[1]),
         "first": listed(mean(x, y)),
     }
+    # More than a bucket, and more than each rank adds of.
+    wide = Tensor(rng.normal(size=(22, 1200)).astype(np.float32))
+    parts = [(part.asnumpy(), len(y_part)) for part, y_part in distributed.shards(wide, y)]
+    products = [(Tensor(part.T @ part / n),) for part, n in parts]
+    (large,) = distributed.mean_gradients(products, [n for _, n in parts])
+    exact = wide.asnumpy().astype(np.float64)
+    assert np.allclose(large.asnumpy(), exact.T @ exact / 22, atol=1e-5)
+    written["large"] = [[int(n) for n in hashlib.blake2b(large.asnumpy().tobytes()).digest()]]
     for _ in range(5):
         adam(mean(x, y))
     written["weights"] = listed(net.get_parameters())

@@ -37,7 +37,7 @@ class Heard:
 
 
 class World:
-    """What all ranks of a communicator share."""
+    """The part of a communicator that its ranks share."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -83,17 +83,6 @@ class Comm:
         place[:] = np.concatenate(parts)
         return Done()
 
-    def Ialltoallv(self, own: list[Any], found: list[Any]) -> Done:
-        sent, counts = own
-        ends = np.cumsum(counts)
-        assert ends[-1] == len(sent)
-        rows = self._all([sent[end - count : end].copy() for end, count in zip(ends, counts, strict=True)])
-        place, wanted = found
-        parts = [row[self.rank] for row in rows]
-        assert [len(part) for part in parts] == wanted
-        place[:] = np.concatenate(parts)
-        return Done()
-
     def Iallreduce(self, own: Any, found: Any, operation: str) -> Done:
         found[:] = sum(self._all((found if own is None else own).copy()))
         return Done()
@@ -132,7 +121,7 @@ class Mpi:
 
 
 def on_ranks(size: int, function: Callable[[Mpi], Any]) -> list[Any]:
-    """What a function of MPI gives on each of so many ranks."""
+    """The results of a function of MPI on each of so many ranks."""
     world, found = World(size), [None] * size
     errors: list[BaseException] = []
 
