@@ -40,6 +40,7 @@ class ParameterGroup(Cell):
     Attributes:
         names: of the Parameters.
         learning_rate: a Parameter, float64, unless it follows a schedule.
+        initial_rate: the learning rate that it was made with, by which a checkpoint tells another optimiser.
         schedule: the LearningRateSchedule, or None.
         weight_decay: is added to each gradient, times the Parameter; apart from it in AdamW.
         centralise: whether from each gradient its mean over all axes but the first is taken off.
@@ -51,11 +52,12 @@ class ParameterGroup(Cell):
         self.weight_decay = number_in(weight_decay, 0.0, math.inf, who, "weight_decay")
         self.centralise = centralise
         self.schedule: LearningRateSchedule | None = None
+        self.initial_rate: float | None = None
         if isinstance(rate, LearningRateSchedule):
             self.schedule = rate
         else:
-            number = number_in(rate, 0.0, math.inf, who, "learning_rate")
-            self.learning_rate = Parameter(Tensor(number, dtypes.float64), requires_grad=False)
+            self.initial_rate = number_in(rate, 0.0, math.inf, who, "learning_rate")
+            self.learning_rate = Parameter(Tensor(self.initial_rate, dtypes.float64), requires_grad=False)
 
     def construct(self, step: Tensor) -> Tensor:
         """The learning rate at a step, as float64."""

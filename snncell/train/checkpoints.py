@@ -74,10 +74,10 @@ class Checkpoint(Callback):
         self.keep = keep
         self.value = math.inf  # of the best, made so that lower is better
         self.written: list[str] = []
-        self.last_step: int | None = None  # of the file that was written last
+        self.last: tuple[int, int] | None = None  # the place of the file that was written last: epochs and batches
 
     def on_fit_begin(self, training: Training) -> None:
-        self.last_step = training.step
+        self.last = _place(training)
 
     def on_step_end(self, training: Training) -> None:
         if self.steps is not None and training.updated and training.step % self.steps == 0:
@@ -88,7 +88,7 @@ class Checkpoint(Callback):
             self.write(training)
 
     def on_fit_end(self, training: Training) -> None:
-        if training.stopped and self.best is None and training.step != self.last_step:
+        if training.stopped and self.best is None and _place(training) != self.last:
             self.write(training)
 
     def _is_best(self, training: Training) -> bool:
@@ -111,7 +111,7 @@ class Checkpoint(Callback):
             )
         file = self.file.format(**numbers) if self.names else self.file
         training.save(file)
-        self.last_step = training.step
+        self.last = _place(training)
         if file not in self.written:
             self.written.append(file)
         while self.keep is not None and len(self.written) > self.keep:
@@ -124,3 +124,8 @@ class Checkpoint(Callback):
         if state.keys() != {"value"} or not isinstance(state["value"], (int, float)) or math.isnan(state["value"]):
             raise ArgumentError(f"Checkpoint: the state is {str(state)[:200]}, which it never is.")
         self.value = state["value"]
+
+
+def _place(training: Training) -> tuple[int, int]:
+    """The epochs and batches that are done. Not the step: one that a loss scale was too large for changes the scale."""
+    return len(training.history), training.batch

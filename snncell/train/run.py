@@ -191,7 +191,7 @@ class Run:
             )
         kept, arrays = noted_of(self.callbacks)
         notes = {**self.settings, "history": training.history, "callbacks": kept}
-        notes |= places(training.data, training.test, None if under_way is None else under_way.batch)
+        notes |= places(training.data, training.test, None if under_way is None else under_way.given)
         if under_way is not None:
             notes["pass"] = under_way.notes()
             arrays |= {_PASS + name: value for name, value in under_way.arrays().items()}
