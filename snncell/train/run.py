@@ -183,7 +183,8 @@ class Run:
         """Write the training; of several processes the first one does."""
         if not self.processes.first:
             return
-        training, under_way = self.training, self.pass_
+        training = self.training
+        under_way = self.pass_ if self.pass_ is not None and self.pass_.key is not None else None  # one that has begun
         if under_way is not None and not self.step.updated:
             raise CheckpointError(
                 "fit: a checkpoint is written between two steps of the optimiser, and gradients are being accumulated; "
