@@ -377,6 +377,25 @@ def test_checkpoints_by_epoch_step_and_the_best(tmp_path):
     assert names == ["at-15", "at-20", f"best-{least['epoch']}-{least['test_loss']:.2f}", "each-002", "each-004"]
 
 
+def test_a_number_may_be_better_higher_whatever_it_is_called(tmp_path):
+    class Count(train.Callback):
+        """Numbers that rise and fall."""
+
+        def on_epoch_end(self, training):
+            training.record["f1"] = [0.1, 0.5, 0.3, 0.9][training.epoch - 1]
+
+    def written(higher):
+        file = f"{higher}-{{epoch}}"
+        best = train.Checkpoint(tmp_path / file, best="f1", higher_is_better=higher)
+        simple(4, callbacks=[Count(), best])
+        return sorted(path.name for path in tmp_path.glob(f"{higher}-*"))
+
+    assert written(True) == ["True-1", "True-2", "True-4"]
+    assert written(None) == ["None-1"]
+    with pytest.raises(ArgumentError, match="higher_is_better is of the number that best names"):
+        train.Checkpoint(tmp_path / "x", higher_is_better=True)
+
+
 def test_any_of_them_can_be_resumed(tmp_path):
     def run(seed, epochs, **options):
         snncell.set_seed(seed)

@@ -28,9 +28,10 @@ class Checkpoint(Callback):
             are "epoch", "step", and where it is written after an epoch those of its record.
         every: write after every so many epochs.
         steps: write after every so many steps of the optimiser instead.
-        best: write only when this number of the record, such as "test_loss", is better than ever; one with "accuracy"
-            in its name is better higher, any other one lower.
+        best: write only when this number of the record, such as "test_loss", is better than ever; accuracies and "top5"
+            and the like are better higher, by their names, any other one lower.
         keep: how many files of changing names are kept; older ones that this has written are deleted. By default all.
+        higher_is_better: of a number that the rule of its name is wrong for.
 
     Raises:
         ArgumentError: for settings that exclude each other, and words in braces that no record has.
@@ -57,6 +58,7 @@ class Checkpoint(Callback):
         steps: Count | None = None,
         best: str | None = None,
         keep: Count | None = None,
+        higher_is_better: bool | None = None,
     ) -> None:
         if steps is not None and (every is not None or best is not None):
             other = "every" if every is not None else "best"
@@ -71,7 +73,10 @@ class Checkpoint(Callback):
                 f"Checkpoint: keep={keep} is of files of changing names, and {self.file!r} is always the same; write "
                 f'"{Path(self.file).stem}-{{epoch}}{Path(self.file).suffix}".'
             )
+        if higher_is_better is not None and best is None:
+            raise ArgumentError("Checkpoint: higher_is_better is of the number that best names; give best too.")
         self.keep = keep
+        self.higher_is_better = is_better_higher(best or "") if higher_is_better is None else higher_is_better
         self.value = math.inf  # of the best, made so that lower is better
         self.written: list[str] = []
         self.last: tuple[int, int] | None = None  # the place of the file that was written last: epochs and batches
@@ -96,7 +101,7 @@ class Checkpoint(Callback):
             return True
         if self.best not in training.record:
             raise ArgumentError(f"Checkpoint: best is one of {', '.join(training.record)}; there is no {self.best!r}.")
-        value = -training.record[self.best] if is_better_higher(self.best) else training.record[self.best]
+        value = -training.record[self.best] if self.higher_is_better else training.record[self.best]
         better = bool(value < self.value)
         self.value = min(self.value, value)
         return better

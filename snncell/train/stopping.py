@@ -23,7 +23,8 @@ class EarlyStopping(Callback):
 
     Args:
         patience: how many epochs without a better one there may be; with None it never stops.
-        monitor: which number of a record; one with "accuracy" in its name is better higher, any other one lower.
+        monitor: which number of a record; accuracies and "top5" and the like are better higher, by their names, any
+            other one lower.
         min_delta: by how much it must be better to count.
         higher_is_better: of a number that the rule of its name is wrong for.
 
