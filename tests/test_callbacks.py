@@ -377,6 +377,27 @@ def test_checkpoints_by_epoch_step_and_the_best(tmp_path):
     assert names == ["at-15", "at-20", f"best-{least['epoch']}-{least['test_loss']:.2f}", "each-002", "each-004"]
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda folder: train.EarlyStopping(1),
+        lambda folder: train.EarlyStopping(None),
+        lambda folder: train.EMA(0.8),
+        lambda folder: train.Checkpoint(folder / "best-{epoch}", best="test_loss"),
+        lambda folder: train.Checkpoint(folder / "each-{epoch}", keep=2),
+    ],
+)
+def test_a_callback_may_follow_one_training_after_another(make, tmp_path):
+    callback, ends = make(tmp_path), []
+    for _ in range(2):
+        snncell.set_seed(1)
+        net, result = simple(4, test=samples(9, 1), callbacks=[callback])
+        ends.append((result.history, result.best, net.weight.asnumpy().tobytes(), sorted(tmp_path.iterdir())))
+        for path in tmp_path.iterdir():
+            path.unlink()
+    assert ends[0] == ends[1]
+
+
 def test_a_number_may_be_better_higher_whatever_it_is_called(tmp_path):
     class Count(train.Callback):
         """Numbers that rise and fall."""

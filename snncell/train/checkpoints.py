@@ -83,6 +83,8 @@ class Checkpoint(Callback):
 
     def on_fit_begin(self, training: Training) -> None:
         self.last = _place(training)
+        if not training.history:  # what was best is of another training
+            self.value = math.inf
 
     def on_step_end(self, training: Training) -> None:
         if self.steps is not None and training.updated and training.step % self.steps == 0:

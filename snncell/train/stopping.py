@@ -56,11 +56,16 @@ class EarlyStopping(Callback):
             raise ArgumentError(f"EarlyStopping: patience is a number of epochs of at least 1, not {patience!r}.")
         self.patience, self.monitor, self.min_delta = patience, monitor, min_delta
         self.higher_is_better = is_better_higher(monitor) if higher_is_better is None else higher_is_better
+        self._begin()
+
+    def _begin(self) -> None:
         self.best = math.inf
         self.best_epoch, self.waited = 0, 0
         self.weights: dict[str, Any] = {}
 
     def on_fit_begin(self, training: Training) -> None:
+        if not training.history:  # what it knows is of another training
+            self._begin()
         if self.stopped:
             self._stop(training)
 
