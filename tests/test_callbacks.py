@@ -78,6 +78,15 @@ def loader(**options):
     return data.Loader(Pairs(), BATCH, sequences=(), **options)
 
 
+class Lower(train.Callback):
+    """Lowers learning rates that are no schedule, as one that looks for a plateau does."""
+
+    def on_epoch_end(self, training):
+        for number, group in enumerate(training.optimiser.groups):
+            if group.schedule is None:
+                training.optimiser.set_learning_rate(0.7 * training.optimiser.rates()[number].item(), group=number)
+
+
 DATA = {
     "arrays": samples,
     "Batches": lambda: train.Batches(*samples(), batch_size=BATCH),
@@ -98,6 +107,7 @@ CALLBACKS = {
     "average": lambda folder: [train.EMA(0.8)],
     "best": lambda folder: [train.Checkpoint(folder / "best", best="test_loss"), train.EMA(0.5)],
     "stopping": lambda folder: [train.EarlyStopping(1, "loss")],
+    "rates": lambda folder: [Lower(), train.EMA(0.7)],
 }
 SETTINGS = {
     "net": [Net, Stream],
@@ -109,6 +119,7 @@ SETTINGS = {
     "monitor": [None, "test_loss", "accuracy"],
     "metrics": [(), ["top2", "confusion"]],
     "stop": [(1, 1), (1, 3), (1, 5), (2, 1), (2, 4), (2, 6), (3, 2)],
+    "again": [None, None, (1, 4), (1, 6), (2, 2), (2, 5), (3, 4)],
 }
 
 
@@ -153,9 +164,47 @@ def test_a_training_that_is_left_anywhere_goes_on_to_the_bit(chosen, tmp_path):
     expected, weights, after = trained(chosen, 3, tmp_path)
     first, *_ = trained(chosen, 3, tmp_path, StopAt(chosen["stop"]), checkpoint=tmp_path / "run")
     assert first.stopped
+    if chosen["again"] is not None:  # once more, in the same epoch or another one
+        trained(chosen, 98, tmp_path, StopAt(chosen["again"]), checkpoint=tmp_path / "run", resume=True)
     found, again, drawn = trained(chosen, 99, tmp_path, checkpoint=tmp_path / "run", resume=True)
     assert found.history == expected.history and found.best == expected.best
     assert again == weights and drawn == after
+
+
+@pytest.mark.parametrize("kept", ["on_epoch_begin", "on_step_begin", "on_step_end"])
+def test_a_loader_goes_on_from_wherever_a_callback_saves(kept, tmp_path):
+    class Save(train.Callback):
+        """Saves at the second of what is told, after a resume too."""
+
+        def __init__(self, file):
+            self.file, self.count = file, 0
+
+    def save(self, training):
+        self.count += 1
+        if self.count == 2:
+            training.save(self.file)
+
+    setattr(Save, kept, save)
+    chosen = {name: values[0] for name, values in SETTINGS.items()} | {"data": "Loader"}
+    expected, weights, _ = trained(chosen, 3, tmp_path, Save(tmp_path / "one"))
+    for file, next_file, seed in (("one", "two", 4), ("two", "three", 5), ("three", "four", 6)):
+        found, again, _ = trained(chosen, seed, tmp_path, Save(tmp_path / next_file), resume=tmp_path / file)
+        assert found.history == expected.history and again == weights, file
+        if not (tmp_path / next_file).exists():
+            break
+    else:
+        assert kept != "on_epoch_begin"
+    assert file != "one"
+
+
+def test_an_interruption_before_any_step_was_taken_writes_a_checkpoint_too(tmp_path):
+    net = nn.Dense(FEATURES, CLASSES)
+    options = {"loss_scale": snncell.amp.DynamicLossScaler(2.0**120), "progress": False, "batch_size": BATCH}
+    adam = nn.Adam(net.trainable_params(), 0.1)
+    x, y = samples()
+    huge = x * 1e30, y  # gradients of these times the scale are not finite
+    train.fit(net, LOSS, adam, huge, 1, checkpoint=tmp_path / "run", callbacks=[StopAt((1, 1))], **options)
+    assert adam.global_step.item() == 0 and (tmp_path / "run").is_file()
 
 
 # --- what callbacks are told ------------------------------------------------------------------------------------------
@@ -326,6 +375,46 @@ def test_checkpoints_by_epoch_step_and_the_best(tmp_path):
     least = min(result.history, key=lambda record: record["test_loss"])
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names == ["at-15", "at-20", f"best-{least['epoch']}-{least['test_loss']:.2f}", "each-002", "each-004"]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda folder: train.EarlyStopping(1),
+        lambda folder: train.EarlyStopping(None),
+        lambda folder: train.EMA(0.8),
+        lambda folder: train.Checkpoint(folder / "best-{epoch}", best="test_loss"),
+        lambda folder: train.Checkpoint(folder / "each-{epoch}", keep=2),
+    ],
+)
+def test_a_callback_may_follow_one_training_after_another(make, tmp_path):
+    callback, ends = make(tmp_path), []
+    for _ in range(2):
+        snncell.set_seed(1)
+        net, result = simple(4, test=samples(9, 1), callbacks=[callback])
+        ends.append((result.history, result.best, net.weight.asnumpy().tobytes(), sorted(tmp_path.iterdir())))
+        for path in tmp_path.iterdir():
+            path.unlink()
+    assert ends[0] == ends[1]
+
+
+def test_a_number_may_be_better_higher_whatever_it_is_called(tmp_path):
+    class Count(train.Callback):
+        """Numbers that rise and fall."""
+
+        def on_epoch_end(self, training):
+            training.record["f1"] = [0.1, 0.5, 0.3, 0.9][training.epoch - 1]
+
+    def written(higher):
+        file = f"{higher}-{{epoch}}"
+        best = train.Checkpoint(tmp_path / file, best="f1", higher_is_better=higher)
+        simple(4, callbacks=[Count(), best])
+        return sorted(path.name for path in tmp_path.glob(f"{higher}-*"))
+
+    assert written(True) == ["True-1", "True-2", "True-4"]
+    assert written(None) == ["None-1"]
+    with pytest.raises(ArgumentError, match="higher_is_better is of the number that best names"):
+        train.Checkpoint(tmp_path / "x", higher_is_better=True)
 
 
 def test_any_of_them_can_be_resumed(tmp_path):

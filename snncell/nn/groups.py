@@ -85,6 +85,7 @@ class ParameterGroup(Cell):
     Attributes:
         names: of the Parameters.
         learning_rate: a Parameter, float64, unless it follows a schedule.
+        initial_rate: the learning rate that it was made with, by which a checkpoint tells another optimiser.
         schedule: the Cell that gives the learning rate for a step, or None.
         weight_decay: is added to each gradient, times the Parameter; apart from it in AdamW.
         centralise: whether from each gradient its mean over all axes but the first is taken off.
@@ -96,10 +97,12 @@ class ParameterGroup(Cell):
         self.weight_decay = number_in(weight_decay, 0.0, math.inf, who, "weight_decay")
         self.centralise = centralise
         self.schedule: Cell | None = None
+        self.initial_rate: float | None = None
         chosen = schedule_of(rate, who)
         if isinstance(chosen, Cell):
             self.schedule = chosen
         else:
+            self.initial_rate = chosen
             self.learning_rate = Parameter(Tensor(chosen, dtypes.float64), requires_grad=False)
 
     def construct(self, step: Tensor) -> Tensor:

@@ -22,7 +22,8 @@ class EMA(Callback):
 
     Of the Parameters that the optimiser trains; what others hold, such as the statistics of a `BatchNorm`, stays as it
     is. The steps go on from w: the average is in the net's Parameters during the evaluation alone, when
-    `EarlyStopping` and `fit(monitor=...)` keep it as the best weights. Checkpoints hold both.
+    `EarlyStopping` and `fit(monitor=...)` keep it as the best weights. Checkpoints hold both: `load_state` puts w into
+    a net, and `fit(resume=file)` with as many epochs as are done, which trains no further, the average.
 
     Args:
         decay: d, in [0, 1). It averages over the last 1 / (1 - d) steps or so.

@@ -28,9 +28,10 @@ class Checkpoint(Callback):
             are "epoch", "step", and where it is written after an epoch those of its record.
         every: write after every so many epochs.
         steps: write after every so many steps of the optimiser instead.
-        best: write only when this number of the record, such as "test_loss", is better than ever; one with "accuracy"
-            in its name is better higher, any other one lower.
+        best: write only when this number of the record, such as "test_loss", is better than ever; accuracies and "top5"
+            and the like are better higher, by their names, any other one lower.
         keep: how many files of changing names are kept; older ones that this has written are deleted. By default all.
+        higher_is_better: of a number that the rule of its name is wrong for.
 
     Raises:
         ArgumentError: for settings that exclude each other, and words in braces that no record has.
@@ -57,6 +58,7 @@ class Checkpoint(Callback):
         steps: Count | None = None,
         best: str | None = None,
         keep: Count | None = None,
+        higher_is_better: bool | None = None,
     ) -> None:
         if steps is not None and (every is not None or best is not None):
             other = "every" if every is not None else "best"
@@ -71,13 +73,18 @@ class Checkpoint(Callback):
                 f"Checkpoint: keep={keep} is of files of changing names, and {self.file!r} is always the same; write "
                 f'"{Path(self.file).stem}-{{epoch}}{Path(self.file).suffix}".'
             )
+        if higher_is_better is not None and best is None:
+            raise ArgumentError("Checkpoint: higher_is_better is of the number that best names; give best too.")
         self.keep = keep
+        self.higher_is_better = is_better_higher(best or "") if higher_is_better is None else higher_is_better
         self.value = math.inf  # of the best, made so that lower is better
         self.written: list[str] = []
-        self.last_step: int | None = None  # of the file that was written last
+        self.last: tuple[int, int] | None = None  # the place of the file that was written last: epochs and batches
 
     def on_fit_begin(self, training: Training) -> None:
-        self.last_step = training.step
+        self.last = _place(training)
+        if not training.history:  # what was best is of another training
+            self.value = math.inf
 
     def on_step_end(self, training: Training) -> None:
         if self.steps is not None and training.updated and training.step % self.steps == 0:
@@ -88,7 +95,7 @@ class Checkpoint(Callback):
             self.write(training)
 
     def on_fit_end(self, training: Training) -> None:
-        if training.stopped and self.best is None and training.step != self.last_step:
+        if training.stopped and self.best is None and _place(training) != self.last:
             self.write(training)
 
     def _is_best(self, training: Training) -> bool:
@@ -98,7 +105,7 @@ class Checkpoint(Callback):
             return False  # there was no evaluation after this epoch
         if self.best not in training.record:
             raise ArgumentError(f"Checkpoint: best is one of {', '.join(training.record)}; there is no {self.best!r}.")
-        value = -training.record[self.best] if is_better_higher(self.best) else training.record[self.best]
+        value = -training.record[self.best] if self.higher_is_better else training.record[self.best]
         better = bool(value < self.value)
         self.value = min(self.value, value)
         return better
@@ -113,7 +120,7 @@ class Checkpoint(Callback):
             )
         file = self.file.format(**numbers) if self.names else self.file
         training.save(file)
-        self.last_step = training.step
+        self.last = _place(training)
         if file not in self.written:
             self.written.append(file)
         while self.keep is not None and len(self.written) > self.keep:
@@ -126,3 +133,8 @@ class Checkpoint(Callback):
         if state.keys() != {"value"} or not isinstance(state["value"], (int, float)) or math.isnan(state["value"]):
             raise ArgumentError(f"Checkpoint: the state is {str(state)[:200]}, which it never is.")
         self.value = state["value"]
+
+
+def _place(training: Training) -> tuple[int, int]:
+    """The epochs and batches that are done. Not the step: one that a loss scale was too large for changes the scale."""
+    return len(training.history), training.batch

@@ -30,11 +30,20 @@ class Pass:
         self.key: Any = None  # of the random numbers at its beginning
         self.states: list[Any] = []  # of Statefuls, to begin with
         self.over = False  # whether all its batches had been trained on when a checkpoint was written
+        self.first: int | None = None  # the batch that this process began with, once it has
 
     @property
     def batch(self) -> int:
         """The number of batches that have been trained on."""
         return len(self.measurements.counts)
+
+    @property
+    def given(self) -> int | None:
+        """The number of batches that the data have given in this process; None if they stand where they are to go on.
+
+        A `Loader` counts from where it was resumed.
+        """
+        return None if self.first is None or self.over else self.batch - self.first
 
     def run(self, step: Step, prefetch: bool | None, begin: Callable[[], None], end: Callable[..., bool]) -> bool:
         """Train on the batches that are left; whether it came to the end. `end` is given numbers, and may stop it."""
@@ -50,6 +59,7 @@ class Pass:
         source = () if self.over else self.data
         with counted_batches(source, "fit: data", self.processes, prefetch) as batches:
             left = iter(batches)
+            self.first = self.batch
             self._skip(left, skipped)
             if skipped:
                 go_on_from(key)
@@ -84,9 +94,9 @@ class Pass:
         kept = [stateful.kept() for stateful in statefuls(*self.parts)]
         inputs = [one and [list(one.shape), one.dtype] for one in kept]
         # A Loader whose pass is over stands at the next one; other data are gone through, and give no more.
-        over = isinstance(self.data, Loader) and not self.data.state(self.batch)["batch"]
+        over = self.over or (self.given and isinstance(self.data, Loader) and not self.data.state(self.given)["batch"])
         numbers = self.measurements.names()
-        return {"batch": self.batch, "over": over, "key": self.key, "numbers": numbers, "inputs": inputs}
+        return {"batch": self.batch, "over": bool(over), "key": self.key, "numbers": numbers, "inputs": inputs}
 
     def arrays(self) -> dict[str, Any]:
         """The arrays that it keeps."""

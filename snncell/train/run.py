@@ -201,7 +201,8 @@ class Run:
         """Write the training; of several processes the first one does."""
         if not self.processes.first:
             return
-        training, under_way = self.training, self.pass_
+        training = self.training
+        under_way = self.pass_ if self.pass_ is not None and self.pass_.key is not None else None  # one that has begun
         if under_way is not None and not self.step.updated:
             raise CheckpointError(
                 "fit: a checkpoint is written between two steps of the optimiser, and gradients are being accumulated; "
@@ -209,7 +210,7 @@ class Run:
             )
         kept, arrays = noted_of(self.callbacks)
         notes = {**self.settings, "history": training.history, "callbacks": kept}
-        notes |= places(training.data, training.test, None if under_way is None else under_way.batch)
+        notes |= places(training.data, training.test, None if under_way is None else under_way.given)
         if under_way is not None:
             notes["pass"] = under_way.notes()
             arrays |= {_PASS + name: value for name, value in under_way.arrays().items()}

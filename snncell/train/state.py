@@ -21,7 +21,7 @@ from snncell.tape.parameter import Parameter, assign_all
 from snncell.tape.tensor import Tensor
 
 File = str | os.PathLike[str]
-_INTERNAL = {"version", "training", "bprop_debug"}
+_INTERNAL = {"version", "training", "bprop_debug", "initial_rate"}
 _RANDOM = "random"
 
 
@@ -213,8 +213,8 @@ def description(cell: Cell) -> dict[str, Any]:
         facts[f"Parameter {path}"] = f"{p.dtype.name}{list(p.shape)}"
     groups: list[Any] = list(cell.groups) if isinstance(cell, Optimizer) else []
     for number, group in enumerate(groups):
-        if group.schedule is None:
-            facts["learning_rate" + (f" of group {number}" if len(groups) > 1 else "")] = group.learning_rate.item()
+        if group.schedule is None:  # a callback may have changed the present one
+            facts["learning_rate" + (f" of group {number}" if len(groups) > 1 else "")] = group.initial_rate
     return facts
 
 

@@ -23,8 +23,8 @@ class EarlyStopping(Callback):
 
     Args:
         patience: how many epochs without a better one there may be; with None it never stops.
-        monitor: which number of a record; one with "accuracy" in its name is better higher, any other one lower.
-            MindSpore's "eval_" may stand for "test_".
+        monitor: which number of a record; accuracies and "top5" and the like are better higher, by their names, any
+            other one lower. MindSpore's "eval_" may stand for "test_".
         min_delta: by how much it must be better to count.
         higher_is_better: of a number that the rule of its name is wrong for.
         mode: the same in MindSpore's words: "min", "max", or "auto" for the rule.
@@ -64,11 +64,16 @@ class EarlyStopping(Callback):
             higher_is_better = mode == "max"
         self.higher_is_better = is_better_higher(monitor) if higher_is_better is None else higher_is_better
         self.restore_best_weights = restore_best_weights
+        self._begin()
+
+    def _begin(self) -> None:
         self.best = math.inf
         self.best_epoch, self.waited = 0, 0
         self.weights: dict[str, Any] = {}
 
     def on_fit_begin(self, training: Training) -> None:
+        if not training.history:  # what it knows is of another training
+            self._begin()
         if self.stopped:
             self._stop(training)
 
