@@ -13,12 +13,7 @@ Pairs = tuple[tuple[int, int], ...]
 
 
 def shifted(x: Array, bits: int) -> Array:
-    """x / 2^bits to the nearest whole number, halves to even; x 2^-bits where bits are below 0.
-
-    Example:
-        >>> shifted(np.array([6, 10, 11, -6]), 2).tolist()
-        [2, 2, 3, -2]
-    """
+    """x / 2^bits to the nearest whole number, halves to even; x 2^-bits where bits are below 0."""
     if bits <= 0:
         return x << -bits
     whole = x >> bits
