@@ -12,7 +12,7 @@ import pytest
 
 import snncell as ms
 from snncell import Parameter, Tensor, amp, nn, ops, quantise, surrogate, testing, train
-from snncell.errors import ArgumentError
+from snncell.errors import ArgumentError, NirError
 from snncell.monitoring import energy
 
 Q = quantise
@@ -228,6 +228,29 @@ def test_restore_brings_every_bit_back() -> None:
     assert list(net.parameters_dict()) == names
 
 
+def test_restore_may_keep_the_rounded_values() -> None:
+    ms.set_seed(0)
+    node = nn.LIFNode(3.0, v_threshold=0.7, v_reset=0.1, reset="value", learnable="v_threshold")
+    net = nn.SequentialCell(nn.Dense(6, 5), nn.MultiStep(node), nn.Dense(5, 3), nn.MultiStep(nn.LINode(4.0)))
+    Q.prepare(net, Q.Uniform(3), Q.FixedPoint(12, 3), decay_bits=4)
+    weight = net[0].quantisers.weight(net[0].weight).asnumpy()
+    Q.restore(net, rounded=True)
+    np.testing.assert_array_equal(net[0].weight.asnumpy(), weight)
+    assert (node.v_threshold.item(), node.v_reset, node.tau, node.v_rest) == (0.75, 0.125, 16 / 5, 0.125)
+    assert isinstance(node.v_threshold, Parameter) and net[0].quantisers is None
+
+
+def test_nir_refuses_grids_and_takes_the_values_on_them() -> None:
+    pytest.importorskip("nir")
+    net = nn.SequentialCell(nn.Dense(6, 5), nn.MultiStep(nn.LIFNode(2.0, reset="zero")))
+    Q.prepare(net, Q.Uniform(3), Q.FixedPoint(12, 8))
+    with pytest.raises(NirError, match=r"0 \(Dense\) is quantised.*restore"):
+        ms.nir.to_nir(net, 1e-3, 6)
+    weight = net[0].quantisers.weight(net[0].weight).asnumpy()
+    graph = ms.nir.to_nir(Q.restore(net, rounded=True), 1e-3, 6)
+    np.testing.assert_array_equal(graph.nodes["0"].weight, weight)
+
+
 def test_fit_trains_it_with_groups_and_goes_on_from_a_checkpoint(tmp_path: Any) -> None:
     def trained(epochs: list[int]) -> Any:
         for until in epochs:
@@ -294,8 +317,8 @@ ERRORS: dict[str, tuple[str, Callable[[], Any]]] = {
     ),
     "half": (r'computes in float16.*"O0"', lambda: Q.prepare(half(network()), Q.Binary())),
     "half later": (
-        "quantised, and its products are in float16",
-        lambda: half(Q.prepare(network(), Q.Binary()))(spikes(T, B, 6)),
+        r"0 \(Dense\) is quantised, and float16 has fewer bits.*restore",
+        lambda: half(Q.prepare(network(), Q.Binary())),
     ),
     "bprop": (r"WithBprop has a bprop.*skip=", lambda: Q.prepare(WithBprop(2, 2), Q.Binary())),
     "path": (

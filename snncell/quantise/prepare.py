@@ -11,10 +11,13 @@ from snncell.arguments.kinds import Own, Within
 from snncell.arguments.shown import came
 from snncell.cell import Cell
 from snncell.errors import ArgumentError
-from snncell.nn import Conv1d, Conv2d, Conv2dTranspose, Dense, Membrane
+from snncell.nn import Conv1d, Conv2d, Conv2dTranspose, Dense, LINode, Membrane
+from snncell.nn.neurons.integrate import EulerLeak
 from snncell.quantise.grids import StateGrids, WeightGrids
 from snncell.quantise.quantiser import Quantiser
 from snncell.quantise.uniform import FixedPoint
+from snncell.tape.parameter import Parameter, assign_all
+from snncell.tape.tensor import Tensor
 
 LAYERS: tuple[type[Cell], ...] = (Dense, Conv1d, Conv2d, Conv2dTranspose)
 
@@ -80,18 +83,37 @@ def prepare(
     return net
 
 
-def restore(net: Cell) -> Cell:
+def restore(net: Cell, rounded: bool = False) -> Cell:
     """Have a network that was prepared compute with its Parameters as they are; the network itself is returned.
 
+    Args:
+        net: the network.
+        rounded: whether its Parameters and constants become what it computed with, the values on their grids: for other
+            formats, such as NIR's, which know no quantisers. Its states are no longer rounded in either case.
+
     Example:
-        >>> net = snncell.quantise.prepare(nn.Dense(2, 2), snncell.quantise.Binary())
-        >>> snncell.quantise.restore(net).quantisers is None
-        True
+        >>> net = snncell.quantise.prepare(nn.Dense(2, 2, weight_init=0.3), snncell.quantise.Uniform(2, 0.25))
+        >>> snncell.quantise.restore(net, rounded=True).weight.asnumpy().tolist()
+        [[0.25, 0.25], [0.25, 0.25]]
     """
-    for cell in [cell for _, cell in net.cells_and_names()]:
-        if "quantisers" in cell.__dict__:
-            del cell.quantisers  # as if it had never been set
+    prepared = [cell for _, cell in net.cells_and_names() if "quantisers" in cell.__dict__]
+    values = [(cell, name, value) for cell in prepared if rounded for name, value in _computed_with(cell)]
+    held = [(cell.__dict__[name], value) for cell, name, value in values]
+    assign_all([(old, new) for old, new in held if isinstance(old, Parameter)], "restore")
+    for cell, name, value in values:
+        if not isinstance(cell.__dict__[name], Parameter):
+            setattr(cell, name, value)
+    for cell in prepared:
+        del cell.quantisers  # as if it had never been set
     return net
+
+
+def _computed_with(cell: Any) -> list[tuple[str, Any]]:
+    """The Parameters and constants of a prepared Cell by name, with the values that it computes with."""
+    values = dict(cell.quantisers.in_place(cell))
+    if isinstance(cell.quantisers, StateGrids) and isinstance(cell, (EulerLeak, LINode)):
+        values["tau"] = 1.0 / cell.quantisers.rate(cell.tau)
+    return [(name, ops.stop_gradient(x) if isinstance(x, Tensor) else x) for name, x in values.items()]
 
 
 def _grids(cell: Any, weights: Any, states: Any, activations: Any, decay_bits: int) -> Cell:
