@@ -153,12 +153,12 @@ def test_time_constants_are_multipliers_that_are_not_zero(tau: float) -> None:
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.sampled(5)
-def test_loops_jit_and_steps_give_the_same(kind: str, training: bool, run: str) -> None:
+def test_loops_jit_and_steps_give_the_same(kind: str, training: bool, run: Callable[[Any], Any]) -> None:
     x, nets = spikes(T, B, 6), [Q.prepare(network(), **KINDS[kind]).set_train(training) for _ in range(2)]
     with testing.unfused():
         expected, slopes = ms.value_and_grad(loss_of(nets[0]), None, nets[0].trainable_params())(x)
     found = ms.value_and_grad(loss_of(nets[1]), None, nets[1].trainable_params())
-    value, others = (found if run == "eager" else ms.jit(found))(x)
+    value, others = run(found)(x)
     np.testing.assert_allclose(value.asnumpy(), expected.asnumpy(), rtol=1e-6)
     same(others, slopes, 2e-5)
     assert any(np.any(g.asnumpy() != 0) for g in slopes)
