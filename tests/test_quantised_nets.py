@@ -292,6 +292,14 @@ class WithBprop(nn.Dense):
         return (ops.matmul(dout, self.weight),)
 
 
+class Own(nn.Cell):
+    """A Cell of one step that is no neuron of the library's kind."""
+
+    def construct(self, x: Tensor, v: Tensor) -> Any:
+        v = v * 0.5 + x
+        return v, v
+
+
 class Remembers(nn.Dense):
     """A Dense that keeps something on itself."""
 
@@ -347,6 +355,24 @@ def test_errors_name_the_layer_and_the_mend(case: str) -> None:
     text, wrong = ERRORS[case]
     with pytest.raises(ArgumentError, match=text):
         wrong()
+
+
+def test_states_that_would_stay_as_they_are_are_refused() -> None:
+    net = nn.SequentialCell(nn.MultiStep(nn.LIFNode()), nn.MultiStep(Own()))
+    with pytest.raises(ArgumentError, match=r"1.cell \(Own\) is no nn.Neuron, and its states.*skip=\[Own\]"):
+        Q.prepare(net, states=Q.FixedPoint(12, 8))
+    assert net[0].cell.quantisers is None
+    assert Q.prepare(net, states=Q.FixedPoint(12, 8), skip=[Own])[0].cell.quantisers is not None
+
+
+def test_a_synapse_and_its_neuron_are_both_rounded() -> None:
+    net = Q.prepare(
+        nn.MultiStep(nn.WithSynapse(nn.CubaLIFNode(0.5, 0.9), 0.7), return_states=True), states=Q.FixedPoint(9, 5)
+    )
+    out, states = net(Tensor(np.random.default_rng(0).normal(0, 2, (T, B, 5)).astype(np.float32)))
+    assert len(states) == 3 and out.shape == (T, B, 5)
+    for state in states:
+        np.testing.assert_array_equal(state.asnumpy() * 32, np.rint(state.asnumpy() * 32))
 
 
 def test_what_is_refused_leaves_the_network_as_it_was() -> None:
