@@ -14,11 +14,11 @@ def run_with_others(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     """Call `cell.construct` with other Tensors in the places of its Parameters, its inputs and its results.
 
     With `cell.quantisers` they are on the grids that it gives; with `cell.compute_dtype` float32 is that dtype on the
-    way in, and float32 again on the way out, unless the Cell has `narrow_out`. The Parameters stay what they are: what
-    is put in their places is computed from them by operations, so a gradient comes back to them.
+    way in, and float32 again on the way out, unless the Cell has `narrow_out`; no Cell has both. The Parameters stay
+    what they are: what is put in their places is computed from them by operations, so a gradient comes back to them.
 
     Raises:
-        ArgumentError: if construct sets an attribute, which nobody would find again, and for a Cell with both.
+        ArgumentError: if construct sets an attribute, which nobody would find again.
     """
     inner = object.__new__(type(cell))  # the Cell with Tensors in the places of its Parameters
     inner.__dict__.update(cell.__dict__)
@@ -30,11 +30,6 @@ def run_with_others(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
             return out
         leaves, tree = structure.flatten(out)
         return structure.unflatten(tree, [x.astype(dtypes.float32) if x.dtype is narrow else x for x in leaves])
-    if cell.compute_dtype is not None:
-        raise ArgumentError(
-            f"{type(cell).__name__}: its weights are quantised, and its products are in {cell.compute_dtype}, which "
-            f'rounds them once more. Keep one of the two: amp.auto_mixed_precision(net, "O0") undoes the other.'
-        )
     inner.__dict__.update(cell.quantisers.in_place(cell))
     out = _constructed(cell, inner, cell.quantisers.inputs(args), kwargs)
     return cell.quantisers.results(cell, out)

@@ -10,8 +10,8 @@ import pytest
 from interpreting import plainly
 
 import snncell as ms
-from snncell import Tensor, nn, quantise, surrogate
-from snncell.errors import ArgumentError, CheckpointError
+from snncell import Tensor, nn, ops, quantise, surrogate
+from snncell.errors import ArgumentError, CheckpointError, ShapeError
 from snncell.quantise import integer
 from snncell.quantise.integer import shifted
 
@@ -162,6 +162,16 @@ class Halved(nn.Neuron):
         return (v + x) / 2.0 - 0.125
 
 
+class Thirds(Q.Quantiser):
+    """A user's own, whose step is not that of its values."""
+
+    def grid(self, x: Tensor) -> Any:
+        return (0.25,)
+
+    def rounded(self, x: Tensor, *grid: Any) -> Any:
+        return ops.round(x * 3.0) / 3.0
+
+
 class Cubic(nn.Neuron):
     """A user's own, whose equation is not."""
 
@@ -288,10 +298,19 @@ REFUSED: dict[str, tuple[str, Callable[[], Any]]] = {
     ),
     "padded pool": ('pad_mode="valid"', lambda: over_time(nn.MaxPool2d(2, 2, pad_mode="same"))),
     "return states": ("return_states=False", lambda: nn.MultiStep(nn.LeakyNode(), return_states=True)),
-    "thirds": ("its sums reach inf units", lambda: Q.prepare(nn.Conv2d(8, 8, 5), Q.Ternary())),
+    "thirds": (r"whose transforms have thirds.*at most 3 elements", lambda: Q.prepare(nn.Conv2d(8, 8, 5), Q.Ternary())),
     "nan": (
         "its weights are not finite",
         lambda: small(layer=nn.Dense(2, 2, weight_init=Tensor([[np.nan, 1.0], [1.0, 1.0]]))),
+    ),
+    "synapse": (r"WithSynapse\): its step is its own", lambda: small(nn.WithSynapse(nn.LeakyNode(0.9), 0.5))),
+    "float16": (
+        r"0 \(Dense\): its Parameters are [Ff]loat16.*dtype=float32",
+        lambda: small(layer=nn.Dense(6, 5, dtype=ms.float16)),
+    ),
+    "thirds of weights": (
+        "what Thirds gives are no whole multiples of its step",
+        lambda: small(layer=nn.Dense(6, 5, weight_init=0.3), weights=Thirds()),
     ),
     "axis": ("its scales lie along another axis", lambda: small(weights=Q.Uniform(4, per_channel=True, axis=1))),
     "class": ("net is a Cell", lambda: nn.LIFNode),
@@ -317,6 +336,8 @@ def test_inputs_are_whole_numbers() -> None:
         whole.run(np.full((T, B, 6), 0.5))
     with pytest.raises(ArgumentError, match="x are numbers"):
         whole.run(np.full((T, B, 6), "a"))
+    with pytest.raises(ShapeError, match=r"takes 6 channels on axis -1, the shape is \(6, 3, 7\)"):
+        whole.run(np.zeros((T, B, 7)))
     for dtype in (bool, np.uint8, np.int64, np.float64):
         np.testing.assert_array_equal(whole.run(spikes(T, B, 6).astype(dtype)), whole.run(spikes(T, B, 6)))
 

@@ -12,7 +12,7 @@ import pytest
 
 import snncell as ms
 from snncell import Parameter, Tensor, amp, nn, ops, quantise, surrogate, testing, train
-from snncell.errors import ArgumentError
+from snncell.errors import ArgumentError, NirError
 from snncell.monitoring import energy
 
 Q = quantise
@@ -153,12 +153,12 @@ def test_time_constants_are_multipliers_that_are_not_zero(tau: float) -> None:
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.sampled(5)
-def test_loops_jit_and_steps_give_the_same(kind: str, training: bool, run: str) -> None:
+def test_loops_jit_and_steps_give_the_same(kind: str, training: bool, run: Callable[[Any], Any]) -> None:
     x, nets = spikes(T, B, 6), [Q.prepare(network(), **KINDS[kind]).set_train(training) for _ in range(2)]
     with testing.unfused():
         expected, slopes = ms.value_and_grad(loss_of(nets[0]), None, nets[0].trainable_params())(x)
     found = ms.value_and_grad(loss_of(nets[1]), None, nets[1].trainable_params())
-    value, others = (found if run == "eager" else ms.jit(found))(x)
+    value, others = run(found)(x)
     np.testing.assert_allclose(value.asnumpy(), expected.asnumpy(), rtol=1e-6)
     same(others, slopes, 2e-5)
     assert any(np.any(g.asnumpy() != 0) for g in slopes)
@@ -228,6 +228,29 @@ def test_restore_brings_every_bit_back() -> None:
     assert list(net.parameters_dict()) == names
 
 
+def test_restore_may_keep_the_rounded_values() -> None:
+    ms.set_seed(0)
+    node = nn.LIFNode(3.0, v_threshold=0.7, v_reset=0.1, reset="value", learnable="v_threshold")
+    net = nn.SequentialCell(nn.Dense(6, 5), nn.MultiStep(node), nn.Dense(5, 3), nn.MultiStep(nn.LINode(4.0)))
+    Q.prepare(net, Q.Uniform(3), Q.FixedPoint(12, 3), decay_bits=4)
+    weight = net[0].quantisers.weight(net[0].weight).asnumpy()
+    Q.restore(net, rounded=True)
+    np.testing.assert_array_equal(net[0].weight.asnumpy(), weight)
+    assert (node.v_threshold.item(), node.v_reset, node.tau, node.v_rest) == (0.75, 0.125, 16 / 5, 0.125)
+    assert isinstance(node.v_threshold, Parameter) and net[0].quantisers is None
+
+
+def test_nir_refuses_grids_and_takes_the_values_on_them() -> None:
+    pytest.importorskip("nir")
+    net = nn.SequentialCell(nn.Dense(6, 5), nn.MultiStep(nn.LIFNode(2.0, reset="zero")))
+    Q.prepare(net, Q.Uniform(3), Q.FixedPoint(12, 8))
+    with pytest.raises(NirError, match=r"0 \(Dense\) is quantised.*restore"):
+        ms.nir.to_nir(net, 1e-3, 6)
+    weight = net[0].quantisers.weight(net[0].weight).asnumpy()
+    graph = ms.nir.to_nir(Q.restore(net, rounded=True), 1e-3, 6)
+    np.testing.assert_array_equal(graph.nodes["0"].weight, weight)
+
+
 def test_fit_trains_it_with_groups_and_goes_on_from_a_checkpoint(tmp_path: Any) -> None:
     def trained(epochs: list[int]) -> Any:
         for until in epochs:
@@ -269,6 +292,14 @@ class WithBprop(nn.Dense):
         return (ops.matmul(dout, self.weight),)
 
 
+class Own(nn.Cell):
+    """A Cell of one step that is no neuron of the library's kind."""
+
+    def construct(self, x: Tensor, v: Tensor) -> Any:
+        v = v * 0.5 + x
+        return v, v
+
+
 class Remembers(nn.Dense):
     """A Dense that keeps something on itself."""
 
@@ -294,8 +325,8 @@ ERRORS: dict[str, tuple[str, Callable[[], Any]]] = {
     ),
     "half": (r'computes in float16.*"O0"', lambda: Q.prepare(half(network()), Q.Binary())),
     "half later": (
-        "quantised, and its products are in float16",
-        lambda: half(Q.prepare(network(), Q.Binary()))(spikes(T, B, 6)),
+        r"0 \(Dense\) is quantised, and float16 has fewer bits.*restore",
+        lambda: half(Q.prepare(network(), Q.Binary())),
     ),
     "bprop": (r"WithBprop has a bprop.*skip=", lambda: Q.prepare(WithBprop(2, 2), Q.Binary())),
     "path": (
@@ -324,6 +355,24 @@ def test_errors_name_the_layer_and_the_mend(case: str) -> None:
     text, wrong = ERRORS[case]
     with pytest.raises(ArgumentError, match=text):
         wrong()
+
+
+def test_states_that_would_stay_as_they_are_are_refused() -> None:
+    net = nn.SequentialCell(nn.MultiStep(nn.LIFNode()), nn.MultiStep(Own()))
+    with pytest.raises(ArgumentError, match=r"1.cell \(Own\) is no nn.Neuron, and its states.*skip=\[Own\]"):
+        Q.prepare(net, states=Q.FixedPoint(12, 8))
+    assert net[0].cell.quantisers is None
+    assert Q.prepare(net, states=Q.FixedPoint(12, 8), skip=[Own])[0].cell.quantisers is not None
+
+
+def test_a_synapse_and_its_neuron_are_both_rounded() -> None:
+    net = Q.prepare(
+        nn.MultiStep(nn.WithSynapse(nn.CubaLIFNode(0.5, 0.9), 0.7), return_states=True), states=Q.FixedPoint(9, 5)
+    )
+    out, states = net(Tensor(np.random.default_rng(0).normal(0, 2, (T, B, 5)).astype(np.float32)))
+    assert len(states) == 3 and out.shape == (T, B, 5)
+    for state in states:
+        np.testing.assert_array_equal(state.asnumpy() * 32, np.rint(state.asnumpy() * 32))
 
 
 def test_what_is_refused_leaves_the_network_as_it_was() -> None:

@@ -41,7 +41,7 @@ def auto_mixed_precision(
 
     Raises:
         ArgumentError: for another dtype, a list of something else than classes of Cells, a class of white_list that has
-            a `bprop`, and a network without any such layer.
+            a `bprop`, a layer that is quantised (`snncell.quantise`), and a network without any such layer.
 
     Source: Micikevicius et al., "Mixed precision training", ICLR 2018; names and lists as in `mindspore.amp`.
 
@@ -60,12 +60,22 @@ def auto_mixed_precision(
             f"auto_mixed_precision: {type(net).__name__} has no layer to compute in {kind.name}; there are "
             f"{', '.join(one.__name__ for one in WHITE_LIST)} to look for, and what white_list names."
         )
-    for _, cell in net.cells_and_names():
+    for path, cell in net.cells_and_names():
         if cell in chosen and amp_level == "O1":
-            cell.compute_dtype = kind.name
+            cell.compute_dtype = _unquantised(cell, path, kind.name)
         elif cell.compute_dtype is not None:
             del cell.compute_dtype  # as if it had never been set, for checkpoints too
     return net
+
+
+def _unquantised(cell: Cell, path: str, narrow: str) -> str:
+    """The dtype, for a layer whose weights are on no grid."""
+    if cell.quantisers is not None:
+        raise ArgumentError(
+            f"auto_mixed_precision: {path or 'the net'} ({type(cell).__name__}) is quantised, and {narrow} has fewer "
+            f"bits than sums on its grid need. quantise.restore(net) undoes that."
+        )
+    return narrow
 
 
 def _chosen(net: Cell, more: tuple[type[Cell], ...], without: tuple[type[Cell], ...]) -> set[Cell]:

@@ -75,6 +75,7 @@ def to_nir(
     nir = package("nir", "to_nir")
     if not isinstance(net, Cell):
         raise ArgumentError(f"to_nir: net is a Cell, not {came(net)}.")
+    _refuse_quantised(net)
     shape = _shape(input_shape)
     if method is not None:
         one_of(method, METHODS, "to_nir", "method")
@@ -113,6 +114,16 @@ def _shape(given: Any) -> Shape:
     if not axes or any(isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1 for n in axes):
         raise ArgumentError(f"to_nir: input_shape is that of a sample at one step, (N,) or (C, H, W), not {given!r}.")
     return tuple(int(n) for n in axes)
+
+
+def _refuse_quantised(net: Cell) -> None:
+    """Raise for a network that computes with other numbers than its Parameters hold."""
+    for path, cell in net.cells_and_names():
+        if cell.quantisers is not None:
+            raise NirError(
+                f"to_nir: {path or 'the net'} ({type(cell).__name__}) is quantised, which NIR has no words for. "
+                f"quantise.restore(copy.deepcopy(net), rounded=True) is the network with its weights on their grids."
+            )
 
 
 class _Walk:

@@ -122,13 +122,14 @@ class StateGrids(Cell):
         """The output as it is, and the states that the step has not rounded itself on their grid."""
         if not isinstance(out, tuple):
             return out
-        names = list(inspect.signature(cell.construct).parameters)[1:]
+        parameters = list(inspect.signature(cell.construct).parameters.values())[1:]
+        names = [p.name for p in parameters if p.kind is not p.VAR_POSITIONAL]  # *states are those of a Cell inside
         done = _rounded_inside(cell)
         states = [
-            state if name in done or not isinstance(state, Tensor) else self.state(name, state)
+            self.state(name, state) if name not in done and isinstance(state, Tensor) else state
             for name, state in zip(names, out[1:], strict=False)
         ]
-        return (out[0], *states)
+        return (out[0], *states, *out[1 + len(states) :])
 
     def first(self, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """The states before the first step, on their grid."""

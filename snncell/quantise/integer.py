@@ -8,17 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from snncell.errors import ShapeError
+
 Array = Any  # of NumPy
 Pairs = tuple[tuple[int, int], ...]
 
 
 def shifted(x: Array, bits: int) -> Array:
-    """x / 2^bits to the nearest whole number, halves to even; x 2^-bits where bits are below 0.
-
-    Example:
-        >>> shifted(np.array([6, 10, 11, -6]), 2).tolist()
-        [2, 2, 3, -2]
-    """
+    """x / 2^bits to the nearest whole number, halves to even; x 2^-bits where bits are below 0."""
     if bits <= 0:
         return x << -bits
     whole = x >> bits
@@ -87,6 +84,11 @@ class Product(Layer):
 
     def run(self, x: Array) -> Array:
         """Sums in int32."""
+        axis, channels = (-1, self.weight.shape[1]) if self.kind == "dense" else (1, self.weight.shape[1] * self.groups)
+        if x.ndim < 2 - (axis == -1) or x.shape[axis] != channels:
+            raise ShapeError(
+                f"run: a {self.kind} layer takes {channels} channels on axis {axis}, the shape is {x.shape}."
+            )
         sums = x.astype(np.int32) @ self.weight.T.astype(np.int32) if self.kind == "dense" else self._convolved(x)
         places = (1,) * (len(self.weight.shape) - 2)  # axes behind the channels
         if self.bias is not None:

@@ -7,20 +7,10 @@ from typing import Annotated, Any
 from snncell import ops
 from snncell.arguments.kinds import Positive, Within
 from snncell.quantise.quantiser import Grid, Quantiser, ScaleBits, positive_or_one, short
-from snncell.quantise.scales import largest, over
+from snncell.quantise.scales import largest, mean
 from snncell.tape.tensor import Tensor
 
 LEAST_EXPONENT = -64  # of the largest power of two; below it, weights are as good as 0
-
-
-def _mean(x: Tensor, axis: int | None) -> Tensor:
-    axes = over(x, axis)
-    return ops.mean(x, axes, keepdims=True) if axes else x
-
-
-def _sum(x: Tensor, axis: int | None) -> Tensor:
-    axes = over(x, axis)
-    return ops.sum(x, axes, keepdims=True) if axes else x
 
 
 class _PerChannel(Quantiser):
@@ -63,10 +53,10 @@ class Ternary(_PerChannel):
 
     def grid(self, x: Tensor) -> Grid:
         size = ops.abs(x)
-        edge = _mean(size, self._axis) * self.threshold
+        edge = mean(size, self._axis) * self.threshold
         over_it = ops.gt(size, edge).astype(x.dtype)
-        count = ops.maximum(_sum(over_it, self._axis), 1.0)
-        return short(positive_or_one(_sum(size * over_it, self._axis) / count), self.scale_bits), edge
+        share = positive_or_one(mean(over_it, self._axis))
+        return short(positive_or_one(mean(size * over_it, self._axis) / share), self.scale_bits), edge
 
     def rounded(self, x: Tensor, *grid: Any) -> Any:
         step, edge = grid
@@ -96,12 +86,12 @@ class Binary(_PerChannel):
         self.limit = limit
 
     def grid(self, x: Tensor) -> Grid:
-        mean = short(_mean(ops.abs(x), self._axis), self.scale_bits)
-        return positive_or_one(mean), mean
+        average = short(mean(ops.abs(x), self._axis), self.scale_bits)
+        return positive_or_one(average), average
 
     def rounded(self, x: Tensor, *grid: Any) -> Any:
-        _, mean = grid
-        return ops.select(ops.lt(x, 0.0), -mean, mean)
+        _, average = grid
+        return ops.select(ops.lt(x, 0.0), -average, average)
 
     def smooth(self, x: Tensor, *grid: Any) -> Any:
         return ops.clip(x, -self.limit, self.limit)

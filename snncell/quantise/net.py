@@ -53,7 +53,7 @@ class IntegerNet:
             >>> net = snncell.quantise.prepare(net, snncell.quantise.Uniform(8), snncell.quantise.FixedPoint(12, 8))
             >>> whole = snncell.quantise.export(net)
             >>> print(whole.run([[[1]], [[0]]]).ravel(), whole.step)
-            [129  64] 0.00390625
+            [128  64] 0.00390625
         """
         values = np.asarray(x.asnumpy() if hasattr(x, "asnumpy") else x)
         if not any(isinstance(layer, integer.Encode) for layer in self.layers):

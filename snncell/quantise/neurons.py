@@ -118,7 +118,8 @@ def _refuse_others(cell: Any, place: Place) -> None:
         return
     plain = (Neuron.construct, IFNode.construct, CubaLIFNode.construct)
     same = isinstance(cell, Neuron) and any(kind.construct is one for one in plain)
-    own = [name for name in ("fired", "recall", "spikes", "after_reset", "fire_at") if not _is_plain(kind, name)]
+    parts = ("fired", "recall", "spikes", "after_reset", "fire_at") if same else ()
+    own = [name for name in parts if getattr(kind, name) is not getattr(Thresholded, name)]
     if not same or own or cell.own_function:
         what = f"its {own[0]} is its own" if own else "its step is its own"
         refuse(place, f"{what}, and there is no integer step for it", f"use {KNOWN}")
@@ -132,10 +133,6 @@ def _refuse_others(cell: Any, place: Place) -> None:
             f"{type(function).__name__} may fire by another rule than a threshold",
             "use a spike function of snncell.surrogate that does not draw",
         )
-
-
-def _is_plain(kind: type, name: str) -> bool:
-    return getattr(kind, name) is getattr(Thresholded, name)
 
 
 def _constants(cell: Any, place: Place) -> Any:

@@ -11,10 +11,13 @@ from snncell.arguments.kinds import Own, Within
 from snncell.arguments.shown import came
 from snncell.cell import Cell
 from snncell.errors import ArgumentError
-from snncell.nn import Conv1d, Conv2d, Conv2dTranspose, Dense, Membrane
+from snncell.nn import Conv1d, Conv2d, Conv2dTranspose, Dense, LINode, Membrane, MultiStep, Recurrent
+from snncell.nn.neurons.integrate import EulerLeak
 from snncell.quantise.grids import StateGrids, WeightGrids
 from snncell.quantise.quantiser import Quantiser
 from snncell.quantise.uniform import FixedPoint
+from snncell.tape.parameter import Parameter, assign_all
+from snncell.tape.tensor import Tensor
 
 LAYERS: tuple[type[Cell], ...] = (Dense, Conv1d, Conv2d, Conv2dTranspose)
 
@@ -51,7 +54,8 @@ def prepare(
 
     Raises:
         ArgumentError: for a network in which there is nothing to round, that is prepared already, or that computes in
-            float16 (`snncell.amp`), and for a Cell with a `bprop`, which knows its Parameters as they are.
+            float16 (`snncell.amp`), for a Cell with a `bprop`, which knows its Parameters as they are, and for states
+            of a Cell that is no neuron.
 
     Source: Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only
     Inference", CVPR 2018; states: Davies et al., "Loihi", IEEE Micro 38(1), 2018.
@@ -74,24 +78,45 @@ def prepare(
         )
     for path, cell in found:
         _refuse(path, cell)
+    if states is not None:
+        _refuse_stepped(net, {id(cell) for _, cell in found} | _below(net, _skipped(net, skip)))
     for _, cell in found:
         cell.quantisers = _grids(cell, weights, states, activations, decay_bits)
         cell.quantisers.set_train(cell.training)
     return net
 
 
-def restore(net: Cell) -> Cell:
+def restore(net: Cell, rounded: bool = False) -> Cell:
     """Have a network that was prepared compute with its Parameters as they are; the network itself is returned.
 
+    Args:
+        net: the network.
+        rounded: whether its Parameters and constants become what it computed with, the values on their grids: for other
+            formats, such as NIR's, which know no quantisers. Its states are no longer rounded in either case.
+
     Example:
-        >>> net = snncell.quantise.prepare(nn.Dense(2, 2), snncell.quantise.Binary())
-        >>> snncell.quantise.restore(net).quantisers is None
-        True
+        >>> net = snncell.quantise.prepare(nn.Dense(2, 2, weight_init=0.3), snncell.quantise.Uniform(2, 0.25))
+        >>> snncell.quantise.restore(net, rounded=True).weight.asnumpy().tolist()
+        [[0.25, 0.25], [0.25, 0.25]]
     """
-    for cell in [cell for _, cell in net.cells_and_names()]:
-        if "quantisers" in cell.__dict__:
-            del cell.quantisers  # as if it had never been set
+    prepared = [cell for _, cell in net.cells_and_names() if "quantisers" in cell.__dict__]
+    values = [(cell, name, value) for cell in prepared if rounded for name, value in _computed_with(cell)]
+    held = [(cell.__dict__[name], value) for cell, name, value in values]
+    assign_all([(old, new) for old, new in held if isinstance(old, Parameter)], "restore")
+    for cell, name, value in values:
+        if not isinstance(cell.__dict__[name], Parameter):
+            setattr(cell, name, value)
+    for cell in prepared:
+        del cell.quantisers  # as if it had never been set
     return net
+
+
+def _computed_with(cell: Any) -> list[tuple[str, Any]]:
+    """The Parameters and constants of a prepared Cell by name, with the values that it computes with."""
+    values = dict(cell.quantisers.in_place(cell))
+    if isinstance(cell.quantisers, StateGrids) and isinstance(cell, (EulerLeak, LINode)):
+        values["tau"] = 1.0 / cell.quantisers.rate(cell.tau)
+    return [(name, ops.stop_gradient(x) if isinstance(x, Tensor) else x) for name, x in values.items()]
 
 
 def _grids(cell: Any, weights: Any, states: Any, activations: Any, decay_bits: int) -> Cell:
@@ -143,12 +168,27 @@ def _refuse(path: str, cell: Cell) -> None:
         )
 
 
+def _refuse_stepped(net: Cell, known: set[int]) -> None:
+    """Raise for a Cell that is run step by step, whose states would stay as they are."""
+    for path, cell in net.cells_and_names():
+        inner = cell.cell if isinstance(cell, (MultiStep, Recurrent)) else None
+        if inner is not None and id(inner) not in known and not isinstance(inner, Recurrent):
+            raise ArgumentError(
+                f"prepare: {path or 'net'}.cell ({type(inner).__name__}) is no nn.Neuron, and its states would stay as "
+                f"they are. Make it one, or leave it out: skip=[{type(inner).__name__}]."
+            )
+
+
+def _below(net: Cell, skipped: set[int]) -> set[int]:
+    """The Cells that are left as they are, and all below them."""
+    left = [cell for _, cell in net.cells_and_names() if id(cell) in skipped]
+    return {id(below) for cell in left for _, below in cell.cells_and_names()}
+
+
 def _reached(net: Cell, skipped: set[int]) -> Iterator[tuple[str, Cell]]:
     """The Cells of a net with their paths, without those that are left as they are, and all below them."""
-    left: set[int] = set()
+    left = _below(net, skipped)
     for path, cell in net.cells_and_names():
-        if id(cell) in skipped:
-            left |= {id(below) for _, below in cell.cells_and_names()}
         if id(cell) not in left:
             yield path, cell
 

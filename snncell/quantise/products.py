@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,7 +46,14 @@ def product_of(cell: Any, signal: Signal, place: Place, limit: float) -> tuple[i
     bits = bits_behind_point(steps)
     # Each channel has a unit of its own while it is added up, and all have the finest behind it.
     own = np.ldexp(steps, np.vectorize(bits_behind_point, otypes=[np.int64])(steps))
-    largest = float(np.max(sums * own, initial=0.0)) * growth(cell)
+    grown = growth(cell)
+    if grown == math.inf:
+        refuse(
+            place,
+            "it is computed by Winograd's tiles, whose transforms have thirds for such a window",
+            "use windows of at most 3 elements along an axis, a stride of 2, or fewer than 8 channels",
+        )
+    largest = float(np.max(sums * own, initial=0.0)) * grown
     bound = float(np.max(sums * np.ldexp(steps, bits), initial=0.0))
     if bits > 60 or not max(largest, bound) <= limit:
         refuse(
@@ -68,9 +76,18 @@ def product_of(cell: Any, signal: Signal, place: Place, limit: float) -> tuple[i
 
 def _levels(cell: Any, place: Place) -> tuple[Array, Array]:
     """The levels of the weights, and the steps of the outputs: one, or one for each."""
-    levels, step = cell.quantisers.weight.integers(cell.weight)
+    if cell.weight.dtype.itemsize < 4:
+        refuse(place, f"its Parameters are {cell.weight.dtype.name}", "make it with dtype=float32")
+    quantiser = cell.quantisers.weight
+    levels, step = quantiser.integers(cell.weight)
     if not np.all(np.isfinite(step)):
         refuse(place, "its weights are not finite", "train it again, with a smaller learning rate")
+    if np.any(levels * step != quantiser(cell.weight).asnumpy()):
+        refuse(
+            place,
+            f"what {type(quantiser).__name__} gives are no whole multiples of its step",
+            "give a step with fewer significant bits",
+        )
     if step.size > 1 and step.shape[0] != levels.shape[0]:
         refuse(place, "its scales lie along another axis than its outputs", "prepare it with axis=0")
     return levels, step.reshape(-1) if step.size > 1 else step.reshape(())

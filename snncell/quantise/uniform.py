@@ -31,7 +31,7 @@ class Uniform(Quantiser):
     The step s is
 
     "max"         max |x| / high, or (max - min) / (2^bits - 1): nothing is clipped
-    "mse"         of shares of that, from 0.2 to 1, the one with the least squared error
+    "mse"         of 17 shares of that, from 0.2 to 1, the one with the least squared error
     "percentile"  by the magnitude that so many percent of the values do not exceed
     "moving"      by an average of max |x| that follows the inputs in training, and stays in prediction
     "learned"     a Parameter, with the gradient of LSQ times 1 / sqrt(high n), n values to a step; it begins at
