@@ -33,6 +33,8 @@ GUARDED = {
     ("kernels.store.folder", "os.geteuid"): "Windows has returned before",
     ("kernels.store.folder", "os.getuid"): "asks whether it is there",
     ("kernels.store.files", "os.kill"): "Windows has returned before; there, it would end the process",
+    ("tape.state", "os.register_at_fork"): "asks whether it is there: where nothing forks, nothing is to be done",
+    ("ops.options", "os.sysconf"): "catches that it is not there",
     ("distributed.job", "os.sched_getaffinity"): "asks whether it is there",
     ("data.formats.hdf5_tables", "resource"): "a process without a limit where there is none to set",
 }
