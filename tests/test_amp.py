@@ -282,6 +282,7 @@ CROSS = list(itertools.product(OPTIMISERS, CLIPS, SCALERS, RUNS))
 
 
 @pytest.mark.sampled(16)
+@pytest.mark.uncompiled
 @pytest.mark.parametrize(("optimiser", "clip", "scaler", "run"), CROSS)
 def test_a_power_of_two_leaves_every_bit_of_float32(optimiser: str, clip: str, scaler: str, run: str) -> None:
     results = []
@@ -297,6 +298,7 @@ def test_a_power_of_two_leaves_every_bit_of_float32(optimiser: str, clip: str, s
 
 
 @pytest.mark.sampled(16)
+@pytest.mark.uncompiled
 @pytest.mark.parametrize(("half", "optimiser", "clip", "run"), list(itertools.product(HALVES, OPTIMISERS, CLIPS, RUNS)))
 def test_a_step_that_overflows_leaves_everything_as_it_was(half: str, optimiser: str, clip: str, run: str) -> None:
     net = net_of(half)

@@ -228,7 +228,7 @@ def assert_same(found, expected, steps=T, samples=ALL):
 
 
 @pytest.mark.sampled(45)
-@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("compiled", [pytest.param(False, marks=pytest.mark.uncompiled), True])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
 @pytest.mark.parametrize("name", CASES)
 def test_padding_changes_no_bit(name, dtype, compiled):
@@ -241,7 +241,7 @@ def test_padding_changes_no_bit(name, dtype, compiled):
 
 
 @pytest.mark.sampled(35)
-@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("compiled", [pytest.param(False, marks=pytest.mark.uncompiled), True])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.alone])
 def test_a_padded_sample_gives_the_bits_of_the_sample_alone(name, dtype, compiled):
