@@ -348,7 +348,7 @@ def test_a_training_that_is_resumed_has_its_buffers(tmp_path):
     assert twin[1].mean.asnumpy().tolist() == [1, 0, 9] and twin[1].cache.item() == 0.0
     assert np.array_equal(twin[0].weight.asnumpy(), net[0].weight.asnumpy())
     twin[1].mean = Tensor([1, 0])
-    with pytest.raises(CheckpointError, match="'buffer/1.mean' is int64"):
+    with pytest.raises(CheckpointError, match=r"'buffer/1\.mean' is int64"):
         snncell.train.load_state(tmp_path / "state", twin, other)
 
 
