@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 from snncell import config
 from snncell.arguments.guard import ours, refuse_name
+from snncell.arguments.kinds import Own
 from snncell.arguments.shown import came
 from snncell.calls import innermost_call, named_inputs, refuse_arguments, taken, tell_call
 from snncell.cells.hooks import (
@@ -61,7 +62,12 @@ class Cell(Hooked, Modes, Stateful):
     _loop: Jitted | None = None
     _inputs_set: tuple[Any, ...] | None = None
 
-    def __init__(self, auto_prefix: bool = True, flags: dict[str, Any] | None = None, **attributes: Any) -> None:
+    def __init__(
+        self,
+        auto_prefix: Annotated[Any, Own()] = True,
+        flags: Annotated[dict[str, Any] | None, Own()] = None,
+        **attributes: Any,
+    ) -> None:
         """Begin a Cell.
 
         Args:
@@ -69,13 +75,22 @@ class Cell(Hooked, Modes, Stateful):
                 one does that trains a network.
             flags: attributes that `get_flags` tells of.
             attributes: others.
+
+        Raises:
+            ArgumentTypeError: for flags that are no dict, and an auto_prefix that is neither True nor False.
         """
+        who = type(self).__name__
+        if not isinstance(auto_prefix, bool):
+            mend = f" It is made first, and called with data: {who}()(x)." * hasattr(auto_prefix, "shape")
+            raise ArgumentTypeError(f"{who}: auto_prefix is True or False, not {came(auto_prefix)}.{mend}")
+        if not (flags is None or isinstance(flags, dict)):
+            raise ArgumentTypeError(f"{who}: flags is a dict of attributes, or None, not {came(flags)}.")
         state = self.__dict__
         state["version"] = 0  # another one after every change of an attribute: traces know when they are out of date
         state["training"] = state["bprop_debug"] = False
         state["_checked_counts"], state["_naming"] = set(), Place(auto_prefix)
         if attributes and type(self) is not Cell and ours(type(self)):
-            refuse_name(type(self).__name__, next(iter(attributes)), ())
+            refuse_name(who, next(iter(attributes)), ("auto_prefix", "flags"))
         for name, value in attributes.items():
             setattr(self, name, value)
         self.add_flags(**(flags or {}))

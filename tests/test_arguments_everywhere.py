@@ -14,7 +14,7 @@ import wrong_calls
 import snncell
 from snncell import Parameter, Tensor, data, monitoring, nn, ops, surrogate, train
 from snncell.arguments.guard import plan_of
-from snncell.errors import ArgumentError, CallError, DeviceMemoryError, SnncellError
+from snncell.errors import ArgumentError, ArgumentTypeError, CallError, DeviceMemoryError, SnncellError
 from snncell.kernels import build, store
 from snncell.nn.neurons.elsewhere import PRESETS
 
@@ -174,7 +174,7 @@ def test_a_class_says_which_argument_was_meant(name):
 def test_what_has_no_options_takes_none():
     with pytest.raises(CallError, match="ReLU: has no argument inplace"):
         nn.ReLU(inplace=True)
-    with pytest.raises(CallError, match=r"It is made first, and called with data: ReLU\(\)\(x\)"):
+    with pytest.raises(ArgumentTypeError, match=r"It is made first, and called with data: ReLU\(\)\(x\)"):
         nn.ReLU(X)
 
     class Mine(nn.Cell):
@@ -200,7 +200,7 @@ INSTEAD = [
     (lambda: nn.SequentialCell(nn.Dense(2, 2), nn.ReLU), r"SequentialCell.*not the class ReLU; .*: nn\.ReLU\(\)"),
     (lambda: nn.SequentialCell([nn.ReLU]), r"nn\.ReLU\(\)"),
     (lambda: nn.SequentialCell().append(nn.ReLU), r"nn\.ReLU\(\)"),
-    (lambda: nn.CellList([nn.ReLU]), r"CellList: cells .* nn\.ReLU\(\)"),
+    (lambda: nn.CellList([nn.ReLU]), r"CellList: element 0 of cells .* nn\.ReLU\(\)"),
     (lambda: nn.MultiStep(nn.Dense), r"MultiStep: cell .* nn\.Dense\(in_channels, out_channels\)"),
     (lambda: nn.TimeDistributed(nn.ReLU), r"TimeDistributed: cell .* nn\.ReLU\(\)"),
     (lambda: nn.Truncated(nn.LIFNode, 3), r"Truncated: cell .* nn\.LIFNode\(\)"),

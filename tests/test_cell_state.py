@@ -329,3 +329,89 @@ def test_to_float_and_loops_over_time_and_custom_reverses():
         nn.SequentialCell(Own()).to_float(snncell.float16)
     with pytest.raises(ArgumentError, match="dst_type is float16, bfloat16 or float32"):
         net.to_float(snncell.float64)
+
+
+# --- trainings --------------------------------------------------------------------------------------------------------
+
+
+def training():
+    net = nn.SequentialCell(nn.Dense(2, 2), Counted())
+    return net, nn.Adam(net.trainable_params(), 0.1)
+
+
+def test_a_training_that_is_resumed_has_its_buffers(tmp_path):
+    net, adam = training()
+    net[1].mean = Tensor([1, 0, 9])
+    snncell.train.save_state(tmp_path / "state", net, adam)
+    twin, other = training()
+    snncell.train.load_state(tmp_path / "state", twin, other)
+    assert twin[1].mean.asnumpy().tolist() == [1, 0, 9] and twin[1].cache.item() == 0.0
+    assert np.array_equal(twin[0].weight.asnumpy(), net[0].weight.asnumpy())
+    twin[1].mean = Tensor([1, 0])
+    with pytest.raises(CheckpointError, match=r"'buffer/1\.mean' is int64"):
+        snncell.train.load_state(tmp_path / "state", twin, other)
+
+
+def test_a_training_that_was_written_with_the_last_parts_of_names_goes_on(tmp_path):
+    net, adam = training()
+    for p in adam.parameters:
+        p.name = p.name.rpartition(".")[2]
+    snncell.train.save_state(tmp_path / "state", net, nn.Adam(adam.parameters, 0.1))
+    twin, other = training()
+    assert other.groups[0].names == ["0.weight", "0.bias", "1.w"]
+    snncell.train.load_state(tmp_path / "state", twin, other)
+    assert np.array_equal(twin[0].weight.asnumpy(), net[0].weight.asnumpy())
+    swapped = nn.Adam([*reversed(twin.trainable_params())], 0.1)
+    with pytest.raises(CheckpointError, match="another optimiser"):
+        snncell.train.load_state(tmp_path / "state", twin, swapped)
+
+
+# --- repr -------------------------------------------------------------------------------------------------------------
+
+
+class OnlyExt(nn.Cell):
+    def extend_repr(self):
+        return "alpha=3"
+
+
+class Inner(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Dense(4, 3)
+        self.act = nn.ReLU()
+
+
+class Both(OnlyExt):
+    def __init__(self):
+        super().__init__()
+        self.inner = Inner()
+        self.layers = [OnlyExt()]
+
+
+INNER = "Inner(\n  (fc): Dense(input_channels=4, output_channels=3, has_bias=True)\n  (act): ReLU()\n)"
+
+
+@pytest.mark.parametrize(
+    ("cell", "wanted"),
+    [
+        (nn.Dense(4, 3), "Dense(input_channels=4, output_channels=3, has_bias=True)"),
+        (nn.Dense(4, 3, has_bias=False), "Dense(input_channels=4, output_channels=3)"),
+        (nn.ReLU(), "ReLU()"),
+        (nn.Cell(), "Cell()"),
+        (OnlyExt(), "OnlyExt(alpha=3)"),
+        (Inner(), INNER),
+        (nn.SequentialCell(), "SequentialCell()"),
+        (Both(), "Both(\n  alpha=3\n  (inner): " + INNER.replace("\n", "\n  ") + "\n  (layers.0): OnlyExt(alpha=3)\n)"),
+    ],
+    ids=lambda x: x.cls_name if isinstance(x, nn.Cell) else "",
+)
+def test_repr(cell, wanted):
+    assert repr(cell) == str(cell) == wanted
+
+
+def test_several_lines_of_settings_stand_on_lines_of_their_own():
+    class Two(nn.Cell):
+        def extend_repr(self):
+            return "a=1\nb=2"
+
+    assert repr(Two()) == "Two(\n  a=1\n  b=2\n)"

@@ -102,7 +102,7 @@ def test_a_surrogate_without_a_primitive_says_what_it_needs():
     ("cell", "what"),
     [
         ({"of_x": 0.01}, r"for input 0 at index .*; found / expected is 1\.01 in all entries"),
-        ({"of_w": 0.01}, r"for Parameter 'w' at index .*; found / expected is 1\.01 in all entries"),
+        ({"of_w": 0.01}, r"for Parameter 'middle\.w' at index .*; found / expected is 1\.01 in all entries"),
         ({"forgets": True}, r"no gradient of Parameter 'w', which construct uses: .* List it in self\.internal"),
     ],
     ids=["x", "w", "forgotten"],
@@ -177,7 +177,9 @@ def test_a_wrong_feedback_of_a_recurrent_layer_is_named():
 
     with testing.unfused():
         assert testing.check_through_time(Net(second=recurrent(0.0)), X).worst < 1e-6
-    message = r"custom bprop of layer lif2\.cell\.feedback \(Linear\), at time step \d: The bprop of Linear .*'w'"
+    message = (
+        r"custom bprop of layer lif2\.cell\.feedback \(Linear\), at time step \d: The bprop of Linear .*feedback\.w'"
+    )
     with pytest.raises(GradientCheckError, match=message):
         testing.check_through_time(Net(second=recurrent(0.01)), X)
 

@@ -44,10 +44,13 @@ class HookHandle:
 
     def remove(self) -> None:
         """Take the hook off; once it is off, nothing happens."""
-        known = self._cell.__dict__[self._kind]
-        if self._number in known:
-            self._cell.__dict__[self._kind] = {number: hook for number, hook in known.items() if number != self._number}
-            self._cell.__dict__["version"] += 2
+        state = self._cell.__dict__
+        if self._number not in (known := state.get(self._kind, {})):
+            return
+        state[self._kind] = {number: hook for number, hook in known.items() if number != self._number}
+        if not state[self._kind]:
+            del state[self._kind]  # it is as it was before
+        state["version"] += 2
 
 
 class Hooked:

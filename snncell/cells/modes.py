@@ -112,14 +112,14 @@ class Modes(Tree):
         output_recompute: bool = False,
         early_stop: bool = True,
         context_fn: None = None,
-        **kwargs: bool,
+        **kwargs: Any,
     ) -> Self:
         """Run the Cell again in the reverse, instead of keeping what it computes on the way.
 
         Gradients are the same, memory is that of its inputs and outputs, time is a second forward. Random numbers are
-        the same again, and statistics are written once. A `MultiStep` keeps its states at every sqrt(T)-th step, if it
-        has no `checkpoint_every`. In a jitted function it is the compiler that chooses what is kept, and this says
-        nothing.
+        the same again, statistics are written once, and hooks of the Cells below are called once more. A `MultiStep`
+        keeps its states at every sqrt(T)-th step, if it has no `checkpoint_every`. In a jitted function it is the
+        compiler that chooses what is kept, and this says nothing.
 
         Args:
             use_reentrant, early_stop: accepted, and the same either way: a Cell has one reverse.

@@ -52,6 +52,7 @@ def save_state(
     save: Any = imported("safetensors.numpy").save
     makes = _made(net, optimiser, loss)
     tensors = {f"net/{path}": p.asnumpy() for path, p in weights_of(net, loss).items()}
+    tensors |= {f"buffer/{path}": vars(cell)[name].asnumpy() for path, (cell, name) in net.kept_buffers().items()}
     tensors |= {f"optimiser/{path}": p.asnumpy() for path, p in _own(optimiser).items()}
     tensors |= {f"more/{name}": value for name, value in (arrays or {}).items()} | {_RANDOM: present_key().asnumpy()}
     text = {"writer": "snncell", "made": json.dumps(makes), "notes": json.dumps(notes or {})}
@@ -103,11 +104,14 @@ class Stored(NamedTuple):
     notes: dict[str, Any]
     arrays: dict[str, Any]
     values: list[tuple[Parameter, Tensor]]
+    buffers: list[tuple[Cell, str, Tensor]]
     random: tuple[int, int]
 
     def load(self) -> None:
         """Put it into net, optimiser, loss and the random numbers: all of it or, if it is interrupted, nothing."""
         assign_all([*self.values, seeded(*self.random)], "load_state", in_range=True)
+        for cell, name, value in self.buffers:
+            setattr(cell, name, value)
         set_seed(*self.random)  # threads that begin to draw later do so from it
 
 
@@ -139,11 +143,14 @@ def read_state(
     random = refuse_misfit({_RANDOM: present_key()}, {_RANDOM: stored.pop(_RANDOM)}, f"load_state: {where}")[_RANDOM]
     if (random < 0).any():
         raise CheckpointError(f"load_state: {where} is damaged: {random.tolist()} is no place in the random numbers.")
-    own = {f"net/{path}": p for path, p in weights_of(net, loss).items()}
+    own: dict[str, Any] = {f"net/{path}": p for path, p in weights_of(net, loss).items()}
     own |= {f"optimiser/{path}": p for path, p in _own(optimiser).items()}
-    fitting = refuse_misfit(own, stored, f"load_state: {where}")
-    values = [(own[path], Tensor(array)) for path, array in fitting.items()]
-    return Stored(notes, arrays, values, (int(random[0]), int(random[1])))
+    buffers = {f"buffer/{path}": place for path, place in net.kept_buffers().items()}
+    places = own | {path: vars(cell)[name] for path, (cell, name) in buffers.items()}
+    fitting = refuse_misfit(places, stored, f"load_state: {where}")
+    values = [(own[path], Tensor(array)) for path, array in fitting.items() if path in own]
+    kept = [(*place, Tensor(fitting[path])) for path, place in buffers.items()]
+    return Stored(notes, arrays, values, kept, (int(random[0]), int(random[1])))
 
 
 def refuse_misfit(own: dict[str, Any], stored: dict[str, Any], who: str) -> dict[str, Any]:
@@ -204,10 +211,11 @@ def description(cell: Cell) -> dict[str, Any]:
             for name, value in vars(inner).items()
             if name not in _INTERNAL and _plain(value) and not name.startswith("_")
         }
+        changing = inner.kept_buffers()  # of which values are saved, and may be others by now
         for name, value in vars(inner).items():
             several = enumerate(value) if isinstance(value, (tuple, list)) else ()
             for label, item in [(name, value), *((f"{name}.{n}", item) for n, item in several)]:
-                if isinstance(item, (Tensor, np.ndarray)) and not isinstance(item, Parameter):
+                if isinstance(item, (Tensor, np.ndarray)) and not isinstance(item, Parameter) and label not in changing:
                     facts[path][label] = constant(np.asarray(item))
     for path, p in cell.parameters_dict().items():
         facts[f"Parameter {path}"] = f"{p.dtype.name}{list(p.shape)}"
