@@ -135,99 +135,12 @@ MODULES = {
     "snncell.plot": PLOT,
 }
 
-CELL = {
-    "tensor": "snncell.Tensor",
-    "from_numpy": "snncell.Tensor",
-    "as_tensor": "snncell.Tensor",
-    "Module": "nn.Cell",
-    "Cell": "nn.Cell",
-    "manual_seed": "snncell.set_seed",
-    "compile": "snncell.jit",
-    "no_grad": _NO_TAPE,
-    "cat": "ops.concat",
-    "optim": "The optimisers are in snncell.nn: nn.SGD, nn.Adam, nn.AdamW, nn.RMSProp, nn.Momentum.",
-    "functional": "snncell.ops",
-    "device": 'snncell.set_context(device_target="GPU")',
-    "cuda": 'snncell.set_context(device_target="GPU")',
-    "save": "snncell.save_checkpoint",
-    "load": "snncell.load_checkpoint",
-    "utils": "snncell.data, snncell.train",
-    "ms_function": "snncell.jit",
-}
-SURROGATE = {
-    "straight_through_estimator": "surrogate.StraightThrough",
-    "spike_rate_escape": "surrogate.SpikeRateEscape",
-    "SingleExponential": "surrogate.PiecewiseExp",
-    "SigmoidGrad": "surrogate.Sigmoid",
-}
-ENCODE = {
-    "poisson": "encode.rate",
-    "PoissonEncoder": "encode.rate",
-    "LatencyEncoder": "encode.latency",
-    "rate_conv": "encode.rate",
-    "spikegen": "The encoders are functions of snncell.encode: rate, latency, delta.",
-    "repeat": "encode.current",
-}
-TRAIN = {"DataLoader": "train.Batches", "Trainer": "train.fit", "clip_grad_norm_": "train.clip_by_global_norm"}
-AMP = {
-    "GradScaler": "amp.DynamicLossScaler",
-    "autocast": 'amp.auto_mixed_precision(net, "O1")',
-    "FixedLossScaleManager": "amp.StaticLossScaler",
-    "DynamicLossScaleManager": "amp.DynamicLossScaler",
-    "custom_mixed_precision": 'amp.auto_mixed_precision(net, "O1", white_list=[...])',
-}
-DATA = {
-    "DataLoader": "data.Loader",
-    "Dataset": "A data set is anything with len(dataset) and dataset[i], and snncell.data.Loader goes through it.",
-    "SSC": "data.SHD",
-    "CachedDataset": "data.Cached",
-    "DiskCachedDataset": "data.Cached",
-    "SlicedDataset": "data.Sliced",
-    "PadTensors": "data.Loader",
-    "ToSparseTensor": "data.ToFrame gives bytes, in which nn.Dense and nn.Conv2d find the events.",
-    "EventDrop": "It is one of data.DropEvent, data.DropEventByTime and data.DropEventByArea at random.",
-    "NumpyAsType": "A function goes into data.Compose as it is: lambda frames: frames.astype(...).",
-}
-PLOT = {
-    "traces": "plot.membrane",
-    "spike_raster": "plot.raster",
-    "spike_count": "plot.firing_rates",
-    "loss": "plot.training_curves",
-}
-
-MODULES = {
-    "snncell": SNNCELL,
-    "snncell.nn": NN,
-    "snncell.ops": OPS,
-    "snncell.surrogate": SURROGATE,
-    "snncell.encode": ENCODE,
-    "snncell.train": TRAIN,
-    "snncell.amp": AMP,
-    "snncell.data": DATA,
-    "snncell.plot": PLOT,
-}
-
 TENSOR = {
-    "view": "x.reshape(...)",
-    "permute": "x.transpose(...)",
-    "unsqueeze": "x.expand_dims(axis)",
-    "numpy": "x.asnumpy()",
     "detach": "ops.stop_gradient(x)",
     "clone": "A Tensor does not change, so there is nothing to copy; Tensor(x) is a new one.",
     "cpu": 'x.to("cpu")',
     "cuda": 'x.to("gpu")',
-    "float": "x.astype(snncell.float32)",
-    "double": "x.astype(snncell.float64)",
-    "half": "x.astype(snncell.float16)",
-    "long": "x.astype(snncell.int64)",
-    "int": "x.astype(snncell.int32)",
-    "bool": "x.astype(snncell.bool_)",
-    "type": "x.dtype, x.astype(...)",
-    "dim": "x.ndim",
-    "numel": "x.size",
     "t": "x.T",
-    "mm": "x @ y",
-    "clamp": "x.clip(...)",
     "backward": _NO_TAPE,
     "grad": _NO_TAPE,
     "requires_grad": "Parameters have it; of a Tensor the gradient is that of an input: snncell.grad(fn)(x).",

@@ -95,22 +95,22 @@ def is_contiguous(x: Tensor) -> bool:
 
 def contiguous(x: Tensor) -> Tensor:
     """The Tensor itself: operations lay their operands out as they need them."""
-    return snapshot(x)
+    return snapshot(as_tensor(x, "contiguous"))
 
 
 def copy(x: Tensor) -> Tensor:
     """A Tensor of the same values, through which gradients flow. It shares the memory, to which nobody writes."""
-    return snapshot(x)
+    return snapshot(as_tensor(x, "copy"))
 
 
 def value(x: Tensor) -> Tensor:
     """The Tensor itself; of a Parameter its present value."""
-    return snapshot(x)
+    return snapshot(as_tensor(x, "value"))
 
 
 def init_data(x: Tensor) -> Tensor:
     """The Tensor itself: `initializer` draws the values when it is called."""
-    return snapshot(x)
+    return snapshot(as_tensor(x, "init_data"))
 
 
 def assign_value(x: Tensor, value: Any) -> Tensor:
