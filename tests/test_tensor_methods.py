@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -357,3 +359,9 @@ def test_second_order_through_jit(fn):
     x = Tensor(np.random.default_rng(1).normal(size=(2, 3)))
     second = ms.grad(lambda x: (ms.grad(fn)(x) ** 2).sum())
     np.testing.assert_allclose(ms.jit(second)(x).asnumpy(), second(x).asnumpy(), rtol=1e-10)
+
+
+def test_the_reference_names_every_method_and_property():
+    page = Path(ms.__file__).parents[1] / "docs" / "reference" / "snncell.md"
+    named = set(re.findall(r"`(?:t\.)?(\w+)(?:\(.*?\))?`", page.read_text(encoding="utf-8")))
+    assert [name for name in public(Tensor) if name not in named] == []
