@@ -90,7 +90,7 @@ REFUSALS = [
     (lambda: ops.pad(Tensor([1.0]), (1, 1), value="3"), ArgumentTypeError, "pad: value is a number or True or False"),
     (lambda: ops.full((2,), 1j, "float32"), DTypeError, "complex numbers"),
     (lambda: Tensor(math.nan, "int32"), DTypeError, "Tensor: nan holds numbers that dtype Int32 has not"),
-    (lambda: Tensor(300, "uint8"), DTypeError, "Tensor: 300 holds numbers that dtype Uint8 has not"),
+    (lambda: Tensor(300, "uint8"), DTypeError, "Tensor: 300 holds numbers that dtype UInt8 has not"),
     (lambda: ops.zeros((2**40,)), ArgumentError, r"zeros: an array of shape \(1099511627776,\) takes 4,096 GiB"),
     (lambda: ops.zeros((2,), None), ArgumentTypeError, "zeros: dtype is a dtype .* not None"),
     (lambda: encode.population(Tensor([0.5]), 2**40), ArgumentError, "population: neurons is an integer"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import typing
@@ -136,15 +137,31 @@ def test_a_method_of_tensors_says_that_it_has_no_such_argument(name):
 
 
 @pytest.mark.parametrize("name", OF_AXES)
-def test_a_method_of_tensors_knows_pytorchs_dim(name):
-    with pytest.raises(CallError, match=rf"{name}: has no argument dim\. Did you mean axis\?"):
+def test_a_method_of_tensors_takes_pytorchs_dim_and_a_function_says_axis(name):
+    with contextlib.suppress(SnncellError):  # of other arguments, which are missing, or of shapes
         getattr(X, name)(dim=0)
+    takes_axis = name in vars(ops) and "axis" in inspect.signature(getattr(ops, name)).parameters
+    if takes_axis and name != "permute":  # whose axis is all that follows
+        with pytest.raises(CallError, match=r": has no argument dim\. Did you mean axis\?"):
+            getattr(ops, name)(X, dim=0)
 
 
-def test_a_method_of_tensors_knows_pytorchs_keepdim():
-    assert len(OF_AXES) > 10
+def test_a_method_takes_an_axis_by_either_name():
+    found = [
+        X.argmax(dim=0),
+        X.cumsum(dim=1),
+        X.index_select(dim=1, index=[0]),
+        X.expand_dims(dim=0),
+        X.chunk(2, dim=1)[0],
+    ]
+    same = [X.argmax(0), X.cumsum(1), X.index_select(1, [0]), X.expand_dims(0), X.chunk(2, 1)[0]]
+    assert [x.tolist() for x in found] == [x.tolist() for x in same]
+
+
+def test_a_method_of_tensors_takes_pytorchs_keepdim_and_a_function_says_keepdims():
+    assert len(OF_AXES) > 10 and X.sum(0, keepdim=True).shape == X.sum(0, keepdims=True).shape
     with pytest.raises(CallError, match=r"sum: has no argument keepdim\. Did you mean keepdims\?"):
-        X.sum(0, keepdim=True)
+        ops.sum(X, 0, keepdim=True)
     with pytest.raises(CallError, match=r"ReduceSum: has no argument keepdim\. Did you mean keep_dims\?"):
         ops.ReduceSum(keepdim=True)
 

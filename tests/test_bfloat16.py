@@ -200,9 +200,9 @@ def test_special_numbers() -> None:
 def test_a_tensor_tells_of_itself() -> None:
     x = Tensor([0.1, -2.0], ms.bfloat16)
     assert x.dtype is ms.bfloat16 and x.dtype == "bfloat16" and x.dtype == B and x.dtype.itemsize == 2
-    assert repr(x) == "Tensor(shape=[2], dtype=Bfloat16, value= [ 1.00097656e-01, -2.00000000e+00])"
+    assert repr(x) == "Tensor(shape=[2], dtype=BFloat16, value= [ 1.00097656e-01, -2.00000000e+00])"
     assert (
-        repr(x[0]) == "Tensor(shape=[], dtype=Bfloat16, value= 0.100098)"
+        repr(x[0]) == "Tensor(shape=[], dtype=BFloat16, value= 0.100098)"
         and str(x[1]) == "-2"
         and f"{x[0]:.3f}" == "0.100"
     )
@@ -253,7 +253,7 @@ def test_arrays_of_raw_bytes_are_refused() -> None:
 def test_draws_are_float32s() -> None:
     with pytest.raises(
         ms.errors.ArgumentError,
-        match=r"draws float32 or float64, not Bfloat16\. Convert what it gives: \.astype\('bfloat16'\)",
+        match=r"draws float32 or float64, not BFloat16\. Convert what it gives: \.astype\('bfloat16'\)",
     ):
         ops.uniform((2,), dtype="bfloat16")
 

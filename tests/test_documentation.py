@@ -218,7 +218,7 @@ def test_the_example_of_a_long_stream():
 @pytest.mark.compiled
 def test_the_example_of_loading(capsys):
     assert load("loading").main(samples=160, epochs=3) > 0.6
-    assert "x (80, 32, 1, 32) Uint8" in capsys.readouterr().out
+    assert "x (80, 32, 1, 32) UInt8" in capsys.readouterr().out
 
 
 @pytest.mark.compiled

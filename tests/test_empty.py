@@ -24,6 +24,7 @@ OTHERWISE = {
     "rfft": "there is no spectrum of no samples",
     "irfft": "there are no samples of no spectrum",
     "conj": "the table adds the real and the imaginary part, whose shapes must fit",
+    "median": "there is no middle of nothing, where PyTorch has NaN",
     "conv1d": "without input channels a sum of nothing is 0; PyTorch leaves the output channels out as well",
     "conv2d": "the same, and windows of length 0 are refused",
 }

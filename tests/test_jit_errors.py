@@ -168,9 +168,9 @@ def test_jit_takes_a_function(argument: Any) -> None:
 def test_a_number_that_does_not_fit_the_dtype_is_refused_in_our_words() -> None:
     small = Tensor(np.array([1], np.uint8))
     for f in (lambda x: x + (-1), lambda x: x * 300):
-        with pytest.raises(SnncellError, match=r"does not fit the dtype Uint8.*astype"):
+        with pytest.raises(SnncellError, match=r"does not fit the dtype UInt8.*astype"):
             f(small)
-        with pytest.raises(SnncellError, match=r"does not fit the dtype Uint8.*astype"):
+        with pytest.raises(SnncellError, match=r"does not fit the dtype UInt8.*astype"):
             jit(f)(small)
 
 

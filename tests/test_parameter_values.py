@@ -67,7 +67,18 @@ def calls_of(function, p: Parameter):
 
 
 # What gives back the Parameter that it wrote to, and what takes functions.
-NOT_CALLED = {"assign", "assign_add", "Assign", "scan", "grad", "value_and_grad", "vjp", "jit", "while_loop"}
+NOT_CALLED = {
+    "assign",
+    "assign_add",
+    "assign_sub",
+    "Assign",
+    "scan",
+    "grad",
+    "value_and_grad",
+    "vjp",
+    "jit",
+    "while_loop",
+}
 
 
 def operations():

@@ -11,7 +11,7 @@ from typing import Any
 from snncell import dtype as dtypes
 from snncell.arguments.kinds import NotNegative
 from snncell.arguments.vocabulary import Numbers
-from snncell.ops.base import as_float, as_tensor, astype, elementwise, number_or_tensor
+from snncell.ops.base import as_float, as_tensor, astype, elementwise, number_or_tensor, same_dtype
 from snncell.ops.elementwise import (
     abs,
     ceil,
@@ -102,7 +102,7 @@ def sgn(x: Numbers) -> Tensor:
 
 def copysign(x: Numbers, y: Numbers) -> Tensor:
     """|x| with the sign of y, that of -0.0 too."""
-    result: Tensor = _copysign(_as_precise(x, y, "copysign"), y)
+    result: Tensor = _copysign(*_as_tensors(x, y, "copysign"))
     return result
 
 
@@ -118,15 +118,15 @@ def _(x: Tensor, _values: Tensor, _out: Tensor, dout: Tensor) -> Grads:
 
 def heaviside(x: Numbers, values: Numbers) -> Tensor:
     """0 where x < 0, 1 where x > 0, and `values` where it is 0."""
-    result: Tensor = _heaviside(_as_precise(x, values, "heaviside"), values)
+    result: Tensor = _heaviside(*_as_tensors(x, values, "heaviside"))
     return result
 
 
-def _as_precise(x: Any, beside: Any, name: str) -> Tensor:
-    """`x` as a Tensor, a number in the dtype of the other operand."""
-    if type(x) is float and isinstance(beside, Tensor) and beside.dtype.is_float:
-        return Tensor(x, beside.dtype)
-    return as_tensor(x, name)
+def _as_tensors(x: Any, y: Any, name: str) -> list[Tensor]:
+    """Both as Tensors of one dtype, a number in the precision of what it meets."""
+    operands = same_dtype([number_or_tensor(x, name), number_or_tensor(y, name, "y")], name)
+    dtype = next(operand.dtype for operand in operands if isinstance(operand, Tensor))
+    return [operand if isinstance(operand, Tensor) else Tensor(operand, dtype) for operand in operands]
 
 
 @elementwise("test")
@@ -161,7 +161,7 @@ def fmin(x: Numbers, y: Numbers) -> Tensor:
 
 
 def _without_nan(function: Any, x: Any, y: Any, name: str) -> Tensor:
-    a, b = as_tensor(x, name), as_tensor(y, name, "y")
+    a, b = _as_tensors(x, y, name)
     result: Tensor = where(isnan(a), b, where(isnan(b), a, function(a, b)))
     return result
 
@@ -169,7 +169,7 @@ def _without_nan(function: Any, x: Any, y: Any, name: str) -> Tensor:
 def lerp(x: Numbers, end: Numbers, weight: Numbers) -> Tensor:
     """x + weight * (end - x): from x, at weight 0, to `end`, at 1."""
     start = as_float(x, "lerp")
-    result: Tensor = start + (as_tensor(end, "lerp", "end") - start) * number_or_tensor(weight, "lerp", "weight")
+    result: Tensor = start + (number_or_tensor(end, "lerp", "end") - start) * number_or_tensor(weight, "lerp", "weight")
     return result
 
 

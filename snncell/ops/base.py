@@ -205,6 +205,11 @@ def as_tensor(x: Any, name: str, argument: str = "x") -> Tensor:
             f"{name}: {argument} is a Tensor, not event lists, which only products, convolutions and reshape take. "
             f"x.to_dense() is a Tensor."
         )
+    if STATE.tape is not None and isinstance(x, (tuple, list)) and any(map(_has_gradient, x)):
+        raise DTypeError(
+            f"{name}: {argument} is a {type(x).__name__} of Tensors, of which a new one would be made, and their "
+            f"gradients would end there. Take one of them, or ops.stack(...) of all."
+        )
     if x is None or isinstance(x, (str, bytes)) or callable(x) or (type(x) is int and x.bit_length() > 64):
         raise DTypeError(
             f"{name}: {argument} is a Tensor, an array or a number, not {shown(x)}. Wrap data in snncell.Tensor(...)."
@@ -213,6 +218,10 @@ def as_tensor(x: Any, name: str, argument: str = "x") -> Tensor:
         return Tensor(x)
     except (DTypeError, ShapeError, ArgumentError) as error:
         raise type(error)(f"{name}: {argument}: {error}") from None
+
+
+def _has_gradient(x: Any) -> bool:
+    return isinstance(x, Tensor) and x._entry is not None
 
 
 class _Cast(Cast):

@@ -7,11 +7,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from snncell import dtype as dtypes
 from snncell.arguments.kinds import Extended, NotNegative
 from snncell.arguments.shown import shown
 from snncell.arguments.vocabulary import Dtype, Lengths, Numbers
-from snncell.errors import AssignError, CallError, ShapeError
+from snncell.errors import AssignError, CallError, DTypeError, ShapeError
 from snncell.ops import creation as new, logic, positions, random, rearrange, shape as sh
 from snncell.ops.base import as_axis, as_int, as_tensor, astype
 from snncell.tape.tensor import Tensor, beside, snapshot
@@ -95,22 +97,22 @@ def is_contiguous(x: Tensor) -> bool:
 
 def contiguous(x: Tensor) -> Tensor:
     """The Tensor itself: operations lay their operands out as they need them."""
-    return snapshot(x)
+    return snapshot(as_tensor(x, "contiguous"))
 
 
 def copy(x: Tensor) -> Tensor:
     """A Tensor of the same values, through which gradients flow. It shares the memory, to which nobody writes."""
-    return snapshot(x)
+    return snapshot(as_tensor(x, "copy"))
 
 
 def value(x: Tensor) -> Tensor:
     """The Tensor itself; of a Parameter its present value."""
-    return snapshot(x)
+    return snapshot(as_tensor(x, "value"))
 
 
 def init_data(x: Tensor) -> Tensor:
     """The Tensor itself: `initializer` draws the values when it is called."""
-    return snapshot(x)
+    return snapshot(as_tensor(x, "init_data"))
 
 
 def assign_value(x: Tensor, value: Any) -> Tensor:
@@ -123,6 +125,17 @@ def assign_value(x: Tensor, value: Any) -> Tensor:
         f"assign_value: a Tensor of shape {x.shape} does not change. Make it a Parameter, snncell.Parameter(x), to "
         f"which assign_value and set_data write; or use the new value in its place."
     )
+
+
+def from_numpy(array: Any) -> Tensor:
+    """A Tensor with the elements of a NumPy array, copied, so that later writes to the array do not reach it.
+
+    Raises:
+        DTypeError: for anything else, which `Tensor(data)` takes.
+    """
+    if not isinstance(array, np.ndarray):
+        raise DTypeError(f"Tensor.from_numpy: array is an array of NumPy, not {shown(array)}; Tensor(data) takes it.")
+    return Tensor(array)
 
 
 # --- shapes -----------------------------------------------------------------------------------------------------------

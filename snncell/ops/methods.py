@@ -109,7 +109,8 @@ def _hang_in() -> None:
         setattr(Tensor, name, _method(conversions.as_named(name), name))
     for name, other in _SAME.items():
         setattr(Tensor, name, getattr(Tensor, other))
-    setattr(Tensor, "register_hook", register_hook)
+    setattr(Tensor, "register_hook", _method(register_hook))
+    setattr(Tensor, "from_numpy", staticmethod(checked(conversions.from_numpy, Tensor.__module__, "from_numpy")))
 
 
 def _array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:

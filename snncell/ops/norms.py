@@ -77,7 +77,8 @@ def _of_vectors(x: Tensor, p: float, axes: tuple[int, ...], keepdim: bool) -> Te
     if p == 1:
         return reduce.sum(sizes, axes, keepdim)
     # In units of the largest one, nothing overflows. The norm does not depend on the unit, nor does its gradient.
-    unit = stop_gradient(reduce.max(sizes, axes, keepdims=True))
+    some_left = p < 0 or all(x.shape[axis] for axis in axes)  # the sum of nothing is 0
+    unit: Any = stop_gradient(reduce.max(sizes, axes, keepdims=True)) if some_left else 1.0
     unit = lg.where(lg.equal(unit, 0.0), 1.0, unit)
     nothing = lg.equal(sizes, 0.0)
     total = reduce.sum(lg.where(nothing, 0.0 if p > 0 else math.inf, _power(sizes / unit, nothing, p)), axes, True)

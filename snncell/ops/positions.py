@@ -237,7 +237,7 @@ def tensor_scatter_add(x: Numbers, indices: Numbers, updates: Numbers) -> Tensor
     return index_put(tensor, sh.unstack(points, -1), updates, True)
 
 
-def index_put(x: Numbers, indices: Sequence[Any], values: Numbers, accumulate: bool = False) -> Tensor:
+def index_put(x: Numbers, indices: Any, values: Numbers, accumulate: bool = False) -> Tensor:
     """`x` with `values` written, or added, at x[indices[0], indices[1], ...].
 
     Args:

@@ -126,8 +126,8 @@ def narrow(x: Numbers, axis: int, start: int, length: int) -> Tensor:
 def chunk(x: Numbers, chunks: Count, axis: int = 0) -> tuple[Tensor, ...]:
     """`x` cut along an axis into that many parts of one length, the last of which may be shorter or missing."""
     tensor = as_tensor(x, "chunk")
-    length = tensor.shape[as_axis(axis, tensor.ndim, "chunk")]
-    return sh.split(tensor, max(-(-length // as_int(chunks, "chunk", "chunks")), 1), axis)
+    length, count = tensor.shape[as_axis(axis, tensor.ndim, "chunk")], as_int(chunks, "chunk", "chunks")
+    return sh.split(tensor, -(-length // count) if length else [0] * count, axis)
 
 
 def diff(x: Numbers, n: int = 1, axis: int = -1) -> Tensor:

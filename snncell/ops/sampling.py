@@ -7,7 +7,7 @@ import numpy as np
 from snncell import dtype as dtypes
 from snncell.arguments.kinds import Count
 from snncell.arguments.vocabulary import Numbers
-from snncell.errors import ArgumentError, ShapeError
+from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.ops import elementwise as el, logic as lg, random, reduce, shape as sh, statistics
 from snncell.ops.base import as_int, as_tensor, astype
 from snncell.tape.tensor import Tensor, beside
@@ -32,6 +32,8 @@ def multinomial(x: Numbers, num_samples: Count, replacement: bool = True) -> Ten
     weights, count = as_tensor(x, "multinomial"), as_int(num_samples, "multinomial", "num_samples")
     if weights.ndim not in (1, 2):
         raise ShapeError(f"multinomial: takes weights (N,) or (B, N), the shape is {weights.shape}.")
+    if weights.dtype.category == 3:
+        raise DTypeError("multinomial: weights are real numbers. Take ops.abs(x) first.")
     if isinstance(weights._data, np.ndarray):
         _refuse_weights(weights._data, 1 if replacement else count)
     chances = astype(weights, dtypes.float64)

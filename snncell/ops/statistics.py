@@ -9,6 +9,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.arguments.kinds import Count
+from snncell.arguments.shown import shown
 from snncell.arguments.vocabulary import Dtype, Numbers
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops import logic as lg, reduce, shape as sh, sorting
@@ -162,9 +163,9 @@ def quantile(x: Numbers, q: Any, axis: int | None = None, keepdims: bool = False
         ArgumentError: for a share outside of [0, 1].
         ShapeError: if there is nothing.
     """
-    tensor, shares = as_float(x, "quantile"), np.asarray(q, np.float64)  # a share of Python is exact to float64
-    if shares.ndim > 1 or not ((shares >= 0) & (shares <= 1)).all():
-        raise ArgumentError(f"quantile: q is a number in [0, 1], or a list of them, not {q}.")
+    tensor, shares = as_float(x, "quantile"), np.asarray(q)
+    if shares.ndim > 1 or shares.dtype.kind not in "biuf" or not ((shares >= 0) & (shares <= 1)).all():
+        raise ArgumentError(f"quantile: q is a number in [0, 1], or a list of them, not {shown(q)}.")
     line, number = (ravel(tensor), 0) if axis is None else (tensor, as_axis(axis, tensor.ndim, "quantile"))
     n = line.shape[number]
     if not n:
@@ -172,7 +173,7 @@ def quantile(x: Numbers, q: Any, axis: int | None = None, keepdims: bool = False
     rows = sorting.sort(sh.swapaxes(line, number, -1))[0]
     rows = lg.where(lg.isnan(rows[..., n - 1 :]), math.nan, rows)
     results = []
-    for share in shares.reshape(-1):
+    for share in shares.reshape(-1).astype(np.float64):
         below = min(int(share * (n - 1)), max(n - 2, 0))
         weight = float(share * (n - 1) - below)
         low, high = rows[..., below : below + 1], rows[..., min(below + 1, n - 1) : min(below + 1, n - 1) + 1]

@@ -114,15 +114,6 @@ class Tensor:
             steps.append(steps[-1] * length)
         return tuple(steps[::-1][: self.ndim])
 
-    @staticmethod
-    def from_numpy(array: Any) -> Tensor:
-        """A Tensor with the elements of a NumPy array, copied, so that later writes to the array do not reach it."""
-        if not isinstance(array, np.ndarray):
-            raise DTypeError(
-                f"Tensor.from_numpy: array is an array of NumPy, not {shown(array)}; Tensor(data) takes it."
-            )
-        return Tensor(array)
-
     def asnumpy(self) -> np.ndarray[Any, Any]:
         """The elements as a read-only NumPy array, without a copy; `np.array(t)` makes one that can be written."""
         array = self._concrete("asnumpy()")
@@ -293,6 +284,8 @@ class Tensor:
         born_in: Any
 
         def __getattr__(self, name: str) -> Callable[..., Tensor]: ...
+        @staticmethod
+        def from_numpy(array: Any) -> Tensor: ...
         def nonzero(self, *, as_tuple: bool = False) -> Any: ...
         def sort(self, axis: int = -1, descending: bool = False) -> tuple[Tensor, Tensor]: ...
         def register_hook(self, hook: Callable[[Tensor], Any]) -> Any: ...

@@ -67,7 +67,7 @@ def test_moves_keep_the_bits() -> None:
         here = found.asnumpy().view(np.uint16)
         expected = f(Tensor(bits.astype(np.int32))).asnumpy()
         assert found.dtype == "bfloat16" and here.astype(np.int32).tolist() == expected.tolist()
-    assert "Bfloat16" in repr(x) and x[3].item() == x.to("cpu")[3].item()
+    assert "BFloat16" in repr(x) and x[3].item() == x.to("cpu")[3].item()
 
 
 class There(Other):

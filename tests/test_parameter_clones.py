@@ -1,0 +1,155 @@
+"""Parameters as MindSpore has them: clones with initial values, settings; initialisers by name and as classes."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+
+import snncell as ms
+from snncell import Parameter, ParameterTuple, Tensor, nn
+from snncell.common import initializer as rules
+from snncell.common.initializer import initializer
+from snncell.errors import AssignError, SnncellError
+
+
+@pytest.fixture
+def p() -> Parameter:
+    return Parameter(Tensor([[1.0, 2.0], [3.0, 4.0]]), name="w", layerwise_parallel=True)
+
+
+@pytest.mark.parametrize(
+    ("init", "expected"),
+    [
+        ("same", [[1.0, 2.0], [3.0, 4.0]]),
+        ("zeros", [[0.0, 0.0], [0.0, 0.0]]),
+        ("ones", [[1.0, 1.0], [1.0, 1.0]]),
+        (rules.One(), [[1.0, 1.0], [1.0, 1.0]]),
+        (2, [[2.0, 2.0], [2.0, 2.0]]),
+        (0.5, [[0.5, 0.5], [0.5, 0.5]]),
+        (Tensor([[5.0, 6.0], [7.0, 8.0]]), [[5.0, 6.0], [7.0, 8.0]]),
+        ("identity", [[1.0, 0.0], [0.0, 1.0]]),
+    ],
+)
+def test_a_clone_keeps_name_and_settings_and_has_the_value_asked_for(p, init, expected):
+    p.requires_grad = False
+    for found in (p.clone(init), p.clone(init=init)):
+        assert found.tolist() == expected and found.dtype == p.dtype and found is not p
+        assert (found.name, found.requires_grad, found.layerwise_parallel) == ("w", False, True)
+    found[0, 0] = 9.0
+    assert p[0, 0].item() == 1.0
+
+
+def test_random_clones_are_drawn_anew(p):
+    ms.set_seed(1)
+    drawn = p.clone("normal")
+    ms.set_seed(1)
+    np.testing.assert_array_equal(drawn.asnumpy(), initializer("normal", (2, 2)).asnumpy())
+    assert p.clone("xavier_uniform").tolist() != p.clone("xavier_uniform").tolist()
+
+
+@pytest.mark.parametrize(
+    ("init", "text"),
+    [
+        ("nothing", "its name .*, not .nothing."),
+        (Tensor([1.0]), r"has shape \(1,\), not \(2, 2\)"),
+        (None, "not None"),
+    ],
+)
+def test_clones_of_what_is_no_value_are_refused(p, init, text):
+    with pytest.raises(SnncellError, match=text):
+        p.clone(init)
+
+
+def test_a_tuple_is_cloned_with_a_prefix(p):
+    both = ParameterTuple([p, Parameter([1.0], name="b", requires_grad=False)])
+    found = both.clone("opt", init="zeros")
+    assert [q.name for q in found] == ["opt.w", "opt.b"] and [q.requires_grad for q in found] == [True, False]
+    assert [q.tolist() for q in found] == [[[0.0, 0.0], [0.0, 0.0]], [0.0]] and both[0].name == "w"
+    assert [q.tolist() for q in both.clone("m")] == [q.tolist() for q in both]
+    for prefix in ("", None, 3):
+        with pytest.raises(SnncellError, match="prefix is a str that is not empty"):
+            both.clone(prefix)
+
+
+def test_settings_are_accepted_and_kept():
+    q = Parameter([1.0], "q", True, False, False, "NCHW", "CPU")
+    assert (q.layerwise_parallel, q.parallel_optimizer, q.storage_format) == (False, False, "NCHW")
+    assert q.device == "cpu" and Parameter([1.0]).parallel_optimizer and copy.copy(q).tolist() == [1.0]
+    with pytest.raises(SnncellError, match="Parameter"):
+        Parameter([1.0], device="mars")
+    with pytest.raises(SnncellError, match="slice_shape=True is for parts"):
+        q.set_data([1.0, 2.0], slice_shape=True)
+
+
+def test_copies_writes_and_lazy_values(p):
+    found = p.copy()
+    assert isinstance(found, Parameter) and found.name == "w" and found.tolist() == p.tolist()
+    assert found.assign_value(Tensor([[0.0, 0.0], [0.0, 1.0]])) is found and found.sum().item() == 1.0
+    lazy = Parameter(initializer("ones", [2, 3], ms.float32), name="lazy")
+    assert lazy.init_data() is lazy and lazy.tolist() == [[1.0] * 3] * 2
+    assert initializer("ones", (2,)).init_data().tolist() == [1.0, 1.0]
+    with pytest.raises(AssignError, match="does not change"):
+        Tensor([1.0]).assign_value(1.0)
+    assert p.value() is not p and type(p.value()) is Tensor
+
+
+# --- initialisers -----------------------------------------------------------------------------------------------------
+
+CLASSES: list[tuple[Any, tuple[int, ...], float, float]] = [  # an initialiser, a shape, and the deviation expected
+    (rules.XavierUniform(gain=2), (300, 200), 2 * (2 / 500) ** 0.5, 0.0),
+    (rules.XavierNormal(), (300, 200), (2 / 500) ** 0.5, 0.0),
+    (rules.HeUniform(), (300, 200), (2 / 200) ** 0.5, 0.0),
+    (rules.HeNormal(mode="fan_out", nonlinearity="relu"), (300, 200), (2 / 300) ** 0.5, 0.0),
+    (rules.Normal(0.5, 1.0), (300, 200), 0.5, 1.0),
+    (rules.Uniform(0.07), (300, 200), 0.07 / 3**0.5, 0.0),
+    (rules.TruncatedNormal(2.0), (300, 200), 2.0 * 0.8796256610342398, 0.0),
+    (rules.VarianceScaling(2.0), (300, 200), (2 / 200) ** 0.5, 0.0),
+    (rules.VarianceScaling(1.0, "fan_avg", "uniform"), (300, 200), (1 / 250) ** 0.5, 0.0),
+    (rules.VarianceScaling(1.0, "fan_out", "untruncated_normal"), (300, 200), (1 / 300) ** 0.5, 0.0),
+]
+
+
+@pytest.mark.parametrize(("init", "shape", "deviation", "mean"), CLASSES, ids=lambda x: type(x).__name__)
+def test_initialisers_have_their_deviation(init, shape, deviation, mean):
+    values = initializer(init, shape, ms.float64).asnumpy()
+    n = values.size
+    assert abs(values.mean() - mean) < 6 * deviation / n**0.5
+    assert abs(values.std() / deviation - 1) < 6 / n**0.5
+    layer = nn.Dense(200, 300, weight_init=init)
+    assert layer.weight.shape == (300, 200)
+
+
+def test_truncated_normals_stay_in_their_bounds():
+    values = rules.TruncatedNormal(2.0, 1.0, -0.5, 1.5)((1000,))
+    assert values.min() >= 1.0 - 0.5 * 2.0 and values.max() <= 1.0 + 1.5 * 2.0 and values.min() < 0.05
+    for bounds in ((2.0, 1.0), (8.0, 9.0)):
+        with pytest.raises(SnncellError, match="leave a thousandth of the distribution, or less"):
+            rules.TruncatedNormal(1.0, 0.0, *bounds)
+
+
+def test_dirac_hands_channels_on():
+    kernel = rules.Dirac()((4, 3, 3, 3))
+    image = np.random.default_rng(0).normal(size=(1, 3, 5, 5)).astype(np.float32)
+    out = ms.ops.conv2d(Tensor(image), Tensor(kernel, "float32"), pad_mode="same").asnumpy()
+    np.testing.assert_array_equal(out[:, :3], image)
+    assert not out[:, 3].any()
+    grouped = rules.Dirac(2)((4, 2, 3))
+    assert [tuple(i) for i in np.argwhere(grouped)] == [(0, 0, 1), (1, 1, 1), (2, 0, 1), (3, 1, 1)]
+    with pytest.raises(SnncellError, match="'dirac' needs a kernel of 3 to 5 axes"):
+        rules.Dirac()((3, 3))
+
+
+def test_sparse_sets_a_share_of_each_column_to_0():
+    values = rules.Sparse(0.3, 1.0)((10, 50))
+    assert ((values == 0).sum(0) == 3).all() and values.std() > 0.5
+    assert len({tuple(np.flatnonzero(column == 0)) for column in values.T}) > 10
+    with pytest.raises(SnncellError, match="'sparse' needs a matrix"):
+        rules.Sparse(0.3)((10,))
+
+
+@pytest.mark.parametrize("name", ["zeros", "One", "XavierUniform", "xavier_uniform", "HeNormal", "truncatedNormal"])
+def test_initialisers_have_names(name):
+    assert initializer(name, (3, 4)).shape == (3, 4)
