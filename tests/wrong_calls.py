@@ -378,7 +378,7 @@ OWN: dict[str, tuple[str, Callable[[], Any]]] = {
     "jvp.v": ("structure", x23),
     "get_grad.gradients": ("structure", lambda: (0, x23())),
     "get_grad.identifier": ("whole", lambda: 0),
-    "recompute.block": ("function", lambda: lambda x: x * 2.0),
+    "recompute.block": ("function", lambda: ops.tanh),
     "recompute.args": ("structure", x23),
     "HookBackward.hook_fn": ("function", lambda: lambda gradients: None),
     "HookBackward().inputs": ("structure", x23),
@@ -767,7 +767,10 @@ WITH: dict[str, dict[str, Callable[[], Any]]] = {
 LEFT_OUT = {
     "ParameterGroup", "ParameterGroup()",
     "Row", "Checked", "Cost", "Energy", "LayerEnergy", "Work", "Counts",
-    "Finding", "Report", "Result", "Training", "RunContext", "RunParameters", "Facts", "compare_reverse", "smooth", "unfused",
+    "Finding", "Report", "Result", "Training", "RunContext", "RunParameters", "Facts",
+    "WithLossCell()", "WithEvalCell()", "WithGradCell()", "TrainOneStepCell()", "ForwardValueAndGrad()",
+    "HyperMap()", "Map()",  # these call what they are given with the arguments as they are
+    "compare_reverse", "smooth", "unfused",
     "LearningRateSchedule", "CellList()", "Initializer", "Log", "settings", "DType", "fans", "Array", "HOST",
 }  # fmt: skip
 # A subject is found by one of these words in a message.

@@ -45,14 +45,14 @@ def refuse_options(jit_config: Any, dynamic: Any, compile_once: Any, hash_args: 
     """Raise an ArgumentError for an option of `jit` that asks for what there is not."""
     if jit_config is not None and not isinstance(jit_config, JitConfig):
         raise ArgumentError(f"jit: jit_config is a JitConfig, not {came(jit_config)}.")
-    if dynamic not in (0, False):
+    if type(dynamic) not in (int, bool) or dynamic:
         raise ArgumentError(
             f"jit: dynamic={shown(dynamic)}: each shape is traced by itself, which takes milliseconds once its kernels "
             f"are known; leave it out. A few shapes are had by padding."
         )
-    if compile_once:
+    if compile_once is not False:
         raise ArgumentError(
-            "jit: compile_once=True would go on with what an attribute of a Cell was when it was traced; it is traced "
+            f"jit: compile_once={shown(compile_once)} would go on with an attribute of a Cell as it was when traced; it is traced "
             "again when one has changed, and else not. Leave it out."
         )
     if hash_args is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
@@ -63,7 +64,7 @@ def schedule_of(rate: Any, who: str, number_words: str = "a finite number of at 
         return ListedLR(rate, who)
     number = rate.item() if isinstance(rate, np.number) else rate
     fits = isinstance(number, (int, float)) and not isinstance(number, bool)
-    if not fits or not 0.0 <= number < math.inf:
+    if not fits or not 0.0 <= number <= sys.float_info.max:
         raise (ArgumentError if fits else ArgumentTypeError)(
             f"{who}: learning_rate is {number_words} or a LearningRateSchedule, or a list of a number for each step, "
             f"not {shown(rate)}{instance_meant(rate)}."

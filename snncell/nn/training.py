@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
@@ -10,6 +11,7 @@ from snncell.arguments.kinds import Count, Own, Positive
 from snncell.arguments.shown import came, instance_meant
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, ParameterError, ShapeError
+from snncell.nn.groups import number_in
 from snncell.nn.optim import Optimizer
 from snncell.tape import structure
 from snncell.tape.parameter import Parameter
@@ -91,6 +93,8 @@ class WithGradCell(Cell):
     ) -> None:
         super().__init__()
         self.network = network if loss_fn is None else WithLossCell(network, loss_fn)
+        if sens is not None and not isinstance(sens, Tensor):
+            sens = number_in(sens, -math.inf, math.inf, "WithGradCell", "sens")
         self.sens = sens
         _trained(self.network, None, "WithGradCell")
 
@@ -125,7 +129,9 @@ class ForwardValueAndGrad(Cell):
         if not callable(network) or isinstance(network, type):
             raise ArgumentError(f"ForwardValueAndGrad: network is a function or a Cell, not {came(network)}.")
         self.network = network
-        self._of = ops.GradOperation(get_all, get_by_list, sens_param).with_value(network, weights)
+        self._of = ops.GradOperation(get_all, get_by_list, sens_param).with_value(
+            network, weights, "ForwardValueAndGrad"
+        )
 
     def construct(self, *inputs: Any) -> Any:
         return self._of(*inputs)
@@ -288,6 +294,8 @@ class GradAccumulationCell(Cell):
         return total
 
     def _parts(self, x: Tensor) -> Sequence[Tensor]:
+        if not isinstance(x, Tensor):
+            raise ArgumentError(f"GradAccumulationCell: inputs are Tensors, not {came(x)}.")
         if not x.ndim or x.shape[0] % self.micro_size:
             raise ShapeError(
                 f"GradAccumulationCell: an input of shape {x.shape} cannot be cut into {self.micro_size} equal parts "

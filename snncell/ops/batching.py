@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 from snncell.arguments.kinds import Own
-from snncell.arguments.shown import came
+from snncell.arguments.shown import came, shown
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops.control import scan
 from snncell.ops.shape import transpose
@@ -42,6 +42,8 @@ def vmap(fn: Annotated[Callable[..., Any], Own()], in_axes: Any = 0, out_axes: A
     """
     if not callable(fn) or isinstance(fn, type):
         raise ArgumentError(f"vmap: fn is a function or a Cell, not {came(fn)}.")
+    _refuse_axes(in_axes, "in_axes", "argument")
+    _refuse_axes(out_axes, "out_axes", "result")
 
     def mapped(*args: Any) -> Any:
         axes = _axes(in_axes, len(args), "in_axes", "argument")
@@ -66,13 +68,18 @@ def vmap(fn: Annotated[Callable[..., Any], Own()], in_axes: Any = 0, out_axes: A
     return wraps(fn, mapped)
 
 
+def _refuse_axes(given: Any, name: str, what: str) -> None:
+    for axis in given if isinstance(given, (tuple, list)) else [given]:
+        if axis is not None and (isinstance(axis, bool) or not isinstance(axis, int)):
+            raise ArgumentError(
+                f"vmap: {name} is an axis, None, or a tuple of one for each {what}, not {shown(given)}."
+            )
+
+
 def _axes(given: Any, count: int, name: str, what: str) -> list[int | None]:
     axes = list(given) if isinstance(given, (tuple, list)) else [given] * count
     if len(axes) != count:
         raise ArgumentError(f"vmap: {name} has {len(axes)} axes for {count} {what}(s).")
-    for axis in axes:
-        if axis is not None and (isinstance(axis, bool) or not isinstance(axis, int)):
-            raise ArgumentError(f"vmap: {name} is an axis, None, or a tuple of one for each {what}, not {came(axis)}.")
     return axes
 
 
