@@ -65,6 +65,8 @@ def expected_of(position: Any, weights: str, ids: bool, s: np.ndarray) -> Any:
     return parts[0] if len(parts) == 1 else tuple(parts)
 
 
+@pytest.mark.sampled(18)
+@pytest.mark.uncompiled
 @pytest.mark.parametrize("weights", WEIGHTS)
 @pytest.mark.parametrize("position", POSITIONS, ids=str)
 def test_results_have_the_structure_that_the_rules_say(position, weights):

@@ -52,8 +52,8 @@ def refuse_options(jit_config: Any, dynamic: Any, compile_once: Any, hash_args: 
         )
     if compile_once is not False:
         raise ArgumentError(
-            f"jit: compile_once={shown(compile_once)} would go on with an attribute of a Cell as it was when traced; it is traced "
-            "again when one has changed, and else not. Leave it out."
+            f"jit: compile_once={shown(compile_once)} would go on with an attribute of a Cell as it was when traced; "
+            f"it is traced again when one has changed, and else not. Leave it out."
         )
     if hash_args is not None:
         raise ArgumentError(
