@@ -21,7 +21,7 @@ def double(x, y=1.0):
     "options",
     [
         {},
-        {"jit_config": snncell.JitConfig(jit_level="O1", exc_mode="sink", own="option")},
+        {"jit_config": snncell.JitConfig(jit_level="O1", exc_mode="sink", debug_level="DEBUG")},
         {"capture_mode": "ast", "jit_level": "O2", "fullgraph": False},
         {"dynamic": 0, "compile_once": False, "hash_args": None},
         {"input_signature": ops.zeros(2)},

@@ -130,6 +130,7 @@ def grouped(
         rate, weight_decay: of those that are told no other.
         who: the optimiser, for errors.
     """
+    _refuse_swapped(params, rate, who)
     entries, rate = _entries(params, who), schedule_of(rate, who)
     if not any(isinstance(entry, dict) for entry in entries):
         parameters = _checked(entries, who)
@@ -169,6 +170,16 @@ def grouped(
     if order is not None:
         parameters = _ordered(parameters, order, who)
     return parameters, groups, [group_of[id(p)] for p in parameters]
+
+
+def _refuse_swapped(params: Any, rate: Any, who: str) -> None:
+    """Raise for a learning rate and Parameters in each other's place."""
+    parameters = isinstance(rate, (list, tuple)) and any(isinstance(one, Parameter) for one in rate)
+    if not isinstance(params, Iterable) and (parameters or isinstance(rate, Parameter)):
+        raise ParameterError(
+            f"{who}: params are Parameters, net.trainable_params(), not {shown(params)}. They are swapped: "
+            f"{who}(params, learning_rate)."
+        )
 
 
 def _ordered(parameters: ParameterTuple, order: list[Any], who: str) -> ParameterTuple:

@@ -45,27 +45,28 @@ def vmap(fn: Annotated[Callable[..., Any], Own()], in_axes: Any = 0, out_axes: A
     _refuse_axes(in_axes, "in_axes", "argument")
     _refuse_axes(out_axes, "out_axes", "result")
 
-    def mapped(*args: Any) -> Any:
-        axes = _axes(in_axes, len(args), "in_axes", "argument")
-        mapped_args = [n for n, axis in enumerate(axes) if axis is not None]
-        if not mapped_args:
-            raise ArgumentError("vmap: in_axes are all None: there is no axis to go along.")
-        xs = tuple(_first(args[n], axes[n], f"in_axes: argument {n}") for n in mapped_args)
-        if len({x.shape[0] for x in structure.flatten(xs)[0]}) != 1:
-            sizes = [x.shape[0] for x in structure.flatten(xs)[0]]
-            raise ShapeError(f"vmap: the arguments have {sizes} slices along in_axes; they need one number of them.")
+    return wraps(fn, lambda *args: _mapped(fn, args, in_axes, out_axes))
 
-        def one(carry: Any, slices: Any) -> Any:
-            own = dict(zip(mapped_args, slices, strict=True))
-            return carry, fn(*[own.get(n, x) for n, x in enumerate(args)])
 
-        _, ys = scan(one, (), xs)
-        several = isinstance(ys, tuple)
-        outs = ys if several else (ys,)
-        moved = [_last(y, axis) for y, axis in zip(outs, _axes(out_axes, len(outs), "out_axes", "result"), strict=True)]
-        return tuple(moved) if several else moved[0]
+def _mapped(fn: Callable[..., Any], args: tuple[Any, ...], in_axes: Any, out_axes: Any) -> Any:
+    axes = _axes(in_axes, len(args), "in_axes", "argument")
+    along = [n for n, axis in enumerate(axes) if axis is not None]
+    if not along:
+        raise ArgumentError("vmap: in_axes are all None: there is no axis to go along.")
+    xs = tuple(_first(args[n], axes[n], f"in_axes: argument {n}") for n in along)
+    sizes = [x.shape[0] for x in structure.flatten(xs)[0]]
+    if len(set(sizes)) != 1:
+        raise ShapeError(f"vmap: the arguments have {sizes} slices along in_axes; they need one number of them.")
 
-    return wraps(fn, mapped)
+    def one(carry: Any, slices: Any) -> Any:
+        own = dict(zip(along, slices, strict=True))
+        return carry, fn(*[own.get(n, x) for n, x in enumerate(args)])
+
+    _, ys = scan(one, (), xs)
+    outs = ys if isinstance(ys, tuple) else (ys,)
+    places = _axes(out_axes, len(outs), "out_axes", "result")
+    moved = [_last(y, axis) for y, axis in zip(outs, places, strict=True)]
+    return tuple(moved) if isinstance(ys, tuple) else moved[0]
 
 
 def _refuse_axes(given: Any, name: str, what: str) -> None:
