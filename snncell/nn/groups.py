@@ -134,11 +134,8 @@ def grouped(
     entries, rate = _entries(params, who), schedule_of(rate, who)
     if not any(isinstance(entry, dict) for entry in entries):
         parameters = _checked(entries, who)
-        return (
-            parameters,
-            [ParameterGroup([p.name for p in parameters], rate, weight_decay, False, who)],
-            [0] * len(parameters),
-        )
+        only = ParameterGroup([p.name for p in parameters], rate, weight_decay, False, who)
+        return parameters, [only], [0] * len(parameters)
     groups, members, order = [], [], None
     for position, entry in enumerate(entries):
         where = f"{who}: group {position}"
@@ -162,9 +159,9 @@ def grouped(
         if not isinstance(centralise, bool):
             raise ArgumentError(f"{where}: grad_centralization is True or False, not {centralise!r}.")
         own_rate = schedule_of(entry.get("lr", rate), where, "a number in [0.0, inf)")
-        settings = own_rate, entry.get("weight_decay", weight_decay), centralise
+        names, decay = [getattr(p, "name", "") for p in own], entry.get("weight_decay", weight_decay)
         members.append(own)
-        groups.append(ParameterGroup([getattr(p, "name", "") for p in own], *settings, where))
+        groups.append(ParameterGroup(names, own_rate, decay, centralise, where))
     parameters = _checked([p for own in members for p in own], who)
     group_of = {id(p): number for number, own in enumerate(members) for p in own}
     if order is not None:
