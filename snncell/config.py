@@ -81,7 +81,7 @@ def set_context(
     if device_id is not None and (type(device_id) is not int or device_id != 0):
         raise ArgumentError(
             f"set_context: device_id is 0, for a process has one device, not {_quoted(device_id)}. Say which card that "
-            f"is before it starts: CUDA_VISIBLE_DEVICES={device_id if type(device_id) is int else 1}."
+            f"is before it starts: CUDA_VISIBLE_DEVICES=1."
         )
     if pool_limit is not None:
         if isinstance(pool_limit, bool) or not isinstance(pool_limit, int) or not 0 <= pool_limit < 2**63:

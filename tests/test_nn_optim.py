@@ -313,3 +313,88 @@ def test_gradients_that_do_not_fit_change_nothing(gradients, kind, message):
 def test_settings_that_make_no_sense_are_refused(make, message):
     with pytest.raises(ArgumentError, match=message):
         make()
+
+
+# --- learning rates of all kinds, and a scale -------------------------------------------------------------------------
+
+
+class Halving(nn.Cell):
+    """A Cell that is no LearningRateSchedule."""
+
+    def construct(self, step):
+        return ops.pow(0.5, step) * 0.5
+
+
+RATES = [0.5, 0.25, 0.125]
+KINDS = {
+    "list": lambda: RATES,
+    "tuple": lambda: tuple(RATES),
+    "array": lambda: np.array(RATES, np.float32),
+    "Tensor": lambda: Tensor(RATES),
+    "generator": lambda: (rate for rate in RATES),
+    "Cell": Halving,
+    "in a group": lambda: RATES,
+}
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_learning_rate_for_each_step(kind, compiled):
+    p, given = Parameter(Tensor([8.0, -8.0]), name="p"), KINDS[kind]()
+    sgd = nn.SGD([{"params": [p], "lr": given}], 9.0) if kind == "in a group" else nn.SGD([p], given)
+    step = snncell.jit(lambda g: sgd((g,))) if compiled else lambda g: sgd((g,))
+    value = np.array([8.0, -8.0])
+    for n in range(5):
+        rate = 0.5 ** (n + 1) if kind == "Cell" else RATES[min(n, 2)]  # the last one of a list holds on
+        assert sgd.get_lr().item() == rate
+        step(Tensor([1.0, 2.0]))
+        value = value - rate * np.array([1.0, 2.0])
+        np.testing.assert_array_equal(p.asnumpy(), value)
+    with pytest.raises(ArgumentError, match="follows a schedule"):
+        sgd.set_learning_rate(0.1)
+
+
+@pytest.mark.parametrize("rate", [Tensor(0.5), np.float32(0.5), np.array(0.5), 1])
+def test_a_number_of_any_kind_is_a_rate_that_can_be_changed(rate):
+    p = Parameter(Tensor([8.0]), name="p")
+    sgd = nn.SGD([p], rate)
+    sgd.set_learning_rate(0.25)
+    sgd((Tensor([1.0]),))
+    assert p.item() == 7.75
+
+
+@pytest.mark.parametrize("rates", [[], [0.1, -0.1], [0.1, "a"], {"a": 1}, "ab", nn.CosineDecayLR, [[0.1]]])
+def test_a_list_of_no_rates_is_refused(rates):
+    with pytest.raises(ArgumentError, match="learning_rate"):
+        nn.SGD([P], rates)
+
+
+MAKERS = {
+    "SGD": lambda p, **own: nn.SGD(p, 0.1, 0.9, **own),
+    "Momentum": lambda p, **own: nn.Momentum(p, 0.1, 0.9, **own),
+    "RMSProp": lambda p, **own: nn.RMSProp(p, 0.1, **own),
+    "Adam": lambda p, **own: nn.Adam(p, 0.1, **own),
+    "AdamW": lambda p, **own: nn.AdamW(p, 0.1, **own),
+}
+
+
+@pytest.mark.parametrize("dtype", [snncell.float32, snncell.float16])
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_loss_scale_divides_the_gradients_first(name, dtype):
+    values = []
+    for scale in (1.0, 256.0):
+        p = Parameter(Tensor([1.0, -2.0], dtype), name="p")
+        optimiser = MAKERS[name]([p], weight_decay=0.125, loss_scale=scale)
+        for gradient in ([0.5, 0.25], [-0.5, 1.0]):
+            optimiser((Tensor(gradient, dtype) * scale,))
+        values.append(p.asnumpy())
+    np.testing.assert_array_equal(*values)
+
+
+def test_a_loss_scale_is_a_number_above_0_and_not_for_a_step_that_scales_nothing():
+    with pytest.raises(ArgumentError, match="loss_scale is a finite number above 0"):
+        nn.SGD([P], 0.1, loss_scale=0.0)
+    net = nn.Dense(2, 1)
+    sgd = nn.SGD(net.trainable_params(), 0.1, loss_scale=8.0)
+    with pytest.raises(ArgumentError, match=r"made with loss_scale=8, by which it divides gradients.* loss_scale=8\."):
+        snncell.train.training_step(net, nn.MSELoss(), sgd)

@@ -184,6 +184,8 @@ def optimiser(net: Any) -> nn.Optimizer:
 
 
 NET = nn.Dense(3, 2)
+LOSS = nn.SequentialCell(NET, nn.Flatten(0))
+SUMMED = nn.SequentialCell(nn.Dense(3, 2), nn.Flatten(0))
 
 
 def spiking() -> nn.Cell:
@@ -483,6 +485,45 @@ OWN: dict[str, tuple[str, Callable[[], Any]]] = {
     "grad.fn": ("function", lambda: lambda x: x.sum()),
     "value_and_grad.fn": ("function", lambda: lambda x: x.sum()),
     "vjp.inputs": ("structure", x23),
+    "jvp.inputs": ("structure", x23),
+    "jvp.v": ("structure", x23),
+    "get_grad.gradients": ("structure", lambda: (0, x23())),
+    "get_grad.identifier": ("whole", lambda: 0),
+    "recompute.block": ("function", lambda: ops.tanh),
+    "recompute.args": ("structure", x23),
+    "HookBackward.hook_fn": ("function", lambda: lambda gradients: None),
+    "HookBackward().inputs": ("structure", x23),
+    "HyperMap.ops": ("function", lambda: lambda x: x),
+    "Map.ops": ("function", lambda: lambda x: x),
+    "HyperMap().args": ("structure", lambda: [1, 2]),
+    "Map().args": ("structure", lambda: [1, 2]),
+    "set_device.device_target": ("choice", lambda: "CPU"),
+    "set_device.device_id": ("whole", lambda: 0),
+    "set_context.device_id": ("whole", lambda: 0),
+    "set_deterministic.deterministic": ("flag", lambda: True),
+    "ForwardValueAndGrad.network": ("function", lambda: lambda x: (x * x).sum()),
+    "ForwardValueAndGrad().inputs": ("structure", x23),
+    "GradAccumulationCell.network": ("cell", lambda: NET),
+    "GradAccumulationCell.micro_size": ("whole", lambda: 2),
+    "GradAccumulationCell().inputs": ("structure", x23),
+    "ParameterUpdate.param": ("parameters", lambda: parameters()[0]),
+    "ParameterUpdate().x": ("numbers", lambda: ops.ones((3,))),
+    "TrainOneStepCell.network": ("cell", lambda: LOSS),
+    "TrainOneStepCell.optimizer": ("cell", lambda: optimiser(NET)),
+    "TrainOneStepCell().inputs": ("structure", lambda: x23()),
+    "WithGradCell.network": ("cell", lambda: SUMMED),
+    "WithGradCell().inputs": ("structure", x23),
+    "WithLossCell.backbone": ("cell", lambda: NET),
+    "WithLossCell.loss_fn": ("loss", lambda: nn.MSELoss()),
+    "WithLossCell().data": ("numbers", x23),
+    "WithLossCell().label": ("numbers", lambda: ops.ones((2, 2))),
+    "WithEvalCell.network": ("cell", lambda: NET),
+    "WithEvalCell.loss_fn": ("loss", lambda: nn.MSELoss()),
+    "WithEvalCell().data": ("numbers", x23),
+    "WithEvalCell().label": ("numbers", lambda: ops.ones((2, 2))),
+    "Model.network": ("cell", lambda: NET),
+    "Model.loss_fn": ("loss", lambda: nn.MSELoss()),
+    "Model.optimizer": ("cell", lambda: optimiser(NET)),
     "explain.fn": ("function", lambda: lambda x: x),
     "explain.inputs": ("structure", x23),
     "jit.fn": ("function", lambda: lambda x: x),
@@ -795,6 +836,8 @@ own("cells", lambda: [snncell.data.TimeAlignment()], "Compose", "transforms")
 # Arguments that make an instance fit for what it is called with, where a default does not.
 MADE: dict[str, dict[str, Any]] = {
     "Dense": {"in_channels": 3},
+    "HyperMap": {"ops": abs},
+    "Map": {"ops": abs},
     "Conv2dTranspose": {"in_channels": 2},
     "FeedbackDense": {"in_channels": 3},
     "EProp": {"in_channels": 3},
@@ -835,7 +878,10 @@ WITH: dict[str, dict[str, Callable[[], Any]]] = {
 LEFT_OUT = {
     "ParameterGroup", "ParameterGroup()",
     "Row", "Checked", "Cost", "Energy", "LayerEnergy", "Work", "Counts",
-    "Finding", "Report", "Result", "Training", "Facts", "compare_reverse", "smooth", "unfused",
+    "Finding", "Report", "Result", "Training", "RunContext", "RunParameters", "Facts",
+    "WithLossCell()", "WithEvalCell()", "WithGradCell()", "TrainOneStepCell()", "ForwardValueAndGrad()",
+    "HyperMap()", "Map()",  # these call what they are given with the arguments as they are
+    "compare_reverse", "smooth", "unfused",
     "LearningRateSchedule", "CellList()", "Initializer", "Log", "settings", "DType", "fans", "Array", "HOST",
 }  # fmt: skip
 # A subject is found by one of these words in a message.

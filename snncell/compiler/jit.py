@@ -150,7 +150,7 @@ def jit(
     jit_level: Level = "O0",
     fullgraph: bool = True,
     dynamic: Annotated[int, Own()] = 0,
-    compile_once: Annotated[bool, Own()] = False,
+    compile_once: bool = False,
     hash_args: Annotated[Any, Own()] = None,
     **options: Any,
 ) -> Any:

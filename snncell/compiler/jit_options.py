@@ -24,7 +24,8 @@ class JitConfig:
         jit_level: "O0", "O1" or "O2"; "" for none.
         exc_mode: "auto", "sink" or "no_sink".
         jit_syntax_level: "STRICT" or "LAX".
-        options: further ones, by name.
+        debug_level: "RELEASE" or "DEBUG".
+        infer_boost: "on" or "off".
 
     Raises:
         ArgumentError: for others.
@@ -35,25 +36,26 @@ class JitConfig:
         jit_level: Literal["", "O0", "O1", "O2", "O3"] = "",
         exc_mode: Literal["auto", "sink", "no_sink"] = "auto",
         jit_syntax_level: Literal["", "STRICT", "LAX"] = "",
-        **options: Any,
+        debug_level: Literal["", "RELEASE", "DEBUG"] = "",
+        infer_boost: Literal["", "on", "off"] = "",
     ) -> None:
         self.jit_level, self.exc_mode, self.jit_syntax_level = jit_level, exc_mode, jit_syntax_level
-        self.options = options
+        self.debug_level, self.infer_boost = debug_level, infer_boost
 
 
 def refuse_options(jit_config: Any, dynamic: Any, compile_once: Any, hash_args: Any, options: dict[str, Any]) -> None:
     """Raise an ArgumentError for an option of `jit` that asks for what there is not."""
     if jit_config is not None and not isinstance(jit_config, JitConfig):
         raise ArgumentError(f"jit: jit_config is a JitConfig, not {came(jit_config)}.")
-    if dynamic not in (0, False):
+    if type(dynamic) not in (int, bool) or dynamic:
         raise ArgumentError(
             f"jit: dynamic={shown(dynamic)}: each shape is traced by itself, which takes milliseconds once its kernels "
             f"are known; leave it out. A few shapes are had by padding."
         )
     if compile_once:
         raise ArgumentError(
-            "jit: compile_once=True would go on with what an attribute of a Cell was when it was traced; it is traced "
-            "again when one has changed, and else not. Leave it out."
+            "jit: compile_once=True would go on with an attribute of a Cell as it was when traced; "
+            "it is traced again when one has changed, and else not. Leave it out."
         )
     if hash_args is not None:
         raise ArgumentError(

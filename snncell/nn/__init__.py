@@ -11,6 +11,7 @@ from snncell.cell import (
 )
 from snncell.common.held import Constant as Constant
 from snncell.common.ranges import Range as Range
+from snncell.nn.accumulation import GradAccumulationCell as GradAccumulationCell, ParameterUpdate as ParameterUpdate
 from snncell.nn.activation import (
     GELU as GELU,
     GLU as GLU,
@@ -176,8 +177,6 @@ from snncell.nn.temporal import (
 from snncell.nn.time import MultiStep as MultiStep
 from snncell.nn.training import (
     ForwardValueAndGrad as ForwardValueAndGrad,
-    GradAccumulationCell as GradAccumulationCell,
-    ParameterUpdate as ParameterUpdate,
     TrainOneStepCell as TrainOneStepCell,
     WithEvalCell as WithEvalCell,
     WithGradCell as WithGradCell,

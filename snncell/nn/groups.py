@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
@@ -71,7 +72,7 @@ def schedule_of(rate: Any, who: str, number_words: str = "a finite number of at 
         return ListedLR(rate, who)
     number = rate.item() if isinstance(rate, np.number) else rate
     fits = isinstance(number, (int, float)) and not isinstance(number, bool)
-    if not fits or not 0.0 <= number < math.inf:
+    if not fits or not 0.0 <= number <= sys.float_info.max:
         raise (ArgumentError if fits else ArgumentTypeError)(
             f"{who}: learning_rate is {number_words} or a LearningRateSchedule, or a list of a number for each step, "
             f"not {shown(rate)}{instance_meant(rate)}."
@@ -142,14 +143,11 @@ def grouped(
         rate, weight_decay: of those that are told no other.
         who: the optimiser, for errors.
     """
+    _refuse_swapped(params, rate, who)
     entries, rate = _entries(params, who), schedule_of(rate, who)
     if not any(isinstance(entry, dict) for entry in entries):
         parameters = _checked(entries, who)
-        return (
-            parameters,
-            [ParameterGroup(parameters, rate, weight_decay, False, who)],
-            [0] * len(parameters),
-        )
+        return parameters, [ParameterGroup(parameters, rate, weight_decay, False, who)], [0] * len(parameters)
     groups, members, order = [], [], None
     for position, entry in enumerate(entries):
         where = f"{who}: group {position}"
@@ -173,14 +171,24 @@ def grouped(
         if not isinstance(centralise, bool):
             raise ArgumentError(f"{where}: grad_centralization is True or False, not {centralise!r}.")
         own_rate = schedule_of(entry.get("lr", rate), where, "a number in [0.0, inf)")
-        settings = own_rate, entry.get("weight_decay", weight_decay), centralise
+        decay = entry.get("weight_decay", weight_decay)
         members.append(own)
-        groups.append(ParameterGroup(own, *settings, where))
+        groups.append(ParameterGroup(own, own_rate, decay, centralise, where))
     parameters = _checked([p for own in members for p in own], who)
     group_of = {id(p): number for number, own in enumerate(members) for p in own}
     if order is not None:
         parameters = _ordered(parameters, order, who)
     return parameters, groups, [group_of[id(p)] for p in parameters]
+
+
+def _refuse_swapped(params: Any, rate: Any, who: str) -> None:
+    """Raise for a learning rate and Parameters in each other's place."""
+    parameters = isinstance(rate, (list, tuple)) and any(isinstance(one, Parameter) for one in rate)
+    if not isinstance(params, Iterable) and (parameters or isinstance(rate, Parameter)):
+        raise ParameterError(
+            f"{who}: params are Parameters, net.trainable_params(), not {shown(params)}. They are swapped: "
+            f"{who}(params, learning_rate)."
+        )
 
 
 def _ordered(parameters: ParameterTuple, order: list[Any], who: str) -> ParameterTuple:

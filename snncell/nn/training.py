@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 from snncell import ops
-from snncell.arguments.kinds import Count, Own, Positive
+from snncell.arguments.kinds import Own, Positive
 from snncell.arguments.shown import came, instance_meant
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, ParameterError, ShapeError
+from snncell.nn.groups import number_in
 from snncell.nn.optim import Optimizer
 from snncell.tape import structure
 from snncell.tape.parameter import Parameter
@@ -91,6 +93,8 @@ class WithGradCell(Cell):
     ) -> None:
         super().__init__()
         self.network = network if loss_fn is None else WithLossCell(network, loss_fn)
+        if sens is not None and not isinstance(sens, Tensor):
+            sens = number_in(sens, -math.inf, math.inf, "WithGradCell", "sens")
         self.sens = sens
         _trained(self.network, None, "WithGradCell")
 
@@ -125,7 +129,9 @@ class ForwardValueAndGrad(Cell):
         if not callable(network) or isinstance(network, type):
             raise ArgumentError(f"ForwardValueAndGrad: network is a function or a Cell, not {came(network)}.")
         self.network = network
-        self._of = ops.GradOperation(get_all, get_by_list, sens_param).with_value(network, weights)
+        self._of = ops.GradOperation(get_all, get_by_list, sens_param).with_value(
+            network, weights, "ForwardValueAndGrad"
+        )
 
     def construct(self, *inputs: Any) -> Any:
         return self._of(*inputs)
@@ -229,69 +235,3 @@ def _scaled(network: Cell, sens: Any, who: str) -> Callable[..., Any]:
         return value * ops.stop_gradient(factor).astype(value.dtype), value
 
     return scaled
-
-
-class ParameterUpdate(Cell):
-    """Replaces a Parameter's value, as a Cell: `construct(x)` is `ops.assign(param, x)`, and gives the Parameter.
-
-    Args:
-        param: the Parameter.
-
-    Raises:
-        ParameterError: for something else.
-
-    Example:
-        >>> p = Parameter(Tensor([1.0]), name="p")
-        >>> nn.ParameterUpdate(p)(Tensor([5.0])).item(), p.item()
-        (5.0, 5.0)
-    """
-
-    def __init__(self, param: Annotated[Parameter, Own()]) -> None:
-        super().__init__()
-        if not isinstance(param, Parameter):
-            raise ParameterError(f"ParameterUpdate: param is a Parameter, not {came(param)}.")
-        self.param = param
-
-    def construct(self, x: Tensor) -> Tensor:
-        return ops.assign(self.param, x).value()
-
-
-class GradAccumulationCell(Cell):
-    """A network over a batch in equal parts, one after the other, whose results are added up.
-
-    out = sum_i network(part i). Of a loss that is a mean over samples, the sum is `micro_size` times that of the batch.
-    A training with batches that do not fit into memory is `train.fit(accumulate=...)`.
-
-    Args:
-        network: gives a Tensor, such as a loss.
-        micro_size: how many parts.
-
-    Raises:
-        ShapeError: for a batch that cannot be cut into so many.
-
-    Example:
-        >>> loss = nn.WithLossCell(nn.ReLU(), nn.MSELoss())
-        >>> nn.GradAccumulationCell(loss, 2)(ops.ones((4, 1)), ops.zeros((4, 1))).item()
-        2.0
-    """
-
-    def __init__(self, network: Cell, micro_size: Count) -> None:
-        super().__init__()
-        self.network, self.micro_size = network, micro_size
-
-    def construct(self, *inputs: Any) -> Any:
-        parts = [self._parts(x) for x in inputs]
-        total: Any = None
-        for own in zip(*parts, strict=True):
-            out = self.network(*own)
-            total = out if total is None else total + out
-        return total
-
-    def _parts(self, x: Tensor) -> Sequence[Tensor]:
-        if not x.ndim or x.shape[0] % self.micro_size:
-            raise ShapeError(
-                f"GradAccumulationCell: an input of shape {x.shape} cannot be cut into {self.micro_size} equal parts "
-                f"along its first axis."
-            )
-        size = x.shape[0] // self.micro_size
-        return [x[n * size : (n + 1) * size] for n in range(self.micro_size)]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 from snncell.arguments.kinds import Own
-from snncell.arguments.shown import came
+from snncell.arguments.shown import came, shown
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops.control import scan
 from snncell.ops.shape import transpose
@@ -42,37 +42,45 @@ def vmap(fn: Annotated[Callable[..., Any], Own()], in_axes: Any = 0, out_axes: A
     """
     if not callable(fn) or isinstance(fn, type):
         raise ArgumentError(f"vmap: fn is a function or a Cell, not {came(fn)}.")
+    _refuse_axes(in_axes, "in_axes", "argument")
+    _refuse_axes(out_axes, "out_axes", "result")
 
-    def mapped(*args: Any) -> Any:
-        axes = _axes(in_axes, len(args), "in_axes", "argument")
-        mapped_args = [n for n, axis in enumerate(axes) if axis is not None]
-        if not mapped_args:
-            raise ArgumentError("vmap: in_axes are all None: there is no axis to go along.")
-        xs = tuple(_first(args[n], axes[n], f"in_axes: argument {n}") for n in mapped_args)
-        if len({x.shape[0] for x in structure.flatten(xs)[0]}) != 1:
-            sizes = [x.shape[0] for x in structure.flatten(xs)[0]]
-            raise ShapeError(f"vmap: the arguments have {sizes} slices along in_axes; they need one number of them.")
+    return wraps(fn, lambda *args: _mapped(fn, args, in_axes, out_axes))
 
-        def one(carry: Any, slices: Any) -> Any:
-            own = dict(zip(mapped_args, slices, strict=True))
-            return carry, fn(*[own.get(n, x) for n, x in enumerate(args)])
 
-        _, ys = scan(one, (), xs)
-        several = isinstance(ys, tuple)
-        outs = ys if several else (ys,)
-        moved = [_last(y, axis) for y, axis in zip(outs, _axes(out_axes, len(outs), "out_axes", "result"), strict=True)]
-        return tuple(moved) if several else moved[0]
+def _mapped(fn: Callable[..., Any], args: tuple[Any, ...], in_axes: Any, out_axes: Any) -> Any:
+    axes = _axes(in_axes, len(args), "in_axes", "argument")
+    along = [n for n, axis in enumerate(axes) if axis is not None]
+    if not along:
+        raise ArgumentError("vmap: in_axes are all None: there is no axis to go along.")
+    xs = tuple(_first(args[n], axes[n], f"in_axes: argument {n}") for n in along)
+    sizes = [x.shape[0] for x in structure.flatten(xs)[0]]
+    if len(set(sizes)) != 1:
+        raise ShapeError(f"vmap: the arguments have {sizes} slices along in_axes; they need one number of them.")
 
-    return wraps(fn, mapped)
+    def one(carry: Any, slices: Any) -> Any:
+        own = dict(zip(along, slices, strict=True))
+        return carry, fn(*[own.get(n, x) for n, x in enumerate(args)])
+
+    _, ys = scan(one, (), xs)
+    outs = ys if isinstance(ys, tuple) else (ys,)
+    places = _axes(out_axes, len(outs), "out_axes", "result")
+    moved = [_last(y, axis) for y, axis in zip(outs, places, strict=True)]
+    return tuple(moved) if isinstance(ys, tuple) else moved[0]
+
+
+def _refuse_axes(given: Any, name: str, what: str) -> None:
+    for axis in given if isinstance(given, (tuple, list)) else [given]:
+        if axis is not None and (isinstance(axis, bool) or not isinstance(axis, int)):
+            raise ArgumentError(
+                f"vmap: {name} is an axis, None, or a tuple of one for each {what}, not {shown(given)}."
+            )
 
 
 def _axes(given: Any, count: int, name: str, what: str) -> list[int | None]:
     axes = list(given) if isinstance(given, (tuple, list)) else [given] * count
     if len(axes) != count:
         raise ArgumentError(f"vmap: {name} has {len(axes)} axes for {count} {what}(s).")
-    for axis in axes:
-        if axis is not None and (isinstance(axis, bool) or not isinstance(axis, int)):
-            raise ArgumentError(f"vmap: {name} is an axis, None, or a tuple of one for each {what}, not {came(axis)}.")
     return axes
 
 

@@ -38,21 +38,21 @@ class GradOperation:
         both = self.with_value(fn, weights)
         return wraps(fn, lambda *args, **kwargs: both(*args, **kwargs)[1])
 
-    def with_value(self, fn: Callable[..., Any], weights: Any = None) -> Callable[..., Any]:
-        """A function that gives `(value, gradients)`, of one run of `fn`."""
-        listed_weights(weights, "GradOperation")
+    def with_value(self, fn: Callable[..., Any], weights: Any = None, who: str = "GradOperation") -> Callable[..., Any]:
+        """A function that gives `(value, gradients)`, of one run of `fn`; errors are of `who`."""
+        listed_weights(weights, who)
         if self.get_by_list and weights is None:
-            raise GradientError("GradOperation(get_by_list=True)(fn, weights): the weights are missing.")
+            raise GradientError(f"{who}(get_by_list=True)(fn, weights): the weights are missing.")
 
         def gradients(*args: Any, **kwargs: Any) -> Any:
-            args, sens = taken_sens(args, kwargs, "GradOperation") if self.sens_param else (args, None)
+            args, sens = taken_sens(args, kwargs, who) if self.sens_param else (args, None)
             positions: Sequence[int] = () if self.get_by_list and not self.get_all else (0,)
             if self.get_all:
                 positions = [i for i, x in enumerate(args) if isinstance(x, Tensor) and x.dtype.is_float]
                 if not positions:
-                    raise GradientError("GradOperation(get_all=True): no argument is a Tensor of floats.")
+                    raise GradientError(f"{who}(get_all=True): no argument is a Tensor of floats.")
             chosen = weights if self.get_by_list else None
-            recording = Recording(fn, args, positions, chosen, kwargs, "GradOperation")
+            recording = Recording(fn, args, positions, chosen, kwargs, who)
             of_arguments, of_weights = recording.pull(recording.out, sens, release=True)
             if of_weights is None:
                 return recording.out, tuple(of_arguments) if self.get_all else of_arguments[0]

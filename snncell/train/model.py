@@ -17,6 +17,7 @@ from snncell.tape.given import as_data
 from snncell.train.callbacks import Callback, Result, Training, in_order
 from snncell.train.evaluation import evaluated, phases, told_of
 from snncell.train.fit import fit
+from snncell.train.loss_scale import scaler_of
 from snncell.train.model_data import columns_of
 from snncell.train.model_metrics import Loss, Metric, metrics_of
 from snncell.train.model_parts import First, Part, itself, measured_by
@@ -82,7 +83,7 @@ class Model:
         self.network, self.loss_fn, self.optimizer = network, loss_fn, optimizer
         self.metrics = metrics_of(metrics)
         self.eval_network, self.eval_indexes = eval_network, eval_indexes or (0, 1, 2)
-        self.loss_scale = loss_scale
+        self.loss_scale = scaler_of(loss_scale, "Model")
         if amp_level != "O0":
             auto_mixed_precision(network, amp_level)
         self._predict = jit(network)

@@ -1,0 +1,109 @@
+"""Settings by MindSpore's names: options of jit, context, device, seed."""
+
+from __future__ import annotations
+
+import copy
+import subprocess
+import sys
+
+import pytest
+
+import snncell
+from snncell import Tensor, jit, ops
+from snncell.errors import ArgumentError, DTypeError, ShapeError, SnncellError
+
+
+def double(x, y=1.0):
+    return x * 2.0 * y
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"jit_config": snncell.JitConfig(jit_level="O1", exc_mode="sink", debug_level="DEBUG")},
+        {"capture_mode": "ast", "jit_level": "O2", "fullgraph": False},
+        {"dynamic": 0, "compile_once": False, "hash_args": None},
+        {"input_signature": ops.zeros(2)},
+    ],
+)
+def test_options_that_change_nothing(options):
+    as_decorator, as_function = jit(**options)(double), jit(double, **options)
+    for function in (as_decorator, as_function, copy.deepcopy(as_function)):
+        assert function(Tensor([1.0, 2.0])).tolist() == [2.0, 4.0]
+        assert function.__name__ == "double"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"dynamic": 1}, "dynamic=1: each shape is traced by itself"),
+        ({"compile_once": True}, "compile_once=True would go on"),
+        ({"hash_args": 3}, "hash_args: what a function finds outside"),
+        ({"jit_config": "O2"}, "jit_config is a JitConfig, not a str"),
+        ({"jit_level": "O7"}, "jit_level"),
+        ({"capture_mode": "magic"}, "capture_mode"),
+        ({"backend": "ge"}, "there is no option 'backend'"),
+        ({"input_signature": (ops.zeros(2), "a")}, "element 1 is a str"),
+    ],
+)
+def test_options_that_ask_for_something_else_are_refused(options, message):
+    with pytest.raises(SnncellError, match=message):
+        jit(double, **options)
+
+
+def test_a_signature_refuses_other_arguments():
+    fixed = jit(double, input_signature=(ops.zeros((2, 3)), None))
+    assert fixed(ops.ones((2, 3)), 3.0).shape == (2, 3) and fixed(ops.ones((2, 3)), ops.ones(3)).shape == (2, 3)
+    for args, error, message in (
+        (
+            (ops.ones((2, 4)), 1.0),
+            ShapeError,
+            r"jit\(double\): input_signature: argument 0 has shape \(2, 3\), this one",
+        ),
+        ((ops.ones((2, 3), "float64"), 1.0), DTypeError, "argument 0 is of float32, this one of float64"),
+        ((ops.ones((2, 3)),), ArgumentError, r"has 2 argument\(s\), and there are 1"),
+        (((ops.ones((2, 3)),), 1.0), ArgumentError, "argument 0 is a Tensor, not a tuple"),
+    ):
+        with pytest.raises(error, match=message):
+            fixed(*args)
+
+
+@pytest.mark.parametrize("config", [{"jit_level": "O9"}, {"exc_mode": "never"}, {"jit_syntax_level": "MAYBE"}])
+def test_a_config_takes_what_mindspore_has(config):
+    with pytest.raises(ArgumentError, match=next(iter(config))):
+        snncell.JitConfig(**config)
+
+
+def test_the_module_of_the_context():
+    from snncell import context
+
+    before = context.get_context("mode")
+    try:
+        context.set_context(mode=context.GRAPH_MODE, device_id=0)
+        assert snncell.get_context("mode") == snncell.GRAPH_MODE and snncell.get_context("device_id") == 0
+    finally:
+        context.set_context(mode=before)
+    snncell.set_device("CPU", 0)
+    snncell.set_deterministic(True)
+    for call in (lambda: snncell.set_context(device_id=1), lambda: snncell.set_device("CPU", "0")):
+        with pytest.raises(ArgumentError, match="device_id is 0, for a process has one device"):
+            call()
+    with pytest.raises(ArgumentError, match='"CPU" or "GPU"'):
+        snncell.set_device("Ascend")
+
+
+def test_the_seed_begins_its_sequence_anew():
+    snncell.set_seed(11)
+    assert snncell.get_seed() == 11
+    first = ops.uniform((4,)).tolist()
+    snncell.set_seed(snncell.get_seed())
+    assert ops.uniform((4,)).tolist() == first
+
+
+def test_model_is_at_the_face_and_is_imported_when_it_is_used():
+    code = (
+        "import sys, snncell; print('snncell.train' in sys.modules, snncell.Model and 'snncell.train' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True"]
