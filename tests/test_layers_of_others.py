@@ -241,7 +241,7 @@ REFUSED = [
     (lambda: nn.PixelShuffle(2)(X), ShapeError, r"pixel_shuffle: takes.* with channels that are a multiple of 4"),
     (lambda: nn.PixelUnshuffle(2)(X), ShapeError, "height and width that 2 divides"),
     (lambda: nn.AdaptiveAvgPool2d(2)(Tensor(np.ones((3, 4)))), ShapeError, "with 2 more axes"),
-    (lambda: nn.AdaptiveAvgPool2d((1, 2, 3))(X), ArgumentError, "output_size is an int or 2 of them"),
+    (lambda: nn.AdaptiveAvgPool2d((1, 2, 3)), ArgumentError, "output_size is an int or a pair"),
     (lambda: nn.PReLU(3)(X), ShapeError, r"prelu: weight has shape \(3,\) for x of shape \(2, 4, 5\)"),
     (lambda: nn.PReLU(3, [0.1, 0.2]), ShapeError, "w has shape.*it is one number, or channel=3 of them"),
     (lambda: nn.GLU(2)(X), ShapeError, "has length 5; it is cut into two halves"),

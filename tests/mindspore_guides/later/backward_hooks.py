@@ -1,8 +1,7 @@
 """Hooks on the way back: they see the gradients of a Cell, and of a Parameter, and may change them."""
 
-import numpy as np
-
 import mindspore as ms
+import numpy as np
 from mindspore import Tensor, nn, ops
 
 ms.set_context(mode=ms.PYNATIVE_MODE)

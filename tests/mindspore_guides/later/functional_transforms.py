@@ -1,8 +1,7 @@
-"""Functions of functions: products with Jacobians, from either side, and Jacobians; gradients that say what they are of."""
-
-import numpy as np
+"""Functions of functions: products with Jacobians from either side, Jacobians, gradients that say of what they are."""
 
 import mindspore as ms
+import numpy as np
 from mindspore import Tensor, nn, ops
 
 

@@ -1,8 +1,7 @@
 """Model: training, evaluation and prediction in one call each, with callbacks."""
 
-import numpy as np
-
 import mindspore as ms
+import numpy as np
 from mindspore import Tensor, nn
 from mindspore.train import Callback, LossMonitor, Model
 

@@ -1,8 +1,7 @@
 """Copies of Parameters: with the same values, or begun anew."""
 
-import numpy as np
-
 import mindspore as ms
+import numpy as np
 from mindspore import Parameter, ParameterTuple, Tensor
 
 p = Parameter(Tensor(np.array([1.0, 2.0]), ms.float32), name="p")

@@ -1,8 +1,7 @@
 """Layers in float16 one by one, and recomputation of what the reverse needs."""
 
-import numpy as np
-
 import mindspore as ms
+import numpy as np
 from mindspore import Tensor, nn
 
 

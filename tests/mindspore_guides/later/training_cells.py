@@ -1,8 +1,7 @@
 """Training by Cells: the loss as a Cell around a network, and a step as a Cell around that."""
 
-import numpy as np
-
 import mindspore as ms
+import numpy as np
 from mindspore import Tensor, nn
 
 ms.set_seed(2)
