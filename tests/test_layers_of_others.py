@@ -187,6 +187,33 @@ def test_jitted_layers_are_the_layers(rng):
         np.testing.assert_allclose(b.asnumpy(), a.asnumpy(), rtol=1e-11, atol=1e-12, err_msg=list(layers)[place // 2])
 
 
+class Step(nn.Cell):
+    """A step in which every elementwise activation acts on the state, of an input that is theirs in turn."""
+
+    def construct(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        for name in ELEMENTWISE:
+            v = v * 0.7 + getattr(ops, name)(x - v)
+        return ops.elu(v, 0.5) * ops.hardtanh(x), v
+
+
+ELEMENTWISE = (
+    "silu", "mish", "elu", "celu", "selu", "hardsigmoid", "hardswish", "hardshrink",
+    "softshrink", "softsign", "tanhshrink", "logsigmoid", "softplus", "gelu",
+)  # fmt: skip
+
+
+@pytest.mark.compiled
+def test_activations_in_a_step_are_one_kernel_each_way(rng):
+    net, x = nn.MultiStep(Step()), Tensor(rng.standard_normal((4, 2, 3)))
+    grad_fn = snncell.value_and_grad(lambda x: ops.square(net(x)).sum())
+    value, gradient = grad_fn(x)
+    with testing.unfused():
+        expected, of_x = grad_fn(x)
+    np.testing.assert_allclose(value.item(), expected.item(), rtol=1e-12)
+    np.testing.assert_allclose(gradient.asnumpy(), of_x.asnumpy(), rtol=1e-10, atol=1e-13)
+    assert "one kernel" in str(snncell.explain(net, x))
+
+
 # --- two inputs, and what is refused ----------------------------------------------------------------------------------
 
 
@@ -241,7 +268,7 @@ REFUSED = [
     (lambda: nn.PixelShuffle(2)(X), ShapeError, r"pixel_shuffle: takes.* with channels that are a multiple of 4"),
     (lambda: nn.PixelUnshuffle(2)(X), ShapeError, "height and width that 2 divides"),
     (lambda: nn.AdaptiveAvgPool2d(2)(Tensor(np.ones((3, 4)))), ShapeError, "with 2 more axes"),
-    (lambda: nn.AdaptiveAvgPool2d((1, 2, 3))(X), ArgumentError, "output_size is an int or 2 of them"),
+    (lambda: nn.AdaptiveAvgPool2d((1, 2, 3)), ArgumentError, "output_size is an int or a pair"),
     (lambda: nn.PReLU(3)(X), ShapeError, r"prelu: weight has shape \(3,\) for x of shape \(2, 4, 5\)"),
     (lambda: nn.PReLU(3, [0.1, 0.2]), ShapeError, "w has shape.*it is one number, or channel=3 of them"),
     (lambda: nn.GLU(2)(X), ShapeError, "has length 5; it is cut into two halves"),

@@ -286,6 +286,16 @@ class Skipping(nn.Cell):
         return x + x
 
 
+def test_a_linear_layer_is_written_as_the_dense_one_that_it_is():
+    linear, dense = nn.Linear(3, 2), nn.Dense(3, 2)
+    for name in ("weight", "bias"):
+        getattr(dense, name).set_data(getattr(linear, name))
+    graphs = [to_nir(nn.SequentialCell(one), dt=DT, input_shape=(3,)) for one in (linear, dense)]
+    nodes = [[node for node in graph.nodes.values() if type(node).__name__ == "Affine"] for graph in graphs]
+    assert len(nodes[0]) == len(nodes[1]) == 1
+    np.testing.assert_array_equal(nodes[0][0].weight, nodes[1][0].weight)
+
+
 def test_a_cell_of_ones_own_is_drawn_with_its_skips():
     snncell.set_seed(1)
     net, x = Skipping(), Tensor(data(2, 20, 2, 3))

@@ -300,6 +300,7 @@ entries("shape", lambda: 2, "target_size")
 
 # What differs for one callable: `callable.argument`, or `callable()` for the arguments of a call of its instance.
 OWN: dict[str, tuple[str, Callable[[], Any]]] = {
+    "Identity().x": ("structure", x23),
     "SequentialCell.cells": ("layers", lambda: nn.ReLU()),
     "IzhikevichNode.dt": ("constant", lambda: 0.5),
     "IzhikevichNode.scale": ("constant", lambda: 1.0),
@@ -824,6 +825,34 @@ own(
     "step",
 )
 
+own("numbers", lambda: ops.ones((1, 4, 2, 2)), """
+    AdaptiveAvgPool2d() AdaptiveMaxPool2d() ConstantPad2d() GroupNorm() InstanceNorm2d() PixelShuffle() PixelUnshuffle()
+    ReflectionPad2d() ReplicationPad2d() ZeroPad2d() adaptive_avg_pool2d adaptive_max_pool2d pixel_shuffle
+    pixel_unshuffle""", "x")  # fmt: skip
+own("numbers", lambda: ops.ones((2, 3, 4)), """
+    AvgPool1d() MaxPool1d() ConstantPad1d() InstanceNorm1d() ReflectionPad1d() ReplicationPad1d() Upsample()
+    interpolate RNN() GRU() LSTM()""", "x")  # fmt: skip
+own("numbers", lambda: ops.ones((2, 4)), "GLU() glu Unflatten() prelu", "x")
+own("shape", lambda: 1, """
+    AdaptiveAvgPool2d AdaptiveMaxPool2d adaptive_avg_pool2d adaptive_max_pool2d""", "output_size")  # fmt: skip
+own("shape", lambda: 1, """
+    ConstantPad1d ConstantPad2d ReflectionPad1d ReflectionPad2d ReplicationPad1d ReplicationPad2d ZeroPad2d
+    """, "padding")  # fmt: skip
+own("reach", lambda: 0.5, "ConstantPad1d ConstantPad2d", "value")
+own("shape", lambda: ((0, 0), (1, 1)), "Pad", "paddings")
+own("whole", lambda: 1, "Unflatten", "axis")
+own("shape", lambda: (2, 2), "Unflatten", "unflattened_size")
+own("numbers", lambda: 0.5, "prelu PReLU elu", "weight w alpha")
+own("numbers", lambda: ops.ones((2, 3)) * 0.5, """
+    binary_cross_entropy binary_cross_entropy_with_logits gaussian_nll_loss hinge_embedding_loss huber_loss kl_div
+    l1_loss mse_loss poisson_nll_loss smooth_l1_loss soft_margin_loss margin_ranking_loss MarginRankingLoss()
+    cosine_embedding_loss CosineEmbeddingLoss()""", "x target input1 input2 var")  # fmt: skip
+own("numbers", lambda: ops.ones((2,)), "cosine_embedding_loss CosineEmbeddingLoss()", "target")
+own("indices", lambda: Tensor([0, 1]), "cross_entropy nll_loss NLLLoss()", "target labels")
+own("numbers", lambda: ops.ones((2, 3)), "RNNCell() GRUCell() LSTMCell() BiDense() Bilinear()", "x x1 x2")
+own("numbers", lambda: ops.ones((2, 5)), "RNNCell() GRUCell()", "hx")
+own("structure", lambda: (ops.ones((2, 5)), ops.ones((2, 5))), "LSTMCell()", "hx")
+
 own("whole", lambda: 2, "RefractoryPeriod", "delta")
 own("whole", lambda: 2, "ToTimesurface", "dt")
 own("whole", lambda: 0, "CropTime", "min max")
@@ -852,6 +881,16 @@ MADE: dict[str, dict[str, Any]] = {
     "PSN": {"steps": 4, "order": None},
     "MaxPool2d": {},
     "SumPool2d": {},
+    "Linear": {"in_features": 3},
+    "BiDense": {"in1_channels": 3, "in2_channels": 3},
+    "Bilinear": {"in1_features": 3, "in2_features": 3},
+    **{name: {"input_size": 4} for name in ("RNN", "GRU", "LSTM")},
+    **{name: {"input_size": 3, "hidden_size": 5} for name in ("RNNCell", "GRUCell", "LSTMCell")},
+    "GroupNorm": {"num_groups": 2, "num_channels": 4},
+    "InstanceNorm1d": {"num_features": 3},
+    "InstanceNorm2d": {"num_features": 4},
+    "Pad": {"paddings": ((0, 0), (1, 1))},
+    "Upsample": {"size": 2},
     "ToFrame": {"n_bins": 2},
     "ToEventLists": {"n_bins": 2},
     "DropPixel": {"coordinates": [(0, 0)]},
@@ -860,6 +899,7 @@ MADE: dict[str, dict[str, Any]] = {
 WITH: dict[str, dict[str, Callable[[], Any]]] = {
     "Tensor": {"data": lambda: [1.0, 2.0]},
     "latency": {"steps": lambda: 8},
+    **{name: {"size": lambda: 2} for name in ("Upsample", "interpolate")},
     "clip": {"min": lambda: 0.0},
     "to_frames": {"n_bins": lambda: 2},
     "to_event_lists": {"n_bins": lambda: 2},

@@ -146,7 +146,7 @@ class Writer:
     def layer(self, cell: Any, shape: Shape, path: str, axes: int) -> list[Node] | None:
         """The nodes of a layer, None for what is none; `axes` is how many there are before those of a sample."""
         kind = type(cell)
-        if kind is nn.Dense:
+        if kind in (nn.Dense, nn.Linear):
             if cell.activation is not None:
                 self.lose(path, cell, "has an activation", "Written is the layer without it.")
             weight = array_of(cell.weight)

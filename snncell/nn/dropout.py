@@ -32,8 +32,8 @@ class Dropout(Cell):
         p: the probability of dropping; if given, `keep_prob` does not count.
 
     Example:
-        >>> nn.Dropout(p=0.2)
-        Dropout(p=0.2)
+        >>> nn.Dropout(p=0.2)(ops.ones(3)).asnumpy().tolist()  # in prediction
+        [1.0, 1.0, 1.0]
     """
 
     def __init__(self, keep_prob: Annotated[Probability, ByName(_which)] = 0.5, p: Probability | None = None) -> None:

@@ -92,8 +92,9 @@ class _RecurrentCell(Cell):
         for what, length in zip((x, *states), lengths, strict=True):
             if what.ndim != 2 or what.shape != (x.shape[0], length):
                 raise ShapeError(
-                    f"{self!r}: x is (B, {self.input_size}) and a state (B, {self.hidden_size}); they are of shape "
-                    f"{x.shape} and {', '.join(str(s.shape) for s in states)}."
+                    f"{self!r}: x is (B, {self.input_size}) and hx (B, {self.hidden_size})"
+                    f"{' each' if len(states) > 1 else ''}; x has shape {x.shape}, hx "
+                    f"{', '.join(str(s.shape) for s in states)}."
                 )
         of_x, of_h = ops.matmul(x, self.weight_ih.T), ops.matmul(states[0], self.weight_hh.T)
         if self.has_bias:

@@ -9,6 +9,7 @@ from snncell import ops
 from snncell.arguments.kinds import Count
 from snncell.arguments.vocabulary import Lengths, PadMode
 from snncell.cell import Cell
+from snncell.errors import ArgumentError
 from snncell.ops.adaptive_pool import Sizes
 from snncell.tape.tensor import Tensor
 
@@ -134,6 +135,8 @@ class _AdaptivePool(Cell):
 
     def __init__(self, output_size: Any) -> None:
         super().__init__()
+        if not isinstance(output_size, int) and output_size is not None and len(output_size) != 2:
+            raise ArgumentError(f"{type(self).__name__}: output_size is an int or a pair, not {output_size!r}.")
         self.output_size = output_size
 
     def construct(self, x: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from snncell.common.initializer import Uniform, initializer
 from snncell.errors import ShapeError
 from snncell.nn.gates import GRU_EQUATIONS, LSTM_EQUATIONS, SIMPLE, Gated, States, rows
 from snncell.nn.sequences import runs_over, within_lengths
+from snncell.ops.base import as_tensor
 from snncell.ops.control import run_scan
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
@@ -113,7 +114,8 @@ class _OverTime(Cell):
         if hx is None:
             dtype = dtypes.promote(x.dtype, next(iter(self.get_parameters())).dtype)
             return (ops.zeros(shape, dtype),) * count
-        given = tuple(hx) if isinstance(hx, (tuple, list)) else (hx,)
+        states = tuple(hx) if isinstance(hx, (tuple, list)) else (hx,)
+        given = tuple(as_tensor(state, type(self).__name__, "hx") for state in states)
         if len(given) != count or any(state.shape != shape for state in given):
             names = "the pair (h, c), each" if count == 2 else "of shape"
             raise ShapeError(

@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 from snncell.arguments.kinds import NotNegative, Positive
 from snncell.arguments.vocabulary import Numbers, Reduction
-from snncell.errors import ShapeError
+from snncell.errors import DTypeError, ShapeError
 from snncell.ops.activation import _softplus, relu
-from snncell.ops.base import as_float, elementwise
+from snncell.ops.base import as_float, as_tensor, elementwise
 from snncell.ops.elementwise import abs, exp, log, log1p, maximum, minimum, mul, pow, rsqrt, square, sub
 from snncell.ops.logic import equal, where
 from snncell.ops.reduce import mean, sum
@@ -28,18 +28,26 @@ def reduced(each: Tensor, reduction: Reduction) -> Tensor:
 
 def of_one_shape(who: str, **given: Any) -> list[Tensor]:
     """Float Tensors; a ShapeError unless they have one shape."""
-    tensors = [as_float(value, who) for value in given.values()]
+    tensors = [_real(value, who, name) for name, value in given.items()]
     if any(tensor.shape != tensors[0].shape for tensor in tensors):
         shapes = " and ".join(f"{name} of shape {tensor.shape}" for name, tensor in zip(given, tensors, strict=True))
         raise ShapeError(f"{who}: {shapes} must have one shape.")
     return tensors
 
 
+def _real(value: Any, who: str, name: str) -> Tensor:
+    """A Tensor of floats: integers and booleans become float32."""
+    tensor = as_tensor(value, who, name)
+    if tensor.dtype.category == 3:
+        raise DTypeError(f"{who}: {name} holds complex numbers; take ops.real, ops.imag or ops.abs of it first.")
+    return as_float(tensor, who)
+
+
 def _weighted(each: Tensor, weight: Any, who: str) -> Tensor:
     """Losses times weights that broadcast to them."""
     if weight is None:
         return each
-    factor = as_float(weight, who)
+    factor = _real(weight, who, "weight")
     if factor.ndim > each.ndim or any(n not in (1, m) for n, m in zip(factor.shape[::-1], each.shape[::-1])):  # noqa: B905
         raise ShapeError(f"{who}: weight of shape {factor.shape} does not broadcast to the losses' shape {each.shape}.")
     return each * factor
@@ -233,7 +241,7 @@ def cosine_embedding_loss(
     """
     who = "cosine_embedding_loss"
     first, second = of_one_shape(who, input1=input1, input2=input2)
-    signs = as_float(target, who)
+    signs = _real(target, who, "target")
     if first.ndim not in (1, 2) or signs.shape != first.shape[:-1]:
         raise ShapeError(
             f"{who}: input1 and input2 are (N, D) and target (N,), or (D,) and a number; not {first.shape} and "

@@ -1,0 +1,268 @@
+"""Losses that MindSpore and PyTorch have: their Cells beside PyTorch's, with weights and reductions, and at extremes.
+
+The formulas are rows of `gradient_table.py`; here are the Cells around them, what they are called with, and the numbers
+at which a formula that is written down as it stands would give infinity, NaN or 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import snncell
+from snncell import Tensor, nn, ops, testing
+from snncell.errors import ArgumentError, DTypeError, ShapeError
+
+N, C = 6, 4
+RNG = np.random.default_rng(4)
+VALUES, OTHERS = RNG.standard_normal((N, C)), RNG.standard_normal((N, C))
+SHARES, TARGETS = RNG.uniform(0.02, 0.98, (2, N, C))
+WEIGHT, CLASS_WEIGHT = RNG.uniform(0.2, 2.0, (N, C)), np.array([0.5, 1.0, 2.0, 0.7])
+LABELS = np.array([0, 3, 1, 3, 2, 3])
+SIGNS = np.array([1.0, -1.0, 1.0, 1.0, -1.0, -1.0])
+LOG_P = VALUES - np.log(np.exp(VALUES).sum(1, keepdims=True))
+
+
+class Row(NamedTuple):
+    """A loss with a reduction, PyTorch's, and what both are called with; floats get gradients, but for `fixed`."""
+
+    make: Callable[[str], Any]
+    torchs: Callable[[Any, str], Any]
+    inputs: tuple[np.ndarray, ...]
+    fixed: tuple[int, ...] = ()
+
+
+def of(t: Any, array: np.ndarray) -> Any:
+    return t.tensor(array)
+
+
+LOSSES: dict[str, Row] = {
+    "L1": Row(nn.L1Loss, lambda t, r: t.nn.L1Loss(reduction=r), (VALUES, OTHERS)),
+    "MSE": Row(nn.MSELoss, lambda t, r: t.nn.MSELoss(reduction=r), (VALUES, OTHERS)),
+    "Huber": Row(lambda r: nn.HuberLoss(r, 0.6), lambda t, r: t.nn.HuberLoss(reduction=r, delta=0.6), (VALUES, OTHERS)),
+    "SmoothL1": Row(
+        lambda r: nn.SmoothL1Loss(0.6, r), lambda t, r: t.nn.SmoothL1Loss(reduction=r, beta=0.6), (VALUES, OTHERS)
+    ),
+    "SmoothL1 of L1": Row(
+        lambda r: nn.SmoothL1Loss(0.0, r), lambda t, r: t.nn.SmoothL1Loss(reduction=r, beta=0.0), (VALUES, OTHERS)
+    ),
+    "BCE": Row(lambda r: nn.BCELoss(reduction=r), lambda t, r: t.nn.BCELoss(reduction=r), (SHARES, TARGETS)),
+    "BCE weighted": Row(
+        lambda r: nn.BCELoss(WEIGHT, r), lambda t, r: t.nn.BCELoss(of(t, WEIGHT), reduction=r), (SHARES, TARGETS)
+    ),
+    "BCE of logits": Row(nn.BCEWithLogitsLoss, lambda t, r: t.nn.BCEWithLogitsLoss(reduction=r), (VALUES, TARGETS)),
+    "BCE of logits weighted": Row(
+        lambda r: nn.BCEWithLogitsLoss(r, Tensor(WEIGHT), Tensor(CLASS_WEIGHT)),
+        lambda t, r: t.nn.BCEWithLogitsLoss(of(t, WEIGHT), pos_weight=of(t, CLASS_WEIGHT), reduction=r),
+        (VALUES, TARGETS),
+    ),
+    "NLL": Row(lambda r: nn.NLLLoss(reduction=r), lambda t, r: t.nn.NLLLoss(reduction=r), (LOG_P, LABELS)),
+    "NLL weighted, ignoring": Row(
+        lambda r: nn.NLLLoss(CLASS_WEIGHT, 3, r),
+        lambda t, r: t.nn.NLLLoss(of(t, CLASS_WEIGHT), ignore_index=3, reduction=r),
+        (LOG_P, LABELS),
+    ),
+    "softmax, sparse": Row(
+        lambda r: nn.SoftmaxCrossEntropyWithLogits(True, r),
+        lambda t, r: t.nn.CrossEntropyLoss(reduction=r),
+        (VALUES, LABELS),
+    ),
+    "softmax, dense": Row(
+        lambda r: nn.SoftmaxCrossEntropyWithLogits(False, r),
+        lambda t, r: t.nn.CrossEntropyLoss(reduction=r),
+        (VALUES, TARGETS),
+    ),
+    "KLDiv": Row(nn.KLDivLoss, lambda t, r: _mean(t, t.nn.KLDivLoss, r), (LOG_P, SHARES)),
+    "Gaussian": Row(
+        lambda r: nn.GaussianNLLLoss(full=True, reduction=r),
+        lambda t, r: t.nn.GaussianNLLLoss(full=True, reduction=r),
+        (VALUES, OTHERS, SHARES),
+    ),
+    "Poisson": Row(
+        lambda r: nn.PoissonNLLLoss(reduction=r), lambda t, r: t.nn.PoissonNLLLoss(reduction=r), (VALUES, SHARES)
+    ),
+    "Poisson of rates": Row(
+        lambda r: nn.PoissonNLLLoss(False, True, 1e-3, r),
+        lambda t, r: t.nn.PoissonNLLLoss(False, True, eps=1e-3, reduction=r),
+        (SHARES, 3 * TARGETS),
+        (1,),  # theirs stops the gradient of Stirling's formula
+    ),
+    "SoftMargin": Row(
+        nn.SoftMarginLoss, lambda t, r: t.nn.SoftMarginLoss(reduction=r), (VALUES, np.sign(OTHERS)), (1,)
+    ),
+    "HingeEmbedding": Row(
+        lambda r: nn.HingeEmbeddingLoss(0.7, r),
+        lambda t, r: t.nn.HingeEmbeddingLoss(0.7, reduction=r),
+        (VALUES, np.sign(OTHERS)),
+        (1,),
+    ),
+    "MarginRanking": Row(
+        lambda r: nn.MarginRankingLoss(0.3, r),
+        lambda t, r: t.nn.MarginRankingLoss(0.3, reduction=r),
+        (VALUES[:, 0], OTHERS[:, 0], SIGNS),
+        (2,),
+    ),
+    "CosineEmbedding": Row(
+        lambda r: nn.CosineEmbeddingLoss(-0.5, r),
+        lambda t, r: t.nn.CosineEmbeddingLoss(-0.5, reduction=r),
+        (VALUES, OTHERS, SIGNS),
+        (2,),
+    ),
+    "TripletMargin": Row(
+        lambda r: nn.TripletMarginLoss(swap=True, reduction=r, margin=2.0),
+        lambda t, r: t.nn.TripletMarginLoss(2.0, swap=True, reduction=r),
+        (VALUES, OTHERS, WEIGHT),
+    ),
+}
+
+
+def _mean(t: Any, loss: Any, reduction: str) -> Any:
+    """Their loss, reduced by hand where they warn of their own mean."""
+    plain = loss(reduction="none")
+    return (lambda *xs: plain(*xs).mean()) if reduction == "mean" else loss(reduction=reduction)
+
+
+def differentiable(row: Row) -> list[int]:
+    return [i for i, x in enumerate(row.inputs) if x.dtype.kind == "f" and i not in row.fixed]
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_loss_is_that_of_torch(torch, name, reduction):
+    row = LOSSES[name]
+    places = differentiable(row)
+    theirs = [torch.tensor(x, requires_grad=i in places) for i, x in enumerate(row.inputs)]
+    expected = row.torchs(torch, reduction)(*theirs)
+    expected.sum().backward()
+    loss = row.make(reduction)
+    value, found = snncell.value_and_grad(loss, tuple(places))(*map(Tensor, row.inputs))
+    np.testing.assert_allclose(value.asnumpy(), expected.detach().numpy(), rtol=1e-11, atol=1e-13)
+    for place, gradient in zip(places, found if isinstance(found, tuple) else (found,), strict=True):
+        np.testing.assert_allclose(gradient.asnumpy(), theirs[place].grad.numpy(), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.compiled
+def test_jitted_losses_are_the_losses():
+    """All of them in one function, so that they are compiled together."""
+    arrays: dict[int, Tensor] = {id(x): Tensor(x) for row in LOSSES.values() for x in row.inputs}
+    keys, losses = list(arrays), {name: row.make("mean") for name, row in LOSSES.items()}
+
+    def everything(*given: Tensor) -> list[Any]:
+        by_key = dict(zip(keys, given, strict=True))
+        outs: list[Any] = []
+        for name, row in LOSSES.items():
+            grad_fn = snncell.value_and_grad(losses[name], tuple(differentiable(row)))
+            outs.append(grad_fn(*(by_key[id(x)] for x in row.inputs)))
+        return outs
+
+    plain, jitted = everything(*arrays.values()), snncell.jit(everything)(*arrays.values())
+    for name, a, b in zip(LOSSES, plain, jitted, strict=True):
+        for x, y in zip(*(snncell.tape.structure.flatten(one)[0] for one in (a, b)), strict=True):
+            np.testing.assert_allclose(y.asnumpy(), x.asnumpy(), rtol=1e-11, atol=1e-13, err_msg=name)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_float16_and_float32_stay(name):
+    row = LOSSES[name]
+    for dtype in ("float16", "float32"):
+        if "weighted" in name:  # the weights are float64
+            continue
+        given = [Tensor(x, dtype) if x.dtype.kind == "f" else Tensor(x) for x in row.inputs]
+        out = row.make("mean")(*given)
+        assert out.dtype.name.lower() == dtype and abs(out.item()) < 100
+
+
+# --- extremes ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_logits_far_from_zero_give_the_exact_loss(dtype):
+    x, y = Tensor([-60.0, 60.0, -9.0, 9.0], dtype), Tensor([0.0, 1.0, 1.0, 0.0], dtype)
+    value, gradient = snncell.value_and_grad(nn.BCEWithLogitsLoss("none"))(x, y)
+    exact = np.log1p(np.exp(np.array([-60.0, -60.0, 9.0, 9.0])))
+    np.testing.assert_allclose(value.asnumpy(), exact, rtol=1e-2 if dtype == "float16" else 1e-6, atol=1e-7)
+    assert np.isfinite(gradient.asnumpy()).all()
+    if dtype == "float64":
+        np.testing.assert_allclose(value.asnumpy(), exact, rtol=1e-14)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_probabilities_of_zero_and_one_give_a_finite_loss(dtype):
+    p, y = Tensor([0.0, 1.0, 0.0, 1.0], dtype), Tensor([0.0, 1.0, 1.0, 0.0], dtype)
+    value, gradient = snncell.value_and_grad(nn.BCELoss(reduction="none"))(p, y)
+    np.testing.assert_allclose(value.asnumpy(), [0.0, 0.0, 100.0, 100.0])
+    np.testing.assert_allclose(gradient.asnumpy(), [0.0, 0.0, -1e12, 1e12], rtol=1e-6)
+
+
+def test_a_target_of_zero_adds_nothing_to_the_divergence():
+    value, gradient = snncell.value_and_grad(nn.KLDivLoss("none"), (0, 1))(Tensor([-1.0, -2.0]), Tensor([0.0, 0.5]))
+    assert value.asnumpy()[0] == 0.0
+    assert all(np.isfinite(g.asnumpy()).all() for g in gradient)
+
+
+def test_vectors_that_are_zero_have_a_finite_cosine():
+    zero = Tensor(np.zeros((1, 3)))
+    value, gradient = snncell.value_and_grad(nn.CosineEmbeddingLoss())(zero, zero, Tensor([1.0]))
+    assert value.item() == 1.0 and np.isfinite(gradient.asnumpy()).all()
+
+
+def test_equal_vectors_have_a_finite_gradient_of_their_distance():
+    x = Tensor(np.ones((1, 3)))
+    gradient = snncell.grad(nn.TripletMarginLoss())(x, x, x)
+    assert np.isfinite(gradient.asnumpy()).all()
+
+
+def test_a_loss_in_a_loop_over_time(rng):
+    """The gradients of a loss of each step, added up, are those of a Python loop."""
+    x, y = rng.uniform(0.05, 0.95, (2, 5, 3, 2))
+
+    def looped(x):
+        return ops.scan(lambda c, xy: (c + nn.HuberLoss("sum", 0.2)(*xy), c), Tensor(0.0, "float64"), (x, Tensor(y)))[0]
+
+    testing.check_grads(looped, Tensor(x), order=2)
+    by_hand = sum(snncell.grad(nn.HuberLoss("sum", 0.2))(Tensor(x[t]), Tensor(y[t])).asnumpy().sum() for t in range(5))
+    assert snncell.grad(looped)(Tensor(x)).asnumpy().sum() == pytest.approx(by_hand)
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+X, Y = Tensor(VALUES), Tensor(LABELS)
+REFUSED = [
+    (
+        lambda: nn.BCELoss()(X, Tensor(SIGNS)),
+        ShapeError,
+        r"target of shape \(6,\) must have one",
+    ),
+    (lambda: nn.BCELoss(np.ones(5))(Tensor(SHARES), Tensor(TARGETS)), ShapeError, r"weight of shape \(5,\) does not"),
+    (lambda: nn.NLLLoss()(X, X), DTypeError, "nll_loss: target holds class numbers, integers"),
+    (lambda: nn.NLLLoss()(X, Tensor(LABELS[:3])), ShapeError, r"need labels of shape \(6,\), not \(3,\)"),
+    (lambda: nn.NLLLoss()(X, Tensor(LABELS + 1)), ArgumentError, "4"),
+    (lambda: nn.NLLLoss([1.0, 2.0])(X, Y), ShapeError, r"weight has shape \(2,\).* have 4 classes"),
+    (lambda: nn.SoftmaxCrossEntropyWithLogits()(X, Y), ShapeError, r"Write sparse=True for labels \(N,\)"),
+    (lambda: nn.SoftmaxCrossEntropyWithLogits(True)(X, X), ShapeError, r"Write sparse=False for labels \(N, C\)"),
+    (lambda: nn.SoftmaxCrossEntropyWithLogits(True)(X, Tensor(SIGNS)), DTypeError, "labels are class numbers"),
+    (lambda: nn.CosineEmbeddingLoss()(X, X, X), ShapeError, r"target \(N,\), or \(D,\) and a number"),
+    (lambda: nn.HuberLoss(delta=0.0), ArgumentError, "HuberLoss: delta is a finite number above 0"),
+    (lambda: nn.KLDivLoss("max"), ArgumentError, 'reduction is "mean", "sum", "none" or "batchmean"'),
+]
+
+
+@pytest.mark.parametrize(("call", "kind", "words"), REFUSED, ids=[words[:24] for _, _, words in REFUSED])
+def test_what_is_refused(call, kind, words):
+    with pytest.raises(kind, match=words):
+        call()
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_each_reduction_is_one_of_three(name):
+    with pytest.raises(ArgumentError, match='reduction is "mean", "sum"'):
+        LOSSES[name].make("median")
+
+
+def test_defaults_are_mindspores():
+    defaults = {nn.SmoothL1Loss: "none", nn.SoftmaxCrossEntropyWithLogits: "none", nn.BCELoss: "mean"}
+    assert {kind: kind().reduction for kind in defaults} == defaults
