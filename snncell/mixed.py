@@ -10,6 +10,15 @@ from snncell.tape import structure
 from snncell.tape.parameter import Parameter
 
 
+def refuse_quantised(cell: Any, path: str, narrow: str, who: str) -> None:
+    """Raise an ArgumentError for a Cell whose weights are on a grid, and that is to compute in few bits."""
+    if cell.quantisers is not None:
+        raise ArgumentError(
+            f"{who}: {path or 'the net'} ({type(cell).__name__}) is quantised, and {narrow} has fewer bits than sums "
+            f"on its grid need. quantise.restore(net) undoes that."
+        )
+
+
 def run_with_others(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call `cell.construct` with other Tensors in the places of its Parameters, its inputs and its results.
 

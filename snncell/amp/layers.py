@@ -11,6 +11,7 @@ from snncell.arguments.shown import came
 from snncell.arguments.vocabulary import FloatDtype
 from snncell.cell import Cell
 from snncell.errors import ArgumentError
+from snncell.mixed import refuse_quantised
 from snncell.nn import Conv1d, Conv2d, Conv2dTranspose, Dense
 
 WHITE_LIST: tuple[type[Cell], ...] = (Dense, Conv1d, Conv2d, Conv2dTranspose)
@@ -55,27 +56,26 @@ def auto_mixed_precision(
     if not dtypes.only_stored(kind.dtype):
         raise ArgumentError(f"auto_mixed_precision: dtype is float16 or bfloat16, not {kind.name}.")
     chosen = _chosen(net, _classes(white_list, "white_list"), _classes(black_list, "black_list"))
-    if amp_level == "O1" and not chosen:
-        raise ArgumentError(
-            f"auto_mixed_precision: {type(net).__name__} has no layer to compute in {kind.name}; there are "
-            f"{', '.join(one.__name__ for one in WHITE_LIST)} to look for, and what white_list names."
-        )
-    for path, cell in net.cells_and_names():
+    if amp_level == "O1":
+        _refuse(net, chosen, kind.name)
+    for _, cell in net.cells_and_names():
         if cell in chosen and amp_level == "O1":
-            cell.compute_dtype = _unquantised(cell, path, kind.name)
+            cell.compute_dtype = kind.name
         elif cell.compute_dtype is not None:
             del cell.compute_dtype  # as if it had never been set, for checkpoints too
     return net
 
 
-def _unquantised(cell: Cell, path: str, narrow: str) -> str:
-    """The dtype, for a layer whose weights are on no grid."""
-    if cell.quantisers is not None:
+def _refuse(net: Cell, chosen: set[Cell], narrow: str) -> None:
+    """Raise an ArgumentError where there is nothing to narrow, or something that must not be."""
+    if not chosen:
         raise ArgumentError(
-            f"auto_mixed_precision: {path or 'the net'} ({type(cell).__name__}) is quantised, and {narrow} has fewer "
-            f"bits than sums on its grid need. quantise.restore(net) undoes that."
+            f"auto_mixed_precision: {type(net).__name__} has no layer to compute in {narrow}; there are "
+            f"{', '.join(one.__name__ for one in WHITE_LIST)} to look for, and what white_list names."
         )
-    return narrow
+    for path, cell in net.cells_and_names():
+        if cell in chosen:
+            refuse_quantised(cell, path, narrow, "auto_mixed_precision")
 
 
 def _chosen(net: Cell, more: tuple[type[Cell], ...], without: tuple[type[Cell], ...]) -> set[Cell]:

@@ -9,6 +9,7 @@ from snncell import dtype as dtypes
 from snncell.arguments.shown import came
 from snncell.cells.tree import Tree
 from snncell.errors import ArgumentError
+from snncell.mixed import refuse_quantised
 from snncell.tape.parameter import commit
 
 _FLOATS = (dtypes.float16, dtypes.bfloat16, dtypes.float32)
@@ -75,8 +76,8 @@ class Modes(Tree):
             dst_type: float16, bfloat16, or float32 to undo it.
 
         Raises:
-            ArgumentError: for another dtype, or a Cell with a `bprop` and Parameters of its own, which knows these as
-                they are.
+            ArgumentError: for another dtype, a quantised Cell, or one with a `bprop` and Parameters of its own, which
+                knows these as they are.
 
         Example:
             >>> net = nn.Dense(3, 4).to_float(snncell.float16)
@@ -87,6 +88,9 @@ class Modes(Tree):
         if kind not in _FLOATS:
             raise ArgumentError(f"to_float: dst_type is float16, bfloat16 or float32, not {came(dst_type)}.")
         cells = list(self._in_few_bits())
+        if kind is not dtypes.float32:
+            for path, cell in self.cells_and_names():
+                refuse_quantised(cell, path, kind.name, "to_float")
         for cell in cells:
             if kind is not dtypes.float32:
                 cell.compute_dtype, cell.narrow_out = kind.name, True

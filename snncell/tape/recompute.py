@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from snncell.arguments.shown import came
 from snncell.errors import GradientError
 from snncell.interrupts import Write
 from snncell.tape import structure
-from snncell.tape.parameter import Undo, commit, together
+from snncell.tape.parameter import Parameter, Undo, commit, together
 from snncell.tape.primitive import tracked
 from snncell.tape.recording import Recording
 from snncell.tape.state import STATE, settings
@@ -85,7 +85,8 @@ class _Again:
         """The results off the tape, the structure around them, and the places on it that the block looks at itself."""
         tape, written, self.count = Tape(), Undo(), len(leaves)
         sources = [watched(snapshot(leaf)) for leaf in leaves]
-        parameters = getattr(self.owner, "get_parameters", tuple)()  # of a Cell, which may be written before the reverse
+        # Of a Cell, whose Parameters may be written before the reverse is run.
+        parameters: Iterable[Parameter] = getattr(self.owner, "get_parameters", tuple)()
         held = [parameter.write_of(parameter._data) for parameter in parameters]
         with together(written), tape.active():
             args, kwargs = structure.unflatten(self.arguments, sources)
