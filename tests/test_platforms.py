@@ -81,10 +81,11 @@ sys.platform = platform
 import snncell
 from snncell import data, nn, ops, train
 
+snncell.set_seed(0)
 net = nn.SequentialCell(nn.Dense(2, 20), nn.MultiStep(nn.LIFNode()), nn.Dense(20, 2), nn.Readout("mean"))
 x = np.random.default_rng(0).uniform(size=(8, 64, 2)).astype(np.float32)
 y = (x[0, :, 0] > x[0, :, 1]).astype(np.int64)
-optimiser, loss = nn.Adam(net.trainable_params(), learning_rate=0.01), nn.CrossEntropyLoss()
+optimiser, loss = nn.Adam(net.trainable_params(), learning_rate=0.05), nn.CrossEntropyLoss()
 gradients = snncell.value_and_grad(lambda: loss(net(x), y), None, net.trainable_params())
 
 @snncell.jit
@@ -93,7 +94,7 @@ def step():
     optimiser(grads)
     return value
 
-losses = [float(step()) for _ in range(3)]
+losses = [float(step()) for _ in range(10)]
 assert losses[-1] < losses[0], losses
 print("trained", float((ops.ones((600, 600)) @ ops.ones((600, 600))).sum()))
 """
