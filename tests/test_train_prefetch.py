@@ -224,7 +224,8 @@ def test_by_default_arrays_of_some_size_are(monkeypatch: pytest.MonkeyPatch) -> 
             yield from super().__iter__()
 
     def ahead_of(data: Any, prefetch: bool | None = None) -> bool:
-        return isinstance(made_ahead(data, lambda x: x, prefetch), ahead._Ahead)
+        wanted = ahead.pays(data) if prefetch is None else prefetch
+        return isinstance(made_ahead(data, lambda x: x, wanted), ahead._Ahead)
 
     small = {kind: kind(*samples(), batch_size=8) for kind in (train.Batches, Subclass, Other)}
     assert not any(ahead_of(data) for data in small.values())
