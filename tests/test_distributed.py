@@ -71,7 +71,7 @@ def test_settings_are_looked_at_before_mpi_is_asked() -> None:
 # --- the same bits ----------------------------------------------------------------------------------------------------
 
 CHOICES: dict[str, list[Any]] = {
-    "data": ["arrays", "time first", "list", "loader", "workers", "buckets", "own"],
+    "data": ["arrays", "time first", "list", "loader", "workers", "buckets", "events", "own"],
     "norm": [False, True],
     "dropout": [False, True],
     "samples": [38, 50, 20],

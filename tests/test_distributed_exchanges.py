@@ -6,6 +6,7 @@ import atexit
 import random
 import sys
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from snncell.distributed import ending, job, ranks as ranks_module, sums
 from snncell.distributed.cuts import Cutter, slices
 from snncell.distributed.ranks import Ranks
 from snncell.errors import ArgumentError, RankError, ShapeError
+from snncell.train.sharded import Shares
 
 # --- sums -------------------------------------------------------------------------------------------------------------
 
@@ -204,6 +206,30 @@ def test_a_batch_is_cut_along_its_samples(seed: int) -> None:
             axis = None if not x.ndim else 0 if x.shape[0] == samples else 1
             again = cut[0].asnumpy() if axis is None else np.concatenate([one.asnumpy() for one in cut], axis)
             assert np.array_equal(again, x.asnumpy())
+
+
+def test_a_subclass_that_gives_other_batches_is_cut_as_it_gives_them() -> None:
+    class Doubled(train.Batches):
+        def __iter__(self) -> Iterator[Any]:
+            yield from ((2.0 * x, y) for x, y in super().__iter__())
+
+    class Named(train.Batches):
+        name = "the same batches"
+
+    class Own(Doubled):
+        def in_parts(self, cut: Any) -> Iterator[Any]:
+            yield 1, {}
+
+    ranks, arrays = Ranks(Mpi(), 4, False), (np.ones((6, 2), np.float32), np.zeros(6))
+    found = {}
+    for kind in (train.Batches, Doubled, Named, Own):
+        shares = Shares(kind(*arrays, batch_size=6), ranks)
+        found[kind] = [shares.converted(item, tuple) for item in shares]
+    assert found[Own] == [(1, {}, 0)]
+    for kind, value in ((train.Batches, 1.0), (Doubled, 2.0), (Named, 1.0)):
+        (share,) = found[kind]
+        assert share.samples == 6 and len(share.shards) == 3
+        assert all((x.asnumpy() == value).all() for x, _ in share.shards.values())
 
 
 # --- a job of one rank ------------------------------------------------------------------------------------------------

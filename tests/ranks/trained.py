@@ -23,6 +23,7 @@ class Net(nn.Cell):
 
     def __init__(self, norm: bool, dropout: bool, sequences: bool) -> None:
         super().__init__()
+        self.flat = nn.TimeDistributed(nn.Flatten())
         self.first = nn.Dense(6, 10)
         norms = nn.ThresholdBatchNorm(10) if sequences else nn.BatchNorm1d(10)
         self.norm = norms if norm else None
@@ -32,7 +33,7 @@ class Net(nn.Cell):
         self.sequences = sequences
 
     def construct(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
-        h = self.first(x)
+        h = self.first(self.flat(x) if isinstance(x, data.EventLists) else x)
         if self.norm is not None:
             h = self.norm(h)
         if self.dropout is not None:
@@ -57,6 +58,23 @@ class Recordings:
         return self.rows[index], self.labels[index]
 
 
+class Recorded:
+    """Recordings of events, on 6 channels."""
+
+    sensor_size = (6, 1, 1)
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> Any:
+        rng = np.random.default_rng(index)
+        times = np.sort(rng.integers(0, rng.integers(20, 70), 40))
+        return data.Events(times, rng.integers(0, 6, 40), sensor_size=self.sensor_size), int(rng.integers(0, 3))
+
+
 def source(kind: str, samples: int, batch_size: int) -> Any:
     """Data of a kind: arrays, sequences time first, batches in a list, or a Loader of sequences."""
     rng = np.random.default_rng(samples)
@@ -70,6 +88,9 @@ def source(kind: str, samples: int, batch_size: int) -> Any:
         return [(x[n : n + batch_size], labels[n : n + batch_size]) for n in range(0, samples, batch_size)]
     if kind == "own":
         return Own(x, labels, batch_size)
+    if kind == "events":
+        frames = data.ToEventLists(window=10)
+        return data.Loader(Recorded(samples), batch_size=batch_size, transform=frames, buckets=[8], seed=7)
     assert kind in ("loader", "workers", "buckets")
     more = {"workers": {"workers": 1}, "buckets": {"buckets": 2}}.get(kind, {})
     return data.Loader(Recordings(samples), batch_size=batch_size, seed=None if more else 7, **more)
@@ -88,7 +109,7 @@ class Own:
             yield ops.uniform((len(chosen), 6)) + Tensor(self.x[chosen]), self.labels[chosen]
 
 
-SEQUENCES = ("time first", "loader", "workers", "buckets")
+SEQUENCES = ("time first", "loader", "workers", "buckets", "events")
 OPTIMISERS: dict[str, Any] = {
     "adam": lambda net: nn.Adam(net.trainable_params(), 0.02),
     "momentum": lambda net: nn.Momentum(net.trainable_params(), 0.02, 0.9),
