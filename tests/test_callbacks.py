@@ -1,5 +1,6 @@
 """Callbacks, metrics, accumulated gradients and average weights, and trainings that are left anywhere and resumed."""
 
+import csv
 import itertools
 import json
 import math
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 import snncell
-from snncell import Tensor, data, nn, ops, train
+from snncell import Tensor, data, nn, ops, plot, train
 from snncell.errors import ArgumentError, CheckpointError
 
 FEATURES, CLASSES, SAMPLES, BATCH = 6, 3, 22, 4
@@ -375,6 +376,42 @@ def test_checkpoints_by_epoch_step_and_the_best(tmp_path):
     least = min(result.history, key=lambda record: record["test_loss"])
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names == ["at-15", "at-20", f"best-{least['epoch']}-{least['test_loss']:.2f}", "each-002", "each-004"]
+
+
+@pytest.mark.parametrize("wrong", [ops.ones(()), np.float32(1), np.ones(2), "x"], ids=lambda x: type(x).__name__)
+@pytest.mark.parametrize("told", ["on_evaluation_end", "on_epoch_end"])
+def test_what_is_no_number_is_refused_before_a_log_has_it(told, wrong, tmp_path):
+    class Adds(train.Callback):
+        """Adds something to the second record."""
+
+    def add(self, training):
+        if training.epoch == 2:
+            training.record["x"] = wrong
+
+    setattr(Adds, told, add)
+    words = f"the callback Adds has put a {type(wrong).__name__} at 'x' into it"
+    with pytest.raises(ArgumentError, match=words):
+        simple(test=samples(4, 1), callbacks=[Adds()], log=tmp_path / "log.jsonl", checkpoint=tmp_path / "run")
+    assert len((tmp_path / "log.jsonl").read_text().splitlines()) == 1
+    assert len(simple(1, resume=tmp_path / "run", test=samples(4, 1))[1].history) == 1
+
+
+def test_a_number_that_some_epochs_have_is_in_its_column_of_the_log(tmp_path):
+    class Adds(train.Callback):
+        """Adds a number of its own to each record but the first."""
+
+        def on_epoch_end(self, training):
+            if training.epoch > 1:
+                training.record[f"x{training.epoch}"] = 10.0 * training.epoch
+
+    _, result = simple(4, callbacks=[Adds()], log=tmp_path / "log.csv")
+    lines = [*csv.DictReader((tmp_path / "log.csv").read_text().splitlines())]
+    assert [*lines[0]] == ["epoch", "step", "learning_rate", "loss", "accuracy", "x2", "x3", "x4"]
+    for line, record in zip(lines, result.history, strict=True):
+        assert {name: float(text) for name, text in line.items() if text} == record
+    train.Log(tmp_path / "log.csv").add({"epoch": 5, "loss": 0.5})  # of another process
+    assert len([*csv.DictReader((tmp_path / "log.csv").read_text().splitlines())]) == 5
+    assert len(plot.training_curves(tmp_path / "log.csv", names=["loss", "x3"]).lines) >= 1
 
 
 @pytest.mark.parametrize(

@@ -108,6 +108,7 @@ class Run:
         for callback in reversed(self.told()) if reverse else self.told():
             with self.processes.apart(callback.first_rank_only):
                 getattr(callback, name)(self.training)
+            _refuse_record(self.training.record, callback)  # before a log, or a checkpoint, has it
 
     def told(self) -> list[Callback]:
         """The callbacks that are told on this process."""
@@ -141,7 +142,6 @@ class Run:
         training.record = {"epoch": training.epoch, "step": training.step, **rates, **averages}
         if training.test is not None and self.evaluates(training.epoch):
             self.evaluate()
-        _refuse_record(training.record)
         training.history.append(training.record)
         self.tell("on_epoch_end")
 
@@ -236,12 +236,12 @@ class Run:
         stored.load()
 
 
-def _refuse_record(record: Record) -> None:
+def _refuse_record(record: Record, callback: Callback) -> None:
     """Raise an ArgumentError for what a callback has put into a record and is no number."""
     for name, value in record.items():
         if isinstance(value, (int, float, list)):
             continue
         raise ArgumentError(
-            f"fit: a record holds numbers, and a callback has put a {type(value).__name__} at {name!r} into it: "
-            f"float(x) of a Tensor, or x.tolist() of an array."
+            f"fit: a record holds numbers, and the callback {type(callback).__name__} has put a {type(value).__name__} "
+            f"at {name!r} into it: float(x) of a Tensor, or x.tolist() of an array."
         )
