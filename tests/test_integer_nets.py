@@ -12,6 +12,7 @@ from interpreting import plainly
 import snncell as ms
 from snncell import Tensor, nn, ops, quantise, surrogate
 from snncell.errors import ArgumentError, CheckpointError, ShapeError
+from snncell.kernels import winograd
 from snncell.quantise import integer
 from snncell.quantise.integer import shifted
 
@@ -147,6 +148,20 @@ def test_drawn_networks_give_the_same_bits(start: int, tmp_path: Any) -> None:
 @pytest.mark.sampled(4)
 def test_compiled_networks_give_the_same_bits(seed: int, tmp_path: Any) -> None:
     compare(seed, tmp_path, ms.jit)
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize(("window", "stride"), [(3, 1), (5, 2), (2, 1)])
+def test_convolutions_by_tiles_are_exact_where_they_are_exported(window: int, stride: int, monkeypatch: Any) -> None:
+    ms.set_seed(window)
+    net = nn.SequentialCell(nn.Conv2d(32, 64, window, stride=stride, pad_mode="valid", has_bias=True))
+    Q.prepare(net, Q.Uniform(3, scale_bits=1, per_channel=True))
+    x = np.random.default_rng(0).integers(1, 3, (2, 32, 24, 24)).astype(np.float32)  # too many for events
+    whole, by_tiles, correlate = Q.export(net, largest_input=2), [], winograd.correlate
+    monkeypatch.setattr(winograd, "correlate", lambda *given: by_tiles.append(given) or correlate(*given))
+    for run in (net, ms.jit(net)):
+        np.testing.assert_array_equal(whole.run(x) * whole.step, run(Tensor(x)).asnumpy())
+    assert by_tiles or window == 2
 
 
 def small(neuron: Any = None, layer: Any = None, **options: Any) -> Any:

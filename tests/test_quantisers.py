@@ -15,6 +15,7 @@ import pytest
 import snncell as ms
 from snncell import Tensor, grad, nn, ops, quantise, surrogate, testing
 from snncell.errors import ArgumentError, ArgumentTypeError, DTypeError, GradientError
+from snncell.quantise.grids import OnStep
 from snncell.quantise.quantiser import short
 
 RNG = np.random.default_rng(5)
@@ -257,6 +258,12 @@ def test_a_learned_step_stays_positive() -> None:
     quantiser = Q.Uniform(4, "learned").begin(Tensor(W))
     quantiser.step_size.set_data(quantiser.step_size * -1.0)
     assert 0.0 < quantiser.step_size.item() < 1e-3
+
+
+def test_biases_go_straight_through_onto_their_step() -> None:
+    step = Tensor([0.5, 0.25, 0.125])
+    testing.check_bprop(OnStep(), Tensor([0.3, -7.1, 0.2]), step)
+    assert OnStep()(Tensor([0.3, -7.1, 0.1875]), step).asnumpy().tolist() == [0.5, -7.0, 0.25]
 
 
 # --- what is followed, and drawn --------------------------------------------------------------------------------------
