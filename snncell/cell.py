@@ -21,7 +21,7 @@ from snncell.cells.hooks import (
 from snncell.cells.modes import Modes
 from snncell.cells.names import Place
 from snncell.cells.recompute import run_recomputed
-from snncell.cells.state import Stateful
+from snncell.cells.state import HasState
 from snncell.compiler.jit import Jitted
 from snncell.errors import ArgumentError, ArgumentTypeError, SnncellError
 from snncell.kernels.space import DEVICE, IN_USE
@@ -35,7 +35,7 @@ from snncell.tape.tensor import Tensor
 machinery(__file__)
 
 
-class Cell(Hooked, Modes, Stateful):
+class Cell(Hooked, Modes, HasState):
     """A piece of a network: Parameters, other Cells, and the function of them that `construct` is.
 
     Subclasses define `construct(self, *inputs)`. Where its true derivative is useless they also define

@@ -144,6 +144,32 @@ def test_what_a_cell_uses_beside_its_inputs_gets_its_gradient():
     assert (dw.item(), dx.item(), of_shared.item()) == (5.0 * 2.0 + 5.0 * 6.0, 15.0, 6.0 + 9.0)
 
 
+def test_states_that_are_kept_go_on_once_and_are_what_they_were_in_the_reverse():
+    results = []
+    for recomputed in (False, True):
+        net = nn.SequentialCell(nn.Stateful(nn.LIFNode(tau=4.0)))
+        if recomputed:
+            net.recompute()
+        x = Tensor([[0.4, 0.9]])
+        # The same Cell twice in one gradient, so the first reverse comes after states have gone on.
+        gradient = snncell.grad(lambda x, net=net: ((net(x) + net(x * 2.0)) * x).sum())
+        results.append([listed for _ in range(3) for listed in (gradient(x).asnumpy(), net[0].states[0].asnumpy())])
+    for plain, again in zip(*results, strict=True):
+        assert np.array_equal(plain, again)
+
+
+def test_an_attribute_that_construct_sets_is_refused():
+    class Counts(nn.Cell):
+        def construct(self, x):
+            self.calls += 1
+            return x * self.calls
+
+    cell = Counts(calls=0)
+    cell.recompute()
+    with pytest.raises(ArgumentError, match="recompute: construct of Counts sets an attribute, so it would not be"):
+        snncell.grad(lambda x: cell(x).sum())(Tensor([1.0]))
+
+
 def test_the_reverse_sees_the_parameters_as_they_were():
     leaf = Leaf()
     leaf.recompute()

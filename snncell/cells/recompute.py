@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from snncell.errors import ArgumentError
 from snncell.ops.seeds import present_key, replaying
 from snncell.tape import structure
 from snncell.tape.custom import as_read, custom
@@ -26,13 +27,26 @@ from snncell.tape.transforms import Recording
 
 
 def run_recomputed(cell: Any, compute: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call `compute(args, kwargs)` of a Cell as one entry of the tape."""
+    """Call `compute(args, kwargs)` of a Cell as one entry of the tape.
+
+    Raises:
+        ArgumentError: if construct sets an attribute, for the second time it would be another one.
+    """
     leaves, tree = structure.flatten((args, kwargs))
     again, found = _Again(cell, compute, tree), Tape()
-    with recording_on(None), found.active():
+    versions = [(below, below.version) for _, below in cell.cells_and_names()]
+    with recording_on(None), found.active(), together(written := Undo()):
         inputs = [watched(x) for x in leaves]  # in places of their own, to be told from what is used beside them
         args, kwargs = structure.unflatten(tree, inputs)
         out = as_read(compute(args, kwargs))
+        again.before += written  # what was written had another value: states that are kept, statistics
+        written.clear()
+    for below, version in versions:
+        if below.version != version:
+            raise ArgumentError(
+                f"recompute: construct of {type(below).__name__} sets an attribute, so it would not be the same when "
+                f"it runs again. Return the value, or make it a Parameter (requires_grad=False) written by ops.assign."
+            )
     again.used = _used(found.live(), inputs)
     return custom(again, lambda: out, [*leaves, *again.used])
 
@@ -59,7 +73,7 @@ class _Again:
         self.compute, self.tree = compute, tree
         self.name = f"recompute of {type(cell).__name__}"
         self.key = present_key()
-        self.before = [parameter.write_of(parameter._data) for parameter in cell.get_parameters()]
+        self.before: list[Any] = [parameter.write_of(parameter._data) for parameter in cell.get_parameters()]
 
     def pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
         """Run the Cell from its inputs and the values that its Parameters had, and pull the gradients back."""
