@@ -241,3 +241,25 @@ def test_what_recompute_does_not_take(arguments, match):
     with pytest.raises((ArgumentError, TypeError), match=match):
         Leaf().recompute(**arguments)
     assert Leaf().recompute(use_reentrant=False, early_stop=False, mp_comm_recompute=True).cls_name == "Leaf"
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_hooks_of_a_recomputed_cell(inside):
+    net, calls = nn.SequentialCell(nn.Dense(3, 3), Smooth()).recompute(), []
+    x = ops.ones((2, 3))
+    plain = snncell.grad(lambda x: net(x).sum())(x)
+    cell = net[1] if inside else net
+    cell.register_forward_hook(lambda c, i, out: calls.append("forward"))
+    cell.register_backward_hook(lambda c, of_in, of_out: (calls.append("backward"), of_in[0] * 3.0)[1])
+    assert np.array_equal(snncell.grad(lambda x: net(x).sum())(x).asnumpy(), (plain * 3.0).asnumpy())
+    # Below the Cell that is recomputed a hook is called in both runs.
+    assert calls == (["forward", "forward", "backward"] if inside else ["forward", "backward"])
+
+
+def test_in_few_bits_too():
+    net, x = nn.SequentialCell(nn.Dense(8, 8), nn.Tanh()).to_float(snncell.float16), ops.full((2, 8), 0.3)
+    loss = lambda x: net(x).astype(snncell.float32).sum()  # noqa: E731
+    plain = snncell.grad(loss, None, net.trainable_params())(x)
+    net.recompute()
+    for with_it, without in zip(snncell.grad(loss, None, net.trainable_params())(x), plain, strict=True):
+        assert np.array_equal(with_it.asnumpy(), without.asnumpy())
