@@ -20,7 +20,7 @@ from snncell.cells.hooks import (
 )
 from snncell.cells.modes import Modes
 from snncell.cells.names import Place
-from snncell.cells.state import Stateful
+from snncell.cells.state import HasState
 from snncell.compiler.jit import Jitted
 from snncell.display import as_html, as_text
 from snncell.errors import ArgumentError, ArgumentTypeError, SnncellError
@@ -36,7 +36,7 @@ from snncell.tape.tensor import Tensor
 machinery(__file__)
 
 
-class Cell(Hooked, Modes, Stateful):
+class Cell(Hooked, Modes, HasState):
     """A piece of a network: Parameters, other Cells, and the function of them that `construct` is.
 
     Subclasses define `construct(self, *inputs)`. Where its true derivative is useless they also define

@@ -144,6 +144,32 @@ def test_what_a_cell_uses_beside_its_inputs_gets_its_gradient():
     assert (dw.item(), dx.item(), of_shared.item()) == (5.0 * 2.0 + 5.0 * 6.0, 15.0, 6.0 + 9.0)
 
 
+def test_states_that_are_kept_go_on_once_and_are_what_they_were_in_the_reverse():
+    results = []
+    for recomputed in (False, True):
+        net = nn.SequentialCell(nn.Stateful(nn.LIFNode(tau=4.0)))
+        if recomputed:
+            net.recompute()
+        x = Tensor([[0.4, 0.9]])
+        # The same Cell twice in one gradient, so the first reverse comes after states have gone on.
+        gradient = snncell.grad(lambda x, net=net: ((net(x) + net(x * 2.0)) * x).sum())
+        results.append([listed for _ in range(3) for listed in (gradient(x).asnumpy(), net[0].states[0].asnumpy())])
+    for plain, again in zip(*results, strict=True):
+        assert np.array_equal(plain, again)
+
+
+def test_an_attribute_that_construct_sets_is_refused():
+    class Counts(nn.Cell):
+        def construct(self, x):
+            self.calls += 1
+            return x * self.calls
+
+    cell = Counts(calls=0)
+    cell.recompute()
+    with pytest.raises(ArgumentError, match="recompute: construct of Counts sets an attribute, so it would not be"):
+        snncell.grad(lambda x: cell(x).sum())(Tensor([1.0]))
+
+
 def test_the_reverse_sees_the_parameters_as_they_were():
     leaf = Leaf()
     leaf.recompute()
@@ -215,3 +241,25 @@ def test_what_recompute_does_not_take(arguments, match):
     with pytest.raises((ArgumentError, TypeError), match=match):
         Leaf().recompute(**arguments)
     assert Leaf().recompute(use_reentrant=False, early_stop=False, mp_comm_recompute=True).cls_name == "Leaf"
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_hooks_of_a_recomputed_cell(inside):
+    net, calls = nn.SequentialCell(nn.Dense(3, 3), Smooth()).recompute(), []
+    x = ops.ones((2, 3))
+    plain = snncell.grad(lambda x: net(x).sum())(x)
+    cell = net[1] if inside else net
+    cell.register_forward_hook(lambda c, i, out: calls.append("forward"))
+    cell.register_backward_hook(lambda c, of_in, of_out: (calls.append("backward"), of_in[0] * 4.0)[1])
+    assert np.array_equal(snncell.grad(lambda x: net(x).sum())(x).asnumpy(), (plain * 4.0).asnumpy())
+    # Below the Cell that is recomputed a hook is called in both runs.
+    assert calls == (["forward", "forward", "backward"] if inside else ["forward", "backward"])
+
+
+def test_in_few_bits_too():
+    net, x = nn.SequentialCell(nn.Dense(8, 8), nn.Tanh()).to_float(snncell.float16), ops.full((2, 8), 0.3)
+    loss = lambda x: net(x).astype(snncell.float32).sum()  # noqa: E731
+    plain = snncell.grad(loss, None, net.trainable_params())(x)
+    net.recompute()
+    for with_it, without in zip(snncell.grad(loss, None, net.trainable_params())(x), plain, strict=True):
+        assert np.array_equal(with_it.asnumpy(), without.asnumpy())

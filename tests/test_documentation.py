@@ -3,6 +3,7 @@
 import doctest
 import importlib
 import importlib.util
+import inspect
 import pkgutil
 import re
 import subprocess
@@ -306,3 +307,36 @@ def test_the_example_of_nir(capsys):
     assert capsys.readouterr().out.startswith("net.nir: ")
     assert found["difference"] < 1e-5
     assert found["after"] > 0.7
+
+
+# --- MindSpore's names ------------------------------------------------------------------------------------------------
+
+OF_MINDSPORE = {
+    "Cell": (
+        "param_prefix compiled update_cell_prefix phase cls_name register_buffer get_buffer named_buffers buffers "
+        "get_sub_cell extend_repr set_inputs get_inputs compile insert_param_to_cell insert_child_to_cell "
+        "parameters_dict update_parameters_name trainable_params untrainable_params get_parameters "
+        "check_names_and_refresh_name check_names parameters_and_names cells_and_names cells name_cells apply to "
+        "add_flags add_flags_recursive get_flags to_float set_grad set_train set_jit_config "
+        "register_forward_pre_hook register_forward_hook register_backward_pre_hook register_backward_hook "
+        "get_extra_state set_extra_state register_state_dict_post_hook register_state_dict_pre_hook state_dict "
+        "register_load_state_dict_pre_hook register_load_state_dict_post_hook load_state_dict recompute "
+        "init_parameters_data"
+    ),
+    "SequentialCell": "append insert extend",
+    "CellList": "append insert extend",
+    "CellDict": "clear pop keys values items update",
+}
+TESTS = "\n".join(path.read_text(encoding="utf-8") for path in sorted(Path(__file__).parent.glob("test_*.py")))
+
+
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, row in OF_MINDSPORE.items() for name in row.split()])
+def test_mindspores_names_are_there_with_a_docstring_and_a_test(kind, name):
+    member = inspect.getattr_static(getattr(snncell.nn, kind), name)
+    assert inspect.getdoc(member.fget if isinstance(member, property) else member)
+    assert re.search(rf"\.{name}\b", TESTS) or f"def {name}(" in TESTS
+
+
+def test_the_attributes_of_a_cell_that_mindspore_names():
+    cell = snncell.nn.Cell()
+    assert (cell.training, cell.phase, cell.requires_grad, cell.bprop_debug) == (False, "predict", False, False)

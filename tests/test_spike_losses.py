@@ -511,7 +511,7 @@ def test_what_they_say_of_themselves():
     assert repr(nn.MSERateLoss(0.5, num_classes=2)) == (
         "MSERateLoss(correct_rate=0.5, incorrect_rate=0.0, num_classes=2, reduction='mean')"
     )
-    assert repr(nn.VanRossumLoss(3)).startswith("VanRossumLoss(tau=3.0")
+    assert repr(nn.VanRossumLoss(3)).startswith("VanRossumLoss(\n  tau=3.0\n")
     assert repr(nn.SilenceRegulariser(2)) == "SilenceRegulariser(minimum=2.0, strength=1.0)"
     assert repr(nn.CountBoundRegulariser(2)) == "CountBoundRegulariser(target=2.0, upper=1.0, lower=0.0)"
 

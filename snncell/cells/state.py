@@ -24,7 +24,7 @@ class IncompatibleKeys(NamedTuple):
     unexpected_keys: list[str]
 
 
-class Stateful(Tree):
+class HasState(Tree):
     """The part of a Cell that gives and takes its state as a dict."""
 
     _state_hooks: Any = MappingProxyType({})
@@ -238,10 +238,10 @@ class Stateful(Tree):
 
 
 def _defines(cell: Any, name: str) -> bool:
-    return getattr(type(cell), name) is not getattr(Stateful, name)
+    return getattr(type(cell), name) is not getattr(HasState, name)
 
 
-def _at(cell: Stateful, path: str) -> dict[str, Any]:
+def _at(cell: HasState, path: str) -> dict[str, Any]:
     """The Cells and Parameters of the Cell at a path, which may lead through a list, by name."""
     try:
         return dict(cell.get_sub_cell(path)._members())

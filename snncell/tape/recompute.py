@@ -9,7 +9,7 @@ import numpy as np
 
 from snncell.arguments.kinds import Own
 from snncell.arguments.shown import came
-from snncell.errors import GradientError
+from snncell.errors import ArgumentError, GradientError
 from snncell.interrupts import Write
 from snncell.tape import structure
 from snncell.tape.parameter import Parameter, Undo, commit, together
@@ -38,6 +38,7 @@ def recompute(block: Annotated[Callable[..., Any], Own()], *args: Any, **kwargs:
 
     Raises:
         GradientError: if what `block` gives differs in shape when it is called again.
+        ArgumentError: if a Cell sets an attribute meanwhile, which would be another one the second time.
 
     Source: Chen, Xu, Zhang and Guestrin, "Training deep nets with sublinear memory cost", 2016.
 
@@ -88,12 +89,20 @@ class _Again:
         # Of a Cell, whose Parameters may be written before the reverse is run.
         parameters: Iterable[Parameter] = getattr(self.owner, "get_parameters", tuple)()
         held = [parameter.write_of(parameter._data) for parameter in parameters]
+        cells = [(cell, cell.version) for _, cell in getattr(self.owner, "cells_and_names", tuple)()]
         with together(written), tape.active():
             args, kwargs = structure.unflatten(self.arguments, sources)
             results, tree = structure.flatten(self.block(*args, **kwargs))
             outs = [snapshot(result) for result in results]
             self.before = [*held, *written]
             written.clear()
+        for cell, version in cells:
+            if cell.version != version:
+                raise ArgumentError(
+                    f"recompute: construct of {type(cell).__name__} sets an attribute, so it would not be the same "
+                    f"when it runs again. Return the value, or make it a Parameter (requires_grad=False) written by "
+                    f"ops.assign."
+                )
         self.shapes = _shapes(outs)
         entries = tape.live()
         own = {*entries, *(source._entry for source in sources)}
