@@ -54,9 +54,11 @@ def _like(array: Any, x: Tensor) -> Tensor:
         return Tensor(array)
 
 
-def _write(x: Tensor, positions: Tensor, values: Any, name: str, accumulate: bool = False) -> Tensor:
+def _write(
+    x: Tensor, positions: Tensor, values: Any, name: str, accumulate: bool = False, values_are: str = "src"
+) -> Tensor:
     """`x` with `values`, stretched to the shape of `positions`, written or added at flat positions."""
-    same = same_dtype([x, as_tensor(values, name)], name)
+    same = same_dtype([x, as_tensor(values, name, values_are)], name)
     if same[0].dtype is not x.dtype:
         raise DTypeError(
             f"{name}: values of dtype {same[1].dtype} do not fit a Tensor of dtype {x.dtype}. Convert one of them: "
@@ -107,7 +109,7 @@ def _along(x: Tensor, axis: int, index: Tensor, name: str) -> Tensor:
         n > m for a, (n, m) in enumerate(zip(index.shape, x.shape, strict=True)) if a != axis
     ):
         raise ShapeError(
-            f"{name}: the index has shape {index.shape}, the Tensor {x.shape}; they have as many axes, of which only "
+            f"{name}: the index has shape {index.shape}, x {x.shape}; they have as many axes, of which only "
             f"axis {axis} may be longer in the index."
         )
     strides = [math.prod(x.shape[a + 1 :]) for a in range(x.ndim)]
@@ -165,7 +167,7 @@ def gather_nd(x: Numbers, indices: Numbers) -> Tensor:
     if not points.ndim or not 1 <= points.shape[-1] <= tensor.ndim:
         raise ShapeError(
             f"gather_nd: indices have shape {points.shape}; the last axis names positions along 1 to {tensor.ndim} "
-            f"axes."
+            f"axes of x."
         )
     return take_points(tensor, sh.unstack(points, -1), "gather_nd")
 
@@ -232,7 +234,7 @@ def tensor_scatter_add(x: Numbers, indices: Numbers, updates: Numbers) -> Tensor
     if not points.ndim or not 1 <= points.shape[-1] <= tensor.ndim:
         raise ShapeError(
             f"tensor_scatter_add: indices have shape {points.shape}; the last axis names positions along 1 to "
-            f"{tensor.ndim} axes."
+            f"{tensor.ndim} axes of x."
         )
     return index_put(tensor, sh.unstack(points, -1), updates, True)
 
@@ -253,7 +255,7 @@ def index_put(x: Numbers, indices: Any, values: Numbers, accumulate: bool = Fals
     """
     tensor = as_tensor(x, "index_put")
     if not isinstance(indices, (tuple, list)) or not 1 <= len(indices) <= tensor.ndim:
-        raise ArgumentError(f"index_put: indices is a tuple of 1 to {tensor.ndim} Tensors, one for each axis.")
+        raise ArgumentError(f"index_put: indices is a tuple of 1 to {tensor.ndim} Tensors, one for each axis of x.")
     named = [_whole(index, "index_put", f"indices[{i}]") for i, index in enumerate(indices)]
     points = _at(tensor.shape, named, "index_put")
     inner = math.prod(tensor.shape[len(named) :])
@@ -261,7 +263,7 @@ def index_put(x: Numbers, indices: Any, values: Numbers, accumulate: bool = Fals
     places = sh.reshape(points, (*points.shape, *(1,) * len(rest))) * inner + _like(
         np.arange(inner).reshape(rest), points
     )
-    return _write(tensor, places, values, "index_put", accumulate)
+    return _write(tensor, places, values, "index_put", accumulate, "values")
 
 
 def index_fill(x: Numbers, axis: int, index: Numbers, value: Numbers) -> Tensor:

@@ -58,7 +58,7 @@ def top_k(x: Numbers, k: Count, dim: int = -1, largest: bool = True) -> tuple[Te
     tensor = as_tensor(x, "topk")
     number, count = as_axis(dim, tensor.ndim, "topk", "dim"), as_int(k, "topk", "k")
     if not 0 <= count <= tensor.shape[number]:
-        raise ShapeError(f"topk: k={count} of axis {number} of a Tensor of shape {tensor.shape}.")
+        raise ShapeError(f"topk: k={count} of axis {number} of x, of shape {tensor.shape}.")
     places = narrow(sorting.argsort(tensor, number, largest), number, 0, count)
     return gather_elements(tensor, number, places), places
 
@@ -147,6 +147,13 @@ def median(x: Numbers, axis: int | None = None, keepdims: bool = False) -> Any:
     return (values, places) if keepdims else (sh.squeeze(values, number), sh.squeeze(places, number))
 
 
+def _numbers(q: Any) -> np.ndarray[Any, Any]:
+    try:
+        return np.asarray(q)
+    except ValueError:  # ragged
+        return np.asarray("")
+
+
 def quantile(x: Numbers, q: Any, axis: int | None = None, keepdims: bool = False) -> Tensor:
     """The value below which a share q of the elements lies, between two of them in proportion.
 
@@ -163,7 +170,7 @@ def quantile(x: Numbers, q: Any, axis: int | None = None, keepdims: bool = False
         ArgumentError: for a share outside of [0, 1].
         ShapeError: if there is nothing.
     """
-    tensor, shares = as_float(x, "quantile"), np.asarray(q)
+    tensor, shares = as_float(x, "quantile"), q.asnumpy() if isinstance(q, Tensor) else _numbers(q)
     if shares.ndim > 1 or shares.dtype.kind not in "biuf" or not ((shares >= 0) & (shares <= 1)).all():
         raise ArgumentError(f"quantile: q is a number in [0, 1], or a list of them, not {shown(q)}.")
     line, number = (ravel(tensor), 0) if axis is None else (tensor, as_axis(axis, tensor.ndim, "quantile"))
