@@ -84,6 +84,9 @@ def _copysign(x: Any, y: Any) -> Any:
     return where((y < 0) | (1.0 / y < 0), -abs(x), abs(x))
 
 
+_copysign.name = "copysign"
+
+
 @_copysign.def_bprop
 def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     return dout * where(signbit(y), -1.0, 1.0) * sign(x), None
@@ -109,6 +112,9 @@ def copysign(x: Numbers, y: Numbers) -> Tensor:
 @elementwise("same")
 def _heaviside(x: Any, values: Any) -> Any:
     return where(x > 0, 1, where(x == 0, values, where(x < 0, 0, x)))
+
+
+_heaviside.name = "heaviside"
 
 
 @_heaviside.def_bprop

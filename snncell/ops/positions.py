@@ -37,6 +37,9 @@ def _written(x: Any, positions: Any, values: Any) -> Any:
     return out
 
 
+_written.name = "scatter"
+
+
 @_written.def_bprop
 def _(_x: Tensor, positions: Tensor, _values: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     def of_values() -> Tensor:
@@ -79,8 +82,9 @@ def _write(
 # --- positions --------------------------------------------------------------------------------------------------------
 
 
-def _whole(indices: Any, name: str, argument: str = "index") -> Tensor:
-    tensor = as_tensor(indices, name, argument)
+def _whole(x: Tensor, indices: Any, name: str, argument: str = "index") -> Tensor:
+    with beside(x):
+        tensor = as_tensor(indices, name, argument)
     if not tensor.size and not isinstance(indices, Tensor):
         tensor = astype(tensor, dtypes.int64)
     if tensor.dtype.category != 1:
@@ -147,7 +151,8 @@ def gather_elements(x: Numbers, dim: int, index: Numbers) -> Tensor:
         ShapeError: for another number of axes, or longer ones.
         TensorIndexError: for a position out of range.
     """
-    tensor, places = as_tensor(x, "gather_elements"), _whole(index, "gather_elements")
+    tensor = as_tensor(x, "gather_elements")
+    places = _whole(tensor, index, "gather_elements")
     axis = as_axis(dim, tensor.ndim, "gather_elements", "dim")
     return gather(ravel(tensor), _along(tensor, axis, places, "gather_elements"))
 
@@ -163,7 +168,8 @@ def gather_nd(x: Numbers, indices: Numbers) -> Tensor:
         >>> ops.gather_nd(Tensor([[1.0, 2.0], [3.0, 4.0]]), [[0, 1], [1, 0]]).tolist()
         [2.0, 3.0]
     """
-    tensor, points = as_tensor(x, "gather_nd"), _whole(indices, "gather_nd", "indices")
+    tensor = as_tensor(x, "gather_nd")
+    points = _whole(tensor, indices, "gather_nd", "indices")
     if not points.ndim or not 1 <= points.shape[-1] <= tensor.ndim:
         raise ShapeError(
             f"gather_nd: indices have shape {points.shape}; the last axis names positions along 1 to {tensor.ndim} "
@@ -186,10 +192,11 @@ def index_select(x: Numbers, axis: int, index: Numbers) -> Tensor:
         ShapeError: for an index that is no vector.
         TensorIndexError: for a position out of range.
     """
-    places = _whole(index, "index_select")
+    tensor = as_tensor(x, "index_select")
+    places = _whole(tensor, index, "index_select")
     if places.ndim > 1:
         raise ShapeError(f"index_select: index is a vector, not of shape {places.shape}.")
-    return gather(as_tensor(x, "index_select"), places, axis)
+    return gather(tensor, places, axis)
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
@@ -209,7 +216,8 @@ def scatter(x: Numbers, axis: int, index: Numbers, src: Numbers) -> Tensor:
         ShapeError, DTypeError: for an index or values that do not fit.
         TensorIndexError: for a position out of range.
     """
-    tensor, places = as_tensor(x, "scatter"), _whole(index, "scatter")
+    tensor = as_tensor(x, "scatter")
+    places = _whole(tensor, index, "scatter")
     number = as_axis(axis, tensor.ndim, "scatter")
     return _write(tensor, _along(tensor, number, places, "scatter"), src, "scatter")
 
@@ -223,14 +231,16 @@ def tensor_scatter_elements(
 
 def scatter_add(x: Numbers, axis: int, index: Numbers, src: Numbers) -> Tensor:
     """`x` with the elements of `src` added along an axis, where `scatter` writes them; all for one place count."""
-    tensor, places = as_tensor(x, "scatter_add"), _whole(index, "scatter_add")
+    tensor = as_tensor(x, "scatter_add")
+    places = _whole(tensor, index, "scatter_add")
     number = as_axis(axis, tensor.ndim, "scatter_add")
     return _write(tensor, _along(tensor, number, places, "scatter_add"), src, "scatter_add", True)
 
 
 def tensor_scatter_add(x: Numbers, indices: Numbers, updates: Numbers) -> Tensor:
     """`x` with slices added at points, the last axis of `indices` having the positions along the first axes of x."""
-    tensor, points = as_tensor(x, "tensor_scatter_add"), _whole(indices, "tensor_scatter_add", "indices")
+    tensor = as_tensor(x, "tensor_scatter_add")
+    points = _whole(tensor, indices, "tensor_scatter_add", "indices")
     if not points.ndim or not 1 <= points.shape[-1] <= tensor.ndim:
         raise ShapeError(
             f"tensor_scatter_add: indices have shape {points.shape}; the last axis names positions along 1 to "
@@ -256,7 +266,7 @@ def index_put(x: Numbers, indices: Any, values: Numbers, accumulate: bool = Fals
     tensor = as_tensor(x, "index_put")
     if not isinstance(indices, (tuple, list)) or not 1 <= len(indices) <= tensor.ndim:
         raise ArgumentError(f"index_put: indices is a tuple of 1 to {tensor.ndim} Tensors, one for each axis of x.")
-    named = [_whole(index, "index_put", f"indices[{i}]") for i, index in enumerate(indices)]
+    named = [_whole(tensor, index, "index_put", f"indices[{i}]") for i, index in enumerate(indices)]
     points = _at(tensor.shape, named, "index_put")
     inner = math.prod(tensor.shape[len(named) :])
     rest = tensor.shape[len(named) :]
@@ -268,7 +278,8 @@ def index_put(x: Numbers, indices: Any, values: Numbers, accumulate: bool = Fals
 
 def index_fill(x: Numbers, axis: int, index: Numbers, value: Numbers) -> Tensor:
     """`x` with `value` in the slices along an axis at the positions of a vector."""
-    tensor, places = as_tensor(x, "index_fill"), _whole(index, "index_fill")
+    tensor = as_tensor(x, "index_fill")
+    places = _whole(tensor, index, "index_fill")
     number = as_axis(axis, tensor.ndim, "index_fill")
     length = tensor.shape[number]
     counted = _counted(ravel(places), length, length, "index_fill")
