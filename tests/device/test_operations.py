@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gradient_table import TABLE, Row
+from gradient_table import EVERYWHERE, ON_THE_CPU, TABLE, Row
 
 import snncell as ms
 from snncell import Tensor, nn, ops
@@ -61,10 +61,6 @@ def values_and_gradients(r: Row) -> tuple[Callable[..., Any], Arrays]:
 
     return both, [*arrays, *seeds]
 
-
-# What has no rule for the device, and says so.
-ON_THE_CPU = ("erfc", "erfinv", "scatter", "tensor_scatter_elements", "index_put", "searchsorted")
-EVERYWHERE = [r for r in TABLE if r.name not in ON_THE_CPU]
 
 # --- the table --------------------------------------------------------------------------------------------------------
 
