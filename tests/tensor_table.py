@@ -365,6 +365,7 @@ for given in (TIED, TIED.astype(np.int32), BITS, CUBE):
         )
 row("topk", TIED, 3, None, False, expect=lambda x: best(x, 3, -1, False), exact=True)
 row("top_k", TIED, 2, expect=lambda x: best(x, 2, -1), exact=True)
+row("top_k", TIED, 2, True, expect=lambda x: best(x, 2, -1), exact=True)
 
 
 def lower_median(x: np.ndarray, axis: int) -> list[np.ndarray]:

@@ -84,6 +84,9 @@ def _copysign(x: Any, y: Any) -> Any:
     return where((y < 0) | (1.0 / y < 0), -abs(x), abs(x))
 
 
+_copysign.name = "copysign"
+
+
 @_copysign.def_bprop
 def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     return dout * where(signbit(y), -1.0, 1.0) * sign(x), None
@@ -109,6 +112,9 @@ def copysign(x: Numbers, y: Numbers) -> Tensor:
 @elementwise("same")
 def _heaviside(x: Any, values: Any) -> Any:
     return where(x > 0, 1, where(x == 0, values, where(x < 0, 0, x)))
+
+
+_heaviside.name = "heaviside"
 
 
 @_heaviside.def_bprop
@@ -195,7 +201,7 @@ def isclose(
     x: Numbers, x2: Numbers, rtol: NotNegative = 1e-05, atol: NotNegative = 1e-08, equal_nan: bool = False
 ) -> Tensor:
     """True where |x - x2| <= atol + rtol |x2|, or both are one infinity, or with `equal_nan` both NaN."""
-    a, b = as_float(x, "isclose"), as_float(x2, "isclose")
+    a, b = as_float(x, "isclose"), as_float(as_tensor(x2, "isclose", "x2"), "isclose")
     finite = logical_not(logical_or(isinf(a), isinf(b)))
     near = logical_and(less_equal(abs(a - b), abs(b) * rtol + atol), finite)
     result: Tensor = logical_or(equal(a, b), near)

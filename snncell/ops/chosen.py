@@ -113,6 +113,7 @@ def _places(ordered: Any, v: Any, right: bool) -> Any:
     return np.array(found, np.int64).reshape(v.shape)
 
 
+_places.name = "searchsorted"
 _places.no_gradient()
 
 

@@ -209,9 +209,9 @@ def new_full(x: Tensor, size: Lengths, fill_value: Numbers, dtype: Dtype | None 
         return new.full(size, fill_value, x.dtype if dtype is None else dtype)
 
 
-def uniform(x: Tensor, low: Extended = 0.0, high: Extended = 1.0) -> Tensor:
-    """Numbers spread evenly over [low, high), of the shape and dtype of this Tensor."""
-    return _drawn(random.uniform, x, low, high)
+def uniform(x: Tensor, from_: Extended = 0.0, to: Extended = 1.0) -> Tensor:
+    """Numbers spread evenly from `from_` up to but without `to`, of the shape and dtype of this Tensor."""
+    return _drawn(random.uniform, x, from_, to)
 
 
 def normal(x: Tensor, mean: float = 0.0, stddev: NotNegative = 1.0) -> Tensor:

@@ -57,6 +57,9 @@ def _logit(x: Any) -> Any:
     return log(x) - log1p(-x)
 
 
+_logit.name = "logit"
+
+
 @_logit.def_bprop
 def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     return (dout / (x * (1.0 - x)),)

@@ -176,7 +176,7 @@ def mm(x: Numbers, mat2: Numbers) -> Tensor:
     Raises:
         ShapeError: for other numbers of axes, or inner lengths that differ.
     """
-    return linalg.matmul(_matrix(x, "mm"), _matrix(mat2, "mm"))
+    return linalg.matmul(_matrix(x, "mm"), _matrix(mat2, "mm", "mat2"))
 
 
 def mv(x: Numbers, vec: Numbers) -> Tensor:
@@ -228,10 +228,10 @@ def _is(number: object, value: int) -> bool:
     return type(number) in (int, float) and number == value
 
 
-def _matrix(x: Numbers, name: str) -> Tensor:
-    tensor = as_tensor(x, name)
+def _matrix(x: Numbers, name: str, argument: str = "x") -> Tensor:
+    tensor = as_tensor(x, name, argument)
     if tensor.ndim != 2:
-        raise ShapeError(f"{name}: takes matrices (N, M), the shape is {tensor.shape}.")
+        raise ShapeError(f"{name}: takes matrices (N, M), the shape of {argument} is {tensor.shape}.")
     return tensor
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, Literal
 
+from snncell import dtype as dtypes
 from snncell.arguments.kinds import Extended, Positive
 from snncell.arguments.vocabulary import Numbers
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops import elementwise as el, logic as lg, reduce, shape as sh
 from snncell.ops.base import as_axes, as_float, as_tensor, astype
+from snncell.ops.rearrange import ravel
 from snncell.ops.statistics import count_nonzero
-from snncell.tape.tensor import Tensor
+from snncell.tape.tensor import Tensor, snapshot
 from snncell.tape.transforms import stop_gradient
 
 Axis = int | tuple[int, ...] | None
@@ -115,16 +118,21 @@ def clip_by_global_norm(
 ) -> tuple[Tensor, ...]:
     """Several Tensors, as the gradients of a network, scaled down together if they are longer than `clip_norm`.
 
-    x_i * clip_norm / max(norm, clip_norm), where norm is that of all elements of all Tensors.
+    x_i min(1, clip_norm / n)  with n = (sum of |x|^p over all elements of all Tensors)^(1/p)
+
+    n is computed of x / max |x|, in float32 at least, so that no power overflows or vanishes. Of a Tensor with an
+    infinity or a NaN, all become NaN.
 
     Args:
         x: a tuple or list of Tensors.
         clip_norm: the length.
-        use_norm: the norm, if it is known.
-        norm_type: its p.
+        use_norm: n, if it is known.
+        norm_type: p.
 
     Raises:
         ArgumentError: for no Tensors.
+
+    Source: Pascanu, Mikolov and Bengio, "On the difficulty of training recurrent neural networks", ICML 2013.
 
     Example:
         >>> (clipped,) = ops.clip_by_global_norm([Tensor([3.0, 4.0])], 1.0)
@@ -133,18 +141,28 @@ def clip_by_global_norm(
     """
     if not isinstance(x, (tuple, list)) or not x:
         raise ArgumentError("clip_by_global_norm: x is a tuple or list of at least one Tensor.")
-    tensors = [
-        as_float(
-            part,
-            "clip_by_global_norm",
-        )
-        for part in x
-    ]
-    if use_norm is None:
-        p: Any = None if norm_type == 2 else norm_type
-        lengths = [norm(sh.reshape(part, (part.size,)), p, 0) for part in tensors if part.size]
-        length = norm(sh.stack(lengths), p, 0) if lengths else as_float(0.0, "clip_by_global_norm")
-    else:
-        length = as_float(use_norm, "clip_by_global_norm")
-    scale = clip_norm / el.maximum(length, clip_norm)
-    return tuple(astype(part * scale, part.dtype) for part in tensors)
+    originals = tuple(as_float(part, "clip_by_global_norm") for part in x)
+    wide = [astype(g, dtypes.float32) if g.dtype.itemsize < 4 else g for g in originals]
+    # The result is the same for any peak, so no gradient goes through it.
+    peaks = [stop_gradient(reduce.max(el.abs(g))) for g in wide if g.size]
+    if not peaks:
+        return tuple(snapshot(g) for g in originals)
+    peak = functools.reduce(el.maximum, peaks)
+    peak = lg.where(lg.equal(peak, 0.0), 1.0, peak)
+    units = [g / peak for g in wide]
+    length = (
+        _common_length(units, norm_type)
+        if use_norm is None
+        else as_tensor(use_norm, "clip_by_global_norm", "use_norm") / peak
+    )
+    short = lg.less_equal(length, clip_norm / peak)  # not so for a NaN
+    scale = clip_norm / lg.where(lg.equal(length, 0.0), 1.0, length)
+    pairs = zip(originals, units, strict=True)
+    return tuple(lg.where(short, g, astype(unit * scale, g.dtype)) for g, unit in pairs)
+
+
+def _common_length(tensors: list[Tensor], p: float) -> Tensor:
+    if p == 2:
+        squares = (reduce.sum(el.square(part)) for part in tensors)
+        return el.root(functools.reduce(el.add, squares))
+    return norm(sh.stack([norm(ravel(part), p, 0) for part in tensors if part.size]), p, 0)

@@ -37,6 +37,9 @@ def _written(x: Any, positions: Any, values: Any) -> Any:
     return out
 
 
+_written.name = "scatter"
+
+
 @_written.def_bprop
 def _(_x: Tensor, positions: Tensor, _values: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     def of_values() -> Tensor:
@@ -54,9 +57,11 @@ def _like(array: Any, x: Tensor) -> Tensor:
         return Tensor(array)
 
 
-def _write(x: Tensor, positions: Tensor, values: Any, name: str, accumulate: bool = False) -> Tensor:
+def _write(
+    x: Tensor, positions: Tensor, values: Any, name: str, accumulate: bool = False, values_are: str = "src"
+) -> Tensor:
     """`x` with `values`, stretched to the shape of `positions`, written or added at flat positions."""
-    same = same_dtype([x, as_tensor(values, name)], name)
+    same = same_dtype([x, as_tensor(values, name, values_are)], name)
     if same[0].dtype is not x.dtype:
         raise DTypeError(
             f"{name}: values of dtype {same[1].dtype} do not fit a Tensor of dtype {x.dtype}. Convert one of them: "
@@ -77,8 +82,9 @@ def _write(x: Tensor, positions: Tensor, values: Any, name: str, accumulate: boo
 # --- positions --------------------------------------------------------------------------------------------------------
 
 
-def _whole(indices: Any, name: str, argument: str = "index") -> Tensor:
-    tensor = as_tensor(indices, name, argument)
+def _whole(x: Tensor, indices: Any, name: str, argument: str = "index") -> Tensor:
+    with beside(x):
+        tensor = as_tensor(indices, name, argument)
     if not tensor.size and not isinstance(indices, Tensor):
         tensor = astype(tensor, dtypes.int64)
     if tensor.dtype.category != 1:
@@ -107,7 +113,7 @@ def _along(x: Tensor, axis: int, index: Tensor, name: str) -> Tensor:
         n > m for a, (n, m) in enumerate(zip(index.shape, x.shape, strict=True)) if a != axis
     ):
         raise ShapeError(
-            f"{name}: the index has shape {index.shape}, the Tensor {x.shape}; they have as many axes, of which only "
+            f"{name}: the index has shape {index.shape}, x {x.shape}; they have as many axes, of which only "
             f"axis {axis} may be longer in the index."
         )
     strides = [math.prod(x.shape[a + 1 :]) for a in range(x.ndim)]
@@ -145,7 +151,8 @@ def gather_elements(x: Numbers, dim: int, index: Numbers) -> Tensor:
         ShapeError: for another number of axes, or longer ones.
         TensorIndexError: for a position out of range.
     """
-    tensor, places = as_tensor(x, "gather_elements"), _whole(index, "gather_elements")
+    tensor = as_tensor(x, "gather_elements")
+    places = _whole(tensor, index, "gather_elements")
     axis = as_axis(dim, tensor.ndim, "gather_elements", "dim")
     return gather(ravel(tensor), _along(tensor, axis, places, "gather_elements"))
 
@@ -161,11 +168,12 @@ def gather_nd(x: Numbers, indices: Numbers) -> Tensor:
         >>> ops.gather_nd(Tensor([[1.0, 2.0], [3.0, 4.0]]), [[0, 1], [1, 0]]).tolist()
         [2.0, 3.0]
     """
-    tensor, points = as_tensor(x, "gather_nd"), _whole(indices, "gather_nd", "indices")
+    tensor = as_tensor(x, "gather_nd")
+    points = _whole(tensor, indices, "gather_nd", "indices")
     if not points.ndim or not 1 <= points.shape[-1] <= tensor.ndim:
         raise ShapeError(
             f"gather_nd: indices have shape {points.shape}; the last axis names positions along 1 to {tensor.ndim} "
-            f"axes."
+            f"axes of x."
         )
     return take_points(tensor, sh.unstack(points, -1), "gather_nd")
 
@@ -184,10 +192,11 @@ def index_select(x: Numbers, axis: int, index: Numbers) -> Tensor:
         ShapeError: for an index that is no vector.
         TensorIndexError: for a position out of range.
     """
-    places = _whole(index, "index_select")
+    tensor = as_tensor(x, "index_select")
+    places = _whole(tensor, index, "index_select")
     if places.ndim > 1:
         raise ShapeError(f"index_select: index is a vector, not of shape {places.shape}.")
-    return gather(as_tensor(x, "index_select"), places, axis)
+    return gather(tensor, places, axis)
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
@@ -207,7 +216,8 @@ def scatter(x: Numbers, axis: int, index: Numbers, src: Numbers) -> Tensor:
         ShapeError, DTypeError: for an index or values that do not fit.
         TensorIndexError: for a position out of range.
     """
-    tensor, places = as_tensor(x, "scatter"), _whole(index, "scatter")
+    tensor = as_tensor(x, "scatter")
+    places = _whole(tensor, index, "scatter")
     number = as_axis(axis, tensor.ndim, "scatter")
     return _write(tensor, _along(tensor, number, places, "scatter"), src, "scatter")
 
@@ -221,18 +231,20 @@ def tensor_scatter_elements(
 
 def scatter_add(x: Numbers, axis: int, index: Numbers, src: Numbers) -> Tensor:
     """`x` with the elements of `src` added along an axis, where `scatter` writes them; all for one place count."""
-    tensor, places = as_tensor(x, "scatter_add"), _whole(index, "scatter_add")
+    tensor = as_tensor(x, "scatter_add")
+    places = _whole(tensor, index, "scatter_add")
     number = as_axis(axis, tensor.ndim, "scatter_add")
     return _write(tensor, _along(tensor, number, places, "scatter_add"), src, "scatter_add", True)
 
 
 def tensor_scatter_add(x: Numbers, indices: Numbers, updates: Numbers) -> Tensor:
     """`x` with slices added at points, the last axis of `indices` having the positions along the first axes of x."""
-    tensor, points = as_tensor(x, "tensor_scatter_add"), _whole(indices, "tensor_scatter_add", "indices")
+    tensor = as_tensor(x, "tensor_scatter_add")
+    points = _whole(tensor, indices, "tensor_scatter_add", "indices")
     if not points.ndim or not 1 <= points.shape[-1] <= tensor.ndim:
         raise ShapeError(
             f"tensor_scatter_add: indices have shape {points.shape}; the last axis names positions along 1 to "
-            f"{tensor.ndim} axes."
+            f"{tensor.ndim} axes of x."
         )
     return index_put(tensor, sh.unstack(points, -1), updates, True)
 
@@ -253,20 +265,21 @@ def index_put(x: Numbers, indices: Any, values: Numbers, accumulate: bool = Fals
     """
     tensor = as_tensor(x, "index_put")
     if not isinstance(indices, (tuple, list)) or not 1 <= len(indices) <= tensor.ndim:
-        raise ArgumentError(f"index_put: indices is a tuple of 1 to {tensor.ndim} Tensors, one for each axis.")
-    named = [_whole(index, "index_put", f"indices[{i}]") for i, index in enumerate(indices)]
+        raise ArgumentError(f"index_put: indices is a tuple of 1 to {tensor.ndim} Tensors, one for each axis of x.")
+    named = [_whole(tensor, index, "index_put", f"indices[{i}]") for i, index in enumerate(indices)]
     points = _at(tensor.shape, named, "index_put")
     inner = math.prod(tensor.shape[len(named) :])
     rest = tensor.shape[len(named) :]
     places = sh.reshape(points, (*points.shape, *(1,) * len(rest))) * inner + _like(
         np.arange(inner).reshape(rest), points
     )
-    return _write(tensor, places, values, "index_put", accumulate)
+    return _write(tensor, places, values, "index_put", accumulate, "values")
 
 
 def index_fill(x: Numbers, axis: int, index: Numbers, value: Numbers) -> Tensor:
     """`x` with `value` in the slices along an axis at the positions of a vector."""
-    tensor, places = as_tensor(x, "index_fill"), _whole(index, "index_fill")
+    tensor = as_tensor(x, "index_fill")
+    places = _whole(tensor, index, "index_fill")
     number = as_axis(axis, tensor.ndim, "index_fill")
     length = tensor.shape[number]
     counted = _counted(ravel(places), length, length, "index_fill")

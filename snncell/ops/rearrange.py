@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from snncell.arguments.kinds import Count
+from snncell.arguments.shown import shown
 from snncell.arguments.vocabulary import Numbers
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops import shape as sh
@@ -37,7 +38,9 @@ def permute(x: Numbers, *axis: Any) -> Tensor:
     """
     tensor, order = as_tensor(x, "permute"), spread(axis)
     if len(order) != tensor.ndim:
-        raise ShapeError(f"permute: {tuple(order)} is no permutation of the {tensor.ndim} axes of {tensor.shape}.")
+        raise ShapeError(
+            f"permute: {shown(tuple(order))} is no permutation of the {tensor.ndim} axes of {tensor.shape}."
+        )
     return sh.transpose(tensor, tuple(order)) if order else snapshot(tensor)
 
 
@@ -118,7 +121,7 @@ def narrow(x: Numbers, axis: int, start: int, length: int) -> Tensor:
     first, count, n = as_int(start, "narrow", "start"), as_int(length, "narrow", "length"), tensor.shape[number]
     begin = first + n if first < 0 else first
     if begin < 0 or count < 0 or begin + count > n:
-        raise ShapeError(f"narrow: {count} from {first} on do not lie in axis {number} of length {n}.")
+        raise ShapeError(f"narrow: {count} from {first} on do not lie in axis {number} of x, of length {n}.")
     part: Tensor = tensor[(slice(None),) * number + (slice(begin, begin + count),)]
     return part
 

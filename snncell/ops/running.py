@@ -6,18 +6,18 @@ So the reverse is that of the operation that joins two, to any order, and nothin
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from snncell.arguments.vocabulary import Numbers
 from snncell.errors import DTypeError
-from snncell.ops import elementwise as el, shape as sh
-from snncell.ops.base import as_axis, as_float, as_tensor, primitive
+from snncell.ops import elementwise as el, logic as lg, shape as sh
+from snncell.ops.base import as_axis, as_float, as_tensor
 from snncell.ops.logarithms import logaddexp
 from snncell.ops.positions import gather_elements
 from snncell.ops.reduce import not_narrow
-from snncell.tape.tensor import Tensor, snapshot
+from snncell.tape.tensor import Tensor, beside, snapshot
+from snncell.tape.transforms import stop_gradient
 
 
 def _doubled(join: Callable[[Tensor, Tensor], Tensor], x: Tensor, axis: int) -> Tensor:
@@ -43,33 +43,13 @@ def logcumsumexp(x: Numbers, axis: int) -> Tensor:
     return _doubled(logaddexp, snapshot(tensor), as_axis(axis, tensor.ndim, "logcumsumexp"))
 
 
-@primitive
-def _cummax_places(x: Any, axis: int) -> Any:
-    return _places_of(np.maximum.accumulate(x, axis), x, axis)
-
-
-@primitive
-def _cummin_places(x: Any, axis: int) -> Any:
-    return _places_of(np.minimum.accumulate(x, axis), x, axis)
-
-
-_cummax_places.no_gradient()
-_cummin_places.no_gradient()
-
-
-def _places_of(best: Any, x: Any, axis: int) -> Any:
-    """Where the best so far is, the last of equal ones; a NaN is the best from where it is."""
-    numbers = np.arange(x.shape[axis]).reshape([-1 if a == axis else 1 for a in range(x.ndim)])
-    return np.maximum.accumulate(np.where((x == best) | (x != x), numbers, 0), axis)
-
-
 def cummax(x: Numbers, axis: int) -> tuple[Tensor, Tensor]:
     """The largest elements so far along an axis, and where they are, the last of equal ones.
 
     Raises:
         DTypeError: for complex numbers.
     """
-    return _running(_cummax_places, x, axis, "cummax")
+    return _running(el.maximum, x, axis, "cummax")
 
 
 def cummin(x: Numbers, axis: int) -> tuple[Tensor, Tensor]:
@@ -78,13 +58,21 @@ def cummin(x: Numbers, axis: int) -> tuple[Tensor, Tensor]:
     Raises:
         DTypeError: for complex numbers.
     """
-    return _running(_cummin_places, x, axis, "cummin")
+    return _running(el.minimum, x, axis, "cummin")
 
 
-def _running(places: Any, x: Numbers, axis: int, name: str) -> tuple[Tensor, Tensor]:
+def _running(better: Callable[[Tensor, Tensor], Tensor], x: Numbers, axis: int, name: str) -> tuple[Tensor, Tensor]:
     tensor = as_tensor(x, name)
     if tensor.dtype.category == 3:
         raise DTypeError(f"{name}: complex numbers have no order. Take ops.real(x), ops.imag(x) or ops.abs(x).")
     number = as_axis(axis, tensor.ndim, name)
-    found: Tensor = places.bind(tensor, axis=number)
+    values = stop_gradient(tensor)
+    best = _doubled(better, values, number)
+    with beside(tensor):
+        places = Tensor(np.arange(tensor.shape[number]).reshape([-1 if a == number else 1 for a in range(tensor.ndim)]))
+    # The last place so far at which an element is the best; a NaN is, from where it is.
+    hits = (
+        lg.equal(values, best) if tensor.dtype.category < 2 else lg.logical_or(lg.equal(values, best), lg.isnan(values))
+    )
+    found = _doubled(el.maximum, lg.where(hits, places, 0), number)
     return gather_elements(tensor, number, found), found

@@ -42,7 +42,7 @@ def multinomial(x: Numbers, num_samples: Count, replacement: bool = True) -> Ten
     if not replacement:
         # Of exponential times with these rates, the first ones: -log(1 - u) / w.
         waiting = -el.log1p(-drawn) / lg.where(chances > 0.0, chances, 1.0)
-        return statistics.top_k(lg.where(chances > 0.0, waiting, np.inf), count, -1, False)[1]
+        return statistics.topk(lg.where(chances > 0.0, waiting, np.inf), count, -1, False)[1]
     ends = reduce.cumsum(chances, -1)
     marks = sh.expand_dims(drawn * ends[..., -1:], -1)
     passed: Tensor = lg.less_equal(sh.expand_dims(ends, -2), marks)

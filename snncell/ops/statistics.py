@@ -43,24 +43,9 @@ def argmin_with_value(x: Numbers, axis: int = 0, keep_dims: bool = False) -> tup
     return reduce.argmin(x, axis, keep_dims), reduce.min(x, axis, keep_dims)
 
 
-def top_k(x: Numbers, k: Count, dim: int = -1, largest: bool = True) -> tuple[Tensor, Tensor]:
-    """The k largest, or smallest, elements along an axis, in order, and their positions.
-
-    Args:
-        x: any shape.
-        k: how many, at most as many as there are.
-        dim: the axis.
-        largest: False for the smallest, in ascending order.
-
-    Raises:
-        ShapeError: if the axis is shorter.
-    """
-    tensor = as_tensor(x, "topk")
-    number, count = as_axis(dim, tensor.ndim, "topk", "dim"), as_int(k, "topk", "k")
-    if not 0 <= count <= tensor.shape[number]:
-        raise ShapeError(f"topk: k={count} of axis {number} of a Tensor of shape {tensor.shape}.")
-    places = narrow(sorting.argsort(tensor, number, largest), number, 0, count)
-    return gather_elements(tensor, number, places), places
+def top_k(x: Numbers, k: Count, sorted: bool = True) -> tuple[Tensor, Tensor]:
+    """The k largest elements along the last axis, and their positions: `topk` in its shorter form."""
+    return topk(x, k, None, True, sorted)
 
 
 def topk(
@@ -83,7 +68,13 @@ def topk(
         >>> values.tolist(), positions.tolist()
         ([5.0, 3.0], [1, 2])
     """
-    return top_k(x, k, -1 if dim is None else dim, largest)
+    tensor = as_tensor(x, "topk")
+    number = as_axis(-1 if dim is None else dim, tensor.ndim, "topk", "dim")
+    count = as_int(k, "topk", "k")
+    if not 0 <= count <= tensor.shape[number]:
+        raise ShapeError(f"topk: k={count} of axis {number} of x, of shape {tensor.shape}.")
+    places = narrow(sorting.argsort(tensor, number, largest), number, 0, count)
+    return gather_elements(tensor, number, places), places
 
 
 # --- counts and means -------------------------------------------------------------------------------------------------
@@ -147,6 +138,13 @@ def median(x: Numbers, axis: int | None = None, keepdims: bool = False) -> Any:
     return (values, places) if keepdims else (sh.squeeze(values, number), sh.squeeze(places, number))
 
 
+def _numbers(q: Any) -> np.ndarray[Any, Any]:
+    try:
+        return np.asarray(q)
+    except ValueError:  # ragged
+        return np.asarray("")
+
+
 def quantile(x: Numbers, q: Any, axis: int | None = None, keepdims: bool = False) -> Tensor:
     """The value below which a share q of the elements lies, between two of them in proportion.
 
@@ -163,7 +161,7 @@ def quantile(x: Numbers, q: Any, axis: int | None = None, keepdims: bool = False
         ArgumentError: for a share outside of [0, 1].
         ShapeError: if there is nothing.
     """
-    tensor, shares = as_float(x, "quantile"), np.asarray(q)
+    tensor, shares = as_float(x, "quantile"), q.asnumpy() if isinstance(q, Tensor) else _numbers(q)
     if shares.ndim > 1 or shares.dtype.kind not in "biuf" or not ((shares >= 0) & (shares <= 1)).all():
         raise ArgumentError(f"quantile: q is a number in [0, 1], or a list of them, not {shown(q)}.")
     line, number = (ravel(tensor), 0) if axis is None else (tensor, as_axis(axis, tensor.ndim, "quantile"))

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import functools
-import operator
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from snncell import ops
 from snncell.nn.layer import positive_number
-from snncell.ops.elementwise import root
 from snncell.tape.tensor import Tensor
 
 
@@ -32,18 +29,7 @@ def clip_by_global_norm(gradients: Iterable[Tensor], max_norm: float) -> tuple[T
     """
     positive_number(max_norm, "clip_by_global_norm", "max_norm")
     originals = tuple(gradients)
-    wide = [g.astype("float32") if g.dtype.itemsize < 4 else g for g in originals]
-    # The result is the same for any peak, so no gradient goes through it.
-    peaks = [ops.stop_gradient(ops.max(ops.abs(g))) for g in wide if g.size]
-    if not peaks:
-        return originals
-    peak = functools.reduce(ops.maximum, peaks)
-    peak = ops.select(ops.equal(peak, 0.0), 1.0, peak)
-    units = [g / peak for g in wide]
-    norm = root(functools.reduce(operator.add, (ops.square(unit).sum() for unit in units)))
-    short = ops.less_equal(norm, max_norm / peak)  # not so for a NaN
-    scale = max_norm / ops.select(ops.equal(norm, 0.0), 1.0, norm)
-    return tuple(ops.select(short, g, (unit * scale).astype(g.dtype)) for g, unit in zip(originals, units, strict=True))
+    return ops.clip_by_global_norm(originals, max_norm) if originals else ()
 
 
 def clip_by_value(gradients: Iterable[Tensor], limit: float) -> tuple[Tensor, ...]:

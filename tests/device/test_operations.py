@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gradient_table import TABLE, Row
+from gradient_table import EVERYWHERE, ON_THE_CPU, TABLE, Row
 
 import snncell as ms
 from snncell import Tensor, nn, ops
@@ -65,7 +65,15 @@ def values_and_gradients(r: Row) -> tuple[Callable[..., Any], Arrays]:
 # --- the table --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("r", TABLE, ids=repr)
+@pytest.mark.parametrize("name", ON_THE_CPU)
+def test_what_has_no_rule_for_the_device_is_refused_in_words(name: str) -> None:
+    for r in TABLE:
+        if r.name == name:
+            with pytest.raises(DeviceError, match=r"has no rule for arrays on the GPU.*x\.to\(.cpu.\)"):
+                on("gpu", r.fn, r.arrays())
+
+
+@pytest.mark.parametrize("r", EVERYWHERE, ids=repr)
 def test_values_and_gradients_are_the_cpus(r: Row) -> None:
     fn, arrays = values_and_gradients(r)
     theirs = on("cpu", fn, arrays)
@@ -75,14 +83,14 @@ def test_values_and_gradients_are_the_cpus(r: Row) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
-@pytest.mark.parametrize("r", TABLE[:: len(TABLE) // 60], ids=repr)
+@pytest.mark.parametrize("r", EVERYWHERE[:: len(EVERYWHERE) // 60], ids=repr)
 def test_narrower_floats_are_computed_as_the_cpu_does(r: Row, dtype: str) -> None:
     fn, arrays = values_and_gradients(r)
     arrays = [x.astype(dtype) for x in arrays]
     agree(on("gpu", fn, arrays), on("cpu", fn, arrays), repr(r), 3e-2 if dtype == "float16" else 3e-6)
 
 
-@pytest.mark.parametrize("r", [r for r in TABLE if r.order > 1][::25], ids=repr)
+@pytest.mark.parametrize("r", [r for r in EVERYWHERE if r.order > 1][::25], ids=repr)
 def test_second_gradients_are_the_cpus(r: Row) -> None:
     def slopes(*xs: Tensor) -> Any:
         def first(*ys: Tensor) -> Any:
