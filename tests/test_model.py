@@ -539,3 +539,6 @@ def test_a_metric_with_an_update_of_its_own_is_given_each_batch():
     assert alone == {"largest": expected}
     with pytest.raises(ArgumentError, match="'largest' has its own update"):
         train.Model(net, LOSS, metrics={"largest": Largest()}, eval_network=nn.WithEvalCell(net, LOSS)).eval(batches())
+    kept = nn.SequentialCell(nn.Dense(4, 3), nn.Stateful(nn.LIFNode()))
+    with pytest.raises(ArgumentError, match="there is a Stateful in it, which would go on"):
+        train.Model(kept, LOSS, metrics={"largest": Largest()}).eval(batches())

@@ -15,7 +15,7 @@ from snncell.nn.optim import Optimizer
 from snncell.nn.training import TrainOneStepCell
 from snncell.tape.given import as_data
 from snncell.train.callbacks import Callback, Result, Training, in_order
-from snncell.train.evaluation import evaluated, phases, told_of
+from snncell.train.evaluation import evaluated, phases, statefuls, told_of
 from snncell.train.fit import fit
 from snncell.train.loss_scale import scaler_of
 from snncell.train.model_data import columns_of
@@ -200,6 +200,11 @@ class Model:
             raise ArgumentError(
                 f"Model: {min(found)!r} has its own update, which is given what network gives; it needs network and "
                 f"loss_fn apart, without an eval_network. Or give it a method measured(self, output, target)."
+            )
+        if found and statefuls(self.network):
+            raise ArgumentError(
+                f"Model: {min(found)!r} has its own update, for which the network runs once more on each batch, and there "
+                f"is a Stateful in it, which would go on. Give the metric a method measured(self, output, target)."
             )
         return found
 
