@@ -204,7 +204,7 @@ class Model:
         if found and statefuls(self.network):
             raise ArgumentError(
                 f"Model: {min(found)!r} has its own update, for which the network runs once more on each batch, and "
-                f"there is a Stateful in it, which would go on. Give the metric a method measured(self, output, target)."
+                f"there is a Stateful in it, which would go on. Give it a method measured(self, output, target)."
             )
         return found
 
