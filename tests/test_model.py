@@ -510,3 +510,35 @@ def test_fit_evaluates_after_every_so_many_epochs(tmp_path):
         train.fit(net, LOSS, adam, batches(), 1, test=batches(), test_every=2, log=tmp_path / "a.csv", progress=False)
     with pytest.raises(ArgumentError, match="test_every is a number of epochs"):
         train.fit(net, LOSS, adam, batches(), 1, test=batches(), test_every=0, progress=False)
+
+
+class Largest(train.Metric):
+    """The largest error, as MindSpore has metrics: with an update of its own."""
+
+    def clear(self):
+        self.largest, self.batches = 0.0, 0
+
+    def update(self, *inputs):
+        output, target = (np.asarray(x) for x in inputs)
+        self.largest = max(self.largest, float(np.abs(output.argmax(1) - target).max()))
+        self.batches += 1
+
+    def eval(self):
+        return self.largest
+
+
+def test_a_metric_with_an_update_of_its_own_is_given_each_batch():
+    net, adam = made()
+    metric = Largest()
+    model = train.Model(net, LOSS, adam, {"largest": metric, "accuracy": "accuracy"})
+    result = model.fit(2, batches(), batches(False))
+    expected = float(np.abs(net(Tensor(X)).asnumpy().argmax(1) - LABELS).max())
+    assert model.eval(batches(False))["largest"] == expected == result.history[-1]["test_largest"]
+    assert metric.batches == 3 and "largest" not in result.history[-1]
+    alone = train.Model(net, LOSS, metrics={"largest": Largest()}).eval(batches(False))
+    assert alone == {"largest": expected}
+    with pytest.raises(ArgumentError, match="'largest' has its own update"):
+        train.Model(net, LOSS, metrics={"largest": Largest()}, eval_network=nn.WithEvalCell(net, LOSS)).eval(batches())
+    kept = nn.SequentialCell(nn.Dense(4, 3), nn.Stateful(nn.LIFNode()))
+    with pytest.raises(ArgumentError, match="there is a Stateful in it, which would go on"):
+        train.Model(kept, LOSS, metrics={"largest": Largest()}).eval(batches())

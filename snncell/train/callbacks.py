@@ -74,6 +74,7 @@ class Training:
     earlier: int = 0  # batches of the epochs before
     evaluating: bool = False
     evaluated: int = 0  # batches of an evaluation, the present one counted
+    of_evaluation: Any = field(default=None, repr=False)  # its present batch
 
     @cached_property
     def run_context(self) -> RunContext:

@@ -89,7 +89,7 @@ def told_of(step: Step, training: Training, callbacks: Sequence[Callback]) -> St
     """A step of an evaluation of which callbacks are told."""
 
     def told(batch: Any) -> dict[str, Any]:
-        training.evaluated += 1
+        training.evaluated, training.of_evaluation = training.evaluated + 1, batch
         tell_step_of_evaluation(callbacks, "begin", training.run_context)
         training.measured = step(batch)
         tell_step_of_evaluation(callbacks, "end", training.run_context)

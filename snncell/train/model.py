@@ -15,7 +15,7 @@ from snncell.nn.optim import Optimizer
 from snncell.nn.training import TrainOneStepCell
 from snncell.tape.given import as_data
 from snncell.train.callbacks import Callback, Result, Training, in_order
-from snncell.train.evaluation import evaluated, phases, told_of
+from snncell.train.evaluation import evaluated, phases, statefuls, told_of
 from snncell.train.fit import fit
 from snncell.train.loss_scale import scaler_of
 from snncell.train.model_data import columns_of
@@ -168,7 +168,7 @@ class Model:
                 "call model.eval in a callback, or leave it out."
             )
         given = [*in_order(() if callbacks is None else callbacks)]
-        metrics = {name: measured_by(one) for name, one in self.metrics.items() if not isinstance(one, Loss)}
+        metrics = measured_by(self.metrics)
         with_own_loss = self.loss_fn is None
         return fit(
             self.network,
@@ -189,9 +189,24 @@ class Model:
         """Put what the metrics make of their means into a record of these; it is returned."""
         for before in ("", "test_"):
             for name, one in self.metrics.items():
-                if isinstance(one, Metric) and before + name in record:
+                if isinstance(one, Metric) and not one.collects and before + name in record:
                     record[before + name] = one.result(record[before + name])
         return record
+
+    def collecting(self) -> dict[str, Metric]:
+        """The metrics that are given each batch as it is, by name."""
+        found = {name: one for name, one in self.metrics.items() if isinstance(one, Metric) and one.collects}
+        if found and (self.eval_network is not None or self.loss_fn is None):
+            raise ArgumentError(
+                f"Model: {min(found)!r} has its own update, which is given what network gives; it needs network and "
+                f"loss_fn apart, without an eval_network. Or give it a method measured(self, output, target)."
+            )
+        if found and statefuls(self.network):
+            raise ArgumentError(
+                f"Model: {min(found)!r} has its own update, for which the network runs once more on each batch, and "
+                f"there is a Stateful in it, which would go on. Give it a method measured(self, output, target)."
+            )
+        return found
 
     # --- evaluation ---------------------------------------------------------------------------------------------------
 
@@ -218,8 +233,9 @@ class Model:
             raise ArgumentError('Model.eval: there are no metrics: Model(..., metrics={"accuracy", "loss"}).')
         net, loss, metrics, whole = self._evaluated()
         told = in_order(() if callbacks is None else callbacks)
+        told.insert(0, First(self, tuple(told), 0))
         training = Training(net, loss, cast(Any, self.optimizer), None, valid_dataset, 0, evaluating=True)
-        First(self, told, 0).on_fit_begin(training)
+        told[0].on_fit_begin(training)
         for callback in told:
             callback.on_evaluation_begin(training)
         found = evaluated(
@@ -234,17 +250,16 @@ class Model:
             lambda step: told_of(step, training, told),
         )
         names = {name: "loss" if isinstance(one, Loss) else name for name, one in self.metrics.items()}
-        results = self.finish({name: found[measured] for name, measured in names.items()})
-        training.record = {f"test_{name}": value for name, value in results.items()}
+        training.record = {f"test_{name}": found[measured] for name, measured in names.items() if measured in found}
         for callback in told:
             callback.on_evaluation_end(training)
-        return results
+        return {name: training.record[f"test_{name}"] for name in self.metrics}
 
     def _evaluated(self) -> tuple[Cell, Any, dict[str, Any], bool]:
         """The parts of an evaluation: network, loss, metrics, and whether the network takes all columns of a batch."""
         net, loss = self.network, self.loss_fn
         whole = self.eval_network is not None or loss is None
-        metrics = {name: measured_by(one) for name, one in self.metrics.items() if not isinstance(one, Loss)}
+        metrics = measured_by(self.metrics)
         if self.eval_network is not None:
             net, loss = self.eval_network, Part(self.eval_indexes[0])
             metrics = {name: self._of_parts(one) for name, one in metrics.items()}

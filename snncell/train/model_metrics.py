@@ -24,6 +24,9 @@ class Metric:
     samples; and, if the metric is something else than that mean, `result(mean)`. As `Model` evaluates, `measured` is
     part of the compiled step. In a loop of one's own: `clear`, `update` for each batch, `eval`.
 
+    Or they give all of `clear`, `update(output, target)` and `eval` themselves, as in MindSpore. `Model` then runs the
+    network once more for each batch that it evaluates, and hands over what it gives.
+
     Example:
         >>> class Mean(snncell.train.Metric):
         ...     def measured(self, output, target):
@@ -36,6 +39,11 @@ class Metric:
 
     def __init__(self) -> None:
         self.clear()
+
+    @property
+    def collects(self) -> bool:
+        """True of a metric that is given each batch as it is, by an `update` of its own."""
+        return type(self).update is not Metric.update and not isinstance(self, Loss)
 
     def measured(self, output: Any, target: Any) -> Tensor:
         """The mean over a batch: a number, or an array whose first axis is averaged over."""
@@ -248,7 +256,10 @@ def metrics_of(given: Any) -> dict[str, Any]:
                 f"Model: metrics: {name!r} is a Metric, a function of (output, target) or a name, not {came(one)}"
                 f"{instance_meant(one)}."
             )
-        if isinstance(one, Metric) and type(one).measured is Metric.measured and "measured" not in vars(one):
+        measures = (
+            type(one).measured is not Metric.measured or "measured" in vars(one) if isinstance(one, Metric) else True
+        )
+        if isinstance(one, Metric) and not measures and not one.collects:
             raise ArgumentError(
                 f"Model: metrics: {type(one).__name__} has no method measured(self, output, target), which gives the "
                 f"mean over a batch; update and eval are made of it."

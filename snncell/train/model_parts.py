@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from snncell.arguments.shown import came
 from snncell.errors import ArgumentError
 from snncell.train.callbacks import Callback, Training
-from snncell.train.model_metrics import Metric
+from snncell.train.model_metrics import Loss, Metric
+from snncell.train.run_context import RunContext
 
 
 def itself(output: Any, _target: Any) -> Any:
@@ -30,13 +33,15 @@ class Part:
         return outs[self.place]
 
 
-def measured_by(one: Any) -> Any:
-    """A metric as `train.fit` takes it."""
-    return one.measured if isinstance(one, Metric) else one
+def measured_by(metrics: dict[str, Any]) -> dict[str, Any]:
+    """The metrics that are part of the compiled step, as `train.fit` takes them."""
+    apart = {name for name, one in metrics.items() if isinstance(one, Loss) or getattr(one, "collects", False)}
+    own = {name: one for name, one in metrics.items() if name not in apart}
+    return {name: one.measured if isinstance(one, Metric) else one for name, one in own.items()}
 
 
 class First(Callback):
-    """Is told before the others: gives the run context what the model knows, and finishes the metrics of a record."""
+    """Is told before the others: gives the run context what the model knows, and a record the metrics."""
 
     order = -1_000_000
 
@@ -48,8 +53,21 @@ class First(Callback):
         args.network, args.loss_fn, args.metrics = self.model.network, self.model.loss_fn, self.model.metrics or None
         args.list_callback, args.initial_epoch = list(self.given), self.initial
 
+    def on_evaluation_begin(self, training: Training) -> None:
+        for metric in self.model.collecting().values():
+            metric.clear()
+
+    def on_eval_step_end(self, run_context: RunContext) -> None:
+        if metrics := self.model.collecting():
+            *inputs, target = run_context.original_args().batch
+            output = self.model.predict(*inputs)
+            for metric in metrics.values():
+                metric.update(output, target)
+
     def on_evaluation_end(self, training: Training) -> None:
         self.model.finish(training.record)
+        for name, metric in self.model.collecting().items():
+            training.record[f"test_{name}"] = np.asarray(metric.eval()).tolist()
 
     def on_epoch_end(self, training: Training) -> None:
         if "test_loss" not in training.record:

@@ -60,6 +60,11 @@ class RunParameters:
         return int(training.evaluated if training.evaluating else training.earlier + training.begun)
 
     @property
+    def batch(self) -> Any:
+        """The present batch of an evaluation: inputs, then the target."""
+        return self._training.of_evaluation
+
+    @property
     def net_outputs(self) -> Any:
         """The loss of the last batch, a Tensor."""
         return self._training.measured.get("loss")
