@@ -336,6 +336,10 @@ def test_asking_whether_a_name_is_there_stays_possible():
     [
         (lambda: nn.Adam([Parameter([1.0], name="p")], lr=0.1), "Adam: has no argument lr. Did you mean learning_rate"),
         (lambda: nn.Dense(3, 5, bias=False), "Dense: has no argument bias. Did you mean has_bias"),
+        (lambda: nn.GRU(3, 5, bias=False), "GRU: has no argument bias. Did you mean has_bias"),
+        (lambda: nn.LeakyReLU(negative_slope=0.1), "LeakyReLU: has no argument negative_slope. Did you mean alpha"),
+        (lambda: nn.Conv2d(2, 2, 3, groups=2), "Conv2d: has no argument groups. Did you mean group"),
+        (lambda: ops.mse_loss(Tensor([1.0]), labels=[1.0]), "mse_loss: has no argument labels. Did you mean target"),
         (lambda: ops.softmax(Tensor([1.0]), dim=-1), "softmax: has no argument dim. Did you mean axis"),
         (lambda: nn.MultiStep(nn.LIFNode(), return_state=True), "MultiStep: .* Did you mean return_states"),
         (lambda: snncell.set_context(check_finit=True), "set_context: .* Did you mean check_finite"),

@@ -27,7 +27,6 @@ PLAIN: dict[str, tuple[Any, ...]] = {
             "Exp",
             "Expm1",
             "Floor",
-            "GeLU",
             "Log",
             "Log1p",
             "Neg",
@@ -48,6 +47,7 @@ PLAIN: dict[str, tuple[Any, ...]] = {
         name: ((), (X, Y), getattr(ops, name.lower())(X, Y))
         for name in ["Add", "Div", "Equal", "Greater", "Less", "Maximum", "Minimum", "Mul", "Pow", "Sub"]
     },
+    "GeLU": ((), (X,), ops.gelu(X, "tanh")),
     "RealDiv": ((), (X, Y), ops.div(X, Y)),
     "GreaterEqual": ((), (X, Y), ops.greater_equal(X, Y)),
     "LessEqual": ((), (X, Y), ops.less_equal(X, Y)),
