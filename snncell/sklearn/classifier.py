@@ -96,7 +96,8 @@ class SNNClassifier(ClassifierMixin, SpikingEstimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> Array:  # noqa: N803
         """The label (n,) of each sample."""
-        labels: Array = self.classes_[self._outputs(X).argmax(1)]
+        largest = self._outputs(X).argmax(1)  # before fit, this says so
+        labels: Array = self.classes_[largest]
         return labels
 
     def predict_proba(self, X: Any) -> Array:  # noqa: N803
