@@ -571,7 +571,7 @@ REFUSED = [
     (
         lambda n, o: train.fit(n, LOSS, adam(Net()), XY, 1),
         ArgumentError,
-        r"'weight' of shape .* which is not in the Net",
+        r"'dense1\.weight' of shape .* which is not in the Net",
     ),
     (
         lambda n, o: train.fit(n, LOSS, n, XY, 1),
