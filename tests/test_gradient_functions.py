@@ -483,7 +483,7 @@ def moved_along(loss: Any, args: tuple[Any, ...], positions: tuple[int, ...]) ->
     return at
 
 
-@pytest.mark.sampled(25)
+@pytest.mark.sampled(12)
 @pytest.mark.uncompiled
 @pytest.mark.parametrize("seed", range(120))
 def test_of_random_programs_recompute_changes_nothing_and_jvp_is_the_transpose(seed):
