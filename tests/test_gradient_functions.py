@@ -8,6 +8,9 @@ from typing import Any
 import gradient_table
 import numpy as np
 import pytest
+from programs.compare import InSnncell
+from programs.forms import leaves, weighed
+from programs.generate import make
 
 import snncell
 from snncell import Parameter, Tensor, grad, jit, nn, ops, surrogate, value_and_grad
@@ -298,12 +301,12 @@ def test_jacobians_are_pytorchs(seed):
     x, y = rng.normal(size=2), rng.normal(size=3)
     jacobians = torch.autograd.functional.jacobian(there, (torch.tensor(x), torch.tensor(y)))
     expected = tuple(tuple(each.numpy() for each in row) for row in jacobians)
-    for make, compiled in itertools.product((snncell.jacrev, snncell.jacfwd), (False, True)):
+    for jacobian, compiled in itertools.product((snncell.jacrev, snncell.jacfwd), (False, True)):
         wrap = jit if compiled else (lambda f: f)
-        same(wrap(make(here, (0, 1)))(f64(x), f64(y)), expected)
-        same(wrap(make(here, 1))(f64(x), f64(y)), tuple(row[1] for row in expected))
+        same(wrap(jacobian(here, (0, 1)))(f64(x), f64(y)), expected)
+        same(wrap(jacobian(here, 1))(f64(x), f64(y)), tuple(row[1] for row in expected))
         same(
-            wrap(make(here, (0, 1), has_aux=True))(f64(x), f64(y)),
+            wrap(jacobian(here, (0, 1), has_aux=True))(f64(x), f64(y)),
             (expected[0], (np.asarray(there(*map(torch.tensor, (x, y)))[1]),)),
         )
     hessian = torch.autograd.functional.hessian(lambda x: there(x, torch.tensor(y))[1], torch.tensor(x)).numpy()
@@ -463,3 +466,55 @@ def test_maps_go_through_tuples_side_by_side():
     assert ops.HyperMap()(lambda a: a * 2, [1, (2, 3)]) == [2, (4, 6)]
     assert ops.Map()(len, ([1, 2], [3])) == (2, 1)
     same(add((f64(X),), (f64(Y),)), (X + Y,))
+
+
+# --- random programs: loops, neurons, custom reverses, writes to Parameters -------------------------------------------
+
+
+def moved_along(loss: Any, args: tuple[Any, ...], positions: tuple[int, ...]) -> Any:
+    """The loss as a function of the arguments at some positions."""
+
+    def at(*floats: Tensor) -> Tensor:
+        given = list(args)
+        for position, x in zip(positions, floats, strict=True):
+            given[position] = x
+        return loss(*given)
+
+    return at
+
+
+@pytest.mark.sampled(12)
+@pytest.mark.uncompiled
+@pytest.mark.parametrize("seed", range(120))
+def test_of_random_programs_recompute_changes_nothing_and_jvp_is_the_transpose(seed):
+    program = make(seed)
+    known = InSnncell(program).known
+    args = tuple(x if p is None else p.value() for x, p in zip(known["inputs"], known["given"], strict=True))
+    positions, trained, written = tuple(known["positions"]), known["trained"], known["written"]
+    if not program.linear or not all(isinstance(args[position], Tensor) for position in positions):
+        return
+    first = [(p, p.asnumpy().copy()) for p in (*trained, *written)]
+
+    def from_the_start(run: Any) -> list[np.ndarray]:
+        for parameter, value in first:
+            parameter.set_data(value)
+        return [leaf.asnumpy() for leaf in leaves([run(), *written])]
+
+    def loss(*given: Tensor) -> Tensor:
+        return weighed(leaves(known["program"](*given)))
+
+    found = from_the_start(lambda: grad(loss, positions or None, trained)(*args))
+    again = from_the_start(lambda: grad(lambda *a: snncell.recompute(loss, *a), positions or None, trained)(*args))
+    for mine, theirs in zip(again, found, strict=True):  # sums of a Parameter's gradients have another order
+        np.testing.assert_allclose(mine, theirs, rtol=0.0, atol=1e-6 * max(1.0, float(np.abs(theirs).max(initial=0.0))))
+    if not positions:
+        return
+    rng, xs = np.random.default_rng(seed), tuple(args[position] for position in positions)
+    vs = tuple(Tensor(rng.standard_normal(x.shape).astype(x.dtype.dtype)) for x in xs)
+    products = [g.astype(np.float64) * v.asnumpy() for g, v in zip(found, vs, strict=False)]
+    expected, scale = sum(p.sum() for p in products), 1.0 + sum(np.abs(p).sum() for p in products)
+    along = moved_along(loss, args, positions)
+    for wrap in (lambda f: f, jit):
+        run = wrap(lambda xs, vs: snncell.jvp(along, xs, vs)[1])
+        tangent = from_the_start(lambda run=run: run(xs, vs))[0].item()
+        assert abs(tangent - expected) < 3e-5 * scale

@@ -502,6 +502,22 @@ def _() -> None:
     assert len(cell.trainable_params()) == 2
 
 
+@row(
+    "parameters",
+    "a Cell is wrapped in another",
+    "its Parameters are renamed, and a checkpoint of before loads nothing",
+    "they are renamed alike; checkpoints have the paths from the Cell that is saved, so none is lost",
+)
+def _() -> None:
+    net = nn.Dense(2, 3)
+    with tempfile.TemporaryDirectory() as folder:
+        file = f"{folder}/net.ckpt"
+        ms.save_checkpoint(net, file)
+        wrapped = nn.SequentialCell(net)
+        assert [p.name for p in wrapped.trainable_params()] == ["0.weight", "0.bias"]
+        assert ms.load_param_into_net(net, ms.load_checkpoint(file)) == ([], [])
+
+
 @row("parameters", "`set_data` with another shape", "taken, and shared", "`ValueError`; values are copied")
 def _() -> None:
     p = Parameter(Tensor([1.0, 2.0]), name="p")

@@ -121,13 +121,16 @@ NN = {
     **_all("ExponentialLR exponential_decay_lr NaturalExpDecayLR natural_exp_decay_lr", "nn.ExponentialDecayLR"),
     **_all("polynomial_decay_lr PolynomialLR InverseDecayLR inverse_decay_lr", "nn.PolynomialDecayLR"),
     **_all("warmup_lr LinearLR LinearWarmup", "nn.WarmUpLR"),
-    "ReduceLROnPlateau": "nn.PiecewiseConstantLR, and train.EarlyStopping",
+    "ReduceLROnPlateau": "train.ReduceLROnPlateau",
     # metrics, training
-    **_all(
-        "Accuracy Precision Recall F1 Fbeta MAE MSE Loss Top1CategoricalAccuracy Top5CategoricalAccuracy "
-        "ConfusionMatrix TopKCategoricalAccuracy ROC Metric",
-        _METRIC,
-    ),
+    **{
+        name: f"train.{name}"
+        for name in (
+            "Accuracy Precision Recall F1 MAE MSE Loss Metric Top1CategoricalAccuracy Top5CategoricalAccuracy "
+            "TopKCategoricalAccuracy"
+        ).split()
+    },
+    **_all("Fbeta ConfusionMatrix ROC", _METRIC),
     "TrainOneStepWithLossScaleCell": "train.fit(loss_scale=...)",
     **_all("DynamicLossScaleUpdateCell", "amp.DynamicLossScaler"),
     **_all("FixedLossScaleUpdateCell", "amp.StaticLossScaler"),

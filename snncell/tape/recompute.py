@@ -25,9 +25,9 @@ def recompute(block: Annotated[Callable[..., Any], Own()], *args: Any, **kwargs:
 
     It takes the time of one forward more, and the memory of what is inside of one block at a time. What it draws at
     random it draws again, and a Parameter that it writes, such as a statistic, is written once. Gradients are those
-    without it, to the bit, and of higher orders to rounding; also of the Parameters and other Tensors that `block`
-    finds outside of its arguments. Those have to be as they were when the gradient is taken; of a Cell the Parameters'
-    values are kept.
+    without it, of any order, to the bit but for the order in which several of one Parameter are added up; also of the
+    Parameters and other Tensors that `block` finds outside of its arguments. Those have to be as they were when the
+    gradient is taken; of a Cell the Parameters' values are kept.
 
     In a jitted function, and in the step of a loop over time, it is the call: there the compiler decides what is kept
     and what is computed again (`nn.MultiStep(checkpoint_every=...)`).
