@@ -84,6 +84,16 @@ def test_settings_are_accepted_and_kept():
         q.set_data([1.0, 2.0], slice_shape=True)
 
 
+def test_whether_a_gradient_is_wanted_is_true_or_false(p):
+    for wrong in (1, 0.0, "no", None):
+        with pytest.raises(SnncellError, match="requires_grad is True or False"):
+            p.requires_grad = wrong
+    p.requires_grad = False
+    assert not p.requires_grad
+    with pytest.raises(AttributeError, match="Parameters are whole here"):
+        p.sliced  # noqa: B018
+
+
 def test_copies_writes_and_lazy_values(p):
     found = p.copy()
     assert isinstance(found, Parameter) and found.name == "w" and found.tolist() == p.tolist()

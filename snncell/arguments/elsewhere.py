@@ -352,6 +352,7 @@ TENSOR = {
     **_all("backward grad", _NO_TAPE),
     **_all("requires_grad_", "p.requires_grad = True, of a snncell.Parameter"),
     "requires_grad": "Parameters have it; of a Tensor the gradient is that of an input: snncell.grad(fn)(x).",
+<<<<<<< HEAD
     **_all(
         "zero_ copy_ fill_ add_ sub_ mul_ div_ clamp_ relu_ exp_ normal_ uniform_ random_ masked_fill_ scatter_ "
         "index_fill_ squeeze_ unsqueeze_ transpose_ sigmoid_ tanh_ sqrt_ neg_ abs_ zero_grad",
@@ -366,6 +367,18 @@ TENSOR = {
     **_all("unflatten", "x.reshape(...)"),
     **_all("einsum", "ops.einsum"),
     **_all("apply_ map_", "A function of operations on the whole Tensor, ops.where among them."),
+=======
+    "requires_grad_": "p.requires_grad = True, of a Parameter",
+    "inited_param": "A Parameter has its values from the start.",
+    "param_info": "What is known of a Parameter is p.name, p.shape, p.dtype and p.requires_grad.",
+    "key": "p.name",
+    "unique": "Parameters are whole here, not parts of one on several machines.",
+    "sliced": "Parameters are whole here, not parts of one on several machines.",
+    "zero_": _IN_PLACE,
+    "copy_": _IN_PLACE,
+    "fill_": _IN_PLACE,
+    "add_": _IN_PLACE,
+>>>>>>> tensor20
 }
 CELL = {
     **_all("parameters", "cell.trainable_params(), cell.get_parameters()"),

@@ -95,6 +95,8 @@ class Parameter(Tensor):
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
+        if not isinstance(value, (bool, np.bool_)):
+            raise ParameterError(f"Parameter {self.name!r}: requires_grad is True or False, not {shown(value)}.")
         if bool(value) != self.requires_grad:  # a gradient that is under way knows the Parameter by its entry
             self._entry = Entry.source(self._data) if value else None
             if self._entry is not None:
