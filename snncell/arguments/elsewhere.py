@@ -11,6 +11,11 @@ def _all(names: str, answer: str) -> dict[str, str]:
     return dict.fromkeys(names.split(), answer)
 
 
+def _of_train(names: str) -> dict[str, str]:
+    """Names that `snncell.train` has."""
+    return {name: f"train.{name}" for name in names.split()}
+
+
 _NO_TAPE = "Gradients are taken of functions, snncell.grad(fn, None, parameters)(x); nothing is recorded outside."
 _IN_PLACE = "A Tensor does not change; a Parameter takes a new value by p.set_data(value), or p[...] = value."
 _NO_STATE = "States are arguments and results here: nothing is to be reset but an nn.Stateful, by its reset()."
@@ -123,13 +128,8 @@ NN = {
     **_all("warmup_lr LinearLR LinearWarmup", "nn.WarmUpLR"),
     "ReduceLROnPlateau": "train.ReduceLROnPlateau",
     # metrics, training
-    **{
-        name: f"train.{name}"
-        for name in (
-            "Accuracy Precision Recall F1 MAE MSE Loss Metric Top1CategoricalAccuracy Top5CategoricalAccuracy "
-            "TopKCategoricalAccuracy"
-        ).split()
-    },
+    **_of_train("Accuracy Precision Recall F1 MAE MSE Loss Metric"),
+    **_of_train("Top1CategoricalAccuracy Top5CategoricalAccuracy TopKCategoricalAccuracy"),
     **_all("Fbeta ConfusionMatrix ROC", _METRIC),
     "TrainOneStepWithLossScaleCell": "train.fit(loss_scale=...)",
     **_all("DynamicLossScaleUpdateCell", "amp.DynamicLossScaler"),
@@ -352,7 +352,6 @@ TENSOR = {
     **_all("backward grad", _NO_TAPE),
     **_all("requires_grad_", "p.requires_grad = True, of a snncell.Parameter"),
     "requires_grad": "Parameters have it; of a Tensor the gradient is that of an input: snncell.grad(fn)(x).",
-<<<<<<< HEAD
     **_all(
         "zero_ copy_ fill_ add_ sub_ mul_ div_ clamp_ relu_ exp_ normal_ uniform_ random_ masked_fill_ scatter_ "
         "index_fill_ squeeze_ unsqueeze_ transpose_ sigmoid_ tanh_ sqrt_ neg_ abs_ zero_grad",
@@ -367,18 +366,10 @@ TENSOR = {
     **_all("unflatten", "x.reshape(...)"),
     **_all("einsum", "ops.einsum"),
     **_all("apply_ map_", "A function of operations on the whole Tensor, ops.where among them."),
-=======
-    "requires_grad_": "p.requires_grad = True, of a Parameter",
     "inited_param": "A Parameter has its values from the start.",
-    "param_info": "What is known of a Parameter is p.name, p.shape, p.dtype and p.requires_grad.",
-    "key": "p.name",
-    "unique": "Parameters are whole here, not parts of one on several machines.",
-    "sliced": "Parameters are whole here, not parts of one on several machines.",
-    "zero_": _IN_PLACE,
-    "copy_": _IN_PLACE,
-    "fill_": _IN_PLACE,
-    "add_": _IN_PLACE,
->>>>>>> tensor20
+    "param_info": "What is known of a snncell.Parameter is its name, shape, dtype and requires_grad.",
+    "key": "p.name, of a snncell.Parameter",
+    **_all("unique sliced", "A snncell.Parameter is whole here, not a part of one on several machines."),
 }
 CELL = {
     **_all("parameters", "cell.trainable_params(), cell.get_parameters()"),
