@@ -414,6 +414,10 @@ row("norm", CUBE, expect=lambda x: np.sqrt((x * x).sum()))
 row("norm", np.zeros(3), 1.5, expect=lambda x: np.array(0.0), exact=True)
 row("norm", np.array([3.0, 4.0]) * 1e200, 3, expect=lambda x: np.array(91 ** (1 / 3) * 1e200))
 
+row("max", TIED, 1, return_indices=True, as_function=False, expect=lambda x: [x.max(1), x.argmax(1)], exact=True)
+row("min", TIED, keepdims=True, as_function=False, expect=lambda x: x.min(keepdims=True), exact=True)
+row("min", TIED, return_indices=True, as_function=False, expect=lambda x: [x.min(), x.argmin()], exact=True)
+
 # --- positions and masks ----------------------------------------------------------------------------------------------
 
 PLACES = np.array([[0, 2, -1, 1], [1, 1, 0, -3]])

@@ -13,10 +13,12 @@ from snncell import dtype as dtypes
 from snncell.arguments.kinds import Extended, NotNegative
 from snncell.arguments.shown import shown
 from snncell.arguments.vocabulary import Dtype, Lengths, Numbers
-from snncell.errors import AssignError, CallError, DTypeError, ShapeError
-from snncell.ops import creation as new, logic, positions, random, rearrange, shape as sh
+from snncell.errors import ArgumentError, AssignError, CallError, DTypeError, ShapeError
+from snncell.ops import creation as new, logic, positions, random, rearrange, reduce, shape as sh
 from snncell.ops.base import as_axis, as_int, as_tensor, astype
 from snncell.tape.tensor import Tensor, beside, snapshot
+
+Axis = int | tuple[int, ...] | None
 
 # --- dtypes -----------------------------------------------------------------------------------------------------------
 
@@ -188,6 +190,24 @@ def scatter_add(x: Tensor, *given: Any) -> Tensor:
     if len(given) != 3:
         raise CallError(f"scatter_add: takes (indices, updates) or (dim, index, src), not {shown(given)}.")
     return positions.scatter_add(x, *given)
+
+
+def max(x: Tensor, axis: Axis = None, keepdims: bool = False, *, return_indices: bool = False) -> Any:
+    """The largest element, NaN if one is; with `return_indices` a pair with its position along one axis, or in all."""
+    return _extreme(reduce.max, reduce.argmax, x, axis, keepdims, return_indices)
+
+
+def min(x: Tensor, axis: Axis = None, keepdims: bool = False, *, return_indices: bool = False) -> Any:
+    """The smallest element, NaN if one is; with `return_indices` a pair with its position along one axis, or in all."""
+    return _extreme(reduce.min, reduce.argmin, x, axis, keepdims, return_indices)
+
+
+def _extreme(best: Any, place: Any, x: Tensor, axis: Axis, keepdims: bool, return_indices: bool) -> Any:
+    if not return_indices:
+        return best(x, axis, keepdims)
+    if isinstance(axis, tuple):
+        raise ArgumentError(f"return_indices: a position is along one axis, or in the flattened Tensor, not {axis}.")
+    return best(x, axis, keepdims), place(x, axis, keepdims)
 
 
 # --- others like it ---------------------------------------------------------------------------------------------------

@@ -201,7 +201,7 @@ _METHODS: dict[Any, str] = {
     activation: "sigmoid relu",
     logic: "isnan isfinite equal not_equal eq ne lt le gt ge less less_equal greater greater_equal logical_and "
     "logical_or logical_xor logical_not bitwise_and bitwise_or bitwise_xor bitwise_not",
-    reduce: "sum mean max min prod var std argmax argmin any all cumsum logsumexp softmax log_softmax",
+    reduce: "sum mean prod var std argmax argmin any all cumsum logsumexp softmax log_softmax",
     statistics: "amax amin argmax_with_value argmin_with_value count_nonzero median nanmean nansum quantile top_k topk",
     running: "cummax cummin cumprod logcumsumexp",
     norms: "norm",
@@ -218,8 +218,8 @@ _METHODS: dict[Any, str] = {
     patches: "unfold fold",
     creation: "zeros_like ones_like full_like",
     conversions: "assign_value bernoulli contiguous copy dim expand_as init_data is_complex is_contiguous "
-    "is_floating_point new_full new_ones new_zeros normal numel numpy repeat scatter_add select stride type type_as "
-    "uniform value view view_as where",
+    "is_floating_point max min new_full new_ones new_zeros normal numel numpy repeat scatter_add select stride type "
+    "type_as uniform value view view_as where",
     base: "astype",
     device: "to",
 }
