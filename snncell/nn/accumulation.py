@@ -30,7 +30,7 @@ class ParameterUpdate(Cell):
     """
 
     def __init__(self, param: Annotated[Parameter, Own()]) -> None:
-        super().__init__()
+        super().__init__(auto_prefix=False)  # whose Parameters keep the names of their network
         if not isinstance(param, Parameter):
             raise ParameterError(f"ParameterUpdate: param is a Parameter, not {came(param)}.")
         self.param = param
@@ -59,7 +59,7 @@ class GradAccumulationCell(Cell):
     """
 
     def __init__(self, network: Cell, micro_size: Count) -> None:
-        super().__init__()
+        super().__init__(auto_prefix=False)  # whose Parameters keep the names of their network
         self.network, self.micro_size = network, micro_size
 
     def construct(self, *inputs: Any) -> Any:

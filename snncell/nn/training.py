@@ -31,7 +31,7 @@ class WithLossCell(Cell):
     """
 
     def __init__(self, backbone: Cell, loss_fn: Callable[..., Any]) -> None:
-        super().__init__()
+        super().__init__(auto_prefix=False)  # whose Parameters keep the names of their network
         self.backbone, self.loss_fn = backbone, loss_fn
 
     def construct(self, data: Any, label: Any) -> Any:
@@ -57,7 +57,7 @@ class WithEvalCell(Cell):
     """
 
     def __init__(self, network: Cell, loss_fn: Callable[..., Any], add_cast_fp32: bool = False) -> None:
-        super().__init__()
+        super().__init__(auto_prefix=False)  # whose Parameters keep the names of their network
         self.network, self.loss_fn, self.add_cast_fp32 = network, loss_fn, add_cast_fp32
 
     def construct(self, data: Any, label: Any) -> Any:
@@ -91,7 +91,7 @@ class WithGradCell(Cell):
         loss_fn: Callable[..., Any] | None = None,
         sens: Annotated[Tensor | float | None, Own()] = None,
     ) -> None:
-        super().__init__()
+        super().__init__(auto_prefix=False)  # whose Parameters keep the names of their network
         self.network = network if loss_fn is None else WithLossCell(network, loss_fn)
         if sens is not None and not isinstance(sens, Tensor):
             sens = number_in(sens, -math.inf, math.inf, "WithGradCell", "sens")
@@ -125,7 +125,7 @@ class ForwardValueAndGrad(Cell):
         get_by_list: bool = False,
         sens_param: bool = False,
     ) -> None:
-        super().__init__()
+        super().__init__(auto_prefix=False)  # whose Parameters keep the names of their network
         if not callable(network) or isinstance(network, type):
             raise ArgumentError(f"ForwardValueAndGrad: network is a function or a Cell, not {came(network)}.")
         self.network = network
@@ -167,7 +167,7 @@ class TrainOneStepCell(Cell):
         sens: Positive | None = None,
         return_grad: bool = False,
     ) -> None:
-        super().__init__()
+        super().__init__(auto_prefix=False)  # whose Parameters keep the names of their network
         if not isinstance(optimizer, Optimizer):
             raise ArgumentError(
                 f"TrainOneStepCell: optimizer is an optimiser, such as nn.Adam(network.trainable_params()), not "
