@@ -34,13 +34,10 @@ class C:
         for n, member in enumerate(value if isinstance(value, list) else [value]):
             held(self, f"{key}.{n}" if isinstance(value, list) else key, member)
             elect(member)
-        for member in old if isinstance(old, list) else [old]:
-            elect(member)
+        released(old)
 
     def delete(self, key):
-        old = self.attrs.pop(key)
-        for member in old if isinstance(old, list) else [old]:
-            elect(member)
+        released(self.attrs.pop(key))
 
     def named_below(self, prefix):
         self.prefix = prefix
@@ -100,6 +97,18 @@ class C:
                 held(cell, key, member)
                 elect(member, rename=False)
         return twin
+
+
+def released(old):
+    """What an attribute has let go of: the next one names it, and comes before it where both hold something."""
+    for member in old if isinstance(old, list) else [old]:
+        elect(member)
+        if isinstance(member, C) and member.home is None:
+            for _, below in member.members():
+                below.holders = [one for one in below.holders if one[0] is not member] + [
+                    one for one in below.holders if one[0] is member
+                ]
+                elect(below)
 
 
 def held(cell, key, member):

@@ -96,11 +96,13 @@ def test_several_spikes_of_a_threshold_below_zero_are_refused_later_too():
 def test_a_spike_function_that_was_given_is_learned_on():
     given = surrogate.ATan(snncell.Parameter(2.0, name="alpha"))
     node = nn.LIFNode(surrogate_function=given)
-    node.compare = ">="
-    assert [p.name for p in node.trainable_params()] == ["alpha"]
+    assert [p.name for p in node.trainable_params()] == ["surrogate_function.alpha"]
+    node.compare = ">="  # the one that was given stands inside of another one
+    assert [p.name for p in node.trainable_params()] == ["surrogate_function.surrogate_function.alpha"]
     node.max_spikes = 4
-    assert [p.name for p in node.trainable_params()] == ["alpha"]
+    assert [p.name for p in node.trainable_params()] == ["surrogate_function.surrogate_function.alpha"]
     node.max_spikes, node.compare = 1, ">"
+    assert [p.name for p in node.trainable_params()] == ["surrogate_function.alpha"]
     assert node.surrogate_function is given
 
 

@@ -43,7 +43,7 @@ class Drawn:
         layers += [nn.Readout(self.one_of("sum", "max", "last"))] if self.one_of(False, True) else []
         self.net = nn.SequentialCell(*layers)
         for parameter in self.net.get_parameters():
-            if parameter.name in ("weight", "bias"):
+            if parameter.name.endswith((".weight", ".bias")):
                 parameter.set_data(parameter * float(self.one_of(1, 2, 3)))
         self.prepare()
 

@@ -70,7 +70,7 @@ def training(optimiser: str, wrap: Callable[..., Any]) -> Case:
         of(grads)
         return loss
 
-    kept = [p for p in of.get_parameters() if p.name != "learning_rate"]
+    kept = [p for p in of.get_parameters() if not p.name.endswith("learning_rate")]
     run = wrap(step)
     if wrap is snncell.jit:  # the Program writes all that it writes together, where random numbers are too
         return Case(lambda: run(x), [[*dict.fromkeys((*net.get_parameters(), *kept)), _state]])

@@ -256,8 +256,8 @@ def test_fit_trains_it_with_groups_and_goes_on_from_a_checkpoint(tmp_path: Any) 
         for until in epochs:
             net = Q.prepare(network(recurrent=False), **KINDS["learned"])
             net.append(nn.Readout("max"))
-            scales = [p for p in net.trainable_params() if p.name == "step_size"]
-            others = [p for p in net.trainable_params() if p.name != "step_size"]
+            scales = [p for p in net.trainable_params() if p.name.endswith(".step_size")]
+            others = [p for p in net.trainable_params() if not p.name.endswith(".step_size")]
             adam = nn.Adam([{"params": others, "lr": 1e-2}, {"params": scales, "lr": 1e-4}])
             x, y = spikes(T, 40, 6).asnumpy(), np.arange(40) % 3
             data = train.Batches(x, y, batch_size=20, time_first=True)
@@ -414,7 +414,7 @@ def test_a_folded_network_gives_what_the_network_gave(name: str) -> None:
     ms.set_seed(1)
     net, rng = make(), np.random.default_rng(0)
     for path, p in net.parameters_and_names():
-        if p.name in ("gamma", "beta", "moving_mean", "moving_variance"):
+        if p.name.endswith((".gamma", ".beta", ".moving_mean", ".moving_variance")):
             p.set_data(
                 Tensor(
                     rng.uniform(0.3, 2.0, p.shape).astype(np.float32)

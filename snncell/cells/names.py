@@ -46,9 +46,23 @@ def take(cell: Any, key: str, member: Any) -> None:
 
 def let_go(cell: Any, members: list[Any]) -> None:
     """Name what has ceased to be an attribute of a Cell by another attribute that holds it, if there is any."""
-    if cell._naming.names_children:
-        for member in members:
-            _elect(member)
+    if not cell._naming.names_children:
+        return
+    for member in members:
+        _elect(member)
+        if not isinstance(member, Parameter) and _home(member).owner is None:
+            _stand_back(member)
+
+
+def _stand_back(cell: Any) -> None:
+    """Have what is in a Cell that nobody holds any more named by others that hold it, if there are any.
+
+    net.a = Wrapper(inner); net.a = inner        a.w, not a.cell.w
+    """
+    for _, member in cell._members():
+        home = _home(member)
+        home.holders.sort(key=lambda owner: owner.cell() is cell)  # a stable one: the others stay in their order
+        _elect(member)
 
 
 def rearrange(cell: Any, before: list[Any], now: dict[str, Any]) -> None:
