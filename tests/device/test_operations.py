@@ -57,7 +57,8 @@ def values_and_gradients(r: Row) -> tuple[Callable[..., Any], Arrays]:
 
     def both(*given: Tensor) -> Any:
         out, pull = ops.vjp(r.fn, *given[: len(arrays)])
-        return out, pull(*given[len(arrays) :])
+        # A seed has the dtype of its result: of narrower arguments some results are as wide as before.
+        return out, pull(*(seed.astype(x.dtype) for seed, x in zip(given[len(arrays) :], leaves(out), strict=True)))
 
     return both, [*arrays, *seeds]
 
