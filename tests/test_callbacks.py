@@ -285,12 +285,32 @@ def test_a_callback_reads_numbers_and_adds_some_to_history_log_and_best(tmp_path
     assert all(r["gap"] == r["test_loss"] - r["loss"] for r in lines)
 
 
+class Misnamed(train.Callback):
+    def on_train_step_ends(self, run_context): ...
+
+
+class FromElsewhere(train.Callback):
+    def on_train_batch_end(self, *args): ...
+
+
+class NoEvent(train.Callback):
+    def on_sunday(self, training): ...
+
+
+class WithoutTraining(train.Callback):
+    def on_epoch_end(self): ...
+
+
 WRONG = [
-    ([3], r"callbacks are train\.Callback, and there is an? int among them"),
+    ([3], r"callbacks are train\.Callback, and among them there is an? int"),
     ("Log", r"callbacks are a list of train\.Callback, not a str"),
     (train.EarlyStopping, "an instance is meant"),
     ([print], r"A function f is one as the method of a class"),
-    ([train.EMA], "an instance is meant"),
+    ([train.EMA], r"the class EMA; an instance is meant: train\.EMA\(decay\)\. A"),
+    ([Misnamed()], r"method on_train_step_ends, which nothing calls\. Did you mean on_train_step_end\?"),
+    ([FromElsewhere()], r"on_train_batch_end, .* Did you mean on_train_step_end\?"),
+    ([NoEvent()], r"on_sunday, which nothing calls\. There are .*on_fit_begin"),
+    ([WithoutTraining()], r"called as on_epoch_end\(self, training\), which its method does not take"),
 ]
 
 

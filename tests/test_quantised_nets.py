@@ -256,8 +256,8 @@ def test_fit_trains_it_with_groups_and_goes_on_from_a_checkpoint(tmp_path: Any) 
         for until in epochs:
             net = Q.prepare(network(recurrent=False), **KINDS["learned"])
             net.append(nn.Readout("max"))
-            scales = [p for p in net.trainable_params() if p.name == "step_size"]
-            others = [p for p in net.trainable_params() if p.name != "step_size"]
+            scales = [p for p in net.trainable_params() if p.name.endswith("step_size")]
+            others = [p for p in net.trainable_params() if not p.name.endswith("step_size")]
             adam = nn.Adam([{"params": others, "lr": 1e-2}, {"params": scales, "lr": 1e-4}])
             x, y = spikes(T, 40, 6).asnumpy(), np.arange(40) % 3
             data = train.Batches(x, y, batch_size=20, time_first=True)

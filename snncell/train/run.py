@@ -13,10 +13,11 @@ from snncell.amp import LossScaler
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, CheckpointError
 from snncell.tape.tensor import Tensor
-from snncell.train.callbacks import Callback, Record, Result, Training, in_order
+from snncell.train.callbacks import Callback, Record, Result, Training
 from snncell.train.clipping import clip_by_both
 from snncell.train.evaluation import means, measured, told_of
 from snncell.train.finite import refuse_loss, refuse_test_loss, refuse_weights, warn_of_nan
+from snncell.train.given import in_order
 from snncell.train.interruption import noted
 from snncell.train.loss_scale import Scaling
 from snncell.train.monitored import Monitored
