@@ -542,3 +542,13 @@ def test_a_metric_with_an_update_of_its_own_is_given_each_batch():
     kept = nn.SequentialCell(nn.Dense(4, 3), nn.Stateful(nn.LIFNode()))
     with pytest.raises(ArgumentError, match="there is a Stateful in it, which would go on"):
         train.Model(kept, LOSS, metrics={"largest": Largest()}).eval(batches())
+
+
+def test_a_part_of_a_run_that_is_not_there_is_named_with_the_one_that_is_meant():
+    class Asks(train.Callback):
+        def on_train_step_end(self, run_context):
+            run_context.original_args().cur_step_number
+
+    net, adam = made()
+    with pytest.raises(AttributeError, match=r"has no 'cur_step_number'\. Did you mean cur_step_num\?"):
+        train.Model(net, LOSS, adam).train(1, batches(), Asks())

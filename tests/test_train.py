@@ -413,7 +413,7 @@ def test_constants_that_are_arrays_tell_a_net_from_another(tmp_path):
 @pytest.mark.compiled
 def test_a_resume_without_a_file_or_from_weights_alone(tmp_path, checkpoint):
     net = Net()
-    with pytest.raises(CheckpointError, match=r"there is no file .*none"):
+    with pytest.raises(CheckpointError, match=r"fit: resume: there is no file .*none; resume=Path"):
         fit(net, adam(net), 1, checkpoint=tmp_path / "none", resume=True)
     snncell.save_checkpoint(net, tmp_path / "weights")
     with pytest.raises(CheckpointError, match=r"weights holds no training.*snncell\.load_checkpoint"):

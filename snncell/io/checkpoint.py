@@ -25,7 +25,8 @@ from snncell.tape.tensor import Tensor
 
 def _argument(who: str) -> str:
     """The name that a function has for the path."""
-    return {"save_state": "file", "load_state": "file", "fit": "checkpoint"}.get(who, "ckpt_file_name")
+    names = {"fit": "checkpoint"} | dict.fromkeys(("save_state", "load_state", "save", "load"), "file")
+    return names.get(who, "ckpt_file_name")
 
 
 def _path(file: Any, who: str) -> Path:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from snncell.amp import LossScaler
@@ -220,6 +221,11 @@ class Run:
     def take_up(self, file: File) -> None:
         """Go on from a checkpoint."""
         training, who = self.training, f"fit: {os.fspath(file)}"
+        if not Path(file).exists():
+            raise CheckpointError(
+                f"fit: resume: there is no file {os.fspath(file)}; resume=Path(file).exists() goes on where there is "
+                f"one, and begins where there is none."
+            )
         # All of the file is looked at before any of it is taken: one that does not fit changes nothing.
         stored = read_state(file, training.net, training.optimiser, self.settings, training.loss)
         refuse_notes(stored, who)
