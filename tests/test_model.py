@@ -547,7 +547,7 @@ def test_a_metric_with_an_update_of_its_own_is_given_each_batch():
 def test_a_part_of_a_run_that_is_not_there_is_named_with_the_one_that_is_meant():
     class Asks(train.Callback):
         def on_train_step_end(self, run_context):
-            run_context.original_args().cur_step_number
+            self.step = run_context.original_args().cur_step_number
 
     net, adam = made()
     with pytest.raises(AttributeError, match=r"has no 'cur_step_number'\. Did you mean cur_step_num\?"):

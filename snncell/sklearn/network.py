@@ -87,7 +87,7 @@ def network_of(who: str, settings: dict[str, Any], sample: np.ndarray[Any, Any],
 
 
 def _called(who: str, name: str, maker: Any, words: str, *args: Any) -> Any:
-    """What a function or class among the settings makes of its arguments.
+    """The result of a function or class among the settings, called with arguments.
 
     Raises:
         ArgumentError: if it does not take them, or is itself a Cell; an error in it comes as it is.
