@@ -259,6 +259,11 @@ NAMES = [
 ]  # fmt: skip
 
 
+def test_a_seed_where_there_is_none_is_sent_to_set_seed():
+    with pytest.raises(snncell.errors.CallError, match=r"no argument seed\. snncell\.set_seed\(seed\) decides"):
+        snncell.train.Batches(np.ones((2, 1)), np.ones(2), seed=1)
+
+
 NAMES += [
     (lambda: Tensor([1.0]).data, r"x\.asnumpy\(\) has the values; a Parameter takes new ones by p\.set_data"),
     (lambda: snncell.train.LearningRateScheduler, r"Give the optimiser a schedule, such as nn\.CosineDecayLR"),

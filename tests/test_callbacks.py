@@ -330,6 +330,17 @@ def test_what_is_no_callback_is_named(given, words):
         simple(test=samples(4, 1), callbacks=[Own()])
 
 
+def test_a_result_is_shown_in_a_line():
+    _, result = simple(test=samples(4, 1), metrics=["confusion"])
+    line = repr(result)
+    last = result.history[-1]
+    assert line.startswith(f"Result({len(result.history)} epochs; best: epoch={last['epoch']}, ")
+    assert f"test_loss={last['test_loss']:.4g}" in line and "confusion" not in line and "\n" not in line
+    result.stopped = "interrupted"
+    assert "; stopped: interrupted; " in repr(result)
+    assert repr(train.Result()) == "Result(0 epochs; best: none; 0.0 s)"
+
+
 # --- best weights, averages, accumulation -----------------------------------------------------------------------------
 
 

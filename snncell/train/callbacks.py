@@ -16,7 +16,7 @@ from snncell.train.run_context import RunContext
 Record = dict[str, Any]
 
 
-@dataclass
+@dataclass(repr=False)
 class Result:
     """The result of `fit`.
 
@@ -34,6 +34,12 @@ class Result:
     stopped: str = ""
     stopped_early: bool = False
     seconds: float = 0.0
+
+    def __repr__(self) -> str:
+        """In a line: the epochs, the numbers of the best one, why it ended, and the time."""
+        numbers = [f"{name}={x:.4g}" for name, x in self.best.items() if isinstance(x, (int, float))]
+        ended = f"; stopped: {self.stopped}" if self.stopped else ""
+        return f"Result({len(self.history)} epochs; best: {', '.join(numbers) or 'none'}{ended}; {self.seconds:.1f} s)"
 
 
 @dataclass
