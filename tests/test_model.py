@@ -552,3 +552,8 @@ def test_a_part_of_a_run_that_is_not_there_is_named_with_the_one_that_is_meant()
     net, adam = made()
     with pytest.raises(AttributeError, match=r"has no 'cur_step_number'\. Did you mean cur_step_num\?"):
         train.Model(net, LOSS, adam).train(1, batches(), Asks())
+
+
+def test_a_function_that_does_not_take_the_run_is_refused_as_a_callback():
+    with pytest.raises(ArgumentError, match=r"on_train_end is called as on_train_end\(run_context\): too many"):
+        train.LambdaCallback(on_train_end=lambda: None)

@@ -6,12 +6,12 @@ hook works on whatever a Cell is, also one with a `bprop`, and what it returns i
 
 from __future__ import annotations
 
-import inspect
 import itertools
 from collections.abc import Callable, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
+from snncell.arguments.calls import misfit
 from snncell.arguments.shown import came, shown
 from snncell.errors import ArgumentTypeError, GradientError, SnncellError
 from snncell.tape import structure
@@ -64,15 +64,11 @@ class HookHandle:
 def _refuse_signature(cell: Any, hook: Hook, takes: tuple[str, ...]) -> None:
     """Raise unless a hook takes what it will be called with, as far as its signature is known."""
     takes = (*takes[:2], "kwargs", *takes[2:]) if hook.with_kwargs else takes
-    try:
-        inspect.signature(hook.function).bind(*takes)
-    except TypeError as error:
+    if wrong := misfit(hook.function, takes):
         raise ArgumentTypeError(
             f"{type(cell).__name__}: a hook of this kind is called as hook({', '.join(takes)}), which "
-            f"{shown(hook.function)} does not take: {error}."
-        ) from None
-    except ValueError:  # a function of C that has no signature
-        pass
+            f"{shown(hook.function)} does not take: {wrong}."
+        )
 
 
 class Hooked:

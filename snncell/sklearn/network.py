@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import inspect
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from snncell import encode, nn, surrogate
+from snncell.arguments.calls import misfit
 from snncell.arguments.names import meant
 from snncell.arguments.shown import came, shown
 from snncell.cell import Cell
@@ -94,14 +94,8 @@ def _called(who: str, name: str, maker: Any, words: str, *args: Any) -> Any:
     """
     if isinstance(maker, Cell) or not callable(maker):
         raise ArgumentError(f"{who}: {name} is {words} that makes one, not {came(maker)}: each fit makes a new one.")
-    try:
-        inspect.signature(maker).bind(*args)
-    except TypeError as error:
-        raise ArgumentError(
-            f"{who}: {name} is called as {words}, which {shown(maker)} does not take: {error}."
-        ) from None
-    except ValueError:  # one of C, which has no signature
-        pass
+    if wrong := misfit(maker, args):
+        raise ArgumentError(f"{who}: {name} is called as {words}, which {shown(maker)} does not take: {wrong}.")
     return maker(*args)
 
 

@@ -6,6 +6,7 @@ import difflib
 import inspect
 from typing import Any
 
+from snncell.arguments.calls import misfit
 from snncell.arguments.shown import came
 from snncell.errors import ArgumentError
 from snncell.train.callbacks import Callback
@@ -63,12 +64,8 @@ def _refuse_methods(kind: type[Callback]) -> None:
                 f"own has a name without on_."
             )
         takes = [one for one in inspect.signature(getattr(Callback, name)).parameters if one != "self"]
-        try:
-            inspect.signature(getattr(kind, name)).bind(None, *takes)
-        except TypeError as error:
+        if wrong := misfit(getattr(kind, name), (None, *takes)):
             raise ArgumentError(
                 f"fit: the callback {kind.__name__} is called as {name}(self, {', '.join(takes)}), which its method "
-                f"does not take: {error}."
-            ) from None
-        except ValueError:  # a method without a signature
-            continue
+                f"does not take: {wrong}."
+            )
