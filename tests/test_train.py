@@ -418,6 +418,8 @@ def test_a_resume_without_a_file_or_from_weights_alone(tmp_path, checkpoint):
     snncell.save_checkpoint(net, tmp_path / "weights")
     with pytest.raises(CheckpointError, match=r"weights holds no training.*snncell\.load_checkpoint"):
         train.load_state(tmp_path / "weights", net, adam(net))
+    with pytest.raises(CheckpointError, match=r"It is one of a training: train\.load_state\(file, net, optimiser\)"):
+        snncell.load_checkpoint(checkpoint, net)
     (tmp_path / "half").write_bytes(checkpoint.read_bytes()[:-100])
     with pytest.raises(CheckpointError, match="half is damaged"):
         train.load_state(tmp_path / "half", net, adam(net))
