@@ -929,7 +929,8 @@ LEFT_OUT = {
     "WithLossCell()", "WithEvalCell()", "WithGradCell()", "TrainOneStepCell()", "ForwardValueAndGrad()",
     "HyperMap()", "Map()",  # these call what they are given with the arguments as they are
     "compare_reverse", "smooth", "unfused",
-    "LearningRateSchedule", "CellList()", "CellDict()", "Initializer", "Log", "settings", "DType", "fans", "Array", "HOST",
+    "LearningRateSchedule", "CellList()", "CellDict()", "Initializer", "Log", "settings", "DType", "fans",
+    "Array", "HOST",
 }  # fmt: skip
 # A subject is found by one of these words in a message.
 ALSO = {"Parameter": "Tensor", "fill": "full", "value_and_grad": "grad", "cast": "astype"}
