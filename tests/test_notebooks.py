@@ -131,7 +131,7 @@ def test_a_net_is_a_table_of_layers():
     page = shown(net())
     head, first, run, *_ = page.rows
     assert head == ["", "layer", "Parameters", "number"]
-    dense = "Dense in_channels=3, out_channels=4, has_bias=True"
+    dense = "Dense input_channels=3, output_channels=4, has_bias=True"
     assert first == ["0", dense, "weight (4, 3) float32bias (4,) float32", "16"]
     assert run[0] == "1" and run[3] == "1"
     assert run[1].startswith("MultiStep: ParametricLIFNode") and "v_threshold=1.0" in run[1]
@@ -190,11 +190,11 @@ def test_an_optimiser_shows_rates_decays_and_its_step():
     layers = net()
     adam = nn.AdamW(layers.trainable_params(), 3e-3)
     count = len(adam.parameters)
-    assert repr(adam).startswith(f"AdamW<{count} Parameters, step=0, learning_rate=0.003\n")
+    assert repr(adam).startswith(f"AdamW(\n  {count} Parameters, step=0, learning_rate=0.003\n")
     assert "weight_decay=0.01" in repr(adam)
     adam([ops.zeros_like(p) for p in adam.parameters])
     adam.set_learning_rate(0.5)
-    assert repr(adam).startswith(f"AdamW<{count} Parameters, step=1, learning_rate=0.5\n")
+    assert repr(adam).startswith(f"AdamW(\n  {count} Parameters, step=1, learning_rate=0.5\n")
 
     sgd = grouped(layers)
     for step, rate in enumerate(["0", "0.124969"]):
@@ -221,5 +221,5 @@ def test_an_optimiser_can_be_shown_while_its_step_is_traced():
         texts.append(repr(sgd))
 
     step()
-    assert texts[0].startswith(f"SGD<{len(sgd.parameters)} Parameters\n")
-    assert repr(sgd).startswith(f"SGD<{len(sgd.parameters)} Parameters, step=1, ")
+    assert texts[0].startswith(f"SGD(\n  {len(sgd.parameters)} Parameters\n")
+    assert repr(sgd).startswith(f"SGD(\n  {len(sgd.parameters)} Parameters, step=1, ")

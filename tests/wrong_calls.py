@@ -907,6 +907,7 @@ WITH: dict[str, dict[str, Callable[[], Any]]] = {
     "latency": {"steps": lambda: 8},
     **{name: {"size": lambda: 2} for name in ("Upsample", "interpolate")},
     "clip": {"min": lambda: 0.0},
+    "clamp": {"min": lambda: 0.0},
     "clip_by_value": {"clip_value_min": lambda: 0.0},
     "to_frames": {"n_bins": lambda: 2},
     "to_event_lists": {"n_bins": lambda: 2},
