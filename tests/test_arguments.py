@@ -259,6 +259,19 @@ NAMES = [
 ]  # fmt: skip
 
 
+def test_a_seed_where_there_is_none_is_sent_to_set_seed():
+    with pytest.raises(snncell.errors.CallError, match=r"no argument seed\. snncell\.set_seed\(seed\) decides"):
+        snncell.train.Batches(np.ones((2, 1)), np.ones(2), seed=1)
+
+
+NAMES += [
+    (lambda: Tensor([1.0]).data, r"x\.asnumpy\(\) has the values; a Parameter takes new ones by p\.set_data"),
+    (lambda: snncell.train.LearningRateScheduler, r"Give the optimiser a schedule, such as nn\.CosineDecayLR"),
+    (lambda: snncell.train.OnRequestExit, r"train\.fit\(checkpoint=\.\.\.\) ends .* SIGTERM"),
+    (lambda: snncell.train.callback, r"from snncell\.train import LossMonitor"),
+]
+
+
 @pytest.mark.parametrize(("get", "text"), NAMES)
 def test_a_name_that_is_not_there_says_which_was_meant(get, text):
     with pytest.raises(MissingNameError, match=text) as caught:
@@ -271,7 +284,7 @@ def elsewheres() -> dict[str, tuple[set[str], dict[str, str]]]:
     """Each table of names, with those that are there."""
     tables = {name: (set(vars(importlib.import_module(name))), table) for name, table in elsewhere.MODULES.items()}
     tables["snncell"][0].update(snncell.__dir__())
-    here = set(dir(Parameter)) - {"requires_grad", "clone"}  # a Parameter has these, a Tensor has not
+    here = set(dir(Parameter)) - {"requires_grad", "clone", "data"}  # a Parameter has these, a Tensor has not
     return tables | {"Tensor": (here, elsewhere.TENSOR), "Cell": (set(dir(nn.Cell)), elsewhere.CELL)}
 
 

@@ -285,12 +285,32 @@ def test_a_callback_reads_numbers_and_adds_some_to_history_log_and_best(tmp_path
     assert all(r["gap"] == r["test_loss"] - r["loss"] for r in lines)
 
 
+class Misnamed(train.Callback):
+    def on_train_step_ends(self, run_context): ...
+
+
+class FromElsewhere(train.Callback):
+    def on_train_batch_end(self, *args): ...
+
+
+class NoEvent(train.Callback):
+    def on_sunday(self, training): ...
+
+
+class WithoutTraining(train.Callback):
+    def on_epoch_end(self): ...
+
+
 WRONG = [
-    ([3], r"callbacks are train\.Callback, and there is an? int among them"),
+    ([3], r"callbacks are train\.Callback, and among them there is an? int"),
     ("Log", r"callbacks are a list of train\.Callback, not a str"),
     (train.EarlyStopping, "an instance is meant"),
     ([print], r"A function f is one as the method of a class"),
-    ([train.EMA], "an instance is meant"),
+    ([train.EMA], r"the class EMA; an instance is meant: train\.EMA\(decay\)\. A"),
+    ([Misnamed()], r"method on_train_step_ends, which nothing calls\. Did you mean on_train_step_end\?"),
+    ([FromElsewhere()], r"on_train_batch_end, .* Did you mean on_train_step_end\?"),
+    ([NoEvent()], r"on_sunday, which nothing calls\. There are .*on_fit_begin"),
+    ([WithoutTraining()], r"called as on_epoch_end\(self, training\), which its method does not take"),
 ]
 
 
@@ -308,6 +328,17 @@ def test_what_is_no_callback_is_named(given, words):
 
     with pytest.raises(ArgumentError, match=r"put a Tensor at 'x' into it: float\(x\)"):
         simple(test=samples(4, 1), callbacks=[Own()])
+
+
+def test_a_result_is_shown_in_a_line():
+    _, result = simple(test=samples(4, 1), metrics=["confusion"])
+    line = repr(result)
+    last = result.history[-1]
+    assert line.startswith(f"Result({len(result.history)} epochs; best: epoch={last['epoch']}, ")
+    assert f"test_loss={last['test_loss']:.4g}" in line and "confusion" not in line and "\n" not in line
+    result.stopped = "interrupted"
+    assert "; stopped: interrupted; " in repr(result)
+    assert repr(train.Result()) == "Result(0 epochs; best: none; 0.0 s)"
 
 
 # --- best weights, averages, accumulation -----------------------------------------------------------------------------

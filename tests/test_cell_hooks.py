@@ -237,3 +237,22 @@ def test_graph_mode_takes_hooks_that_come_and_go():
         assert listed(leaf(X)) == [1.0, 4.0]
     finally:
         snncell.set_context(mode=snncell.PYNATIVE_MODE)
+
+
+WRONG_HOOKS = [
+    ("register_forward_pre_hook", lambda inputs: None, {}, r"hook\(cell, inputs\), which the function <lambda>"),
+    ("register_forward_hook", lambda cell, out: None, {}, r"hook\(cell, inputs, out\), which"),
+    ("register_forward_hook", lambda cell, x, out: None, {"with_kwargs": True}, r"hook\(cell, inputs, kwargs, out\)"),
+    ("register_backward_pre_hook", lambda cell, a, b: None, {}, r"hook\(cell, grad_output\), which"),
+    ("register_backward_hook", lambda grad: None, {}, r"hook\(cell, grad_input, grad_output\), which"),
+]
+
+
+@pytest.mark.parametrize(("register", "hook", "options", "words"), WRONG_HOOKS)
+def test_a_hook_that_cannot_be_called_is_refused_when_it_is_registered(register, hook, options, words):
+    cell = nn.Dense(2, 2)
+    with pytest.raises(ArgumentTypeError, match=words):
+        getattr(cell, register)(hook, **options)
+    assert not cell.is_hooked
+    cell.register_forward_hook(lambda *given: None)
+    cell(Tensor([[1.0, 1.0]]))

@@ -96,6 +96,13 @@ def test_a_state_that_changes_its_dtype_is_called_by_its_name():
     with pytest.raises(DTypeError, match=r"MultiStep\(Widening\): state v has dtype Float32 before a step and Float64"):
         nn.MultiStep(Widening())(ops.ones((3, 2)))
 
+    class Fires(nn.Cell):
+        def construct(self, x, v):
+            return x, v > 1.0
+
+    with pytest.raises(DTypeError, match=r"Bool after it\. Convert it in the step: v\.astype\('float32'\)"):
+        nn.MultiStep(Fires())(ops.ones((3, 2)))
+
 
 def test_an_output_of_several_tensors_is_collected():
     class Recording(nn.Cell):

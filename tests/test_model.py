@@ -542,3 +542,18 @@ def test_a_metric_with_an_update_of_its_own_is_given_each_batch():
     kept = nn.SequentialCell(nn.Dense(4, 3), nn.Stateful(nn.LIFNode()))
     with pytest.raises(ArgumentError, match="there is a Stateful in it, which would go on"):
         train.Model(kept, LOSS, metrics={"largest": Largest()}).eval(batches())
+
+
+def test_a_part_of_a_run_that_is_not_there_is_named_with_the_one_that_is_meant():
+    class Asks(train.Callback):
+        def on_train_step_end(self, run_context):
+            self.step = run_context.original_args().cur_step_number
+
+    net, adam = made()
+    with pytest.raises(AttributeError, match=r"has no 'cur_step_number'\. Did you mean cur_step_num\?"):
+        train.Model(net, LOSS, adam).train(1, batches(), Asks())
+
+
+def test_a_function_that_does_not_take_the_run_is_refused_as_a_callback():
+    with pytest.raises(ArgumentError, match=r"on_train_end is called as on_train_end\(run_context\): too many"):
+        train.LambdaCallback(on_train_end=lambda: None)

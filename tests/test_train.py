@@ -413,11 +413,13 @@ def test_constants_that_are_arrays_tell_a_net_from_another(tmp_path):
 @pytest.mark.compiled
 def test_a_resume_without_a_file_or_from_weights_alone(tmp_path, checkpoint):
     net = Net()
-    with pytest.raises(CheckpointError, match=r"there is no file .*none"):
+    with pytest.raises(CheckpointError, match=r"fit: resume: there is no file .*none; resume=Path"):
         fit(net, adam(net), 1, checkpoint=tmp_path / "none", resume=True)
     snncell.save_checkpoint(net, tmp_path / "weights")
     with pytest.raises(CheckpointError, match=r"weights holds no training.*snncell\.load_checkpoint"):
         train.load_state(tmp_path / "weights", net, adam(net))
+    with pytest.raises(CheckpointError, match=r"It is one of a training: train\.load_state\(file, net, optimiser\)"):
+        snncell.load_checkpoint(checkpoint, net)
     (tmp_path / "half").write_bytes(checkpoint.read_bytes()[:-100])
     with pytest.raises(CheckpointError, match="half is damaged"):
         train.load_state(tmp_path / "half", net, adam(net))

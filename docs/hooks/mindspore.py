@@ -216,15 +216,32 @@ def _() -> None:
 
 @row(
     "names",
-    "a training loop of `Model(...).train`, `nn.TrainOneStepCell`, `nn.WithLossCell`",
-    "`snncell.train.fit(net, loss, optimiser, data, epochs)`",
-    "in one call, compiled as one step",
+    "`Model(...).train`, `fit`, `eval`, `predict`; `nn.TrainOneStepCell`, `nn.WithLossCell`",
+    "the same",
+    "[`train.fit`](../training.md) in one call; a step is compiled in both",
 )
 def _() -> None:
     net = nn.Dense(2, 2)
     pairs = (np.ones((4, 2), np.float32), np.zeros(4, np.int64))
     optimiser = nn.SGD(net.trainable_params(), learning_rate=0.1)
     assert train.fit(net, nn.CrossEntropyLoss(), optimiser, pairs, 1, progress=False).history
+    model = ms.Model(net, nn.CrossEntropyLoss(), optimiser, metrics={"accuracy"})
+    model.train(1, pairs)
+    assert set(model.eval(pairs)) == {"accuracy"} and model.predict(Tensor(pairs[0])).shape == (4, 2)
+    step = nn.TrainOneStepCell(nn.WithLossCell(net, nn.CrossEntropyLoss()), optimiser)
+    assert step(Tensor(pairs[0]), Tensor(pairs[1])).shape == ()
+
+
+@row(
+    "names",
+    "`from mindspore.train.callback import LossMonitor`",
+    "`from snncell.train import LossMonitor`",
+    "`mindspore.train` has it too; [which are there](../training.md#in-mindspores-words)",
+)
+def _() -> None:
+    from snncell.train import LossMonitor
+
+    assert issubclass(LossMonitor, ms.Callback)
 
 
 @row(

@@ -299,6 +299,10 @@ TRAIN = {
     **_all("clip_grad_value_", "train.clip_by_value"),
     **_all("SummaryWriter SummaryCollector", "train.TensorBoard"),
     **_all("CSVLogger", "train.Log"),
+    "LearningRateScheduler": "Give the optimiser a schedule, such as nn.CosineDecayLR, or have a train.Callback call "
+    "training.optimiser.set_learning_rate(rate).",
+    "OnRequestExit": "train.fit(checkpoint=...) ends after the step on SIGTERM and Ctrl-C, and writes the checkpoint.",
+    "callback": "The callbacks are in snncell.train: from snncell.train import LossMonitor.",
     **_all("ExponentialMovingAverage AveragedModel", "train.EMA"),
     **_all("LearningRateFinder lr_find", "train.find_learning_rate"),
     **_all("confusion_matrix", "train.confusion"),
@@ -348,6 +352,7 @@ TENSOR = {
     "clone": "A Tensor does not change, so there is nothing to copy; snncell.Tensor(x) is a new one.",
     "cpu": 'x.to("cpu")',
     **_all("cuda npu", 'x.to("gpu")'),
+    "data": "x.asnumpy() has the values; a Parameter takes new ones by p.set_data(value).",
     **_all("t", "x.T"),
     **_all("backward grad", _NO_TAPE),
     **_all("requires_grad_", "p.requires_grad = True, of a snncell.Parameter"),

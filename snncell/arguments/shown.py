@@ -40,7 +40,8 @@ def shown(value: Any) -> str:
 
 def came(value: Any) -> str:
     """The type of a value that is not of the wanted one; of a class of layers or spike functions how to make one."""
-    return shown(value) + instance_meant(value) if isinstance(value, type) else f"a {type(value).__name__}"
+    what = shown(value) if isinstance(value, type) else f"a {type(value).__name__}"
+    return what + instance_meant(value)
 
 
 def instance_meant(value: Any) -> str:

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
-from snncell.arguments.shown import came
+from snncell.arguments.calls import misfit
+from snncell.arguments.shown import came, shown
 from snncell.errors import ArgumentTypeError, GradientError, SnncellError
 from snncell.tape import structure
 from snncell.tape.custom import custom
@@ -20,6 +21,12 @@ from snncell.tape.tape import Entry, conform, zeros_of
 from snncell.tape.tensor import Tensor
 
 _numbers = itertools.count()
+TAKES = {
+    "_pre_hooks": ("cell", "inputs"),
+    "_hooks": ("cell", "inputs", "out"),
+    "_backward_pre_hooks": ("cell", "grad_output"),
+    "_backward_hooks": ("cell", "grad_input", "grad_output"),
+}
 
 
 class Hook(NamedTuple):
@@ -36,6 +43,7 @@ class HookHandle:
     def __init__(self, cell: Any, kind: str, hook: Hook, first: bool = False) -> None:
         if not callable(hook.function):
             raise ArgumentTypeError(f"{type(cell).__name__}: a hook is a function, not {came(hook.function)}.")
+        _refuse_signature(cell, hook, TAKES[kind])
         self._cell, self._kind, self._number = cell, kind, next(_numbers)
         known = cell.__dict__.get(kind, {})
         added = {self._number: hook}
@@ -51,6 +59,16 @@ class HookHandle:
         if not state[self._kind]:
             del state[self._kind]  # it is as it was before
         state["version"] += 2
+
+
+def _refuse_signature(cell: Any, hook: Hook, takes: tuple[str, ...]) -> None:
+    """Raise unless a hook takes what it will be called with, as far as its signature is known."""
+    takes = (*takes[:2], "kwargs", *takes[2:]) if hook.with_kwargs else takes
+    if wrong := misfit(hook.function, takes):
+        raise ArgumentTypeError(
+            f"{type(cell).__name__}: a hook of this kind is called as hook({', '.join(takes)}), which "
+            f"{shown(hook.function)} does not take: {wrong}."
+        )
 
 
 class Hooked:

@@ -25,7 +25,8 @@ from snncell.tape.tensor import Tensor
 
 def _argument(who: str) -> str:
     """The name that a function has for the path."""
-    return {"save_state": "file", "load_state": "file", "fit": "checkpoint"}.get(who, "ckpt_file_name")
+    names = {"fit": "checkpoint"} | dict.fromkeys(("save_state", "load_state", "save", "load"), "file")
+    return names.get(who, "ckpt_file_name")
 
 
 def _path(file: Any, who: str) -> Path:
@@ -191,9 +192,11 @@ def load_param_into_net(
     missing = [path for path in own if path not in parameter_dict]
     unused = [path for path in parameter_dict if path not in own]
     if strict_load and (missing or unused):
+        of_training = any(path.startswith("optimiser/") for path in unused)
+        mend = " It is one of a training: train.load_state(file, net, optimiser) loads it." if of_training else ""
         raise CheckpointError(
             f"load_param_into_net: the checkpoint does not fit {type(net).__name__}. "
-            f"Not in the checkpoint: {missing or 'nothing'}; not in the Cell: {unused or 'nothing'}."
+            f"Not in the checkpoint: {missing or 'nothing'}; not in the Cell: {unused or 'nothing'}.{mend}"
         )
     shared = [path for path in own if path in parameter_dict]
     for path in shared:

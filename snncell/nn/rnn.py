@@ -118,10 +118,9 @@ class _OverTime(Cell):
         given = tuple(as_tensor(state, type(self).__name__, "hx") for state in states)
         if len(given) != count or any(state.shape != shape for state in given):
             names = "the pair (h, c), each" if count == 2 else "of shape"
-            raise ShapeError(
-                f"{self!r}: hx is {names} (layers and directions, B, H) = {shape}, not "
-                f"{', '.join(str(tuple(state.shape)) for state in given)}."
-            )
+            came = ", ".join(str(tuple(state.shape)) for state in given)
+            came = came if len(given) == count else f"{len(given)} Tensor(s) of shape {came}"
+            raise ShapeError(f"{self!r}: hx is {names} (layers and directions, B, H) = {shape}, not {came}.")
         return given
 
     def extend_repr(self) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from snncell import ops
 from snncell.arguments.kinds import Own, Positive
-from snncell.arguments.shown import came, instance_meant
+from snncell.arguments.shown import came
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, ParameterError, ShapeError
 from snncell.nn.groups import number_in
@@ -171,7 +171,7 @@ class TrainOneStepCell(Cell):
         if not isinstance(optimizer, Optimizer):
             raise ArgumentError(
                 f"TrainOneStepCell: optimizer is an optimiser, such as nn.Adam(network.trainable_params()), not "
-                f"{came(optimizer)}{instance_meant(optimizer)}."
+                f"{came(optimizer)}."
             )
         self.network, self.optimizer = network, optimizer
         self.sens, self.return_grad = sens, return_grad
@@ -193,7 +193,7 @@ class TrainOneStepCell(Cell):
 def _trained(network: Any, optimiser: Optimizer | None, who: str) -> Sequence[Parameter]:
     """The Parameters that gradients are taken of."""
     if not isinstance(network, Cell):
-        raise ArgumentError(f"{who}: network is a Cell, not {came(network)}{instance_meant(network)}.")
+        raise ArgumentError(f"{who}: network is a Cell, not {came(network)}.")
     own = {id(parameter) for parameter in network.get_parameters()}
     if optimiser is None:
         trainable = network.trainable_params()

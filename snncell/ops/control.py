@@ -183,7 +183,9 @@ def _check_carry(before: Any, after: Any, who: str, names: Sequence[str] | None)
             raise ShapeError(f"{who}: {state} has shape {a.shape} before a step and {b.shape} after it. {mend}")
         if a.dtype != b.dtype:
             mend = (
-                f"Begin with {b.dtype.name} (ops.zeros_like(x) has the dtype of x, ops.zeros(shape) is float32; "
+                f"Convert it in the step: {'state' if names is None else names[position]}.astype('{a.dtype.name}')."
+                if b.dtype.name == "bool"
+                else f"Begin with {b.dtype.name} (ops.zeros_like(x) has the dtype of x, ops.zeros(shape) is float32; "
                 f"gradients are checked in float64), or convert what widens it in the step."
                 if a.dtype.is_float
                 else f"Convert it back, .astype({a.dtype.name!r}), or begin with {b.dtype.name}."

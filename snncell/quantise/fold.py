@@ -42,7 +42,9 @@ def fold(net: Cell) -> Cell:
     """
     folded = copy.deepcopy(net)
     if not any(isinstance(cell, BatchStatistics) for _, cell in folded.cells_and_names()):
-        raise ArgumentError(f"fold: {type(net).__name__} has no batch normalisation.")
+        raise ArgumentError(
+            f"fold: {type(net).__name__} has no batch normalisation; it needs no fold, prepare it as it is."
+        )
     uses = _uses(folded)
     for path, cell in list(folded.cells_and_names()):
         if isinstance(cell, nn.SequentialCell):

@@ -96,7 +96,8 @@ class StateGrids(Cell):
     def in_place(self, cell: Any) -> dict[str, Any]:
         """By name, the constants that a neuron computes with: numbers stay numbers, which kernels take as arguments."""
         constants = cell.__dict__.get("_constants", ())
-        grids = dict.fromkeys(POTENTIALS, self.states) | dict.fromkeys(MULTIPLIERS, self.multiplier)
+        multipliers = MULTIPLIERS if _is_ours(cell) else [name for name in constants if name != "tau"]
+        grids = dict.fromkeys(multipliers, self.multiplier) | dict.fromkeys(POTENTIALS, self.states)
         return {name: _constant(grid, getattr(cell, name)) for name, grid in grids.items() if name in constants}
 
     def divided(self, x: Any, tau: Any) -> Any:
@@ -141,6 +142,12 @@ def _rounded_inside(cell: Any) -> tuple[str, ...]:
     if isinstance(cell, LINode) or (isinstance(cell, Neuron) and cell.delay is None):
         return ("v",)
     return ()
+
+
+def _is_ours(cell: Any) -> bool:
+    """True if the equation of a neuron is the library's; then it is known which of its constants multiply."""
+    equation = getattr(type(cell), "charge", type(cell).construct)
+    return str(equation.__module__).partition(".")[0] == __name__.partition(".")[0]
 
 
 def _constant(grid: FixedPoint, value: Any) -> Any:

@@ -6,6 +6,8 @@ import copy
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
+import numpy as np
+
 from snncell import ops
 from snncell.arguments.kinds import Own, Within
 from snncell.arguments.shown import came
@@ -13,7 +15,7 @@ from snncell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.nn import Conv1d, Conv2d, Conv2dTranspose, Dense, LINode, Membrane, MultiStep, Recurrent
 from snncell.nn.neurons.integrate import EulerLeak
-from snncell.quantise.grids import StateGrids, WeightGrids
+from snncell.quantise.grids import POTENTIALS, StateGrids, WeightGrids
 from snncell.quantise.quantiser import Quantiser
 from snncell.quantise.uniform import FixedPoint
 from snncell.tape.parameter import Parameter, assign_all
@@ -64,7 +66,7 @@ def prepare(
         >>> net = nn.SequentialCell(nn.Dense(3, 4), nn.MultiStep(nn.LeakyNode(0.9)))
         >>> net = snncell.quantise.prepare(net, snncell.quantise.Uniform(4), snncell.quantise.FixedPoint(12, 8))
         >>> net[0].quantisers.weight
-        Uniform<bits=4, scale='max', scale_bits=8>
+        Uniform(bits=4, scale='max', scale_bits=8)
     """
     if weights is states is activations is None:
         raise ArgumentError("prepare: give weights, states or activations, such as weights=quantise.Uniform(4).")
@@ -80,10 +82,31 @@ def prepare(
         _refuse(path, cell)
     if states is not None:
         _refuse_stepped(net, {id(cell) for _, cell in found} | _below(net, _skipped(net, skip)))
-    for _, cell in found:
-        cell.quantisers = _grids(cell, weights, states, activations, decay_bits)
+    made = [_grids(cell, weights, states, activations, decay_bits) for _, cell in found]
+    for (path, cell), grids in zip(found, made, strict=True):
+        _refuse_vanished(path, cell, grids, decay_bits)
+    for (_, cell), grids in zip(found, made, strict=True):
+        cell.quantisers = grids
         cell.quantisers.set_train(cell.training)
     return net
+
+
+def _refuse_vanished(path: str, cell: Any, grids: Any, decay_bits: int) -> None:
+    """Raise an ArgumentError for a constant that is 0 as a multiplier in fixed point, and is not meant to be."""
+    if not isinstance(grids, StateGrids):
+        return
+    for name, value in grids.in_place(cell).items():
+        before = getattr(cell, name)
+        if name not in POTENTIALS and np.any((_plain(before) != 0) & (_plain(value) == 0)):
+            smallest = float(np.abs(_plain(before)[_plain(before) != 0]).min())
+            raise ArgumentError(
+                f"prepare: {path} ({type(cell).__name__}): its {name} = {smallest:g} would be 0 with {decay_bits} bits "
+                f"behind the point; give more, decay_bits=12 (14 at most), or write the equation with larger constants."
+            )
+
+
+def _plain(value: Any) -> np.ndarray[Any, Any]:
+    return np.asarray(value.asnumpy() if isinstance(value, Tensor) else value, np.float64)
 
 
 def restore(net: Cell, rounded: bool = False) -> Cell:

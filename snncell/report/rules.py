@@ -253,9 +253,9 @@ RULES: dict[str, Rule] = {
     ),
     "no gradient": alarm(
         "{its} is exactly zero.",
-        "Look for ops.stop_gradient, a Cell that is never called, a bprop that returns zeros or forgets the Parameter "
-        "(internal_params), or silent layers on its way to the loss; freeze what is not to learn "
-        "(requires_grad=False).",
+        "Look for a comparison (v > 1) where a spike function belongs, ops.stop_gradient, a Cell that is never called, "
+        "a bprop that returns zeros or forgets the Parameter (internal_params), or silent layers on its way to the "
+        "loss; freeze what is not to learn (requires_grad=False).",
     ),
     "exploding recurrence: a gradient": graded(
         (

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 
 from snncell import encode, nn, surrogate
-from snncell.arguments.shown import came
+from snncell.arguments.calls import misfit
+from snncell.arguments.names import meant
+from snncell.arguments.shown import came, shown
 from snncell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.nn.groups import LearningRateSchedule
@@ -70,7 +72,7 @@ def network_of(who: str, settings: dict[str, Any], sample: np.ndarray[Any, Any],
             )
         scores.network = _layers(who, settings, inputs, outputs)
         return scores
-    scores.network = factory(inputs, outputs)
+    scores.network = _called(who, "network", factory, "a function (n_features, n_outputs)", inputs, outputs)
     if not isinstance(scores.network, Cell):
         raise ArgumentError(
             f"{who}: network is a function (n_features, n_outputs) that gives a Cell; it gave {came(scores.network)}."
@@ -82,6 +84,19 @@ def network_of(who: str, settings: dict[str, Any], sample: np.ndarray[Any, Any],
             f"whose mean over time is (B, {outputs}); of one sample it was {shape}."
         )
     return scores
+
+
+def _called(who: str, name: str, maker: Any, words: str, *args: Any) -> Any:
+    """The result of a function or class among the settings, called with arguments.
+
+    Raises:
+        ArgumentError: if it does not take them, or is itself a Cell; an error in it comes as it is.
+    """
+    if isinstance(maker, Cell) or not callable(maker):
+        raise ArgumentError(f"{who}: {name} is {words} that makes one, not {came(maker)}: each fit makes a new one.")
+    if wrong := misfit(maker, args):
+        raise ArgumentError(f"{who}: {name} is called as {words}, which {shown(maker)} does not take: {wrong}.")
+    return maker(*args)
 
 
 def _layers(who: str, settings: dict[str, Any], inputs: int, outputs: int) -> Cell:
@@ -101,11 +116,14 @@ def made(who: str, name: str, value: Any, face: ModuleType, kind: type) -> Any:
     if isinstance(value, kind) and not isinstance(value, type):
         return copy.deepcopy(value)
     maker = class_named(who, name, value, face, kind) if isinstance(value, str) else value
-    found = maker() if callable(maker) and not isinstance(maker, Cell) else maker
+    found = maker
+    if callable(maker) and not isinstance(maker, Cell):
+        found = _called(who, name, maker, "a function () or a class without arguments")
     if not isinstance(found, kind):
+        own = " A network of Cells of one's own is made by network=." if isinstance(found, Cell) else ""
         raise ArgumentError(
             f"{who}: {name} is the name of a class in {face.__name__}, such a class, a function that makes one, or a "
-            f"{kind.__name__}, not {came(found)}."
+            f"{kind.__name__}, not {came(found)}.{own}"
         )
     return found
 
@@ -114,7 +132,7 @@ def class_named(who: str, name: str, value: str, face: ModuleType, kind: type) -
     """A class of a module, by its name."""
     known = [one for one in face.__all__ if _is_class(getattr(face, one), kind)]
     if value not in known:
-        raise ArgumentError(f"{who}: {name} is one of {', '.join(known)}, not {value!r}.")
+        raise ArgumentError(f"{who}: {name} is one of {', '.join(known)}, not {value!r}{meant(value, {}, known, '')}")
     return getattr(face, value)
 
 

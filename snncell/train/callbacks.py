@@ -8,9 +8,7 @@ from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
 from snncell.arguments.kinds import Own
-from snncell.arguments.shown import came, instance_meant
 from snncell.cell import Cell
-from snncell.errors import ArgumentError
 from snncell.nn.optim import Optimizer
 from snncell.tape.tensor import Tensor
 from snncell.train.run_context import RunContext
@@ -18,7 +16,7 @@ from snncell.train.run_context import RunContext
 Record = dict[str, Any]
 
 
-@dataclass
+@dataclass(repr=False)
 class Result:
     """The result of `fit`.
 
@@ -36,6 +34,12 @@ class Result:
     stopped: str = ""
     stopped_early: bool = False
     seconds: float = 0.0
+
+    def __repr__(self) -> str:
+        """In a line: the epochs, the numbers of the best one, why it ended, and the time."""
+        numbers = [f"{name}={x:.4g}" for name, x in self.best.items() if isinstance(x, (int, float))]
+        ended = f"; stopped: {self.stopped}" if self.stopped else ""
+        return f"Result({len(self.history)} epochs; best: {', '.join(numbers) or 'none'}{ended}; {self.seconds:.1f} s)"
 
 
 @dataclass
@@ -271,24 +275,3 @@ def tell_step_of_evaluation(callbacks: Iterable[Callback], when: str, run_contex
         names = (f"on_eval_step_{when}", f"step_{when}")
         if any(getattr(type(callback), name) is not getattr(Callback, name) for name in names):
             getattr(callback, names[0])(run_context)
-
-
-def in_order(callbacks: Any) -> list[Callback]:
-    """Callbacks in the order in which they are told.
-
-    Raises:
-        ArgumentError: for something that is none, naming it.
-    """
-    given = [callbacks] if isinstance(callbacks, Callback) else callbacks
-    if not isinstance(given, (list, tuple)):
-        raise ArgumentError(f"fit: callbacks are a list of train.Callback, not {came(given)}{instance_meant(given)}.")
-    for callback in given:
-        if not isinstance(callback, Callback):
-            raise ArgumentError(
-                f"fit: callbacks are train.Callback, and there is {came(callback)} among them"
-                f"{instance_meant(callback)}. A function f is one as the method of a class: class Own(train.Callback): "
-                f"def on_epoch_end(self, training): f(training)."
-            )
-    if len({id(callback) for callback in given}) < len(given):
-        raise ArgumentError("fit: one of the callbacks is there twice.")
-    return sorted(given, key=lambda callback: callback.order)

@@ -15,9 +15,10 @@ from snncell.io.checkpoint import path_to_write
 from snncell.nn.optim import Optimizer
 from snncell.tape.tensor import Tensor
 from snncell.train.bar import Progress
-from snncell.train.callbacks import Callback, Result, Training, in_order
+from snncell.train.callbacks import Callback, Result, Training
 from snncell.train.checkpoints import Checkpoint
 from snncell.train.evaluation import batches_of, phases
+from snncell.train.given import in_order
 from snncell.train.log import Log
 from snncell.train.loss_scale import ScaledLoss, scaler_of
 from snncell.train.metrics import named

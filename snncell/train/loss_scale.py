@@ -9,7 +9,7 @@ import numpy as np
 
 from snncell.amp import LossScaler, StaticLossScaler, all_finite, step_if
 from snncell.amp.scaling import put_back_unless, values_of
-from snncell.arguments.shown import came, instance_meant
+from snncell.arguments.shown import came
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, CheckpointError, TrainingError
 from snncell.nn.optim import Optimizer
@@ -31,8 +31,7 @@ def scaler_of(given: Any, who: str) -> LossScaler | None:
     number = isinstance(given, (int, float)) and not isinstance(given, bool)
     if not number or not 0.0 < given < 2.0**127:
         raise ArgumentError(
-            f"{who}: loss_scale is a number above 0, or a scaler such as amp.DynamicLossScaler(), not {came(given)}"
-            f"{instance_meant(given)}."
+            f"{who}: loss_scale is a number above 0, or a scaler such as amp.DynamicLossScaler(), not {came(given)}."
         )
     return StaticLossScaler(float(given))
 

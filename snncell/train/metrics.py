@@ -9,7 +9,7 @@ from typing import Any
 
 from snncell import ops
 from snncell.arguments.kinds import Count
-from snncell.arguments.shown import came, instance_meant, shown
+from snncell.arguments.shown import came, shown
 from snncell.arguments.vocabulary import Numbers
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.sequences import until_end
@@ -149,9 +149,7 @@ def named(metrics: Any, who: str) -> tuple[dict[str, Metric], dict[str, Monitore
         if name in found:
             raise ArgumentError(f"{who}: two metrics are called {name!r}; give a dict: metrics={{name: function}}.")
         if not isinstance(one, (str, Monitored)) and (isinstance(one, type) or not callable(one)):
-            raise ArgumentError(
-                f"{who}: metrics are names and functions of (output, target), not {came(one)}{instance_meant(one)}."
-            )
+            raise ArgumentError(f"{who}: metrics are names and functions of (output, target), not {came(one)}.")
         found[name] = _of_name(one, f"{who}: metrics") if isinstance(one, str) else one
     heard = {name: one for name, one in found.items() if isinstance(one, Monitored)}
     return {name: one for name, one in found.items() if not isinstance(one, Monitored)}, heard

@@ -7,16 +7,17 @@ from typing import Annotated, Any, Literal, cast
 
 from snncell.amp import LossScaler, auto_mixed_precision
 from snncell.arguments.kinds import Count, Own, Size
-from snncell.arguments.shown import came, instance_meant
+from snncell.arguments.shown import came
 from snncell.cell import Cell
 from snncell.compiler.jit import jit
 from snncell.errors import ArgumentError
 from snncell.nn.optim import Optimizer
 from snncell.nn.training import TrainOneStepCell
 from snncell.tape.given import as_data
-from snncell.train.callbacks import Callback, Result, Training, in_order
+from snncell.train.callbacks import Callback, Result, Training
 from snncell.train.evaluation import evaluated, phases, statefuls, told_of
 from snncell.train.fit import fit
+from snncell.train.given import in_order
 from snncell.train.loss_scale import scaler_of
 from snncell.train.model_data import columns_of
 from snncell.train.model_metrics import Loss, Metric, metrics_of
@@ -68,11 +69,11 @@ class Model:
     ) -> None:
         for name, cell in (("network", network), ("eval_network", eval_network)):
             if not isinstance(cell, Cell) and not (cell is None and name == "eval_network"):
-                raise ArgumentError(f"Model: {name} is a Cell, not {came(cell)}{instance_meant(cell)}.")
+                raise ArgumentError(f"Model: {name} is a Cell, not {came(cell)}.")
         if isinstance(loss_fn, Optimizer) or (optimizer is not None and not isinstance(optimizer, Optimizer)):
             raise ArgumentError(
                 f"Model: takes a Cell, a loss and an optimiser, Model(network, loss_fn, optimizer), not "
-                f"{came(loss_fn)} and {came(optimizer)}{instance_meant(optimizer)}."
+                f"{came(loss_fn)} and {came(optimizer)}."
             )
         if loss_fn is not None and (not callable(loss_fn) or isinstance(loss_fn, type)):
             raise ArgumentError(f"Model: loss_fn is a function or a Cell, not {came(loss_fn)}.")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from snncell.arguments.kinds import NotNegative, Own, Size
-from snncell.arguments.shown import came, instance_meant
+from snncell.arguments.shown import came
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, CheckpointError
 from snncell.io.checkpoint import save_checkpoint
@@ -44,9 +44,7 @@ class CheckpointConfig:
         if not save_checkpoint_steps and not save_checkpoint_seconds:
             raise ArgumentError("CheckpointConfig: save_checkpoint_steps or save_checkpoint_seconds is above 0.")
         if saved_network is not None and not isinstance(saved_network, Cell):
-            raise ArgumentError(
-                f"CheckpointConfig: saved_network is a Cell, not {came(saved_network)}{instance_meant(saved_network)}."
-            )
+            raise ArgumentError(f"CheckpointConfig: saved_network is a Cell, not {came(saved_network)}.")
         self.save_checkpoint_steps, self.save_checkpoint_seconds = save_checkpoint_steps, save_checkpoint_seconds
         self.keep_checkpoint_max, self.saved_network = keep_checkpoint_max, saved_network
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from snncell import ops
 from snncell.arguments.kinds import Count
-from snncell.arguments.shown import came, instance_meant, shown
+from snncell.arguments.shown import came, shown
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops.base import as_tensor
 from snncell.tape.tensor import Tensor
@@ -253,8 +253,7 @@ def metrics_of(given: Any) -> dict[str, Any]:
             )
         if isinstance(one, type) or not (callable(one) or isinstance(one, (str, Metric)) or hasattr(one, "records")):
             raise ArgumentError(
-                f"Model: metrics: {name!r} is a Metric, a function of (output, target) or a name, not {came(one)}"
-                f"{instance_meant(one)}."
+                f"Model: metrics: {name!r} is a Metric, a function of (output, target) or a name, not {came(one)}."
             )
         measures = (
             type(one).measured is not Metric.measured or "measured" in vars(one) if isinstance(one, Metric) else True

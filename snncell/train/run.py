@@ -7,16 +7,18 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from snncell.amp import LossScaler
 from snncell.cell import Cell
 from snncell.errors import ArgumentError, CheckpointError
 from snncell.tape.tensor import Tensor
-from snncell.train.callbacks import Callback, Record, Result, Training, in_order
+from snncell.train.callbacks import Callback, Record, Result, Training
 from snncell.train.clipping import clip_by_both
 from snncell.train.evaluation import means, measured, told_of
 from snncell.train.finite import refuse_loss, refuse_test_loss, refuse_weights, warn_of_nan
+from snncell.train.given import in_order
 from snncell.train.interruption import noted
 from snncell.train.loss_scale import Scaling
 from snncell.train.monitored import Monitored
@@ -219,6 +221,11 @@ class Run:
     def take_up(self, file: File) -> None:
         """Go on from a checkpoint."""
         training, who = self.training, f"fit: {os.fspath(file)}"
+        if not Path(file).exists():
+            raise CheckpointError(
+                f"fit: resume: there is no file {os.fspath(file)}; resume=Path(file).exists() goes on where there is "
+                f"one, and begins where there is none."
+            )
         # All of the file is looked at before any of it is taken: one that does not fit changes nothing.
         stored = read_state(file, training.net, training.optimiser, self.settings, training.loss)
         refuse_notes(stored, who)

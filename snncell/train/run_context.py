@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from snncell.arguments.names import meant
+from snncell.errors import MissingNameError
+
 
 class RunParameters:
     """The parts of a run and where it is, by MindSpore's names: `RunContext.original_args()`.
@@ -76,6 +79,10 @@ class RunParameters:
         records = [self._training.record, *reversed(history)]
         found = ({k.removeprefix("test_"): x for k, x in one.items() if k.startswith("test_")} for one in records)
         return next(filter(None, found), {})
+
+    def __getattr__(self, name: str) -> Any:
+        known = [one for one in {*dir(type(self)), *vars(self)} if not one.startswith("_")]
+        raise MissingNameError(f"RunContext.original_args() has no {name!r}{meant(name, {}, known, '')}")
 
     def get(self, name: str, default: Any = None) -> Any:
         """One of its attributes by name, or a default."""

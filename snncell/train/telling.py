@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Annotated, Any
 
+from snncell.arguments.calls import misfit
 from snncell.arguments.kinds import Count, Own, Size
 from snncell.arguments.shown import came
 from snncell.errors import ArgumentError, TrainingError
@@ -160,6 +161,8 @@ class LambdaCallback(Callback):
         for name, function in functions.items():
             if not callable(function):
                 raise ArgumentError(f"LambdaCallback: {name} is a function of the run context, not {came(function)}.")
+            if wrong := misfit(function, ["run_context"]):
+                raise ArgumentError(f"LambdaCallback: {name} is called as {name}(run_context): {wrong}.")
         vars(self).update(functions)
 
     def step_begin(self, run_context: RunContext) -> None:
