@@ -675,6 +675,8 @@ for name in ("atan2", "hypot", "logaddexp"):
         torch=lambda t, x, y, f=name: getattr(t, f)(x, y),
         case="broadcast",
     )
+row("logaddexp", ops.logaddexp, ZEROS, ZEROS, torch=lambda t, x, y: t.logaddexp(x, y), case="ties", order=3)
+row("logcumsumexp", lambda x: ops.logcumsumexp(x, 1), ZEROS, torch=lambda t, x: x.logcumsumexp(1), case="ties")
 row("fmod", ops.fmod, KINKED, between(0.7, 0.75, *M), torch=lambda t, x, y: x.fmod(y))
 row("copysign", ops.copysign, KINKED, apart(-1.9, 2.2, *M), torch=lambda t, x, y: x.copysign(y))
 row("heaviside", lambda x: ops.heaviside(x, 0.5), KINKED, order=0)

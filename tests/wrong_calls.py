@@ -486,6 +486,7 @@ OWN: dict[str, tuple[str, Callable[[], Any]]] = {
     "bernoulli.p": ("numbers", lambda: 0.5),
     "leaky_relu.alpha": ("numbers", lambda: 0.2),
     "clip.min": ("numbers", lambda: 0.0),
+    "clamp.min": ("numbers", lambda: 0.0),
     "clip.max": ("numbers", lambda: 1.0),
     "select.condition": ("numbers", lambda: x23() > 0),
     "irfft.x": ("numbers", lambda: ops.rfft(x23())),
@@ -907,6 +908,7 @@ WITH: dict[str, dict[str, Callable[[], Any]]] = {
     "latency": {"steps": lambda: 8},
     **{name: {"size": lambda: 2} for name in ("Upsample", "interpolate")},
     "clip": {"min": lambda: 0.0},
+    "clamp": {"min": lambda: 0.0},
     "clip_by_value": {"clip_value_min": lambda: 0.0},
     "to_frames": {"n_bins": lambda: 2},
     "to_event_lists": {"n_bins": lambda: 2},
@@ -929,7 +931,8 @@ LEFT_OUT = {
     "WithLossCell()", "WithEvalCell()", "WithGradCell()", "TrainOneStepCell()", "ForwardValueAndGrad()",
     "HyperMap()", "Map()",  # these call what they are given with the arguments as they are
     "compare_reverse", "smooth", "unfused",
-    "LearningRateSchedule", "CellList()", "Initializer", "Log", "settings", "DType", "fans", "Array", "HOST",
+    "LearningRateSchedule", "CellList()", "CellDict()", "Initializer", "Log", "settings", "DType", "fans", "Array",
+    "HOST",
 }  # fmt: skip
 # A subject is found by one of these words in a message.
 ALSO = {"Parameter": "Tensor", "fill": "full", "value_and_grad": "grad", "cast": "astype"}

@@ -79,14 +79,14 @@ def _of_vectors(x: Tensor, p: float, axes: tuple[int, ...], keepdim: bool) -> Te
         return (reduce.max if p > 0 else reduce.min)(sizes, axes, keepdim)
     if p == 1:
         return reduce.sum(sizes, axes, keepdim)
-    # In units of the largest one, nothing overflows. The norm does not depend on the unit, nor does its gradient.
+    # In units of the one that counts most, nothing overflows. The norm does not depend on it, nor does its gradient.
     some_left = p < 0 or all(x.shape[axis] for axis in axes)  # the sum of nothing is 0
-    unit: Any = stop_gradient(reduce.max(sizes, axes, keepdims=True)) if some_left else 1.0
-    unit = lg.where(lg.equal(unit, 0.0), 1.0, unit)
+    unit: Any = stop_gradient((reduce.max if p > 0 else reduce.min)(sizes, axes, keepdims=True)) if some_left else 1.0
+    unit = lg.where(lg.logical_or(lg.equal(unit, 0.0), lg.equal(unit, math.inf)), 1.0, unit)
     nothing = lg.equal(sizes, 0.0)
     total = reduce.sum(lg.where(nothing, 0.0 if p > 0 else math.inf, _power(sizes / unit, nothing, p)), axes, True)
-    some = lg.logical_and(total > 0.0, lg.not_equal(total, math.inf))
-    result = lg.where(some, el.pow(lg.where(some, total, 1.0), 1.0 / p) * unit, 0.0)
+    none = lg.equal(total, 0.0 if p > 0 else math.inf)
+    result = lg.where(none, 0.0, el.pow(lg.where(none, 1.0, total), 1.0 / p) * unit)
     return result if keepdim else sh.squeeze(result, axes)
 
 

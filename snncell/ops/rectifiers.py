@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from snncell.arguments.kinds import NotNegative
-from snncell.arguments.vocabulary import Constant, Numbers
+from snncell.arguments.vocabulary import Numbers
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops.activation import leaky_relu
 from snncell.ops.base import as_float, as_tensor, elementwise
@@ -150,7 +150,7 @@ def softshrink(x: Numbers, lambd: NotNegative = 0.5) -> Tensor:
 # --- with learned slopes ----------------------------------------------------------------------------------------------
 
 
-def prelu(x: Numbers, weight: Constant) -> Tensor:
+def prelu(x: Numbers, weight: Numbers) -> Tensor:
     """x where x > 0, else weight x, with one weight or one for each channel.
 
     Args:
@@ -170,4 +170,4 @@ def prelu(x: Numbers, weight: Constant) -> Tensor:
         )
     if slopes.size == 1:
         return leaky_relu(tensor, reshape(slopes, ()))
-    return leaky_relu(tensor, reshape(slopes, (-1, *(1,) * (tensor.ndim - 2))))
+    return leaky_relu(tensor, reshape(slopes, (slopes.size, *(1,) * (tensor.ndim - 2))))
