@@ -12,7 +12,7 @@ from snncell.arguments.vocabulary import Numbers, Reduction
 from snncell.errors import DTypeError, ShapeError
 from snncell.ops.activation import _softplus, relu
 from snncell.ops.base import as_float, as_tensor, astype, elementwise
-from snncell.ops.elementwise import abs, exp, log, log1p, maximum, minimum, mul, rsqrt, square, sub
+from snncell.ops.elementwise import abs, clip, exp, log, log1p, maximum, minimum, mul, rsqrt, square, sub
 from snncell.ops.logic import equal, where
 from snncell.ops.norms import norm
 from snncell.ops.reduce import mean, sum
@@ -71,8 +71,8 @@ def l1_loss(x: Numbers, target: Numbers, reduction: Reduction = "mean") -> Tenso
 
 
 def _huber(x: Tensor, target: Tensor, delta: float) -> Tensor:
-    distance = abs(x - target)
-    near = minimum(distance, delta)
+    distance = x - target  # with its sign: |d| has slope 0 at 0, and d^2 / 2 made of it no second derivative there
+    near = clip(distance, -delta, delta)
     return mul(near, distance - near * 0.5)
 
 

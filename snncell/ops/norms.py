@@ -48,7 +48,9 @@ def norm(
     if isinstance(ord, str) and (ord != "fro" or len(axes) > 2):
         raise ArgumentError(f'norm: ord is a number or "fro", of one axis or two, not {ord!r}; ' + _SINGULAR)
     if ord is None or ord == "fro" or (ord == 2 and len(axes) < 2):
-        return el.root(reduce.sum(el.square(el.abs(tensor)), axes or None, keepdim)) if axes else el.abs(tensor)
+        # Of real numbers without abs, whose slope of 0 at 0 would be taken for that of the square to the second order.
+        squares = el.square(el.abs(tensor) if tensor.dtype.category == 3 else tensor)
+        return el.root(reduce.sum(squares, axes or None, keepdim)) if axes else el.abs(tensor)
     if dim is None and tensor.ndim > 1:
         raise ShapeError(f"norm: ord={ord} of a Tensor of shape {tensor.shape}; name the axis by dim, or flatten it.")
     if len(axes) == 2:

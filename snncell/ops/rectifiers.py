@@ -63,7 +63,9 @@ def celu(x: Numbers, alpha: float = 1.0) -> Tensor:
     if alpha == 0:
         raise ArgumentError("celu: alpha is a number other than 0, by which x is divided.")
     tensor = as_float(x, "celu")
-    return where(tensor > 0, tensor, mul(expm1(minimum(tensor, 0.0) / alpha), alpha))
+    positive = tensor > 0
+    low = where(positive, 0.0, tensor)  # not the minimum, whose gradient at 0 is shared: the slope there is 1
+    return where(positive, tensor, mul(expm1(low / alpha), alpha))
 
 
 # --- straight ---------------------------------------------------------------------------------------------------------

@@ -167,7 +167,7 @@ def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
 @elementwise("float")
 def acosh(x: Any) -> Any:
     """The inverse of cosh, log(x + sqrt(x^2 - 1)), exact near 1; NaN below 1."""
-    return where(x > 1e9, log(x) + 0.6931471805599453, log1p(x - 1.0 + sqrt((x - 1.0) * (x + 1.0))))
+    return where(x > 1e9, log(x) + 0.6931471805599453, log1p(x - 1.0 + sqrt(x - 1.0) * sqrt(x + 1.0)))
 
 
 @acosh.def_bprop
