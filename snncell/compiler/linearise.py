@@ -143,8 +143,7 @@ def linearise(body: Body, has_dout: Sequence[bool]) -> Reverse:
         inputs = [*body.carry, *body.xs, *body.consts]
         notes: list[Note] = []
         with noting(notes):
-            residuals = {x._data for x in body.residuals}
-            own = [x for x in (*body.carry, *body.xs) if x._data not in residuals]
+            own = [*body.carry, *(x for x in body.xs if x._data not in [y._data for y in body.residuals])]
             outs = [body.outs[n] for n in seeds]
             grads = pullback(tape.live(), outs, list(seeds.values()), inputs, once=True, own=own)
         _refuse_writes(body, trace)
